@@ -1,0 +1,102 @@
+"""Argument checks, warnings and errors shared by every module. Messages say what arrived and what to do."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+FLOATS = (torch.float32, torch.float64)
+
+
+class GraphWarning(UserWarning):
+    """The graph has isolated nodes or more than one connected component."""
+
+
+class ConvergenceWarning(UserWarning):
+    """An iterative solve stopped before it reached its tolerance."""
+
+
+class DegeneracyWarning(UserWarning):
+    """A gradient of eigenvectors is not defined: equal eigenvalues and a loss that tells them apart."""
+
+
+class ConvergenceError(RuntimeError):
+    """An eigensolve did not reach its tolerance and ``on_failure="raise"`` was asked for."""
+
+
+def check_floating(value: Any, name: str) -> None:
+    """Raise TypeError unless ``value`` is a float32 or float64 tensor."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}; use torch.as_tensor({name})")
+    if value.dtype not in FLOATS:
+        raise TypeError(f"{name} must be float32 or float64, got {value.dtype}; use {name}.float()")
+
+
+def check_finite(value: Tensor, name: str) -> None:
+    """Raise ValueError if ``value`` has a NaN or an infinity."""
+    if not torch.isfinite(value).all():
+        bad = (~torch.isfinite(value)).nonzero()
+        raise ValueError(
+            f"{name} must be finite, got {len(bad)} NaN or Inf of {value.numel()} entries "
+            f"(first at {tuple(bad[0].tolist())}); drop or impute them"
+        )
+
+
+def check_points(x: Any, name: str = "x", *, batched: bool = True, min_points: int = 2) -> None:
+    """Raise unless ``x`` is a finite float tensor ``(N, D)``, or ``(B, N, D)`` where ``batched``."""
+    check_floating(x, name)
+    ranks = (2, 3) if batched else (2,)
+    if x.ndim not in ranks:
+        expected = "(N, D) or (B, N, D)" if batched else "(N, D)"
+        raise ValueError(f"{name} must have shape {expected}, got {tuple(x.shape)}")
+    if x.shape[-2] < min_points or x.shape[-1] < 1 or x.shape[0] < 1:
+        raise ValueError(f"{name} must hold at least {min_points} points of dimension ≥ 1, got {tuple(x.shape)}")
+    check_finite(x, name)
+
+
+def check_mask(mask: Any, x: Tensor) -> None:
+    """Raise unless ``mask`` is a boolean tensor of the shape of ``x`` without its last axis."""
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        raise TypeError(f"mask must be a boolean tensor, got {getattr(mask, 'dtype', type(mask).__name__)}")
+    if mask.shape != x.shape[:-1]:
+        raise ValueError(f"mask must have shape {tuple(x.shape[:-1])} to go with the points, got {tuple(mask.shape)}")
+
+
+def check_count(value: Any, name: str, minimum: int = 1) -> None:
+    """Raise unless ``value`` is an integer of at least ``minimum``."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < minimum:
+        raise ValueError(f"{name} must be at least {minimum}, got {value}")
+
+
+def check_positive(value: Any, name: str) -> None:
+    """Raise unless ``value`` is a positive, finite number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be positive and finite, got {value}")
+
+
+def check_choice(value: Any, name: str, choices: Iterable[str]) -> None:
+    """Raise unless ``value`` is one of ``choices``."""
+    if value not in (known := tuple(choices)):
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
+
+
+def full_precision(function: F) -> F:
+    """Run ``function`` with autocast off, so that distances and eigenvectors keep their input's precision."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+            return function(*args, **kwargs)
+
+    return wrapper  # type: ignore[return-value]

@@ -1,0 +1,280 @@
+"""Laplacian eigenmaps as a PyTorch module: points to embedding, with gradients, and new points by Nyström."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from torch_lapeig import _checks
+from torch_lapeig.eigen import Eigenpairs, eigenpairs
+from torch_lapeig.graph import KNN, Graph, Radius
+from torch_lapeig.laplacian import Laplacian
+from torch_lapeig.neighbors import BLOCK, squared_distances
+from torch_lapeig.nystrom import nystrom
+from torch_lapeig.solvers import Solver
+from torch_lapeig.weights import HeatKernel, Weighting
+
+FITTED = (
+    "embedding_",
+    "eigenvalues_",
+    "residuals_",
+    "gap_",
+    "train_points",
+    "train_radii",
+    "train_bandwidth",
+    "train_edges",
+    "train_connectivity",
+    "train_basis",
+)
+
+
+class LaplacianEigenmaps(nn.Module):
+    """Laplacian eigenmaps (Belkin & Niyogi, *Neural Computation* 15, 2003, section 2), differentiable.
+
+    Builds a neighbourhood graph, weights its edges, and returns the generalised eigenvectors L y = λ D y of the
+    smallest eigenvalues after the constant one. Used as a layer, ``forward`` builds a fresh graph for its points and
+    gradients flow to them and to a learnable bandwidth. ``fit`` keeps what ``transform`` needs for new points.
+
+    Args:
+        n_components: dimension of the embedding.
+        neighbors: rule of the graph, ``KNN(k)`` or ``Radius(r)``.
+        weights: weighting of its edges; default ``HeatKernel("median")``.
+        scale: ``"degree"``: Yᵀ D Y = I as in the paper; ``"unit"``: each column has mean square 1 over the nodes of
+            positive degree, which does not change with N: for use inside networks.
+        components: of a disconnected graph: ``"joint"`` solves the plain problem, whose c zero eigenvalues give
+            c − 1 columns that tell the components apart, with a `GraphWarning`; ``"separate"`` embeds each component
+            on its own (the paper's rule), a component of m nodes giving at most m − 1 columns, the rest zero;
+            ``"error"`` raises.
+        solver: of the eigenproblem; see `eigenpairs`.
+
+    Buffers after ``fit`` (part of ``state_dict``, which loads into a fresh, unfitted module):
+        embedding_: ``(N, n_components)``. eigenvalues_, residuals_: ``(n_components,)``, or with ``"separate"`` one
+        row for each component of two or more nodes (NaN where it has no further column). gap_: the eigengap after
+        the last column, ``()`` or one for each such component.
+
+    >>> _ = torch.manual_seed(0)
+    >>> x = torch.rand(60, 3, requires_grad=True)
+    >>> y = LaplacianEigenmaps(2, KNN(6))(x)
+    >>> y.shape
+    torch.Size([60, 2])
+    >>> y[:, 0].square().mean().backward()
+    >>> x.grad.isfinite().all()
+    tensor(True)
+    """
+
+    embedding_: Tensor
+    eigenvalues_: Tensor
+    residuals_: Tensor
+    gap_: Tensor
+    train_points: Tensor
+    train_radii: Tensor
+    train_bandwidth: Tensor
+    train_edges: Tensor
+    train_connectivity: Tensor
+    train_basis: Tensor
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        neighbors: KNN | Radius = KNN(10),  # noqa: B008 (frozen)
+        weights: Weighting | None = None,
+        *,
+        scale: Literal["degree", "unit"] = "degree",
+        components: Literal["joint", "separate", "error"] = "joint",
+        solver: Solver | None = None,
+    ) -> None:
+        super().__init__()
+        _checks.check_count(n_components, "n_components")
+        _checks.check_choice(scale, "scale", ("degree", "unit"))
+        _checks.check_choice(components, "components", ("joint", "separate", "error"))
+        self.n_components = n_components
+        self.neighbors = neighbors
+        self.weights = HeatKernel() if weights is None else weights
+        self.scale = scale
+        self.components = components
+        self.solver = solver
+        for name in FITTED:
+            self.register_buffer(name, None)
+
+    @_checks.full_precision
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """The embedding ``(N, n_components)`` or ``(B, N, n_components)`` of points, with gradients.
+
+        Args:
+            x: ``(N, D)`` or ``(B, N, D)``, float32 or float64; the dtype and device are kept.
+            mask: bool ``(N,)`` or ``(B, N)``, False for padding; its rows are zero, and so are their gradients.
+
+        Isolated nodes get a row of zeros and a `GraphWarning`.
+
+        Raises:
+            TypeError, ValueError: see `knn_graph`, `radius_graph` and `eigenpairs`; a graph with fewer than
+                n_components + 1 nodes of positive degree.
+        """
+        return self._embed(self.weights(x, self.neighbors(x, mask)))[0]
+
+    def _embed(self, graph: Graph) -> tuple[Tensor, list[Eigenpairs]]:
+        """The embedding, and the eigenpairs of the graph or of each of its components."""
+        laplacian = Laplacian(graph, "random_walk")
+        self._inspect(laplacian)
+        if self.components == "separate":
+            return self._embed_separately(graph)
+        pair = eigenpairs(laplacian, self.n_components + 1, self.solver)
+        return self._scaled(pair.vectors[..., 1:], laplacian.active), [pair]
+
+    def _inspect(self, laplacian: Laplacian) -> None:
+        """Warn of isolated nodes; warn or raise where a graph has several components."""
+        isolated = ~laplacian.active
+        if laplacian.graph.mask is not None:
+            isolated = isolated & laplacian.graph.mask
+        if isolated.any():
+            warnings.warn(
+                f"{int(isolated.sum())} of {isolated.numel()} nodes are isolated (no edge of positive weight): their "
+                "rows are zero; use more neighbours, a larger radius or a larger bandwidth",
+                _checks.GraphWarning,
+                stacklevel=5,
+            )
+        most = int(laplacian.active_components[1].max())
+        if self.components == "separate" or most <= 1:
+            return
+        message = (
+            f"the neighbourhood graph has {most} connected components, so that the first {most - 1} columns only "
+            'tell them apart; use more neighbours, or components="separate" to embed each on its own'
+        )
+        if self.components == "error":
+            raise ValueError(message)
+        warnings.warn(message, _checks.GraphWarning, stacklevel=5)
+
+    def _embed_separately(self, graph: Graph) -> tuple[Tensor, list[Eigenpairs]]:
+        """Each component of two or more nodes on its own; zeros where there are too few eigenvectors."""
+        y = graph.weight.new_zeros(graph.total_nodes, self.n_components)
+        pairs = []
+        for nodes in _nodes_of_components(graph):
+            laplacian = Laplacian(graph.subgraph(nodes), "random_walk")
+            k = min(self.n_components, len(nodes) - 1)
+            pair = eigenpairs(laplacian, k + 1, self.solver)
+            pairs.append(pair)
+            columns = self._scaled(pair.vectors[:, 1:], laplacian.active)
+            y = y.index_copy(0, nodes, nn.functional.pad(columns, (0, self.n_components - k)))
+        return y.reshape(*graph.shape, -1), pairs
+
+    def _scaled(self, y: Tensor, active: Tensor) -> Tensor:
+        if self.scale == "degree":
+            return y
+        count = active.sum(-1)[..., None, None]
+        return y * (count / y.square().sum(-2, keepdim=True)).sqrt()
+
+    @torch.no_grad()
+    @_checks.full_precision
+    def fit(self, x: Tensor) -> LaplacianEigenmaps:
+        """Embed ``x`` of shape ``(N, D)`` and keep, as buffers, what ``transform`` needs. Returns the module."""
+        _checks.check_points(x, batched=False)
+        graph = self.neighbors(x)
+        weighted = self.weights(x, graph)
+        self.embedding_, pairs = self._embed(weighted)
+        self.eigenvalues_ = self._stacked([pair.values[1:] for pair in pairs])
+        self.residuals_ = self._stacked([pair.residuals[1:] for pair in pairs])
+        self.gap_ = torch.stack([pair.gap for pair in pairs]).squeeze(0)
+        self.train_points, self.train_radii = x.clone(), self.neighbors.squared_radii(x)
+        self.train_bandwidth = self.weights.bandwidth(graph.squared_lengths(x), graph)
+        self.train_edges, self.train_connectivity = torch.stack([graph.row, graph.col]), graph.weight
+        self.train_basis = self.embedding_ / self._decay(weighted)
+        return self
+
+    def _stacked(self, rows: list[Tensor]) -> Tensor:
+        """Rows padded with NaN to n_components; a single row without the leading axis."""
+        padded = [nn.functional.pad(row, (0, self.n_components - len(row)), value=torch.nan) for row in rows]
+        return padded[0] if self.components != "separate" else torch.stack(padded)
+
+    def _decay(self, graph: Graph) -> Tensor:
+        """1 − λ, by which one step of the random walk shrinks each column, ``(k,)`` or for each node ``(N, k)``."""
+        decay = 1 - self.eigenvalues_
+        if (decay.abs() < 1e-3).any():
+            warnings.warn(
+                "an eigenvalue within 1e-3 of 1 cannot be extended to new points (Nyström divides by 1 − λ): transform "
+                "returns zero in its column; use fewer components or fewer neighbours",
+                _checks.GraphWarning,
+                stacklevel=4,
+            )
+        decay = torch.where(decay.abs() < 1e-3, torch.inf, decay).nan_to_num(torch.inf, torch.inf)
+        if self.components != "separate":
+            return decay
+        at_node = decay.new_full((graph.num_nodes, self.n_components), torch.inf)
+        for nodes, row in zip(_nodes_of_components(graph), decay, strict=True):
+            at_node[nodes] = row
+        return at_node
+
+    @_checks.full_precision
+    def transform(self, x: Tensor) -> Tensor:
+        """The embedding ``(Q, n_components)`` of new points ``(Q, D)`` by Nyström's formula, with gradients to them.
+
+        The graph's rule is extended with the training radii, and the bandwidth is that of the training points. A
+        query equal to a training point is that point and gets its row (the first one's, of several copies). A query
+        that no edge reaches gets zeros and a `GraphWarning`. Works in blocks of queries.
+
+        Raises:
+            RuntimeError: not fitted. TypeError, ValueError: not of the dtype or dimension of the training points.
+        """
+        if self.train_points is None:
+            raise RuntimeError("LaplacianEigenmaps must be fitted before transform; call fit(x) first")
+        _checks.check_points(x, batched=False, min_points=1)
+        if x.dtype != self.train_points.dtype or x.shape[1] != self.train_points.shape[1]:
+            raise ValueError(
+                f"x must be like the training points, {self.train_points.dtype} of dimension "
+                f"{self.train_points.shape[1]}, got {x.dtype} of dimension {x.shape[1]}"
+            )
+        rows = max(1, BLOCK // len(self.train_points))
+        return torch.cat([self._transform_block(block) for block in x.split(rows)])
+
+    def _transform_block(self, x: Tensor) -> Tensor:
+        connectivity = self._connectivity(x.detach())
+        query, train = connectivity.nonzero(as_tuple=True)
+        if (alone := len(x) - len(query.unique())) > 0:
+            warnings.warn(
+                f"{alone} of {len(x)} new points have no neighbour in the graph: their rows are zero",
+                _checks.GraphWarning,
+                stacklevel=4,
+            )
+        squared_lengths = (x[query] - self.train_points[train]).square().sum(-1)
+        log_affinity = self.weights.log_affinity(squared_lengths, self.train_bandwidth)
+        log_affinity = log_affinity + connectivity[query, train].log()
+        return nystrom(log_affinity, query, train, len(x), self.train_basis)
+
+    def _connectivity(self, x: Tensor) -> Tensor:
+        """Connectivity ``(Q, N)`` of queries to training points; that of a training point is its row of the graph."""
+        connectivity = self.neighbors.extend(x, self.train_points, self.train_radii)
+        distance, nearest = squared_distances(x, self.train_points).min(1)
+        same = (distance == 0).nonzero().flatten()
+        n = len(self.train_points)
+        graph = Graph(self.train_edges[0], self.train_edges[1], self.train_connectivity, (n,))
+        position, edge = graph.edges_of(nearest[same])
+        connectivity[same] = 0
+        connectivity[same[position], graph.col[edge]] = graph.weight[edge]
+        return connectivity
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        # The buffers take the size of the saved fit, whatever this module was fitted to before, if at all.
+        for name in FITTED:
+            saved = state_dict.get(prefix + name)
+            setattr(self, name, None if saved is None else torch.empty_like(saved))
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def extra_repr(self) -> str:
+        """The constructor's arguments, but for the weights, which are shown as a submodule."""
+        return (
+            f"{self.n_components}, {self.neighbors}, scale={self.scale!r}, components={self.components!r}, "
+            f"solver={self.solver}"
+        )
+
+
+def _nodes_of_components(graph: Graph) -> list[Tensor]:
+    """Node numbers of each connected component of two or more nodes, through the whole batch."""
+    labels = graph.connected_components().reshape(graph.batch_size, -1)
+    item = torch.arange(graph.batch_size, device=labels.device)[:, None]
+    number = torch.where(labels < 0, -1, labels + graph.num_nodes * item).flatten()
+    order = number.argsort(stable=True)
+    sizes = number.unique(return_counts=True)[1].tolist()
+    groups = order.split(sizes)
+    return [nodes for nodes in groups if len(nodes) > 1 and number[nodes[0]] >= 0]

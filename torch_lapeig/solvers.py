@@ -1,0 +1,179 @@
+"""Eigensolvers for the smallest eigenpairs of a symmetric operator. Forward only: gradients are `eigen`'s matter.
+
+A solver is a frozen dataclass of its options, called with an operator and the number of pairs. Of the operator it
+uses ``matmul``, ``inner``, ``to_dense``, ``bound``, ``active`` and ``null_vectors``, as `Laplacian` has them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from torch_lapeig import _checks
+from torch_lapeig.laplacian import Laplacian
+
+
+class RitzPairs(NamedTuple):
+    """Approximate eigenpairs, ascending; those beyond the ones asked for are guards.
+
+    ``values (B, m)``, orthonormal ``vectors (B, N, m)``, number of ``iterations``.
+    """
+
+    values: Tensor
+    vectors: Tensor
+    iterations: int
+
+
+class Solver(Protocol):
+    """What `eigenpairs` asks of a solver."""
+
+    def __call__(self, operator: Laplacian, k: int, tolerance: float) -> RitzPairs:
+        """At least ``k`` smallest pairs of each graph, to residuals that `allowed_residual` allows."""
+        ...
+
+
+def allowed_residual(values: Tensor, k: int, bound: Tensor, tolerance: float) -> Tensor:
+    """Residual ``(B,)`` that is small enough: ``tolerance`` times the gap after the k-th value, but not below round-off.
+
+    By Davis and Kahan the sine of the angle between the computed and the true eigenspace is at most residual / gap,
+    so an absolute tolerance would mean nothing where eigenvalues are close together.
+    """
+    gap = values[:, k] - values[:, k - 1] if values.shape[1] > k else torch.zeros_like(values[:, 0])
+    return torch.maximum(tolerance * gap, 40 * torch.finfo(values.dtype).eps * bound)
+
+
+@dataclass(frozen=True)
+class Eigh:
+    """All eigenpairs by `torch.linalg.eigh` of the dense matrix: exact, O(N³) time and O(N²) memory a graph."""
+
+    def __call__(self, operator: Laplacian, k: int, tolerance: float) -> RitzPairs:
+        """All N pairs; inactive nodes come last with values above the spectrum."""
+        b, n = operator.graph.batch_size, operator.graph.num_nodes
+        dense = operator.to_dense().reshape(b, n, n)
+        inactive = (~operator.active).reshape(b, n)
+        dense.diagonal(dim1=-2, dim2=-1).add_(inactive * (operator.bound[:, None] + 1))
+        values, vectors = torch.linalg.eigh(dense)
+        return RitzPairs(values, vectors, 1)
+
+
+@dataclass(frozen=True)
+class ChebyshevSubspace:
+    """Subspace iteration on a Chebyshev filter: products and small dense problems only, batched.
+
+    The filter is the Chebyshev polynomial that stays in [−1, 1] between the largest Ritz value of the block and the
+    bound of the spectrum and grows fastest below (Zhou, Saad, Tiago & Chelikowsky 2006, equations 6 to 9). Being a
+    block method, it finds multiple eigenvalues up to the size of its block. It is at its best where the wanted
+    values are not tiny compared with the spectrum; otherwise it needs many products.
+
+    Args:
+        guards: Ritz vectors beyond the wanted ones; default max(8, k/2).
+        max_iterations: filters applied at most.
+        max_degree: highest degree of a filter.
+        seed: of the random start, from a generator of its own.
+    """
+
+    guards: int | None = None
+    max_iterations: int = 60
+    max_degree: int = 120
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.guards is not None:
+            _checks.check_count(self.guards, "guards")
+        _checks.check_count(self.max_iterations, "max_iterations", 0)
+        _checks.check_count(self.max_degree, "max_degree")
+
+    def block_size(self, k: int) -> int:
+        """Columns of the block for ``k`` wanted pairs."""
+        return k + (max(8, k // 2) if self.guards is None else self.guards)
+
+    def __call__(self, operator: Laplacian, k: int, tolerance: float) -> RitzPairs:
+        """The block of ``block_size(k)`` Ritz pairs.
+
+        Raises:
+            ValueError: a graph has fewer nodes of positive degree than the block has columns.
+        """
+        m = self.block_size(k)
+        fewest = int(operator.active.reshape(operator.graph.batch_size, -1).sum(1).min())
+        if m > fewest:
+            raise ValueError(
+                f"ChebyshevSubspace needs at least {m} nodes of positive degree for k={k}, got {fewest}; use Eigh()"
+            )
+        values, vectors, residuals = _rayleigh_ritz(operator, self._start(operator, m))
+        for iteration in range(self.max_iterations):
+            if (residuals[:, :k].amax(1) <= allowed_residual(values, k, operator.bound, tolerance)).all():
+                return RitzPairs(values, vectors, iteration)
+            filtered = _chebyshev_filter(operator, vectors, values, self._degree(values, k, operator.bound))
+            values, vectors, residuals = _rayleigh_ritz(operator, filtered)
+        return RitzPairs(values, vectors, self.max_iterations)
+
+    def _start(self, operator: Laplacian, m: int) -> Tensor:
+        """Known null vectors and random columns, zero on inactive nodes: those are never mixed in again."""
+        null, dimension = operator.null_vectors(m)
+        generator = torch.Generator(null.device).manual_seed(self.seed)
+        noise = torch.randn(null.shape[1:], dtype=null.dtype, device=null.device, generator=generator)
+        noise = noise * operator.active.reshape(null.shape[:2])[..., None]
+        known = torch.arange(m, device=null.device) < dimension[:, None]
+        return torch.where(known[:, None, :], null, noise)
+
+    def _degree(self, values: Tensor, k: int, bound: Tensor) -> int:
+        """Degree that damps the unwanted by e^−12 against the k-th, but spreads the wanted by no more than 1/√eps."""
+        scale = 2 / (bound - values[:, -1]).clamp_min(torch.finfo(values.dtype).tiny)
+
+        def growth(value: Tensor) -> Tensor:
+            return torch.acosh(1 + (scale * (values[:, -1] - value)).clamp_min(1e-7))
+
+        kth, first = growth(values[:, k - 1]), growth(values[:, 0])
+        spread = -0.5 * math.log(torch.finfo(values.dtype).eps)
+        degree = torch.minimum(12 / kth, spread / (first - kth).clamp_min(1e-7)).max()
+        return int(degree.clamp(8, self.max_degree).ceil())
+
+
+def _chebyshev_filter(operator: Laplacian, x: Tensor, values: Tensor, degree: int) -> Tensor:
+    """T_degree of the operator mapped so that [largest Ritz value, bound] goes to [−1, 1], scaled to 1 at values[0]."""
+    low, high, lowest = values[:, -1], operator.bound, values[:, 0]
+    half = ((high - low) / 2).clamp_min(torch.finfo(values.dtype).eps * high)
+    centre = (high + low) / 2
+    sigma = first = half / (lowest - centre)
+    shape = (-1, 1, 1)
+    previous, current = x, (first / half).reshape(shape) * _shifted(operator, x, centre)
+    for _ in range(1, degree):
+        following = 1 / (2 / first - sigma)
+        step = (2 * following / half).reshape(shape) * _shifted(operator, current, centre)
+        previous, current = current, step.sub_((sigma * following).reshape(shape) * previous)
+        sigma = following
+    return current
+
+
+def _shifted(operator: Laplacian, x: Tensor, shift: Tensor) -> Tensor:
+    """(A − shift) X for a block ``(B, N, m)``."""
+    return operator.matmul(x.reshape(*operator.graph.shape, -1)).reshape(x.shape).sub_(shift.reshape(-1, 1, 1) * x)
+
+
+def column_norms(operator: Laplacian, x: Tensor) -> Tensor:
+    """Norms ``(B, m)`` of the columns of ``(B, N, m)``."""
+    return operator.inner(x, x).diagonal(dim1=-2, dim2=-1).sqrt()
+
+
+def _orthonormalized(operator: Laplacian, x: Tensor) -> Tensor:
+    """An orthonormal basis of the span of ``x`` from its Gram matrix, twice for full accuracy (SVQB)."""
+    eps = torch.finfo(x.dtype).eps
+    for _ in range(2):
+        x = x / column_norms(operator, x)[:, None, :].clamp_min(torch.finfo(x.dtype).tiny)
+        weight, turn = torch.linalg.eigh(operator.inner(x, x))
+        x = x @ (turn * weight.clamp_min(eps).rsqrt()[:, None, :])
+    return x
+
+
+def _rayleigh_ritz(operator: Laplacian, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Ritz values ``(B, m)``, vectors ``(B, N, m)`` and residual norms ``(B, m)`` of the span of ``x``."""
+    x = _orthonormalized(operator, x)
+    ax = _shifted(operator, x, x.new_zeros(len(x)))
+    projected = operator.inner(x, ax)
+    values, turn = torch.linalg.eigh((projected + projected.mT) / 2)
+    x, ax = x @ turn, ax @ turn
+    return values, x, column_norms(operator, ax - values[:, None, :] * x)
