@@ -9,11 +9,10 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from torch_lapeig import _checks
-from torch_lapeig.laplacian import Laplacian, edge_products, inverse_power
-from torch_lapeig.solvers import ChebyshevSubspace, Eigh, RitzPairs, Solver, allowed_residual, column_norms
+from torch_lapeig.laplacian import Laplacian, edge_matmul, edge_products, inverse_power
+from torch_lapeig.solvers import ChebyshevSubspace, Eigh, Solver, allowed_residual, column_norms, column_products
 
 # Dense `eigh` wins up to about here for one graph (measured on the digits graph, 2 cores); beyond it, Chebyshev.
 DENSE_NODES = 400
@@ -68,7 +67,7 @@ def eigenpairs(
         solver: `Eigh`, `ChebyshevSubspace`, or None for a choice: `Eigh` up to 400 nodes (or where k is a large part
             of them), else `ChebyshevSubspace`, and `Eigh` again up to 8000 nodes should that not converge.
         tolerance: residual allowed, relative to the gap after the k-th value, but never below round-off; default
-            1e-8 in float64 and 1e-4 in float32.
+            1e-10 in float64 and 1e-4 in float32.
         backward_tolerance: relative residual of the backward's linear solve; default 1e-10 and 1e-5.
         on_failure: what to do where a graph has not converged: ``"warn"`` or ``"raise"``.
 
@@ -82,17 +81,16 @@ def eigenpairs(
     operator = laplacian.symmetrized()
     _check_request(operator, k, on_failure)
     double = operator.values.dtype == torch.float64
-    tolerance = (1e-8 if double else 1e-4) if tolerance is None else tolerance
+    tolerance = (1e-10 if double else 1e-4) if tolerance is None else tolerance
     backward_tolerance = (1e-10 if double else 1e-5) if backward_tolerance is None else backward_tolerance
     _checks.check_positive(tolerance, "tolerance")
     _checks.check_positive(backward_tolerance, "backward_tolerance")
     with torch.no_grad():
-        solution, solver = _solve(operator, k, solver, tolerance)
+        solution = _solve(operator, k, solver, tolerance)
     if not solution.converged.all():
-        _report_failure(solution, solver, on_failure)
-    values, vectors = _ImplicitEigenpairs.apply(
-        operator.values, operator.diagonal, operator, solution, backward_tolerance
-    )
+        _report_failure(solution, on_failure)
+    projected, vectors = _ImplicitEigenpairs.apply(operator.values, operator.diagonal, solution, backward_tolerance)
+    values = projected.diagonal(dim1=-2, dim2=-1)
     if laplacian.normalization == "random_walk":
         degrees = laplacian.degrees.reshape(vectors.shape[:2])
         vectors = _signed(inverse_power(degrees, 0.5)[..., None] * vectors)
@@ -104,7 +102,7 @@ def eigenpairs(
         gap=solution.gap.reshape(lead),
         converged=solution.converged.reshape(lead),
         iterations=solution.iterations,
-        solver=solver,
+        solver=solution.solver,
     )
 
 
@@ -112,8 +110,7 @@ def _check_request(operator: Laplacian, k: int, on_failure: str) -> None:
     _checks.check_count(k, "k")
     _checks.check_choice(on_failure, "on_failure", ("warn", "raise"))
     _checks.check_finite(operator.values, "laplacian")
-    fewest = int(operator.active.reshape(operator.graph.batch_size, -1).sum(1).min())
-    if k > fewest:
+    if k > (fewest := _fewest_active(operator)):
         raise ValueError(f"k must be at most the number of nodes of positive degree, got k={k} with {fewest} of them")
 
 
@@ -121,6 +118,8 @@ def _check_request(operator: Laplacian, k: int, on_failure: str) -> None:
 class _Solution:
     """Checked eigenpairs of a symmetric operator, batched; guards are further, approximate pairs."""
 
+    operator: Laplacian
+    solver: Solver
     values: Tensor  # (B, k)
     vectors: Tensor  # (B, N, k)
     guard_values: Tensor  # (B, g)
@@ -131,38 +130,58 @@ class _Solution:
     iterations: int
 
 
-def _solve(operator: Laplacian, k: int, solver: Solver | None, tolerance: float) -> tuple[_Solution, Solver]:
+def _solve(operator: Laplacian, k: int, solver: Solver | None, tolerance: float) -> _Solution:
+    """The solution of a solver, or of the one that suits the size of the problem."""
     if solver is not None:
-        return _checked_solution(operator, k, solver(operator, k, tolerance), tolerance), solver
+        return _checked(operator, k, solver, tolerance)
     n, chebyshev = operator.graph.num_nodes, ChebyshevSubspace()
-    active = int(operator.active.reshape(operator.graph.batch_size, -1).sum(1).min())
-    if n > DENSE_NODES and active >= 4 * chebyshev.block_size(k):
-        solution = _checked_solution(operator, k, chebyshev(operator, k, tolerance), tolerance)
+    if n > DENSE_NODES and _fewest_active(operator) >= 4 * chebyshev.block_size(k):
+        solution = _checked(operator, k, chebyshev, tolerance)
         if solution.converged.all() or n > FALLBACK_NODES:
-            return solution, chebyshev
-    return _checked_solution(operator, k, Eigh()(operator, k, tolerance), tolerance), Eigh()
+            return solution
+    return _checked(operator, k, Eigh(), tolerance)
 
 
-def _checked_solution(operator: Laplacian, k: int, ritz: RitzPairs, tolerance: float) -> _Solution:
-    """Closed-form null vectors, signs, float64 Rayleigh quotients, residuals, gap and status of a solver's pairs."""
-    vectors, dimension = _with_exact_null_space(operator, ritz.vectors)
-    vectors = _signed(vectors)
-    head = vectors[..., :k]
-    image = operator.matmul(head.reshape(*operator.graph.shape, k)).reshape(head.shape)
-    quotients = (head.double() * image.double()).sum(1) / head.double().square().sum(1)
-    null = torch.arange(k, device=head.device) < dimension[:, None]
-    # Round-off may exchange neighbours: ascending is the contract.
-    values, order = quotients.clamp_min(0).masked_fill(null, 0).to(head.dtype).sort(dim=1, stable=True)
-    head, image = (t.gather(2, order[:, None, :].expand_as(t)) for t in (head, image))
-    residuals = column_norms(operator, image - values[:, None, :] * head)
-    further = ritz.values[:, k:]
-    gap = further[:, 0] - values[:, -1] if further.shape[1] else torch.full_like(values[:, 0], torch.inf)
-    gap = torch.where(gap > operator.bound, torch.inf, gap.clamp_min(0))  # inactive nodes are put above the spectrum
-    allowed = allowed_residual(torch.cat([values, further[:, :1]], 1), k, operator.bound, tolerance)
-    eye = torch.eye(k, dtype=head.dtype, device=head.device)
-    skew = (operator.inner(head, head) - eye).abs().amax((1, 2))
-    converged = (residuals.amax(1) <= allowed) & (skew <= math.sqrt(torch.finfo(head.dtype).eps))
-    return _Solution(values, head, further, vectors[..., k:], residuals, gap, converged, ritz.iterations)
+def _fewest_active(operator: Laplacian) -> int:
+    return int(operator.active.reshape(operator.graph.batch_size, -1).sum(1).min())
+
+
+def _checked(operator: Laplacian, k: int, solver: Solver, tolerance: float) -> _Solution:
+    """A solver's pairs with the null space in closed form, float64 Rayleigh quotients, residuals, gap and status."""
+    ritz = solver(operator, k, tolerance)
+    basis, dimension = _with_exact_null_space(operator, ritz.vectors)
+    null = torch.arange(basis.shape[2], device=basis.device) < dimension[:, None]
+    guard_values = ritz.values.masked_fill(null, 0)[:, k:]
+    vectors = _signed(basis[..., :k])
+    image = operator.matmul(vectors.reshape(*operator.graph.shape, k)).reshape(vectors.shape)
+    quotients = (vectors.double() * image.double()).sum(1) / vectors.double().square().sum(1)
+    # Ascending is the contract, and round-off may exchange neighbours.
+    values, order = quotients.clamp_min(0).masked_fill(null[:, :k], 0).to(vectors.dtype).sort(dim=1, stable=True)
+    vectors, image = (t.gather(2, order[:, None, :].expand_as(t)) for t in (vectors, image))
+    residuals = column_norms(operator, image - values[:, None, :] * vectors)
+    allowed = allowed_residual(torch.cat([values, guard_values[:, :1]], 1), k, operator.bound, tolerance)
+    gram = operator.inner(vectors, vectors)
+    skewness = (gram - torch.eye(k, dtype=gram.dtype, device=gram.device)).abs().amax((1, 2))
+    return _Solution(
+        operator=operator,
+        solver=solver,
+        values=values,
+        vectors=vectors,
+        guard_values=guard_values,
+        guard_vectors=basis[..., k:],
+        residuals=residuals,
+        gap=_gap(operator, values, guard_values),
+        converged=(residuals.amax(1) <= allowed) & (skewness <= math.sqrt(torch.finfo(gram.dtype).eps)),
+        iterations=ritz.iterations,
+    )
+
+
+def _gap(operator: Laplacian, values: Tensor, guard_values: Tensor) -> Tensor:
+    """λ_{k+1} − λ_k ``(B,)``; infinite where the k pairs are all there are."""
+    k = values.shape[1]
+    exhausted = operator.active.reshape(len(values), -1).sum(1) <= k
+    following = guard_values[:, 0] if guard_values.shape[1] else values[:, -1]
+    return (following - values[:, -1]).clamp_min(0).masked_fill(exhausted, torch.inf)
 
 
 def _with_exact_null_space(operator: Laplacian, vectors: Tensor) -> tuple[Tensor, Tensor]:
@@ -183,15 +202,17 @@ def _signed(vectors: Tensor) -> Tensor:
     size = vectors.detach().abs()
     first = (size >= 0.999 * size.amax(-2, keepdim=True)).to(torch.int8).argmax(-2, keepdim=True)
     sign = vectors.detach().gather(-2, first).sign()
-    return vectors * torch.where(sign == 0, 1, sign)
+    turned: Tensor = vectors * torch.where(sign == 0, 1, sign)
+    return turned
 
 
-def _report_failure(solution: _Solution, solver: Solver, on_failure: str) -> None:
+def _report_failure(solution: _Solution, on_failure: str) -> None:
     worst = int(solution.residuals.amax(1).argmax())
     message = (
-        f"{solver} has not converged after {solution.iterations} iterations: {int((~solution.converged).sum())} of "
-        f"{len(solution.converged)} graphs, largest residual {solution.residuals[worst].max():.2e} with a gap of "
-        f"{solution.gap[worst]:.2e}; use Eigh(), more iterations, or a larger tolerance"
+        f"{solution.solver} has not converged after {solution.iterations} iterations: "
+        f"{int((~solution.converged).sum())} of {len(solution.converged)} graphs, largest residual "
+        f"{solution.residuals[worst].max():.2e} with a gap of {solution.gap[worst]:.2e}; use Eigh(), more "
+        "iterations, or a larger tolerance"
     )
     if on_failure == "raise":
         raise _checks.ConvergenceError(message)
@@ -221,55 +242,111 @@ def _report_failure(solution: _Solution, solver: Solver, on_failure: str) -> Non
 # Z by conjugate gradients: on the complement of V every A − λ_i is positive semidefinite. The guards U of the solver
 # precondition them by U (Λ_U − λ_i)⁻¹ Uᵀ + (I − U Uᵀ). After `Eigh`, U is the whole complement, the preconditioner is
 # the inverse, and the first guess is the answer: one rule serves every solver.
+#
+# Second derivatives: every step is differentiable, V and λ are outputs of the rule itself, and Z is the solution of
+#
+#     A Z − Z Λ + V μ = −V̄,   Vᵀ Z = 0,
+#
+# a symmetric system. With Y the solution for the cotangent Z̄ in the place of V̄, and ν for μ, the cotangents are
+# those of A: Y Zᵀ, of Λ: −Zᵀ Y, of V: Y μᵀ + Z νᵀ, and of V̄: Y, with μ = −Vᵀ (V̄ + A Z) and ν = −Vᵀ (Z̄ + A Y).
+# A perturbation turns the basis of a cluster by first-order angles while Λ = Vᵀ A V becomes a full matrix on it. Only
+# both together are well defined, so the rule returns Λ as a matrix: its entries off the diagonal are zero within a
+# cluster, but their cotangents carry what the masked rotation leaves out.
 
 
 class _ImplicitEigenpairs(torch.autograd.Function):
-    """(M on the edges, c) -> (values, vectors) of a solution found beforehand."""
+    """(M on the edges, c) -> (Λ, V) of a solution found beforehand."""
 
     @staticmethod
     def forward(
-        ctx: Any, edges: Tensor, diagonal: Tensor, operator: Laplacian, solution: _Solution, tolerance: float
+        ctx: Any, edges: Tensor, diagonal: Tensor, solution: _Solution, tolerance: float
     ) -> tuple[Tensor, Tensor]:
-        ctx.operator, ctx.solution, ctx.tolerance = operator, solution, tolerance
-        return solution.values.clone(), solution.vectors.clone()
+        projected, vectors = torch.diag_embed(solution.values), solution.vectors.clone()
+        ctx.solution, ctx.tolerance = solution, tolerance
+        ctx.save_for_backward(edges, diagonal, projected, vectors)
+        return projected, vectors
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
-        operator, s = ctx.operator, ctx.solution
-        to_values, to_vectors = cotangents
-        within = _masked_inverse_differences(s.values, s.values, s)
-        skew = operator.inner(s.vectors, to_vectors)
+        edges, diagonal, projected, vectors = ctx.saved_tensors
+        s: _Solution = ctx.solution
+        to_projected, to_vectors = cotangents
+        values = projected.diagonal(dim1=-2, dim2=-1)
+        inverse, cluster = _inverse_differences(values, values, s)
+        skew = s.operator.inner(vectors, to_vectors)
         skew = (skew - skew.mT) / 2
-        _warn_if_undefined(s, to_vectors, skew * (within == 0))
-        y = s.vectors @ (torch.diag_embed(to_values) + within * skew)
-        y = (y + _complement_solve(operator, s, to_vectors, ctx.tolerance)).flatten(0, 1)
-        v = s.vectors.flatten(0, 1)
-        to_edges = None
-        if ctx.needs_input_grad[0]:
-            products = edge_products(operator.graph, y, v)
-            to_edges = -(products + products[operator.graph.reverse]) / 2
-        to_diagonal = (y * v).sum(1).reshape(operator.diagonal.shape) if ctx.needs_input_grad[1] else None
-        return to_edges, to_diagonal, None, None, None
+        _warn_if_undefined(s, to_vectors.detach(), (skew * cluster).detach())
+        rotation = inverse * skew
+        # Zero, but for its derivative: X Λ − Λ X = ½(C − Cᵀ) with the entries of Λ off its diagonal.
+        off = projected - torch.diag_embed(values)
+        rotation = rotation - inverse * (rotation @ off - off @ rotation)
+        y = vectors @ (cluster * (to_projected + to_projected.mT) / 2 + rotation)
+        y = y + _ComplementSolve.apply(edges, diagonal, projected, vectors, to_vectors, s, ctx.tolerance)
+        return *_edge_gradient(s, y, vectors), None, None
+
+
+class _ComplementSolve(torch.autograd.Function):
+    """(M on the edges, c, Λ, V, V̄) -> Z of the rule above."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        edges: Tensor,
+        diagonal: Tensor,
+        projected: Tensor,
+        vectors: Tensor,
+        g: Tensor,
+        solution: _Solution,
+        tolerance: float,
+    ) -> Tensor:
+        z = _complement_solve(solution, g, tolerance)
+        ctx.solution, ctx.tolerance = solution, tolerance
+        ctx.save_for_backward(edges, diagonal, projected, vectors, g, z)
+        return z
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
+        edges, diagonal, projected, vectors, g, z = ctx.saved_tensors
+        s: _Solution = ctx.solution
+        (to_z,) = cotangents
+        y = _ComplementSolve.apply(edges, diagonal, projected, vectors, to_z, s, ctx.tolerance)
+
+        def multiplier(rhs: Tensor, x: Tensor) -> Tensor:
+            product = edge_matmul(s.operator.graph, edges, x.flatten(0, 1)).reshape(x.shape)
+            image = diagonal.reshape(x.shape[:2])[..., None] * x - product
+            return -s.operator.inner(vectors, rhs + image)
+
+        to_vectors = y @ multiplier(g, z).mT + z @ multiplier(to_z, y).mT
+        return *_edge_gradient(s, y, z), -s.operator.inner(z, y), to_vectors, y, None, None
+
+
+def _edge_gradient(s: _Solution, y: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradient in M on the edges and in c of <A, Σ_i y_i v_iᵀ> for A = diag(c) − (M + Mᵀ)/2."""
+    graph = s.operator.graph
+    y, v = y.flatten(0, 1), v.flatten(0, 1)
+    products = edge_products(graph, y, v)
+    return -(products + products[graph.reverse]) / 2, (y * v).sum(1).reshape(graph.shape)
 
 
 def _cluster_width(s: _Solution) -> Tensor:
-    """Difference ``(B, 1, 1)`` below which eigenvalues count as equal: the larger of √eps and 10 residuals."""
-    width = (10 * s.residuals.amax(1)).clamp_min(math.sqrt(torch.finfo(s.values.dtype).eps))
+    """Difference ``(B, 1, 1)`` at which eigenvalues count as equal: √eps of the spectrum, or 10 residuals if larger."""
+    round_off = math.sqrt(torch.finfo(s.values.dtype).eps) * s.operator.bound / 2
+    width: Tensor = torch.maximum(10 * s.residuals.amax(1), round_off)
     return width[:, None, None]
 
 
-def _masked_inverse_differences(rows: Tensor, columns: Tensor, s: _Solution) -> Tensor:
-    """1 / (columns_i − rows_j) as ``(B, j, i)``, 0 within a cluster."""
+def _inverse_differences(rows: Tensor, columns: Tensor, s: _Solution) -> tuple[Tensor, Tensor]:
+    """1 / (columns_i − rows_j) as ``(B, j, i)``, 0 within a cluster; and where that is, as 0 and 1."""
     difference = columns[:, None, :] - rows[:, :, None]
     equal = difference.abs() <= _cluster_width(s)
-    return torch.where(equal, 0, 1 / torch.where(equal, 1, difference))
+    return torch.where(equal, 0, 1 / torch.where(equal, 1, difference)), equal.to(rows.dtype)
 
 
-def _complement_solve(operator: Laplacian, s: _Solution, g: Tensor, tolerance: float) -> Tensor:
+def _complement_solve(s: _Solution, g: Tensor, tolerance: float) -> Tensor:
     """Z of the rule above, ``(B, N, k)``, by preconditioned block conjugate gradients with a shift per column."""
-    inverse = -_masked_inverse_differences(s.guard_values, s.values, s)  # (Λ_U − λ_i)⁻¹, 0 in a split cluster
-    split = (inverse == 0).to(g.dtype)
+    operator = s.operator
+    inverse, split = _inverse_differences(s.guard_values, s.values, s)
+    inverse = -inverse  # (Λ_U − λ_i)⁻¹, 0 in a cluster that the cut splits
 
     def project(x: Tensor) -> Tensor:
         x = x - s.vectors @ operator.inner(s.vectors, x)
@@ -286,9 +363,11 @@ def _complement_solve(operator: Laplacian, s: _Solution, g: Tensor, tolerance: f
     target = -project(g * operator.active.reshape(g.shape[:2])[..., None])
 
     def excess(r: Tensor, z: Tensor) -> Tensor:
-        floor = 8 * torch.finfo(z.dtype).eps * operator.bound[:, None] * column_norms(operator, z)  # round-off of A z
+        # What is left of g after the projection, and of A z, is not better than their round-off.
+        floor = 8 * torch.finfo(z.dtype).eps * (operator.bound[:, None] * column_norms(operator, z) + size)
         return column_norms(operator, r) - torch.maximum(tolerance * column_norms(operator, target), floor)
 
+    size = column_norms(operator, g)
     z = precondition(target)
     r = target - image(z)
     direction, energy = torch.zeros_like(z), torch.ones_like(s.values)
@@ -297,11 +376,11 @@ def _complement_solve(operator: Laplacian, s: _Solution, g: Tensor, tolerance: f
         if not going.any():
             return z
         conditioned = precondition(r)
-        fresh = _column_products(operator, r, conditioned)
+        fresh = column_products(operator, r, conditioned)
         direction = conditioned + torch.where(going, fresh / energy, 0)[:, None, :] * direction
         energy = fresh
         pushed = image(direction)
-        step = torch.where(going, fresh / _column_products(operator, direction, pushed), 0)[:, None, :]
+        step = torch.where(going, fresh / column_products(operator, direction, pushed), 0)[:, None, :]
         z, r = z + step * direction, r - step * pushed
     warnings.warn(
         f"the linear solve of the gradient has not converged in {BACKWARD_ITERATIONS} iterations: residual norms up to "
@@ -310,11 +389,6 @@ def _complement_solve(operator: Laplacian, s: _Solution, g: Tensor, tolerance: f
         stacklevel=2,
     )
     return z
-
-
-def _column_products(operator: Laplacian, x: Tensor, y: Tensor) -> Tensor:
-    """Inner products ``(B, m)`` of the columns of x with those of y."""
-    return operator.inner(x, y).diagonal(dim1=-2, dim2=-1)
 
 
 def _warn_if_undefined(s: _Solution, to_vectors: Tensor, lost: Tensor) -> None:

@@ -77,12 +77,12 @@ class Laplacian:
         return Laplacian(self.graph, "symmetric") if self.normalization == "random_walk" else self
 
     def matmul(self, y: Tensor) -> Tensor:
-        """The product with ``y`` of shape ``(N, m)`` or ``(B, N, m)``, in O(E·m); differentiable in both, twice."""
+        """The product with ``y``, ``(N, m)`` or ``(B, N, m)``, in O(E·m); differentiable in both, at any order."""
         if tuple(y.shape[:-1]) != tuple(self.graph.shape):
             raise ValueError(f"y must have shape {(*self.graph.shape, 'm')}, got {tuple(y.shape)}")
         columns = y.reshape(self.graph.total_nodes, -1)
         if torch.is_grad_enabled():
-            product = _SpMM.apply(self.values, columns, self.graph)
+            product = edge_matmul(self.graph, self.values, columns)
         else:
             product = self._matrix @ columns
         return self.diagonal[..., None] * y - product.reshape(y.shape)
@@ -143,8 +143,14 @@ def inverse_power(degrees: Tensor, power: float) -> Tensor:
     return torch.where(positive, torch.where(positive, degrees, 1).pow(-power), 0)
 
 
+def edge_matmul(graph: Graph, values: Tensor, y: Tensor) -> Tensor:
+    """M Y of the matrix with ``values`` on the edges of ``graph``, with y ``(B·N, m)``; differentiable at any order."""
+    result: Tensor = _SpMM.apply(values, y, graph)
+    return result
+
+
 def edge_products(graph: Graph, x: Tensor, y: Tensor) -> Tensor:
-    """(X Yᵀ)_ij on the edges of ``graph`` only, ``(E,)``, of x and y ``(B·N, m)``; twice differentiable."""
+    """(X Yᵀ)_ij on the edges of ``graph`` only, ``(E,)``, of x and y ``(B·N, m)``; differentiable at any order."""
     result: Tensor = _EdgeProducts.apply(x, y, graph)
     return result
 
@@ -163,7 +169,7 @@ class _SpMM(torch.autograd.Function):
         return _csr(graph, values) @ y
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (g,), (values, y) = grads, ctx.saved_tensors
         to_values = edge_products(ctx.graph, g, y) if ctx.needs_input_grad[0] else None
         to_y = _SpMM.apply(values[ctx.graph.reverse], g, ctx.graph) if ctx.needs_input_grad[1] else None
@@ -178,7 +184,7 @@ class _EdgeProducts(torch.autograd.Function):
         return (x[graph.row] * y[graph.col]).sum(-1)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (p,), (x, y) = grads, ctx.saved_tensors
         to_x = _SpMM.apply(p, y, ctx.graph) if ctx.needs_input_grad[0] else None
         to_y = _SpMM.apply(p[ctx.graph.reverse], x, ctx.graph) if ctx.needs_input_grad[1] else None

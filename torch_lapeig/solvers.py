@@ -37,7 +37,7 @@ class Solver(Protocol):
 
 
 def allowed_residual(values: Tensor, k: int, bound: Tensor, tolerance: float) -> Tensor:
-    """Residual ``(B,)`` that is small enough: ``tolerance`` times the gap after the k-th value, but not below round-off.
+    """Residual ``(B,)`` that is small enough: ``tolerance`` times the gap after the k-th value, or round-off.
 
     By Davis and Kahan the sine of the angle between the computed and the true eigenspace is at most residual / gap,
     so an absolute tolerance would mean nothing where eigenvalues are close together.
@@ -154,9 +154,14 @@ def _shifted(operator: Laplacian, x: Tensor, shift: Tensor) -> Tensor:
     return operator.matmul(x.reshape(*operator.graph.shape, -1)).reshape(x.shape).sub_(shift.reshape(-1, 1, 1) * x)
 
 
+def column_products(operator: Laplacian, x: Tensor, y: Tensor) -> Tensor:
+    """Inner products ``(B, m)`` of the columns of x with those of y, both ``(B, N, m)``."""
+    return operator.inner(x, y).diagonal(dim1=-2, dim2=-1)
+
+
 def column_norms(operator: Laplacian, x: Tensor) -> Tensor:
     """Norms ``(B, m)`` of the columns of ``(B, N, m)``."""
-    return operator.inner(x, x).diagonal(dim1=-2, dim2=-1).sqrt()
+    return column_products(operator, x, x).sqrt()
 
 
 def _orthonormalized(operator: Laplacian, x: Tensor) -> Tensor:

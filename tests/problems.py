@@ -1,0 +1,106 @@
+"""Graphs whose spectra are known in closed form, point sets to build graphs from, and gauge-invariant functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
+DTYPES = [torch.float32, torch.float64]
+
+
+def path(n: int) -> Tensor:
+    return torch.diag_embed(torch.ones(n - 1, dtype=torch.float64), 1) + torch.diag_embed(
+        torch.ones(n - 1, dtype=torch.float64), -1
+    )
+
+
+def cycle(n: int) -> Tensor:
+    shift = torch.eye(n, dtype=torch.float64).roll(1, 0)
+    return shift + shift.T
+
+
+def complete(n: int) -> Tensor:
+    return torch.ones(n, n, dtype=torch.float64) - torch.eye(n, dtype=torch.float64)
+
+
+def complete_bipartite(a: int, b: int) -> Tensor:
+    side = (torch.arange(a + b) < a).double()
+    return (side[:, None] != side).double()
+
+
+def two_cliques(a: int, b: int) -> Tensor:
+    return torch.block_diag(complete(a), complete(b))
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """An affinity matrix with the spectra of its normalised and unnormalised Laplacians."""
+
+    name: str
+    affinity: Tensor
+    normalized: list[float]
+    unnormalized: list[float]
+
+
+def known_spectra() -> list[Spectrum]:
+    n = 12
+    k = np.arange(n)
+    return [
+        Spectrum("path", path(n), list(1 - np.cos(np.pi * k / (n - 1))), list(2 - 2 * np.cos(np.pi * k / n))),
+        Spectrum("cycle", cycle(n), list(1 - np.cos(2 * np.pi * k / n)), list(2 - 2 * np.cos(2 * np.pi * k / n))),
+        Spectrum("complete", complete(n), [0] + [n / (n - 1)] * (n - 1), [0] + [n] * (n - 1)),
+        Spectrum("star", complete_bipartite(1, n - 1), [0, *[1] * (n - 2), 2], [0, *[1] * (n - 2), n]),
+        Spectrum("bipartite", complete_bipartite(4, 7), [0, *[1] * 9, 2], [0, *[4] * 6, *[7] * 3, 11]),
+        Spectrum(
+            "two cliques",
+            two_cliques(5, 4),
+            [0, 0, *[5 / 4] * 4, *[4 / 3] * 3],
+            [0, 0, *[5] * 4, *[4] * 3],
+        ),
+    ]
+
+
+def random_affinity(n: int, *, seed: int = 0, keep: float = 0.6) -> Tensor:
+    """A connected random graph with weights in (0.5, 1.5)."""
+    generator = torch.Generator().manual_seed(seed)
+    weight = 0.5 + torch.rand(n, n, generator=generator, dtype=torch.float64)
+    upper = (weight * (torch.rand(n, n, generator=generator) < keep)).triu(1)
+    return upper + upper.T + path(n)
+
+
+def points(n: int, d: int, *, seed: int = 0, batch: int | None = None, dtype: torch.dtype = torch.float64) -> Tensor:
+    shape = (n, d) if batch is None else (batch, n, d)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def swiss_roll(n: int, *, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    u = torch.rand(2, n, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+    angle = 1.5 * torch.pi * (1 + 2 * u[0])
+    return torch.stack([angle * angle.cos(), 21 * u[1], angle * angle.sin()], 1)
+
+
+def subspace_angle(a: Tensor, b: Tensor) -> float:
+    """Sine of the largest principal angle between the spans of orthonormal columns."""
+    return float((b - a @ (a.mT @ b)).norm())
+
+
+def projector_loss(n: int, *, seed: int = 3) -> Callable[[Tensor], Tensor]:
+    """A smooth function of V Vᵀ, so of the eigenspace and not of the basis in it."""
+    h = torch.randn(n, n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    h = h + h.T
+
+    def loss(v: Tensor) -> Tensor:
+        p = v @ v.mT
+        return (p * h).sum() + 0.3 * (p.square() * h).sum()
+
+    return loss
+
+
+on_every_device = pytest.mark.parametrize("device", DEVICES)
+in_every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "float64"])

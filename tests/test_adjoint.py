@@ -1,0 +1,194 @@
+"""The differentiation rule: against finite differences, with equal eigenvalues, and where it is not defined."""
+
+import warnings
+
+import pytest
+import torch
+from problems import complete, cycle, on_every_device, points, projector_loss, random_affinity, two_cliques
+
+from torch_lapeig import (
+    ChebyshevSubspace,
+    DegeneracyWarning,
+    Eigh,
+    Graph,
+    HeatKernel,
+    Laplacian,
+    eigenpairs,
+    knn_graph,
+)
+
+NORMALIZATIONS = ["symmetric", "random_walk", "unnormalized"]
+
+
+def edge_parameters(affinity):
+    """Free weights of the undirected edges, and the map from them to the symmetric weights of the graph."""
+    graph = Graph.from_dense(affinity)
+    upper = graph.row < graph.col
+    weight = graph.weight[upper].clone().requires_grad_()
+    number = torch.zeros_like(graph.row)
+    number[upper] = torch.arange(len(weight))
+    number[~upper] = number[graph.reverse][~upper]
+    return weight, lambda w: graph.with_weight(w[number])
+
+
+def invariants(pairs, loss):
+    """Values and a function of the eigenspace: the same whatever basis the solver returns."""
+    return pairs.values, loss(pairs.vectors)
+
+
+@pytest.mark.parametrize("solver", [Eigh(), ChebyshevSubspace(guards=4)], ids=str)
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+def test_gradcheck_of_edge_weights(normalization, solver):
+    weight, graph_of = edge_parameters(random_affinity(14))
+    loss = projector_loss(14)
+
+    def function(w):
+        pairs = eigenpairs(Laplacian(graph_of(w), normalization), 4, solver, tolerance=1e-13, backward_tolerance=1e-12)
+        return invariants(pairs, loss)
+
+    assert torch.autograd.gradcheck(function, (weight,), atol=1e-6)
+
+
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+def test_gradcheck_of_the_vectors_themselves(normalization):
+    """With distinct eigenvalues and deterministic signs, each vector has a gradient of its own."""
+    weight, graph_of = edge_parameters(random_affinity(9))
+    function = lambda w: eigenpairs(Laplacian(graph_of(w), normalization), 4).vectors  # noqa: E731
+    assert torch.autograd.gradcheck(function, (weight,))
+
+
+@pytest.mark.parametrize("solver", [Eigh(), ChebyshevSubspace(guards=4)], ids=str)
+@pytest.mark.parametrize("k", [3, 5])
+def test_gradcheck_with_an_exactly_degenerate_pair(k, solver):
+    """A cycle has double eigenvalues; the sum over a pair and the projector on it have gradients nevertheless."""
+    weight, graph_of = edge_parameters(cycle(12))
+    loss = projector_loss(12)
+
+    def function(w):
+        pairs = eigenpairs(Laplacian(graph_of(w)), k, solver, tolerance=1e-13, backward_tolerance=1e-12)
+        sums = torch.stack([pairs.values[i : i + 2].sum() for i in range(1, k, 2)])
+        return sums, loss(pairs.vectors)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DegeneracyWarning)
+        assert torch.autograd.gradcheck(function, (weight,), atol=1e-6)
+
+
+def test_eigh_gives_nan_where_the_rule_is_exact():
+    """The same function through `torch.linalg.eigh` and its own backward has no finite gradient."""
+    affinity = complete(6)
+    loss = projector_loss(6)
+    weight, graph_of = edge_parameters(affinity)
+    _, vectors = torch.linalg.eigh(Laplacian(graph_of(weight)).to_dense())
+    naive = torch.autograd.grad(loss(vectors), weight)[0]
+    pairs = eigenpairs(Laplacian(graph_of(weight)), 6)
+    ours = torch.autograd.grad(loss(pairs.vectors), weight)[0]
+    assert not naive.isfinite().all() or naive.abs().max() > 1e3
+    assert ours.abs().max() < 1e-10  # the projector on the whole space is constant
+
+
+@on_every_device
+@pytest.mark.parametrize("t", [0.8, "median"])
+@pytest.mark.parametrize("batch", [None, 2])
+def test_gradcheck_through_points_and_bandwidth(batch, t, device):
+    x = points(10, 2, batch=batch).to(device).requires_grad_()
+    kernel = HeatKernel(t, learnable=True).double().to(device)
+    loss = projector_loss(10)
+
+    def function(x, log_t):
+        graph = torch.func.functional_call(kernel, {"log_t": log_t}, (x, knn_graph(x, 4)))
+        pairs = eigenpairs(Laplacian(graph, "random_walk"), 3)
+        if batch is None:
+            return pairs.values, loss(pairs.vectors.cpu())
+        return pairs.values, torch.stack([loss(v) for v in pairs.vectors.cpu()])
+
+    assert torch.autograd.gradcheck(function, (x, kernel.log_t), atol=1e-6)
+
+
+def test_conjugate_gradients_agree_with_the_whole_complement():
+    """On 500 points the guards of the Chebyshev solver are a handful: the rest is the linear solve's."""
+    x = points(500, 3, seed=2)
+    results = []
+    for solver in (Eigh(), ChebyshevSubspace()):
+        y = x.clone().requires_grad_()
+        pairs = eigenpairs(Laplacian(HeatKernel()(y, knn_graph(y, 8))), 4, solver)
+        (projector_loss(500)(pairs.vectors) + pairs.values.sum()).backward()
+        results.append(y.grad)
+    exact, iterative = results
+    assert (exact - iterative).norm() <= 1e-7 * exact.norm()
+
+
+def test_float32_gradient_is_close_to_float64():
+    x = points(200, 3, seed=2)
+    grads = []
+    for dtype in (torch.float32, torch.float64):
+        y = x.to(dtype).requires_grad_()
+        pairs = eigenpairs(Laplacian(HeatKernel()(y, knn_graph(y, 8))), 4)
+        projector_loss(200)(pairs.vectors.double()).backward()
+        grads.append(y.grad.double())
+    assert (grads[0] - grads[1]).norm() <= 1e-3 * grads[1].norm()
+
+
+def test_gradient_with_an_isolated_node_is_finite_and_leaves_it_out():
+    weight, graph_of = edge_parameters(torch.nn.functional.pad(random_affinity(8), (0, 1, 0, 1)))
+    padded = eigenpairs(Laplacian(graph_of(weight), "random_walk"), 3)
+    loss = projector_loss(8)
+    gradient = torch.autograd.grad(loss(padded.vectors[:8]) + padded.vectors[8].sum(), weight)[0]
+    without, graph_without = edge_parameters(random_affinity(8))
+    expected = torch.autograd.grad(
+        loss(eigenpairs(Laplacian(graph_without(without), "random_walk"), 3).vectors), without
+    )
+    torch.testing.assert_close(gradient, expected[0])
+
+
+def test_gradient_on_a_disconnected_graph():
+    """The null space is degenerate; functions of the projector are exact."""
+    weight, graph_of = edge_parameters(two_cliques(4, 3) * random_affinity(7, keep=1.0))
+    loss = projector_loss(7)
+    function = lambda w: loss(eigenpairs(Laplacian(graph_of(w)), 3).vectors)  # noqa: E731
+    assert torch.autograd.gradcheck(function, (weight,))
+
+
+def test_a_loss_that_tells_equal_eigenvalues_apart_is_warned_of():
+    weight, graph_of = edge_parameters(cycle(12))
+    pairs = eigenpairs(Laplacian(graph_of(weight)), 3)
+    with pytest.warns(DegeneracyWarning, match="choice of basis"):
+        gradient = torch.autograd.grad((pairs.vectors[:, 1] * points(12, 1)[:, 0]).sum(), weight)[0]
+    assert gradient.isfinite().all()
+
+
+def test_a_cut_through_a_cluster_is_warned_of_and_finite():
+    weight, graph_of = edge_parameters(cycle(12))
+    pairs = eigenpairs(Laplacian(graph_of(weight)), 4)
+    with pytest.warns(DegeneracyWarning, match=r"k=4 splits a cluster.*nearest k that does not is [35]"):
+        gradient = torch.autograd.grad(projector_loss(12)(pairs.vectors), weight)[0]
+    assert gradient.isfinite().all()
+
+
+def test_values_alone_need_no_warning():
+    """The gradient of eigenvalues in a split cluster is that of the basis returned; nothing else is claimed."""
+    weight, graph_of = edge_parameters(cycle(12))
+    pairs = eigenpairs(Laplacian(graph_of(weight)), 4)
+    gradient = torch.autograd.grad(pairs.values.sum(), weight)[0]
+    assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("solver", [Eigh(), ChebyshevSubspace(guards=3)], ids=str)
+def test_gradgradcheck_of_edge_weights(solver):
+    weight, graph_of = edge_parameters(random_affinity(9))
+    loss = projector_loss(9)
+
+    def function(w):
+        laplacian = Laplacian(graph_of(w), "random_walk")
+        return invariants(eigenpairs(laplacian, 3, solver, tolerance=1e-13, backward_tolerance=1e-12), loss)
+
+    assert torch.autograd.gradgradcheck(function, (weight,), atol=1e-5)
+
+
+@pytest.mark.parametrize("k", [3, 5])
+def test_gradgradcheck_with_an_exactly_degenerate_pair(k):
+    weight, graph_of = edge_parameters(cycle(8))
+    loss = projector_loss(8)
+    function = lambda w: loss(eigenpairs(Laplacian(graph_of(w)), k).vectors)  # noqa: E731
+    # A larger step than usual: next to a degeneracy the finite difference itself loses eps / step².
+    assert torch.autograd.gradgradcheck(function, (weight,), eps=1e-4, atol=1e-5)

@@ -1,0 +1,182 @@
+"""Eigenpairs: known spectra, agreement with SciPy, residuals, status, laws."""
+
+import numpy as np
+import pytest
+import scipy.linalg
+import torch
+from problems import (
+    cycle,
+    in_every_dtype,
+    known_spectra,
+    on_every_device,
+    path,
+    points,
+    random_affinity,
+    subspace_angle,
+    swiss_roll,
+    two_cliques,
+)
+
+from torch_lapeig import (
+    ChebyshevSubspace,
+    ConvergenceError,
+    ConvergenceWarning,
+    Eigh,
+    Graph,
+    HeatKernel,
+    Laplacian,
+    eigenpairs,
+    knn_graph,
+)
+
+RESIDUAL = {torch.float32: 1e-5, torch.float64: 1e-10}
+
+
+@on_every_device
+@in_every_dtype
+@pytest.mark.parametrize("normalization", ["symmetric", "random_walk", "unnormalized"])
+@pytest.mark.parametrize("problem", known_spectra(), ids=lambda p: p.name)
+def test_known_spectra(problem, normalization, dtype, device):
+    laplacian = Laplacian(Graph.from_dense(problem.affinity.to(device, dtype)), normalization)
+    expected = problem.unnormalized if normalization == "unnormalized" else problem.normalized
+    for k in (1, 2, 5, len(expected) - 1, len(expected)):
+        pairs = eigenpairs(laplacian, k)
+        torch.testing.assert_close(
+            pairs.values.cpu(), torch.tensor(sorted(expected)[:k], dtype=dtype), atol=1e-5, rtol=0
+        )
+        assert pairs.converged
+        assert (pairs.residuals <= RESIDUAL[dtype] * laplacian.bound).all()
+        assert pairs.vectors.dtype == dtype
+        following = [*sorted(expected), torch.inf][k] - sorted(expected)[k - 1]
+        assert pairs.gap.item() == pytest.approx(following, abs=1e-6 * laplacian.bound.item())
+
+
+@on_every_device
+@in_every_dtype
+@pytest.mark.parametrize("solver", [Eigh(), ChebyshevSubspace(), None], ids=str)
+def test_agrees_with_scipy_on_the_generalised_problem(solver, dtype, device):
+    x = points(120, 3, dtype=dtype).to(device)
+    laplacian = Laplacian(HeatKernel()(x, knn_graph(x, 8)), "random_walk")
+    pairs = eigenpairs(laplacian, 6, solver)
+    w = laplacian.graph.to_dense().double().cpu().numpy()
+    d = np.diag(w.sum(1))
+    values, vectors = scipy.linalg.eigh(d - w, d, subset_by_index=(0, 5))
+    tight = dtype == torch.float64
+    np.testing.assert_allclose(pairs.values.cpu(), values, atol=1e-12 if tight else 1e-6)
+    y = pairs.vectors.double().cpu()
+    gram = y.T @ torch.from_numpy(d) @ y
+    torch.testing.assert_close(gram, torch.eye(6, dtype=torch.float64), atol=1e-12 if tight else 1e-5, rtol=0)
+    half = torch.from_numpy(d).sqrt()
+    assert subspace_angle(half @ torch.from_numpy(vectors), half @ y) < (1e-8 if tight else 1e-3)
+    assert pairs.converged
+    assert (pairs.residuals <= RESIDUAL[dtype]).all()
+
+
+@on_every_device
+@in_every_dtype
+def test_residuals_are_what_they_say(dtype, device):
+    x = points(600, 4, dtype=dtype).to(device)
+    laplacian = Laplacian(knn_graph(x, 10))
+    pairs = eigenpairs(laplacian, 5)
+    assert isinstance(pairs.solver, ChebyshevSubspace)
+    residual = laplacian.to_dense().double() @ pairs.vectors.double() - pairs.vectors.double() * pairs.values.double()
+    torch.testing.assert_close(pairs.residuals.double(), residual.norm(dim=0), atol=2e-7, rtol=0)
+    assert pairs.residuals.max() <= RESIDUAL[dtype]
+    everything = torch.linalg.eigvalsh(laplacian.to_dense().double())
+    torch.testing.assert_close(pairs.gap.double(), everything[5] - everything[4], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("solver", [Eigh(), ChebyshevSubspace()], ids=str)
+def test_batched_equals_looped(solver):
+    x = points(60, 3, batch=4)
+    pairs = eigenpairs(Laplacian(knn_graph(x, 8)), 4, solver)
+    for b in range(4):
+        single = eigenpairs(Laplacian(knn_graph(x[b], 8)), 4, solver)
+        torch.testing.assert_close(pairs.values[b], single.values)
+        torch.testing.assert_close(pairs.vectors[b], single.vectors, atol=1e-7, rtol=0)
+        torch.testing.assert_close(pairs.gap[b], single.gap, atol=1e-4, rtol=0)
+
+
+def test_solvers_agree_with_a_degenerate_spectrum():
+    """A ring of 500 nodes: every value but the first is double; k cuts between pairs."""
+    laplacian = Laplacian(Graph.from_dense(cycle(500)))
+    dense, chebyshev = (eigenpairs(laplacian, 5, solver) for solver in (Eigh(), ChebyshevSubspace(max_degree=400)))
+    torch.testing.assert_close(dense.values, chebyshev.values, atol=1e-12, rtol=0)
+    assert subspace_angle(dense.vectors, chebyshev.vectors) < 1e-6
+
+
+@pytest.mark.parametrize("solver", [Eigh(), ChebyshevSubspace()], ids=str)
+@pytest.mark.parametrize("count", [1, 2, 5, 20])
+def test_disconnected_graphs_have_one_zero_each(solver, count):
+    x = torch.cat([points(30, 2, seed=i) + 100 * i for i in range(count)])
+    pairs = eigenpairs(Laplacian(knn_graph(x, 6)), min(count + 2, 22), solver)
+    assert (pairs.values[:count] == 0).all()
+    assert (pairs.values[count:] > 1e-3).all()
+    gram = pairs.vectors.T @ pairs.vectors
+    torch.testing.assert_close(gram, torch.eye(len(gram), dtype=gram.dtype))
+    assert pairs.converged
+
+
+def test_more_components_than_pairs():
+    laplacian = Laplacian(Graph.from_dense(torch.block_diag(*[two_cliques(3, 3)] * 3)))
+    pairs = eigenpairs(laplacian, 2)
+    assert pairs.values.tolist() == [0, 0]
+    assert pairs.gap == 0
+    assert pairs.converged
+
+
+@pytest.mark.parametrize("solver", [Eigh(), ChebyshevSubspace()], ids=str)
+def test_isolated_nodes_take_no_part(solver):
+    affinity = torch.nn.functional.pad(random_affinity(40), (0, 3, 0, 3))
+    pairs = eigenpairs(Laplacian(Graph.from_dense(affinity)), 5, solver)
+    without = eigenpairs(Laplacian(Graph.from_dense(random_affinity(40))), 5, solver)
+    torch.testing.assert_close(pairs.values, without.values)
+    torch.testing.assert_close(pairs.vectors[:40], without.vectors, atol=1e-7, rtol=0)
+    assert not pairs.vectors[40:].any()
+
+
+def test_all_pairs_beside_isolated_nodes():
+    affinity = torch.nn.functional.pad(two_cliques(3, 3), (1, 0, 1, 0))
+    pairs = eigenpairs(Laplacian(Graph.from_dense(affinity)), 6)
+    torch.testing.assert_close(pairs.values, torch.tensor([0, 0, 1.5, 1.5, 1.5, 1.5], dtype=torch.float64))
+    assert pairs.gap == torch.inf
+    with pytest.raises(ValueError, match="k=7 with 6 of them"):
+        eigenpairs(Laplacian(Graph.from_dense(affinity)), 7)
+
+
+def test_signs_are_deterministic():
+    laplacian = Laplacian(knn_graph(points(100, 3), 8), "random_walk")
+    for solver in (Eigh(), ChebyshevSubspace(), ChebyshevSubspace(seed=5)):
+        v = eigenpairs(laplacian, 5, solver).vectors
+        assert (v.gather(0, v.abs().argmax(0, keepdim=True)) > 0).all()
+    symmetric = eigenpairs(Laplacian(Graph.from_dense(path(9)), "random_walk"), 4).vectors
+    assert (symmetric[0, [1, 3]] > 0).all()  # both ends are as large: the first one counts
+
+
+def test_hard_spectrum_falls_back_to_the_dense_solver():
+    """A path of 600 nodes has λ₂ = 1.4e-5: too hard for the filter, and still solved."""
+    laplacian = Laplacian(Graph.from_dense(path(600)))
+    with pytest.warns(ConvergenceWarning, match="ChebyshevSubspace"):
+        eigenpairs(laplacian, 4, ChebyshevSubspace(max_iterations=3))
+    with pytest.raises(ConvergenceError, match="residual"):
+        eigenpairs(laplacian, 4, ChebyshevSubspace(max_iterations=0), on_failure="raise")
+    pairs = eigenpairs(laplacian, 4)
+    expected = 1 - torch.cos(torch.pi * torch.arange(4, dtype=torch.float64) / 599)
+    torch.testing.assert_close(pairs.values, expected, atol=1e-13, rtol=0)
+
+
+def test_swiss_roll_beyond_the_dense_size():
+    x = swiss_roll(2000)
+    laplacian = Laplacian(knn_graph(x, 15))
+    pairs = eigenpairs(laplacian, 6)
+    values = torch.linalg.eigvalsh(laplacian.to_dense())
+    torch.testing.assert_close(pairs.values, values[:6], atol=1e-12, rtol=0)
+    assert pairs.converged
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_scaling_the_weights_keeps_the_normalised_problem(scale):
+    affinity = random_affinity(20)
+    one, other = (eigenpairs(Laplacian(Graph.from_dense(w)), 4) for w in (affinity, scale * affinity))
+    torch.testing.assert_close(one.values, other.values)
+    torch.testing.assert_close(one.vectors, other.vectors)

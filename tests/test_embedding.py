@@ -1,0 +1,328 @@
+"""LaplacianEigenmaps: the paper's normalisation, laws, new points, saved state, disconnected graphs."""
+
+import copy
+import io
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from problems import in_every_dtype, on_every_device, points, subspace_angle, swiss_roll
+from sklearn.manifold import SpectralEmbedding
+
+from torch_lapeig import (
+    KNN,
+    ChebyshevSubspace,
+    DegeneracyWarning,
+    Eigh,
+    GraphWarning,
+    HeatKernel,
+    Laplacian,
+    LaplacianEigenmaps,
+    Radius,
+    SimpleWeights,
+    knn_graph,
+)
+
+RULES = [KNN(8), KNN(8, "mean"), KNN(14, "mutual"), Radius(2.5)]
+
+
+def distances(y):
+    """Invariant to signs and rotations within eigenspaces."""
+    return torch.cdist(y, y)
+
+
+@on_every_device
+@in_every_dtype
+def test_normalisation_of_the_paper(dtype, device):
+    x = points(80, 3, dtype=dtype).to(device)
+    module = LaplacianEigenmaps(3, KNN(8)).fit(x)
+    y = module.embedding_
+    degrees = Laplacian(HeatKernel()(x, knn_graph(x, 8))).degrees
+    assert y.dtype == dtype
+    assert y.device == x.device
+    identity = torch.eye(3, dtype=dtype, device=device)
+    torch.testing.assert_close(y.T @ (degrees[:, None] * y), identity, atol=1e-5, rtol=0)
+    torch.testing.assert_close((degrees[:, None] * y).sum(0), torch.zeros_like(y[0]), atol=1e-4, rtol=0)
+    assert torch.equal(module(x), y)
+    assert module.residuals_.shape == module.eigenvalues_.shape == (3,)
+    assert (module.eigenvalues_ > 0).all()
+    assert module.gap_ > 0
+
+
+def test_unit_scale_does_not_change_with_the_number_of_points():
+    for n in (50, 400):
+        y = LaplacianEigenmaps(3, KNN(8), scale="unit")(swiss_roll(n))
+        torch.testing.assert_close(y.square().mean(0), torch.ones(3, dtype=y.dtype))
+
+
+def test_agrees_with_scikit_learn():
+    x = points(150, 4, seed=4)
+    affinity = SimpleWeights()(x, knn_graph(x, 9)).to_dense()
+    theirs = SpectralEmbedding(4, affinity="precomputed", eigen_solver="arpack", eigen_tol=1e-12)
+    theirs = torch.from_numpy(theirs.fit_transform(affinity.numpy()))
+    ours = LaplacianEigenmaps(4, KNN(9), SimpleWeights())(x)
+    half = affinity.sum(1).sqrt()[:, None]
+    assert subspace_angle(torch.linalg.qr(half * ours)[0], torch.linalg.qr(half * theirs)[0]) < 1e-6
+
+
+@pytest.mark.parametrize("rule", [KNN(8), Radius(2.0)], ids=str)
+def test_equivariance(rule):
+    """Permutations permute the rows; translations, rotations and reflections do nothing; scaling with "median" too."""
+    x = points(90, 3)
+    module = LaplacianEigenmaps(3, rule)
+    y = module(x)
+    order = torch.randperm(90, generator=torch.Generator().manual_seed(1))
+    turn = torch.linalg.qr(points(3, 3, seed=7))[0]
+    torch.testing.assert_close(distances(module(x[order])), distances(y[order]), atol=1e-8, rtol=0)
+    torch.testing.assert_close(distances(module(x + 10)), distances(y), atol=1e-8, rtol=0)
+    torch.testing.assert_close(distances(module(x @ turn)), distances(y), atol=1e-8, rtol=0)
+    scaled = LaplacianEigenmaps(3, rule if isinstance(rule, KNN) else Radius(14.0))
+    torch.testing.assert_close(distances(scaled(7 * x)), distances(y), atol=1e-8, rtol=0)
+
+
+@pytest.mark.parametrize("scale", ["degree", "unit"])
+def test_batched_equals_looped_with_gradients(scale):
+    x = points(40, 3, batch=3)
+    module = LaplacianEigenmaps(2, KNN(6), HeatKernel("median"), scale=scale)
+    weight = points(40, 2, batch=3, seed=9)
+    whole, single = x.clone().requires_grad_(), x.clone().requires_grad_()
+    y = module(whole)
+    looped = torch.stack([module(item) for item in single])
+    torch.testing.assert_close(y, looped)
+    (y * weight).sum().backward()
+    (looped * weight).sum().backward()
+    torch.testing.assert_close(whole.grad, single.grad)
+
+
+def test_padding_is_zero_and_changes_nothing():
+    lengths = torch.tensor([40, 25, 33])
+    mask = torch.arange(40) < lengths[:, None]
+    x = torch.where(mask[..., None], points(40, 3, batch=3), torch.nan).requires_grad_()
+    module = LaplacianEigenmaps(2, KNN(6), scale="unit")
+    y = module(x, mask)
+    assert not y[~mask].any()
+    for item, n in enumerate(lengths):
+        torch.testing.assert_close(y[item, :n], module(x[item, :n]))
+    y.square().sum(-1).pow(2).sum().backward()
+    assert not x.grad[~mask].any()
+    assert x.grad[mask].isfinite().all()
+
+
+def test_gradient_reaches_points_and_bandwidth():
+    x = points(50, 3).requires_grad_()
+    module = LaplacianEigenmaps(2, KNN(8), HeatKernel(1.0, learnable=True).double())
+    module(x).pow(4).sum().backward()
+    for tensor in (x, module.weights.log_t):
+        assert tensor.grad.isfinite().all()
+        assert tensor.grad.abs().max() > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_does_not_lower_the_precision(dtype):
+    x = points(60, 3, dtype=torch.float32)
+    module = LaplacianEigenmaps(2, KNN(8))
+    with torch.autocast("cpu", dtype=dtype):
+        y = module(x)
+    assert torch.equal(y, module(x))
+
+
+@in_every_dtype
+@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("weights", [HeatKernel(), SimpleWeights()], ids=lambda w: type(w).__name__)
+def test_transform_of_training_points_is_the_training_embedding(rule, weights, dtype):
+    x = points(120, 3, dtype=dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GraphWarning)
+        module = LaplacianEigenmaps(3, rule, weights).fit(x)
+        again = module.transform(x)
+    tolerance = 1e-9 if dtype == torch.float64 else 1e-4
+    torch.testing.assert_close(again, module.embedding_, atol=tolerance, rtol=tolerance)
+
+
+def test_transform_of_training_points_with_ties():
+    """On an integer grid every k-th radius is tied; the graph's own row is what counts."""
+    x = torch.cartesian_prod(torch.arange(8.0), torch.arange(7.0)).double()
+    module = LaplacianEigenmaps(3, KNN(5)).fit(x)
+    torch.testing.assert_close(module.transform(x), module.embedding_)
+
+
+def test_transform_lies_between_neighbours_and_converges():
+    """New points of a curve are embedded on the curve: the error falls with the number of training points."""
+
+    def error(n):
+        angle = torch.linspace(0, 2 * torch.pi, n + 1, dtype=torch.float64)[:-1]
+        circle = lambda a: torch.stack([a.cos(), a.sin()], 1)  # noqa: E731
+        module = LaplacianEigenmaps(2, KNN(6), scale="unit").fit(circle(angle))
+        new = module.transform(circle(angle + torch.pi / n))
+        # Exact eigenfunctions √2 (cos, sin) up to a rotation, which the training points determine.
+        rotation = torch.linalg.lstsq(circle(angle), module.embedding_).solution
+        return float((new - circle(angle + torch.pi / n) @ rotation).norm() / new.norm())
+
+    assert error(40) < 0.05
+    assert error(160) < error(40) / 8
+
+
+def test_transform_gradcheck():
+    module = LaplacianEigenmaps(2, KNN(5)).fit(points(40, 2))
+    queries = points(4, 2, seed=8).requires_grad_()
+    assert torch.autograd.gradcheck(module.transform, (queries,))
+
+
+def test_transform_in_blocks_and_far_away(monkeypatch):
+    x = points(60, 2, dtype=torch.float32)
+    module = LaplacianEigenmaps(2, KNN(5)).fit(x)
+    queries = torch.cat([points(20, 2, seed=5, dtype=torch.float32), torch.tensor([[1e3, 1e3]])])
+    whole = module.transform(queries)
+    monkeypatch.setattr("torch_lapeig.embedding.BLOCK", 300)
+    torch.testing.assert_close(module.transform(queries), whole)
+    # So far that every affinity underflows: embedded beside its nearest training points, not lost.
+    nearest = torch.cdist(queries[-1:], x).argmin()
+    expected = module.embedding_[nearest] / (1 - module.eigenvalues_)
+    torch.testing.assert_close(whole[-1], expected, rtol=1e-3, atol=1e-5)
+
+
+def test_transform_of_an_unreachable_point_is_zero_with_a_warning():
+    module = LaplacianEigenmaps(2, Radius(2.0), SimpleWeights())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GraphWarning)
+        module.fit(points(60, 2))
+    with pytest.warns(GraphWarning, match="1 of 2 new points"):
+        y = module.transform(torch.tensor([[0.0, 0.0], [50.0, 0.0]], dtype=torch.float64))
+    assert y[0].any()
+    assert not y[1].any()
+
+
+def test_eigenvalues_of_one_are_not_extended():
+    """A complete graph has λ = n / (n − 1); a complete bipartite one λ = 1, which Nyström cannot divide by."""
+    x = torch.cat([torch.zeros(6, 1), torch.ones(6, 1)]).double() + 1e-6 * points(12, 1)
+    far = LaplacianEigenmaps(2, KNN(11), HeatKernel(1e6)).fit(x)
+    torch.testing.assert_close(far.transform(x), far.embedding_)
+    star = torch.cat([torch.zeros(1, 2), torch.eye(2), -torch.eye(2)]).double()
+    with pytest.warns(GraphWarning, match="within 1e-3 of 1"):
+        module = LaplacianEigenmaps(1, Radius(1.2), SimpleWeights()).fit(star)
+    assert not module.transform(star).any()
+
+
+@pytest.mark.parametrize("components", ["joint", "separate"])
+def test_state_dict_into_a_fresh_module(components):
+    x = torch.cat([points(50, 3), points(40, 3, seed=1) + 20])
+    queries = points(10, 3, seed=2)
+    module = LaplacianEigenmaps(2, KNN(8), HeatKernel(1.0, learnable=True), components=components)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GraphWarning)
+        module.weights.log_t.data += 0.3
+        module.fit(x)
+    file = io.BytesIO()
+    torch.save(module.state_dict(), file)
+    file.seek(0)
+    fresh = LaplacianEigenmaps(2, KNN(8), HeatKernel(1.0, learnable=True), components=components)
+    fresh.load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(fresh.transform(queries), module.transform(queries))
+    assert torch.equal(fresh.embedding_, module.embedding_)
+    refitted = LaplacianEigenmaps(2, KNN(8), HeatKernel(1.0, learnable=True)).fit(points(30, 3))
+    refitted.load_state_dict(module.state_dict())
+    assert torch.equal(refitted.transform(queries), module.transform(queries))
+    empty = LaplacianEigenmaps(2, KNN(8), HeatKernel(1.0, learnable=True))
+    refitted.load_state_dict(empty.state_dict())
+    with pytest.raises(RuntimeError, match="fitted"):
+        refitted.transform(queries)
+    for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert torch.equal(other.transform(queries), module.transform(queries))
+
+
+def test_to_moves_the_fit_along():
+    module = LaplacianEigenmaps(2, KNN(8)).fit(points(50, 3)).float()
+    assert module.transform(points(4, 3, dtype=torch.float32)).dtype == torch.float32
+    assert module.train_edges.dtype == torch.int64
+
+
+def test_disconnected_graph_jointly():
+    x = torch.cat([points(30, 2), points(20, 2, seed=1) + 30])
+    with pytest.warns(GraphWarning, match="2 connected components"):
+        y = LaplacianEigenmaps(2, KNN(6))(x)
+    first, second = y[:30, 0], y[30:, 0]
+    assert first.std() < 1e-12
+    assert second.std() < 1e-12
+    assert first[0] * second[0] < 0
+    with pytest.raises(ValueError, match="2 connected components"):
+        LaplacianEigenmaps(2, KNN(6), components="error")(x)
+
+
+def test_disconnected_graph_separately():
+    """Each component is what it is on its own; three nodes have two eigenvectors, the third column is zero."""
+    triangle = torch.tensor([[90.0, 0.0], [91.0, 0.0], [90.0, 1.0]], dtype=torch.float64)
+    parts = [swiss_roll(30)[:, :2] / 10, points(20, 2, seed=1) + 30, triangle]
+    rule, weights = KNN(2), HeatKernel(1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        module = LaplacianEigenmaps(3, rule, weights, components="separate").fit(torch.cat(parts))
+        alone = [LaplacianEigenmaps(3, rule, weights, components="separate").fit(part) for part in parts]
+        torch.testing.assert_close(module.embedding_, torch.cat([other.embedding_ for other in alone]))
+        torch.testing.assert_close(
+            module.eigenvalues_, torch.cat([other.eigenvalues_ for other in alone]), equal_nan=True
+        )
+        torch.testing.assert_close(module.transform(torch.cat(parts)), module.embedding_)
+        torch.testing.assert_close(module.embedding_[-3:, :2], LaplacianEigenmaps(2, rule, weights)(triangle))
+    assert not module.embedding_[-3:, 2].any()
+    assert module.eigenvalues_[-1, 2].isnan()
+    assert len(module.eigenvalues_) > len(parts)  # two nearest neighbours do not connect the random parts
+
+
+def test_separate_components_of_a_batch():
+    x = torch.stack([torch.cat([points(20, 2), points(20, 2, seed=1) + 30]), points(40, 2, seed=2)])
+    module = LaplacianEigenmaps(2, KNN(8), components="separate")
+    y = module(x)
+    weights = HeatKernel()
+    for item in range(2):
+        # The median bandwidth is that of the whole graph, not of the component.
+        graph = weights(x[item], KNN(8)(x[item]))
+        for label in graph.connected_components().unique():
+            nodes = (graph.connected_components() == label).nonzero().flatten()
+            dense = graph.subgraph(nodes)
+            gram = y[item, nodes].T @ (Laplacian(dense).degrees[:, None] * y[item, nodes])
+            torch.testing.assert_close(gram, torch.eye(2, dtype=y.dtype))
+
+
+def test_isolated_nodes_are_zero_with_a_warning():
+    x = torch.cat([points(30, 2), torch.tensor([[100.0, 100.0]]).double()])
+    for components in ("joint", "separate"):
+        module = LaplacianEigenmaps(2, Radius(1.5), components=components)
+        with pytest.warns(GraphWarning) as record:
+            y = module(x)
+        assert any("isolated" in str(warning.message) for warning in record)
+        assert not y[-1].any()
+
+
+def test_duplicates_are_embedded_together():
+    x = points(40, 2)
+    x = torch.cat([x, x[:5]])
+    y = LaplacianEigenmaps(2, KNN(8))(x)
+    assert y.isfinite().all()
+    spread = (y[:5] - y[40:]).norm(dim=1)
+    assert (spread < 0.2 * y.std()).all()
+
+
+def test_a_solver_can_be_chosen():
+    x = points(90, 3)
+    one, other = (LaplacianEigenmaps(2, KNN(8), solver=solver)(x) for solver in (Eigh(), ChebyshevSubspace()))
+    torch.testing.assert_close(one, other, atol=1e-8, rtol=0)
+
+
+def test_repr_reads_like_the_constructor():
+    text = repr(LaplacianEigenmaps(3, KNN(5, "mutual"), HeatKernel(0.5, learnable=True), scale="unit"))
+    assert "3, KNN(k=5, symmetrize='mutual'), scale='unit'" in text
+    assert "HeatKernel(t=0.5, learnable=True)" in text
+
+
+def test_a_training_step_on_a_regular_polygon_is_finite():
+    """Points on a circle: every eigenvalue is double, where eigh's own backward is NaN."""
+    angle = torch.arange(24, dtype=torch.float64) * 2 * torch.pi / 24
+    x = torch.stack([angle.cos(), angle.sin()], 1).requires_grad_()
+    y = LaplacianEigenmaps(2, KNN(4), HeatKernel(1.0))(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DegeneracyWarning)
+        distances(y).square().pow(2).sum().backward()
+    assert x.grad.isfinite().all()
+    np.testing.assert_allclose(x.grad.norm(dim=1).std().item(), 0, atol=1e-9)

@@ -1,0 +1,107 @@
+"""Bad input: each case with the error it raises, which names the argument, what arrived and the way out."""
+
+import pytest
+import torch
+from problems import path, points, two_cliques
+
+from torch_lapeig import (
+    KNN,
+    ChebyshevSubspace,
+    Graph,
+    HeatKernel,
+    Laplacian,
+    LaplacianEigenmaps,
+    LaplacianSmoothness,
+    Radius,
+    eigenpairs,
+    knn_graph,
+    laplacian_smoothness,
+    radius_graph,
+)
+
+X = points(10, 2)
+NAN, INF = X.clone(), X.clone()
+NAN[3, 1], INF[0, 0] = torch.nan, torch.inf
+GRAPH = knn_graph(X, 3)
+LAPLACIAN = Laplacian(GRAPH)
+MASK = torch.ones(10, dtype=torch.bool)
+SAME = torch.ones(10, 2)
+FITTED = LaplacianEigenmaps(1, KNN(3)).fit(X)
+
+CASES = {
+    "NaN": (lambda: knn_graph(NAN, 3), ValueError, r"x must be finite, got 1 NaN or Inf of 20 .*\(3, 1\)"),
+    "Inf": (lambda: radius_graph(INF, 1.0), ValueError, "x must be finite"),
+    "rank 1": (lambda: knn_graph(X[:, 0], 3), ValueError, r"\(N, D\) or \(B, N, D\), got \(10,\)"),
+    "rank 4": (lambda: knn_graph(X[None, None], 3), ValueError, "got .1, 1, 10, 2."),
+    "integers": (lambda: knn_graph(X.long(), 3), TypeError, r"float32 or float64, got torch.int64; use x.float\(\)"),
+    "half": (lambda: knn_graph(X.half(), 3), TypeError, "got torch.float16"),
+    "array": (lambda: knn_graph(X.numpy(), 3), TypeError, "torch.Tensor, got ndarray"),
+    "k = N": (lambda: knn_graph(X, 10), ValueError, "k must be smaller than the number of points, got k=10 with 10"),
+    "k = valid": (lambda: knn_graph(X, 3, mask=torch.arange(10) < 3), ValueError, "k=3 with 3 points"),
+    "k = 0": (lambda: knn_graph(X, 0), ValueError, "k must be at least 1, got 0"),
+    "k = 2.5": (lambda: KNN(2.5), TypeError, "k must be an integer, got 2.5"),
+    "k = True": (lambda: KNN(True), TypeError, "k must be an integer"),
+    "one point": (lambda: knn_graph(X[:1], 1), ValueError, "at least 2 points"),
+    "no dimension": (lambda: knn_graph(X[:, :0], 1), ValueError, "dimension"),
+    "empty batch": (lambda: knn_graph(X[None][:0], 1), ValueError, r"got \(0, 10, 2\)"),
+    "rule": (lambda: KNN(3, "both"), ValueError, "'union', 'mutual', 'mean', got 'both'"),
+    "radius 0": (lambda: radius_graph(X, 0.0), ValueError, "radius must be positive"),
+    "radius NaN": (lambda: Radius(float("nan")), ValueError, "radius must be positive"),
+    "radius too small": (lambda: radius_graph(X, 1e-9), ValueError, "use a larger radius"),
+    "mask dtype": (lambda: knn_graph(X, 3, mask=MASK.float()), TypeError, "mask must be a boolean tensor"),
+    "mask shape": (lambda: knn_graph(X, 3, mask=MASK[:4]), ValueError, r"mask must have shape \(10,\)"),
+    "t = 0": (lambda: HeatKernel(0.0), ValueError, "t must be positive"),
+    "t < 0": (lambda: HeatKernel(-1.0), ValueError, "t must be positive and finite, got -1.0"),
+    "t word": (lambda: HeatKernel("mean"), TypeError, "t must be a number, got 'mean'"),
+    "t of copies": (
+        lambda: HeatKernel()(SAME, knn_graph(SAME, 3)),
+        ValueError,
+        "median squared length of 0 in graph 0",
+    ),
+    "points of another graph": (lambda: HeatKernel()(X[:5], GRAPH), ValueError, r"shape \(10, 'D'\).*got \(5, 2\)"),
+    "asymmetric": (lambda: Graph.from_dense(path(4).triu()), ValueError, "symmetric.*affinity.mT"),
+    "negative": (lambda: Graph.from_dense(-path(4)), ValueError, "non-negative, got a minimum of -1"),
+    "NaN weights": (lambda: Graph.from_dense(path(4) * torch.nan), ValueError, "affinity must be finite"),
+    "not square": (lambda: Graph.from_dense(path(4)[:3]), ValueError, r"\(N, N\) or \(B, N, N\), got \(3, 4\)"),
+    "padding with edges": (
+        lambda: Graph.from_dense(path(4), torch.arange(4) < 3),
+        ValueError,
+        "zero in the rows that mask",
+    ),
+    "normalisation": (lambda: Laplacian(GRAPH, "left"), ValueError, "normalization must be one of"),
+    "matmul": (lambda: LAPLACIAN.matmul(X[:5]), ValueError, r"y must have shape \(10, 'm'\)"),
+    "pairs > N": (lambda: eigenpairs(LAPLACIAN, 11), ValueError, "got k=11 with 10"),
+    "pairs = 0": (lambda: eigenpairs(LAPLACIAN, 0), ValueError, "k must be at least 1"),
+    "Inf weights": (
+        lambda: eigenpairs(Laplacian(GRAPH.with_weight(GRAPH.weight * torch.inf)), 2),
+        ValueError,
+        "laplacian must be finite",
+    ),
+    "tolerance": (lambda: eigenpairs(LAPLACIAN, 2, tolerance=0.0), ValueError, "tolerance must be positive"),
+    "on_failure": (lambda: eigenpairs(LAPLACIAN, 2, on_failure="no"), ValueError, "'warn', 'raise'"),
+    "block": (lambda: eigenpairs(LAPLACIAN, 4, ChebyshevSubspace()), ValueError, r"at least 12 nodes.*use Eigh\(\)"),
+    "components": (lambda: LaplacianEigenmaps(10, KNN(3))(X), ValueError, "k=11 with 10"),
+    "n_components": (lambda: LaplacianEigenmaps(0), ValueError, "n_components must be at least 1"),
+    "scale": (lambda: LaplacianEigenmaps(2, scale="big"), ValueError, "'degree', 'unit'"),
+    "components rule": (lambda: LaplacianEigenmaps(2, components="all"), ValueError, "'joint', 'separate', 'error'"),
+    "fit a batch": (lambda: LaplacianEigenmaps(2).fit(X[None]), ValueError, r"shape \(N, D\), got \(1, 10, 2\)"),
+    "not fitted": (lambda: LaplacianEigenmaps(2).transform(X), RuntimeError, r"call fit\(x\) first"),
+    "other dimension": (lambda: FITTED.transform(X[:, :1]), ValueError, "dimension 2, got .* dimension 1"),
+    "other dtype": (lambda: FITTED.transform(X.float()), ValueError, "torch.float64 of dimension 2, got torch.float32"),
+    "NaN query": (lambda: FITTED.transform(NAN), ValueError, "x must be finite"),
+    "loss shape": (lambda: laplacian_smoothness(X[:5], GRAPH), ValueError, "to go with the graph"),
+    "loss rank": (lambda: laplacian_smoothness(X[:, 0], GRAPH), ValueError, r"\(10, 'k'\)"),
+    "loss reduction": (lambda: LaplacianSmoothness(reduction="max"), ValueError, "'mean', 'sum', 'none'"),
+    "mean of nothing": (
+        lambda: laplacian_smoothness(X[:4], Graph.from_dense(0 * two_cliques(2, 2))),
+        ValueError,
+        "no edges",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_bad_input(case):
+    call, error, message = case
+    with pytest.raises(error, match=message):
+        call()

@@ -1,0 +1,61 @@
+"""Imports between modules run one way, the core needs torch, numpy and scipy only, and importing does nothing."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import torch_lapeig
+
+ROOT = Path(torch_lapeig.__file__).parent
+ALLOWED = {
+    "_checks": set(),
+    "neighbors": {"_checks"},
+    "graph": {"neighbors", "_checks"},
+    "weights": {"graph", "_checks"},
+    "laplacian": {"graph", "_checks"},
+    "solvers": {"laplacian", "_checks"},
+    "eigen": {"solvers", "laplacian", "_checks"},
+    "nystrom": {"graph", "weights", "eigen", "_checks"},
+    "embedding": {"neighbors", "graph", "weights", "laplacian", "solvers", "eigen", "nystrom", "_checks"},
+    "loss": {"graph", "weights", "laplacian", "_checks"},
+}
+LIBRARIES = {"torch", "numpy", "scipy"}
+
+
+def imported(file: Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "absolute imports only"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+@pytest.mark.parametrize("file", sorted(set(ROOT.glob("*.py")) - {ROOT / "__init__.py"}), ids=lambda f: f.stem)
+def test_arrows(file):
+    names = imported(file)
+    ours = {name.split(".")[1] for name in names if name.startswith("torch_lapeig.")}
+    assert ours <= ALLOWED[file.stem]
+    others = {name.split(".")[0] for name in names} - {"torch_lapeig"}
+    assert others <= LIBRARIES | set(sys.stdlib_module_names)
+
+
+def test_experiments_use_public_names_only():
+    for folder in ("experiments", "benchmarks"):
+        for file in (ROOT.parent / folder).glob("*.py"):
+            for name in imported(file):
+                if name.startswith("torch_lapeig."):
+                    assert name.removeprefix("torch_lapeig.") in torch_lapeig.__all__, f"{file.name}: {name}"
+
+
+def test_everything_public_is_there_and_importing_is_quiet():
+    assert all(hasattr(torch_lapeig, name) for name in torch_lapeig.__all__)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "import torch_lapeig"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == done.stderr == ""

@@ -1,0 +1,99 @@
+"""The Laplacian operator: dense form, products, null space, laws, and derivatives of any order."""
+
+import numpy as np
+import pytest
+import torch
+from problems import in_every_dtype, known_spectra, on_every_device, points, random_affinity, two_cliques
+from scipy.sparse import csgraph
+
+from torch_lapeig import Graph, Laplacian, knn_graph, laplacian_smoothness
+
+NORMALIZATIONS = ["symmetric", "random_walk", "unnormalized"]
+
+
+@on_every_device
+@in_every_dtype
+def test_agrees_with_scipy(dtype, device):
+    affinity = random_affinity(15).to(device, dtype)
+    for normalization, normed in (("symmetric", True), ("unnormalized", False)):
+        ours = Laplacian(Graph.from_dense(affinity), normalization)
+        expected, diagonal = csgraph.laplacian(affinity.cpu().numpy(), normed=normed, return_diag=True)
+        np.testing.assert_allclose(ours.to_dense().cpu(), expected, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(ours.degrees.sqrt().cpu() if normed else ours.degrees.cpu(), diagonal, rtol=1e-6)
+
+
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+def test_random_walk_rows_and_null_vector(normalization):
+    laplacian = Laplacian(Graph.from_dense(random_affinity(15)), normalization)
+    null = laplacian.degrees.sqrt() if normalization == "symmetric" else torch.ones(15, dtype=torch.float64)
+    torch.testing.assert_close(laplacian.to_dense() @ null, torch.zeros(15, dtype=torch.float64))
+
+
+@on_every_device
+@in_every_dtype
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+def test_matmul_equals_dense(normalization, dtype, device):
+    x = points(20, 3, batch=3, dtype=dtype).to(device)
+    laplacian = Laplacian(knn_graph(x, 4), normalization)
+    y = points(20, 5, batch=3, seed=1, dtype=dtype).to(device)
+    torch.testing.assert_close(laplacian.matmul(y), laplacian.to_dense() @ y)
+    with torch.no_grad():
+        torch.testing.assert_close(laplacian.matmul(y), laplacian.to_dense() @ y)
+
+
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+def test_gradcheck_and_gradgradcheck_of_products(normalization):
+    graph = Graph.from_dense(random_affinity(7))
+
+    def product(weight, y):
+        return Laplacian(graph.with_weight(weight), normalization).matmul(y)
+
+    arguments = (graph.weight.clone().requires_grad_(), points(7, 2).requires_grad_())
+    assert torch.autograd.gradcheck(product, arguments)
+    assert torch.autograd.gradgradcheck(product, arguments)
+
+
+@pytest.mark.parametrize("normalization", ["symmetric", "unnormalized"])
+@pytest.mark.parametrize("problem", known_spectra(), ids=lambda p: p.name)
+def test_dense_form_has_the_known_spectrum(problem, normalization):
+    laplacian = Laplacian(Graph.from_dense(problem.affinity), normalization)
+    expected = problem.normalized if normalization == "symmetric" else problem.unnormalized
+    values = torch.linalg.eigvalsh(laplacian.to_dense())
+    torch.testing.assert_close(values, torch.tensor(sorted(expected), dtype=torch.float64))
+    assert values.max() <= laplacian.bound.item() + 1e-12
+
+
+@pytest.mark.parametrize("normalization", ["symmetric", "unnormalized"])
+@pytest.mark.parametrize("m", [1, 2, 3, 6])
+def test_null_vectors_are_a_basis_of_the_null_space(normalization, m):
+    affinity = torch.stack([torch.block_diag(two_cliques(3, 2), two_cliques(4, 2)), random_affinity(11)])
+    affinity[0, 0] = affinity[0, :, 0] = 0  # an isolated node takes no part
+    laplacian = Laplacian(Graph.from_dense(affinity), normalization)
+    vectors, dimension = laplacian.null_vectors(m)
+    assert dimension.tolist() == [4, 1]
+    for b in range(2):
+        v = vectors[b, :, : min(m, dimension[b])]
+        torch.testing.assert_close(v.T @ v, torch.eye(v.shape[1], dtype=v.dtype))
+        assert (laplacian.to_dense()[b] @ v).abs().max() < 1e-14
+        assert not vectors[b, :, v.shape[1] :].any()
+        whole = laplacian.degrees[b].sqrt() if normalization == "symmetric" else laplacian.active[b].double()
+        torch.testing.assert_close(v[:, 0], whole / whole.norm())
+    assert not vectors[0, 0].any()
+
+
+def test_smoothness_is_the_quadratic_form():
+    graph = Graph.from_dense(random_affinity(15))
+    y = points(15, 3)
+    trace = (y * Laplacian(graph, "unnormalized").matmul(y)).sum()
+    torch.testing.assert_close(laplacian_smoothness(y, graph, "sum"), trace)
+
+
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+def test_self_loops_count_in_degrees_only(normalization):
+    affinity = random_affinity(8)
+    loops = affinity + torch.diag(torch.full((8,), 2.0, dtype=torch.float64))
+    with_loops = Laplacian(Graph.from_dense(loops), normalization)
+    torch.testing.assert_close(with_loops.degrees, affinity.sum(1) + 2)
+    if normalization == "unnormalized":
+        plain = Laplacian(Graph.from_dense(affinity), normalization)
+        torch.testing.assert_close(with_loops.to_dense(), plain.to_dense())
