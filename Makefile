@@ -8,7 +8,7 @@ export PYTHONUNBUFFERED := 1
 .PHONY: demo test lint types check bench clean
 demo: $(VENV)/installed
 	@echo "==> main job: Laplacian eigenmaps of the digits (results in runs/demo)"
-	@$(BIN)/python -m experiments --config configs/demo.yaml demo
+	@$(BIN)/python -m experiments demo
 
 test: lint types check
 

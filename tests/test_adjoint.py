@@ -4,8 +4,8 @@ import warnings
 
 import pytest
 import torch
-from problems import complete, cycle, on_every_device, points, projector_loss, random_affinity, two_cliques
 
+from problems import complete, cycle, on_every_device, points, projector_loss, random_affinity, two_cliques
 from torch_lapeig import (
     ChebyshevSubspace,
     DegeneracyWarning,

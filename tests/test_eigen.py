@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
+
 from problems import (
     cycle,
     in_every_dtype,
@@ -16,7 +17,6 @@ from problems import (
     swiss_roll,
     two_cliques,
 )
-
 from torch_lapeig import (
     ChebyshevSubspace,
     ConvergenceError,

@@ -8,9 +8,9 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from problems import in_every_dtype, on_every_device, points, subspace_angle, swiss_roll
 from sklearn.manifold import SpectralEmbedding
 
+from problems import in_every_dtype, on_every_device, points, subspace_angle, swiss_roll
 from torch_lapeig import (
     KNN,
     ChebyshevSubspace,

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from problems import path, points, two_cliques
 
+from problems import path, points, two_cliques
 from torch_lapeig import (
     KNN,
     ChebyshevSubspace,

@@ -5,10 +5,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import DEVICES, complete, cycle, in_every_dtype, on_every_device, points, two_cliques
 from scipy.sparse import csgraph
 from sklearn.neighbors import kneighbors_graph, radius_neighbors_graph
 
+from problems import DEVICES, complete, cycle, in_every_dtype, on_every_device, points, two_cliques
 from torch_lapeig import KNN, Graph, Radius, knn_graph, radius_graph
 from torch_lapeig import neighbors as neighbors_module
 

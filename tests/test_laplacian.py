@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from problems import in_every_dtype, known_spectra, on_every_device, points, random_affinity, two_cliques
 from scipy.sparse import csgraph
 
+from problems import in_every_dtype, known_spectra, on_every_device, points, random_affinity, two_cliques
 from torch_lapeig import Graph, Laplacian, knn_graph, laplacian_smoothness
 
 NORMALIZATIONS = ["symmetric", "random_walk", "unnormalized"]

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from problems import in_every_dtype, on_every_device, points, random_affinity
 
+from problems import in_every_dtype, on_every_device, points, random_affinity
 from torch_lapeig import (
     KNN,
     Graph,

@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
-from problems import in_every_dtype, on_every_device, points
 
+from problems import in_every_dtype, on_every_device, points
 from torch_lapeig import HeatKernel, SimpleWeights, knn_graph, radius_graph
 
 

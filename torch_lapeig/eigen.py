@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig.laplacian import Laplacian, edge_matmul, edge_products, inverse_power
-from torch_lapeig.solvers import ChebyshevSubspace, Eigh, Solver, allowed_residual, column_norms, column_products
+from torch_lapeig.solvers import ChebyshevSubspace, Eigh, Solver, allowed_residual
 
 # Dense `eigh` wins up to about here for one graph (measured on the digits graph, 2 cores); beyond it, Chebyshev.
 DENSE_NODES = 400
@@ -158,7 +158,7 @@ def _checked(operator: Laplacian, k: int, solver: Solver, tolerance: float) -> _
     # Ascending is the contract, and round-off may exchange neighbours.
     values, order = quotients.clamp_min(0).masked_fill(null[:, :k], 0).to(vectors.dtype).sort(dim=1, stable=True)
     vectors, image = (t.gather(2, order[:, None, :].expand_as(t)) for t in (vectors, image))
-    residuals = column_norms(operator, image - values[:, None, :] * vectors)
+    residuals = _norms(operator, image - values[:, None, :] * vectors)
     allowed = allowed_residual(torch.cat([values, guard_values[:, :1]], 1), k, operator.bound, tolerance)
     gram = operator.inner(vectors, vectors)
     skewness = (gram - torch.eye(k, dtype=gram.dtype, device=gram.device)).abs().amax((1, 2))
@@ -188,7 +188,7 @@ def _with_exact_null_space(operator: Laplacian, vectors: Tensor) -> tuple[Tensor
     """The vectors with the known null vectors in front, the others orthogonal to them; null dimension ``(B,)``."""
     null, dimension = operator.null_vectors(vectors.shape[2])
     rest = vectors - null @ operator.inner(null, vectors)
-    rest = rest / column_norms(operator, rest)[:, None, :].clamp_min(torch.finfo(rest.dtype).tiny)
+    rest = rest / _norms(operator, rest)[:, None, :].clamp_min(torch.finfo(rest.dtype).tiny)
     known = torch.arange(vectors.shape[2], device=vectors.device) < dimension[:, None]
     return torch.where(known[:, None, :], null, rest), dimension
 
@@ -217,6 +217,11 @@ def _report_failure(solution: _Solution, on_failure: str) -> None:
     if on_failure == "raise":
         raise _checks.ConvergenceError(message)
     warnings.warn(message, _checks.ConvergenceWarning, stacklevel=4)
+
+
+def _norms(operator: Laplacian, x: Tensor) -> Tensor:
+    """Norms ``(B, m)`` of the columns of ``(B, N, m)``."""
+    return operator.dots(x, x).sqrt()
 
 
 # The differentiation rule
@@ -364,10 +369,10 @@ def _complement_solve(s: _Solution, g: Tensor, tolerance: float) -> Tensor:
 
     def excess(r: Tensor, z: Tensor) -> Tensor:
         # What is left of g after the projection, and of A z, is not better than their round-off.
-        floor = 8 * torch.finfo(z.dtype).eps * (operator.bound[:, None] * column_norms(operator, z) + size)
-        return column_norms(operator, r) - torch.maximum(tolerance * column_norms(operator, target), floor)
+        floor = 8 * torch.finfo(z.dtype).eps * (operator.bound[:, None] * _norms(operator, z) + size)
+        return _norms(operator, r) - torch.maximum(tolerance * _norms(operator, target), floor)
 
-    size = column_norms(operator, g)
+    size = _norms(operator, g)
     z = precondition(target)
     r = target - image(z)
     direction, energy = torch.zeros_like(z), torch.ones_like(s.values)
@@ -376,15 +381,15 @@ def _complement_solve(s: _Solution, g: Tensor, tolerance: float) -> Tensor:
         if not going.any():
             return z
         conditioned = precondition(r)
-        fresh = column_products(operator, r, conditioned)
+        fresh = operator.dots(r, conditioned)
         direction = conditioned + torch.where(going, fresh / energy, 0)[:, None, :] * direction
         energy = fresh
         pushed = image(direction)
-        step = torch.where(going, fresh / column_products(operator, direction, pushed), 0)[:, None, :]
+        step = torch.where(going, fresh / operator.dots(direction, pushed), 0)[:, None, :]
         z, r = z + step * direction, r - step * pushed
     warnings.warn(
         f"the linear solve of the gradient has not converged in {BACKWARD_ITERATIONS} iterations: residual norms up to "
-        f"{column_norms(operator, r).max():.1e} of {column_norms(operator, target).max():.1e}",
+        f"{_norms(operator, r).max():.1e} of {_norms(operator, target).max():.1e}",
         _checks.ConvergenceWarning,
         stacklevel=2,
     )

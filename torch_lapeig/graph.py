@@ -21,7 +21,7 @@ from torch_lapeig.neighbors import k_nearest, squared_distances, within_radius
 Symmetrize = Literal["union", "mutual", "mean"]
 
 
-_OF_EDGES = ("reverse", "crow", "csr_index")
+_OF_EDGES = ("reverse", "crow", "csr_index", "csr_index_with_diagonal")
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,9 +107,21 @@ class Graph:
     @cached_property
     def csr_index(self) -> tuple[Tensor, Tensor]:
         """``crow`` and ``col`` as int32 where that suffices: the fastest in torch's sparse products."""
-        small = max(len(self.col), self.total_nodes) < 2**31
+        small = len(self.col) + self.total_nodes < 2**31
         index = torch.int32 if small else torch.int64
         return self.crow.to(index), self.col.to(index)
+
+    @cached_property
+    def csr_index_with_diagonal(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """``crow`` and ``col`` with a diagonal entry in each row, and where the edges and the diagonal go in them."""
+        node = torch.arange(self.total_nodes, device=self.row.device)
+        after = (self.col > self.row).long()
+        edge = torch.arange(len(self.row), device=self.row.device) + self.row + after
+        diagonal = self.crow[1:] + node - torch.zeros_like(node).index_add_(0, self.row, after)
+        col = self.col.new_empty(len(edge) + len(node)).index_copy_(0, edge, self.col).index_copy_(0, diagonal, node)
+        crow = self.crow + torch.arange(len(self.crow), device=self.row.device)
+        index = self.csr_index[0].dtype
+        return crow.to(index), col.to(index), edge, diagonal
 
     @property
     def item(self) -> Tensor:

@@ -81,19 +81,37 @@ class Laplacian:
         if tuple(y.shape[:-1]) != tuple(self.graph.shape):
             raise ValueError(f"y must have shape {(*self.graph.shape, 'm')}, got {tuple(y.shape)}")
         columns = y.reshape(self.graph.total_nodes, -1)
-        if torch.is_grad_enabled():
-            product = edge_matmul(self.graph, self.values, columns)
-        else:
-            product = self._matrix @ columns
-        return self.diagonal[..., None] * y - product.reshape(y.shape)
+        if not torch.is_grad_enabled():
+            return (self._matrix @ columns).reshape(y.shape)
+        return self.diagonal[..., None] * y - edge_matmul(self.graph, self.values, columns).reshape(y.shape)
+
+    def chebyshev(self, x: Tensor, degree: int, low: Tensor, high: Tensor) -> Tensor:
+        """T_degree(Ã) X for a block ``(B, N, m)``: the Chebyshev polynomial that grows below ``low``. No gradients.
+
+        Ã = (2A − high − low) / (high − low) takes [low, high] of each graph, ``(B,)``, to [−1, 1]. The recurrence
+        T_{j+1} = 2 Ã T_j − T_{j−1} is one sparse product each.
+        """
+        half, centre = (high - low) / 2, (high + low) / 2
+        diagonal = (self.diagonal.reshape(x.shape[:2]) - centre[:, None]) / half[:, None]
+        values = self.values / half[self.graph.item]
+        twice = _csr_with_diagonal(self.graph, 2 * diagonal.flatten(), -2 * values)
+        previous = x.flatten(0, 1)
+        current = (twice @ previous) / 2
+        for _ in range(1, degree):
+            previous, current = current, torch.addmm(previous, twice, current, beta=-1)
+        return current.reshape(x.shape)
 
     @cached_property
     def _matrix(self) -> Tensor:
-        return _csr(self.graph, self.values)
+        return _csr_with_diagonal(self.graph, self.diagonal.detach().flatten(), -self.values.detach())
 
     def inner(self, x: Tensor, y: Tensor) -> Tensor:
-        """All inner products Xᵀ Y, ``(m, l)`` or ``(B, m, l)``; every reduction over nodes of a solver is this one."""
+        """All inner products Xᵀ Y of columns, ``(B, m, l)``. Solvers reduce over nodes by this and ``dots`` only."""
         return x.mT @ y
+
+    def dots(self, x: Tensor, y: Tensor) -> Tensor:
+        """Inner products of each column of ``x`` with that of ``y``, ``(B, m)``."""
+        return (x * y).sum(-2)
 
     def to_dense(self) -> Tensor:
         """The matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""
@@ -192,9 +210,19 @@ class _EdgeProducts(torch.autograd.Function):
 
 
 def _csr(graph: Graph, values: Tensor) -> Tensor:
-    _hear_beta_notice()
+    """The matrix with ``values`` on the edges."""
     size = (graph.total_nodes, graph.total_nodes)
+    _hear_beta_notice()
     return torch.sparse_csr_tensor(*graph.csr_index, values.detach(), size, check_invariants=False)
+
+
+def _csr_with_diagonal(graph: Graph, diagonal: Tensor, values: Tensor) -> Tensor:
+    """The matrix with ``values`` on the edges and ``diagonal`` (added to self loops, if there are any)."""
+    crow, col, edge, node = graph.csr_index_with_diagonal
+    merged = values.new_empty(len(col)).index_copy_(0, edge, values).index_copy_(0, node, diagonal)
+    size = (graph.total_nodes, graph.total_nodes)
+    _hear_beta_notice()
+    return torch.sparse_csr_tensor(crow, col, merged, size, check_invariants=False)
 
 
 @functools.cache

@@ -1,7 +1,8 @@
 """Eigensolvers for the smallest eigenpairs of a symmetric operator. Forward only: gradients are `eigen`'s matter.
 
 A solver is a frozen dataclass of its options, called with an operator and the number of pairs. Of the operator it
-uses ``matmul``, ``inner``, ``to_dense``, ``bound``, ``active`` and ``null_vectors``, as `Laplacian` has them.
+uses ``matmul``, ``chebyshev``, ``inner``, ``dots``, ``to_dense``, ``bound``, ``active`` and ``null_vectors``, as
+`Laplacian` has them.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ class ChebyshevSubspace:
     """Subspace iteration on a Chebyshev filter: products and small dense problems only, batched.
 
     The filter is the Chebyshev polynomial that stays in [−1, 1] between the largest Ritz value of the block and the
-    bound of the spectrum and grows fastest below (Zhou, Saad, Tiago & Chelikowsky 2006, equations 6 to 9). Being a
-    block method, it finds multiple eigenvalues up to the size of its block. It is at its best where the wanted
+    bound of the spectrum and grows fastest below (Zhou, Saad, Tiago & Chelikowsky 2006, section 2). Being a block
+    method, it finds multiple eigenvalues up to the size of its block. It is at its best where the wanted
     values are not tiny compared with the spectrum; otherwise it needs many products.
 
     Args:
@@ -107,7 +108,8 @@ class ChebyshevSubspace:
         for iteration in range(self.max_iterations):
             if (residuals[:, :k].amax(1) <= allowed_residual(values, k, operator.bound, tolerance)).all():
                 return RitzPairs(values, vectors, iteration)
-            filtered = _chebyshev_filter(operator, vectors, values, self._degree(values, k, operator.bound))
+            low = torch.minimum(values[:, -1], 0.9 * operator.bound)
+            filtered = operator.chebyshev(vectors, self._degree(values, low, k, operator.bound), low, operator.bound)
             values, vectors, residuals = _rayleigh_ritz(operator, filtered)
         return RitzPairs(values, vectors, self.max_iterations)
 
@@ -120,12 +122,12 @@ class ChebyshevSubspace:
         known = torch.arange(m, device=null.device) < dimension[:, None]
         return torch.where(known[:, None, :], null, noise)
 
-    def _degree(self, values: Tensor, k: int, bound: Tensor) -> int:
+    def _degree(self, values: Tensor, low: Tensor, k: int, bound: Tensor) -> int:
         """Degree that damps the unwanted by e^−12 against the k-th, but spreads the wanted by no more than 1/√eps."""
-        scale = 2 / (bound - values[:, -1]).clamp_min(torch.finfo(values.dtype).tiny)
+        scale = 2 / (bound - low)
 
-        def growth(value: Tensor) -> Tensor:
-            return torch.acosh(1 + (scale * (values[:, -1] - value)).clamp_min(1e-7))
+        def growth(value: Tensor) -> Tensor:  # of |T_degree| at a value, logarithm for each degree
+            return torch.acosh(1 + (scale * (low - value)).clamp_min(1e-7))
 
         kth, first = growth(values[:, k - 1]), growth(values[:, 0])
         spread = -0.5 * math.log(torch.finfo(values.dtype).eps)
@@ -133,52 +135,23 @@ class ChebyshevSubspace:
         return int(degree.clamp(8, self.max_degree).ceil())
 
 
-def _chebyshev_filter(operator: Laplacian, x: Tensor, values: Tensor, degree: int) -> Tensor:
-    """T_degree of the operator mapped so that [largest Ritz value, bound] goes to [−1, 1], scaled to 1 at values[0]."""
-    low, high, lowest = values[:, -1], operator.bound, values[:, 0]
-    half = ((high - low) / 2).clamp_min(torch.finfo(values.dtype).eps * high)
-    centre = (high + low) / 2
-    sigma = first = half / (lowest - centre)
-    shape = (-1, 1, 1)
-    previous, current = x, (first / half).reshape(shape) * _shifted(operator, x, centre)
-    for _ in range(1, degree):
-        following = 1 / (2 / first - sigma)
-        step = (2 * following / half).reshape(shape) * _shifted(operator, current, centre)
-        previous, current = current, step.sub_((sigma * following).reshape(shape) * previous)
-        sigma = following
-    return current
-
-
-def _shifted(operator: Laplacian, x: Tensor, shift: Tensor) -> Tensor:
-    """(A − shift) X for a block ``(B, N, m)``."""
-    return operator.matmul(x.reshape(*operator.graph.shape, -1)).reshape(x.shape).sub_(shift.reshape(-1, 1, 1) * x)
-
-
-def column_products(operator: Laplacian, x: Tensor, y: Tensor) -> Tensor:
-    """Inner products ``(B, m)`` of the columns of x with those of y, both ``(B, N, m)``."""
-    return operator.inner(x, y).diagonal(dim1=-2, dim2=-1)
-
-
-def column_norms(operator: Laplacian, x: Tensor) -> Tensor:
-    """Norms ``(B, m)`` of the columns of ``(B, N, m)``."""
-    return column_products(operator, x, x).sqrt()
-
-
 def _orthonormalized(operator: Laplacian, x: Tensor) -> Tensor:
     """An orthonormal basis of the span of ``x`` from its Gram matrix, twice for full accuracy (SVQB)."""
-    eps = torch.finfo(x.dtype).eps
+    info = torch.finfo(x.dtype)
     for _ in range(2):
-        x = x / column_norms(operator, x)[:, None, :].clamp_min(torch.finfo(x.dtype).tiny)
-        weight, turn = torch.linalg.eigh(operator.inner(x, x))
-        x = x @ (turn * weight.clamp_min(eps).rsqrt()[:, None, :])
+        gram = operator.inner(x, x)
+        size = gram.diagonal(dim1=-2, dim2=-1).clamp_min(info.tiny).rsqrt()
+        weight, turn = torch.linalg.eigh(size[:, :, None] * gram * size[:, None, :])
+        x = x @ (size[:, :, None] * turn * weight.clamp_min(info.eps).rsqrt()[:, None, :])
     return x
 
 
 def _rayleigh_ritz(operator: Laplacian, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Ritz values ``(B, m)``, vectors ``(B, N, m)`` and residual norms ``(B, m)`` of the span of ``x``."""
     x = _orthonormalized(operator, x)
-    ax = _shifted(operator, x, x.new_zeros(len(x)))
+    ax = operator.matmul(x.reshape(*operator.graph.shape, -1)).reshape(x.shape)
     projected = operator.inner(x, ax)
     values, turn = torch.linalg.eigh((projected + projected.mT) / 2)
     x, ax = x @ turn, ax @ turn
-    return values, x, column_norms(operator, ax - values[:, None, :] * x)
+    residual = ax - values[:, None, :] * x
+    return values, x, operator.dots(residual, residual).sqrt()

@@ -1,0 +1,30 @@
+"""Fair timing on a noisy machine: candidates in turn, medians, ratios within a round."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+PAUSE = 0.3  # seconds
+
+
+def in_turn(candidates: Mapping[str, Callable[[], object]], rounds: int = 15) -> dict[str, list[float]]:
+    """Seconds of each candidate in each round, after one round of warm-up.
+
+    A pause before each lets the worker threads of the one before go to sleep: those of OpenBLAS and OpenMP go on
+    spinning for a while, which costs a peer in the same process up to half of a two-core machine.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in candidates}
+    for _ in range(rounds + 1):
+        for name, call in candidates.items():
+            time.sleep(PAUSE)
+            start = time.perf_counter()
+            call()
+            seconds[name].append(time.perf_counter() - start)
+    return {name: values[1:] for name, values in seconds.items()}
+
+
+def ratio(ours: list[float], theirs: list[float]) -> float:
+    """Median over rounds of our time over theirs."""
+    return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))

@@ -1,0 +1,1 @@
+"""Experiments on real data; they use the public names of `torch_lapeig` only."""

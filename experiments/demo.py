@@ -1,0 +1,150 @@
+"""The main job: Laplacian eigenmaps of handwritten digits, new digits by Nyström, and learning through the layer."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+import warnings
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import sklearn
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+from tqdm import trange
+
+import torch_lapeig
+from experiments.data import Split, digits
+from experiments.metrics import scores
+from experiments.plots import Array, embedding_figure
+from torch_lapeig import KNN, GraphWarning, HeatKernel, LaplacianEigenmaps
+
+DIMENSIONS = (2, 10)
+
+
+class LearnedEigenmaps(nn.Module):
+    """A linear map of the input (the identity at first), then Laplacian eigenmaps with a learnable bandwidth."""
+
+    def __init__(self, dimension: int, n_components: int, neighbors: int) -> None:
+        super().__init__()
+        self.map = nn.Linear(dimension, dimension, bias=False)
+        nn.init.eye_(self.map.weight)
+        self.kernel = HeatKernel("median", learnable=True)
+        self.eigenmaps = LaplacianEigenmaps(n_components, KNN(neighbors), self.kernel, scale="unit")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Embedding ``(N, n_components)`` of ``(N, D)``."""
+        y: Tensor = self.eigenmaps(self.map(x))
+        return y
+
+
+def neighbour_loss(y: Tensor, labels: Tensor) -> Tensor:
+    """Mean −log probability that a stochastic neighbour has one's own label (Goldberger et al. 2004, equation 5)."""
+    itself = torch.eye(len(y), dtype=torch.bool)
+    log_p = torch.cdist(y, y).square().neg().masked_fill(itself, -torch.inf).log_softmax(1)
+    same = (labels[:, None] == labels) & ~itself
+    return -log_p.masked_fill(~same, -torch.inf).logsumexp(1).mean()
+
+
+def train(model: LearnedEigenmaps, split: Split, *, steps: int, batch: int, seed: int) -> list[float]:
+    """Improve map and bandwidth by gradients through the eigenvectors of random batches; the loss of each step."""
+    generator = torch.Generator().manual_seed(seed)
+    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    losses: list[float] = []
+    bar = trange(steps, desc="learning", unit="step")
+    for _ in bar:
+        chosen = torch.randperm(len(split.train), generator=generator)[:batch]
+        with warnings.catch_warnings():  # a random batch may be disconnected: the layer embeds it jointly
+            warnings.simplefilter("ignore", GraphWarning)
+            y = model(split.train[chosen])
+        loss = neighbour_loss(y, split.train_labels[chosen])
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+        bar.set_postfix(loss=f"{sum(losses[-20:]) / len(losses[-20:]):.3f}", refresh=False)
+    return losses
+
+
+class Assessment(NamedTuple):
+    """Scores by dimension, and the 2-D embeddings of the training and the held-out part."""
+
+    scores: dict[int, dict[str, Any]]
+    plane: tuple[Array, Array]
+
+
+@torch.no_grad()
+def assess(model: LearnedEigenmaps, split: Split, neighbors: int) -> Assessment:
+    """Fit eigenmaps to the mapped training part in each dimension, and embed the held-out part."""
+    inputs = split._replace(train=model.map(split.train), heldout=model.map(split.heldout))
+    modules = {d: LaplacianEigenmaps(d, KNN(neighbors), model.kernel).fit(inputs.train) for d in DIMENSIONS}
+    plane = modules[2].embedding_.numpy(), modules[2].transform(inputs.heldout).numpy()
+    return Assessment({d: scores(split, inputs, module) for d, module in modules.items()}, plane)
+
+
+def demo(out: Path = Path("runs/demo"), neighbors: int = 10, steps: int = 300, batch: int = 512, seed: int = 0) -> None:
+    """Embed the digits, embed held-out ones by Nyström, then learn through the embedding.
+
+    Args:
+        out: folder of metrics.json and embedding.png.
+        neighbors: k of the neighbourhood graph.
+        steps: of learning.
+        batch: points of each step's graph.
+        seed: of the split and the batches.
+    """
+    start = time.perf_counter()
+    split = digits(seed=seed)
+    model = LearnedEigenmaps(split.train.shape[1], max(DIMENSIONS), neighbors)
+    print(f"embedding {len(split.train)} digits in {DIMENSIONS} dimensions, {len(split.heldout)} held out")
+    before = assess(model, split, neighbors)
+    losses = train(model, split, steps=steps, batch=batch, seed=seed)
+    after = assess(model, split, neighbors)
+    stages = {"before": before.scores, "after": after.scores}
+    metrics = {
+        **stages,
+        "learning": {
+            "loss_first_20": sum(losses[:20]) / len(losses[:20]),
+            "loss_last_20": sum(losses[-20:]) / len(losses[-20:]),
+            "bandwidth_over_median": model.kernel.log_t.exp().item() if model.kernel.log_t is not None else 1.0,
+        },
+        "settings": {"neighbors": neighbors, "steps": steps, "batch": batch, "seed": seed},
+        "versions": {
+            "torch_lapeig": torch_lapeig.__version__,
+            "torch": torch.__version__,
+            "scikit-learn": sklearn.__version__,
+            "python": platform.python_version(),
+        },
+        "seconds": time.perf_counter() - start,
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n")
+    spectra = tuple(stage[max(DIMENSIONS)]["eigenvalues"] for stage in stages.values())
+    embedding_figure(out / "embedding.png", split, before.plane, after.plane, spectra)
+    Console().print(table(stages))
+    print(f"{out / 'metrics.json'} and {out / 'embedding.png'} written, {time.perf_counter() - start:.0f} s in all")
+
+
+def table(stages: dict[str, dict[int, dict[str, Any]]]) -> Table:
+    """Scores as rows; columns are the stages and dimensions."""
+    result = Table(title="Laplacian eigenmaps of the digits, before and after learning through the layer")
+    result.add_column("")
+    columns = [(stage, d) for stage in stages for d in DIMENSIONS]
+    for stage, d in columns:
+        result.add_column(f"{stage}\n{d}-D", justify="right")
+    rows = {
+        "5-NN accuracy, fitted": ("knn_train", ".1%"),
+        "5-NN accuracy, held out": ("knn_heldout", ".1%"),
+        "trustworthiness, fitted": ("trustworthiness_train", ".3f"),
+        "trustworthiness, held out": ("trustworthiness_heldout", ".3f"),
+        "largest ‖L_sym v − λ v‖": ("largest_residual", ".1e"),
+        "eigengap after the last": ("eigengap", ".2e"),
+    }
+    for label, (key, form) in rows.items():
+        result.add_row(label, *(format(stages[stage][d][key], form) for stage, d in columns))
+    for i in range(max(DIMENSIONS)):
+        values = [stages[stage][d]["eigenvalues"] for stage, d in columns]
+        result.add_row(f"eigenvalue {i + 1}", *(f"{v[i]:.5f}" if i < len(v) else "" for v in values))
+    return result
