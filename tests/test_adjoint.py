@@ -31,12 +31,13 @@ NORMALIZATIONS = ["symmetric", "random_walk", "unnormalized"]
 
 def edge_parameters(affinity):
     """Free weights of the undirected edges, and the map from them to the symmetric weights of the graph."""
-    graph = Graph.from_dense(affinity)
-    upper = graph.row < graph.col
+    graph = Graph.from_dense(affinity).to_sparse()
+    row, col = graph.edge_index
+    upper = row < col
     weight = graph.weight[upper].clone().requires_grad_()
-    number = torch.zeros_like(graph.row)
+    number = torch.zeros_like(row)
     number[upper] = torch.arange(len(weight))
-    number[~upper] = number[graph.reverse][~upper]
+    number[~upper] = number[graph.pattern.reverse.long()][~upper]
     return weight, lambda w: graph.with_weight(w[number])
 
 

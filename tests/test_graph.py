@@ -10,7 +10,6 @@ from sklearn.neighbors import kneighbors_graph, radius_neighbors_graph
 
 from problems import DEVICES, complete, cycle, in_every_dtype, on_every_device, points, two_cliques
 from torch_lapeig import KNN, Graph, Radius, knn_graph, radius_graph
-from torch_lapeig import neighbors as neighbors_module
 
 
 @on_every_device
@@ -54,16 +53,6 @@ def test_padding_changes_nothing(rule):
     assert dense.sum() == sum(rule(row[:n]).weight.sum() for row, n in zip(x, mask.sum(1), strict=True))
 
 
-@pytest.mark.parametrize("rule", [KNN(4), Radius(1.5)], ids=str)
-def test_blocks_change_nothing(rule, monkeypatch):
-    x = points(37, 3, batch=2)
-    whole = rule(x)
-    monkeypatch.setattr(neighbors_module, "BLOCK", 400)
-    blocked = rule(x)
-    assert torch.equal(whole.row, blocked.row)
-    assert torch.equal(whole.col, blocked.col)
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(1, 3).flatmap(
@@ -84,10 +73,11 @@ def test_graph_laws(rows, k, symmetrize):
         assert (degree <= k).all()
     else:
         assert (degree >= k).all()
-    keys = graph.row * len(x) + graph.col
-    assert (keys.diff() > 0).all()
-    assert torch.equal(graph.row[graph.reverse], graph.col)
-    assert torch.equal(graph.col[graph.reverse], graph.row)
+    row, col = graph.edge_index
+    reverse = graph.pattern.reverse.long()
+    assert ((row * len(x) + col).diff() > 0).all()
+    assert torch.equal(row[reverse], col)
+    assert torch.equal(col[reverse], row)
     assert torch.equal(knn_graph(x, k, symmetrize=symmetrize).to_dense(), dense)
 
 
@@ -121,27 +111,37 @@ def test_components_of_a_batch_with_padding_and_zero_weights():
     mask[1, 6] = False
     graph = Graph.from_dense(affinity, mask)
     assert graph.connected_components().tolist() == [[0, 0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1, -1]]
-    touches = (graph.row == 9) | (graph.col == 9)
-    cut = graph.with_weight(torch.where(touches, 0, graph.weight))
-    assert cut.connected_components()[1].tolist() == [0, 1, 2, 3, 3, 3, -1]
+    for cut in (graph, graph.to_sparse()):
+        weight = cut.weight.clone()
+        if cut.is_sparse:
+            weight[(cut.edge_index == 9).any(0)] = 0
+        else:
+            weight[1, 2] = weight[1, :, 2] = 0
+        assert cut.with_weight(weight).connected_components()[1].tolist() == [0, 1, 2, 3, 3, 3, -1]
 
 
-def test_dense_round_trip_and_gradient():
+@pytest.mark.parametrize("sparse", [True, False])
+def test_dense_round_trip_and_gradient(sparse):
     affinity = two_cliques(3, 4).requires_grad_()
-    dense = Graph.from_dense(affinity).to_dense()
+    graph = Graph.from_dense(affinity)
+    dense = (graph.to_sparse() if sparse else graph).to_dense()
     assert torch.equal(dense, affinity)
     dense.square().sum().backward()
     torch.testing.assert_close(affinity.grad, 2 * affinity.detach())
 
 
-def test_subgraph_and_edges_of():
+@pytest.mark.parametrize("sparse", [True, False])
+def test_subgraph(sparse):
     graph = Graph.from_dense(torch.stack([cycle(5), complete(5)]))
-    nodes = torch.tensor([1, 2, 3, 6, 9])
     expected = graph.to_dense()
-    dense = graph.subgraph(nodes).to_dense()
-    assert torch.equal(dense[:3, :3], expected[0][1:4, 1:4])
-    assert torch.equal(dense[3:, 3:], complete(2))
-    assert dense[:3, 3:].sum() == 0
-    position, edge = graph.edges_of(nodes)
-    assert torch.equal(graph.row[edge], nodes[position])
+    graph = graph.to_sparse() if sparse else graph
+    assert torch.equal(graph.subgraph(torch.tensor([1, 2, 3])).to_dense(), expected[0][1:4, 1:4])
+    assert torch.equal(graph.subgraph(torch.tensor([6, 9])).to_dense(), complete(2))
+
+
+def test_edges_of_nodes():
+    pattern = Graph.from_dense(torch.stack([cycle(5), complete(5)])).to_sparse().pattern
+    nodes = torch.tensor([1, 2, 3, 6, 9])
+    position, edge = pattern.edges_of(nodes)
+    assert torch.equal(pattern.row[edge].long(), nodes[position])
     assert len(edge) == 3 * 2 + 2 * 4

@@ -13,16 +13,18 @@ ROOT = Path(torch_lapeig.__file__).parent
 ALLOWED = {
     "_checks": set(),
     "neighbors": {"_checks"},
-    "graph": {"neighbors", "_checks"},
-    "weights": {"graph", "_checks"},
-    "laplacian": {"graph", "_checks"},
+    "pattern": {"neighbors"},
+    "graph": {"neighbors", "pattern", "_checks"},
+    "weights": {"graph", "pattern", "_checks"},
+    "laplacian": {"graph", "pattern", "_checks"},
     "solvers": {"laplacian", "_checks"},
     "eigen": {"solvers", "laplacian", "_checks"},
     "nystrom": {"graph", "weights", "eigen", "_checks"},
-    "embedding": {"neighbors", "graph", "weights", "laplacian", "solvers", "eigen", "nystrom", "_checks"},
+    "embedding": {"neighbors", "graph", "weights", "laplacian", "solvers", "eigen", "nystrom", "pattern", "_checks"},
     "loss": {"graph", "weights", "laplacian", "_checks"},
 }
 LIBRARIES = {"torch", "numpy", "scipy"}
+OPTIONAL = {"neighbors": {"faiss"}}  # imported where it is asked for
 
 
 def imported(file: Path) -> set[str]:
@@ -42,7 +44,7 @@ def test_arrows(file):
     ours = {name.split(".")[1] for name in names if name.startswith("torch_lapeig.")}
     assert ours <= ALLOWED[file.stem]
     others = {name.split(".")[0] for name in names} - {"torch_lapeig"}
-    assert others <= LIBRARIES | set(sys.stdlib_module_names)
+    assert others <= LIBRARIES | OPTIONAL.get(file.stem, set()) | set(sys.stdlib_module_names)
 
 
 def test_experiments_use_public_names_only():

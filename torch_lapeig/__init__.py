@@ -3,11 +3,20 @@
 from torch_lapeig._checks import ConvergenceError, ConvergenceWarning, DegeneracyWarning, GraphWarning
 from torch_lapeig.eigen import Eigenpairs, eigenpairs
 from torch_lapeig.embedding import LaplacianEigenmaps
-from torch_lapeig.graph import KNN, Graph, Radius, knn_graph, radius_graph
+from torch_lapeig.graph import KNN, Graph, Radius, knn_graph, pad_batch, radius_graph
 from torch_lapeig.laplacian import Laplacian
 from torch_lapeig.loss import LaplacianSmoothness, laplacian_smoothness
+from torch_lapeig.neighbors import Neighbors, Pairs, nearest_neighbors, radius_neighbors
 from torch_lapeig.solvers import ChebyshevSubspace, Eigh
-from torch_lapeig.weights import HeatKernel, SimpleWeights, Weighting
+from torch_lapeig.weights import (
+    DensityCorrected,
+    HeatKernel,
+    ImprovedWeights,
+    KernelWeights,
+    SelfTuning,
+    SimpleWeights,
+    Weighting,
+)
 
 __version__ = "0.1.0"
 
@@ -17,19 +26,28 @@ __all__ = [
     "ConvergenceError",
     "ConvergenceWarning",
     "DegeneracyWarning",
+    "DensityCorrected",
     "Eigenpairs",
     "Eigh",
     "Graph",
     "GraphWarning",
     "HeatKernel",
+    "ImprovedWeights",
+    "KernelWeights",
     "Laplacian",
     "LaplacianEigenmaps",
     "LaplacianSmoothness",
+    "Neighbors",
+    "Pairs",
     "Radius",
+    "SelfTuning",
     "SimpleWeights",
     "Weighting",
     "eigenpairs",
     "knn_graph",
     "laplacian_smoothness",
+    "nearest_neighbors",
+    "pad_batch",
     "radius_graph",
+    "radius_neighbors",
 ]

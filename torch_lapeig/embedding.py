@@ -12,10 +12,13 @@ from torch_lapeig import _checks
 from torch_lapeig.eigen import Eigenpairs, eigenpairs
 from torch_lapeig.graph import KNN, Graph, Radius
 from torch_lapeig.laplacian import Laplacian
-from torch_lapeig.neighbors import BLOCK, squared_distances
+from torch_lapeig.neighbors import nearest_neighbors
 from torch_lapeig.nystrom import nystrom
+from torch_lapeig.pattern import SparsePattern
 from torch_lapeig.solvers import Solver
-from torch_lapeig.weights import HeatKernel, Weighting
+from torch_lapeig.weights import HeatKernel, NewEdges, Weighting
+
+QUERIES = 8192  # new points embedded at a time
 
 FITTED = (
     "embedding_",
@@ -24,10 +27,10 @@ FITTED = (
     "gap_",
     "train_points",
     "train_radii",
-    "train_bandwidth",
+    "train_state",
     "train_edges",
     "train_connectivity",
-    "train_basis",
+    "train_eigenvalues",
 )
 
 
@@ -40,10 +43,12 @@ class LaplacianEigenmaps(nn.Module):
 
     Args:
         n_components: dimension of the embedding.
-        neighbors: rule of the graph, ``KNN(k)`` or ``Radius(r)``.
-        weights: weighting of its edges; default ``HeatKernel("median")``.
-        scale: ``"degree"``: Yᵀ D Y = I as in the paper; ``"unit"``: each column has mean square 1 over the nodes of
-            positive degree, which does not change with N: for use inside networks.
+        neighbors: rule of the graph, ``KNN(k)`` or ``Radius(r)``, or ``"precomputed"``: the module is given affinities
+            ``(N, N)`` or ``(B, N, N)``, or a `Graph`, in the place of points.
+        weights: weighting of its edges; default ``HeatKernel("median")``. None with ``"precomputed"``.
+        normalization: ``"random_walk"`` for L y = λ D y, ``"unnormalized"`` for L y = λ y.
+        scale: ``"degree"``: Yᵀ D Y = I as in the paper (Yᵀ Y = I if unnormalised); ``"unit"``: each column has mean
+            square 1 over the nodes of positive degree, which does not change with N: for use inside networks.
         components: of a disconnected graph: ``"joint"`` solves the plain problem, whose c zero eigenvalues give
             c − 1 columns that tell the components apart, with a `GraphWarning`; ``"separate"`` embeds each component
             on its own (the paper's rule), a component of m nodes giving at most m − 1 columns, the rest zero;
@@ -71,17 +76,18 @@ class LaplacianEigenmaps(nn.Module):
     gap_: Tensor
     train_points: Tensor
     train_radii: Tensor
-    train_bandwidth: Tensor
+    train_state: Tensor
     train_edges: Tensor
     train_connectivity: Tensor
-    train_basis: Tensor
+    train_eigenvalues: Tensor
 
     def __init__(
         self,
         n_components: int = 2,
-        neighbors: KNN | Radius = KNN(10),  # noqa: B008 (frozen)
+        neighbors: KNN | Radius | Literal["precomputed"] = KNN(10),  # noqa: B008 (frozen)
         weights: Weighting | None = None,
         *,
+        normalization: Literal["random_walk", "unnormalized"] = "random_walk",
         scale: Literal["degree", "unit"] = "degree",
         components: Literal["joint", "separate", "error"] = "joint",
         solver: Solver | None = None,
@@ -90,9 +96,15 @@ class LaplacianEigenmaps(nn.Module):
         _checks.check_count(n_components, "n_components")
         _checks.check_choice(scale, "scale", ("degree", "unit"))
         _checks.check_choice(components, "components", ("joint", "separate", "error"))
+        _checks.check_choice(normalization, "normalization", ("random_walk", "unnormalized"))
+        if isinstance(neighbors, str):
+            _checks.check_choice(neighbors, "neighbors", ("precomputed",))
+            if weights is not None:
+                raise ValueError('weights must be None with neighbors="precomputed"; weight the graph beforehand')
         self.n_components = n_components
         self.neighbors = neighbors
-        self.weights = HeatKernel() if weights is None else weights
+        self.weights = HeatKernel() if weights is None and not isinstance(neighbors, str) else weights
+        self.normalization: Literal["random_walk", "unnormalized"] = normalization
         self.scale = scale
         self.components = components
         self.solver = solver
@@ -100,11 +112,12 @@ class LaplacianEigenmaps(nn.Module):
             self.register_buffer(name, None)
 
     @_checks.full_precision
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor | Graph, mask: Tensor | None = None) -> Tensor:
         """The embedding ``(N, n_components)`` or ``(B, N, n_components)`` of points, with gradients.
 
         Args:
-            x: ``(N, D)`` or ``(B, N, D)``, float32 or float64; the dtype and device are kept.
+            x: ``(N, D)`` or ``(B, N, D)``, float32 or float64; the dtype and device are kept. Affinities ``(N, N)`` or
+                ``(B, N, N)`` or a `Graph` with ``neighbors="precomputed"``.
             mask: bool ``(N,)`` or ``(B, N)``, False for padding; its rows are zero, and so are their gradients.
 
         Isolated nodes get a row of zeros and a `GraphWarning`.
@@ -113,11 +126,21 @@ class LaplacianEigenmaps(nn.Module):
             TypeError, ValueError: see `knn_graph`, `radius_graph` and `eigenpairs`; a graph with fewer than
                 n_components + 1 nodes of positive degree.
         """
-        return self._embed(self.weights(x, self.neighbors(x, mask)))[0]
+        return self._embed(self._weighted(x, mask)[1])[0]
+
+    def _weighted(self, x: Tensor | Graph, mask: Tensor | None = None) -> tuple[Graph, Graph]:
+        """The graph of points as the search gives it, and weighted; twice the same where it is precomputed."""
+        if isinstance(self.neighbors, str) or self.weights is None:
+            graph = x if isinstance(x, Graph) else Graph.from_dense(x, mask)
+            return graph, graph
+        if isinstance(x, Graph):
+            raise TypeError('x must be points, got a Graph; use neighbors="precomputed"')
+        graph = self.neighbors(x, mask)
+        return graph, self.weights(x, graph)
 
     def _embed(self, graph: Graph) -> tuple[Tensor, list[Eigenpairs]]:
         """The embedding, and the eigenpairs of the graph or of each of its components."""
-        laplacian = Laplacian(graph, "random_walk")
+        laplacian = Laplacian(graph, self.normalization)
         self._inspect(laplacian)
         if self.components == "separate":
             return self._embed_separately(graph)
@@ -149,10 +172,10 @@ class LaplacianEigenmaps(nn.Module):
 
     def _embed_separately(self, graph: Graph) -> tuple[Tensor, list[Eigenpairs]]:
         """Each component of two or more nodes on its own; zeros where there are too few eigenvectors."""
-        y = graph.weight.new_zeros(graph.total_nodes, self.n_components)
+        y = graph.weight.new_zeros(graph.batch_size * graph.num_nodes, self.n_components)
         pairs = []
         for nodes in _nodes_of_components(graph):
-            laplacian = Laplacian(graph.subgraph(nodes), "random_walk")
+            laplacian = Laplacian(graph.subgraph(nodes), self.normalization)
             k = min(self.n_components, len(nodes) - 1)
             pair = eigenpairs(laplacian, k + 1, self.solver)
             pairs.append(pair)
@@ -168,19 +191,22 @@ class LaplacianEigenmaps(nn.Module):
 
     @torch.no_grad()
     @_checks.full_precision
-    def fit(self, x: Tensor) -> LaplacianEigenmaps:
+    def fit(self, x: Tensor | Graph) -> LaplacianEigenmaps:
         """Embed ``x`` of shape ``(N, D)`` and keep, as buffers, what ``transform`` needs. Returns the module."""
-        _checks.check_points(x, batched=False)
-        graph = self.neighbors(x)
-        weighted = self.weights(x, graph)
+        if isinstance(x, Tensor):
+            _checks.check_points(x, batched=False)
+        graph, weighted = self._weighted(x)
+        if len(graph.shape) > 1:
+            raise ValueError(f"fit takes one graph, got a batch of shape {graph.shape}")
         self.embedding_, pairs = self._embed(weighted)
         self.eigenvalues_ = self._stacked([pair.values[1:] for pair in pairs])
         self.residuals_ = self._stacked([pair.residuals[1:] for pair in pairs])
         self.gap_ = torch.stack([pair.gap for pair in pairs]).squeeze(0)
-        self.train_points, self.train_radii = x.clone(), self.neighbors.squared_radii(x)
-        self.train_bandwidth = self.weights.bandwidth(graph.squared_lengths(x), graph)
-        self.train_edges, self.train_connectivity = torch.stack([graph.row, graph.col]), graph.weight
-        self.train_basis = self.embedding_ / self._decay(weighted)
+        self.train_eigenvalues = self._at_nodes(weighted)
+        if isinstance(x, Tensor) and self.weights is not None and not isinstance(self.neighbors, str):
+            self.train_points, self.train_radii = x.clone(), self.neighbors.radii(x)
+            self.train_state = self.weights.state(x, graph)
+            self.train_edges, self.train_connectivity = graph.edge_index, graph.weight
         return self
 
     def _stacked(self, rows: list[Tensor]) -> Tensor:
@@ -188,21 +214,13 @@ class LaplacianEigenmaps(nn.Module):
         padded = [nn.functional.pad(row, (0, self.n_components - len(row)), value=torch.nan) for row in rows]
         return padded[0] if self.components != "separate" else torch.stack(padded)
 
-    def _decay(self, graph: Graph) -> Tensor:
-        """1 − λ, by which one step of the random walk shrinks each column, ``(k,)`` or for each node ``(N, k)``."""
-        decay = 1 - self.eigenvalues_
-        if (decay.abs() < 1e-3).any():
-            warnings.warn(
-                "an eigenvalue within 1e-3 of 1 cannot be extended to new points (Nyström divides by 1 − λ): transform "
-                "returns zero in its column; use fewer components or fewer neighbours",
-                _checks.GraphWarning,
-                stacklevel=4,
-            )
-        decay = torch.where(decay.abs() < 1e-3, torch.inf, decay).nan_to_num(torch.inf, torch.inf)
+    def _at_nodes(self, graph: Graph) -> Tensor:
+        """The eigenvalue of each column, ``(k,)``, or that of each node's component, ``(N, k)``; 0 for no column."""
+        values = self.eigenvalues_.nan_to_num(0)
         if self.components != "separate":
-            return decay
-        at_node = decay.new_full((graph.num_nodes, self.n_components), torch.inf)
-        for nodes, row in zip(_nodes_of_components(graph), decay, strict=True):
+            return values
+        at_node = values.new_zeros(graph.num_nodes, self.n_components)
+        for nodes, row in zip(_nodes_of_components(graph), values, strict=True):
             at_node[nodes] = row
         return at_node
 
@@ -210,49 +228,67 @@ class LaplacianEigenmaps(nn.Module):
     def transform(self, x: Tensor) -> Tensor:
         """The embedding ``(Q, n_components)`` of new points ``(Q, D)`` by Nyström's formula, with gradients to them.
 
-        The graph's rule is extended with the training radii, and the bandwidth is that of the training points. A
-        query equal to a training point is that point and gets its row (the first one's, of several copies). A query
-        that no edge reaches gets zeros and a `GraphWarning`. Works in blocks of queries.
+        The graph's rule is extended with the training radii, and the bandwidth is that of the training points. A query
+        equal to a training point is that point and gets its row (the first one's, of several copies). A query that no
+        edge reaches gets zeros and a `GraphWarning`. With ``neighbors="precomputed"`` ``x`` holds the affinities
+        ``(Q, N)`` of new points to the training points. Works in blocks of queries.
 
         Raises:
             RuntimeError: not fitted. TypeError, ValueError: not of the dtype or dimension of the training points.
         """
-        if self.train_points is None:
+        if self.embedding_ is None:
             raise RuntimeError("LaplacianEigenmaps must be fitted before transform; call fit(x) first")
+        precomputed = isinstance(self.neighbors, str)
+        like = self.embedding_.new_empty(1, len(self.embedding_)) if precomputed else self.train_points
         _checks.check_points(x, batched=False, min_points=1)
-        if x.dtype != self.train_points.dtype or x.shape[1] != self.train_points.shape[1]:
+        if x.dtype != like.dtype or x.shape[1] != like.shape[1]:
             raise ValueError(
-                f"x must be like the training points, {self.train_points.dtype} of dimension "
-                f"{self.train_points.shape[1]}, got {x.dtype} of dimension {x.shape[1]}"
+                f"x must be like the training points, {like.dtype} of dimension {like.shape[1]}, got {x.dtype} of "
+                f"dimension {x.shape[1]}"
             )
-        rows = max(1, BLOCK // len(self.train_points))
-        return torch.cat([self._transform_block(block) for block in x.split(rows)])
+        extend = self._extend_affinities if precomputed else self._extend
+        return torch.cat([extend(block) for block in x.split(QUERIES)])
 
-    def _transform_block(self, x: Tensor) -> Tensor:
-        connectivity = self._connectivity(x.detach())
-        query, train = connectivity.nonzero(as_tuple=True)
-        if (alone := len(x) - len(query.unique())) > 0:
+    def _extend_affinities(self, x: Tensor) -> Tensor:
+        if (x < 0).any():
+            raise ValueError(f"affinities must be non-negative, got a minimum of {x.min():.3g}")
+        query, point = x.detach().nonzero(as_tuple=True)
+        return self._nystrom(x[query, point].log(), query, point, len(x))
+
+    def _extend(self, x: Tensor) -> Tensor:
+        assert self.weights is not None
+        query, point, connectivity = self._new_edges(x.detach())
+        squared_lengths = (x[query] - self.train_points[point]).square().sum(-1)
+        edges = NewEdges(query, point, squared_lengths, connectivity, len(x))
+        return self._nystrom(self.weights.extend(edges, self.train_state), query, point, len(x))
+
+    def _nystrom(self, log_affinity: Tensor, query: Tensor, point: Tensor, queries: int) -> Tensor:
+        if (alone := queries - len(query.unique())) > 0:
             warnings.warn(
-                f"{alone} of {len(x)} new points have no neighbour in the graph: their rows are zero",
+                f"{alone} of {queries} new points have no neighbour in the graph: their rows are zero",
                 _checks.GraphWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
-        squared_lengths = (x[query] - self.train_points[train]).square().sum(-1)
-        log_affinity = self.weights.log_affinity(squared_lengths, self.train_bandwidth)
-        log_affinity = log_affinity + connectivity[query, train].log()
-        return nystrom(log_affinity, query, train, len(x), self.train_basis)
+        normalized = self.normalization == "random_walk"
+        return nystrom(
+            log_affinity, query, point, queries, self.embedding_, self.train_eigenvalues, normalized=normalized
+        )
 
-    def _connectivity(self, x: Tensor) -> Tensor:
-        """Connectivity ``(Q, N)`` of queries to training points; that of a training point is its row of the graph."""
-        connectivity = self.neighbors.extend(x, self.train_points, self.train_radii)
-        distance, nearest = squared_distances(x, self.train_points).min(1)
-        same = (distance == 0).nonzero().flatten()
-        n = len(self.train_points)
-        graph = Graph(self.train_edges[0], self.train_edges[1], self.train_connectivity, (n,))
-        position, edge = graph.edges_of(nearest[same])
-        connectivity[same] = 0
-        connectivity[same[position], graph.col[edge]] = graph.weight[edge]
-        return connectivity
+    @torch.no_grad()
+    def _new_edges(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Edges of queries to training points with their connectivity; those of a training point are its own."""
+        assert not isinstance(self.neighbors, str)
+        query, point, connectivity = self.neighbors.extend(x, self.train_points, self.train_radii)
+        nearest = nearest_neighbors(self.train_points, 1, x)
+        same = nearest.squared_distances[:, 0] == 0
+        pattern = SparsePattern(self.train_edges[0], self.train_edges[1], (len(self.train_points),))
+        position, edge = pattern.edges_of(nearest.indices[same, 0])
+        other = ~same[query]
+        return (
+            torch.cat([query[other], same.nonzero().flatten()[position]]),
+            torch.cat([point[other], pattern.col[edge].long()]),
+            torch.cat([connectivity[other], self.train_connectivity[edge]]),
+        )
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         # The buffers take the size of the saved fit, whatever this module was fitted to before, if at all.
@@ -264,8 +300,8 @@ class LaplacianEigenmaps(nn.Module):
     def extra_repr(self) -> str:
         """The constructor's arguments, but for the weights, which are shown as a submodule."""
         return (
-            f"{self.n_components}, {self.neighbors}, scale={self.scale!r}, components={self.components!r}, "
-            f"solver={self.solver}"
+            f"{self.n_components}, {self.neighbors!r}, normalization={self.normalization!r}, scale={self.scale!r}, "
+            f"components={self.components!r}, solver={self.solver}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Neighbourhood graphs of one or many point sets, and the rules that build them.
+"""Neighbourhood graphs of one or many point sets, the rules that build them, and conversions.
 
 A search chooses the edges without gradients; `torch_lapeig.weights` then recomputes their lengths with gradients.
 """
@@ -6,77 +6,149 @@ A search chooses the edges without gradients; `torch_lapeig.weights` then recomp
 from __future__ import annotations
 
 import dataclasses
+import math
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from scipy.sparse import csgraph, csr_array
+from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.neighbors import k_nearest, squared_distances, within_radius
+from torch_lapeig.neighbors import Backend, Metric, nearest_neighbors, radius_neighbors
+from torch_lapeig.pattern import DensePattern, Pattern, SparsePattern
 
 Symmetrize = Literal["union", "mutual", "mean"]
 
 
-_OF_EDGES = ("reverse", "crow", "csr_index", "csr_index_with_diagonal")
-
-
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """An undirected weighted graph, or a batch of them side by side, as edges sorted by row.
+    """An undirected weighted graph, or a batch of graphs of N nodes each.
 
-    Nodes of a batch are numbered through: node i of item b is ``b * N + i``, so that a batch is one block-diagonal
-    graph and everything downstream is written once. Both directions of every edge are stored.
+    Build one with `knn_graph`, `radius_graph` (sparse), ``from_dense`` (dense), ``from_edge_index`` or ``from_scipy``
+    (sparse). Graphs of unequal size share a batch by a mask.
 
     Attributes:
-        row: int64 ``(E,)``, first node of each edge, ascending.
-        col: int64 ``(E,)``, second node of each edge, ascending within a row.
-        weight: float ``(E,)``, non-negative and symmetric; carries gradients.
-        shape: ``(N,)`` for one graph, ``(B, N)`` for a batch.
-        mask: bool ``(B, N)``, False where a node is padding; None where all are valid.
+        pattern: where the edges are. Sparse: both directions of every edge in CSR order, nodes of a batch numbered
+            through as ``b * N + i``, so that a batch is one block-diagonal graph. Dense: all pairs.
+        weight: non-negative and symmetric, ``(E,)`` if sparse, ``(N, N)`` or ``(B, N, N)`` if dense; carries gradients.
+        mask: bool of the graph's shape, False where a node is padding; None where all are valid.
+        similarity: r of the graph's shape, or None for 1. The affinity is W_ij = r_i weight_ij / r_j: not symmetric,
+            but similar to the symmetric ``weight`` (`ImprovedWeights`).
     """
 
-    row: Tensor
-    col: Tensor
+    pattern: Pattern
     weight: Tensor
-    shape: tuple[int, ...]
     mask: Tensor | None = None
+    similarity: Tensor | None = None
 
     @classmethod
     def from_dense(cls, affinity: Tensor, mask: Tensor | None = None) -> Graph:
-        """The graph of a symmetric, non-negative affinity matrix; its non-zero entries are the edges.
+        """The graph of a symmetric, non-negative affinity matrix, stored densely; see ``to_sparse``.
 
         Args:
-            affinity: ``(N, N)`` or ``(B, N, N)``, float32 or float64; gradients flow to its non-zero entries.
-            mask: bool ``(B, N)`` or ``(N,)``, valid nodes; rows of the others must be zero.
+            affinity: ``(N, N)`` or ``(B, N, N)``, float32 or float64; gradients flow to it.
+            mask: bool ``(N,)`` or ``(B, N)``, valid nodes; rows of the others must be zero.
 
         Raises:
-            TypeError: not a float tensor.
-            ValueError: not square, not finite, negative, or not symmetric.
+            TypeError: not a float tensor. ValueError: not square, finite, non-negative or symmetric.
         """
         _checks.check_floating(affinity, "affinity")
         if affinity.ndim not in (2, 3) or affinity.shape[-1] != affinity.shape[-2]:
             raise ValueError(f"affinity must have shape (N, N) or (B, N, N), got {tuple(affinity.shape)}")
-        _checks.check_finite(affinity, "affinity")
-        if (affinity < 0).any():
-            raise ValueError(f"affinity must be non-negative, got a minimum of {affinity.min():.3g}")
-        if not torch.allclose(affinity, affinity.mT, rtol=1e-5, atol=0):
-            worst = (affinity - affinity.mT).abs().max()
-            raise ValueError(
-                f"affinity must be symmetric, got entries that differ from their transpose by up to {worst:.3g}; "
-                "use (affinity + affinity.mT) / 2"
-            )
+        _check_weights(affinity, affinity.mT, "affinity")
         if mask is not None:
             _checks.check_mask(mask, affinity)
             if (affinity != 0)[~mask].any():
                 raise ValueError("affinity must be zero in the rows that mask marks as padding")
-        n = affinity.shape[-1]
-        item, i, j = affinity.detach().reshape(-1, n, n).nonzero(as_tuple=True)
-        weight = affinity.reshape(-1, n, n)[item, i, j]
-        return cls(item * n + i, item * n + j, weight, tuple(affinity.shape[:-1]), mask)
+        return cls(DensePattern(tuple(affinity.shape[:-1])), affinity, mask)
+
+    @classmethod
+    def from_edge_index(
+        cls,
+        edge_index: Tensor,
+        edge_weight: Tensor | None = None,
+        num_nodes: int | None = None,
+        batch: Tensor | None = None,
+    ) -> Graph:
+        """The graph of edges in PyTorch Geometric's form.
+
+        Args:
+            edge_index: int64 ``(2, E)``, both directions of every edge. Copies of an edge are summed, and a
+                `GraphWarning` says how many; self loops stay.
+            edge_weight: ``(E,)``, float32 or float64; default 1 in float32. Gradients flow to it.
+            num_nodes: default: the length of ``batch``, or the largest index plus one.
+            batch: int64 ``(num_nodes,)``, ascending: the graph of each node. The graphs are padded to the largest:
+                the result has shape ``(B, N)`` and a mask; ``y[graph.mask]`` are the rows in the order of ``batch``.
+
+        Raises:
+            TypeError: wrong dtypes. ValueError: indices out of range, edges between graphs, weights that are negative,
+                not finite, or differ between the two directions of an edge.
+        """
+        if not isinstance(edge_index, Tensor) or edge_index.dtype != torch.int64:
+            raise TypeError(f"edge_index must be an int64 tensor, got {getattr(edge_index, 'dtype', type(edge_index))}")
+        if edge_index.ndim != 2 or edge_index.shape[0] != 2:
+            raise ValueError(f"edge_index must have shape (2, E), got {tuple(edge_index.shape)}")
+        edges = edge_index.shape[1]
+        weight = torch.ones(edges, device=edge_index.device) if edge_weight is None else edge_weight
+        _checks.check_floating(weight, "edge_weight")
+        if weight.shape != (edges,):
+            raise ValueError(f"edge_weight must have shape ({edges},) to go with edge_index, got {tuple(weight.shape)}")
+        if num_nodes is None:
+            num_nodes = len(batch) if batch is not None else int(edge_index.max()) + 1 if edges else 0
+        if edges and (edge_index.min() < 0 or edge_index.max() >= num_nodes):
+            raise ValueError(
+                f"edge_index must lie in [0, {num_nodes}), got {int(edge_index.min())} to {int(edge_index.max())}"
+            )
+        shape, place, mask = _places(num_nodes, batch, edge_index)
+        total = math.prod(shape)
+        keys = place[edge_index[0]] * total + place[edge_index[1]]
+        distinct, position = keys.unique(return_inverse=True)
+        if (copies := edges - len(distinct)) > 0:
+            warnings.warn(f"summed {copies} copies of edges", _checks.GraphWarning, stacklevel=2)
+        summed = weight.new_zeros(len(distinct)).index_add(0, position, weight)
+        back = distinct % total * total + distinct // total
+        if not torch.equal(back.sort().values, distinct):
+            raise ValueError(
+                "edge_index must hold both directions of every edge; add the reversed edges, "
+                "torch.cat([edge_index, edge_index.flip(0)], 1)"
+            )
+        pattern = SparsePattern.from_keys(distinct, shape)
+        _check_weights(summed, pattern.transpose(summed), "edge_weight")
+        return cls(pattern, summed, mask)
+
+    @classmethod
+    def from_scipy(cls, affinity: Any, dtype: torch.dtype = torch.float64) -> Graph:
+        """The graph of a symmetric, non-negative SciPy sparse matrix ``(N, N)``, on the CPU; its zeros are dropped.
+
+        Raises:
+            TypeError: not a SciPy sparse matrix. ValueError: as for ``from_dense``.
+        """
+        if not issparse(affinity):
+            raise TypeError(f"affinity must be a SciPy sparse matrix, got {type(affinity).__name__}")
+        if affinity.shape[0] != affinity.shape[1]:
+            raise ValueError(f"affinity must be square, got {affinity.shape}")
+        matrix = csr_array(affinity)  # a copy where the caller's matrix would change
+        matrix = matrix.copy() if matrix is affinity else matrix
+        matrix.sum_duplicates()
+        matrix.eliminate_zeros()
+        n = matrix.shape[0]
+        row = torch.from_numpy(np.repeat(np.arange(n), np.diff(matrix.indptr)))
+        col = torch.from_numpy(matrix.indices.astype(np.int64))
+        weight = torch.from_numpy(matrix.data.astype(np.float64)).to(dtype)
+        if not torch.equal((col * n + row).sort().values, row * n + col):
+            raise ValueError("affinity must be symmetric; use (affinity + affinity.T) / 2")
+        pattern = SparsePattern(row, col, (n,))
+        _check_weights(weight, pattern.transpose(weight), "affinity")
+        return cls(pattern, weight)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """``(N,)`` for one graph, ``(B, N)`` for a batch."""
+        return self.pattern.shape
 
     @property
     def num_nodes(self) -> int:
@@ -86,111 +158,105 @@ class Graph:
     @property
     def batch_size(self) -> int:
         """Number of graphs; 1 without a batch axis."""
-        return self.total_nodes // self.num_nodes
+        return math.prod(self.shape[:-1])
 
     @property
-    def total_nodes(self) -> int:
-        """Nodes of all graphs of the batch together: B · N."""
-        return int(np.prod(self.shape))
-
-    @cached_property
-    def reverse(self) -> Tensor:
-        """int64 ``(E,)``: the position of edge (j, i) for every edge (i, j)."""
-        keys = self.row * self.total_nodes + self.col
-        return torch.searchsorted(keys, self.col * self.total_nodes + self.row)
-
-    @cached_property
-    def crow(self) -> Tensor:
-        """int64 ``(B·N + 1,)``: where each row's edges begin."""
-        return torch.searchsorted(self.row, torch.arange(self.total_nodes + 1, device=self.row.device))
-
-    @cached_property
-    def csr_index(self) -> tuple[Tensor, Tensor]:
-        """``crow`` and ``col`` as int32 where that suffices: the fastest in torch's sparse products."""
-        small = len(self.col) + self.total_nodes < 2**31
-        index = torch.int32 if small else torch.int64
-        return self.crow.to(index), self.col.to(index)
-
-    @cached_property
-    def csr_index_with_diagonal(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """``crow`` and ``col`` with a diagonal entry in each row, and where the edges and the diagonal go in them."""
-        node = torch.arange(self.total_nodes, device=self.row.device)
-        after = (self.col > self.row).long()
-        edge = torch.arange(len(self.row), device=self.row.device) + self.row + after
-        diagonal = self.crow[1:] + node - torch.zeros_like(node).index_add_(0, self.row, after)
-        col = self.col.new_empty(len(edge) + len(node)).index_copy_(0, edge, self.col).index_copy_(0, diagonal, node)
-        crow = self.crow + torch.arange(len(self.crow), device=self.row.device)
-        index = self.csr_index[0].dtype
-        return crow.to(index), col.to(index), edge, diagonal
+    def is_sparse(self) -> bool:
+        """Whether the edges are stored as a list."""
+        return isinstance(self.pattern, SparsePattern)
 
     @property
-    def item(self) -> Tensor:
-        """int64 ``(E,)``: the batch item of each edge."""
-        return self.row // self.num_nodes
+    def edge_index(self) -> Tensor:
+        """int64 ``(2, E)`` of a sparse graph, nodes of a batch numbered through; goes with ``weight``."""
+        if not isinstance(self.pattern, SparsePattern):
+            raise ValueError("a dense graph has no edge_index; use graph.to_sparse().edge_index")
+        return torch.stack([self.pattern.row.long(), self.pattern.col.long()])
 
     def with_weight(self, weight: Tensor) -> Graph:
-        """The same edges with other weights ``(E,)``."""
-        graph = dataclasses.replace(self, weight=weight)
-        # What was worked out of the edges alone holds for any weights.
-        graph.__dict__.update({name: self.__dict__[name] for name in _OF_EDGES if name in self.__dict__})
-        return graph
+        """The same edges with other weights, of the shape of ``weight``."""
+        return dataclasses.replace(self, weight=weight)
 
-    def edges_of(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
-        """Edges that begin at ``nodes`` (int64 ``(M,)``): the position in ``nodes`` of each, and its number."""
-        begin, count = self.crow[nodes], self.crow[nodes + 1] - self.crow[nodes]
-        position = torch.arange(len(nodes), device=nodes.device).repeat_interleave(count)
-        within = torch.arange(len(position), device=nodes.device) - (count.cumsum(0) - count)[position]
-        return position, begin[position] + within
+    def to(self, target: torch.device | torch.dtype | str) -> Graph:
+        """The graph on a device, or with weights of a dtype."""
+        weight = self.weight.to(target)
+        move = weight.device != self.weight.device
 
-    def subgraph(self, nodes: Tensor) -> Graph:
-        """One graph of ``nodes`` (int64 ``(M,)``, ascending, numbered through the batch) and the edges among them."""
-        number = self.row.new_full((self.total_nodes,), -1)
-        number[nodes] = torch.arange(len(nodes), device=nodes.device)
-        row, edge = self.edges_of(nodes)
-        col = number[self.col[edge]]
-        inside = col >= 0
-        return Graph(row[inside], col[inside], self.weight[edge[inside]], (len(nodes),))
+        def moved(t: Tensor | None) -> Tensor | None:
+            return t.to(weight.device) if t is not None else None
 
-    def squared_lengths(self, x: Tensor) -> Tensor:
-        """Squared Euclidean edge lengths ``(E,)`` of points ``(N, D)`` or ``(B, N, D)``, with gradients.
-
-        Raises:
-            ValueError: the leading shape of ``x`` is not that of the graph.
-        """
-        if tuple(x.shape[:-1]) != tuple(self.shape):
-            raise ValueError(f"x must have shape {(*self.shape, 'D')} to go with the graph, got {tuple(x.shape)}")
-        points = x.reshape(self.total_nodes, -1)
-        return (points[self.row] - points[self.col]).square().sum(-1)
+        pattern = self.pattern
+        if move and isinstance(pattern, SparsePattern):
+            pattern = SparsePattern(pattern.row.to(weight.device), pattern.col.to(weight.device), pattern.shape)
+        similarity = None if self.similarity is None else self.similarity.to(target)
+        return Graph(pattern, weight, moved(self.mask), similarity)
 
     def to_dense(self) -> Tensor:
         """The affinity matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""
-        n, b = self.num_nodes, self.batch_size
-        dense = self.weight.new_zeros(b * n * n).index_add(0, self.row * n + self.col % n, self.weight)
-        return dense.reshape(*self.shape, n)
+        if self.similarity is None:
+            return self.pattern.to_dense(self.weight)
+        r = self.similarity
+        return self.pattern.to_dense(self.pattern.at_row(r) * self.weight / self.pattern.at_col(r))
+
+    def to_sparse(self) -> Graph:
+        """The same graph stored sparsely: the non-zero entries of a dense one, with gradients."""
+        if self.is_sparse:
+            return self
+        n = self.num_nodes
+        weight = self.weight.reshape(-1, n, n)
+        item, i, j = weight.detach().nonzero(as_tuple=True)
+        pattern = SparsePattern(item * n + i, item * n + j, self.shape)
+        return Graph(pattern, weight[item, i, j], self.mask, self.similarity)
+
+    def to_scipy(self) -> csr_array:
+        """The affinity of one graph as a SciPy CSR matrix, without gradients."""
+        if len(self.shape) > 1:
+            raise ValueError(f"to_scipy takes one graph, got a batch of shape {self.shape}")
+        graph = self.to_sparse()
+        pattern = graph.pattern
+        assert isinstance(pattern, SparsePattern)
+        data = graph.weight.detach()
+        if self.similarity is not None:
+            data = pattern.at_row(self.similarity) * data / pattern.at_col(self.similarity)
+        parts = (data.cpu().numpy(), pattern.col.cpu().numpy(), pattern.crow.cpu().numpy())
+        return csr_array(parts, shape=(self.num_nodes, self.num_nodes))
+
+    def subgraph(self, nodes: Tensor) -> Graph:
+        """One graph of ``nodes`` (int64 ``(M,)``, distinct, of one item, numbered through) and the edges among them."""
+        pattern, weight = self.pattern.restrict(self.weight, nodes)
+        similarity = None if self.similarity is None else self.similarity.reshape(-1)[nodes]
+        return Graph(pattern, weight, None, similarity)
 
     def connected_components(self) -> Tensor:
         """Labels int64, of the shape of the graph: 0, 1, … in each item by first node; −1 for padding.
 
-        Edges of weight zero do not connect; an isolated node is a component of its own.
+        Edges of weight zero do not connect; an isolated node is a component of its own. By SciPy on the CPU, by label
+        propagation on other devices.
         """
         return self._components
 
     @cached_property
     def _components(self) -> Tensor:
-        # SciPy works on the CPU: only the structure of the graph goes there and back, never its values.
-        keep = (self.weight.detach() > 0).cpu()
-        row, col = self.row.cpu()[keep].numpy(), self.col.cpu()[keep].numpy()
-        size = self.total_nodes
-        structure = csr_array((np.ones(len(row), dtype=np.int8), (row, col)), shape=(size, size))
-        found = csgraph.connected_components(structure, directed=False)[1]
-        labels = torch.from_numpy(found.astype(np.int64)).to(self.row.device).reshape(self.batch_size, -1)
+        labels = self.pattern.components(self.weight.detach()).reshape(self.batch_size, -1)
         if self.mask is not None:
             labels = torch.where(self.mask.reshape(labels.shape), labels, -1)
         return _count_from_zero(labels).reshape(self.shape)
 
 
+def _check_weights(weight: Tensor, reverse: Tensor, name: str) -> None:
+    """Raise unless weights are finite, non-negative, and equal to those of the reversed edges."""
+    _checks.check_finite(weight, name)
+    if (weight < 0).any():
+        raise ValueError(f"{name} must be non-negative, got a minimum of {weight.min():.3g}")
+    if not torch.allclose(weight, reverse, rtol=1e-5, atol=0):
+        worst = (weight - reverse).abs().max()
+        raise ValueError(
+            f"{name} must be symmetric, got entries that differ from their transpose by up to {worst:.3g}; "
+            "average the two directions, (W + W.mT) / 2"
+        )
+
+
 def _count_from_zero(labels: Tensor) -> Tensor:
-    """Renumber ascending labels so that each row counts 0, 1, … from its first node; −1 stays."""
+    """Renumber labels, ascending by first node, so that each row counts 0, 1, …; −1 stays."""
     valid = labels >= 0
     number = torch.full_like(labels, -1)
     number[valid] = labels[valid].unique(return_inverse=True)[1]
@@ -198,32 +264,65 @@ def _count_from_zero(labels: Tensor) -> Tensor:
     return torch.where(valid, number - first, -1)
 
 
-def _symmetrized(row: Tensor, col: Tensor, rule: Symmetrize, x: Tensor, mask: Tensor | None) -> Graph:
-    """The undirected graph of directed edges (each given once), numbered through the batch."""
+def _places(num_nodes: int, batch: Tensor | None, edge_index: Tensor) -> tuple[tuple[int, ...], Tensor, Tensor | None]:
+    """Shape of the graph, the place of each node in it, and the mask of places that are taken."""
+    if batch is None:
+        return (num_nodes,), torch.arange(num_nodes, device=edge_index.device), None
+    if batch.shape != (num_nodes,) or batch.dtype != torch.int64:
+        raise ValueError(f"batch must be int64 of shape ({num_nodes},), got {batch.dtype} {tuple(batch.shape)}")
+    if (batch.diff() < 0).any() or (num_nodes and batch[0] < 0):
+        raise ValueError("batch must be ascending from 0; sort the nodes by graph")
+    if (batch[edge_index[0]] != batch[edge_index[1]]).any():
+        raise ValueError("edge_index must join nodes of the same graph only, got edges between graphs of batch")
+    counts = batch.bincount()
+    widest = int(counts.max())
+    place = batch * widest + torch.arange(num_nodes, device=batch.device) - (counts.cumsum(0) - counts)[batch]
+    mask = torch.zeros(len(counts) * widest, dtype=torch.bool, device=batch.device).index_fill_(0, place, True)
+    return (len(counts), widest), place, mask.reshape(len(counts), widest)
+
+
+def pad_batch(x: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
+    """Points ``(M, D)`` of graphs one after the other as a padded batch ``(B, N, D)``, and its mask ``(B, N)``.
+
+    ``batch`` is int64 ``(M,)``, ascending. ``y[mask]`` of a result ``(B, N, k)`` is in the order of ``x`` again.
+
+    >>> pad_batch(torch.ones(3, 1), torch.tensor([0, 0, 1]))[1]
+    tensor([[ True,  True],
+            [ True, False]])
+    """
+    none = torch.zeros(2, 0, dtype=torch.int64, device=batch.device)
+    shape, place, mask = _places(len(x), batch, none)
+    assert mask is not None
+    padded = x.new_zeros(math.prod(shape), x.shape[1]).index_copy(0, place, x)
+    return padded.reshape(*shape, x.shape[1]), mask
+
+
+def _symmetrized(row: Tensor, col: Tensor, rule: Symmetrize, x: Tensor, mask: Tensor | None, self_loops: bool) -> Graph:
+    """The undirected graph of directed edges (each given once), nodes numbered through the batch."""
     shape = tuple(x.shape[:-1])
-    total = int(np.prod(shape))
+    total = math.prod(shape)
     both = torch.cat([row * total + col, col * total + row])
-    keys, directions = both.unique(return_counts=True)  # 2 where both ends chose each other
+    keys, directions = both.sort().values.unique_consecutive(return_counts=True)  # 2 where both ends chose each other
     if rule == "mutual":
         keys, directions = keys[directions == 2], directions[directions == 2]
     weight = directions.to(x.dtype) / 2 if rule == "mean" else torch.ones_like(keys, dtype=x.dtype)
-    return Graph(keys // total, keys % total, weight, shape, mask)
+    if self_loops:
+        node = torch.arange(total, device=x.device) if mask is None else mask.flatten().nonzero().flatten()
+        keys, order = torch.cat([keys, node * (total + 1)]).sort()
+        weight = torch.cat([weight, torch.ones_like(node, dtype=x.dtype)])[order]
+    return Graph(SparsePattern.from_keys(keys, shape), weight, mask)
 
 
-def _checked(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Points as ``(B, N, D)`` without gradient and their mask ``(B, N)``, after checks; padding is not looked at."""
-    _checks.check_floating(x, "x")
-    if mask is not None:
-        _checks.check_mask(mask, x)
-        x = torch.where(mask[..., None], x, 0)
-    _checks.check_points(x)
-    points = x.detach().reshape(-1, *x.shape[-2:])
-    valid = points.new_ones(points.shape[:2], dtype=torch.bool) if mask is None else mask.reshape(points.shape[:2])
-    return points, valid
-
-
-@_checks.full_precision
-def knn_graph(x: Tensor, k: int, *, symmetrize: Symmetrize = "union", mask: Tensor | None = None) -> Graph:
+def knn_graph(
+    x: Tensor,
+    k: int,
+    *,
+    symmetrize: Symmetrize = "union",
+    mask: Tensor | None = None,
+    metric: Metric = "euclidean",
+    self_loops: bool = False,
+    backend: Backend = "exact",
+) -> Graph:
     """The symmetrised k-nearest-neighbour graph, every edge of weight 1 (½ for one-sided edges of ``"mean"``).
 
     Args:
@@ -232,6 +331,8 @@ def knn_graph(x: Tensor, k: int, *, symmetrize: Symmetrize = "union", mask: Tens
         symmetrize: ``"union"`` joins i and j if either is among the k nearest of the other (Belkin & Niyogi 2003,
             section 2), ``"mutual"`` if both are, ``"mean"`` averages the two directions.
         mask: bool ``(B, N)`` or ``(N,)``, False for padding.
+        metric, backend: of the search; see `nearest_neighbors`.
+        self_loops: add an edge of weight 1 from each point to itself.
 
     Raises:
         TypeError: wrong dtype. ValueError: wrong rank, non-finite points, k out of range, unknown rule.
@@ -241,27 +342,31 @@ def knn_graph(x: Tensor, k: int, *, symmetrize: Symmetrize = "union", mask: Tens
             [1., 0., 1.],
             [0., 1., 0.]])
     """
-    points, valid = _checked(x, mask)
-    _checks.check_count(k, "k")
     _checks.check_choice(symmetrize, "symmetrize", ("union", "mutual", "mean"))
-    if k >= (fewest := int(valid.sum(1).min())):
-        raise ValueError(f"k must be smaller than the number of points, got k={k} with {fewest} points")
-    indices, _ = k_nearest(points, k, valid)
-    b, n, _ = points.shape
-    node = torch.arange(b * n, device=x.device).reshape(b, n, 1)
-    row = node.expand_as(indices)[valid].flatten()
-    col = (indices + node[:, :1])[valid].flatten()
-    return _symmetrized(row, col, symmetrize, x, mask)
+    found = nearest_neighbors(x, k, metric=metric, mask=mask, backend=backend)
+    n = x.shape[-2]
+    indices = found.indices.reshape(-1, n, k)
+    node = torch.arange(len(indices) * n, device=x.device).reshape(-1, n, 1)
+    row, col = node.expand_as(indices), indices + node[:, :1]
+    if mask is not None:
+        row, col = row[mask.reshape(row.shape[:2])], col[mask.reshape(row.shape[:2])]
+    return _symmetrized(row.flatten(), col.flatten(), symmetrize, x, mask, self_loops)
 
 
-@_checks.full_precision
-def radius_graph(x: Tensor, radius: float, *, mask: Tensor | None = None) -> Graph:
+def radius_graph(
+    x: Tensor,
+    radius: float,
+    *,
+    mask: Tensor | None = None,
+    metric: Metric = "euclidean",
+    self_loops: bool = False,
+) -> Graph:
     """The graph that joins points at distance ≤ ``radius`` (ε-neighbourhoods), every edge of weight 1.
 
     Args:
         x: points ``(N, D)`` or ``(B, N, D)``, float32 or float64.
-        radius: Euclidean distance, positive.
-        mask: bool ``(B, N)`` or ``(N,)``, False for padding.
+        radius: Euclidean distance (of unit vectors for ``metric="cosine"``), positive.
+        mask, metric, self_loops: as for `knn_graph`.
 
     Raises:
         TypeError: wrong dtype. ValueError: wrong rank, non-finite points, radius ≤ 0, or no edge at all.
@@ -271,13 +376,11 @@ def radius_graph(x: Tensor, radius: float, *, mask: Tensor | None = None) -> Gra
             [1., 0., 0.],
             [0., 0., 0.]])
     """
-    points, valid = _checked(x, mask)
-    _checks.check_positive(radius, "radius")
-    item, i, j = within_radius(points, radius, valid)
-    if len(i) == 0:
+    found = radius_neighbors(x, radius, metric=metric, mask=mask)
+    if len(found.query) == 0:
         raise ValueError(f"radius must reach at least one neighbour, got {radius} and no edge; use a larger radius")
-    n = points.shape[1]
-    return _symmetrized(item * n + i, item * n + j, "union", x, mask)
+    start = found.item * x.shape[-2]
+    return _symmetrized(start + found.query, start + found.point, "union", x, mask, self_loops)
 
 
 @dataclass(frozen=True)
@@ -286,31 +389,40 @@ class KNN:
 
     k: int = 10
     symmetrize: Symmetrize = "union"
+    metric: Metric = "euclidean"
+    backend: Backend = "exact"
 
     def __post_init__(self) -> None:
         _checks.check_count(self.k, "k")
         _checks.check_choice(self.symmetrize, "symmetrize", ("union", "mutual", "mean"))
+        _checks.check_choice(self.metric, "metric", ("euclidean", "cosine"))
+        _checks.check_choice(self.backend, "backend", ("exact", "faiss"))
 
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
         """The graph of points ``(N, D)`` or ``(B, N, D)``."""
-        return knn_graph(x, self.k, symmetrize=self.symmetrize, mask=mask)
+        return knn_graph(x, self.k, symmetrize=self.symmetrize, mask=mask, metric=self.metric, backend=self.backend)
 
-    def squared_radii(self, x: Tensor) -> Tensor:
-        """Squared distance ``(N,)`` of each of the points ``(N, D)`` to its k-th neighbour."""
-        return k_nearest(x[None], self.k, x.new_ones(1, len(x), dtype=torch.bool))[1][0, :, -1]
+    def radii(self, x: Tensor) -> Tensor:
+        """Distance ``(N,)`` of each of the points ``(N, D)`` to its k-th neighbour."""
+        return nearest_neighbors(x, self.k, metric=self.metric).squared_distances[:, -1].sqrt()
 
-    def extend(self, queries: Tensor, x: Tensor, squared_radii: Tensor) -> Tensor:
-        """Connectivity ``(Q, N)`` of new points to the graph's: the same rule with the training radii.
+    def extend(self, queries: Tensor, x: Tensor, radii: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Edges of new points to the graph's: the same rule with the training radii.
 
         Query q reaches i if i is among its k nearest, and is reached by i within i's k-th radius.
+
+        Returns:
+            Query and point, int64 ``(E,)``, ascending, and the connectivity of each edge (1 or ½).
         """
-        d2 = squared_distances(queries, x)
-        nearest = d2.topk(self.k, largest=False).indices
-        chosen = torch.zeros_like(d2, dtype=torch.bool).scatter_(1, nearest, True)
-        choosing = d2 <= squared_radii
-        if self.symmetrize == "mean":
-            return (chosen.to(x.dtype) + choosing.to(x.dtype)) / 2
-        return ((chosen | choosing) if self.symmetrize == "union" else (chosen & choosing)).to(x.dtype)
+        nearest = nearest_neighbors(x, self.k, queries, metric=self.metric).indices
+        reach = radius_neighbors(x, radii, queries, metric=self.metric)
+        number = torch.arange(len(queries), device=x.device)[:, None]
+        keys = torch.cat([(number * len(x) + nearest).flatten(), reach.query * len(x) + reach.point])
+        keys, directions = keys.sort().values.unique_consecutive(return_counts=True)
+        if self.symmetrize == "mutual":
+            keys, directions = keys[directions == 2], directions[directions == 2]
+        weight = directions.to(x.dtype) / 2 if self.symmetrize == "mean" else torch.ones_like(keys, dtype=x.dtype)
+        return keys // len(x), keys % len(x), weight
 
 
 @dataclass(frozen=True)
@@ -318,18 +430,21 @@ class Radius:
     """The rule of `radius_graph` with its argument: ``Radius(0.5)(x)`` is ``radius_graph(x, 0.5)``."""
 
     radius: float
+    metric: Metric = "euclidean"
 
     def __post_init__(self) -> None:
         _checks.check_positive(self.radius, "radius")
+        _checks.check_choice(self.metric, "metric", ("euclidean", "cosine"))
 
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
         """The graph of points ``(N, D)`` or ``(B, N, D)``."""
-        return radius_graph(x, self.radius, mask=mask)
+        return radius_graph(x, self.radius, mask=mask, metric=self.metric)
 
-    def squared_radii(self, x: Tensor) -> Tensor:
-        """The squared radius ``(N,)``, the same for each of the points ``(N, D)``."""
-        return x.new_full((len(x),), self.radius**2)
+    def radii(self, x: Tensor) -> Tensor:
+        """The radius ``(N,)``, the same for each of the points ``(N, D)``."""
+        return x.new_full((len(x),), self.radius)
 
-    def extend(self, queries: Tensor, x: Tensor, squared_radii: Tensor) -> Tensor:
-        """Connectivity ``(Q, N)`` of new points to the graph's: 1 within the radius."""
-        return (squared_distances(queries, x) <= squared_radii).to(x.dtype)
+    def extend(self, queries: Tensor, x: Tensor, radii: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Edges of new points to the graph's, within the radius: query and point, int64 ``(E,)``, and ones."""
+        reach = radius_neighbors(x, radii, queries, metric=self.metric)
+        return reach.query, reach.point, torch.ones_like(reach.squared_distances)

@@ -20,8 +20,9 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
     Args:
         y: ``(N, k)`` or ``(B, N, k)``, float32 or float64; gradients flow to it and to the graph's weights.
         graph: of the same nodes. Every edge is stored in both directions.
-        reduction: ``"none"``: ½ W_ij ‖y_i − y_j‖² of every stored edge ``(E,)``; ``"sum"``: their sum, the formula;
-            ``"mean"``: their mean.
+        reduction: ``"none"``: ½ W_ij ‖y_i − y_j‖² of every stored edge, of the shape of
+            ``graph.weight``; ``"sum"``: their sum, the formula;
+            ``"mean"``: their mean over the edges of positive weight.
 
     Raises:
         TypeError: wrong dtype. ValueError: shape that does not go with the graph, no edges, unknown reduction.
@@ -33,16 +34,16 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
     """
     _checks.check_floating(y, "y")
     _checks.check_choice(reduction, "reduction", ("mean", "sum", "none"))
-    if y.ndim != len(graph.shape) + 1:
+    if tuple(y.shape[:-1]) != tuple(graph.shape):
         raise ValueError(f"y must have shape {(*graph.shape, 'k')} to go with the graph, got {tuple(y.shape)}")
-    terms = graph.weight * graph.squared_lengths(y) / 2
+    terms = graph.weight * graph.pattern.squared_lengths(y) / 2
     if reduction == "none":
         return terms
     if reduction == "sum":
         return terms.sum()
-    if len(terms) == 0:
+    if (edges := int(graph.weight.count_nonzero())) == 0:
         raise ValueError('graph has no edges to take the mean of; use reduction="sum"')
-    return terms.mean()
+    return terms.sum() / edges
 
 
 class LaplacianSmoothness(nn.Module):

@@ -1,58 +1,426 @@
-"""Exact neighbour search. Chooses edges only: nothing here carries a gradient.
+"""Exact neighbour search in blocks, on any device; approximate search through faiss. Chooses edges: no gradients.
 
-Distances are taken by direct differences rather than the expanded square ‖x‖² − 2x·y + ‖y‖², which cancels in
-float32 for points far from the origin. Rows go in blocks, so memory stays at ``BLOCK`` entries, not N × N.
+Distances of a block come from one matrix product, −2 q·x + ‖x‖², on centred points. The m smallest of a row lie in
+the m groups of columns with the smallest minima, so that a row of N columns is narrowed by two levels of minima
+instead of one `topk` over it. That product cancels for points far apart, so a few more candidates than asked for
+are measured again by direct differences, and a row whose excluded points could still compete is searched by direct
+differences altogether. Ties go to the smaller index.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-BLOCK = 2**24  # entries of a block of distances: 64 MiB in float32
+from torch_lapeig import _checks
+
+Metric = Literal["euclidean", "cosine"]
+Backend = Literal["exact", "faiss"]
+
+BUDGET = 2**28  # bytes of a block of distances
+SPARE = 5  # candidates beyond k that are measured again
+TILE = 4096  # columns whose minima are taken while they are in the cache
+FAN = 8  # columns to a group, and groups to a group of groups
+
+logger = logging.getLogger("torch_lapeig")
+
+
+class Neighbors(NamedTuple):
+    """Neighbours of each query, ascending by distance, ties by index.
+
+    ``indices`` int64 and ``squared_distances``, both ``(Q, k)`` or ``(B, Q, k)``; ``recall`` is the share of true
+    neighbours found, 1 for an exact search and estimated on a sample for an approximate one.
+    """
+
+    indices: Tensor
+    squared_distances: Tensor
+    recall: float = 1.0
+
+
+class Pairs(NamedTuple):
+    """Pairs of a query and a point in reach: batch ``item``, ``query`` and ``point``, int64, with squared distances."""
+
+    item: Tensor
+    query: Tensor
+    point: Tensor
+    squared_distances: Tensor
+
+
+@torch.no_grad()
+@_checks.full_precision
+def nearest_neighbors(
+    x: Tensor,
+    k: int,
+    queries: Tensor | None = None,
+    *,
+    metric: Metric = "euclidean",
+    mask: Tensor | None = None,
+    backend: Backend = "exact",
+    budget: int = BUDGET,
+) -> Neighbors:
+    """The k nearest points of every query, or of every point among the others.
+
+    Args:
+        x: points ``(N, D)`` or ``(B, N, D)``, float32 or float64.
+        k: neighbours, at most the number of valid points, less one without ``queries``.
+        queries: ``(Q, D)`` or ``(B, Q, D)``; None: the points themselves, none its own neighbour, however many copies
+            of it there are.
+        metric: ``"euclidean"``, or ``"cosine"``: squared distances are then 2 (1 − cos).
+        mask: bool ``(N,)`` or ``(B, N)``, False for padding, which is nobody's neighbour. Rows of masked points
+            themselves mean nothing.
+        backend: ``"exact"``, or ``"faiss"`` (extra ``ann``): HNSW below 10⁶ points, inverted lists above.
+        budget: bytes of memory for a block of distances.
+
+    Raises:
+        TypeError, ValueError: wrong dtype, rank or option; non-finite points; k out of range; a zero vector with
+            ``"cosine"``. ImportError: faiss asked for and not installed.
+    """
+    points, asked, valid = _prepare(x, queries, mask, metric)
+    _checks.check_count(k, "k")
+    _checks.check_count(budget, "budget")
+    _checks.check_choice(backend, "backend", ("exact", "faiss"))
+    itself = queries is None
+    fewest = int(valid.sum(1).min())
+    if k > fewest - itself:
+        limit = "smaller than" if itself else "at most"
+        raise ValueError(f"k must be {limit} the number of points, got k={k} with {fewest} points")
+    if backend == "faiss":
+        found = _approximate(points, k, asked, valid, itself)
+    else:
+        found = _exact(points, k, asked, valid, itself, budget)
+    lead = (x if queries is None else queries).shape[:-1]
+    return Neighbors(found.indices.reshape(*lead, k), found.squared_distances.reshape(*lead, k), found.recall)
+
+
+@torch.no_grad()
+@_checks.full_precision
+def radius_neighbors(
+    x: Tensor,
+    radius: float | Tensor,
+    queries: Tensor | None = None,
+    *,
+    metric: Metric = "euclidean",
+    mask: Tensor | None = None,
+    budget: int = BUDGET,
+) -> Pairs:
+    """All pairs of a query and a point (or of two distinct points) at squared distance ≤ radius².
+
+    Args:
+        x, queries, metric, mask, budget: as for `nearest_neighbors`.
+        radius: one number, or the reach of each point, of the shape of ``x`` without its last axis.
+
+    Returns:
+        Pairs in ascending order of item, query and point.
+    """
+    points, asked, valid = _prepare(x, queries, mask, metric)
+    if isinstance(radius, Tensor):
+        reach = radius.reshape(valid.shape).to(points.dtype).square()
+    else:
+        _checks.check_positive(radius, "radius")
+        reach = points.new_full(valid.shape, radius).square()
+    itself = queries is None
+    found = [_in_reach(points[b], reach[b], asked[b], valid[b], itself, budget) for b in range(len(points))]
+    item = [torch.full_like(query, b) for b, (query, _, _) in enumerate(found)]
+    query, point, d2 = (torch.cat(parts) for parts in zip(*found, strict=True))
+    return Pairs(torch.cat(item), query, point, d2)
 
 
 def squared_distances(queries: Tensor, references: Tensor) -> Tensor:
-    """Squared Euclidean distances ``(..., Q, N)`` of ``(..., Q, D)`` to ``(..., N, D)``."""
+    """Squared Euclidean distances ``(..., Q, N)`` of ``(..., Q, D)`` to ``(..., N, D)``, by direct differences."""
     return torch.cdist(queries, references, compute_mode="donot_use_mm_for_euclid_dist").square()
 
 
-def _blocks_without_self(x: Tensor, mask: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Squared distances of consecutive rows to all points, infinite to the point itself and where masked."""
-    b, n, _ = x.shape
-    rows = max(1, BLOCK // (b * n))
-    for start in range(0, n, rows):
-        d2 = squared_distances(x[:, start : start + rows], x)
-        d2.diagonal(offset=start, dim1=-2, dim2=-1).fill_(torch.inf)
-        yield start, d2.masked_fill_(~mask[:, None, :], torch.inf)
+def _prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Checked points ``(B, N, D)``, queries ``(B, Q, D)`` and mask ``(B, N)``; unit vectors for ``"cosine"``."""
+    _checks.check_floating(x, "x")
+    _checks.check_choice(metric, "metric", ("euclidean", "cosine"))
+    if mask is not None:
+        _checks.check_mask(mask, x)
+        x = torch.where(mask[..., None], x, 0)
+    _checks.check_points(x)
+    points = x.reshape(-1, *x.shape[-2:])
+    valid = points.new_ones(points.shape[:2], dtype=torch.bool) if mask is None else mask.reshape(points.shape[:2])
+    asked = points
+    if queries is not None:
+        _checks.check_points(queries, "queries", min_points=1)
+        if queries.dtype != x.dtype or queries.shape[-1] != x.shape[-1] or queries.shape[:-2] != x.shape[:-2]:
+            raise ValueError(
+                f"queries must go with x of shape {tuple(x.shape)} and {x.dtype}, got {tuple(queries.shape)} and "
+                f"{queries.dtype}"
+            )
+        asked = queries.reshape(-1, *queries.shape[-2:])
+    if metric == "cosine":
+        points, asked = _unit(points, valid), _unit(asked, None if queries is not None else valid)
+    return points, asked, valid
 
 
-@torch.no_grad()
-def k_nearest(x: Tensor, k: int, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """The k nearest other points of every point.
+def _unit(x: Tensor, valid: Tensor | None) -> Tensor:
+    size = x.norm(dim=-1, keepdim=True)
+    zero = size[..., 0] == 0 if valid is None else (size[..., 0] == 0) & valid
+    if zero.any():
+        raise ValueError(f'metric="cosine" needs vectors of positive length, got {int(zero.sum())} zero vectors')
+    return x / torch.where(size > 0, size, 1)
 
-    Args:
-        x: points ``(B, N, D)``.
-        k: neighbours of each point, at most the number of valid points less one.
-        mask: valid points ``(B, N)``; the others are nobody's neighbour.
 
-    Returns:
-        Indices ``(B, N, k)`` into each batch item and squared distances ``(B, N, k)``, ascending. A point is never
-        its own neighbour, however many copies of it there are. Rows of masked points are to be ignored.
+class _Table:
+    """Points prepared for blocks of approximate squared distances: d² ≈ ‖q‖² + [−2x, ‖x‖² − reach] · [q, 1].
+
+    ``slack`` bounds the error of such a distance, from the rounding of a product of D terms.
     """
-    found = [d2.topk(k, largest=False) for _, d2 in _blocks_without_self(x, mask)]
-    return torch.cat([f.indices for f in found], 1), torch.cat([f.values for f in found], 1)
+
+    def __init__(self, x: Tensor, valid: Tensor, reach: Tensor | float = 0.0) -> None:
+        count = valid.sum(-1, keepdim=True).clamp_min(1)
+        self.centre = (x.sum(-2) / count)[..., None, :]
+        centred = torch.where(valid[..., None], x - self.centre, 0)
+        squares = centred.square().sum(-1)
+        self.largest = squares.amax(-1)
+        self.columns = torch.cat([-2 * centred, (squares - reach).masked_fill(~valid, torch.inf)[..., None]], -1)
+
+    def rows(self, queries: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """[q, 1] and ‖q‖² of queries ``(..., Q, D)``, and the slack ``(..., Q)``."""
+        centred = queries - self.centre
+        squares = centred.square().sum(-1)
+        unit = torch.finfo(queries.dtype).eps * (4 + math.sqrt(queries.shape[-1]))
+        slack = unit * (squares + self.largest[..., None])
+        return torch.cat([centred, torch.ones_like(centred[..., :1])], -1), squares, slack
 
 
-@torch.no_grad()
-def within_radius(x: Tensor, radius: float, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """All pairs of distinct valid points at distance ≤ ``radius``: batch item, first and second index, each (E,)."""
+def _exact(points: Tensor, k: int, asked: Tensor, valid: Tensor, itself: bool, budget: int) -> Neighbors:
+    b, n, _ = points.shape
+    q = asked.shape[1]
+    if n <= TILE:  # whole rows, several items at once
+        step = max(1, budget // (n * q * points.element_size()))
+        parts = [
+            _small(points[i : i + step], k, asked[i : i + step], valid[i : i + step], itself, budget)
+            for i in range(0, b, step)
+        ]
+    else:
+        parts = [_large(points[i], k, asked[i], valid[i], itself, budget) for i in range(b)]
+    return Neighbors(torch.cat([p.indices for p in parts]), torch.cat([p.squared_distances for p in parts]))
+
+
+def _small(points: Tensor, k: int, asked: Tensor, valid: Tensor, itself: bool, budget: int) -> Neighbors:
+    """Whole rows of distances, for items ``(B, N, D)`` together and blocks of queries."""
+    b, n, _ = points.shape
+    table = _Table(points, valid)
+    rows = max(1, budget // (b * n * points.element_size()))
     found = []
-    for start, d2 in _blocks_without_self(x, mask):
-        item, i, j = (d2 <= radius**2).nonzero(as_tuple=True)
-        keep = mask[item, i + start]
-        found.append((item[keep], i[keep] + start, j[keep]))
-    item, i, j = (torch.cat(parts) for parts in zip(*found, strict=True))
-    return item, i, j
+    for start in range(0, asked.shape[1], rows):
+        block = asked[:, start : start + rows]
+        augmented, squares, slack = table.rows(block)
+        d2 = augmented @ table.columns.mT
+        if itself:
+            d2.diagonal(offset=start, dim1=-2, dim2=-1).fill_(torch.inf)
+        values, candidates = d2.topk(min(k + SPARE, n), largest=False, sorted=False)
+        item = torch.arange(b, device=points.device)[:, None, None]
+        indices, distances, sure = _measured(
+            points[item, candidates], block, candidates, values, squares, slack, k, complete=k + SPARE >= n
+        )
+        for i, r in (~sure).nonzero().tolist():
+            own = start + r if itself else None
+            indices[i, r], distances[i, r] = _direct(points[i], block[i, r], valid[i], own, k)
+        found.append((indices, distances))
+    return Neighbors(torch.cat([f[0] for f in found], 1), torch.cat([f[1] for f in found], 1))
+
+
+def _large(points: Tensor, k: int, asked: Tensor, valid: Tensor, itself: bool, budget: int) -> Neighbors:
+    """Tiles of columns whose minima, at two levels, lead to the candidates of each row."""
+    search = _Tiles(points, valid, max(1, min(512, budget // (2 * len(points) * points.element_size()))))
+    indices = asked.new_empty((len(asked), k), dtype=torch.int64)
+    distances = asked.new_empty((len(asked), k))
+    unsure = []
+    for start in range(0, len(asked), search.rows):
+        block = asked[start : start + search.rows]
+        augmented, squares, slack = search.table.rows(block)
+        candidates, values = search.candidates(augmented, k + SPARE, start if itself else None)
+        candidates = candidates.clamp_max(len(points) - 1)  # of the padding, whose distance is infinite
+        stop = start + len(block)
+        indices[start:stop], distances[start:stop], sure = _measured(
+            points[candidates], block, candidates, values, squares, slack, k, complete=False
+        )
+        unsure.append((~sure).nonzero().flatten() + start)
+    for row in torch.cat(unsure).tolist():
+        indices[row], distances[row] = _direct(points, asked[row], valid, row if itself else None, k)
+    return Neighbors(indices[None], distances[None])
+
+
+class _Tiles:
+    """Blocks of rows against tiles of columns, with room for their distances and minima."""
+
+    def __init__(self, points: Tensor, valid: Tensor, rows: int) -> None:
+        self.table, self.rows = _Table(points, valid), rows
+        count = -(-len(points) // TILE)
+        columns = points.new_zeros(count * TILE, points.shape[1] + 1)
+        columns[:, -1] = torch.inf
+        columns[: len(points)] = self.table.columns
+        self.tiles = columns.reshape(count, TILE, -1).mT
+        self.distances = points.new_empty(count, rows, TILE)
+        self.groups = points.new_empty(count, rows, TILE // FAN)
+        self.supergroups = points.new_empty(rows, count, TILE // FAN**2)
+
+    def candidates(self, augmented: Tensor, m: int, first: int | None) -> tuple[Tensor, Tensor]:
+        """Columns ``(R, m)`` of the m smallest distances of each row, and those; row r is not column ``first + r``."""
+        r = len(augmented)
+        m = min(m, self.supergroups[0].numel())
+        for t, tile in enumerate(self.tiles):
+            d2 = torch.mm(augmented, tile, out=self.distances[t, :r])
+            if first is not None and (t * TILE < first + r and first < (t + 1) * TILE):
+                low = max(first, t * TILE)
+                d2[low - first :, low - t * TILE :].diagonal().fill_(torch.inf)
+            torch.amin(d2.reshape(r, FAN, -1), 1, out=self.groups[t, :r])
+            torch.amin(self.groups[t, :r].reshape(r, FAN, -1), 1, out=self.supergroups[:r, t])
+        chosen = self.supergroups[:r].flatten(1).topk(m, largest=False, sorted=False).indices
+        width = self.supergroups.shape[2]
+        tile, column = chosen // width, chosen % width
+        for level in (self.groups, self.distances):
+            tile, column, values = self._narrowed(level, tile, column, m)
+        return tile * TILE + column, values
+
+    @staticmethod
+    def _narrowed(level: Tensor, tile: Tensor, column: Tensor, m: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Of the FAN members of each chosen group, the m smallest of each row: tiles, columns, values."""
+        r, (_, rows, width) = len(tile), level.shape
+        members = column[:, :, None] + torch.arange(FAN, device=tile.device) * (width // FAN)
+        row = torch.arange(r, device=tile.device)[:, None]
+        places = (((tile * rows + row) * width)[:, :, None] + members).flatten(1)
+        values, best = level.view(-1).take(places).topk(m, largest=False, sorted=False)
+        return tile.gather(1, best // FAN), members.flatten(1).gather(1, best), values
+
+
+def _measured(
+    neighbours: Tensor,
+    queries: Tensor,
+    candidates: Tensor,
+    approximate: Tensor,
+    squares: Tensor,
+    slack: Tensor,
+    k: int,
+    *,
+    complete: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The k nearest candidates by direct differences, and whether no other point can be among the k nearest.
+
+    Candidates ``(..., Q, m)`` are those of the smallest approximate distances, so that every other point is at least
+    as far as the farthest of them, up to the slack. ``complete``: there are no other points.
+    """
+    d2 = squared_distances(queries[..., None, :], neighbours).squeeze(-2)
+    d2 = d2.masked_fill(approximate.isinf(), torch.inf)
+    by_index = candidates.argsort(-1)
+    by_distance = d2.gather(-1, by_index).argsort(dim=-1, stable=True)[..., :k]
+    order = by_index.gather(-1, by_distance)
+    indices, distances = candidates.gather(-1, order), d2.gather(-1, order)
+    beyond = approximate.amax(-1) + squares - slack
+    sure = (distances[..., -1] < beyond) | approximate.isinf().any(-1)
+    return indices, distances, sure | complete
+
+
+def _direct(points: Tensor, query: Tensor, valid: Tensor, own: int | None, k: int) -> tuple[Tensor, Tensor]:
+    """The k nearest of all points to one query by direct differences, ties by index."""
+    d2 = squared_distances(query[None], points)[0].masked_fill(~valid, torch.inf)
+    if own is not None:
+        d2[own] = torch.inf
+    farthest = d2.kthvalue(k).values
+    within = (d2 <= farthest).nonzero().flatten()
+    order = d2[within].argsort(stable=True)[:k]
+    return within[order], d2[within][order]
+
+
+def _in_reach(
+    points: Tensor, reach: Tensor, asked: Tensor, valid: Tensor, itself: bool, budget: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, point and squared distance of all pairs with d² ≤ reach of the point."""
+    table = _Table(points, valid, reach)
+    rows = max(1, budget // (4 * len(points) * points.element_size()))
+    found = []
+    for start in range(0, len(asked), rows):
+        block = asked[start : start + rows]
+        augmented, squares, slack = table.rows(block)
+        near = augmented @ table.columns.mT <= (slack + _reach_slack(reach) - squares)[:, None]
+        if itself:
+            near.diagonal(offset=start).fill_(False)
+            near &= valid[start : start + rows, None]
+        query, point = near.nonzero(as_tuple=True)
+        d2 = _pair_distances(block, query, points, point)
+        inside = d2 <= reach[point]
+        found.append((query[inside] + start, point[inside], d2[inside]))
+    query, point, d2 = (torch.cat(parts) for parts in zip(*found, strict=True))
+    return query, point, d2
+
+
+def _reach_slack(reach: Tensor) -> Tensor:
+    """Rounding of ‖x‖² − reach."""
+    return 4 * torch.finfo(reach.dtype).eps * reach.amax()
+
+
+def _pair_distances(queries: Tensor, query: Tensor, points: Tensor, point: Tensor) -> Tensor:
+    """Squared distances of pairs by direct differences, in pieces."""
+    step = max(1, 2**22 // points.shape[1])
+    pairs: Iterator[tuple[Tensor, Tensor]] = zip(query.split(step), point.split(step), strict=True)
+    return torch.cat([(queries[i] - points[j]).square().sum(-1) for i, j in pairs])
+
+
+def _approximate(points: Tensor, k: int, asked: Tensor, valid: Tensor, itself: bool) -> Neighbors:
+    """faiss, each item on its own; candidates are measured again by direct differences."""
+    found = [_faiss(points[b], k, asked[b], valid[b], itself) for b in range(len(points))]
+    recall = min(f.recall for f in found)
+    return Neighbors(torch.stack([f.indices for f in found]), torch.stack([f.squared_distances for f in found]), recall)
+
+
+def _faiss(points: Tensor, k: int, asked: Tensor, valid: Tensor, itself: bool) -> Neighbors:
+    """One item. The index is built on the CPU in float32, whatever the device of the points."""
+    try:
+        import faiss  # an extra, and slow to import
+    except ImportError as error:
+        raise ImportError('backend="faiss" needs faiss; pip install "torch-lapeig[ann]"') from error
+    numbers = valid.nonzero().flatten()
+    base = points[numbers].float().cpu().contiguous().numpy()
+    index = _faiss_index(faiss, len(base), base.shape[1])
+    if not index.is_trained:
+        index.train(base)
+    index.add(base)
+    spare = min(k + itself + SPARE, len(base))
+    raw = torch.from_numpy(index.search(asked.float().cpu().contiguous().numpy(), spare)[1]).to(points.device)
+    candidates = torch.where(raw < 0, -1, numbers[raw.clamp_min(0)])
+    missing = candidates < 0
+    if itself:
+        missing |= candidates == torch.arange(len(asked), device=points.device)[:, None]
+    parts = []
+    for rows in torch.arange(len(asked), device=points.device).split(max(1, 2**22 // (spare * points.shape[1]))):
+        infinite = torch.zeros_like(candidates[rows], dtype=points.dtype).masked_fill(missing[rows], torch.inf)
+        zero = points.new_zeros(len(rows))
+        near = points[candidates[rows].clamp_min(0)]
+        parts.append(_measured(near, asked[rows], candidates[rows], infinite, zero, zero, k, complete=True)[:2])
+    indices, distances = (torch.cat(p) for p in zip(*parts, strict=True))
+    short = distances[:, -1].isinf().nonzero().flatten().tolist()  # the index gave fewer than k: search these in full
+    for row in short:
+        indices[row], distances[row] = _direct(points, asked[row], valid, row if itself else None, k)
+    recall = _recall(points, k, asked, valid, itself, indices)
+    logger.info("faiss %s found %.2f %% of %d neighbours (sample)", type(index).__name__, 100 * recall, k)
+    return Neighbors(indices, distances, recall)
+
+
+def _faiss_index(faiss: Any, n: int, d: int) -> Any:
+    """HNSW below 10⁶ points, inverted lists of about √n cells above; the settings aim at a recall above 99 %."""
+    if n < 10**6:
+        index = faiss.IndexHNSWFlat(d, 32)
+        index.hnsw.efConstruction, index.hnsw.efSearch = 80, 96
+        return index
+    cells = int(4 * math.sqrt(n))
+    index = faiss.IndexIVFFlat(faiss.IndexFlatL2(d), d, cells)
+    index.nprobe = max(16, cells // 64)
+    return index
+
+
+def _recall(points: Tensor, k: int, asked: Tensor, valid: Tensor, itself: bool, indices: Tensor) -> float:
+    """Share of true neighbours among those found, on up to 200 queries spread over all."""
+    sample = torch.linspace(0, len(asked) - 1, min(200, len(asked)), device=points.device).long()
+    hits = 0
+    for row in sample.tolist():
+        true, _ = _direct(points, asked[row], valid, row if itself else None, k)
+        hits += int(torch.isin(indices[row], true).sum())
+    return hits / (k * len(sample))

@@ -99,7 +99,7 @@ class ChebyshevSubspace:
             ValueError: a graph has fewer nodes of positive degree than the block has columns.
         """
         m = self.block_size(k)
-        fewest = int(operator.active.reshape(operator.graph.batch_size, -1).sum(1).min())
+        fewest = operator.fewest_active
         if m > fewest:
             raise ValueError(
                 f"ChebyshevSubspace needs at least {m} nodes of positive degree for k={k}, got {fewest}; use Eigh()"

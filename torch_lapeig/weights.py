@@ -1,55 +1,124 @@
-"""Edge weightings: small modules from points and a graph to the same graph with weights, with gradients."""
+"""Edge weightings: small modules from points and a graph to the same graph with weights, with gradients.
+
+Each also says how its kernel goes on to new points, for Nyström's formula: `Weighting.state` keeps what it needs of the
+training points, one value for each of them, and `Weighting.extend` gives the weights of new points to them.
+"""
 
 from __future__ import annotations
 
 import abc
 import math
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from torch_lapeig import _checks
 from torch_lapeig.graph import Graph
+from torch_lapeig.pattern import SparsePattern
+
+
+class NewEdges(NamedTuple):
+    """Edges between new points and training points.
+
+    ``query`` and ``point`` int64 ``(E,)``, the new and the training point of each; ``squared_lengths`` ``(E,)``, with
+    gradients; ``connectivity`` ``(E,)``: 1, or ½ for one-sided edges of ``symmetrize="mean"``; ``num_queries``.
+    """
+
+    query: Tensor
+    point: Tensor
+    squared_lengths: Tensor
+    connectivity: Tensor
+    num_queries: int
+
+
+def segment_logsumexp(values: Tensor, group: Tensor, total: int) -> Tensor:
+    """log Σ exp of the values of each of ``total`` groups; −∞ where a group is empty."""
+    top = values.new_full((total,), -torch.inf).scatter_reduce(0, group, values.detach(), "amax")
+    shift = torch.where(top.isinf(), 0, top)
+    summed = values.new_zeros(total).index_add(0, group, (values - shift[group]).exp())
+    return torch.where(summed > 0, torch.where(summed > 0, summed, 1).log() + shift, -torch.inf)
+
+
+Bandwidth = float | Literal["median", "component-median"]
 
 
 class Weighting(nn.Module, abc.ABC):
-    """What a weighting has to say: its bandwidth on a graph, and the logarithm of its kernel.
+    """A weighting is called as ``weighting(x, graph)`` and multiplies the weights of the graph by its own.
 
-    Called as ``weighting(x, graph)``, it multiplies the weights of ``graph`` (1, or ½ for the one-sided edges of
-    ``symmetrize="mean"``) by the kernel of the edge lengths.
+    Those are 1 after a search, ½ for the one-sided edges of ``symmetrize="mean"``, or given. Gradients flow to points,
+    bandwidths and given weights, on the edges only.
     """
 
     @abc.abstractmethod
-    def bandwidth(self, squared_lengths: Tensor, graph: Graph) -> Tensor:
-        """Bandwidth ``(B,)`` of each graph from its squared edge lengths ``(E,)``."""
-
-    @abc.abstractmethod
-    def log_affinity(self, squared_lengths: Tensor, bandwidth: Tensor) -> Tensor:
-        """Logarithm of the kernel, elementwise in squared lengths and bandwidth that broadcast together."""
-
     def forward(self, x: Tensor, graph: Graph) -> Graph:
-        """``graph`` with its weights times the kernel; gradients flow to ``x`` and the bandwidth on its edges only.
+        """``graph`` with weights.
 
         Args:
             x: points ``(N, D)`` or ``(B, N, D)``, those of the graph.
             graph: the edges to weight.
         """
-        squared_lengths = graph.squared_lengths(x)
-        bandwidth = self.bandwidth(squared_lengths, graph)[graph.item]
-        return graph.with_weight(graph.weight * self.log_affinity(squared_lengths, bandwidth).exp())
+
+    @abc.abstractmethod
+    def state(self, x: Tensor, graph: Graph) -> Tensor:
+        """What `extend` needs of each training point: ``(N, s)``, with s ≥ 1 of the weighting's choice."""
+
+    @abc.abstractmethod
+    def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
+        """Logarithm of the weight W(x, i) of the edges between new and training points, ``(E,)``, with gradients.
+
+        A logarithm because the weights of a far point may all underflow while their ratios do not. ``state`` is that of
+        the training points, ``(N, s)``.
+        """
 
 
 class SimpleWeights(Weighting):
     """W_ij = 1 on every edge, the limit t → ∞ of the heat kernel (Belkin & Niyogi 2003, section 2, step 2b)."""
 
-    def bandwidth(self, squared_lengths: Tensor, graph: Graph) -> Tensor:
-        """Infinity ``(B,)``."""
-        return squared_lengths.new_full((graph.batch_size,), torch.inf)
+    def forward(self, x: Tensor, graph: Graph) -> Graph:
+        """The graph as it is."""
+        return graph
 
-    def log_affinity(self, squared_lengths: Tensor, bandwidth: Tensor) -> Tensor:
-        """Zero."""
-        return torch.zeros_like(squared_lengths)
+    def state(self, x: Tensor, graph: Graph) -> Tensor:
+        """Nothing: zeros ``(N, 1)``."""
+        return x.new_zeros(len(x), 1)
+
+    def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
+        """Logarithm of the connectivity."""
+        return edges.connectivity.log()
+
+
+class KernelWeights(Weighting):
+    """W_ij = f(‖x_i − x_j‖²) of a function of squared distances that is symmetric by nature.
+
+    Args:
+        kernel: from squared distances to non-negative weights, elementwise; a module's parameters are learnable.
+
+    >>> x = torch.tensor([[0.0], [1.0], [3.0]])
+    >>> from torch_lapeig import knn_graph
+    >>> KernelWeights(lambda d2: 1 / (1 + d2))(x, knn_graph(x, 1)).weight
+    tensor([0.5000, 0.5000, 0.2000, 0.2000])
+    """
+
+    def __init__(self, kernel: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.kernel = kernel
+
+    def forward(self, x: Tensor, graph: Graph) -> Graph:
+        """``graph`` with its weights times the kernel. ValueError if that is negative or not finite."""
+        values = self.kernel(graph.pattern.squared_lengths(_of(x, graph)))
+        if not (torch.isfinite(values) & (values >= 0)).all():
+            raise ValueError("kernel must give finite, non-negative weights of squared distances")
+        return graph.with_weight(graph.weight * values)
+
+    def state(self, x: Tensor, graph: Graph) -> Tensor:
+        """Nothing: zeros ``(N, 1)``."""
+        return x.new_zeros(len(x), 1)
+
+    def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
+        """log f of the squared lengths."""
+        return (edges.connectivity * self.kernel(edges.squared_lengths)).log()
 
 
 class HeatKernel(Weighting):
@@ -59,56 +128,249 @@ class HeatKernel(Weighting):
     deviation σ has ``t`` = 2σ².
 
     Args:
-        t: bandwidth in squared units of the points, positive; ``"median"`` takes the median of the squared edge
-            lengths of each graph (the lower one of two), and is differentiated through.
-        learnable: make the bandwidth a parameter, kept positive through its logarithm ``log_t``; with
-            ``"median"`` that is the logarithm of a factor on the median, 0 at first.
+        t: bandwidth in squared units of the points, positive; ``"median"`` takes the median of the squared edge lengths
+            of each graph (the lower one of two), ``"component-median"`` that of each connected component. Medians are
+            differentiated through.
+        learnable: make the bandwidth a parameter, kept positive through its logarithm ``log_t``; with a median that is
+            the logarithm of a factor on it, 0 at first.
 
     Raises:
-        TypeError, ValueError: ``t`` is not a positive number or ``"median"``. When called, ValueError if the median
+        TypeError, ValueError: ``t`` is not a positive number or one of the words. When called, ValueError if a median
             is 0 because at least half of the edges join copies of the same point.
     """
 
     log_t: nn.Parameter | None
 
-    def __init__(self, t: float | Literal["median"] = "median", *, learnable: bool = False) -> None:
+    def __init__(self, t: Bandwidth = "median", *, learnable: bool = False) -> None:
         super().__init__()
-        if t != "median":
+        if isinstance(t, str):
+            _checks.check_choice(t, "t", ("median", "component-median"))
+        else:
             _checks.check_positive(t, "t")
-        self.t: float | Literal["median"] = t
-        start = 0.0 if t == "median" else math.log(t)
+        self.t: Bandwidth = t
+        start = 0.0 if isinstance(t, str) else math.log(t)
         self.register_parameter("log_t", nn.Parameter(torch.tensor(start)) if learnable else None)
 
-    def bandwidth(self, squared_lengths: Tensor, graph: Graph) -> Tensor:
-        """Bandwidth t ``(B,)`` of each graph."""
-        scale = 1.0 if self.log_t is None else self.log_t.exp().to(squared_lengths.dtype)
-        if self.t == "median":
-            return _median_per_item(squared_lengths, graph) * scale
-        fixed = self.t if self.log_t is None else 1.0
-        return squared_lengths.new_full((graph.batch_size,), fixed) * scale
+    def forward(self, x: Tensor, graph: Graph) -> Graph:
+        """``graph`` with its weights times the kernel."""
+        squared_lengths = graph.pattern.squared_lengths(_of(x, graph))
+        t = graph.pattern.at_row(self.bandwidth(squared_lengths, graph))
+        return graph.with_weight(graph.weight * (-squared_lengths / t).exp())
 
-    def log_affinity(self, squared_lengths: Tensor, bandwidth: Tensor) -> Tensor:
-        """−‖x_i − x_j‖² / t."""
-        return -squared_lengths / bandwidth
+    def bandwidth(self, squared_lengths: Tensor, graph: Graph) -> Tensor:
+        """Bandwidth t of each node, of the shape of the graph, from squared edge lengths."""
+        factor = torch.ones_like(squared_lengths[:0].sum())
+        if self.log_t is not None:
+            factor = self.log_t.exp().to(squared_lengths.dtype)
+        if not isinstance(self.t, str):
+            return (self.t if self.log_t is None else 1.0) * factor.expand(graph.shape)
+        n, b = graph.num_nodes, graph.batch_size
+        group = torch.arange(b, device=squared_lengths.device)[:, None].expand(b, n)
+        if self.t == "component-median":
+            group = group * n + graph.connected_components().reshape(b, n).clamp_min(0)
+        return _median_at_nodes(squared_lengths, graph, group.reshape(graph.shape)) * factor
+
+    def state(self, x: Tensor, graph: Graph) -> Tensor:
+        """The bandwidth of each point, ``(N, 1)``."""
+        return self.bandwidth(graph.pattern.squared_lengths(x), graph)[:, None]
+
+    def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
+        """−‖x − x_i‖² / t_i."""
+        return edges.connectivity.log() - edges.squared_lengths / state[edges.point, 0]
 
     def extra_repr(self) -> str:
         """The constructor's arguments."""
         return f"t={self.t!r}, learnable={self.log_t is not None}"
 
 
-def _median_per_item(squared_lengths: Tensor, graph: Graph) -> Tensor:
-    """Lower median of the squared edge lengths of each graph ``(B,)``."""
-    ends = graph.crow[:: graph.num_nodes]
-    counts = ends.diff()
-    order = squared_lengths.detach().argsort()
-    order = order[graph.item[order].argsort(stable=True)]
-    # An item without edges has no median and nothing to weight: any positive number does.
-    middle = (ends[:-1] + (counts - 1).clamp_min(0) // 2).clamp_max(len(order) - 1)
-    medians = torch.where(counts > 0, squared_lengths[order[middle]], 1.0)
-    if (medians <= 0).any():
-        item = int((medians <= 0).nonzero()[0])
+class SelfTuning(Weighting):
+    """W_ij = exp(−‖x_i − x_j‖² / (σ_i σ_j)), σ_i the distance of x_i to its m-th neighbour in the graph.
+
+    Zelnik-Manor & Perona, *Self-tuning spectral clustering* (2004), section 2 (there m = 7).
+
+    Args:
+        m: which neighbour; of nodes with fewer, the farthest counts.
+
+    Raises:
+        ValueError: when called, if a node's m-th neighbour is a copy of it (σ = 0).
+    """
+
+    def __init__(self, m: int = 7) -> None:
+        super().__init__()
+        _checks.check_count(m, "m")
+        self.m = m
+
+    def forward(self, x: Tensor, graph: Graph) -> Graph:
+        """``graph`` with its weights times the kernel; gradients flow through σ too."""
+        pattern = graph.pattern
+        squared_lengths = pattern.squared_lengths(_of(x, graph))
+        sigma = self._sigma(squared_lengths, graph)
+        scale = pattern.at_row(sigma) * pattern.at_col(sigma)
+        return graph.with_weight(graph.weight * (-squared_lengths / scale).exp())
+
+    def _sigma(self, squared_lengths: Tensor, graph: Graph) -> Tensor:
+        """σ of each node, of the shape of the graph; 1 at nodes without edges."""
+        lengths, node = _lengths_by_node(squared_lengths, graph)
+        total = math.prod(graph.shape)
+        return _ranked(lengths, node, total, self.m).reshape(graph.shape)
+
+    def state(self, x: Tensor, graph: Graph) -> Tensor:
+        """σ of each point, ``(N, 1)``."""
+        return self._sigma(graph.pattern.squared_lengths(x), graph)[:, None]
+
+    def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
+        """−‖x − x_i‖² / (σ_x σ_i), with σ_x from the edges of the new point."""
+        sigma = _ranked(edges.squared_lengths, edges.query, edges.num_queries, self.m)
+        scale = sigma[edges.query] * state[edges.point, 0]
+        return edges.connectivity.log() - edges.squared_lengths / scale
+
+    def extra_repr(self) -> str:
+        """The constructor's arguments."""
+        return f"m={self.m}"
+
+
+class DensityCorrected(Weighting):
+    """W_ij = K_ij / (q_i q_j)^α with q_i = Σ_j K_ij of another weighting K (Coifman & Lafon 2006, section 3.4).
+
+    α = 0 changes nothing; α = 1 removes the influence of the sampling density, so that the eigenvectors approach those
+    of the Laplace–Beltrami operator.
+
+    Args:
+        alpha: in [0, 1].
+        weights: K; default ``HeatKernel("median")``.
+    """
+
+    def __init__(self, alpha: float = 1.0, weights: Weighting | None = None) -> None:
+        super().__init__()
+        if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 <= alpha <= 1:
+            raise ValueError(f"alpha must be a number in [0, 1], got {alpha!r}")
+        self.alpha = alpha
+        self.weights = HeatKernel() if weights is None else weights
+
+    def forward(self, x: Tensor, graph: Graph) -> Graph:
+        """``graph`` with the corrected weights."""
+        graph = self.weights(x, graph)
+        scale = self._scale(graph)
+        return graph.with_weight(graph.pattern.at_row(scale) * graph.weight * graph.pattern.at_col(scale))
+
+    def _scale(self, graph: Graph) -> Tensor:
+        mass = graph.pattern.sum_rows(graph.weight)
+        positive = mass > 0
+        return torch.where(positive, torch.where(positive, mass, 1).pow(-self.alpha), 0)
+
+    def state(self, x: Tensor, graph: Graph) -> Tensor:
+        """Logarithm of q^-α of each point (0 without edges), then the state of K."""
+        scale = self._scale(self.weights(x, graph))
+        return torch.cat([torch.where(scale > 0, scale, 1).log()[:, None], self.weights.state(x, graph)], 1)
+
+    def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
+        """log K(x, x_i) − α log q(x) − α log q_i."""
+        affinity = self.weights.extend(edges, state[:, 1:])
+        mass = segment_logsumexp(affinity, edges.query, edges.num_queries)
+        return affinity - self.alpha * mass[edges.query] + state[edges.point, 0]
+
+    def extra_repr(self) -> str:
+        """The constructor's arguments."""
+        return f"alpha={self.alpha}"
+
+
+class ImprovedWeights(Weighting):
+    """W_ij = K_ij / κ_j, K a heat kernel and κ_j the number of neighbours of j (Baghani & Araabi).
+
+    *Improved Laplacian eigenmaps*: the paper's problem is (D − W) y = λ y, ``normalization="unnormalized"`` of
+    `LaplacianEigenmaps`, on an ε-neighbourhood graph (`Radius`), with K_ij = exp(−‖x_i − x_j‖² / 4t): its t times 4 is
+    the ``t`` here. W is not symmetric. The graph returned holds the symmetric Q^½ K Q^½, Q = diag(1/κ), and
+    ``similarity`` r = κ^½ with W_ij = r_i (Q^½ K Q^½)_ij / r_j; solutions are y = Q^-½ u of the symmetric ones.
+
+    Args:
+        t, learnable: as for `HeatKernel`.
+    """
+
+    def __init__(self, t: Bandwidth = "median", *, learnable: bool = False) -> None:
+        super().__init__()
+        self.kernel = HeatKernel(t, learnable=learnable)
+
+    def forward(self, x: Tensor, graph: Graph) -> Graph:
+        """``graph`` with the weights in symmetric form. ValueError if it has such a form already."""
+        if graph.similarity is not None:
+            raise ValueError("graph has been weighted by ImprovedWeights already; weight the graph of the search")
+        root = self._counts(graph).sqrt()
+        inverse = 1 / root
+        weighted = self.kernel(x, graph)
+        weight = graph.pattern.at_row(inverse) * weighted.weight * graph.pattern.at_col(inverse)
+        return Graph(graph.pattern, weight, graph.mask, root)
+
+    def _counts(self, graph: Graph) -> Tensor:
+        """κ, of the shape of the graph; 1 without neighbours. Constant, so without gradients."""
+        present = (graph.weight.detach() > 0).to(graph.weight.dtype)
+        return graph.pattern.sum_rows(present).clamp_min(1)
+
+    def state(self, x: Tensor, graph: Graph) -> Tensor:
+        """Bandwidth and log κ of each point."""
+        return torch.cat([self.kernel.state(x, graph), self._counts(graph).log()[:, None]], 1)
+
+    def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
+        """log K(x, x_i) − log κ_i."""
+        return self.kernel.extend(edges, state) - state[edges.point, 1]
+
+
+def _of(x: Tensor, graph: Graph) -> Tensor:
+    """Points, after a check that they are those of the graph; padding, whatever it holds, as zeros."""
+    if tuple(x.shape[:-1]) != tuple(graph.shape):
+        raise ValueError(f"x must have shape {(*graph.shape, 'D')} to go with the graph, got {tuple(x.shape)}")
+    return x if graph.mask is None else torch.where(graph.mask[..., None], x, 0)
+
+
+def _lengths_by_node(squared_lengths: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
+    """Squared lengths of the edges between distinct nodes, and the first node of each."""
+    pattern = graph.pattern
+    if isinstance(pattern, SparsePattern):
+        proper = (pattern.row != pattern.col).nonzero().flatten()
+        return squared_lengths[proper], pattern.row[proper].long()
+    n = graph.num_nodes
+    weight = graph.weight.detach().reshape(-1, n, n).clone()
+    weight.diagonal(dim1=1, dim2=2).zero_()
+    item, i, j = weight.nonzero(as_tuple=True)
+    return squared_lengths.reshape(-1, n, n)[item, i, j], item * n + i
+
+
+def _ordered(values: Tensor, group: Tensor, total: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Positions by group, then by value; and where each of ``total`` groups begins, and how many it has."""
+    order = values.detach().argsort(stable=True)
+    order = order[group[order].argsort(stable=True)]
+    count = torch.bincount(group, minlength=total)
+    return order, count.cumsum(0) - count, count
+
+
+def _ranked(squared_lengths: Tensor, node: Tensor, total: int, m: int) -> Tensor:
+    """Root of the m-th smallest (or the largest) value of each node ``(total,)``; 1 where there is none."""
+    order, begin, count = _ordered(squared_lengths, node, total)
+    place = (begin + count.clamp_max(m) - 1).clamp(0, max(len(order) - 1, 0))
+    if len(order) == 0:
+        return squared_lengths.new_ones(total)
+    squared = torch.where(count > 0, squared_lengths[order[place]], 1.0)
+    if (squared <= 0).any():
         raise ValueError(
-            f't="median" needs edges of positive length, got a median squared length of 0 in graph {item} '
+            f"m={m} neighbours of node {int((squared <= 0).nonzero()[0])} are copies of it, so that its scale is 0; "
+            "use a larger m, or remove duplicates"
+        )
+    return squared.sqrt()
+
+
+def _median_at_nodes(squared_lengths: Tensor, graph: Graph, group: Tensor) -> Tensor:
+    """Lower median of the squared edge lengths of each group of nodes, at its nodes."""
+    lengths, node = _lengths_by_node(squared_lengths, graph)
+    total = int(group.max()) + 1
+    if len(lengths) == 0:
+        return squared_lengths.new_ones(group.shape)
+    order, begin, count = _ordered(lengths, group.flatten()[node], total)
+    # A group without edges has no median and nothing to weight: any positive number does.
+    middle = (begin + (count - 1).clamp_min(0) // 2).clamp_max(len(order) - 1)
+    medians = torch.where(count > 0, lengths[order[middle]], 1.0)
+    if (medians <= 0).any():
+        where = int((medians <= 0).nonzero()[0]) // (1 if total == graph.batch_size else graph.num_nodes)
+        raise ValueError(
+            f"t: needs edges of positive length for a median, got a median squared length of 0 in graph {where} "
             "(copies of the same point); give t as a number, or remove duplicates"
         )
-    return medians
+    return medians[group]

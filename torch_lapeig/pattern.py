@@ -1,0 +1,349 @@
+"""How the edges of a graph are stored, and the algebra on values given on them: sparse (CSR) or dense.
+
+Both kinds offer the same operations, so that weights, Laplacian and gradients are written once. Values on the edges are
+``(E,)`` for a `SparsePattern` and ``(..., N, N)`` for a `DensePattern`; node values have the graph's shape, ``(N,)`` or
+``(B, N)``, and blocks of vectors one axis more.
+
+The product M Y of a matrix on edges and the sampled product (X Yᵀ)_ij on edges are each other's derivatives:
+
+    Z = M Y:         ∂M_ij = (Z̄ Yᵀ)_ij,    ∂Y = Mᵀ Z̄
+    p = (X Yᵀ)_ij:   ∂X = P̄ Y,             ∂Y = P̄ᵀ X        with P̄ the matrix of p̄ on the edges,
+
+so two functions are closed under differentiation of any order. Mᵀ has the values of the reversed edges.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import warnings
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse import csgraph, csr_array
+from torch import Tensor
+
+from torch_lapeig.neighbors import squared_distances
+
+PIECE = 2**22  # numbers gathered at a time where all edges at once would need E × D memory
+
+
+class SparsePattern:
+    """Edges in CSR order, both directions of each stored, nodes of a batch numbered through as ``b * N + i``.
+
+    Args:
+        row, col: ``(E,)``, first and second node of each edge, ascending by row, then by column.
+        shape: ``(N,)`` or ``(B, N)``.
+
+    Indices are int32 wherever that suffices, the fastest in torch's sparse products.
+    """
+
+    def __init__(self, row: Tensor, col: Tensor, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+        self.total = math.prod(shape)
+        self.index = torch.int32 if len(row) + self.total < 2**31 else torch.int64
+        self.row, self.col = row.to(self.index), col.to(self.index)
+
+    @classmethod
+    def from_keys(cls, keys: Tensor, shape: tuple[int, ...]) -> SparsePattern:
+        """The edges of ascending keys ``row * total + col``."""
+        total = math.prod(shape)
+        return cls(keys // total, keys % total, shape)
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def keys(self) -> Tensor:
+        """int64 ``row * total + col``, ascending."""
+        return self.row.long() * self.total + self.col
+
+    @cached_property
+    def reverse(self) -> Tensor:
+        """``(E,)``: the position of edge (j, i) for every edge (i, j)."""
+        # A stable sort by column lists the edges (i, j) in the order of (j, i).
+        order = self.col.argsort(stable=True)
+        return torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device)).to(self.index)
+
+    @cached_property
+    def crow(self) -> Tensor:
+        """``(total + 1,)``: where each row's edges begin."""
+        nodes = torch.arange(self.total + 1, device=self.row.device, dtype=self.index)
+        return torch.searchsorted(self.row, nodes, out_int32=self.index == torch.int32)
+
+    @cached_property
+    def item(self) -> Tensor:
+        """``(E,)``: the batch item of each edge."""
+        return self.row // self.shape[-1]
+
+    def of_graph(self, values: Tensor) -> Tensor:
+        """Values ``(B,)`` of each graph on its edges."""
+        return values.expand(self.total // self.shape[-1]).index_select(0, self.item)
+
+    def at_row(self, nodes: Tensor) -> Tensor:
+        """Node values at the first node of each edge."""
+        return nodes.reshape(-1).index_select(0, self.row)
+
+    def at_col(self, nodes: Tensor) -> Tensor:
+        """Node values at the second node of each edge."""
+        return nodes.reshape(-1).index_select(0, self.col)
+
+    def sum_rows(self, values: Tensor) -> Tensor:
+        """Σ_j of edge values, of the graph's shape."""
+        return values.new_zeros(self.total).index_add(0, self.row, values).reshape(self.shape)
+
+    def transpose(self, values: Tensor) -> Tensor:
+        """The values of the reversed edges."""
+        return values.index_select(0, self.reverse)
+
+    def matmul(self, values: Tensor, y: Tensor) -> Tensor:
+        """M Y for ``y`` ``(..., N, m)``; differentiable in both at any order."""
+        product: Tensor = _SpMM.apply(values, y.reshape(self.total, -1), self)
+        return product.reshape(y.shape)
+
+    def products(self, x: Tensor, y: Tensor) -> Tensor:
+        """(X Yᵀ)_ij on the edges for ``(..., N, m)``; differentiable in both at any order."""
+        result: Tensor = _EdgeProducts.apply(x.reshape(self.total, -1), y.reshape(self.total, -1), self)
+        return result
+
+    def squared_lengths(self, x: Tensor) -> Tensor:
+        """‖x_i − x_j‖² on the edges for ``(..., N, D)``, by direct differences, in O(E + N·D) memory."""
+        result: Tensor = _SquaredLengths.apply(x, self)
+        return result
+
+    def direct_lengths(self, x: Tensor) -> Tensor:
+        """`squared_lengths` without gradients: each undirected edge once, in pieces."""
+        points = x.reshape(self.total, -1)
+        once = (self.row < self.col).nonzero().flatten()
+        lengths = x.new_zeros(len(self))
+        for edges in once.split(max(1, PIECE // points.shape[1])):
+            difference = points.index_select(0, self.row[edges]) - points.index_select(0, self.col[edges])
+            lengths[edges] = torch.linalg.vecdot(difference, difference)
+        return lengths.index_copy(0, self.reverse[once].long(), lengths[once])
+
+    def to_dense(self, values: Tensor) -> Tensor:
+        """The matrix ``(..., N, N)``, with gradients."""
+        n = self.shape[-1]
+        place = self.row.long() * n + self.col % n
+        return values.new_zeros(self.total * n).index_add(0, place, values).reshape(*self.shape, n)
+
+    def assemble(self, diagonal: Tensor, values: Tensor) -> Tensor:
+        """diag + M as a matrix for `multiply`, without gradients (self loops and diagonal are both entries)."""
+        crow, col, edge, node = self._with_diagonal
+        entries = values.new_empty(len(col)).index_copy_(0, edge, values.detach())
+        entries.index_copy_(0, node, diagonal.detach().reshape(-1))
+        return self._csr(crow, col, entries)
+
+    def multiply(self, matrix: Tensor, y: Tensor, minus: Tensor | None = None) -> Tensor:
+        """matrix · y, or matrix · y − minus, for an assembled matrix and ``(..., N, m)``."""
+        columns = y.reshape(self.total, -1)
+        if minus is None:
+            return (matrix @ columns).reshape(y.shape)
+        return torch.addmm(minus.reshape(self.total, -1), matrix, columns, beta=-1).reshape(y.shape)
+
+    def components(self, weight: Tensor) -> Tensor:
+        """Labels of the connected components by edges of positive weight, of the graph's shape; ascending by node."""
+        keep = weight > 0
+        row, col = self.row[keep], self.col[keep]
+        if row.device.type != "cpu":
+            return _propagated_labels(row.long(), col.long(), self.total).reshape(self.shape)
+        crow = torch.searchsorted(row, torch.arange(self.total + 1, dtype=row.dtype))
+        data = np.ones(len(col), dtype=np.int8)
+        structure = csr_array((data, col.numpy(), crow.numpy()), shape=(self.total, self.total))
+        found = csgraph.connected_components(structure, directed=False)[1]
+        return torch.from_numpy(found.astype(np.int64)).reshape(self.shape)
+
+    def edges_of(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        """Edges that begin at ``nodes`` (int64 ``(M,)``): the position in ``nodes`` of each, and its number."""
+        begin = self.crow[nodes].long()
+        count = self.crow[nodes + 1].long() - begin
+        position = torch.arange(len(nodes), device=nodes.device).repeat_interleave(count)
+        within = torch.arange(len(position), device=nodes.device) - (count.cumsum(0) - count)[position]
+        return position, begin[position] + within
+
+    def restrict(self, values: Tensor, nodes: Tensor) -> tuple[SparsePattern, Tensor]:
+        """The edges among ``nodes`` (int64 ``(M,)``, distinct) in their order, and the values on them."""
+        number = torch.full((self.total,), -1, device=nodes.device)
+        number[nodes] = torch.arange(len(nodes), device=nodes.device)
+        row, edge = self.edges_of(nodes)
+        col = number[self.col[edge].long()]
+        inside = (col >= 0).nonzero().flatten()
+        keys, order = (row[inside] * len(nodes) + col[inside]).sort()
+        return SparsePattern.from_keys(keys, (len(nodes),)), values[edge[inside[order]]]
+
+    def bandwidth_reducing_order(self) -> Tensor:
+        """Reverse Cuthill–McKee order of the nodes, int64 ``(total,)``: neighbours come close in memory."""
+        crow, col = self.crow.cpu().numpy(), self.col.cpu().numpy()
+        structure = csr_array((np.ones(len(col), dtype=np.int8), col, crow), shape=(self.total, self.total))
+        order = csgraph.reverse_cuthill_mckee(structure, symmetric_mode=True)
+        return torch.from_numpy(order.astype(np.int64)).to(self.row.device)
+
+    def _csr(self, crow: Tensor, col: Tensor, values: Tensor) -> Tensor:
+        _hear_beta_notice()
+        return torch.sparse_csr_tensor(crow, col, values, (self.total, self.total), check_invariants=False)
+
+    @cached_property
+    def _with_diagonal(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """``crow`` and ``col`` with one entry more in each row, and where the edges and the diagonal go in them."""
+        node = torch.arange(self.total + 1, device=self.row.device)
+        after = (self.col > self.row).long()
+        edge = torch.arange(len(self), device=self.row.device) + self.row + after
+        crow = self.crow + node
+        diagonal = crow[1:] - 1 - torch.zeros_like(node[:-1]).index_add_(0, self.row, after)
+        col = self.col.new_empty(len(edge) + self.total).index_copy_(0, edge, self.col)
+        col.index_copy_(0, diagonal, node[:-1].to(self.index))
+        return crow.to(self.index), col, edge, diagonal
+
+
+class DensePattern:
+    """Every pair of nodes an edge; an affinity of zero means none. For graphs that are nearly complete.
+
+    Args:
+        shape: ``(N,)`` or ``(B, N)``.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+
+    def of_graph(self, values: Tensor) -> Tensor:
+        """Values ``(B,)`` of each graph, to broadcast with its edges."""
+        return values.reshape(*values.shape[:1], 1, 1) if len(self.shape) == 2 else values.reshape(1, 1)
+
+    def at_row(self, nodes: Tensor) -> Tensor:
+        """Node values at the first node of each edge, to broadcast."""
+        return nodes[..., :, None]
+
+    def at_col(self, nodes: Tensor) -> Tensor:
+        """Node values at the second node of each edge, to broadcast."""
+        return nodes[..., None, :]
+
+    def sum_rows(self, values: Tensor) -> Tensor:
+        """Σ_j of edge values, of the graph's shape."""
+        return values.sum(-1)
+
+    def transpose(self, values: Tensor) -> Tensor:
+        """The values of the reversed edges."""
+        return values.mT
+
+    def matmul(self, values: Tensor, y: Tensor) -> Tensor:
+        """M Y for ``y`` ``(..., N, m)``."""
+        return (values @ y.reshape(*self.shape, -1)).reshape(y.shape)
+
+    def products(self, x: Tensor, y: Tensor) -> Tensor:
+        """X Yᵀ for ``(..., N, m)``."""
+        return x.reshape(*self.shape, -1) @ y.reshape(*self.shape, -1).mT
+
+    def squared_lengths(self, x: Tensor) -> Tensor:
+        """‖x_i − x_j‖² for ``(..., N, D)``, by direct differences."""
+        result: Tensor = _SquaredLengths.apply(x, self)
+        return result
+
+    def direct_lengths(self, x: Tensor) -> Tensor:
+        """`squared_lengths` without gradients."""
+        return squared_distances(x, x)
+
+    def to_dense(self, values: Tensor) -> Tensor:
+        """The values themselves."""
+        return values
+
+    def assemble(self, diagonal: Tensor, values: Tensor) -> Tensor:
+        """diag + M as a matrix for `multiply`, without gradients."""
+        return values.detach() + torch.diag_embed(diagonal.detach().reshape(self.shape))
+
+    def multiply(self, matrix: Tensor, y: Tensor, minus: Tensor | None = None) -> Tensor:
+        """matrix · y, or matrix · y − minus, for an assembled matrix and ``(..., N, m)``."""
+        product = (matrix @ y.reshape(*self.shape, -1)).reshape(y.shape)
+        return product if minus is None else product.sub_(minus)
+
+    def components(self, weight: Tensor) -> Tensor:
+        """Labels of the connected components by edges of positive weight, of the graph's shape; ascending by node."""
+        n = self.shape[-1]
+        item, i, j = (weight.reshape(-1, n, n) > 0).nonzero(as_tuple=True)
+        edges = SparsePattern(item * n + i, item * n + j, self.shape)
+        return edges.components(weight.new_ones(len(i)))
+
+    def restrict(self, values: Tensor, nodes: Tensor) -> tuple[DensePattern, Tensor]:
+        """The values among ``nodes`` (int64 ``(M,)``, distinct, numbered through, of one item) in their order."""
+        n = self.shape[-1]
+        item, nodes = nodes[0] // n, nodes % n
+        return DensePattern((len(nodes),)), values.reshape(-1, n, n)[item][nodes][:, nodes]
+
+
+Pattern = SparsePattern | DensePattern
+
+
+class _SpMM(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, y: Tensor, pattern: SparsePattern) -> Tensor:
+        ctx.pattern = pattern
+        ctx.save_for_backward(values, y)
+        return pattern._csr(pattern.crow, pattern.col, values.detach()) @ y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (g,), (values, y), pattern = grads, ctx.saved_tensors, ctx.pattern
+        to_values = _EdgeProducts.apply(g, y, pattern) if ctx.needs_input_grad[0] else None
+        to_y = _SpMM.apply(pattern.transpose(values), g, pattern) if ctx.needs_input_grad[1] else None
+        return to_values, to_y, None
+
+
+class _EdgeProducts(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, pattern: SparsePattern) -> Tensor:
+        ctx.pattern = pattern
+        ctx.save_for_backward(x, y)
+        if x.is_cuda or torch.backends.mkl.is_available():  # elsewhere torch has no sampled product
+            zero = pattern._csr(pattern.crow, pattern.col, x.new_zeros(len(pattern)))
+            sampled: Tensor = torch.sparse.sampled_addmm(zero, x.contiguous(), y.contiguous().mT, beta=0)
+            return sampled.values()
+        step = max(1, PIECE // x.shape[1])
+        pairs = zip(pattern.row.split(step), pattern.col.split(step), strict=True)
+        return torch.cat([(x.index_select(0, i) * y.index_select(0, j)).sum(1) for i, j in pairs])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (p,), (x, y), pattern = grads, ctx.saved_tensors, ctx.pattern
+        to_x = _SpMM.apply(p, y, pattern) if ctx.needs_input_grad[0] else None
+        to_y = _SpMM.apply(pattern.transpose(p), x, pattern) if ctx.needs_input_grad[1] else None
+        return to_x, to_y, None
+
+
+class _SquaredLengths(torch.autograd.Function):
+    """‖x_i − x_j‖² on the edges. With C = c̄ + c̄ᵀ of the cotangent the gradient is 2 (diag(C 1) − C) X, a Laplacian."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, pattern: Pattern) -> Tensor:
+        ctx.pattern = pattern
+        ctx.save_for_backward(x)
+        return pattern.direct_lengths(x.detach())
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None]:
+        (c,), (x,), pattern = grads, ctx.saved_tensors, ctx.pattern
+        both = c + pattern.transpose(c)
+        # Shifting the points changes nothing but the size of what cancels.
+        centred = x - x.detach().mean(-2, keepdim=True)
+        gradient: Tensor = 2 * (pattern.sum_rows(both)[..., None] * centred - pattern.matmul(both, centred))
+        return gradient, None
+
+
+def _propagated_labels(row: Tensor, col: Tensor, total: int) -> Tensor:
+    """Smallest node number of each connected component, by propagation and pointer jumping on the device."""
+    labels = torch.arange(total, device=row.device)
+    while True:
+        reached = labels.scatter_reduce(0, row, labels[col], "amin")
+        reached = reached.scatter_reduce(0, labels, reached, "amin")  # tell the component's representative
+        reached = reached[reached]
+        if torch.equal(reached, labels):
+            return labels
+        labels = reached
+
+
+@functools.cache
+def _hear_beta_notice() -> None:
+    """Torch warns once a process that its CSR storage is beta; have it said where nobody is bothered."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        index = torch.zeros(2, dtype=torch.int32)
+        torch.sparse_csr_tensor(index, index[:0], torch.zeros(0), (1, 1), check_invariants=False)
