@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
-from scipy.sparse import csr_array
 from sklearn.datasets import load_digits
 from sklearn.manifold import SpectralEmbedding
 
@@ -44,8 +43,7 @@ def quality(graph: Graph, y: NDArray[np.float64], exact: torch.Tensor) -> tuple[
 def main() -> None:
     double = digits_graph(torch.float64)
     exact = torch.linalg.eigh(Laplacian(double).to_dense())[1][:, 1 : K + 1]
-    crow, col = (index.numpy() for index in double.csr_index)
-    matrix = csr_array((double.weight.numpy(), col, crow), shape=(double.num_nodes, double.num_nodes))
+    matrix = double.to_scipy()
 
     def ours(graph: Graph) -> NDArray[np.float64]:
         y: NDArray[np.float64] = eigenpairs(Laplacian(graph, "random_walk"), K + 1).vectors[:, 1:].numpy()

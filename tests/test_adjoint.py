@@ -13,15 +13,18 @@ from problems import (
     points,
     projector_loss,
     random_affinity,
+    swiss_roll,
     two_cliques,
 )
 from torch_lapeig import (
+    KNN,
     ChebyshevSubspace,
     DegeneracyWarning,
     Eigh,
     Graph,
     HeatKernel,
     Laplacian,
+    LaplacianEigenmaps,
     eigenpairs,
     knn_graph,
 )
@@ -176,12 +179,76 @@ def test_a_cut_through_a_cluster_is_warned_of_and_finite():
     assert gradient.isfinite().all()
 
 
-def test_values_alone_need_no_warning():
-    """The gradient of eigenvalues in a split cluster is that of the basis returned; nothing else is claimed."""
+@pytest.mark.parametrize("of_values", [lambda v: v[1], lambda v: (v * torch.arange(4)).sum(), lambda v: v.sum()])
+def test_values_of_a_cluster_apart_are_warned_of(of_values):
+    """One of two equal eigenvalues, their weighted sum, and a sum that takes one of them (k=4) have no gradient."""
     weight, graph_of = edge_parameters(cycle(12))
     pairs = eigenpairs(Laplacian(graph_of(weight)), 4)
-    gradient = torch.autograd.grad(pairs.values.sum(), weight)[0]
+    with pytest.warns(DegeneracyWarning):
+        gradient = torch.autograd.grad(of_values(pairs.values), weight)[0]
     assert gradient.isfinite().all()
+
+
+def test_values_of_whole_clusters_are_not():
+    weight, graph_of = edge_parameters(cycle(12))
+    function = lambda w: eigenpairs(Laplacian(graph_of(w)), 5).values.sum()  # noqa: E731
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.autograd.gradcheck(function, (weight,))
+
+
+@pytest.mark.parametrize("normalization", ["symmetric", "unnormalized"])
+def test_spectral_functions_through_the_matrix(normalization):
+    """exp(−A) on an eigenspace with equal eigenvalues: exact through `projected`, warned of through the values."""
+    weight, graph_of = edge_parameters(cycle(8))
+
+    def heat(w):
+        pairs = eigenpairs(Laplacian(graph_of(w), normalization), 3)
+        return (pairs.vectors @ torch.matrix_exp(-pairs.projected) @ pairs.vectors.mT)[0, :3]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.autograd.gradcheck(heat, (weight,))
+    pairs = eigenpairs(Laplacian(graph_of(weight), normalization), 3)
+    with pytest.warns(DegeneracyWarning, match="projected"):
+        torch.autograd.grad((pairs.values.neg().exp() * pairs.vectors[0] ** 2).sum(), weight)
+
+
+def test_unequal_weights_of_the_two_directions_get_the_symmetric_gradient():
+    graph = Graph.from_dense(random_affinity(9)).to_sparse()
+    weight = graph.weight.clone().requires_grad_()
+    pairs = eigenpairs(Laplacian(graph.with_weight(weight), "unnormalized"), 3)
+    (gradient,) = torch.autograd.grad(pairs.values[1] + pairs.vectors[2, 2], weight)
+    row, col = graph.edge_index
+    free, graph_of = edge_parameters(random_affinity(9))
+    tied = eigenpairs(Laplacian(graph_of(free), "unnormalized"), 3)
+    (expected,) = torch.autograd.grad(tied.values[1] + tied.vectors[2, 2], free)
+    torch.testing.assert_close((gradient + graph.pattern.transpose(gradient))[row < col], expected)
+
+
+def test_close_eigenvalues_in_float32_are_told_apart():
+    """Differences of 3e-4 are well resolved: gradients agree with float64, and nobody warns."""
+    x = swiss_roll(600)
+    grads = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for dtype in (torch.float32, torch.float64):
+            y = x.to(dtype).requires_grad_()
+            pairs = eigenpairs(Laplacian(HeatKernel()(y, knn_graph(y, 10)), "random_walk"), 5)
+            (pairs.vectors * points(600, 5, seed=3, dtype=dtype)).sum().backward()
+            grads.append(y.grad.double())
+    assert (grads[0] - grads[1]).norm() <= 1e-2 * grads[1].norm()
+
+
+def test_tiny_degrees_in_float32_have_finite_gradients():
+    """One outlier: its degree is 1e-20 or less, and d^-3/2 would overflow."""
+    for distance in (5.0, 6.0, 6.5, 7.0):
+        x = points(60, 2, dtype=torch.float32)
+        x[0] = torch.tensor([distance, 0.0])
+        x.requires_grad_()
+        y = LaplacianEigenmaps(2, KNN(6))(x)
+        y.square().sum().backward()
+        assert x.grad.isfinite().all()
 
 
 @pytest.mark.parametrize("solver", [Eigh(), ChebyshevSubspace(guards=3)], ids=str)

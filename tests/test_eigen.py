@@ -180,3 +180,68 @@ def test_scaling_the_weights_keeps_the_normalised_problem(scale):
     one, other = (eigenpairs(Laplacian(Graph.from_dense(w)), 4) for w in (affinity, scale * affinity))
     torch.testing.assert_close(one.values, other.values)
     torch.testing.assert_close(one.vectors, other.vectors)
+
+
+@in_every_dtype
+@pytest.mark.parametrize("solver", [Eigh(), ChebyshevSubspace()], ids=str)
+@pytest.mark.parametrize("bridge", [1e-3, 1e-6, 1e-12, 1e-18])
+def test_nearly_disconnected_graphs(bridge, solver, dtype):
+    """Three clusters with faint bridges: λ₂ and λ₃ may be below round-off, and the vectors are orthonormal all the same."""
+    affinity = torch.block_diag(*[random_affinity(30, seed=i) for i in range(3)])
+    for i in (29, 59):
+        affinity[i, i + 1] = affinity[i + 1, i] = bridge
+    pairs = eigenpairs(Laplacian(Graph.from_dense(affinity.to(dtype))), 3, solver)
+    eps = torch.finfo(dtype).eps
+    gram = pairs.vectors.T @ pairs.vectors
+    torch.testing.assert_close(gram, torch.eye(3, dtype=dtype), atol=50 * eps, rtol=0)
+    assert pairs.converged
+    # All three are constant on each cluster, in D^½.
+    flat = pairs.vectors / affinity.sum(1).sqrt()[:, None].to(dtype)
+    assert flat[:30].std(0).max() < 1e-3 * flat.abs().max()
+
+
+def test_float32_where_it_does_not_resolve_the_gap():
+    """A path of 3000 nodes: gaps of 1e-6. The answer is worked out in float64, and correct."""
+    laplacian = Laplacian(Graph.from_dense(path(3000).float()).to_sparse())
+    pairs = eigenpairs(laplacian, 4)
+    exact = eigenpairs(Laplacian(Graph.from_dense(path(3000)).to_sparse()), 4)
+    assert pairs.vectors.dtype == torch.float32
+    assert pairs.converged
+    torch.testing.assert_close(pairs.values.double(), exact.values, rtol=1e-4, atol=0)
+    assert subspace_angle(exact.vectors, pairs.vectors.double()) < 1e-3
+    torch.testing.assert_close(
+        (exact.vectors.T @ pairs.vectors.double()).diagonal(), torch.ones(4).double(), atol=1e-6, rtol=0
+    )
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_gap_is_true_when_all_pairs_are_null(count):
+    x = torch.cat([swiss_roll(700, seed=i) + 100 * i for i in range(count)])
+    laplacian = Laplacian(knn_graph(x, 10))
+    pairs = eigenpairs(laplacian, count, ChebyshevSubspace())
+    true = torch.linalg.eigvalsh(laplacian.to_dense())[count]
+    assert pairs.gap.item() == pytest.approx(true.item(), rel=0.05)
+
+
+@in_every_dtype
+def test_sparse_dense_and_batched_storage_agree(dtype):
+    affinity = torch.stack([random_affinity(40, seed=i) for i in range(3)]).to(dtype)
+    dense = Graph.from_dense(affinity)
+    results = [eigenpairs(Laplacian(graph, "random_walk"), 4) for graph in (dense, dense.to_sparse())]
+    looped = [eigenpairs(Laplacian(Graph.from_dense(item), "random_walk"), 4) for item in affinity]
+    tolerance = {"atol": 1e-9 if dtype == torch.float64 else 1e-3, "rtol": 0}
+    for batched in results:
+        torch.testing.assert_close(batched.values, torch.stack([p.values for p in looped]), **tolerance)
+        torch.testing.assert_close(batched.vectors, torch.stack([p.vectors for p in looped]), **tolerance)
+
+
+def test_reordering_is_invisible(monkeypatch):
+    x = swiss_roll(800).requires_grad_()
+    results = []
+    for limit in (10**5, 100):
+        monkeypatch.setattr("torch_lapeig.eigen.REORDER_NODES", limit)
+        pairs = eigenpairs(Laplacian(HeatKernel()(x, knn_graph(x, 10)), "random_walk"), 4)
+        (gradient,) = torch.autograd.grad((pairs.vectors * points(800, 4)).sum() + pairs.values.sum(), x)
+        results.append((pairs.values.detach(), pairs.vectors.detach(), gradient))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-7 * float(one.abs().max()), rtol=0)

@@ -1,12 +1,27 @@
-"""Weightings against the papers' formulas, and their gradients."""
+"""Weightings against the papers' formulas, in every storage, their gradients, and their extension to new points."""
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
 from problems import in_every_dtype, on_every_device, points
-from torch_lapeig import HeatKernel, SimpleWeights, knn_graph, radius_graph
+from torch_lapeig import (
+    KNN,
+    DensityCorrected,
+    Graph,
+    HeatKernel,
+    ImprovedWeights,
+    KernelWeights,
+    Laplacian,
+    LaplacianEigenmaps,
+    SelfTuning,
+    SimpleWeights,
+    eigenpairs,
+    knn_graph,
+    radius_graph,
+)
 
 
 @on_every_device
@@ -70,3 +85,140 @@ def test_a_graph_without_edges_in_a_batch_is_left_alone():
     assert graph.pattern.item.max() == 0
     weighted = HeatKernel()(x, graph)
     torch.testing.assert_close(weighted.weight, HeatKernel()(x[0], radius_graph(x[0], 2.0)).weight)
+
+
+def dense_kernel(x, graph, kernel):
+    return kernel((x[:, None] - x).square().sum(-1)) * (graph.to_dense() > 0)
+
+
+@on_every_device
+@in_every_dtype
+def test_self_tuning_is_its_formula(dtype, device):
+    x = points(40, 3, dtype=dtype).to(device)
+    graph = knn_graph(x, 8)
+    d2 = (x[:, None] - x).square().sum(-1)
+    near = torch.where(graph.to_dense() > 0, d2, torch.inf)
+    sigma = near.sort(1).values[:, 6].sqrt()
+    expected = torch.exp(-d2 / (sigma[:, None] * sigma)) * (graph.to_dense() > 0)
+    torch.testing.assert_close(SelfTuning(7)(x, graph).to_dense(), expected)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+def test_density_correction_is_its_formula(alpha):
+    x = points(40, 3)
+    graph = knn_graph(x, 8)
+    k = dense_kernel(x, graph, lambda d2: torch.exp(-d2 / 0.7))
+    q = k.sum(1)
+    expected = k / (q[:, None] * q) ** alpha
+    torch.testing.assert_close(DensityCorrected(alpha, HeatKernel(0.7))(x, graph).to_dense(), expected)
+
+
+def test_density_correction_removes_the_density():
+    """On a circle sampled twice as densely on one half, α = 1 gives eigenfunctions closer to cos and sin."""
+    angle = torch.cat([torch.arange(200) / 200, 1 + torch.arange(100) / 100]).double() * torch.pi
+    x = torch.stack([angle.cos(), angle.sin()], 1)
+    graph = radius_graph(x, 0.3)
+    errors = []
+    for alpha in (0.0, 1.0):
+        weighted = DensityCorrected(alpha, HeatKernel(0.01))(x, graph)
+        y = eigenpairs(Laplacian(weighted, "random_walk"), 3).vectors[:, 1:]
+        fit = torch.linalg.lstsq(y, x).solution
+        errors.append(float((y @ fit - x).norm() / x.norm()))
+    assert errors[1] < errors[0] / 5
+
+
+def test_user_kernel():
+    x = points(30, 3)
+    graph = knn_graph(x, 5)
+    expected = dense_kernel(x, graph, lambda d2: 1 / (1 + d2))
+    torch.testing.assert_close(KernelWeights(lambda d2: 1 / (1 + d2))(x, graph).to_dense(), expected)
+
+
+def test_component_median():
+    x = torch.cat([points(30, 2), 5 * points(30, 2, seed=1) + 100])
+    graph = knn_graph(x, 5)
+    assert len(graph.connected_components().unique()) == 2
+    whole = HeatKernel("component-median")(x, graph).to_dense()
+    for part in (slice(0, 30), slice(30, 60)):
+        torch.testing.assert_close(whole[part, part], HeatKernel()(x[part], knn_graph(x[part], 5)).to_dense())
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_improved_laplacian_eigenmaps_solve_the_nonsymmetric_problem(sparse):
+    """W = K diag(1/κ), (D − W) y = λ y: against `numpy.linalg.eig`."""
+    x = points(60, 2, seed=3)
+    graph = radius_graph(x, 1.3)
+    graph = graph if sparse else Graph.from_dense(graph.to_dense())
+    t = 0.6
+    k = dense_kernel(x, graph, lambda d2: torch.exp(-d2 / t))
+    w = k / (graph.to_dense() > 0).sum(0)
+    weighted = ImprovedWeights(t)(x, graph)
+    torch.testing.assert_close(weighted.to_dense(), w)
+    laplacian = Laplacian(weighted, "unnormalized")
+    torch.testing.assert_close(laplacian.to_dense(), torch.diag(w.sum(1)) - w)
+    values, vectors = np.linalg.eig((torch.diag(w.sum(1)) - w).numpy())
+    order = values.real.argsort()[:5]
+    pairs = eigenpairs(laplacian, 5)
+    np.testing.assert_allclose(pairs.values, values.real[order], atol=1e-10)
+    np.testing.assert_allclose(values.imag[order], 0, atol=1e-10)
+    residual = laplacian.to_dense() @ pairs.vectors - pairs.vectors * pairs.values
+    assert residual.norm(dim=0).max() < 1e-9
+    cosine = (torch.from_numpy(vectors.real[:, order]) * pairs.vectors).sum(0) / pairs.vectors.norm(dim=0)
+    np.testing.assert_allclose(cosine.abs(), 1, atol=1e-8)
+    random_walk = Laplacian(weighted, "random_walk")
+    walk = eigenpairs(random_walk, 4)
+    residual = random_walk.to_dense() @ walk.vectors - walk.vectors * walk.values
+    assert residual.norm(dim=0).max() < 1e-9
+
+
+WEIGHTINGS = [
+    HeatKernel(0.7),
+    HeatKernel("component-median"),
+    SelfTuning(3),
+    DensityCorrected(1.0),
+    DensityCorrected(0.5, SelfTuning(2)),
+    ImprovedWeights(0.7),
+    KernelWeights(lambda d2: (1 + d2).reciprocal()),
+    SimpleWeights(),
+]
+
+
+@pytest.mark.parametrize("weights", WEIGHTINGS, ids=repr)
+def test_every_storage_and_batch_gives_the_same_weights(weights):
+    x = points(24, 3, batch=3)
+    graph = knn_graph(x, 5)
+    batched = weights(x, graph).to_dense()
+    dense = weights(x, Graph.from_dense(graph.to_dense())).to_dense()
+    looped = torch.stack([weights(item, knn_graph(item, 5)).to_dense() for item in x])
+    torch.testing.assert_close(batched, looped)
+    torch.testing.assert_close(dense, looped)
+
+
+@pytest.mark.parametrize("weights", WEIGHTINGS[:-1], ids=repr)
+@pytest.mark.parametrize("sparse", [True, False])
+def test_gradcheck_of_every_weighting(weights, sparse):
+    x = points(10, 2).requires_grad_()
+    graph = knn_graph(x, 4)
+    graph = graph if sparse else Graph.from_dense(graph.to_dense())
+    function = lambda x: weights(x, graph).to_dense()  # noqa: E731
+    assert torch.autograd.gradcheck(function, (x,))
+    assert torch.autograd.gradgradcheck(function, (x,))
+
+
+@pytest.mark.parametrize("weights", WEIGHTINGS, ids=repr)
+@pytest.mark.parametrize("normalization", ["random_walk", "unnormalized"])
+def test_every_weighting_extends_to_the_training_points(weights, normalization):
+    x = points(70, 3, seed=5)
+    module = LaplacianEigenmaps(2, KNN(8), weights, normalization=normalization).fit(x)
+    torch.testing.assert_close(module.transform(x), module.embedding_, atol=1e-8, rtol=1e-6)
+    # Beside a training point that one is a neighbour too, the nearest: close, but not the same.
+    moved = module.transform(x + 1e-7)
+    for column in range(2):
+        assert torch.corrcoef(torch.stack([moved[:, column], module.embedding_[:, column]]))[0, 1] > 0.97
+
+
+def test_improved_weights_of_isolated_nodes():
+    x = torch.cat([points(30, 2), torch.tensor([[100.0, 100.0]], dtype=torch.float64)])
+    weighted = ImprovedWeights(1.0)(x, radius_graph(x, 2.0))
+    assert weighted.to_dense().isfinite().all()
+    assert not weighted.to_dense()[-1].any()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import warnings
 from dataclasses import dataclass
@@ -32,6 +33,9 @@ class Eigenpairs:
         vectors: ``(N, k)`` or ``(B, N, k)``, rows of nodes of degree zero are zero; carry gradients. Orthonormal, but
             for ``normalization="random_walk"`` the generalised eigenvectors y = D^-½ v of L y = λ D y with
             Yᵀ D Y = I. The entry of largest magnitude of each is positive (the first of those within 0.1 %).
+        projected: Λ = Vᵀ A V of the symmetric operator, diag(``values``) as a matrix ``(k, k)`` or ``(B, k, k)``. Where
+            eigenvalues may coincide, functions of values and vectors together (diffusion distances, heat kernels) have
+            correct gradients only through it: ``V @ torch.matrix_exp(-projected) @ V.mT``, not ``values.neg().exp()``.
         residuals: ‖A v − λ v‖ of each pair of the symmetric operator, same shape as ``values``.
         gap: λ_{k+1} − λ_k, ``()`` or ``(B,)``; infinite if there is no further pair.
         converged: bool ``()`` or ``(B,)``: all residuals allowed by the tolerance, and vectors orthonormal.
@@ -41,6 +45,7 @@ class Eigenpairs:
 
     values: Tensor
     vectors: Tensor
+    projected: Tensor
     residuals: Tensor
     gap: Tensor
     converged: Tensor
@@ -73,13 +78,16 @@ def eigenpairs(
         backward_tolerance: relative residual of the backward's linear solve; default 1e-10 and 1e-5.
         on_failure: what to do where a graph has not converged: ``"warn"`` or ``"raise"``.
 
-    Gradients follow the implicit rule below, never that of ``torch.linalg.eigh``: they are finite and exact with
-    equal eigenvalues for every loss that does not depend on the choice of basis in an eigenspace. A
-    `DegeneracyWarning` says when a loss does, or when the cut between k and k + 1 splits a cluster of eigenvalues.
+    Gradients follow the implicit rule below, never that of ``torch.linalg.eigh``: they are finite, and with equal
+    eigenvalues exact for losses that do not depend on the choice of basis in an eigenspace (that mix values and vectors
+    through `Eigenpairs.projected`). A `DegeneracyWarning` says when a loss does, or when the cut between k and k + 1
+    splits a cluster of eigenvalues.
 
     Raises:
         TypeError, ValueError: k out of range, unknown option. ConvergenceError: see ``on_failure``.
     """
+    if not isinstance(laplacian, Laplacian):
+        raise TypeError(f"laplacian must be a Laplacian, got {type(laplacian).__name__}; use Laplacian(graph)")
     symmetric, factor = laplacian.symmetrized()
     _check_request(symmetric, k, on_failure)
     double = symmetric.values.dtype == torch.float64
@@ -105,6 +113,7 @@ def eigenpairs(
     return Eigenpairs(
         values=values.reshape(*lead, k),
         vectors=vectors.reshape(*graph.shape, k),
+        projected=projected.reshape(*lead, k, k),
         residuals=solution.residuals.reshape(*lead, k),
         gap=solution.gap.reshape(lead),
         converged=solution.converged.reshape(lead),
@@ -116,7 +125,10 @@ def eigenpairs(
 def _check_request(operator: Laplacian, k: int, on_failure: str) -> None:
     _checks.check_count(k, "k")
     _checks.check_choice(on_failure, "on_failure", ("warn", "raise"))
-    _checks.check_finite(operator.values, "laplacian")
+    for part in (operator.values, operator.degrees):
+        _checks.check_finite(part, "laplacian")
+    if (operator.values < 0).any() or (operator.degrees < 0).any():
+        raise ValueError("laplacian must be of non-negative weights, got negative ones")
     if k > (fewest := operator.fewest_active):
         raise ValueError(f"k must be at most the number of nodes of positive degree, got k={k} with {fewest} of them")
 
@@ -138,7 +150,20 @@ class _Solution:
 
 
 def _solve(operator: Laplacian, k: int, solver: Solver | None, tolerance: float) -> _Solution:
-    """The solution of a solver, or of the one that suits the size of the problem."""
+    """The solution of a solver or of the one that suits the size; in float64 where float32 does not resolve the gap."""
+    solution = _solve_as_given(operator, k, solver, tolerance)
+    if operator.values.dtype == torch.float64 or (solution.residuals.amax(1) <= 0.1 * solution.gap).all():
+        return solution
+    finer = _solve_as_given(operator.double(), k, solver, tolerance)
+    cast: dict[str, Any] = {
+        field.name: value.to(operator.values.dtype)
+        for field in dataclasses.fields(finer)
+        if isinstance(value := getattr(finer, field.name), Tensor) and value.is_floating_point()
+    }
+    return dataclasses.replace(finer, operator=operator, **cast)
+
+
+def _solve_as_given(operator: Laplacian, k: int, solver: Solver | None, tolerance: float) -> _Solution:
     if solver is not None:
         return _checked(operator, k, solver, tolerance)
     n, chebyshev = operator.graph.num_nodes, ChebyshevSubspace()
@@ -155,7 +180,7 @@ def _checked(operator: Laplacian, k: int, solver: Solver, tolerance: float) -> _
     basis, dimension = _with_exact_null_space(operator, ritz.vectors)
     null = torch.arange(basis.shape[2], device=basis.device) < dimension[:, None]
     guard_values = ritz.values.masked_fill(null, 0)[:, k:]
-    vectors = _signed(basis[..., :k])
+    vectors = _signed(basis[..., :k] * operator.active.reshape(basis.shape[:2])[..., None])
     image = operator.matmul(vectors.reshape(*operator.graph.shape, k)).reshape(vectors.shape)
     quotients = (vectors.double() * image.double()).sum(1) / vectors.double().square().sum(1)
     # Ascending is the contract, and round-off may exchange neighbours.
@@ -283,7 +308,7 @@ class _ImplicitEigenpairs(torch.autograd.Function):
         inverse, cluster = _inverse_differences(values, values, s)
         skew = s.operator.inner(vectors, to_vectors)
         skew = (skew - skew.mT) / 2
-        _warn_if_undefined(s, to_vectors.detach(), (skew * cluster).detach())
+        _warn_if_undefined(s, to_projected.detach(), to_vectors.detach(), (skew * cluster).detach())
         rotation = inverse * skew
         # Zero, but for its derivative: X Λ − Λ X = ½(C − Cᵀ) with the entries of Λ off its diagonal.
         off = projected - torch.diag_embed(values)
@@ -335,8 +360,11 @@ def _edge_gradient(s: _Solution, y: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _cluster_width(s: _Solution) -> Tensor:
-    """Difference ``(B, 1, 1)`` at which eigenvalues count as equal: √eps of the spectrum, or 10 residuals if larger."""
-    round_off = math.sqrt(torch.finfo(s.values.dtype).eps) * s.operator.bound / 2
+    """Difference ``(B, 1, 1)`` at which eigenvalues count as equal: round-off of the spectrum, or 10 residuals.
+
+    At a distance δ the gradient of a pair's rotation is uncertain by eps / δ of itself: 1 % at 50 eps of the bound.
+    """
+    round_off = 50 * torch.finfo(s.values.dtype).eps * s.operator.bound
     width: Tensor = torch.maximum(10 * s.residuals.amax(1), round_off)
     return width[:, None, None]
 
@@ -397,23 +425,33 @@ def _complement_solve(s: _Solution, g: Tensor, tolerance: float) -> Tensor:
     return z
 
 
-def _warn_if_undefined(s: _Solution, to_vectors: Tensor, lost: Tensor) -> None:
-    """Warn where the masked part of the skew matrix, or the cut through a cluster, makes the gradient undefined."""
+def _warn_if_undefined(s: _Solution, to_projected: Tensor, to_vectors: Tensor, lost: Tensor) -> None:
+    """Warn where equal eigenvalues make the gradient undefined: three ways in which a loss can tell them apart.
+
+    Its skew part within a cluster, which is masked, is not zero; its gradients to equal eigenvalues differ, though it
+    does not take their matrix (`Eigenpairs.projected`); the cut k | k+1 goes through a cluster.
+    """
+    noise = math.sqrt(torch.finfo(to_vectors.dtype).eps)
     size = to_vectors.norm(dim=(1, 2))
-    noise = math.sqrt(torch.finfo(size.dtype).eps)
-    if (lost.norm(dim=(1, 2)) > noise * size).any():
+    equal = _inverse_differences(s.values, s.values, s)[1]
+    to_values = to_projected.diagonal(dim1=-2, dim2=-1)
+    spread = (equal * (to_values[:, :, None] - to_values[:, None, :])).abs().amax((1, 2))
+    whole = to_projected - torch.diag_embed(to_values)
+    apart = (spread > noise * to_values.abs().amax(1)) & (whole == 0).all((1, 2))
+    if ((lost.norm(dim=(1, 2)) > noise * size) | apart).any():
         warnings.warn(
             "the loss depends on the choice of basis among eigenvectors of equal eigenvalues: its gradient is not "
-            "defined and that part is taken as zero; use a loss that is invariant to rotations within an eigenspace",
+            "defined, and what depends on that choice is left out; use a loss that is invariant to rotations within an "
+            "eigenspace (functions of values and vectors together: through Eigenpairs.projected)",
             _checks.DegeneracyWarning,
             stacklevel=2,
         )
-    cut = (s.gap <= _cluster_width(s).flatten()) & (size > 0)
+    cut = (s.gap <= _cluster_width(s).flatten()) & ((size > 0) | (to_values[:, -1] != 0))
     if cut.any():
         b = int(cut.nonzero()[0])
         warnings.warn(
-            f"k={s.values.shape[1]} splits a cluster of eigenvalues (gap {s.gap[b]:.1e}): the gradient of the vectors "
-            f"is not defined; {_nearest_whole_cut(s, b)}",
+            f"k={s.values.shape[1]} splits a cluster of eigenvalues (gap {s.gap[b]:.1e}): the gradient of its "
+            f"part is not defined; {_nearest_whole_cut(s, b)}",
             _checks.DegeneracyWarning,
             stacklevel=2,
         )

@@ -97,6 +97,12 @@ class LaplacianEigenmaps(nn.Module):
         _checks.check_choice(scale, "scale", ("degree", "unit"))
         _checks.check_choice(components, "components", ("joint", "separate", "error"))
         _checks.check_choice(normalization, "normalization", ("random_walk", "unnormalized"))
+        if not isinstance(neighbors, (KNN, Radius, str)):
+            raise TypeError(f'neighbors must be KNN(k), Radius(r) or "precomputed", got {neighbors!r}')
+        if weights is not None and not isinstance(weights, Weighting):
+            raise TypeError(f"weights must be a Weighting such as HeatKernel(), got {weights!r}")
+        if solver is not None and not callable(solver):
+            raise TypeError(f"solver must be a solver such as Eigh(), got {solver!r}")
         if isinstance(neighbors, str):
             _checks.check_choice(neighbors, "neighbors", ("precomputed",))
             if weights is not None:
@@ -199,6 +205,8 @@ class LaplacianEigenmaps(nn.Module):
         if len(graph.shape) > 1:
             raise ValueError(f"fit takes one graph, got a batch of shape {graph.shape}")
         self.embedding_, pairs = self._embed(weighted)
+        if not pairs:
+            raise ValueError("the graph has no component of two or more nodes to embed; use more neighbours")
         self.eigenvalues_ = self._stacked([pair.values[1:] for pair in pairs])
         self.residuals_ = self._stacked([pair.residuals[1:] for pair in pairs])
         self.gap_ = torch.stack([pair.gap for pair in pairs]).squeeze(0)
@@ -206,7 +214,8 @@ class LaplacianEigenmaps(nn.Module):
         if isinstance(x, Tensor) and self.weights is not None and not isinstance(self.neighbors, str):
             self.train_points, self.train_radii = x.clone(), self.neighbors.radii(x)
             self.train_state = self.weights.state(x, graph)
-            self.train_edges, self.train_connectivity = graph.edge_index, graph.weight
+            kept = weighted.weight > 0  # an edge whose weight underflows is none
+            self.train_edges, self.train_connectivity = graph.edge_index[:, kept], graph.weight[kept]
         return self
 
     def _stacked(self, rows: list[Tensor]) -> Tensor:
@@ -291,10 +300,14 @@ class LaplacianEigenmaps(nn.Module):
         )
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        # The buffers take the size of the saved fit, whatever this module was fitted to before, if at all.
-        for name in FITTED:
-            saved = state_dict.get(prefix + name)
-            setattr(self, name, None if saved is None else torch.empty_like(saved))
+        # The buffers take the size of the saved fit, whatever this module was fitted to before, if at all, and stay on
+        # the module's device; a state without a fit (but for the weights) leaves them alone.
+        own = next(iter([*self.parameters(), *self.buffers()]), None)
+        fit = {name: state_dict.get(prefix + name) for name in FITTED}
+        if any(saved is not None for saved in fit.values()):
+            for name, saved in fit.items():
+                device = None if own is None else own.device
+                setattr(self, name, None if saved is None else torch.empty_like(saved, device=device))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def extra_repr(self) -> str:

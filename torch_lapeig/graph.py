@@ -247,7 +247,7 @@ def _check_weights(weight: Tensor, reverse: Tensor, name: str) -> None:
     _checks.check_finite(weight, name)
     if (weight < 0).any():
         raise ValueError(f"{name} must be non-negative, got a minimum of {weight.min():.3g}")
-    if not torch.allclose(weight, reverse, rtol=1e-5, atol=0):
+    if not torch.allclose(weight, reverse, rtol=1e-5 if weight.dtype == torch.float32 else 1e-12, atol=0):
         worst = (weight - reverse).abs().max()
         raise ValueError(
             f"{name} must be symmetric, got entries that differ from their transpose by up to {worst:.3g}; "

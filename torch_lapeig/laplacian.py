@@ -46,6 +46,8 @@ class Laplacian:
 
     def __init__(self, graph: Graph, normalization: Normalization = "symmetric") -> None:
         _checks.check_choice(normalization, "normalization", ("symmetric", "random_walk", "unnormalized"))
+        if not isinstance(graph, Graph):
+            raise TypeError(f"graph must be a Graph, got {type(graph).__name__}; see Graph.from_dense, knn_graph")
         self.graph = graph
         self.normalization = normalization
         pattern, w, r = graph.pattern, graph.weight, graph.similarity
@@ -90,6 +92,13 @@ class Laplacian:
         if self.normalization == "unnormalized" and r is not None:
             return self._replaced(values=self.graph.weight), r
         return self, None
+
+    def double(self) -> Laplacian:
+        """This symmetric Laplacian worked out of the weights in float64, without gradients."""
+        weight, r = self.graph.weight.detach().double(), self.graph.similarity
+        similarity = None if r is None else r.detach().double()
+        graph = dataclasses.replace(self.graph, weight=weight, similarity=similarity)
+        return Laplacian(graph, self.normalization).symmetrized()[0]
 
     def _replaced(self, **changes: object) -> Laplacian:
         """A copy with other parts, and nothing worked out of them yet."""
@@ -201,6 +210,10 @@ class Laplacian:
 
 
 def inverse_power(degrees: Tensor, power: float) -> Tensor:
-    """degrees^−power, and 0 with a zero gradient where the degree is 0."""
+    """degrees^−power, and 0 with a zero gradient where the degree is 0.
+
+    Through the logarithm, because the derivative of a power, d^−(power + 1), overflows for tiny degrees where its
+    product with the cotangent does not.
+    """
     positive = degrees > 0
-    return torch.where(positive, torch.where(positive, degrees, 1).pow(-power), 0)
+    return torch.where(positive, (-power * torch.where(positive, degrees, 1).log()).exp(), 0)

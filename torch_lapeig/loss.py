@@ -73,12 +73,12 @@ class LaplacianSmoothness(nn.Module):
         self.reduction: Reduction = reduction
 
     @_checks.full_precision
-    def forward(self, y: Tensor, x: Tensor | Graph) -> Tensor:
-        """The loss of ``y`` of shape ``(N, k)`` or ``(B, N, k)`` on a graph, or on that of points ``x``.
+    def forward(self, y: Tensor, x: Tensor | Graph, mask: Tensor | None = None) -> Tensor:
+        """The loss of ``y`` of shape ``(N, k)`` or ``(B, N, k)`` on a graph, or on that of points ``x`` with a mask.
 
         Gradients flow to ``y``, and to ``x`` through the weights; use ``x.detach()`` where that is not wanted.
         """
-        graph = x if isinstance(x, Graph) else self.weights(x, self.neighbors(x))
+        graph = x if isinstance(x, Graph) else self.weights(x, self.neighbors(x, mask))
         return laplacian_smoothness(y, graph, self.reduction)
 
     def extra_repr(self) -> str:

@@ -132,7 +132,8 @@ class HeatKernel(Weighting):
             of each graph (the lower one of two), ``"component-median"`` that of each connected component. Medians are
             differentiated through.
         learnable: make the bandwidth a parameter, kept positive through its logarithm ``log_t``; with a median that is
-            the logarithm of a factor on it, 0 at first.
+            the logarithm of a factor on it, 0 at first. The parameter is float32 as in any module: ``.double()`` for
+            points in float64.
 
     Raises:
         TypeError, ValueError: ``t`` is not a positive number or one of the words. When called, ValueError if a median
@@ -256,7 +257,7 @@ class DensityCorrected(Weighting):
     def _scale(self, graph: Graph) -> Tensor:
         mass = graph.pattern.sum_rows(graph.weight)
         positive = mass > 0
-        return torch.where(positive, torch.where(positive, mass, 1).pow(-self.alpha), 0)
+        return torch.where(positive, (-self.alpha * torch.where(positive, mass, 1).log()).exp(), 0)
 
     def state(self, x: Tensor, graph: Graph) -> Tensor:
         """Logarithm of q^-α of each point (0 without edges), then the state of K."""
@@ -318,7 +319,9 @@ def _of(x: Tensor, graph: Graph) -> Tensor:
     """Points, after a check that they are those of the graph; padding, whatever it holds, as zeros."""
     if tuple(x.shape[:-1]) != tuple(graph.shape):
         raise ValueError(f"x must have shape {(*graph.shape, 'D')} to go with the graph, got {tuple(x.shape)}")
-    return x if graph.mask is None else torch.where(graph.mask[..., None], x, 0)
+    x = x if graph.mask is None else torch.where(graph.mask[..., None], x, 0)
+    _checks.check_finite(x, "x")
+    return x
 
 
 def _lengths_by_node(squared_lengths: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:

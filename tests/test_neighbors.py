@@ -1,0 +1,187 @@
+"""Exact search against brute force in float64 and scikit-learn; padding, ties, copies, points far from the origin."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.neighbors import NearestNeighbors, radius_neighbors_graph
+
+from problems import in_every_dtype, on_every_device, points
+from torch_lapeig import KNN, knn_graph, nearest_neighbors, radius_neighbors
+from torch_lapeig import neighbors as module
+
+
+def brute_force(x, k, queries=None):
+    """Indices and squared distances in float64, ties by index."""
+    d2 = torch.cdist(
+        (x if queries is None else queries).double(), x.double(), compute_mode="donot_use_mm_for_euclid_dist"
+    ).square()
+    if queries is None:
+        d2.diagonal(dim1=-2, dim2=-1).fill_(torch.inf)
+    values, indices = d2.sort(dim=-1, stable=True)
+    return indices[..., :k], values[..., :k]
+
+
+def check_exact(x, k, queries=None, **options):
+    """The distances are those of brute force up to round-off, so that indices differ only between equal distances."""
+    found = nearest_neighbors(x, k, queries, **options)
+    indices, d2 = brute_force(x, k, queries)
+    scale = torch.finfo(x.dtype).eps * 8
+    torch.testing.assert_close(found.squared_distances.double(), d2, rtol=scale, atol=0)
+    asked = x if queries is None else queries
+    differences = asked.double()[:, None] - x.double()[found.indices]
+    torch.testing.assert_close(differences.square().sum(-1), d2, rtol=scale, atol=0)
+    if queries is None:
+        own = torch.arange(x.shape[-2], device=x.device)[:, None]
+        assert (found.indices != own).all()
+    return (found.indices == indices).double().mean()
+
+
+@on_every_device
+@in_every_dtype
+@pytest.mark.parametrize(("n", "d", "k"), [(2, 1, 1), (7, 3, 6), (300, 5, 10), (5000, 4, 7), (9000, 40, 15)])
+@pytest.mark.parametrize("shift", [0, 1e4])
+def test_equals_brute_force(n, d, k, shift, dtype, device):
+    """Both paths (whole rows, tiles); points far from the origin are centred before the product."""
+    assert check_exact((points(n, d, dtype=dtype) + shift).to(device), k) > 0.9999
+
+
+@in_every_dtype
+@pytest.mark.parametrize("n", [200, 5000])
+def test_separate_queries(n, dtype):
+    x, queries = points(n, 3, dtype=dtype), points(50, 3, seed=1, dtype=dtype)
+    check_exact(x, 9, queries)
+    same = nearest_neighbors(x, 1, x[:20])  # a query that is one of the points finds it
+    assert torch.equal(same.indices[:, 0], torch.arange(20))
+    assert not same.squared_distances.any()
+
+
+def test_agrees_with_scikit_learn():
+    x, queries = points(400, 6), points(30, 6, seed=1)
+    peer = NearestNeighbors(n_neighbors=8, algorithm="brute").fit(x.numpy())
+    np.testing.assert_array_equal(nearest_neighbors(x, 8).indices, peer.kneighbors(return_distance=False))
+    np.testing.assert_array_equal(nearest_neighbors(x, 8, queries).indices, peer.kneighbors(queries.numpy(), 8)[1])
+    cosine = NearestNeighbors(n_neighbors=8, algorithm="brute", metric="cosine").fit(x.numpy())
+    found = nearest_neighbors(x, 8, metric="cosine")
+    distance, indices = cosine.kneighbors()
+    np.testing.assert_array_equal(found.indices, indices)
+    np.testing.assert_allclose(found.squared_distances / 2, distance, atol=1e-12)
+
+
+@in_every_dtype
+def test_clusters_far_apart(dtype):
+    """The product cancels: distances of 1e-3 beside norms of 1e3. Rows it cannot decide are searched directly."""
+    x = 1e-3 * points(400, 3, dtype=dtype)
+    x = torch.cat([x + 1e3, x.flip(0) - 1e3])
+    check_exact(x, 10)
+    check_exact(x.repeat(8, 1)[:5000] + 1e-2 * points(5000, 3, seed=2, dtype=dtype), 10)
+
+
+@pytest.mark.parametrize("n", [60, 4200])
+def test_copies_and_ties_go_by_index(n):
+    x = torch.arange(n // 6, dtype=torch.float32).repeat_interleave(6)[:, None]
+    assert check_exact(x, 8) == 1  # five copies, then the tied neighbours on both sides
+    same = torch.ones(n, 2)
+    found = nearest_neighbors(same, 3)
+    assert not found.squared_distances.any()
+    assert found.indices[0].tolist() == [1, 2, 3]
+    assert found.indices[2].tolist() == [0, 1, 3]
+    assert found.indices[-1].tolist() == [0, 1, 2]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 3).flatmap(
+        lambda d: st.lists(st.lists(st.integers(-2, 2), min_size=d, max_size=d), min_size=3, max_size=14)
+    ),
+    st.integers(1, 2),
+    st.floats(0.5, 3),
+)
+def test_small_point_sets_with_ties(rows, k, radius):
+    x = torch.tensor(rows, dtype=torch.float64)
+    assert check_exact(x, k) == 1
+    d2 = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").square().fill_diagonal_(torch.inf)
+    found = radius_neighbors(x, radius)
+    torch.testing.assert_close(torch.stack([found.query, found.point], 1), (d2 <= radius**2).nonzero())
+
+
+@on_every_device
+def test_batches_and_masks(device):
+    x = points(30, 3, batch=4).to(device)
+    whole = nearest_neighbors(x, 5)
+    looped = [nearest_neighbors(item, 5).indices for item in x]
+    assert torch.equal(whole.indices, torch.stack(looped))
+    mask = torch.arange(30, device=device) < torch.tensor([30, 7, 12, 25], device=device)[:, None]
+    dirty = torch.where(mask[..., None], x, torch.nan)
+    found = nearest_neighbors(dirty, 5, mask=mask)
+    reach = radius_neighbors(dirty, 1.5, mask=mask)
+    for b, length in enumerate(mask.sum(1).tolist()):
+        alone = nearest_neighbors(x[b, :length], 5)
+        assert torch.equal(found.indices[b, :length], alone.indices)
+        inside = radius_neighbors(x[b, :length], 1.5)
+        assert torch.equal(reach.query[reach.item == b], inside.query)
+        assert torch.equal(reach.point[reach.item == b], inside.point)
+
+
+@pytest.mark.parametrize("budget", [1, 20_000, 10**6])
+def test_the_budget_changes_nothing_but_memory(budget):
+    x, large = points(80, 3, batch=3), points(4500, 3)
+    assert torch.equal(nearest_neighbors(x, 5, budget=budget).indices, nearest_neighbors(x, 5).indices)
+    queries = points(9, 3, seed=1)
+    found = nearest_neighbors(large, 5, queries, budget=budget)
+    assert torch.equal(found.indices, nearest_neighbors(large, 5, queries).indices)
+    assert torch.equal(radius_neighbors(x, 1.0, budget=budget).point, radius_neighbors(x, 1.0).point)
+
+
+@in_every_dtype
+@pytest.mark.parametrize("shift", [0, 1e3])
+def test_radius_agrees_with_scikit_learn(dtype, shift):
+    x = points(300, 3, dtype=dtype) + shift
+    found = radius_neighbors(x, 0.8)
+    expected = radius_neighbors_graph(x.double().numpy(), 0.8).tocoo()
+    pairs = torch.zeros(300, 300).index_put((found.query, found.point), torch.ones(len(found.query)))
+    differ = pairs.numpy() != expected.toarray()
+    assert differ.sum() <= (0 if dtype == torch.float64 else 2)
+    reach = torch.rand(300, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    own = radius_neighbors(x, reach, x[:40])
+    d = torch.cdist(x[:40].double(), x.double())
+    close = ((d <= reach) != torch.zeros(40, 300).index_put((own.query, own.point), torch.tensor(1.0)).bool()).sum()
+    assert close <= (0 if dtype == torch.float64 and not shift else 2)
+
+
+def test_faiss_is_measured_and_exact_in_distance(caplog):
+    pytest.importorskip("faiss")
+    x = points(3000, 8, dtype=torch.float32)
+    with caplog.at_level("INFO", "torch_lapeig"):
+        found = nearest_neighbors(x, 10, backend="faiss")
+    assert "IndexHNSWFlat" in caplog.text
+    exact = nearest_neighbors(x, 10)
+    rows = zip(found.indices.tolist(), exact.indices.tolist(), strict=True)
+    share = np.mean([len(set(a) & set(b)) / 10 for a, b in rows])
+    assert 0.95 < found.recall <= 1
+    assert abs(found.recall - share) < 0.02
+    assert exact.recall == 1
+    own = torch.arange(3000)[:, None]
+    assert (found.indices != own).all()
+    d2 = (x[:, None] - x[found.indices]).square().sum(-1)
+    torch.testing.assert_close(found.squared_distances, d2)
+    assert KNN(10, backend="faiss")(x).weight.numel() > 10 * 3000
+
+
+def test_without_faiss_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "faiss", None)
+    with pytest.raises(ImportError, match=r"torch-lapeig\[ann\]"):
+        nearest_neighbors(points(20, 2), 3, backend="faiss")
+
+
+def test_faiss_index_by_size():
+    faiss = pytest.importorskip("faiss")
+    assert type(module._faiss_index(faiss, 10_000, 8)).__name__ == "IndexHNSWFlat"
+    assert type(module._faiss_index(faiss, 10**6, 8)).__name__ == "IndexIVFFlat"
+
+
+def test_cosine_graph_ignores_lengths():
+    x = points(60, 3)
+    stretched = x * torch.linspace(0.1, 10, 60, dtype=torch.float64)[:, None]
+    assert torch.equal(knn_graph(x, 5, metric="cosine").to_dense(), knn_graph(stretched, 5, metric="cosine").to_dense())
