@@ -186,7 +186,7 @@ def test_scaling_the_weights_keeps_the_normalised_problem(scale):
 @pytest.mark.parametrize("solver", [Eigh(), ChebyshevSubspace()], ids=str)
 @pytest.mark.parametrize("bridge", [1e-3, 1e-6, 1e-12, 1e-18])
 def test_nearly_disconnected_graphs(bridge, solver, dtype):
-    """Three clusters with faint bridges: λ₂ and λ₃ may be below round-off, and the vectors are orthonormal all the same."""
+    """Three clusters with faint bridges: λ₂ and λ₃ may be below round-off, the vectors are orthonormal all the same."""
     affinity = torch.block_diag(*[random_affinity(30, seed=i) for i in range(3)])
     for i in (29, 59):
         affinity[i, i + 1] = affinity[i + 1, i] = bridge
@@ -209,9 +209,7 @@ def test_float32_where_it_does_not_resolve_the_gap():
     assert pairs.converged
     torch.testing.assert_close(pairs.values.double(), exact.values, rtol=1e-4, atol=0)
     assert subspace_angle(exact.vectors, pairs.vectors.double()) < 1e-3
-    torch.testing.assert_close(
-        (exact.vectors.T @ pairs.vectors.double()).diagonal(), torch.ones(4).double(), atol=1e-6, rtol=0
-    )
+    assert ((exact.vectors.T @ pairs.vectors.double()).diagonal() > 1 - 1e-6).all()
 
 
 @pytest.mark.parametrize("count", [1, 2])

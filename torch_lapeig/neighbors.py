@@ -2,9 +2,10 @@
 
 Distances of a block come from one matrix product, −2 q·x + ‖x‖², on centred points. The m smallest of a row lie in
 the m groups of columns with the smallest minima, so that a row of N columns is narrowed by two levels of minima
-instead of one `topk` over it. That product cancels for points far apart, so a few more candidates than asked for
-are measured again by direct differences, and a row whose excluded points could still compete is searched by direct
-differences altogether. Ties go to the smaller index.
+instead of one `topk` over it. That product cancels for points far apart: where distances are not
+further apart than its error, or small beside it, a few more candidates than asked for are measured again by direct
+differences, and a row whose excluded points could still compete is searched by direct differences altogether. Ties go
+to the smaller index. Squared distances are good to 0.1 % at least, mostly to round-off.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from torch_lapeig import _checks
 Metric = Literal["euclidean", "cosine"]
 Backend = Literal["exact", "faiss"]
 
-BUDGET = 2**28  # bytes of a block of distances
+BUDGET = 384 * 2**20  # bytes of a search above its input
 SPARE = 5  # candidates beyond k that are measured again
-TILE = 4096  # columns whose minima are taken while they are in the cache
+WHOLE = 4096  # points up to which rows of distances are taken whole, several items of a batch together
+TILE = 2048  # columns whose minima are taken while they are in the cache
+ROWS = 1024  # queries at a time against them, where the budget allows
 FAN = 8  # columns to a group, and groups to a group of groups
 
 logger = logging.getLogger("torch_lapeig")
@@ -74,7 +77,7 @@ def nearest_neighbors(
         mask: bool ``(N,)`` or ``(B, N)``, False for padding, which is nobody's neighbour. Rows of masked points
             themselves mean nothing.
         backend: ``"exact"``, or ``"faiss"`` (extra ``ann``): HNSW below 10⁶ points, inverted lists above.
-        budget: bytes of memory for a block of distances.
+        budget: bytes of memory for the search: its table of points and a block of distances.
 
     Raises:
         TypeError, ValueError: wrong dtype, rank or option; non-finite points; k out of range; a zero vector with
@@ -173,13 +176,18 @@ class _Table:
     ``slack`` bounds the error of such a distance, from the rounding of a product of D terms.
     """
 
-    def __init__(self, x: Tensor, valid: Tensor, reach: Tensor | float = 0.0) -> None:
+    def __init__(self, x: Tensor, valid: Tensor, reach: Tensor | float = 0.0, padding: int = 0) -> None:
+        *lead, n, d = x.shape
         count = valid.sum(-1, keepdim=True).clamp_min(1)
         self.centre = (x.sum(-2) / count)[..., None, :]
-        centred = torch.where(valid[..., None], x - self.centre, 0)
+        # In place, as a table of millions of points is the larger part of the memory of a search.
+        self.columns = x.new_zeros(*lead, n + padding, d + 1)
+        centred = self.columns[..., :n, :d].copy_(x).sub_(self.centre).masked_fill_(~valid[..., None], 0)
         squares = centred.square().sum(-1)
         self.largest = squares.amax(-1)
-        self.columns = torch.cat([-2 * centred, (squares - reach).masked_fill(~valid, torch.inf)[..., None]], -1)
+        centred.mul_(-2)
+        self.columns[..., d] = torch.inf
+        self.columns[..., :n, d] = (squares - reach).masked_fill(~valid, torch.inf)
 
     def rows(self, queries: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """[q, 1] and ‖q‖² of queries ``(..., Q, D)``, and the slack ``(..., Q)``."""
@@ -193,7 +201,7 @@ class _Table:
 def _exact(points: Tensor, k: int, asked: Tensor, valid: Tensor, itself: bool, budget: int) -> Neighbors:
     b, n, _ = points.shape
     q = asked.shape[1]
-    if n <= TILE:  # whole rows, several items at once
+    if n <= WHOLE:  # whole rows, several items at once
         step = max(1, budget // (n * q * points.element_size()))
         parts = [
             _small(points[i : i + step], k, asked[i : i + step], valid[i : i + step], itself, budget)
@@ -219,7 +227,7 @@ def _small(points: Tensor, k: int, asked: Tensor, valid: Tensor, itself: bool, b
         values, candidates = d2.topk(min(k + SPARE, n), largest=False, sorted=False)
         item = torch.arange(b, device=points.device)[:, None, None]
         indices, distances, sure = _measured(
-            points[item, candidates], block, candidates, values, squares, slack, k, complete=k + SPARE >= n
+            points[item, candidates], block, candidates, values, squares, slack, k=k, complete=k + SPARE >= n
         )
         for i, r in (~sure).nonzero().tolist():
             own = start + r if itself else None
@@ -230,20 +238,24 @@ def _small(points: Tensor, k: int, asked: Tensor, valid: Tensor, itself: bool, b
 
 def _large(points: Tensor, k: int, asked: Tensor, valid: Tensor, itself: bool, budget: int) -> Neighbors:
     """Tiles of columns whose minima, at two levels, lead to the candidates of each row."""
-    search = _Tiles(points, valid, max(1, min(512, budget // (2 * len(points) * points.element_size()))))
+    search = _Tiles(points, valid, budget)
     indices = asked.new_empty((len(asked), k), dtype=torch.int64)
     distances = asked.new_empty((len(asked), k))
-    unsure = []
+    unsure = [torch.empty(0, dtype=torch.int64, device=asked.device)]
     for start in range(0, len(asked), search.rows):
         block = asked[start : start + search.rows]
         augmented, squares, slack = search.table.rows(block)
         candidates, values = search.candidates(augmented, k + SPARE, start if itself else None)
         candidates = candidates.clamp_max(len(points) - 1)  # of the padding, whose distance is infinite
         stop = start + len(block)
-        indices[start:stop], distances[start:stop], sure = _measured(
-            points[candidates], block, candidates, values, squares, slack, k, complete=False
-        )
-        unsure.append((~sure).nonzero().flatten() + start)
+        indices[start:stop], distances[start:stop], certain = _apart(candidates, values, squares, slack, k)
+        open_rows = (~certain).nonzero().flatten()
+        if len(open_rows):
+            queries, chosen = block[open_rows], candidates[open_rows]
+            rest = (t[open_rows] for t in (values, squares, slack))
+            found = _measured(points[chosen], queries, chosen, *rest, k=k, complete=False)
+            indices[start + open_rows], distances[start + open_rows] = found[:2]
+            unsure.append(open_rows[~found[2]] + start)
     for row in torch.cat(unsure).tolist():
         indices[row], distances[row] = _direct(points, asked[row], valid, row if itself else None, k)
     return Neighbors(indices[None], distances[None])
@@ -252,13 +264,13 @@ def _large(points: Tensor, k: int, asked: Tensor, valid: Tensor, itself: bool, b
 class _Tiles:
     """Blocks of rows against tiles of columns, with room for their distances and minima."""
 
-    def __init__(self, points: Tensor, valid: Tensor, rows: int) -> None:
-        self.table, self.rows = _Table(points, valid), rows
+    def __init__(self, points: Tensor, valid: Tensor, budget: int) -> None:
         count = -(-len(points) // TILE)
-        columns = points.new_zeros(count * TILE, points.shape[1] + 1)
-        columns[:, -1] = torch.inf
-        columns[: len(points)] = self.table.columns
-        self.tiles = columns.reshape(count, TILE, -1).mT
+        self.table = _Table(points, valid, padding=count * TILE - len(points))
+        self.tiles = self.table.columns.reshape(count, TILE, -1).mT
+        row_bytes = count * TILE * points.element_size() * (1 + 1 / FAN + 1 / FAN**2)
+        left = budget - self.table.columns.numel() * points.element_size()
+        rows = self.rows = max(16, min(ROWS, int(left / row_bytes)))
         self.distances = points.new_empty(count, rows, TILE)
         self.groups = points.new_empty(count, rows, TILE // FAN)
         self.supergroups = points.new_empty(rows, count, TILE // FAN**2)
@@ -292,6 +304,15 @@ class _Tiles:
         return tile.gather(1, best // FAN), members.flatten(1).gather(1, best), values
 
 
+def _apart(
+    candidates: Tensor, approximate: Tensor, squares: Tensor, slack: Tensor, k: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The k nearest by approximate distances, and whether those are too far apart for their error to matter."""
+    values, order = approximate.topk(k + 1, largest=False)
+    certain = (values.diff(dim=-1) > 2 * slack[:, None]).all(-1) & (values[:, 0] + squares > 1e3 * slack)
+    return candidates.gather(1, order[:, :k]), values[:, :k] + squares[:, None], certain
+
+
 def _measured(
     neighbours: Tensor,
     queries: Tensor,
@@ -299,8 +320,8 @@ def _measured(
     approximate: Tensor,
     squares: Tensor,
     slack: Tensor,
-    k: int,
     *,
+    k: int,
     complete: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The k nearest candidates by direct differences, and whether no other point can be among the k nearest.
@@ -394,7 +415,7 @@ def _faiss(points: Tensor, k: int, asked: Tensor, valid: Tensor, itself: bool) -
         infinite = torch.zeros_like(candidates[rows], dtype=points.dtype).masked_fill(missing[rows], torch.inf)
         zero = points.new_zeros(len(rows))
         near = points[candidates[rows].clamp_min(0)]
-        parts.append(_measured(near, asked[rows], candidates[rows], infinite, zero, zero, k, complete=True)[:2])
+        parts.append(_measured(near, asked[rows], candidates[rows], infinite, zero, zero, k=k, complete=True)[:2])
     indices, distances = (torch.cat(p) for p in zip(*parts, strict=True))
     short = distances[:, -1].isinf().nonzero().flatten().tolist()  # the index gave fewer than k: search these in full
     for row in short:
