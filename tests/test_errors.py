@@ -2,20 +2,26 @@
 
 import pytest
 import torch
+from scipy.sparse import csr_array
 
 from problems import path, points, two_cliques
 from torch_lapeig import (
     KNN,
     ChebyshevSubspace,
+    DensityCorrected,
     Graph,
     HeatKernel,
+    ImprovedWeights,
+    KernelWeights,
     Laplacian,
     LaplacianEigenmaps,
     LaplacianSmoothness,
     Radius,
+    SelfTuning,
     eigenpairs,
     knn_graph,
     laplacian_smoothness,
+    nearest_neighbors,
     radius_graph,
 )
 
@@ -26,6 +32,7 @@ GRAPH = knn_graph(X, 3)
 LAPLACIAN = Laplacian(GRAPH)
 MASK = torch.ones(10, dtype=torch.bool)
 SAME = torch.ones(10, 2)
+BOTH = torch.tensor([[0, 1], [1, 0]])
 FITTED = LaplacianEigenmaps(1, KNN(3)).fit(X)
 
 CASES = {
@@ -67,6 +74,84 @@ CASES = {
         lambda: Graph.from_dense(path(4), torch.arange(4) < 3),
         ValueError,
         "zero in the rows that mask",
+    ),
+    "one direction": (lambda: Graph.from_edge_index(torch.tensor([[0], [1]])), ValueError, "both directions.*flip"),
+    "edge out of range": (
+        lambda: Graph.from_edge_index(torch.tensor([[0, 5], [5, 0]]), num_nodes=3),
+        ValueError,
+        r"must lie in \[0, 3\), got 0 to 5",
+    ),
+    "negative index": (lambda: Graph.from_edge_index(torch.tensor([[0, -1], [-1, 0]])), ValueError, "got -1 to 0"),
+    "edge dtype": (lambda: Graph.from_edge_index(torch.zeros(2, 3)), TypeError, "int64 tensor, got torch.float32"),
+    "edge shape": (
+        lambda: Graph.from_edge_index(torch.zeros(3, 2).long()),
+        ValueError,
+        r"\(2, E\), got \(3, 2\)",
+    ),
+    "edge weights": (
+        lambda: Graph.from_edge_index(BOTH, torch.tensor([1.0, 2.0])),
+        ValueError,
+        "edge_weight must be symmetric",
+    ),
+    "negative edge": (
+        lambda: Graph.from_edge_index(BOTH, -torch.ones(2)),
+        ValueError,
+        "non-negative",
+    ),
+    "edge NaN": (
+        lambda: Graph.from_edge_index(BOTH, torch.full((2,), torch.nan)),
+        ValueError,
+        "be finite",
+    ),
+    "edge count": (lambda: Graph.from_edge_index(BOTH, torch.ones(3)), ValueError, r"shape \(2,\).*got \(3,\)"),
+    "batch order": (lambda: Graph.from_edge_index(BOTH, batch=torch.tensor([1, 0])), ValueError, "ascending"),
+    "batch edges": (lambda: Graph.from_edge_index(BOTH, batch=torch.tensor([0, 1])), ValueError, "between graphs"),
+    "not scipy": (lambda: Graph.from_scipy(torch.eye(2)), TypeError, "SciPy sparse matrix, got Tensor"),
+    "scipy asymmetric": (lambda: Graph.from_scipy(csr_array([[0, 1.0], [0, 0]])), ValueError, "symmetric"),
+    "scipy negative": (lambda: Graph.from_scipy(csr_array([[0, -1.0], [-1.0, 0]])), ValueError, "non-negative"),
+    "edges of a dense graph": (lambda: Graph.from_dense(path(3)).edge_index, ValueError, "to_sparse"),
+    "scipy of a batch": (lambda: Graph.from_dense(path(3)[None]).to_scipy(), ValueError, "one graph"),
+    "metric": (lambda: KNN(3, metric="l1"), ValueError, "'euclidean', 'cosine'"),
+    "backend": (lambda: nearest_neighbors(X, 3, backend="ann"), ValueError, "'exact', 'faiss'"),
+    "zero vector": (lambda: knn_graph(0 * X, 3, metric="cosine"), ValueError, "positive length, got 10 zero vectors"),
+    "queries": (lambda: nearest_neighbors(X, 3, X[:, :1]), ValueError, r"queries must go with x of shape \(10, 2\)"),
+    "k of queries": (
+        lambda: nearest_neighbors(X, 11, X),
+        ValueError,
+        "at most the number of points, got k=11",
+    ),
+    "budget": (lambda: nearest_neighbors(X, 3, budget=0), ValueError, "budget must be at least 1"),
+    "alpha": (lambda: DensityCorrected(1.5), ValueError, r"alpha must be a number in \[0, 1\], got 1.5"),
+    "m": (lambda: SelfTuning(0), ValueError, "m must be at least 1"),
+    "m of copies": (lambda: SelfTuning(2)(SAME, knn_graph(SAME, 3)), ValueError, "m=2 neighbours of node 0 are copies"),
+    "kernel": (lambda: KernelWeights(torch.neg)(X, GRAPH), ValueError, "finite, non-negative weights"),
+    "improved twice": (lambda: ImprovedWeights()(X, ImprovedWeights()(X, GRAPH)), ValueError, "already"),
+    "NaN points to weight": (lambda: HeatKernel(1.0)(NAN, GRAPH), ValueError, "x must be finite"),
+    "not a graph": (lambda: Laplacian(path(4)), TypeError, "graph must be a Graph, got Tensor"),
+    "not a Laplacian": (
+        lambda: eigenpairs(path(4), 2),
+        TypeError,
+        r"got Tensor; use Laplacian\(graph\)",
+    ),
+    "negative weights": (
+        lambda: eigenpairs(Laplacian(GRAPH.with_weight(torch.linspace(-1e-3, 1, GRAPH.weight.numel()).double())), 2),
+        ValueError,
+        "non-negative weights",
+    ),
+    "neighbors": (lambda: LaplacianEigenmaps(2, 5), TypeError, r"KNN\(k\), Radius\(r\) or .precomputed., got 5"),
+    "weights": (lambda: LaplacianEigenmaps(2, KNN(3), "heat"), TypeError, "weights must be a Weighting"),
+    "solver": (lambda: LaplacianEigenmaps(2, solver="eigh"), TypeError, r"solver such as Eigh\(\)"),
+    "precomputed weights": (
+        lambda: LaplacianEigenmaps(2, "precomputed", HeatKernel()),
+        ValueError,
+        "weights must be None",
+    ),
+    "precomputed word": (lambda: LaplacianEigenmaps(2, "affinity"), ValueError, "'precomputed', got 'affinity'"),
+    "graph for points": (lambda: LaplacianEigenmaps(2, KNN(3))(GRAPH), TypeError, "x must be points, got a Graph"),
+    "nothing to embed": (
+        lambda: LaplacianEigenmaps(1, "precomputed", components="separate").fit(torch.eye(3)),
+        ValueError,
+        "no component of two or more",
     ),
     "normalisation": (lambda: Laplacian(GRAPH, "left"), ValueError, "normalization must be one of"),
     "matmul": (lambda: LAPLACIAN.matmul(X[:5]), ValueError, r"y must have shape \(10, 'm'\)"),

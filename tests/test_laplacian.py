@@ -42,8 +42,10 @@ def test_matmul_equals_dense(normalization, dtype, device):
 
 
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
-def test_gradcheck_and_gradgradcheck_of_products(normalization):
+@pytest.mark.parametrize("sparse", [True, False])
+def test_gradcheck_and_gradgradcheck_of_products(sparse, normalization):
     graph = Graph.from_dense(random_affinity(7))
+    graph = graph.to_sparse() if sparse else graph
 
     def product(weight, y):
         return Laplacian(graph.with_weight(weight), normalization).matmul(y)
@@ -64,11 +66,13 @@ def test_dense_form_has_the_known_spectrum(problem, normalization):
 
 
 @pytest.mark.parametrize("normalization", ["symmetric", "unnormalized"])
+@pytest.mark.parametrize("sparse", [True, False])
 @pytest.mark.parametrize("m", [1, 2, 3, 6])
-def test_null_vectors_are_a_basis_of_the_null_space(normalization, m):
+def test_null_vectors_are_a_basis_of_the_null_space(sparse, normalization, m):
     affinity = torch.stack([torch.block_diag(two_cliques(3, 2), two_cliques(4, 2)), random_affinity(11)])
     affinity[0, 0] = affinity[0, :, 0] = 0  # an isolated node takes no part
-    laplacian = Laplacian(Graph.from_dense(affinity), normalization)
+    graph = Graph.from_dense(affinity)
+    laplacian = Laplacian(graph.to_sparse() if sparse else graph, normalization)
     vectors, dimension = laplacian.null_vectors(m)
     assert dimension.tolist() == [4, 1]
     for b in range(2):
@@ -89,11 +93,53 @@ def test_smoothness_is_the_quadratic_form():
 
 
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
-def test_self_loops_count_in_degrees_only(normalization):
+@pytest.mark.parametrize("sparse", [True, False])
+def test_self_loops_count_in_degrees_only(sparse, normalization):
     affinity = random_affinity(8)
-    loops = affinity + torch.diag(torch.full((8,), 2.0, dtype=torch.float64))
-    with_loops = Laplacian(Graph.from_dense(loops), normalization)
+    loops = Graph.from_dense(affinity + torch.diag(torch.full((8,), 2.0, dtype=torch.float64)))
+    with_loops = Laplacian(loops.to_sparse() if sparse else loops, normalization)
+    y = points(8, 3)
+    with torch.no_grad():
+        torch.testing.assert_close(with_loops.matmul(y), with_loops.to_dense() @ y)
     torch.testing.assert_close(with_loops.degrees, affinity.sum(1) + 2)
     if normalization == "unnormalized":
         plain = Laplacian(Graph.from_dense(affinity), normalization)
         torch.testing.assert_close(with_loops.to_dense(), plain.to_dense())
+
+
+def test_sampled_products_without_mkl_are_the_same(monkeypatch):
+    """Where torch has no sampled product, gathers give it, in pieces."""
+    pattern = Graph.from_dense(random_affinity(9)).to_sparse().pattern
+    x, y = points(9, 4), points(9, 4, seed=1)
+    expected = (x @ y.T)[pattern.row.long(), pattern.col.long()]
+    torch.testing.assert_close(pattern.products(x, y), expected)
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
+    monkeypatch.setattr("torch_lapeig.pattern.PIECE", 8)
+    torch.testing.assert_close(pattern.products(x, y), expected)
+
+
+@pytest.mark.parametrize("batch", [None, 3])
+@pytest.mark.parametrize("sparse", [True, False])
+def test_squared_lengths(sparse, batch, monkeypatch):
+    """Direct differences, in pieces; the gradient is a Laplacian's, and differentiable again."""
+    x = points(12, 3, batch=batch).requires_grad_()
+    graph = knn_graph(x, 4)
+    graph = graph if sparse else Graph.from_dense(graph.to_dense())
+    monkeypatch.setattr("torch_lapeig.pattern.PIECE", 9)
+    expected = (x[..., :, None, :] - x[..., None, :, :]).square().sum(-1)
+    mask = graph.to_dense() > 0
+    lengths = graph.pattern.to_dense(graph.pattern.squared_lengths(x)) * mask
+    torch.testing.assert_close(lengths, expected * mask)
+    assert torch.autograd.gradcheck(graph.pattern.squared_lengths, (x,))
+    assert torch.autograd.gradgradcheck(graph.pattern.squared_lengths, (x,))
+
+
+def test_reordered_is_the_same_operator():
+    laplacian = Laplacian(knn_graph(points(60, 2), 5))
+    other, order = laplacian.reordered()
+    torch.testing.assert_close(other.to_dense(), laplacian.to_dense()[order][:, order])
+    row, col = other.graph.edge_index
+    before, after = laplacian.graph.edge_index.diff(dim=0).abs().max(), (row - col).abs().max()
+    assert after < before
+    with pytest.raises(ValueError, match="one sparse graph"):
+        Laplacian(Graph.from_dense(random_affinity(5))).reordered()

@@ -131,8 +131,7 @@ class Graph:
             raise TypeError(f"affinity must be a SciPy sparse matrix, got {type(affinity).__name__}")
         if affinity.shape[0] != affinity.shape[1]:
             raise ValueError(f"affinity must be square, got {affinity.shape}")
-        matrix = csr_array(affinity)  # a copy where the caller's matrix would change
-        matrix = matrix.copy() if matrix is affinity else matrix
+        matrix = csr_array(affinity, copy=True)  # the caller keeps his as it is
         matrix.sum_duplicates()
         matrix.eliminate_zeros()
         n = matrix.shape[0]

@@ -1,7 +1,7 @@
 """Exact neighbour search in blocks, on any device; approximate search through faiss. Chooses edges: no gradients.
 
 Distances of a block come from one matrix product, −2 q·x + ‖x‖², on centred points. The m smallest of a row lie in
-the m groups of columns with the smallest minima, so that a row of N columns is narrowed by two levels of minima
+the m groups of columns with the smallest minima, so that a row of N columns is narrowed by levels of minima
 instead of one `topk` over it. That product cancels for points far apart: where distances are not
 further apart than its error, or small beside it, a few more candidates than asked for are measured again by direct
 differences, and a row whose excluded points could still compete is searched by direct differences altogether. Ties go
@@ -10,6 +10,7 @@ to the smaller index. Squared distances are good to 0.1 % at least, mostly to ro
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 from collections.abc import Iterator
@@ -28,7 +29,8 @@ SPARE = 5  # candidates beyond k that are measured again
 WHOLE = 4096  # points up to which rows of distances are taken whole, several items of a batch together
 TILE = 2048  # columns whose minima are taken while they are in the cache
 ROWS = 1024  # queries at a time against them, where the budget allows
-FAN = 8  # columns to a group, and groups to a group of groups
+FAN = 8  # columns to a group, groups to a group of groups, ...
+LEVELS = 3  # ... and so on
 
 logger = logging.getLogger("torch_lapeig")
 
@@ -237,7 +239,7 @@ def _small(points: Tensor, k: int, asked: Tensor, valid: Tensor, itself: bool, b
 
 
 def _large(points: Tensor, k: int, asked: Tensor, valid: Tensor, itself: bool, budget: int) -> Neighbors:
-    """Tiles of columns whose minima, at two levels, lead to the candidates of each row."""
+    """Tiles of columns whose minima, level by level, lead to the candidates of each row."""
     search = _Tiles(points, valid, budget)
     indices = asked.new_empty((len(asked), k), dtype=torch.int64)
     distances = asked.new_empty((len(asked), k))
@@ -268,28 +270,27 @@ class _Tiles:
         count = -(-len(points) // TILE)
         self.table = _Table(points, valid, padding=count * TILE - len(points))
         self.tiles = self.table.columns.reshape(count, TILE, -1).mT
-        row_bytes = count * TILE * points.element_size() * (1 + 1 / FAN + 1 / FAN**2)
+        row_bytes = count * TILE * points.element_size() * FAN / (FAN - 1)
         left = budget - self.table.columns.numel() * points.element_size()
         rows = self.rows = max(16, min(ROWS, int(left / row_bytes)))
-        self.distances = points.new_empty(count, rows, TILE)
-        self.groups = points.new_empty(count, rows, TILE // FAN)
-        self.supergroups = points.new_empty(rows, count, TILE // FAN**2)
+        # Distances, then minima of FAN of the level before; the last by row, to be searched as a whole.
+        self.levels = [points.new_empty(count, rows, TILE // FAN**level) for level in range(LEVELS)]
+        self.top = points.new_empty(rows, count, TILE // FAN**LEVELS)
 
     def candidates(self, augmented: Tensor, m: int, first: int | None) -> tuple[Tensor, Tensor]:
         """Columns ``(R, m)`` of the m smallest distances of each row, and those; row r is not column ``first + r``."""
         r = len(augmented)
-        m = min(m, self.supergroups[0].numel())
         for t, tile in enumerate(self.tiles):
-            d2 = torch.mm(augmented, tile, out=self.distances[t, :r])
+            d2 = torch.mm(augmented, tile, out=self.levels[0][t, :r])
             if first is not None and (t * TILE < first + r and first < (t + 1) * TILE):
                 low = max(first, t * TILE)
                 d2[low - first :, low - t * TILE :].diagonal().fill_(torch.inf)
-            torch.amin(d2.reshape(r, FAN, -1), 1, out=self.groups[t, :r])
-            torch.amin(self.groups[t, :r].reshape(r, FAN, -1), 1, out=self.supergroups[:r, t])
-        chosen = self.supergroups[:r].flatten(1).topk(m, largest=False, sorted=False).indices
-        width = self.supergroups.shape[2]
-        tile, column = chosen // width, chosen % width
-        for level in (self.groups, self.distances):
+            for finer, coarser in itertools.pairwise([*(level[t, :r] for level in self.levels), self.top[:r, t]]):
+                torch.amin(finer.reshape(r, FAN, -1), 1, out=coarser)
+        tops = self.top[:r].flatten(1)
+        values, chosen = tops.topk(min(m, tops.shape[1]), largest=False, sorted=False)
+        tile, column = chosen // self.top.shape[2], chosen % self.top.shape[2]
+        for level in reversed(self.levels):
             tile, column, values = self._narrowed(level, tile, column, m)
         return tile * TILE + column, values
 
@@ -300,7 +301,7 @@ class _Tiles:
         members = column[:, :, None] + torch.arange(FAN, device=tile.device) * (width // FAN)
         row = torch.arange(r, device=tile.device)[:, None]
         places = (((tile * rows + row) * width)[:, :, None] + members).flatten(1)
-        values, best = level.view(-1).take(places).topk(m, largest=False, sorted=False)
+        values, best = level.view(-1).take(places).topk(min(m, places.shape[1]), largest=False, sorted=False)
         return tile.gather(1, best // FAN), members.flatten(1).gather(1, best), values
 
 

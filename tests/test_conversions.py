@@ -1,0 +1,186 @@
+"""Graphs from and to the forms users have: dense, SciPy, PyTorch Geometric's edges, batches of unequal size."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+
+from problems import DEVICES, cycle, in_every_dtype, points, random_affinity, two_cliques
+from torch_lapeig import (
+    KNN,
+    Graph,
+    GraphWarning,
+    HeatKernel,
+    ImprovedWeights,
+    Laplacian,
+    LaplacianEigenmaps,
+    eigenpairs,
+    knn_graph,
+    pad_batch,
+    radius_graph,
+)
+from torch_lapeig.pattern import _propagated_labels
+
+
+def test_scipy_round_trip():
+    affinity = random_affinity(20)
+    graph = Graph.from_scipy(scipy.sparse.coo_array(affinity.numpy()))
+    torch.testing.assert_close(graph.to_dense(), affinity)
+    np.testing.assert_allclose(graph.to_scipy().toarray(), affinity.numpy())
+    np.testing.assert_allclose(Graph.from_dense(affinity).to_scipy().toarray(), affinity.numpy())
+    assert Graph.from_scipy(scipy.sparse.csr_matrix(affinity.numpy()), torch.float32).weight.dtype == torch.float32
+
+
+def test_from_scipy_leaves_the_matrix_alone():
+    """Copies of an entry are summed and zeros dropped in our copy, not in the caller's matrix."""
+    parts = (np.array([1.0, 2.0, 0.0, 1.0, 2.0]), np.array([1, 1, 0, 0, 0]), np.array([0, 3, 5]))
+    matrix = scipy.sparse.csr_array(parts, shape=(2, 2))
+    graph = Graph.from_scipy(matrix)
+    assert graph.to_dense().tolist() == [[0, 3], [3, 0]]
+    assert graph.weight.numel() == 2
+    assert matrix.nnz == 5
+    assert matrix.data.tolist() == [1, 2, 0, 1, 2]
+
+
+def test_improved_weights_go_to_scipy_unsymmetric():
+    x = points(30, 2)
+    graph = ImprovedWeights(1.0)(x, knn_graph(x, 4))
+    np.testing.assert_allclose(graph.to_scipy().toarray(), graph.to_dense().numpy())
+    assert not torch.equal(graph.to_dense(), graph.to_dense().T)
+
+
+def test_edge_index_round_trip_and_gradient():
+    expected = random_affinity(12)
+    graph = Graph.from_dense(expected).to_sparse()
+    order = torch.randperm(graph.weight.numel(), generator=torch.Generator().manual_seed(0))
+    weight = graph.weight[order].clone().requires_grad_()
+    other = Graph.from_edge_index(graph.edge_index[:, order], weight)
+    torch.testing.assert_close(other.to_dense(), expected)
+    eigenpairs(Laplacian(other), 3).values.sum().backward()
+    assert weight.grad.isfinite().all()
+    assert weight.grad.abs().max() > 0
+
+
+def test_copies_of_edges_are_summed_and_said():
+    edges = torch.tensor([[0, 1, 0, 1, 2, 1], [1, 0, 1, 0, 1, 2]])
+    with pytest.warns(GraphWarning, match="summed 2 copies"):
+        graph = Graph.from_edge_index(edges)
+    assert graph.to_dense().tolist() == [[0, 2, 0], [2, 0, 1], [0, 1, 0]]
+
+
+def test_nodes_without_edges_and_self_loops():
+    graph = Graph.from_edge_index(torch.tensor([[0, 1, 2], [1, 0, 2]]), num_nodes=4)
+    assert graph.shape == (4,)
+    assert graph.to_dense()[2, 2] == 1
+    assert graph.connected_components().tolist() == [0, 0, 1, 2]
+    empty = Graph.from_edge_index(torch.zeros(2, 0, dtype=torch.int64), num_nodes=3)
+    assert not empty.to_dense().any()
+
+
+@in_every_dtype
+def test_batch_vector_equals_one_by_one(dtype):
+    """Graphs of 6, 9 and 4 nodes as one batch: padded inside, the rows come back in order."""
+    parts = [cycle(6), random_affinity(9), two_cliques(2, 2)]
+    batch = torch.repeat_interleave(torch.arange(3), torch.tensor([6, 9, 4]))
+    offset = torch.tensor([0, 6, 15])
+    edges, weights = [], []
+    for part, start in zip(parts, offset, strict=True):
+        graph = Graph.from_dense(part.to(dtype)).to_sparse()
+        edges.append(graph.edge_index + start)
+        weights.append(graph.weight)
+    graph = Graph.from_edge_index(torch.cat(edges, 1), torch.cat(weights), batch=batch)
+    assert graph.shape == (3, 9)
+    assert graph.mask.sum(1).tolist() == [6, 9, 4]
+    pairs = eigenpairs(Laplacian(graph, "random_walk"), 3)
+    rows = pairs.vectors[graph.mask]
+    for b, part in enumerate(parts):
+        alone = eigenpairs(Laplacian(Graph.from_dense(part.to(dtype)), "random_walk"), 3)
+        torch.testing.assert_close(pairs.values[b], alone.values, atol=1e-5, rtol=0)
+        mine = rows[batch == b]
+        torch.testing.assert_close(mine @ mine.T, alone.vectors @ alone.vectors.T, atol=1e-4, rtol=0)
+    assert not pairs.vectors[~graph.mask].any()
+
+
+def test_pad_batch_and_back():
+    x = points(10, 3).requires_grad_()
+    batch = torch.tensor([0, 0, 0, 0, 0, 0, 1, 1, 1, 1])
+    padded, mask = pad_batch(x, batch)
+    assert padded.shape == (2, 6, 3)
+    assert torch.equal(padded[mask], x)
+    padded.square().sum().backward()
+    torch.testing.assert_close(x.grad, 2 * x.detach())
+
+
+@pytest.mark.parametrize("rule", [lambda x, **o: knn_graph(x, 3, **o), lambda x, **o: radius_graph(x, 1.5, **o)])
+def test_self_loops_on_and_off(rule):
+    x, mask = points(12, 2, batch=2), torch.arange(12) < torch.tensor([12, 8])[:, None]
+    plain, loops = rule(x, mask=mask), rule(x, mask=mask, self_loops=True)
+    torch.testing.assert_close(loops.to_dense(), plain.to_dense() + torch.diag_embed(mask.double()))
+    weighted = HeatKernel(0.5)(x, loops)
+    torch.testing.assert_close(weighted.to_dense().diagonal(dim1=1, dim2=2), mask.double())
+    torch.testing.assert_close(
+        HeatKernel()(x, loops).to_dense() * (1 - torch.eye(12)), HeatKernel()(x, plain).to_dense()
+    )
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("sparse", [True, False])
+def test_to_dtype_and_device(sparse, device):
+    graph = Graph.from_dense(random_affinity(8))
+    graph = graph.to_sparse() if sparse else graph
+    moved = graph.to(torch.float32).to(device)
+    assert moved.weight.dtype == torch.float32
+    assert moved.weight.device.type == device
+    torch.testing.assert_close(moved.to_dense().cpu(), graph.to_dense().float())
+    assert eigenpairs(Laplacian(moved), 2).vectors.device.type == device
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 40])
+def test_label_propagation_agrees_with_scipy(count):
+    """The path other devices take: long paths, so that propagation alone would take many rounds."""
+    sizes = torch.randint(1, 60, (count,), generator=torch.Generator().manual_seed(count)).tolist()
+    order = torch.randperm(sum(sizes), generator=torch.Generator().manual_seed(0))
+    start, pairs = 0, []
+    for size in sizes:
+        nodes = order[start : start + size]
+        pairs.append(torch.stack([nodes[:-1], nodes[1:]]))
+        start += size
+    edges = torch.cat(pairs, 1)
+    edges = torch.cat([edges, edges.flip(0)], 1)
+    labels = _propagated_labels(edges[0], edges[1], sum(sizes))
+    graph = Graph.from_edge_index(edges, num_nodes=sum(sizes))
+    assert torch.equal(labels.unique(return_inverse=True)[1], graph.connected_components())
+
+
+@pytest.mark.parametrize("form", ["dense", "graph", "batch"])
+def test_precomputed(form):
+    x = points(50, 3)
+    graph = HeatKernel()(x, knn_graph(x, 8))
+    expected = LaplacianEigenmaps(2, KNN(8))(x)
+    module = LaplacianEigenmaps(2, "precomputed")
+    if form == "batch":
+        given = graph.to_dense().expand(2, -1, -1)
+        torch.testing.assert_close(module(given), expected.expand(2, -1, -1))
+        return
+    given = graph.to_dense() if form == "dense" else graph
+    torch.testing.assert_close(module(given), expected)
+    module.fit(given)
+    torch.testing.assert_close(module.transform(graph.to_dense()), expected)
+    fresh = LaplacianEigenmaps(2, "precomputed")
+    fresh.load_state_dict(module.state_dict())
+    assert torch.equal(fresh.transform(graph.to_dense()), module.transform(graph.to_dense()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        alone = torch.zeros(1, 50, dtype=torch.float64)
+        with pytest.raises(GraphWarning, match="no neighbour"):
+            module.transform(alone)
+
+
+def test_precomputed_affinities_carry_gradients():
+    affinity = random_affinity(9).requires_grad_()
+    y = LaplacianEigenmaps(2, "precomputed")(affinity)
+    (y * points(9, 2)).sum().backward()
+    assert affinity.grad.isfinite().all()
+    assert affinity.grad.abs().max() > 0
