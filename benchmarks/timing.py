@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 PAUSE = 0.3  # seconds
 
 
-def in_turn(candidates: Mapping[str, Callable[[], object]], rounds: int = 15) -> dict[str, list[float]]:
-    """Seconds of each candidate in each round, after one round of warm-up.
+def in_turn(candidates: Mapping[str, Callable[[], object]], rounds: int = 15, calls: int = 1) -> dict[str, list[float]]:
+    """Seconds of each candidate in each round, after one round of warm-up; of the mean of ``calls`` if it is short.
 
     A pause before each lets the worker threads of the one before go to sleep: those of OpenBLAS and OpenMP go on
     spinning for a while, which costs a peer in the same process up to half of a two-core machine.
@@ -20,8 +20,9 @@ def in_turn(candidates: Mapping[str, Callable[[], object]], rounds: int = 15) ->
         for name, call in candidates.items():
             time.sleep(PAUSE)
             start = time.perf_counter()
-            call()
-            seconds[name].append(time.perf_counter() - start)
+            for _ in range(calls):
+                call()
+            seconds[name].append((time.perf_counter() - start) / calls)
     return {name: values[1:] for name, values in seconds.items()}
 
 

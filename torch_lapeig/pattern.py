@@ -294,8 +294,9 @@ class _EdgeProducts(torch.autograd.Function):
         ctx.pattern = pattern
         ctx.save_for_backward(x, y)
         if x.is_cuda or torch.backends.mkl.is_available():  # elsewhere torch has no sampled product
-            zero = pattern._csr(pattern.crow, pattern.col, x.new_zeros(len(pattern)))
-            sampled: Tensor = torch.sparse.sampled_addmm(zero, x.contiguous(), y.contiguous().mT, beta=0)
+            sampled = pattern._csr(pattern.crow, pattern.col, x.new_zeros(len(pattern)))
+            # Into itself: a new matrix would copy the pattern, which takes longer than the products.
+            torch.sparse.sampled_addmm(sampled, x.contiguous(), y.contiguous().mT, beta=0, out=sampled)
             return sampled.values()
         step = max(1, PIECE // x.shape[1])
         pairs = zip(pattern.row.split(step), pattern.col.split(step), strict=True)
