@@ -28,6 +28,8 @@ check: $(VENV)/installed
 bench: $(VENV)/installed
 	@echo "==> benchmarks (figures are recorded in benchmarks/RESULTS.md)"
 	@$(BIN)/python -m benchmarks.embedding
+	@$(BIN)/python -m benchmarks.spmm
+	@$(BIN)/python -m benchmarks.neighbors
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	@echo "==> virtual environment $(VENV) from $$($(PYTHON) --version)"
