@@ -1,4 +1,4 @@
-"""The tests import their helpers by name (`problems`) whatever folder pytest is started from."""
+"""The tests import `problems` by name whatever folder pytest is started from."""
 
 import sys
 from pathlib import Path

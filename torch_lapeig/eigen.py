@@ -72,7 +72,8 @@ def eigenpairs(
         laplacian: of one graph or a batch, in any normalisation.
         k: pairs, 1 ≤ k ≤ number of nodes of positive degree (of each graph of a batch), trivial ones included.
         solver: `Eigh`, `ChebyshevSubspace`, or None for a choice: `Eigh` up to 400 nodes (or where k is a large part
-            of them), else `ChebyshevSubspace`, and `Eigh` again up to 8000 nodes should that not converge.
+            of them), else `ChebyshevSubspace`, and `Eigh` again up to 8000 nodes should that not converge. Where float32
+            does not resolve the gap (residual > gap / 10) the problem is solved in float64 and the answer rounded.
         tolerance: residual allowed, relative to the gap after the k-th value, but never below round-off; default
             1e-10 in float64 and 1e-4 in float32.
         backward_tolerance: relative residual of the backward's linear solve; default 1e-10 and 1e-5.
