@@ -23,6 +23,7 @@ from torch_lapeig import (
     laplacian_smoothness,
     nearest_neighbors,
     radius_graph,
+    radius_neighbors,
 )
 
 X = points(10, 2)
@@ -121,6 +122,26 @@ CASES = {
         "at most the number of points, got k=11",
     ),
     "budget": (lambda: nearest_neighbors(X, 3, budget=0), ValueError, "budget must be at least 1"),
+    "too large": (lambda: knn_graph(1e20 * X.float(), 3), ValueError, "x must be at most .*rescale"),
+    "queries too large": (lambda: nearest_neighbors(X, 3, 1e200 * X), ValueError, "queries must be at most"),
+    "radius shape": (lambda: radius_neighbors(X, torch.ones(4)), ValueError, r"of shape \(10,\), got \(4,\)"),
+    "radius negative": (lambda: radius_neighbors(X, -torch.ones(10)), ValueError, "radius must be non-negative"),
+    "empty batch vector": (
+        lambda: Graph.from_edge_index(BOTH[:, :0], batch=torch.zeros(0, dtype=torch.int64)),
+        ValueError,
+        "at least one node",
+    ),
+    "nodes of two items": (
+        lambda: Graph.from_dense(path(4).expand(2, 4, 4)).subgraph(torch.tensor([0, 5])),
+        ValueError,
+        "of one item",
+    ),
+    "mask of a graph": (lambda: LaplacianEigenmaps(1, "precomputed")(GRAPH, MASK), ValueError, "carries its own"),
+    "density of a non-symmetric graph": (
+        lambda: DensityCorrected(1.0, ImprovedWeights())(X, GRAPH),
+        ValueError,
+        "symmetric to be corrected",
+    ),
     "alpha": (lambda: DensityCorrected(1.5), ValueError, r"alpha must be a number in \[0, 1\], got 1.5"),
     "m": (lambda: SelfTuning(0), ValueError, "m must be at least 1"),
     "m of copies": (lambda: SelfTuning(2)(SAME, knn_graph(SAME, 3)), ValueError, "m=2 neighbours of node 0 are copies"),

@@ -185,3 +185,32 @@ def test_cosine_graph_ignores_lengths():
     x = points(60, 3)
     stretched = x * torch.linspace(0.1, 10, 60, dtype=torch.float64)[:, None]
     assert torch.equal(knn_graph(x, 5, metric="cosine").to_dense(), knn_graph(stretched, 5, metric="cosine").to_dense())
+
+
+@pytest.mark.parametrize("n", [2000, 6000])
+def test_an_integer_grid_is_exact(n):
+    """Nearly every row has ties at its k-th distance: among the points within it, the smaller indices count."""
+    x = torch.randint(0, 12, (n, 3), generator=torch.Generator().manual_seed(0)).float()
+    assert check_exact(x, 10) == 1
+
+
+def test_a_coarse_product_is_allowed_for():
+    """Where the user lets torch round products coarsely, more rows are measured again; the answer is the same."""
+    x = points(5000, 8, dtype=torch.float32)
+    exact = nearest_neighbors(x, 10)
+    before = torch.get_float32_matmul_precision()
+    try:
+        for precision in ("high", "medium"):
+            torch.set_float32_matmul_precision(precision)
+            assert torch.equal(nearest_neighbors(x, 10).indices, exact.indices)
+            assert torch.equal(radius_neighbors(x, 1.0).point, radius_neighbors(x.double(), 1.0).point)
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize("radius", [1e20, torch.full((60,), 1e20)])
+def test_an_endless_radius_reaches_all_but_padding(radius):
+    x, mask = points(60, 3, dtype=torch.float32), torch.arange(60) < 50
+    found = radius_neighbors(x, radius, mask=mask)
+    assert len(found.query) == 50 * 49
+    assert found.query.max() == found.point.max() == 49

@@ -222,3 +222,35 @@ def test_improved_weights_of_isolated_nodes():
     weighted = ImprovedWeights(1.0)(x, radius_graph(x, 2.0))
     assert weighted.to_dense().isfinite().all()
     assert not weighted.to_dense()[-1].any()
+
+
+@pytest.mark.parametrize("weights", WEIGHTINGS, ids=repr)
+def test_stored_zeros_are_no_edges(weights):
+    """A graph that stores its zeros, one that does not, and a dense one are the same to every weighting."""
+    x = points(20, 2)
+    affinity = (knn_graph(x, 5).to_dense() > 0).double()
+    pairs = torch.cartesian_prod(torch.arange(20), torch.arange(20)).T
+    stored = Graph.from_edge_index(pairs, affinity[pairs[0], pairs[1]])
+    dense = Graph.from_dense(affinity)
+    expected = weights(x, dense.to_sparse()).to_dense()
+    torch.testing.assert_close(weights(x, stored).to_dense(), expected)
+    torch.testing.assert_close(weights(x, dense).to_dense(), expected)
+
+
+def test_density_correction_beside_a_far_point_is_finite():
+    """Its mass passes through the denormal numbers, whose inverse overflows."""
+    x = torch.rand(40, 2, generator=torch.Generator().manual_seed(0))
+    for distance in torch.arange(8.5, 11, 0.25):
+        far = torch.cat([x, torch.tensor([[0.5, -float(distance)]])]).requires_grad_()
+        weighted = DensityCorrected(1.0, HeatKernel(1.0))(far, knn_graph(far, 5))
+        assert weighted.weight.isfinite().all()
+        weighted.weight.square().sum().backward()
+        assert far.grad.isfinite().all()
+
+
+def test_self_loops_do_not_count_as_neighbours():
+    x = points(30, 2)
+    plain, loops = (knn_graph(x, 4, self_loops=loops) for loops in (False, True))
+    off_diagonal = 1 - torch.eye(30, dtype=torch.float64)
+    for weights in (HeatKernel(), ImprovedWeights(1.0), SelfTuning(1)):
+        torch.testing.assert_close(weights(x, loops).to_dense() * off_diagonal, weights(x, plain).to_dense())

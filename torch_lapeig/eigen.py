@@ -72,8 +72,8 @@ def eigenpairs(
         laplacian: of one graph or a batch, in any normalisation.
         k: pairs, 1 ≤ k ≤ number of nodes of positive degree (of each graph of a batch), trivial ones included.
         solver: `Eigh`, `ChebyshevSubspace`, or None for a choice: `Eigh` up to 400 nodes (or where k is a large part
-            of them), else `ChebyshevSubspace`, and `Eigh` again up to 8000 nodes should that not converge. Where float32
-            does not resolve the gap (residual > gap / 10) the problem is solved in float64 and the answer rounded.
+            of them), else `ChebyshevSubspace`, and `Eigh` again up to 8000 nodes should that not converge. Where
+            float32 does not resolve the gap (residual > gap / 10) it is done in float64 and the answer rounded.
         tolerance: residual allowed, relative to the gap after the k-th value, but never below round-off; default
             1e-10 in float64 and 1e-4 in float32.
         backward_tolerance: relative residual of the backward's linear solve; default 1e-10 and 1e-5.
@@ -131,7 +131,10 @@ def _check_request(operator: Laplacian, k: int, on_failure: str) -> None:
     if (operator.values < 0).any() or (operator.degrees < 0).any():
         raise ValueError("laplacian must be of non-negative weights, got negative ones")
     if k > (fewest := operator.fewest_active):
-        raise ValueError(f"k must be at most the number of nodes of positive degree, got k={k} with {fewest} of them")
+        item = int(operator.active.reshape(operator.graph.batch_size, -1).sum(1).argmin())
+        raise ValueError(
+            f"k must be at most the number of nodes of positive degree, got k={k} with {fewest} of them in graph {item}"
+        )
 
 
 @dataclass(frozen=True)

@@ -137,6 +137,8 @@ class LaplacianEigenmaps(nn.Module):
     def _weighted(self, x: Tensor | Graph, mask: Tensor | None = None) -> tuple[Graph, Graph]:
         """The graph of points as the search gives it, and weighted; twice the same where it is precomputed."""
         if isinstance(self.neighbors, str) or self.weights is None:
+            if isinstance(x, Graph) and mask is not None:
+                raise ValueError("mask must be None with a Graph, which carries its own")
             graph = x if isinstance(x, Graph) else Graph.from_dense(x, mask)
             return graph, graph
         if isinstance(x, Graph):
@@ -214,7 +216,9 @@ class LaplacianEigenmaps(nn.Module):
         if isinstance(x, Tensor) and self.weights is not None and not isinstance(self.neighbors, str):
             self.train_points, self.train_radii = x.clone(), self.neighbors.radii(x)
             self.train_state = self.weights.state(x, graph)
-            kept = weighted.weight > 0  # an edge whose weight underflows is none
+            # An edge whose weight underflows is none, and a node with no other edge has none.
+            active = Laplacian(weighted, self.normalization).active
+            kept = (weighted.weight > 0) & active[graph.edge_index[0]]
             self.train_edges, self.train_connectivity = graph.edge_index[:, kept], graph.weight[kept]
         return self
 
@@ -301,7 +305,7 @@ class LaplacianEigenmaps(nn.Module):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         # The buffers take the size of the saved fit, whatever this module was fitted to before, if at all, and stay on
-        # the module's device; a state without a fit (but for the weights) leaves them alone.
+        # the module's device. A state without a fit lacks those of a fitted module: torch reports the missing keys.
         own = next(iter([*self.parameters(), *self.buffers()]), None)
         fit = {name: state_dict.get(prefix + name) for name in FITTED}
         if any(saved is not None for saved in fit.values()):

@@ -273,6 +273,8 @@ def _places(num_nodes: int, batch: Tensor | None, edge_index: Tensor) -> tuple[t
         raise ValueError("batch must be ascending from 0; sort the nodes by graph")
     if (batch[edge_index[0]] != batch[edge_index[1]]).any():
         raise ValueError("edge_index must join nodes of the same graph only, got edges between graphs of batch")
+    if num_nodes == 0:
+        raise ValueError("batch must hold at least one node")
     counts = batch.bincount()
     widest = int(counts.max())
     place = batch * widest + torch.arange(num_nodes, device=batch.device) - (counts.cumsum(0) - counts)[batch]

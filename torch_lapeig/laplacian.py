@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig.graph import Graph
-from torch_lapeig.pattern import SparsePattern
+from torch_lapeig.pattern import SparsePattern, inverse_power
 
 Normalization = Literal["symmetric", "random_walk", "unnormalized"]
 
@@ -64,8 +64,8 @@ class Laplacian:
 
     @cached_property
     def active(self) -> Tensor:
-        """bool, shape of the graph: nodes of positive degree. The others take no part in the eigenproblem."""
-        return self.degrees.detach() > 0
+        """bool, shape of the graph: nodes of positive (normal) degree. The others take no part in the eigenproblem."""
+        return self.degrees.detach() > torch.finfo(self.degrees.dtype).tiny
 
     @cached_property
     def fewest_active(self) -> int:
@@ -207,13 +207,3 @@ class Laplacian:
         present = present[:, :-1]
         number = present.cumsum(1) - 1
         return torch.where(active, number.gather(1, labels.clamp_min(0)), 0), present.sum(1)
-
-
-def inverse_power(degrees: Tensor, power: float) -> Tensor:
-    """degrees^−power, and 0 with a zero gradient where the degree is 0.
-
-    Through the logarithm, because the derivative of a power, d^−(power + 1), overflows for tiny degrees where its
-    product with the cotangent does not.
-    """
-    positive = degrees > 0
-    return torch.where(positive, (-power * torch.where(positive, degrees, 1).log()).exp(), 0)

@@ -124,10 +124,16 @@ def radius_neighbors(
     """
     points, asked, valid = _prepare(x, queries, mask, metric)
     if isinstance(radius, Tensor):
-        reach = radius.reshape(valid.shape).to(points.dtype).square()
+        if radius.shape != x.shape[:-1] or not (radius.reshape(valid.shape)[valid] >= 0).all():
+            raise ValueError(
+                f"radius must be non-negative, one for each point, of shape {tuple(x.shape[:-1])}, got "
+                f"{tuple(radius.shape)}"
+            )
+        reach = torch.where(valid, radius.reshape(valid.shape).to(points.dtype), 0).square()
     else:
         _checks.check_positive(radius, "radius")
         reach = points.new_full(valid.shape, radius).square()
+    reach = reach.clamp_max(torch.finfo(reach.dtype).max / 8)  # farther than any two points
     itself = queries is None
     found = [_in_reach(points[b], reach[b], asked[b], valid[b], itself, budget) for b in range(len(points))]
     item = [torch.full_like(query, b) for b, (query, _, _) in enumerate(found)]
@@ -159,6 +165,14 @@ def _prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: str
                 f"{queries.dtype}"
             )
         asked = queries.reshape(-1, *queries.shape[-2:])
+    # Squared distances of such points, and what is added to them, stay finite.
+    largest = math.sqrt(torch.finfo(x.dtype).max / (64 * x.shape[-1]))
+    for name, values in (("x", points), ("queries", asked)):
+        if values.abs().max() > largest:
+            raise ValueError(
+                f"{name} must be at most {largest:.1e} in size for squared distances in {x.dtype}, got "
+                f"{values.abs().max():.1e}; rescale the points"
+            )
     if metric == "cosine":
         points, asked = _unit(points, valid), _unit(asked, None if queries is not None else valid)
     return points, asked, valid
@@ -195,9 +209,16 @@ class _Table:
         """[q, 1] and ‖q‖² of queries ``(..., Q, D)``, and the slack ``(..., Q)``."""
         centred = queries - self.centre
         squares = centred.square().sum(-1)
-        unit = torch.finfo(queries.dtype).eps * (4 + math.sqrt(queries.shape[-1]))
+        unit = _product_precision(queries.dtype) * (4 + math.sqrt(queries.shape[-1]))
         slack = unit * (squares + self.largest[..., None])
         return torch.cat([centred, torch.ones_like(centred[..., :1])], -1), squares, slack
+
+
+def _product_precision(dtype: torch.dtype) -> float:
+    """Relative rounding of a product: coarser where the user lets torch take shortcuts in float32 (TF32, bf16)."""
+    if dtype == torch.float32:
+        return {"highest": torch.finfo(dtype).eps, "high": 2.0**-10}.get(torch.get_float32_matmul_precision(), 2.0**-7)
+    return torch.finfo(dtype).eps
 
 
 def _exact(points: Tensor, k: int, asked: Tensor, valid: Tensor, itself: bool, budget: int) -> Neighbors:
@@ -231,9 +252,11 @@ def _small(points: Tensor, k: int, asked: Tensor, valid: Tensor, itself: bool, b
         indices, distances, sure = _measured(
             points[item, candidates], block, candidates, values, squares, slack, k=k, complete=k + SPARE >= n
         )
-        for i, r in (~sure).nonzero().tolist():
-            own = start + r if itself else None
-            indices[i, r], distances[i, r] = _direct(points[i], block[i, r], valid[i], own, k)
+        for i in (~sure).any(1).nonzero().flatten().tolist():
+            rows_left = (~sure[i]).nonzero().flatten()
+            limit = distances[i, rows_left, -1] + (slack - squares)[i, rows_left]
+            found_here = _all_within(d2[i], rows_left, limit, block[i], points[i], k)
+            indices[i, rows_left], distances[i, rows_left] = found_here
         found.append((indices, distances))
     return Neighbors(torch.cat([f[0] for f in found], 1), torch.cat([f[1] for f in found], 1))
 
@@ -243,7 +266,6 @@ def _large(points: Tensor, k: int, asked: Tensor, valid: Tensor, itself: bool, b
     search = _Tiles(points, valid, budget)
     indices = asked.new_empty((len(asked), k), dtype=torch.int64)
     distances = asked.new_empty((len(asked), k))
-    unsure = [torch.empty(0, dtype=torch.int64, device=asked.device)]
     for start in range(0, len(asked), search.rows):
         block = asked[start : start + search.rows]
         augmented, squares, slack = search.table.rows(block)
@@ -257,9 +279,10 @@ def _large(points: Tensor, k: int, asked: Tensor, valid: Tensor, itself: bool, b
             rest = (t[open_rows] for t in (values, squares, slack))
             found = _measured(points[chosen], queries, chosen, *rest, k=k, complete=False)
             indices[start + open_rows], distances[start + open_rows] = found[:2]
-            unsure.append(open_rows[~found[2]] + start)
-    for row in torch.cat(unsure).tolist():
-        indices[row], distances[row] = _direct(points, asked[row], valid, row if itself else None, k)
+            left = open_rows[~found[2]]
+            limit = distances[start + left, -1] + (slack - squares)[left]
+            within = _all_within(search.levels[0], left, limit, block, points, k)
+            indices[start + left], distances[start + left] = within
     return Neighbors(indices[None], distances[None])
 
 
@@ -341,6 +364,29 @@ def _measured(
     return indices, distances, sure | complete
 
 
+def _all_within(
+    approximate: Tensor, rows: Tensor, limit: Tensor, queries: Tensor, points: Tensor, k: int
+) -> tuple[Tensor, Tensor]:
+    """The k nearest of some rows among all points of approximate distance ≤ limit, by direct differences.
+
+    ``approximate`` holds the distances of all rows, ``(R, N)`` or in tiles ``(T, R, width)``.
+    """
+    indices = torch.empty(len(rows), k, dtype=torch.int64, device=rows.device)
+    distances = queries.new_empty(len(rows), k)
+    step = max(1, 2**22 // len(points))
+    for start in range(0, len(rows), step):
+        piece = rows[start : start + step]
+        d2 = approximate[piece] if approximate.ndim == 2 else approximate[:, piece].transpose(0, 1).flatten(1)
+        row, point = (d2 <= limit[start : start + step, None]).nonzero(as_tuple=True)
+        exact = _pair_distances(queries, piece[row], points, point)
+        by_distance = exact.argsort(stable=True)
+        order = by_distance[row[by_distance].argsort(stable=True)]
+        count = torch.bincount(row, minlength=len(piece))
+        chosen = order[(count.cumsum(0) - count)[:, None] + torch.arange(k, device=rows.device)]
+        indices[start : start + step], distances[start : start + step] = point[chosen], exact[chosen]
+    return indices, distances
+
+
 def _direct(points: Tensor, query: Tensor, valid: Tensor, own: int | None, k: int) -> tuple[Tensor, Tensor]:
     """The k nearest of all points to one query by direct differences, ties by index."""
     d2 = squared_distances(query[None], points)[0].masked_fill(~valid, torch.inf)
@@ -363,6 +409,7 @@ def _in_reach(
         block = asked[start : start + rows]
         augmented, squares, slack = table.rows(block)
         near = augmented @ table.columns.mT <= (slack + _reach_slack(reach) - squares)[:, None]
+        near &= valid
         if itself:
             near.diagonal(offset=start).fill_(False)
             near &= valid[start : start + rows, None]

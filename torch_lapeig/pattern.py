@@ -97,6 +97,10 @@ class SparsePattern:
         """The values of the reversed edges."""
         return values.index_select(0, self.reverse)
 
+    def without_loops(self, values: Tensor) -> Tensor:
+        """The values with those of self loops set to zero."""
+        return values.masked_fill(self.row == self.col, 0)
+
     def matmul(self, values: Tensor, y: Tensor) -> Tensor:
         """M Y for ``y`` ``(..., N, m)``; differentiable in both at any order."""
         product: Tensor = _SpMM.apply(values, y.reshape(self.total, -1), self)
@@ -226,6 +230,10 @@ class DensePattern:
         """The values of the reversed edges."""
         return values.mT
 
+    def without_loops(self, values: Tensor) -> Tensor:
+        """The values with those of self loops set to zero."""
+        return values - torch.diag_embed(values.diagonal(dim1=-2, dim2=-1))
+
     def matmul(self, values: Tensor, y: Tensor) -> Tensor:
         """M Y for ``y`` ``(..., N, m)``."""
         return (values @ y.reshape(*self.shape, -1)).reshape(y.shape)
@@ -266,11 +274,24 @@ class DensePattern:
     def restrict(self, values: Tensor, nodes: Tensor) -> tuple[DensePattern, Tensor]:
         """The values among ``nodes`` (int64 ``(M,)``, distinct, numbered through, of one item) in their order."""
         n = self.shape[-1]
-        item, nodes = nodes[0] // n, nodes % n
+        item = nodes[0] // n
+        if (nodes // n != item).any():
+            raise ValueError("nodes of a dense graph must be of one item; use graph.to_sparse()")
+        nodes = nodes % n
         return DensePattern((len(nodes),)), values.reshape(-1, n, n)[item][nodes][:, nodes]
 
 
 Pattern = SparsePattern | DensePattern
+
+
+def inverse_power(degrees: Tensor, power: float) -> Tensor:
+    """degrees^−power, and 0 with a zero gradient where the degree is 0 or below the smallest normal number.
+
+    Through the logarithm, because the derivative of a power, d^−(power + 1), overflows for tiny degrees where its
+    product with the cotangent does not.
+    """
+    positive = degrees > torch.finfo(degrees.dtype).tiny
+    return torch.where(positive, (-power * torch.where(positive, degrees, 1).log()).exp(), 0)
 
 
 class _SpMM(torch.autograd.Function):

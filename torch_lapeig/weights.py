@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from torch_lapeig import _checks
 from torch_lapeig.graph import Graph
-from torch_lapeig.pattern import SparsePattern
+from torch_lapeig.pattern import SparsePattern, inverse_power
 
 
 class NewEdges(NamedTuple):
@@ -251,13 +251,13 @@ class DensityCorrected(Weighting):
     def forward(self, x: Tensor, graph: Graph) -> Graph:
         """``graph`` with the corrected weights."""
         graph = self.weights(x, graph)
+        if graph.similarity is not None:
+            raise ValueError("weights must be symmetric to be corrected for density, got ImprovedWeights")
         scale = self._scale(graph)
         return graph.with_weight(graph.pattern.at_row(scale) * graph.weight * graph.pattern.at_col(scale))
 
     def _scale(self, graph: Graph) -> Tensor:
-        mass = graph.pattern.sum_rows(graph.weight)
-        positive = mass > 0
-        return torch.where(positive, (-self.alpha * torch.where(positive, mass, 1).log()).exp(), 0)
+        return inverse_power(graph.pattern.sum_rows(graph.weight), self.alpha)
 
     def state(self, x: Tensor, graph: Graph) -> Tensor:
         """Logarithm of q^-α of each point (0 without edges), then the state of K."""
@@ -302,9 +302,9 @@ class ImprovedWeights(Weighting):
         return Graph(graph.pattern, weight, graph.mask, root)
 
     def _counts(self, graph: Graph) -> Tensor:
-        """κ, of the shape of the graph; 1 without neighbours. Constant, so without gradients."""
+        """κ, of the shape of the graph, self loops left out; 1 without neighbours. Constant, so without gradients."""
         present = (graph.weight.detach() > 0).to(graph.weight.dtype)
-        return graph.pattern.sum_rows(present).clamp_min(1)
+        return graph.pattern.sum_rows(graph.pattern.without_loops(present)).clamp_min(1)
 
     def state(self, x: Tensor, graph: Graph) -> Tensor:
         """Bandwidth and log κ of each point."""
@@ -325,15 +325,13 @@ def _of(x: Tensor, graph: Graph) -> Tensor:
 
 
 def _lengths_by_node(squared_lengths: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Squared lengths of the edges between distinct nodes, and the first node of each."""
+    """Squared lengths of the edges of positive weight between distinct nodes, and the first node of each."""
     pattern = graph.pattern
     if isinstance(pattern, SparsePattern):
-        proper = (pattern.row != pattern.col).nonzero().flatten()
+        proper = pattern.without_loops(graph.weight.detach()).nonzero().flatten()
         return squared_lengths[proper], pattern.row[proper].long()
     n = graph.num_nodes
-    weight = graph.weight.detach().reshape(-1, n, n).clone()
-    weight.diagonal(dim1=1, dim2=2).zero_()
-    item, i, j = weight.nonzero(as_tuple=True)
+    item, i, j = pattern.without_loops(graph.weight.detach()).reshape(-1, n, n).nonzero(as_tuple=True)
     return squared_lengths.reshape(-1, n, n)[item, i, j], item * n + i
 
 
