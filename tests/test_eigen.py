@@ -210,6 +210,11 @@ def test_float32_where_it_does_not_resolve_the_gap():
     torch.testing.assert_close(pairs.values.double(), exact.values, rtol=1e-4, atol=0)
     assert subspace_angle(exact.vectors, pairs.vectors.double()) < 1e-3
     assert ((exact.vectors.T @ pairs.vectors.double()).diagonal() > 1 - 1e-6).all()
+    # The residuals are those of the rounded vectors.
+    v = pairs.vectors.double()
+    residual = Laplacian(Graph.from_dense(path(3000)).to_sparse()).matmul(v) - v * pairs.values.double()
+    torch.testing.assert_close(pairs.residuals.double(), residual.norm(dim=0), atol=3e-7, rtol=0)
+    assert pairs.residuals[1:].min() > 1e-9
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -24,6 +24,7 @@ from torch_lapeig import (
     SimpleWeights,
     knn_graph,
 )
+from torch_lapeig import graph as graph_module
 
 RULES = [KNN(8), KNN(8, "mean"), KNN(14, "mutual"), Radius(2.5)]
 
@@ -326,3 +327,16 @@ def test_a_training_step_on_a_regular_polygon_is_finite():
         distances(y).square().pow(2).sum().backward()
     assert x.grad.isfinite().all()
     np.testing.assert_allclose(x.grad.norm(dim=1).std().item(), 0, atol=1e-9)
+
+
+def test_fit_searches_once_and_a_failed_fit_changes_nothing(monkeypatch):
+    searches = []
+    search = graph_module.nearest_neighbors
+    monkeypatch.setattr(graph_module, "nearest_neighbors", lambda *a, **o: searches.append(1) or search(*a, **o))
+    x = points(50, 3)
+    module = LaplacianEigenmaps(2, KNN(8), components="error").fit(x)
+    assert len(searches) == 1
+    before = module.transform(x[:5] + 0.1)
+    with pytest.raises(ValueError, match="connected components"):
+        module.fit(torch.cat([x, x + 100]))
+    assert torch.equal(module.transform(x[:5] + 0.1), before)

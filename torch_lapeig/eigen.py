@@ -164,7 +164,15 @@ def _solve(operator: Laplacian, k: int, solver: Solver | None, tolerance: float)
         for field in dataclasses.fields(finer)
         if isinstance(value := getattr(finer, field.name), Tensor) and value.is_floating_point()
     }
-    return dataclasses.replace(finer, operator=operator, **cast)
+    rounded = dataclasses.replace(finer, operator=operator, **cast)
+    # The residuals of what is returned, not of what it was rounded from.
+    return dataclasses.replace(rounded, residuals=_residuals(operator, rounded.values, rounded.vectors))
+
+
+def _residuals(operator: Laplacian, values: Tensor, vectors: Tensor) -> Tensor:
+    """‖A v − λ v‖ ``(B, k)``."""
+    image = operator.matmul(vectors.reshape(*operator.graph.shape, -1)).reshape(vectors.shape)
+    return _norms(operator, image - values[:, None, :] * vectors)
 
 
 def _solve_as_given(operator: Laplacian, k: int, solver: Solver | None, tolerance: float) -> _Solution:

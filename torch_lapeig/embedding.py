@@ -132,19 +132,18 @@ class LaplacianEigenmaps(nn.Module):
             TypeError, ValueError: see `knn_graph`, `radius_graph` and `eigenpairs`; a graph with fewer than
                 n_components + 1 nodes of positive degree.
         """
-        return self._embed(self._weighted(x, mask)[1])[0]
+        return self._embed(self._weighted(x, mask))[0]
 
-    def _weighted(self, x: Tensor | Graph, mask: Tensor | None = None) -> tuple[Graph, Graph]:
-        """The graph of points as the search gives it, and weighted; twice the same where it is precomputed."""
+    def _weighted(self, x: Tensor | Graph, mask: Tensor | None = None) -> Graph:
+        """The weighted graph of points, or the precomputed one."""
         if isinstance(self.neighbors, str) or self.weights is None:
             if isinstance(x, Graph) and mask is not None:
                 raise ValueError("mask must be None with a Graph, which carries its own")
-            graph = x if isinstance(x, Graph) else Graph.from_dense(x, mask)
-            return graph, graph
+            return x if isinstance(x, Graph) else Graph.from_dense(x, mask)
         if isinstance(x, Graph):
             raise TypeError('x must be points, got a Graph; use neighbors="precomputed"')
-        graph = self.neighbors(x, mask)
-        return graph, self.weights(x, graph)
+        weighted: Graph = self.weights(x, self.neighbors(x, mask))
+        return weighted
 
     def _embed(self, graph: Graph) -> tuple[Tensor, list[Eigenpairs]]:
         """The embedding, and the eigenpairs of the graph or of each of its components."""
@@ -203,24 +202,40 @@ class LaplacianEigenmaps(nn.Module):
         """Embed ``x`` of shape ``(N, D)`` and keep, as buffers, what ``transform`` needs. Returns the module."""
         if isinstance(x, Tensor):
             _checks.check_points(x, batched=False)
-        graph, weighted = self._weighted(x)
-        if len(graph.shape) > 1:
-            raise ValueError(f"fit takes one graph, got a batch of shape {graph.shape}")
-        self.embedding_, pairs = self._embed(weighted)
+        kept: dict[str, Tensor] = {}
+        if isinstance(x, Tensor) and self.weights is not None and not isinstance(self.neighbors, str):
+            graph, radii = self.neighbors.with_radii(x)
+            weighted = self.weights(x, graph)
+            kept = self._kept(x, radii, graph, weighted)
+        else:
+            weighted = self._weighted(x)
+            if len(weighted.shape) > 1:
+                raise ValueError(f"fit takes one graph, got a batch of shape {weighted.shape}")
+        embedding, pairs = self._embed(weighted)
         if not pairs:
             raise ValueError("the graph has no component of two or more nodes to embed; use more neighbours")
+        self.embedding_ = embedding
         self.eigenvalues_ = self._stacked([pair.values[1:] for pair in pairs])
         self.residuals_ = self._stacked([pair.residuals[1:] for pair in pairs])
         self.gap_ = torch.stack([pair.gap for pair in pairs]).squeeze(0)
         self.train_eigenvalues = self._at_nodes(weighted)
-        if isinstance(x, Tensor) and self.weights is not None and not isinstance(self.neighbors, str):
-            self.train_points, self.train_radii = x.clone(), self.neighbors.radii(x)
-            self.train_state = self.weights.state(x, graph)
-            # An edge whose weight underflows is none, and a node with no other edge has none.
-            active = Laplacian(weighted, self.normalization).active
-            kept = (weighted.weight > 0) & active[graph.edge_index[0]]
-            self.train_edges, self.train_connectivity = graph.edge_index[:, kept], graph.weight[kept]
+        for name, value in kept.items():
+            setattr(self, name, value)
         return self
+
+    def _kept(self, x: Tensor, radii: Tensor, graph: Graph, weighted: Graph) -> dict[str, Tensor]:
+        """The training points, and of them what the rule of the graph and the weighting need for new ones."""
+        assert self.weights is not None
+        # An edge whose weight underflows is none, and a node with no other edge has none.
+        active = Laplacian(weighted, self.normalization).active
+        kept = (weighted.weight > 0) & active[graph.edge_index[0]]
+        return {
+            "train_points": x.clone(),
+            "train_radii": radii,
+            "train_state": self.weights.state(x, graph),
+            "train_edges": graph.edge_index[:, kept],
+            "train_connectivity": graph.weight[kept],
+        }
 
     def _stacked(self, rows: list[Tensor]) -> Tensor:
         """Rows padded with NaN to n_components; a single row without the leading axis."""

@@ -18,7 +18,7 @@ from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.neighbors import Backend, Metric, nearest_neighbors, radius_neighbors
+from torch_lapeig.neighbors import Backend, Metric, Neighbors, nearest_neighbors, radius_neighbors
 from torch_lapeig.pattern import DensePattern, Pattern, SparsePattern
 
 Symmetrize = Literal["union", "mutual", "mean"]
@@ -345,8 +345,14 @@ def knn_graph(
     """
     _checks.check_choice(symmetrize, "symmetrize", ("union", "mutual", "mean"))
     found = nearest_neighbors(x, k, metric=metric, mask=mask, backend=backend)
+    return _graph_of_neighbors(found, symmetrize, x, mask, self_loops)
+
+
+def _graph_of_neighbors(
+    found: Neighbors, symmetrize: Symmetrize, x: Tensor, mask: Tensor | None, self_loops: bool
+) -> Graph:
     n = x.shape[-2]
-    indices = found.indices.reshape(-1, n, k)
+    indices = found.indices.reshape(-1, n, found.indices.shape[-1])
     node = torch.arange(len(indices) * n, device=x.device).reshape(-1, n, 1)
     row, col = node.expand_as(indices), indices + node[:, :1]
     if mask is not None:
@@ -403,9 +409,11 @@ class KNN:
         """The graph of points ``(N, D)`` or ``(B, N, D)``."""
         return knn_graph(x, self.k, symmetrize=self.symmetrize, mask=mask, metric=self.metric, backend=self.backend)
 
-    def radii(self, x: Tensor) -> Tensor:
-        """Distance ``(N,)`` of each of the points ``(N, D)`` to its k-th neighbour."""
-        return nearest_neighbors(x, self.k, metric=self.metric).squared_distances[:, -1].sqrt()
+    def with_radii(self, x: Tensor) -> tuple[Graph, Tensor]:
+        """The graph of points ``(N, D)``, and the distance ``(N,)`` of each to its k-th neighbour for `extend`."""
+        found = nearest_neighbors(x, self.k, metric=self.metric, backend=self.backend)
+        graph = _graph_of_neighbors(found, self.symmetrize, x, None, False)
+        return graph, found.squared_distances[:, -1].sqrt()
 
     def extend(self, queries: Tensor, x: Tensor, radii: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Edges of new points to the graph's: the same rule with the training radii.
@@ -441,9 +449,9 @@ class Radius:
         """The graph of points ``(N, D)`` or ``(B, N, D)``."""
         return radius_graph(x, self.radius, mask=mask, metric=self.metric)
 
-    def radii(self, x: Tensor) -> Tensor:
-        """The radius ``(N,)``, the same for each of the points ``(N, D)``."""
-        return x.new_full((len(x),), self.radius)
+    def with_radii(self, x: Tensor) -> tuple[Graph, Tensor]:
+        """The graph of points ``(N, D)``, and the radius of each ``(N,)``, always the same, for `extend`."""
+        return self(x), x.new_full((len(x),), self.radius)
 
     def extend(self, queries: Tensor, x: Tensor, radii: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Edges of new points to the graph's, within the radius: query and point, int64 ``(E,)``, and ones."""

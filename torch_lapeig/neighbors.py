@@ -222,10 +222,10 @@ def _product_precision(dtype: torch.dtype) -> float:
 
 
 def _exact(points: Tensor, k: int, asked: Tensor, valid: Tensor, itself: bool, budget: int) -> Neighbors:
-    b, n, _ = points.shape
-    q = asked.shape[1]
+    b, n, d = points.shape
     if n <= WHOLE:  # whole rows, several items at once
-        step = max(1, budget // (n * q * points.element_size()))
+        row_bytes = (n + (k + SPARE) * d) * points.element_size()
+        step = max(1, budget // (asked.shape[1] * row_bytes))
         parts = [
             _small(points[i : i + step], k, asked[i : i + step], valid[i : i + step], itself, budget)
             for i in range(0, b, step)
@@ -237,9 +237,9 @@ def _exact(points: Tensor, k: int, asked: Tensor, valid: Tensor, itself: bool, b
 
 def _small(points: Tensor, k: int, asked: Tensor, valid: Tensor, itself: bool, budget: int) -> Neighbors:
     """Whole rows of distances, for items ``(B, N, D)`` together and blocks of queries."""
-    b, n, _ = points.shape
+    b, n, d = points.shape
     table = _Table(points, valid)
-    rows = max(1, budget // (b * n * points.element_size()))
+    rows = max(1, budget // (b * (n + (k + SPARE) * d) * points.element_size()))
     found = []
     for start in range(0, asked.shape[1], rows):
         block = asked[:, start : start + rows]
@@ -263,7 +263,7 @@ def _small(points: Tensor, k: int, asked: Tensor, valid: Tensor, itself: bool, b
 
 def _large(points: Tensor, k: int, asked: Tensor, valid: Tensor, itself: bool, budget: int) -> Neighbors:
     """Tiles of columns whose minima, level by level, lead to the candidates of each row."""
-    search = _Tiles(points, valid, budget)
+    search = _Tiles(points, valid, k + SPARE, budget)
     indices = asked.new_empty((len(asked), k), dtype=torch.int64)
     distances = asked.new_empty((len(asked), k))
     for start in range(0, len(asked), search.rows):
@@ -289,11 +289,12 @@ def _large(points: Tensor, k: int, asked: Tensor, valid: Tensor, itself: bool, b
 class _Tiles:
     """Blocks of rows against tiles of columns, with room for their distances and minima."""
 
-    def __init__(self, points: Tensor, valid: Tensor, budget: int) -> None:
+    def __init__(self, points: Tensor, valid: Tensor, m: int, budget: int) -> None:
         count = -(-len(points) // TILE)
         self.table = _Table(points, valid, padding=count * TILE - len(points))
         self.tiles = self.table.columns.reshape(count, TILE, -1).mT
-        row_bytes = count * TILE * points.element_size() * FAN / (FAN - 1)
+        # A row is its distances, their minima, and m candidates to measure again.
+        row_bytes = (count * TILE * FAN / (FAN - 1) + m * points.shape[1]) * points.element_size()
         left = budget - self.table.columns.numel() * points.element_size()
         rows = self.rows = max(16, min(ROWS, int(left / row_bytes)))
         # Distances, then minima of FAN of the level before; the last by row, to be searched as a whole.
