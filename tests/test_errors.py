@@ -185,7 +185,6 @@ CASES = {
     ),
     "tolerance": (lambda: eigenpairs(LAPLACIAN, 2, tolerance=0.0), ValueError, "tolerance must be positive"),
     "on_failure": (lambda: eigenpairs(LAPLACIAN, 2, on_failure="no"), ValueError, "'warn', 'raise'"),
-    "block": (lambda: eigenpairs(LAPLACIAN, 4, ChebyshevSubspace()), ValueError, r"at least 12 nodes.*use Eigh\(\)"),
     "components": (lambda: LaplacianEigenmaps(10, KNN(3))(X), ValueError, "k=11 with 10"),
     "n_components": (lambda: LaplacianEigenmaps(0), ValueError, "n_components must be at least 1"),
     "scale": (lambda: LaplacianEigenmaps(2, scale="big"), ValueError, "'degree', 'unit'"),

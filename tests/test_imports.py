@@ -17,14 +17,15 @@ ALLOWED = {
     "graph": {"neighbors", "pattern", "_checks"},
     "weights": {"graph", "pattern", "_checks"},
     "laplacian": {"graph", "pattern", "_checks"},
-    "solvers": {"laplacian", "_checks"},
-    "eigen": {"solvers", "laplacian", "_checks"},
+    "amg": {"pattern", "_checks"},
+    "solvers": {"amg", "laplacian", "_checks"},
+    "eigen": {"solvers", "graph", "laplacian", "_checks"},
     "nystrom": {"graph", "weights", "eigen", "_checks"},
     "embedding": {"neighbors", "graph", "weights", "laplacian", "solvers", "eigen", "nystrom", "pattern", "_checks"},
     "loss": {"graph", "weights", "laplacian", "_checks"},
 }
 LIBRARIES = {"torch", "numpy", "scipy"}
-OPTIONAL = {"neighbors": {"faiss"}}  # imported where it is asked for
+OPTIONAL = {"neighbors": {"faiss"}, "eigen": {"tqdm"}}  # imported where it is asked for
 
 
 def imported(file: Path) -> set[str]:

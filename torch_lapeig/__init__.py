@@ -1,13 +1,14 @@
 """Differentiable spectral embedding for PyTorch: points, graph, weights, Laplacian, eigenpairs, embedding."""
 
 from torch_lapeig._checks import ConvergenceError, ConvergenceWarning, DegeneracyWarning, GraphWarning
-from torch_lapeig.eigen import Eigenpairs, eigenpairs
+from torch_lapeig.amg import SmoothedAggregation
+from torch_lapeig.eigen import ComponentEigenpairs, Eigenpairs, component_eigenpairs, eigenpairs
 from torch_lapeig.embedding import LaplacianEigenmaps
 from torch_lapeig.graph import KNN, Graph, Radius, knn_graph, pad_batch, radius_graph
 from torch_lapeig.laplacian import Laplacian
 from torch_lapeig.loss import LaplacianSmoothness, laplacian_smoothness
 from torch_lapeig.neighbors import Neighbors, Pairs, nearest_neighbors, radius_neighbors
-from torch_lapeig.solvers import ChebyshevSubspace, Eigh
+from torch_lapeig.solvers import ChebyshevSubspace, Eigh, Lanczos, Lobpcg, TorchLobpcg
 from torch_lapeig.weights import (
     DensityCorrected,
     HeatKernel,
@@ -23,6 +24,7 @@ __version__ = "0.1.0"
 __all__ = [
     "KNN",
     "ChebyshevSubspace",
+    "ComponentEigenpairs",
     "ConvergenceError",
     "ConvergenceWarning",
     "DegeneracyWarning",
@@ -34,15 +36,20 @@ __all__ = [
     "HeatKernel",
     "ImprovedWeights",
     "KernelWeights",
+    "Lanczos",
     "Laplacian",
     "LaplacianEigenmaps",
     "LaplacianSmoothness",
+    "Lobpcg",
     "Neighbors",
     "Pairs",
     "Radius",
     "SelfTuning",
     "SimpleWeights",
+    "SmoothedAggregation",
+    "TorchLobpcg",
     "Weighting",
+    "component_eigenpairs",
     "eigenpairs",
     "knn_graph",
     "laplacian_smoothness",

@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import warnings
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.laplacian import Laplacian
-from torch_lapeig.solvers import ChebyshevSubspace, Eigh, Solver, allowed_residual
+from torch_lapeig.graph import Graph
+from torch_lapeig.laplacian import Laplacian, Normalization
+from torch_lapeig.solvers import (
+    ChebyshevSubspace,
+    Eigh,
+    Lanczos,
+    Lobpcg,
+    Progress,
+    RitzPairs,
+    Solver,
+    allowed_residual,
+    multigrid,
+)
 
-# Dense `eigh` wins up to about here for one graph (measured on the digits graph, 2 cores); beyond it, Chebyshev.
+Degeneracy = Literal["mask", "lorentz", "exact"]
+
+# Dense `eigh` wins up to about here for one graph (measured on the digits graph, 2 cores).
 DENSE_NODES = 400
-# A Chebyshev solve that does not converge is done again by `Eigh` up to here: 8000² float64 are 0.5 GiB.
+# Graphs of a batch are solved together up to here, and one by one beyond.
+BATCH_NODES = 2000
+# What does not converge otherwise is done again by `Eigh` up to here: 8000² float64 are 0.5 GiB.
 FALLBACK_NODES = 8000
+# Where the spectrum begins so crowded that multigrid is faster, see `Lanczos`: rolls and rings have 10 to 15, data of
+# five and more dimensions 20 and more. Otherwise 150 to 300 products are usual.
+CROWDED, MOST_PRODUCTS = 17.5, 500
 BACKWARD_ITERATIONS = 2000
 # One sparse graph of more nodes is solved in reverse Cuthill–McKee order: its products are several times faster.
 REORDER_NODES = 10**5
@@ -41,6 +61,7 @@ class Eigenpairs:
         converged: bool ``()`` or ``(B,)``: all residuals allowed by the tolerance, and vectors orthonormal.
         iterations: of the solver.
         solver: the one that gave the answer.
+        restart: what ``warm_start`` needs: all vectors the solver had, and its multigrid hierarchies.
     """
 
     values: Tensor
@@ -51,6 +72,16 @@ class Eigenpairs:
     converged: Tensor
     iterations: int
     solver: Solver
+    restart: Restart = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Restart:
+    """Where a solver stopped, for the next solve of a similar problem: in the node order it worked in, if not None."""
+
+    ritz: RitzPairs
+    solver: Solver
+    order: Tensor | None
 
 
 @_checks.full_precision
@@ -61,7 +92,11 @@ def eigenpairs(
     *,
     tolerance: float | None = None,
     backward_tolerance: float | None = None,
+    degeneracy: Degeneracy = "mask",
+    cluster_width: float | None = None,
+    warm_start: Eigenpairs | None = None,
     on_failure: Literal["warn", "raise"] = "warn",
+    progress: Progress | bool = False,
 ) -> Eigenpairs:
     """The ``k`` smallest eigenpairs of a Laplacian, differentiable in its weights.
 
@@ -71,40 +106,50 @@ def eigenpairs(
     Args:
         laplacian: of one graph or a batch, in any normalisation.
         k: pairs, 1 ≤ k ≤ number of nodes of positive degree (of each graph of a batch), trivial ones included.
-        solver: `Eigh`, `ChebyshevSubspace`, or None for a choice: `Eigh` up to 400 nodes (or where k is a large part
-            of them), else `ChebyshevSubspace`, and `Eigh` again up to 8000 nodes should that not converge. Where
+        solver: `Eigh`, `ChebyshevSubspace`, `Lanczos`, `Lobpcg`, `TorchLobpcg`, or None for a choice by size, storage,
+            batch and hardness, with another one should the first not converge (docs/theory.md has the table). Where
             float32 does not resolve the gap (residual > gap / 10) it is done in float64 and the answer rounded.
         tolerance: residual allowed, relative to the gap after the k-th value, but never below round-off; default
             1e-10 in float64 and 1e-4 in float32.
         backward_tolerance: relative residual of the backward's linear solve; default 1e-10 and 1e-5.
+        degeneracy: how eigenvalues closer than the cluster width enter the gradient. ``"mask"``: their rotation into
+            each other is left out, which is exact for losses that do not depend on the basis of an eigenspace.
+            ``"lorentz"``: 1/Δ becomes Δ/(Δ² + width²), smooth in Δ and finite for any loss, but biased.
+            ``"exact"``: 1/Δ as it is, right for any loss as long as the eigenvalues are distinct, noise
+            or NaN where they are not.
+        cluster_width: see ``degeneracy``; default the larger of 50 eps · bound of the spectrum and 10 residuals.
+        warm_start: eigenpairs of a similar problem of the same size, from an earlier step of a training. Begins with
+            its vectors and keeps its multigrid hierarchy as long as that leads to the answer quickly.
         on_failure: what to do where a graph has not converged: ``"warn"`` or ``"raise"``.
+        progress: True for a bar by tqdm (to be installed), or a function of (iteration, largest residual, residual
+            allowed), called in every iteration of an iterative solver.
 
     Gradients follow the implicit rule below, never that of ``torch.linalg.eigh``: they are finite, and with equal
     eigenvalues exact for losses that do not depend on the choice of basis in an eigenspace (that mix values and vectors
     through `Eigenpairs.projected`). A `DegeneracyWarning` says when a loss does, or when the cut between k and k + 1
-    splits a cluster of eigenvalues.
+    splits a cluster of eigenvalues. Forward-mode derivatives (`torch.autograd.forward_ad`) follow the same rule.
 
     Raises:
-        TypeError, ValueError: k out of range, unknown option. ConvergenceError: see ``on_failure``.
+        TypeError, ValueError: k out of range, unknown option, a warm start of another size. ConvergenceError: see
+        ``on_failure``; `TorchLobpcg` also raises it where `torch.lobpcg` breaks down. ImportError: no tqdm.
     """
     if not isinstance(laplacian, Laplacian):
         raise TypeError(f"laplacian must be a Laplacian, got {type(laplacian).__name__}; use Laplacian(graph)")
     symmetric, factor = laplacian.symmetrized()
     _check_request(symmetric, k, on_failure)
-    double = symmetric.values.dtype == torch.float64
-    tolerance = (1e-10 if double else 1e-4) if tolerance is None else tolerance
-    backward_tolerance = (1e-10 if double else 1e-5) if backward_tolerance is None else backward_tolerance
+    rule = _rule(symmetric, backward_tolerance, degeneracy, cluster_width)
+    tolerance = (1e-10 if symmetric.values.dtype == torch.float64 else 1e-4) if tolerance is None else tolerance
     _checks.check_positive(tolerance, "tolerance")
-    _checks.check_positive(backward_tolerance, "backward_tolerance")
     graph = laplacian.graph
+    restart = None if warm_start is None else _checked_restart(warm_start, symmetric)
     operator, order = symmetric, None
     if graph.is_sparse and len(graph.shape) == 1 and graph.num_nodes > REORDER_NODES:
-        operator, order = symmetric.reordered()
-    with torch.no_grad():
-        solution = _solve(operator, k, solver, tolerance)
+        operator, order = symmetric.reordered(None if restart is None else restart.order)
+    with torch.no_grad(), _reporting(progress) as report:
+        solution = _solve(operator, k, solver, tolerance, restart, report)
     if not solution.converged.all():
         _report_failure(solution, on_failure)
-    projected, vectors = _ImplicitEigenpairs.apply(operator.values, operator.diagonal, solution, backward_tolerance)
+    projected, vectors = _ImplicitEigenpairs.apply(operator.values, operator.diagonal, solution, rule)
     values = projected.diagonal(dim1=-2, dim2=-1)
     if order is not None:
         vectors = torch.empty_like(vectors).index_copy(1, order, vectors)
@@ -118,9 +163,58 @@ def eigenpairs(
         residuals=solution.residuals.reshape(*lead, k),
         gap=solution.gap.reshape(lead),
         converged=solution.converged.reshape(lead),
-        iterations=solution.iterations,
+        iterations=solution.ritz.iterations,
         solver=solution.solver,
+        restart=Restart(solution.ritz, solution.solver, order),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class ComponentEigenpairs:
+    """Eigenpairs of one connected component: its ``nodes``, int64 ``(M,)`` in ascending order, and their ``pairs``."""
+
+    nodes: Tensor
+    pairs: Eigenpairs
+
+
+def component_eigenpairs(
+    graph: Graph, k: int, normalization: Normalization = "symmetric", solver: Solver | None = None, **options: Any
+) -> list[ComponentEigenpairs]:
+    """The ``k`` smallest eigenpairs of each connected component on its own, differentiable in the weights.
+
+    Args:
+        graph: one graph or a batch; in a batch the nodes are numbered through as ``b * N + i``.
+        k: pairs of each component, or as many as it has nodes. The first one is trivial.
+        normalization: of the Laplacians. solver, options: see `eigenpairs`.
+
+    Returns:
+        The components of two or more nodes, by their first nodes; isolated nodes have no eigenpairs.
+    """
+    _checks.check_count(k, "k")
+    found = []
+    for nodes in graph.nodes_of_components():
+        laplacian = Laplacian(graph.subgraph(nodes), normalization)
+        found.append(ComponentEigenpairs(nodes, eigenpairs(laplacian, min(k, len(nodes)), solver, **options)))
+    return found
+
+
+@contextlib.contextmanager
+def _reporting(progress: Progress | bool) -> Iterator[Progress | None]:
+    """The function to call in every iteration."""
+    if progress is not True:
+        yield progress or None
+        return
+    try:
+        from tqdm import tqdm
+    except ImportError as error:
+        raise ImportError("progress=True needs tqdm: pip install tqdm, or pass a function") from error
+    with tqdm(desc="eigenpairs", unit=" iterations") as bar:
+
+        def show(iteration: int, residual: float, allowed: float) -> None:
+            bar.set_postfix_str(f"residual {residual:.1e}, goal {allowed:.1e}", refresh=False)
+            bar.update(iteration - bar.n)
+
+        yield show
 
 
 def _check_request(operator: Laplacian, k: int, on_failure: str) -> None:
@@ -137,12 +231,24 @@ def _check_request(operator: Laplacian, k: int, on_failure: str) -> None:
         )
 
 
+def _checked_restart(warm_start: Eigenpairs, operator: Laplacian) -> Restart:
+    if not isinstance(warm_start, Eigenpairs):
+        raise TypeError(f"warm_start must be Eigenpairs, got {type(warm_start).__name__}")
+    restart, graph = warm_start.restart, operator.graph
+    given, expected = tuple(restart.ritz.vectors.shape[:2]), (graph.batch_size, graph.num_nodes)
+    if given != expected:
+        raise ValueError(f"warm_start must be of {expected[0]} graphs of {expected[1]} nodes, got {given}")
+    vectors = restart.ritz.vectors.to(operator.values)
+    return dataclasses.replace(restart, ritz=restart.ritz._replace(vectors=vectors))
+
+
 @dataclass(frozen=True)
 class _Solution:
     """Checked eigenpairs of a symmetric operator, batched; guards are further, approximate pairs."""
 
     operator: Laplacian
     solver: Solver
+    ritz: RitzPairs
     values: Tensor  # (B, k)
     vectors: Tensor  # (B, N, k)
     guard_values: Tensor  # (B, g)
@@ -150,15 +256,35 @@ class _Solution:
     residuals: Tensor  # (B, k)
     gap: Tensor  # (B,)
     converged: Tensor  # (B,)
-    iterations: int
 
 
-def _solve(operator: Laplacian, k: int, solver: Solver | None, tolerance: float) -> _Solution:
-    """The solution of a solver or of the one that suits the size; in float64 where float32 does not resolve the gap."""
-    solution = _solve_as_given(operator, k, solver, tolerance)
-    if operator.values.dtype == torch.float64 or (solution.residuals.amax(1) <= 0.1 * solution.gap).all():
+def _solve(
+    operator: Laplacian,
+    k: int,
+    solver: Solver | None,
+    tolerance: float,
+    restart: Restart | None,
+    progress: Progress | None,
+) -> _Solution:
+    """The solution of a solver or of the one that suits the problem; in float64 where float32 does not resolve it."""
+    single = operator.values.dtype == torch.float32
+    candidates = (solver,) if solver is not None else _candidates(operator, k, restart)
+    start = None if restart is None else restart.ritz
+    if single and solver is None:  # what multigrid is needed for is beyond float32
+        candidates = tuple(c for c in candidates if not isinstance(c, Lobpcg))
+    solution = None
+    if candidates:
+        solution = _first_finished(operator, k, candidates, tolerance, start, progress)
+    if solution is not None and (not single or (solution.residuals.amax(1) <= 0.1 * solution.gap).all()):
         return solution
-    finer = _solve_as_given(operator.double(), k, solver, tolerance)
+    finer = operator.double()
+    candidates = (solver,) if solver is not None else _candidates(finer, k, restart)
+    start = None if start is None else start._replace(vectors=start.vectors.double())
+    return _rounded(_first_finished(finer, k, candidates, tolerance, start, progress), operator)
+
+
+def _rounded(finer: _Solution, operator: Laplacian) -> _Solution:
+    """A float64 solution in the precision of the operator."""
     cast: dict[str, Any] = {
         field.name: value.to(operator.values.dtype)
         for field in dataclasses.fields(finer)
@@ -169,26 +295,46 @@ def _solve(operator: Laplacian, k: int, solver: Solver | None, tolerance: float)
     return dataclasses.replace(rounded, residuals=_residuals(operator, rounded.values, rounded.vectors))
 
 
+def _candidates(operator: Laplacian, k: int, restart: Restart | None) -> tuple[Solver, ...]:
+    """The solvers to try one after the other."""
+    graph, chebyshev = operator.graph, ChebyshevSubspace()
+    n = graph.num_nodes
+    if n <= DENSE_NODES or operator.fewest_active < 4 * chebyshev.block_size(k):
+        return (Eigh(),)
+    last: tuple[Solver, ...] = (Eigh(),) if n <= FALLBACK_NODES else ()
+    if graph.is_sparse and (graph.batch_size == 1 or n > BATCH_NODES):
+        first = () if restart is not None and isinstance(restart.solver, Lobpcg) else (LANCZOS,)
+        return (*first, Lobpcg(), *last)
+    return (chebyshev, *(last or (Lobpcg(),)))
+
+
+LANCZOS = Lanczos(max_products=MOST_PRODUCTS, crowded=CROWDED)
+
+
+def _first_finished(
+    operator: Laplacian,
+    k: int,
+    candidates: tuple[Solver, ...],
+    tolerance: float,
+    start: RitzPairs | None,
+    progress: Progress | None,
+) -> _Solution:
+    for solver in candidates[:-1]:
+        ritz = solver(operator, k, tolerance, start, progress)
+        if ritz.finished and (solution := _checked(operator, k, solver, tolerance, ritz)).converged.all():
+            return solution
+    ritz = candidates[-1](operator, k, tolerance, start, progress)
+    return _checked(operator, k, candidates[-1], tolerance, ritz)
+
+
 def _residuals(operator: Laplacian, values: Tensor, vectors: Tensor) -> Tensor:
     """‖A v − λ v‖ ``(B, k)``."""
     image = operator.matmul(vectors.reshape(*operator.graph.shape, -1)).reshape(vectors.shape)
     return _norms(operator, image - values[:, None, :] * vectors)
 
 
-def _solve_as_given(operator: Laplacian, k: int, solver: Solver | None, tolerance: float) -> _Solution:
-    if solver is not None:
-        return _checked(operator, k, solver, tolerance)
-    n, chebyshev = operator.graph.num_nodes, ChebyshevSubspace()
-    if n > DENSE_NODES and operator.fewest_active >= 4 * chebyshev.block_size(k):
-        solution = _checked(operator, k, chebyshev, tolerance)
-        if solution.converged.all() or n > FALLBACK_NODES:
-            return solution
-    return _checked(operator, k, Eigh(), tolerance)
-
-
-def _checked(operator: Laplacian, k: int, solver: Solver, tolerance: float) -> _Solution:
+def _checked(operator: Laplacian, k: int, solver: Solver, tolerance: float, ritz: RitzPairs) -> _Solution:
     """A solver's pairs with the null space in closed form, float64 Rayleigh quotients, residuals, gap and status."""
-    ritz = solver(operator, k, tolerance)
     basis, dimension = _with_exact_null_space(operator, ritz.vectors)
     null = torch.arange(basis.shape[2], device=basis.device) < dimension[:, None]
     guard_values = ritz.values.masked_fill(null, 0)[:, k:]
@@ -205,6 +351,7 @@ def _checked(operator: Laplacian, k: int, solver: Solver, tolerance: float) -> _
     return _Solution(
         operator=operator,
         solver=solver,
+        ritz=ritz,
         values=values,
         vectors=vectors,
         guard_values=guard_values,
@@ -212,7 +359,6 @@ def _checked(operator: Laplacian, k: int, solver: Solver, tolerance: float) -> _
         residuals=residuals,
         gap=_gap(operator, values, guard_values),
         converged=(residuals.amax(1) <= allowed) & (skewness <= math.sqrt(torch.finfo(gram.dtype).eps)),
-        iterations=ritz.iterations,
     )
 
 
@@ -249,7 +395,7 @@ def _signed(vectors: Tensor) -> Tensor:
 def _report_failure(solution: _Solution, on_failure: str) -> None:
     worst = int(solution.residuals.amax(1).argmax())
     message = (
-        f"{solution.solver} has not converged after {solution.iterations} iterations: "
+        f"{solution.solver} has not converged after {solution.ritz.iterations} iterations: "
         f"{int((~solution.converged).sum())} of {len(solution.converged)} graphs, largest residual "
         f"{solution.residuals[worst].max():.2e} with a gap of {solution.gap[worst]:.2e}; use Eigh(), more "
         "iterations, or a larger tolerance"
@@ -299,17 +445,27 @@ def _norms(operator: Laplacian, x: Tensor) -> Tensor:
 # cluster, but their cotangents carry what the masked rotation leaves out.
 
 
+@dataclass(frozen=True)
+class _Rule:
+    """Options of the differentiation rule; see `eigenpairs`."""
+
+    tolerance: float
+    degeneracy: Degeneracy
+    width: float | None
+
+
 class _ImplicitEigenpairs(torch.autograd.Function):
     """(M on the edges, c) -> (Λ, V) of a solution found beforehand."""
 
     @staticmethod
-    def forward(
-        ctx: Any, edges: Tensor, diagonal: Tensor, solution: _Solution, tolerance: float
-    ) -> tuple[Tensor, Tensor]:
-        projected, vectors = torch.diag_embed(solution.values), solution.vectors.clone()
-        ctx.solution, ctx.tolerance = solution, tolerance
-        ctx.save_for_backward(edges, diagonal, projected, vectors)
-        return projected, vectors
+    def forward(edges: Tensor, diagonal: Tensor, solution: _Solution, rule: _Rule) -> tuple[Tensor, Tensor]:
+        return torch.diag_embed(solution.values), solution.vectors.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        edges, diagonal, ctx.solution, ctx.rule = inputs
+        ctx.save_for_backward(edges, diagonal, *output)
+        ctx.save_for_forward(edges, diagonal, *output)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
@@ -317,17 +473,28 @@ class _ImplicitEigenpairs(torch.autograd.Function):
         s: _Solution = ctx.solution
         to_projected, to_vectors = cotangents
         values = projected.diagonal(dim1=-2, dim2=-1)
-        inverse, cluster = _inverse_differences(values, values, s)
+        inverse, cluster = _inverse_differences(values, values, s, ctx.rule)
         skew = s.operator.inner(vectors, to_vectors)
         skew = (skew - skew.mT) / 2
-        _warn_if_undefined(s, to_projected.detach(), to_vectors.detach(), (skew * cluster).detach())
+        _warn_if_undefined(s, ctx.rule, to_projected.detach(), to_vectors.detach(), skew.detach())
         rotation = inverse * skew
         # Zero, but for its derivative: X Λ − Λ X = ½(C − Cᵀ) with the entries of Λ off its diagonal.
         off = projected - torch.diag_embed(values)
         rotation = rotation - inverse * (rotation @ off - off @ rotation)
         y = vectors @ (cluster * (to_projected + to_projected.mT) / 2 + rotation)
-        y = y + _ComplementSolve.apply(edges, diagonal, projected, vectors, to_vectors, s, ctx.tolerance)
+        y = y + _ComplementSolve.apply(edges, diagonal, projected, vectors, to_vectors, s, ctx.rule)
         return *_edge_gradient(s, y, vectors), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, Tensor]:
+        edges, diagonal, projected, vectors = ctx.saved_tensors
+        s: _Solution = ctx.solution
+        values = projected.diagonal(dim1=-2, dim2=-1)
+        inverse, cluster = _inverse_differences(values, values, s, ctx.rule)
+        change = _change(s, tangents[0], tangents[1], vectors)  # dA V
+        turned = s.operator.inner(vectors, change)
+        z = _ComplementSolve.apply(edges, diagonal, projected, vectors, change, s, ctx.rule)
+        return cluster * (turned + turned.mT) / 2, vectors @ (inverse * turned) + z
 
 
 class _ComplementSolve(torch.autograd.Function):
@@ -335,33 +502,60 @@ class _ComplementSolve(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
         edges: Tensor,
         diagonal: Tensor,
         projected: Tensor,
         vectors: Tensor,
         g: Tensor,
         solution: _Solution,
-        tolerance: float,
+        rule: _Rule,
     ) -> Tensor:
-        z = _complement_solve(solution, g, tolerance)
-        ctx.solution, ctx.tolerance = solution, tolerance
-        ctx.save_for_backward(edges, diagonal, projected, vectors, g, z)
-        return z
+        return _complement_solve(solution, g, rule)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        *tensors, ctx.solution, ctx.rule = inputs
+        ctx.save_for_backward(*tensors, output)
+        ctx.save_for_forward(*tensors, output)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
         edges, diagonal, projected, vectors, g, z = ctx.saved_tensors
         s: _Solution = ctx.solution
         (to_z,) = cotangents
-        y = _ComplementSolve.apply(edges, diagonal, projected, vectors, to_z, s, ctx.tolerance)
-
-        def multiplier(rhs: Tensor, x: Tensor) -> Tensor:
-            product = s.operator.graph.pattern.matmul(edges, x)
-            return -s.operator.inner(vectors, rhs + diagonal.reshape(x.shape[:2])[..., None] * x - product)
-
-        to_vectors = y @ multiplier(g, z).mT + z @ multiplier(to_z, y).mT
+        y = _ComplementSolve.apply(edges, diagonal, projected, vectors, to_z, s, ctx.rule)
+        of_g, of_z = (_multiplier(s, edges, diagonal, vectors, rhs, x) for rhs, x in ((g, z), (to_z, y)))
+        to_vectors = y @ of_g.mT + z @ of_z.mT
         return *_edge_gradient(s, y, z), -s.operator.inner(z, y), to_vectors, y, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
+        edges, diagonal, projected, vectors, g, z = ctx.saved_tensors
+        s: _Solution = ctx.solution
+        of_projected, of_vectors, of_g = (
+            torch.zeros_like(x) if t is None else t for t, x in zip(tangents[2:5], (projected, vectors, g), strict=True)
+        )
+        multiplier = _multiplier(s, edges, diagonal, vectors, g, z)
+        rhs = of_g + _change(s, tangents[0], tangents[1], z) - z @ of_projected + of_vectors @ multiplier
+        outside: Tensor = _ComplementSolve.apply(edges, diagonal, projected, vectors, rhs, s, ctx.rule)
+        return outside - vectors @ s.operator.inner(of_vectors, z)
+
+
+def _multiplier(s: _Solution, edges: Tensor, diagonal: Tensor, vectors: Tensor, rhs: Tensor, x: Tensor) -> Tensor:
+    """μ of A X − X Λ + V μ = −RHS: −Vᵀ (RHS + A X)."""
+    product = s.operator.graph.pattern.matmul(edges, x)
+    return -s.operator.inner(vectors, rhs + diagonal.reshape(x.shape[:2])[..., None] * x - product)
+
+
+def _change(s: _Solution, edges: Tensor | None, diagonal: Tensor | None, x: Tensor) -> Tensor:
+    """dA X for changes of M on the edges and of c, of which the symmetric part counts."""
+    pattern = s.operator.graph.pattern
+    product = torch.zeros_like(x)
+    if diagonal is not None:
+        product = product + diagonal.reshape(x.shape[:2])[..., None] * x
+    if edges is not None:
+        product = product - pattern.matmul((edges + pattern.transpose(edges)) / 2, x)
+    return product
 
 
 def _edge_gradient(s: _Solution, y: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -371,28 +565,47 @@ def _edge_gradient(s: _Solution, y: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     return -(products + pattern.transpose(products)) / 2, (y * v).sum(-1).reshape(pattern.shape)
 
 
-def _cluster_width(s: _Solution) -> Tensor:
+def _rule(operator: Laplacian, tolerance: float | None, degeneracy: Degeneracy, width: float | None) -> _Rule:
+    _checks.check_choice(degeneracy, "degeneracy", ("mask", "lorentz", "exact"))
+    if width is not None:
+        _checks.check_positive(width, "cluster_width")
+    double = operator.values.dtype == torch.float64
+    tolerance = (1e-10 if double else 1e-5) if tolerance is None else tolerance
+    _checks.check_positive(tolerance, "backward_tolerance")
+    return _Rule(tolerance, degeneracy, width)
+
+
+def _cluster_width(s: _Solution, rule: _Rule) -> Tensor:
     """Difference ``(B, 1, 1)`` at which eigenvalues count as equal: round-off of the spectrum, or 10 residuals.
 
     At a distance δ the gradient of a pair's rotation is uncertain by eps / δ of itself: 1 % at 50 eps of the bound.
     """
+    if rule.width is not None:
+        return s.gap.new_full((len(s.gap), 1, 1), rule.width)
     round_off = 50 * torch.finfo(s.values.dtype).eps * s.operator.bound
     width: Tensor = torch.maximum(10 * s.residuals.amax(1), round_off)
     return width[:, None, None]
 
 
-def _inverse_differences(rows: Tensor, columns: Tensor, s: _Solution) -> tuple[Tensor, Tensor]:
-    """1 / (columns_i − rows_j) as ``(B, j, i)``, 0 within a cluster; and where that is, as 0 and 1."""
-    difference = columns[:, None, :] - rows[:, :, None]
-    equal = difference.abs() <= _cluster_width(s)
+def _inverse_differences(rows: Tensor, columns: Tensor, s: _Solution, rule: _Rule) -> tuple[Tensor, Tensor]:
+    """1 / (columns_i − rows_j) as ``(B, j, i)``, by the rule for small ones; and where they are small, as 0 and 1."""
+    difference, width = columns[:, None, :] - rows[:, :, None], _cluster_width(s, rule)
+    equal = difference.abs() <= width
+    if rule.degeneracy == "lorentz":
+        broadened: Tensor = difference / (difference.square() + width.square())
+        return broadened, equal.to(rows.dtype)
+    if rule.degeneracy == "exact":  # but for each value and itself
+        equal = torch.eye(*equal.shape[1:], dtype=torch.bool, device=equal.device).expand(equal.shape)
     return torch.where(equal, 0, 1 / torch.where(equal, 1, difference)), equal.to(rows.dtype)
 
 
-def _complement_solve(s: _Solution, g: Tensor, tolerance: float) -> Tensor:
+def _complement_solve(s: _Solution, g: Tensor, rule: _Rule) -> Tensor:
     """Z of the rule above, ``(B, N, k)``, by preconditioned block conjugate gradients with a shift per column."""
-    operator = s.operator
-    inverse, split = _inverse_differences(s.guard_values, s.values, s)
-    inverse = -inverse  # (Λ_U − λ_i)⁻¹, 0 in a cluster that the cut splits
+    operator, tolerance = s.operator, rule.tolerance
+    multigrid_inverse = multigrid(operator, s.ritz.hierarchies)
+    # A cluster that the cut splits cannot be told from V: its guards are left out, whatever the rule within V.
+    inverse, split = _inverse_differences(s.guard_values, s.values, s, dataclasses.replace(rule, degeneracy="mask"))
+    inverse = -inverse  # (Λ_U − λ_i)⁻¹
 
     def project(x: Tensor) -> Tensor:
         x = x - s.vectors @ operator.inner(s.vectors, x)
@@ -400,7 +613,11 @@ def _complement_solve(s: _Solution, g: Tensor, tolerance: float) -> Tensor:
 
     def precondition(r: Tensor) -> Tensor:
         coefficients = operator.inner(s.guard_vectors, r)
-        return project(r + s.guard_vectors @ ((inverse - 1) * coefficients))
+        if multigrid_inverse is None:
+            return project(r + s.guard_vectors @ ((inverse - 1) * coefficients))
+        rest = multigrid_inverse(r - s.guard_vectors @ coefficients)
+        again = operator.inner(s.guard_vectors, rest)
+        return project(rest + s.guard_vectors @ (inverse * coefficients - again))
 
     def image(x: Tensor) -> Tensor:
         ax = operator.matmul(x.reshape(*operator.graph.shape, -1)).reshape(x.shape)
@@ -437,7 +654,7 @@ def _complement_solve(s: _Solution, g: Tensor, tolerance: float) -> Tensor:
     return z
 
 
-def _warn_if_undefined(s: _Solution, to_projected: Tensor, to_vectors: Tensor, lost: Tensor) -> None:
+def _warn_if_undefined(s: _Solution, rule: _Rule, to_projected: Tensor, to_vectors: Tensor, skew: Tensor) -> None:
     """Warn where equal eigenvalues make the gradient undefined: three ways in which a loss can tell them apart.
 
     Its skew part within a cluster, which is masked, is not zero; its gradients to equal eigenvalues differ, though it
@@ -445,34 +662,40 @@ def _warn_if_undefined(s: _Solution, to_projected: Tensor, to_vectors: Tensor, l
     """
     noise = math.sqrt(torch.finfo(to_vectors.dtype).eps)
     size = to_vectors.norm(dim=(1, 2))
-    equal = _inverse_differences(s.values, s.values, s)[1]
+    equal = _inverse_differences(s.values, s.values, s, dataclasses.replace(rule, degeneracy="mask"))[1]
+    lost = skew * equal
     to_values = to_projected.diagonal(dim1=-2, dim2=-1)
     spread = (equal * (to_values[:, :, None] - to_values[:, None, :])).abs().amax((1, 2))
     whole = to_projected - torch.diag_embed(to_values)
     apart = (spread > noise * to_values.abs().amax(1)) & (whole == 0).all((1, 2))
+    what = {
+        "mask": "what depends on that choice is left out",
+        "lorentz": "what depends on that choice is damped",
+        "exact": "what depends on that choice is noise",
+    }[rule.degeneracy]
     if ((lost.norm(dim=(1, 2)) > noise * size) | apart).any():
         warnings.warn(
             "the loss depends on the choice of basis among eigenvectors of equal eigenvalues: its gradient is not "
-            "defined, and what depends on that choice is left out; use a loss that is invariant to rotations within an "
+            f"defined, and {what}; use a loss that is invariant to rotations within an "
             "eigenspace (functions of values and vectors together: through Eigenpairs.projected)",
             _checks.DegeneracyWarning,
             stacklevel=2,
         )
-    cut = (s.gap <= _cluster_width(s).flatten()) & ((size > 0) | (to_values[:, -1] != 0))
+    cut = (s.gap <= _cluster_width(s, rule).flatten()) & ((size > 0) | (to_values[:, -1] != 0))
     if cut.any():
         b = int(cut.nonzero()[0])
         warnings.warn(
             f"k={s.values.shape[1]} splits a cluster of eigenvalues (gap {s.gap[b]:.1e}): the gradient of its "
-            f"part is not defined; {_nearest_whole_cut(s, b)}",
+            f"part is not defined; {_nearest_whole_cut(s, rule, b)}",
             _checks.DegeneracyWarning,
             stacklevel=2,
         )
 
 
-def _nearest_whole_cut(s: _Solution, b: int) -> str:
+def _nearest_whole_cut(s: _Solution, rule: _Rule, b: int) -> str:
     """Advice on the number of pairs nearest to k whose last gap is wider than a cluster."""
     values = torch.cat([s.values[b], s.guard_values[b]])
-    whole = (values.diff() > _cluster_width(s)[b].item()).nonzero().flatten() + 1
+    whole = (values.diff() > _cluster_width(s, rule)[b].item()).nonzero().flatten() + 1
     if len(whole) == 0:
         return f"no cut among the {len(values)} known eigenvalues is outside a cluster"
     return f"the nearest k that does not is {int(whole[(whole - s.values.shape[1]).abs().argmin()])}"

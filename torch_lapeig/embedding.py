@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from torch_lapeig import _checks
-from torch_lapeig.eigen import Eigenpairs, eigenpairs
+from torch_lapeig.eigen import Eigenpairs, component_eigenpairs, eigenpairs
 from torch_lapeig.graph import KNN, Graph, Radius
 from torch_lapeig.laplacian import Laplacian
 from torch_lapeig.neighbors import nearest_neighbors
@@ -180,15 +180,12 @@ class LaplacianEigenmaps(nn.Module):
     def _embed_separately(self, graph: Graph) -> tuple[Tensor, list[Eigenpairs]]:
         """Each component of two or more nodes on its own; zeros where there are too few eigenvectors."""
         y = graph.weight.new_zeros(graph.batch_size * graph.num_nodes, self.n_components)
-        pairs = []
-        for nodes in _nodes_of_components(graph):
-            laplacian = Laplacian(graph.subgraph(nodes), self.normalization)
-            k = min(self.n_components, len(nodes) - 1)
-            pair = eigenpairs(laplacian, k + 1, self.solver)
-            pairs.append(pair)
-            columns = self._scaled(pair.vectors[:, 1:], laplacian.active)
-            y = y.index_copy(0, nodes, nn.functional.pad(columns, (0, self.n_components - k)))
-        return y.reshape(*graph.shape, -1), pairs
+        components = component_eigenpairs(graph, self.n_components + 1, self.normalization, self.solver)
+        for component in components:
+            columns = component.pairs.vectors[:, 1:]
+            columns = self._scaled(columns, component.pairs.vectors[:, 0].detach() != 0)
+            y = y.index_copy(0, component.nodes, nn.functional.pad(columns, (0, self.n_components - columns.shape[1])))
+        return y.reshape(*graph.shape, -1), [component.pairs for component in components]
 
     def _scaled(self, y: Tensor, active: Tensor) -> Tensor:
         if self.scale == "degree":
@@ -248,7 +245,7 @@ class LaplacianEigenmaps(nn.Module):
         if self.components != "separate":
             return values
         at_node = values.new_zeros(graph.num_nodes, self.n_components)
-        for nodes, row in zip(_nodes_of_components(graph), values, strict=True):
+        for nodes, row in zip(graph.nodes_of_components(), values, strict=True):
             at_node[nodes] = row
         return at_node
 
@@ -335,14 +332,3 @@ class LaplacianEigenmaps(nn.Module):
             f"{self.n_components}, {self.neighbors!r}, normalization={self.normalization!r}, scale={self.scale!r}, "
             f"components={self.components!r}, solver={self.solver}"
         )
-
-
-def _nodes_of_components(graph: Graph) -> list[Tensor]:
-    """Node numbers of each connected component of two or more nodes, through the whole batch."""
-    labels = graph.connected_components().reshape(graph.batch_size, -1)
-    item = torch.arange(graph.batch_size, device=labels.device)[:, None]
-    number = torch.where(labels < 0, -1, labels + graph.num_nodes * item).flatten()
-    order = number.argsort(stable=True)
-    sizes = number.unique(return_counts=True)[1].tolist()
-    groups = order.split(sizes)
-    return [nodes for nodes in groups if len(nodes) > 1 and number[nodes[0]] >= 0]

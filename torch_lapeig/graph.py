@@ -233,6 +233,18 @@ class Graph:
         """
         return self._components
 
+    def nodes_of_components(self) -> list[Tensor]:
+        """Nodes of each component of two or more, int64 ``(M,)`` ascending, numbered through a batch as ``b * N + i``.
+
+        The components are ordered by graph and by their first node.
+        """
+        labels = self.connected_components().reshape(self.batch_size, -1)
+        item = torch.arange(self.batch_size, device=labels.device)[:, None]
+        number = torch.where(labels < 0, -1, labels + self.num_nodes * item).flatten()
+        order = number.argsort(stable=True)
+        groups = order.split(number.unique(return_counts=True)[1].tolist())
+        return [nodes for nodes in groups if len(nodes) > 1 and number[nodes[0]] >= 0]
+
     @cached_property
     def _components(self) -> Tensor:
         labels = self.pattern.components(self.weight.detach()).reshape(self.batch_size, -1)

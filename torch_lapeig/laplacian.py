@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Literal
 
@@ -79,6 +80,47 @@ class Laplacian:
             return 2 * self.degrees.detach().reshape(self.graph.batch_size, -1).amax(1)
         return self.degrees.new_full((self.graph.batch_size,), 2.0)
 
+    @cached_property
+    def ground(self) -> Tensor:
+        """The null vector that is positive on all active nodes, of the graph's shape, of the symmetric operator.
+
+        D^½·1, or 1 if unnormalised, divided by r; 0 on the other nodes. With N = diag(ground), N A N is the Laplacian
+        of the affinities that ``edges_of_affinity`` lists, whatever the normalisation.
+        """
+        active = self.active.to(self.degrees.dtype)
+        n = active if self.normalization == "unnormalized" else self.degrees.detach().sqrt() * active
+        return n if self.graph.similarity is None else n / self.graph.similarity.detach()
+
+    def edges_of_affinity(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Row, column and positive affinity of each edge of one graph in CSR order, without loops: N A N = D − W."""
+        pattern, n = self.graph.pattern, self.ground
+        affinity = pattern.at_row(n) * self.values.detach() * pattern.at_col(n)
+        if isinstance(pattern, SparsePattern):
+            keep = ((pattern.row != pattern.col) & (affinity > 0)).nonzero().flatten()
+            if len(keep) == len(pattern):
+                return pattern.row, pattern.col, affinity
+            return pattern.row[keep], pattern.col[keep], affinity[keep]
+        row, col = (pattern.without_loops(affinity) > 0).nonzero(as_tuple=True)
+        return row.int(), col.int(), affinity[row, col]
+
+    def items(self) -> Iterator[Laplacian]:
+        """The symmetric Laplacian of each graph of a batch, without gradients."""
+        if len(self.graph.shape) == 1:
+            yield self
+            return
+        for b in range(self.graph.batch_size):
+            pattern, edges = self.graph.pattern.item_of(b)
+            mask, similarity = self.graph.mask, self.graph.similarity
+            graph = dataclasses.replace(
+                self.graph,
+                pattern=pattern,
+                weight=self.graph.weight.detach()[edges],
+                mask=None if mask is None else mask[b],
+                similarity=None if similarity is None else similarity.detach()[b],
+            )
+            degrees, diagonal = self.degrees.detach()[b], self.diagonal.detach()[b]
+            yield self._replaced(graph=graph, degrees=degrees, diagonal=diagonal, values=self.values.detach()[edges])
+
     def symmetrized(self) -> tuple[Laplacian, Tensor | None]:
         """A symmetric Laplacian A of the same spectrum, and the node factor that takes its eigenvectors to this one's.
 
@@ -107,15 +149,15 @@ class Laplacian:
         other.__dict__.update({name: self.__dict__[name] for name in parts}, **changes)
         return other
 
-    def reordered(self) -> tuple[Laplacian, Tensor]:
-        """One sparse Laplacian with its nodes in reverse Cuthill–McKee order, and that order, int64 ``(N,)``.
+    def reordered(self, order: Tensor | None = None) -> tuple[Laplacian, Tensor]:
+        """One sparse Laplacian with its nodes in an order, int64 ``(N,)``, and that: reverse Cuthill–McKee if None.
 
         Products of large graphs are faster when neighbours are close in memory. Gradients flow through.
         """
         pattern = self.graph.pattern
         if not isinstance(pattern, SparsePattern) or len(self.graph.shape) > 1:
             raise ValueError(f"only one sparse graph can be reordered, got shape {self.graph.shape}")
-        order = pattern.bandwidth_reducing_order()
+        order = pattern.bandwidth_reducing_order() if order is None else order
         number = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
         keys, edges = (number[pattern.row.long()] * len(order) + number[pattern.col.long()]).sort()
         r = self.graph.similarity
@@ -134,8 +176,12 @@ class Laplacian:
         if tuple(y.shape[:-1]) != tuple(self.graph.shape):
             raise ValueError(f"y must have shape {(*self.graph.shape, 'm')}, got {tuple(y.shape)}")
         if not torch.is_grad_enabled():
-            return self.graph.pattern.multiply(self._matrix, y)
+            return self.graph.pattern.multiply(self.matrix, y)
         return self.diagonal[..., None] * y - self.graph.pattern.matmul(self.values, y)
+
+    def matvec(self, v: Tensor, shift: float = 0.0) -> Tensor:
+        """(A − shift) v for one vector ``(N,)`` of one graph, without gradients: `matmul` for many small products."""
+        return torch.addmv(v, self.matrix, v, beta=-shift)
 
     def chebyshev(self, x: Tensor, degree: int, low: Tensor, high: Tensor) -> Tensor:
         """T_degree(Ã) X for a block ``(B, N, m)``: the Chebyshev polynomial that grows below ``low``. No gradients.
@@ -153,7 +199,8 @@ class Laplacian:
         return current
 
     @cached_property
-    def _matrix(self) -> Tensor:
+    def matrix(self) -> Tensor:
+        """The matrix without gradients: CSR over all nodes of a batch if the graph is sparse, else dense."""
         return self.graph.pattern.assemble(self.diagonal, -self.values.detach())
 
     def inner(self, x: Tensor, y: Tensor) -> Tensor:
@@ -181,10 +228,7 @@ class Laplacian:
         """
         active = self.active.reshape(self.graph.batch_size, -1)
         labels, counts = self.active_components
-        d = self.degrees.detach().reshape(active.shape)
-        size = active.to(d.dtype) if self.normalization == "unnormalized" else d
-        if self.graph.similarity is not None:
-            size = size / self.graph.similarity.detach().reshape(active.shape).square()
+        size = self.ground.reshape(active.shape).square()
         volume = size.new_zeros(len(size), max(int(counts.max()), m)).scatter_add(1, labels, size)
         # −H = 2 w wᵀ / wᵀw − I with w = e_1 + s takes e_1 to s, the root of each component's share of the volume.
         w = (volume / volume.sum(1, keepdim=True)).sqrt()

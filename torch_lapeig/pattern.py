@@ -176,6 +176,12 @@ class SparsePattern:
         keys, order = (row[inside] * len(nodes) + col[inside]).sort()
         return SparsePattern.from_keys(keys, (len(nodes),)), values[edge[inside[order]]]
 
+    def item_of(self, b: int) -> tuple[SparsePattern, slice]:
+        """The edges of one graph of a batch, and where values on them stand among those of all."""
+        n = self.shape[-1]
+        edges = slice(int(self.crow[b * n]), int(self.crow[(b + 1) * n]))
+        return SparsePattern(self.row[edges] - b * n, self.col[edges] - b * n, (n,)), edges
+
     def bandwidth_reducing_order(self) -> Tensor:
         """Reverse Cuthill–McKee order of the nodes, int64 ``(total,)``: neighbours come close in memory."""
         crow, col = self.crow.cpu().numpy(), self.col.cpu().numpy()
@@ -184,8 +190,7 @@ class SparsePattern:
         return torch.from_numpy(order.astype(np.int64)).to(self.row.device)
 
     def _csr(self, crow: Tensor, col: Tensor, values: Tensor) -> Tensor:
-        _hear_beta_notice()
-        return torch.sparse_csr_tensor(crow, col, values, (self.total, self.total), check_invariants=False)
+        return csr(crow, col, values, (self.total, self.total))
 
     @cached_property
     def _with_diagonal(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -280,6 +285,10 @@ class DensePattern:
         nodes = nodes % n
         return DensePattern((len(nodes),)), values.reshape(-1, n, n)[item][nodes][:, nodes]
 
+    def item_of(self, b: int) -> tuple[DensePattern, int]:
+        """One graph of a batch, and where its values stand among those of all."""
+        return DensePattern(self.shape[1:]), b
+
 
 Pattern = SparsePattern | DensePattern
 
@@ -360,6 +369,12 @@ def _propagated_labels(row: Tensor, col: Tensor, total: int) -> Tensor:
         if torch.equal(reached, labels):
             return labels
         labels = reached
+
+
+def csr(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
+    """A CSR tensor, unchecked."""
+    _hear_beta_notice()
+    return torch.sparse_csr_tensor(crow, col, values, shape, check_invariants=False)
 
 
 @functools.cache

@@ -1,39 +1,63 @@
 """Eigensolvers for the smallest eigenpairs of a symmetric operator. Forward only: gradients are `eigen`'s matter.
 
 A solver is a frozen dataclass of its options, called with an operator and the number of pairs. Of the operator it
-uses ``matmul``, ``chebyshev``, ``inner``, ``dots``, ``to_dense``, ``bound``, ``active`` and ``null_vectors``, as
-`Laplacian` has them.
+uses ``matmul``, ``chebyshev``, ``inner``, ``dots``, ``to_dense``, ``bound``, ``active``, ``null_vectors``, ``ground``,
+``edges_of_affinity`` and ``items``, as `Laplacian` has them. `Eigh` and `ChebyshevSubspace` work on a whole batch at a
+time, the others on one graph after the other.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig.amg import Hierarchy, Level, SmoothedAggregation
 from torch_lapeig.laplacian import Laplacian
+
+# Called once an iteration with its number, the largest residual of the wanted pairs, and what is allowed.
+Progress = Callable[[int, float, float], None]
+
+
+SETTLED = 0.05  # residual at which the pair after the wanted ones counts as known, relative to its value
+STAGNATION = 30  # iterations without a tenth less residual after which LOBPCG gives up
+LEVEL_ACCURACY, LEVEL_ITERATIONS = 0.1, 8  # on the levels below the finest
 
 
 class RitzPairs(NamedTuple):
     """Approximate eigenpairs, ascending; those beyond the ones asked for are guards.
 
-    ``values (B, m)``, orthonormal ``vectors (B, N, m)``, number of ``iterations``.
+    ``values (B, m)``, orthonormal ``vectors (B, N, m)``, number of ``iterations``, whether the solver reached its goal,
+    and the multigrid ``hierarchies`` of the graphs where it has built them.
     """
 
     values: Tensor
     vectors: Tensor
     iterations: int
+    finished: bool
+    hierarchies: tuple[Hierarchy | None, ...] = ()
 
 
 class Solver(Protocol):
     """What `eigenpairs` asks of a solver."""
 
-    def __call__(self, operator: Laplacian, k: int, tolerance: float) -> RitzPairs:
-        """At least ``k`` smallest pairs of each graph, to residuals that `allowed_residual` allows."""
+    def __call__(
+        self,
+        operator: Laplacian,
+        k: int,
+        tolerance: float,
+        start: RitzPairs | None = None,
+        progress: Progress | None = None,
+    ) -> RitzPairs:
+        """At least ``k`` smallest pairs of each graph, to residuals that `allowed_residual` allows.
+
+        ``start`` are pairs of a similar operator, to begin with.
+        """
         ...
 
 
@@ -47,11 +71,35 @@ def allowed_residual(values: Tensor, k: int, bound: Tensor, tolerance: float) ->
     return torch.maximum(tolerance * gap, 40 * torch.finfo(values.dtype).eps * bound)
 
 
+def multigrid(operator: Laplacian, hierarchies: tuple[Hierarchy | None, ...]) -> Callable[[Tensor], Tensor] | None:
+    """One cycle of each graph's hierarchy on ``(B, N, m)``, or ``(N, m)`` of one graph; None without hierarchies."""
+    found = [h for h in hierarchies if h is not None]
+    if not found or len(found) < len(hierarchies):
+        return None
+    scales = [
+        h.scale(ground[:, None]) for h, ground in zip(found, operator.ground.reshape(len(found), -1), strict=True)
+    ]
+
+    def inverse(r: Tensor) -> Tensor:
+        if r.ndim == 2:
+            return found[0].inverse(scales[0], r)
+        return torch.stack([h.inverse(scale, x) for h, scale, x in zip(found, scales, r, strict=True)])
+
+    return inverse
+
+
 @dataclass(frozen=True)
 class Eigh:
     """All eigenpairs by `torch.linalg.eigh` of the dense matrix: exact, O(N³) time and O(N²) memory a graph."""
 
-    def __call__(self, operator: Laplacian, k: int, tolerance: float) -> RitzPairs:
+    def __call__(
+        self,
+        operator: Laplacian,
+        k: int,
+        tolerance: float,
+        start: RitzPairs | None = None,
+        progress: Progress | None = None,
+    ) -> RitzPairs:
         """All N pairs; inactive nodes come last with values above the spectrum."""
         b, n = operator.graph.batch_size, operator.graph.num_nodes
         null = operator.null_vectors(int(operator.active_components[1].max()))[0]
@@ -61,7 +109,7 @@ class Eigh:
         inactive = (~operator.active).reshape(b, n)
         dense.diagonal(dim1=-2, dim2=-1).add_(inactive * (operator.bound[:, None] + 1))
         values, vectors = torch.linalg.eigh(dense)
-        return RitzPairs(values.clamp_min(0), vectors, 1)
+        return RitzPairs(values.clamp_min(0), vectors, 1, True)
 
 
 @dataclass(frozen=True)
@@ -86,48 +134,44 @@ class ChebyshevSubspace:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.guards is not None:
-            _checks.check_count(self.guards, "guards")
-        _checks.check_count(self.max_iterations, "max_iterations", 0)
+        _check_options(self.guards, self.max_iterations)
         _checks.check_count(self.max_degree, "max_degree")
 
     def block_size(self, k: int) -> int:
         """Columns of the block for ``k`` wanted pairs."""
         return k + (max(8, k // 2) if self.guards is None else self.guards)
 
-    def __call__(self, operator: Laplacian, k: int, tolerance: float) -> RitzPairs:
-        """The block of ``block_size(k)`` Ritz pairs.
-
-        Raises:
-            ValueError: a graph has fewer nodes of positive degree than the block has columns.
-        """
-        m = self.block_size(k)
-        fewest = operator.fewest_active
-        if m > fewest:
-            raise ValueError(
-                f"ChebyshevSubspace needs at least {m} nodes of positive degree for k={k}, got {fewest}; use Eigh()"
-            )
-        null = operator.null_vectors(m)[0]
-        values, vectors, residuals = _rayleigh_ritz(operator, self._start(operator, m), null)
+    def __call__(
+        self,
+        operator: Laplacian,
+        k: int,
+        tolerance: float,
+        start: RitzPairs | None = None,
+        progress: Progress | None = None,
+    ) -> RitzPairs:
+        """The block of ``block_size(k)`` Ritz pairs, or as many as there are nodes of positive degree."""
+        m = min(self.block_size(k), operator.fewest_active)
+        null, dimension = operator.null_vectors(m)
+        known = torch.arange(m, device=null.device) < dimension[:, None]
+        first = torch.where(known[:, None, :], null, _noise(operator, m, self.seed))
+        if start is not None:
+            given = start.vectors[..., :m]
+            first = torch.cat([given, first[..., given.shape[2] :]], 2)
+        values, vectors, residuals = _rayleigh_ritz(operator, first, null)
         for iteration in range(self.max_iterations):
             allowed = allowed_residual(values, k, operator.bound, tolerance)
+            worst = residuals[:, :k].amax(1)
             # The next value has to have settled too: the gap is part of the answer.
-            settled = residuals[:, k] <= torch.maximum(0.05 * values[:, k], allowed)
-            if ((residuals[:, :k].amax(1) <= allowed) & settled).all():
-                return RitzPairs(values, vectors, iteration)
+            settled = residuals[:, k : k + 1] <= torch.maximum(SETTLED * values[:, k : k + 1], allowed[:, None])
+            if progress is not None:
+                b = (worst / allowed).argmax()
+                progress(iteration, worst[b].item(), allowed[b].item())
+            if (worst <= allowed).all() and settled.all():
+                return RitzPairs(values, vectors, iteration, True)
             low = torch.minimum(values[:, -1], 0.9 * operator.bound)
             filtered = operator.chebyshev(vectors, self._degree(values, low, k, operator.bound), low, operator.bound)
             values, vectors, residuals = _rayleigh_ritz(operator, filtered, null)
-        return RitzPairs(values, vectors, self.max_iterations)
-
-    def _start(self, operator: Laplacian, m: int) -> Tensor:
-        """Known null vectors and random columns, zero on inactive nodes: those are never mixed in again."""
-        null, dimension = operator.null_vectors(m)
-        generator = torch.Generator(null.device).manual_seed(self.seed)
-        noise = torch.randn(null.shape[1:], dtype=null.dtype, device=null.device, generator=generator)
-        noise = noise * operator.active.reshape(null.shape[:2])[..., None]
-        known = torch.arange(m, device=null.device) < dimension[:, None]
-        return torch.where(known[:, None, :], null, noise)
+        return RitzPairs(values, vectors, self.max_iterations, False)
 
     def _degree(self, values: Tensor, low: Tensor, k: int, bound: Tensor) -> int:
         """Degree that damps the unwanted by e^−12 against the k-th, but spreads the wanted by no more than 1/√eps."""
@@ -140,6 +184,469 @@ class ChebyshevSubspace:
         spread = -0.5 * math.log(torch.finfo(values.dtype).eps)
         degree = torch.minimum(12 / kth, spread / (first - kth).clamp_min(1e-7)).max()
         return int(degree.clamp(8, self.max_degree).ceil())
+
+
+@dataclass(frozen=True)
+class Lobpcg:
+    """Locally optimal block conjugate gradients with a multigrid preconditioner: for graphs of any size and hardness.
+
+    Knyazev 2001, with the orthonormal basis of [X, P, W] and the choice of P of Duersch, Shao, Yang & Gu 2018. The
+    known null vectors are exact constraints; converged columns stay in X but are not improved any more (soft locking);
+    columns of W that are round-off of the others are dropped. Without a start, the first block is solved for from
+    level to level of the hierarchy. With the pairs of a similar problem as a start, their hierarchy is used as it is,
+    and built anew where it does not lead to the answer in ``patience`` iterations.
+
+    Args:
+        guards: Ritz vectors beyond the wanted ones; default max(4, k/4).
+        max_iterations: at most.
+        preconditioner: how the hierarchy is built, or None for no preconditioner. Where coarsening stalls there is none
+            either.
+        patience: iterations with a hierarchy from before.
+        seed: of random columns.
+    """
+
+    guards: int | None = None
+    max_iterations: int = 200
+    preconditioner: SmoothedAggregation | None = field(default_factory=SmoothedAggregation)
+    patience: int = 10
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check_options(self.guards, self.max_iterations)
+        _checks.check_count(self.patience, "patience")
+
+    def __call__(
+        self,
+        operator: Laplacian,
+        k: int,
+        tolerance: float,
+        start: RitzPairs | None = None,
+        progress: Progress | None = None,
+    ) -> RitzPairs:
+        """``k`` and the guards, or as many as there are nodes of positive degree."""
+        m = k + (max(4, k // 4) if self.guards is None else self.guards)
+        return _one_by_one(self._solve, operator, k, min(m, operator.fewest_active), tolerance, start, progress)
+
+    def _solve(self, request: _Request) -> RitzPairs:
+        hierarchy, x, iterations = request.hierarchy, request.start, 0
+        if hierarchy is not None:
+            limit = min(self.patience, self.max_iterations)
+            values, x, iterations, finished = self._iterate(request, hierarchy, x, limit)
+            if finished or limit == self.max_iterations:
+                return request.answer(values, x, iterations, finished, hierarchy)
+        hierarchy = self._hierarchy(request.operator)
+        if x is None and hierarchy is not None:
+            x = _nested_iteration(hierarchy, request)
+        values, x, more, finished = self._iterate(request, hierarchy, x, self.max_iterations - iterations)
+        return request.answer(values, x, iterations + more, finished, hierarchy)
+
+    def _hierarchy(self, operator: Laplacian) -> Hierarchy | None:
+        if self.preconditioner is None:
+            return None
+        return self.preconditioner(*operator.edges_of_affinity(), operator.ground.square())
+
+    def _iterate(
+        self, request: _Request, hierarchy: Hierarchy | None, x: Tensor | None, limit: int
+    ) -> tuple[Tensor, Tensor, int, bool]:
+        operator = request.operator
+        inverse = None if hierarchy is None else multigrid(operator, (hierarchy,))
+        x = request.null[:, :0] if x is None else _without_null_vectors(operator, x, request)
+        if (missing := request.columns - x.shape[1]) > 0:
+            x = torch.cat([x, _noise(operator, missing, self.seed)[0]], 1)
+        return _lobpcg(operator, x, request.null, inverse, request.shortfall, limit)
+
+
+@dataclass(frozen=True)
+class Lanczos:
+    """Thick-restart Lanczos (Wu & Simon 2000) with full reorthogonalisation: least work for well separated values.
+
+    The null vectors are constraints. A Krylov space of one vector holds one vector of a multiple eigenvalue; round-off
+    and a fresh random vector after convergence bring in the others, which is likely but not certain to find them all.
+    For graphs with symmetries use `Lobpcg` or `ChebyshevSubspace`.
+
+    Args:
+        basis: vectors kept at most; default max(20, 2k + 2).
+        max_products: with the matrix, at most.
+        crowded: give up as soon as the basis is full, if the third Ritz value · basis² / bound of the spectrum is below
+            this: the spectrum begins with many close values then, and `Lobpcg` is faster. 0 to go on.
+        seed: of the random start.
+    """
+
+    basis: int | None = None
+    max_products: int = 10_000
+    crowded: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.basis is not None:
+            _checks.check_count(self.basis, "basis", 3)
+        _checks.check_count(self.max_products, "max_products", 0)
+
+    def __call__(
+        self,
+        operator: Laplacian,
+        k: int,
+        tolerance: float,
+        start: RitzPairs | None = None,
+        progress: Progress | None = None,
+    ) -> RitzPairs:
+        """``k`` pairs and the guards that are left of the basis."""
+        m = min(k + max(4, k // 4), operator.fewest_active)
+        return _one_by_one(self._solve, operator, k, m, tolerance, start, progress)
+
+    def _solve(self, request: _Request) -> RitzPairs:
+        operator, c, columns = request.operator, request.null.shape[1], request.columns
+        free = operator.fewest_active - c
+        size = min(free, max(20, 2 * columns + 2 if self.basis is None else self.basis, columns + 2))
+        columns = min(columns, size)
+        keep = min(columns, size - 1)
+        rows = request.null.new_empty(c + size + 1, len(request.null))  # null vectors, then the basis
+        rows[:c] = request.null.mT
+        rows[c] = _fresh(operator, rows[:c], self.seed)
+        projected, begin, products, converged = rows.new_zeros(size, size), 0, 0, False
+        while True:
+            beta = self._sweep(operator, rows, c, begin, projected)
+            products += size - begin
+            values, turn = torch.linalg.eigh(projected, UPLO="U")
+            residuals = beta * turn[-1].abs()
+            done = request.shortfall(products, values, residuals)[0] <= 1
+            finished = done and (converged or size == free)
+            crowded = begin == 0 and 2 < size < free and float(values[2] / operator.bound) * size**2 < self.crowded
+            if finished or crowded or products >= self.max_products:
+                x = rows[c : c + size].mT @ turn[:, :columns]
+                return request.answer(values[:columns], x, products, finished)
+            # A vector from outside the Krylov space brings in what that misses of multiple eigenvalues.
+            rows[c : c + keep] = turn[:, :keep].mT @ rows[c : c + size]
+            following = _fresh(operator, rows[: c + keep], self.seed + products) if done else rows[c + size]
+            rows[c + keep] = following
+            projected.zero_().diagonal()[:keep] = values[:keep]
+            begin, converged = keep, done
+
+    def _sweep(self, operator: Laplacian, rows: Tensor, c: int, begin: int, projected: Tensor) -> float:
+        """Fill the basis from the vector ``begin`` on, and the upper triangle of Vᵀ A V; the norm of what is left."""
+        shift = 0.5 * float(operator.bound)  # as much of A v as possible is not parallel to v: less cancels
+        round_off = 10 * torch.finfo(rows.dtype).eps * float(operator.bound)
+        beta = 0.0
+        for j in range(begin, len(projected)):
+            known = rows[: c + j + 1]
+            w = operator.matvec(known[-1], shift)
+            h = known @ w
+            w = torch.addmv(w, known.mT, h, alpha=-1)
+            beta = math.sqrt(w.dot(w))
+            if beta < 0.3 * math.sqrt(h.dot(h)):  # what cancelled has to be orthogonalised again (Daniel et al. 1976)
+                again = known @ w
+                w, h = torch.addmv(w, known.mT, again, alpha=-1), h + again
+                beta = math.sqrt(w.dot(w))
+            projected[: j + 1, j] = h[c:]
+            if beta > round_off:
+                torch.div(w, beta, out=rows[c + j + 1])
+            elif j + 1 < len(projected):
+                rows[c + j + 1] = _fresh(operator, known, self.seed + j + 1)
+        projected.diagonal()[begin:] += shift
+        return beta
+
+
+@dataclass(frozen=True)
+class TorchLobpcg:
+    """`torch.lobpcg` as it is: one graph or dense batches, no preconditioner, no constraints, no restart.
+
+    Its limits: at least 3 times as many nodes as vectors; it may stop early or fail with singular small matrices
+    (pytorch #101075, #109497), which raises `ConvergenceError`; equal and tiny eigenvalues are its weak side. Its
+    answer is checked like any other, and its own backward is never used.
+
+    Args:
+        max_iterations: at most.
+        seed: of the random start.
+    """
+
+    max_iterations: int = 1000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _checks.check_count(self.max_iterations, "max_iterations", 0)
+
+    def __call__(
+        self,
+        operator: Laplacian,
+        k: int,
+        tolerance: float,
+        start: RitzPairs | None = None,
+        progress: Progress | None = None,
+    ) -> RitzPairs:
+        """``k`` pairs and one guard."""
+        return _one_by_one(self._solve, operator, k, k + 1, tolerance, start, progress)
+
+    def _solve(self, request: _Request) -> RitzPairs:
+        operator, m = request.operator, request.null.shape[1] + request.columns
+        if 3 * m > len(request.null):
+            raise ValueError(f"torch.lobpcg needs at least {3 * m} nodes for {m} vectors, got {len(request.null)}")
+        x = torch.cat([request.null, _noise(operator, request.columns, self.seed)[0]], 1)
+        iterations, goal, missing = 0, 1e-4, math.inf
+
+        def count(worker: object) -> None:
+            nonlocal iterations
+            iterations += 1
+
+        for _ in range(2):  # twice: what residual is small enough is known once the gap is
+            options: Any = {"niter": self.max_iterations, "tol": goal, "largest": False, "tracker": count}
+            try:
+                values, x = torch.lobpcg(operator.matrix, X=x, **options)
+            except (RuntimeError, ValueError) as error:
+                raise _checks.ConvergenceError(f"torch.lobpcg failed ({error}); use another solver") from error
+            r = operator.matmul(x) - x * values
+            c = request.null.shape[1]
+            missing, allowed = request.shortfall(iterations, values[c:], operator.dots(r, r).sqrt()[c:])
+            goal = allowed / float(operator.bound) / 4
+        return RitzPairs(values[None], x[None], iterations, missing <= 1)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What is asked of a solver for one graph, beside its null vectors, which need no solving."""
+
+    operator: Laplacian
+    null: Tensor  # (N, c)
+    wanted: int  # k − c
+    columns: int  # with guards, in all
+    tolerance: float
+    start: Tensor | None  # (N, ·)
+    hierarchy: Hierarchy | None
+    progress: Progress | None
+
+    def shortfall(self, iteration: int, values: Tensor, residuals: Tensor) -> tuple[float, float]:
+        """Worst residual over what is allowed, of the wanted pairs and the next one; and what is allowed."""
+        w = self.wanted
+        ritz, r = [0.0, *values.tolist()], residuals.tolist()
+        gap = ritz[w + 1] - ritz[w] if len(r) > w else 0.0
+        floor = 40 * torch.finfo(values.dtype).eps * float(self.operator.bound)
+        allowed = max(self.tolerance * gap, floor)
+        worst = max(r[:w], default=0.0)
+        if self.progress is not None:
+            self.progress(iteration, worst, allowed)
+        settled = r[w] / max(SETTLED * ritz[w + 1], allowed) if len(r) > w else 0.0
+        return max(worst / allowed, settled), allowed
+
+    def answer(
+        self, values: Tensor, x: Tensor, iterations: int, finished: bool, hierarchy: Hierarchy | None = None
+    ) -> RitzPairs:
+        """The null pairs and the solver's, with a batch axis."""
+        values = torch.cat([values.new_zeros(self.null.shape[1]), values.clamp_min(0)])
+        return RitzPairs(values[None], torch.cat([self.null, x], 1)[None], iterations, finished, (hierarchy,))
+
+
+def _check_options(guards: int | None, max_iterations: int) -> None:
+    if guards is not None:
+        _checks.check_count(guards, "guards")
+    _checks.check_count(max_iterations, "max_iterations", 0)
+
+
+def _noise(operator: Laplacian, m: int, seed: int) -> Tensor:
+    """Random columns ``(B, N, m)``, zero on inactive nodes: those are never mixed in again. The same in every graph."""
+    active = operator.active.reshape(operator.graph.batch_size, -1, 1)
+    generator = torch.Generator(active.device).manual_seed(seed)
+    shape = (active.shape[1], m)
+    return active * torch.randn(shape, dtype=operator.degrees.dtype, device=active.device, generator=generator)
+
+
+def _fresh(operator: Laplacian, rows: Tensor, seed: int) -> Tensor:
+    """A random unit vector orthogonal to orthonormal rows."""
+    w = _noise(operator, 1, seed)[0, :, 0]
+    for _ in range(2):
+        w = torch.addmv(w, rows.mT, rows @ w, alpha=-1)
+        w = w / torch.linalg.vector_norm(w)
+    return w
+
+
+def _one_by_one(
+    solve: Callable[[_Request], RitzPairs],
+    operator: Laplacian,
+    k: int,
+    columns: int,
+    tolerance: float,
+    start: RitzPairs | None,
+    progress: Progress | None,
+) -> RitzPairs:
+    """A solver of one graph on each of a batch: at least min(columns, nodes of positive degree) pairs."""
+    answers = []
+    columns = min(columns, operator.fewest_active)
+    for b, item in enumerate(operator.items()):
+        basis, dimension = item.null_vectors(columns)
+        c = min(int(dimension), columns)
+        null = basis[0, :, :c]
+        hierarchy = start.hierarchies[b] if start is not None and start.hierarchies else None
+        first = None if start is None else start.vectors[b]
+        request = _Request(item, null, k - c, columns - c, tolerance, first, hierarchy, progress)
+        # With more components than wanted pairs the next value is 0 too, and nothing is left to solve.
+        answers.append(
+            request.answer(null.new_empty(0), null[:, :0], 0, True) if c == columns or c > k else solve(request)
+        )
+    width = min(len(pairs.values[0]) for pairs in answers)
+    return RitzPairs(
+        torch.cat([pairs.values[:, :width] for pairs in answers]),
+        torch.cat([pairs.vectors[..., :width] for pairs in answers]),
+        max(pairs.iterations for pairs in answers),
+        all(pairs.finished for pairs in answers),
+        tuple(hierarchy for pairs in answers for hierarchy in pairs.hierarchies),
+    )
+
+
+class _Coarse:
+    """The operator of a level of a hierarchy; products in the precision of the level."""
+
+    def __init__(self, level: Level) -> None:
+        self.level = level
+
+    def matmul(self, y: Tensor) -> Tensor:
+        matrix, ratio = self.level.matrix, self.level.ratio
+        return ratio * (matrix @ (ratio * y).to(matrix.dtype)).to(y.dtype)
+
+    def inner(self, x: Tensor, y: Tensor) -> Tensor:
+        return x.mT @ y
+
+    def dots(self, x: Tensor, y: Tensor) -> Tensor:
+        return (x * y).sum(-2)
+
+
+def _nested_iteration(hierarchy: Hierarchy, request: _Request) -> Tensor:
+    """A first block for the finest level: solved on the coarsest, then taken from level to level and improved."""
+    columns = request.null.shape[1] + request.columns
+    wanted = columns - request.columns + request.wanted
+    level = hierarchy.levels[-1]
+    dense = level.ratio * level.matrix.to_dense().double() * level.ratio.mT
+    x = _small_eigh(dense)[1][:, :columns]
+    for depth in reversed(range(len(hierarchy.levels) - 1)):
+        coarser, level = level, hierarchy.levels[depth]
+        assert level.prolongation is not None
+        inverse_ratio = torch.where(level.ratio > 0, 1 / level.ratio, 0)
+        x = inverse_ratio * (level.prolongation @ (coarser.ratio * x).to(level.prolongation.dtype)).double()
+        if depth > 0:
+            x = _improved(hierarchy, depth, x, wanted)
+    return x
+
+
+def _without_null_vectors(operator: Laplacian, x: Tensor, request: _Request) -> Tensor:
+    """Directions of ``x`` that the exact null vectors do not have already, at most as many as there are columns."""
+    x = x * operator.active[:, None]
+    x = torch.addmm(x, request.null, operator.inner(request.null, x), alpha=-1)
+    values, turn = _small_eigh(operator.inner(x, x))
+    new = (values > 0.1 * values[-1]).nonzero().flatten()[-request.columns :]
+    return x @ turn[:, new]
+
+
+def _improved(hierarchy: Hierarchy, depth: int, x: Tensor, wanted: int) -> Tensor:
+    """A few iterations on a level: no better than the level approximates the finest one."""
+    level = hierarchy.levels[depth]
+    inverse_ratio = torch.where(level.ratio > 0, 1 / level.ratio, 0)
+
+    def shortfall(iteration: int, values: Tensor, residuals: Tensor) -> tuple[float, float]:
+        allowed = LEVEL_ACCURACY * float(values[min(wanted, len(values) - 1)])
+        return float(residuals[:wanted].max()) / max(allowed, 1e-300), allowed
+
+    def precondition(r: Tensor) -> Tensor:
+        return hierarchy.inverse(inverse_ratio, r, depth)
+
+    return _lobpcg(_Coarse(level), x, x[:, :0], precondition, shortfall, LEVEL_ITERATIONS)[1]
+
+
+class _Operator(Protocol):
+    """What the iterations themselves need of an operator."""
+
+    def matmul(self, y: Tensor) -> Tensor: ...
+
+    def inner(self, x: Tensor, y: Tensor) -> Tensor: ...
+
+    def dots(self, x: Tensor, y: Tensor) -> Tensor: ...
+
+
+def _lobpcg(
+    operator: _Operator,
+    x: Tensor,
+    null: Tensor,
+    precondition: Callable[[Tensor], Tensor] | None,
+    shortfall: Callable[[int, Tensor, Tensor], tuple[float, float]],
+    limit: int,
+) -> tuple[Tensor, Tensor, int, bool]:
+    """Ritz values and vectors from the block ``x``, iterations done, and whether there is no shortfall left."""
+    xp = _basis(operator, x, null)
+    axp, m = operator.matmul(xp), xp.shape[1]
+    values, turn = _small_eigh(operator.inner(xp, axp))
+    xp, axp, projected = xp @ turn, axp @ turn, torch.diag(values)
+    best, patience = math.inf, STAGNATION
+    for iteration in range(limit + 1):
+        x = xp[:, :m]
+        r, norms = _residual(operator, x, axp[:, :m], values)
+        missing, allowed = shortfall(iteration, values, norms)
+        if missing <= 1:
+            # The image A X was updated from step to step: see whether it is still true.
+            axp[:, :m] = operator.matmul(x)
+            r, norms = _residual(operator, x, axp[:, :m], values)
+            missing, allowed = shortfall(iteration, values, norms)
+            if missing <= 1:
+                return values, x, iteration, True
+        best, patience = (missing, STAGNATION) if missing < 0.9 * best else (best, patience - 1)
+        if iteration == limit or patience == 0:
+            break
+        moving = norms > 0.3 * allowed
+        r = _columns(r, moving)
+        w = _basis(operator, r if precondition is None else precondition(r), null, xp)
+        if w.shape[1] == 0:
+            break
+        aw, q = operator.matmul(w), xp.shape[1]
+        cross = operator.inner(xp, aw)
+        whole = torch.cat([torch.cat([projected, cross], 1), torch.cat([cross.mT, operator.inner(w, aw)], 1)])
+        ritz, c = _small_eigh(whole)
+        values, cx = ritz[:m], c[:, :m]
+        cp = cx[:, moving]
+        cp[:m] = 0
+        c = torch.cat([cx, _small_basis(cp, cx)], 1)
+        xp, axp, projected = (xp @ c[:q]).addmm_(w, c[q:]), (axp @ c[:q]).addmm_(aw, c[q:]), c.mT @ whole @ c
+    return values, xp[:, :m], iteration, False
+
+
+def _columns(x: Tensor, chosen: Tensor) -> Tensor:
+    return x if chosen.all() else x[:, chosen]
+
+
+def _residual(operator: _Operator, x: Tensor, ax: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    """A x − x λ and its norms."""
+    r = torch.addcmul(ax, x, values, value=-1)
+    return r, operator.dots(r, r).sqrt()
+
+
+def _small_eigh(a: Tensor) -> tuple[Tensor, Tensor]:
+    values, vectors = torch.linalg.eigh((a + a.mT) / 2)
+    return values, vectors
+
+
+def _basis(operator: _Operator, w: Tensor, *others: Tensor) -> Tensor:
+    """An orthonormal basis of the span of ``w`` orthogonal to ``others``, without the directions that are round-off."""
+    eps = torch.finfo(w.dtype).eps
+    for drop in (50 * eps, eps ** (2 / 3)):
+        before = operator.dots(w, w)
+        for q in others:
+            w = torch.addmm(w, q, operator.inner(q, w), alpha=-1)
+        gram = operator.inner(w, w)
+        size = gram.diagonal()
+        some = size > torch.finfo(w.dtype).tiny
+        if not some.any():
+            return w[:, some]
+        scale = torch.where(some, size, torch.inf).rsqrt()
+        values, turn = _small_eigh(scale[:, None] * gram * scale)
+        keep = values > drop * values[-1]
+        w = w @ (scale[:, None] * turn[:, keep] * values[keep].rsqrt())
+        # Where next to nothing cancelled, once is enough.
+        if values[0] > 1e-2 * values[-1] and (size > 1e-2 * before).all():
+            break
+    return w
+
+
+def _small_basis(c: Tensor, against: Tensor) -> Tensor:
+    """Orthonormal columns that span ``c`` orthogonally to the orthonormal ``against``."""
+    for _ in range(2):
+        c = c - against @ (against.mT @ c)
+        u, size, _ = torch.linalg.svd(c, full_matrices=False)
+        c = u[:, size > 1e3 * torch.finfo(c.dtype).eps * max(float(size[0]), 1e-3)] if len(size) else c
+    return c
 
 
 def _orthonormalized(operator: Laplacian, x: Tensor) -> Tensor:

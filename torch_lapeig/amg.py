@@ -1,0 +1,275 @@
+"""Smoothed-aggregation multigrid of a graph Laplacian, in torch operations: a preconditioner whose quality does not
+depend on the size of the graph.
+
+Levels: the nodes are grouped into aggregates around a maximal set of nodes that are more than two strong edges apart;
+the coarse space is the aggregates' indicators smoothed by one step of damped Jacobi, P = (I − ω D⁻¹ L) P₀,
+ω = 4/(3ρ(D⁻¹ L)); the coarse matrix is Pᵀ L P (Vaněk, Mandel & Brezina 1996). Independent sets in parallel:
+Bell, Dalton & Olson 2012.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from torch_lapeig import _checks
+from torch_lapeig.pattern import csr
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """One level of a hierarchy. Its matrix is scaled to a unit diagonal, so that float32 holds weights of any size.
+
+    Attributes:
+        matrix: CSR ``(n, n)``, D^-½ L D^-½ of the level's L and its diagonal D; zero rows for nodes without edges.
+        ratio: ``(n, 1)`` float64, (D / m)^½ with the mass m of each node: ratio · matrix · ratio is the level's
+            approximation of the operator.
+        radius: estimate of the largest eigenvalue.
+        prolongation: CSR from the next coarser level to this one, in the scaled coordinates; None on the coarsest.
+        restriction: its transpose.
+    """
+
+    matrix: Tensor
+    ratio: Tensor
+    radius: float = 2.0
+    prolongation: Tensor | None = None
+    restriction: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Hierarchy:
+    """Levels of a graph Laplacian from fine to coarse.
+
+    Attributes:
+        levels: the last one is solved directly.
+        diagonal: ``(N, 1)`` float64, of the finest Laplacian.
+        complexity: entries of all levels over those of the finest.
+        smoothing: products of each smoothing.
+    """
+
+    levels: tuple[Level, ...]
+    diagonal: Tensor
+    complexity: float
+    smoothing: int
+
+    @cached_property
+    def coarse_inverse(self) -> Tensor:
+        """Pseudo-inverse of the coarsest matrix, in the precision of the cycle."""
+        values, vectors = torch.linalg.eigh(self.levels[-1].matrix.to_dense())
+        keep = values > 1e-14 * len(values)  # of unit diagonal: this cuts the null space only
+        inverse: Tensor = (vectors[:, keep] / values[keep]) @ vectors[:, keep].mT
+        return inverse.to(self.levels[0].matrix.dtype)
+
+    def scale(self, ground: Tensor) -> Tensor:
+        """Between the scaled coordinates and those of the operator A = N⁻¹ L N⁻¹, N = diag(``ground``): N D^-½."""
+        return torch.where(self.diagonal > 0, ground / self.diagonal.sqrt(), 0)
+
+    def inverse(self, scale: Tensor, r: Tensor, level: int = 0) -> Tensor:
+        """An approximate solution of A x = r, ``(n, m)``, for A = scale⁻¹ · matrix · scale⁻¹ of a level.
+
+        Each column is brought to unit size before it is cast to the precision of the levels.
+        """
+        b = scale * r
+        size = torch.linalg.vector_norm(b, dim=0).clamp_min(torch.finfo(r.dtype).tiny)
+        x = self.cycle(b.div_(size).to(self.levels[level].matrix.dtype), level)
+        return x.to(r.dtype).mul_(scale).mul_(size)
+
+    def cycle(self, b: Tensor, level: int = 0) -> Tensor:
+        """One V-cycle from x = 0 in the scaled coordinates of a level, ``(n, m)``: symmetric positive semidefinite."""
+        here = self.levels[level]
+        if here.prolongation is None or here.restriction is None:
+            return self.coarse_inverse @ b
+        x = self._smoothed(here, b, None)
+        residual = torch.addmm(b, here.matrix, x, alpha=-1)
+        x = torch.addmm(x, here.prolongation, self.cycle(here.restriction @ residual, level + 1))
+        return self._smoothed(here, b, x)
+
+    def _smoothed(self, here: Level, b: Tensor, x: Tensor | None) -> Tensor:
+        """Chebyshev iteration over the upper part of the spectrum."""
+        centre, half = 0.5 * (1 + LOWER) * here.radius, 0.5 * (1 - LOWER) * here.radius
+        ratio = half / centre
+        r = b if x is None else torch.addmm(b, here.matrix, x, alpha=-1)
+        d = r / centre
+        x = d.clone() if x is None else x.add_(d)
+        for _ in range(self.smoothing - 1):
+            r = torch.addmm(r, here.matrix, d, alpha=-1)
+            following = 1 / (2 * centre / half - ratio)
+            d = d.mul_(following * ratio).add_(r, alpha=2 * following / half)
+            ratio, x = following, x.add_(d)
+        return x
+
+
+LARGEST_DENSE = 3000  # nodes of a coarsest level that did not get smaller
+LOWER = 0.1  # the smoother damps this part of the spectral radius and above
+STRONG = 0.25  # an edge is strong from this part of the weaker of its nodes' strongest edges
+
+
+@dataclass(frozen=True)
+class SmoothedAggregation:
+    """How a hierarchy is built.
+
+    Args:
+        coarsest: nodes from which on a dense pseudo-inverse takes over.
+        max_complexity: limit of the entries of all levels over those of the finest; coarsening stops before it.
+        smoothing: products with the matrix in each smoothing step.
+        single: cycle in float32, also for float64 problems.
+        seed: of the random priorities.
+    """
+
+    coarsest: int = 400
+    max_complexity: float = 3.0
+    smoothing: int = 2
+    single: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _checks.check_count(self.coarsest, "coarsest")
+        _checks.check_count(self.smoothing, "smoothing")
+        _checks.check_positive(self.max_complexity, "max_complexity")
+
+    def __call__(self, row: Tensor, col: Tensor, weight: Tensor, mass: Tensor) -> Hierarchy | None:
+        """The hierarchy of the Laplacian of edges, or None where it would have to end far above the coarsest size.
+
+        Args:
+            row, col: ``(E,)`` int32 or int64, both directions of every edge in CSR order, no loops.
+            weight: ``(E,)``, positive.
+            mass: ``(N,)``, of each node: the square of the operator's null vector.
+        """
+        generator = torch.Generator(weight.device).manual_seed(self.seed)
+        matrix, mass = _laplacian(row, col, weight.double(), len(mass)), mass.double()
+        dtype = torch.float32 if self.single else torch.float64
+        matrix, diagonal = _balanced(matrix)
+        finest = diagonal
+        levels: list[Level] = []
+        total = first = len(matrix.values())
+        while matrix.shape[0] > self.coarsest:
+            prolongation, radius = self._prolongation(matrix, diagonal, generator)
+            if prolongation.shape[1] > 0.8 * matrix.shape[0] or prolongation.shape[1] == 0:
+                break
+            restriction = prolongation.t().to_sparse_csr()
+            coarse, coarse_diagonal = _balanced(restriction @ (matrix @ prolongation))
+            total += len(coarse.values())
+            if total > self.max_complexity * first:
+                break
+            scaled = _scaled(matrix, diagonal, diagonal, dtype), _ratio(diagonal, mass), radius
+            # P and its transpose in scaled coordinates: D^½ P D_c^-½.
+            down = _scaled(restriction, coarse_diagonal, 1 / diagonal, dtype)
+            levels.append(Level(*scaled, _scaled(prolongation, 1 / diagonal, coarse_diagonal, dtype), down))
+            mass = (restriction @ mass[:, None])[:, 0]
+            matrix, diagonal = coarse, coarse_diagonal
+        if matrix.shape[0] > max(self.coarsest, LARGEST_DENSE):
+            return None
+        # The coarsest stays in float64: its null space has to be told from its smallest eigenvalues.
+        levels.append(Level(_scaled(matrix, diagonal, diagonal, torch.float64), _ratio(diagonal, mass)))
+        return Hierarchy(tuple(levels), finest[:, None], total / first, self.smoothing)
+
+    def _prolongation(self, matrix: Tensor, diagonal: Tensor, generator: torch.Generator) -> tuple[Tensor, float]:
+        """P of a level, CSR ``(n, m)``, and the estimate of the spectral radius of D⁻¹ L."""
+        row, col, values = _rows(matrix), matrix.col_indices(), matrix.values()
+        loop = row == col
+        size = torch.where(loop, 0, values.abs())
+        largest = values.new_zeros(len(diagonal)).scatter_reduce_(0, row.long(), size, "amax")
+        strong = size >= STRONG * torch.minimum(largest.index_select(0, row), largest.index_select(0, col))
+        strong = (strong & (size > 0)).nonzero().flatten()
+        aggregate, count = _aggregates(row[strong].long(), col[strong].long(), largest > 0, generator)
+        inverse = torch.where(aggregate >= 0, 1 / diagonal, 0)
+        radius = _radius(matrix, inverse, generator)
+        smoother = values * inverse.index_select(0, row) * (-4 / (3 * radius))
+        smoother[loop] += (aggregate >= 0).to(values.dtype)[row[loop]]
+        return _with_values(matrix, smoother) @ _indicator(aggregate, count, values.dtype), radius
+
+
+def _laplacian(row: Tensor, col: Tensor, weight: Tensor, n: int) -> Tensor:
+    """D − W as CSR with its diagonal, of edges in CSR order."""
+    node = torch.arange(n, device=row.device, dtype=row.dtype)
+    after = (col > row).to(row.dtype)
+    place = torch.arange(len(row), device=row.device) + row + after
+    count = torch.zeros(n + 1, dtype=torch.int64, device=row.device).index_add_(0, row + 1, torch.ones_like(place))
+    crow = count.cumsum(0) + torch.arange(n + 1, device=row.device)
+    before = torch.zeros(n, dtype=row.dtype, device=row.device).index_add_(0, row, after)
+    diagonal = crow[1:] - 1 - before
+    columns = col.new_empty(len(row) + n).index_copy_(0, place, col).index_copy_(0, diagonal, node)
+    values = weight.new_empty(len(row) + n).index_copy_(0, place, -weight)
+    values.index_copy_(0, diagonal, weight.new_zeros(n).index_add_(0, row, weight))
+    return csr(crow.to(row.dtype), columns, values, (n, n))
+
+
+def _rows(matrix: Tensor) -> Tensor:
+    """The row of each entry of a CSR matrix."""
+    crow = matrix.crow_indices()
+    return torch.repeat_interleave(crow.diff(), output_size=matrix.values().numel()).to(crow.dtype)
+
+
+def _with_values(matrix: Tensor, values: Tensor) -> Tensor:
+    crow, col = matrix.crow_indices(), matrix.col_indices()
+    return csr(crow, col, values, (matrix.shape[0], matrix.shape[1]))
+
+
+def _balanced(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """The matrix with row sums of exactly zero, and its diagonal.
+
+    The diagonal of a Galerkin product is what is left of cancellation: between faintly joined clusters, and for a
+    component that has become one node, nothing but round-off.
+    """
+    row, values = _rows(matrix), matrix.values()
+    loop = row == matrix.col_indices()
+    diagonal = -values.new_zeros(matrix.shape[0]).index_add_(0, row, values.masked_fill(loop, 0))
+    return _with_values(matrix, torch.where(loop, diagonal.index_select(0, row), values)), diagonal
+
+
+def _scaled(matrix: Tensor, rows: Tensor, columns: Tensor, dtype: torch.dtype) -> Tensor:
+    """diag(rows)^-½ · matrix · diag(columns)^-½, with 0 where one of them is not positive."""
+    left, right = (torch.where((d > 0) & d.isfinite(), d, torch.inf).rsqrt() for d in (rows, columns))
+    values = matrix.values() * left.index_select(0, _rows(matrix)) * right.index_select(0, matrix.col_indices())
+    return _with_values(matrix, values.to(dtype))
+
+
+def _ratio(diagonal: Tensor, mass: Tensor) -> Tensor:
+    return torch.where((mass > 0) & (diagonal > 0), diagonal / mass, 0).sqrt()[:, None]
+
+
+def _indicator(aggregate: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+    """CSR ``(n, count)``: 1 where a node belongs to an aggregate; a row without entries for −1."""
+    member = aggregate >= 0
+    crow = torch.nn.functional.pad(member.cumsum(0), (1, 0)).to(torch.int32)
+    col = aggregate[member].to(torch.int32)
+    ones = torch.ones(len(col), dtype=dtype, device=col.device)
+    return csr(crow, col, ones, (len(aggregate), count))
+
+
+def _radius(matrix: Tensor, inverse_diagonal: Tensor, generator: torch.Generator, products: int = 8) -> float:
+    """Estimate of the largest eigenvalue of D⁻¹ L by the power method, a little above; never above its bound 2."""
+    x = torch.randn(len(inverse_diagonal), 1, dtype=matrix.dtype, device=matrix.device, generator=generator)
+    for _ in range(products):
+        x = inverse_diagonal[:, None] * (matrix @ x)
+        x = x / (size := x.norm())
+    return min(1.1 * float(size), 2.0)
+
+
+def _aggregates(row: Tensor, col: Tensor, alive: Tensor, generator: torch.Generator) -> tuple[Tensor, int]:
+    """The aggregate of each node by strong edges, −1 for those not alive, and their number.
+
+    Their roots are a maximal set of nodes more than two edges apart: in each round those that have the largest random
+    number within two edges (Luby). The other nodes join a root next to them, or else next to a neighbour.
+    """
+    n = len(alive)
+    priority = (1 + torch.randperm(n, generator=generator, device=row.device)).to(torch.int32)
+    undecided, root = alive.clone(), torch.zeros_like(alive)
+
+    def largest(x: Tensor) -> Tensor:  # over a node and its neighbours
+        return x.scatter_reduce(0, row, x.index_select(0, col), "amax")
+
+    while undecided.any():
+        own = torch.where(undecided, priority, 0)
+        new = undecided & (largest(largest(own)) == priority)
+        root |= new
+        undecided &= largest(largest(new.to(torch.int8))) == 0
+    count = int(root.sum())
+    number = torch.full((n,), -1, dtype=torch.int32, device=row.device)
+    number[root] = torch.arange(count, dtype=torch.int32, device=row.device)
+    for _ in range(2):
+        number = torch.where(number < 0, largest(number), number)
+    return number.long(), count
