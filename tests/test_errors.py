@@ -7,7 +7,6 @@ from scipy.sparse import csr_array
 from problems import path, points, two_cliques
 from torch_lapeig import (
     KNN,
-    ChebyshevSubspace,
     DensityCorrected,
     Graph,
     HeatKernel,

@@ -32,13 +32,14 @@ Degeneracy = Literal["mask", "lorentz", "exact"]
 
 # Dense `eigh` wins up to about here for one graph (measured on the digits graph, 2 cores).
 DENSE_NODES = 400
-# Graphs of a batch are solved together up to here, and one by one beyond.
-BATCH_NODES = 2000
+# Graphs of a batch are solved together up to here, and one by one beyond; one graph up to here is left to Lanczos for
+# longer.
+SMALL_NODES = 2000
 # What does not converge otherwise is done again by `Eigh` up to here: 8000² float64 are 0.5 GiB.
 FALLBACK_NODES = 8000
 # Where the spectrum begins so crowded that multigrid is faster, see `Lanczos`: rolls and rings have 10 to 15, data of
 # five and more dimensions 20 and more. Otherwise 150 to 300 products are usual.
-CROWDED, MOST_PRODUCTS = 17.5, 500
+CROWDED, MOST_PRODUCTS = 17.5, 400
 BACKWARD_ITERATIONS = 2000
 # One sparse graph of more nodes is solved in reverse Cuthill–McKee order: its products are several times faster.
 REORDER_NODES = 10**5
@@ -302,13 +303,11 @@ def _candidates(operator: Laplacian, k: int, restart: Restart | None) -> tuple[S
     if n <= DENSE_NODES or operator.fewest_active < 4 * chebyshev.block_size(k):
         return (Eigh(),)
     last: tuple[Solver, ...] = (Eigh(),) if n <= FALLBACK_NODES else ()
-    if graph.is_sparse and (graph.batch_size == 1 or n > BATCH_NODES):
-        first = () if restart is not None and isinstance(restart.solver, Lobpcg) else (LANCZOS,)
-        return (*first, Lobpcg(), *last)
+    if graph.is_sparse and (graph.batch_size == 1 or n > SMALL_NODES):
+        if restart is not None and isinstance(restart.solver, Lobpcg):
+            return (Lobpcg(), *last)
+        return (Lanczos(max_products=MOST_PRODUCTS, crowded=CROWDED if n > SMALL_NODES else 0.0), Lobpcg(), *last)
     return (chebyshev, *(last or (Lobpcg(),)))
-
-
-LANCZOS = Lanczos(max_products=MOST_PRODUCTS, crowded=CROWDED)
 
 
 def _first_finished(
@@ -537,8 +536,9 @@ class _ComplementSolve(torch.autograd.Function):
         )
         multiplier = _multiplier(s, edges, diagonal, vectors, g, z)
         rhs = of_g + _change(s, tangents[0], tangents[1], z) - z @ of_projected + of_vectors @ multiplier
-        outside: Tensor = _ComplementSolve.apply(edges, diagonal, projected, vectors, rhs, s, ctx.rule)
-        return outside - vectors @ s.operator.inner(of_vectors, z)
+        outside = _ComplementSolve.apply(edges, diagonal, projected, vectors, rhs, s, ctx.rule)
+        change: Tensor = outside - vectors @ s.operator.inner(of_vectors, z)
+        return change
 
 
 def _multiplier(s: _Solution, edges: Tensor, diagonal: Tensor, vectors: Tensor, rhs: Tensor, x: Tensor) -> Tensor:
@@ -561,8 +561,8 @@ def _change(s: _Solution, edges: Tensor | None, diagonal: Tensor | None, x: Tens
 def _edge_gradient(s: _Solution, y: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """Gradient in M on the edges and in c of <A, Σ_i y_i v_iᵀ> for A = diag(c) − (M + Mᵀ)/2."""
     pattern = s.operator.graph.pattern
-    products = pattern.products(y, v)
-    return -(products + pattern.transpose(products)) / 2, (y * v).sum(-1).reshape(pattern.shape)
+    both = pattern.products(torch.cat([y, v], -1), torch.cat([v, y], -1))  # cheaper than finding the reversed edges
+    return both / -2, (y * v).sum(-1).reshape(pattern.shape)
 
 
 def _rule(operator: Laplacian, tolerance: float | None, degeneracy: Degeneracy, width: float | None) -> _Rule:

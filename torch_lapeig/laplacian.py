@@ -58,7 +58,7 @@ class Laplacian:
             self.diagonal, self.values = self.degrees, affinity
         elif normalization == "symmetric":
             s = inverse_power(self.degrees, 0.5)
-            self.diagonal, self.values = self.active.to(w.dtype), pattern.at_row(s) * w * pattern.at_col(s)
+            self.diagonal, self.values = self.active.to(w.dtype), pattern.scaled(w, s)
         else:
             inverse = inverse_power(self.degrees, 1.0)
             self.diagonal, self.values = self.active.to(w.dtype), pattern.at_row(inverse) * affinity
@@ -94,7 +94,7 @@ class Laplacian:
     def edges_of_affinity(self) -> tuple[Tensor, Tensor, Tensor]:
         """Row, column and positive affinity of each edge of one graph in CSR order, without loops: N A N = D − W."""
         pattern, n = self.graph.pattern, self.ground
-        affinity = pattern.at_row(n) * self.values.detach() * pattern.at_col(n)
+        affinity = pattern.scaled(self.values.detach(), n)
         if isinstance(pattern, SparsePattern):
             keep = ((pattern.row != pattern.col) & (affinity > 0)).nonzero().flatten()
             if len(keep) == len(pattern):
@@ -175,13 +175,24 @@ class Laplacian:
         """The product with ``y``, ``(N, m)`` or ``(B, N, m)``, in O(E·m); differentiable in both, at any order."""
         if tuple(y.shape[:-1]) != tuple(self.graph.shape):
             raise ValueError(f"y must have shape {(*self.graph.shape, 'm')}, got {tuple(y.shape)}")
-        if not torch.is_grad_enabled():
-            return self.graph.pattern.multiply(self.matrix, y)
-        return self.diagonal[..., None] * y - self.graph.pattern.matmul(self.values, y)
+        if torch.is_grad_enabled():
+            return self.diagonal[..., None] * y - self.graph.pattern.matmul(self.values, y)
+        return self.graph.pattern.multiply(self.couplings, y, self._times_diagonal(y, 1), times=-1)
+
+    def _times_diagonal(self, y: Tensor, axes: int) -> Tensor:
+        """diag(c) Y, without a copy where c is 1 everywhere."""
+        diagonal = self.diagonal.detach()
+        return y if self._unit_diagonal else diagonal.reshape(*diagonal.shape, *[1] * axes) * y
+
+    @cached_property
+    def _unit_diagonal(self) -> bool:
+        return bool((self.diagonal == 1).all())
 
     def matvec(self, v: Tensor, shift: float = 0.0) -> Tensor:
         """(A − shift) v for one vector ``(N,)`` of one graph, without gradients: `matmul` for many small products."""
-        return torch.addmv(v, self.matrix, v, beta=-shift)
+        if self._unit_diagonal:
+            return torch.addmv(v, self.couplings, v, beta=1 - shift, alpha=-1)
+        return torch.addmv((self.diagonal.detach() - shift) * v, self.couplings, v, alpha=-1)
 
     def chebyshev(self, x: Tensor, degree: int, low: Tensor, high: Tensor) -> Tensor:
         """T_degree(Ã) X for a block ``(B, N, m)``: the Chebyshev polynomial that grows below ``low``. No gradients.
@@ -195,12 +206,17 @@ class Laplacian:
         twice = pattern.assemble(2 * diagonal, self.values.detach() * pattern.of_graph(-2 / half))
         previous, current = x, pattern.multiply(twice, x) / 2
         for _ in range(1, degree):
-            previous, current = current, pattern.multiply(twice, current, minus=previous)
+            previous, current = current, pattern.multiply(twice, current, previous, plus=-1)
         return current
 
     @cached_property
+    def couplings(self) -> Tensor:
+        """M as a matrix without gradients: CSR over all nodes of a batch if the graph is sparse, else dense."""
+        return self.graph.pattern.to_matrix(self.values)
+
+    @cached_property
     def matrix(self) -> Tensor:
-        """The matrix without gradients: CSR over all nodes of a batch if the graph is sparse, else dense."""
+        """diag(c) − M as a matrix without gradients, like ``couplings``."""
         return self.graph.pattern.assemble(self.diagonal, -self.values.detach())
 
     def inner(self, x: Tensor, y: Tensor) -> Tensor:

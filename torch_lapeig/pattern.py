@@ -93,6 +93,10 @@ class SparsePattern:
         """Σ_j of edge values, of the graph's shape."""
         return values.new_zeros(self.total).index_add(0, self.row, values).reshape(self.shape)
 
+    def sum_cols(self, values: Tensor) -> Tensor:
+        """Σ_i of edge values, of the graph's shape."""
+        return values.new_zeros(self.total).index_add(0, self.col, values).reshape(self.shape)
+
     def transpose(self, values: Tensor) -> Tensor:
         """The values of the reversed edges."""
         return values.index_select(0, self.reverse)
@@ -132,6 +136,11 @@ class SparsePattern:
         place = self.row.long() * n + self.col % n
         return values.new_zeros(self.total * n).index_add(0, place, values).reshape(*self.shape, n)
 
+    def scaled(self, values: Tensor, nodes: Tensor) -> Tensor:
+        """s_i m_ij s_j for values m on the edges and s at the nodes; differentiable in both at any order."""
+        result: Tensor = _NodeScaled.apply(values, nodes, self)
+        return result
+
     def assemble(self, diagonal: Tensor, values: Tensor) -> Tensor:
         """diag + M as a matrix for `multiply`, without gradients (self loops and diagonal are both entries)."""
         crow, col, edge, node = self._with_diagonal
@@ -139,12 +148,18 @@ class SparsePattern:
         entries.index_copy_(0, node, diagonal.detach().reshape(-1))
         return self._csr(crow, col, entries)
 
-    def multiply(self, matrix: Tensor, y: Tensor, minus: Tensor | None = None) -> Tensor:
-        """matrix · y, or matrix · y − minus, for an assembled matrix and ``(..., N, m)``."""
+    def to_matrix(self, values: Tensor) -> Tensor:
+        """M as a matrix for `multiply`, without gradients and without a copy."""
+        return self._csr(self.crow, self.col, values.detach())
+
+    def multiply(
+        self, matrix: Tensor, y: Tensor, other: Tensor | None = None, *, times: float = 1, plus: float = 1
+    ) -> Tensor:
+        """times · matrix · y + plus · other for a matrix of this pattern and ``(..., N, m)``."""
         columns = y.reshape(self.total, -1)
-        if minus is None:
+        if other is None:
             return (matrix @ columns).reshape(y.shape)
-        return torch.addmm(minus.reshape(self.total, -1), matrix, columns, beta=-1).reshape(y.shape)
+        return torch.addmm(other.reshape(self.total, -1), matrix, columns, beta=plus, alpha=times).reshape(y.shape)
 
     def components(self, weight: Tensor) -> Tensor:
         """Labels of the connected components by edges of positive weight, of the graph's shape; ascending by node."""
@@ -260,14 +275,27 @@ class DensePattern:
         """The values themselves."""
         return values
 
+    def scaled(self, values: Tensor, nodes: Tensor) -> Tensor:
+        """s_i m_ij s_j for values m on the edges and s at the nodes."""
+        return nodes[..., :, None] * values * nodes[..., None, :]
+
     def assemble(self, diagonal: Tensor, values: Tensor) -> Tensor:
         """diag + M as a matrix for `multiply`, without gradients."""
         return values.detach() + torch.diag_embed(diagonal.detach().reshape(self.shape))
 
-    def multiply(self, matrix: Tensor, y: Tensor, minus: Tensor | None = None) -> Tensor:
-        """matrix · y, or matrix · y − minus, for an assembled matrix and ``(..., N, m)``."""
-        product = (matrix @ y.reshape(*self.shape, -1)).reshape(y.shape)
-        return product if minus is None else product.sub_(minus)
+    def to_matrix(self, values: Tensor) -> Tensor:
+        """M as a matrix for `multiply`, without gradients and without a copy."""
+        return values.detach()
+
+    def multiply(
+        self, matrix: Tensor, y: Tensor, other: Tensor | None = None, *, times: float = 1, plus: float = 1
+    ) -> Tensor:
+        """times · matrix · y + plus · other for a matrix of this pattern and ``(..., N, m)``."""
+        factor = y.reshape(*self.shape, -1)
+        if other is None:
+            return (matrix @ factor).reshape(y.shape)
+        add = torch.addmm if len(self.shape) == 1 else torch.baddbmm
+        return add(other.reshape(factor.shape), matrix, factor, beta=plus, alpha=times).reshape(y.shape)
 
     def components(self, weight: Tensor) -> Tensor:
         """Labels of the connected components by edges of positive weight, of the graph's shape; ascending by node."""
@@ -305,10 +333,14 @@ def inverse_power(degrees: Tensor, power: float) -> Tensor:
 
 class _SpMM(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, values: Tensor, y: Tensor, pattern: SparsePattern) -> Tensor:
-        ctx.pattern = pattern
+    def forward(values: Tensor, y: Tensor, pattern: SparsePattern) -> Tensor:
+        return pattern.to_matrix(values) @ y
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, SparsePattern], output: Tensor) -> None:
+        values, y, ctx.pattern = inputs
         ctx.save_for_backward(values, y)
-        return pattern._csr(pattern.crow, pattern.col, values.detach()) @ y
+        ctx.save_for_forward(values, y)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -317,12 +349,54 @@ class _SpMM(torch.autograd.Function):
         to_y = _SpMM.apply(pattern.transpose(values), g, pattern) if ctx.needs_input_grad[1] else None
         return to_values, to_y, None
 
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
+        (values, y), pattern = ctx.saved_tensors, ctx.pattern
+        result: Tensor = torch.zeros_like(y)
+        if tangents[0] is not None:
+            result = result + _SpMM.apply(tangents[0], y, pattern)
+        if tangents[1] is not None:
+            result = result + _SpMM.apply(values, tangents[1], pattern)
+        return result
+
+
+class _NodeScaled(torch.autograd.Function):
+    """s_i m_ij s_j on the edges: with autograd's own product, three edge lists would be kept for the backward."""
+
+    @staticmethod
+    def forward(values: Tensor, nodes: Tensor, pattern: SparsePattern) -> Tensor:
+        return pattern.at_row(nodes).mul_(values).mul_(pattern.at_col(nodes))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, SparsePattern], output: Tensor) -> None:
+        values, nodes, ctx.pattern = inputs
+        ctx.save_for_backward(values, nodes)
+        ctx.save_for_forward(values, nodes)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (g,), (values, nodes), pattern = grads, ctx.saved_tensors, ctx.pattern
+        to_nodes = None
+        if ctx.needs_input_grad[1]:
+            both = g * values
+            to_nodes = pattern.sum_rows(both * pattern.at_col(nodes)) + pattern.sum_cols(both * pattern.at_row(nodes))
+        return pattern.scaled(g, nodes) if ctx.needs_input_grad[0] else None, to_nodes, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
+        (values, nodes), pattern = ctx.saved_tensors, ctx.pattern
+        result = torch.zeros_like(values)
+        if tangents[0] is not None:
+            result = result + pattern.scaled(tangents[0], nodes)
+        if tangents[1] is not None:
+            row, col = pattern.at_row(tangents[1]), pattern.at_col(tangents[1])
+            result = result + values * (row * pattern.at_col(nodes) + pattern.at_row(nodes) * col)
+        return result
+
 
 class _EdgeProducts(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, pattern: SparsePattern) -> Tensor:
-        ctx.pattern = pattern
-        ctx.save_for_backward(x, y)
+    def forward(x: Tensor, y: Tensor, pattern: SparsePattern) -> Tensor:
         if x.is_cuda or torch.backends.mkl.is_available():  # elsewhere torch has no sampled product
             sampled = pattern._csr(pattern.crow, pattern.col, x.new_zeros(len(pattern)))
             # Into itself: a new matrix would copy the pattern, which takes longer than the products.
@@ -333,21 +407,41 @@ class _EdgeProducts(torch.autograd.Function):
         return torch.cat([(x.index_select(0, i) * y.index_select(0, j)).sum(1) for i, j in pairs])
 
     @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, SparsePattern], output: Tensor) -> None:
+        x, y, ctx.pattern = inputs
+        ctx.save_for_backward(x, y)
+        ctx.save_for_forward(x, y)
+
+    @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (p,), (x, y), pattern = grads, ctx.saved_tensors, ctx.pattern
         to_x = _SpMM.apply(p, y, pattern) if ctx.needs_input_grad[0] else None
         to_y = _SpMM.apply(pattern.transpose(p), x, pattern) if ctx.needs_input_grad[1] else None
         return to_x, to_y, None
 
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
+        (x, y), pattern = ctx.saved_tensors, ctx.pattern
+        result: Tensor = x.new_zeros(len(pattern))
+        if tangents[0] is not None:
+            result = result + _EdgeProducts.apply(tangents[0], y, pattern)
+        if tangents[1] is not None:
+            result = result + _EdgeProducts.apply(x, tangents[1], pattern)
+        return result
+
 
 class _SquaredLengths(torch.autograd.Function):
     """‖x_i − x_j‖² on the edges. With C = c̄ + c̄ᵀ of the cotangent the gradient is 2 (diag(C 1) − C) X, a Laplacian."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, pattern: Pattern) -> Tensor:
-        ctx.pattern = pattern
-        ctx.save_for_backward(x)
+    def forward(x: Tensor, pattern: Pattern) -> Tensor:
         return pattern.direct_lengths(x.detach())
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Pattern], output: Tensor) -> None:
+        x, ctx.pattern = inputs
+        ctx.save_for_backward(x)
+        ctx.save_for_forward(x)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None]:
@@ -357,6 +451,16 @@ class _SquaredLengths(torch.autograd.Function):
         centred = x - x.detach().mean(-2, keepdim=True)
         gradient: Tensor = 2 * (pattern.sum_rows(both)[..., None] * centred - pattern.matmul(both, centred))
         return gradient, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
+        (x,), pattern = ctx.saved_tensors, ctx.pattern
+        # 2 (x_i − x_j)·(u_i − u_j)
+        u, x = tangents[0], x - x.detach().mean(-2, keepdim=True)
+        inner = (x * u).sum(-1)
+        crossed = pattern.products(x, u) + pattern.products(u, x)
+        change: Tensor = 2 * (pattern.at_row(inner) + pattern.at_col(inner) - crossed)
+        return change
 
 
 def _propagated_labels(row: Tensor, col: Tensor, total: int) -> Tensor:
