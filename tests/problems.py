@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import coo_array, csr_array, diags_array
 from torch import Tensor
 
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
@@ -72,6 +73,29 @@ def random_affinity(n: int, *, seed: int = 0, keep: float = 0.6) -> Tensor:
     weight = 0.5 + torch.rand(n, n, generator=generator, dtype=torch.float64)
     upper = (weight * (torch.rand(n, n, generator=generator) < keep)).triu(1)
     return upper + upper.T + path(n)
+
+
+def spread_weights(n: int, *, orders: int = 12) -> Tensor:
+    """A connected random graph with weights over ``orders`` orders of magnitude."""
+    exponent = torch.rand(n, n, generator=torch.Generator().manual_seed(0), dtype=torch.float64).triu(1)
+    exponent = exponent + exponent.T
+    return random_affinity(n, keep=0.2) * 10 ** (-orders * exponent)
+
+
+def sparse_path(n: int) -> csr_array:
+    return diags_array([np.ones(n - 1)] * 2, offsets=[1, -1]).tocsr()
+
+
+def preferential_attachment(n: int, edges: int = 2) -> csr_array:
+    """A graph with hubs (Barabási & Albert 1999): each new node joins ``edges`` old ones by their degree."""
+    random = np.random.default_rng(0)
+    ends = [0, 1]
+    for i in range(2, n):
+        for j in sorted({ends[e] for e in random.integers(0, len(ends), edges)}):
+            ends += [i, j]
+    row, col = np.array(ends[::2]), np.array(ends[1::2])
+    half = coo_array((np.ones(len(row)), (row, col)), shape=(n, n)).tocsr()
+    return csr_array(half + half.T)
 
 
 def points(n: int, d: int, *, seed: int = 0, batch: int | None = None, dtype: torch.dtype = torch.float64) -> Tensor:

@@ -65,7 +65,7 @@ class Hierarchy:
 
     def scale(self, ground: Tensor) -> Tensor:
         """Between the scaled coordinates and those of the operator A = N⁻¹ L N⁻¹, N = diag(``ground``): N D^-½."""
-        return torch.where(self.diagonal > 0, ground / self.diagonal.sqrt(), 0)
+        return torch.where(self.diagonal > 0, ground / self.diagonal.sqrt(), 0).to(ground.dtype)
 
     def inverse(self, scale: Tensor, r: Tensor, level: int = 0) -> Tensor:
         """An approximate solution of A x = r, ``(n, m)``, for A = scale⁻¹ · matrix · scale⁻¹ of a level.
@@ -104,6 +104,7 @@ class Hierarchy:
 
 LARGEST_DENSE = 3000  # nodes of a coarsest level that did not get smaller
 LOWER = 0.1  # the smoother damps this part of the spectral radius and above
+MOST_PRODUCTS = 30  # multiplications of L P for each entry of L, before hubs are suspected
 STRONG = 0.25  # an edge is strong from this part of the weaker of its nodes' strongest edges
 
 
@@ -113,7 +114,8 @@ class SmoothedAggregation:
 
     Args:
         coarsest: nodes from which on a dense pseudo-inverse takes over.
-        max_complexity: limit of the entries of all levels over those of the finest; coarsening stops before it.
+        max_complexity: limit of the entries of all levels over those of the finest; aggregates are not smoothed where
+            that would exceed it.
         smoothing: products with the matrix in each smoothing step.
         single: cycle in float32, also for float64 problems.
         seed: of the random priorities.
@@ -146,18 +148,15 @@ class SmoothedAggregation:
         levels: list[Level] = []
         total = first = len(matrix.values())
         while matrix.shape[0] > self.coarsest:
-            prolongation, radius = self._prolongation(matrix, diagonal, generator)
-            if prolongation.shape[1] > 0.8 * matrix.shape[0] or prolongation.shape[1] == 0:
+            coarser = self._coarser(matrix, diagonal, self.max_complexity * first - total, generator)
+            if coarser is None:
                 break
-            restriction = prolongation.t().to_sparse_csr()
-            coarse, coarse_diagonal = _balanced(restriction @ (matrix @ prolongation))
+            prolongation, restriction, coarse, coarse_diagonal, radius = coarser
             total += len(coarse.values())
-            if total > self.max_complexity * first:
-                break
-            scaled = _scaled(matrix, diagonal, diagonal, dtype), _ratio(diagonal, mass), radius
             # P and its transpose in scaled coordinates: D^½ P D_c^-½.
+            up = _scaled(prolongation, 1 / diagonal, coarse_diagonal, dtype)
             down = _scaled(restriction, coarse_diagonal, 1 / diagonal, dtype)
-            levels.append(Level(*scaled, _scaled(prolongation, 1 / diagonal, coarse_diagonal, dtype), down))
+            levels.append(Level(_scaled(matrix, diagonal, diagonal, dtype), _ratio(diagonal, mass), radius, up, down))
             mass = (restriction @ mass[:, None])[:, 0]
             matrix, diagonal = coarse, coarse_diagonal
         if matrix.shape[0] > max(self.coarsest, LARGEST_DENSE):
@@ -166,8 +165,14 @@ class SmoothedAggregation:
         levels.append(Level(_scaled(matrix, diagonal, diagonal, torch.float64), _ratio(diagonal, mass)))
         return Hierarchy(tuple(levels), finest[:, None], total / first, self.smoothing)
 
-    def _prolongation(self, matrix: Tensor, diagonal: Tensor, generator: torch.Generator) -> tuple[Tensor, float]:
-        """P of a level, CSR ``(n, m)``, and the estimate of the spectral radius of D⁻¹ L."""
+    def _coarser(
+        self, matrix: Tensor, diagonal: Tensor, room: float, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, float] | None:
+        """P, Pᵀ, Pᵀ L P, its diagonal and the spectral radius of D⁻¹ L; None where the nodes do not get fewer.
+
+        Where hubs would fill the coarse matrix beyond ``room`` entries, the aggregates are not smoothed: a poorer
+        space, but never more entries than the level above.
+        """
         row, col, values = _rows(matrix), matrix.col_indices(), matrix.values()
         loop = row == col
         size = torch.where(loop, 0, values.abs())
@@ -175,11 +180,22 @@ class SmoothedAggregation:
         strong = size >= STRONG * torch.minimum(largest.index_select(0, row), largest.index_select(0, col))
         strong = (strong & (size > 0)).nonzero().flatten()
         aggregate, count = _aggregates(row[strong].long(), col[strong].long(), largest > 0, generator)
+        if count == 0 or count > 0.8 * len(diagonal):
+            return None
         inverse = torch.where(aggregate >= 0, 1 / diagonal, 0)
         radius = _radius(matrix, inverse, generator)
+        plain = _indicator(aggregate, count, values.dtype)
         smoother = values * inverse.index_select(0, row) * (-4 / (3 * radius))
         smoother[loop] += (aggregate >= 0).to(values.dtype)[row[loop]]
-        return _with_values(matrix, smoother) @ _indicator(aggregate, count, values.dtype), radius
+        for prolongation in (_with_values(matrix, smoother) @ plain, plain):
+            products = matrix.crow_indices().diff().double() @ prolongation.crow_indices().diff().double()
+            if prolongation is not plain and products > MOST_PRODUCTS * len(values):
+                continue
+            restriction = prolongation.t().to_sparse_csr()
+            coarse, coarse_diagonal = _balanced(restriction @ (matrix @ prolongation))
+            if prolongation is plain or len(coarse.values()) <= room:
+                break
+        return prolongation, restriction, coarse, coarse_diagonal, radius
 
 
 def _laplacian(row: Tensor, col: Tensor, weight: Tensor, n: int) -> Tensor:

@@ -39,7 +39,7 @@ SMALL_NODES = 2000
 FALLBACK_NODES = 8000
 # Where the spectrum begins so crowded that multigrid is faster, see `Lanczos`: rolls and rings have 10 to 15, data of
 # five and more dimensions 20 and more. Otherwise 150 to 300 products are usual.
-CROWDED, MOST_PRODUCTS = 17.5, 400
+CROWDED, MOST_PRODUCTS = 17.5, 1000
 BACKWARD_ITERATIONS = 2000
 # One sparse graph of more nodes is solved in reverse Cuthill–McKee order: its products are several times faster.
 REORDER_NODES = 10**5
@@ -268,20 +268,18 @@ def _solve(
     progress: Progress | None,
 ) -> _Solution:
     """The solution of a solver or of the one that suits the problem; in float64 where float32 does not resolve it."""
-    single = operator.values.dtype == torch.float32
-    candidates = (solver,) if solver is not None else _candidates(operator, k, restart)
     start = None if restart is None else restart.ritz
-    if single and solver is None:  # what multigrid is needed for is beyond float32
-        candidates = tuple(c for c in candidates if not isinstance(c, Lobpcg))
-    solution = None
-    if candidates:
-        solution = _first_finished(operator, k, candidates, tolerance, start, progress)
-    if solution is not None and (not single or (solution.residuals.amax(1) <= 0.1 * solution.gap).all()):
-        return solution
-    finer = operator.double()
-    candidates = (solver,) if solver is not None else _candidates(finer, k, restart)
+    candidates = (solver,) if solver is not None else _candidates(operator, k, restart)
+    if operator.values.dtype == torch.float64:
+        return _first_finished(operator, k, candidates, tolerance, start, progress)
+    # Of float32 the first choice is asked, but not multigrid: what that is needed for is beyond float32.
+    if solver is not None or not isinstance(candidates[0], Lobpcg):
+        solution = _first_finished(operator, k, candidates[:1], tolerance, start, progress)
+        done = solver is not None or bool(solution.converged.all())
+        if done and (solution.residuals.amax(1) <= 0.1 * solution.gap).all():
+            return solution
     start = None if start is None else start._replace(vectors=start.vectors.double())
-    return _rounded(_first_finished(finer, k, candidates, tolerance, start, progress), operator)
+    return _rounded(_first_finished(operator.double(), k, candidates, tolerance, start, progress), operator)
 
 
 def _rounded(finer: _Solution, operator: Laplacian) -> _Solution:
@@ -302,12 +300,12 @@ def _candidates(operator: Laplacian, k: int, restart: Restart | None) -> tuple[S
     n = graph.num_nodes
     if n <= DENSE_NODES or operator.fewest_active < 4 * chebyshev.block_size(k):
         return (Eigh(),)
-    last: tuple[Solver, ...] = (Eigh(),) if n <= FALLBACK_NODES else ()
+    last: Solver = Eigh() if n <= FALLBACK_NODES else Lanczos()
     if graph.is_sparse and (graph.batch_size == 1 or n > SMALL_NODES):
         if restart is not None and isinstance(restart.solver, Lobpcg):
-            return (Lobpcg(), *last)
-        return (Lanczos(max_products=MOST_PRODUCTS, crowded=CROWDED if n > SMALL_NODES else 0.0), Lobpcg(), *last)
-    return (chebyshev, *(last or (Lobpcg(),)))
+            return (Lobpcg(), last)
+        return (Lanczos(max_products=MOST_PRODUCTS, crowded=CROWDED if n > SMALL_NODES else 0.0), Lobpcg(), last)
+    return (chebyshev, Lobpcg(), last) if n > FALLBACK_NODES else (chebyshev, last)
 
 
 def _first_finished(
@@ -344,7 +342,7 @@ def _checked(operator: Laplacian, k: int, solver: Solver, tolerance: float, ritz
     values, order = quotients.clamp_min(0).masked_fill(null[:, :k], 0).to(vectors.dtype).sort(dim=1, stable=True)
     vectors, image = (t.gather(2, order[:, None, :].expand_as(t)) for t in (vectors, image))
     residuals = _norms(operator, image - values[:, None, :] * vectors)
-    allowed = allowed_residual(torch.cat([values, guard_values[:, :1]], 1), k, operator.bound, tolerance)
+    allowed = allowed_residual(torch.cat([values, guard_values[:, :1]], 1), k, operator.round_off, tolerance)
     gram = operator.inner(vectors, vectors)
     skewness = (gram - torch.eye(k, dtype=gram.dtype, device=gram.device)).abs().amax((1, 2))
     return _Solution(

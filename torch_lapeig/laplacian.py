@@ -121,6 +121,14 @@ class Laplacian:
             degrees, diagonal = self.degrees.detach()[b], self.diagonal.detach()[b]
             yield self._replaced(graph=graph, degrees=degrees, diagonal=diagonal, values=self.values.detach()[edges])
 
+    @cached_property
+    def round_off(self) -> Tensor:
+        """Residual ``(B,)`` of unit vectors that rounding alone leaves behind, in products and in Ritz vectors."""
+        pattern = self.graph.pattern
+        longest = pattern.longest_row if isinstance(pattern, SparsePattern) else 1  # dense products sum in blocks
+        factor = max(40.0, 0.3 * self.graph.num_nodes**0.5, 4.0 * longest**0.5)
+        return factor * torch.finfo(self.degrees.dtype).eps * self.bound
+
     def symmetrized(self) -> tuple[Laplacian, Tensor | None]:
         """A symmetric Laplacian A of the same spectrum, and the node factor that takes its eigenvectors to this one's.
 

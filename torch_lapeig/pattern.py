@@ -73,6 +73,11 @@ class SparsePattern:
         return torch.searchsorted(self.row, nodes, out_int32=self.index == torch.int32)
 
     @cached_property
+    def longest_row(self) -> int:
+        """The largest number of edges at a node."""
+        return int(self.crow.diff().max())
+
+    @cached_property
     def item(self) -> Tensor:
         """``(E,)``: the batch item of each edge."""
         return self.row // self.shape[-1]

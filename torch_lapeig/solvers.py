@@ -61,14 +61,14 @@ class Solver(Protocol):
         ...
 
 
-def allowed_residual(values: Tensor, k: int, bound: Tensor, tolerance: float) -> Tensor:
+def allowed_residual(values: Tensor, k: int, round_off: Tensor, tolerance: float) -> Tensor:
     """Residual ``(B,)`` that is small enough: ``tolerance`` times the gap after the k-th value, or round-off.
 
     By Davis and Kahan the sine of the angle between the computed and the true eigenspace is at most residual / gap,
     so an absolute tolerance would mean nothing where eigenvalues are close together.
     """
     gap = values[:, k] - values[:, k - 1] if values.shape[1] > k else torch.zeros_like(values[:, 0])
-    return torch.maximum(tolerance * gap, 40 * torch.finfo(values.dtype).eps * bound)
+    return torch.maximum(tolerance * gap, round_off)
 
 
 def multigrid(operator: Laplacian, hierarchies: tuple[Hierarchy | None, ...]) -> Callable[[Tensor], Tensor] | None:
@@ -159,7 +159,7 @@ class ChebyshevSubspace:
             first = torch.cat([given, first[..., given.shape[2] :]], 2)
         values, vectors, residuals = _rayleigh_ritz(operator, first, null)
         for iteration in range(self.max_iterations):
-            allowed = allowed_residual(values, k, operator.bound, tolerance)
+            allowed = allowed_residual(values, k, operator.round_off, tolerance)
             worst = residuals[:, :k].amax(1)
             # The next value has to have settled too: the gap is part of the answer.
             settled = residuals[:, k : k + 1] <= torch.maximum(SETTLED * values[:, k : k + 1], allowed[:, None])
@@ -236,7 +236,7 @@ class Lobpcg:
                 return request.answer(values, x, iterations, finished, hierarchy)
         hierarchy = self._hierarchy(request.operator)
         if x is None and hierarchy is not None:
-            x = _nested_iteration(hierarchy, request)
+            x = _nested_iteration(hierarchy, request, self.seed).to(request.null)
         values, x, more, finished = self._iterate(request, hierarchy, x, self.max_iterations - iterations)
         return request.answer(values, x, iterations + more, finished, hierarchy)
 
@@ -418,8 +418,7 @@ class _Request:
         w = self.wanted
         ritz, r = [0.0, *values.tolist()], residuals.tolist()
         gap = ritz[w + 1] - ritz[w] if len(r) > w else 0.0
-        floor = 40 * torch.finfo(values.dtype).eps * float(self.operator.bound)
-        allowed = max(self.tolerance * gap, floor)
+        allowed = max(self.tolerance * gap, float(self.operator.round_off))
         worst = max(r[:w], default=0.0)
         if self.progress is not None:
             self.progress(iteration, worst, allowed)
@@ -507,12 +506,12 @@ class _Coarse:
         return (x * y).sum(-2)
 
 
-def _nested_iteration(hierarchy: Hierarchy, request: _Request) -> Tensor:
+def _nested_iteration(hierarchy: Hierarchy, request: _Request, seed: int) -> Tensor:
     """A first block for the finest level: solved on the coarsest, then taken from level to level and improved."""
-    columns = request.null.shape[1] + request.columns
-    wanted = columns - request.columns + request.wanted
+    columns, wanted = request.null.shape[1] + request.columns, request.null.shape[1] + request.wanted
+    generator = torch.Generator(request.null.device).manual_seed(seed)
     level = hierarchy.levels[-1]
-    dense = level.ratio * level.matrix.to_dense().double() * level.ratio.mT
+    dense = level.ratio * level.matrix.to_dense() * level.ratio.mT
     x = _small_eigh(dense)[1][:, :columns]
     for depth in reversed(range(len(hierarchy.levels) - 1)):
         coarser, level = level, hierarchy.levels[depth]
@@ -520,7 +519,9 @@ def _nested_iteration(hierarchy: Hierarchy, request: _Request) -> Tensor:
         inverse_ratio = torch.where(level.ratio > 0, 1 / level.ratio, 0)
         x = inverse_ratio * (level.prolongation @ (coarser.ratio * x).to(level.prolongation.dtype)).double()
         if depth > 0:
-            x = _improved(hierarchy, depth, x, wanted)
+            shape = (len(x), columns - x.shape[1])
+            noise = torch.randn(shape, dtype=x.dtype, device=x.device, generator=generator)
+            x = _improved(hierarchy, depth, torch.cat([x, noise * (level.ratio > 0)], 1), wanted)
     return x
 
 
@@ -539,8 +540,10 @@ def _improved(hierarchy: Hierarchy, depth: int, x: Tensor, wanted: int) -> Tenso
     inverse_ratio = torch.where(level.ratio > 0, 1 / level.ratio, 0)
 
     def shortfall(iteration: int, values: Tensor, residuals: Tensor) -> tuple[float, float]:
-        allowed = LEVEL_ACCURACY * float(values[min(wanted, len(values) - 1)])
-        return float(residuals[:wanted].max()) / max(allowed, 1e-300), allowed
+        if len(values) == 0:
+            return 0.0, 0.0
+        allowed = LEVEL_ACCURACY * float(values[min(wanted, len(values) - 1)].clamp_min(torch.finfo(values.dtype).tiny))
+        return float(residuals[:wanted].max()) / allowed, allowed
 
     def precondition(r: Tensor) -> Tensor:
         return hierarchy.inverse(inverse_ratio, r, depth)
@@ -635,7 +638,7 @@ def _basis(operator: _Operator, w: Tensor, *others: Tensor) -> Tensor:
         keep = values > drop * values[-1]
         w = w @ (scale[:, None] * turn[:, keep] * values[keep].rsqrt())
         # Where next to nothing cancelled, once is enough.
-        if values[0] > 1e-2 * values[-1] and (size > 1e-2 * before).all():
+        if values[0] > 0.1 * values[-1] and (size > 0.1 * before).all():
             break
     return w
 
