@@ -60,8 +60,11 @@ class Hierarchy:
         """Pseudo-inverse of the coarsest matrix, in the precision of the cycle."""
         values, vectors = torch.linalg.eigh(self.levels[-1].matrix.to_dense())
         keep = values > 1e-14 * len(values)  # of unit diagonal: this cuts the null space only
-        inverse: Tensor = (vectors[:, keep] / values[keep]) @ vectors[:, keep].mT
-        return inverse.to(self.levels[0].matrix.dtype)
+        dtype = self.levels[0].matrix.dtype
+        # Faintly joined clusters: their round-off is not made larger than everything else.
+        size = values[keep].clamp_min(torch.finfo(dtype).eps)
+        inverse: Tensor = (vectors[:, keep] / size) @ vectors[:, keep].mT
+        return inverse.to(dtype)
 
     def scale(self, ground: Tensor) -> Tensor:
         """Between the scaled coordinates and those of the operator A = N⁻¹ L N⁻¹, N = diag(``ground``): N D^-½."""

@@ -127,7 +127,8 @@ class Laplacian:
         pattern = self.graph.pattern
         longest = pattern.longest_row if isinstance(pattern, SparsePattern) else 1  # dense products sum in blocks
         factor = max(40.0, 0.3 * self.graph.num_nodes**0.5, 4.0 * longest**0.5)
-        return factor * torch.finfo(self.degrees.dtype).eps * self.bound
+        scale: Tensor = factor * torch.finfo(self.degrees.dtype).eps * self.bound
+        return scale
 
     def symmetrized(self) -> tuple[Laplacian, Tensor | None]:
         """A symmetric Laplacian A of the same spectrum, and the node factor that takes its eigenvectors to this one's.

@@ -25,7 +25,7 @@ Progress = Callable[[int, float, float], None]
 
 
 SETTLED = 0.05  # residual at which the pair after the wanted ones counts as known, relative to its value
-STAGNATION = 30  # iterations without a tenth less residual after which LOBPCG gives up
+STAGNATION = 30  # iterations without a tenth less residual after which LOBPCG with multigrid gives up
 LEVEL_ACCURACY, LEVEL_ITERATIONS = 0.1, 8  # on the levels below the finest
 
 
@@ -303,24 +303,30 @@ class Lanczos:
         rows = request.null.new_empty(c + size + 1, len(request.null))  # null vectors, then the basis
         rows[:c] = request.null.mT
         rows[c] = _fresh(operator, rows[:c], self.seed)
-        projected, begin, products, converged = rows.new_zeros(size, size), 0, 0, False
+        projected, begin, products = rows.new_zeros(size, size), 0, 0
+        answer: tuple[Tensor, Tensor] | None = None
         while True:
             beta = self._sweep(operator, rows, c, begin, projected)
             products += size - begin
             values, turn = torch.linalg.eigh(projected, UPLO="U")
             residuals = beta * turn[-1].abs()
             done = request.shortfall(products, values, residuals)[0] <= 1
-            finished = done and (converged or size == free)
             crowded = begin == 0 and 2 < size < free and float(values[2] / operator.bound) * size**2 < self.crowded
-            if finished or crowded or products >= self.max_products:
-                x = rows[c : c + size].mT @ turn[:, :columns]
-                return request.answer(values[:columns], x, products, finished)
-            # A vector from outside the Krylov space brings in what that misses of multiple eigenvalues.
-            rows[c : c + keep] = turn[:, :keep].mT @ rows[c : c + size]
-            following = _fresh(operator, rows[: c + keep], self.seed + products) if done else rows[c + size]
-            rows[c + keep] = following
-            projected.zero_().diagonal()[:keep] = values[:keep]
-            begin, converged = keep, done
+            finished = done and (answer is not None or size == free)
+            last = finished or crowded or products >= self.max_products
+            if not done:
+                answer = None
+            if answer is None and (done or last):
+                answer = values[:columns], rows[c : c + size].mT @ turn[:, :columns]
+            if answer is not None and last:
+                return request.answer(*answer, products, finished)
+            # A vector from outside the Krylov space brings in what that misses of multiple eigenvalues. Only what has
+            # converged can go on with it: of the others the residuals would be lost.
+            begin = min(request.wanted + 1, keep) if done else keep
+            rows[c : c + begin] = turn[:, :begin].mT @ rows[c : c + size]
+            following = _fresh(operator, rows[: c + begin], self.seed + products) if done else rows[c + size]
+            rows[c + begin] = following
+            projected.zero_().diagonal()[:begin] = values[:begin]
 
     def _sweep(self, operator: Laplacian, rows: Tensor, c: int, begin: int, projected: Tensor) -> float:
         """Fill the basis from the vector ``begin`` on, and the upper triangle of Vᵀ A V; the norm of what is left."""
@@ -333,10 +339,12 @@ class Lanczos:
             h = known @ w
             w = torch.addmv(w, known.mT, h, alpha=-1)
             beta = math.sqrt(w.dot(w))
-            if beta < 0.3 * math.sqrt(h.dot(h)):  # what cancelled has to be orthogonalised again (Daniel et al. 1976)
-                again = known @ w
+            if beta < math.sqrt(h.dot(h)):  # what cancelled has to be orthogonalised again (Daniel et al. 1976)
+                again, once = known @ w, beta
                 w, h = torch.addmv(w, known.mT, again, alpha=-1), h + again
                 beta = math.sqrt(w.dot(w))
+                if beta < 0.5 * once:  # what was left was round-off: the basis is invariant
+                    beta = 0.0
             projected[: j + 1, j] = h[c:]
             if beta > round_off:
                 torch.div(w, beta, out=rows[c + j + 1])
@@ -574,7 +582,8 @@ def _lobpcg(
     axp, m = operator.matmul(xp), xp.shape[1]
     values, turn = _small_eigh(operator.inner(xp, axp))
     xp, axp, projected = xp @ turn, axp @ turn, torch.diag(values)
-    best, patience = math.inf, STAGNATION
+    patience = limit if precondition is None else STAGNATION
+    best, left = math.inf, patience
     for iteration in range(limit + 1):
         x = xp[:, :m]
         r, norms = _residual(operator, x, axp[:, :m], values)
@@ -586,8 +595,8 @@ def _lobpcg(
             missing, allowed = shortfall(iteration, values, norms)
             if missing <= 1:
                 return values, x, iteration, True
-        best, patience = (missing, STAGNATION) if missing < 0.9 * best else (best, patience - 1)
-        if iteration == limit or patience == 0:
+        best, left = (missing, patience) if missing < 0.9 * best else (best, left - 1)
+        if iteration == limit or left == 0:
             break
         moving = norms > 0.3 * allowed
         r = _columns(r, moving)
