@@ -286,7 +286,9 @@ class DensePattern:
 
     def assemble(self, diagonal: Tensor, values: Tensor) -> Tensor:
         """diag + M as a matrix for `multiply`, without gradients."""
-        return values.detach() + torch.diag_embed(diagonal.detach().reshape(self.shape))
+        matrix = values.detach().clone()
+        matrix.diagonal(dim1=-2, dim2=-1).add_(diagonal.detach().reshape(self.shape))
+        return matrix
 
     def to_matrix(self, values: Tensor) -> Tensor:
         """M as a matrix for `multiply`, without gradients and without a copy."""
@@ -305,6 +307,8 @@ class DensePattern:
     def components(self, weight: Tensor) -> Tensor:
         """Labels of the connected components by edges of positive weight, of the graph's shape; ascending by node."""
         n = self.shape[-1]
+        if _all_reached(weight.reshape(-1, n, n)):
+            return torch.zeros(self.shape, dtype=torch.int64, device=weight.device)
         item, i, j = (weight.reshape(-1, n, n) > 0).nonzero(as_tuple=True)
         edges = SparsePattern(item * n + i, item * n + j, self.shape)
         return edges.components(weight.new_ones(len(i)))
@@ -466,6 +470,20 @@ class _SquaredLengths(torch.autograd.Function):
         crossed = pattern.products(x, u) + pattern.products(u, x)
         change: Tensor = 2 * (pattern.at_row(inner) + pattern.at_col(inner) - crossed)
         return change
+
+
+def _all_reached(weight: Tensor, steps: int = 12) -> bool:
+    """Whether every node of every graph ``(B, N, N)`` is within a few steps of its first: dense graphs mostly are."""
+    reached = weight[:, 0] > 0
+    reached[:, 0] = True
+    for _ in range(steps):
+        if reached.all():
+            return True
+        further = (weight @ reached[..., None].to(weight.dtype))[..., 0] > 0
+        if (further <= reached).all():  # nothing new
+            return False
+        reached |= further
+    return bool(reached.all())
 
 
 def _propagated_labels(row: Tensor, col: Tensor, total: int) -> Tensor:

@@ -662,13 +662,23 @@ def _small_basis(c: Tensor, against: Tensor) -> Tensor:
 
 
 def _orthonormalized(operator: Laplacian, x: Tensor) -> Tensor:
-    """An orthonormal basis of the span of ``x`` from its Gram matrix, twice for full accuracy (SVQB)."""
+    """An orthonormal basis of the span of ``x`` from its Gram matrix, twice for full accuracy.
+
+    By Cholesky, or where columns are dependent to working precision by eigenvectors (SVQB, Stathopoulos & Wu 2002).
+    """
     info = torch.finfo(x.dtype)
     for _ in range(2):
         gram = operator.inner(x, x)
         size = gram.diagonal(dim1=-2, dim2=-1).clamp_min(info.tiny).rsqrt()
-        weight, turn = torch.linalg.eigh(size[:, :, None] * gram * size[:, None, :])
-        x = x @ (size[:, :, None] * turn * weight.clamp_min(info.eps).rsqrt()[:, None, :])
+        gram = size[:, :, None] * gram * size[:, None, :]
+        factor, failed = torch.linalg.cholesky_ex(gram)
+        if failed.any() or factor.diagonal(dim1=-2, dim2=-1).amin() < 10 * info.eps**0.5:
+            weight, turn = torch.linalg.eigh(gram)
+            x = x @ (size[:, :, None] * turn * weight.clamp_min(info.eps).rsqrt()[:, None, :])
+        else:
+            eye = torch.eye(x.shape[2], dtype=x.dtype, device=x.device)
+            inverse = torch.linalg.solve_triangular(factor, eye, upper=False)
+            x = x @ (size[:, :, None] * inverse.mT)
     return x
 
 
