@@ -24,8 +24,10 @@ from torch_lapeig import (
     Graph,
     GraphWarning,
     HeatKernel,
+    Lanczos,
     Laplacian,
     LaplacianEigenmaps,
+    Lobpcg,
     eigenpairs,
     knn_graph,
 )
@@ -272,3 +274,167 @@ def test_gradgradcheck_with_an_exactly_degenerate_pair(k):
     function = lambda w: loss(eigenpairs(Laplacian(graph_of(w)), k).vectors)  # noqa: E731
     # A larger step than usual: next to a degeneracy the finite difference itself loses eps / step².
     assert torch.autograd.gradgradcheck(function, (weight,), eps=1e-4, atol=1e-5)
+
+
+class TestDegeneracyRules:
+    """`mask`, `lorentz` and `exact` for eigenvalues that are equal, close, or apart."""
+
+    def gradient(self, affinity, loss, k=3, **options):
+        weight, graph_of = edge_parameters(affinity)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DegeneracyWarning)
+            vectors = eigenpairs(Laplacian(graph_of(weight)), k, **options).vectors
+            return torch.autograd.grad(loss(vectors), weight)[0]
+
+    def test_far_apart_all_agree(self):
+        loss = lambda v: (v[:, 1] * points(14, 1)[:, 0]).sum()  # noqa: E731
+        mask, lorentz, exact = (
+            self.gradient(random_affinity(14), loss, degeneracy=rule) for rule in ("mask", "lorentz", "exact")
+        )
+        torch.testing.assert_close(exact, mask)
+        torch.testing.assert_close(lorentz, mask)
+
+    @pytest.mark.parametrize("rule", ["mask", "lorentz"])
+    def test_finite_with_equal_eigenvalues(self, rule):
+        loss = lambda v: (v[:, 1] * points(12, 1)[:, 0]).sum()  # noqa: E731
+        assert self.gradient(cycle(12), loss, degeneracy=rule).isfinite().all()
+
+    def test_invariant_losses_do_not_care(self):
+        loss = projector_loss(12)
+        mask, lorentz = (self.gradient(cycle(12), loss, degeneracy=rule) for rule in ("mask", "lorentz"))
+        torch.testing.assert_close(mask, lorentz)
+
+    def test_lorentz_is_biased_by_its_width_and_mask_cuts_at_it(self):
+        """Two eigenvalues δ apart: the rotation is 1/δ, δ/(δ² + w²), or nothing."""
+        affinity = cycle(12)
+        affinity[0, 1] = affinity[1, 0] = 1.2
+        values = eigenpairs(Laplacian(Graph.from_dense(affinity)), 3).values
+        delta = float(values[2] - values[1])
+        u = eigenpairs(Laplacian(Graph.from_dense(affinity)), 3).vectors
+        h = u[:, 1:2] @ u[:, 2:3].T
+        loss = lambda v: v[:, 1] @ (h + h.T) @ v[:, 1]  # noqa: E731  (only sees the rotation of the pair)
+        exact = self.gradient(affinity, loss, degeneracy="exact")
+        for width in (0.5 * delta, 2 * delta):
+            lorentz = self.gradient(affinity, loss, degeneracy="lorentz", cluster_width=width)
+            torch.testing.assert_close(lorentz, exact * delta**2 / (delta**2 + width**2), atol=1e-9, rtol=0)
+        torch.testing.assert_close(self.gradient(affinity, loss, cluster_width=0.5 * delta), exact)
+        assert self.gradient(affinity, loss, cluster_width=2 * delta).abs().max() < 1e-9 * exact.abs().max()
+
+    def test_exact_tells_close_eigenvalues_apart_where_mask_does_not(self):
+        affinity = cycle(12)
+        affinity[0, 1] = affinity[1, 0] = 1 + 1e-3
+        weight, graph_of = edge_parameters(affinity)
+        direction = torch.zeros(len(weight), dtype=torch.float64)
+        direction[0] = 1
+
+        def loss(w):
+            pairs = eigenpairs(Laplacian(graph_of(w)), 3, degeneracy="exact", cluster_width=1e-2)
+            return (pairs.vectors[:, 1] * points(12, 1)[:, 0]).sum()
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DegeneracyWarning)
+            (gradient,) = torch.autograd.grad(loss(weight), weight)
+            step = 1e-6
+            slope = (loss(weight.detach() + step * direction) - loss(weight.detach() - step * direction)) / (2 * step)
+        assert (gradient @ direction).item() == pytest.approx(slope.item(), rel=1e-3)
+
+    @pytest.mark.parametrize("rule", ["mask", "lorentz", "exact"])
+    def test_each_rule_warns_in_its_words(self, rule):
+        weight, graph_of = edge_parameters(cycle(12))
+        words = {"mask": "left out", "lorentz": "damped", "exact": "noise"}[rule]
+        vectors = eigenpairs(Laplacian(graph_of(weight)), 3, degeneracy=rule).vectors
+        with pytest.warns(DegeneracyWarning, match=words):
+            torch.autograd.grad((vectors[:, 1] * points(12, 1)[:, 0]).sum(), weight)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own, on first use
+class TestForwardMode:
+    @pytest.mark.parametrize("normalization", NORMALIZATIONS)
+    def test_edge_weights(self, normalization):
+        weight, graph_of = edge_parameters(random_affinity(9))
+        loss = projector_loss(9)
+        function = lambda w: invariants(eigenpairs(Laplacian(graph_of(w), normalization), 3), loss)  # noqa: E731
+        assert torch.autograd.gradcheck(function, (weight,), check_forward_ad=True, check_backward_ad=False)
+
+    @pytest.mark.parametrize("batch", [None, 2])
+    def test_points(self, batch):
+        x = points(10, 2, batch=batch).requires_grad_()
+
+        def function(x):
+            pairs = eigenpairs(Laplacian(HeatKernel(0.7)(x, knn_graph(x, 4)), "random_walk"), 3)
+            return pairs.values, pairs.vectors
+
+        assert torch.autograd.gradcheck(function, (x,), check_forward_ad=True, check_backward_ad=False)
+
+    def test_forward_over_reverse(self):
+        """Hessian-vector products, against reverse over reverse."""
+        weight, graph_of = edge_parameters(random_affinity(9))
+        loss = projector_loss(9)
+        direction = points(len(weight), 1)[:, 0]
+
+        def function(w):
+            pairs = eigenpairs(Laplacian(graph_of(w)), 3)
+            return loss(pairs.vectors) + pairs.values.sum()
+
+        (gradient,) = torch.autograd.grad(function(weight), weight, create_graph=True)
+        (expected,) = torch.autograd.grad(gradient @ direction, weight)
+        with torch.autograd.forward_ad.dual_level():
+            dual = torch.autograd.forward_ad.make_dual(weight.detach(), direction).requires_grad_()
+            (gradient,) = torch.autograd.grad(function(dual), dual, create_graph=True)
+            product = torch.autograd.forward_ad.unpack_dual(gradient).tangent
+        torch.testing.assert_close(product, expected)
+
+
+@pytest.mark.parametrize("solver", [Lanczos(), Lobpcg(), ChebyshevSubspace()], ids=str)
+@pytest.mark.parametrize("storage", ["dense", "sparse"])
+def test_gradients_agree_between_solvers(solver, storage):
+    """The linear solve with guards and multigrid, against the whole complement."""
+    x = swiss_roll(700)
+    affinity = HeatKernel()(x, knn_graph(x, 10)).to_dense().detach()
+    results = []
+    for candidate in (Eigh(), solver):
+        graph = Graph.from_dense(affinity.clone().requires_grad_())
+        used = graph if storage == "dense" else graph.to_sparse()
+        pairs = eigenpairs(Laplacian(used, "random_walk"), 5, candidate)
+        ((pairs.vectors * points(700, 5)).sum() + pairs.values.sum()).backward()
+        results.append(torch.where(affinity > 0, graph.weight.grad, 0))
+    exact, found = results
+    assert (exact - found).norm() <= 1e-6 * exact.norm()
+
+
+@pytest.mark.parametrize("solver", [Lanczos(), Lobpcg()], ids=str)
+def test_gradgradcheck_of_iterative_solvers(solver):
+    weight, graph_of = edge_parameters(random_affinity(12))
+    loss = projector_loss(12)
+
+    def function(w):
+        laplacian = Laplacian(graph_of(w), "random_walk")
+        return invariants(eigenpairs(laplacian, 3, solver, tolerance=1e-13, backward_tolerance=1e-12), loss)
+
+    assert torch.autograd.gradcheck(function, (weight,), atol=1e-6)
+    assert torch.autograd.gradgradcheck(function, (weight,), atol=1e-5)
+
+
+def test_batched_gradients_with_hierarchies_of_each_graph():
+    x = torch.stack([swiss_roll(600, seed=i) for i in range(2)])
+    graph = knn_graph(x, 10)
+    results = []
+    for solver in (Eigh(), Lobpcg()):
+        weight = graph.weight.clone().requires_grad_()
+        pairs = eigenpairs(Laplacian(graph.with_weight(weight)), 4, solver)
+        (pairs.vectors * points(600, 4)).sum().backward()
+        results.append(weight.grad)
+    assert (results[0] - results[1]).norm() <= 1e-6 * results[0].norm()
+
+
+def test_differentiate_through_the_solver_as_oracle():
+    """Autograd through a plain subspace iteration that has converged, without any rule of ours."""
+    weight, graph_of = edge_parameters(random_affinity(14))
+    loss = projector_loss(14)
+    (ours,) = torch.autograd.grad(loss(eigenpairs(Laplacian(graph_of(weight)), 3).vectors), weight)
+    x = torch.linalg.qr(points(14, 3))[0]
+    shifted = 2 * torch.eye(14, dtype=torch.float64) - Laplacian(graph_of(weight)).to_dense()
+    for _ in range(400):
+        x = torch.linalg.qr(shifted @ x)[0]
+    (oracle,) = torch.autograd.grad(loss(x), weight)
+    torch.testing.assert_close(ours, oracle, atol=1e-8, rtol=1e-6)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -90,6 +91,16 @@ def check_choice(value: Any, name: str, choices: Iterable[str]) -> None:
     """Raise unless ``value`` is one of ``choices``."""
     if value not in (known := tuple(choices)):
         raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
+
+
+def is_dual(value: Tensor) -> bool:
+    """Whether the tensor carries a tangent of forward-mode derivatives."""
+    return forward_ad.unpack_dual(value).tangent is not None
+
+
+def primal(value: Tensor) -> Tensor:
+    """The tensor without gradients of either mode: ``detach`` keeps the tangent of forward-mode derivatives."""
+    return forward_ad.unpack_dual(value).primal.detach()
 
 
 def full_precision(function: F) -> F:

@@ -147,7 +147,7 @@ def eigenpairs(
     if graph.is_sparse and len(graph.shape) == 1 and graph.num_nodes > REORDER_NODES:
         operator, order = symmetric.reordered(None if restart is None else restart.order)
     with torch.no_grad(), _reporting(progress) as report:
-        solution = _solve(operator, k, solver, tolerance, restart, report)
+        solution = _solve(operator.frozen(), k, solver, tolerance, restart, report)
     if not solution.converged.all():
         _report_failure(solution, on_failure)
     projected, vectors = _ImplicitEigenpairs.apply(operator.values, operator.diagonal, solution, rule)

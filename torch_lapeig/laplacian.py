@@ -144,6 +144,16 @@ class Laplacian:
             return self._replaced(values=self.graph.weight), r
         return self, None
 
+    def frozen(self) -> Laplacian:
+        """This symmetric Laplacian without the tangents of forward mode, which ``detach`` keeps."""
+        if not _checks.is_dual(self.values):
+            return self
+        r = self.graph.similarity
+        similarity = None if r is None else _checks.primal(r)
+        parts = {name: _checks.primal(self.__dict__[name]) for name in ("degrees", "diagonal", "values")}
+        weight = _checks.primal(self.graph.weight)
+        return self._replaced(graph=dataclasses.replace(self.graph, weight=weight, similarity=similarity), **parts)
+
     def double(self) -> Laplacian:
         """This symmetric Laplacian worked out of the weights in float64, without gradients."""
         weight, r = self.graph.weight.detach().double(), self.graph.similarity

@@ -154,11 +154,13 @@ def _prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: str
         _checks.check_mask(mask, x)
         x = torch.where(mask[..., None], x, 0)
     _checks.check_points(x)
+    x = _checks.primal(x)
     points = x.reshape(-1, *x.shape[-2:])
     valid = points.new_ones(points.shape[:2], dtype=torch.bool) if mask is None else mask.reshape(points.shape[:2])
     asked = points
     if queries is not None:
         _checks.check_points(queries, "queries", min_points=1)
+        queries = _checks.primal(queries)
         if queries.dtype != x.dtype or queries.shape[-1] != x.shape[-1] or queries.shape[:-2] != x.shape[:-2]:
             raise ValueError(
                 f"queries must go with x of shape {tuple(x.shape)} and {x.dtype}, got {tuple(queries.shape)} and "

@@ -26,6 +26,7 @@ Progress = Callable[[int, float, float], None]
 
 SETTLED = 0.05  # residual at which the pair after the wanted ones counts as known, relative to its value
 STAGNATION = 30  # iterations without a tenth less residual after which LOBPCG with multigrid gives up
+LARGEST_LOSS = 30.0  # of orthogonality, against round-off, in Lanczos vectors
 LEVEL_ACCURACY, LEVEL_ITERATIONS = 0.1, 8  # on the levels below the finest
 
 
@@ -332,16 +333,19 @@ class Lanczos:
         """Fill the basis from the vector ``begin`` on, and the upper triangle of Vᵀ A V; the norm of what is left."""
         shift = 0.5 * float(operator.bound)  # as much of A v as possible is not parallel to v: less cancels
         round_off = 10 * torch.finfo(rows.dtype).eps * float(operator.bound)
-        beta = 0.0
+        beta, loss = 0.0, 1.0
         for j in range(begin, len(projected)):
             known = rows[: c + j + 1]
             w = operator.matvec(known[-1], shift)
             h = known @ w
             w = torch.addmv(w, known.mT, h, alpha=-1)
             beta = math.sqrt(w.dot(w))
-            if beta < math.sqrt(h.dot(h)):  # what cancelled has to be orthogonalised again (Daniel et al. 1976)
+            # The loss of orthogonality grows by ‖h‖ / β from vector to vector: orthogonalise again now and then, and
+            # where a sweep begins and ends, so that nothing is handed on.
+            loss *= max(1.0, math.sqrt(h.dot(h)) / max(beta, round_off))
+            if loss > LARGEST_LOSS or j in (begin, len(projected) - 1):
                 again, once = known @ w, beta
-                w, h = torch.addmv(w, known.mT, again, alpha=-1), h + again
+                w, h, loss = torch.addmv(w, known.mT, again, alpha=-1), h + again, 1.0
                 beta = math.sqrt(w.dot(w))
                 if beta < 0.5 * once:  # what was left was round-off: the basis is invariant
                     beta = 0.0

@@ -1,0 +1,50 @@
+"""Graphs of the benchmarks: hard ones (a swiss roll), well separated ones (bridged blobs) and real data."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array
+from scipy.spatial import cKDTree
+from sklearn.datasets import load_digits, make_blobs, make_swiss_roll
+
+from torch_lapeig import Graph, knn_graph
+
+MNIST = "t10k-images-idx3-ubyte.gz"
+
+
+def swiss_roll(n: int, k: int = 15) -> Graph:
+    """k-NN graph of a swiss roll, unweighted; by a k-d tree, because exact search by blocks is for many dimensions."""
+    x = make_swiss_roll(n, random_state=0)[0]
+    _, index = cKDTree(x).query(x, k + 1, workers=-1)
+    rows = np.repeat(np.arange(n), k)
+    one_way = csr_array((np.ones(n * k), (rows, index[:, 1:].ravel())), shape=(n, n))
+    return Graph.from_scipy(one_way.maximum(one_way.T))
+
+
+def mnist(data: Path | None, k: int = 10) -> Graph:
+    """k-NN graph of the MNIST test images, in ``data`` or the folder that TORCH_LAPEIG_DATA names."""
+    folder = data or Path(os.environ.get("TORCH_LAPEIG_DATA", "."))
+    if not (folder / MNIST).exists():
+        raise FileNotFoundError(f"{MNIST} is not in {folder}; get it from the MNIST database, and pass --data FOLDER")
+    pixels = np.frombuffer(gzip.decompress((folder / MNIST).read_bytes()), np.uint8, offset=16)
+    return knn_graph(torch.tensor(pixels.reshape(-1, 784) / 255), k)
+
+
+def digits(k: int = 10) -> Graph:
+    """k-NN graph of scikit-learn's digits."""
+    return knn_graph(torch.tensor(load_digits().data), k)
+
+
+def bridged_blobs(n: int = 20_000, clusters: int = 10, k: int = 10) -> Graph:
+    """k-NN graph of Gaussian clusters in 10 dimensions, each joined to the next by three edges."""
+    x, label = make_blobs(n, 10, centers=clusters, center_box=(-12, 12), random_state=0)
+    affinity = knn_graph(torch.tensor(x), k).to_scipy().tolil()
+    for one in range(clusters - 1):
+        for i, j in zip(*(np.flatnonzero(label == c)[:3] for c in (one, one + 1)), strict=True):
+            affinity[i, j] = affinity[j, i] = 1
+    return Graph.from_scipy(affinity.tocsr())
