@@ -100,7 +100,8 @@ def is_dual(value: Tensor) -> bool:
 
 def primal(value: Tensor) -> Tensor:
     """The tensor without gradients of either mode: ``detach`` keeps the tangent of forward-mode derivatives."""
-    return forward_ad.unpack_dual(value).primal.detach()
+    bare: Tensor = forward_ad.unpack_dual(value).primal.detach()
+    return bare
 
 
 def full_precision(function: F) -> F:

@@ -136,6 +136,8 @@ def eigenpairs(
     """
     if not isinstance(laplacian, Laplacian):
         raise TypeError(f"laplacian must be a Laplacian, got {type(laplacian).__name__}; use Laplacian(graph)")
+    if solver is not None and (isinstance(solver, type) or not callable(solver)):
+        raise TypeError(f"solver must be a solver such as Eigh(), got {solver!r}")
     symmetric, factor = laplacian.symmetrized()
     _check_request(symmetric, k, on_failure)
     rule = _rule(symmetric, backward_tolerance, degeneracy, cluster_width)
