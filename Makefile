@@ -30,6 +30,8 @@ bench: $(VENV)/installed
 	@$(BIN)/python -m benchmarks.embedding
 	@$(BIN)/python -m benchmarks.spmm
 	@$(BIN)/python -m benchmarks.neighbors
+	@$(BIN)/python -m benchmarks.eigensolvers
+	@$(BIN)/python -m benchmarks.backward
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	@echo "==> virtual environment $(VENV) from $$($(PYTHON) --version)"
