@@ -169,7 +169,10 @@ def main() -> None:
         console.print(growth())
         return
     console.print(compare("Digits, 10-NN", graphs.digits(), 3 * options.rounds))
-    console.print(compare("MNIST test set, 10-NN", graphs.mnist(options.data), options.rounds))
+    try:
+        console.print(compare("MNIST test set, 10-NN", graphs.mnist(options.data), options.rounds))
+    except FileNotFoundError as error:
+        console.print(f"skipped: {error}")
     console.print(compare("10 bridged blobs, 10-NN", graphs.bridged_blobs(), options.rounds))
     for n in (20_000, 100_000):
         console.print(compare("Swiss roll, 15-NN", graphs.swiss_roll(n), options.rounds))
