@@ -296,7 +296,7 @@ class Lanczos:
         return _one_by_one(self._solve, operator, k, m, tolerance, start, progress)
 
     def _solve(self, request: _Request) -> RitzPairs:
-        operator, c, columns = request.operator, request.null.shape[1], request.columns
+        operator, c, columns, w = request.operator, request.null.shape[1], request.columns, request.wanted
         free = operator.fewest_active - c
         size = min(free, max(20, 2 * columns + 2 if self.basis is None else self.basis, columns + 2))
         columns = min(columns, size)
@@ -311,21 +311,24 @@ class Lanczos:
             products += size - begin
             values, turn = torch.linalg.eigh(projected, UPLO="U")
             residuals = beta * turn[-1].abs()
-            done = request.shortfall(products, values, residuals)[0] <= 1
+            missing, allowed = request.shortfall(products, values, residuals)
+            if answer is not None and not torch.allclose(values[:w], answer[0][:w], rtol=0, atol=10 * allowed):
+                answer = None  # a smaller one has turned up
+            fresh = answer is None and missing <= 1
+            finished = missing <= 1 and (
+                size == free or (answer is not None and request.nothing_before(values, residuals, allowed))
+            )
             crowded = begin == 0 and 2 < size < free and float(values[2] / operator.bound) * size**2 < self.crowded
-            finished = done and (answer is not None or size == free)
             last = finished or crowded or products >= self.max_products
-            if not done:
-                answer = None
-            if answer is None and (done or last):
+            if answer is None and (fresh or last):
                 answer = values[:columns], rows[c : c + size].mT @ turn[:, :columns]
             if answer is not None and last:
                 return request.answer(*answer, products, finished)
-            # A vector from outside the Krylov space brings in what that misses of multiple eigenvalues. Only what has
-            # converged can go on with it: of the others the residuals would be lost.
-            begin = min(request.wanted + 1, keep) if done else keep
+            # A vector from outside the Krylov space brings in what that misses of multiple eigenvalues: in the
+            # complement of what has converged its own smallest value has to come out beyond the wanted ones.
+            begin = min(w, keep) if fresh else keep
             rows[c : c + begin] = turn[:, :begin].mT @ rows[c : c + size]
-            following = _fresh(operator, rows[: c + begin], self.seed + products) if done else rows[c + size]
+            following = _fresh(operator, rows[: c + begin], self.seed + products) if fresh else rows[c + size]
             rows[c + begin] = following
             projected.zero_().diagonal()[:begin] = values[:begin]
 
@@ -436,6 +439,13 @@ class _Request:
             self.progress(iteration, worst, allowed)
         settled = r[w] / max(SETTLED * ritz[w + 1], allowed) if len(r) > w else 0.0
         return max(worst / allowed, settled), allowed
+
+    def nothing_before(self, values: Tensor, residuals: Tensor, allowed: float) -> bool:
+        """Whether the Ritz value after the wanted ones belongs to an eigenvalue nearer to it than to them."""
+        w = self.wanted
+        if len(values) <= w or w == 0:
+            return True
+        return float(residuals[w]) <= max(0.5 * float(values[w] - values[w - 1]), allowed)
 
     def answer(
         self, values: Tensor, x: Tensor, iterations: int, finished: bool, hierarchy: Hierarchy | None = None
