@@ -14,6 +14,7 @@ from torch.autograd import forward_ad
 F = TypeVar("F", bound=Callable[..., Any])
 
 FLOATS = (torch.float32, torch.float64)
+HALVES = (torch.float16, torch.bfloat16)
 
 
 class GraphWarning(UserWarning):
@@ -93,6 +94,11 @@ def check_choice(value: Any, name: str, choices: Iterable[str]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
 
 
+def at_least_single(value: Any) -> Any:
+    """A tensor of half precision as float32, anything else as it is: layers compute in float32 at least."""
+    return value.float() if isinstance(value, Tensor) and value.dtype in HALVES else value
+
+
 def is_dual(value: Tensor) -> bool:
     """Whether the tensor carries a tangent of forward-mode derivatives."""
     return forward_ad.unpack_dual(value).tangent is not None
@@ -105,10 +111,15 @@ def primal(value: Tensor) -> Tensor:
 
 
 def full_precision(function: F) -> F:
-    """Run ``function`` with autocast off, so that distances and eigenvectors keep their input's precision."""
+    """Run ``function`` with autocast off, so that distances and eigenvectors keep their input's precision.
+
+    Under `torch.compile` it is a graph break and runs as it is: what it does depends on the data at every step.
+    """
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return torch.compiler.disable(wrapper)(*args, **kwargs)
         with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
             return function(*args, **kwargs)
 

@@ -96,6 +96,7 @@ def eigenpairs(
     degeneracy: Degeneracy = "mask",
     cluster_width: float | None = None,
     warm_start: Eigenpairs | None = None,
+    fill: bool = False,
     on_failure: Literal["warn", "raise"] = "warn",
     progress: Progress | bool = False,
 ) -> Eigenpairs:
@@ -106,7 +107,8 @@ def eigenpairs(
 
     Args:
         laplacian: of one graph or a batch, in any normalisation.
-        k: pairs, 1 ≤ k ≤ number of nodes of positive degree (of each graph of a batch), trivial ones included.
+        k: pairs, 1 ≤ k ≤ number of nodes of positive degree (of each graph of a batch, see ``fill``), trivial ones
+            included.
         solver: `Eigh`, `ChebyshevSubspace`, `Lanczos`, `Lobpcg`, `TorchLobpcg`, or None for a choice by size, storage,
             batch and hardness, with another one should the first not converge (docs/theory.md has the table). Where
             float32 does not resolve the gap (residual > gap / 10) it is done in float64 and the answer rounded.
@@ -121,6 +123,8 @@ def eigenpairs(
         cluster_width: see ``degeneracy``; default the larger of 50 eps · bound of the spectrum and 10 residuals.
         warm_start: eigenpairs of a similar problem of the same size, from an earlier step of a training. Begins with
             its vectors and keeps its multigrid hierarchy as long as that leads to the answer quickly.
+        fill: let graphs have fewer than ``k`` nodes of positive degree, or none at all, as in batches of unequal
+            sizes. The pairs they lack have zero vectors, eigenvalues +∞ (zero in ``projected``), and no gradient.
         on_failure: what to do where a graph has not converged: ``"warn"`` or ``"raise"``.
         progress: True for a bar by tqdm (to be installed), or a function of (iteration, largest residual, residual
             allowed), called in every iteration of an iterative solver.
@@ -139,7 +143,7 @@ def eigenpairs(
     if solver is not None and (isinstance(solver, type) or not callable(solver)):
         raise TypeError(f"solver must be a solver such as Eigh(), got {solver!r}")
     symmetric, factor = laplacian.symmetrized()
-    _check_request(symmetric, k, on_failure)
+    _check_request(symmetric, k, on_failure, fill, solver)
     rule = _rule(symmetric, backward_tolerance, degeneracy, cluster_width)
     tolerance = (1e-10 if symmetric.values.dtype == torch.float64 else 1e-4) if tolerance is None else tolerance
     _checks.check_positive(tolerance, "tolerance")
@@ -149,11 +153,11 @@ def eigenpairs(
     if graph.is_sparse and len(graph.shape) == 1 and graph.num_nodes > REORDER_NODES:
         operator, order = symmetric.reordered(None if restart is None else restart.order)
     with torch.no_grad(), _reporting(progress) as report:
-        solution = _solve(operator.frozen(), k, solver, tolerance, restart, report)
+        solution = _solve(operator.frozen(), min(k, graph.num_nodes), solver, tolerance, restart, report)
     if not solution.converged.all():
         _report_failure(solution, on_failure)
     projected, vectors = _ImplicitEigenpairs.apply(operator.values, operator.diagonal, solution, rule)
-    values = projected.diagonal(dim1=-2, dim2=-1)
+    projected, vectors, values, residuals = _filled(projected, vectors, solution, k)
     if order is not None:
         vectors = torch.empty_like(vectors).index_copy(1, order, vectors)
     if factor is not None:
@@ -163,7 +167,7 @@ def eigenpairs(
         values=values.reshape(*lead, k),
         vectors=vectors.reshape(*graph.shape, k),
         projected=projected.reshape(*lead, k, k),
-        residuals=solution.residuals.reshape(*lead, k),
+        residuals=residuals.reshape(*lead, k),
         gap=solution.gap.reshape(lead),
         converged=solution.converged.reshape(lead),
         iterations=solution.ritz.iterations,
@@ -220,14 +224,30 @@ def _reporting(progress: Progress | bool) -> Iterator[Progress | None]:
         yield show
 
 
-def _check_request(operator: Laplacian, k: int, on_failure: str) -> None:
+def _filled(projected: Tensor, vectors: Tensor, s: _Solution, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Λ, V, values and residuals of ``k`` pairs, of which a graph may lack the last; see ``fill``."""
+    if k <= s.operator.fewest_active:
+        return projected, vectors, projected.diagonal(dim1=-2, dim2=-1), s.residuals
+    more = k - s.values.shape[1]
+    pad = torch.nn.functional.pad
+    present = pad(s.present, (0, more))
+    # Nothing flows back from a pair that is not there, whatever a loss makes of it.
+    vectors = torch.where(present[:, None, :], pad(vectors, (0, more)), 0)
+    projected = torch.where(present[:, None, :] & present[:, :, None], pad(projected, (0, more, 0, more)), 0)
+    values = torch.where(present, projected.diagonal(dim1=-2, dim2=-1), torch.inf)
+    return projected, vectors, values, pad(s.residuals, (0, more))
+
+
+def _check_request(operator: Laplacian, k: int, on_failure: str, fill: bool, solver: Solver | None) -> None:
     _checks.check_count(k, "k")
     _checks.check_choice(on_failure, "on_failure", ("warn", "raise"))
     for part in (operator.values, operator.degrees):
         _checks.check_finite(part, "laplacian")
     if min(float(part.detach().amin()) for part in (operator.values, operator.degrees) if part.numel()) < 0:
         raise ValueError("laplacian must be of non-negative weights, got negative ones")
-    if k > (fewest := operator.fewest_active):
+    if k > operator.fewest_active and fill and solver is not None and not isinstance(solver, Eigh):
+        raise ValueError(f"solver must be Eigh() or None to fill graphs of fewer than k={k} nodes, got {solver}")
+    if k > (fewest := operator.fewest_active) and not fill:
         item = int(operator.active.reshape(operator.graph.batch_size, -1).sum(1).argmin())
         raise ValueError(
             f"k must be at most the number of nodes of positive degree, got k={k} with {fewest} of them in graph {item}"
@@ -254,6 +274,7 @@ class _Solution:
     ritz: RitzPairs
     values: Tensor  # (B, k)
     vectors: Tensor  # (B, N, k)
+    present: Tensor  # (B, k), False where a graph has no such pair: its vector is zero, its value above the spectrum
     guard_values: Tensor  # (B, g)
     guard_vectors: Tensor  # (B, N, g)
     residuals: Tensor  # (B, k)
@@ -337,22 +358,27 @@ def _checked(operator: Laplacian, k: int, solver: Solver, tolerance: float, ritz
     basis, dimension = _with_exact_null_space(operator, ritz.vectors)
     null = torch.arange(basis.shape[2], device=basis.device) < dimension[:, None]
     guard_values = ritz.values.masked_fill(null, 0)[:, k:]
-    vectors = _signed(basis[..., :k] * operator.active.reshape(basis.shape[:2])[..., None])
+    active = operator.active.reshape(basis.shape[:2])
+    present = torch.arange(k, device=basis.device) < active.sum(1, keepdim=True)
+    vectors = _signed(basis[..., :k] * (active[..., None] & present[:, None, :]))
     image = operator.matmul(vectors.reshape(*operator.graph.shape, k)).reshape(vectors.shape)
-    quotients = (vectors.double() * image.double()).sum(1) / vectors.double().square().sum(1)
+    squares = vectors.double().square().sum(1)
+    quotients = (vectors.double() * image.double()).sum(1) / torch.where(present, squares, 1)
+    quotients = quotients.clamp_min(0).masked_fill(null[:, :k], 0).to(vectors.dtype)
     # Ascending is the contract, and round-off may exchange neighbours.
-    values, order = quotients.clamp_min(0).masked_fill(null[:, :k], 0).to(vectors.dtype).sort(dim=1, stable=True)
+    values, order = torch.where(present, quotients, operator.bound[:, None] + 1).sort(dim=1, stable=True)
     vectors, image = (t.gather(2, order[:, None, :].expand_as(t)) for t in (vectors, image))
     residuals = _norms(operator, image - values[:, None, :] * vectors)
     allowed = allowed_residual(torch.cat([values, guard_values[:, :1]], 1), k, operator.round_off, tolerance)
     gram = operator.inner(vectors, vectors)
-    skewness = (gram - torch.eye(k, dtype=gram.dtype, device=gram.device)).abs().amax((1, 2))
+    skewness = (gram - torch.diag_embed(present.to(gram.dtype))).abs().amax((1, 2))
     return _Solution(
         operator=operator,
         solver=solver,
         ritz=ritz,
         values=values,
         vectors=vectors,
+        present=present,
         guard_values=guard_values,
         guard_vectors=basis[..., k:],
         residuals=residuals,

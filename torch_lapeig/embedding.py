@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import math
 import warnings
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +36,54 @@ FITTED = (
 )
 
 
+Rule = KNN | Radius | Literal["precomputed"]
+
+
+def check_rule(neighbors: Rule, weights: Weighting | None) -> Weighting | None:
+    """Raise unless a rule of the graph and a weighting go together; the weighting, `HeatKernel` where it is None.
+
+    With ``"precomputed"`` affinities there is none.
+    """
+    if not isinstance(neighbors, (KNN, Radius, str)):
+        raise TypeError(f'neighbors must be KNN(k), Radius(r) or "precomputed", got {neighbors!r}')
+    if weights is not None and not isinstance(weights, Weighting):
+        raise TypeError(f"weights must be a Weighting such as HeatKernel(), got {weights!r}")
+    if not isinstance(neighbors, str):
+        return HeatKernel() if weights is None else weights
+    _checks.check_choice(neighbors, "neighbors", ("precomputed",))
+    if weights is not None:
+        raise ValueError('weights must be None with neighbors="precomputed"; weight the graph beforehand')
+    return None
+
+
+def weighted_graph(neighbors: Rule, weights: Weighting | None, x: Tensor | Graph, mask: Tensor | None = None) -> Graph:
+    """The weighted graph of points, or of precomputed affinities."""
+    if isinstance(neighbors, str) or weights is None:
+        if isinstance(x, Graph) and mask is not None:
+            raise ValueError("mask must be None with a Graph, which carries its own")
+        return x if isinstance(x, Graph) else Graph.from_dense(x, mask)
+    if isinstance(x, Graph):
+        raise TypeError('x must be points, got a Graph; use neighbors="precomputed"')
+    weighted: Graph = weights(x, neighbors(x, mask))
+    return weighted
+
+
+class Eigenmaps(NamedTuple):
+    """An embedding with its eigenvalues.
+
+    Attributes:
+        embedding: ``(N, n_components)`` or ``(B, N, n_components)``.
+        eigenvalues: of its columns, ``(n_components,)`` or ``(B, n_components)``; with ``components="separate"`` of
+            each node's component, of the shape of ``embedding``. +∞ where there is no such column. With gradients.
+        pairs: what `eigenpairs` returned, with residuals, eigengap and status: one, or with ``"separate"`` one for each
+            component of two or more nodes.
+    """
+
+    embedding: Tensor
+    eigenvalues: Tensor
+    pairs: tuple[Eigenpairs, ...]
+
+
 class LaplacianEigenmaps(nn.Module):
     """Laplacian eigenmaps (Belkin & Niyogi, *Neural Computation* 15, 2003, section 2), differentiable.
 
@@ -49,15 +99,26 @@ class LaplacianEigenmaps(nn.Module):
         normalization: ``"random_walk"`` for L y = λ D y, ``"unnormalized"`` for L y = λ y.
         scale: ``"degree"``: Yᵀ D Y = I as in the paper (Yᵀ Y = I if unnormalised); ``"unit"``: each column has mean
             square 1 over the nodes of positive degree, which does not change with N: for use inside networks.
+        drop_trivial: leave out the first column, which is constant, so that ``n_components`` others are returned.
+        diffusion: τ ≥ 0: columns times |1 − λ|^τ, after which Euclidean distances are diffusion distances at time τ
+            (Coifman & Lafon 2006, section 2.2) as far as they lie in the columns; 0 for none. Not if unnormalised.
+        random_signs: in training mode, turn each column of each graph by a random sign, as networks with Laplacian
+            positional encodings are trained (Dwivedi et al., *Benchmarking graph neural networks*, 2020). Otherwise
+            signs are deterministic: the largest entry is positive.
         components: of a disconnected graph: ``"joint"`` solves the plain problem, whose c zero eigenvalues give
             c − 1 columns that tell the components apart, with a `GraphWarning`; ``"separate"`` embeds each component
             on its own (the paper's rule), a component of m nodes giving at most m − 1 columns, the rest zero;
             ``"error"`` raises.
         solver: of the eigenproblem; see `eigenpairs`.
 
+    Graphs of a batch may be of any size: where one has fewer than n_components + 1 nodes of positive degree, the
+    columns it lacks are zero. What an item gives depends neither on the others of the batch nor on the padding (up to
+    the basis of an eigenspace of equal eigenvalues, and round-off). Points in float16 or bfloat16 are embedded in
+    float32, also under autocast, and the result has their dtype.
+
     Buffers after ``fit`` (part of ``state_dict``, which loads into a fresh, unfitted module):
         embedding_: ``(N, n_components)``. eigenvalues_, residuals_: ``(n_components,)``, or with ``"separate"`` one
-        row for each component of two or more nodes (NaN where it has no further column). gap_: the eigengap after
+        row for each component of two or more nodes (+∞ where it has no further column). gap_: the eigengap after
         the last column, ``()`` or one for each such component.
 
     >>> _ = torch.manual_seed(0)
@@ -89,6 +150,9 @@ class LaplacianEigenmaps(nn.Module):
         *,
         normalization: Literal["random_walk", "unnormalized"] = "random_walk",
         scale: Literal["degree", "unit"] = "degree",
+        drop_trivial: bool = True,
+        diffusion: float = 0.0,
+        random_signs: bool = False,
         components: Literal["joint", "separate", "error"] = "joint",
         solver: Solver | None = None,
     ) -> None:
@@ -97,62 +161,61 @@ class LaplacianEigenmaps(nn.Module):
         _checks.check_choice(scale, "scale", ("degree", "unit"))
         _checks.check_choice(components, "components", ("joint", "separate", "error"))
         _checks.check_choice(normalization, "normalization", ("random_walk", "unnormalized"))
-        if not isinstance(neighbors, (KNN, Radius, str)):
-            raise TypeError(f'neighbors must be KNN(k), Radius(r) or "precomputed", got {neighbors!r}')
-        if weights is not None and not isinstance(weights, Weighting):
-            raise TypeError(f"weights must be a Weighting such as HeatKernel(), got {weights!r}")
         if solver is not None and not callable(solver):
             raise TypeError(f"solver must be a solver such as Eigh(), got {solver!r}")
-        if isinstance(neighbors, str):
-            _checks.check_choice(neighbors, "neighbors", ("precomputed",))
-            if weights is not None:
-                raise ValueError('weights must be None with neighbors="precomputed"; weight the graph beforehand')
+        _check_diffusion(diffusion, normalization)
         self.n_components = n_components
         self.neighbors = neighbors
-        self.weights = HeatKernel() if weights is None and not isinstance(neighbors, str) else weights
+        self.weights = check_rule(neighbors, weights)
         self.normalization: Literal["random_walk", "unnormalized"] = normalization
         self.scale = scale
+        self.drop_trivial = drop_trivial
+        self.diffusion = diffusion
+        self.random_signs = random_signs
         self.components = components
         self.solver = solver
         for name in FITTED:
             self.register_buffer(name, None)
 
-    @_checks.full_precision
-    def forward(self, x: Tensor | Graph, mask: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor | Graph, mask: Tensor | None = None, generator: torch.Generator | None = None
+    ) -> Tensor:
         """The embedding ``(N, n_components)`` or ``(B, N, n_components)`` of points, with gradients.
 
         Args:
-            x: ``(N, D)`` or ``(B, N, D)``, float32 or float64; the dtype and device are kept. Affinities ``(N, N)`` or
+            x: ``(N, D)`` or ``(B, N, D)``, floating; the dtype and device are kept. Affinities ``(N, N)`` or
                 ``(B, N, N)`` or a `Graph` with ``neighbors="precomputed"``.
             mask: bool ``(N,)`` or ``(B, N)``, False for padding; its rows are zero, and so are their gradients.
+            generator: of random signs, on the device of ``x``; default: torch's own.
 
         Isolated nodes get a row of zeros and a `GraphWarning`.
 
         Raises:
-            TypeError, ValueError: see `knn_graph`, `radius_graph` and `eigenpairs`; a graph with fewer than
+            TypeError, ValueError: see `knn_graph`, `radius_graph` and `eigenpairs`; a single graph with fewer than
                 n_components + 1 nodes of positive degree.
         """
-        return self._embed(self._weighted(x, mask))[0]
+        return self.embed(x, mask, generator).embedding
 
-    def _weighted(self, x: Tensor | Graph, mask: Tensor | None = None) -> Graph:
-        """The weighted graph of points, or the precomputed one."""
-        if isinstance(self.neighbors, str) or self.weights is None:
-            if isinstance(x, Graph) and mask is not None:
-                raise ValueError("mask must be None with a Graph, which carries its own")
-            return x if isinstance(x, Graph) else Graph.from_dense(x, mask)
-        if isinstance(x, Graph):
-            raise TypeError('x must be points, got a Graph; use neighbors="precomputed"')
-        weighted: Graph = self.weights(x, self.neighbors(x, mask))
-        return weighted
+    @_checks.full_precision
+    def embed(
+        self, x: Tensor | Graph, mask: Tensor | None = None, generator: torch.Generator | None = None
+    ) -> Eigenmaps:
+        """What ``forward`` returns, with eigenvalues, residuals and eigengap; the arguments are the same."""
+        found = self._embed(weighted_graph(self.neighbors, self.weights, _checks.at_least_single(x), mask))
+        if self.random_signs and self.training:
+            found = found._replace(embedding=_with_random_signs(found.embedding, generator))
+        if isinstance(x, Tensor) and x.dtype in _checks.HALVES:
+            found = found._replace(embedding=found.embedding.to(x.dtype), eigenvalues=found.eigenvalues.to(x.dtype))
+        return found
 
-    def _embed(self, graph: Graph) -> tuple[Tensor, list[Eigenpairs]]:
-        """The embedding, and the eigenpairs of the graph or of each of its components."""
+    def _embed(self, graph: Graph) -> Eigenmaps:
         laplacian = Laplacian(graph, self.normalization)
         self._inspect(laplacian)
         if self.components == "separate":
             return self._embed_separately(graph)
-        pair = eigenpairs(laplacian, self.n_components + 1, self.solver)
-        return self._scaled(pair.vectors[..., 1:], laplacian.active), [pair]
+        first = int(self.drop_trivial)
+        pairs = eigenpairs(laplacian, self.n_components + first, self.solver, fill=len(graph.shape) > 1)
+        return Eigenmaps(self._columns(pairs, laplacian.active), pairs.values[..., first:], (pairs,))
 
     def _inspect(self, laplacian: Laplacian) -> None:
         """Warn of isolated nodes; warn or raise where a graph has several components."""
@@ -177,26 +240,41 @@ class LaplacianEigenmaps(nn.Module):
             raise ValueError(message)
         warnings.warn(message, _checks.GraphWarning, stacklevel=5)
 
-    def _embed_separately(self, graph: Graph) -> tuple[Tensor, list[Eigenpairs]]:
+    def _embed_separately(self, graph: Graph) -> Eigenmaps:
         """Each component of two or more nodes on its own; zeros where there are too few eigenvectors."""
-        y = graph.weight.new_zeros(graph.batch_size * graph.num_nodes, self.n_components)
-        components = component_eigenpairs(graph, self.n_components + 1, self.normalization, self.solver)
-        for component in components:
-            columns = component.pairs.vectors[:, 1:]
-            columns = self._scaled(columns, component.pairs.vectors[:, 0].detach() != 0)
-            y = y.index_copy(0, component.nodes, nn.functional.pad(columns, (0, self.n_components - columns.shape[1])))
-        return y.reshape(*graph.shape, -1), [component.pairs for component in components]
+        first, k = int(self.drop_trivial), self.n_components
+        y = graph.weight.new_zeros(graph.batch_size * graph.num_nodes, k)
+        values = torch.full_like(y, torch.inf)
+        components = component_eigenpairs(graph, k + first, self.normalization, self.solver)
+        for nodes, pairs in ((component.nodes, component.pairs) for component in components):
+            more = k + first - pairs.values.shape[-1]
+            columns = self._columns(pairs, pairs.vectors[:, 0].detach() != 0)
+            of_component = nn.functional.pad(pairs.values[first:], (0, more), value=torch.inf)
+            y = y.index_copy(0, nodes, nn.functional.pad(columns, (0, more)))
+            values = values.index_copy(0, nodes, of_component.expand(len(nodes), k))
+        shape = (*graph.shape, k)
+        return Eigenmaps(y.reshape(shape), values.reshape(shape), tuple(component.pairs for component in components))
 
-    def _scaled(self, y: Tensor, active: Tensor) -> Tensor:
-        if self.scale == "degree":
-            return y
-        count = active.sum(-1)[..., None, None]
-        return y * (count / y.square().sum(-2, keepdim=True)).sqrt()
+    def _columns(self, pairs: Eigenpairs, active: Tensor) -> Tensor:
+        """The columns of the embedding, scaled."""
+        first = int(self.drop_trivial)
+        y = pairs.vectors[..., first:]
+        if self.scale == "unit":
+            count, squares = active.sum(-1)[..., None, None], y.square().sum(-2, keepdim=True)
+            # A column that a small graph lacks is zero and stays so.
+            y = y * (count / torch.where(squares > 0, squares, 1)).sqrt()
+        if self.diffusion > 0:
+            y = y @ _power_of_decay(pairs.projected[..., first:, first:], self.diffusion)
+        return y
 
     @torch.no_grad()
     @_checks.full_precision
     def fit(self, x: Tensor | Graph) -> LaplacianEigenmaps:
-        """Embed ``x`` of shape ``(N, D)`` and keep, as buffers, what ``transform`` needs. Returns the module."""
+        """Embed ``x`` of shape ``(N, D)`` and keep, as buffers, what ``transform`` needs. Returns the module.
+
+        Signs are the deterministic ones. Half precision is kept as float32.
+        """
+        x = _checks.at_least_single(x)
         if isinstance(x, Tensor):
             _checks.check_points(x, batched=False)
         kept: dict[str, Tensor] = {}
@@ -205,15 +283,16 @@ class LaplacianEigenmaps(nn.Module):
             weighted = self.weights(x, graph)
             kept = self._kept(x, radii, graph, weighted)
         else:
-            weighted = self._weighted(x)
+            weighted = weighted_graph(self.neighbors, self.weights, x)
             if len(weighted.shape) > 1:
                 raise ValueError(f"fit takes one graph, got a batch of shape {weighted.shape}")
-        embedding, pairs = self._embed(weighted)
+        embedding, _, pairs = self._embed(weighted)
+        first = int(self.drop_trivial)
         if not pairs:
             raise ValueError("the graph has no component of two or more nodes to embed; use more neighbours")
         self.embedding_ = embedding
-        self.eigenvalues_ = self._stacked([pair.values[1:] for pair in pairs])
-        self.residuals_ = self._stacked([pair.residuals[1:] for pair in pairs])
+        self.eigenvalues_ = self._stacked([pair.values[first:] for pair in pairs])
+        self.residuals_ = self._stacked([pair.residuals[first:] for pair in pairs])
         self.gap_ = torch.stack([pair.gap for pair in pairs]).squeeze(0)
         self.train_eigenvalues = self._at_nodes(weighted)
         for name, value in kept.items():
@@ -235,13 +314,13 @@ class LaplacianEigenmaps(nn.Module):
         }
 
     def _stacked(self, rows: list[Tensor]) -> Tensor:
-        """Rows padded with NaN to n_components; a single row without the leading axis."""
-        padded = [nn.functional.pad(row, (0, self.n_components - len(row)), value=torch.nan) for row in rows]
+        """Rows padded with +∞ to n_components; a single row without the leading axis."""
+        padded = [nn.functional.pad(row, (0, self.n_components - len(row)), value=torch.inf) for row in rows]
         return padded[0] if self.components != "separate" else torch.stack(padded)
 
     def _at_nodes(self, graph: Graph) -> Tensor:
         """The eigenvalue of each column, ``(k,)``, or that of each node's component, ``(N, k)``; 0 for no column."""
-        values = self.eigenvalues_.nan_to_num(0)
+        values = self.eigenvalues_.masked_fill(self.eigenvalues_.isinf(), 0)
         if self.components != "separate":
             return values
         at_node = values.new_zeros(graph.num_nodes, self.n_components)
@@ -263,6 +342,8 @@ class LaplacianEigenmaps(nn.Module):
         """
         if self.embedding_ is None:
             raise RuntimeError("LaplacianEigenmaps must be fitted before transform; call fit(x) first")
+        if isinstance(x, Tensor) and (x.dtype in _checks.HALVES or self.embedding_.dtype in _checks.HALVES):
+            return copy.deepcopy(self).float().transform(x.float()).to(x.dtype)
         precomputed = isinstance(self.neighbors, str)
         like = self.embedding_.new_empty(1, len(self.embedding_)) if precomputed else self.train_points
         _checks.check_points(x, batched=False, min_points=1)
@@ -330,5 +411,37 @@ class LaplacianEigenmaps(nn.Module):
         """The constructor's arguments, but for the weights, which are shown as a submodule."""
         return (
             f"{self.n_components}, {self.neighbors!r}, normalization={self.normalization!r}, scale={self.scale!r}, "
+            f"drop_trivial={self.drop_trivial}, diffusion={self.diffusion}, random_signs={self.random_signs}, "
             f"components={self.components!r}, solver={self.solver}"
         )
+
+
+def _check_diffusion(diffusion: Any, normalization: str) -> None:
+    if isinstance(diffusion, bool) or not isinstance(diffusion, (int, float)):
+        raise TypeError(f"diffusion must be a number, got {diffusion!r}")
+    if not (math.isfinite(diffusion) and diffusion >= 0):
+        raise ValueError(f"diffusion must be a time of at least 0, got {diffusion}")
+    if diffusion > 0 and normalization == "unnormalized":
+        raise ValueError('diffusion must be 0 with normalization="unnormalized": 1 − λ is no decay there')
+
+
+def _power_of_decay(projected: Tensor, time: float) -> Tensor:
+    """|1 − Λ|^time of the matrix Λ of eigenvalues, ``(..., k, k)``.
+
+    The sign of (1 − λ)^time does not matter to distances. Λ is diagonal, but where eigenvalues are equal its other
+    entries have derivatives: those of the function of a matrix, f'(λ) within an eigenspace.
+    """
+    values = projected.diagonal(dim1=-2, dim2=-1)
+
+    def decay(value: Tensor) -> Tensor:
+        return (1 - value).abs().clamp_min(torch.finfo(value.dtype).eps)
+
+    middle = (values[..., :, None] + values[..., None, :]) / 2
+    slope = -time * (1 - middle).sign() * decay(middle) ** (time - 1)
+    return torch.diag_embed(decay(values) ** time) + slope * (projected - torch.diag_embed(values))
+
+
+def _with_random_signs(y: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Each column of each graph times −1 or 1."""
+    heads = torch.randint(0, 2, (*y.shape[:-2], 1, y.shape[-1]), generator=generator, device=y.device)
+    return y * (2 * heads - 1)

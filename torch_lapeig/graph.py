@@ -6,10 +6,11 @@ A search chooses the edges without gradients; `torch_lapeig.weights` then recomp
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -73,6 +74,7 @@ class Graph:
         edge_weight: Tensor | None = None,
         num_nodes: int | None = None,
         batch: Tensor | None = None,
+        num_graphs: int | None = None,
     ) -> Graph:
         """The graph of edges in PyTorch Geometric's form.
 
@@ -83,6 +85,7 @@ class Graph:
             num_nodes: default: the length of ``batch``, or the largest index plus one.
             batch: int64 ``(num_nodes,)``, ascending: the graph of each node. The graphs are padded to the largest:
                 the result has shape ``(B, N)`` and a mask; ``y[graph.mask]`` are the rows in the order of ``batch``.
+            num_graphs: B, where the last graphs may have no nodes; default: the largest of ``batch`` plus one.
 
         Raises:
             TypeError: wrong dtypes. ValueError: indices out of range, edges between graphs, weights that are negative,
@@ -103,7 +106,7 @@ class Graph:
             raise ValueError(
                 f"edge_index must lie in [0, {num_nodes}), got {int(edge_index.min())} to {int(edge_index.max())}"
             )
-        shape, place, mask = _places(num_nodes, batch, edge_index)
+        shape, place, mask = _places(num_nodes, batch, num_graphs, edge_index)
         total = math.prod(shape)
         keys = place[edge_index[0]] * total + place[edge_index[1]]
         distinct, position = keys.unique(return_inverse=True)
@@ -245,7 +248,7 @@ class Graph:
         groups = order.split(number.unique(return_counts=True)[1].tolist())
         return [nodes for nodes in groups if len(nodes) > 1 and number[nodes[0]] >= 0]
 
-    @cached_property
+    @functools.cached_property
     def _components(self) -> Tensor:
         labels = self.pattern.components(self.weight.detach()).reshape(self.batch_size, -1)
         if self.mask is not None:
@@ -275,7 +278,9 @@ def _count_from_zero(labels: Tensor) -> Tensor:
     return torch.where(valid, number - first, -1)
 
 
-def _places(num_nodes: int, batch: Tensor | None, edge_index: Tensor) -> tuple[tuple[int, ...], Tensor, Tensor | None]:
+def _places(
+    num_nodes: int, batch: Tensor | None, num_graphs: int | None, edge_index: Tensor
+) -> tuple[tuple[int, ...], Tensor, Tensor | None]:
     """Shape of the graph, the place of each node in it, and the mask of places that are taken."""
     if batch is None:
         return (num_nodes,), torch.arange(num_nodes, device=edge_index.device), None
@@ -287,7 +292,9 @@ def _places(num_nodes: int, batch: Tensor | None, edge_index: Tensor) -> tuple[t
         raise ValueError("edge_index must join nodes of the same graph only, got edges between graphs of batch")
     if num_nodes == 0:
         raise ValueError("batch must hold at least one node")
-    counts = batch.bincount()
+    counts = batch.bincount(minlength=0 if num_graphs is None else num_graphs)
+    if num_graphs is not None and len(counts) > num_graphs:
+        raise ValueError(f"num_graphs must be at least {len(counts)} to go with batch, got {num_graphs}")
     widest = int(counts.max())
     place = batch * widest + torch.arange(num_nodes, device=batch.device) - (counts.cumsum(0) - counts)[batch]
     mask = torch.zeros(len(counts) * widest, dtype=torch.bool, device=batch.device).index_fill_(0, place, True)
@@ -304,7 +311,7 @@ def pad_batch(x: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
             [ True, False]])
     """
     none = torch.zeros(2, 0, dtype=torch.int64, device=batch.device)
-    shape, place, mask = _places(len(x), batch, none)
+    shape, place, mask = _places(len(x), batch, None, none)
     assert mask is not None
     padded = x.new_zeros(math.prod(shape), x.shape[1]).index_copy(0, place, x)
     return padded.reshape(*shape, x.shape[1]), mask
@@ -340,7 +347,8 @@ def knn_graph(
 
     Args:
         x: points ``(N, D)`` or ``(B, N, D)``, float32 or float64.
-        k: neighbours of each point, 1 ≤ k < number of (valid) points. A point is never its own neighbour.
+        k: neighbours of each point, 1 ≤ k < number of (valid) points. A point is never its own neighbour. An item of
+            a batch with k points or fewer has all of them joined, so that sizes in a batch may differ freely.
         symmetrize: ``"union"`` joins i and j if either is among the k nearest of the other (Belkin & Niyogi 2003,
             section 2), ``"mutual"`` if both are, ``"mean"`` averages the two directions.
         mask: bool ``(B, N)`` or ``(N,)``, False for padding.
@@ -356,20 +364,53 @@ def knn_graph(
             [0., 1., 0.]])
     """
     _checks.check_choice(symmetrize, "symmetrize", ("union", "mutual", "mean"))
-    found = nearest_neighbors(x, k, metric=metric, mask=mask, backend=backend)
-    return _graph_of_neighbors(found, symmetrize, x, mask, self_loops)
+    search = functools.partial(nearest_neighbors, metric=metric, backend=backend)
+    if isinstance(x, Tensor) and x.ndim == 3:
+        row, col = _edges_of_batch(search, x, k, mask)
+    else:
+        row, col = _directed_edges(search(x, k, mask=mask), mask)
+    return _symmetrized(row, col, symmetrize, x, mask, self_loops)
 
 
-def _graph_of_neighbors(
-    found: Neighbors, symmetrize: Symmetrize, x: Tensor, mask: Tensor | None, self_loops: bool
-) -> Graph:
-    n = x.shape[-2]
-    indices = found.indices.reshape(-1, n, found.indices.shape[-1])
-    node = torch.arange(len(indices) * n, device=x.device).reshape(-1, n, 1)
+def _directed_edges(found: Neighbors, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Each valid point and its neighbours, nodes numbered through the batch."""
+    n, k = found.indices.shape[-2:]
+    indices = found.indices.reshape(-1, n, k)
+    node = torch.arange(len(indices) * n, device=indices.device).reshape(-1, n, 1)
     row, col = node.expand_as(indices), indices + node[:, :1]
     if mask is not None:
         row, col = row[mask.reshape(row.shape[:2])], col[mask.reshape(row.shape[:2])]
-    return _symmetrized(row.flatten(), col.flatten(), symmetrize, x, mask, self_loops)
+    return row.flatten(), col.flatten()
+
+
+def _edges_of_batch(search: Callable[..., Neighbors], x: Tensor, k: int, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """`_directed_edges` of a batch ``(B, N, D)``, items of at most ``k`` points having all theirs joined."""
+    _checks.check_count(k, "k")
+    b, n = x.shape[:2]
+    if mask is not None:
+        _checks.check_mask(mask, x)
+    valid = torch.ones(b, n, dtype=torch.bool, device=x.device) if mask is None else mask
+    small = valid.sum(1) <= k
+    if not small.any():
+        return _directed_edges(search(x, k, mask=mask), mask)
+    _checks.check_points(torch.where(valid[..., None], x, 0), min_points=1)
+    row, col = _all_pairs(valid & small[:, None])
+    if not small.all():
+        large = (~small).nonzero().flatten()
+        first, second = _directed_edges(search(x[large], k, mask=valid[large]), valid[large])
+        shift = (large - torch.arange(len(large), device=x.device)) * n  # from the number among the large ones
+        row, col = torch.cat([row, first + shift[first // n]]), torch.cat([col, second + shift[second // n]])
+    return row, col
+
+
+def _all_pairs(valid: Tensor) -> tuple[Tensor, Tensor]:
+    """All pairs of distinct nodes within each item of ``(B, N)``, nodes numbered through the batch."""
+    node = valid.flatten().nonzero().flatten()
+    item = node // valid.shape[1]
+    count, begin = valid.sum(1)[item], torch.searchsorted(item, item)
+    one = torch.arange(len(node), device=node.device).repeat_interleave(count)
+    other = begin[one] + torch.arange(len(one), device=node.device) - (count.cumsum(0) - count)[one]
+    return node[one[one != other]], node[other[one != other]]
 
 
 def radius_graph(
@@ -388,7 +429,7 @@ def radius_graph(
         mask, metric, self_loops: as for `knn_graph`.
 
     Raises:
-        TypeError: wrong dtype. ValueError: wrong rank, non-finite points, radius ≤ 0, or no edge at all.
+        TypeError: wrong dtype. ValueError: wrong rank, non-finite points, radius ≤ 0, or, of a single graph, no edge.
 
     >>> radius_graph(torch.tensor([[0.0], [1.0], [3.0]]), radius=1.5).to_dense()
     tensor([[0., 1., 0.],
@@ -396,7 +437,7 @@ def radius_graph(
             [0., 0., 0.]])
     """
     found = radius_neighbors(x, radius, metric=metric, mask=mask)
-    if len(found.query) == 0:
+    if len(found.query) == 0 and x.ndim == 2:
         raise ValueError(f"radius must reach at least one neighbour, got {radius} and no edge; use a larger radius")
     start = found.item * x.shape[-2]
     return _symmetrized(start + found.query, start + found.point, "union", x, mask, self_loops)
@@ -424,7 +465,7 @@ class KNN:
     def with_radii(self, x: Tensor) -> tuple[Graph, Tensor]:
         """The graph of points ``(N, D)``, and the distance ``(N,)`` of each to its k-th neighbour for `extend`."""
         found = nearest_neighbors(x, self.k, metric=self.metric, backend=self.backend)
-        graph = _graph_of_neighbors(found, self.symmetrize, x, None, False)
+        graph = _symmetrized(*_directed_edges(found, None), self.symmetrize, x, None, False)
         return graph, found.squared_distances[:, -1].sqrt()
 
     def extend(self, queries: Tensor, x: Tensor, radii: Tensor) -> tuple[Tensor, Tensor, Tensor]:

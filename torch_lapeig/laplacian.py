@@ -264,9 +264,10 @@ class Laplacian:
         active = self.active.reshape(self.graph.batch_size, -1)
         labels, counts = self.active_components
         size = self.ground.reshape(active.shape).square()
-        volume = size.new_zeros(len(size), max(int(counts.max()), m)).scatter_add(1, labels, size)
+        volume = size.new_zeros(len(size), max(int(counts.max()), m, 1)).scatter_add(1, labels, size)
         # −H = 2 w wᵀ / wᵀw − I with w = e_1 + s takes e_1 to s, the root of each component's share of the volume.
-        w = (volume / volume.sum(1, keepdim=True)).sqrt()
+        whole = volume.sum(1, keepdim=True)
+        w = (volume / torch.where(whole > 0, whole, 1)).sqrt()
         w[:, 0] += 1
         at_node = (labels[..., None] == torch.arange(m, device=labels.device)).to(w.dtype)
         scale = 2 / w.square().sum(1)

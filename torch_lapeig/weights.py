@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import math
+import warnings
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
@@ -130,14 +131,14 @@ class HeatKernel(Weighting):
     Args:
         t: bandwidth in squared units of the points, positive; ``"median"`` takes the median of the squared edge lengths
             of each graph (the lower one of two), ``"component-median"`` that of each connected component. Medians are
-            differentiated through.
+            differentiated through. Where copies of points make it 0, it is the median of the positive lengths (1
+            without any), with a `GraphWarning`.
         learnable: make the bandwidth a parameter, kept positive through its logarithm ``log_t``; with a median that is
             the logarithm of a factor on it, 0 at first. The parameter is float32 as in any module: ``.double()`` for
             points in float64.
 
     Raises:
-        TypeError, ValueError: ``t`` is not a positive number or one of the words. When called, ValueError if a median
-            is 0 because at least half of the edges join copies of the same point.
+        TypeError, ValueError: ``t`` is not a positive number or one of the words.
     """
 
     log_t: nn.Parameter | None
@@ -162,7 +163,7 @@ class HeatKernel(Weighting):
         """Bandwidth t of each node, of the shape of the graph, from squared edge lengths."""
         factor = torch.ones_like(squared_lengths[:0].sum())
         if self.log_t is not None:
-            factor = self.log_t.exp().to(squared_lengths.dtype)
+            factor = self.log_t.to(squared_lengths.dtype).exp()
         if not isinstance(self.t, str):
             return (self.t if self.log_t is None else 1.0) * factor.expand(graph.shape)
         n, b = graph.num_nodes, graph.batch_size
@@ -362,23 +363,28 @@ def _median_at_nodes(squared_lengths: Tensor, graph: Graph, group: Tensor) -> Te
     """Lower median of the squared edge lengths of each group of nodes, at its nodes."""
     lengths, node = _lengths_by_node(squared_lengths, graph)
     total = int(group.max()) + 1
-    if len(lengths) == 0:
-        return squared_lengths.new_ones(group.shape)
-    if total == 1:  # much faster than sorting
+    if total == 1 and len(lengths) and lengths.device.type == "cpu":  # faster than sorting; CUDA's is not deterministic
         medians = lengths.kthvalue((len(lengths) + 1) // 2).values[None]
     else:
         medians = _median_of_groups(lengths, group.flatten()[node], total)
-    if (medians <= 0).any():
-        where = int((medians <= 0).nonzero()[0]) // (1 if total == graph.batch_size else graph.num_nodes)
-        raise ValueError(
-            f"t: needs edges of positive length for a median, got a median squared length of 0 in graph {where} "
-            "(copies of the same point); give t as a number, or remove duplicates"
+    if (none := medians <= 0).any():
+        warnings.warn(
+            f"at least half of the edges join copies of the same point in {int(none.sum())} of {total} graphs or "
+            "components: their bandwidth is the median of the positive lengths; give t as a number, or remove "
+            "duplicates",
+            _checks.GraphWarning,
+            stacklevel=2,
         )
+        positive = lengths > 0
+        others = _median_of_groups(lengths[positive], group.flatten()[node[positive]], total)
+        medians = torch.where(none, others, medians)
     return medians[group]
 
 
 def _median_of_groups(lengths: Tensor, group: Tensor, total: int) -> Tensor:
     """Lower median of the values of each of ``total`` groups."""
+    if len(lengths) == 0:
+        return lengths.new_ones(total)
     order, begin, count = _ordered(lengths, group, total)
     # A group without edges has no median and nothing to weight: any positive number does.
     middle = (begin + (count - 1).clamp_min(0) // 2).clamp_max(len(order) - 1)
