@@ -362,11 +362,8 @@ def _ranked(squared_lengths: Tensor, node: Tensor, total: int, m: int) -> Tensor
 def _median_at_nodes(squared_lengths: Tensor, graph: Graph, group: Tensor) -> Tensor:
     """Lower median of the squared edge lengths of each group of nodes, at its nodes."""
     lengths, node = _lengths_by_node(squared_lengths, graph)
-    total = int(group.max()) + 1
-    if total == 1 and len(lengths) and lengths.device.type == "cpu":  # faster than sorting; CUDA's is not deterministic
-        medians = lengths.kthvalue((len(lengths) + 1) // 2).values[None]
-    else:
-        medians = _median_of_groups(lengths, group.flatten()[node], total)
+    total, of_edge = int(group.max()) + 1, group.flatten()[node]
+    medians = _median_of_groups(lengths, of_edge, total)
     if (none := medians <= 0).any():
         warnings.warn(
             f"at least half of the edges join copies of the same point in {int(none.sum())} of {total} graphs or "
@@ -376,16 +373,20 @@ def _median_at_nodes(squared_lengths: Tensor, graph: Graph, group: Tensor) -> Te
             stacklevel=2,
         )
         positive = lengths > 0
-        others = _median_of_groups(lengths[positive], group.flatten()[node[positive]], total)
-        medians = torch.where(none, others, medians)
+        medians = torch.where(none, _median_of_groups(lengths[positive], of_edge[positive], total), medians)
     return medians[group]
 
 
 def _median_of_groups(lengths: Tensor, group: Tensor, total: int) -> Tensor:
-    """Lower median of the values of each of ``total`` groups."""
+    """Lower median of the values of each of ``total`` groups; 1 for a group without any."""
     if len(lengths) == 0:
         return lengths.new_ones(total)
-    order, begin, count = _ordered(lengths, group, total)
-    # A group without edges has no median and nothing to weight: any positive number does.
-    middle = (begin + (count - 1).clamp_min(0) // 2).clamp_max(len(order) - 1)
-    return torch.where(count > 0, lengths[order[middle]], 1.0)
+    if lengths.device.type == "cpu" and (group.diff() >= 0).all():  # selection is faster than sorting
+        count = torch.bincount(group, minlength=total)
+        parts = lengths.detach().split(count.tolist())
+        within = [part.kthvalue((len(part) + 1) // 2).indices if len(part) else count.new_zeros(()) for part in parts]
+        places = count.cumsum(0) - count + torch.stack(within)
+    else:
+        order, begin, count = _ordered(lengths, group, total)
+        places = order[(begin + (count - 1).clamp_min(0) // 2).clamp_max(len(order) - 1)]
+    return torch.where(count > 0, lengths[places.clamp_max(len(lengths) - 1)], 1.0)
