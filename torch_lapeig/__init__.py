@@ -3,11 +3,12 @@
 from torch_lapeig._checks import ConvergenceError, ConvergenceWarning, DegeneracyWarning, GraphWarning
 from torch_lapeig.amg import SmoothedAggregation
 from torch_lapeig.eigen import ComponentEigenpairs, Eigenpairs, component_eigenpairs, eigenpairs
-from torch_lapeig.embedding import LaplacianEigenmaps
+from torch_lapeig.embedding import Eigenmaps, LaplacianEigenmaps
 from torch_lapeig.graph import KNN, Graph, Radius, knn_graph, pad_batch, radius_graph
 from torch_lapeig.laplacian import Laplacian
 from torch_lapeig.loss import LaplacianSmoothness, laplacian_smoothness
 from torch_lapeig.neighbors import Neighbors, Pairs, nearest_neighbors, radius_neighbors
+from torch_lapeig.positional import AddLaplacianPE, PositionalEncoding, laplacian_positional_encoding
 from torch_lapeig.solvers import ChebyshevSubspace, Eigh, Lanczos, Lobpcg, TorchLobpcg
 from torch_lapeig.weights import (
     DensityCorrected,
@@ -23,12 +24,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "KNN",
+    "AddLaplacianPE",
     "ChebyshevSubspace",
     "ComponentEigenpairs",
     "ConvergenceError",
     "ConvergenceWarning",
     "DegeneracyWarning",
     "DensityCorrected",
+    "Eigenmaps",
     "Eigenpairs",
     "Eigh",
     "Graph",
@@ -43,6 +46,7 @@ __all__ = [
     "Lobpcg",
     "Neighbors",
     "Pairs",
+    "PositionalEncoding",
     "Radius",
     "SelfTuning",
     "SimpleWeights",
@@ -52,6 +56,7 @@ __all__ = [
     "component_eigenpairs",
     "eigenpairs",
     "knn_graph",
+    "laplacian_positional_encoding",
     "laplacian_smoothness",
     "nearest_neighbors",
     "pad_batch",

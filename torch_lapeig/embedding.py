@@ -203,7 +203,7 @@ class LaplacianEigenmaps(nn.Module):
         """What ``forward`` returns, with eigenvalues, residuals and eigengap; the arguments are the same."""
         found = self._embed(weighted_graph(self.neighbors, self.weights, _checks.at_least_single(x), mask))
         if self.random_signs and self.training:
-            found = found._replace(embedding=_with_random_signs(found.embedding, generator))
+            found = found._replace(embedding=with_random_signs(found.embedding, generator))
         if isinstance(x, Tensor) and x.dtype in _checks.HALVES:
             found = found._replace(embedding=found.embedding.to(x.dtype), eigenvalues=found.eigenvalues.to(x.dtype))
         return found
@@ -441,7 +441,7 @@ def _power_of_decay(projected: Tensor, time: float) -> Tensor:
     return torch.diag_embed(decay(values) ** time) + slope * (projected - torch.diag_embed(values))
 
 
-def _with_random_signs(y: Tensor, generator: torch.Generator | None) -> Tensor:
+def with_random_signs(y: Tensor, generator: torch.Generator | None) -> Tensor:
     """Each column of each graph times −1 or 1."""
     heads = torch.randint(0, 2, (*y.shape[:-2], 1, y.shape[-1]), generator=generator, device=y.device)
     return y * (2 * heads - 1)

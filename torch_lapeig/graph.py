@@ -91,10 +91,7 @@ class Graph:
             TypeError: wrong dtypes. ValueError: indices out of range, edges between graphs, weights that are negative,
                 not finite, or differ between the two directions of an edge.
         """
-        if not isinstance(edge_index, Tensor) or edge_index.dtype != torch.int64:
-            raise TypeError(f"edge_index must be an int64 tensor, got {getattr(edge_index, 'dtype', type(edge_index))}")
-        if edge_index.ndim != 2 or edge_index.shape[0] != 2:
-            raise ValueError(f"edge_index must have shape (2, E), got {tuple(edge_index.shape)}")
+        check_edge_index(edge_index)
         edges = edge_index.shape[1]
         weight = torch.ones(edges, device=edge_index.device) if edge_weight is None else edge_weight
         _checks.check_floating(weight, "edge_weight")
@@ -102,10 +99,7 @@ class Graph:
             raise ValueError(f"edge_weight must have shape ({edges},) to go with edge_index, got {tuple(weight.shape)}")
         if num_nodes is None:
             num_nodes = len(batch) if batch is not None else int(edge_index.max()) + 1 if edges else 0
-        if edges and (edge_index.min() < 0 or edge_index.max() >= num_nodes):
-            raise ValueError(
-                f"edge_index must lie in [0, {num_nodes}), got {int(edge_index.min())} to {int(edge_index.max())}"
-            )
+        check_edge_index(edge_index, num_nodes)
         shape, place, mask = _places(num_nodes, batch, num_graphs, edge_index)
         total = math.prod(shape)
         keys = place[edge_index[0]] * total + place[edge_index[1]]
@@ -256,6 +250,18 @@ class Graph:
         return _count_from_zero(labels).reshape(self.shape)
 
 
+def check_edge_index(edge_index: Any, num_nodes: int | None = None) -> None:
+    """Raise unless edges are int64 ``(2, E)``, with indices of ``num_nodes`` nodes if that is given."""
+    if not isinstance(edge_index, Tensor) or edge_index.dtype != torch.int64:
+        raise TypeError(f"edge_index must be an int64 tensor, got {getattr(edge_index, 'dtype', type(edge_index))}")
+    if edge_index.ndim != 2 or edge_index.shape[0] != 2:
+        raise ValueError(f"edge_index must have shape (2, E), got {tuple(edge_index.shape)}")
+    if num_nodes is not None and edge_index.numel() and (edge_index.min() < 0 or edge_index.max() >= num_nodes):
+        raise ValueError(
+            f"edge_index must lie in [0, {num_nodes}), got {int(edge_index.min())} to {int(edge_index.max())}"
+        )
+
+
 def _check_weights(weight: Tensor, reverse: Tensor, name: str) -> None:
     """Raise unless weights are finite, non-negative, and equal to those of the reversed edges."""
     _checks.check_finite(weight, name)
@@ -284,10 +290,7 @@ def _places(
     """Shape of the graph, the place of each node in it, and the mask of places that are taken."""
     if batch is None:
         return (num_nodes,), torch.arange(num_nodes, device=edge_index.device), None
-    if batch.shape != (num_nodes,) or batch.dtype != torch.int64:
-        raise ValueError(f"batch must be int64 of shape ({num_nodes},), got {batch.dtype} {tuple(batch.shape)}")
-    if (batch.diff() < 0).any() or (num_nodes and batch[0] < 0):
-        raise ValueError("batch must be ascending from 0; sort the nodes by graph")
+    check_batch(batch, num_nodes)
     if (batch[edge_index[0]] != batch[edge_index[1]]).any():
         raise ValueError("edge_index must join nodes of the same graph only, got edges between graphs of batch")
     if num_nodes == 0:
@@ -299,6 +302,14 @@ def _places(
     place = batch * widest + torch.arange(num_nodes, device=batch.device) - (counts.cumsum(0) - counts)[batch]
     mask = torch.zeros(len(counts) * widest, dtype=torch.bool, device=batch.device).index_fill_(0, place, True)
     return (len(counts), widest), place, mask.reshape(len(counts), widest)
+
+
+def check_batch(batch: Tensor, num_nodes: int) -> None:
+    """Raise unless ``batch`` gives the graph of each node, int64 ``(num_nodes,)``, ascending."""
+    if batch.shape != (num_nodes,) or batch.dtype != torch.int64:
+        raise ValueError(f"batch must be int64 of shape ({num_nodes},), got {batch.dtype} {tuple(batch.shape)}")
+    if (batch.diff() < 0).any() or (num_nodes and batch[0] < 0):
+        raise ValueError("batch must be ascending from 0; sort the nodes by graph")
 
 
 def pad_batch(x: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,251 @@
+"""Positional encodings: known spectra, PyTorch Geometric's own transform, batches, gradients to the edge weights."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+
+from problems import complete, cycle, on_every_device, path, points, random_affinity, two_cliques
+from torch_lapeig import AddLaplacianPE, Graph, GraphWarning, Laplacian, eigenpairs, laplacian_positional_encoding
+from torch_lapeig import positional as positional_module
+
+
+def edges_of(affinity):
+    return affinity.nonzero().T.contiguous()
+
+
+def joined(graphs):
+    """One edge index, the graph of each node, and weights of affinity matrices."""
+    starts = torch.tensor([0, *[len(a) for a in graphs]]).cumsum(0)
+    edge_index = torch.cat([edges_of(a) + s for a, s in zip(graphs, starts[:-1], strict=True)], 1)
+    batch = torch.arange(len(graphs)).repeat_interleave(starts.diff())
+    return edge_index, batch, torch.cat([a[a > 0] for a in graphs])
+
+
+def molecule(n, seed):
+    """A random tree with a few rings."""
+    generator = torch.Generator().manual_seed(seed)
+    affinity = torch.zeros(n, n, dtype=torch.float64)
+    for i in range(1, n):
+        j = max(0, i - 1 - int(3 * torch.rand((), generator=generator)))
+        affinity[i, j] = affinity[j, i] = 1
+    ring = torch.randint(0, n, (2, 3), generator=generator)
+    affinity[ring[0], ring[1]] = affinity[ring[1], ring[0]] = 1
+    return affinity - torch.diag_embed(affinity.diagonal())
+
+
+def assert_same_eigenvectors(ours, theirs, values):
+    """Equal up to sign and rotation: the projectors of all clusters of eigenvalues within the columns."""
+    values = values[values.isfinite()]
+    ends = ((values.diff() > 1e-6).nonzero().flatten() + 1).tolist()
+    for begin, end in zip([0, *ends], ends, strict=False):  # what follows the last end may be cut
+        a, b = ours[:, begin:end], theirs[:, begin:end]
+        torch.testing.assert_close(a @ a.T, b @ b.T, atol=1e-5, rtol=0)
+
+
+GRAPHS = [path(9), cycle(12), complete(4), molecule(20, 0), two_cliques(3, 4), molecule(37, 1), path(2)]
+
+
+@on_every_device
+@pytest.mark.parametrize("together", [0, 1e9], ids=["by size", "at once"])
+@pytest.mark.parametrize("normalization", ["symmetric", "random_walk", "unnormalized"])
+def test_each_graph_of_a_batch_has_its_own_eigenvectors(normalization, together, device, monkeypatch):
+    monkeypatch.setattr(positional_module, "TOGETHER", together)
+    edge_index, batch, weight = (t.to(device) for t in joined(GRAPHS))
+    found = laplacian_positional_encoding(edge_index, batch, 5, weight, normalization=normalization)
+    assert found.vectors.shape == (len(batch), 5)
+    assert found.vectors.device.type == found.values.device.type == device
+    for b, affinity in enumerate(GRAPHS):
+        n = len(affinity)
+        exact = eigenpairs(Laplacian(Graph.from_dense(affinity), normalization), min(6, n))
+        mine, have = found.vectors[batch == b].cpu(), min(5, n - 1)
+        torch.testing.assert_close(found.values[b, :have].cpu(), exact.values[1:])
+        assert_same_eigenvectors(mine[:, :have], exact.vectors[:, 1:], exact.values[1:])
+        assert not mine[:, have:].any()
+        assert found.values[b, have:].isinf().all()
+
+
+def test_known_values_and_default_weights():
+    edge_index, batch, _ = joined([cycle(6), path(5)])
+    vectors, values = laplacian_positional_encoding(edge_index, batch, 3)
+    assert vectors.dtype == values.dtype == torch.float32
+    torch.testing.assert_close(values[0], torch.tensor([0.5, 0.5, 1.5]))
+    torch.testing.assert_close(values[1], 1 - torch.cos(torch.pi * torch.arange(1, 4) / 4))
+    torch.testing.assert_close(vectors[:6].T @ vectors[:6], torch.eye(3), atol=1e-5, rtol=0)
+
+
+def test_self_loops_are_left_out_and_isolated_nodes_are_zero():
+    looped = path(6) + torch.eye(6, dtype=torch.float64)
+    alone = torch.block_diag(path(6), torch.zeros(1, 1, dtype=torch.float64))
+    plain = laplacian_positional_encoding(edges_of(path(6)), 6, 3)
+    for affinity in (looped, alone):
+        found = laplacian_positional_encoding(edges_of(affinity), len(affinity), 3)
+        torch.testing.assert_close(found.vectors[:6], plain.vectors)
+        torch.testing.assert_close(found.values, plain.values)
+        assert not found.vectors[6:].any()
+
+
+def test_graphs_without_edges_or_nodes():
+    none = torch.zeros(2, 0, dtype=torch.int64)
+    for nodes in (torch.tensor([0, 0, 2]), 3):
+        found = laplacian_positional_encoding(none, nodes, 2)
+        assert not found.vectors.any()
+        assert found.values.isinf().all()
+    assert found.values.shape == (1, 2)
+    assert laplacian_positional_encoding(none, 0, 2).vectors.shape == (0, 2)
+
+
+def test_gradcheck_to_edge_weights():
+    """Each undirected edge has one weight; the loss depends on the spans only."""
+    graphs = [random_affinity(7, keep=0.5), random_affinity(4, seed=1), path(2)]
+    edge_index, batch, weight = joined(graphs)
+    _, undirected = (edge_index.sort(dim=0).values).unique(dim=1, return_inverse=True)
+    leaf = torch.zeros(int(undirected.max()) + 1, dtype=torch.float64).index_copy(0, undirected, weight)
+    h = points(13, 13)
+
+    def loss(weight):
+        v, values = laplacian_positional_encoding(edge_index, batch, 3, weight[undirected])
+        same = batch[:, None] == batch
+        return (v @ v.T * same * h).sum() + values[0].square().sum()
+
+    assert torch.autograd.gradcheck(loss, leaf.requires_grad_())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_keeps_the_dtype_of_the_weights(dtype):
+    edge_index, batch, weight = joined(GRAPHS)
+    found = laplacian_positional_encoding(edge_index, batch, 4, weight.to(dtype))
+    assert found.vectors.dtype == found.values.dtype == dtype
+    exact = laplacian_positional_encoding(edge_index, batch, 4, weight)
+    torch.testing.assert_close(found.vectors, exact.vectors.to(dtype))
+
+
+def test_random_signs_by_graph_and_column():
+    edge_index, batch, weight = joined([molecule(15, seed) for seed in range(12)])
+    plain = laplacian_positional_encoding(edge_index, batch, 4, weight).vectors
+
+    def drawn(seed):
+        generator = torch.Generator().manual_seed(seed)
+        return laplacian_positional_encoding(
+            edge_index, batch, 4, weight, random_signs=True, generator=generator
+        ).vectors
+
+    assert torch.equal(drawn(0), drawn(0))
+    assert not torch.equal(drawn(0), drawn(1))
+    signs = (drawn(0) * plain).reshape(12, 15, 4).sum(1).sign()
+    torch.testing.assert_close(drawn(0), plain * signs[batch])
+    assert 8 < (signs > 0).sum() < 40
+
+
+BOTH = torch.tensor([[0, 1], [1, 0]])
+CASES = {
+    "k": (lambda: laplacian_positional_encoding(BOTH, 2, 0), ValueError, "k must be at least 1"),
+    "transform k": (lambda: AddLaplacianPE(0), ValueError, "k must be at least 1"),
+    "nodes": (lambda: laplacian_positional_encoding(BOTH, 1, 2), ValueError, r"edge_index must lie in \[0, 1\)"),
+    "nodes type": (lambda: laplacian_positional_encoding(BOTH, 2.0, 2), TypeError, "nodes must be an integer"),
+    "batch": (
+        lambda: laplacian_positional_encoding(BOTH, torch.tensor([1, 0]), 2),
+        ValueError,
+        "batch must be ascending",
+    ),
+    "between graphs": (
+        lambda: laplacian_positional_encoding(BOTH, torch.tensor([0, 1]), 2),
+        ValueError,
+        "nodes of the same graph only",
+    ),
+    "directed": (lambda: laplacian_positional_encoding(BOTH[:, :1], 2, 1), ValueError, "both directions"),
+    "weights": (
+        lambda: laplacian_positional_encoding(BOTH, 2, 1, torch.ones(3)),
+        ValueError,
+        r"edge_weight must have shape \(2,\)",
+    ),
+    "integer weights": (
+        lambda: laplacian_positional_encoding(BOTH, 2, 1, torch.ones(2, dtype=torch.int64)),
+        TypeError,
+        "edge_weight must be float32 or float64",
+    ),
+    "negative": (lambda: laplacian_positional_encoding(BOTH, 2, 1, -torch.ones(2)), ValueError, "non-negative"),
+    "edges": (lambda: laplacian_positional_encoding(BOTH.T[:1], 2, 1), ValueError, r"shape \(2, E\), got \(1, 2\)"),
+    "data": (lambda: AddLaplacianPE(1)(object()), ValueError, "data must be homogeneous"),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_bad_input(case):
+    call, error, message = case
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_copies_of_edges_are_summed_with_a_warning():
+    with pytest.warns(GraphWarning, match="summed 2 copies"):
+        found = laplacian_positional_encoding(torch.cat([edges_of(path(3)), BOTH], 1), 3, 2)
+    expected = laplacian_positional_encoding(edges_of(path(3)), 3, 2, torch.tensor([2.0, 2.0, 1.0, 1.0]))
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.fixture
+def pyg():
+    return pytest.importorskip("torch_geometric", reason="compares with PyTorch Geometric")
+
+
+@pytest.fixture
+def data(pyg):
+    graphs = [molecule(n, n) for n in range(12, 38, 5)] + [cycle(20), complete(9)]
+    return [pyg.data.Data(x=torch.randn(len(a), 2), edge_index=edges_of(a), num_nodes=len(a)) for a in graphs]
+
+
+def test_the_vectors_of_pytorch_geometric(pyg, data):
+    theirs = pyg.transforms.AddLaplacianEigenvectorPE(8, is_undirected=True)
+    ours = AddLaplacianPE(8, eigenvalues="values")
+    for item in data:
+        found = ours(item)
+        assert "laplacian_eigenvector_pe" not in item
+        assert_same_eigenvectors(
+            found.laplacian_eigenvector_pe, theirs(item.clone()).laplacian_eigenvector_pe.float(), found["values"][0]
+        )
+
+
+def test_one_list_batch_and_pipeline_agree(pyg, data):
+    transform = AddLaplacianPE(5, eigenvalues="values")
+    alone = [transform(item) for item in data]
+    batch = transform(pyg.data.Batch.from_data_list(data))
+    in_list = transform(data)
+    pipeline = pyg.transforms.Compose([pyg.transforms.ToUndirected(), transform])
+    assert isinstance(batch, pyg.data.Batch)
+    for begin, item, other in zip(batch.ptr, alone, in_list, strict=False):
+        rows = batch.laplacian_eigenvector_pe[begin : begin + item.num_nodes]
+        values = item["values"][0]
+        for vectors in (rows, other.laplacian_eigenvector_pe, pipeline(item).laplacian_eigenvector_pe):
+            assert_same_eigenvectors(item.laplacian_eigenvector_pe, vectors, values)
+        torch.testing.assert_close(other["values"], item["values"])
+    torch.testing.assert_close(batch["values"], torch.cat([item["values"] for item in alone]))
+    again = pyg.data.Batch.from_data_list(in_list)
+    assert again.laplacian_eigenvector_pe.shape == (batch.num_nodes, 5)
+    assert again["values"].shape == (len(data), 5)
+    assert transform([]) == []
+
+
+def test_appended_to_the_features(pyg, data):
+    found = AddLaplacianPE(5, attr_name=None)(data[0])
+    assert torch.equal(found.x[:, :2], data[0].x)
+    torch.testing.assert_close(found.x[:, 2:], AddLaplacianPE(5)(data[0]).laplacian_eigenvector_pe)
+    bare = AddLaplacianPE(5, attr_name=None)(pyg.data.Data(edge_index=BOTH, num_nodes=2))
+    assert bare.x.shape == (2, 5)
+
+
+def test_data_with_weights_and_a_batch_with_an_empty_graph(pyg):
+    weighted = pyg.data.Data(edge_index=edges_of(path(3)), edge_weight=torch.tensor([2, 2, 1, 1]), num_nodes=3)
+    empty = pyg.data.Data(edge_index=BOTH[:, :0], edge_weight=torch.ones(0, dtype=torch.int64), num_nodes=0)
+    batch = AddLaplacianPE(2, eigenvalues="values")(pyg.data.Batch.from_data_list([weighted, empty]))
+    expected = laplacian_positional_encoding(weighted.edge_index, 3, 2, weighted.edge_weight.float())
+    torch.testing.assert_close(batch.laplacian_eigenvector_pe, expected.vectors)
+    torch.testing.assert_close(batch["values"][:1], expected.values)
+    assert batch["values"][1].isinf().all()
+
+
+def test_transform_is_copied_and_shown_like_its_constructor():
+    transform = AddLaplacianPE(3, None, eigenvalues="values", random_signs=True)
+    for other in (copy.deepcopy(transform), pickle.loads(pickle.dumps(transform)), eval(repr(transform))):
+        assert repr(other) == repr(transform)

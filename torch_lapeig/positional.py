@@ -1,0 +1,215 @@
+"""Laplacian positional encodings: eigenvectors of many small graphs as features of their nodes."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torch_lapeig import _checks
+from torch_lapeig.eigen import eigenpairs
+from torch_lapeig.embedding import with_random_signs
+from torch_lapeig.graph import Graph, check_batch, check_edge_index
+from torch_lapeig.laplacian import Laplacian, Normalization
+
+# Graphs are padded to the largest they are solved with: beyond this work, in graphs · nodes³, only with graphs of
+# nearly their own size.
+TOGETHER, SPREAD = 4e6, 1.25
+
+
+class PositionalEncoding(NamedTuple):
+    """Eigenvectors ``vectors (M, k)`` at the nodes of B graphs, and their eigenvalues ``values (B, k)``.
+
+    Where a graph has fewer than k + 1 nodes of positive degree, the columns it lacks are zero and their values +∞.
+    """
+
+    vectors: Tensor
+    values: Tensor
+
+
+def laplacian_positional_encoding(
+    edge_index: Tensor,
+    nodes: int | Tensor,
+    k: int,
+    edge_weight: Tensor | None = None,
+    *,
+    normalization: Normalization = "symmetric",
+    random_signs: bool = False,
+    generator: torch.Generator | None = None,
+) -> PositionalEncoding:
+    """The k eigenvectors after the first of the Laplacian of each graph (Dwivedi et al. 2020, section 4.1).
+
+    Args:
+        edge_index: int64 ``(2, E)``, both directions of every edge; copies are summed, self loops are left out.
+        nodes: their number M, or for many graphs the graph of each, int64 ``(M,)``, ascending.
+        k: columns.
+        edge_weight: ``(E,)``, non-negative, floating; default 1 in float32. Gradients flow to it.
+        normalization: ``"symmetric"`` for orthonormal eigenvectors of I − D^-½ W D^-½, as in the paper;
+            ``"random_walk"`` for L y = λ D y; ``"unnormalized"`` for D − W.
+        random_signs: turn each column of each graph by a random sign, by ``generator`` if given, as the paper does
+            in training. Otherwise the largest entry is positive.
+
+    Isolated nodes have zero rows. A graph of c components has c − 1 columns of eigenvalue 0 that tell them apart.
+
+    Raises:
+        TypeError, ValueError: see `Graph.from_edge_index`.
+
+    >>> square = torch.tensor([[0, 1, 2, 3, 1, 2, 3, 0], [1, 2, 3, 0, 0, 1, 2, 3]])
+    >>> laplacian_positional_encoding(square, 4, 3).values
+    tensor([[1., 1., 2.]])
+    """
+    check_edge_index(edge_index)
+    _checks.check_count(k, "k")
+    batch = nodes if isinstance(nodes, Tensor) else _one_graph(nodes, edge_index.device)
+    check_batch(batch, len(batch))
+    check_edge_index(edge_index, len(batch))
+    weight = torch.ones(edge_index.shape[1], device=edge_index.device) if edge_weight is None else edge_weight
+    found = _encoding(edge_index, batch, k, _checks.at_least_single(weight), normalization)
+    vectors, values = found.vectors, found.values
+    if random_signs:
+        vectors = vectors * with_random_signs(vectors.new_ones(len(values), 1, k), generator)[batch, 0]
+    return PositionalEncoding(vectors.to(weight.dtype), values.to(weight.dtype))
+
+
+def _one_graph(nodes: int, device: torch.device) -> Tensor:
+    _checks.check_count(nodes, "nodes", minimum=0)
+    return torch.zeros(nodes, dtype=torch.int64, device=device)
+
+
+@_checks.full_precision
+def _encoding(
+    edge_index: Tensor, batch: Tensor, k: int, weight: Tensor, normalization: Normalization
+) -> PositionalEncoding:
+    _checks.check_floating(weight, "edge_weight")
+    if weight.shape != edge_index.shape[1:]:
+        raise ValueError(
+            f"edge_weight must have shape ({edge_index.shape[1]},) to go with edge_index, got {tuple(weight.shape)}"
+        )
+    proper = edge_index[0] != edge_index[1]
+    # Among many graphs one that float32 does not resolve is usual, and all would be solved twice.
+    edge_index, weight = edge_index[:, proper], weight[proper].double()
+    sizes = batch.bincount()
+    vectors, values = weight.new_zeros(len(batch), k), weight.new_full((len(sizes), k), torch.inf)
+    for graphs in _of_similar_size(sizes):
+        number = torch.full_like(sizes, -1).index_copy_(0, graphs, torch.arange(len(graphs), device=graphs.device))
+        at_node = number[batch]
+        chosen = (at_node >= 0).nonzero().flatten()
+        place = torch.full_like(batch, -1).index_copy_(0, chosen, torch.arange(len(chosen), device=chosen.device))
+        inside = at_node[edge_index[0]] >= 0
+        graph = Graph.from_edge_index(place[edge_index[:, inside]], weight[inside], batch=at_node[chosen])
+        pairs = eigenpairs(Laplacian(graph, normalization), k + 1, fill=True)
+        vectors = vectors.index_copy(0, chosen, pairs.vectors[..., 1:][graph.mask])
+        values = values.index_copy(0, graphs, pairs.values[:, 1:])
+    return PositionalEncoding(vectors, values)
+
+
+def _of_similar_size(sizes: Tensor) -> Iterator[Tensor]:
+    """The graphs to solve together, int64 and ascending, without those that have no nodes."""
+    graphs = sizes.nonzero().flatten()
+    kind = torch.zeros_like(graphs)
+    if len(graphs) and len(graphs) * int(sizes.max()) ** 3 > TOGETHER:
+        kind = (sizes[graphs].double().log() / math.log(SPREAD)).long()
+    for one in kind.unique():
+        yield graphs[kind == one]
+
+
+class AddLaplacianPE:
+    """`laplacian_positional_encoding` as a transform for PyTorch Geometric: ``data -> data``, or a list of data to one.
+
+    Gives the vectors of ``torch_geometric.transforms.AddLaplacianEigenvectorPE`` up to sign, and rotation where
+    eigenvalues are equal, for undirected graphs without isolated nodes (which have a column of their own there, and
+    zeros here), of any size: where a graph is too small for k columns, the last are zero. The graphs of a list or of a
+    ``torch_geometric.data.Batch`` are solved together, which is many times as fast as one after the other. Needs
+    nothing of PyTorch Geometric itself.
+
+    Args:
+        k: columns.
+        attr_name: attribute ``(M, k)`` to add; None appends the columns to ``data.x``.
+        eigenvalues: name of an attribute ``(B, k)`` for the eigenvalues, B = 1 for one graph; None for none.
+        normalization, random_signs: see `laplacian_positional_encoding`.
+
+    Raises:
+        TypeError, ValueError: when called, as there; data without ``edge_index``.
+    """
+
+    def __init__(
+        self,
+        k: int,
+        attr_name: str | None = "laplacian_eigenvector_pe",
+        *,
+        eigenvalues: str | None = None,
+        normalization: Normalization = "symmetric",
+        random_signs: bool = False,
+    ) -> None:
+        _checks.check_count(k, "k")
+        self.k = k
+        self.attr_name = attr_name
+        self.eigenvalues = eigenvalues
+        self.normalization = normalization
+        self.random_signs = random_signs
+
+    def __call__(self, data: Any) -> Any:
+        """A shallow copy of the data, or of each in a list or tuple, with the encoding."""
+        items = list(data) if isinstance(data, (list, tuple)) else [data]
+        if not items:
+            return []
+        graphs = [_parts(item) for item in items]
+        nodes, first_nodes = _counted([len(batch) for _, batch, _ in graphs])
+        counts, first_graphs = _counted([_number_of_graphs(item) for item in items])
+        found = laplacian_positional_encoding(
+            torch.cat([edges + start for (edges, _, _), start in zip(graphs, first_nodes, strict=True)], 1),
+            torch.cat([batch + start for (_, batch, _), start in zip(graphs, first_graphs, strict=True)]),
+            self.k,
+            torch.cat([weight for _, _, weight in graphs]),
+            normalization=self.normalization,
+            random_signs=self.random_signs,
+        )
+        # Graphs without nodes at the end have no number in the batch.
+        values = torch.nn.functional.pad(found.values, (0, 0, 0, sum(counts) - len(found.values)), value=torch.inf)
+        parts = zip(items, found.vectors.split(nodes), values.split(counts), strict=True)
+        results = [self._with(*part) for part in parts]
+        return results if isinstance(data, (list, tuple)) else results[0]
+
+    def _with(self, item: Any, vectors: Tensor, values: Tensor) -> Any:
+        item = copy.copy(item)
+        if self.attr_name is not None:
+            item[self.attr_name] = vectors
+        elif item.x is None:
+            item.x = vectors
+        else:
+            columns = item.x[:, None] if item.x.ndim == 1 else item.x
+            item.x = torch.cat([columns, vectors.to(columns)], -1)
+        if self.eigenvalues is not None:
+            item[self.eigenvalues] = values
+        return item
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.k}, {self.attr_name!r}, eigenvalues={self.eigenvalues!r}, "
+            f"normalization={self.normalization!r}, random_signs={self.random_signs})"
+        )
+
+
+def _parts(item: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Edges, the graph of each node, and weights of one data object."""
+    edges, batch, weight = (getattr(item, name, None) for name in ("edge_index", "batch", "edge_weight"))
+    if edges is None:
+        raise ValueError(f"data must be homogeneous and have an edge_index, got {item!r}")
+    check_edge_index(edges, item.num_nodes)
+    batch = _one_graph(item.num_nodes, edges.device) if batch is None else batch
+    weight = torch.ones(edges.shape[1], device=edges.device) if weight is None else weight
+    return edges, batch, weight if weight.is_floating_point() else weight.float()
+
+
+def _number_of_graphs(item: Any) -> int:
+    return 1 if getattr(item, "batch", None) is None else int(item.num_graphs)
+
+
+def _counted(counts: list[int]) -> tuple[list[int], list[int]]:
+    """The counts, and the sum of those before each."""
+    return counts, [0, *itertools.accumulate(counts)][:-1]
