@@ -84,8 +84,8 @@ def test_agrees_with_scipy(name, storage, solver, dtype, device):
             continue  # the cut goes through a pair
         try:
             pairs = eigenpairs(laplacian, k, solver)
-        except ConvergenceError:
-            assert isinstance(solver, TorchLobpcg)  # it breaks down, and says so
+        except (ConvergenceError, ConvergenceWarning):
+            assert isinstance(solver, TorchLobpcg)  # it breaks down or stalls, and says so
             continue
         assert pairs.converged
         np.testing.assert_allclose(pairs.values.cpu(), values[:k], atol=1e-12 if tight else 2e-6)
