@@ -20,15 +20,18 @@ from torch_lapeig import (
     Radius,
     SelfTuning,
     SmoothedAggregation,
+    SpectralClustering,
     TorchLobpcg,
     component_eigenpairs,
     eigenpairs,
     knn_graph,
     laplacian_smoothness,
     nearest_neighbors,
+    normalized_cut,
     radius_graph,
     radius_neighbors,
 )
+from torch_lapeig import sklearn as estimators
 
 X = points(10, 2)
 NAN, INF = X.clone(), X.clone()
@@ -36,6 +39,7 @@ NAN[3, 1], INF[0, 0] = torch.nan, torch.inf
 GRAPH = knn_graph(X, 3)
 LAPLACIAN = Laplacian(GRAPH)
 MASK = torch.ones(10, dtype=torch.bool)
+LABELS = torch.arange(10) % 2
 SAME = torch.ones(10, 2)
 BOTH = torch.tensor([[0, 1], [1, 0]])
 FITTED = LaplacianEigenmaps(1, KNN(3)).fit(X)
@@ -234,6 +238,84 @@ CASES = {
         lambda: laplacian_smoothness(X[:4], Graph.from_dense(0 * two_cliques(2, 2))),
         ValueError,
         "no edges",
+    ),
+    "no clusters": (lambda: SpectralClustering(0), ValueError, "n_clusters must be at least 1, got 0"),
+    "variant": (lambda: SpectralClustering(2, variant="sm"), ValueError, "'njw', 'shi_malik', got 'sm'"),
+    "seed": (lambda: SpectralClustering(2, seed=None), TypeError, "seed must be an integer, got None"),
+    "solver of clusters": (lambda: SpectralClustering(2, solver="eigh"), TypeError, r"solver such as Eigh\(\)"),
+    "neighbors of clusters": (lambda: SpectralClustering(2, 5), TypeError, r"KNN\(k\), Radius\(r\) or"),
+    "more clusters than points": (
+        lambda: SpectralClustering(11, KNN(3)).fit(X),
+        ValueError,
+        "n_clusters must be at most .* got n_clusters=11 with 10",
+    ),
+    "more clusters than joined nodes": (
+        lambda: SpectralClustering(3, "precomputed")(torch.block_diag(path(2), torch.zeros(2, 2))),
+        ValueError,
+        "positive degree, got n_clusters=3 with 2",
+    ),
+    "clusters of a batch": (lambda: SpectralClustering(2).fit(X[None]), ValueError, r"\(N, D\), got \(1, 10, 2\)"),
+    "clusters of a batch of graphs": (
+        lambda: SpectralClustering(2, "precomputed").fit(Graph.from_dense(path(4)[None])),
+        ValueError,
+        r"got a batch of shape \(1, 4\); fit its graphs one by one",
+    ),
+    "graph to cluster": (lambda: SpectralClustering(2, KNN(3)).fit(GRAPH), TypeError, "x must be points, got a Graph"),
+    "label shape": (lambda: normalized_cut(LABELS[:4], GRAPH), ValueError, r"shape \(10,\) .*got \(4,\)"),
+    "label -2": (lambda: normalized_cut(LABELS - 2, GRAPH), ValueError, "−1 for no cluster, got a minimum of -2"),
+    "label dtype": (
+        lambda: normalized_cut(MASK, GRAPH),
+        TypeError,
+        "labels must be float32 or float64, got torch.bool",
+    ),
+    "label list": (lambda: normalized_cut([0] * 10, GRAPH), TypeError, "labels must be a torch.Tensor, got list"),
+    "float labels": (lambda: normalized_cut(LABELS.float(), GRAPH), ValueError, r"\(10, 'K'\) if they are soft"),
+    "negative assignments": (lambda: normalized_cut(-X.abs(), GRAPH), ValueError, "non-negative if they are soft"),
+    "NaN assignments": (lambda: normalized_cut(NAN, GRAPH), ValueError, "labels must be finite"),
+    "cut of a non-symmetric graph": (
+        lambda: normalized_cut(LABELS, ImprovedWeights()(X, GRAPH)),
+        ValueError,
+        "graph must be symmetric to be cut",
+    ),
+    "affinity": (
+        lambda: estimators.SpectralEmbedding(affinity="rbf").fit(X.numpy()),
+        ValueError,
+        "affinity must be one of 'nearest_neighbors', 'precomputed', got 'rbf'",
+    ),
+    "n_neighbors": (
+        lambda: estimators.SpectralEmbedding(n_neighbors=10).fit(X.numpy()),
+        ValueError,
+        "n_neighbors must be smaller .* got n_neighbors=10 with n_samples=10",
+    ),
+    "n_neighbors = 2.5": (
+        lambda: estimators.SpectralClustering(2, n_neighbors=2.5).fit(X.numpy()),
+        TypeError,
+        "n_neighbors must be an integer, got 2.5",
+    ),
+    "gamma": (
+        lambda: estimators.SpectralClustering(2, gamma=-1.0).fit(X.numpy()),
+        ValueError,
+        "gamma must be positive and finite, got -1.0",
+    ),
+    "n_components = N": (
+        lambda: estimators.SpectralEmbedding(10).fit(X.numpy()),
+        ValueError,
+        "n_components must be smaller .* got n_components=10 with n_samples=10",
+    ),
+    "clusters > samples": (
+        lambda: estimators.SpectralClustering(11).fit(X.numpy()),
+        ValueError,
+        "n_clusters must be at most .* got n_clusters=11 with 10",
+    ),
+    "asymmetric samples": (
+        lambda: estimators.SpectralEmbedding(affinity="precomputed").fit(path(4).triu().numpy()),
+        ValueError,
+        "affinity must be symmetric",
+    ),
+    "affinities not square": (
+        lambda: estimators.SpectralClustering(2, affinity="precomputed").fit(csr_array(path(4).numpy()[:3])),
+        ValueError,
+        r"affinity must be square, got \(3, 4\)",
     ),
 }
 

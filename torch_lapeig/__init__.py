@@ -2,6 +2,7 @@
 
 from torch_lapeig._checks import ConvergenceError, ConvergenceWarning, DegeneracyWarning, GraphWarning
 from torch_lapeig.amg import SmoothedAggregation
+from torch_lapeig.clustering import SpectralClustering, normalized_cut
 from torch_lapeig.eigen import ComponentEigenpairs, Eigenpairs, component_eigenpairs, eigenpairs
 from torch_lapeig.embedding import Eigenmaps, LaplacianEigenmaps
 from torch_lapeig.graph import KNN, Graph, Radius, knn_graph, pad_batch, radius_graph
@@ -51,6 +52,7 @@ __all__ = [
     "SelfTuning",
     "SimpleWeights",
     "SmoothedAggregation",
+    "SpectralClustering",
     "TorchLobpcg",
     "Weighting",
     "component_eigenpairs",
@@ -59,6 +61,7 @@ __all__ = [
     "laplacian_positional_encoding",
     "laplacian_smoothness",
     "nearest_neighbors",
+    "normalized_cut",
     "pad_batch",
     "radius_graph",
     "radius_neighbors",

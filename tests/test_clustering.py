@@ -1,0 +1,366 @@
+"""Normalised cuts against their definition and the brute-force optimum; spectral clustering against both."""
+
+import copy
+import itertools
+import pickle
+import sys
+
+import numpy as np
+import pytest
+import torch
+from sklearn.cluster import SpectralClustering as TheirClustering
+from sklearn.datasets import make_circles, make_moons
+from sklearn.metrics import adjusted_rand_score
+
+from problems import complete, in_every_dtype, on_every_device, path, points, random_affinity, two_cliques
+from torch_lapeig import (
+    KNN,
+    Eigh,
+    Graph,
+    GraphWarning,
+    HeatKernel,
+    ImprovedWeights,
+    Lanczos,
+    Laplacian,
+    Radius,
+    SpectralClustering,
+    eigenpairs,
+    normalized_cut,
+)
+
+both_variants = pytest.mark.parametrize("variant", ["njw", "shi_malik"])
+
+
+def bridged_cliques(*sizes, bridge=0.1):
+    """Cliques in a row, neighbours joined by one weak edge."""
+    affinity = torch.block_diag(*[complete(size) for size in sizes])
+    for last in torch.tensor(sizes).cumsum(0)[:-1].tolist():
+        affinity[last - 1, last] = affinity[last, last - 1] = bridge
+    return affinity
+
+
+def by_definition(labels, affinity):
+    total = 0.0
+    for cluster in labels.unique():
+        if cluster >= 0 and (volume := affinity[labels == cluster].sum()) > 0:
+            total += affinity[labels == cluster][:, labels != cluster].sum() / volume
+    return total
+
+
+def partitions(n, k):
+    """All labels of n nodes in k clusters, none empty, the first node in cluster 0."""
+    labels = torch.tensor([(0, *rest) for rest in itertools.product(range(k), repeat=n - 1)])
+    return labels[(labels[..., None] == torch.arange(k)).any(1).all(1)]
+
+
+def smallest_cut(affinity, k):
+    labels = partitions(len(affinity), k)
+    cuts = normalized_cut(labels, Graph.from_dense(affinity.expand(len(labels), -1, -1)))
+    return cuts.min(), labels[cuts.argmin()]
+
+
+def three_rings():
+    """Radii 1, 2 and 3."""
+    angle, noise = np.linspace(0, 6 * np.pi, 360, endpoint=False), np.random.default_rng(0).normal(0, 0.05, (360, 2))
+    ring = np.repeat([0, 1, 2], 120)
+    return (ring + 1)[:, None] * np.stack([np.cos(angle), np.sin(angle)], 1) + noise, ring
+
+
+def same_clusters(labels, expected):
+    return adjusted_rand_score(expected.cpu(), labels.cpu()) == 1
+
+
+@on_every_device
+@in_every_dtype
+def test_normalized_cut_by_definition(dtype, device):
+    affinity = torch.stack([random_affinity(9, seed=seed) for seed in range(3)])
+    affinity += torch.diag_embed(torch.arange(9.0))  # self loops count in the volume
+    labels = torch.randint(-1, 3, (3, 9), generator=torch.Generator().manual_seed(0))
+    expected = torch.stack([by_definition(*item) for item in zip(labels, affinity, strict=True)]).to(device, dtype)
+    graph = Graph.from_dense(affinity.to(device, dtype))
+    for stored in (graph, graph.to_sparse()):
+        cut = normalized_cut(labels.to(device), stored)
+        torch.testing.assert_close(cut, expected)
+        torch.testing.assert_close(normalized_cut(labels.int().to(device), stored), cut)
+    one = Graph.from_dense(affinity[0].to(device, dtype)).to_sparse()
+    torch.testing.assert_close(normalized_cut(labels[0].to(device), one), expected[0])
+
+
+def test_identity_of_shi_and_malik():
+    """NCut(A, B) = fᵀ L f / fᵀ D f for f = 1/vol A on A and −1/vol B on B, which is orthogonal to D 1."""
+    graph = Graph.from_dense(random_affinity(8))
+    laplacian = Laplacian(graph, "unnormalized")
+    for labels in partitions(8, 2):
+        volume = torch.stack([laplacian.degrees[labels == side].sum() for side in (0, 1)])
+        f = torch.where(labels == 0, 1 / volume[0], -1 / volume[1])[:, None]
+        quotient = (f.T @ laplacian.matmul(f)) / (laplacian.degrees[:, None] * f.square()).sum()
+        torch.testing.assert_close(normalized_cut(labels, graph), quotient.squeeze())
+        assert (laplacian.degrees @ f).abs() < 1e-12
+
+
+@pytest.mark.parametrize("k", [2, 3])
+@pytest.mark.parametrize("seed", range(3))
+def test_eigenvalues_bound_the_smallest_cut(k, seed):
+    """λ_1 + … + λ_k ≤ min NCut, the relaxation; for k = 2 that is λ_2."""
+    affinity = random_affinity(7, seed=seed, keep=0.4)
+    values = eigenpairs(Laplacian(Graph.from_dense(affinity)), k).values
+    optimum, _ = smallest_cut(affinity, k)
+    assert values.sum() <= optimum + 1e-12
+    assert optimum < k
+
+
+@both_variants
+@pytest.mark.parametrize("sizes", [(4, 4), (3, 6), (5, 3), (3, 3, 3), (3, 2, 4)])
+def test_clustering_finds_the_smallest_cut(sizes, variant):
+    affinity = bridged_cliques(*sizes)
+    optimum, labels = smallest_cut(affinity, len(sizes))
+    found = SpectralClustering(len(sizes), "precomputed", variant=variant).fit_predict(affinity)
+    torch.testing.assert_close(normalized_cut(found, Graph.from_dense(affinity)), optimum)
+    assert same_clusters(found, labels)
+
+
+@both_variants
+def test_clustering_finds_the_smallest_cut_in_noise(variant):
+    inside = torch.block_diag(complete(5), complete(6))
+    for seed in range(5):
+        affinity = random_affinity(11, seed=seed) * torch.where(inside > 0, 1, 0.1)
+        optimum, _ = smallest_cut(affinity, 2)
+        found = SpectralClustering(2, "precomputed", variant=variant).fit_predict(affinity)
+        torch.testing.assert_close(normalized_cut(found, Graph.from_dense(affinity)), optimum)
+
+
+def test_laws_of_the_cut():
+    """Names of clusters, order of nodes and units of affinity do not matter."""
+    affinity, labels = random_affinity(12), torch.arange(12) % 3
+    cut = normalized_cut(labels, Graph.from_dense(affinity))
+    order = torch.randperm(12, generator=torch.Generator().manual_seed(0))
+    permuted = Graph.from_dense(affinity[order][:, order])
+    torch.testing.assert_close(normalized_cut((labels[order] + 1) % 3, permuted), cut)
+    torch.testing.assert_close(normalized_cut(labels, Graph.from_dense(1e-9 * affinity)), cut)
+    torch.testing.assert_close(
+        normalized_cut(torch.arange(12), Graph.from_dense(affinity)), torch.tensor(12.0).double()
+    )
+
+
+def test_small_cuts_do_not_cancel():
+    affinity = bridged_cliques(5, 5, bridge=1e-20)
+    cut = normalized_cut(torch.arange(10) // 5, Graph.from_dense(affinity))
+    torch.testing.assert_close(cut, torch.tensor(1e-21, dtype=torch.float64))
+
+
+def test_empty_clusters_isolated_nodes_and_no_cluster():
+    affinity = torch.block_diag(two_cliques(3, 4), torch.zeros(2, 2))
+    graph = Graph.from_dense(affinity).to_sparse()
+    components = torch.tensor([0] * 3 + [1] * 4 + [2, 3])  # clusters 2 and 3 have no volume
+    assert normalized_cut(components, graph) == 0
+    assert normalized_cut(7 * components, graph) == 0
+    assert normalized_cut(torch.full((9,), -1), graph) == 0
+    # Six of the twelve directed edges of the second clique lead out of it when two of its nodes leave.
+    torch.testing.assert_close(normalized_cut(torch.tensor([0] * 3 + [1, 1, -1, -1, 0, 0]), graph).item(), 4 / 6)
+    weight = graph.weight.clone().requires_grad_()
+    normalized_cut(components, graph.with_weight(weight)).backward()
+    assert weight.grad.isfinite().all()
+
+
+def test_cut_of_a_batch_ignores_padding():
+    affinity = torch.zeros(2, 6, 6, dtype=torch.float64)
+    affinity[0], affinity[1, :4, :4] = random_affinity(6), path(4)
+    mask = torch.tensor([[True] * 6, [True] * 4 + [False] * 2])
+    labels = torch.tensor([[0, 1, 0, 1, 0, 1], [0, 0, 1, 1, 5, 0]])
+    cut = normalized_cut(labels, Graph.from_dense(affinity, mask))
+    torch.testing.assert_close(cut[1], normalized_cut(labels[1, :4], Graph.from_dense(path(4))))
+
+
+def test_soft_assignments():
+    """Labels are the special case, and expectations over independent labels the meaning."""
+    affinity = random_affinity(6) + torch.eye(6)
+    graph = Graph.from_dense(affinity)
+    labels = torch.arange(6) % 2
+    hard = torch.nn.functional.one_hot(labels).double()
+    torch.testing.assert_close(normalized_cut(hard, graph.to_sparse()), normalized_cut(labels, graph))
+    soft = points(6, 2).softmax(1)
+    cut, volume = torch.zeros(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
+    for choice in itertools.product((0, 1), repeat=6):
+        probability = soft[torch.arange(6), torch.tensor(choice)].prod()
+        side = torch.tensor(choice)
+        for cluster in (0, 1):
+            inside = side == cluster
+            cut[cluster] += probability * affinity[inside][:, ~inside].sum()
+            volume[cluster] += probability * affinity[inside].sum()
+    torch.testing.assert_close(normalized_cut(soft, graph), (cut / volume).sum())
+
+
+def test_cut_gradcheck():
+    dense = Graph.from_dense(random_affinity(6, keep=0.4))
+    for graph in (dense, dense.to_sparse()):
+        cut = lambda assignment, w, graph=graph: normalized_cut(assignment, graph.with_weight(w))  # noqa: E731
+        soft = points(6, 3).softmax(1).requires_grad_()
+        weight = graph.weight.clone().requires_grad_()
+        assert torch.autograd.gradcheck(cut, (soft, weight))
+        assert torch.autograd.gradgradcheck(cut, (soft, weight))
+        assert torch.autograd.gradcheck(lambda w, cut=cut: cut(torch.arange(6) % 2, w), (weight,))
+
+
+@both_variants
+@on_every_device
+@in_every_dtype
+def test_moons_and_rings(dtype, device, variant):
+    rings = make_circles(240, factor=0.5, noise=0.03, random_state=0)
+    apart, touching = (make_moons(240, noise=noise, random_state=0) for noise in (0.05, 0.07))
+    for x, expected in (map(torch.tensor, data) for data in (rings, apart, touching, three_rings())):
+        module = SpectralClustering(len(expected.unique()), KNN(10), variant=variant)
+        labels = module.fit_predict(x.to(device, dtype))
+        assert same_clusters(labels, expected)
+        assert labels.dtype == torch.int64
+        assert labels.device == x.to(device).device
+        assert module.embedding_.dtype == dtype
+
+
+def test_agrees_with_scikit_learn():
+    """Theirs is k-means on generalised eigenvectors too."""
+    centres = torch.tensor([[0.0, 0.0], [6.0, 0.0], [0.0, 6.0]], dtype=torch.float64).repeat_interleave(30, 0)
+    x = points(90, 2) + centres
+    affinity = HeatKernel(4.0)(x, Radius(50.0)(x)).to_dense()
+    theirs = TheirClustering(3, affinity="precomputed", random_state=0).fit_predict(affinity.numpy())
+    ours = SpectralClustering(3, "precomputed", variant="shi_malik").fit_predict(affinity)
+    assert same_clusters(ours, torch.from_numpy(theirs))
+
+
+def test_rows_are_those_of_the_papers():
+    x = points(60, 3)
+    graph = HeatKernel()(x, KNN(8)(x))
+    degrees = Laplacian(graph).degrees[:, None]
+    module = SpectralClustering(4, KNN(8), variant="shi_malik").fit(x)
+    y, values = module.embedding_, module.eigenvalues_
+    torch.testing.assert_close(Laplacian(graph, "unnormalized").matmul(y), values * degrees * y, atol=1e-10, rtol=0)
+    torch.testing.assert_close(y.T @ (degrees * y), torch.eye(4, dtype=y.dtype))
+    assert y[:, 0].std() < 1e-12  # the trivial one counts among the four
+    assert values[0] == 0
+    symmetric = eigenpairs(Laplacian(graph), 4).vectors
+    rows = torch.nn.functional.normalize(symmetric, dim=1)
+    ours = SpectralClustering(4, KNN(8)).fit(x).embedding_
+    torch.testing.assert_close(ours @ ours.T, rows @ rows.T)
+    assert (module.residuals_ < 1e-10).all()
+    torch.testing.assert_close(module.gap_, eigenpairs(Laplacian(graph), 5).values[-1] - values[-1])
+
+
+@both_variants
+def test_components_are_the_clusters(variant):
+    """Without a warning; and with fewer clusters than components none is cut."""
+    parts = [points(n, 2, seed=n) + 50 * n for n in (20, 35, 24, 30)]
+    x = torch.cat(parts)
+    expected = torch.arange(4).repeat_interleave(torch.tensor([len(part) for part in parts]))
+    module = SpectralClustering(4, KNN(8), HeatKernel(2.0), variant=variant)
+    assert same_clusters(module.fit_predict(x), expected)
+    assert not module.eigenvalues_.any()
+    fewer = SpectralClustering(3, KNN(8), HeatKernel(2.0), variant=variant).fit_predict(x)
+    assert len(fewer.unique()) == 3
+    assert normalized_cut(fewer, HeatKernel(2.0)(x, KNN(8)(x))) == 0
+
+
+@both_variants
+def test_isolated_nodes_belong_to_no_cluster(variant):
+    affinity = torch.block_diag(torch.zeros(1, 1), bridged_cliques(4, 5), torch.zeros(1, 1))
+    module = SpectralClustering(2, "precomputed", variant=variant)
+    with pytest.warns(GraphWarning, match="2 of 11 nodes are isolated.*label is −1"):
+        labels = module.fit_predict(affinity)
+    assert (labels == -1).nonzero().flatten().tolist() == [0, 10]
+    assert same_clusters(labels, torch.tensor([-1] + [0] * 4 + [1] * 5 + [-1]))
+    assert not module.embedding_[labels == -1].any()
+    weight = affinity.clone().requires_grad_()
+    with pytest.warns(GraphWarning):
+        rows = module(weight)
+    (rows @ rows.T).square().sum().backward()
+    assert weight.grad.isfinite().all()
+
+
+@both_variants
+@pytest.mark.parametrize("k", [1, 6])
+def test_one_cluster_and_as_many_as_nodes(k, variant):
+    labels = SpectralClustering(k, "precomputed", variant=variant).fit_predict(random_affinity(6))
+    assert len(labels.unique()) == k
+
+
+@both_variants
+def test_batched_and_padded_rows_equal_looped_ones(variant):
+    lengths = torch.tensor([30, 18, 25])
+    mask = torch.arange(30) < lengths[:, None]
+    x = torch.where(mask[..., None], points(30, 3, batch=3), torch.nan).requires_grad_()
+    module = SpectralClustering(3, KNN(6), variant=variant)
+    rows = module(x, mask)
+    assert not rows[~mask].any()
+    for item, n in enumerate(lengths):
+        torch.testing.assert_close(rows[item, :n], module(x[item, :n]))
+    (rows @ rows.mT).pow(3).sum().backward()
+    assert not x.grad[~mask].any()
+    assert x.grad[mask].isfinite().all()
+    assert x.grad.nan_to_num().abs().max() > 0
+
+
+@both_variants
+def test_rows_gradcheck(variant):
+    module = SpectralClustering(3, KNN(5), HeatKernel(2.0), variant=variant)
+    target = points(16, 16, seed=3)
+    function = lambda x: ((rows := module(x)) @ rows.T * target).sum()  # noqa: E731
+    assert torch.autograd.gradcheck(function, (points(16, 2).requires_grad_(),))
+
+
+def test_gradients_with_equal_eigenvalues_are_finite():
+    x = torch.cat([points(20, 2), points(20, 2, seed=1) + 30]).requires_grad_()
+    rows = SpectralClustering(2, KNN(6), HeatKernel(2.0), variant="shi_malik")(x)
+    (rows @ rows.T).square().sum().backward()
+    assert x.grad.isfinite().all()
+
+
+def test_points_affinities_and_graphs_give_the_same():
+    x = torch.cat([points(20, 2), points(20, 2, seed=1) + 4])
+    graph = HeatKernel()(x, KNN(6)(x))
+    expected = SpectralClustering(2, KNN(6)).fit_predict(x)
+    for given in (graph, graph.to_dense()):
+        assert same_clusters(SpectralClustering(2, "precomputed").fit_predict(given), expected)
+    improved = SpectralClustering(2, Radius(5.0), ImprovedWeights()).fit_predict(x)
+    assert same_clusters(improved, expected)
+
+
+def test_solver_and_seed():
+    x = points(200, 2)
+    labels = SpectralClustering(3, KNN(8), solver=Eigh()).fit_predict(x)
+    assert same_clusters(SpectralClustering(3, KNN(8), solver=Lanczos()).fit_predict(x), labels)
+    assert torch.equal(SpectralClustering(3, KNN(8), solver=Eigh()).fit_predict(x), labels)
+    assert torch.equal(
+        torch.stack([SpectralClustering(9, KNN(8), seed=7).fit_predict(x) for _ in range(2)]).unique(), torch.arange(9)
+    )
+
+
+def test_fit_is_carried_along_but_not_saved():
+    module = SpectralClustering(2, KNN(5), HeatKernel(1.0, learnable=True)).fit(points(30, 2))
+    assert set(module.state_dict()) == {"weights.log_t"}
+    for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert torch.equal(other.labels_, module.labels_)
+    module.float()
+    assert module.embedding_.dtype == torch.float32
+    assert module.labels_.dtype == torch.int64
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_does_not_lower_the_precision(dtype):
+    x = points(60, 3, dtype=torch.float32)
+    module = SpectralClustering(3, KNN(8))
+    with torch.autocast("cpu", dtype=dtype):
+        assert torch.equal(module(x), module(x))
+        rows = module(x)
+    assert torch.equal(rows, module(x))
+
+
+def test_repr_reads_like_the_constructor():
+    text = repr(SpectralClustering(3, Radius(0.5), HeatKernel(2.0), variant="shi_malik", seed=4))
+    assert "3, Radius(radius=0.5, metric='euclidean'), variant='shi_malik', solver=None, seed=4" in text
+    assert "HeatKernel(t=2.0, learnable=False)" in text
+
+
+def test_without_scikit_learn_only_fit_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.cluster", None)
+    module = SpectralClustering(2, KNN(5))
+    assert module(points(30, 2)).shape == (30, 2)
+    with pytest.raises(ImportError, match=r"torch-lapeig\[sklearn\]"):
+        module.fit(points(30, 2))
