@@ -141,9 +141,8 @@ class SpectralClustering(nn.Module):
                 ``(B, N, N)`` or a `Graph` with ``neighbors="precomputed"``.
             mask: bool ``(N,)`` or ``(B, N)``, False for padding; its rows are zero, and so are their gradients.
 
-        Isolated nodes get a row of zeros and a `GraphWarning`. With c components and c or more clusters the rows are
-        constant on components; the eigenvectors of equal eigenvalues are one basis of many, so a loss on the rows
-        should not depend on which (see `eigenpairs`).
+        Isolated nodes get a row of zeros and a `GraphWarning`. The eigenvectors of equal eigenvalues, such as the zeros
+        of several components, are one basis of many: a loss on the rows should not depend on which (see `eigenpairs`).
 
         Raises:
             TypeError, ValueError: see `knn_graph`, `radius_graph` and `eigenpairs`; fewer nodes of positive degree than
