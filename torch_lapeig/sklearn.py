@@ -141,7 +141,7 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Grap
         check_is_fitted(self)
         sparse = "csr" if self._precomputed else False
         X = validate_data(self, X, dtype=self.embedding_.dtype, order="C", accept_sparse=sparse, reset=False)
-        x = torch.tensor(X if isinstance(X, np.ndarray) else X.toarray(), device=self.device)
+        x = torch.tensor(X if isinstance(X, np.ndarray) else X.toarray(), device=self.module_.embedding_.device)
         return _numpy(self.module_.transform(x))
 
     @property
