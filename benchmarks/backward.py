@@ -10,15 +10,12 @@ most half of a cold one. Dense batches 64 × 128 and 16 × 512, k = 8, float32, 
 from __future__ import annotations
 
 import argparse
-import gc
 import os
-import re
 import statistics
 import subprocess
 import sys
 import time
 import warnings
-from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -26,6 +23,7 @@ from rich.table import Table
 from torch import Tensor
 
 from benchmarks import graphs
+from benchmarks.memory import growth
 from benchmarks.timing import in_turn, ratio
 from torch_lapeig import Graph, HeatKernel, Laplacian, eigenpairs, knn_graph
 
@@ -66,21 +64,11 @@ def times_and_error(n: int, rounds: int) -> Table:
     return table
 
 
-def status(field: str) -> float:
-    """MiB, of this process (Linux)."""
-    found = re.search(rf"{field}:\s+(\d+)", Path("/proc/self/status").read_text())
-    return int(found.group(1)) / 1024 if found else float("nan")
-
-
 def memory(n: int) -> str:
     graph = graphs.swiss_roll(n)
     gradient(graphs.swiss_roll(20_000), 1e-2, 1e-6)  # libraries and their buffers
-    gc.collect()
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
-    before = status("VmRSS")
-    gradient(graph, 1e-2, 1e-6)
+    used = growth(lambda: gradient(graph, 1e-2, 1e-6))
     limit = 12 * (len(graph.weight) + n * K) * 8 / 2**20
-    used = status("VmHWM") - before
     return f"forward and backward, {n:,} nodes: {used:.0f} MiB; 12 (nnz + N k) 8 bytes are {limit:.0f} MiB"
 
 

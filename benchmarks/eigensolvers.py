@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import re
 import statistics
 import time
 import warnings
@@ -27,6 +26,7 @@ from scipy.sparse.linalg import eigsh
 from sklearn.manifold import spectral_embedding
 
 from benchmarks import graphs
+from benchmarks.memory import status
 from benchmarks.timing import in_turn, ratio
 from torch_lapeig import Graph, Laplacian, eigenpairs
 
@@ -129,12 +129,6 @@ def compare(title: str, graph: Graph, rounds: int, limit: float = 120.0) -> Tabl
     return table
 
 
-def peak_memory() -> float:
-    """GiB, of this process so far (Linux)."""
-    found = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
-    return int(found.group(1)) / 2**20 if found else float("nan")
-
-
 def growth() -> Table:
     table = Table(title="Swiss roll, residual ≤ 1e-6 and ≤ 0.1 of the gap")
     for heading in ("nodes", "iterations", "s", "residual", "gap", "peak memory of the process, GiB"):
@@ -151,7 +145,7 @@ def growth() -> Table:
             f"{seconds:.2f}",
             f"{pairs.residuals.max():.1e}",
             f"{pairs.gap:.1e}",
-            f"{peak_memory():.2f}",
+            f"{status('VmHWM') / 1024:.2f}",
         )
     return table
 

@@ -364,3 +364,17 @@ def test_without_scikit_learn_only_fit_is_missing(monkeypatch):
     assert module(points(30, 2)).shape == (30, 2)
     with pytest.raises(ImportError, match=r"torch-lapeig\[sklearn\]"):
         module.fit(points(30, 2))
+
+
+@pytest.mark.parametrize("variant", ["njw", "shi_malik"])
+def test_rows_of_small_items_and_of_half_precision(variant):
+    """An item of two points has two columns; bfloat16 is computed in float32."""
+    mask = torch.arange(20) < torch.tensor([20, 2])[:, None]
+    x = torch.where(mask[..., None], points(20, 3, batch=2, dtype=torch.float32), 0).bfloat16()
+    module = SpectralClustering(3, KNN(5), variant=variant)
+    rows = module(x, mask)
+    assert rows.dtype == torch.bfloat16
+    assert torch.equal(rows, module(x.float(), mask).bfloat16())
+    assert not rows[~mask].any()
+    assert not rows[1, :, 2].any()
+    torch.testing.assert_close(rows[0].float(), module(x[0]).float())

@@ -23,6 +23,7 @@ ALLOWED = {
     "nystrom": {"graph", "weights", "eigen", "_checks"},
     "embedding": {"neighbors", "graph", "weights", "laplacian", "solvers", "eigen", "nystrom", "pattern", "_checks"},
     "clustering": {"graph", "weights", "laplacian", "solvers", "eigen", "embedding", "_checks"},
+    "positional": {"_checks", "graph", "laplacian", "eigen", "embedding"},
     "sklearn": {"graph", "weights", "embedding", "clustering", "_checks"},
     "loss": {"graph", "weights", "laplacian", "_checks"},
 }

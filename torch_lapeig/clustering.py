@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Literal
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor, nn
 
 from torch_lapeig import _checks
 from torch_lapeig.eigen import Eigenpairs, eigenpairs
-from torch_lapeig.embedding import Rule, check_rule, weighted_graph
+from torch_lapeig.embedding import Rule, check_rule, warn_of_isolated, weighted_graph
 from torch_lapeig.graph import KNN, Graph
 from torch_lapeig.laplacian import Laplacian
 from torch_lapeig.solvers import Solver
@@ -137,7 +136,7 @@ class SpectralClustering(nn.Module):
         """The rows that k-means sees, ``(N, n_clusters)`` or ``(B, N, n_clusters)``, with gradients.
 
         Args:
-            x: ``(N, D)`` or ``(B, N, D)``, float32 or float64; the dtype and device are kept. Affinities ``(N, N)`` or
+            x: ``(N, D)`` or ``(B, N, D)``, floating; the dtype and device are kept. Affinities ``(N, N)`` or
                 ``(B, N, N)`` or a `Graph` with ``neighbors="precomputed"``.
             mask: bool ``(N,)`` or ``(B, N)``, False for padding; its rows are zero, and so are their gradients.
 
@@ -145,39 +144,28 @@ class SpectralClustering(nn.Module):
         of several components, are one basis of many: a loss on the rows should not depend on which (see `eigenpairs`).
 
         Raises:
-            TypeError, ValueError: see `knn_graph`, `radius_graph` and `eigenpairs`; fewer nodes of positive degree than
-                clusters.
+            TypeError, ValueError: see `knn_graph`, `radius_graph` and `eigenpairs`; a single graph with fewer nodes of
+                positive degree than clusters (in a batch the columns it lacks are zero).
         """
-        return self._rows(weighted_graph(self.neighbors, self.weights, x, mask))[0]
+        rows = self._rows(weighted_graph(self.neighbors, self.weights, _checks.at_least_single(x), mask))[0]
+        return rows.to(x.dtype) if isinstance(x, Tensor) else rows
 
     def _rows(self, graph: Graph) -> tuple[Tensor, Eigenpairs]:
         """The rows, and the eigenpairs they are made of."""
-        laplacian = Laplacian(graph, "random_walk")
-        self._inspect(laplacian)
-        pairs = eigenpairs(laplacian, self.n_clusters, self.solver)
+        laplacian, batched = Laplacian(graph, "random_walk"), len(graph.shape) > 1
+        if self.n_clusters > (fewest := laplacian.fewest_active) and not batched:
+            raise ValueError(
+                "n_clusters must be at most the number of nodes of positive degree, got "
+                f"n_clusters={self.n_clusters} with {fewest} of them"
+            )
+        warn_of_isolated(laplacian, " and their label is −1")
+        pairs = eigenpairs(laplacian, self.n_clusters, self.solver, fill=batched)
         if self.variant == "shi_malik":
             return pairs.vectors, pairs
         # Rows of D^-½ V scaled to length 1 are those of V. The constant first column keeps them away from zero.
         active = laplacian.active[..., None]
         length = torch.linalg.vector_norm(torch.where(active, pairs.vectors, 1), dim=-1, keepdim=True)
         return pairs.vectors / length, pairs
-
-    def _inspect(self, laplacian: Laplacian) -> None:
-        """Raise where there are fewer nodes than clusters; warn of isolated ones."""
-        if self.n_clusters > (fewest := laplacian.fewest_active):
-            raise ValueError(
-                "n_clusters must be at most the number of nodes of positive degree, got "
-                f"n_clusters={self.n_clusters} with {fewest} of them"
-            )
-        mask = laplacian.graph.mask
-        isolated = ~laplacian.active if mask is None else ~laplacian.active & mask
-        if isolated.any():
-            warnings.warn(
-                f"{int(isolated.sum())} of {isolated.numel()} nodes are isolated (no edge of positive weight): their "
-                "rows are zero and their label is −1; use more neighbours, a larger radius or a larger bandwidth",
-                _checks.GraphWarning,
-                stacklevel=5,
-            )
 
     @torch.no_grad()
     @_checks.full_precision

@@ -68,6 +68,20 @@ def weighted_graph(neighbors: Rule, weights: Weighting | None, x: Tensor | Graph
     return weighted
 
 
+def warn_of_isolated(laplacian: Laplacian, also: str = "") -> None:
+    """Warn of valid nodes of degree zero, with what becomes of them beside zero rows."""
+    isolated = ~laplacian.active
+    if laplacian.graph.mask is not None:
+        isolated = isolated & laplacian.graph.mask
+    if isolated.any():
+        warnings.warn(
+            f"{int(isolated.sum())} of {isolated.numel()} nodes are isolated (no edge of positive weight): their "
+            f"rows are zero{also}; use more neighbours, a larger radius or a larger bandwidth",
+            _checks.GraphWarning,
+            stacklevel=6,
+        )
+
+
 class Eigenmaps(NamedTuple):
     """An embedding with its eigenvalues.
 
@@ -219,16 +233,7 @@ class LaplacianEigenmaps(nn.Module):
 
     def _inspect(self, laplacian: Laplacian) -> None:
         """Warn of isolated nodes; warn or raise where a graph has several components."""
-        isolated = ~laplacian.active
-        if laplacian.graph.mask is not None:
-            isolated = isolated & laplacian.graph.mask
-        if isolated.any():
-            warnings.warn(
-                f"{int(isolated.sum())} of {isolated.numel()} nodes are isolated (no edge of positive weight): their "
-                "rows are zero; use more neighbours, a larger radius or a larger bandwidth",
-                _checks.GraphWarning,
-                stacklevel=5,
-            )
+        warn_of_isolated(laplacian)
         most = int(laplacian.active_components[1].max())
         if self.components == "separate" or most <= 1:
             return

@@ -153,7 +153,7 @@ def _prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: str
     if mask is not None:
         _checks.check_mask(mask, x)
         x = torch.where(mask[..., None], x, 0)
-    _checks.check_points(x)
+    _checks.check_points(x, min_points=1 if x.ndim == 3 else 2)  # items of a batch may be of any size
     x = _checks.primal(x)
     points = x.reshape(-1, *x.shape[-2:])
     valid = points.new_ones(points.shape[:2], dtype=torch.bool) if mask is None else mask.reshape(points.shape[:2])
