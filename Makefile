@@ -32,6 +32,8 @@ bench: $(VENV)/installed
 	@$(BIN)/python -m benchmarks.neighbors
 	@$(BIN)/python -m benchmarks.eigensolvers
 	@$(BIN)/python -m benchmarks.backward
+	@$(BIN)/python -m benchmarks.layer
+	@$(BIN)/python -m benchmarks.positional_encoding
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	@echo "==> virtual environment $(VENV) from $$($(PYTHON) --version)"
