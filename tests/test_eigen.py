@@ -248,3 +248,17 @@ def test_reordering_is_invisible(monkeypatch):
         results.append((pairs.values.detach(), pairs.vectors.detach(), gradient))
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, atol=1e-7 * float(one.abs().max()), rtol=0)
+
+
+@pytest.mark.parametrize("storage", ["dense", "sparse"])
+def test_a_degree_too_small_for_float32_stays_out_in_float64(storage):
+    """Cut through a pair, float32 does not resolve the gap; in float64 the node of degree 5e-41 would have λ = 1."""
+    affinity = torch.block_diag(cycle(12), torch.zeros(1, 1, dtype=torch.float64)).float()
+    affinity[0, 12] = affinity[12, 0] = 5e-41
+    graph = Graph.from_dense(affinity)
+    pairs = eigenpairs(Laplacian(graph if storage == "dense" else graph.to_sparse()), 8)
+    expected = 1 - torch.cos(2 * torch.pi * torch.tensor([0, 1, 1, 2, 2, 3, 3, 4]) / 12)
+    torch.testing.assert_close(pairs.values, expected)
+    assert pairs.converged
+    assert pairs.residuals.max() < 1e-6
+    assert not pairs.vectors[12].any()

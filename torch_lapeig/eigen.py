@@ -314,7 +314,9 @@ def _rounded(finer: _Solution, operator: Laplacian) -> _Solution:
     }
     rounded = dataclasses.replace(finer, operator=operator, **cast)
     # The residuals of what is returned, not of what it was rounded from.
-    return dataclasses.replace(rounded, residuals=_residuals(operator, rounded.values, rounded.vectors))
+    residuals = _residuals(operator, rounded.values, rounded.vectors)
+    converged = rounded.converged & (residuals.amax(1) <= operator.round_off)
+    return dataclasses.replace(rounded, residuals=residuals, converged=converged)
 
 
 def _candidates(operator: Laplacian, k: int, restart: Restart | None) -> tuple[Solver, ...]:

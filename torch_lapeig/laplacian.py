@@ -157,6 +157,8 @@ class Laplacian:
     def double(self) -> Laplacian:
         """This symmetric Laplacian worked out of the weights in float64, without gradients."""
         weight, r = self.graph.weight.detach().double(), self.graph.similarity
+        if ((self.degrees.detach() > 0) & ~self.active).any():  # what float32 leaves out stays out
+            weight = self.graph.pattern.scaled(weight, self.active.double())
         similarity = None if r is None else r.detach().double()
         graph = dataclasses.replace(self.graph, weight=weight, similarity=similarity)
         return Laplacian(graph, self.normalization).symmetrized()[0]
