@@ -214,3 +214,23 @@ def test_an_endless_radius_reaches_all_but_padding(radius):
     found = radius_neighbors(x, radius, mask=mask)
     assert len(found.query) == 50 * 49
     assert found.query.max() == found.point.max() == 49
+
+
+@on_every_device
+@in_every_dtype
+@pytest.mark.parametrize("shape", [(50, 3), (5000, 20), (2048, 2)], ids=str)
+def test_nearest_and_reaching_in_one_pass(shape, dtype, device):
+    """Both answers are those of the two searches, whatever the order the points are taken in; copies included."""
+    n, d = shape
+    x = points(n, d, dtype=dtype).to(device)
+    x[7] = x[3]
+    queries = torch.cat([points(300, d, seed=1, dtype=dtype).to(device), x[:9]])
+    radii = nearest_neighbors(x, 6).squared_distances[:, -1].sqrt()
+    radii[::50] *= 2
+    nearest, reached = module.nearest_and_reaching(x, 5, radii, queries)
+    expected = nearest_neighbors(x, 6, queries)
+    torch.testing.assert_close(nearest.squared_distances, expected.squared_distances[:, :5], rtol=1e-3, atol=1e-6)
+    apart = expected.squared_distances.diff(dim=1).amin(1) > 1e-5
+    assert torch.equal(nearest.indices[apart], expected.indices[apart, :5])
+    pairs = radius_neighbors(x, radii, queries)
+    assert torch.equal((reached.query * n + reached.point).sort().values, pairs.query * n + pairs.point)

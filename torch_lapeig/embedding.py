@@ -14,7 +14,7 @@ from torch_lapeig import _checks
 from torch_lapeig.eigen import Eigenpairs, component_eigenpairs, eigenpairs
 from torch_lapeig.graph import KNN, Graph, Radius
 from torch_lapeig.laplacian import Laplacian
-from torch_lapeig.neighbors import nearest_neighbors
+from torch_lapeig.neighbors import pair_distances
 from torch_lapeig.nystrom import nystrom
 from torch_lapeig.pattern import SparsePattern
 from torch_lapeig.solvers import Solver
@@ -369,9 +369,17 @@ class LaplacianEigenmaps(nn.Module):
     def _extend(self, x: Tensor) -> Tensor:
         assert self.weights is not None
         query, point, connectivity = self._new_edges(x.detach())
-        squared_lengths = (x[query] - self.train_points[point]).square().sum(-1)
+        squared_lengths = self._squared_lengths(x, query, point)
         edges = NewEdges(query, point, squared_lengths, connectivity, len(x))
         return self._nystrom(self.weights.extend(edges, self.train_state), query, point, len(x))
+
+    def _squared_lengths(self, x: Tensor, query: Tensor, point: Tensor) -> Tensor:
+        """Of edges between new and training points, with gradients to the new ones."""
+        if not x.requires_grad and not _checks.is_dual(x):
+            return pair_distances(x, query, self.train_points, point)
+        difference = x[query] - self.train_points[point]
+        lengths: Tensor = torch.linalg.vecdot(difference, difference)
+        return lengths
 
     def _nystrom(self, log_affinity: Tensor, query: Tensor, point: Tensor, queries: int) -> Tensor:
         if (alone := queries - len(query.unique())) > 0:
@@ -389,16 +397,17 @@ class LaplacianEigenmaps(nn.Module):
     def _new_edges(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Edges of queries to training points with their connectivity; those of a training point are its own."""
         assert not isinstance(self.neighbors, str)
-        query, point, connectivity = self.neighbors.extend(x, self.train_points, self.train_radii)
-        nearest = nearest_neighbors(self.train_points, 1, x)
-        same = nearest.squared_distances[:, 0] == 0
+        found = self.neighbors.extend(x, self.train_points, self.train_radii)
+        coincides = found.same >= 0
+        if not coincides.any():
+            return found.query, found.point, found.connectivity
         pattern = SparsePattern(self.train_edges[0], self.train_edges[1], (len(self.train_points),))
-        position, edge = pattern.edges_of(nearest.indices[same, 0])
-        other = ~same[query]
+        position, edge = pattern.edges_of(found.same[coincides])
+        other = ~coincides[found.query]
         return (
-            torch.cat([query[other], same.nonzero().flatten()[position]]),
-            torch.cat([point[other], pattern.col[edge].long()]),
-            torch.cat([connectivity[other], self.train_connectivity[edge]]),
+            torch.cat([found.query[other], coincides.nonzero().flatten()[position]]),
+            torch.cat([found.point[other], pattern.col[edge].long()]),
+            torch.cat([found.connectivity[other], self.train_connectivity[edge]]),
         )
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:

@@ -11,7 +11,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -19,7 +19,15 @@ from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.neighbors import Backend, Metric, Neighbors, nearest_neighbors, radius_neighbors
+from torch_lapeig.neighbors import (
+    Backend,
+    Metric,
+    Neighbors,
+    Pairs,
+    nearest_and_reaching,
+    nearest_neighbors,
+    radius_neighbors,
+)
 from torch_lapeig.pattern import DensePattern, Pattern, SparsePattern
 
 Symmetrize = Literal["union", "mutual", "mean"]
@@ -454,6 +462,19 @@ def radius_graph(
     return _symmetrized(start + found.query, start + found.point, "union", x, mask, self_loops)
 
 
+class Extension(NamedTuple):
+    """Edges of new points to the points of a graph.
+
+    ``query`` and ``point`` int64 ``(E,)``, each pair once; ``connectivity`` ``(E,)``: 1, or ½ for one-sided edges of
+    ``symmetrize="mean"``; ``same`` int64 ``(Q,)``: the point equal to a query (the first of several), or −1.
+    """
+
+    query: Tensor
+    point: Tensor
+    connectivity: Tensor
+    same: Tensor
+
+
 @dataclass(frozen=True)
 class KNN:
     """The rule of `knn_graph` with its arguments: ``KNN(10)(x)`` is ``knn_graph(x, 10)``."""
@@ -479,23 +500,29 @@ class KNN:
         graph = _symmetrized(*_directed_edges(found, None), self.symmetrize, x, None, False)
         return graph, found.squared_distances[:, -1].sqrt()
 
-    def extend(self, queries: Tensor, x: Tensor, radii: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Edges of new points to the graph's: the same rule with the training radii.
+    def extend(self, queries: Tensor, x: Tensor, radii: Tensor) -> Extension:
+        """Edges of new points ``(Q, D)`` to the graph's ``(N, D)``: the same rule with the training radii ``(N,)``.
 
         Query q reaches i if i is among its k nearest, and is reached by i within i's k-th radius.
-
-        Returns:
-            Query and point, int64 ``(E,)``, ascending, and the connectivity of each edge (1 or ½).
         """
-        nearest = nearest_neighbors(x, self.k, queries, metric=self.metric).indices
-        reach = radius_neighbors(x, radii, queries, metric=self.metric)
-        number = torch.arange(len(queries), device=x.device)[:, None]
-        keys = torch.cat([(number * len(x) + nearest).flatten(), reach.query * len(x) + reach.point])
-        keys, directions = keys.sort().values.unique_consecutive(return_counts=True)
+        nearest, reached = nearest_and_reaching(x, self.k, radii, queries, metric=self.metric)
+        among = nearest.indices[reached.query] == reached.point[:, None]
+        pair, rank = among.nonzero(as_tuple=True)
+        mutual = torch.zeros_like(nearest.indices, dtype=torch.bool)
+        mutual[reached.query[pair], rank] = True
+        same = _same_points(reached, queries, x, self.metric)
+        query = torch.arange(len(queries), device=x.device)[:, None].expand_as(mutual)
         if self.symmetrize == "mutual":
-            keys, directions = keys[directions == 2], directions[directions == 2]
-        weight = directions.to(x.dtype) / 2 if self.symmetrize == "mean" else torch.ones_like(keys, dtype=x.dtype)
-        return keys // len(x), keys % len(x), weight
+            query, point = query[mutual], nearest.indices[mutual]
+            return Extension(query, point, torch.ones_like(query, dtype=x.dtype), same)
+        alone = ~among.any(1)
+        query = torch.cat([query.flatten(), reached.query[alone]])
+        point = torch.cat([nearest.indices.flatten(), reached.point[alone]])
+        weight = torch.ones_like(query, dtype=x.dtype)
+        if self.symmetrize == "mean":
+            weight[: mutual.numel()][~mutual.flatten()] = 0.5
+            weight[mutual.numel() :] = 0.5
+        return Extension(query, point, weight, same)
 
 
 @dataclass(frozen=True)
@@ -517,7 +544,19 @@ class Radius:
         """The graph of points ``(N, D)``, and the radius of each ``(N,)``, always the same, for `extend`."""
         return self(x), x.new_full((len(x),), self.radius)
 
-    def extend(self, queries: Tensor, x: Tensor, radii: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Edges of new points to the graph's, within the radius: query and point, int64 ``(E,)``, and ones."""
+    def extend(self, queries: Tensor, x: Tensor, radii: Tensor) -> Extension:
+        """Edges of new points ``(Q, D)`` to the graph's ``(N, D)`` within the radius."""
         reach = radius_neighbors(x, radii, queries, metric=self.metric)
-        return reach.query, reach.point, torch.ones_like(reach.squared_distances)
+        same = _same_points(reach, queries, x, self.metric)
+        return Extension(reach.query, reach.point, torch.ones_like(reach.squared_distances), same)
+
+
+def _same_points(reached: Pairs, queries: Tensor, x: Tensor, metric: Metric) -> Tensor:
+    """The first point equal to each query, int64 ``(Q,)``; −1 for none. Equal ones are always in reach."""
+    if metric == "cosine":  # points of one direction are not one point
+        nearest = nearest_neighbors(x, 1, queries)
+        return torch.where(nearest.squared_distances[:, 0] == 0, nearest.indices[:, 0], -1)
+    equal = reached.squared_distances == 0
+    none = torch.full((len(queries),), len(x), device=x.device)
+    first = none.scatter_reduce(0, reached.query[equal], reached.point[equal], "amin")
+    return torch.where(first < len(x), first, -1)

@@ -25,7 +25,7 @@ import torch
 from scipy.sparse import csgraph, csr_array
 from torch import Tensor
 
-from torch_lapeig.neighbors import squared_distances
+from torch_lapeig.neighbors import pair_distances, squared_distances
 
 PIECE = 2**22  # numbers gathered at a time where all edges at once would need E × D memory
 
@@ -126,13 +126,11 @@ class SparsePattern:
         return result
 
     def direct_lengths(self, x: Tensor) -> Tensor:
-        """`squared_lengths` without gradients: each undirected edge once, in pieces."""
+        """`squared_lengths` without gradients: each undirected edge once."""
         points = x.reshape(self.total, -1)
         once = (self.row < self.col).nonzero().flatten()
         lengths = x.new_zeros(len(self))
-        for edges in once.split(max(1, PIECE // points.shape[1])):
-            difference = points.index_select(0, self.row[edges]) - points.index_select(0, self.col[edges])
-            lengths[edges] = torch.linalg.vecdot(difference, difference)
+        lengths[once] = pair_distances(points, self.row[once], points, self.col[once])
         return lengths.index_copy(0, self.reverse[once].long(), lengths[once])
 
     def to_dense(self, values: Tensor) -> Tensor:
