@@ -8,6 +8,7 @@ from torch_lapeig.graph import KNN, Graph, Radius, knn_graph, pad_batch, radius_
 from torch_lapeig.laplacian import Laplacian
 from torch_lapeig.loss import LaplacianSmoothness, laplacian_smoothness
 from torch_lapeig.neighbors import Neighbors, Pairs, nearest_neighbors, radius_neighbors
+from torch_lapeig.operator import SymmetricOperator
 from torch_lapeig.solvers import ChebyshevSubspace, Eigh, Lanczos, Lobpcg, TorchLobpcg
 from torch_lapeig.weights import (
     DensityCorrected,
@@ -47,6 +48,7 @@ __all__ = [
     "SelfTuning",
     "SimpleWeights",
     "SmoothedAggregation",
+    "SymmetricOperator",
     "TorchLobpcg",
     "Weighting",
     "component_eigenpairs",
