@@ -19,7 +19,7 @@ ALLOWED = {
     "operator": {"graph", "pattern", "_checks"},
     "laplacian": {"operator", "graph", "pattern", "_checks"},
     "amg": {"pattern", "_checks"},
-    "direct": {"operator", "_checks"},
+    "direct": {"operator", "graph", "_checks"},
     "solvers": {"amg", "direct", "operator", "_checks"},
     "eigen": {"solvers", "direct", "graph", "laplacian", "operator", "_checks"},
     "nystrom": {"graph", "weights", "eigen", "_checks"},

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from scipy.sparse import csc_array, diags_array
+from scipy.sparse import diags_array
 from scipy.sparse.linalg import splu
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig.graph import Graph
 from torch_lapeig.operator import SymmetricOperator
 
 
@@ -49,12 +50,8 @@ class SparseLU:
 
     def __call__(self, operator: SymmetricOperator) -> Factors:
         """The factors of one sparse operator."""
-        graph, pattern = operator.graph, operator.graph.to_sparse().pattern
-        entries = -graph.with_weight(operator.values.detach()).to_sparse().weight.double()
-        shape = (graph.num_nodes, graph.num_nodes)
-        # Symmetric: its rows are its columns.
-        parts = (entries.cpu().numpy(), pattern.col.cpu().numpy(), pattern.crow.cpu().numpy())
+        couplings = Graph(operator.graph.pattern, operator.values).to_scipy().astype("float64")
         diagonal = operator.diagonal.detach().double() + self.shift * float(operator.bound)
-        matrix = csc_array(parts, shape=shape) + diags_array(diagonal.cpu().numpy(), format="csc")
+        matrix = diags_array(diagonal.cpu().numpy()) - couplings
         options = {"SymmetricMode": True}
         return Factors(splu(matrix.tocsc(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options))
