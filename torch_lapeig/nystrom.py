@@ -59,7 +59,7 @@ def extension(kernel: Tensor | SparseKernel, vectors: Tensor, eigenvalues: Tenso
 
 
 def centred(kernel: Tensor, means: Tensor) -> Tensor:
-    """K(x, i) − E_x' K(x, x') − E_x' K(x', i) + E K, expectations over the training points (Bengio et al., equation 4).
+    """K(x, i) − E_x' K(x, x') − E_x' K(x', i) + E K, expectations over the training points (Bengio et al.).
 
     Args:
         kernel: K, ``(Q, N)``, of queries or of the training points themselves.
