@@ -24,6 +24,12 @@ ALLOWED = {
     "eigen": {"solvers", "direct", "graph", "laplacian", "operator", "_checks"},
     "nystrom": {"graph", "weights", "eigen", "_checks"},
     "embedding": {"neighbors", "graph", "weights", "laplacian", "solvers", "eigen", "nystrom", "pattern", "_checks"},
+    "fitted": {"_checks"},
+    "geodesics": {"pattern", "_checks"},
+    "manifold": {
+        *("neighbors", "pattern", "graph", "operator", "solvers", "eigen", "nystrom", "fitted", "geodesics"),
+        "_checks",
+    },
     "loss": {"graph", "weights", "laplacian", "_checks"},
 }
 LIBRARIES = {"torch", "numpy", "scipy"}

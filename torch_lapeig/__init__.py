@@ -2,11 +2,13 @@
 
 from torch_lapeig._checks import ConvergenceError, ConvergenceWarning, DegeneracyWarning, GraphWarning
 from torch_lapeig.amg import SmoothedAggregation
+from torch_lapeig.direct import SparseLU
 from torch_lapeig.eigen import ComponentEigenpairs, Eigenpairs, component_eigenpairs, eigenpairs
 from torch_lapeig.embedding import LaplacianEigenmaps
 from torch_lapeig.graph import KNN, Graph, Radius, knn_graph, pad_batch, radius_graph
 from torch_lapeig.laplacian import Laplacian
 from torch_lapeig.loss import LaplacianSmoothness, laplacian_smoothness
+from torch_lapeig.manifold import LLE, MDS, Isomap, KernelPCA
 from torch_lapeig.neighbors import Neighbors, Pairs, nearest_neighbors, radius_neighbors
 from torch_lapeig.operator import SymmetricOperator
 from torch_lapeig.solvers import ChebyshevSubspace, Eigh, Lanczos, Lobpcg, TorchLobpcg
@@ -24,6 +26,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "KNN",
+    "LLE",
+    "MDS",
     "ChebyshevSubspace",
     "ComponentEigenpairs",
     "ConvergenceError",
@@ -36,6 +40,8 @@ __all__ = [
     "GraphWarning",
     "HeatKernel",
     "ImprovedWeights",
+    "Isomap",
+    "KernelPCA",
     "KernelWeights",
     "Lanczos",
     "Laplacian",
@@ -48,6 +54,7 @@ __all__ = [
     "SelfTuning",
     "SimpleWeights",
     "SmoothedAggregation",
+    "SparseLU",
     "SymmetricOperator",
     "TorchLobpcg",
     "Weighting",

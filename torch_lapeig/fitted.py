@@ -27,11 +27,10 @@ class FittedModule(nn.Module):
         for name in self.FITTED:
             self.register_buffer(name, None)
 
-    def check_new(self, x: Any, like: str = "train_points") -> None:
-        """Raise unless the module is fitted and ``x`` ``(Q, D)`` is like the rows of the buffer ``like``."""
+    def check_fitted(self) -> None:
+        """Raise RuntimeError before ``fit``."""
         if self.embedding_ is None:
             raise RuntimeError(f"{type(self).__name__} must be fitted before transform; call fit(x) first")
-        check_like(x, getattr(self, like))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         # The buffers take the size of the saved fit, whatever this module was fitted to before, if at all, and stay on
