@@ -42,7 +42,7 @@ def embedding(peer: Any) -> torch.Tensor:
 def angle(a: torch.Tensor, b: torch.Tensor) -> float:
     """Sine of the largest angle between two column spaces."""
     a, b = torch.linalg.qr(a)[0], torch.linalg.qr(b)[0]
-    return torch.linalg.matrix_norm(b - a @ (a.mT @ b), 2).item()
+    return float(torch.linalg.matrix_norm(b - a @ (a.mT @ b), 2))
 
 
 def main() -> None:

@@ -187,7 +187,7 @@ class MDS(_CentredKernel):
 
     def _kernel(self, x: Tensor, points: Tensor) -> Tensor:
         if self.metric == "euclidean":
-            return differentiable_squared_distances(x, points) / -2
+            return differentiable_squared_distances(x, points).mul_(-0.5)
         if (x.detach() < 0).any():
             raise ValueError(f"distances must be non-negative, got a minimum of {x.detach().min():.3g}")
         return x.square() / -2
@@ -259,8 +259,11 @@ class Isomap(_CentredKernel):
         _check_connected(graph)
         assert isinstance(graph.pattern, SparsePattern)
         lengths = _root(graph.pattern.squared_lengths(x))
-        geodesics = geodesic_distances(graph.pattern, lengths, chosen).mT.contiguous()
-        state = self._scaled(geodesics[chosen].square() / -2)
+        geodesics = geodesic_distances(graph.pattern, lengths, chosen)
+        if self.landmarks is not None:
+            geodesics = geodesics.mT.contiguous()
+        among = geodesics if self.landmarks is None else geodesics[chosen]
+        state = self._scaled(among.square().mul_(-0.5))
         state |= {"train_points": x, "train_radii": radii, "landmarks_": chosen, "geodesics_": geodesics}
         if self.landmarks is not None:
             of_landmarks = state["embedding_"]
@@ -453,7 +456,7 @@ class KernelPCA(_CentredKernel):
     def _kernel(self, x: Tensor, points: Tensor) -> Tensor:
         gamma = 1 / x.shape[1] if self.gamma is None else self.gamma
         if self.kernel == "rbf":
-            return (-gamma * differentiable_squared_distances(x, points)).exp()
+            return differentiable_squared_distances(x, points).mul_(-gamma).exp_()
         if self.kernel == "linear":
             return x @ points.mT
         if self.kernel == "polynomial":

@@ -142,8 +142,8 @@ def radius_neighbors(
 
 
 def squared_distances(queries: Tensor, references: Tensor) -> Tensor:
-    """Squared Euclidean distances ``(..., Q, N)`` of ``(..., Q, D)`` to ``(..., N, D)``, by direct differences."""
-    return torch.cdist(queries, references, compute_mode="donot_use_mm_for_euclid_dist").square()
+    """Squared Euclidean distances ``(..., Q, N)`` of ``(..., Q, D)`` to ``(..., N, D)``, by direct differences, without gradients."""
+    return torch.cdist(queries.detach(), references.detach(), compute_mode="donot_use_mm_for_euclid_dist").square_()
 
 
 def _prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: str) -> tuple[Tensor, Tensor, Tensor]:

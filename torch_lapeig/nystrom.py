@@ -65,7 +65,7 @@ def centred(kernel: Tensor, means: Tensor) -> Tensor:
         kernel: K, ``(Q, N)``, of queries or of the training points themselves.
         means: of each training point's kernel with all of them, ``(N,)``.
     """
-    return kernel - kernel.mean(1, keepdim=True) - means + means.mean()
+    return (kernel - kernel.mean(1, keepdim=True)).sub_(means - means.mean())
 
 
 def nystrom(

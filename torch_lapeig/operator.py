@@ -65,7 +65,7 @@ class SymmetricOperator:
 
         The eigenvalues of K are ``diagonal[0] − values``.
         """
-        bound = matrix.detach().abs().sum(1).amax()
+        bound = torch.linalg.vector_norm(matrix.detach(), 1, dim=1).amax()
         diagonal = bound.expand(len(matrix)).clone()
         return cls(DensePattern((len(matrix),)), matrix, diagonal, bound=2 * bound[None])
 
