@@ -503,7 +503,7 @@ def reconstruction_weights(x: Tensor, points: Tensor, indices: Tensor, reg: floa
         gram = difference @ difference.mT
         trace = gram.diagonal(dim1=1, dim2=2).sum(1)
         ridge = reg * torch.where(trace > 0, trace, 1)
-        weights = torch.linalg.solve(gram + ridge[:, None, None] * eye, gram.new_ones(len(rows), m))
+        weights: Tensor = torch.linalg.solve(gram + ridge[:, None, None] * eye, gram.new_ones(len(rows), m))
         return weights / weights.sum(1, keepdim=True)
 
     return in_blocks(solved, torch.arange(len(x), device=x.device), m * (m + x.shape[1]))

@@ -142,7 +142,7 @@ def radius_neighbors(
 
 
 def squared_distances(queries: Tensor, references: Tensor) -> Tensor:
-    """Squared Euclidean distances ``(..., Q, N)`` of ``(..., Q, D)`` to ``(..., N, D)``, by direct differences, without gradients."""
+    """‖q − x‖² ``(..., Q, N)`` of ``(..., Q, D)`` and ``(..., N, D)``, by direct differences, without gradients."""
     return torch.cdist(queries.detach(), references.detach(), compute_mode="donot_use_mm_for_euclid_dist").square_()
 
 
