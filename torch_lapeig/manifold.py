@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,7 @@ from torch_lapeig.operator import SymmetricOperator
 from torch_lapeig.pattern import SparsePattern
 from torch_lapeig.solvers import Solver
 
+Own = TypeVar("Own", bound="ManifoldModule")
 State = dict[str, Tensor]  # of a fit: what the buffers of its names hold
 
 POSITIVE = 10.0  # times the round-off of the largest eigenvalue: smaller ones count as zero
@@ -60,7 +61,7 @@ class ManifoldModule(FittedModule):
 
     @torch.no_grad()
     @_checks.full_precision
-    def fit(self, x: Tensor) -> ManifoldModule:
+    def fit(self: Own, x: Tensor) -> Own:
         """Embed ``x`` of shape ``(N, D)`` and keep, as buffers, what ``transform`` needs. Returns the module."""
         for name, value in self._state(x).items():
             setattr(self, name, value.clone() if value is x else value)
