@@ -233,6 +233,7 @@ CASES = {
         "n_components=4 with 3; use fewer components",
     ),
     "equal points": (lambda: MDS(1).fit(SAME), ValueError, "n_components=1 with 0"),
+    "many equal points": (lambda: MDS(1).fit(torch.ones(500, 2)), ValueError, "n_components=1 with 0"),
     "distances shape": (lambda: MDS(2, metric="precomputed")(X), ValueError, r"\(N, N\), got \(10, 2\)"),
     "distances asymmetric": (lambda: MDS(2, metric="precomputed")(path(4).triu()), ValueError, "must be symmetric"),
     "distances negative": (lambda: MDS(2, metric="precomputed")(-path(4)), ValueError, "got a minimum of -1"),

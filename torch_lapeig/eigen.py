@@ -302,8 +302,8 @@ def _candidates(operator: SymmetricOperator, k: int, restart: Restart | None) ->
     if graph.batch_size * n**3 <= DENSE_WORK or operator.fewest_active < 4 * chebyshev.block_size(k):
         return (Eigh(),)
     last: Solver = Eigh() if n <= FALLBACK_NODES else Lanczos()
-    if graph.batch_size == 1 and not isinstance(operator, Laplacian):
-        return (Lobpcg(preconditioner=SparseLU()) if graph.is_sparse else Lanczos(max_products=MOST_PRODUCTS), last)
+    if graph.batch_size == 1 and not isinstance(operator, Laplacian):  # kernels are dense and their spectra decay
+        return (Lobpcg(preconditioner=SparseLU() if graph.is_sparse else None), last)
     if graph.is_sparse and (graph.batch_size == 1 or n > SMALL_NODES):
         if restart is not None and isinstance(restart.solver, Lobpcg):
             return (Lobpcg(), last)

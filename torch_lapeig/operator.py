@@ -65,7 +65,8 @@ class SymmetricOperator:
 
         The eigenvalues of K are ``diagonal[0] − values``.
         """
-        bound = torch.linalg.vector_norm(matrix.detach(), 1, dim=1).amax()
+        info = torch.finfo(matrix.dtype)
+        bound = torch.linalg.vector_norm(matrix.detach(), 1, dim=1).amax().clamp_min(info.tiny / info.eps**2)
         diagonal = bound.expand(len(matrix)).clone()
         return cls(DensePattern((len(matrix),)), matrix, diagonal, bound=2 * bound[None])
 
