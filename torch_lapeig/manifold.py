@@ -113,8 +113,8 @@ class _CentredKernel(ManifoldModule):
     def _scaled(self, kernel: Tensor) -> State:
         """The embedding from a symmetric kernel ``(N, N)`` that is not centred yet."""
         self._check_size(len(kernel))
-        means = kernel.mean(0)
-        operator = SymmetricOperator.of_largest(centred(kernel, means))
+        means = kernel.mean(1)
+        operator = SymmetricOperator.of_largest(centred(kernel, means, means))
         pairs = eigenpairs(operator, self.n_components, self.solver)
         values = operator.diagonal[0] - pairs.values
         smallest = POSITIVE * len(kernel) ** 0.5 * torch.finfo(values.dtype).eps * operator.diagonal[0]
@@ -517,8 +517,9 @@ def _residual_operator(indices: Tensor, weights: Tensor) -> SymmetricOperator:
     place = torch.cat([node, indices], 1)
     row = torch.cat([torch.ones_like(weights[:, :1]), -weights], 1)  # of I − W
     keys = (place[:, :, None] * n + place[:, None, :]).flatten()
-    entries, position = keys.unique(return_inverse=True)
-    products = (row[:, :, None] * row[:, None, :]).flatten()
+    keys, order = keys.sort()
+    entries, position = keys.unique_consecutive(return_inverse=True)
+    products = (row[:, :, None] * row[:, None, :]).flatten()[order]
     values = products.new_zeros(len(entries)).index_add(0, position, products)
     pattern = SparsePattern.from_keys(entries, (n,))
     return SymmetricOperator(pattern, -values, values.new_zeros(n), constant_null=True)

@@ -58,14 +58,16 @@ def extension(kernel: Tensor | SparseKernel, vectors: Tensor, eigenvalues: Tenso
     return terms.new_zeros(kernel.num_queries, vectors.shape[1]).index_add(0, kernel.query, terms)
 
 
-def centred(kernel: Tensor, means: Tensor) -> Tensor:
+def centred(kernel: Tensor, means: Tensor, own_means: Tensor | None = None) -> Tensor:
     """K(x, i) − E_x' K(x, x') − E_x' K(x', i) + E K, expectations over the training points (Bengio et al.).
 
     Args:
         kernel: K, ``(Q, N)``, of queries or of the training points themselves.
         means: of each training point's kernel with all of them, ``(N,)``.
+        own_means: those of the queries, ``(Q,)``; default: worked out.
     """
-    return (kernel - kernel.mean(1, keepdim=True)).sub_(means - means.mean())
+    own_means = kernel.mean(1) if own_means is None else own_means
+    return (kernel - own_means[:, None]).sub_(means - means.mean())
 
 
 def nystrom(
