@@ -31,6 +31,7 @@ from torch_lapeig import (
     nearest_neighbors,
 )
 from torch_lapeig import fitted as fitted_module
+from torch_lapeig import geodesics as geodesics_module
 from torch_lapeig.geodesics import geodesic_distances
 from torch_lapeig.manifold import _residual_operator, differentiable_squared_distances, reconstruction_weights
 from torch_lapeig.pattern import DensePattern
@@ -253,13 +254,15 @@ def test_gradients_of_new_points(make):
     assert torch.autograd.gradcheck(module.transform, new)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own, on first use
 @every_method
 def test_gradients_to_points(make):
     """Of functions that do not depend on signs, through eigenvectors and formula."""
     module = make()
     x, new = surface(24).requires_grad_(), surface(3, seed=2).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: distances(module(x))[:8, :8], x, fast_mode=True)
-    assert torch.autograd.gradcheck(lambda x, new: module(x, new) @ module(x, new).mT, (x, new), fast_mode=True)
+    options = {"fast_mode": True, "check_forward_ad": True}
+    assert torch.autograd.gradcheck(lambda x: module(x) @ module(x).mT, x, **options)
+    assert torch.autograd.gradcheck(lambda x, new: module(x, new) @ module(x, new).mT, (x, new), **options)
 
 
 def test_gradient_to_given_distances_and_second_derivatives():
@@ -288,7 +291,7 @@ def test_gradient_to_kernel_parameters():
     assert "Gaussian" in repr(module)
 
 
-def test_gradient_of_geodesics_is_along_the_paths():
+def test_gradient_of_geodesics_is_along_the_paths(monkeypatch):
     x = surface(40).requires_grad_()
     graph = KNN(5)(x)
     lengths = graph.pattern.squared_lengths(x).sqrt()
@@ -302,6 +305,8 @@ def test_gradient_of_geodesics_is_along_the_paths():
     (slope,) = torch.autograd.grad(d.sum(), lengths)
     torch.testing.assert_close((slope * lengths).sum(), d.sum())
     torch.testing.assert_close(slope.unique(), slope.unique().round())
+    monkeypatch.setattr(geodesics_module, "BLOCK", 1)
+    assert torch.equal(geodesic_distances(graph.pattern, lengths, sources), d)
 
 
 @every_method

@@ -481,7 +481,8 @@ class KernelPCA(_CentredKernel):
 def differentiable_squared_distances(x: Tensor, points: Tensor) -> Tensor:
     """‖x_i − p_j‖² ``(Q, N)`` by direct differences, with the derivatives, of any order, of the expanded square."""
     direct = squared_distances(_checks.primal(x), _checks.primal(points))
-    if not (torch.is_grad_enabled() and (x.requires_grad or points.requires_grad)) and not _checks.is_dual(x):
+    graded = torch.is_grad_enabled() and (x.requires_grad or points.requires_grad)
+    if not (graded or _checks.is_dual(x) or _checks.is_dual(points)):
         return direct
     centre = _checks.primal(points).mean(0)  # what cancels gets smaller
     x, points = x - centre, points - centre
