@@ -34,6 +34,7 @@ bench: $(VENV)/installed
 	@$(BIN)/python -m benchmarks.backward
 	@$(BIN)/python -m benchmarks.layer
 	@$(BIN)/python -m benchmarks.positional_encoding
+	@$(BIN)/python -m benchmarks.transform
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	@echo "==> virtual environment $(VENV) from $$($(PYTHON) --version)"

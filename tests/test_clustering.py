@@ -377,4 +377,4 @@ def test_rows_of_small_items_and_of_half_precision(variant):
     assert torch.equal(rows, module(x.float(), mask).bfloat16())
     assert not rows[~mask].any()
     assert not rows[1, :, 2].any()
-    torch.testing.assert_close(rows[0].float(), module(x[0]).float())
+    torch.testing.assert_close(rows[0].float(), module(x[0]).float(), atol=2e-2, rtol=2e-2)

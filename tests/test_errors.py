@@ -7,10 +7,14 @@ from scipy.sparse import csr_array
 from problems import path, points, two_cliques
 from torch_lapeig import (
     KNN,
+    LLE,
+    MDS,
     DensityCorrected,
     Graph,
     HeatKernel,
     ImprovedWeights,
+    Isomap,
+    KernelPCA,
     KernelWeights,
     Lanczos,
     Laplacian,
@@ -20,7 +24,9 @@ from torch_lapeig import (
     Radius,
     SelfTuning,
     SmoothedAggregation,
+    SparseLU,
     SpectralClustering,
+    SymmetricOperator,
     TorchLobpcg,
     component_eigenpairs,
     eigenpairs,
@@ -43,6 +49,7 @@ LABELS = torch.arange(10) % 2
 SAME = torch.ones(10, 2)
 BOTH = torch.tensor([[0, 1], [1, 0]])
 FITTED = LaplacianEigenmaps(1, KNN(3)).fit(X)
+SCALED = MDS(2).fit(X)
 
 CASES = {
     "NaN": (lambda: knn_graph(NAN, 3), ValueError, r"x must be finite, got 1 NaN or Inf of 20 .*\(3, 1\)"),
@@ -231,6 +238,61 @@ CASES = {
     "other dimension": (lambda: FITTED.transform(X[:, :1]), ValueError, "dimension 2, got .* dimension 1"),
     "other dtype": (lambda: FITTED.transform(X.float()), ValueError, "torch.float64 of dimension 2, got torch.float32"),
     "NaN query": (lambda: FITTED.transform(NAN), ValueError, "x must be finite"),
+    "manifold components": (lambda: MDS(0), ValueError, "n_components must be at least 1"),
+    "manifold solver": (lambda: LLE(2, solver="eigh"), TypeError, r"solver such as Eigh\(\), got 'eigh'"),
+    "manifold points": (lambda: MDS(10)(X), ValueError, "smaller than the number of points.*n_components=10 with 10"),
+    "manifold batch": (lambda: KernelPCA(2)(X[None]), ValueError, r"shape \(N, D\), got \(1, 10, 2\)"),
+    "manifold NaN": (lambda: LLE(1, 3)(NAN), ValueError, "x must be finite"),
+    "positive eigenvalues": (lambda: MDS(3).fit(X), ValueError, "positive eigenvalues.*n_components=3 with 2"),
+    "positive eigenvalues, partial": (
+        lambda: KernelPCA(4, "linear").fit(points(500, 3)),
+        ValueError,
+        "n_components=4 with 3; use fewer components",
+    ),
+    "equal points": (lambda: MDS(1).fit(SAME), ValueError, "n_components=1 with 0"),
+    "many equal points": (lambda: MDS(1).fit(torch.ones(500, 2)), ValueError, "n_components=1 with 0"),
+    "distances shape": (lambda: MDS(2, metric="precomputed")(X), ValueError, r"\(N, N\), got \(10, 2\)"),
+    "distances asymmetric": (lambda: MDS(2, metric="precomputed")(path(4).triu()), ValueError, "must be symmetric"),
+    "distances negative": (lambda: MDS(2, metric="precomputed")(-path(4)), ValueError, "got a minimum of -1"),
+    "MDS metric": (lambda: MDS(2, metric="cosine"), ValueError, "'euclidean', 'precomputed', got 'cosine'"),
+    "Isomap neighbors": (lambda: Isomap(2, 5), TypeError, r"KNN\(k\) or Radius\(r\), got 5"),
+    "Isomap in parts": (
+        lambda: Isomap(1, KNN(3)).fit(torch.cat([X, X[:6] + 100, X[:5] - 100])),
+        ValueError,
+        "3 connected components, of 10, 6, 5 points.*use more neighbours",
+    ),
+    "landmarks": (lambda: Isomap(2, KNN(4), landmarks=1), ValueError, "landmarks must be at least 2"),
+    "landmarks > N": (lambda: Isomap(2, KNN(4), landmarks=11)(X), ValueError, "got 11 with 10 points"),
+    "landmark twice": (lambda: Isomap(landmarks=torch.tensor([1, 1])), ValueError, "distinct indices"),
+    "landmark out of range": (
+        lambda: Isomap(1, KNN(4), landmarks=torch.tensor([1, 4, 10]))(X),
+        ValueError,
+        r"lie in \[0, 10\), got 1 to 10",
+    ),
+    "too few landmarks": (lambda: Isomap(2, KNN(4), landmarks=2)(X), ValueError, "n_components=2 with 2 points"),
+    "n_neighbors": (lambda: LLE(2, 10)(X), ValueError, "n_neighbors must be smaller.*got 10 with 10 points"),
+    "reg": (lambda: LLE(2, 3, reg=0.0), ValueError, "reg must be positive"),
+    "kernel name": (lambda: KernelPCA(2, "sigmoid"), ValueError, "'rbf', 'linear', 'polynomial', got 'sigmoid'"),
+    "kernel type": (lambda: KernelPCA(2, 3), TypeError, "kernel must be a name or a function, got 3"),
+    "kernel shape": (lambda: KernelPCA(1, lambda x, y: x)(X), ValueError, r"shape \(10, 10\), got \(10, 2\)"),
+    "kernel NaN": (lambda: KernelPCA(1, lambda x, y: torch.nan * x @ y.T)(X), ValueError, "kernel must be finite"),
+    "gamma": (lambda: KernelPCA(2, gamma=-1.0), ValueError, "gamma must be positive"),
+    "degree": (lambda: KernelPCA(2, "polynomial", degree=1.5), TypeError, "degree must be an integer"),
+    "MDS not fitted": (lambda: MDS(2).transform(X), RuntimeError, r"MDS must be fitted .*call fit\(x\) first"),
+    "MDS dimension": (lambda: SCALED.transform(X[:, :1]), ValueError, "dimension 2, got .* dimension 1"),
+    "MDS dtype": (lambda: SCALED.transform(X.float()), ValueError, "torch.float64 of dimension 2, got torch.float32"),
+    "MDS NaN query": (lambda: SCALED.transform(NAN), ValueError, "x must be finite"),
+    "multigrid of a kernel": (
+        lambda: eigenpairs(SymmetricOperator.of_largest(X @ X.T), 2, Lobpcg()),
+        TypeError,
+        r"multigrid needs a Laplacian, got a SymmetricOperator; use Lobpcg\(preconditioner=SparseLU\(\)\)",
+    ),
+    "operator NaN": (
+        lambda: eigenpairs(SymmetricOperator.of_largest(NAN @ NAN.T), 2),
+        ValueError,
+        "operator must be finite",
+    ),
+    "shift": (lambda: SparseLU(0.0), ValueError, "shift must be positive"),
     "loss shape": (lambda: laplacian_smoothness(X[:5], GRAPH), ValueError, "to go with the graph"),
     "loss rank": (lambda: laplacian_smoothness(X[:, 0], GRAPH), ValueError, r"\(10, 'k'\)"),
     "loss reduction": (lambda: LaplacianSmoothness(reduction="max"), ValueError, "'mean', 'sum', 'none'"),
@@ -282,7 +344,7 @@ CASES = {
         ValueError,
         "affinity must be one of 'nearest_neighbors', 'precomputed', got 'rbf'",
     ),
-    "n_neighbors": (
+    "n_neighbors of an estimator": (
         lambda: estimators.SpectralEmbedding(n_neighbors=10).fit(X.numpy()),
         ValueError,
         "n_neighbors must be smaller .* got n_neighbors=10 with n_samples=10",
@@ -292,7 +354,7 @@ CASES = {
         TypeError,
         "n_neighbors must be an integer, got 2.5",
     ),
-    "gamma": (
+    "gamma of an estimator": (
         lambda: estimators.SpectralClustering(2, gamma=-1.0).fit(X.numpy()),
         ValueError,
         "gamma must be positive and finite, got -1.0",

@@ -3,12 +3,15 @@
 from torch_lapeig._checks import ConvergenceError, ConvergenceWarning, DegeneracyWarning, GraphWarning
 from torch_lapeig.amg import SmoothedAggregation
 from torch_lapeig.clustering import SpectralClustering, normalized_cut
+from torch_lapeig.direct import SparseLU
 from torch_lapeig.eigen import ComponentEigenpairs, Eigenpairs, component_eigenpairs, eigenpairs
 from torch_lapeig.embedding import Eigenmaps, LaplacianEigenmaps
 from torch_lapeig.graph import KNN, Graph, Radius, knn_graph, pad_batch, radius_graph
 from torch_lapeig.laplacian import Laplacian
 from torch_lapeig.loss import LaplacianSmoothness, laplacian_smoothness
+from torch_lapeig.manifold import LLE, MDS, Isomap, KernelPCA
 from torch_lapeig.neighbors import Neighbors, Pairs, nearest_neighbors, radius_neighbors
+from torch_lapeig.operator import SymmetricOperator
 from torch_lapeig.positional import AddLaplacianPE, PositionalEncoding, laplacian_positional_encoding
 from torch_lapeig.solvers import ChebyshevSubspace, Eigh, Lanczos, Lobpcg, TorchLobpcg
 from torch_lapeig.weights import (
@@ -25,6 +28,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "KNN",
+    "LLE",
+    "MDS",
     "AddLaplacianPE",
     "ChebyshevSubspace",
     "ComponentEigenpairs",
@@ -39,6 +44,8 @@ __all__ = [
     "GraphWarning",
     "HeatKernel",
     "ImprovedWeights",
+    "Isomap",
+    "KernelPCA",
     "KernelWeights",
     "Lanczos",
     "Laplacian",
@@ -52,7 +59,9 @@ __all__ = [
     "SelfTuning",
     "SimpleWeights",
     "SmoothedAggregation",
+    "SparseLU",
     "SpectralClustering",
+    "SymmetricOperator",
     "TorchLobpcg",
     "Weighting",
     "component_eigenpairs",

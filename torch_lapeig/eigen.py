@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig.direct import SparseLU
 from torch_lapeig.graph import Graph
 from torch_lapeig.laplacian import Laplacian, Normalization
+from torch_lapeig.operator import SymmetricOperator
 from torch_lapeig.solvers import (
     ChebyshevSubspace,
     Eigh,
@@ -87,7 +89,7 @@ class Restart:
 
 @_checks.full_precision
 def eigenpairs(
-    laplacian: Laplacian,
+    laplacian: SymmetricOperator,
     k: int,
     solver: Solver | None = None,
     *,
@@ -106,7 +108,7 @@ def eigenpairs(
     components, the first of them constant over the whole graph. Nodes of degree zero take no part.
 
     Args:
-        laplacian: of one graph or a batch, in any normalisation.
+        laplacian: of one graph or a batch, in any normalisation; or another `SymmetricOperator`.
         k: pairs, 1 ≤ k ≤ number of nodes of positive degree (of each graph of a batch, see ``fill``), trivial ones
             included.
         solver: `Eigh`, `ChebyshevSubspace`, `Lanczos`, `Lobpcg`, `TorchLobpcg`, or None for a choice by size, storage,
@@ -138,7 +140,7 @@ def eigenpairs(
         TypeError, ValueError: k out of range, unknown option, a warm start of another size. ConvergenceError: see
         ``on_failure``; `TorchLobpcg` also raises it where `torch.lobpcg` breaks down. ImportError: no tqdm.
     """
-    if not isinstance(laplacian, Laplacian):
+    if not isinstance(laplacian, SymmetricOperator):
         raise TypeError(f"laplacian must be a Laplacian, got {type(laplacian).__name__}; use Laplacian(graph)")
     if solver is not None and (isinstance(solver, type) or not callable(solver)):
         raise TypeError(f"solver must be a solver such as Eigh(), got {solver!r}")
@@ -238,13 +240,10 @@ def _filled(projected: Tensor, vectors: Tensor, s: _Solution, k: int) -> tuple[T
     return projected, vectors, values, pad(s.residuals, (0, more))
 
 
-def _check_request(operator: Laplacian, k: int, on_failure: str, fill: bool, solver: Solver | None) -> None:
+def _check_request(operator: SymmetricOperator, k: int, on_failure: str, fill: bool, solver: Solver | None) -> None:
     _checks.check_count(k, "k")
     _checks.check_choice(on_failure, "on_failure", ("warn", "raise"))
-    for part in (operator.values, operator.degrees):
-        _checks.check_finite(part, "laplacian")
-    if min(float(part.detach().amin()) for part in (operator.values, operator.degrees) if part.numel()) < 0:
-        raise ValueError("laplacian must be of non-negative weights, got negative ones")
+    operator.check()
     if k > operator.fewest_active and fill and solver is not None and not isinstance(solver, Eigh):
         raise ValueError(f"solver must be Eigh() or None to fill graphs of fewer than k={k} nodes, got {solver}")
     if k > (fewest := operator.fewest_active) and not fill:
@@ -254,7 +253,7 @@ def _check_request(operator: Laplacian, k: int, on_failure: str, fill: bool, sol
         )
 
 
-def _checked_restart(warm_start: Eigenpairs, operator: Laplacian) -> Restart:
+def _checked_restart(warm_start: Eigenpairs, operator: SymmetricOperator) -> Restart:
     if not isinstance(warm_start, Eigenpairs):
         raise TypeError(f"warm_start must be Eigenpairs, got {type(warm_start).__name__}")
     restart, graph = warm_start.restart, operator.graph
@@ -269,7 +268,7 @@ def _checked_restart(warm_start: Eigenpairs, operator: Laplacian) -> Restart:
 class _Solution:
     """Checked eigenpairs of a symmetric operator, batched; guards are further, approximate pairs."""
 
-    operator: Laplacian
+    operator: SymmetricOperator
     solver: Solver
     ritz: RitzPairs
     values: Tensor  # (B, k)
@@ -283,7 +282,7 @@ class _Solution:
 
 
 def _solve(
-    operator: Laplacian,
+    operator: SymmetricOperator,
     k: int,
     solver: Solver | None,
     tolerance: float,
@@ -305,7 +304,7 @@ def _solve(
     return _rounded(_first_finished(operator.double(), k, candidates, tolerance, start, progress), operator)
 
 
-def _rounded(finer: _Solution, operator: Laplacian) -> _Solution:
+def _rounded(finer: _Solution, operator: SymmetricOperator) -> _Solution:
     """A float64 solution in the precision of the operator."""
     cast: dict[str, Any] = {
         field.name: value.to(operator.values.dtype)
@@ -319,13 +318,15 @@ def _rounded(finer: _Solution, operator: Laplacian) -> _Solution:
     return dataclasses.replace(rounded, residuals=residuals, converged=converged)
 
 
-def _candidates(operator: Laplacian, k: int, restart: Restart | None) -> tuple[Solver, ...]:
+def _candidates(operator: SymmetricOperator, k: int, restart: Restart | None) -> tuple[Solver, ...]:
     """The solvers to try one after the other."""
     graph, chebyshev = operator.graph, ChebyshevSubspace()
     n = graph.num_nodes
     if graph.batch_size * n**3 <= DENSE_WORK or operator.fewest_active < 4 * chebyshev.block_size(k):
         return (Eigh(),)
     last: Solver = Eigh() if n <= FALLBACK_NODES else Lanczos()
+    if graph.batch_size == 1 and not isinstance(operator, Laplacian):  # kernels are dense and their spectra decay
+        return (Lobpcg(preconditioner=SparseLU() if graph.is_sparse else None), last)
     if graph.is_sparse and (graph.batch_size == 1 or n > SMALL_NODES):
         if restart is not None and isinstance(restart.solver, Lobpcg):
             return (Lobpcg(), last)
@@ -334,7 +335,7 @@ def _candidates(operator: Laplacian, k: int, restart: Restart | None) -> tuple[S
 
 
 def _first_finished(
-    operator: Laplacian,
+    operator: SymmetricOperator,
     k: int,
     candidates: tuple[Solver, ...],
     tolerance: float,
@@ -349,13 +350,13 @@ def _first_finished(
     return _checked(operator, k, candidates[-1], tolerance, ritz)
 
 
-def _residuals(operator: Laplacian, values: Tensor, vectors: Tensor) -> Tensor:
+def _residuals(operator: SymmetricOperator, values: Tensor, vectors: Tensor) -> Tensor:
     """‖A v − λ v‖ ``(B, k)``."""
     image = operator.matmul(vectors.reshape(*operator.graph.shape, -1)).reshape(vectors.shape)
     return _norms(operator, image - values[:, None, :] * vectors)
 
 
-def _checked(operator: Laplacian, k: int, solver: Solver, tolerance: float, ritz: RitzPairs) -> _Solution:
+def _checked(operator: SymmetricOperator, k: int, solver: Solver, tolerance: float, ritz: RitzPairs) -> _Solution:
     """A solver's pairs with the null space in closed form, float64 Rayleigh quotients, residuals, gap and status."""
     basis, dimension = _with_exact_null_space(operator, ritz.vectors)
     null = torch.arange(basis.shape[2], device=basis.device) < dimension[:, None]
@@ -389,7 +390,7 @@ def _checked(operator: Laplacian, k: int, solver: Solver, tolerance: float, ritz
     )
 
 
-def _gap(operator: Laplacian, values: Tensor, guard_values: Tensor) -> Tensor:
+def _gap(operator: SymmetricOperator, values: Tensor, guard_values: Tensor) -> Tensor:
     """λ_{k+1} − λ_k ``(B,)``; infinite where the k pairs are all there are."""
     k = values.shape[1]
     exhausted = operator.active.reshape(len(values), -1).sum(1) <= k
@@ -397,7 +398,7 @@ def _gap(operator: Laplacian, values: Tensor, guard_values: Tensor) -> Tensor:
     return (following - values[:, -1]).clamp_min(0).masked_fill(exhausted, torch.inf)
 
 
-def _with_exact_null_space(operator: Laplacian, vectors: Tensor) -> tuple[Tensor, Tensor]:
+def _with_exact_null_space(operator: SymmetricOperator, vectors: Tensor) -> tuple[Tensor, Tensor]:
     """The vectors with the known null vectors in front, the others orthogonal to them; null dimension ``(B,)``."""
     null, dimension = operator.null_vectors(vectors.shape[2])
     rest = vectors - null @ operator.inner(null, vectors)
@@ -432,7 +433,7 @@ def _report_failure(solution: _Solution, on_failure: str) -> None:
     warnings.warn(message, _checks.ConvergenceWarning, stacklevel=4)
 
 
-def _norms(operator: Laplacian, x: Tensor) -> Tensor:
+def _norms(operator: SymmetricOperator, x: Tensor) -> Tensor:
     """Norms ``(B, m)`` of the columns of ``(B, N, m)``."""
     return operator.dots(x, x).sqrt()
 
@@ -593,7 +594,7 @@ def _edge_gradient(s: _Solution, y: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     return both / -2, (y * v).sum(-1).reshape(pattern.shape)
 
 
-def _rule(operator: Laplacian, tolerance: float | None, degeneracy: Degeneracy, width: float | None) -> _Rule:
+def _rule(operator: SymmetricOperator, tolerance: float | None, degeneracy: Degeneracy, width: float | None) -> _Rule:
     _checks.check_choice(degeneracy, "degeneracy", ("mask", "lorentz", "exact"))
     if width is not None:
         _checks.check_positive(width, "cluster_width")

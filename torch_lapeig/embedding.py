@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from torch_lapeig import _checks
 from torch_lapeig.eigen import Eigenpairs, component_eigenpairs, eigenpairs
+from torch_lapeig.fitted import FittedModule, check_like
 from torch_lapeig.graph import KNN, Graph, Radius
 from torch_lapeig.laplacian import Laplacian
 from torch_lapeig.neighbors import pair_distances
@@ -21,20 +22,6 @@ from torch_lapeig.solvers import Solver
 from torch_lapeig.weights import HeatKernel, NewEdges, Weighting
 
 QUERIES = 8192  # new points embedded at a time
-
-FITTED = (
-    "embedding_",
-    "eigenvalues_",
-    "residuals_",
-    "gap_",
-    "train_points",
-    "train_radii",
-    "train_state",
-    "train_edges",
-    "train_connectivity",
-    "train_eigenvalues",
-)
-
 
 Rule = KNN | Radius | Literal["precomputed"]
 
@@ -98,7 +85,7 @@ class Eigenmaps(NamedTuple):
     pairs: tuple[Eigenpairs, ...]
 
 
-class LaplacianEigenmaps(nn.Module):
+class LaplacianEigenmaps(FittedModule):
     """Laplacian eigenmaps (Belkin & Niyogi, *Neural Computation* 15, 2003, section 2), differentiable.
 
     Builds a neighbourhood graph, weights its edges, and returns the generalised eigenvectors L y = λ D y of the
@@ -145,7 +132,18 @@ class LaplacianEigenmaps(nn.Module):
     tensor(True)
     """
 
-    embedding_: Tensor
+    FITTED: ClassVar[tuple[str, ...]] = (
+        "embedding_",
+        "eigenvalues_",
+        "residuals_",
+        "gap_",
+        "train_points",
+        "train_radii",
+        "train_state",
+        "train_edges",
+        "train_connectivity",
+        "train_eigenvalues",
+    )
     eigenvalues_: Tensor
     residuals_: Tensor
     gap_: Tensor
@@ -188,8 +186,6 @@ class LaplacianEigenmaps(nn.Module):
         self.random_signs = random_signs
         self.components = components
         self.solver = solver
-        for name in FITTED:
-            self.register_buffer(name, None)
 
     def forward(
         self, x: Tensor | Graph, mask: Tensor | None = None, generator: torch.Generator | None = None
@@ -345,18 +341,12 @@ class LaplacianEigenmaps(nn.Module):
         Raises:
             RuntimeError: not fitted. TypeError, ValueError: not of the dtype or dimension of the training points.
         """
-        if self.embedding_ is None:
-            raise RuntimeError("LaplacianEigenmaps must be fitted before transform; call fit(x) first")
+        self.check_fitted()
         if isinstance(x, Tensor) and (x.dtype in _checks.HALVES or self.embedding_.dtype in _checks.HALVES):
             return copy.deepcopy(self).float().transform(x.float()).to(x.dtype)
         precomputed = isinstance(self.neighbors, str)
         like = self.embedding_.new_empty(1, len(self.embedding_)) if precomputed else self.train_points
-        _checks.check_points(x, batched=False, min_points=1)
-        if x.dtype != like.dtype or x.shape[1] != like.shape[1]:
-            raise ValueError(
-                f"x must be like the training points, {like.dtype} of dimension {like.shape[1]}, got {x.dtype} of "
-                f"dimension {x.shape[1]}"
-            )
+        check_like(x, like)
         extend = self._extend_affinities if precomputed else self._extend
         return torch.cat([extend(block) for block in x.split(QUERIES)])
 
@@ -409,17 +399,6 @@ class LaplacianEigenmaps(nn.Module):
             torch.cat([found.point[other], pattern.col[edge].long()]),
             torch.cat([found.connectivity[other], self.train_connectivity[edge]]),
         )
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        # The buffers take the size of the saved fit, whatever this module was fitted to before, if at all, and stay on
-        # the module's device. A state without a fit lacks those of a fitted module: torch reports the missing keys.
-        own = next(iter([*self.parameters(), *self.buffers()]), None)
-        fit = {name: state_dict.get(prefix + name) for name in FITTED}
-        if any(saved is not None for saved in fit.values()):
-            for name, saved in fit.items():
-                device = None if own is None else own.device
-                setattr(self, name, None if saved is None else torch.empty_like(saved, device=device))
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def extra_repr(self) -> str:
         """The constructor's arguments, but for the weights, which are shown as a submodule."""

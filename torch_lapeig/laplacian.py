@@ -5,19 +5,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig.graph import Graph
+from torch_lapeig.operator import SymmetricOperator
 from torch_lapeig.pattern import SparsePattern, inverse_power
 
 Normalization = Literal["symmetric", "random_walk", "unnormalized"]
 
 
-class Laplacian:
+class Laplacian(SymmetricOperator):
     """L = D − W of a weighted graph, or one of its normalisations, as diag(c) − M on the graph's edges.
 
     | ``normalization`` | operator | spectrum |
@@ -45,6 +46,9 @@ class Laplacian:
             [ 0., -1.,  1.]])
     """
 
+    _at_nodes: ClassVar[tuple[str, ...]] = ("degrees", "diagonal")
+    _kept: ClassVar[tuple[str, ...]] = ("normalization",)
+
     def __init__(self, graph: Graph, normalization: Normalization = "symmetric") -> None:
         _checks.check_choice(normalization, "normalization", ("symmetric", "random_walk", "unnormalized"))
         if not isinstance(graph, Graph):
@@ -63,15 +67,17 @@ class Laplacian:
             inverse = inverse_power(self.degrees, 1.0)
             self.diagonal, self.values = self.active.to(w.dtype), pattern.at_row(inverse) * affinity
 
+    def check(self) -> None:
+        """Raise ValueError unless weights are finite and non-negative."""
+        for part in (self.values, self.degrees):
+            _checks.check_finite(part, "laplacian")
+        if min(float(part.detach().amin()) for part in (self.values, self.degrees) if part.numel()) < 0:
+            raise ValueError("laplacian must be of non-negative weights, got negative ones")
+
     @cached_property
     def active(self) -> Tensor:
         """bool, shape of the graph: nodes of positive (normal) degree. The others take no part in the eigenproblem."""
         return self.degrees.detach() > torch.finfo(self.degrees.dtype).tiny
-
-    @cached_property
-    def fewest_active(self) -> int:
-        """The smallest number of active nodes of a graph of the batch."""
-        return int(self.active.reshape(self.graph.batch_size, -1).sum(1).min())
 
     @cached_property
     def bound(self) -> Tensor:
@@ -121,15 +127,6 @@ class Laplacian:
             degrees, diagonal = self.degrees.detach()[b], self.diagonal.detach()[b]
             yield self._replaced(graph=graph, degrees=degrees, diagonal=diagonal, values=self.values.detach()[edges])
 
-    @cached_property
-    def round_off(self) -> Tensor:
-        """Residual ``(B,)`` of unit vectors that rounding alone leaves behind, in products and in Ritz vectors."""
-        pattern = self.graph.pattern
-        longest = pattern.longest_row if isinstance(pattern, SparsePattern) else 1  # dense products sum in blocks
-        factor = max(40.0, 0.3 * self.graph.num_nodes**0.5, 4.0 * longest**0.5)
-        scale: Tensor = factor * torch.finfo(self.degrees.dtype).eps * self.bound
-        return scale
-
     def symmetrized(self) -> tuple[Laplacian, Tensor | None]:
         """A symmetric Laplacian A of the same spectrum, and the node factor that takes its eigenvectors to this one's.
 
@@ -162,95 +159,6 @@ class Laplacian:
         similarity = None if r is None else r.detach().double()
         graph = dataclasses.replace(self.graph, weight=weight, similarity=similarity)
         return Laplacian(graph, self.normalization).symmetrized()[0]
-
-    def _replaced(self, **changes: object) -> Laplacian:
-        """A copy with other parts, and nothing worked out of them yet."""
-        other = object.__new__(Laplacian)
-        parts = ("graph", "normalization", "degrees", "diagonal", "values")
-        other.__dict__.update({name: self.__dict__[name] for name in parts}, **changes)
-        return other
-
-    def reordered(self, order: Tensor | None = None) -> tuple[Laplacian, Tensor]:
-        """One sparse Laplacian with its nodes in an order, int64 ``(N,)``, and that: reverse Cuthill–McKee if None.
-
-        Products of large graphs are faster when neighbours are close in memory. Gradients flow through.
-        """
-        pattern = self.graph.pattern
-        if not isinstance(pattern, SparsePattern) or len(self.graph.shape) > 1:
-            raise ValueError(f"only one sparse graph can be reordered, got shape {self.graph.shape}")
-        order = pattern.bandwidth_reducing_order() if order is None else order
-        number = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
-        keys, edges = (number[pattern.row.long()] * len(order) + number[pattern.col.long()]).sort()
-        r = self.graph.similarity
-        graph = dataclasses.replace(
-            self.graph,
-            pattern=SparsePattern.from_keys(keys, pattern.shape),
-            weight=self.graph.weight[edges],
-            similarity=None if r is None else r[order],
-            mask=None if self.graph.mask is None else self.graph.mask[order],
-        )
-        degrees, diagonal = self.degrees[order], self.diagonal[order]
-        return self._replaced(graph=graph, degrees=degrees, diagonal=diagonal, values=self.values[edges]), order
-
-    def matmul(self, y: Tensor) -> Tensor:
-        """The product with ``y``, ``(N, m)`` or ``(B, N, m)``, in O(E·m); differentiable in both, at any order."""
-        if tuple(y.shape[:-1]) != tuple(self.graph.shape):
-            raise ValueError(f"y must have shape {(*self.graph.shape, 'm')}, got {tuple(y.shape)}")
-        if torch.is_grad_enabled():
-            return self.diagonal[..., None] * y - self.graph.pattern.matmul(self.values, y)
-        return self.graph.pattern.multiply(self.couplings, y, self._times_diagonal(y, 1), times=-1)
-
-    def _times_diagonal(self, y: Tensor, axes: int) -> Tensor:
-        """diag(c) Y, without a copy where c is 1 everywhere."""
-        diagonal = self.diagonal.detach()
-        return y if self._unit_diagonal else diagonal.reshape(*diagonal.shape, *[1] * axes) * y
-
-    @cached_property
-    def _unit_diagonal(self) -> bool:
-        return bool((self.diagonal == 1).all())
-
-    def matvec(self, v: Tensor, shift: float = 0.0) -> Tensor:
-        """(A − shift) v for one vector ``(N,)`` of one graph, without gradients: `matmul` for many small products."""
-        if self._unit_diagonal:
-            return torch.addmv(v, self.couplings, v, beta=1 - shift, alpha=-1)
-        return torch.addmv((self.diagonal.detach() - shift) * v, self.couplings, v, alpha=-1)
-
-    def chebyshev(self, x: Tensor, degree: int, low: Tensor, high: Tensor) -> Tensor:
-        """T_degree(Ã) X for a block ``(B, N, m)``: the Chebyshev polynomial that grows below ``low``. No gradients.
-
-        Ã = (2A − high − low) / (high − low) takes [low, high] of each graph, ``(B,)``, to [−1, 1]. The recurrence
-        T_{j+1} = 2 Ã T_j − T_{j−1} is one product with the matrix each.
-        """
-        pattern = self.graph.pattern
-        half, centre = (high - low) / 2, (high + low) / 2
-        diagonal = (self.diagonal.detach().reshape(x.shape[:2]) - centre[:, None]) / half[:, None]
-        twice = pattern.assemble(2 * diagonal, self.values.detach() * pattern.of_graph(-2 / half))
-        previous, current = x, pattern.multiply(twice, x) / 2
-        for _ in range(1, degree):
-            previous, current = current, pattern.multiply(twice, current, previous, plus=-1)
-        return current
-
-    @cached_property
-    def couplings(self) -> Tensor:
-        """M as a matrix without gradients: CSR over all nodes of a batch if the graph is sparse, else dense."""
-        return self.graph.pattern.to_matrix(self.values)
-
-    @cached_property
-    def matrix(self) -> Tensor:
-        """diag(c) − M as a matrix without gradients, like ``couplings``."""
-        return self.graph.pattern.assemble(self.diagonal, -self.values.detach())
-
-    def inner(self, x: Tensor, y: Tensor) -> Tensor:
-        """All inner products Xᵀ Y of columns, ``(B, m, l)``. Solvers reduce over nodes by this and ``dots`` only."""
-        return x.mT @ y
-
-    def dots(self, x: Tensor, y: Tensor) -> Tensor:
-        """Inner products of each column of ``x`` with that of ``y``, ``(B, m)``."""
-        return (x * y).sum(-2)
-
-    def to_dense(self) -> Tensor:
-        """The matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""
-        return torch.diag_embed(self.diagonal) - self.graph.pattern.to_dense(self.values)
 
     def null_vectors(self, m: int) -> tuple[Tensor, Tensor]:
         """The first ``m`` of an orthonormal basis of the null space in closed form, and its whole dimension.
@@ -289,3 +197,8 @@ class Laplacian:
         present = present[:, :-1]
         number = present.cumsum(1) - 1
         return torch.where(active, number.gather(1, labels.clamp_min(0)), 0), present.sum(1)
+
+    @cached_property
+    def nullity(self) -> Tensor:
+        """Dimension of the null space, int64 ``(B,)``: the number of components of positive degree."""
+        return self.active_components[1]

@@ -183,8 +183,8 @@ def _reach(radius: float | Tensor, x: Tensor, valid: Tensor) -> Tensor:
 
 
 def squared_distances(queries: Tensor, references: Tensor) -> Tensor:
-    """Squared Euclidean distances ``(..., Q, N)`` of ``(..., Q, D)`` to ``(..., N, D)``, by direct differences."""
-    return torch.cdist(queries, references, compute_mode="donot_use_mm_for_euclid_dist").square()
+    """‖q − x‖² ``(..., Q, N)`` of ``(..., Q, D)`` and ``(..., N, D)``, by direct differences, without gradients."""
+    return torch.cdist(queries.detach(), references.detach(), compute_mode="donot_use_mm_for_euclid_dist").square_()
 
 
 def _prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: str) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,8 +1,20 @@
-"""Nyström's formula: eigenvectors of a graph extended to points that are not in it."""
+"""Nyström's formula: eigenvectors of a data-dependent kernel extended to points that are not in it.
+
+One formula serves Laplacian eigenmaps, classical scaling, Isomap, LLE and kernel PCA (Bengio et al., NIPS 2003,
+"Out-of-sample extensions for LLE, Isomap, MDS, eigenmaps, and spectral clustering"); they differ in the kernel:
+
+| method | K̃(x, i) | eigenvalue |
+|---|---|---|
+| Laplacian eigenmaps | W(x, i) / D(x), see `nystrom` | 1 − λ |
+| MDS, Isomap | −½ d² centred, see `centred`; d Euclidean or geodesic | of the training kernel |
+| kernel PCA | K centred | of the training kernel |
+| LLE | weights that reconstruct x from its neighbours | 1 |
+"""
 
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,6 +23,51 @@ from torch_lapeig import _checks
 from torch_lapeig.weights import segment_logsumexp
 
 SMALLEST = 1e-3  # of 1 − λ / D: below, a column is not extended
+
+
+@dataclass(frozen=True, eq=False)
+class SparseKernel:
+    """A kernel on pairs of a query and a training point, zero on all others.
+
+    Attributes:
+        query, point: int64 ``(E,)``, of each pair. value: ``(E,)``. num_queries: Q.
+    """
+
+    query: Tensor
+    point: Tensor
+    value: Tensor
+    num_queries: int
+
+
+def extension(kernel: Tensor | SparseKernel, vectors: Tensor, eigenvalues: Tensor) -> Tensor:
+    """Nyström's formula y_k(x) = (1/λ_k) Σ_i K̃(x, i) v_ik, differentiable in all three.
+
+    Linear in the eigenvectors: with √λ_k v_k in the place of v_k it gives √λ_k y_k, as for MDS and Isomap.
+
+    Args:
+        kernel: K̃ of queries and training points, ``(Q, N)`` or sparse.
+        vectors: ``(N, k)``.
+        eigenvalues: ``(k,)``, not zero; with a sparse kernel also ``(E, k)``, where they depend on the pair.
+
+    Returns:
+        ``(Q, k)``.
+    """
+    if isinstance(kernel, Tensor):
+        return kernel @ vectors / eigenvalues
+    terms = kernel.value[:, None] * vectors[kernel.point] / eigenvalues
+    return terms.new_zeros(kernel.num_queries, vectors.shape[1]).index_add(0, kernel.query, terms)
+
+
+def centred(kernel: Tensor, means: Tensor, own_means: Tensor | None = None) -> Tensor:
+    """K(x, i) − E_x' K(x, x') − E_x' K(x', i) + E K, expectations over the training points (Bengio et al.).
+
+    Args:
+        kernel: K, ``(Q, N)``, of queries or of the training points themselves.
+        means: of each training point's kernel with all of them, ``(N,)``.
+        own_means: those of the queries, ``(Q,)``; default: worked out.
+    """
+    own_means = kernel.mean(1) if own_means is None else own_means
+    return (kernel - own_means[:, None]).sub_(means - means.mean())
 
 
 def nystrom(
@@ -23,13 +80,13 @@ def nystrom(
     *,
     normalized: bool = True,
 ) -> Tensor:
-    """Embedding of new points: the row of the eigenproblem at x, solved for y(x).
+    """Laplacian eigenmaps of new points: the row of the eigenproblem at x, solved for y(x).
 
     For the generalised problem L y = λ D y (``normalized``) that is
 
         y(x) = Σ_i P(x, i) y_i / (1 − λ),   P(x, i) = W(x, i) / D(x),   D(x) = Σ_i W(x, i),
 
-    Nyström's formula for the data-dependent kernel of Laplacian eigenmaps in random-walk form (Bengio et al. 2003,
+    `extension` with the data-dependent kernel of Laplacian eigenmaps in random-walk form (Bengio et al. 2003,
     equations 6 and 9); for L y = λ y it is y(x) = Σ_i W(x, i) y_i / (D(x) − λ). For a training point both are its own
     row of the problem and return its row of Y.
 
@@ -58,5 +115,5 @@ def nystrom(
             _checks.GraphWarning,
             stacklevel=4,
         )
-    terms = share[:, None] * embedding[point] / torch.where(small, torch.inf, decay)
-    return terms.new_zeros(num_queries, embedding.shape[1]).index_add(0, query, terms)
+    kernel = SparseKernel(query, point, share, num_queries)
+    return extension(kernel, embedding, torch.where(small, torch.inf, decay))

@@ -1,9 +1,9 @@
 """Eigensolvers for the smallest eigenpairs of a symmetric operator. Forward only: gradients are `eigen`'s matter.
 
 A solver is a frozen dataclass of its options, called with an operator and the number of pairs. Of the operator it
-uses ``matmul``, ``chebyshev``, ``inner``, ``dots``, ``to_dense``, ``bound``, ``active``, ``null_vectors``, ``ground``,
-``edges_of_affinity`` and ``items``, as `Laplacian` has them. `Eigh` and `ChebyshevSubspace` work on a whole batch at a
-time, the others on one graph after the other.
+uses ``matmul``, ``chebyshev``, ``inner``, ``dots``, ``to_dense``, ``bound``, ``active``, ``null_vectors``, ``nullity``,
+``ground``, ``edges_of_affinity`` and ``items``, as a `SymmetricOperator` has them. `Eigh` and `ChebyshevSubspace` work
+on a whole batch at a time, the others on one graph after the other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig.amg import Hierarchy, Level, SmoothedAggregation
-from torch_lapeig.laplacian import Laplacian
+from torch_lapeig.direct import Factors, SparseLU
+from torch_lapeig.operator import SymmetricOperator
+
+Inverse = Hierarchy | Factors  # what a preconditioner is built to
 
 # Called once an iteration with its number, the largest residual of the wanted pairs, and what is allowed.
 Progress = Callable[[int, float, float], None]
@@ -34,14 +37,14 @@ class RitzPairs(NamedTuple):
     """Approximate eigenpairs, ascending; those beyond the ones asked for are guards.
 
     ``values (B, m)``, orthonormal ``vectors (B, N, m)``, number of ``iterations``, whether the solver reached its goal,
-    and the multigrid ``hierarchies`` of the graphs where it has built them.
+    and the multigrid ``hierarchies``, or factors, of the graphs where it has built them.
     """
 
     values: Tensor
     vectors: Tensor
     iterations: int
     finished: bool
-    hierarchies: tuple[Hierarchy | None, ...] = ()
+    hierarchies: tuple[Inverse | None, ...] = ()
 
 
 class Solver(Protocol):
@@ -49,7 +52,7 @@ class Solver(Protocol):
 
     def __call__(
         self,
-        operator: Laplacian,
+        operator: SymmetricOperator,
         k: int,
         tolerance: float,
         start: RitzPairs | None = None,
@@ -72,7 +75,9 @@ def allowed_residual(values: Tensor, k: int, round_off: Tensor, tolerance: float
     return torch.maximum(tolerance * gap, round_off)
 
 
-def multigrid(operator: Laplacian, hierarchies: tuple[Hierarchy | None, ...]) -> Callable[[Tensor], Tensor] | None:
+def multigrid(
+    operator: SymmetricOperator, hierarchies: tuple[Inverse | None, ...]
+) -> Callable[[Tensor], Tensor] | None:
     """One cycle of each graph's hierarchy on ``(B, N, m)``, or ``(N, m)`` of one graph; None without hierarchies."""
     found = [h for h in hierarchies if h is not None]
     if not found or len(found) < len(hierarchies):
@@ -95,7 +100,7 @@ class Eigh:
 
     def __call__(
         self,
-        operator: Laplacian,
+        operator: SymmetricOperator,
         k: int,
         tolerance: float,
         start: RitzPairs | None = None,
@@ -103,7 +108,7 @@ class Eigh:
     ) -> RitzPairs:
         """All N pairs; inactive nodes come last with values above the spectrum."""
         b, n = operator.graph.batch_size, operator.graph.num_nodes
-        null = operator.null_vectors(int(operator.active_components[1].max()))[0]
+        null = operator.null_vectors(int(operator.nullity.max()))[0]
         dense = operator.to_dense().reshape(b, n, n)
         # Known null vectors below the spectrum, so that no small eigenvalue mixes with them; inactive nodes above it.
         dense = torch.baddbmm(dense, null * operator.bound[:, None, None], null.mT, alpha=-1)
@@ -144,7 +149,7 @@ class ChebyshevSubspace:
 
     def __call__(
         self,
-        operator: Laplacian,
+        operator: SymmetricOperator,
         k: int,
         tolerance: float,
         start: RitzPairs | None = None,
@@ -201,14 +206,14 @@ class Lobpcg:
         guards: Ritz vectors beyond the wanted ones; default max(4, k/4).
         max_iterations: at most.
         preconditioner: how the hierarchy is built, or None for no preconditioner. Where coarsening stalls there is none
-            either.
+            either. `SparseLU` for matrices that are no Laplacian.
         patience: iterations with a hierarchy from before.
         seed: of random columns.
     """
 
     guards: int | None = None
     max_iterations: int = 200
-    preconditioner: SmoothedAggregation | None = field(default_factory=SmoothedAggregation)
+    preconditioner: SmoothedAggregation | SparseLU | None = field(default_factory=SmoothedAggregation)
     patience: int = 10
     seed: int = 0
 
@@ -218,7 +223,7 @@ class Lobpcg:
 
     def __call__(
         self,
-        operator: Laplacian,
+        operator: SymmetricOperator,
         k: int,
         tolerance: float,
         start: RitzPairs | None = None,
@@ -236,18 +241,20 @@ class Lobpcg:
             if finished or limit == self.max_iterations:
                 return request.answer(values, x, iterations, finished, hierarchy)
         hierarchy = self._hierarchy(request.operator)
-        if x is None and hierarchy is not None:
+        if x is None and isinstance(hierarchy, Hierarchy):
             x = _nested_iteration(hierarchy, request, self.seed).to(request.null)
         values, x, more, finished = self._iterate(request, hierarchy, x, self.max_iterations - iterations)
         return request.answer(values, x, iterations + more, finished, hierarchy)
 
-    def _hierarchy(self, operator: Laplacian) -> Hierarchy | None:
+    def _hierarchy(self, operator: SymmetricOperator) -> Inverse | None:
         if self.preconditioner is None:
             return None
+        if isinstance(self.preconditioner, SparseLU):
+            return self.preconditioner(operator)
         return self.preconditioner(*operator.edges_of_affinity(), operator.ground.square())
 
     def _iterate(
-        self, request: _Request, hierarchy: Hierarchy | None, x: Tensor | None, limit: int
+        self, request: _Request, hierarchy: Inverse | None, x: Tensor | None, limit: int
     ) -> tuple[Tensor, Tensor, int, bool]:
         operator = request.operator
         inverse = None if hierarchy is None else multigrid(operator, (hierarchy,))
@@ -285,7 +292,7 @@ class Lanczos:
 
     def __call__(
         self,
-        operator: Laplacian,
+        operator: SymmetricOperator,
         k: int,
         tolerance: float,
         start: RitzPairs | None = None,
@@ -332,7 +339,7 @@ class Lanczos:
             rows[c + begin] = following
             projected.zero_().diagonal()[:begin] = values[:begin]
 
-    def _sweep(self, operator: Laplacian, rows: Tensor, c: int, begin: int, projected: Tensor) -> float:
+    def _sweep(self, operator: SymmetricOperator, rows: Tensor, c: int, begin: int, projected: Tensor) -> float:
         """Fill the basis from the vector ``begin`` on, and the upper triangle of Vᵀ A V; the norm of what is left."""
         shift = 0.5 * float(operator.bound)  # as much of A v as possible is not parallel to v: less cancels
         round_off = 10 * torch.finfo(rows.dtype).eps * float(operator.bound)
@@ -382,7 +389,7 @@ class TorchLobpcg:
 
     def __call__(
         self,
-        operator: Laplacian,
+        operator: SymmetricOperator,
         k: int,
         tolerance: float,
         start: RitzPairs | None = None,
@@ -419,13 +426,13 @@ class TorchLobpcg:
 class _Request:
     """What is asked of a solver for one graph, beside its null vectors, which need no solving."""
 
-    operator: Laplacian
+    operator: SymmetricOperator
     null: Tensor  # (N, c)
     wanted: int  # k − c
     columns: int  # with guards, in all
     tolerance: float
     start: Tensor | None  # (N, ·)
-    hierarchy: Hierarchy | None
+    hierarchy: Inverse | None
     progress: Progress | None
 
     def shortfall(self, iteration: int, values: Tensor, residuals: Tensor) -> tuple[float, float]:
@@ -448,7 +455,7 @@ class _Request:
         return float(residuals[w]) <= max(0.5 * float(values[w] - values[w - 1]), allowed)
 
     def answer(
-        self, values: Tensor, x: Tensor, iterations: int, finished: bool, hierarchy: Hierarchy | None = None
+        self, values: Tensor, x: Tensor, iterations: int, finished: bool, hierarchy: Inverse | None = None
     ) -> RitzPairs:
         """The null pairs and the solver's, with a batch axis."""
         values = torch.cat([values.new_zeros(self.null.shape[1]), values.clamp_min(0)])
@@ -461,15 +468,15 @@ def _check_options(guards: int | None, max_iterations: int) -> None:
     _checks.check_count(max_iterations, "max_iterations", 0)
 
 
-def _noise(operator: Laplacian, m: int, seed: int) -> Tensor:
+def _noise(operator: SymmetricOperator, m: int, seed: int) -> Tensor:
     """Random columns ``(B, N, m)``, zero on inactive nodes: those are never mixed in again. The same in every graph."""
     active = operator.active.reshape(operator.graph.batch_size, -1, 1)
     generator = torch.Generator(active.device).manual_seed(seed)
     shape = (active.shape[1], m)
-    return active * torch.randn(shape, dtype=operator.degrees.dtype, device=active.device, generator=generator)
+    return active * torch.randn(shape, dtype=operator.values.dtype, device=active.device, generator=generator)
 
 
-def _fresh(operator: Laplacian, rows: Tensor, seed: int) -> Tensor:
+def _fresh(operator: SymmetricOperator, rows: Tensor, seed: int) -> Tensor:
     """A random unit vector orthogonal to orthonormal rows."""
     w = _noise(operator, 1, seed)[0, :, 0]
     for _ in range(2):
@@ -480,7 +487,7 @@ def _fresh(operator: Laplacian, rows: Tensor, seed: int) -> Tensor:
 
 def _one_by_one(
     solve: Callable[[_Request], RitzPairs],
-    operator: Laplacian,
+    operator: SymmetricOperator,
     k: int,
     columns: int,
     tolerance: float,
@@ -547,7 +554,7 @@ def _nested_iteration(hierarchy: Hierarchy, request: _Request, seed: int) -> Ten
     return x
 
 
-def _without_null_vectors(operator: Laplacian, x: Tensor, request: _Request) -> Tensor:
+def _without_null_vectors(operator: SymmetricOperator, x: Tensor, request: _Request) -> Tensor:
     """Directions of ``x`` that the exact null vectors do not have already, at most as many as there are columns."""
     x = x * operator.active[:, None]
     x = torch.addmm(x, request.null, operator.inner(request.null, x), alpha=-1)
@@ -675,7 +682,7 @@ def _small_basis(c: Tensor, against: Tensor) -> Tensor:
     return c
 
 
-def _orthonormalized(operator: Laplacian, x: Tensor) -> Tensor:
+def _orthonormalized(operator: SymmetricOperator, x: Tensor) -> Tensor:
     """An orthonormal basis of the span of ``x`` from its Gram matrix, twice for full accuracy.
 
     By Cholesky, or where columns are dependent to working precision by eigenvectors (SVQB, Stathopoulos & Wu 2002).
@@ -696,7 +703,7 @@ def _orthonormalized(operator: Laplacian, x: Tensor) -> Tensor:
     return x
 
 
-def _rayleigh_ritz(operator: Laplacian, x: Tensor, null: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _rayleigh_ritz(operator: SymmetricOperator, x: Tensor, null: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Ritz values ``(B, m)``, vectors ``(B, N, m)`` and residual norms ``(B, m)`` of the span of ``x``.
 
     The known null vectors count as below the spectrum, so that no small eigenvalue mixes with them.
