@@ -235,6 +235,12 @@ def test_appended_to_the_features(pyg, data):
     assert bare.x.shape == (2, 5)
 
 
+def test_indices_beyond_the_nodes_of_their_data(pyg):
+    graphs = [pyg.data.Data(edge_index=BOTH + 1, num_nodes=2), pyg.data.Data(edge_index=BOTH, num_nodes=2)]
+    with pytest.raises(ValueError, match=r"edge_index must lie in \[0, num_nodes\)"):
+        AddLaplacianPE(1)(graphs)
+
+
 def test_data_with_weights_and_a_batch_with_an_empty_graph(pyg):
     weighted = pyg.data.Data(edge_index=edges_of(path(3)), edge_weight=torch.tensor([2, 2, 1, 1]), num_nodes=3)
     empty = pyg.data.Data(edge_index=BOTH[:, :0], edge_weight=torch.ones(0, dtype=torch.int64), num_nodes=0)

@@ -400,11 +400,12 @@ def _gap(operator: SymmetricOperator, values: Tensor, guard_values: Tensor) -> T
 
 def _with_exact_null_space(operator: SymmetricOperator, vectors: Tensor) -> tuple[Tensor, Tensor]:
     """The vectors with the known null vectors in front, the others orthogonal to them; null dimension ``(B,)``."""
-    null, dimension = operator.null_vectors(vectors.shape[2])
+    c = min(int(operator.nullity.max()), vectors.shape[2])
+    null, dimension = operator.null_vectors(c)
     rest = vectors - null @ operator.inner(null, vectors)
     rest = rest / _norms(operator, rest)[:, None, :].clamp_min(torch.finfo(rest.dtype).tiny)
-    known = torch.arange(vectors.shape[2], device=vectors.device) < dimension[:, None]
-    return torch.where(known[:, None, :], null, rest), dimension
+    known = torch.arange(c, device=vectors.device) < dimension[:, None]
+    return torch.cat([torch.where(known[:, None, :], null, rest[..., :c]), rest[..., c:]], 2), dimension
 
 
 def _signed(vectors: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from torch_lapeig.laplacian import Laplacian, Normalization
 
 # Graphs are padded to the largest they are solved with: beyond this work, in graphs · nodes³, only with graphs of
 # nearly their own size.
-TOGETHER, SPREAD = 4e6, 1.25
+TOGETHER, SPREAD = 4e6, 1.5
 
 
 class PositionalEncoding(NamedTuple):
@@ -158,14 +158,18 @@ class AddLaplacianPE:
         items = list(data) if isinstance(data, (list, tuple)) else [data]
         if not items:
             return []
-        graphs = [_parts(item) for item in items]
-        nodes, first_nodes = _counted([len(batch) for _, batch, _ in graphs])
+        edges, batches, weights = zip(*map(_parts, items), strict=True)
+        nodes, first_nodes = _counted([len(batch) for batch in batches])
         counts, first_graphs = _counted([_number_of_graphs(item) for item in items])
+        edge_index = torch.cat(edges, 1)
+        item = torch.arange(len(items)).repeat_interleave(torch.tensor([e.shape[1] for e in edges])).to(edge_index)
+        if ((edge_index < 0) | (edge_index >= torch.tensor(nodes).to(edge_index)[item])).any():
+            raise ValueError("edge_index must lie in [0, num_nodes) of its data")
         found = laplacian_positional_encoding(
-            torch.cat([edges + start for (edges, _, _), start in zip(graphs, first_nodes, strict=True)], 1),
-            torch.cat([batch + start for (_, batch, _), start in zip(graphs, first_graphs, strict=True)]),
+            edge_index + torch.tensor(first_nodes).to(edge_index)[item],
+            torch.cat([batch + start for batch, start in zip(batches, first_graphs, strict=True)]),
             self.k,
-            torch.cat([weight for _, _, weight in graphs]),
+            torch.cat(weights),
             normalization=self.normalization,
             random_signs=self.random_signs,
         )
@@ -200,7 +204,7 @@ def _parts(item: Any) -> tuple[Tensor, Tensor, Tensor]:
     edges, batch, weight = (getattr(item, name, None) for name in ("edge_index", "batch", "edge_weight"))
     if edges is None:
         raise ValueError(f"data must be homogeneous and have an edge_index, got {item!r}")
-    check_edge_index(edges, item.num_nodes)
+    check_edge_index(edges)
     batch = _one_graph(item.num_nodes, edges.device) if batch is None else batch
     weight = torch.ones(edges.shape[1], device=edges.device) if weight is None else weight
     return edges, batch, weight if weight.is_floating_point() else weight.float()
