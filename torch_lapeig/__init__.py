@@ -6,7 +6,15 @@ from torch_lapeig.eigen import ComponentEigenpairs, Eigenpairs, component_eigenp
 from torch_lapeig.embedding import LaplacianEigenmaps
 from torch_lapeig.graph import KNN, Graph, Radius, knn_graph, pad_batch, radius_graph
 from torch_lapeig.laplacian import Laplacian
-from torch_lapeig.loss import LaplacianSmoothness, laplacian_smoothness
+from torch_lapeig.loss import (
+    LaplacianSmoothness,
+    SpectralLoss,
+    Whitening,
+    laplacian_smoothness,
+    orthogonality,
+    spectral_loss,
+    whiten,
+)
 from torch_lapeig.neighbors import Neighbors, Pairs, nearest_neighbors, radius_neighbors
 from torch_lapeig.solvers import ChebyshevSubspace, Eigh, Lanczos, Lobpcg, TorchLobpcg
 from torch_lapeig.weights import (
@@ -47,14 +55,19 @@ __all__ = [
     "SelfTuning",
     "SimpleWeights",
     "SmoothedAggregation",
+    "SpectralLoss",
     "TorchLobpcg",
     "Weighting",
+    "Whitening",
     "component_eigenpairs",
     "eigenpairs",
     "knn_graph",
     "laplacian_smoothness",
     "nearest_neighbors",
+    "orthogonality",
     "pad_batch",
     "radius_graph",
     "radius_neighbors",
+    "spectral_loss",
+    "whiten",
 ]

@@ -14,6 +14,7 @@ from torch.autograd import forward_ad
 F = TypeVar("F", bound=Callable[..., Any])
 
 FLOATS = (torch.float32, torch.float64)
+HALVES = (torch.float16, torch.bfloat16)
 
 
 class GraphWarning(UserWarning):
@@ -38,6 +39,11 @@ def check_floating(value: Any, name: str) -> None:
         raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}; use torch.as_tensor({name})")
     if value.dtype not in FLOATS:
         raise TypeError(f"{name} must be float32 or float64, got {value.dtype}; use {name}.float()")
+
+
+def single(value: Any) -> Any:
+    """``value`` in float32 if it is a tensor of half precision, else itself."""
+    return value.float() if isinstance(value, Tensor) and value.dtype in HALVES else value
 
 
 def check_finite(value: Tensor, name: str) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import functools
 import math
 import warnings
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -24,10 +25,12 @@ import numpy as np
 import torch
 from scipy.sparse import csgraph, csr_array
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
 from torch_lapeig.neighbors import squared_distances
 
 PIECE = 2**22  # numbers gathered at a time where all edges at once would need E × D memory
+CACHED = 2**19  # the same where they are used up at once and best stay in the cache
 
 
 class SparsePattern:
@@ -127,13 +130,35 @@ class SparsePattern:
 
     def direct_lengths(self, x: Tensor) -> Tensor:
         """`squared_lengths` without gradients: each undirected edge once, in pieces."""
+        once = self._once[0]
+        lengths = torch.cat([lengths for _, lengths in self._lengths_once(x)])
+        result = x.new_zeros(len(self)).index_copy_(0, once, lengths)
+        return result.index_copy_(0, self.reverse.index_select(0, once).long(), lengths)
+
+    def smoothness(self, values: Tensor, y: Tensor) -> Tensor:
+        """½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges, by direct differences; see `_Smoothness`."""
+        result: Tensor = _Smoothness.apply(values, y, self)
+        return result
+
+    def direct_smoothness(self, values: Tensor, y: Tensor) -> Tensor:
+        """`smoothness` without gradients, in O(1) memory beyond the pattern."""
+        return torch.stack([values.index_select(0, edges) @ lengths for edges, lengths in self._lengths_once(y)]).sum()
+
+    def _lengths_once(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Undirected edges in pieces, and ‖x_i − x_j‖² on them."""
         points = x.reshape(self.total, -1)
+        step = max(1, CACHED // points.shape[1])
+        sign = points.new_tensor([1, -1])
+        for edges, ends in zip(*(t.split(step) for t in self._once), strict=True):
+            # The signed sum of a bag of two rows reads and writes once what two gathers and a difference do thrice.
+            difference = embedding_bag(ends, points, mode="sum", per_sample_weights=sign.expand(ends.shape))
+            yield edges, torch.linalg.vecdot(difference, difference)
+
+    @cached_property
+    def _once(self) -> tuple[Tensor, Tensor]:
+        """Each undirected edge once, without loops: its position ``(U,)``, and its two nodes ``(U, 2)``."""
         once = (self.row < self.col).nonzero().flatten()
-        lengths = x.new_zeros(len(self))
-        for edges in once.split(max(1, PIECE // points.shape[1])):
-            difference = points.index_select(0, self.row[edges]) - points.index_select(0, self.col[edges])
-            lengths[edges] = torch.linalg.vecdot(difference, difference)
-        return lengths.index_copy(0, self.reverse[once].long(), lengths[once])
+        return once, torch.stack([self.row[once], self.col[once]], 1)
 
     def to_dense(self, values: Tensor) -> Tensor:
         """The matrix ``(..., N, N)``, with gradients."""
@@ -275,6 +300,15 @@ class DensePattern:
     def direct_lengths(self, x: Tensor) -> Tensor:
         """`squared_lengths` without gradients."""
         return squared_distances(x, x)
+
+    def smoothness(self, values: Tensor, y: Tensor) -> Tensor:
+        """½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges, by direct differences; see `_Smoothness`."""
+        result: Tensor = _Smoothness.apply(values, y, self)
+        return result
+
+    def direct_smoothness(self, values: Tensor, y: Tensor) -> Tensor:
+        """`smoothness` without gradients."""
+        return (values * self.direct_lengths(y)).sum() / 2
 
     def to_dense(self, values: Tensor) -> Tensor:
         """The values themselves."""
@@ -470,6 +504,48 @@ class _SquaredLengths(torch.autograd.Function):
         crossed = pattern.products(x, u) + pattern.products(u, x)
         change: Tensor = 2 * (pattern.at_row(inner) + pattern.at_col(inner) - crossed)
         return change
+
+
+class _Smoothness(torch.autograd.Function):
+    """½ Σ m_ij ‖y_i − y_j‖² of symmetric m: ∂Y = 2 (diag(M 1) − M) Y, one product, and ∂m_ij = ½ ‖y_i − y_j‖².
+
+    The value by direct differences, which are exact zeros for constant Y where tr(Yᵀ L Y) would cancel.
+    """
+
+    @staticmethod
+    def forward(values: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
+        return pattern.direct_smoothness(values.detach(), y.detach())
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Pattern], output: Tensor) -> None:
+        values, y, ctx.pattern = inputs
+        ctx.save_for_backward(values, y)
+        ctx.save_for_forward(values, y)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (g,), (values, y), pattern = grads, ctx.saved_tensors, ctx.pattern
+        to_values = g / 2 * pattern.squared_lengths(y) if ctx.needs_input_grad[0] else None
+        to_y = 2 * g * _Smoothness.laplacian(values, y, pattern) if ctx.needs_input_grad[1] else None
+        return to_values, to_y, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
+        (values, y), pattern = ctx.saved_tensors, ctx.pattern
+        result = values.new_zeros(())
+        if tangents[0] is not None:
+            result = result + (tangents[0] * pattern.squared_lengths(y)).sum() / 2
+        if tangents[1] is not None:
+            result = result + 2 * (tangents[1] * _Smoothness.laplacian(values, y, pattern)).sum()
+        return result
+
+    @staticmethod
+    def laplacian(values: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
+        """(diag(M 1) − M) Y."""
+        # Shifting the points changes nothing but the size of what cancels.
+        centred = y - y.detach().mean(-2, keepdim=True)
+        degrees = pattern.matmul(values, torch.ones_like(y[..., :1]))
+        return torch.addcmul(pattern.matmul(values, centred), degrees, centred, value=-1).neg()
 
 
 def _all_reached(weight: Tensor, steps: int = 12) -> bool:
