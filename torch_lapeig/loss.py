@@ -315,7 +315,8 @@ class Whitening(nn.Module):
         self._check(y)
         columns = _checks.single(y)
         z = (columns - self.mean.to(columns.dtype)) @ self.matrix.to(columns.dtype)
-        return z.to(y.dtype)
+        result: Tensor = z.to(y.dtype)
+        return result
 
     def _check(self, y: Tensor) -> None:
         _checks.check_floating(_checks.single(y), "y")

@@ -130,9 +130,9 @@ class SparsePattern:
 
     def direct_lengths(self, x: Tensor) -> Tensor:
         """`squared_lengths` without gradients: each undirected edge once, in pieces."""
-        once = self._once[0]
-        lengths = torch.cat([lengths for _, lengths in self._lengths_once(x)])
-        result = x.new_zeros(len(self)).index_copy_(0, once, lengths)
+        once, ones = self._once[0], x.new_ones(x.shape[-1])
+        lengths = torch.cat([squares @ ones for _, squares in self._squares(x)])
+        result = x.new_zeros(len(self)).index_copy_(0, once.long(), lengths)
         return result.index_copy_(0, self.reverse.index_select(0, once).long(), lengths)
 
     def smoothness(self, values: Tensor, y: Tensor) -> Tensor:
@@ -142,23 +142,28 @@ class SparsePattern:
 
     def direct_smoothness(self, values: Tensor, y: Tensor) -> Tensor:
         """`smoothness` without gradients, in O(1) memory beyond the pattern."""
-        return torch.stack([values.index_select(0, edges) @ lengths for edges, lengths in self._lengths_once(y)]).sum()
+        sums = [values.index_select(0, edges) @ squares for edges, squares in self._squares(y)]
+        total: Tensor = torch.stack(sums).sum()
+        return total
 
-    def _lengths_once(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Undirected edges in pieces, and ‖x_i − x_j‖² on them."""
+    def _squares(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Undirected edges ``(U,)`` in pieces, and the squares of x_i − x_j ``(U, D)`` on them."""
         points = x.reshape(self.total, -1)
         step = max(1, CACHED // points.shape[1])
-        sign = points.new_tensor([1, -1])
-        for edges, ends in zip(*(t.split(step) for t in self._once), strict=True):
+        first = torch.arange(0, 2 * step, 2, dtype=self.index, device=x.device)
+        sign = points.new_tensor([1, -1]).repeat(step)
+        once, ends = self._once
+        for edges, pairs in zip(once.split(step), ends.split(2 * step), strict=True):
             # The signed sum of a bag of two rows reads and writes once what two gathers and a difference do thrice.
-            difference = embedding_bag(ends, points, mode="sum", per_sample_weights=sign.expand(ends.shape))
-            yield edges, torch.linalg.vecdot(difference, difference)
+            bags, signs = first[: len(edges)], sign[: len(pairs)]
+            difference = embedding_bag(pairs, points, bags, mode="sum", per_sample_weights=signs)
+            yield edges, difference.mul_(difference)
 
     @cached_property
     def _once(self) -> tuple[Tensor, Tensor]:
-        """Each undirected edge once, without loops: its position ``(U,)``, and its two nodes ``(U, 2)``."""
+        """Each undirected edge once, without loops: its position ``(U,)``, and its two nodes in turn, ``(2U,)``."""
         once = (self.row < self.col).nonzero().flatten()
-        return once, torch.stack([self.row[once], self.col[once]], 1)
+        return once.to(self.index), torch.stack([self.row[once], self.col[once]], 1).flatten()
 
     def to_dense(self, values: Tensor) -> Tensor:
         """The matrix ``(..., N, N)``, with gradients."""
@@ -532,7 +537,7 @@ class _Smoothness(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
         (values, y), pattern = ctx.saved_tensors, ctx.pattern
-        result = values.new_zeros(())
+        result: Tensor = values.new_zeros(())
         if tangents[0] is not None:
             result = result + (tangents[0] * pattern.squared_lengths(y)).sum() / 2
         if tangents[1] is not None:
@@ -545,7 +550,8 @@ class _Smoothness(torch.autograd.Function):
         # Shifting the points changes nothing but the size of what cancels.
         centred = y - y.detach().mean(-2, keepdim=True)
         degrees = pattern.matmul(values, torch.ones_like(y[..., :1]))
-        return torch.addcmul(pattern.matmul(values, centred), degrees, centred, value=-1).neg()
+        product: Tensor = degrees * centred - pattern.matmul(values, centred)
+        return product
 
 
 def _all_reached(weight: Tensor, steps: int = 12) -> bool:
