@@ -32,6 +32,7 @@ bench: $(VENV)/installed
 	@$(BIN)/python -m benchmarks.neighbors
 	@$(BIN)/python -m benchmarks.eigensolvers
 	@$(BIN)/python -m benchmarks.backward
+	@$(BIN)/python -m benchmarks.loss
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	@echo "==> virtual environment $(VENV) from $$($(PYTHON) --version)"

@@ -20,14 +20,19 @@ from torch_lapeig import (
     Radius,
     SelfTuning,
     SmoothedAggregation,
+    SpectralLoss,
     TorchLobpcg,
+    Whitening,
     component_eigenpairs,
     eigenpairs,
     knn_graph,
     laplacian_smoothness,
     nearest_neighbors,
+    orthogonality,
     radius_graph,
     radius_neighbors,
+    spectral_loss,
+    whiten,
 )
 
 X = points(10, 2)
@@ -222,6 +227,32 @@ CASES = {
         ValueError,
         "no edges",
     ),
+    "loss of integers": (lambda: laplacian_smoothness(X.long(), GRAPH), TypeError, "y must be float32 or float64, got"),
+    "loss of an array": (lambda: spectral_loss(X.numpy(), GRAPH), TypeError, "y must be a torch.Tensor, got ndarray"),
+    "loss without columns": (lambda: spectral_loss(X[:, :0], GRAPH), ValueError, r"\(10, 'k'\)"),
+    "loss on a matrix": (lambda: laplacian_smoothness(X, path(10)), TypeError, "graph must be a Graph, got Tensor"),
+    "loss mask": (lambda: LaplacianSmoothness(KNN(3))(X, GRAPH, MASK), ValueError, "carries its own"),
+    "loss neighbors": (lambda: SpectralLoss(10), TypeError, r"neighbors must be KNN\(k\) or Radius\(r\), got 10"),
+    "loss weights": (lambda: LaplacianSmoothness(KNN(3), "heat"), TypeError, "weights must be a Weighting"),
+    "spectral loss of nothing": (
+        lambda: spectral_loss(X[:4], Graph.from_dense(0 * two_cliques(2, 2))),
+        ValueError,
+        "a graph without edges",
+    ),
+    "spectral loss of improved weights": (
+        lambda: spectral_loss(X, ImprovedWeights()(X, GRAPH)),
+        ValueError,
+        "symmetric affinities",
+    ),
+    "orthogonality rank": (lambda: orthogonality(X[:, 0]), ValueError, r"\(N, k\) or \(B, N, k\), got \(10,\)"),
+    "orthogonality mask": (lambda: orthogonality(X, mask=MASK[:4]), ValueError, r"mask must have shape \(10,\)"),
+    "orthogonality of nothing": (lambda: orthogonality(X, mask=~MASK), ValueError, "without valid rows"),
+    "whiten mask": (lambda: whiten(X, GRAPH, MASK), ValueError, "carries its own"),
+    "whitening size": (lambda: Whitening(0), ValueError, "n_components must be at least 1"),
+    "whitening columns": (lambda: Whitening(3)(X), ValueError, r"y must have 3 columns, got shape \(10, 2\)"),
+    "whitening a batch": (lambda: Whitening(2).fit(X[None], Graph.from_dense(path(10)[None])), ValueError, "one graph"),
+    "whitening rank": (lambda: Whitening(2).fit(X[:, [0, 0]], GRAPH), ValueError, "2 linearly independent.*about 1"),
+    "whitening NaN": (lambda: Whitening(2).fit(NAN, GRAPH), ValueError, "y must be finite"),
 }
 
 

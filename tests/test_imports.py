@@ -23,9 +23,14 @@ ALLOWED = {
     "nystrom": {"graph", "weights", "eigen", "_checks"},
     "embedding": {"neighbors", "graph", "weights", "laplacian", "solvers", "eigen", "nystrom", "pattern", "_checks"},
     "loss": {"graph", "weights", "laplacian", "_checks"},
+    "lightning": {"graph", "loss", "_checks"},
 }
 LIBRARIES = {"torch", "numpy", "scipy"}
-OPTIONAL = {"neighbors": {"faiss"}, "eigen": {"tqdm"}}  # imported where it is asked for
+OPTIONAL = {
+    "neighbors": {"faiss"},
+    "eigen": {"tqdm"},
+    "lightning": {"lightning", "pytorch_lightning"},
+}  # imported where it is asked for
 
 
 def imported(file: Path) -> set[str]:

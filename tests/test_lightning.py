@@ -77,13 +77,11 @@ def test_it_trains_with_own_loss_plus_weighted_smoothness(result):
 def test_gradients_reach_the_encoder():
     plain, _ = fitted(steps=1)
     smooth, _ = fitted(SmoothnessCallback(10.0, "encoder", LOSS), steps=1)
-    y = Regression().encoder(X[:12])
     model = Regression()
     gradient = torch.autograd.grad(
         laplacian_smoothness(model.encoder(X[:12]), LOSS.graph_of(X[:12])), model.encoder.weight
     )[0]
     torch.testing.assert_close(plain.encoder.weight - smooth.encoder.weight, 0.1 * 10.0 * gradient)
-    assert y.shape == (12, 2)
     torch.testing.assert_close(plain.head.weight, smooth.head.weight)
 
 
@@ -208,11 +206,6 @@ CASES = {
     ),
     "missing": (lambda: broken("decoder"), ValueError, "submodule of Regression, got 'decoder' .*'encoder', 'head'"),
     "not called": (lambda: broken("spare", spare=nn.Linear(3, 2)), RuntimeError, "'spare' was not called"),
-    "shape": (
-        lambda: broken("encoder", encoder=nn.Sequential(nn.Linear(3, 2), nn.Unflatten(1, (2, 1, 1)), nn.Flatten(1))),
-        None,
-        "",
-    ),
     "rank": (
         lambda: broken("head.0", head=nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (-1, 2)), nn.Linear(2, 1))),
         ValueError,
@@ -231,9 +224,6 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_errors(case):
     call, error, message = case
-    if error is None:
-        call()
-        return
     with pytest.raises(error, match=message):
         call()
 

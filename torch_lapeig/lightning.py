@@ -9,7 +9,7 @@ import functools
 import types
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor, nn
 
@@ -17,15 +17,18 @@ from torch_lapeig import _checks
 from torch_lapeig.graph import Graph
 from torch_lapeig.loss import LaplacianSmoothness
 
-try:
+if TYPE_CHECKING:
     from lightning.pytorch import Callback, LightningModule, Trainer
-except ImportError:
+else:
     try:
-        from pytorch_lightning import Callback, LightningModule, Trainer
-    except ImportError as error:
-        raise ImportError(
-            'torch_lapeig.lightning needs Lightning; install it with pip install "torch-lapeig[lightning]"'
-        ) from error
+        from lightning.pytorch import Callback, LightningModule, Trainer
+    except ImportError:
+        try:
+            from pytorch_lightning import Callback, LightningModule, Trainer
+        except ImportError as error:
+            raise ImportError(
+                'torch_lapeig.lightning needs Lightning; install it with pip install "torch-lapeig[lightning]"'
+            ) from error
 
 Source = Literal["inputs", "features"] | Callable[[Any], Tensor | Graph]
 
@@ -45,8 +48,8 @@ class SmoothnessCallback(Callback):
         loss: called as ``loss(y, points or graph)``, with a scalar result: `LaplacianSmoothness` (the default),
             `SpectralLoss` or a module of yours. Its parameters are not trained.
         graph_from: what the graph is built from, without gradients: ``"inputs"``: the submodule's first argument,
-            flattened to ``(N, D)`` or ``(B, N, D)``; ``"features"``: its output; or a function of the batch that returns
-            points or a `Graph`.
+            flattened to ``(N, D)`` or ``(B, N, D)``; ``"features"``: its output; or a function from the batch to points
+            or a `Graph`.
         name: of the logged value, which is without the weight.
 
     Raises:
@@ -139,24 +142,25 @@ def _wrapped_step(module: LightningModule) -> Any:
     own = vars(module).get("training_step")
     if hasattr(own, "terms"):
         return own
-    original = type(module).training_step if own is None else lambda _, *args, **kwargs: own(*args, **kwargs)
+    terms: list[SmoothnessCallback] = []
+    original: Any = type(module).training_step if own is None else lambda _, *args, **kwargs: own(*args, **kwargs)
 
-    @functools.wraps(original)
+    @functools.wraps(original if own is None else own)  # Lightning looks at the names of its arguments
     def training_step(module: LightningModule, *args: Any, **kwargs: Any) -> Any:
-        calls: list[tuple[SmoothnessCallback, list[tuple[Any, Any]]]] = [(term, []) for term in training_step.terms]
+        calls: list[list[tuple[Any, Any]]] = [[] for _ in terms]
         with ExitStack() as hooks:
-            for term, seen in calls:
+            for term, seen in zip(terms, calls, strict=True):
                 hook = module.get_submodule(term.module).register_forward_hook(_recorder(seen), with_kwargs=True)
                 hooks.callback(hook.remove)
             result = original(module, *args, **kwargs)
         if result is None:
             return None
-        added = sum(term.term(module, args[0] if args else None, seen) for term, seen in calls)
+        added: Any = sum(term.term(module, args[0], seen) for term, seen in zip(terms, calls, strict=True))
         return {**result, "loss": result["loss"] + added} if isinstance(result, dict) else result + added
 
-    training_step.terms, training_step.own = [], own
-    module.training_step = types.MethodType(training_step, module)
-    return module.training_step
+    vars(training_step).update(terms=terms, own=own)
+    step = vars(module)["training_step"] = types.MethodType(training_step, module)
+    return step
 
 
 def _unwrap_step(module: LightningModule, callback: SmoothnessCallback) -> None:
@@ -165,11 +169,10 @@ def _unwrap_step(module: LightningModule, callback: SmoothnessCallback) -> None:
     if callback not in getattr(step, "terms", ()):
         return
     step.terms.remove(callback)
-    if step.terms:
-        return
-    del module.training_step
-    if step.own is not None:
-        module.training_step = step.own
+    if not step.terms:
+        vars(module).pop("training_step")
+        if step.own is not None:
+            vars(module)["training_step"] = step.own
 
 
 def _recorder(seen: list[tuple[Any, Any]]) -> Callable[..., None]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -131,7 +131,7 @@ class SparsePattern:
     def direct_lengths(self, x: Tensor) -> Tensor:
         """`squared_lengths` without gradients: each undirected edge once, in pieces."""
         once, ones = self._once[0], x.new_ones(x.shape[-1])
-        lengths = torch.cat([squares @ ones for _, squares in self._squares(x)])
+        lengths = torch.cat(self._of_squares(x, lambda _, squares: squares @ ones))
         result = x.new_zeros(len(self)).index_copy_(0, once.long(), lengths)
         return result.index_copy_(0, self.reverse.index_select(0, once).long(), lengths)
 
@@ -142,22 +142,24 @@ class SparsePattern:
 
     def direct_smoothness(self, values: Tensor, y: Tensor) -> Tensor:
         """`smoothness` without gradients, in O(1) memory beyond the pattern."""
-        sums = [values.index_select(0, edges) @ squares for edges, squares in self._squares(y)]
-        total: Tensor = torch.stack(sums).sum()
-        return total
+        sums = self._of_squares(y, lambda edges, squares: values.index_select(0, edges) @ squares)
+        return torch.stack(sums).sum()
 
-    def _squares(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Undirected edges ``(U,)`` in pieces, and the squares of x_i − x_j ``(U, D)`` on them."""
+    def _of_squares(self, x: Tensor, function: Callable[[Tensor, Tensor], Tensor]) -> list[Tensor]:
+        """A function of undirected edges ``(U,)`` and the squares of x_i − x_j ``(U, D)``, for pieces of the edges."""
         points = x.reshape(self.total, -1)
         step = max(1, CACHED // points.shape[1])
         first = torch.arange(0, 2 * step, 2, dtype=self.index, device=x.device)
         sign = points.new_tensor([1, -1]).repeat(step)
-        once, ends = self._once
-        for edges, pairs in zip(once.split(step), ends.split(2 * step), strict=True):
+
+        def of_piece(edges: Tensor, ends: Tensor) -> Tensor:
             # The signed sum of a bag of two rows reads and writes once what two gathers and a difference do thrice.
-            bags, signs = first[: len(edges)], sign[: len(pairs)]
-            difference = embedding_bag(pairs, points, bags, mode="sum", per_sample_weights=signs)
-            yield edges, difference.mul_(difference)
+            bags, signs = first[: len(edges)], sign[: len(ends)]
+            difference = embedding_bag(ends, points, bags, mode="sum", per_sample_weights=signs)
+            return function(edges, difference.mul_(difference))
+
+        once, ends = self._once
+        return [of_piece(*piece) for piece in zip(once.split(step), ends.split(2 * step), strict=True)]
 
     @cached_property
     def _once(self) -> tuple[Tensor, Tensor]:
@@ -531,7 +533,7 @@ class _Smoothness(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (g,), (values, y), pattern = grads, ctx.saved_tensors, ctx.pattern
         to_values = g / 2 * pattern.squared_lengths(y) if ctx.needs_input_grad[0] else None
-        to_y = 2 * g * _Smoothness.laplacian(values, y, pattern) if ctx.needs_input_grad[1] else None
+        to_y = -2 * g * _Smoothness.couplings(values, y, pattern) if ctx.needs_input_grad[1] else None
         return to_values, to_y, None
 
     @staticmethod
@@ -541,17 +543,16 @@ class _Smoothness(torch.autograd.Function):
         if tangents[0] is not None:
             result = result + (tangents[0] * pattern.squared_lengths(y)).sum() / 2
         if tangents[1] is not None:
-            result = result + 2 * (tangents[1] * _Smoothness.laplacian(values, y, pattern)).sum()
+            result = result - 2 * (tangents[1] * _Smoothness.couplings(values, y, pattern)).sum()
         return result
 
     @staticmethod
-    def laplacian(values: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
-        """(diag(M 1) − M) Y."""
+    def couplings(values: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
+        """(M − diag(M 1)) Y."""
         # Shifting the points changes nothing but the size of what cancels.
         centred = y - y.detach().mean(-2, keepdim=True)
         degrees = pattern.matmul(values, torch.ones_like(y[..., :1]))
-        product: Tensor = degrees * centred - pattern.matmul(values, centred)
-        return product
+        return torch.addcmul(pattern.matmul(values, centred), degrees, centred, value=-1)
 
 
 def _all_reached(weight: Tensor, steps: int = 12) -> bool:
