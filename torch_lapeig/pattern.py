@@ -30,7 +30,7 @@ from torch.nn.functional import embedding_bag
 from torch_lapeig.neighbors import squared_distances
 
 PIECE = 2**22  # numbers gathered at a time where all edges at once would need E × D memory
-CACHED = 2**19  # the same where they are used up at once and best stay in the cache
+CACHED = 2**20  # the same where they are used up at once and best stay in the cache
 
 
 class SparsePattern:
@@ -131,7 +131,7 @@ class SparsePattern:
     def direct_lengths(self, x: Tensor) -> Tensor:
         """`squared_lengths` without gradients: each undirected edge once, in pieces."""
         once, ones = self._once[0], x.new_ones(x.shape[-1])
-        lengths = torch.cat(self._of_squares(x, lambda _, squares: squares @ ones))
+        lengths = torch.cat(self._of_squares(x, once, lambda squares, _: squares @ ones))
         result = x.new_zeros(len(self)).index_copy_(0, once.long(), lengths)
         return result.index_copy_(0, self.reverse.index_select(0, once).long(), lengths)
 
@@ -141,25 +141,24 @@ class SparsePattern:
         return result
 
     def direct_smoothness(self, values: Tensor, y: Tensor) -> Tensor:
-        """`smoothness` without gradients, in O(1) memory beyond the pattern."""
-        sums = self._of_squares(y, lambda edges, squares: values.index_select(0, edges) @ squares)
+        """`smoothness` without gradients, in O(E) memory."""
+        sums = self._of_squares(y, values.index_select(0, self._once[0]), lambda squares, part: part[None] @ squares)
         return torch.stack(sums).sum()
 
-    def _of_squares(self, x: Tensor, function: Callable[[Tensor, Tensor], Tensor]) -> list[Tensor]:
-        """A function of undirected edges ``(U,)`` and the squares of x_i − x_j ``(U, D)``, for pieces of the edges."""
-        points = x.reshape(self.total, -1)
+    def _of_squares(self, x: Tensor, values: Tensor, function: Callable[[Tensor, Tensor], Tensor]) -> list[Tensor]:
+        """A function of the squares of x_i − x_j ``(U, D)`` on undirected edges and of values on them, in pieces."""
+        points, ends = x.reshape(self.total, -1), self._once[1]
         step = max(1, CACHED // points.shape[1])
         first = torch.arange(0, 2 * step, 2, dtype=self.index, device=x.device)
         sign = points.new_tensor([1, -1]).repeat(step)
 
-        def of_piece(edges: Tensor, ends: Tensor) -> Tensor:
+        def of_piece(pair: Tensor, part: Tensor) -> Tensor:
             # The signed sum of a bag of two rows reads and writes once what two gathers and a difference do thrice.
-            bags, signs = first[: len(edges)], sign[: len(ends)]
-            difference = embedding_bag(ends, points, bags, mode="sum", per_sample_weights=signs)
-            return function(edges, difference.mul_(difference))
+            signs = sign[: len(pair)]
+            difference = embedding_bag(pair, points, first[: len(part)], mode="sum", per_sample_weights=signs)
+            return function(difference.mul_(difference), part)
 
-        once, ends = self._once
-        return [of_piece(*piece) for piece in zip(once.split(step), ends.split(2 * step), strict=True)]
+        return [of_piece(*piece) for piece in zip(ends.split(2 * step), values.split(step), strict=True)]
 
     @cached_property
     def _once(self) -> tuple[Tensor, Tensor]:
