@@ -35,6 +35,7 @@ bench: $(VENV)/installed
 	@$(BIN)/python -m benchmarks.layer
 	@$(BIN)/python -m benchmarks.positional_encoding
 	@$(BIN)/python -m benchmarks.transform
+	@$(BIN)/python -m benchmarks.loss
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	@echo "==> virtual environment $(VENV) from $$($(PYTHON) --version)"

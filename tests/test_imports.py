@@ -45,10 +45,17 @@ ALLOWED = {
         "_checks",
     },
     "loss": {"graph", "weights", "laplacian", "_checks"},
+    "lightning": {"graph", "loss", "_checks"},
 }
 LIBRARIES = {"torch", "numpy", "scipy"}
 # Imported where it is asked for.
-OPTIONAL = {"neighbors": {"faiss"}, "eigen": {"tqdm"}, "clustering": {"sklearn"}, "sklearn": {"sklearn"}}
+OPTIONAL = {
+    "neighbors": {"faiss"},
+    "eigen": {"tqdm"},
+    "clustering": {"sklearn"},
+    "sklearn": {"sklearn"},
+    "lightning": {"lightning", "pytorch_lightning"},
+}
 
 
 def imported(file: Path) -> set[str]:

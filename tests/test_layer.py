@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from problems import complete, complete_bipartite, cycle, in_every_dtype, on_every_device, path, points, two_cliques
+from problems import complete, cycle, in_every_dtype, on_every_device, path, points, two_cliques
 from torch_lapeig import (
     KNN,
     DegeneracyWarning,
@@ -178,7 +178,7 @@ def test_diffusion_distances(time):
 
 
 @pytest.mark.parametrize("time", [1, 0.5])
-@pytest.mark.parametrize("affinity", [cycle(6), complete_bipartite(2, 3), path(5)], ids=["cycle", "bipartite", "path"])
+@pytest.mark.parametrize("affinity", [cycle(6), path(5)], ids=["cycle", "path"])
 def test_gradient_of_diffusion_with_equal_eigenvalues(affinity, time):
     """Y |1 − Λ|²ᵗ Yᵀ mixes values and vectors of an eigenspace, and is a smooth function of the weights."""
     n = len(affinity)
@@ -190,8 +190,6 @@ def test_gradient_of_diffusion_with_equal_eigenvalues(affinity, time):
         a = torch.zeros_like(affinity).masked_scatter(affinity > 0, values)
         return (grams(module((a + a.mT) / 2)) * h).sum()
 
-    if n == 5 and affinity[0, 0] == affinity[0, 1]:  # the bipartite graph has equal eigenvalues 1 beyond k
-        pytest.skip("the cut splits an eigenspace")
     assert torch.autograd.gradcheck(loss, weights)
 
 

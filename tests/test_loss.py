@@ -1,9 +1,21 @@
-"""The Laplacian-smoothness loss against its two formulas."""
+"""Smoothness against its two formulas, the spectral loss against eigenvalues, and both where outputs collapse."""
+
+import copy
 
 import pytest
 import torch
 
-from problems import in_every_dtype, on_every_device, points, random_affinity
+from problems import (
+    cycle,
+    in_every_dtype,
+    known_spectra,
+    on_every_device,
+    path,
+    points,
+    random_affinity,
+    subspace_angle,
+    two_cliques,
+)
 from torch_lapeig import (
     KNN,
     Graph,
@@ -11,8 +23,31 @@ from torch_lapeig import (
     Laplacian,
     LaplacianEigenmaps,
     LaplacianSmoothness,
+    SpectralLoss,
+    Whitening,
     laplacian_smoothness,
+    orthogonality,
+    pad_batch,
+    spectral_loss,
+    whiten,
 )
+
+HALVES = [torch.float16, torch.bfloat16]
+forward_mode = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own
+
+
+def both_kinds(affinity):
+    graph = Graph.from_dense(affinity)
+    return [graph, graph.to_sparse()]
+
+
+def eigenvectors(affinity, k):
+    """The k smallest pairs of L y = λ D y after the constant, Yᵀ D Y = I."""
+    degrees = affinity.sum(1)
+    root = degrees.sqrt()
+    symmetric = torch.eye(len(affinity), dtype=affinity.dtype) - affinity / root[:, None] / root
+    values, vectors = torch.linalg.eigh(symmetric)
+    return values[1 : k + 1], vectors[:, 1 : k + 1] / root[:, None]
 
 
 @on_every_device
@@ -20,12 +55,12 @@ from torch_lapeig import (
 def test_both_formulas(dtype, device):
     affinity = random_affinity(12).to(device, dtype)
     y = points(12, 3, dtype=dtype).to(device)
-    graph = Graph.from_dense(affinity)
     double_sum = 0.5 * (affinity * (y[:, None] - y).square().sum(-1)).sum()
-    trace = torch.trace(y.T @ Laplacian(graph, "unnormalized").to_dense() @ y)
-    loss = laplacian_smoothness(y, graph, "sum")
-    torch.testing.assert_close(loss, double_sum)
-    torch.testing.assert_close(loss, trace)
+    trace = torch.trace(y.T @ Laplacian(Graph.from_dense(affinity), "unnormalized").to_dense() @ y)
+    for graph in both_kinds(affinity):
+        loss = laplacian_smoothness(y, graph, "sum")
+        torch.testing.assert_close(loss, double_sum)
+        torch.testing.assert_close(loss, trace)
 
 
 def test_reductions():
@@ -37,12 +72,30 @@ def test_reductions():
     torch.testing.assert_close(laplacian_smoothness(y, graph), terms.mean())
 
 
-def test_gradcheck():
-    graph = Graph.from_dense(random_affinity(8))
-    function = lambda y, w: laplacian_smoothness(y, graph.with_weight(w), "sum")  # noqa: E731
-    arguments = (points(8, 2).requires_grad_(), graph.weight.clone().requires_grad_())
-    assert torch.autograd.gradcheck(function, arguments)
+@forward_mode
+@pytest.mark.parametrize(("reduction", "sparse"), [("sum", False), ("sum", True), ("mean", True), ("none", True)])
+def test_gradcheck(reduction, sparse):
+    graph = both_kinds(random_affinity(6, keep=0.3))[sparse]
+
+    def function(y, w):
+        w = (w + graph.pattern.transpose(w)) / 2
+        return laplacian_smoothness(y, graph.with_weight(w), reduction)
+
+    arguments = (points(6, 2).requires_grad_(), graph.weight.clone().requires_grad_())
+    assert torch.autograd.gradcheck(function, arguments, check_forward_ad=True)
     assert torch.autograd.gradgradcheck(function, arguments)
+
+
+def test_sum_and_its_terms_agree_in_value_and_gradients():
+    x, y = points(40, 3, batch=2), points(40, 2, batch=2, seed=1).requires_grad_()
+    graph = KNN(5)(x)
+    weight = HeatKernel(2.0)(x, graph).weight.requires_grad_()
+    sums = [
+        laplacian_smoothness(y, graph.with_weight(weight), "sum"),
+        laplacian_smoothness(y, graph.with_weight(weight), "none").sum(),
+    ]
+    torch.testing.assert_close(*sums)
+    torch.testing.assert_close(*[torch.autograd.grad(loss, (y, weight)) for loss in sums])
 
 
 def test_eigenvectors_minimise_it():
@@ -80,7 +133,328 @@ def test_it_trains_an_encoder_to_be_smooth():
     assert value.item() < first / 2
 
 
+@on_every_device
+@in_every_dtype
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
-def test_constant_embeddings_cost_nothing(reduction):
-    graph = Graph.from_dense(random_affinity(8))
-    assert laplacian_smoothness(torch.ones(8, 2, dtype=torch.float64), graph, reduction) == 0
+def test_constant_embeddings_cost_nothing(reduction, dtype, device):
+    for graph in both_kinds(random_affinity(8).to(device, dtype)):
+        y = torch.full((8, 2), 1234.567, dtype=dtype, device=device, requires_grad=True)
+        loss = laplacian_smoothness(y, graph, reduction)
+        loss.backward()
+        assert loss == 0
+        assert (y.grad == 0).all()
+
+
+def test_accurate_in_float32_far_from_the_origin():
+    """A smooth embedding with a large offset; its float32 values in float64 are the reference."""
+    n = 40_000
+    angle = torch.arange(n) * (2 * torch.pi / n)
+    y = (torch.stack([angle.cos(), angle.sin()], 1) + torch.tensor([100.0, -300.0])).requires_grad_()
+    node = torch.arange(n)
+    edges = torch.stack([torch.cat([node, (node + 1) % n]), torch.cat([(node + 1) % n, node])])
+    loss = laplacian_smoothness(y, Graph.from_edge_index(edges), "sum")
+    wide = y.detach().double()
+    torch.testing.assert_close(loss.double(), (wide - wide.roll(1, 0)).square().sum(), rtol=1e-5, atol=0)
+    exact = 2 * (2 * wide - wide.roll(1, 0) - wide.roll(-1, 0))
+    assert (torch.autograd.grad(loss, y)[0] - exact).abs().max() < 1e-6  # of |y| of 300
+
+
+def losses(y, graph):
+    """Every loss of a graph."""
+    return [laplacian_smoothness(y, graph), spectral_loss(y, graph), orthogonality(y, graph), whiten(y, graph)]
+
+
+@on_every_device
+@pytest.mark.parametrize("dtype", HALVES, ids=["float16", "bfloat16"])
+def test_half_precision_computes_in_float32(dtype, device):
+    graph = Graph.from_dense(random_affinity(12).float().to(device))
+    y = points(12, 2).to(device, dtype)
+    for half, single in zip(losses(y, graph), losses(y.float(), graph), strict=True):
+        assert half.dtype == dtype
+        assert torch.equal(half, single.to(dtype))
+    x = points(12, 3).to(device, dtype)
+    assert SpectralLoss(KNN(3))(y, x).dtype == dtype
+    assert torch.equal(LaplacianSmoothness(KNN(3))(y, x), LaplacianSmoothness(KNN(3))(y.float(), x.float()).to(dtype))
+
+
+@on_every_device
+def test_autocast_changes_nothing(device):
+    x = points(20, 3, dtype=torch.float32).to(device)
+    for module in (LaplacianSmoothness(KNN(4)), SpectralLoss(KNN(4))):
+        expected = module(x[:, :2], x)
+        with torch.autocast(device, torch.bfloat16):
+            assert torch.equal(module(x[:, :2], x), expected)
+
+
+def test_dtypes_of_graph_and_embedding_may_differ():
+    graph, y = Graph.from_dense(random_affinity(12).float()), points(12, 2)
+    for one, other in zip(losses(y, graph), losses(y, graph.to(torch.float64)), strict=True):
+        assert one.dtype == torch.float64
+        torch.testing.assert_close(one, other)
+
+
+def padded(fill):
+    """Three graphs of unequal size as one batch, values for its rows with ``fill`` in the padding, and the parts."""
+    parts = [random_affinity(n, seed=n) for n in (5, 9, 7)]
+    y, mask = pad_batch(points(21, 2), torch.arange(3).repeat_interleave(torch.tensor([5, 9, 7])))
+    affinity = torch.stack([torch.nn.functional.pad(a, (0, 9 - len(a), 0, 9 - len(a))) for a in parts])
+    return Graph.from_dense(affinity, mask), y.masked_fill(~mask[..., None], fill), parts
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("fill", [0.0, 1e30, torch.nan])
+def test_padding_has_no_part(fill, sparse):
+    graph, y, parts = padded(fill)
+    graph = graph.to_sparse() if sparse else graph
+    y.requires_grad_()
+    singles = [(y[b, : len(a)], Graph.from_dense(a)) for b, a in enumerate(parts)]
+    expected = [
+        sum(laplacian_smoothness(*single, "sum") for single in singles),
+        sum(spectral_loss(*single) for single in singles) / 3,
+        sum(orthogonality(*single) for single in singles) / 3,
+        torch.cat([whiten(*single) for single in singles]).sin().sum(),
+    ]
+    together = [
+        laplacian_smoothness(y, graph, "sum"),
+        spectral_loss(y, graph),
+        orthogonality(y, graph),
+        whiten(y, graph)[graph.mask].sin().sum(),
+    ]
+    for one, other in zip(together, expected, strict=True):
+        torch.testing.assert_close(one, other)
+        gradient = torch.autograd.grad(one, y)[0]
+        torch.testing.assert_close(gradient, torch.autograd.grad(other, y)[0])
+        assert (gradient[~graph.mask] == 0).all()
+    assert (whiten(y, graph)[~graph.mask] == 0).all()
+
+
+def test_masks_without_a_graph():
+    _, y, _ = padded(torch.nan)
+    mask = y[..., 0].isfinite()
+    parts = [item[valid] for item, valid in zip(y, mask, strict=True)]
+    torch.testing.assert_close(orthogonality(y, mask=mask), sum(orthogonality(part) for part in parts) / 3)
+    torch.testing.assert_close(whiten(y, mask=mask)[mask], torch.cat([whiten(part) for part in parts]))
+
+
+@on_every_device
+@in_every_dtype
+def test_orthogonality(dtype, device):
+    y = points(30, 3, dtype=dtype).to(device)
+    torch.testing.assert_close(orthogonality(y), (y.T @ y / 30 - torch.eye(3).to(y)).square().sum())
+    affinity = random_affinity(30).to(y)
+    degrees = affinity.sum(1)
+    excess = y.T @ (degrees[:, None] * y) / degrees.sum() - torch.eye(3).to(y)
+    for graph in both_kinds(affinity):
+        torch.testing.assert_close(orthogonality(y, graph), excess.square().sum())
+        assert orthogonality(whiten(y, graph) * degrees.sum().sqrt(), graph) < 1e-9
+    assert orthogonality(whiten(y) * 30**0.5) < 1e-9
+    twice = torch.cat([y, y])  # does not grow with N
+    torch.testing.assert_close(orthogonality(twice), orthogonality(y))
+
+
+@forward_mode
+@pytest.mark.parametrize("loss", [orthogonality, spectral_loss, whiten])
+def test_gradcheck_of_losses(loss):
+    graph = Graph.from_dense(random_affinity(5))
+    function = lambda y, w: loss(y, graph.with_weight((w + w.mT) / 2))  # noqa: E731
+    arguments = (points(5, 2).requires_grad_(), graph.weight.clone().requires_grad_())
+    assert torch.autograd.gradcheck(function, arguments, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(function, arguments)
+
+
+@pytest.mark.parametrize("spectrum", known_spectra(), ids=lambda s: s.name)
+def test_spectral_loss_of_eigenvectors_is_the_sum_of_eigenvalues(spectrum):
+    for k in (1, 2, 4):
+        _, y = eigenvectors(spectrum.affinity, k)
+        for graph in both_kinds(spectrum.affinity):
+            expected = torch.tensor(sum(sorted(spectrum.normalized)[1 : k + 1]), dtype=y.dtype)
+            torch.testing.assert_close(spectral_loss(y, graph), expected, atol=1e-10, rtol=1e-10)
+
+
+def test_no_output_has_less_than_the_sum_of_eigenvalues():
+    """Ky Fan, for outputs of every rank: a ridge on what is missing does not pay."""
+    affinity = random_affinity(12, keep=0.3)
+    graph = Graph.from_dense(affinity)
+    bound = eigenvectors(affinity, 3)[0].sum()
+    y = points(12, 3, batch=200)
+    collapsed = y @ torch.diag(torch.tensor([1, 1e-6, 0.0])).to(y) @ points(3, 3, seed=1)
+    _, best = eigenvectors(affinity, 3)
+    near = best + 1e-3 * y
+    for outputs in (y, collapsed, near, best[:, [0, 0, 1]].expand(1, 12, 3)):
+        assert min(spectral_loss(one, graph) for one in outputs) >= bound
+    direct = torch.stack([spectral_loss(one, graph) for one in y])
+    laplacian, degrees = torch.diag(affinity.sum(1)) - affinity, affinity.sum(1)[:, None]
+    centred = y - (degrees * y).sum(1, keepdim=True) / degrees.sum()
+    trace = torch.linalg.solve(centred.mT @ (degrees * centred), centred.mT @ laplacian @ centred)
+    torch.testing.assert_close(direct, trace.diagonal(dim1=1, dim2=2).sum(1))
+
+
+@on_every_device
+@in_every_dtype
+def test_spectral_loss_is_invariant(dtype, device):
+    """To shifts, invertible maps of the columns, permutations of the nodes and the scale of the weights."""
+    affinity, y = random_affinity(25).to(device, dtype), points(25, 3, dtype=dtype).to(device)
+    loss = spectral_loss(y, Graph.from_dense(affinity))
+    mix = points(3, 3, seed=5, dtype=dtype).to(device)
+    assert torch.linalg.cond(mix) < 20
+    order = torch.randperm(25, generator=torch.Generator().manual_seed(0))
+    for other, weights in (
+        (y @ mix + 10, affinity),
+        (y * torch.tensor([1e-6, 1, 1e6]).to(y), affinity),
+        (y[order], affinity[order][:, order]),
+        (y, 1e-6 * affinity),
+    ):
+        torch.testing.assert_close(spectral_loss(other, Graph.from_dense(weights)), loss, rtol=2e-5, atol=0)
+
+
+COLLAPSED = {
+    "zero": lambda y: 0 * y,
+    "constant": lambda y: 0 * y + 3.7,
+    "noise of rounding": lambda y: 3.7 * (1 + torch.finfo(y.dtype).eps * y.sign()),
+    "one column zero": lambda y: y * torch.tensor([1.0, 0.0, 1.0]).to(y),
+    "copies": lambda y: y[:, [0, 0, 1]],
+    "nearly copies": lambda y: y[:, [0, 0, 1]] + 10 * torch.finfo(y.dtype).eps * y,
+}
+
+
+@on_every_device
+@in_every_dtype
+@pytest.mark.parametrize("collapse", COLLAPSED.values(), ids=COLLAPSED.keys())
+def test_collapsed_outputs_are_the_worst_and_have_finite_gradients(collapse, dtype, device):
+    affinity = random_affinity(20).to(device, dtype)
+    y = collapse(points(20, 3, dtype=dtype).to(device)).requires_grad_()
+    for graph in both_kinds(affinity):
+        loss = spectral_loss(y, graph)
+        loss.backward()
+        assert y.grad.isfinite().all()
+        missing = 3 - int(torch.linalg.matrix_rank(y.detach() - y.detach().mean(0), rtol=1e-4, atol=1e-4))
+        assert missing > 0
+        assert loss.item() >= 2 * missing * (1 - 1e-3)
+        assert whiten(y, graph).isfinite().all()
+
+
+def test_nan_gives_nan():
+    y = points(12, 2)
+    y[3, 1] = torch.nan
+    assert spectral_loss(y, Graph.from_dense(random_affinity(12))).isnan()
+    assert laplacian_smoothness(y, Graph.from_dense(random_affinity(12))).isnan()
+
+
+def test_graphs_without_edges_do_not_count():
+    affinity = random_affinity(8)
+    y, graph = points(8, 2, batch=2), Graph.from_dense(torch.stack([affinity, 0 * affinity]))
+    torch.testing.assert_close(spectral_loss(y, graph), spectral_loss(y[0], Graph.from_dense(affinity)))
+    torch.testing.assert_close(orthogonality(y, graph), orthogonality(y[0], Graph.from_dense(affinity)))
+
+
+def test_components_cost_nothing_apart():
+    graph = Graph.from_dense(two_cliques(5, 4))
+    assert spectral_loss((torch.arange(9.0) < 5)[:, None].double(), graph) < 1e-10
+
+
+@on_every_device
+@in_every_dtype
+def test_whitened_columns_span_the_same_and_are_orthonormal(dtype, device):
+    affinity, y = random_affinity(20).to(device, dtype), points(20, 3, dtype=dtype).to(device) + 5
+    degrees = affinity.sum(1)[:, None]
+    for graph in both_kinds(affinity):
+        z = whiten(y, graph)
+        torch.testing.assert_close(z.T @ (degrees * z), torch.eye(3).to(z), atol=1e-6, rtol=0)
+        torch.testing.assert_close((degrees * z).sum(0), torch.zeros(3).to(z), atol=1e-5, rtol=0)
+        torch.testing.assert_close(laplacian_smoothness(z, graph, "sum"), spectral_loss(y, graph), rtol=1e-5, atol=0)
+    spanned = torch.linalg.lstsq(torch.cat([y, torch.ones_like(y[:, :1])], 1), z).solution
+    torch.testing.assert_close(torch.cat([y, torch.ones_like(y[:, :1])], 1) @ spanned, z, atol=1e-4, rtol=0)
+
+
+def test_free_outputs_become_the_eigenvectors():
+    """Descent on the spectral loss alone, then Rayleigh–Ritz: eigenvalues and vectors, not only their span."""
+    affinity = HeatKernel()(x := points(60, 2), KNN(8)(x)).to_dense()
+    graph, (values, vectors) = Graph.from_dense(affinity), eigenvectors(affinity, 3)
+    y = points(60, 3, seed=1).requires_grad_()
+    optimiser = torch.optim.LBFGS([y], max_iter=300, tolerance_grad=1e-10, line_search_fn="strong_wolfe")
+
+    def closure():
+        optimiser.zero_grad()
+        loss = spectral_loss(y, graph)
+        loss.backward()
+        return loss
+
+    optimiser.step(closure)
+    assert spectral_loss(y, graph).item() == pytest.approx(values.sum().item(), rel=1e-6)
+    root = affinity.sum(1).sqrt()[:, None]
+    map_to_functions = Whitening(3).double().fit(y, graph)
+    functions = map_to_functions(y)
+    assert subspace_angle(root * vectors, (root * functions).detach()) < 1e-3
+    torch.testing.assert_close(map_to_functions.eigenvalues_, values, rtol=1e-5, atol=0)
+    assert ((root * vectors).T @ (root * functions)).diagonal().abs().min() > 1 - 1e-5  # in their order
+
+
+def test_an_encoder_trained_in_mini_batches_gives_eigenfunctions_at_new_points():
+    """Noisy points on a circle: cos and sin of the angle, the first eigenfunctions, at points never seen."""
+    torch.manual_seed(0)
+    angle = 2 * torch.pi * torch.rand(600)
+    x = torch.stack([angle.cos(), angle.sin()], 1) + 0.05 * torch.randn(600, 2)
+    encoder = torch.nn.Sequential(torch.nn.Linear(2, 32), torch.nn.Tanh(), torch.nn.Linear(32, 2))
+    loss = SpectralLoss(KNN(10))
+    optimiser = torch.optim.Adam(encoder.parameters(), lr=2e-2)
+    for _ in range(100):
+        batch = x[torch.randperm(600)[:120]]
+        optimiser.zero_grad()
+        loss(encoder(batch), batch).backward()
+        optimiser.step()
+    graph = SpectralLoss(KNN(20)).graph_of(x)
+    model = torch.nn.Sequential(encoder, Whitening(2).fit(encoder(x), graph))
+    values, vectors = eigenvectors(affinity := graph.to_dense().double(), 2)
+    assert model[1].eigenvalues_.sum() < 1.25 * values.sum()
+    root = affinity.sum(1).sqrt()[:, None]
+    assert subspace_angle(root * vectors, root * model(x).detach()) < 0.15
+    new = 2 * torch.pi * torch.arange(100) / 100
+    circle = torch.stack([new.cos(), new.sin()], 1)
+    functions = model(circle).detach()
+    assert subspace_angle(circle / 50**0.5, torch.linalg.qr(functions - functions.mean(0))[0]) < 0.15
+
+
+def test_whitening_is_a_map_that_can_be_stored():
+    affinity = cycle(30)
+    graph, y = Graph.from_dense(affinity), points(30, 3).float()
+    fresh = Whitening(3)
+    assert torch.equal(fresh(y), y)
+    assert fresh.eigenvalues_.isnan().all()
+    fitted = copy.deepcopy(fresh).fit(y, graph)
+    fresh.load_state_dict(fitted.state_dict())
+    assert torch.equal(fresh(y[:4]), fitted(y)[:4])
+    z = fitted(y)
+    torch.testing.assert_close(z.T @ z * 2, torch.eye(3), atol=1e-5, rtol=0)
+    quotients = (laplacian_smoothness(z[:, [i]], graph, "sum") for i in range(3))
+    torch.testing.assert_close(fitted.eigenvalues_, torch.stack(list(quotients)), rtol=1e-4, atol=0)
+    assert (fitted.eigenvalues_.diff() > 0).all()
+    assert (z.gather(0, z.abs().argmax(0, keepdim=True)) > 0).all()
+    turned = Whitening(3).fit(y @ points(3, 3, seed=1).float() + 1, graph)
+    torch.testing.assert_close(turned(y @ points(3, 3, seed=1).float() + 1), z, atol=1e-3, rtol=0)
+    assert repr(fitted) == "Whitening(3)"
+
+
+def test_graph_of_features_or_given():
+    x, y = points(30, 3), points(30, 2, seed=1)
+    loss = SpectralLoss(KNN(5), HeatKernel(2.0))
+    graph = HeatKernel(2.0)(x, KNN(5)(x))
+    torch.testing.assert_close(loss(y, x), spectral_loss(y, graph))
+    torch.testing.assert_close(loss(y, graph), spectral_loss(y, graph))
+    assert "KNN(k=5" in repr(loss)
+    mask = torch.arange(30) < 20
+    torch.testing.assert_close(loss(y, x, mask), spectral_loss(y[:20], loss.graph_of(x[:20])))
+
+
+def test_gradients_reach_points_through_the_weights():
+    x = points(12, 2).requires_grad_()
+    y = points(12, 2, seed=1)
+    for loss in (LaplacianSmoothness(KNN(4), HeatKernel(2.0)), SpectralLoss(KNN(4), HeatKernel(2.0))):
+        assert torch.autograd.gradcheck(lambda x, loss=loss: loss(y, x), x)
+
+
+def test_the_path_has_cosines():
+    """The eigenvectors of a path are cosines: the loss of a parametrised family is least at the true frequency."""
+    graph = Graph.from_dense(path(40))
+    node = torch.arange(40, dtype=torch.float64)
+    values = [spectral_loss((f * torch.pi * node / 39).cos()[:, None], graph) for f in torch.linspace(0.5, 1.5, 21)]
+    assert int(torch.stack(values).argmin()) == 10

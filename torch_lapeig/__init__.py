@@ -8,7 +8,15 @@ from torch_lapeig.eigen import ComponentEigenpairs, Eigenpairs, component_eigenp
 from torch_lapeig.embedding import Eigenmaps, LaplacianEigenmaps
 from torch_lapeig.graph import KNN, Graph, Radius, knn_graph, pad_batch, radius_graph
 from torch_lapeig.laplacian import Laplacian
-from torch_lapeig.loss import LaplacianSmoothness, laplacian_smoothness
+from torch_lapeig.loss import (
+    LaplacianSmoothness,
+    SpectralLoss,
+    Whitening,
+    laplacian_smoothness,
+    orthogonality,
+    spectral_loss,
+    whiten,
+)
 from torch_lapeig.manifold import LLE, MDS, Isomap, KernelPCA
 from torch_lapeig.neighbors import Neighbors, Pairs, nearest_neighbors, radius_neighbors
 from torch_lapeig.operator import SymmetricOperator
@@ -61,9 +69,11 @@ __all__ = [
     "SmoothedAggregation",
     "SparseLU",
     "SpectralClustering",
+    "SpectralLoss",
     "SymmetricOperator",
     "TorchLobpcg",
     "Weighting",
+    "Whitening",
     "component_eigenpairs",
     "eigenpairs",
     "knn_graph",
@@ -71,7 +81,10 @@ __all__ = [
     "laplacian_smoothness",
     "nearest_neighbors",
     "normalized_cut",
+    "orthogonality",
     "pad_batch",
     "radius_graph",
     "radius_neighbors",
+    "spectral_loss",
+    "whiten",
 ]

@@ -41,6 +41,11 @@ def check_floating(value: Any, name: str) -> None:
         raise TypeError(f"{name} must be float32 or float64, got {value.dtype}; use {name}.float()")
 
 
+def single(value: Any) -> Any:
+    """``value`` in float32 if it is a tensor of half precision, else itself."""
+    return value.float() if isinstance(value, Tensor) and value.dtype in HALVES else value
+
+
 def check_finite(value: Tensor, name: str) -> None:
     """Raise ValueError if ``value`` has a NaN or an infinity."""
     # The sum is finite only if all entries are, and needs no memory.
@@ -92,11 +97,6 @@ def check_choice(value: Any, name: str, choices: Iterable[str]) -> None:
     """Raise unless ``value`` is one of ``choices``."""
     if value not in (known := tuple(choices)):
         raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
-
-
-def at_least_single(value: Any) -> Any:
-    """A tensor of half precision as float32, anything else as it is: layers compute in float32 at least."""
-    return value.float() if isinstance(value, Tensor) and value.dtype in HALVES else value
 
 
 def is_dual(value: Tensor) -> bool:

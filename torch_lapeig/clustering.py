@@ -147,7 +147,7 @@ class SpectralClustering(nn.Module):
             TypeError, ValueError: see `knn_graph`, `radius_graph` and `eigenpairs`; a single graph with fewer nodes of
                 positive degree than clusters (in a batch the columns it lacks are zero).
         """
-        rows = self._rows(weighted_graph(self.neighbors, self.weights, _checks.at_least_single(x), mask))[0]
+        rows = self._rows(weighted_graph(self.neighbors, self.weights, _checks.single(x), mask))[0]
         return rows.to(x.dtype) if isinstance(x, Tensor) else rows
 
     def _rows(self, graph: Graph) -> tuple[Tensor, Eigenpairs]:

@@ -211,7 +211,7 @@ class LaplacianEigenmaps(FittedModule):
         self, x: Tensor | Graph, mask: Tensor | None = None, generator: torch.Generator | None = None
     ) -> Eigenmaps:
         """What ``forward`` returns, with eigenvalues, residuals and eigengap; the arguments are the same."""
-        found = self._embed(weighted_graph(self.neighbors, self.weights, _checks.at_least_single(x), mask))
+        found = self._embed(weighted_graph(self.neighbors, self.weights, _checks.single(x), mask))
         if self.random_signs and self.training:
             found = found._replace(embedding=with_random_signs(found.embedding, generator))
         if isinstance(x, Tensor) and x.dtype in _checks.HALVES:
@@ -275,7 +275,7 @@ class LaplacianEigenmaps(FittedModule):
 
         Signs are the deterministic ones. Half precision is kept as float32.
         """
-        x = _checks.at_least_single(x)
+        x = _checks.single(x)
         if isinstance(x, Tensor):
             _checks.check_points(x, batched=False)
         kept: dict[str, Tensor] = {}

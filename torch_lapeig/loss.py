@@ -1,52 +1,190 @@
-"""The Laplacian-smoothness loss: embeddings that vary little along the edges of a graph."""
+"""Losses on a graph: smoothness along its edges, orthogonality, and the spectral loss of parametric eigenmaps.
+
+An encoder trained with `SpectralLoss` spans the smallest eigenfunctions of the graph Laplacian; `Whitening` then turns
+its outputs into the eigenfunctions themselves, at new points as well.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from torch_lapeig import _checks
 from torch_lapeig.graph import KNN, Graph, Radius
+from torch_lapeig.laplacian import Laplacian
 from torch_lapeig.weights import HeatKernel, Weighting
 
 Reduction = Literal["mean", "sum", "none"]
 
+RIDGE = 1e-12  # of a column's variance, or the machine epsilon of its dtype if that is more
+ROUNDING = 64  # machine epsilons of a column's mean: a smaller standard deviation is none
+SMALLEST = 1e-38  # variance of a column that counts as zero: its root divides float32 without overflow
+
 
 @_checks.full_precision
 def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean") -> Tensor:
-    """½ Σ_ij W_ij ‖y_i − y_j‖² = tr(Yᵀ L Y) (Belkin & Niyogi 2003, section 3), in O(E·k).
+    """½ Σ_ij W_ij ‖y_i − y_j‖² = tr(Yᵀ L Y) (Belkin & Niyogi 2003, section 3), in O(E·k) time and O(E + N·k) memory.
+
+    Summed over differences, so that it is never negative, zero for constant ``y``, and accurate for smooth ``y`` far
+    from the origin.
 
     Args:
-        y: ``(N, k)`` or ``(B, N, k)``, float32 or float64; gradients flow to it and to the graph's weights.
-        graph: of the same nodes. Every edge is stored in both directions.
+        y: ``(N, k)`` or ``(B, N, k)``, of any float dtype: half precision is computed in float32. Gradients flow to it
+            and to the graph's weights; not to rows that the graph's mask leaves out, whatever they hold.
+        graph: of the same nodes. Every edge is stored in both directions, with the same weight.
         reduction: ``"none"``: ½ W_ij ‖y_i − y_j‖² of every stored edge, of the shape of
             ``graph.weight``; ``"sum"``: their sum, the formula;
             ``"mean"``: their mean over the edges of positive weight.
 
+    Returns:
+        The loss in the dtype of ``y``.
+
     Raises:
         TypeError: wrong dtype. ValueError: shape that does not go with the graph, no edges, unknown reduction.
 
-    >>> import torch
     >>> path = Graph.from_dense(torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]))
     >>> laplacian_smoothness(torch.tensor([[0.0], [1.0], [3.0]]), path, "sum")
     tensor(5.)
     """
-    _checks.check_floating(y, "y")
     _checks.check_choice(reduction, "reduction", ("mean", "sum", "none"))
-    if tuple(y.shape[:-1]) != tuple(graph.shape):
-        raise ValueError(f"y must have shape {(*graph.shape, 'k')} to go with the graph, got {tuple(y.shape)}")
-    terms = graph.weight * graph.pattern.squared_lengths(y) / 2
+    columns, graph = _together(y, graph)
     if reduction == "none":
-        return terms
-    if reduction == "sum":
-        return terms.sum()
-    if (edges := int(graph.weight.count_nonzero())) == 0:
-        raise ValueError('graph has no edges to take the mean of; use reduction="sum"')
-    return terms.sum() / edges
+        return (graph.weight * graph.pattern.squared_lengths(columns) / 2).to(y.dtype)
+    loss = graph.pattern.smoothness(graph.weight, columns)
+    if reduction == "mean":
+        if (edges := int(graph.weight.count_nonzero())) == 0:
+            raise ValueError('graph has no edges to take the mean of; use reduction="sum"')
+        loss = loss / edges
+    return loss.to(y.dtype)
 
 
-class LaplacianSmoothness(nn.Module):
+@_checks.full_precision
+def orthogonality(y: Tensor, graph: Graph | None = None, mask: Tensor | None = None) -> Tensor:
+    """‖Yᵀ D Y / vol − I‖², vol = Σ d_i: zero where the columns are orthogonal with mean square 1, weighted by degree.
+
+    Without a graph every row has the same weight: ‖Yᵀ Y / N − I‖². It does not grow with N, so that mini-batches
+    estimate it; of a batch of graphs it is the mean over those with edges. To keep the columns orthogonal to the
+    constant as well, whose smoothness is 0, append a column of ones to ``y``.
+
+    Args:
+        y: ``(N, k)`` or ``(B, N, k)``, of any float dtype: half precision is computed in float32.
+        graph: of the same nodes; its degrees are the weights.
+        mask: bool ``(N,)`` or ``(B, N)``, valid rows, without a graph (which carries its own).
+
+    Returns:
+        The penalty ``()`` in the dtype of ``y``.
+
+    Raises:
+        TypeError: wrong dtype. ValueError: wrong shape, no edges, no valid row.
+
+    >>> orthogonality(torch.tensor([[1.0, 1.0], [1.0, -1.0]]))
+    tensor(0.)
+    """
+    columns, degrees, _ = _weighted(y, graph, mask)
+    volume = degrees.sum(-1)
+    share = (degrees / torch.where(volume > 0, volume, 1)[..., None])[..., None]
+    excess = columns.mT @ (share * columns) - torch.eye(y.shape[-1], dtype=columns.dtype, device=y.device)
+    return _mean_over_graphs(excess.square().sum((-2, -1)), volume).to(y.dtype)
+
+
+@_checks.full_precision
+def whiten(y: Tensor, graph: Graph | None = None, mask: Tensor | None = None) -> Tensor:
+    """Z = (Y − mean) C⁻ᵀ of the same span with Zᵀ D Z = I, C the Cholesky factor of the centred Yᵀ D Y; differentiable.
+
+    The mean is weighted by degree, so that the columns are D-orthogonal to the constant too, like the eigenvectors of
+    L y = λ D y. Without a graph D = I. A direction in which ``y`` does not vary gets a column of (almost) zeros, by a
+    ridge on the diagonal: 1.2e-7 (float64: 1e-12) of the column's variance and 64 machine epsilons of its mean,
+    squared. Computed in float64.
+
+    Args:
+        y: ``(N, k)`` or ``(B, N, k)``, of any float dtype.
+        graph: of the same nodes; gradients flow to its weights too.
+        mask: bool ``(N,)`` or ``(B, N)``, valid rows, without a graph (which carries its own).
+
+    Returns:
+        Z, of the shape and dtype of ``y``, zero in rows of padding.
+
+    Raises:
+        TypeError: wrong dtype. ValueError: wrong shape.
+
+    >>> z = whiten(torch.randn(20, 3, dtype=torch.float64))
+    >>> torch.dist(z.mT @ z, torch.eye(3)) < 1e-10
+    tensor(True)
+    """
+    columns, degrees, valid = _weighted(y, graph, mask)
+    mean, matrix, _ = _whitening(columns, degrees)
+    z = ((columns - mean) @ matrix).to(y.dtype)
+    return z if valid is None else z.masked_fill(~valid[..., None], 0)
+
+
+@_checks.full_precision
+def spectral_loss(y: Tensor, graph: Graph) -> Tensor:
+    """tr((Yᵀ D Y)⁻¹ Yᵀ L Y) of the centred ``y``, the smoothness of `whiten`: at least λ_2 + … + λ_{k+1}.
+
+    That bound, the sum of the k smallest eigenvalues of L y = λ D y after the constant's (Ky Fan 1949), is reached
+    where the columns span their eigenvectors, and only there. Invariant to invertible linear maps of ``y`` and to
+    shifts, so that a network needs no constraint on its last layer (SpectralNet, Shaham et al. 2018, orthonormalises
+    there instead).
+
+    A direction in which ``y`` does not vary (see `whiten`) costs 2, which bounds every λ: collapsed outputs are never
+    rewarded, and their gradients are finite. A NaN or Inf outside padding gives NaN.
+
+    Args:
+        y: ``(N, k)`` or ``(B, N, k)``, of any float dtype: half precision is computed in float32. Gradients flow to it
+            and to the graph's weights; not to rows that the graph's mask leaves out, whatever they hold.
+        graph: of the same nodes, with symmetric affinities: of all points, or of a mini-batch.
+
+    Returns:
+        The loss ``()`` in the dtype of ``y``, between 0 and 2 k; of a batch the mean over the graphs with edges.
+
+    Raises:
+        TypeError: wrong dtype. ValueError: wrong shape, no edges, affinities that are not symmetric.
+
+    >>> path = Graph.from_dense(torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]))
+    >>> round(spectral_loss(torch.tensor([[0.0], [1.0], [2.0]]), path).item(), 5)  # the eigenvector of λ = 1
+    1.0
+    """
+    columns, degrees, _ = _weighted(y, _symmetric(graph), None)
+    mean, matrix, missing = _whitening(columns, degrees)
+    graph = graph.with_weight(graph.weight.to(columns.dtype))
+    smoothness = graph.pattern.smoothness(graph.weight, ((columns - mean) @ matrix).to(columns.dtype))
+    volume = degrees.sum(-1)
+    # Graphs without edges have no part in the smoothness, and none in the mean.
+    return (smoothness / (volume > 0).sum() + 2 * _mean_over_graphs(missing, volume)).to(y.dtype)
+
+
+class _GraphLoss(nn.Module):
+    """A loss of ``y`` on a graph that is given or built from points."""
+
+    def __init__(self, neighbors: KNN | Radius, weights: Weighting | None) -> None:
+        super().__init__()
+        if not isinstance(neighbors, (KNN, Radius)):
+            raise TypeError(f"neighbors must be KNN(k) or Radius(r), got {neighbors!r}")
+        if weights is not None and not isinstance(weights, Weighting):
+            raise TypeError(f"weights must be a Weighting such as HeatKernel(), got {weights!r}")
+        self.neighbors = neighbors
+        self.weights = HeatKernel() if weights is None else weights
+
+    @_checks.full_precision
+    def graph_of(self, x: Tensor | Graph, mask: Tensor | None = None) -> Graph:
+        """The weighted graph of points ``(N, D)`` or ``(B, N, D)``, or the one given. Half precision as float32."""
+        if isinstance(x, Graph):
+            if mask is not None:
+                raise ValueError("mask must be None with a Graph, which carries its own")
+            return x
+        points = _checks.single(x)
+        weighted: Graph = self.weights(points, self.neighbors(points, mask))
+        return weighted
+
+    def extra_repr(self) -> str:
+        """The constructor's arguments, but for the weights, which are shown as a submodule."""
+        return f"{self.neighbors}"
+
+
+class LaplacianSmoothness(_GraphLoss):
     """`laplacian_smoothness` as a module, with the graph built from points or given.
 
     Args:
@@ -54,7 +192,9 @@ class LaplacianSmoothness(nn.Module):
         weights: weighting of its edges; default ``HeatKernel("median")``.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
-    >>> import torch
+    The graph may come from the network's inputs, from features of one of its layers, or from elsewhere:
+    ``loss(y, x)``, ``loss(y, features.detach())``, ``loss(y, graph)``.
+
     >>> x = torch.arange(5.0)[:, None]
     >>> LaplacianSmoothness(KNN(1), reduction="sum")(torch.ones(5, 2), x)
     tensor(0.)
@@ -66,21 +206,194 @@ class LaplacianSmoothness(nn.Module):
         weights: Weighting | None = None,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__()
+        super().__init__(neighbors, weights)
         _checks.check_choice(reduction, "reduction", ("mean", "sum", "none"))
-        self.neighbors = neighbors
-        self.weights = HeatKernel() if weights is None else weights
         self.reduction: Reduction = reduction
 
-    @_checks.full_precision
     def forward(self, y: Tensor, x: Tensor | Graph, mask: Tensor | None = None) -> Tensor:
         """The loss of ``y`` of shape ``(N, k)`` or ``(B, N, k)`` on a graph, or on that of points ``x`` with a mask.
 
         Gradients flow to ``y``, and to ``x`` through the weights; use ``x.detach()`` where that is not wanted.
         """
-        graph = x if isinstance(x, Graph) else self.weights(x, self.neighbors(x, mask))
-        return laplacian_smoothness(y, graph, self.reduction)
+        return laplacian_smoothness(y, self.graph_of(x, mask), self.reduction)
 
     def extra_repr(self) -> str:
         """The constructor's arguments, but for the weights, which are shown as a submodule."""
         return f"{self.neighbors}, reduction={self.reduction!r}"
+
+
+class SpectralLoss(_GraphLoss):
+    """`spectral_loss` as a module, with the graph built from points or given, as for `LaplacianSmoothness`.
+
+    Args:
+        neighbors: rule of the graph that points are turned into.
+        weights: weighting of its edges; default ``HeatKernel("median")``.
+
+    >>> _ = torch.manual_seed(0)
+    >>> x, encoder, loss = torch.rand(50, 2), nn.Linear(2, 1), SpectralLoss(KNN(6))
+    >>> loss(encoder(x), x).backward()
+    >>> Whitening(1).fit(encoder(x), loss.graph_of(x))(encoder(torch.rand(3, 2))).shape  # an eigenfunction
+    torch.Size([3, 1])
+    """
+
+    def __init__(
+        self,
+        neighbors: KNN | Radius = KNN(10),  # noqa: B008 (frozen)
+        weights: Weighting | None = None,
+    ) -> None:
+        super().__init__(neighbors, weights)
+
+    def forward(self, y: Tensor, x: Tensor | Graph, mask: Tensor | None = None) -> Tensor:
+        """The loss of ``y`` of shape ``(N, k)`` or ``(B, N, k)`` on a graph, or on that of points ``x`` with a mask.
+
+        Gradients flow to ``y``, and to ``x`` through the weights; use ``x.detach()`` where that is not wanted.
+        """
+        return spectral_loss(y, self.graph_of(x, mask))
+
+
+class Whitening(nn.Module):
+    """The affine map from an encoder's outputs to eigenfunctions; the identity until it is fitted.
+
+    ``fit`` takes the outputs at the points of a graph, whitens them (`whiten`) and turns them to the eigenvectors of
+    Zᵀ L Z (Rayleigh–Ritz): the best approximations in their span to the eigenvectors of L y = λ D y, of ascending λ.
+    Applied to the encoder's outputs elsewhere it gives their values at new points:
+    ``nn.Sequential(encoder, Whitening(k).fit(encoder(x), graph))``.
+
+    Args:
+        n_components: k, the number of outputs of the encoder.
+
+    Buffers:
+        mean: ``(k,)``. matrix: ``(k, k)``. eigenvalues_: ``(k,)`` in [0, 2], NaN before ``fit``.
+    """
+
+    mean: Tensor
+    matrix: Tensor
+    eigenvalues_: Tensor
+
+    def __init__(self, n_components: int) -> None:
+        super().__init__()
+        _checks.check_count(n_components, "n_components")
+        self.register_buffer("mean", torch.zeros(n_components))
+        self.register_buffer("matrix", torch.eye(n_components))
+        self.register_buffer("eigenvalues_", torch.full((n_components,), torch.nan))
+
+    @torch.no_grad()
+    @_checks.full_precision
+    def fit(self, y: Tensor, graph: Graph) -> Whitening:
+        """Set the map from outputs ``(N, k)`` at the nodes of one graph. Returns the module.
+
+        The largest entry of each eigenvector is made positive.
+
+        Raises:
+            TypeError: wrong dtype. ValueError: wrong shape, not finite, affinities that are not symmetric, columns that
+                are constant or linearly dependent on the graph.
+        """
+        columns, degrees, valid = _weighted(y, _symmetric(graph), None)
+        self._check(y)
+        if y.ndim != 2:
+            raise ValueError(f"fit takes one graph, got y of shape {tuple(y.shape)}")
+        _checks.check_finite(columns, "y")
+        mean, matrix, missing = _whitening(columns, degrees)
+        if missing > 0.5:
+            raise ValueError(
+                f"y must have {len(matrix)} linearly independent columns that vary over the graph, got about "
+                f"{len(matrix) - missing:.0f}; train further, or with fewer outputs"
+            )
+        z = (columns - mean) @ matrix
+        laplacian = Laplacian(graph.with_weight(graph.weight.double()), "unnormalized")
+        values, turn = torch.linalg.eigh(z.mT @ laplacian.matmul(z))
+        turned = z @ turn if valid is None else (z @ turn)[valid]
+        sign = turned.gather(0, turned.abs().argmax(0, keepdim=True)).sign()
+        self.mean.copy_(mean[0])
+        self.matrix.copy_(matrix @ (turn * sign))
+        self.eigenvalues_.copy_(values)
+        return self
+
+    @_checks.full_precision
+    def forward(self, y: Tensor) -> Tensor:
+        """Eigenfunctions ``(..., k)`` at the points of outputs ``(..., k)``, differentiable, in the dtype of ``y``."""
+        self._check(y)
+        columns = _checks.single(y)
+        z = (columns - self.mean.to(columns.dtype)) @ self.matrix.to(columns.dtype)
+        result: Tensor = z.to(y.dtype)
+        return result
+
+    def _check(self, y: Tensor) -> None:
+        _checks.check_floating(_checks.single(y), "y")
+        if y.ndim == 0 or y.shape[-1] != len(self.mean):
+            raise ValueError(f"y must have {len(self.mean)} columns, got shape {tuple(y.shape)}")
+
+    def extra_repr(self) -> str:
+        """The constructor's argument."""
+        return f"{len(self.mean)}"
+
+
+def _together(y: Tensor, graph: Graph) -> tuple[Tensor, Graph]:
+    """``y`` and a graph of its nodes in one dtype, float32 at least, zeros in the rows of padding."""
+    if not isinstance(graph, Graph):
+        raise TypeError(f"graph must be a Graph, got {type(graph).__name__}; see Graph.from_dense, knn_graph")
+    columns = _checks.single(y)
+    _checks.check_floating(columns, "y")
+    if tuple(y.shape[:-1]) != tuple(graph.shape) or y.shape[-1] == 0:
+        raise ValueError(f"y must have shape {(*graph.shape, 'k')} to go with the graph, got {tuple(y.shape)}")
+    dtype = torch.promote_types(columns.dtype, graph.weight.dtype)
+    columns = columns.to(dtype) if graph.mask is None else columns.to(dtype).masked_fill(~graph.mask[..., None], 0)
+    return columns, dataclasses.replace(graph, weight=graph.weight.to(dtype))
+
+
+def _weighted(y: Tensor, graph: Graph | None, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """``y`` with zeros in the rows of padding, the weights of its rows, and which are valid: of a graph or a mask."""
+    if graph is not None:
+        if mask is not None:
+            raise ValueError("mask must be None with a Graph, which carries its own")
+        columns, graph = _together(y, graph)
+        return columns, Laplacian(graph, "unnormalized").degrees, graph.mask
+    columns = _checks.single(y)
+    _checks.check_floating(columns, "y")
+    if y.ndim not in (2, 3) or y.shape[-1] == 0:
+        raise ValueError(f"y must have shape (N, k) or (B, N, k), got {tuple(y.shape)}")
+    if mask is None:
+        return columns, columns.new_ones(y.shape[:-1]), None
+    _checks.check_mask(mask, y)
+    return columns.masked_fill(~mask[..., None], 0), mask.to(columns.dtype), mask
+
+
+def _symmetric(graph: Graph) -> Graph:
+    if isinstance(graph, Graph) and graph.similarity is not None:
+        raise ValueError("graph must have symmetric affinities, got ImprovedWeights; use HeatKernel")
+    return graph
+
+
+def _mean_over_graphs(values: Tensor, volume: Tensor) -> Tensor:
+    """The mean of values ``(B,)`` or ``()`` over the graphs of positive volume."""
+    present = volume > 0
+    if not present.any():
+        raise ValueError("y must have rows of positive weight, got a graph without edges or a mask without valid rows")
+    return torch.where(present, values, 0).sum() / present.sum()
+
+
+def _whitening(y: Tensor, degrees: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """μ ``(..., 1, k)`` and T ``(..., k, k)``, in float64, with Zᵀ D Z = I for Z = (Y − μ) T, and k minus its trace.
+
+    T = C⁻ᵀ of C Cᵀ = G + R, the covariance G = (Y − μ)ᵀ D (Y − μ) and the ridge R = diag(r), so that
+    Zᵀ D Z = I − T R Tᵀ. With a cost of 2 for what is missing of the trace, the spectral loss is
+    tr((G + R)⁻¹ (A + 2 R)), A = Yᵀ L Y ≤ 2 G. A larger ridge never makes it smaller: with M = (G + R)⁻¹ its derivative
+    along R is tr(M R M (2 G − A)) ≥ 0.
+    """
+    eps = torch.finfo(y.dtype).eps
+    share = degrees.double()[..., None]
+    volume = share.sum(-2, keepdim=True)
+    volume = torch.where(volume > 0, volume, 1)
+    share = share / volume
+    columns = y.double()
+    mean = (share * columns).sum(-2, keepdim=True)
+    centred = columns - mean
+    covariance = centred.mT @ (share * centred)
+    variance = covariance.diagonal(dim1=-2, dim2=-1)
+    ridge = max(eps, RIDGE) * variance + (ROUNDING * eps * mean.squeeze(-2)).square() + SMALLEST
+    # Without its error check, which NaN would trip: NaN in gives NaN out.
+    factor = torch.linalg.cholesky_ex(covariance + torch.diag_embed(ridge))[0]
+    identity = torch.eye(y.shape[-1], dtype=factor.dtype, device=y.device)
+    inverse = torch.linalg.solve_triangular(factor, identity.expand(factor.shape), upper=False)
+    missing = (inverse.square() * ridge[..., None, :]).sum((-2, -1))
+    return mean, inverse.mT / volume.sqrt(), missing

@@ -17,6 +17,7 @@ from __future__ import annotations
 import functools
 import math
 import warnings
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -24,10 +25,12 @@ import numpy as np
 import torch
 from scipy.sparse import csgraph, csr_array
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
-from torch_lapeig.neighbors import pair_distances, squared_distances
+from torch_lapeig.neighbors import squared_distances
 
 PIECE = 2**22  # numbers gathered at a time where all edges at once would need E × D memory
+CACHED = 2**20  # the same where they are used up at once and best stay in the cache
 
 
 class SparsePattern:
@@ -126,12 +129,42 @@ class SparsePattern:
         return result
 
     def direct_lengths(self, x: Tensor) -> Tensor:
-        """`squared_lengths` without gradients: each undirected edge once."""
-        points = x.reshape(self.total, -1)
+        """`squared_lengths` without gradients: each undirected edge once, in pieces."""
+        once, ones = self._once[0], x.new_ones(x.shape[-1])
+        lengths = torch.cat(self._of_squares(x, once, lambda squares, _: squares @ ones))
+        result = x.new_zeros(len(self)).index_copy_(0, once.long(), lengths)
+        return result.index_copy_(0, self.reverse.index_select(0, once).long(), lengths)
+
+    def smoothness(self, values: Tensor, y: Tensor) -> Tensor:
+        """½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges, by direct differences; see `_Smoothness`."""
+        result: Tensor = _Smoothness.apply(values, y, self)
+        return result
+
+    def direct_smoothness(self, values: Tensor, y: Tensor) -> Tensor:
+        """`smoothness` without gradients, in O(E) memory."""
+        sums = self._of_squares(y, values.index_select(0, self._once[0]), lambda squares, part: part[None] @ squares)
+        return torch.stack(sums).sum()
+
+    def _of_squares(self, x: Tensor, values: Tensor, function: Callable[[Tensor, Tensor], Tensor]) -> list[Tensor]:
+        """A function of the squares of x_i − x_j ``(U, D)`` on undirected edges and of values on them, in pieces."""
+        points, ends = x.reshape(self.total, -1), self._once[1]
+        step = max(1, CACHED // points.shape[1])
+        first = torch.arange(0, 2 * step, 2, dtype=self.index, device=x.device)
+        sign = points.new_tensor([1, -1]).repeat(step)
+
+        def of_piece(pair: Tensor, part: Tensor) -> Tensor:
+            # The signed sum of a bag of two rows reads and writes once what two gathers and a difference do thrice.
+            signs = sign[: len(pair)]
+            difference = embedding_bag(pair, points, first[: len(part)], mode="sum", per_sample_weights=signs)
+            return function(difference.mul_(difference), part)
+
+        return [of_piece(*piece) for piece in zip(ends.split(2 * step), values.split(step), strict=True)]
+
+    @cached_property
+    def _once(self) -> tuple[Tensor, Tensor]:
+        """Each undirected edge once, without loops: its position ``(U,)``, and its two nodes in turn, ``(2U,)``."""
         once = (self.row < self.col).nonzero().flatten()
-        lengths = x.new_zeros(len(self))
-        lengths[once] = pair_distances(points, self.row[once], points, self.col[once])
-        return lengths.index_copy(0, self.reverse[once].long(), lengths[once])
+        return once.to(self.index), torch.stack([self.row[once], self.col[once]], 1).flatten()
 
     def to_dense(self, values: Tensor) -> Tensor:
         """The matrix ``(..., N, N)``, with gradients."""
@@ -273,6 +306,15 @@ class DensePattern:
     def direct_lengths(self, x: Tensor) -> Tensor:
         """`squared_lengths` without gradients."""
         return squared_distances(x, x)
+
+    def smoothness(self, values: Tensor, y: Tensor) -> Tensor:
+        """½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges, by direct differences; see `_Smoothness`."""
+        result: Tensor = _Smoothness.apply(values, y, self)
+        return result
+
+    def direct_smoothness(self, values: Tensor, y: Tensor) -> Tensor:
+        """`smoothness` without gradients."""
+        return (values * self.direct_lengths(y)).sum() / 2
 
     def to_dense(self, values: Tensor) -> Tensor:
         """The values themselves."""
@@ -468,6 +510,48 @@ class _SquaredLengths(torch.autograd.Function):
         crossed = pattern.products(x, u) + pattern.products(u, x)
         change: Tensor = 2 * (pattern.at_row(inner) + pattern.at_col(inner) - crossed)
         return change
+
+
+class _Smoothness(torch.autograd.Function):
+    """½ Σ m_ij ‖y_i − y_j‖² of symmetric m: ∂Y = 2 (diag(M 1) − M) Y, one product, and ∂m_ij = ½ ‖y_i − y_j‖².
+
+    The value by direct differences, which are exact zeros for constant Y where tr(Yᵀ L Y) would cancel.
+    """
+
+    @staticmethod
+    def forward(values: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
+        return pattern.direct_smoothness(values.detach(), y.detach())
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Pattern], output: Tensor) -> None:
+        values, y, ctx.pattern = inputs
+        ctx.save_for_backward(values, y)
+        ctx.save_for_forward(values, y)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (g,), (values, y), pattern = grads, ctx.saved_tensors, ctx.pattern
+        to_values = g / 2 * pattern.squared_lengths(y) if ctx.needs_input_grad[0] else None
+        to_y = -2 * g * _Smoothness.couplings(values, y, pattern) if ctx.needs_input_grad[1] else None
+        return to_values, to_y, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
+        (values, y), pattern = ctx.saved_tensors, ctx.pattern
+        result: Tensor = values.new_zeros(())
+        if tangents[0] is not None:
+            result = result + (tangents[0] * pattern.squared_lengths(y)).sum() / 2
+        if tangents[1] is not None:
+            result = result - 2 * (tangents[1] * _Smoothness.couplings(values, y, pattern)).sum()
+        return result
+
+    @staticmethod
+    def couplings(values: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
+        """(M − diag(M 1)) Y."""
+        # Shifting the points changes nothing but the size of what cancels.
+        centred = y - y.detach().mean(-2, keepdim=True)
+        degrees = pattern.matmul(values, torch.ones_like(y[..., :1]))
+        return torch.addcmul(pattern.matmul(values, centred), degrees, centred, value=-1)
 
 
 def _all_reached(weight: Tensor, steps: int = 12) -> bool:

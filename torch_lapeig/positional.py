@@ -69,7 +69,7 @@ def laplacian_positional_encoding(
     check_batch(batch, len(batch))
     check_edge_index(edge_index, len(batch))
     weight = torch.ones(edge_index.shape[1], device=edge_index.device) if edge_weight is None else edge_weight
-    found = _encoding(edge_index, batch, k, _checks.at_least_single(weight), normalization)
+    found = _encoding(edge_index, batch, k, _checks.single(weight), normalization)
     vectors, values = found.vectors, found.values
     if random_signs:
         vectors = vectors * with_random_signs(vectors.new_ones(len(values), 1, k), generator)[batch, 0]

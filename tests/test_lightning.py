@@ -1,0 +1,238 @@
+"""The Lightning callback adds its term to the training loss of any LightningModule, and nothing else."""
+
+import copy
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from problems import points
+from torch_lapeig import KNN, Graph, HeatKernel, LaplacianSmoothness, SpectralLoss, knn_graph, laplacian_smoothness
+
+with warnings.catch_warnings():  # Lightning's imports warn of what is deprecated elsewhere
+    warnings.simplefilter("ignore")
+    lightning = pytest.importorskip("lightning.pytorch")
+    from torch_lapeig.lightning import SmoothnessCallback
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*does not have many workers"),
+    pytest.mark.filterwarnings("ignore:.*training_step. returned .None"),
+    pytest.mark.filterwarnings("ignore:.*(isinstance|LeafSpec|pkg_resources|treespec).*:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning"),
+]
+LOSS = LaplacianSmoothness(KNN(3), HeatKernel(2.0))
+X, TARGET = points(24, 3, dtype=torch.float32), points(24, 1, seed=1, dtype=torch.float32)
+
+
+class Regression(lightning.LightningModule):
+    """A small network that keeps the losses of its steps as it computes them, and those it is trained with."""
+
+    def __init__(self, result=lambda loss: loss):
+        super().__init__()
+        torch.manual_seed(0)
+        self.encoder, self.head, self.result = nn.Linear(3, 2), nn.Linear(2, 1), result
+        self.own, self.trained, self.terms = [], [], []
+
+    def training_step(self, batch, batch_idx):
+        x, target = batch
+        y = self.encoder(x)
+        loss = (self.head(y.tanh()) - target).square().mean()
+        self.own.append(loss.item())
+        self.terms.append(laplacian_smoothness(y.detach(), LOSS.graph_of(x)).item())
+        return self.result(loss)
+
+    def on_before_backward(self, loss):
+        self.trained.append(loss.item())
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def trainer(*callbacks, module=lightning, steps=2, **options):
+    options = {"accelerator": "cpu", "max_steps": steps, "logger": False, **options}
+    quiet = {"enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    return module.Trainer(callbacks=list(callbacks), **quiet, **options)
+
+
+def fitted(*callbacks, model=None, **options):
+    model = Regression() if model is None else model
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X, TARGET), batch_size=12)
+    runner = trainer(*callbacks, **options)
+    runner.fit(model, loader)
+    return model, runner
+
+
+@pytest.mark.parametrize("result", [lambda loss: loss, lambda loss: {"loss": loss, "other": 1}], ids=["tensor", "dict"])
+def test_it_trains_with_own_loss_plus_weighted_smoothness(result):
+    model, runner = fitted(SmoothnessCallback(3.0, "encoder", LOSS), model=Regression(result))
+    expected = [own + 3.0 * term for own, term in zip(model.own, model.terms, strict=True)]
+    assert len(expected) == 2
+    assert model.trained == pytest.approx(expected, rel=1e-5)
+    assert runner.callback_metrics["smoothness"].item() == pytest.approx(model.terms[-1], rel=1e-5)
+
+
+def test_gradients_reach_the_encoder():
+    plain, _ = fitted(steps=1)
+    smooth, _ = fitted(SmoothnessCallback(10.0, "encoder", LOSS), steps=1)
+    model = Regression()
+    gradient = torch.autograd.grad(
+        laplacian_smoothness(model.encoder(X[:12]), LOSS.graph_of(X[:12])), model.encoder.weight
+    )[0]
+    torch.testing.assert_close(plain.encoder.weight - smooth.encoder.weight, 0.1 * 10.0 * gradient)
+    torch.testing.assert_close(plain.head.weight, smooth.head.weight)
+
+
+def test_steps_that_return_none_are_skipped():
+    model, _ = fitted(SmoothnessCallback(1.0, "encoder", LOSS), model=Regression(lambda loss: None))
+    assert len(model.own) == 2
+    assert model.trained == []
+
+
+@pytest.mark.parametrize("source", ["inputs", "features", "points of batch", "graph of batch"])
+def test_the_graph_is_built_from(source):
+    seen = []
+
+    class Recorded(LaplacianSmoothness):
+        def forward(self, y, x, mask=None):
+            seen.append((y, x))
+            return super().forward(y, x, mask)
+
+    of_batch = {"points of batch": lambda batch: batch[0], "graph of batch": lambda batch: knn_graph(batch[0], 2)}
+    fitted(SmoothnessCallback(1.0, "encoder", Recorded(KNN(3)), of_batch.get(source, source)), steps=1)
+    [(y, x)] = seen
+    assert y.requires_grad
+    if source == "graph of batch":
+        assert isinstance(x, Graph)
+    else:
+        assert not x.requires_grad
+        torch.testing.assert_close(x, y.detach() if source == "features" else X[:12])
+
+
+def test_images_are_flattened_and_calls_averaged():
+    class Siamese(Regression):
+        def training_step(self, batch, batch_idx):
+            x = batch[0]
+            first, second = self(x.reshape(-1, 3, 1)), self(2 * x.reshape(-1, 3, 1))
+            self.terms.append(
+                [laplacian_smoothness(y.detach(), LOSS.graph_of(s * x)).item() for y, s in ((first, 1), (second, 2))]
+            )
+            return 0 * first.sum()
+
+        def forward(self, image):
+            return self.encoder(image.flatten(1))
+
+    model, _ = fitted(SmoothnessCallback(1.0, loss=LOSS), model=Siamese(), steps=1)
+    assert model.trained == pytest.approx([sum(model.terms[0]) / 2], rel=1e-5)
+
+
+def test_spectral_loss_and_two_callbacks():
+    callbacks = (
+        SmoothnessCallback(1.0, "encoder", LOSS),
+        SmoothnessCallback(0.5, "encoder", SpectralLoss(KNN(3)), name="spectral"),
+    )
+    model, runner = fitted(*callbacks, steps=1)
+    expected = model.own[0] + model.terms[0] + 0.5 * runner.callback_metrics["spectral"].item()
+    assert model.trained == pytest.approx([expected], rel=1e-5)
+    assert "training_step" not in vars(model)
+
+
+def test_everything_is_as_before_afterwards():
+    callback = SmoothnessCallback(1.0, "encoder", LOSS)
+    model, _ = fitted(callback)
+    assert "training_step" not in vars(model)
+    assert not any(module._forward_hooks for module in model.modules())
+    fitted(copy.deepcopy(callback), model=copy.deepcopy(model))
+    assert len(model.own) == 2  # the copy trained, not the model
+    replaced = Regression()
+    replaced.training_step = step = lambda batch, batch_idx: Regression.training_step(replaced, batch, batch_idx)
+    fitted(callback, model=replaced)
+    assert replaced.training_step is step
+    assert replaced.trained[0] == pytest.approx(replaced.own[0] + replaced.terms[0], rel=1e-5)
+
+
+def test_a_copy_made_while_training_is_its_own():
+    class Copying(lightning.Callback):
+        def on_train_batch_end(self, trainer, pl_module, *args):
+            self.copy = copy.deepcopy(pl_module)
+
+    copying = Copying()
+    model, _ = fitted(SmoothnessCallback(1.0, "encoder", LOSS), copying, steps=1)
+    step = copying.copy.training_step((X[:12], TARGET[:12]), 0)
+    assert (len(model.own), len(copying.copy.own)) == (1, 2)
+    assert step.item() == copying.copy.own[1]
+
+
+def test_pytorch_lightning_takes_it_too():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        other = pytest.importorskip("pytorch_lightning")
+
+    class Other(other.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.encoder, self.trained = nn.Linear(3, 2), []
+
+        def training_step(self, batch, batch_idx):
+            return 0 * self.encoder(batch[0]).sum()
+
+        on_before_backward, configure_optimizers = Regression.on_before_backward, Regression.configure_optimizers
+
+    model = Other()
+    fitted(SmoothnessCallback(1.0, "encoder", LOSS), model=model, module=other, steps=1)
+    assert model.trained[0] > 0
+
+
+def broken(module, loss=LOSS, graph_from="inputs", **changes):
+    model = Regression()
+    for name, value in changes.items():
+        setattr(model, name, value)
+    callback = SmoothnessCallback(1.0, module, loss, graph_from)
+    try:
+        fitted(callback, model=model)
+    finally:
+        assert "training_step" not in vars(model)
+
+
+CASES = {
+    "weight": (lambda: SmoothnessCallback(0.0), ValueError, "weight must be positive"),
+    "source": (lambda: SmoothnessCallback(1.0, graph_from="batch"), ValueError, "'inputs', 'features', got 'batch'"),
+    "learnable": (
+        lambda: SmoothnessCallback(1.0, loss=LaplacianSmoothness(weights=HeatKernel(learnable=True))),
+        ValueError,
+        "no learnable parameters",
+    ),
+    "missing": (lambda: broken("decoder"), ValueError, "submodule of Regression, got 'decoder' .*'encoder', 'head'"),
+    "not called": (lambda: broken("spare", spare=nn.Linear(3, 2)), RuntimeError, "'spare' was not called"),
+    "rank": (
+        lambda: broken("head.0", head=nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (-1, 2)), nn.Linear(2, 1))),
+        ValueError,
+        r"\(N, k\) or \(B, N, k\), got \(24,\)",
+    ),
+    "other nodes": (lambda: broken("encoder", graph_from=lambda batch: X), ValueError, "y must have shape .24, 'k'."),
+    "manual": (lambda: broken("encoder", automatic_optimization=False), ValueError, "automatic_optimization must be"),
+    "reduction": (
+        lambda: broken("encoder", LaplacianSmoothness(KNN(3), reduction="none")),
+        ValueError,
+        "loss must be a scalar",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_errors(case):
+    call, error, message = case
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_lightning_is_optional():
+    hide = "import sys; sys.modules['lightning'] = sys.modules['pytorch_lightning'] = None; import torch_lapeig\n"
+    done = subprocess.run(
+        [sys.executable, "-c", hide + "import torch_lapeig.lightning"], capture_output=True, text=True
+    )
+    assert 'pip install "torch-lapeig[lightning]"' in done.stderr.splitlines()[-1]
+    loaded = "import sys, torch_lapeig; print('lightning' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True).stdout == "False\n"

@@ -1,0 +1,184 @@
+"""A Lightning callback that adds a loss on a graph to the training loss of any LightningModule.
+
+Needs the extra ``lightning``; works with ``lightning`` and with ``pytorch_lightning``.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Literal
+
+from torch import Tensor, nn
+
+from torch_lapeig import _checks
+from torch_lapeig.graph import Graph
+from torch_lapeig.loss import LaplacianSmoothness
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+else:
+    try:
+        from lightning.pytorch import Callback, LightningModule, Trainer
+    except ImportError:
+        try:
+            from pytorch_lightning import Callback, LightningModule, Trainer
+        except ImportError as error:
+            raise ImportError(
+                'torch_lapeig.lightning needs Lightning; install it with pip install "torch-lapeig[lightning]"'
+            ) from error
+
+Source = Literal["inputs", "features"] | Callable[[Any], Tensor | Graph]
+
+
+class SmoothnessCallback(Callback):
+    """Adds ``weight`` × the smoothness of a submodule's output to the training loss, and logs it as ``name``.
+
+    Nothing of the LightningModule changes: while it trains, its ``training_step`` is wrapped, the submodule is watched
+    during the step, and the term is added to what the step returns (a tensor, or a dict with ``"loss"``; None stays
+    None). Afterwards, or after an exception, all is as before. A submodule that is called several times in a step gives
+    the mean of its terms.
+
+    Args:
+        weight: positive factor of the term.
+        module: name of the submodule, as for ``get_submodule``; ``""`` for the LightningModule's own ``forward``. Its
+            output y has shape ``(N, k)`` or ``(B, N, k)``.
+        loss: called as ``loss(y, points or graph)``, with a scalar result: `LaplacianSmoothness` (the default),
+            `SpectralLoss` or a module of yours. Its parameters are not trained.
+        graph_from: what the graph is built from, without gradients: ``"inputs"``: the submodule's first argument,
+            flattened to ``(N, D)`` or ``(B, N, D)``; ``"features"``: its output; or a function from the batch to points
+            or a `Graph`.
+        name: of the logged value, which is without the weight.
+
+    Raises:
+        ValueError: weight, a loss with learnable parameters; when training begins: no such submodule, manual
+            optimisation; in a step: an output of wrong shape, a loss that is not a scalar.
+        RuntimeError: in a step that did not call the submodule.
+
+    Use ``drop_last=True`` in the data loader where a last batch would have fewer points than the graph has neighbours.
+    """
+
+    def __init__(
+        self,
+        weight: float,
+        module: str = "",
+        loss: nn.Module | None = None,
+        graph_from: Source = "inputs",
+        name: str = "smoothness",
+    ) -> None:
+        _checks.check_positive(weight, "weight")
+        if not callable(graph_from):
+            _checks.check_choice(graph_from, "graph_from", ("inputs", "features"))
+        self.weight = weight
+        self.module = module
+        self.loss = LaplacianSmoothness() if loss is None else loss
+        self.graph_from: Source = graph_from
+        self.name = name
+        if any(parameter.requires_grad for parameter in self.loss.parameters()):
+            raise ValueError("loss must have no learnable parameters, which no optimiser would train; fix them")
+
+    @property
+    def state_key(self) -> str:
+        """What tells several of these callbacks apart in a checkpoint."""
+        return f"{type(self).__qualname__}[{self.name}]"
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Wrap the training step."""
+        if self.module not in (known := dict(pl_module.named_modules())):
+            names = ", ".join(repr(name) for name in known if "." not in name)
+            raise ValueError(
+                f"module must name a submodule of {type(pl_module).__name__}, got {self.module!r} ({names})"
+            )
+        if not pl_module.automatic_optimization:
+            raise ValueError("automatic_optimization must be True; with manual optimisation add the loss in your step")
+        self.loss.to(pl_module.device)
+        _wrapped_step(pl_module).terms.append(self)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Undo it."""
+        _unwrap_step(pl_module, self)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Undo it."""
+        _unwrap_step(pl_module, self)
+
+    def term(self, pl_module: LightningModule, batch: Any, calls: list[tuple[Any, Any]]) -> Tensor:
+        """The weighted term of a step, of the inputs and outputs of the submodule's calls."""
+        if not calls:
+            raise RuntimeError(f"module {self.module!r} was not called in training_step, so it has no output to smooth")
+        losses = [self._loss(batch, inputs, y) for inputs, y in calls]
+        mean = sum(losses[1:], losses[0]) / len(losses)
+        pl_module.log(self.name, mean.detach(), batch_size=len(calls[0][1]))
+        return self.weight * mean
+
+    def _loss(self, batch: Any, inputs: Any, y: Any) -> Tensor:
+        if not isinstance(y, Tensor) or y.ndim not in (2, 3):
+            arrived = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
+            raise ValueError(f"module {self.module!r} must give a tensor (N, k) or (B, N, k), got {arrived}")
+        source = y if self.graph_from == "features" else inputs
+        if callable(self.graph_from):
+            source = self.graph_from(batch)
+        elif not isinstance(source, Tensor) or source.ndim < y.ndim:
+            arrived = tuple(source.shape) if isinstance(source, Tensor) else type(source).__name__
+            raise ValueError(
+                f"module {self.module!r} must take a tensor of at least {y.ndim} axes first to build the graph from, "
+                f"got {arrived}; pass graph_from=lambda batch: ..."
+            )
+        else:
+            source = source.flatten(y.ndim - 1)
+        loss: Tensor = self.loss(y, source.detach() if isinstance(source, Tensor) else source)
+        if loss.ndim != 0:
+            raise ValueError(f'loss must be a scalar, got shape {tuple(loss.shape)}; use reduction="mean"')
+        return loss
+
+
+def _wrapped_step(module: LightningModule) -> Any:
+    """The wrapped training step of a module, which is wrapped now if it was not.
+
+    A bound method, so that a deep copy of the module has one that is bound to the copy.
+    """
+    own = vars(module).get("training_step")
+    if hasattr(own, "terms"):
+        return own
+    terms: list[SmoothnessCallback] = []
+    original: Any = type(module).training_step if own is None else lambda _, *args, **kwargs: own(*args, **kwargs)
+
+    @functools.wraps(original if own is None else own)  # Lightning looks at the names of its arguments
+    def training_step(module: LightningModule, *args: Any, **kwargs: Any) -> Any:
+        calls: list[list[tuple[Any, Any]]] = [[] for _ in terms]
+        with ExitStack() as hooks:
+            for term, seen in zip(terms, calls, strict=True):
+                hook = module.get_submodule(term.module).register_forward_hook(_recorder(seen), with_kwargs=True)
+                hooks.callback(hook.remove)
+            result = original(module, *args, **kwargs)
+        if result is None:
+            return None
+        added: Any = sum(term.term(module, args[0], seen) for term, seen in zip(terms, calls, strict=True))
+        return {**result, "loss": result["loss"] + added} if isinstance(result, dict) else result + added
+
+    vars(training_step).update(terms=terms, own=own)
+    step = vars(module)["training_step"] = types.MethodType(training_step, module)
+    return step
+
+
+def _unwrap_step(module: LightningModule, callback: SmoothnessCallback) -> None:
+    """Take a callback's term out, and the wrapper with the last one."""
+    step: Any = vars(module).get("training_step")
+    if callback not in getattr(step, "terms", ()):
+        return
+    step.terms.remove(callback)
+    if not step.terms:
+        vars(module).pop("training_step")
+        if step.own is not None:
+            vars(module)["training_step"] = step.own
+
+
+def _recorder(seen: list[tuple[Any, Any]]) -> Callable[..., None]:
+    """A forward hook that notes the first argument and the output of each call."""
+
+    def record(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        seen.append((next(iter([*args, *kwargs.values()]), None), output))
+
+    return record
