@@ -165,9 +165,18 @@ def test_scaling_of_precomputed_distances():
     np.testing.assert_allclose(given.transform(cdist(NEW, ROLL)), points_given.transform(NEW), atol=1e-9)
 
 
-def test_kernel_that_is_a_function():
-    ours = KernelPCA(kernel=lambda x, y: (x @ y.mT + 1).square()).fit(ROLL)
-    np.testing.assert_allclose(ours.embedding_, KernelPCA(kernel="poly", gamma=1, degree=2).fit(ROLL).embedding_)
+def test_kernel_that_is_a_function_or_a_module():
+    class Squared(torch.nn.Bilinear):
+        def forward(self, x, y):
+            return (x @ self.weight[0] @ y.mT + self.bias).square()
+
+    learned = Squared(3, 3, 1, dtype=torch.float64)
+    learned.load_state_dict({"weight": torch.eye(3)[None], "bias": torch.ones(1)})
+    expected = KernelPCA(kernel="poly", gamma=1, degree=2).fit(ROLL)
+    for kernel in (lambda x, y: (x @ y.mT + 1).square(), learned):
+        ours = KernelPCA(kernel=kernel).fit(ROLL)
+        np.testing.assert_allclose(ours.embedding_, expected.embedding_)
+        np.testing.assert_allclose(ours.transform(NEW), expected.transform(NEW))
 
 
 def test_isomap_takes_as_many_neighbours_as_connect_its_samples():

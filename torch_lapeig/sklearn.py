@@ -98,6 +98,7 @@ class _Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Estimator):
         """``embedding_`` of ``fit(X)``."""
         return self.fit(X).embedding_
 
+    @torch.no_grad()  # a kernel may have parameters
     def transform(self, X: Any) -> NDArray[Any]:
         """The embedding ``(Q, n_components)`` of new samples ``(Q, D)``, or of their pairs with the training samples.
 
