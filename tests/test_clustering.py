@@ -1,6 +1,7 @@
 """Normalised cuts against their definition and the brute-force optimum; spectral clustering against both."""
 
 import copy
+import io
 import itertools
 import pickle
 import sys
@@ -22,6 +23,7 @@ from torch_lapeig import (
     ImprovedWeights,
     Lanczos,
     Laplacian,
+    LaplacianEigenmaps,
     Radius,
     SpectralClustering,
     eigenpairs,
@@ -332,14 +334,97 @@ def test_solver_and_seed():
     )
 
 
-def test_fit_is_carried_along_but_not_saved():
-    module = SpectralClustering(2, KNN(5), HeatKernel(1.0, learnable=True)).fit(points(30, 2))
-    assert set(module.state_dict()) == {"weights.log_t"}
-    for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+@on_every_device
+@in_every_dtype
+@both_variants
+def test_training_points_get_their_rows_and_labels(variant, dtype, device):
+    x = points(80, 3, dtype=dtype).to(device)
+    for neighbors in (KNN(7), Radius(2.5)):
+        module = SpectralClustering(4, neighbors, variant=variant).fit(x)
+        rows = module.transform(x)
+        assert rows.dtype == dtype
+        torch.testing.assert_close(rows, module.embedding_, atol=1e-10 if dtype == torch.float64 else 1e-4, rtol=0)
+        assert torch.equal(module.predict(x), module.labels_)
+        for label, centre in enumerate(module.cluster_centers_):
+            torch.testing.assert_close(centre, module.embedding_[module.labels_ == label].mean(0))
+    affinity = HeatKernel()(x, KNN(7)(x)).to_dense()
+    module = SpectralClustering(4, "precomputed", variant=variant).fit(affinity)
+    assert torch.equal(module.predict(affinity), module.labels_)
+
+
+@both_variants
+def test_new_points_of_two_moons(variant):
+    """Half of the points are held out; their rows are those of Nyström's formula, in the form of the variant."""
+    x, moon = map(torch.from_numpy, make_moons(400, noise=0.06, random_state=0))
+    module = SpectralClustering(2, KNN(10), variant=variant).fit(x[::2])
+    assert same_clusters(torch.cat([module.labels_, module.predict(x[1::2])]), torch.cat([moon[::2], moon[1::2]]))
+    plain = LaplacianEigenmaps(2, KNN(10), drop_trivial=False).fit(x[::2]).transform(x[1::2])
+    expected = torch.nn.functional.normalize(plain, dim=1) if variant == "njw" else plain
+    torch.testing.assert_close(module.transform(x[1::2]), expected)
+
+
+@both_variants
+def test_new_points_of_separate_components(variant):
+    """Joined to one component, a point belongs to its cluster: no warning, not even a far one."""
+    x = torch.cat([points(20, 2), points(30, 2, seed=1) + 50])
+    module = SpectralClustering(2, KNN(6), variant=variant).fit(x)
+    new = torch.tensor([[-1e6, 0.0], [0.2, 0.1], [50.3, 49.0], [1e6, 1e6]], dtype=x.dtype)
+    first, last = module.labels_[0].item(), module.labels_[-1].item()
+    assert module.predict(new).tolist() == [first, first, last, last]
+
+
+@both_variants
+def test_new_points_that_no_edge_reaches_belong_to_no_cluster(variant):
+    x = torch.cat([points(40, 2), torch.full((1, 2), 30.0, dtype=torch.float64)])
+    module = SpectralClustering(2, Radius(2.0), variant=variant)
+    with pytest.warns(GraphWarning, match="isolated.*label is −1"):
+        module.fit(x)
+    new = torch.cat([x[-1:], torch.full((1, 2), -30.0, dtype=torch.float64), x[:1]])
+    with pytest.warns(GraphWarning, match="2 of 3 new points have no neighbour"):
+        assert module.predict(new).tolist() == [-1, -1, module.labels_[0].item()]
+    with pytest.warns(GraphWarning):
+        assert not module.transform(new)[:2].any()
+
+
+@both_variants
+def test_gradients_of_new_points(variant):
+    module = SpectralClustering(3, KNN(5), HeatKernel(2.0), variant=variant).fit(points(30, 2))
+    assert torch.autograd.gradcheck(module.transform, points(4, 2, seed=8).requires_grad_())
+
+
+@both_variants
+def test_state_loads_into_a_fresh_module_of_any_size(variant):
+    def make():
+        return SpectralClustering(3, KNN(5), HeatKernel(1.0, learnable=True), variant=variant)
+
+    module, new = make(), points(9, 2, seed=1)
+    module.weights.log_t.data += 0.3
+    module.fit(points(40, 2))
+    file = io.BytesIO()
+    torch.save(module.state_dict(), file)
+    for other in (make(), make().fit(points(30, 2, seed=4))):
+        file.seek(0)
+        other.load_state_dict(torch.load(file, weights_only=True))
+        assert torch.equal(other.transform(new), module.transform(new))
+        assert torch.equal(other.predict(new), module.predict(new))
         assert torch.equal(other.labels_, module.labels_)
+        assert torch.equal(other.gap_, module.gap_)
+    with pytest.raises(RuntimeError, match="Missing key"):
+        module.load_state_dict(make().state_dict())
+    for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert torch.equal(other.predict(new), module.predict(new))
     module.float()
-    assert module.embedding_.dtype == torch.float32
+    assert module.transform(new.float()).dtype == torch.float32
     assert module.labels_.dtype == torch.int64
+
+
+def test_new_points_in_half_precision():
+    x = points(60, 3, dtype=torch.float32).bfloat16()
+    module = SpectralClustering(3, KNN(8)).fit(x)
+    rows = module.transform(x)
+    assert rows.dtype == torch.bfloat16
+    assert torch.equal(rows, module.transform(x.float()).bfloat16())
+    assert torch.equal(module.predict(x), module.labels_)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

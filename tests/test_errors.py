@@ -53,8 +53,6 @@ MASK = torch.ones(10, dtype=torch.bool)
 LABELS = torch.arange(10) % 2
 SAME = torch.ones(10, 2)
 BOTH = torch.tensor([[0, 1], [1, 0]])
-FITTED = LaplacianEigenmaps(1, KNN(3)).fit(X)
-SCALED = MDS(2).fit(X)
 
 CASES = {
     "NaN": (lambda: knn_graph(NAN, 3), ValueError, r"x must be finite, got 1 NaN or Inf of 20 .*\(3, 1\)"),
@@ -239,10 +237,6 @@ CASES = {
     "scale": (lambda: LaplacianEigenmaps(2, scale="big"), ValueError, "'degree', 'unit'"),
     "components rule": (lambda: LaplacianEigenmaps(2, components="all"), ValueError, "'joint', 'separate', 'error'"),
     "fit a batch": (lambda: LaplacianEigenmaps(2).fit(X[None]), ValueError, r"shape \(N, D\), got \(1, 10, 2\)"),
-    "not fitted": (lambda: LaplacianEigenmaps(2).transform(X), RuntimeError, r"call fit\(x\) first"),
-    "other dimension": (lambda: FITTED.transform(X[:, :1]), ValueError, "dimension 2, got .* dimension 1"),
-    "other dtype": (lambda: FITTED.transform(X.float()), ValueError, "torch.float64 of dimension 2, got torch.float32"),
-    "NaN query": (lambda: FITTED.transform(NAN), ValueError, "x must be finite"),
     "manifold components": (lambda: MDS(0), ValueError, "n_components must be at least 1"),
     "manifold solver": (lambda: LLE(2, solver="eigh"), TypeError, r"solver such as Eigh\(\), got 'eigh'"),
     "manifold points": (lambda: MDS(10)(X), ValueError, "smaller than the number of points.*n_components=10 with 10"),
@@ -283,10 +277,6 @@ CASES = {
     "kernel NaN": (lambda: KernelPCA(1, lambda x, y: torch.nan * x @ y.T)(X), ValueError, "kernel must be finite"),
     "gamma": (lambda: KernelPCA(2, gamma=-1.0), ValueError, "gamma must be positive"),
     "degree": (lambda: KernelPCA(2, "polynomial", degree=1.5), TypeError, "degree must be an integer"),
-    "MDS not fitted": (lambda: MDS(2).transform(X), RuntimeError, r"MDS must be fitted .*call fit\(x\) first"),
-    "MDS dimension": (lambda: SCALED.transform(X[:, :1]), ValueError, "dimension 2, got .* dimension 1"),
-    "MDS dtype": (lambda: SCALED.transform(X.float()), ValueError, "torch.float64 of dimension 2, got torch.float32"),
-    "MDS NaN query": (lambda: SCALED.transform(NAN), ValueError, "x must be finite"),
     "multigrid of a kernel": (
         lambda: eigenpairs(SymmetricOperator.of_largest(X @ X.T), 2, Lobpcg()),
         TypeError,
@@ -374,6 +364,46 @@ CASES = {
         ValueError,
         "n_clusters must be at most .* got n_clusters=11 with 10",
     ),
+    "n_components of an estimator": (
+        lambda: estimators.Isomap(n_components=10).fit(X.numpy()),
+        ValueError,
+        "n_components must be smaller .* got n_components=10 with n_samples=10",
+    ),
+    "positive eigenvalues of samples": (
+        lambda: estimators.KernelPCA(3).fit(X.numpy()),
+        ValueError,
+        "positive eigenvalues.*n_components=3 with 2; use fewer components",
+    ),
+    "neighbours and radius": (
+        lambda: estimators.Isomap(n_neighbors=3, radius=1.0).fit(X.numpy()),
+        ValueError,
+        "n_neighbors must be None with a radius, got n_neighbors=3 with radius=1.0",
+    ),
+    "samples in parts": (
+        lambda: estimators.Isomap(n_neighbors=3).fit(torch.cat([X, X + 100]).numpy()),
+        ValueError,
+        "2 connected components, of 10, 10 points",
+    ),
+    "n_neighbors of LLE's estimator": (
+        lambda: estimators.LocallyLinearEmbedding(n_neighbors=10).fit(X.numpy()),
+        ValueError,
+        "n_neighbors must be smaller .* got n_neighbors=10 with n_samples=10",
+    ),
+    "reg of an estimator": (
+        lambda: estimators.LocallyLinearEmbedding(reg=-1.0).fit(X.numpy()),
+        ValueError,
+        "reg must be positive",
+    ),
+    "kernel of an estimator": (
+        lambda: estimators.KernelPCA(kernel="polynomial").fit(X.numpy()),
+        ValueError,
+        "kernel must be one of 'linear', 'rbf', 'poly', got 'polynomial'",
+    ),
+    "metric of an estimator": (
+        lambda: estimators.ClassicalMDS(metric="cosine").fit(X.numpy()),
+        ValueError,
+        "'euclidean', 'precomputed', got 'cosine'",
+    ),
     "asymmetric samples": (
         lambda: estimators.SpectralEmbedding(affinity="precomputed").fit(path(4).triu().numpy()),
         ValueError,
@@ -418,3 +448,97 @@ def test_bad_input(case):
     call, error, message = case
     with pytest.raises(error, match=message):
         call()
+
+
+NEAR = points(40, 3)
+METHODS = {
+    "LaplacianEigenmaps": lambda: LaplacianEigenmaps(2, KNN(8)),
+    "SpectralClustering": lambda: SpectralClustering(2, KNN(8)),
+    "SpectralClustering, Shi–Malik": lambda: SpectralClustering(2, KNN(8), variant="shi_malik"),
+    "MDS": lambda: MDS(2),
+    "Isomap": lambda: Isomap(2, KNN(8)),
+    "LLE": lambda: LLE(2, 8),
+    "KernelPCA": lambda: KernelPCA(2),
+}
+QUERIES = {
+    "width": (NEAR[:, :2], ValueError, "torch.float64 of dimension 3, got torch.float64 of dimension 2"),
+    "dtype": (NEAR.float(), ValueError, "torch.float64 of dimension 3, got torch.float32 of dimension 3"),
+    "integers": (NEAR.long(), TypeError, "x must be float32 or float64, got torch.int64"),
+    "array": (NEAR.numpy(), TypeError, "x must be a torch.Tensor, got ndarray"),
+    "rank 1": (NEAR[0], ValueError, r"x must have shape \(N, D\), got \(3,\)"),
+    "batch": (NEAR[None], ValueError, r"x must have shape \(N, D\), got \(1, 40, 3\)"),
+    "none": (NEAR[:0], ValueError, r"at least 1 points of dimension ≥ 1, got \(0, 3\)"),
+    "NaN": (torch.where(NEAR > 2, torch.nan, NEAR), ValueError, "x must be finite, got . NaN or Inf of 120 entries"),
+    "Inf": (torch.where(NEAR > 2, torch.inf, NEAR), ValueError, "x must be finite"),
+}
+every_method = pytest.mark.parametrize("make", METHODS.values(), ids=METHODS.keys())
+
+
+@every_method
+def test_bad_new_points(make):
+    module = make().fit(NEAR)
+    for query, error, message in QUERIES.values():
+        with pytest.raises(error, match=message):
+            module.transform(query)
+
+
+@every_method
+def test_new_points_before_fit(make):
+    name = type(make()).__name__
+    with pytest.raises(RuntimeError, match=rf"{name} must be fitted before transform; call fit\(x\) first"):
+        make().transform(NEAR)
+
+
+FAR = torch.tensor([[1e8, 0.0, 0.0], [0.0, -2e8, 0.0], [2e8, 0.0, 0.0]], dtype=torch.float64)
+
+
+def row_of_nearest(module):
+    """Affinities underflow: Nyström's formula with the whole weight on the nearest training point."""
+    row = torch.cdist(FAR, NEAR).argmin(1)
+    if isinstance(module, SpectralClustering):
+        rows = row_of_nearest(module.eigenmaps)
+        return torch.nn.functional.normalize(rows, dim=1) if module.variant == "njw" else rows
+    return (module.embedding_ / (1 - module.eigenvalues_))[row]
+
+
+def linear_map(module):
+    """The same projection as that of the training points."""
+    return (FAR - NEAR.mean(0)) @ torch.linalg.lstsq(NEAR - NEAR.mean(0), module.embedding_).solution
+
+
+def distances_grow_alike(module):
+    """D̃ = R + c_i with a large R: the row is (−R/λ_k) Σ_i c_i v_ik √λ_k, c the geodesics from where x is reached."""
+    nearest = torch.cdist(FAR, NEAR).topk(8, largest=False)
+    offset = (nearest.values[..., None] + module.geodesics_[nearest.indices]).amin(1)
+    offset = offset - offset.mean(1, keepdim=True)
+    return -FAR.norm(dim=1, keepdim=True) * offset @ module.embedding_ / module.eigenvalues_
+
+
+def mean_of_nearest(module):
+    """The local Gram matrix is that of equal differences, whose regularised weights are equal."""
+    return module.embedding_[torch.cdist(FAR, NEAR).topk(8, largest=False).indices].mean(1)
+
+
+def vanishing_kernel(module):
+    """K(x, i) = 0, centred."""
+    means = module.train_means
+    return ((means.mean() - means) @ module.embedding_ / module.eigenvalues_).expand(len(FAR), 2)
+
+
+# What docs/theory.md says of new points far from all training points, as a limit.
+LIMITS = {
+    "LaplacianEigenmaps": row_of_nearest,
+    "SpectralClustering": row_of_nearest,
+    "SpectralClustering, Shi–Malik": row_of_nearest,
+    "MDS": linear_map,
+    "Isomap": distances_grow_alike,
+    "LLE": mean_of_nearest,
+    "KernelPCA": vanishing_kernel,
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_far_new_points(name):
+    module = METHODS[name]().fit(NEAR)
+    expected = LIMITS[name](module)
+    torch.testing.assert_close(module.transform(FAR), expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))

@@ -35,9 +35,9 @@ ALLOWED = {
         "pattern",
         "_checks",
     },
-    "clustering": {"graph", "weights", "laplacian", "solvers", "eigen", "embedding", "_checks"},
+    "clustering": {"fitted", "graph", "weights", "laplacian", "solvers", "embedding", "_checks"},
     "positional": {"_checks", "graph", "laplacian", "eigen", "embedding"},
-    "sklearn": {"graph", "weights", "embedding", "clustering", "_checks"},
+    "sklearn": {"fitted", "graph", "weights", "embedding", "clustering", "manifold", "_checks"},
     "fitted": {"_checks"},
     "geodesics": {"pattern", "_checks"},
     "manifold": {

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 from scipy.sparse import coo_matrix, csr_array
+from scipy.spatial.distance import cdist
+from sklearn import decomposition, manifold
 from sklearn.base import clone
 from sklearn.cluster import SpectralClustering as TheirClustering
 from sklearn.datasets import make_moons
@@ -19,23 +21,41 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from problems import on_every_device, points, subspace_angle
+from problems import on_every_device, points, subspace_angle, swiss_roll
 from torch_lapeig import KNN, GraphWarning, HeatKernel, LaplacianEigenmaps, SimpleWeights
-from torch_lapeig.sklearn import SpectralClustering, SpectralEmbedding
+from torch_lapeig.sklearn import (
+    ClassicalMDS,
+    Isomap,
+    KernelPCA,
+    LocallyLinearEmbedding,
+    SpectralClustering,
+    SpectralEmbedding,
+)
 
 X = points(150, 4).numpy()
 AFFINITY = HeatKernel()(torch.from_numpy(X), KNN(10)(torch.from_numpy(X))).to_dense().numpy()
 
 
-@parametrize_with_checks([SpectralEmbedding(components="separate"), SpectralClustering()])
+@parametrize_with_checks(
+    [
+        SpectralEmbedding(components="separate"),
+        SpectralClustering(),
+        ClassicalMDS(),
+        KernelPCA(),
+    ]
+)
 def test_estimator_checks(estimator, check):
     check(estimator)
 
 
 # Some of the checks embed three blobs far apart, of which the default warns, rightly.
-@pytest.mark.filterwarnings("ignore:the neighbourhood graph has . connected components")
-@parametrize_with_checks([SpectralEmbedding()])
-def test_estimator_checks_of_the_default(estimator, check):
+@pytest.mark.filterwarnings(
+    "ignore:the neighbourhood graph has . connected components:torch_lapeig.GraphWarning",
+    "ignore:the graph of 10 nearest neighbours has . connected components:torch_lapeig.GraphWarning",
+    "ignore:the neighbourhoods fall into . parts:torch_lapeig.GraphWarning",
+)
+@parametrize_with_checks([SpectralEmbedding(), Isomap(), LocallyLinearEmbedding()])
+def test_estimator_checks_of_graphs(estimator, check):
     check(estimator)
 
 
@@ -86,6 +106,102 @@ def test_transform_of_the_training_samples_is_their_embedding(dtype, device):
         y = precomputed.transform(given)
         assert y.dtype == dtype
         np.testing.assert_allclose(y, precomputed.embedding_, atol=tolerance)
+
+
+ROLL, NEW = swiss_roll(300).numpy(), swiss_roll(20, seed=1).numpy()
+PEERS = {
+    "ClassicalMDS": (ClassicalMDS(3), manifold.ClassicalMDS(3)),
+    "Isomap": (Isomap(n_neighbors=8), manifold.Isomap(n_neighbors=8)),
+    "Isomap, radius": (Isomap(radius=8.0), manifold.Isomap(n_neighbors=None, radius=8.0)),
+    "LLE": (
+        LocallyLinearEmbedding(n_neighbors=12, reg=1e-2),
+        manifold.LocallyLinearEmbedding(n_neighbors=12, reg=1e-2, eigen_solver="dense"),
+    ),
+    "linear": (KernelPCA(), decomposition.KernelPCA(2)),
+    "rbf": (KernelPCA(3, kernel="rbf", gamma=0.02), decomposition.KernelPCA(3, kernel="rbf", gamma=0.02)),
+    "poly": (KernelPCA(kernel="poly", degree=2), decomposition.KernelPCA(2, kernel="poly", degree=2)),
+}
+every_peer = pytest.mark.parametrize("name", PEERS)
+
+
+@every_peer
+def test_agrees_with_their_estimator_of_the_same_name(name):
+    ours, theirs = PEERS[name]
+    assert type(ours).__name__ == type(theirs).__name__
+    y, expected = ours.fit_transform(ROLL), theirs.fit_transform(ROLL)
+    signs = np.sign((y * expected).sum(0))
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(y, signs * expected, atol=1e-5 * scale)
+    if name not in {"ClassicalMDS", "Isomap", "Isomap, radius"}:  # they have none, or without the training radii
+        np.testing.assert_allclose(ours.transform(NEW), signs * theirs.transform(NEW), atol=1e-5 * scale)
+
+
+@on_every_device
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@every_peer
+def test_embeddings_of_training_and_new_samples(name, dtype, device):
+    model = clone(PEERS[name][0]).set_params(device=device).fit(ROLL.astype(dtype))
+    y = model.transform(ROLL.astype(dtype))
+    assert y.dtype == model.embedding_.dtype == model.eigenvalues_.dtype == model.residuals_.dtype == dtype
+    tolerance = np.abs(model.embedding_).max() * (1e-9 if dtype == np.float64 else 1e-3)
+    np.testing.assert_allclose(y, model.embedding_, atol=tolerance)
+    k = model.n_components
+    assert model.embedding_.shape == (300, k)
+    assert model.eigenvalues_.shape == model.residuals_.shape == (k,)
+    assert model.n_features_in_ == 3
+    assert list(model.get_feature_names_out()) == [f"{type(model).__name__.lower()}{i}" for i in range(k)]
+    new = model.transform(NEW)
+    assert new.dtype == dtype
+    module = model.module_.transform(torch.tensor(NEW.astype(dtype), device=device))
+    np.testing.assert_array_equal(new, module.cpu().numpy())
+    with pytest.raises(NotFittedError):
+        clone(model).transform(NEW)
+
+
+def test_scaling_of_precomputed_distances():
+    given = ClassicalMDS(3, metric="precomputed").fit(cdist(ROLL, ROLL))
+    points_given = ClassicalMDS(3).fit(ROLL)
+    np.testing.assert_allclose(given.embedding_, points_given.embedding_, atol=1e-9)
+    np.testing.assert_allclose(given.transform(cdist(NEW, ROLL)), points_given.transform(NEW), atol=1e-9)
+
+
+def test_kernel_that_is_a_function_or_a_module():
+    class Squared(torch.nn.Bilinear):
+        def forward(self, x, y):
+            return (x @ self.weight[0] @ y.mT + self.bias).square()
+
+    learned = Squared(3, 3, 1, dtype=torch.float64)
+    learned.load_state_dict({"weight": torch.eye(3)[None], "bias": torch.ones(1)})
+    expected = KernelPCA(kernel="poly", gamma=1, degree=2).fit(ROLL)
+    for kernel in (lambda x, y: (x @ y.mT + 1).square(), learned):
+        ours = KernelPCA(kernel=kernel).fit(ROLL)
+        np.testing.assert_allclose(ours.embedding_, expected.embedding_)
+        np.testing.assert_allclose(ours.transform(NEW), expected.transform(NEW))
+
+
+def test_isomap_takes_as_many_neighbours_as_connect_its_samples():
+    x = np.concatenate([X[:40], X[40:] + 50])
+    with pytest.warns(GraphWarning, match="10 nearest neighbours has 2 .* n_neighbors=40 is taken"):
+        model = Isomap().fit(x)
+    assert model.module_.neighbors == KNN(40)
+    np.testing.assert_array_equal(model.embedding_, Isomap(n_neighbors=40).fit(x).embedding_)
+    assert Isomap().fit(X).module_.neighbors == KNN(10)
+    assert Isomap().fit(X[:5]).module_.neighbors == KNN(4)
+
+
+def test_predicted_labels_of_new_samples():
+    x, y = make_moons(400, noise=0.06, random_state=0)
+    for dtype in (np.float32, np.float64):
+        model = SpectralClustering(2, random_state=0).fit(x[::2].astype(dtype))
+        np.testing.assert_array_equal(model.predict(x[::2]), model.labels_)
+        labels = np.concatenate([model.labels_, model.predict(x[1::2])])
+        assert adjusted_rand_score(labels, np.concatenate([y[::2], y[1::2]])) == 1
+        assert model.module_.embedding_.numpy().dtype == model.embedding_.dtype == dtype
+    affinity = csr_array(AFFINITY)
+    model = SpectralClustering(3, affinity="precomputed", random_state=0).fit(affinity)
+    np.testing.assert_array_equal(model.predict(affinity), model.labels_)
+    with pytest.raises(NotFittedError):
+        clone(model).predict(affinity)
 
 
 def test_self_loops_of_precomputed_affinities_count():

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.eigen import Eigenpairs, eigenpairs
-from torch_lapeig.embedding import Rule, check_rule, warn_of_isolated, weighted_graph
+from torch_lapeig.embedding import LaplacianEigenmaps, Rule, warn_of_isolated
+from torch_lapeig.fitted import FittedModule
 from torch_lapeig.graph import KNN, Graph
 from torch_lapeig.laplacian import Laplacian
 from torch_lapeig.solvers import Solver
 from torch_lapeig.weights import Weighting
 
 Variant = Literal["njw", "shi_malik"]
-
-FITTED = ("labels_", "embedding_", "eigenvalues_", "residuals_", "gap_")
 
 
 @_checks.full_precision
@@ -72,7 +70,7 @@ def _assignment(labels: Tensor, graph: Graph) -> Tensor:
     return labels.to(graph.weight.dtype)
 
 
-class SpectralClustering(nn.Module):
+class SpectralClustering(FittedModule):
     """Normalised spectral clustering: k-means on the rows of k eigenvectors of a neighbourhood graph.
 
     The k smallest eigenpairs of L y = λ D y are taken with the trivial one, as in the papers. A graph of k connected
@@ -90,21 +88,25 @@ class SpectralClustering(nn.Module):
         solver: of the eigenproblem; see `eigenpairs`.
         seed: of k-means (scikit-learn, the extra ``sklearn``; the best of ten starts).
 
-    Buffers after ``fit`` (not part of ``state_dict``):
+    Attributes:
+        eigenmaps: the `LaplacianEigenmaps` of graph and eigenvectors, with their state.
+
+    Buffers after ``fit`` (part of ``state_dict``, which loads into a fresh, unfitted module):
         labels_: int64 ``(N,)``, 0 to k − 1, and −1 for isolated nodes. embedding_: ``(N, k)``, the rows that k-means
-        sees. eigenvalues_, residuals_: ``(k,)``. gap_: ``()``, λ_{k+1} − λ_k, large where k suits the graph.
+        sees, and cluster_centers_: ``(k, k)``, their means. Those of ``eigenmaps``, by these names, too: eigenvalues_,
+        residuals_: ``(k,)``. gap_: ``()``, λ_{k+1} − λ_k, large where k suits the graph.
 
     >>> x = torch.cat([torch.rand(30, 2), torch.rand(30, 2) + 2])
-    >>> labels = SpectralClustering(2, KNN(5)).fit_predict(x)
-    >>> labels[:30].unique().tolist() == labels[30:].unique().tolist()
+    >>> model = SpectralClustering(2, KNN(5)).fit(x)
+    >>> model.labels_[:30].unique().tolist() == model.labels_[30:].unique().tolist()
     False
+    >>> torch.equal(model.predict(x[:5]), model.labels_[:5])
+    True
     """
 
+    FITTED: ClassVar[tuple[str, ...]] = ("labels_", "embedding_", "cluster_centers_")
     labels_: Tensor
-    embedding_: Tensor
-    eigenvalues_: Tensor
-    residuals_: Tensor
-    gap_: Tensor
+    cluster_centers_: Tensor
 
     def __init__(
         self,
@@ -120,16 +122,30 @@ class SpectralClustering(nn.Module):
         _checks.check_count(n_clusters, "n_clusters")
         _checks.check_choice(variant, "variant", ("njw", "shi_malik"))
         _checks.check_count(seed, "seed", 0)
-        if solver is not None and not callable(solver):
-            raise TypeError(f"solver must be a solver such as Eigh(), got {solver!r}")
         self.n_clusters = n_clusters
-        self.neighbors = neighbors
-        self.weights = check_rule(neighbors, weights)
         self.variant: Variant = variant
-        self.solver = solver
         self.seed = seed
-        for name in FITTED:
-            self.register_buffer(name, None, persistent=False)
+        self.eigenmaps = _RelaxedCut(n_clusters, neighbors, weights, drop_trivial=False, solver=solver)
+
+    @property
+    def weights(self) -> Weighting | None:
+        """The weighting of the edges."""
+        return self.eigenmaps.weights
+
+    @property
+    def eigenvalues_(self) -> Tensor:
+        """λ_1, …, λ_k."""
+        return self.eigenmaps.eigenvalues_
+
+    @property
+    def residuals_(self) -> Tensor:
+        """‖L_sym v − λ v‖ of each pair."""
+        return self.eigenmaps.residuals_
+
+    @property
+    def gap_(self) -> Tensor:
+        """λ_{k+1} − λ_k."""
+        return self.eigenmaps.gap_
 
     @_checks.full_precision
     def forward(self, x: Tensor | Graph, mask: Tensor | None = None) -> Tensor:
@@ -147,66 +163,96 @@ class SpectralClustering(nn.Module):
             TypeError, ValueError: see `knn_graph`, `radius_graph` and `eigenpairs`; a single graph with fewer nodes of
                 positive degree than clusters (in a batch the columns it lacks are zero).
         """
-        rows = self._rows(weighted_graph(self.neighbors, self.weights, _checks.single(x), mask))[0]
+        rows = self._rows(self.eigenmaps(_checks.single(x), mask))
         return rows.to(x.dtype) if isinstance(x, Tensor) else rows
 
-    def _rows(self, graph: Graph) -> tuple[Tensor, Eigenpairs]:
-        """The rows, and the eigenpairs they are made of."""
-        laplacian, batched = Laplacian(graph, "random_walk"), len(graph.shape) > 1
-        if self.n_clusters > (fewest := laplacian.fewest_active) and not batched:
-            raise ValueError(
-                "n_clusters must be at most the number of nodes of positive degree, got "
-                f"n_clusters={self.n_clusters} with {fewest} of them"
-            )
-        warn_of_isolated(laplacian, " and their label is −1")
-        pairs = eigenpairs(laplacian, self.n_clusters, self.solver, fill=batched)
+    def _rows(self, y: Tensor) -> Tensor:
+        """What k-means sees of generalised eigenvectors."""
         if self.variant == "shi_malik":
-            return pairs.vectors, pairs
-        # Rows of D^-½ V scaled to length 1 are those of V. The constant first column keeps them away from zero.
-        active = laplacian.active[..., None]
-        length = torch.linalg.vector_norm(torch.where(active, pairs.vectors, 1), dim=-1, keepdim=True)
-        return pairs.vectors / length, pairs
+            return y
+        # Rows of D^-½ V scaled to length 1 are those of V. The first column, constant on all but isolated nodes, keeps
+        # them away from zero.
+        active = y[..., :1].detach() != 0
+        length: Tensor = torch.linalg.vector_norm(torch.where(active, y, 1), dim=-1, keepdim=True)
+        return y / length
 
     @torch.no_grad()
     @_checks.full_precision
     def fit(self, x: Tensor | Graph) -> SpectralClustering:
         """Cluster points ``(N, D)``, affinities ``(N, N)`` or one `Graph`. Returns the module.
 
+        Half precision is kept as float32.
+
         Raises:
             ValueError: a batch, whose graphs are to be fitted one by one, and what ``forward`` raises.
             ImportError: no scikit-learn.
         """
-        if isinstance(x, Tensor):
-            _checks.check_points(x, batched=False)
-        graph = weighted_graph(self.neighbors, self.weights, x)
-        if len(graph.shape) > 1:
-            raise ValueError(f"fit takes one graph, got a batch of shape {graph.shape}; fit its graphs one by one")
-        rows, pairs = self._rows(graph)
-        active = pairs.vectors[:, 0] != 0
+        k_means = _k_means(self.n_clusters, self.seed)
+        rows = self._rows(self.eigenmaps.fit(x).embedding_)
+        active = rows[:, 0] != 0
+        k_means.fit(rows[active].cpu().numpy())
         labels = torch.full_like(active, -1, dtype=torch.int64)
-        labels[active] = _k_means(rows[active], self.n_clusters, self.seed)
+        labels[active] = torch.as_tensor(k_means.labels_, dtype=torch.int64, device=rows.device)
         self.labels_, self.embedding_ = labels, rows
-        self.eigenvalues_, self.residuals_, self.gap_ = pairs.values, pairs.residuals, pairs.gap
+        self.cluster_centers_ = torch.as_tensor(k_means.cluster_centers_, dtype=rows.dtype, device=rows.device)
         return self
 
     def fit_predict(self, x: Tensor | Graph) -> Tensor:
         """``labels_`` of ``fit(x)``, int64 ``(N,)``."""
         return self.fit(x).labels_
 
+    @_checks.full_precision
+    def transform(self, x: Tensor) -> Tensor:
+        """The rows ``(Q, n_clusters)`` of new points ``(Q, D)`` by Nyström's formula, with gradients to them.
+
+        See `LaplacianEigenmaps.transform`: a training point gets its row of ``embedding_``, a query that no edge
+        reaches zeros and a `GraphWarning`; with ``neighbors="precomputed"`` ``x`` holds affinities ``(Q, N)``.
+
+        Raises:
+            RuntimeError: not fitted. TypeError, ValueError: not of the dtype or dimension of the training points.
+        """
+        self.check_fitted()
+        rows = self._rows(self.eigenmaps.transform(_checks.single(x)))
+        return rows.to(x.dtype)
+
+    @torch.no_grad()
+    @_checks.full_precision
+    def predict(self, x: Tensor) -> Tensor:
+        """Labels of new points ``(Q, D)``, int64 ``(Q,)``: the nearest centre of their rows, −1 for rows of zeros.
+
+        Raises:
+            RuntimeError, TypeError, ValueError: see ``transform``.
+        """
+        rows = self.transform(_checks.single(x))
+        labels = torch.cdist(rows, self.cluster_centers_.to(rows.dtype)).argmin(1)
+        return labels.masked_fill(rows[:, 0] == 0, -1)
+
     def extra_repr(self) -> str:
         """The constructor's arguments, but for the weights, which are shown as a submodule."""
         return (
-            f"{self.n_clusters}, {self.neighbors!r}, variant={self.variant!r}, solver={self.solver}, seed={self.seed}"
+            f"{self.n_clusters}, {self.eigenmaps.neighbors!r}, variant={self.variant!r}, "
+            f"solver={self.eigenmaps.solver}, seed={self.seed}"
         )
 
 
-def _k_means(rows: Tensor, k: int, seed: int) -> Tensor:
-    """Labels int64 ``(N,)`` by scikit-learn, which works on the CPU."""
+class _RelaxedCut(LaplacianEigenmaps):
+    """Eigenmaps whose zero eigenvalues, one for each connected component, are wanted."""
+
+    def _inspect(self, laplacian: Laplacian) -> None:
+        if self.n_components > (fewest := laplacian.fewest_active) and len(laplacian.graph.shape) == 1:
+            raise ValueError(
+                "n_clusters must be at most the number of nodes of positive degree, got "
+                f"n_clusters={self.n_components} with {fewest} of them"
+            )
+        warn_of_isolated(laplacian, " and their label is −1")
+
+
+def _k_means(k: int, seed: int) -> Any:
+    """scikit-learn's estimator, which works on the CPU."""
     try:
         from sklearn.cluster import KMeans
     except ImportError as error:
         raise ImportError(
             'SpectralClustering.fit needs scikit-learn for k-means; pip install "torch-lapeig[sklearn]"'
         ) from error
-    labels = KMeans(k, n_init=10, random_state=seed).fit_predict(rows.cpu().numpy())
-    return torch.as_tensor(labels, dtype=torch.int64, device=rows.device)
+    return KMeans(k, n_init=10, random_state=seed)

@@ -286,7 +286,9 @@ class LaplacianEigenmaps(FittedModule):
         else:
             weighted = weighted_graph(self.neighbors, self.weights, x)
             if len(weighted.shape) > 1:
-                raise ValueError(f"fit takes one graph, got a batch of shape {weighted.shape}")
+                raise ValueError(
+                    f"fit takes one graph, got a batch of shape {weighted.shape}; fit its graphs one by one"
+                )
         embedding, _, pairs = self._embed(weighted)
         first = int(self.drop_trivial)
         if not pairs:

@@ -1,20 +1,26 @@
-"""scikit-learn estimators: NumPy in and out, a thin face over `LaplacianEigenmaps` and `SpectralClustering`.
+"""scikit-learn estimators: NumPy in and out, thin faces over the modules with ``fit`` and ``transform``.
+
+Estimators have the names of scikit-learn's for the same method, and so have parameters that mean the same.
 
 Needs scikit-learn ≥ 1.6, the extra ``sklearn``; ``import torch_lapeig`` alone does not.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from torch_lapeig import _checks, clustering
+from torch_lapeig import _checks, clustering, manifold
 from torch_lapeig.embedding import LaplacianEigenmaps, Rule
-from torch_lapeig.graph import KNN, Graph
+from torch_lapeig.fitted import FittedModule
+from torch_lapeig.graph import KNN, Graph, Radius
 from torch_lapeig.weights import HeatKernel, SimpleWeights, Weighting
 
 try:
@@ -24,38 +30,31 @@ try:
 except ImportError as error:
     raise ImportError('torch_lapeig.sklearn needs scikit-learn ≥ 1.6; pip install "torch-lapeig[sklearn]"') from error
 
+Own = TypeVar("Own", bound="_Embedding")
 Affinity = Literal["nearest_neighbors", "precomputed"]
 
 
-class _GraphEstimator(BaseEstimator):  # type: ignore[misc]
-    """An estimator on the graph of its samples: checked input, and its parameters as a rule and a weighting."""
+class _Estimator(BaseEstimator):  # type: ignore[misc]
+    """A module behind checked input, its state as NumPy arrays."""
 
-    affinity: Affinity
-    n_neighbors: int | None
-    gamma: float | None
+    ARRAYS: ClassVar[tuple[str, ...]] = ("embedding_", "eigenvalues_", "residuals_")
     device: str | torch.device
+    module_: Any
+    embedding_: NDArray[Any]
 
     @property
-    def _precomputed(self) -> bool:
-        return self.affinity == "precomputed"
+    def _pairwise(self) -> bool:
+        """Whether X is ``(N, N)``, of pairs of samples."""
+        return False
 
-    def _rule(self, n_samples: int) -> tuple[Rule, Weighting | None]:
-        _checks.check_choice(self.affinity, "affinity", ("nearest_neighbors", "precomputed"))
-        if self._precomputed:
-            return "precomputed", None
-        k, gamma = _number(self.n_neighbors), _number(self.gamma)
-        k = min(10, n_samples - 1) if k is None else k
-        _check_below(k, "n_neighbors", n_samples)
-        if gamma is None:
-            return KNN(k), HeatKernel("median")
-        if gamma == 0:
-            return KNN(k), SimpleWeights()
-        _checks.check_positive(gamma, "gamma")
-        return KNN(k), HeatKernel(1 / gamma)
+    @property
+    def _sparse(self) -> bool:
+        """Whether X may be a SciPy sparse matrix."""
+        return False
 
-    def _validated(self, X: Any) -> Tensor | Graph:
-        """Training samples or their affinities, on the device."""
-        sparse = "csr" if self._precomputed else False
+    def _training(self, X: Any) -> Tensor | Graph:
+        """Samples, or what is given of their pairs, on the device."""
+        sparse = "csr" if self._sparse else False
         X = validate_data(
             self, X, dtype=[np.float64, np.float32], order="C", accept_sparse=sparse, ensure_min_samples=2
         )
@@ -64,13 +63,93 @@ class _GraphEstimator(BaseEstimator):  # type: ignore[misc]
             return torch.tensor(X, device=self.device)
         return Graph.from_scipy(X, torch.float32 if X.dtype == np.float32 else torch.float64).to(self.device)
 
+    def _new(self, X: Any) -> Tensor:
+        """New samples, in the dtype and on the device of the training samples."""
+        check_is_fitted(self)
+        sparse = "csr" if self._sparse else False
+        X = validate_data(self, X, dtype=self.embedding_.dtype, order="C", accept_sparse=sparse, reset=False)
+        return torch.tensor(X if isinstance(X, np.ndarray) else X.toarray(), device=self.module_.embedding_.device)
+
+    def _keep(self, module: FittedModule) -> None:
+        self.module_ = module
+        for name in self.ARRAYS:
+            setattr(self, name, _numpy(getattr(module, name)))
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = tags.input_tags.pairwise = self._precomputed
+        tags.input_tags.sparse, tags.input_tags.pairwise = self._sparse, self._pairwise
         return tags
 
 
-class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _GraphEstimator):  # type: ignore[misc]
+class _Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Estimator):  # type: ignore[misc]
+    """A transformer that embeds, with ``transform`` for new samples."""
+
+    n_components: int
+
+    def fit(self: Own, X: Any, y: Any = None) -> Own:
+        """Embed samples ``(N, D)``, or what is precomputed of their pairs ``(N, N)``; ``y`` is ignored."""
+        x = self._training(X)
+        k = _number(self.n_components)
+        _check_below(k, "n_components", x.shape[0])
+        self._keep(self._module(k, x).fit(x))
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None) -> NDArray[Any]:
+        """``embedding_`` of ``fit(X)``."""
+        return self.fit(X).embedding_
+
+    @torch.no_grad()  # a kernel may have parameters
+    def transform(self, X: Any) -> NDArray[Any]:
+        """The embedding ``(Q, n_components)`` of new samples ``(Q, D)``, or of their pairs with the training samples.
+
+        A training sample gets its row of ``embedding_``. In the dtype of the training samples.
+        """
+        x = self._new(X)
+        return _numpy(self.module_.transform(x))
+
+    @abstractmethod
+    def _module(self, n_components: int, x: Any) -> Any:
+        """The module for these training samples."""
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.embedding_.shape[1])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+class _OnGraph(_Estimator):
+    """An estimator on the weighted graph of its samples: its parameters as a rule and a weighting."""
+
+    affinity: Affinity
+    n_neighbors: int | None
+    gamma: float | None
+
+    @property
+    def _pairwise(self) -> bool:
+        return self.affinity == "precomputed"
+
+    @property
+    def _sparse(self) -> bool:
+        return self._pairwise
+
+    def _rule(self, n_samples: int) -> tuple[Rule, Weighting | None]:
+        _checks.check_choice(self.affinity, "affinity", ("nearest_neighbors", "precomputed"))
+        if self._pairwise:
+            return "precomputed", None
+        k, gamma = _neighbors(self.n_neighbors, n_samples), _number(self.gamma)
+        if gamma is None:
+            return KNN(k), HeatKernel("median")
+        if gamma == 0:
+            return KNN(k), SimpleWeights()
+        _checks.check_positive(gamma, "gamma")
+        return KNN(k), HeatKernel(1 / gamma)
+
+
+class SpectralEmbedding(_Embedding, _OnGraph):
     """`LaplacianEigenmaps` as a scikit-learn transformer, with ``transform`` for new samples.
 
     Args:
@@ -118,44 +197,181 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Grap
         self.components = components
         self.device = device
 
-    def fit(self, X: Any, y: Any = None) -> SpectralEmbedding:
-        """Embed samples ``(N, D)`` or affinities ``(N, N)``; ``y`` is ignored."""
-        x = self._validated(X)
-        n, k = x.shape[0], _number(self.n_components)
-        _check_below(k, "n_components", n)
-        self.module_ = LaplacianEigenmaps(k, *self._rule(n), components=self.components).fit(x)
-        self.embedding_ = _numpy(self.module_.embedding_)
-        self.eigenvalues_ = _numpy(self.module_.eigenvalues_)
-        self.residuals_ = _numpy(self.module_.residuals_)
-        return self
+    def _module(self, n_components: int, x: Any) -> LaplacianEigenmaps:
+        return LaplacianEigenmaps(n_components, *self._rule(x.shape[0]), components=self.components)
 
-    def fit_transform(self, X: Any, y: Any = None) -> NDArray[Any]:
-        """``embedding_`` of ``fit(X)``."""
-        return self.fit(X).embedding_
 
-    def transform(self, X: Any) -> NDArray[Any]:
-        """The embedding ``(Q, n_components)`` of new samples ``(Q, D)``, or of their affinities ``(Q, N)``, by Nyström.
+class ClassicalMDS(_Embedding):
+    """`MDS`, classical scaling, as a scikit-learn transformer. (`sklearn.manifold.MDS` is another method, SMACOF.)
 
-        A training sample gets its row of ``embedding_``. In the dtype of the training samples.
-        """
-        check_is_fitted(self)
-        sparse = "csr" if self._precomputed else False
-        X = validate_data(self, X, dtype=self.embedding_.dtype, order="C", accept_sparse=sparse, reset=False)
-        x = torch.tensor(X if isinstance(X, np.ndarray) else X.toarray(), device=self.module_.embedding_.device)
-        return _numpy(self.module_.transform(x))
+    Args:
+        n_components: dimension of the embedding, at most the number of positive eigenvalues.
+        metric: ``"euclidean"``, or ``"precomputed"``: X holds distances ``(N, N)``.
+        device: where it is computed, for example ``"cuda"``.
+
+    Attributes:
+        embedding_: ``(N, n_components)``, float32 or float64 as X is.
+        eigenvalues_, residuals_: ``(n_components,)``, of the centred kernel, descending.
+        module_: the fitted `MDS`. n_features_in_: columns of X.
+
+    Raises (``fit``, ``transform``):
+        TypeError, ValueError: samples that are not finite or too few, a parameter out of range, fewer positive
+            eigenvalues than components, and what `MDS` raises. NotFittedError: ``transform`` before ``fit``.
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        metric: Literal["euclidean", "precomputed"] = "euclidean",
+        device: str | torch.device = "cpu",
+    ) -> None:
+        self.n_components = n_components
+        self.metric = metric
+        self.device = device
 
     @property
-    def _n_features_out(self) -> int:
-        return int(self.embedding_.shape[1])
+    def _pairwise(self) -> bool:
+        return self.metric == "precomputed"
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
+    def _module(self, n_components: int, x: Any) -> manifold.MDS:
+        return manifold.MDS(n_components, metric=self.metric)
 
 
-class SpectralClustering(ClusterMixin, _GraphEstimator):  # type: ignore[misc]
-    """`torch_lapeig.SpectralClustering` as a scikit-learn clusterer.
+class Isomap(_Embedding):
+    """`torch_lapeig.Isomap` as a scikit-learn transformer.
+
+    Args:
+        n_neighbors: k of the nearest neighbours, smaller than the number of samples: samples are joined where one is
+            among those of the other. None takes 10, or all of fewer, and twice as many, with a `GraphWarning`, until
+            the graph is connected. (`sklearn.manifold.Isomap` takes 5 and joins components by their closest samples.)
+        radius: samples at most as far apart are joined; n_neighbors must be None.
+        n_components: dimension of the embedding, at most the number of positive eigenvalues.
+        device: where it is computed, but for the shortest paths, for example ``"cuda"``.
+
+    Attributes:
+        embedding_, eigenvalues_, residuals_, n_features_in_: as of `ClassicalMDS`.
+        module_: the fitted `torch_lapeig.Isomap`, with its rule ``module_.neighbors``.
+
+    Raises (``fit``, ``transform``):
+        ValueError: a graph that is not connected. Else as for `ClassicalMDS`.
+    """
+
+    def __init__(
+        self,
+        *,
+        n_neighbors: int | None = None,
+        radius: float | None = None,
+        n_components: int = 2,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.radius = radius
+        self.n_components = n_components
+        self.device = device
+
+    def _module(self, n_components: int, x: Any) -> manifold.Isomap:
+        return manifold.Isomap(n_components, self._rule(x))
+
+    def _rule(self, x: Tensor) -> KNN | Radius:
+        if self.radius is None:
+            k = _neighbors(self.n_neighbors, len(x))
+            return KNN(k) if self.n_neighbors is not None else _connecting(x, k)
+        if self.n_neighbors is not None:
+            raise ValueError(
+                f"n_neighbors must be None with a radius, got n_neighbors={self.n_neighbors} with radius={self.radius}"
+            )
+        return Radius(_number(self.radius))
+
+
+class LocallyLinearEmbedding(_Embedding):
+    """`LLE` as a scikit-learn transformer.
+
+    Args:
+        n_neighbors: of each sample, smaller than the number of samples; None takes 10, or all of fewer.
+        n_components: dimension of the embedding, smaller than the number of samples.
+        reg: share of the trace added to the diagonal of the local Gram matrices.
+        device: where it is computed, for example ``"cuda"``.
+
+    Attributes:
+        embedding_: ``(N, n_components)``, orthonormal columns, float32 or float64 as X is.
+        eigenvalues_, residuals_: ``(n_components,)``, ascending.
+        module_: the fitted `LLE`. n_features_in_: columns of X.
+
+    A `GraphWarning` says where the neighbourhoods do not connect all samples.
+
+    Raises (``fit``, ``transform``):
+        TypeError, ValueError: samples that are not finite or too few, a parameter out of range. NotFittedError:
+            ``transform`` before ``fit``.
+    """
+
+    def __init__(
+        self,
+        *,
+        n_neighbors: int | None = None,
+        n_components: int = 2,
+        reg: float = 1e-3,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.n_components = n_components
+        self.reg = reg
+        self.device = device
+
+    def _module(self, n_components: int, x: Any) -> manifold.LLE:
+        return manifold.LLE(n_components, _neighbors(self.n_neighbors, len(x)), reg=_number(self.reg))
+
+
+class KernelPCA(_Embedding):
+    """`torch_lapeig.KernelPCA` as a scikit-learn transformer.
+
+    Args:
+        n_components: dimension of the embedding, at most the number of positive eigenvalues of the centred kernel.
+        kernel: ``"linear"`` x·y, ``"rbf"`` exp(−γ ‖x − y‖²), ``"poly"`` (γ x·y + coef0)^degree, or a function of
+            tensors ``(N, D)`` and ``(M, D)`` to a symmetric kernel ``(N, M)`` (scikit-learn's is of two samples).
+        gamma: γ; None takes 1/D.
+        degree, coef0: of the polynomial.
+        device: where it is computed, for example ``"cuda"``.
+
+    Attributes:
+        embedding_, eigenvalues_, residuals_, n_features_in_: as of `ClassicalMDS`. module_: the fitted
+        `torch_lapeig.KernelPCA`.
+
+    Raises (``fit``, ``transform``):
+        TypeError, ValueError, NotFittedError: as for `ClassicalMDS`.
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        kernel: Literal["linear", "rbf", "poly"] | Callable[[Tensor, Tensor], Tensor] = "linear",
+        gamma: float | None = None,
+        degree: int = 3,
+        coef0: float = 1.0,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.device = device
+
+    def _module(self, n_components: int, x: Any) -> manifold.KernelPCA:
+        if isinstance(self.kernel, str):
+            _checks.check_choice(self.kernel, "kernel", ("linear", "rbf", "poly"))
+        return manifold.KernelPCA(
+            n_components,
+            "polynomial" if self.kernel == "poly" else self.kernel,
+            gamma=_number(self.gamma),
+            degree=_number(self.degree),
+            coef0=_number(self.coef0),
+        )
+
+
+class SpectralClustering(ClusterMixin, _OnGraph):  # type: ignore[misc]
+    """`torch_lapeig.SpectralClustering` as a scikit-learn clusterer, with ``predict`` for new samples.
 
     Args:
         n_clusters: at most the number of samples.
@@ -169,14 +385,16 @@ class SpectralClustering(ClusterMixin, _GraphEstimator):  # type: ignore[misc]
         eigenvalues_, residuals_: ``(n_clusters,)``, the trivial one included.
         module_: the fitted `torch_lapeig.SpectralClustering`. n_features_in_: columns of X.
 
-    Raises (``fit``):
-        TypeError, ValueError: as for `SpectralEmbedding`.
+    Raises (``fit``, ``predict``):
+        TypeError, ValueError, NotFittedError: as for `SpectralEmbedding`.
 
     >>> X = np.repeat([[0.0], [9.0]], 10, 0) + np.linspace(0, 1, 20)[:, None]
     >>> labels = SpectralClustering(2, n_neighbors=4, random_state=0).fit_predict(X)
     >>> len(set(labels[:10])), len(set(labels[10:])), labels[0] == labels[-1]
     (1, 1, np.False_)
     """
+
+    ARRAYS: ClassVar[tuple[str, ...]] = ("labels_", *_Estimator.ARRAYS)
 
     def __init__(
         self,
@@ -199,20 +417,52 @@ class SpectralClustering(ClusterMixin, _GraphEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any = None) -> SpectralClustering:
         """Cluster samples ``(N, D)`` or affinities ``(N, N)``; ``y`` is ignored."""
-        x = self._validated(X)
+        x = self._training(X)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         k, rule = _number(self.n_clusters), self._rule(x.shape[0])
-        self.module_ = clustering.SpectralClustering(k, *rule, variant=self.variant, seed=seed).fit(x)
-        self.labels_ = _numpy(self.module_.labels_)
-        self.embedding_ = _numpy(self.module_.embedding_)
-        self.eigenvalues_ = _numpy(self.module_.eigenvalues_)
-        self.residuals_ = _numpy(self.module_.residuals_)
+        self._keep(clustering.SpectralClustering(k, *rule, variant=self.variant, seed=seed).fit(x))
         return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Labels ``(Q,)`` of new samples ``(Q, D)``, or of their affinities ``(Q, N)``: the nearest centre in k-means.
+
+        −1 for samples without any affinity to a training sample.
+        """
+        x = self._new(X)
+        return _numpy(self.module_.predict(x))
 
 
 def _number(value: Any) -> Any:
     """NumPy's numbers, as grid searches give them, as Python's."""
     return value.item() if isinstance(value, np.generic) else value
+
+
+def _neighbors(n_neighbors: int | None, n_samples: int) -> int:
+    """A number of neighbours, checked; 10, or all of fewer samples, for None."""
+    k = min(10, n_samples - 1) if n_neighbors is None else _number(n_neighbors)
+    _check_below(k, "n_neighbors", n_samples)
+    return int(k)
+
+
+def _connecting(x: Tensor, k: int) -> KNN:
+    """The rule of k nearest neighbours, or, with a warning, of twice as many until the graph is connected."""
+    first, parts = k, [_parts(x, k)]
+    while parts[-1] > 1:
+        k = min(2 * k, len(x) - 1)
+        parts.append(_parts(x, k))
+    if k > first:
+        warnings.warn(
+            f"the graph of {first} nearest neighbours has {parts[0]} connected components, between which geodesics are "
+            f"infinite: n_neighbors={k} is taken, which connects it; or embed each on its own",
+            _checks.GraphWarning,
+            stacklevel=5,
+        )
+    return KNN(k)
+
+
+def _parts(x: Tensor, k: int) -> int:
+    """Connected components of the graph of k nearest neighbours."""
+    return int(KNN(k)(x).connected_components().max()) + 1
 
 
 def _check_below(value: Any, name: str, n_samples: int) -> None:
