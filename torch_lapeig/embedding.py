@@ -374,7 +374,7 @@ class LaplacianEigenmaps(FittedModule):
         return lengths
 
     def _nystrom(self, log_affinity: Tensor, query: Tensor, point: Tensor, queries: int) -> Tensor:
-        if (alone := queries - len(query.unique())) > 0:
+        if (alone := int((query.bincount(minlength=queries) == 0).sum())) > 0:
             warnings.warn(
                 f"{alone} of {queries} new points have no neighbour in the graph: their rows are zero",
                 _checks.GraphWarning,

@@ -54,8 +54,10 @@ def extension(kernel: Tensor | SparseKernel, vectors: Tensor, eigenvalues: Tenso
     """
     if isinstance(kernel, Tensor):
         return kernel @ vectors / eigenvalues
-    terms = kernel.value[:, None] * vectors[kernel.point] / eigenvalues
-    return terms.new_zeros(kernel.num_queries, vectors.shape[1]).index_add(0, kernel.query, terms)
+    terms = kernel.value[:, None] * vectors.index_select(0, kernel.point)
+    terms = terms if eigenvalues.ndim == 1 else terms / eigenvalues
+    summed = terms.new_zeros(kernel.num_queries, vectors.shape[1]).index_add(0, kernel.query, terms)
+    return summed / eigenvalues if eigenvalues.ndim == 1 else summed
 
 
 def centred(kernel: Tensor, means: Tensor, own_means: Tensor | None = None) -> Tensor:
@@ -104,11 +106,10 @@ def nystrom(
     """
     total = segment_logsumexp(log_affinity, query, num_queries)
     share = torch.where(log_affinity.isinf(), 0, (log_affinity - torch.where(total.isinf(), 0, total)[query]).exp())
-    at_point = eigenvalues.expand(embedding.shape)
-    scale = torch.ones_like(total) if normalized else total.exp()
-    decay = 1 - at_point[point] / scale[query][:, None]
+    of_edge = eigenvalues if eigenvalues.ndim == 1 else eigenvalues[point]
+    decay = 1 - of_edge if normalized else 1 - of_edge / total.exp()[query][:, None]
     small = decay.abs() < SMALLEST
-    if (small & (share > 0)[:, None]).any():
+    if (small & (share > 0).any() if small.ndim == 1 else small & (share > 0)[:, None]).any():
         warnings.warn(
             "an eigenvalue too close to the degree of a new point cannot be extended to it (Nyström divides by "
             "1 − λ / D): zero is returned there; use fewer components or fewer neighbours",
