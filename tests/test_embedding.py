@@ -338,3 +338,28 @@ def test_fit_searches_once_and_a_failed_fit_changes_nothing(monkeypatch):
     with pytest.raises(ValueError, match="connected components"):
         module.fit(torch.cat([x, x + 100]))
     assert torch.equal(module.transform(x[:5] + 0.1), before)
+
+
+@pytest.mark.parametrize("components", ["joint", "separate"])
+def test_gradcheck_of_out_of_sample(components):
+    """To training points, new points and the bandwidth; the value is that of fit and transform."""
+    x, new = points(14, 2), points(5, 2, seed=5)
+    module = LaplacianEigenmaps(2, KNN(6), HeatKernel(2.0, learnable=True).double(), components=components)
+    torch.testing.assert_close(module.out_of_sample(x, new), copy.deepcopy(module).fit(x).transform(new))
+
+    def gram(x, new, log_t):
+        state = {"weights.log_t": log_t}
+        y = torch.func.functional_call(Call(module), {f"module.{k}": v for k, v in state.items()}, (x, new))
+        return y @ y.mT
+
+    inputs = (x.requires_grad_(), new.requires_grad_(), module.weights.log_t.detach().clone().requires_grad_())
+    assert torch.autograd.gradcheck(gram, inputs)
+
+
+class Call(torch.nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, x, new):
+        return self.module.out_of_sample(x, new)

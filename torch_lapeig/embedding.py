@@ -24,6 +24,7 @@ from torch_lapeig.weights import HeatKernel, NewEdges, Weighting
 QUERIES = 8192  # new points embedded at a time
 
 Rule = KNN | Radius | Literal["precomputed"]
+State = dict[str, Tensor]  # of a fit: what the buffers of its names hold
 
 
 def check_rule(neighbors: Rule, weights: Weighting | None) -> Weighting | None:
@@ -275,12 +276,19 @@ class LaplacianEigenmaps(FittedModule):
 
         Signs are the deterministic ones. Half precision is kept as float32.
         """
-        x = _checks.single(x)
+        state = self._state(_checks.single(x))
+        for name in self.FITTED:
+            value = state.get(name)
+            setattr(self, name, value.clone() if value is x else value)
+        return self
+
+    def _state(self, x: Tensor | Graph) -> State:
+        """What is kept of a fit, with gradients."""
         if isinstance(x, Tensor):
             _checks.check_points(x, batched=False)
-        kept: dict[str, Tensor] = {}
+        kept: State = {}
         if isinstance(x, Tensor) and self.weights is not None and not isinstance(self.neighbors, str):
-            graph, radii = self.neighbors.with_radii(x)
+            graph, radii = self.neighbors.with_radii(x.detach())
             weighted = self.weights(x, graph)
             kept = self._kept(x, radii, graph, weighted)
         else:
@@ -293,23 +301,23 @@ class LaplacianEigenmaps(FittedModule):
         first = int(self.drop_trivial)
         if not pairs:
             raise ValueError("the graph has no component of two or more nodes to embed; use more neighbours")
-        self.embedding_ = embedding
-        self.eigenvalues_ = self._stacked([pair.values[first:] for pair in pairs])
-        self.residuals_ = self._stacked([pair.residuals[first:] for pair in pairs])
-        self.gap_ = torch.stack([pair.gap for pair in pairs]).squeeze(0)
-        self.train_eigenvalues = self._at_nodes(weighted)
-        for name, value in kept.items():
-            setattr(self, name, value)
-        return self
+        eigenvalues = self._stacked([pair.values[first:] for pair in pairs])
+        return kept | {
+            "embedding_": embedding,
+            "eigenvalues_": eigenvalues,
+            "residuals_": self._stacked([pair.residuals[first:] for pair in pairs]),
+            "gap_": torch.stack([pair.gap for pair in pairs]).squeeze(0),
+            "train_eigenvalues": self._at_nodes(eigenvalues, weighted),
+        }
 
-    def _kept(self, x: Tensor, radii: Tensor, graph: Graph, weighted: Graph) -> dict[str, Tensor]:
+    def _kept(self, x: Tensor, radii: Tensor, graph: Graph, weighted: Graph) -> State:
         """The training points, and of them what the rule of the graph and the weighting need for new ones."""
         assert self.weights is not None
         # An edge whose weight underflows is none, and a node with no other edge has none.
         active = Laplacian(weighted, self.normalization).active
         kept = (weighted.weight > 0) & active[graph.edge_index[0]]
         return {
-            "train_points": x.clone(),
+            "train_points": x,
             "train_radii": radii,
             "train_state": self.weights.state(x, graph),
             "train_edges": graph.edge_index[:, kept],
@@ -321,9 +329,9 @@ class LaplacianEigenmaps(FittedModule):
         padded = [nn.functional.pad(row, (0, self.n_components - len(row)), value=torch.inf) for row in rows]
         return padded[0] if self.components != "separate" else torch.stack(padded)
 
-    def _at_nodes(self, graph: Graph) -> Tensor:
+    def _at_nodes(self, eigenvalues: Tensor, graph: Graph) -> Tensor:
         """The eigenvalue of each column, ``(k,)``, or that of each node's component, ``(N, k)``; 0 for no column."""
-        values = self.eigenvalues_.masked_fill(self.eigenvalues_.isinf(), 0)
+        values = eigenvalues.masked_fill(eigenvalues.isinf(), 0)
         if self.components != "separate":
             return values
         at_node = values.new_zeros(graph.num_nodes, self.n_components)
@@ -346,34 +354,39 @@ class LaplacianEigenmaps(FittedModule):
         self.check_fitted()
         if isinstance(x, Tensor) and (x.dtype in _checks.HALVES or self.embedding_.dtype in _checks.HALVES):
             return copy.deepcopy(self).float().transform(x.float()).to(x.dtype)
-        precomputed = isinstance(self.neighbors, str)
-        like = self.embedding_.new_empty(1, len(self.embedding_)) if precomputed else self.train_points
-        check_like(x, like)
-        extend = self._extend_affinities if precomputed else self._extend
-        return torch.cat([extend(block) for block in x.split(QUERIES)])
+        return self._extended(x, {name: getattr(self, name) for name in self.FITTED})
 
-    def _extend_affinities(self, x: Tensor) -> Tensor:
+    @_checks.full_precision
+    def out_of_sample(self, x: Tensor | Graph, x_new: Tensor) -> Tensor:
+        """``transform(x_new)`` after ``fit(x)``, with gradients to both and to a learnable bandwidth; nothing is kept.
+
+        Raises:
+            TypeError, ValueError: as those two.
+        """
+        state = self._state(_checks.single(x))
+        return self._extended(_checks.single(x_new), state).to(x_new.dtype)
+
+    def _extended(self, x: Tensor, state: State) -> Tensor:
+        precomputed = isinstance(self.neighbors, str)
+        embedding = state["embedding_"]
+        check_like(x, embedding.new_empty(1, len(embedding)) if precomputed else state["train_points"])
+        extend = self._extend_affinities if precomputed else self._extend
+        return torch.cat([extend(block, state) for block in x.split(QUERIES)])
+
+    def _extend_affinities(self, x: Tensor, state: State) -> Tensor:
         if (x < 0).any():
             raise ValueError(f"affinities must be non-negative, got a minimum of {x.min():.3g}")
         query, point = x.detach().nonzero(as_tuple=True)
-        return self._nystrom(x[query, point].log(), query, point, len(x))
+        return self._nystrom(x[query, point].log(), query, point, len(x), state)
 
-    def _extend(self, x: Tensor) -> Tensor:
+    def _extend(self, x: Tensor, state: State) -> Tensor:
         assert self.weights is not None
-        query, point, connectivity = self._new_edges(x.detach())
-        squared_lengths = self._squared_lengths(x, query, point)
+        query, point, connectivity = self._new_edges(x.detach(), state)
+        squared_lengths = _squared_lengths(x, query, state["train_points"], point)
         edges = NewEdges(query, point, squared_lengths, connectivity, len(x))
-        return self._nystrom(self.weights.extend(edges, self.train_state), query, point, len(x))
+        return self._nystrom(self.weights.extend(edges, state["train_state"]), query, point, len(x), state)
 
-    def _squared_lengths(self, x: Tensor, query: Tensor, point: Tensor) -> Tensor:
-        """Of edges between new and training points, with gradients to the new ones."""
-        if not x.requires_grad and not _checks.is_dual(x):
-            return pair_distances(x, query, self.train_points, point)
-        difference = x[query] - self.train_points[point]
-        lengths: Tensor = torch.linalg.vecdot(difference, difference)
-        return lengths
-
-    def _nystrom(self, log_affinity: Tensor, query: Tensor, point: Tensor, queries: int) -> Tensor:
+    def _nystrom(self, log_affinity: Tensor, query: Tensor, point: Tensor, queries: int, state: State) -> Tensor:
         if (alone := int((query.bincount(minlength=queries) == 0).sum())) > 0:
             warnings.warn(
                 f"{alone} of {queries} new points have no neighbour in the graph: their rows are zero",
@@ -381,25 +394,26 @@ class LaplacianEigenmaps(FittedModule):
                 stacklevel=5,
             )
         normalized = self.normalization == "random_walk"
-        return nystrom(
-            log_affinity, query, point, queries, self.embedding_, self.train_eigenvalues, normalized=normalized
-        )
+        embedding, eigenvalues = state["embedding_"], state["train_eigenvalues"]
+        return nystrom(log_affinity, query, point, queries, embedding, eigenvalues, normalized=normalized)
 
     @torch.no_grad()
-    def _new_edges(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _new_edges(self, x: Tensor, state: State) -> tuple[Tensor, Tensor, Tensor]:
         """Edges of queries to training points with their connectivity; those of a training point are its own."""
         assert not isinstance(self.neighbors, str)
-        found = self.neighbors.extend(x, self.train_points, self.train_radii)
+        points = state["train_points"].detach()
+        found = self.neighbors.extend(x, points, state["train_radii"])
         coincides = found.same >= 0
         if not coincides.any():
             return found.query, found.point, found.connectivity
-        pattern = SparsePattern(self.train_edges[0], self.train_edges[1], (len(self.train_points),))
+        row, col = state["train_edges"]
+        pattern = SparsePattern(row, col, (len(points),))
         position, edge = pattern.edges_of(found.same[coincides])
         other = ~coincides[found.query]
         return (
             torch.cat([found.query[other], coincides.nonzero().flatten()[position]]),
             torch.cat([found.point[other], pattern.col[edge].long()]),
-            torch.cat([found.connectivity[other], self.train_connectivity[edge]]),
+            torch.cat([found.connectivity[other], state["train_connectivity"][edge]]),
         )
 
     def extra_repr(self) -> str:
@@ -409,6 +423,15 @@ class LaplacianEigenmaps(FittedModule):
             f"drop_trivial={self.drop_trivial}, diffusion={self.diffusion}, random_signs={self.random_signs}, "
             f"components={self.components!r}, solver={self.solver}"
         )
+
+
+def _squared_lengths(x: Tensor, query: Tensor, points: Tensor, point: Tensor) -> Tensor:
+    """Of edges between new and training points, with gradients."""
+    if not (x.requires_grad or points.requires_grad or _checks.is_dual(x) or _checks.is_dual(points)):
+        return pair_distances(x, query, points, point)
+    difference = x[query] - points[point]
+    lengths: Tensor = torch.linalg.vecdot(difference, difference)
+    return lengths
 
 
 def _check_diffusion(diffusion: Any, normalization: str) -> None:
