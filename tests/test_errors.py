@@ -1,5 +1,7 @@
 """Bad input: each case with the error it raises, which names the argument, what arrived and the way out."""
 
+import warnings
+
 import pytest
 import torch
 from scipy.sparse import csr_array
@@ -541,4 +543,9 @@ LIMITS = {
 def test_far_new_points(name):
     module = METHODS[name]().fit(NEAR)
     expected = LIMITS[name](module)
-    torch.testing.assert_close(module.transform(FAR), expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        rows = module.transform(FAR)
+    assert bool(caught) == (LIMITS[name] is row_of_nearest)
+    assert all("3 of 3 new points are so far away" in str(w.message) for w in caught)
+    torch.testing.assert_close(rows, expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))

@@ -13,6 +13,7 @@ One formula serves Laplacian eigenmaps, classical scaling, Isomap, LLE and kerne
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 
@@ -102,7 +103,7 @@ def nystrom(
 
     Returns:
         ``(Q, k)``; zero in the row of a query without any weight, and, with a `GraphWarning`, where the formula divides
-        by less than 1e-3 of D(x).
+        by less than 1e-3 of D(x). A `GraphWarning` too where all weights of a query underflow, which is no obstacle.
     """
     total = segment_logsumexp(log_affinity, query, num_queries)
     share = torch.where(log_affinity.isinf(), 0, (log_affinity - torch.where(total.isinf(), 0, total)[query]).exp())
@@ -113,6 +114,14 @@ def nystrom(
         warnings.warn(
             "an eigenvalue too close to the degree of a new point cannot be extended to it (Nyström divides by "
             "1 − λ / D): zero is returned there; use fewer components or fewer neighbours",
+            _checks.GraphWarning,
+            stacklevel=4,
+        )
+    far = total.isfinite() & (total < math.log(torch.finfo(total.dtype).tiny))
+    if far.any():
+        warnings.warn(
+            f"{int(far.sum())} of {num_queries} new points are so far away that all their affinities underflow: their "
+            "rows are those of the nearest training points (over 1 − λ)",
             _checks.GraphWarning,
             stacklevel=4,
         )
