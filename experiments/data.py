@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import os
 import re
 import zipfile
@@ -25,10 +26,10 @@ Array = NDArray[np.float64]
 SOURCES = {
     "brown.zip": "the Brown corpus (W. N. Francis and H. Kučera; non-commercial use), from https://www.nltk.org/nltk_data",
     "frey_rawface.mat": "the Frey faces (B. Frey and S. Roweis), from https://cs.nyu.edu/~roweis/data.html",
-    "t10k-images-idx3-ubyte.gz": "images of the MNIST test set (Y. LeCun, C. Cortes), from http://yann.lecun.com/exdb/mnist",
-    "t10k-labels-idx1-ubyte.gz": "labels of the MNIST test set (Y. LeCun, C. Cortes), from http://yann.lecun.com/exdb/mnist",
-    "speech": "16 kHz speech as sentence.wav with phone boundaries in sentence.phn (lines 'start end phone', in samples), "
-    "such as a sentence of TIMIT (https://catalog.ldc.upenn.edu/LDC93S1, licensed; convert its SPHERE files to WAV)",
+    "t10k-images-idx3-ubyte.gz": "the MNIST test set (Y. LeCun, C. Cortes), from http://yann.lecun.com/exdb/mnist",
+    "t10k-labels-idx1-ubyte.gz": "labels of the MNIST test set, from http://yann.lecun.com/exdb/mnist",
+    "speech": "speech at 16 kHz (WAV) with phone boundaries (.phn, lines 'start end phone', in samples), such as a "
+    "sentence of TIMIT (https://catalog.ldc.upenn.edu/LDC93S1, licensed; its SPHERE files are to be converted)",
 }
 
 
@@ -131,7 +132,7 @@ def brown_words(count: int, data_dir: Path | None) -> Words:
         for i, (_, tag) in zip(indices, sentence, strict=True):
             if i >= 0:
                 tags[i][part_of_speech(tag)] += 1
-        for left, right in zip(indices, indices[1:], strict=False):
+        for left, right in itertools.pairwise(indices):
             if left >= 0 and right >= 0:
                 counts[right, left] += 1
                 counts[left, len(words) + right] += 1
@@ -180,7 +181,8 @@ class Speech(NamedTuple):
 
 PHONE_CLASSES = {
     # TIMIT's symbols, then those of espeak-ng that differ.
-    "vowel": "iy ih eh ey ae aa aw ay ah ao oy ow uh uw ux er ax ix axr ax-h i: i a U@ A@ u: I 0 O: 3 i@3 @ V E aI eI oU",
+    "vowel": "iy ih eh ey ae aa aw ay ah ao oy ow uh uw ux er ax ix axr ax-h "
+    "i: i a U@ A@ u: I 0 O: 3 i@3 @ V E aI eI oU",
     "fricative": "s sh z zh f th v dh hh hv S Z T D h",
     "stop": "b d g p t k dx q t#",
     "affricate": "jh ch dZ tS",

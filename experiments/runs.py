@@ -1,7 +1,7 @@
-"""Folder of a run: what it was asked for, what is finished of it, what came out; so that a second call goes on with it.
+"""Folder of a run: what was asked for, what is finished of it, what came out; so that a second call goes on with it.
 
-An experiment is a function of typed keyword arguments, those of the command line, that begins with ``Run(out, locals())``,
-does its work in cells, and ends with ``run.finish(metrics)``; see `experiments.bars` for a short one.
+An experiment is a function of typed keyword arguments, those of the command line. It begins with
+``run = Run(out, locals())``, does its work in cells, and ends with ``run.finish(metrics)``: see `experiments.bars`.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ class Refusal(Exception):
 class Run:
     """The folder ``out`` of one run.
 
-    config.yaml: every argument as it was resolved, to be given to ``--config``. cells.jsonl: results of the finished
-    cells. metrics.json: the outcome with arguments, versions and seconds. Figures as PNG and PDF.
+    config.yaml: every argument as it was resolved, to be given to ``--config``. cells.jsonl: arguments and versions,
+    then the results of the finished cells. metrics.json: the outcome with arguments, versions and seconds. Figures as
+    PNG and PDF.
 
     Args:
         out: made where there is none.
@@ -55,24 +56,23 @@ class Run:
         self._seconds: dict[tuple[str, Case], float] = {}
         self._spent = 0.0  # on cells, by this call
         self._finished: dict[tuple[str, Case], Result] = {}
-        asked = {**{name: value for name, value in self.config.items() if name not in PLACES}, **self.versions}
         out.mkdir(parents=True, exist_ok=True)
-        self._cells, identity = out / "cells.jsonl", out / "cells.identity.json"
+        self._cells = out / "cells.jsonl"
         if arguments.get("fresh"):
             self._cells.unlink(missing_ok=True)
-        if self._cells.exists():
-            _refuse_others(out, json.loads(identity.read_text()), asked)
-            self._read()
-        identity.write_text(json.dumps(asked, indent=2) + "\n")
+        asked = {name: value for name, value in self.config.items() if name not in PLACES} | self.versions
+        self._resume(json.loads(json.dumps(asked)))
         (out / "config.yaml").write_text(yaml.safe_dump({**self.config, "fresh": False}, sort_keys=False))
 
-    def _read(self) -> None:
-        """The finished cells; a line that an interruption cut short is dropped."""
-        text = self._cells.read_text()
-        whole = text[: text.rfind("\n") + 1]
+    def _resume(self, asked: dict[str, Any]) -> None:
+        """Read the finished cells, or begin the file; a line that an interruption cut short is dropped."""
+        text = self._cells.read_text() if self._cells.exists() else ""
+        whole = text[: text.rfind("\n") + 1] or json.dumps(asked) + "\n"
+        head, *lines = map(json.loads, whole.splitlines())
+        _refuse_others(self.out, head, asked)
         if whole != text:
             self._cells.write_text(whole)
-        for line in map(json.loads, whole.splitlines()):
+        for line in lines:
             key = line["part"], tuple(line["case"])
             self._finished[key], self._seconds[key] = line["result"], line["seconds"]
 
@@ -157,7 +157,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if isinstance(value, dict):
-        return {str(name): _plain(item) for name, item in value.items()}
+        return {name: _plain(item) for name, item in value.items()}
     return value
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -51,7 +52,7 @@ class Manifold(NamedTuple):
             u = self.draw(generator, n)
             accepted = generator.random(n) < np.exp(tilt * (self.embed(u)[:, 0] - 1))
             kept = np.concatenate([kept, u[accepted]])
-        return kept[:n]
+        return np.asarray(kept[:n])
 
     def eigenspaces(self, count: int) -> list[list[Mode]]:
         """The modes of the ``count`` smallest eigenvalues after 0, those of one eigenvalue together."""
@@ -101,7 +102,7 @@ def disc() -> Manifold:
     modes = [Mode(0, lambda u: np.ones(len(u)))]
     for m in range(ORDERS):
         for k in jnp_zeros(m, 3):
-            modes += _with_angle(k, m, lambda r, k=k, m=m: jv(m, k * r))
+            modes += _with_angle(k, m, partial(_bessel, k=k, m=m))
     return Manifold(2, np.pi, _draw_ring(0.0), lambda u: _polar(u[:, 0], u[:, 1]), _sorted(modes))
 
 
@@ -110,11 +111,7 @@ def ring() -> Manifold:
     modes = [Mode(0, lambda u: np.ones(len(u)))]
     for m in range(ORDERS):
         for k in _ring_roots(m):
-
-            def radial(r: Array, k: float = k, m: int = m) -> Array:
-                return jv(m, k * r) * yvp(m, k * INNER) - jvp(m, k * INNER) * yv(m, k * r)
-
-            modes += _with_angle(k, m, radial)
+            modes += _with_angle(k, m, partial(_cross_product, k=k, m=m))
     area = np.pi * (1 - INNER**2)
     return Manifold(2, area, _draw_ring(INNER), lambda u: _polar(u[:, 0], u[:, 1]), _sorted(modes))
 
@@ -133,7 +130,7 @@ def sphere() -> Manifold:
 
     def draw(generator: Generator, n: int) -> Array:
         x = generator.standard_normal((n, 3))
-        return x / np.linalg.norm(x, axis=1, keepdims=True)
+        return np.asarray(x / np.linalg.norm(x, axis=1, keepdims=True))
 
     polynomials: dict[int, list[Callable[[Array, Array, Array], Array]]] = {
         0: [lambda x, y, z: np.ones_like(x)],
@@ -155,9 +152,11 @@ def sphere() -> Manifold:
             lambda x, y, z: z * (5 * z**2 - 3),
         ],
     }
-    modes = [
-        Mode(degree * (degree + 1), lambda u, f=f: f(*u.T)) for degree, basis in polynomials.items() for f in basis
-    ]
+
+    def harmonic(degree: int, polynomial: Callable[[Array, Array, Array], Array]) -> Mode:
+        return Mode(degree * (degree + 1), lambda u: polynomial(*u.T))
+
+    modes = [harmonic(degree, polynomial) for degree, basis in polynomials.items() for polynomial in basis]
     return Manifold(2, 4 * np.pi, draw, lambda u: u, modes)
 
 
@@ -217,8 +216,22 @@ def _products(first: list[Mode], second: list[Mode]) -> list[Mode]:
 
 def _with_angle(k: float, m: int, radial: Callable[[Array], Array]) -> list[Mode]:
     """cos(m θ) and sin(m θ) times a function of the radius; one mode for m = 0."""
-    angular = [_cosine(m, 1), _sine(m, 1)] if m else [_cosine(0, 1)]
-    return [Mode(k**2, lambda u, a=a: radial(u[:, 0]) * a.function(u)) for a in angular]
+
+    def mode(angular: Mode) -> Mode:
+        return Mode(k**2, lambda u: radial(u[:, 0]) * angular.function(u))
+
+    return [mode(angular) for angular in ([_cosine(m, 1), _sine(m, 1)] if m else [_cosine(0, 1)])]
+
+
+def _bessel(r: Array, k: float, m: int) -> Array:
+    values: Array = jv(m, k * r)
+    return values
+
+
+def _cross_product(r: Array, k: float, m: int) -> Array:
+    """The solution of Bessel's equation whose slope is 0 at the inner radius."""
+    values: Array = jv(m, k * r) * yvp(m, k * INNER) - jvp(m, k * INNER) * yv(m, k * r)
+    return values
 
 
 def _draw_ring(inner: float) -> Callable[[Generator, int], Array]:
