@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
@@ -118,7 +119,7 @@ class Run:
         partial.write_text(json.dumps(outcome, indent=2) + "\n")
         partial.replace(self.out / "metrics.json")
         if table is not None:
-            Console().print(table)
+            Console(width=None if sys.stdout.isatty() else 120).print(table)
         print(f"{self.out / 'metrics.json'} and figures written, {seconds:.0f} s in all")
 
 

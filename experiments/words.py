@@ -1,4 +1,4 @@
-"""Words (Belkin & Niyogi, *Laplacian eigenmaps and spectral techniques*, 2001, Figures 2, 3): a map of frequent words."""
+"""Words (Belkin & Niyogi, *Laplacian eigenmaps and spectral techniques*, 2001, Figures 2, 3): frequent words."""
 
 from __future__ import annotations
 
