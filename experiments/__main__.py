@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterable
 from jsonargparse import auto_cli
 
 from experiments.bars import bars
+from experiments.cut import cut
 from experiments.demo import demo
+from experiments.faces import faces
 from experiments.manifolds import manifolds
 from experiments.runs import Refusal
 from experiments.speech import speech
@@ -25,6 +27,8 @@ EXPERIMENTS: dict[str, Callable[..., None]] = {
     "words": words,
     "speech": speech,
     "manifolds": manifolds,
+    "faces": faces,
+    "cut": cut,
 }
 
 
