@@ -62,7 +62,7 @@ def cut(
         graphs, seeds, data = min(graphs, 10), 1, ["digits"]
     run = Run(out, locals())
     place = pick_device(device)
-    points = {name: _points(name, data_dir) for name in data}
+    points: dict[str, tuple[Tensor, Tensor]] = {name: _points(name, data_dir) for name in data}
     small = run.cells(
         "small graphs",
         lambda kind, seed: cuts_of(small_graph(kind, nodes, seed)),
@@ -79,33 +79,29 @@ def cut(
 
     cases = [(name, method, seed) for name in data for method in METHODS for seed in range(seeds)]
     clusterings = run.cells("clusterings", cluster, cases)
-    metrics = {
-        "small_graphs": {kind: ratios([small[kind, seed] for seed in range(graphs)]) for kind in KINDS},
-        "clusterings": {
-            name: {method: _means([clusterings[name, method, s] for s in range(seeds)]) for method in METHODS}
-            for name in data
-        },
+    cuts = {kind: ratios([small[kind, seed] for seed in range(graphs)]) for kind in KINDS}
+    clusters: dict[str, dict[str, dict[str, float]]] = {
+        name: {method: means([clusterings[name, method, seed] for seed in range(seeds)]) for method in METHODS}
+        for name in data
     }
-    run.figure("cut", figure(small, metrics["clusterings"]), dpi=80)
+    run.figure("cut", figure(small, clusters), dpi=80)
     rows = [
         [
-            f"cuts: {label}",
-            f"{m['sweep_mean']:.4f}",
-            f"{m['sweep_exact']:.0%}",
-            f"{m['sign_mean']:.4f}",
-            f"{m['sign_exact']:.0%}",
+            label,
+            *(f"{cuts[kind][f'{of}_mean']:.3f}, {cuts[kind][f'{of}_exact']:.0%} exact" for of in ("sweep", "sign")),
+            f"{cuts[kind]['eigenvalue_over_optimum']:.3f}",
         ]
         for kind, label in KINDS.items()
-        for m in [metrics["small_graphs"][kind]]
     ]
-    rows.append(["", "NMI", "ARI", "seconds", ""])
-    rows += [
-        [f"{name}: {METHODS[method]}", f"{m['nmi']:.3f}", f"{m['ari']:.3f}", f"{m['seconds']:.1f}", ""]
-        for name, by_method in metrics["clusterings"].items()
-        for method, m in by_method.items()
+    title = f"cut by the second eigenvector over the smallest of all, mean of {graphs} graphs of {nodes} nodes"
+    of_cuts = table(title, ["graphs", "best threshold", "signs", "λ₂ over it"], rows)
+    rows = [
+        [name, METHODS[method], *(f"{mean[key]:.3f}" for key in ("nmi", "ari")), f"{mean['seconds']:.1f}"]
+        for name, by_method in clusters.items()
+        for method, mean in by_method.items()
     ]
-    columns = ["", "sweep / optimum", "sweep exact", "sign / optimum", "sign exact"]
-    run.finish(metrics, table("normalised cuts, and spectral clustering into ten", columns, rows))
+    of_clusters = table("spectral clustering into ten", ["data", "method", "NMI", "ARI", "seconds"], rows)
+    run.finish({"small_graphs": cuts, "clusterings": clusters}, of_cuts, of_clusters)
 
 
 def _points(name: str, data_dir: Path | None) -> tuple[Tensor, Tensor]:
@@ -187,7 +183,8 @@ def labels_of(x: Tensor, method: str, neighbors: int, seed: int) -> Numbers:
         return SpectralClustering(10, KNN(neighbors), variant=variant, seed=seed).fit_predict(x).cpu().numpy()
 
 
-def _means(results: list[dict[str, float]]) -> dict[str, float]:
+def means(results: list[dict[str, float]]) -> dict[str, float]:
+    """Mean of each score."""
     return {key: float(np.mean([result[key] for result in results])) for key in results[0]}
 
 

@@ -11,6 +11,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 from sklearn.decomposition import PCA
 from sklearn.manifold import trustworthiness
 
@@ -83,14 +84,20 @@ def faces(
 
 
 def map_figure(y: Numbers, images: Numbers) -> Figure:
-    """The frames at their first two coordinates, some of them as pictures, and three zooms."""
+    """The frames by the rank of their first two coordinates, some of them as pictures, and three zooms.
+
+    Most frames lie close together in the middle of long arms, so the axes show ranks.
+    """
+    place = rankdata(y[:, :2], axis=0) / len(y)
 
     def draw(axes: Axes, chosen: NDArray[np.int64], zoomed: bool) -> None:
-        axes.scatter(y[chosen, 0], y[chosen, 1], 6, c=chosen, cmap="viridis", vmin=0, vmax=len(y), lw=0, alpha=0.6)
-        thumbnails(axes, images[chosen], y[chosen, :2], 0.16 if zoomed else 0.07, 1.0, "gray")
+        axes.scatter(
+            place[chosen, 0], place[chosen, 1], 6, c=chosen, cmap="viridis", vmin=0, vmax=len(y), lw=0, alpha=0.6
+        )
+        thumbnails(axes, images[chosen], place[chosen], 0.16 if zoomed else 0.055, 1.0, "gray")
 
-    title = f"{len(y)} Frey faces: Improved Laplacian eigenmap; colour: order in the film"
-    return map_with_zooms(y[:, :2], draw, 60, title)
+    title = f"{len(y)} Frey faces: Improved Laplacian eigenmap; axes: ranks; colour: order in the film"
+    return map_with_zooms(place, draw, 60, title)
 
 
 def space_figure(y: Numbers) -> Figure:

@@ -111,14 +111,14 @@ class Run:
         figure.savefig(self.out / f"{name}.png", dpi=dpi)
         figure.savefig(self.out / f"{name}.pdf")
 
-    def finish(self, metrics: Result, table: Table | None = None) -> None:
-        """Write metrics.json, with arguments, versions and the seconds of all cells and the rest; print the table."""
+    def finish(self, metrics: Result, *tables: Table) -> None:
+        """Write metrics.json, with arguments, versions and the seconds of all cells and the rest; print tables."""
         seconds = time.perf_counter() - self._start - self._spent + sum(self._seconds.values())
         outcome = {**metrics, "config": self.config, "versions": self.versions, "seconds": round(seconds, 1)}
         partial = self.out / "metrics.json.part"
         partial.write_text(json.dumps(outcome, indent=2) + "\n")
         partial.replace(self.out / "metrics.json")
-        if table is not None:
+        for table in tables:
             Console(width=None if sys.stdout.isatty() else 120).print(table)
         print(f"{self.out / 'metrics.json'} and figures written, {seconds:.0f} s in all")
 
