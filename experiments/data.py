@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import gzip
-import itertools
 import os
 import re
 import zipfile
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -116,34 +115,30 @@ def brown_words(count: int, data_dir: Path | None) -> Words:
 
     Words are tokens with a letter; neighbours are within a sentence, and punctuation stands between.
     """
-    sentences: list[list[tuple[str, str]]] = []
+    tokens: list[str] = []  # word/tag, and "" between sentences
     with zipfile.ZipFile(locate("brown.zip", data_dir)) as archive:
         for name in sorted(archive.namelist()):
             if re.fullmatch(r"brown/c[a-r]\d\d", name):
-                lines = archive.read(name).decode("ascii").splitlines()
-                sentences += [[_token(pair) for pair in line.split()] for line in lines if line.strip()]
-    frequency = Counter(word for sentence in sentences for word, _ in sentence if re.search("[a-z]", word))
+                for line in archive.read(name).decode("ascii").lower().splitlines():
+                    tokens += [*line.split(), ""]
+    of_token = Counter(tokens)
+    word_of = {token: token.rpartition("/")[0] for token in of_token}  # a word may hold slashes
+    frequency: Counter[str] = Counter()
+    tags: dict[str, Counter[str]] = defaultdict(Counter)
+    for token, number in of_token.items():
+        if re.search("[a-z]", word := word_of[token]):
+            frequency[word] += number
+            tags[word][part_of_speech(token.rpartition("/")[2])] += number
     words = [word for word, _ in sorted(frequency.items(), key=lambda item: (-item[1], item[0]))[:count]]
-    number = {word: i for i, word in enumerate(words)}
-    tags: list[Counter[str]] = [Counter() for _ in words]
-    counts = np.zeros((len(words), 2 * len(words)))
-    for sentence in sentences:
-        indices = [number.get(word, -1) for word, _ in sentence]
-        for i, (_, tag) in zip(indices, sentence, strict=True):
-            if i >= 0:
-                tags[i][part_of_speech(tag)] += 1
-        for left, right in itertools.pairwise(indices):
-            if left >= 0 and right >= 0:
-                counts[right, left] += 1
-                counts[left, len(words) + right] += 1
-    classes = [tag.most_common(1)[0][0] for tag in tags]
-    return Words(words, classes, counts, np.array([float(frequency[word]) for word in words]))
-
-
-def _token(pair: str) -> tuple[str, str]:
-    """Word in lower case and tag of ``word/tag``; a word may hold slashes."""
-    word, _, tag = pair.rpartition("/")
-    return word.lower(), tag
+    index = {word: i for i, word in enumerate(words)}
+    place = {token: index.get(word, -1) for token, word in word_of.items()}
+    indices = np.array([place[token] for token in tokens])
+    left, right = indices[:-1], indices[1:]
+    both = (left >= 0) & (right >= 0)
+    n = len(words)
+    follows = np.bincount(left[both] * n + right[both], minlength=n * n).reshape(n, n).astype(float)
+    classes = [tags[word].most_common(1)[0][0] for word in words]
+    return Words(words, classes, np.hstack([follows.T, follows]), np.array([float(frequency[word]) for word in words]))
 
 
 PARTS_OF_SPEECH = {
@@ -162,7 +157,7 @@ PARTS_OF_SPEECH = {
 
 def part_of_speech(tag: str) -> str:
     """The class of a tag of the Brown corpus such as ``nn-tl`` or ``md*``, by its beginning; else "other"."""
-    tag = tag.removeprefix("fw-")
+    tag = tag.removeprefix("fw-")  # a foreign word
     return next((name for name, start in PARTS_OF_SPEECH.items() if re.match(start, tag)), "other")
 
 

@@ -13,7 +13,7 @@ from scipy.linalg import subspace_angles
 from torch import Tensor
 
 from experiments.metrics import Numbers
-from experiments.runs import Run, pick_device, table
+from experiments.runs import Refusal, Run, pick_device, table
 from experiments.shapes import MANIFOLDS, Manifold
 from torch_lapeig import (
     KNN,
@@ -36,11 +36,13 @@ METHODS = {
     "self_tuning": "self-tuning",
 }
 SAMPLINGS = {"uniform": "uniform", "tilted": "non-uniform"}
+NAMES = list(MANIFOLDS)
 SEEDS = {500: 20, 1000: 20, 2000: 20, 4000: 10, 8000: 5}
 
 
 def manifolds(
     out: Path = Path("runs/manifolds"),
+    shapes: list[str] = NAMES,
     seeds: dict[int, int] = SEEDS,
     reference: int = 2000,
     tilt: float = 1.0,
@@ -55,6 +57,7 @@ def manifolds(
 
     Args:
         out: folder of metrics.json, the figures and what is finished.
+        shapes: which manifolds: circle, eight, disc, ring, square, sphere, cylinder.
         seeds: number of random samples for each number of points N.
         reference: N of the table and the figure of embeddings; one of those in seeds.
         tilt: non-uniform samples have a density ∝ exp(tilt · x₁), |x₁| ≤ 1: it varies by exp(2 tilt).
@@ -62,25 +65,26 @@ def manifolds(
         eigenspaces: how many of them are compared after the constant, each as a whole.
         tolerance: residual of the eigenvectors, relative to the eigengap.
         device: "auto" (CUDA where there is one), "cpu" or "cuda".
-        quick: one sample of 500 points.
+        quick: one sample of 500 points of circle, square and sphere.
         fresh: start anew where the folder holds a run already.
     """
     if quick:
-        seeds, reference = {500: 1}, 500
+        shapes, seeds, reference = ["circle", "square", "sphere"], {500: 1}, 500
+    _check(shapes, seeds, reference)
     run = Run(out, locals())
     place = pick_device(device)
-    shapes = {name: build() for name, build in MANIFOLDS.items()}
+    manifold = {shape: MANIFOLDS[shape]() for shape in shapes}
     tilts = {"uniform": 0.0, "tilted": tilt}
 
     def sample(shape: str, sampling: str, n: int, seed: int) -> tuple[Numbers, Tensor]:
-        generator = np.random.default_rng([list(MANIFOLDS).index(shape), n, seed])
-        u = shapes[shape].sample(n, tilts[sampling], generator)
-        return u, torch.from_numpy(shapes[shape].embed(u)).to(place)
+        generator = np.random.default_rng([NAMES.index(shape), n, seed])
+        u = manifold[shape].sample(n, tilts[sampling], generator)
+        return u, torch.from_numpy(manifold[shape].embed(u)).to(place)
 
     def angles(shape: str, sampling: str, n: int, seed: int) -> dict[str, Any]:
         u, x = sample(shape, sampling, n, seed)
-        true = [np.stack([mode.function(u) for mode in modes], 1) for modes in shapes[shape].eigenspaces(eigenspaces)]
-        epsilon = radius(shapes[shape], n, degree)
+        true = [np.stack([mode.function(u) for mode in modes], 1) for modes in manifold[shape].eigenspaces(eigenspaces)]
+        epsilon = radius(manifold[shape], n, degree)
         found = eigenvectors(x, epsilon, sum(space.shape[1] for space in true), tolerance)
         return {method: mean_angles(true, vectors) for method, vectors in found}
 
@@ -92,12 +96,12 @@ def manifolds(
         for seed in range(count)
     ]
     cells = run.cells("samples", angles, cases)
-    metrics = summary(cells, seeds)
+    metrics = summary(cells, shapes, seeds)
     run.figure("convergence", convergence_figure(metrics, list(seeds)), dpi=80)
     maps = {}
     for shape in shapes:
         u, x = sample(shape, "tilted", reference, 0)
-        maps[shape] = x.cpu().numpy(), dict(eigenvectors(x, radius(shapes[shape], reference, degree), 2, tolerance))
+        maps[shape] = x.cpu().numpy(), dict(eigenvectors(x, radius(manifold[shape], reference, degree), 2, tolerance))
     run.figure("manifolds", embeddings_figure(maps, reference), dpi=75)
     at = f"N={reference}"
     rows = [
@@ -111,6 +115,14 @@ def manifolds(
     ]
     title = f"principal angle in degrees, mean ± sd, N = {reference}, {seeds[reference]} samples"
     run.finish(metrics, table(title, ["sampling", "manifold", *METHODS.values()], rows))
+
+
+def _check(shapes: list[str], seeds: dict[int, int], reference: int) -> None:
+    """Raise unless the names are those of manifolds and the reference is one of the sizes."""
+    if not shapes or (unknown := set(shapes) - set(NAMES)):
+        raise Refusal(f"--shapes must be of {', '.join(NAMES)}, got {', '.join(sorted(unknown)) if shapes else 'none'}")
+    if reference not in seeds:
+        raise Refusal(f"--reference must be one of the numbers of points in --seeds, {list(seeds)}, got {reference}")
 
 
 def radius(manifold: Manifold, n: int, degree: float) -> float:
@@ -148,7 +160,7 @@ def mean_angles(true: list[Numbers], vectors: Numbers) -> list[float]:
     return [float(np.degrees(subspace_angles(a, b)).mean()) for a, b in zip(true, found, strict=True)]
 
 
-def summary(cells: dict[Any, dict[str, list[float]]], seeds: dict[int, int]) -> dict[str, Any]:
+def summary(cells: dict[Any, dict[str, list[float]]], shapes: list[str], seeds: dict[int, int]) -> dict[str, Any]:
     """Mean and sd over seeds of the angle averaged over eigenspaces, by sampling, manifold, N and method."""
 
     def over_seeds(shape: str, sampling: str, n: int, method: str) -> dict[str, Any]:
@@ -159,7 +171,7 @@ def summary(cells: dict[Any, dict[str, list[float]]], seeds: dict[int, int]) -> 
     return {
         sampling: {
             shape: {f"N={n}": {method: over_seeds(shape, sampling, n, method) for method in METHODS} for n in seeds}
-            for shape in MANIFOLDS
+            for shape in shapes
         }
         for sampling in SAMPLINGS
     }
@@ -168,10 +180,13 @@ def summary(cells: dict[Any, dict[str, list[float]]], seeds: dict[int, int]) -> 
 def convergence_figure(metrics: dict[str, Any], sizes: list[int]) -> Figure:
     """Angle against N for each manifold (columns) and sampling (rows)."""
     figure = Figure(figsize=(15, 5.6))
-    panels = figure.subplots(len(SAMPLINGS), len(MANIFOLDS), sharex=True, sharey=True, gridspec_kw={"wspace": 0.08})
+    shapes = list(metrics["uniform"])
+    panels = figure.subplots(
+        len(SAMPLINGS), len(shapes), squeeze=False, sharex=True, sharey=True, gridspec_kw={"wspace": 0.08}
+    )
     figure.subplots_adjust(0.06, 0.17, 0.99, 0.95)
     for row, (sampling, label) in zip(panels, SAMPLINGS.items(), strict=True):
-        for panel, shape in zip(row, MANIFOLDS, strict=True):
+        for panel, shape in zip(row, shapes, strict=True):
             for i, (method, name) in enumerate(METHODS.items()):
                 angles = [metrics[sampling][shape][f"N={n}"][method] for n in sizes]
                 mean, sd = (np.array([angle[key] for angle in angles]) for key in ("mean", "sd"))
@@ -192,8 +207,8 @@ def convergence_figure(metrics: dict[str, Any], sizes: list[int]) -> Figure:
 
 def embeddings_figure(maps: dict[str, tuple[Numbers, dict[str, Numbers]]], n: int) -> Figure:
     """Rows: the manifolds; columns: a non-uniform sample, then its first two eigenvectors for each method."""
-    figure = Figure(figsize=(13, 14.5))  # a constrained layout of so many panels takes seconds
-    panels = figure.subplots(len(maps), 1 + len(METHODS), gridspec_kw={"wspace": 0.06, "hspace": 0.06})
+    figure = Figure(figsize=(13, 2.1 * len(maps)))  # a constrained layout of so many panels takes seconds
+    panels = figure.subplots(len(maps), 1 + len(METHODS), squeeze=False, gridspec_kw={"wspace": 0.06, "hspace": 0.06})
     figure.subplots_adjust(0.04, 0.01, 0.99, 0.97)
     for row, (shape, (x, vectors)) in zip(panels, maps.items(), strict=True):
         colour = np.arctan2(x[:, 1], x[:, 0])

@@ -109,6 +109,7 @@ class Run:
     def figure(self, name: str, figure: Figure, dpi: int = 110) -> None:
         """Write ``name``.png and ``name``.pdf."""
         figure.savefig(self.out / f"{name}.png", dpi=dpi)
+        figure.set_layout_engine("none")  # the layout stays as it is now, without the time of a second one
         figure.savefig(self.out / f"{name}.pdf")
 
     def finish(self, metrics: Result, *tables: Table) -> None:

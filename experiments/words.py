@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 import numpy as np
@@ -28,6 +28,7 @@ DIMENSIONS = (2, 3, 10)
 def words(
     out: Path = Path("runs/words"),
     count: int = 300,
+    scalings: list[Literal["counts", "root"]] = ["counts", "root"],  # noqa: B006 (never changed)
     neighbors: int = 14,
     agreement: int = 5,
     device: str = "auto",
@@ -40,15 +41,16 @@ def words(
     Args:
         out: folder of metrics.json, the figures and what is finished.
         count: number of words, the most frequent ones.
+        scalings: of the vectors: counts of neighbours, as in the paper, or square roots of relative counts.
         neighbors: k of the neighbourhood graph, weights 1.
         agreement: nearest words in the map whose part of speech is compared.
         device: "auto" (CUDA where there is one), "cpu" or "cuda".
         data_dir: folder of brown.zip; default: that of the environment variable TORCH_LAPEIG_DATA.
-        quick: at most 100 words.
+        quick: vectors of counts only.
         fresh: start anew where the folder holds a run already.
     """
     if quick:
-        count = min(count, 100)
+        scalings = ["counts"]
     run = Run(out, locals())
     place = pick_device(device)
     found = brown_words(count, data_dir)
@@ -65,12 +67,12 @@ def words(
         y = embed(scaling, method)
         return {f"{d}-D": neighbour_agreement(y[:, :d], found.classes, agreement) for d in DIMENSIONS}
 
-    cells = run.cells("embeddings", score, [(scaling, method) for scaling in SCALINGS for method in METHODS])
+    cells = run.cells("embeddings", score, [(scaling, method) for scaling in scalings for method in METHODS])
     shares = np.array(list(Counter(found.classes).values())) / count
     metrics: dict[str, Any] = {"chance": float((shares**2).sum()), "words": count}
     for (scaling, method), result in cells.items():
         metrics.setdefault(scaling, {})[method] = result
-    for scaling in SCALINGS:
+    for scaling in scalings:
         run.figure(f"words_{scaling}", figure(embed(scaling, "laplacian_eigenmaps"), found), dpi=85)
     rows = [
         [SCALINGS[scaling], METHODS[method], *(f"{result[f'{d}-D']['share']:.3f}" for d in DIMENSIONS)]

@@ -135,9 +135,8 @@ def test_bars_fall_apart_under_eigenmaps_only(tmp_path):
 @needs("brown.zip")
 def test_words_gather_by_part_of_speech(tmp_path):
     metrics = quick("words", tmp_path)
-    for scaling in ("counts", "root"):
-        eigenmaps, pca = metrics[scaling]["laplacian_eigenmaps"]["2-D"], metrics[scaling]["pca"]["2-D"]
-        assert eigenmaps["share"] > pca["share"] > metrics["chance"]
+    eigenmaps, pca = metrics["counts"]["laplacian_eigenmaps"]["2-D"], metrics["counts"]["pca"]["2-D"]
+    assert eigenmaps["share"] > pca["share"] > metrics["chance"]
 
 
 @needs("speech/sentence.wav", "speech/sentence.phn")
@@ -149,7 +148,7 @@ def test_speech_gathers_by_class_of_phone(tmp_path):
 
 def test_improved_eigenmaps_are_closer_to_the_eigenfunctions(tmp_path):
     metrics = quick("manifolds", tmp_path)
-    for name in ("circle", "disc", "ring", "sphere"):
+    for name in ("circle", "square", "sphere"):
         angles = metrics["tilted"][name]["N=500"]
         assert angles["improved"]["mean"] <= angles["weighted"]["mean"] / 2
         angles = metrics["uniform"][name]["N=500"]
@@ -253,6 +252,15 @@ def test_unknown_device_is_refused(device, says, tmp_path):
         main(["bars", "--device", device, "--out", str(tmp_path)])
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [(["--shapes", "[torus]"], "--shapes must be of circle.*got torus"), (["--reference", "3"], "--reference must be")],
+)
+def test_unknown_manifolds_are_refused(arguments, says, tmp_path):
+    with pytest.raises(SystemExit, match=says):
+        main(["manifolds", *arguments, "--out", str(tmp_path)])
+
+
 # Data
 
 
@@ -293,8 +301,9 @@ def test_neighbours_of_words_are_counted_within_sentences(tmp_path):
         ("pp$", "determiner"),
         ("ppss", "pronoun"),
         ("wdt", "determiner"),
-        ("wps", "other"),
+        ("wps", "pronoun"),
         ("*", "adverb"),
+        ("uh", "other"),
         ("fw-in", "preposition"),
         (".", "other"),
     ],
@@ -374,7 +383,9 @@ def test_cut_is_the_normalised_cut_and_the_optimum_the_least():
     np.testing.assert_allclose(values, expected, rtol=1e-10)
     found = cuts_of(graph)
     assert found["optimum"] == pytest.approx(min(expected))
-    assert found["second_eigenvalue"] <= found["optimum"] <= found["sweep"] <= found["sign"]
+    assert found["second_eigenvalue"] <= found["optimum"]
+    assert found["optimum"] <= found["sweep"] * (1 + 1e-12)
+    assert found["sweep"] <= found["sign"] * (1 + 1e-12)
 
 
 # Manifolds
