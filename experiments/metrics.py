@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
 from sklearn.manifold import trustworthiness
 from sklearn.model_selection import cross_val_score
-from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 
 from experiments.data import Split
 from torch_lapeig import LaplacianEigenmaps
 
 NEIGHBORS = 5
+Numbers = NDArray[Any]
 
 
 def scores(split: Split, inputs: Split, module: LaplacianEigenmaps) -> dict[str, Any]:
@@ -40,3 +44,32 @@ def scores(split: Split, inputs: Split, module: LaplacianEigenmaps) -> dict[str,
         "eigengap": float(module.gap_),
         "largest_residual": float(module.residuals_.max()),
     }
+
+
+def two_means_accuracy(y: Numbers, second: NDArray[np.bool_]) -> float:
+    """Share of points ``(N, d)`` that 2-means puts with their class, under the better naming of the clusters."""
+    clusters = KMeans(2, n_init=10, random_state=0).fit_predict(y) == 1
+    agreement = float((clusters == second).mean())
+    return max(agreement, 1 - agreement)
+
+
+def neighbour_agreement(y: Numbers, classes: list[str], neighbors: int = NEIGHBORS, apart: int = 0) -> dict[str, float]:
+    """How often points and their nearest neighbours in ``y`` ``(N, d)`` are of one class.
+
+    Args:
+        y: an embedding. classes: of its rows.
+        neighbors: k.
+        apart: rows of index i − apart to i + apart are not counted as neighbours of row i (frames that overlap).
+
+    Returns:
+        ``share``: of the k nearest that have the point's class, averaged over points; ``majority``: of points whose
+        class is that of most of the k nearest (leave-one-out k-NN accuracy, the nearer class where there is a tie).
+    """
+    numbers = np.unique(classes, return_inverse=True)[1]
+    found = NearestNeighbors(n_neighbors=neighbors + 2 * apart).fit(y).kneighbors(return_distance=False)
+    allowed = np.abs(found - np.arange(len(y))[:, None]) > apart
+    nearest = np.stack([row[keep][:neighbors] for row, keep in zip(found, allowed, strict=True)])
+    labels = numbers[nearest]
+    votes = (labels[:, :, None] == labels[:, None, :]).sum(2)
+    winner = labels[np.arange(len(y)), votes.argmax(1)]
+    return {"share": float((labels == numbers[:, None]).mean()), "majority": float((winner == numbers).mean())}

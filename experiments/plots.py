@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.offsetbox import AnnotationBbox, OffsetImage
+from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from experiments.data import Split
@@ -16,6 +19,7 @@ from experiments.data import Split
 matplotlib.use("Agg")
 
 Array = NDArray[np.float32]
+Numbers = NDArray[Any]  # float32 or float64
 
 
 def embedding_figure(
@@ -41,7 +45,7 @@ def embedding_figure(
     grid = figure.add_gridspec(2, 2, width_ratios=[1.75, 1])
     main = figure.add_subplot(grid[:, 0])
     _scatter(main, split, *before, size=12)
-    _thumbnails(main, split.train.numpy(), before[0])
+    thumbnails(main, split.train.numpy().reshape(-1, 8, 8), before[0], 0.075, 2.4)
     main.set_title("Laplacian eigenmaps of handwritten digits", fontsize=13, loc="left")
     main.set(xlabel="eigenvector 1 (rank)", ylabel="eigenvector 2 (rank)")
     dots = [main.scatter([], [], s=30, color=matplotlib.colormaps["tab10"](digit)) for digit in range(10)]
@@ -88,13 +92,73 @@ def _scatter(axes: Axes, split: Split, train: Array, heldout: Array, size: float
     axes.spines[:].set_color("0.8")
 
 
-def _thumbnails(axes: Axes, pixels: Array, y: Array, spacing: float = 0.075) -> None:
-    """Draw images at their place, each at least ``spacing`` of the figure's side away from those before."""
+def thumbnails(axes: Axes, images: Numbers, y: Numbers, spacing: float, zoom: float, cmap: str = "gray_r") -> None:
+    """Draw images at their place, each at least ``spacing`` of the figure's side away from those before.
+
+    Args:
+        axes: where.
+        images: ``(N, h, w)``. y: places ``(N, 2)``.
+        spacing: share of the extent of ``y``.
+        zoom: points on paper for each pixel of an image.
+        cmap: colours of the pixels.
+    """
     place = (y - y.min(0)) / np.ptp(y, axis=0)
     drawn: list[int] = []
     for i in range(len(y)):
         if all(np.linalg.norm(place[i] - place[j]) > spacing for j in drawn):
             drawn.append(i)
-            image = OffsetImage(pixels[i].reshape(8, 8), cmap="gray_r", zoom=2.4)
+            image = OffsetImage(images[i], cmap=cmap, zoom=zoom)
             box = AnnotationBbox(image, (float(y[i, 0]), float(y[i, 1])), pad=0.1, bboxprops={"lw": 0.4, "ec": "0.4"})
             axes.add_artist(box)
+
+
+def label(axes: Axes, place: Numbers, text: str, **style: Any) -> None:
+    """Text at the first two coordinates of a place; it takes no part in the layout, which hundreds would make slow."""
+    axes.text(float(place[0]), float(place[1]), text, **style).set_in_layout(False)
+
+
+def map_with_zooms(
+    y: Numbers, draw: Callable[[Axes, NDArray[np.int64], bool], None], points: int, title: str
+) -> Figure:
+    """A map and, beside it, three of its tips enlarged.
+
+    The tips are far from the middle and from each other, in units of each axis's standard deviation.
+
+    Args:
+        y: the map ``(N, 2)``.
+        draw: puts the points of the given indices into axes; the last argument says whether these are a zoom.
+        points: nearest to each tip that its zoom shows.
+        title: of the map.
+    """
+    figure = Figure(figsize=(13, 7.4), layout="constrained")
+    grid = figure.add_gridspec(3, 2, width_ratios=[2, 1])
+    main = figure.add_subplot(grid[:, 0])
+    draw(main, np.arange(len(y)), False)
+    main.set_title(title, fontsize=12, loc="left")
+    unit = (y - y.mean(0)) / y.std(0)
+    for row, (name, tip) in enumerate(zip("abc", _tips(unit), strict=True)):
+        near = np.argsort(np.linalg.norm(unit - unit[tip], axis=1))[:points]
+        low, high = y[near].min(0), y[near].max(0)
+        margin = 0.12 * np.maximum(high - low, 0.01 * np.ptp(y, axis=0))
+        (left, bottom), (width, height) = low - margin, high - low + 2 * margin
+        main.add_patch(Rectangle((left, bottom), width, height, fill=False, lw=0.8, ec="k", zorder=4))
+        main.annotate(name, (left, bottom + height), fontsize=11, weight="bold", ha="right", va="bottom")
+        zoom = figure.add_subplot(grid[row, 1])
+        draw(zoom, near, True)
+        zoom.set(xlim=(left, left + width), ylim=(bottom, bottom + height))
+        zoom.set_title(name, fontsize=11, loc="left", weight="bold")
+    for axes in figure.axes:
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_color("0.8")
+    return figure
+
+
+def _tips(y: Numbers, count: int = 3) -> list[int]:
+    """Points far apart: the farthest from the middle, then each the farthest from those before."""
+    tips: list[int] = []
+    distance = np.linalg.norm(y - y.mean(0), axis=1)
+    while len(tips) < count:
+        tips.append(int(distance.argmax()))
+        to_last = np.linalg.norm(y - y[tips[-1]], axis=1)
+        distance = to_last if len(tips) == 1 else np.minimum(distance, to_last)
+    return tips

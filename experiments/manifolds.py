@@ -1,0 +1,228 @@
+"""Manifolds (Baghani & Araabi, *Improved Laplacian eigenmaps*, Figure 2): weightings against true eigenfunctions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from scipy.linalg import subspace_angles
+from torch import Tensor
+
+from experiments.metrics import Numbers
+from experiments.runs import Refusal, Run, pick_device, table
+from experiments.shapes import MANIFOLDS, Manifold
+from torch_lapeig import (
+    KNN,
+    DensityCorrected,
+    HeatKernel,
+    ImprovedWeights,
+    Lanczos,
+    Laplacian,
+    Radius,
+    SelfTuning,
+    SimpleWeights,
+    eigenpairs,
+)
+
+METHODS = {
+    "weighted": "weighted LE",
+    "simple": "simple LE",
+    "improved": "Improved LE",
+    "density_corrected": "density-corrected, α = 1",
+    "self_tuning": "self-tuning",
+}
+SAMPLINGS = {"uniform": "uniform", "tilted": "non-uniform"}
+NAMES = list(MANIFOLDS)
+SEEDS = {500: 20, 1000: 20, 2000: 20, 4000: 10, 8000: 5}
+
+
+def manifolds(
+    out: Path = Path("runs/manifolds"),
+    shapes: list[str] = NAMES,
+    seeds: dict[int, int] = SEEDS,
+    reference: int = 2000,
+    tilt: float = 1.0,
+    degree: float = 40.0,
+    eigenspaces: int = 2,
+    tolerance: float = 1e-3,
+    device: str = "auto",
+    quick: bool = False,
+    fresh: bool = False,
+) -> None:
+    """Manifolds: angles between eigenvectors of each weighting and the eigenfunctions of the Laplace–Beltrami operator.
+
+    Args:
+        out: folder of metrics.json, the figures and what is finished.
+        shapes: which manifolds: circle, eight, disc, ring, square, sphere, cylinder.
+        seeds: number of random samples for each number of points N.
+        reference: N of the table and the figure of embeddings; one of those in seeds.
+        tilt: non-uniform samples have a density ∝ exp(tilt · x₁), |x₁| ≤ 1: it varies by exp(2 tilt).
+        degree: expected neighbours of a point within ε among 500 uniform ones; ε shrinks as N^(−1/(d + 2)).
+        eigenspaces: how many of them are compared after the constant, each as a whole.
+        tolerance: residual of the eigenvectors, relative to the eigengap.
+        device: "auto" (CUDA where there is one), "cpu" or "cuda".
+        quick: one sample of 500 points of circle, square and sphere.
+        fresh: start anew where the folder holds a run already.
+    """
+    if quick:
+        shapes, seeds, reference = ["circle", "square", "sphere"], {500: 1}, 500
+    _check(shapes, seeds, reference)
+    run = Run(out, locals())
+    place = pick_device(device)
+    manifold = {shape: MANIFOLDS[shape]() for shape in shapes}
+    tilts = {"uniform": 0.0, "tilted": tilt}
+
+    def sample(shape: str, sampling: str, n: int, seed: int) -> tuple[Numbers, Tensor]:
+        generator = np.random.default_rng([NAMES.index(shape), n, seed])
+        u = manifold[shape].sample(n, tilts[sampling], generator)
+        return u, torch.from_numpy(manifold[shape].embed(u)).to(place)
+
+    def angles(shape: str, sampling: str, n: int, seed: int) -> dict[str, Any]:
+        u, x = sample(shape, sampling, n, seed)
+        true = [np.stack([mode.function(u) for mode in modes], 1) for modes in manifold[shape].eigenspaces(eigenspaces)]
+        epsilon = radius(manifold[shape], n, degree)
+        found = eigenvectors(x, epsilon, sum(space.shape[1] for space in true), tolerance)
+        return {method: mean_angles(true, vectors) for method, vectors in found}
+
+    cases = [
+        (shape, sampling, n, seed)
+        for n, count in seeds.items()
+        for shape in shapes
+        for sampling in SAMPLINGS
+        for seed in range(count)
+    ]
+    cells = run.cells("samples", angles, cases)
+    metrics = summary(cells, shapes, seeds)
+    run.figure("convergence", convergence_figure(metrics, list(seeds)), dpi=80)
+    maps = {}
+    for shape in shapes:
+        u, x = sample(shape, "tilted", reference, 0)
+        maps[shape] = x.cpu().numpy(), dict(eigenvectors(x, radius(manifold[shape], reference, degree), 2, tolerance))
+    run.figure("manifolds", embeddings_figure(maps, reference), dpi=75)
+    at = f"N={reference}"
+    rows = [
+        [
+            SAMPLINGS[sampling],
+            shape,
+            *(f"{by_n[at][method]['mean']:.1f} ± {by_n[at][method]['sd']:.1f}" for method in METHODS),
+        ]
+        for sampling, by_shape in metrics.items()
+        for shape, by_n in by_shape.items()
+    ]
+    title = f"principal angle in degrees, mean ± sd, N = {reference}, {seeds[reference]} samples"
+    run.finish(metrics, table(title, ["sampling", "manifold", *METHODS.values()], rows))
+
+
+def _check(shapes: list[str], seeds: dict[int, int], reference: int) -> None:
+    """Raise unless the names are those of manifolds and the reference is one of the sizes."""
+    if not shapes or (unknown := set(shapes) - set(NAMES)):
+        raise Refusal(f"--shapes must be of {', '.join(NAMES)}, got {', '.join(sorted(unknown)) if shapes else 'none'}")
+    if reference not in seeds:
+        raise Refusal(f"--reference must be one of the numbers of points in --seeds, {list(seeds)}, got {reference}")
+
+
+def radius(manifold: Manifold, n: int, degree: float) -> float:
+    """ε at which a point among n uniform ones has ``degree`` · (n / 500)^(2 / (d + 2)) neighbours."""
+    d = manifold.dimension
+    ball = degree * (n / 500) ** (2 / (d + 2)) * manifold.volume / n
+    return float(ball / 2 if d == 1 else np.sqrt(ball / np.pi))
+
+
+def eigenvectors(x: Tensor, epsilon: float, count: int, tolerance: float) -> Iterator[tuple[str, Numbers]]:
+    """The first ``count`` eigenvectors ``(N, count)`` after the constant one, for each method.
+
+    All are on the graph that joins points within ε, with a heat kernel that falls to e⁻⁴ there; self-tuning weights,
+    whose scale is that of the nearest neighbours, on the graph of the 20 nearest.
+    """
+    t = epsilon**2 / 4
+    graph = Radius(epsilon)(x)
+    problems = {
+        "weighted": (HeatKernel(t)(x, graph), "random_walk"),
+        "simple": (SimpleWeights()(x, graph), "random_walk"),
+        "improved": (ImprovedWeights(t)(x, graph), "unnormalized"),
+        "density_corrected": (DensityCorrected(1.0, HeatKernel(t))(x, graph), "random_walk"),
+        "self_tuning": (SelfTuning()(x, KNN(20)(x)), "random_walk"),
+    }
+    for method, (weighted, normalization) in problems.items():
+        laplacian = Laplacian(weighted, normalization)  # type: ignore[arg-type]
+        pairs = eigenpairs(laplacian, count + 1, Lanczos(), tolerance=tolerance)
+        yield method, pairs.vectors[:, 1:].cpu().numpy()
+
+
+def mean_angles(true: list[Numbers], vectors: Numbers) -> list[float]:
+    """Mean principal angle in degrees between each space of true functions and the eigenvectors of the same numbers."""
+    ends = np.cumsum([space.shape[1] for space in true])
+    found = np.split(vectors, ends[:-1], axis=1)
+    return [float(np.degrees(subspace_angles(a, b)).mean()) for a, b in zip(true, found, strict=True)]
+
+
+def summary(cells: dict[Any, dict[str, list[float]]], shapes: list[str], seeds: dict[int, int]) -> dict[str, Any]:
+    """Mean and sd over seeds of the angle averaged over eigenspaces, by sampling, manifold, N and method."""
+
+    def over_seeds(shape: str, sampling: str, n: int, method: str) -> dict[str, Any]:
+        angles = np.array([cells[shape, sampling, n, seed][method] for seed in range(seeds[n])])
+        each = angles.mean(1)
+        return {"mean": each.mean(), "sd": each.std(), "by_eigenspace": angles.mean(0).tolist()}
+
+    return {
+        sampling: {
+            shape: {f"N={n}": {method: over_seeds(shape, sampling, n, method) for method in METHODS} for n in seeds}
+            for shape in shapes
+        }
+        for sampling in SAMPLINGS
+    }
+
+
+def convergence_figure(metrics: dict[str, Any], sizes: list[int]) -> Figure:
+    """Angle against N for each manifold (columns) and sampling (rows)."""
+    figure = Figure(figsize=(15, 5.6))
+    shapes = list(metrics["uniform"])
+    panels = figure.subplots(
+        len(SAMPLINGS), len(shapes), squeeze=False, sharex=True, sharey=True, gridspec_kw={"wspace": 0.08}
+    )
+    figure.subplots_adjust(0.06, 0.17, 0.99, 0.95)
+    for row, (sampling, label) in zip(panels, SAMPLINGS.items(), strict=True):
+        for panel, shape in zip(row, shapes, strict=True):
+            for i, (method, name) in enumerate(METHODS.items()):
+                angles = [metrics[sampling][shape][f"N={n}"][method] for n in sizes]
+                mean, sd = (np.array([angle[key] for angle in angles]) for key in ("mean", "sd"))
+                # On a logarithmic axis the lower end of the bar has to stay above zero.
+                bars = np.stack([np.minimum(sd, 0.9 * mean), sd])
+                panel.errorbar(sizes, mean, bars, fmt="o-", ms=3, lw=1.2, elinewidth=0.7, color=f"C{i}", label=name)
+            panel.set(xscale="log", yscale="log", xticks=sizes, xticklabels=[f"{n / 1000:g}" for n in sizes])
+            panel.minorticks_off()
+            panel.spines[["top", "right"]].set_visible(False)
+            panel.set_title(shape if sampling == "uniform" else "", fontsize=11)
+        row[0].set_ylabel(f"{label}\nprincipal angle (degrees)")
+    for panel in panels[-1]:
+        panel.set_xlabel("N / 1000")
+    handles, names = panels[0][0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="lower center", ncols=len(METHODS), frameon=False)
+    return figure
+
+
+def embeddings_figure(maps: dict[str, tuple[Numbers, dict[str, Numbers]]], n: int) -> Figure:
+    """Rows: the manifolds; columns: a non-uniform sample, then its first two eigenvectors for each method."""
+    figure = Figure(figsize=(13, 2.1 * len(maps)))  # a constrained layout of so many panels takes seconds
+    panels = figure.subplots(len(maps), 1 + len(METHODS), squeeze=False, gridspec_kw={"wspace": 0.06, "hspace": 0.06})
+    figure.subplots_adjust(0.04, 0.01, 0.99, 0.97)
+    for row, (shape, (x, vectors)) in zip(panels, maps.items(), strict=True):
+        colour = np.arctan2(x[:, 1], x[:, 0])
+        depth = 0.35 * x[:, 2:].sum(1)  # a third axis is drawn aslant
+        row[0].scatter(x[:, 0] + depth, x[:, 1] + 1.2 * depth, s=1.5, c=colour, cmap="hsv", lw=0, rasterized=True)
+        row[0].set_aspect("equal")
+        row[0].set_ylabel(shape, fontsize=12)
+        for panel, method in zip(row[1:], METHODS, strict=True):
+            y = vectors[method] / np.abs(vectors[method]).max(0)
+            panel.scatter(y[:, 0], y[:, 1], s=1.5, c=colour, cmap="hsv", lw=0, rasterized=True)
+            panel.set_box_aspect(1)
+    for panel, title in zip(panels[0], [f"{n} points", *METHODS.values()], strict=True):
+        panel.set_title(title, fontsize=11)
+    for panel in panels.flat:
+        panel.set(xticks=[], yticks=[])
+        panel.spines[:].set_color("0.8")
+    return figure
