@@ -1,13 +1,35 @@
-"""Data sets, split and as tensors."""
+"""Data sets, generated, with scikit-learn, or from files that the user has; as arrays or split tensors."""
 
 from __future__ import annotations
 
+import gzip
+import os
+import re
+import zipfile
+from collections import Counter
+from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.io import loadmat, wavfile
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import Tensor
+
+from experiments.runs import Refusal
+
+Array = NDArray[np.float64]
+
+SOURCES = {
+    "brown.zip": "the Brown corpus (W. N. Francis and H. Kučera; non-commercial use), from https://www.nltk.org/nltk_data",
+    "frey_rawface.mat": "the Frey faces (B. Frey and S. Roweis), from https://cs.nyu.edu/~roweis/data.html",
+    "t10k-images-idx3-ubyte.gz": "images of the MNIST test set (Y. LeCun, C. Cortes), from http://yann.lecun.com/exdb/mnist",
+    "t10k-labels-idx1-ubyte.gz": "labels of the MNIST test set (Y. LeCun, C. Cortes), from http://yann.lecun.com/exdb/mnist",
+    "speech": "16 kHz speech as sentence.wav with phone boundaries in sentence.phn (lines 'start end phone', in samples), "
+    "such as a sentence of TIMIT (https://catalog.ldc.upenn.edu/LDC93S1, licensed; convert its SPHERE files to WAV)",
+}
 
 
 class Split(NamedTuple):
@@ -19,6 +41,23 @@ class Split(NamedTuple):
     heldout_labels: Tensor
 
 
+def locate(name: str, data_dir: Path | None) -> Path:
+    """The file of a data set, in ``data_dir`` or else in the folder that TORCH_LAPEIG_DATA names.
+
+    Raises:
+        Refusal: there is none; says which file, what it is, where it comes from and where to put it.
+    """
+    folder = data_dir if data_dir is not None else Path(os.environ.get("TORCH_LAPEIG_DATA", "data"))
+    path = folder / name
+    if not path.exists():
+        source = SOURCES.get(name) or SOURCES[Path(name).parts[0]]
+        raise Refusal(
+            f"{path} is missing: {source}. Put it into {folder.absolute()}, or name the folder that has it by "
+            "--data_dir or the environment variable TORCH_LAPEIG_DATA"
+        )
+    return path
+
+
 def digits(*, heldout: float = 0.2, seed: int = 0) -> Split:
     """The 1797 handwritten digits that come with scikit-learn, 8 × 8 pixels in [0, 1], split by class."""
     bunch = load_digits()
@@ -26,3 +65,145 @@ def digits(*, heldout: float = 0.2, seed: int = 0) -> Split:
     labels = torch.tensor(bunch.target, dtype=torch.int64)
     train, test = train_test_split(range(len(labels)), test_size=heldout, stratify=labels, random_state=seed)
     return Split(pixels[train], labels[train], pixels[test], labels[test])
+
+
+def mnist_test(data_dir: Path | None) -> tuple[Tensor, Tensor]:
+    """The MNIST test set: pixels float32 ``(10000, 784)`` in [0, 1], labels int64 ``(10000,)``."""
+    images, labels = (locate(f"t10k-{part}-ubyte.gz", data_dir) for part in ("images-idx3", "labels-idx1"))
+    pixels = np.frombuffer(gzip.decompress(images.read_bytes()), np.uint8, offset=16).reshape(-1, 784)
+    classes = np.frombuffer(gzip.decompress(labels.read_bytes()), np.uint8, offset=8)
+    return torch.from_numpy(pixels.astype(np.float32) / 255), torch.from_numpy(classes.astype(np.int64))
+
+
+def frey_faces(data_dir: Path | None) -> Array:
+    """1965 frames of one face, ``(1965, 28, 20)`` in [0, 1], in the order of the film."""
+    columns = loadmat(locate("frey_rawface.mat", data_dir))["ff"]
+    faces: Array = columns.T.reshape(-1, 28, 20) / 255
+    return faces
+
+
+def bars(count: int, size: int, seed: int, length: int = 16, width: int = 3) -> tuple[Array, NDArray[np.bool_]]:
+    """Images ``(count, size, size)`` of one bar at a random place, and whether it is vertical: half of them are."""
+    generator = np.random.default_rng(seed)
+    vertical = np.arange(count) < count // 2
+    along, across = generator.integers(0, [[size - length + 1], [size - width + 1]], (2, count))
+    pixel = np.arange(size)
+    inside = (along[:, None] <= pixel) & (pixel < along[:, None] + length)
+    beside = (across[:, None] <= pixel) & (pixel < across[:, None] + width)
+    rows = np.where(vertical[:, None], inside, beside)
+    columns = np.where(vertical[:, None], beside, inside)
+    return (rows[:, :, None] & columns[:, None, :]).astype(float), vertical
+
+
+class Words(NamedTuple):
+    """The most frequent words, by frequency.
+
+    Attributes:
+        words, classes: each word and its part of speech, the one most of its tokens have.
+        counts: ``(n, 2n)``: how often each of the words stands directly to the left, and to the right.
+        frequency: number of tokens ``(n,)``.
+    """
+
+    words: list[str]
+    classes: list[str]
+    counts: Array
+    frequency: Array
+
+
+def brown_words(count: int, data_dir: Path | None) -> Words:
+    """The ``count`` most frequent words of the Brown corpus, in lower case, with counts of their neighbours.
+
+    Words are tokens with a letter; neighbours are within a sentence, and punctuation stands between.
+    """
+    sentences: list[list[tuple[str, str]]] = []
+    with zipfile.ZipFile(locate("brown.zip", data_dir)) as archive:
+        for name in sorted(archive.namelist()):
+            if re.fullmatch(r"brown/c[a-r]\d\d", name):
+                lines = archive.read(name).decode("ascii").splitlines()
+                sentences += [[_token(pair) for pair in line.split()] for line in lines if line.strip()]
+    frequency = Counter(word for sentence in sentences for word, _ in sentence if re.search("[a-z]", word))
+    words = [word for word, _ in sorted(frequency.items(), key=lambda item: (-item[1], item[0]))[:count]]
+    number = {word: i for i, word in enumerate(words)}
+    tags: list[Counter[str]] = [Counter() for _ in words]
+    counts = np.zeros((len(words), 2 * len(words)))
+    for sentence in sentences:
+        indices = [number.get(word, -1) for word, _ in sentence]
+        for i, (_, tag) in zip(indices, sentence, strict=True):
+            if i >= 0:
+                tags[i][part_of_speech(tag)] += 1
+        for left, right in zip(indices, indices[1:], strict=False):
+            if left >= 0 and right >= 0:
+                counts[right, left] += 1
+                counts[left, len(words) + right] += 1
+    classes = [tag.most_common(1)[0][0] for tag in tags]
+    return Words(words, classes, counts, np.array([float(frequency[word]) for word in words]))
+
+
+def _token(pair: str) -> tuple[str, str]:
+    """Word in lower case and tag of ``word/tag``; a word may hold slashes."""
+    word, _, tag = pair.rpartition("/")
+    return word.lower(), tag
+
+
+PARTS_OF_SPEECH = {
+    "modal or auxiliary": r"md|be|hv|do",
+    "verb": r"vb",
+    "noun": r"nn|np|nr|nc",
+    "pronoun": r"pp(?!\$)|pn|wp|ex",
+    "determiner": r"at|ap|dt|ab|pp\$|wdt",
+    "preposition": r"in|to",
+    "conjunction": r"cc|cs",
+    "adverb": r"rb|rn|rp|ql|wrb|wql|\*",
+    "adjective": r"jj",
+    "number": r"cd|od",
+}
+
+
+def part_of_speech(tag: str) -> str:
+    """The class of a tag of the Brown corpus such as ``nn-tl`` or ``md*``, by its beginning; else "other"."""
+    tag = tag.removeprefix("fw-")
+    return next((name for name, start in PARTS_OF_SPEECH.items() if re.match(start, tag)), "other")
+
+
+class Speech(NamedTuple):
+    """Frames of a spoken sentence.
+
+    Attributes:
+        spectra: log magnitudes ``(N, 256)``. phones, classes: of the middle of each frame. start: of each, in seconds.
+    """
+
+    spectra: Array
+    phones: list[str]
+    classes: list[str]
+    start: Array
+
+
+PHONE_CLASSES = {
+    # TIMIT's symbols, then those of espeak-ng that differ.
+    "vowel": "iy ih eh ey ae aa aw ay ah ao oy ow uh uw ux er ax ix axr ax-h i: i a U@ A@ u: I 0 O: 3 i@3 @ V E aI eI oU",
+    "fricative": "s sh z zh f th v dh hh hv S Z T D h",
+    "stop": "b d g p t k dx q t#",
+    "affricate": "jh ch dZ tS",
+    "nasal": "m n ng em en eng nx N",
+    "approximant": "l r w y el j r-",
+    "silence": "h# pau epi bcl dcl gcl pcl tcl kcl _: _",
+}
+
+
+def speech_frames(name: str, data_dir: Path | None, window: float = 0.03, step: float = 0.005) -> Speech:
+    """Short-time spectra of ``name``.wav with the phones of ``name``.phn (TIMIT's format).
+
+    256 Fourier coefficients of 512 samples, those of a Hamming window padded with zeros, down to −80 dB of the largest.
+    """
+    rate, samples = wavfile.read(locate(f"{name}.wav", data_dir))
+    rows = [line.split() for line in locate(f"{name}.phn", data_dir).read_text().splitlines() if line.strip()]
+    length, hop = round(window * rate), round(step * rate)
+    start = np.arange(0, len(samples) - length + 1, hop)
+    frames = samples[start[:, None] + np.arange(length)] * np.hamming(length)
+    magnitude = np.abs(np.fft.rfft(frames, 512))[:, :256]
+    spectra = np.log(np.maximum(magnitude, 1e-4 * magnitude.max()))
+    ends = np.array([int(row[1]) for row in rows])
+    place = np.searchsorted(ends, start + length // 2, side="right").clip(max=len(rows) - 1)
+    phones = [rows[i][2] for i in place]
+    class_of = {phone: name for name, symbols in PHONE_CLASSES.items() for phone in symbols.split()}
+    return Speech(spectra, phones, [class_of.get(phone, "other") for phone in phones], start / rate)

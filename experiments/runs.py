@@ -1,0 +1,172 @@
+"""Folder of a run: what it was asked for, what is finished of it, what came out; so that a second call goes on with it.
+
+An experiment is a function of typed keyword arguments, those of the command line, that begins with ``Run(out, locals())``,
+does its work in cells, and ends with ``run.finish(metrics)``; see `experiments.bars` for a short one.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Callable, Iterable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.table import Table
+from tqdm import tqdm
+
+import torch_lapeig
+
+PLACES = ("out", "data_dir", "fresh")  # arguments that do not change what is computed
+
+Case = tuple[str | int | float, ...]
+Result = dict[str, Any]
+
+
+class Refusal(Exception):
+    """A wish that cannot be fulfilled, and what to do instead; the command line shows it without a traceback."""
+
+
+class Run:
+    """The folder ``out`` of one run.
+
+    config.yaml: every argument as it was resolved, to be given to ``--config``. cells.jsonl: results of the finished
+    cells. metrics.json: the outcome with arguments, versions and seconds. Figures as PNG and PDF.
+
+    Args:
+        out: made where there is none.
+        arguments: of the experiment, ``locals()`` in its first lines. With ``fresh`` true what is there is not used.
+
+    Raises:
+        Refusal: the folder holds cells of other arguments or other versions.
+    """
+
+    def __init__(self, out: Path, arguments: dict[str, Any]) -> None:
+        self.out = out
+        self.versions = _versions()
+        self.config = {name: _plain(value) for name, value in arguments.items()}
+        self._start = time.perf_counter()
+        self._seconds: dict[tuple[str, Case], float] = {}
+        self._spent = 0.0  # on cells, by this call
+        self._finished: dict[tuple[str, Case], Result] = {}
+        asked = {**{name: value for name, value in self.config.items() if name not in PLACES}, **self.versions}
+        out.mkdir(parents=True, exist_ok=True)
+        self._cells, identity = out / "cells.jsonl", out / "cells.identity.json"
+        if arguments.get("fresh"):
+            self._cells.unlink(missing_ok=True)
+        if self._cells.exists():
+            _refuse_others(out, json.loads(identity.read_text()), asked)
+            self._read()
+        identity.write_text(json.dumps(asked, indent=2) + "\n")
+        (out / "config.yaml").write_text(yaml.safe_dump({**self.config, "fresh": False}, sort_keys=False))
+
+    def _read(self) -> None:
+        """The finished cells; a line that an interruption cut short is dropped."""
+        text = self._cells.read_text()
+        whole = text[: text.rfind("\n") + 1]
+        if whole != text:
+            self._cells.write_text(whole)
+        for line in map(json.loads, whole.splitlines()):
+            key = line["part"], tuple(line["case"])
+            self._finished[key], self._seconds[key] = line["result"], line["seconds"]
+
+    def cells(self, part: str, compute: Callable[..., Result], cases: Iterable[Case]) -> dict[Any, Result]:
+        """``compute(*case)`` for each case, with a progress bar; cells that an earlier call finished are read.
+
+        Args:
+            part: name of this kind of cells, unique in the experiment.
+            compute: returns what JSON can hold (numbers, strings, lists, dicts with strings as keys), and fixes its own
+                seeds from the case, so that the order of cells does not matter.
+            cases: tuples of strings and numbers.
+
+        Returns:
+            The result of each case; a case of one element also stands for itself: ``{3: …}`` for ``(3,)``.
+        """
+        cases = list(cases)
+        todo = [case for case in cases if (part, case) not in self._finished]
+        if len(todo) < len(cases):
+            print(f"{part}: {len(cases) - len(todo)} of {len(cases)} cells read from {self._cells}")
+        with tqdm(todo, desc=part, unit="cell", disable=not todo) as bar, self._cells.open("a") as file:
+            for case in bar:
+                bar.set_postfix_str(" ".join(map(str, case)))
+                start = time.perf_counter()
+                # What is written and read again is what a resumed run sees: both go on with the same.
+                result = json.loads(json.dumps(compute(*case)))
+                seconds = time.perf_counter() - start
+                file.write(json.dumps({"part": part, "case": case, "result": result, "seconds": seconds}) + "\n")
+                file.flush()
+                self._finished[part, case], self._seconds[part, case] = result, seconds
+                self._spent += seconds
+        return {case[0] if len(case) == 1 else case: self._finished[part, case] for case in cases}
+
+    def figure(self, name: str, figure: Figure, dpi: int = 110) -> None:
+        """Write ``name``.png and ``name``.pdf."""
+        figure.savefig(self.out / f"{name}.png", dpi=dpi)
+        figure.savefig(self.out / f"{name}.pdf")
+
+    def finish(self, metrics: Result, table: Table | None = None) -> None:
+        """Write metrics.json, with arguments, versions and the seconds of all cells and the rest; print the table."""
+        seconds = time.perf_counter() - self._start - self._spent + sum(self._seconds.values())
+        outcome = {**metrics, "config": self.config, "versions": self.versions, "seconds": round(seconds, 1)}
+        partial = self.out / "metrics.json.part"
+        partial.write_text(json.dumps(outcome, indent=2) + "\n")
+        partial.replace(self.out / "metrics.json")
+        if table is not None:
+            Console().print(table)
+        print(f"{self.out / 'metrics.json'} and figures written, {seconds:.0f} s in all")
+
+
+def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
+    """A table to print; all columns after the first are flush right."""
+    result = Table(title=title)
+    for i, column in enumerate(columns):
+        result.add_column(column, justify="right" if i else "left")
+    for row in rows:
+        result.add_row(*row)
+    return result
+
+
+def pick_device(name: str) -> torch.device:
+    """The device of a name; "auto" is CUDA where there is one, and the CPU otherwise."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise Refusal(f'--device must be "auto" or a device of torch such as "cpu" or "cuda", got {name!r}') from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise Refusal(f"--device {name}: torch finds no CUDA device; use cpu")
+    return device
+
+
+def _versions() -> dict[str, str]:
+    libraries = {name: version(name) for name in ("torch", "numpy", "scipy", "scikit-learn")}
+    return {"torch_lapeig": torch_lapeig.__version__, **libraries, "python": platform.python_version()}
+
+
+def _plain(value: Any) -> Any:
+    """What JSON and YAML hold of an argument."""
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(name): _plain(item) for name, item in value.items()}
+    return value
+
+
+def _refuse_others(out: Path, had: dict[str, Any], asked: dict[str, Any]) -> None:
+    """Raise unless finished cells are of the same arguments and versions."""
+    names = [name for name in {**had, **asked} if had.get(name) != asked.get(name)]
+    if names:
+        changes = "; ".join(f"{name} was {had.get(name)!r}, is {asked.get(name)!r}" for name in names)
+        raise Refusal(
+            f"{out} holds a run of another configuration, which cannot be gone on with: {changes}. "
+            f"Use another --out, the same arguments (--config {out / 'config.yaml'}), or --fresh true to start anew"
+        )
