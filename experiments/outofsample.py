@@ -107,8 +107,8 @@ def outofsample(
     """
     if quick:
         points, repeats, left_out, fractions = min(points, 150), 2, 2, (0.04, 0.1, 0.25)
-    if repeats < 2:
-        raise Refusal(f"--repeats must be at least 2, for an interval, got {repeats}")
+    fractions = tuple(sorted(set(fractions)))
+    _check_arguments(points, neighbors, fractions, repeats, left_out)
     run = Run(out, locals())
     samples: dict[str, Sample] = {name: sample(name, points, neighbors, seed, data_dir) for name in sets}
     for name, fraction in itertools.product(sets, fractions):
@@ -169,6 +169,16 @@ def connected(distances: Array, k: int) -> bool:
 def substituted(points: int, fraction: float) -> int:
     """|R1| = |R2| such that it is a ``fraction`` of |F ∪ R1|."""
     return round(points * fraction / (1 + fraction))
+
+
+def _check_arguments(points: int, neighbors: int, fractions: tuple[float, ...], repeats: int, left_out: int) -> None:
+    """Raise `Refusal` of numbers that make no sense whatever the data."""
+    least = {"points": 20, "neighbors": 1, "repeats": 2, "left_out": 1}
+    for option, value in zip(least, (points, neighbors, repeats, left_out), strict=True):
+        if value < least[option]:
+            raise Refusal(f"--{option} must be at least {least[option]}, got {value}")
+    if not fractions or not all(0 < fraction < 1 for fraction in fractions):
+        raise Refusal(f"--fractions must be in (0, 1), at least one, got {list(fractions)}")
 
 
 def _check_split(name: str, sample: Sample, fraction: float, left_out: int) -> None:
@@ -299,7 +309,7 @@ def summary(curves: Curves, fractions: tuple[float, ...]) -> Table:
     largest = f"> {100 * fractions[-1]:g}"
     rows = [
         [
-            SETS[name][0],
+            SETS[name][0] if method == next(iter(METHODS)) else "",
             method,
             percent(float(np.mean(one["error"])), ""),
             *(percent(value, "") for value in one["variability"]),
@@ -309,7 +319,7 @@ def summary(curves: Curves, fractions: tuple[float, ...]) -> Table:
         for name, of_set in curves.items()
         for method, one in of_set.items()
     ]
-    columns = ["data set", "method", "error", *(f"{100 * f:g} %" for f in fractions), "equal at %", "comparable from %"]
+    columns = ["data set", "method", "error", *(f"{100 * f:g} %" for f in fractions), "equal at", "comparable"]
     return table("Out-of-sample error, and variability by share substituted, in % of the RMS radius", columns, rows)
 
 
