@@ -32,6 +32,7 @@ Module = MDS | LaplacianEigenmaps | Isomap | LLE
 SetName = Literal["swiss_roll", "ionosphere", "frey_faces", "isomap_faces", "digits"]
 
 COMPONENTS = 2
+DISTANCES = ("variability", "error", "variability_of_all")
 DRAWS = 100  # of a split, until all its training sets have a connected graph
 
 SETS: dict[str, tuple[str, Callable[[int, int, Path | None], Array]]] = {
@@ -220,8 +221,9 @@ def compared(sample: Sample, method: str, split: Split) -> dict[str, Any]:
 
     Returns:
         ``variability``: between its places in the embeddings of F ∪ R1 and F ∪ R2; ``error``: between its place in the
-        former and where the formula puts it given the rest of F ∪ R1; ``variability_of_all``: the mean over F. Before
-        that the second embedding is mapped to the first, by the affine map that fits best on F without that point.
+        former and where the formula puts it given the rest of F ∪ R1; ``variability_of_all``: the mean over F. Each
+        time the other embedding is first mapped to that of F ∪ R1, by the affine map that fits best on F (less the
+        point left out).
     """
     target, _ = embed(sample, method, split.train(0), split.fixed, [])
     other, _ = embed(sample, method, split.train(1), split.fixed, [])
@@ -263,9 +265,9 @@ def curve(cells: list[list[dict[str, Any]]], fractions: tuple[float, ...]) -> di
 
     Returns:
         By fraction: ``difference``, the mean of variability minus error, with the ``half_width`` of its 95 % interval
-        (Student's t of the means of the repeats, whose points share training sets); mean ``variability`` and
-        ``error``. ``equal_at``: the fraction from which on the difference is positive, interpolated, 0 if it always
-        is; ``comparable_from``: the first fraction from which on no interval lies below 0; None for never.
+        (Student's t of the means of the repeats, whose points share training sets); means and medians of the
+        distances themselves. ``equal_at``: the fraction from which on the difference is positive, interpolated, 0 if
+        it always is; ``comparable_from``: the first fraction from which on no interval lies below 0; None for never.
     """
     paired = np.array([[np.subtract(c["variability"], c["error"]).mean() for c in row] for row in cells])
     repeats = paired.shape[1]
@@ -274,9 +276,8 @@ def curve(cells: list[list[dict[str, Any]]], fractions: tuple[float, ...]) -> di
     return {
         "difference": difference.tolist(),
         "half_width": half_width.tolist(),
-        "variability": [float(np.mean([c["variability"] for c in row])) for row in cells],
-        "variability_of_all": [float(np.mean([c["variability_of_all"] for c in row])) for row in cells],
-        "error": [float(np.mean([c["error"] for c in row])) for row in cells],
+        **{key: [float(np.mean([c[key] for c in row])) for row in cells] for key in DISTANCES},
+        **{f"median_{key}": [float(np.median([c[key] for c in row])) for row in cells] for key in DISTANCES[:2]},
         "equal_at": crossing(fractions, difference),
         "comparable_from": _from(fractions, difference + half_width >= 0),
     }
@@ -301,7 +302,7 @@ def _from(fractions: tuple[float, ...], holds: NDArray[np.bool_]) -> float | Non
 
 
 def summary(curves: Curves, fractions: tuple[float, ...]) -> Table:
-    """A row for each curve: error (mean over the fractions), variability by fraction, and where they meet."""
+    """A row for each curve: error (mean and median) over the fractions, variability at each, and where they meet."""
 
     def percent(value: float | None, never: str) -> str:
         return never if value is None else f"{100 * value:.2g}"
@@ -311,7 +312,7 @@ def summary(curves: Curves, fractions: tuple[float, ...]) -> Table:
         [
             SETS[name][0] if method == next(iter(METHODS)) else "",
             method,
-            percent(float(np.mean(one["error"])), ""),
+            *(percent(float(np.mean(one[key])), "") for key in ("error", "median_error")),
             *(percent(value, "") for value in one["variability"]),
             f"< {100 * fractions[0]:g}" if one["equal_at"] == 0 else percent(one["equal_at"], largest),
             percent(one["comparable_from"], largest),
@@ -319,7 +320,15 @@ def summary(curves: Curves, fractions: tuple[float, ...]) -> Table:
         for name, of_set in curves.items()
         for method, one in of_set.items()
     ]
-    columns = ["data set", "method", "error", *(f"{100 * f:g} %" for f in fractions), "equal at", "comparable"]
+    columns = [
+        "data set",
+        "method",
+        "error",
+        "median",
+        *(f"{100 * f:g} %" for f in fractions),
+        "equal at",
+        "comparable",
+    ]
     return table("Out-of-sample error, and variability by share substituted, in % of the RMS radius", columns, rows)
 
 

@@ -97,6 +97,7 @@ def test_intervals_and_crossings_by_hand():
     assert of_both["half_width"] == pytest.approx([0, 12.7062], abs=1e-4)  # t of one degree of freedom, s/√2 = 1
     assert of_both["variability"] == [1.25, 3.0]
     assert of_both["error"] == [2.75, 1.0]
+    assert of_both["median_error"] == [3.0, 1.0]
     assert of_both["equal_at"] == pytest.approx(0.1 + 0.1 * 1.5 / 3.5)
     assert of_both["comparable_from"] == 0.2
     assert crossing((0.1, 0.2, 0.4), np.array([1.0, 2.0, 3.0])) == 0
