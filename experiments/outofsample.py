@@ -109,7 +109,7 @@ def outofsample(
     if quick:
         points, repeats, left_out, fractions = min(points, 150), 2, 2, (0.04, 0.1, 0.25)
     fractions = tuple(sorted(set(fractions)))
-    _check_arguments(points, neighbors, fractions, repeats, left_out)
+    _check_arguments(points, neighbors, fractions, repeats, left_out, seed)
     run = Run(out, locals())
     samples: dict[str, Sample] = {name: sample(name, points, neighbors, seed, data_dir) for name in sets}
     for name, fraction in itertools.product(sets, fractions):
@@ -172,10 +172,12 @@ def substituted(points: int, fraction: float) -> int:
     return round(points * fraction / (1 + fraction))
 
 
-def _check_arguments(points: int, neighbors: int, fractions: tuple[float, ...], repeats: int, left_out: int) -> None:
+def _check_arguments(
+    points: int, neighbors: int, fractions: tuple[float, ...], repeats: int, left_out: int, seed: int
+) -> None:
     """Raise `Refusal` of numbers that make no sense whatever the data."""
-    least = {"points": 20, "neighbors": 1, "repeats": 2, "left_out": 1}
-    for option, value in zip(least, (points, neighbors, repeats, left_out), strict=True):
+    least = {"points": 20, "neighbors": 1, "repeats": 2, "left_out": 1, "seed": 0}
+    for option, value in zip(least, (points, neighbors, repeats, left_out, seed), strict=True):
         if value < least[option]:
             raise Refusal(f"--{option} must be at least {least[option]}, got {value}")
     if not fractions or not all(0 < fraction < 1 for fraction in fractions):
@@ -187,7 +189,7 @@ def _check_split(name: str, sample: Sample, fraction: float, left_out: int) -> N
     n = len(sample.points)
     half = substituted(n, fraction)
     fixed = n - 2 * half
-    if half < 1 or fixed < max(left_out, 1) or fixed + half < sample.neighbors + 3:
+    if half < 1 or fixed < max(left_out, 10) or fixed + half < sample.neighbors + 3:
         raise Refusal(
             f"--fractions {fraction} of the {n} points of {name} leaves {fixed} fixed points and {half} substituted "
             f"ones, too few for {sample.neighbors} neighbours and {left_out} points to leave out; use fractions "
@@ -267,7 +269,8 @@ def curve(cells: list[list[dict[str, Any]]], fractions: tuple[float, ...]) -> di
         By fraction: ``difference``, the mean of variability minus error, with the ``half_width`` of its 95 % interval
         (Student's t of the means of the repeats, whose points share training sets); means and medians of the
         distances themselves. ``equal_at``: the fraction from which on the difference is positive, interpolated, 0 if
-        it always is; ``comparable_from``: the first fraction from which on no interval lies below 0; None for never.
+        it always is; ``comparable_from`` and ``clear_from``: the first fractions from which on no interval lies below
+        0, and all lie above; None for never.
     """
     paired = np.array([[np.subtract(c["variability"], c["error"]).mean() for c in row] for row in cells])
     repeats = paired.shape[1]
@@ -280,6 +283,7 @@ def curve(cells: list[list[dict[str, Any]]], fractions: tuple[float, ...]) -> di
         **{f"median_{key}": [float(np.median([c[key] for c in row])) for row in cells] for key in DISTANCES[:2]},
         "equal_at": crossing(fractions, difference),
         "comparable_from": _from(fractions, difference + half_width >= 0),
+        "clear_from": _from(fractions, difference - half_width > 0),
     }
 
 
@@ -315,7 +319,7 @@ def summary(curves: Curves, fractions: tuple[float, ...]) -> Table:
             *(percent(float(np.mean(one[key])), "") for key in ("error", "median_error")),
             *(percent(value, "") for value in one["variability"]),
             f"< {100 * fractions[0]:g}" if one["equal_at"] == 0 else percent(one["equal_at"], largest),
-            percent(one["comparable_from"], largest),
+            percent(one["clear_from"], largest),
         ]
         for name, of_set in curves.items()
         for method, one in of_set.items()
@@ -327,7 +331,7 @@ def summary(curves: Curves, fractions: tuple[float, ...]) -> Table:
         "median",
         *(f"{100 * f:g} %" for f in fractions),
         "equal at",
-        "comparable",
+        "clear from",
     ]
     return table("Out-of-sample error, and variability by share substituted, in % of the RMS radius", columns, rows)
 

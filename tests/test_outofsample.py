@@ -100,6 +100,8 @@ def test_intervals_and_crossings_by_hand():
     assert of_both["median_error"] == [3.0, 1.0]
     assert of_both["equal_at"] == pytest.approx(0.1 + 0.1 * 1.5 / 3.5)
     assert of_both["comparable_from"] == 0.2
+    assert of_both["clear_from"] is None
+    assert curve([high, high[1:] * 2], (0.1, 0.2))["clear_from"] == 0.2
     assert crossing((0.1, 0.2, 0.4), np.array([1.0, 2.0, 3.0])) == 0
     assert crossing((0.1, 0.2, 0.4), np.array([1.0, 2.0, -3.0])) is None
     assert crossing((0.1, 0.2, 0.4), np.array([1.0, -1.0, 1.0])) == pytest.approx(0.3)
