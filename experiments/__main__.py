@@ -17,6 +17,7 @@ from experiments.cut import cut
 from experiments.demo import demo
 from experiments.faces import faces
 from experiments.manifolds import manifolds
+from experiments.outofsample import outofsample
 from experiments.runs import Refusal
 from experiments.speech import speech
 from experiments.words import words
@@ -29,6 +30,7 @@ EXPERIMENTS: dict[str, Callable[..., None]] = {
     "manifolds": manifolds,
     "faces": faces,
     "cut": cut,
+    "outofsample": outofsample,
 }
 
 

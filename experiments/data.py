@@ -25,6 +25,9 @@ Array = NDArray[np.float64]
 SOURCES = {
     "brown.zip": "the Brown corpus (W. N. Francis and H. Kučera; non-commercial use), from https://www.nltk.org/nltk_data",
     "frey_rawface.mat": "the Frey faces (B. Frey and S. Roweis), from https://cs.nyu.edu/~roweis/data.html",
+    "ionosphere.data": "the UCI Ionosphere data, from https://archive.ics.uci.edu/dataset/52/ionosphere",
+    "isomap_faces.u8": "the 698 synthetic faces of the Isomap paper (J. Tenenbaum, V. de Silva, J. Langford), 64 × 64 "
+    "pixels, column by column, one byte each, 0 or 1: face_data.mat, once at https://isomap.stanford.edu, binarised",
     "t10k-images-idx3-ubyte.gz": "the MNIST test set (Y. LeCun, C. Cortes), from http://yann.lecun.com/exdb/mnist",
     "t10k-labels-idx1-ubyte.gz": "labels of the MNIST test set, from http://yann.lecun.com/exdb/mnist",
     "speech": "speech at 16 kHz (WAV) with phone boundaries (.phn, lines 'start end phone', in samples), such as a "
@@ -80,6 +83,19 @@ def frey_faces(data_dir: Path | None) -> Array:
     columns = loadmat(locate("frey_rawface.mat", data_dir))["ff"]
     faces: Array = columns.T.reshape(-1, 28, 20) / 255
     return faces
+
+
+def isomap_faces(data_dir: Path | None) -> Array:
+    """698 renderings of one head, ``(698, 64, 64)``, in black (0) and white (1)."""
+    pixels = np.frombuffer(locate("isomap_faces.u8", data_dir).read_bytes(), np.uint8)
+    faces: Array = pixels.reshape(-1, 64, 64).transpose(0, 2, 1).astype(float)
+    return faces
+
+
+def ionosphere(data_dir: Path | None) -> Array:
+    """351 radar returns, ``(351, 34)``: 17 complex values of an autocorrelation, in [−1, 1]."""
+    returns: Array = np.loadtxt(locate("ionosphere.data", data_dir), delimiter=",", usecols=range(34))
+    return returns
 
 
 def bars(count: int, size: int, seed: int, length: int = 16, width: int = 3) -> tuple[Array, NDArray[np.bool_]]:

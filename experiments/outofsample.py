@@ -1,0 +1,351 @@
+"""New points against other training points (Bengio et al., NIPS 2003, section 5 and Figure 1), for four methods."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from rich.table import Table
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial.distance import pdist, squareform
+from scipy.stats import t
+from sklearn.datasets import load_digits, make_swiss_roll
+from sklearn.decomposition import PCA
+from sklearn.neighbors import kneighbors_graph
+from torch import Tensor
+
+from experiments import data
+from experiments.runs import Refusal, Run, table
+from torch_lapeig import KNN, LLE, MDS, Isomap, LaplacianEigenmaps
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
+Curves = dict[str, dict[str, dict[str, Any]]]  # by data set and method
+Module = MDS | LaplacianEigenmaps | Isomap | LLE
+SetName = Literal["swiss_roll", "ionosphere", "frey_faces", "isomap_faces", "digits"]
+
+COMPONENTS = 2
+DISTANCES = ("variability", "error", "variability_of_all")
+DRAWS = 100  # of a split, until all its training sets have a connected graph
+
+SETS: dict[str, tuple[str, Callable[[int, int, Path | None], Array]]] = {
+    "swiss_roll": ("swiss roll", lambda points, seed, _: make_swiss_roll(points, random_state=seed)[0]),
+    "ionosphere": ("ionosphere", lambda points, seed, folder: data.ionosphere(folder)),
+    "frey_faces": ("Frey faces", lambda points, seed, folder: data.frey_faces(folder)),
+    "isomap_faces": ("Isomap faces, binarised", lambda points, seed, folder: data.isomap_faces(folder)),
+    "digits": ("digits", lambda points, seed, _: load_digits().data / 16),
+}
+METHODS: dict[str, tuple[str, Callable[[int], Module]]] = {
+    "mds": ("MDS", lambda k: MDS(COMPONENTS, metric="precomputed")),
+    "eigenmaps": ("spectral clustering, Laplacian eigenmaps", lambda k: LaplacianEigenmaps(COMPONENTS, KNN(k))),
+    "isomap": ("Isomap", lambda k: Isomap(COMPONENTS, KNN(k))),
+    "lle": ("LLE", lambda k: LLE(COMPONENTS, k)),
+}
+
+
+class Sample(NamedTuple):
+    """A data set D as it is used: distinct points.
+
+    Attributes:
+        points: ``(n, D)``. distances: between them, ``(n, n)``.
+        neighbors: k of the neighbourhood graphs. copies: number of points left out because they equal another one.
+    """
+
+    points: Array
+    distances: Array
+    neighbors: int
+    copies: int
+
+
+class Split(NamedTuple):
+    """D in three parts, as indices, with the points of F to be left out in turn; redrawn: draws that were refused."""
+
+    fixed: Indices
+    halves: tuple[Indices, Indices]
+    left_out: Indices
+    redrawn: int
+
+    def train(self, half: int, without: int | None = None) -> Indices:
+        """F ∪ R1 (``half`` 0) or F ∪ R2 (1), ascending, perhaps without one point."""
+        chosen = np.union1d(self.fixed, self.halves[half])
+        return chosen if without is None else chosen[chosen != without]
+
+
+def outofsample(
+    out: Path = Path("runs/outofsample"),
+    sets: tuple[SetName, ...] = ("swiss_roll", "ionosphere", "frey_faces", "isomap_faces", "digits"),
+    points: int = 700,
+    neighbors: int = 10,
+    fractions: tuple[float, ...] = (0.01, 0.02, 0.04, 0.08, 0.16, 0.25),
+    repeats: int = 8,
+    left_out: int = 5,
+    seed: int = 0,
+    data_dir: Path | None = None,
+    quick: bool = False,
+    fresh: bool = False,
+) -> None:
+    """Out-of-sample error of MDS, eigenmaps, Isomap and LLE against what other training points change.
+
+    Args:
+        out: folder of metrics.json, the figures and what is finished.
+        sets: names of the data sets.
+        points: of each data set at most; drawn at random where it has more.
+        neighbors: k of the neighbourhood graphs; more where a data set's graph is not connected.
+        fractions: shares of the training set that are substituted.
+        repeats: random splits of each fraction.
+        left_out: points left out in turn in each of them.
+        seed: of all draws.
+        data_dir: folder of the files; default: what TORCH_LAPEIG_DATA names.
+        quick: two splits of at most 150 points, two points left out, three fractions.
+        fresh: start anew where the folder holds a run already.
+    """
+    if quick:
+        points, repeats, left_out, fractions = min(points, 150), 2, 2, (0.04, 0.1, 0.25)
+    fractions = tuple(sorted(set(fractions)))
+    _check_arguments(points, neighbors, fractions, repeats, left_out, seed)
+    run = Run(out, locals())
+    samples: dict[str, Sample] = {name: sample(name, points, neighbors, seed, data_dir) for name in sets}
+    for name, fraction in itertools.product(sets, fractions):
+        _check_split(name, samples[name], fraction, left_out)
+
+    @functools.lru_cache(maxsize=1)  # the methods of one split follow each other
+    def split_of(name: str, fraction: float, repeat: int) -> Split:
+        generator = np.random.default_rng([seed, list(SETS).index(name), round(1e6 * fraction), repeat])
+        return draw_split(samples[name], fraction, left_out, generator)
+
+    def compare(name: str, fraction: float, repeat: int, method: str) -> dict[str, Any]:
+        split = split_of(name, fraction, repeat)
+        return {**compared(samples[name], method, split), "redrawn": split.redrawn}
+
+    cells = run.cells("splits", compare, itertools.product(sets, fractions, range(repeats), METHODS))
+    curves: Curves = {
+        name: {
+            m: curve([[cells[name, f, r, m] for r in range(repeats)] for f in fractions], fractions) for m in METHODS
+        }
+        for name in sets
+    }
+    about = {
+        name: {
+            "points": len(one.points),
+            "copies_dropped": one.copies,
+            "neighbors": one.neighbors,
+            "splits_redrawn": sum(cells[name, f, r, "mds"]["redrawn"] for f in fractions for r in range(repeats)),
+        }
+        for name, one in samples.items()
+    }
+    for name in sets:
+        run.figure(name, figure(SETS[name][0], curves[name], fractions), dpi=90)
+    run.finish({"sets": about, "curves": curves}, summary(curves, fractions))
+
+
+def sample(name: str, points: int, neighbors: int, seed: int, data_dir: Path | None) -> Sample:
+    """At most ``points`` distinct points of a data set, and the least k from ``neighbors`` on that connects them."""
+    everything = SETS[name][1](points, seed, data_dir)
+    flat = everything.reshape(len(everything), -1)
+    first = np.sort(np.unique(flat, axis=0, return_index=True)[1])
+    chosen = first
+    if len(first) > points:
+        chosen = np.sort(np.random.default_rng(seed).choice(first, points, replace=False))
+    x = flat[chosen]
+    if x.shape[1] > len(x):  # all principal components: the same distances, in fewer numbers
+        x = PCA(svd_solver="full").fit_transform(x)
+    distances = squareform(pdist(x))
+    k = next(k for k in itertools.count(neighbors) if connected(distances, k))
+    return Sample(x, distances, k, len(flat) - len(first))
+
+
+def connected(distances: Array, k: int) -> bool:
+    """Whether the graph of k nearest neighbours, either way, is."""
+    graph = kneighbors_graph(distances, min(k, len(distances) - 1), metric="precomputed")
+    return bool(connected_components(graph, directed=False, return_labels=False) == 1)
+
+
+def substituted(points: int, fraction: float) -> int:
+    """|R1| = |R2| such that it is a ``fraction`` of |F ∪ R1|."""
+    return round(points * fraction / (1 + fraction))
+
+
+def _check_arguments(
+    points: int, neighbors: int, fractions: tuple[float, ...], repeats: int, left_out: int, seed: int
+) -> None:
+    """Raise `Refusal` of numbers that make no sense whatever the data."""
+    least = {"points": 20, "neighbors": 1, "repeats": 2, "left_out": 1, "seed": 0}
+    for option, value in zip(least, (points, neighbors, repeats, left_out, seed), strict=True):
+        if value < least[option]:
+            raise Refusal(f"--{option} must be at least {least[option]}, got {value}")
+    if not fractions or not all(0 < fraction < 1 for fraction in fractions):
+        raise Refusal(f"--fractions must be in (0, 1), at least one, got {list(fractions)}")
+
+
+def _check_split(name: str, sample: Sample, fraction: float, left_out: int) -> None:
+    """Raise `Refusal` unless there are enough points for such a split."""
+    n = len(sample.points)
+    half = substituted(n, fraction)
+    fixed = n - 2 * half
+    if half < 1 or fixed < max(left_out, 10) or fixed + half < sample.neighbors + 3:
+        raise Refusal(
+            f"--fractions {fraction} of the {n} points of {name} leaves {fixed} fixed points and {half} substituted "
+            f"ones, too few for {sample.neighbors} neighbours and {left_out} points to leave out; use fractions "
+            "nearer the middle of (0, 1) or more points"
+        )
+
+
+def draw_split(sample: Sample, fraction: float, left_out: int, generator: np.random.Generator) -> Split:
+    """A random split; drawn again where a graph of its training sets is not connected, which all methods but MDS need.
+
+    Raises:
+        Refusal: none of `DRAWS` draws would do.
+    """
+    n = len(sample.points)
+    half = substituted(n, fraction)
+    for redrawn in range(DRAWS):
+        order = generator.permutation(n)
+        parts = order[2 * half :], (order[:half], order[half : 2 * half]), order[2 * half : 2 * half + left_out]
+        split = Split(np.sort(parts[0]), parts[1], parts[2], redrawn)
+        trains = [split.train(0), split.train(1), *(split.train(0, without) for without in split.left_out)]
+        if all(connected(sample.distances[np.ix_(train, train)], sample.neighbors) for train in trains):
+            return split
+    raise Refusal(
+        f"{DRAWS} random splits with a fraction of {fraction} had a graph of {sample.neighbors} neighbours that falls "
+        "apart; use more --neighbors or more --points"
+    )
+
+
+def compared(sample: Sample, method: str, split: Split) -> dict[str, Any]:
+    """Distances of each left-out point, over the RMS distance of F from its mean in the embedding of F ∪ R1.
+
+    Returns:
+        ``variability``: between its places in the embeddings of F ∪ R1 and F ∪ R2; ``error``: between its place in the
+        former and where the formula puts it given the rest of F ∪ R1; ``variability_of_all``: the mean over F. Each
+        time the other embedding is first mapped to that of F ∪ R1, by the affine map that fits best on F (less the
+        point left out).
+    """
+    target, _ = embed(sample, method, split.train(0), split.fixed, [])
+    other, _ = embed(sample, method, split.train(1), split.fixed, [])
+    unit = np.sqrt(np.mean(np.sum((target - target.mean(0)) ** 2, 1)))
+    moved = np.linalg.norm(affine(other, target)(other) - target, axis=1) / unit
+    errors = []
+    for point in split.left_out:
+        rest = split.fixed != point
+        without, new = embed(sample, method, split.train(0, point), split.fixed[rest], [point])
+        errors.append(np.linalg.norm(affine(without, target[rest])(new) - target[~rest]) / unit)
+    places = np.searchsorted(split.fixed, split.left_out)
+    return {"variability": moved[places].tolist(), "error": errors, "variability_of_all": moved.mean()}
+
+
+def embed(sample: Sample, method: str, train: Indices, shown: Indices, new: list[int]) -> tuple[Array, Array]:
+    """The embedding of ``train``, its rows of ``shown``, and that of new points by the formula."""
+
+    def given(which: Any) -> Tensor:
+        rows = sample.distances[np.ix_(which, train)] if method == "mds" else sample.points[which]
+        return torch.from_numpy(rows)
+
+    module = METHODS[method][1](sample.neighbors).fit(given(train))
+    rows: Array = module.embedding_[np.searchsorted(train, shown)].numpy()
+    return rows, module.transform(given(new)).numpy() if new else rows[:0]
+
+
+def affine(source: Array, target: Array) -> Callable[[Array], Array]:
+    """The affine map that takes the points ``source`` ``(m, d)`` to ``target`` best, in the sense of least squares."""
+
+    def padded(y: Array) -> Array:
+        return np.column_stack([y, np.ones(len(y))])
+
+    matrix = np.linalg.lstsq(padded(source), target, rcond=None)[0]
+    return lambda y: padded(y) @ matrix
+
+
+def curve(cells: list[list[dict[str, Any]]], fractions: tuple[float, ...]) -> dict[str, Any]:
+    """Of one method and data set, from the cells of each fraction.
+
+    Returns:
+        By fraction: ``difference``, the mean of variability minus error, with the ``half_width`` of its 95 % interval
+        (Student's t of the means of the repeats, whose points share training sets); means and medians of the
+        distances themselves. ``equal_at``: the fraction from which on the difference is positive, interpolated, 0 if
+        it always is; ``comparable_from`` and ``clear_from``: the first fractions from which on no interval lies below
+        0, and all lie above; None for never.
+    """
+    paired = np.array([[np.subtract(c["variability"], c["error"]).mean() for c in row] for row in cells])
+    repeats = paired.shape[1]
+    difference = paired.mean(1)
+    half_width = t.ppf(0.975, repeats - 1) * paired.std(1, ddof=1) / repeats**0.5
+    return {
+        "difference": difference.tolist(),
+        "half_width": half_width.tolist(),
+        **{key: [float(np.mean([c[key] for c in row])) for row in cells] for key in DISTANCES},
+        **{f"median_{key}": [float(np.median([c[key] for c in row])) for row in cells] for key in DISTANCES[:2]},
+        "equal_at": crossing(fractions, difference),
+        "comparable_from": _from(fractions, difference + half_width >= 0),
+        "clear_from": _from(fractions, difference - half_width > 0),
+    }
+
+
+def crossing(fractions: tuple[float, ...], difference: Array) -> float | None:
+    """Where the broken line through the points becomes positive for good; 0 if it is at all, None if not at the end."""
+    negative = np.flatnonzero(difference < 0)
+    if not len(negative):
+        return 0.0
+    last = negative[-1]
+    if last == len(fractions) - 1:
+        return None
+    return float(np.interp(0, difference[last : last + 2], fractions[last : last + 2]))
+
+
+def _from(fractions: tuple[float, ...], holds: NDArray[np.bool_]) -> float | None:
+    """The first of the fractions from which on all hold."""
+    failing = np.flatnonzero(~holds)
+    first = failing[-1] + 1 if len(failing) else 0
+    return fractions[first] if first < len(fractions) else None
+
+
+def summary(curves: Curves, fractions: tuple[float, ...]) -> Table:
+    """A row for each curve: error (mean and median) over the fractions, variability at each, and where they meet."""
+
+    def percent(value: float | None, never: str) -> str:
+        return never if value is None else f"{100 * value:.2g}"
+
+    largest = f"> {100 * fractions[-1]:g}"
+    rows = [
+        [
+            SETS[name][0] if method == next(iter(METHODS)) else "",
+            method,
+            *(percent(float(np.mean(one[key])), "") for key in ("error", "median_error")),
+            *(percent(value, "") for value in one["variability"]),
+            f"< {100 * fractions[0]:g}" if one["equal_at"] == 0 else percent(one["equal_at"], largest),
+            percent(one["clear_from"], largest),
+        ]
+        for name, of_set in curves.items()
+        for method, one in of_set.items()
+    ]
+    columns = [
+        "data set",
+        "method",
+        "error",
+        "median",
+        *(f"{100 * f:g} %" for f in fractions),
+        "equal at",
+        "clear from",
+    ]
+    return table("Out-of-sample error, and variability by share substituted, in % of the RMS radius", columns, rows)
+
+
+def figure(title: str, curves: dict[str, dict[str, Any]], fractions: tuple[float, ...]) -> Figure:
+    """Variability minus out-of-sample error against the share substituted, one panel for each method."""
+    figure = Figure(figsize=(9, 6.2), layout="constrained")
+    figure.suptitle(title, fontsize=12)
+    for panel, (method, one) in zip(figure.subplots(2, 2, sharex=True).flat, curves.items(), strict=True):
+        difference, half_width = (100 * np.array(one[key]) for key in ("difference", "half_width"))
+        panel.axhline(0, color="0.6", lw=0.8)
+        panel.errorbar(100 * np.array(fractions), difference, half_width, fmt="o-", ms=4, lw=1.2, capsize=3)
+        panel.set_title(METHODS[method][0], fontsize=11, loc="left")
+        panel.spines[["top", "right"]].set_visible(False)
+    figure.supxlabel("share of the training set substituted, %", fontsize=10)
+    figure.supylabel("variability − out-of-sample error, % of the RMS radius", fontsize=10)
+    return figure
