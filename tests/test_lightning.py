@@ -20,8 +20,7 @@ with warnings.catch_warnings():  # Lightning's imports warn of what is deprecate
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),
     pytest.mark.filterwarnings("ignore:.*training_step. returned .None"),
-    pytest.mark.filterwarnings("ignore:.*(isinstance|LeafSpec|pkg_resources|treespec).*:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning"),  # Lightning's own use of torch
 ]
 LOSS = LaplacianSmoothness(KNN(3), HeatKernel(2.0))
 X, TARGET = points(24, 3, dtype=torch.float32), points(24, 1, seed=1, dtype=torch.float32)
