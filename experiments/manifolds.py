@@ -37,7 +37,7 @@ METHODS = {
 }
 SAMPLINGS = {"uniform": "uniform", "tilted": "non-uniform"}
 NAMES = list(MANIFOLDS)
-SEEDS = {500: 20, 1000: 20, 2000: 20, 4000: 10, 8000: 5}
+SEEDS = {500: 20, 1000: 20, 2000: 20, 4000: 5, 8000: 3}
 
 
 def manifolds(
