@@ -23,7 +23,7 @@ def bars(
     out: Path = Path("runs/bars"),
     images: int = 1000,
     size: int = 40,
-    length: int = 16,
+    length: int = 20,
     width: int = 3,
     neighbors: int = 14,
     seeds: int = 20,
@@ -70,7 +70,7 @@ def bars(
     for name in METHODS:
         values = np.array([cell[name] for cell in cells.values()])
         metrics[name] = {"mean": values.mean(), "sd": values.std(), "least": values.min(), "greatest": values.max()}
-    metrics["second_eigenvalue"] = float(np.mean([cell["eigenvalues"][0] for cell in cells.values()]))
+    metrics["connected_graphs"] = sum(cell["eigenvalues"][0] > 0 for cell in cells.values())
     pixels, vertical, _, maps = embed(0)
     run.figure("bars", figure(pixels, vertical, maps), dpi=90)
     rows = [

@@ -98,7 +98,7 @@ def ionosphere(data_dir: Path | None) -> Array:
     return returns
 
 
-def bars(count: int, size: int, seed: int, length: int = 16, width: int = 3) -> tuple[Array, NDArray[np.bool_]]:
+def bars(count: int, size: int, seed: int, length: int = 20, width: int = 3) -> tuple[Array, NDArray[np.bool_]]:
     """Images ``(count, size, size)`` of one bar at a random place, and whether it is vertical: half of them are."""
     generator = np.random.default_rng(seed)
     vertical = np.arange(count) < count // 2
