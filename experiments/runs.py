@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import platform
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -38,8 +39,8 @@ class Run:
     """The folder ``out`` of one run.
 
     config.yaml: every argument as it was resolved, to be given to ``--config``. cells.jsonl: arguments and versions,
-    then the results of the finished cells. metrics.json: the outcome with arguments, versions and seconds. Figures as
-    PNG and PDF.
+    then the results of the finished cells. cells/: what cells keep while they are not finished, such as checkpoints.
+    metrics.json: the outcome with arguments, versions and seconds. Figures as PNG and PDF.
 
     Args:
         out: made where there is none.
@@ -61,6 +62,8 @@ class Run:
         self._cells = out / "cells.jsonl"
         if arguments.get("fresh"):
             self._cells.unlink(missing_ok=True)
+        if not self._cells.exists():  # nothing there is known to be of these arguments
+            shutil.rmtree(out / "cells", ignore_errors=True)
         asked = {name: value for name, value in self.config.items() if name not in PLACES} | self.versions
         self._resume(json.loads(json.dumps(asked)))
         (out / "config.yaml").write_text(yaml.safe_dump({**self.config, "fresh": False}, sort_keys=False))
@@ -106,6 +109,12 @@ class Run:
                 self._spent += seconds
         return {case[0] if len(case) == 1 else case: self._finished[part, case] for case in cases}
 
+    def folder(self, part: str, *case: str | int | float) -> Path:
+        """A folder for one cell, kept between calls, gone with ``fresh``."""
+        path = self.out / "cells" / part / "-".join(map(str, case))
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
     def figure(self, name: str, figure: Figure, dpi: int = 110) -> None:
         """Write ``name``.png and ``name``.pdf."""
         figure.savefig(self.out / f"{name}.png", dpi=dpi)
@@ -148,7 +157,7 @@ def pick_device(name: str) -> torch.device:
 
 
 def _versions() -> dict[str, str]:
-    libraries = {name: version(name) for name in ("torch", "numpy", "scipy", "scikit-learn")}
+    libraries = {name: version(name) for name in ("torch", "lightning", "numpy", "scipy", "scikit-learn")}
     return {"torch_lapeig": torch_lapeig.__version__, **libraries, "python": platform.python_version()}
 
 

@@ -16,7 +16,7 @@ import yaml
 from scipy.io import wavfile
 from scipy.special import iv
 
-from experiments.__main__ import EXPERIMENTS, main, spelled_out
+from experiments.__main__ import EXPERIMENTS, experiment, main, spelled_out
 from experiments.cut import cuts_of, normalized_cuts, small_graph
 from experiments.data import bars, brown_words, digits, frey_faces, mnist_test, part_of_speech, speech_frames
 from experiments.demo import neighbour_loss
@@ -93,8 +93,8 @@ def test_help_explains_every_argument(name, capsys):
     with pytest.raises(SystemExit):
         main([name, "--help"])
     help_text = " ".join(capsys.readouterr().out.split())
-    for argument in inspect.signature(EXPERIMENTS[name]).parameters:
-        described = re.search(rf"^ +{argument}: (.*)$", EXPERIMENTS[name].__doc__, re.MULTILINE)
+    for argument in inspect.signature(experiment(name)).parameters:
+        described = re.search(rf"^ +{argument}: (.*)$", experiment(name).__doc__, re.MULTILINE)
         assert described, argument
         assert " ".join(described[1].split()) in help_text
 

@@ -1,0 +1,110 @@
+"""Trainings with Lightning: flags of the Trainer, logs, checkpoints that an interrupted training goes on from."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from jsonargparse import ArgumentParser
+from lightning.pytorch import LightningDataModule, LightningModule, Trainer, seed_everything
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from torch.utils.data import Sampler
+
+from experiments.runs import Refusal
+
+Flags = dict[str, Any]
+
+OURS = {"logger", "callbacks", "default_root_dir", "enable_checkpointing", "plugins"}  # flags that `train` sets
+QUIET = {"accelerator": "auto", "enable_progress_bar": False, "enable_model_summary": False}
+
+
+def add_trainer_flags(parser: ArgumentParser, defaults: Mapping[str, Any]) -> None:
+    """Options ``--trainer.max_epochs`` and so on, typed, with Lightning's help and the experiment's defaults."""
+    parser.add_class_arguments(Trainer, "trainer", skip=set(OURS), instantiate=False)
+    parser.set_defaults({f"trainer.{name}": value for name, value in defaults.items()})
+
+
+def train(folder: Path, module: LightningModule, data: LightningDataModule, flags: Flags, seed: int) -> Trainer:
+    """Fit a module to data, or go on with it where the folder holds the checkpoint of an interrupted training.
+
+    Args:
+        folder: for last.ckpt, written after every epoch, and logs/version_*, CSV and TensorBoard, one for each call.
+        module, data: what is fitted, on what. They take random numbers from ``seed`` in `setup` or later, so that a
+            training that was interrupted ends like any other (see `Batches`).
+        flags: of the Trainer.
+        seed: of everything random.
+
+    Returns:
+        The Trainer, for its ``global_step`` and ``current_epoch``.
+
+    Raises:
+        Refusal: flags the Trainer does not take; a checkpoint of another version of Lightning or of the module.
+    """
+    seed_everything(seed, workers=True, verbose=False)
+    last = folder / "last.ckpt"
+    logger = CSVLogger(folder, name="logs", version=_attempt(folder))
+    checkpoint = ModelCheckpoint(folder, filename="last", enable_version_counter=False)
+    loggers = [logger, TensorBoardLogger(folder, name="logs", version=logger.version)]
+    with _quiet():
+        try:
+            trainer = Trainer(**flags, logger=loggers, callbacks=[checkpoint], default_root_dir=folder)
+        except (TypeError, ValueError, RuntimeError) as error:  # Lightning's MisconfigurationException is one of them
+            raise Refusal(f"Lightning's Trainer does not take --trainer.*: {error}") from error
+        trainer.fit(module, data, ckpt_path=last if last.exists() else None)
+    return trainer
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what Lightning says of every training, and its warnings that do not apply."""
+    log = logging.getLogger("lightning.pytorch")
+    level = log.level
+    log.setLevel(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*does not have many workers")  # the data are tensors in memory
+            warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)  # Lightning's own use of torch
+            warnings.filterwarnings("ignore", "Checkpoint directory .* exists")  # that of the interrupted training
+            yield
+    finally:
+        log.setLevel(level)
+
+
+def _attempt(folder: Path) -> int:
+    """Number of calls before this one that left logs."""
+    return len(list((folder / "logs").glob("version_*")))
+
+
+class Batches(Sampler[list[int]]):
+    """Batches of indices, each epoch a random order of all ``n`` that depends on ``seed`` and the epoch only.
+
+    So a training goes on after an interruption with the batches it would have had. The last, incomplete batch is left
+    out. Use it as ``sampler`` of a DataLoader with ``batch_size=None``, whose dataset takes lists of indices.
+
+    Args:
+        n: number of examples.
+        size: of a batch.
+        seed: of the orders.
+    """
+
+    def __init__(self, n: int, size: int, seed: int) -> None:
+        self.n, self.size, self.seed, self.epoch = n, size, seed, 0
+
+    def __len__(self) -> int:
+        return self.n // self.size
+
+    def set_epoch(self, epoch: int) -> None:
+        """Called by Lightning before each epoch."""
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[list[int]]:
+        generator = torch.Generator().manual_seed(hash((self.seed, self.epoch)))
+        order = torch.randperm(self.n, generator=generator)
+        for chosen in order[: len(self) * self.size].split(self.size):
+            yield chosen.tolist()
