@@ -283,6 +283,21 @@ class TestMultigrid:
             rates.append((x.norm() / before).item())
         assert max(rates) < 0.7
 
+    @pytest.mark.parametrize("seed", range(3))
+    def test_points_that_lie_close_together_do_not_spoil_the_smoother(self, seed):
+        """A pair joined much more strongly than to others has an eigenvalue of D⁻¹ L far above the others."""
+        x = swiss_roll(800, seed=seed)
+        laplacian = Laplacian(HeatKernel()(x, knn_graph(x, 8)))
+        hierarchy = SmoothedAggregation(coarsest=150)(*laplacian.edges_of_affinity(), laplacian.ground.square())
+        values, vectors = torch.linalg.eigh(laplacian.to_dense())
+        assert values[-1] <= 1.001 * hierarchy.levels[0].radius
+        root = vectors[:, 1:] * values[1:].sqrt()
+        cycle = root.T @ hierarchy.inverse(hierarchy.scale(laplacian.ground[:, None]), root)
+        spectrum = torch.linalg.eigvalsh((cycle + cycle.T) / 2)  # of the preconditioned operator
+        assert spectrum.min() > 0.1
+        assert spectrum.max() < 1.1
+        assert eigenpairs(laplacian, 6, Lobpcg(), tolerance=1e-4).iterations <= 20
+
     def test_coarsening_goes_down_and_stays_within_its_complexity(self):
         laplacian = self.roll()
         hierarchy = SmoothedAggregation(coarsest=30)(*laplacian.edges_of_affinity(), laplacian.ground.square())
