@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import t
 from sklearn.cluster import KMeans
 from sklearn.manifold import trustworthiness
 from sklearn.model_selection import cross_val_score
@@ -73,3 +74,10 @@ def neighbour_agreement(y: Numbers, classes: list[str], neighbors: int = NEIGHBO
     votes = (labels[:, :, None] == labels[:, None, :]).sum(2)
     winner = labels[np.arange(len(y)), votes.argmax(1)]
     return {"share": float((labels == numbers[:, None]).mean()), "majority": float((winner == numbers).mean())}
+
+
+def mean_and_interval(values: list[float]) -> dict[str, float]:
+    """Mean, and half the width of its 95 % interval by Student's t; 0 for one value, of which nothing is known."""
+    n = len(values)
+    half = t.ppf(0.975, n - 1) * np.std(values, ddof=1) / n**0.5 if n > 1 else 0.0
+    return {"mean": float(np.mean(values)), "interval": float(half)}

@@ -70,6 +70,7 @@ def _quiet() -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*does not have many workers")  # the data are tensors in memory
             warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)  # Lightning's own use of torch
+            warnings.filterwarnings("ignore", "The number of training batches")  # steps are counted over epochs
             warnings.filterwarnings("ignore", "Checkpoint directory .* exists")  # that of the interrupted training
             yield
     finally:
@@ -82,22 +83,25 @@ def _attempt(folder: Path) -> int:
 
 
 class Batches(Sampler[list[int]]):
-    """Batches of indices, each epoch a random order of all ``n`` that depends on ``seed`` and the epoch only.
+    """Batches of indices in random order, which depends on ``seed`` and the epoch only.
 
-    So a training goes on after an interruption with the batches it would have had. The last, incomplete batch is left
-    out. Use it as ``sampler`` of a DataLoader with ``batch_size=None``, whose dataset takes lists of indices.
+    So a training goes on after an interruption with the batches it would have had. No index comes again before all have
+    been drawn, but for those left over when the others make no whole batch. Use it as ``sampler`` of a DataLoader with
+    ``batch_size=None``, whose dataset takes lists of indices.
 
     Args:
         n: number of examples.
         size: of a batch.
         seed: of the orders.
+        count: of batches in an epoch; default: as many as ``n`` examples make.
     """
 
-    def __init__(self, n: int, size: int, seed: int) -> None:
+    def __init__(self, n: int, size: int, seed: int, count: int | None = None) -> None:
         self.n, self.size, self.seed, self.epoch = n, size, seed, 0
+        self.count = n // size if count is None else count
 
     def __len__(self) -> int:
-        return self.n // self.size
+        return self.count
 
     def set_epoch(self, epoch: int) -> None:
         """Called by Lightning before each epoch."""
@@ -105,6 +109,8 @@ class Batches(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         generator = torch.Generator().manual_seed(hash((self.seed, self.epoch)))
-        order = torch.randperm(self.n, generator=generator)
-        for chosen in order[: len(self) * self.size].split(self.size):
-            yield chosen.tolist()
+        in_order = self.n // self.size
+        for i in range(self.count):
+            if i % in_order == 0:
+                order = torch.randperm(self.n, generator=generator).split(self.size)
+            yield order[i % in_order].tolist()

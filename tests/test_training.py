@@ -87,3 +87,10 @@ def test_batches_cover_each_epoch_in_another_order():
     batches.set_epoch(0)
     assert [*chain(*batches)] == epochs[0]
     assert [*chain(*Batches(10, 3, seed=2))] != epochs[0]
+
+
+def test_epochs_may_have_any_number_of_batches():
+    batches = list(Batches(10, 4, seed=0, count=5))
+    assert len(batches) == len(Batches(10, 4, seed=0, count=5)) == 5
+    for first, second in (batches[:2], batches[2:4]):
+        assert len({*first, *second}) == 8

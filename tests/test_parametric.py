@@ -1,0 +1,97 @@
+"""The experiment of parametric eigenmaps in a short form, its mini-batches and its angles."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from experiments.__main__ import main
+from problems import points
+from torch_lapeig import KNN, HeatKernel, Laplacian
+
+with warnings.catch_warnings():  # Lightning's imports warn of what is deprecated elsewhere
+    warnings.simplefilter("ignore")
+    pytest.importorskip("lightning.pytorch")
+    from experiments.parametric import MiniBatches, largest_angle, load, mean_angle
+
+QUICK = ["parametric", "--quick", "--trainer.accelerator", "cpu"]
+
+
+def test_encoder_comes_near_the_eigenfunctions_and_resumes(tmp_path, capsys):
+    arguments = [*QUICK, "--out", str(tmp_path)]
+    main(arguments)
+    first = json.loads((tmp_path / "metrics.json").read_text())
+    found = {key: value["mean"] for key, value in first["sphere"]["edges"].items()}
+    assert found["train_encoder"] < 20
+    assert found["heldout_encoder"] < 25
+    assert found["heldout_nystrom"] < 15
+    assert 1 <= found["energy"] < 2  # Ritz values are above the eigenvalues
+    assert found["truth_encoder"] < 15
+    assert all(
+        (tmp_path / f"{name}.{kind}").stat().st_size > 0 for name in ("angles", "maps") for kind in ("png", "pdf")
+    )
+    capsys.readouterr()
+    main(arguments)
+    assert "1 of 1 cells read" in capsys.readouterr().out
+    second = json.loads((tmp_path / "metrics.json").read_text())
+    assert {**first, "seconds": 0} == {**second, "seconds": 0}
+
+
+def test_sums_over_mini_batches_of_edges_are_those_of_the_whole_graph():
+    x, y = points(60, 3), points(60, 2, seed=1)
+    graph = HeatKernel()(x, KNN(6)(x))
+    edges = len(graph.weight) // 2
+    size = next(d for d in range(9, edges) if edges % d == 0) if edges % 2 else edges // 2
+    batches = MiniBatches(torch.cat([x, y], 1), graph, KNN(6), "edges", size, seed=0)
+    batches.sampler.count = edges // size
+    energy, mass = torch.zeros(2, 2, dtype=x.dtype), torch.zeros(2, 2, dtype=x.dtype)
+    for rows, part in batches.train_dataloader():
+        laplacian = Laplacian(part, "unnormalized")
+        energy += rows[:, 3:].T @ laplacian.matmul(rows[:, 3:])
+        mass += rows[:, 3:].T @ (part.pattern.sum_rows(part.weight)[:, None] * rows[:, 3:])
+    torch.testing.assert_close(energy, y.T @ Laplacian(graph, "unnormalized").matmul(y))
+    torch.testing.assert_close(mass, y.T @ (graph.pattern.sum_rows(graph.weight)[:, None] * y))
+
+
+def test_mini_batches_of_points_have_their_own_graph():
+    x = points(60, 3)
+    batches = MiniBatches(x, HeatKernel()(x, KNN(6)(x)), KNN(4), "points", 20, seed=0)
+    rows, graph = next(iter(batches.train_dataloader()))
+    expected = HeatKernel()(rows, KNN(4)(rows))
+    torch.testing.assert_close(graph.to_dense(), expected.to_dense())
+
+
+def test_angles_do_not_depend_on_bases_and_shifts():
+    generator = np.random.default_rng(0)
+    basis = np.linalg.qr(generator.standard_normal((50, 4)))[0]
+    basis = np.linalg.qr(basis - basis.mean(0))[0]
+    turned = np.column_stack([np.cos(0.3) * basis[:, 0] + np.sin(0.3) * basis[:, 2], basis[:, 1]])
+    mixed = turned @ generator.standard_normal((2, 2)) + 5
+    assert mean_angle(basis[:, :2], mixed) == pytest.approx(np.degrees(0.15))
+    assert largest_angle(basis[:, :2], mixed) == pytest.approx(np.degrees(0.3))
+
+
+def test_truth_of_the_sphere_are_harmonics():
+    """Spans of the harmonics of degree 1 and 2 are those of the coordinates and their products."""
+    cloud = load("sphere", 1000, 0, None)
+    x = cloud.heldout.double().numpy()
+    products = np.column_stack([x, x[:, :1] * x, x[:, 1:2] * x[:, 1:]])
+    assert largest_angle(cloud.truth, products) < 1e-3
+    assert len(cloud.train) == 800
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--data", "[cube]"], r"--data must be of sphere.*got cube"),
+        (["--sampling", "[]"], "--sampling must name"),
+        (["--data", "[mnist]", "--data-dir", "nowhere"], "t10k-images.* is missing"),
+        (["--points", "50", "--data", "[sphere]"], r"--batch must be at most the number of edges, \d+, got 1024"),
+        (["--data", "[digits]", "--trainer.accelerator", "abacus"], r"Trainer does not take --trainer.*abacus"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(arguments, says, tmp_path):
+    with pytest.raises(SystemExit, match=says):
+        main(["parametric", *arguments, "--out", str(tmp_path)])
