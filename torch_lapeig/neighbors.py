@@ -210,11 +210,11 @@ def _prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: str
         asked = queries.reshape(-1, *queries.shape[-2:])
     # Squared distances of such points, and what is added to them, stay finite.
     largest = math.sqrt(torch.finfo(x.dtype).max / (64 * x.shape[-1]))
-    for name, values in (("x", points), ("queries", asked)):
-        if values.abs().max() > largest:
+    for name, values in ({"x": points} | ({} if queries is None else {"queries": asked})).items():
+        if (size := values.abs().max()) > largest:
             raise ValueError(
-                f"{name} must be at most {largest:.1e} in size for squared distances in {x.dtype}, got "
-                f"{values.abs().max():.1e}; rescale the points"
+                f"{name} must be at most {largest:.1e} in size for squared distances in {x.dtype}, got {size:.1e}; "
+                "rescale the points"
             )
     if metric == "cosine":
         points, asked = _unit(points, valid), _unit(asked, None if queries is not None else valid)
