@@ -67,7 +67,7 @@ def weightings(
     methods: list[str] = WEIGHTING_NAMES,
     seeds: int = 5,
     batch: int = 256,
-    steps: int = 30,
+    steps: int = 24,
     neighbors: int = 10,
     smoothness: float = 0.1,
     learning_rate: float = 2e-3,
@@ -142,6 +142,7 @@ def weightings(
             for name in sets
         },
         "overhead": {name: overheads(times) for name, times in seconds.items()},
+        "threads": torch.get_num_threads(),
         "bandwidth": {name: problem(name).bandwidth for name in sets},
     }
     run.figure("weightings", figure(metrics["accuracy"]), dpi=80)
