@@ -69,7 +69,7 @@ def weightings(
     batch: int = 256,
     steps: int = 24,
     neighbors: int = 10,
-    smoothness: float = 0.1,
+    smoothness: float = 0.3,
     learning_rate: float = 2e-3,
     rounds: int = 11,
     trainer: Flags = TRAINER,
