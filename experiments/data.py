@@ -66,8 +66,13 @@ def digits(*, heldout: float = 0.2, seed: int = 0) -> Split:
     bunch = load_digits()
     pixels = torch.tensor(bunch.data / 16, dtype=torch.float32)
     labels = torch.tensor(bunch.target, dtype=torch.int64)
+    return split_by_class(pixels, labels, heldout=heldout, seed=seed)
+
+
+def split_by_class(points: Tensor, labels: Tensor, *, heldout: float = 0.2, seed: int = 0) -> Split:
+    """A random split of points ``(N, D)``, of each class the share ``heldout`` in the held-out part."""
     train, test = train_test_split(range(len(labels)), test_size=heldout, stratify=labels, random_state=seed)
-    return Split(pixels[train], labels[train], pixels[test], labels[test])
+    return Split(points[train], labels[train], points[test], labels[test])
 
 
 def mnist_test(data_dir: Path | None) -> tuple[Tensor, Tensor]:

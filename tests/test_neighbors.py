@@ -234,3 +234,20 @@ def test_nearest_and_reaching_in_one_pass(shape, dtype, device):
     assert torch.equal(nearest.indices[apart], expected.indices[apart, :5])
     pairs = radius_neighbors(x, radii, queries)
     assert torch.equal((reached.query * n + reached.point).sort().values, pairs.query * n + pairs.point)
+
+
+def test_rows_in_doubt_and_others_of_one_batch_are_those_of_direct_differences():
+    """A lattice, whose distances are equal by the dozen, beside points whose distances are all far apart."""
+    generator = torch.Generator().manual_seed(0)
+    axis = torch.arange(6, dtype=torch.float64)
+    lattice = torch.cartesian_prod(axis, axis)
+    lattice[18:] += 100 + torch.rand(18, 2, generator=generator, dtype=torch.float64)
+    x = torch.stack([lattice, torch.rand(36, 2, generator=generator, dtype=torch.float64)])
+    found = nearest_neighbors(x, 7)
+    d2 = (x[:, :, None] - x[:, None]).square().sum(-1)
+    d2.diagonal(dim1=1, dim2=2).fill_(torch.inf)
+    values, order = d2.sort(stable=True)
+    assert torch.equal(found.indices, order[..., :7])
+    torch.testing.assert_close(found.squared_distances, values[..., :7], rtol=1e-9, atol=0)
+    all_of_few = nearest_neighbors(x[0, :3], 3, x[0, :5])
+    torch.testing.assert_close(all_of_few.squared_distances[0], torch.tensor([0.0, 1, 4], dtype=torch.float64))

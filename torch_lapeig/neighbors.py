@@ -210,11 +210,11 @@ def _prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: str
         asked = queries.reshape(-1, *queries.shape[-2:])
     # Squared distances of such points, and what is added to them, stay finite.
     largest = math.sqrt(torch.finfo(x.dtype).max / (64 * x.shape[-1]))
-    for name, values in (("x", points), ("queries", asked)):
-        if values.abs().max() > largest:
+    for name, values in ({"x": points} | ({} if queries is None else {"queries": asked})).items():
+        if (size := values.abs().max()) > largest:
             raise ValueError(
-                f"{name} must be at most {largest:.1e} in size for squared distances in {x.dtype}, got "
-                f"{values.abs().max():.1e}; rescale the points"
+                f"{name} must be at most {largest:.1e} in size for squared distances in {x.dtype}, got {size:.1e}; "
+                "rescale the points"
             )
     if metric == "cosine":
         points, asked = _unit(points, valid), _unit(asked, None if queries is not None else valid)
@@ -299,15 +299,22 @@ def _small(
         if itself:
             d2.diagonal(offset=start, dim1=-2, dim2=-1).fill_(torch.inf)
         values, candidates = d2.topk(min(k + SPARE, n), largest=False, sorted=False)
-        item = torch.arange(b, device=points.device)[:, None, None]
-        indices, distances, sure = _measured(
-            points[item, candidates], block, candidates, values, squares, slack, k=k, complete=k + SPARE >= n
-        )
-        for i in (~sure).any(1).nonzero().flatten().tolist():
-            rows_left = (~sure[i]).nonzero().flatten()
-            limit = distances[i, rows_left, -1] + (slack - squares)[i, rows_left]
-            found_here = _all_within(d2[i], rows_left, limit, block[i], points[i], k)
-            indices[i, rows_left], distances[i, rows_left] = found_here
+        if values.shape[-1] > k:
+            indices, distances, certain = _apart(candidates, values, squares, slack, k)
+        else:  # all points are neighbours
+            indices, distances, certain = candidates.clone(), values.clone(), torch.zeros_like(slack, dtype=torch.bool)
+        item, row = (~certain).nonzero(as_tuple=True)
+        if len(item):
+            queries, chosen = block[item, row], candidates[item, row]
+            rest = (t[item, row] for t in (values, squares, slack))
+            neighbours = points[item[:, None], chosen]
+            measured = _measured(neighbours, queries, chosen, *rest, k=k, complete=k + SPARE >= n)
+            indices[item, row], distances[item, row] = measured[:2]
+            item, row = item[~measured[2]], row[~measured[2]]
+            for i in item.unique().tolist():
+                left = row[item == i]
+                limit = distances[i, left, -1] + (slack - squares)[i, left]
+                indices[i, left], distances[i, left] = _all_within(d2[i], left, limit, block[i], points[i], k)
         found.append((indices, distances))
         if reach is not None:
             limit = (slack + _reach_slack(reach[0]) - squares)[0]
@@ -407,8 +414,8 @@ def _apart(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The k nearest by approximate distances, and whether those are too far apart for their error to matter."""
     values, order = approximate.topk(k + 1, largest=False)
-    certain = (values.diff(dim=-1) > 2 * slack[:, None]).all(-1) & (values[:, 0] + squares > 1e3 * slack)
-    return candidates.gather(1, order[:, :k]), values[:, :k] + squares[:, None], certain
+    certain = (values.diff(dim=-1) > 2 * slack[..., None]).all(-1) & (values[..., 0] + squares > 1e3 * slack)
+    return candidates.gather(-1, order[..., :k]), values[..., :k] + squares[..., None], certain
 
 
 def _measured(

@@ -148,7 +148,7 @@ class SparsePattern:
     def _of_squares(self, x: Tensor, values: Tensor, function: Callable[[Tensor, Tensor], Tensor]) -> list[Tensor]:
         """A function of the squares of x_i − x_j ``(U, D)`` on undirected edges and of values on them, in pieces."""
         points, ends = x.reshape(self.total, -1), self._once[1]
-        step = max(1, CACHED // points.shape[1])
+        step = max(1, min(CACHED // points.shape[1], len(values)))
         first = torch.arange(0, 2 * step, 2, dtype=self.index, device=x.device)
         sign = points.new_tensor([1, -1]).repeat(step)
 
