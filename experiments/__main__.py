@@ -25,6 +25,7 @@ EXPERIMENTS = (
     "faces",
     "cut",
     "outofsample",
+    "spectral_layer",
 )
 
 
