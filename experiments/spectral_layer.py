@@ -22,7 +22,7 @@ from experiments.runs import Refusal, Run, table
 from experiments.training import QUIET, Batches, Flags, train
 from torch_lapeig import KNN, GraphWarning, HeatKernel, LaplacianEigenmaps
 
-TRAINER = {**QUIET, "max_epochs": 40, "check_val_every_n_epoch": 4, "num_sanity_val_steps": 0, "log_every_n_steps": 1}
+TRAINER = {**QUIET, "max_epochs": 60, "check_val_every_n_epoch": 5, "num_sanity_val_steps": 0, "log_every_n_steps": 1}
 VARIANTS = {
     "learned": "layer on learned features",
     "fixed": "layer on the points",
@@ -49,7 +49,7 @@ def spectral_layer(
     spread: float = 0.3,
     neighbors: int = 8,
     eigenvectors: int = 16,
-    rate: float = 0.01,
+    rate: float = 0.005,
     batch: int = 16,
     trainer: Flags = TRAINER,
     quick: bool = False,
@@ -85,7 +85,7 @@ def spectral_layer(
             1,
             48,
         )
-        heldout, points, eigenvectors = 96, (36, 48), 10
+        heldout, points, neighbors, eigenvectors = 96, (36, 48), 5, 10
         trainer = {**trainer, "max_epochs": 20}
     _check(shapes, variants, points, neighbors, eigenvectors)
     run = Run(out, locals())
@@ -193,8 +193,9 @@ class HeatSignatures(nn.Module):
 
     The layer's eigenvalues and vectors enter by p_t = f_t(Λ), f_t(λ) = exp(−tλ) − exp(−tλ_k), alone: the diagonal of
     Y p_t Yᵀ, over its mean (Sun, Ovsjanikov & Guibas, *A concise and provably informative multi-scale signature based
-    on heat diffusion*, 2009), and log tr p_t. Both are smooth in the edge weights where eigenvalues cross, and, as f
-    falls to 0 at the last pair, also where λ_k and λ_(k + 1) do: |f_t(λ_i)| / (λ_(k + 1) − λ_i) ≤ t.
+    on heat diffusion*, 2009), and log tr p_t. Both are differentiable in the edge weights where λ_i cross, i < k. Where
+    λ_k and λ_(k + 1) do they are continuous, with bounded gradients: f falls to 0 at the last pair, and
+    |f_t(λ_i)| / (λ_(k + 1) − λ_i) ≤ t.
 
     Args:
         neighbors: of the graph. eigenvectors: k, the constant one included; more than a graph has components.
@@ -208,7 +209,7 @@ class HeatSignatures(nn.Module):
     @property
     def bandwidth_factor(self) -> float:
         """What the median of squared edge lengths is multiplied by."""
-        return math.exp(self.kernel.log_t)
+        return 1.0 if self.kernel.log_t is None else math.exp(self.kernel.log_t)
 
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Signatures ``(B, N, TIMES)``, minus their mean 1, and traces ``(B, TIMES)`` of features ``(B, N, d)``."""
@@ -268,13 +269,14 @@ class Classifier(LightningModule):
         super().__init__()
         self.variant, self.rate, self.seed = variant, rate, seed
         self.lift = nn.Linear(channels, FEATURES, bias=False)
-        self.bend = nn.Sequential(nn.Linear(channels, 32), nn.ReLU(), nn.Linear(32, FEATURES))
+        last = nn.Linear(32, FEATURES)
+        self.bend = nn.Sequential(nn.Linear(channels, 32), nn.ReLU(), last)
         self.points = nn.Sequential(nn.Linear(FEATURES + TIMES, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU())
         self.head = nn.Sequential(nn.Linear(128 + TIMES, 64), nn.ReLU(), nn.Linear(64, classes))
         # Distances of features are at first those of the points, so that training begins with their graph.
         nn.init.orthogonal_(self.lift.weight)
-        nn.init.zeros_(self.bend[2].weight)
-        nn.init.zeros_(self.bend[2].bias)
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
         self.signatures = Perceptron() if variant == "none" else HeatSignatures(neighbors, eigenvectors)
         self.history: dict[str, list[float]] = {name: [] for name in ("loss", "gradient", "at_layer", "seconds")}
         self.history |= {"step": [], "accuracy": []}
@@ -350,11 +352,10 @@ def outcome(module: Classifier, test: Clouds, classes: int) -> dict[str, Any]:
     module.eval()
     chunks = zip(test.points.split(64), test.mask.split(64), strict=True)
     right = torch.cat([module(x, mask).argmax(1) for x, mask in chunks]) == test.labels
-    factor = getattr(module.signatures, "bandwidth_factor", None)
     return {
         "accuracy": float(right.float().mean()),
         "by_class": [float(right[test.labels == label].float().mean()) for label in range(classes)],
-        "bandwidth_factor": factor,
+        "bandwidth_factor": getattr(module.signatures, "bandwidth_factor", None),
         "parameters": sum(p.numel() for p in module.parameters()),
         "history": module.history,
     }
