@@ -78,14 +78,8 @@ def spectral_layer(
         fresh: start anew where the folder holds a run already.
     """
     if quick:
-        shapes, variants, nuisance, seeds, clouds = (
-            ["sphere", "torus", "rings"],
-            ["learned", "fixed", "none"],
-            [0],
-            1,
-            48,
-        )
-        heldout, points, neighbors, eigenvectors = 96, (36, 48), 5, 10
+        shapes, variants, nuisance, seeds = ["sphere", "torus", "rings"], ["learned", "fixed", "none"], [0], 1
+        clouds, heldout, points, neighbors, eigenvectors = 48, 96, (36, 48), 5, 10
         trainer = {**trainer, "max_epochs": 20}
     _check(shapes, variants, points, neighbors, eigenvectors)
     run = Run(out, locals())
@@ -280,6 +274,7 @@ class Classifier(LightningModule):
         self.signatures = Perceptron() if variant == "none" else HeatSignatures(neighbors, eigenvectors)
         self.history: dict[str, list[float]] = {name: [] for name in ("loss", "gradient", "at_layer", "seconds")}
         self.history |= {"step": [], "accuracy": []}
+        self._latest: dict[str, float] = {}
 
     def features(self, x: Tensor) -> Tensor:
         """``(B, N, FEATURES)`` of points ``(B, N, channels)``."""
@@ -300,7 +295,7 @@ class Classifier(LightningModule):
         return logits
 
     def _note_gradient(self, gradient: Tensor) -> None:
-        self.history["at_layer"].append(float(gradient.norm()))
+        self._latest["at_layer"] = float(gradient.norm())
 
     def training_step(self, batch: list[Tensor], index: int) -> Tensor:
         """Cross-entropy of turned clouds."""
@@ -310,18 +305,16 @@ class Classifier(LightningModule):
         turn = rotations(len(x), generator).to(x.device)
         x = torch.cat([x[..., :3] @ turn, x[..., 3:]], -1)
         loss = nn.functional.cross_entropy(self(x, mask), labels)
-        self.log("loss", loss)
-        self.history["loss"].append(float(loss.detach()))
+        self._latest["loss"] = float(loss.detach())
         return loss
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Norm of the gradient, before it is clipped if it is."""
+        """Note the step, with the norm of the gradient before it is clipped, if it is."""
         norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters() if p.grad is not None])
-        self.history["gradient"].append(float(norm))
-        self.log("gradient", norm)
-        if self.variant == "learned":
-            self.log("gradient_at_layer", self.history["at_layer"][-1])
-        self.history["seconds"].append(time.perf_counter() - self._start)
+        self._latest |= {"gradient": float(norm), "seconds": time.perf_counter() - self._start}
+        self.log_dict(self._latest)
+        for name, value in self._latest.items():
+            self.history[name].append(value)
 
     def validation_step(self, batch: list[Tensor], index: int) -> None:
         """Accuracy."""

@@ -13,7 +13,18 @@ with warnings.catch_warnings():  # Lightning's imports warn of what is deprecate
     warnings.simplefilter("ignore")
     pytest.importorskip("lightning.pytorch")
     from experiments.__main__ import main
-    from experiments.spectral_layer import FIRST_TIME, TIMES, Classifier, HeatSignatures, heat, interval, longer
+    from experiments.spectral_layer import (
+        FIRST_TIME,
+        TIMES,
+        TRAINER,
+        Classifier,
+        CloudsModule,
+        HeatSignatures,
+        heat,
+        interval,
+        longer,
+    )
+    from experiments.training import train
 
 NAMES = list(SHAPES)
 
@@ -45,6 +56,30 @@ def test_layer_is_better_than_none_and_gradients_are_finite(tmp_path, capsys):
     assert {path.stem for path in tmp_path.glob("*.png")} == {"spectral_layer", "clouds"}
     main(arguments)
     assert "3 of 3 cells read" in capsys.readouterr().out
+
+
+def test_interrupted_training_ends_like_any_other(tmp_path):
+    class Interrupted(Classifier):
+        def on_train_epoch_start(self):
+            if self.current_epoch == 2:
+                raise InterruptedError
+
+    def training(kind, folder):
+        torch.manual_seed(0)
+        module = kind("learned", 4, 3, 5, 8, 0.01, 0)
+        parts = {"train": 16, "validation": 8}
+        data = CloudsModule(["sphere", "torus", "rings"], parts, (30, 36), 0.05, 1, 0.3, 8, 0)
+        train(tmp_path / folder, module, data, {**TRAINER, "accelerator": "cpu", "max_epochs": 3}, 0)
+        return module
+
+    whole = training(Classifier, "whole")
+    with pytest.raises(InterruptedError):
+        training(Interrupted, "parts")
+    resumed = training(Classifier, "parts")
+    torch.testing.assert_close(resumed.state_dict(), whole.state_dict(), rtol=0, atol=0)
+    for name in ("loss", "gradient", "at_layer"):
+        assert len(whole.history[name]) == 6
+        assert resumed.history[name] == whole.history[name]
 
 
 @pytest.mark.parametrize(
