@@ -43,11 +43,10 @@ def test_layer_is_better_than_none_and_gradients_are_finite(tmp_path, capsys):
     main(arguments)
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     found = metrics["nuisance=0"]
-    assert found["learned"]["accuracy"]["mean"] > found["none"]["accuracy"]["mean"] + 0.1
-    assert found["fixed"]["accuracy"]["mean"] > found["none"]["accuracy"]["mean"] + 0.1
+    assert found["learned"]["accuracy"]["mean"] > max(0.7, found["none"]["accuracy"]["mean"] + 0.05)
     for variant in found.values():
         assert variant["not_finite"] == 0
-        assert variant["steps"] == 60
+        assert variant["steps"] == 45
         assert 0 < variant["gradient"]["max"] < 100
     assert 0 < found["learned"]["at_layer"]["median"] <= found["learned"]["at_layer"]["max"] < 100
     assert found["learned"]["bandwidth_factor"] != [1.0]
@@ -55,30 +54,33 @@ def test_layer_is_better_than_none_and_gradients_are_finite(tmp_path, capsys):
     assert not [*tmp_path.rglob("*.ckpt")]
     assert {path.stem for path in tmp_path.glob("*.png")} == {"spectral_layer", "clouds"}
     main(arguments)
-    assert "3 of 3 cells read" in capsys.readouterr().out
+    assert "2 of 2 cells read" in capsys.readouterr().out
 
 
 def test_interrupted_training_ends_like_any_other(tmp_path):
     class Interrupted(Classifier):
         def on_train_epoch_start(self):
-            if self.current_epoch == 2:
+            if self.current_epoch == 3:  # a checkpoint is written at each validation
                 raise InterruptedError
+
+    flags = {**TRAINER, "max_epochs": 4, "check_val_every_n_epoch": 2, "log_every_n_steps": 2}
 
     def training(kind, folder):
         torch.manual_seed(0)
         module = kind("learned", 4, 3, 5, 8, 0.01, 0)
         parts = {"train": 16, "validation": 8}
         data = CloudsModule(["sphere", "torus", "rings"], parts, (30, 36), 0.05, 1, 0.3, 8, 0)
-        train(tmp_path / folder, module, data, {**TRAINER, "accelerator": "cpu", "max_epochs": 3}, 0)
+        train(tmp_path / folder, module, data, {**flags, "accelerator": "cpu"}, 0)
         return module
 
     whole = training(Classifier, "whole")
     with pytest.raises(InterruptedError):
         training(Interrupted, "parts")
+    assert (tmp_path / "parts" / "last.ckpt").exists()
     resumed = training(Classifier, "parts")
     torch.testing.assert_close(resumed.state_dict(), whole.state_dict(), rtol=0, atol=0)
     for name in ("loss", "gradient", "at_layer"):
-        assert len(whole.history[name]) == 6
+        assert len(whole.history[name]) == 8
         assert resumed.history[name] == whole.history[name]
 
 
