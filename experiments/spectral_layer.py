@@ -402,7 +402,7 @@ def results_figure(metrics: dict[str, Any], cells: dict[Any, dict[str, Any]], ch
         curves.plot(histories[0]["step"], accuracy, "o-", ms=3, lw=1.2, color=f"C{i}")
         gradient = np.array([history["gradient"] for history in histories])
         steps = 1 + np.arange(gradient.shape[1])
-        norms.plot(steps, np.median(gradient, 0), lw=1, color=f"C{i}")
+        norms.plot(steps, np.median(gradient, 0), lw=0.8, color=f"C{i}", zorder=-i)  # the longest behind
         if variant == "learned":
             at_layer = np.median([history["at_layer"] for history in histories], 0)
             norms.plot(steps, at_layer, lw=1, color=f"C{i}", ls=":", label="at the features that enter the layer")
