@@ -26,6 +26,7 @@ EXPERIMENTS = (
     "cut",
     "outofsample",
     "weightings",
+    "spectral_layer",
     "parametric",
 )
 
