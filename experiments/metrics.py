@@ -76,8 +76,8 @@ def neighbour_agreement(y: Numbers, classes: list[str], neighbors: int = NEIGHBO
     return {"share": float((labels == numbers[:, None]).mean()), "majority": float((winner == numbers).mean())}
 
 
-def mean_and_interval(values: list[float]) -> dict[str, float]:
-    """Mean, and half the width of its 95 % interval by Student's t; 0 for one value, of which nothing is known."""
+def mean_and_interval(values: Numbers | list[float]) -> dict[str, float]:
+    """``mean``, and half the width of its 95 % ``interval`` by Student's t: 0 for one value, of which it is unknown."""
     n = len(values)
     half = t.ppf(0.975, n - 1) * np.std(values, ddof=1) / n**0.5 if n > 1 else 0.0
     return {"mean": float(np.mean(values)), "interval": float(half)}

@@ -12,12 +12,11 @@ import numpy as np
 import torch
 from lightning.pytorch import LightningDataModule, LightningModule
 from matplotlib.figure import Figure
-from scipy.stats import t as student
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from experiments.clouds import SHAPES, Clouds, make_clouds, rotations
-from experiments.metrics import Numbers
+from experiments.metrics import Numbers, mean_and_interval
 from experiments.runs import Refusal, Run, table
 from experiments.training import QUIET, Batches, Flags, train
 from torch_lapeig import KNN, GraphWarning, HeatKernel, LaplacianEigenmaps
@@ -360,7 +359,7 @@ def summary(cells: list[dict[str, Any]]) -> dict[str, Any]:
     finite = np.isfinite(history["loss"]) & np.isfinite(history["gradient"])
     accuracy = np.array([cell["accuracy"] for cell in cells])
     return {
-        "accuracy": {"mean": accuracy.mean(), "interval": interval(accuracy), "seeds": accuracy.tolist()},
+        "accuracy": {**mean_and_interval(accuracy), "seeds": accuracy.tolist()},
         "by_class": np.mean([cell["by_class"] for cell in cells], axis=0).tolist(),
         "gradient": quantiles(history["gradient"]),
         "at_layer": quantiles(history["at_layer"]),
@@ -370,12 +369,6 @@ def summary(cells: list[dict[str, Any]]) -> dict[str, Any]:
         "bandwidth_factor": [cell["bandwidth_factor"] for cell in cells],
         "parameters": cells[0]["parameters"],
     }
-
-
-def interval(values: Numbers) -> float:
-    """Half of the 95 % confidence interval of the mean, by Student's t; 0 of one value."""
-    n = len(values)
-    return float(student.ppf(0.975, n - 1) * values.std(ddof=1) / math.sqrt(n)) if n > 1 else 0.0
 
 
 def quantiles(norms: Numbers) -> dict[str, float] | None:

@@ -49,7 +49,7 @@ def train(folder: Path, module: LightningModule, data: LightningDataModule, flag
     seed_everything(seed, workers=True, verbose=False)
     last = folder / "last.ckpt"
     logger = CSVLogger(folder, name="logs", version=_attempt(folder))
-    checkpoint = ModelCheckpoint(folder, filename="last", enable_version_counter=False)
+    checkpoint = ModelCheckpoint(folder, filename="last", enable_version_counter=False, save_on_train_epoch_end=True)
     loggers = [logger, TensorBoardLogger(folder, name="logs", version=logger.version)]
     with _quiet():
         try:

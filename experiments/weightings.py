@@ -13,7 +13,6 @@ import torch
 from lightning.pytorch import LightningDataModule, LightningModule
 from matplotlib.figure import Figure
 from rich.table import Table
-from scipy.stats import t as student
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Sampler, TensorDataset
@@ -21,7 +20,7 @@ from torch.utils.data import DataLoader, Sampler, TensorDataset
 from benchmarks.timing import in_turn, ratio
 from experiments import data
 from experiments.data import Split
-from experiments.metrics import Numbers
+from experiments.metrics import mean_and_interval
 from experiments.runs import Refusal, Run, table
 from experiments.training import QUIET, Flags, train
 from torch_lapeig import (
@@ -345,24 +344,18 @@ def overheads(seconds: dict[str, list[float]]) -> dict[str, dict[str, float]]:
 def summary(results: dict[str, list[dict[str, Any]]]) -> dict[str, dict[str, Any]]:
     """Accuracies over seeds of each method, and their differences to those of the same seeds without smoothness.
 
-    ``mean`` and ``half_width`` of the 95 % interval (Student's t) of both; the factors a bandwidth has learned.
+    ``mean`` and ``interval`` of both, see `mean_and_interval`; the factors a bandwidth has learned.
     """
     accuracy = {method: np.array([cell["accuracy"] for cell in cells]) for method, cells in results.items()}
     return {
         method: {
-            "accuracy": interval(values),
-            "gain": interval(values - accuracy["none"]),
+            "accuracy": mean_and_interval(values),
+            "gain": mean_and_interval(values - accuracy["none"]),
             "values": values.tolist(),
             **({"factors": factors} if (factors := [c["factor"] for c in results[method] if c["factor"]]) else {}),
         }
         for method, values in accuracy.items()
     }
-
-
-def interval(values: Numbers) -> dict[str, float]:
-    """Mean and half the width of its 95 % interval."""
-    half_width = student.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
-    return {"mean": float(values.mean()), "half_width": float(half_width)}
 
 
 def accuracy_table(metrics: dict[str, Any], seeds: int) -> Table:
@@ -380,8 +373,8 @@ def accuracy_table(metrics: dict[str, Any], seeds: int) -> Table:
 
 
 def percent(value: dict[str, float], sign: str = "") -> str:
-    """Mean ± half width."""
-    return f"{100 * value['mean']:{sign}.1f} ± {100 * value['half_width']:.1f}"
+    """Mean ± half the width of its interval."""
+    return f"{100 * value['mean']:{sign}.1f} ± {100 * value['interval']:.1f}"
 
 
 def overhead_table(metrics: dict[str, Any], batch: int) -> Table:
@@ -406,7 +399,7 @@ def figure(metrics: dict[str, Any]) -> Figure:
             labels = [WEIGHTINGS[method][0] for method in by_method]
             place = np.arange(len(labels))[::-1]
             means, widths = (
-                100 * np.array([cell["accuracy"][key] for cell in by_method.values()]) for key in ("mean", "half_width")
+                100 * np.array([cell["accuracy"][key] for cell in by_method.values()]) for key in ("mean", "interval")
             )
             panel.errorbar(means[1:], place[1:], xerr=widths[1:], fmt="o", ms=5, color="C0", capsize=2)
             panel.errorbar(means[:1], place[:1], xerr=widths[:1], fmt="o", ms=5, color="0.4", capsize=2)

@@ -21,7 +21,7 @@ from experiments.cut import cuts_of, normalized_cuts, small_graph
 from experiments.data import bars, brown_words, digits, frey_faces, mnist_test, part_of_speech, speech_frames
 from experiments.demo import neighbour_loss
 from experiments.manifolds import mean_angles, radius
-from experiments.metrics import neighbour_agreement, two_means_accuracy
+from experiments.metrics import mean_and_interval, neighbour_agreement, two_means_accuracy
 from experiments.runs import Refusal, Run
 from experiments.shapes import LOOP, MANIFOLDS
 from torch_lapeig import Radius, normalized_cut
@@ -373,6 +373,13 @@ def test_neighbour_agreement_by_hand():
     assert scores["majority"] == pytest.approx(4 / 5)  # the nearer one decides a tie: 2 goes to 1
     apart = neighbour_agreement(y, ["a", "a", "b", "b", "b"], neighbors=1, apart=1)
     assert apart["share"] == pytest.approx(1 / 5)  # 0: 2, 1: 3, 2: 0, 3: 1, 4: 2
+
+
+def test_interval_is_students():
+    value = mean_and_interval([0.0, 1.0, 2.0])
+    assert value["mean"] == pytest.approx(1)
+    assert value["interval"] == pytest.approx(4.302653 / 3**0.5, rel=1e-5)
+    assert mean_and_interval([3.0]) == {"mean": 3.0, "interval": 0.0}
 
 
 def test_cut_is_the_normalised_cut_and_the_optimum_the_least():

@@ -21,7 +21,6 @@ with warnings.catch_warnings():  # Lightning's imports warn of what is deprecate
         CloudsModule,
         HeatSignatures,
         heat,
-        interval,
         longer,
     )
     from experiments.training import train
@@ -261,11 +260,6 @@ def test_normalized_leaves_padding_out():
     points = torch.tensor([[[1.0, 0.0, 0.0], [3.0, 0.0, 0.0], [100.0, 0.0, 0.0]]])
     found = normalized(points, torch.tensor([[True, True, False]]))
     assert found[0, :2, 0].tolist() == [-1.0, 1.0]
-
-
-def test_interval_is_that_of_student():
-    assert interval(torch.tensor([1.0, 2.0, 3.0]).numpy()) == pytest.approx(4.302653 / 3**0.5)
-    assert interval(torch.tensor([1.0]).numpy()) == 0
 
 
 def test_longer_training_has_as_many_validations():
