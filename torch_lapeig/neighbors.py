@@ -211,7 +211,8 @@ def _prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: str
     # Squared distances of such points, and what is added to them, stay finite.
     largest = math.sqrt(torch.finfo(x.dtype).max / (64 * x.shape[-1]))
     for name, values in ({"x": points} | ({} if queries is None else {"queries": asked})).items():
-        if (size := values.abs().max()) > largest:
+        lowest, highest = values.aminmax()
+        if (size := torch.maximum(-lowest, highest)) > largest:
             raise ValueError(
                 f"{name} must be at most {largest:.1e} in size for squared distances in {x.dtype}, got {size:.1e}; "
                 "rescale the points"
@@ -240,10 +241,11 @@ class _Table:
         count = valid.sum(-1, keepdim=True).clamp_min(1)
         self.centre = (x.sum(-2) / count)[..., None, :]
         # In place, as a table of millions of points is the larger part of the memory of a search.
-        self.columns = x.new_zeros(*lead, n + padding, d + 1)
-        centred = self.columns[..., :n, :d].copy_(x).sub_(self.centre).masked_fill_(~valid[..., None], 0)
-        squares = centred.square().sum(-1)
-        self.largest = squares.amax(-1)
+        self.columns = x.new_empty(*lead, n + padding, d + 1)
+        self.columns[..., n:, :d] = 0
+        centred = torch.sub(x, self.centre, out=self.columns[..., :n, :d])
+        squares = _squares(centred)
+        self.largest = squares.masked_fill(~valid, 0).amax(-1)
         centred.mul_(-2)
         self.columns[..., d] = torch.inf
         self.columns[..., :n, d] = (squares - reach).masked_fill(~valid, torch.inf)
@@ -251,10 +253,16 @@ class _Table:
     def rows(self, queries: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """[q, 1] and ‖q‖² of queries ``(..., Q, D)``, and the slack ``(..., Q)``."""
         centred = queries - self.centre
-        squares = centred.square().sum(-1)
+        squares = _squares(centred)
         unit = _product_precision(queries.dtype) * (4 + math.sqrt(queries.shape[-1]))
         slack = unit * (squares + self.largest[..., None])
         return torch.cat([centred, torch.ones_like(centred[..., :1])], -1), squares, slack
+
+
+def _squares(x: Tensor) -> Tensor:
+    """‖x‖² of rows, without a copy of all their entries."""
+    squares: Tensor = torch.linalg.vector_norm(x, dim=-1).square_()
+    return squares
 
 
 def _product_precision(dtype: torch.dtype) -> float:
