@@ -170,6 +170,8 @@ def main() -> None:
     console.print(compare("10 bridged blobs, 10-NN", graphs.bridged_blobs(), options.rounds))
     for n in (20_000, 100_000):
         console.print(compare("Swiss roll, 15-NN", graphs.swiss_roll(n), options.rounds))
+    heat = graphs.swiss_roll(20_000, 10, heat=True)
+    console.print(compare("Swiss roll, 10-NN, heat kernel", heat, options.rounds))
 
 
 if __name__ == "__main__":

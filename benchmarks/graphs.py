@@ -12,18 +12,22 @@ from scipy.sparse import csr_array
 from scipy.spatial import cKDTree
 from sklearn.datasets import load_digits, make_blobs, make_swiss_roll
 
-from torch_lapeig import Graph, knn_graph
+from torch_lapeig import Graph, HeatKernel, knn_graph
 
 MNIST = "t10k-images-idx3-ubyte.gz"
 
 
-def swiss_roll(n: int, k: int = 15) -> Graph:
-    """k-NN graph of a swiss roll, unweighted; by a k-d tree, because exact search by blocks is for many dimensions."""
+def swiss_roll(n: int, k: int = 15, *, heat: bool = False) -> Graph:
+    """k-NN graph of a swiss roll, unweighted or with a heat kernel of median bandwidth.
+
+    By a k-d tree, because exact search by blocks is for many dimensions.
+    """
     x = make_swiss_roll(n, random_state=0)[0]
     _, index = cKDTree(x).query(x, k + 1, workers=-1)
     rows = np.repeat(np.arange(n), k)
     one_way = csr_array((np.ones(n * k), (rows, index[:, 1:].ravel())), shape=(n, n))
-    return Graph.from_scipy(one_way.maximum(one_way.T))
+    graph = Graph.from_scipy(one_way.maximum(one_way.T))
+    return HeatKernel()(torch.from_numpy(x), graph) if heat else graph
 
 
 def mnist(data: Path | None, k: int = 10) -> Graph:

@@ -85,7 +85,14 @@ def assess(model: LearnedEigenmaps, split: Split, neighbors: int) -> Assessment:
     return Assessment({d: scores(split, inputs, module) for d, module in modules.items()}, plane)
 
 
-def demo(out: Path = Path("runs/demo"), neighbors: int = 10, steps: int = 300, batch: int = 512, seed: int = 0) -> None:
+def demo(
+    out: Path = Path("runs/demo"),
+    neighbors: int = 10,
+    steps: int = 300,
+    batch: int = 512,
+    seed: int = 0,
+    quick: bool = False,
+) -> None:
     """Embed the digits, embed held-out ones by Nyström, then learn through the embedding.
 
     Args:
@@ -94,7 +101,10 @@ def demo(out: Path = Path("runs/demo"), neighbors: int = 10, steps: int = 300, b
         steps: of learning.
         batch: points of each step's graph.
         seed: of the split and the batches.
+        quick: 40 steps of 200 points.
     """
+    if quick:
+        steps, batch = 40, 200
     start = time.perf_counter()
     split = digits(seed=seed)
     model = LearnedEigenmaps(split.train.shape[1], max(DIMENSIONS), neighbors)

@@ -51,6 +51,7 @@ def manifolds(
     eigenspaces: int = 2,
     tolerance: float = 1e-3,
     device: str = "auto",
+    jobs: int | None = None,
     quick: bool = False,
     fresh: bool = False,
 ) -> None:
@@ -66,11 +67,12 @@ def manifolds(
         eigenspaces: how many of them are compared after the constant, each as a whole.
         tolerance: residual of the eigenvectors, relative to the eigengap.
         device: "auto" (CUDA where there is one), "cpu" or "cuda".
+        jobs: processes that work on the samples; default: one for each core, on CUDA one.
         quick: one sample of 500 points of circle, square and sphere.
         fresh: start anew where the folder holds a run already.
     """
     if quick:
-        shapes, seeds, reference = ["circle", "square", "sphere"], {500: 1}, 500
+        shapes, seeds, reference, jobs = ["circle", "square", "sphere"], {500: 1}, 500, 1
     _check(shapes, seeds, reference)
     run = Run(out, locals())
     place = pick_device(device)
@@ -96,7 +98,7 @@ def manifolds(
         for sampling in SAMPLINGS
         for seed in range(count)
     ]
-    cells = run.cells("samples", angles, cases)
+    cells = run.cells("samples", angles, cases, 1 if jobs is None and place.type == "cuda" else jobs)
     metrics = summary(cells, shapes, seeds)
     run.figure("convergence", convergence_figure(metrics, list(seeds)), dpi=80)
     maps = {}

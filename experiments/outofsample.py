@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -88,6 +87,7 @@ def outofsample(
     left_out: int = 5,
     seed: int = 0,
     data_dir: Path | None = None,
+    jobs: int | None = None,
     quick: bool = False,
     fresh: bool = False,
 ) -> None:
@@ -103,11 +103,12 @@ def outofsample(
         left_out: points left out in turn in each of them.
         seed: of all draws.
         data_dir: folder of the files; default: what TORCH_LAPEIG_DATA names.
+        jobs: processes that work on the splits; default: one for each core.
         quick: two splits of at most 150 points, two points left out, three fractions.
         fresh: start anew where the folder holds a run already.
     """
     if quick:
-        points, repeats, left_out, fractions = min(points, 150), 2, 2, (0.04, 0.1, 0.25)
+        points, repeats, left_out, fractions, jobs = min(points, 150), 2, 2, (0.04, 0.1, 0.25), 1
     fractions = tuple(sorted(set(fractions)))
     _check_arguments(points, neighbors, fractions, repeats, left_out, seed)
     run = Run(out, locals())
@@ -115,19 +116,15 @@ def outofsample(
     for name, fraction in itertools.product(sets, fractions):
         _check_split(name, samples[name], fraction, left_out)
 
-    @functools.lru_cache(maxsize=1)  # the methods of one split follow each other
-    def split_of(name: str, fraction: float, repeat: int) -> Split:
+    def compare(name: str, fraction: float, repeat: int) -> dict[str, Any]:
         generator = np.random.default_rng([seed, list(SETS).index(name), round(1e6 * fraction), repeat])
-        return draw_split(samples[name], fraction, left_out, generator)
+        split = draw_split(samples[name], fraction, left_out, generator)
+        return {"redrawn": split.redrawn, **{method: compared(samples[name], method, split) for method in METHODS}}
 
-    def compare(name: str, fraction: float, repeat: int, method: str) -> dict[str, Any]:
-        split = split_of(name, fraction, repeat)
-        return {**compared(samples[name], method, split), "redrawn": split.redrawn}
-
-    cells = run.cells("splits", compare, itertools.product(sets, fractions, range(repeats), METHODS))
+    cells = run.cells("splits", compare, itertools.product(sets, fractions, range(repeats)), jobs)
     curves: Curves = {
         name: {
-            m: curve([[cells[name, f, r, m] for r in range(repeats)] for f in fractions], fractions) for m in METHODS
+            m: curve([[cells[name, f, r][m] for r in range(repeats)] for f in fractions], fractions) for m in METHODS
         }
         for name in sets
     }
@@ -136,7 +133,7 @@ def outofsample(
             "points": len(one.points),
             "copies_dropped": one.copies,
             "neighbors": one.neighbors,
-            "splits_redrawn": sum(cells[name, f, r, "mds"]["redrawn"] for f in fractions for r in range(repeats)),
+            "splits_redrawn": sum(cells[name, f, r]["redrawn"] for f in fractions for r in range(repeats)),
         }
         for name, one in samples.items()
     }

@@ -11,13 +11,14 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
+from joblib import Parallel, delayed, parallel_config
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
@@ -25,7 +26,7 @@ from tqdm import tqdm
 
 import torch_lapeig
 
-PLACES = ("out", "data_dir", "fresh")  # arguments that do not change what is computed
+PLACES = ("out", "data_dir", "jobs", "fresh")  # arguments that do not change what is computed
 
 Case = tuple[str | int | float, ...]
 Result = dict[str, Any]
@@ -56,7 +57,7 @@ class Run:
         self.config = {name: _plain(value) for name, value in arguments.items()}
         self._start = time.perf_counter()
         self._seconds: dict[tuple[str, Case], float] = {}
-        self._spent = 0.0  # on cells, by this call
+        self._spent = 0.0  # while cells were computed, by this call
         self._finished: dict[tuple[str, Case], Result] = {}
         out.mkdir(parents=True, exist_ok=True)
         self._cells = out / "cells.jsonl"
@@ -80,7 +81,9 @@ class Run:
             key = line["part"], tuple(line["case"])
             self._finished[key], self._seconds[key] = line["result"], line["seconds"]
 
-    def cells(self, part: str, compute: Callable[..., Result], cases: Iterable[Case]) -> dict[Any, Result]:
+    def cells(
+        self, part: str, compute: Callable[..., Result], cases: Iterable[Case], jobs: int | None = 1
+    ) -> dict[Any, Result]:
         """``compute(*case)`` for each case, with a progress bar; cells that an earlier call finished are read.
 
         Args:
@@ -88,6 +91,8 @@ class Run:
             compute: returns what JSON can hold (numbers, strings, lists, dicts with strings as keys), and fixes its own
                 seeds from the case, so that the order of cells does not matter.
             cases: tuples of strings and numbers.
+            jobs: processes of one thread each that compute them; None: one for each core; 1: none but this one, with
+                its threads.
 
         Returns:
             The result of each case; a case of one element also stands for itself: ``{3: …}`` for ``(3,)``.
@@ -96,17 +101,17 @@ class Run:
         todo = [case for case in cases if (part, case) not in self._finished]
         if len(todo) < len(cases):
             print(f"{part}: {len(cases) - len(todo)} of {len(cases)} cells read from {self._cells}")
-        with tqdm(todo, desc=part, unit="cell", disable=not todo) as bar, self._cells.open("a") as file:
-            for case in bar:
-                bar.set_postfix_str(" ".join(map(str, case)))
-                start = time.perf_counter()
+        start = time.perf_counter()
+        with tqdm(total=len(todo), desc=part, unit="cell", disable=not todo) as bar, self._cells.open("a") as file:
+            for case, computed, seconds in _computed(compute, todo, jobs):
                 # What is written and read again is what a resumed run sees: both go on with the same.
-                result = json.loads(json.dumps(compute(*case)))
-                seconds = time.perf_counter() - start
+                result = json.loads(json.dumps(computed))
                 file.write(json.dumps({"part": part, "case": case, "result": result, "seconds": seconds}) + "\n")
                 file.flush()
                 self._finished[part, case], self._seconds[part, case] = result, seconds
-                self._spent += seconds
+                bar.set_postfix_str(" ".join(map(str, case)))
+                bar.update()
+        self._spent += time.perf_counter() - start
         return {case[0] if len(case) == 1 else case: self._finished[part, case] for case in cases}
 
     def folder(self, part: str, *case: str | int | float) -> Path:
@@ -122,15 +127,38 @@ class Run:
         figure.savefig(self.out / f"{name}.pdf")
 
     def finish(self, metrics: Result, *tables: Table) -> None:
-        """Write metrics.json, with arguments, versions and the seconds of all cells and the rest; print tables."""
-        seconds = time.perf_counter() - self._start - self._spent + sum(self._seconds.values())
-        outcome = {**metrics, "config": self.config, "versions": self.versions, "seconds": round(seconds, 1)}
+        """Write metrics.json, with arguments, versions and seconds; print tables.
+
+        ``seconds`` are those of all cells, added up, and of the rest; ``elapsed`` those of this call.
+        """
+        elapsed = time.perf_counter() - self._start
+        seconds = elapsed - self._spent + sum(self._seconds.values())
+        times = {"seconds": round(seconds, 1), "elapsed": round(elapsed, 1)}
+        outcome = {**metrics, "config": self.config, "versions": self.versions, **times}
         partial = self.out / "metrics.json.part"
         partial.write_text(json.dumps(outcome, indent=2) + "\n")
         partial.replace(self.out / "metrics.json")
         for table in tables:
             Console(width=None if sys.stdout.isatty() else 120).print(table)
-        print(f"{self.out / 'metrics.json'} and figures written, {seconds:.0f} s in all")
+        print(f"{self.out / 'metrics.json'} and figures written in {elapsed:.0f} s")
+
+
+def _computed(
+    compute: Callable[..., Result], cases: Sequence[Case], jobs: int | None
+) -> Iterator[tuple[Case, Result, float]]:
+    """Each case with its result and seconds, as they come."""
+
+    def timed(case: Case) -> tuple[Case, Result, float]:
+        start = time.perf_counter()
+        result = compute(*case)
+        return case, result, time.perf_counter() - start
+
+    if jobs == 1 or len(cases) < 2:
+        yield from map(timed, cases)
+        return
+    with parallel_config("loky", inner_max_num_threads=1):
+        workers = Parallel(n_jobs=-1 if jobs is None else jobs, return_as="generator_unordered")
+        yield from workers(delayed(timed)(case) for case in cases)
 
 
 def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:

@@ -28,7 +28,7 @@ from torch_lapeig import Radius, normalized_cut
 
 
 def test_demo_writes_metrics_and_figure(tmp_path, capsys):
-    main(["demo", "--out", str(tmp_path), "--steps", "40", "--batch", "200"])
+    main(["demo", "--quick", "--out", str(tmp_path)])
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     before, after = metrics["before"]["10"], metrics["after"]["10"]
     assert before["knn_train"] > 0.95
@@ -208,6 +208,22 @@ def test_run_goes_on_with_what_is_finished(tmp_path):
     assert "metrics.json" in {path.name for path in tmp_path.iterdir()}
 
 
+def test_cells_may_be_computed_by_several_processes(tmp_path):
+    def of(number):
+        if number == 3:
+            raise Refusal("three is too much")
+        return {**square(number), "process": os.getpid(), "threads": torch.get_num_threads()}
+
+    run = Run(tmp_path, {"out": tmp_path})
+    results = run.cells("squares", of, [(0,), (1,), (2,)], jobs=2)
+    assert [results[number]["square"] for number in range(3)] == [0, 1, 4]
+    assert os.getpid() not in {result["process"] for result in results.values()}
+    assert all(result["threads"] == 1 for result in results.values())
+    with pytest.raises(Refusal, match="three"):
+        run.cells("squares", of, [(2,), (3,), (4,)], jobs=2)
+    assert Run(tmp_path, {"out": tmp_path}).cells("squares", of, [(2,)], jobs=None)[2] == results[2]
+
+
 def test_run_of_other_arguments_is_refused_unless_fresh(tmp_path):
     Run(tmp_path, {"out": tmp_path, "seeds": {500: 2}}).cells("squares", square, [(1,)])
     with pytest.raises(Refusal, match=r"seeds was \{'500': 2\}, is \{'500': 3\}.*--fresh"):
@@ -226,7 +242,8 @@ def test_command_line_resumes_and_refuses(tmp_path, capsys):
     main(["bars", "--config", str(tmp_path / "config.yaml")])
     assert "2 of 2 cells read" in capsys.readouterr().out
     second = json.loads((tmp_path / "metrics.json").read_text())
-    assert {**first, "seconds": 0} == {**second, "seconds": 0}
+    times = {"seconds": 0, "elapsed": 0}
+    assert {**first, **times} == {**second, **times}
     with pytest.raises(SystemExit, match="neighbors was 8, is 9"):
         main([*arguments[:-4], "--neighbors", "9", "--out", str(tmp_path)])
 
