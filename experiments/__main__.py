@@ -61,10 +61,10 @@ def parser_of(function: Callable[..., None]) -> ArgumentParser:
 
 
 def spelled_out(arguments: Iterable[str]) -> list[str]:
-    """``--data-dir`` as ``--data_dir``, and an option without a value such as ``--quick`` as ``--quick=true``."""
-    result = [re.sub(r"^--[a-z][\w-]*", lambda name: "--" + name[0][2:].replace("-", "_"), a) for a in arguments]
+    """``--data-dir`` as ``--data_dir``, and ``--quick`` and ``--fresh`` without a value as ``--quick=true``."""
+    result = [re.sub(r"^--[a-z][\w.-]*", lambda name: "--" + name[0][2:].replace("-", "_"), a) for a in arguments]
     for i, (option, following) in enumerate(zip(result, [*result[1:], "--"], strict=True)):
-        if re.fullmatch(r"--(?!help|print_)[\w.]+", option) and following.startswith("--"):
+        if option in ("--quick", "--fresh") and following.startswith("--"):
             result[i] += "=true"
     return result
 
@@ -86,6 +86,8 @@ def main(arguments: list[str] | None = None) -> None:
         functions[parsed["name"]](**options)
     except Refusal as refusal:
         raise SystemExit(f"error: {refusal}") from None
+    except KeyboardInterrupt:
+        raise SystemExit("interrupted; the same command goes on from what is finished") from None
 
 
 if __name__ == "__main__":

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import platform
-import time
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import sklearn
 import torch
-from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 from tqdm import trange
 
-import torch_lapeig
 from experiments.data import Split, digits
 from experiments.metrics import scores
 from experiments.plots import Array, embedding_figure
+from experiments.runs import Run
 from torch_lapeig import KNN, GraphWarning, HeatKernel, LaplacianEigenmaps
 
 DIMENSIONS = (2, 10)
@@ -96,7 +91,7 @@ def demo(
     """Embed the digits, embed held-out ones by Nyström, then learn through the embedding.
 
     Args:
-        out: folder of metrics.json and embedding.png.
+        out: folder of metrics.json and the figure; what is there is replaced.
         neighbors: k of the neighbourhood graph.
         steps: of learning.
         batch: points of each step's graph.
@@ -105,7 +100,7 @@ def demo(
     """
     if quick:
         steps, batch = 40, 200
-    start = time.perf_counter()
+    run = Run(out, locals())
     split = digits(seed=seed)
     model = LearnedEigenmaps(split.train.shape[1], max(DIMENSIONS), neighbors)
     print(f"embedding {len(split.train)} digits in {DIMENSIONS} dimensions, {len(split.heldout)} held out")
@@ -120,21 +115,10 @@ def demo(
             "loss_last_20": sum(losses[-20:]) / len(losses[-20:]),
             "bandwidth_over_median": model.kernel.log_t.exp().item() if model.kernel.log_t is not None else 1.0,
         },
-        "settings": {"neighbors": neighbors, "steps": steps, "batch": batch, "seed": seed},
-        "versions": {
-            "torch_lapeig": torch_lapeig.__version__,
-            "torch": torch.__version__,
-            "scikit-learn": sklearn.__version__,
-            "python": platform.python_version(),
-        },
-        "seconds": time.perf_counter() - start,
     }
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n")
     spectra = tuple(stage[max(DIMENSIONS)]["eigenvalues"] for stage in stages.values())
-    embedding_figure(out / "embedding.png", split, before.plane, after.plane, spectra)
-    Console().print(table(stages))
-    print(f"{out / 'metrics.json'} and {out / 'embedding.png'} written, {time.perf_counter() - start:.0f} s in all")
+    run.figure("embedding", embedding_figure(split, before.plane, after.plane, spectra))
+    run.finish(metrics, table(stages))
 
 
 def table(stages: dict[str, dict[int, dict[str, Any]]]) -> Table:

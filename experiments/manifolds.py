@@ -13,7 +13,7 @@ from scipy.linalg import subspace_angles
 from torch import Tensor
 
 from experiments.metrics import Numbers
-from experiments.runs import Refusal, Run, pick_device, table
+from experiments.runs import Refusal, Run, check_least, check_names, pick_device, table
 from experiments.shapes import MANIFOLDS, Manifold
 from torch_lapeig import (
     KNN,
@@ -122,8 +122,8 @@ def manifolds(
 
 def _check(shapes: list[str], seeds: dict[int, int], reference: int) -> None:
     """Raise unless the names are those of manifolds and the reference is one of the sizes."""
-    if not shapes or (unknown := set(shapes) - set(NAMES)):
-        raise Refusal(f"--shapes must be of {', '.join(NAMES)}, got {', '.join(sorted(unknown)) if shapes else 'none'}")
+    check_names("shapes", shapes, NAMES)
+    check_least("seeds", min(seeds.values(), default=0), 1)
     if reference not in seeds:
         raise Refusal(f"--reference must be one of the numbers of points in --seeds, {list(seeds)}, got {reference}")
 

@@ -76,8 +76,14 @@ def neighbour_agreement(y: Numbers, classes: list[str], neighbors: int = NEIGHBO
     return {"share": float((labels == numbers[:, None]).mean()), "majority": float((winner == numbers).mean())}
 
 
-def mean_and_interval(values: Numbers | list[float]) -> dict[str, float]:
-    """``mean``, and half the width of its 95 % ``interval`` by Student's t: 0 for one value, of which it is unknown."""
+def mean_and_interval(values: Numbers | list[float]) -> dict[str, float | None]:
+    """``mean``, and half the width of its 95 % ``interval`` by Student's t: None for one value."""
     n = len(values)
-    half = t.ppf(0.975, n - 1) * np.std(values, ddof=1) / n**0.5 if n > 1 else 0.0
-    return {"mean": float(np.mean(values)), "interval": float(half)}
+    half = float(t.ppf(0.975, n - 1) * np.std(values, ddof=1) / n**0.5) if n > 1 else None
+    return {"mean": float(np.mean(values)), "interval": half}
+
+
+def plus_minus(value: dict[str, Any], digits: int = 2, factor: float = 1, sign: str = "") -> str:
+    """Mean ± half the width of its interval, if there is one."""
+    mean = f"{factor * value['mean']:{sign}.{digits}f}"
+    return mean if value["interval"] is None else f"{mean} ± {factor * value['interval']:.{digits}f}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -18,8 +19,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from experiments.data import digits, mnist_test
-from experiments.metrics import Numbers, mean_and_interval
-from experiments.runs import Refusal, Run, table
+from experiments.metrics import Numbers, mean_and_interval, plus_minus
+from experiments.runs import Refusal, Run, check_least, check_names, table
 from experiments.shapes import MANIFOLDS
 from experiments.training import QUIET, Batches, Flags, train
 from torch_lapeig import KNN, Graph, HeatKernel, LaplacianEigenmaps, Whitening, spectral_loss
@@ -85,8 +86,9 @@ class Encoder(LightningModule):
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Adam; the rate rises and falls once."""
         optimiser = torch.optim.Adam(self.parameters(), lr=self.rate)
-        steps = int(self.trainer.estimated_stepping_batches)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, self.rate, total_steps=steps)
+        if not math.isfinite(steps := self.trainer.estimated_stepping_batches):
+            raise Refusal("--trainer.max_steps or --trainer.max_epochs must be positive: the rate follows a schedule")
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, self.rate, total_steps=int(steps))
         return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
@@ -107,10 +109,7 @@ class MiniBatches(LightningDataModule):
     def __init__(self, x: Tensor, graph: Graph, neighbors: KNN, sampling: Sampling, size: int, seed: int) -> None:
         super().__init__()
         self.batches = _EdgeSample(x, graph) if sampling == "edges" else _PointSample(x, neighbors)
-        total = len(self.batches)
-        if total < size:
-            raise Refusal(f"--batch must be at most the number of {sampling}, {total}, got {size}")
-        self.sampler = Batches(total, size, seed, EPOCH)
+        self.sampler = Batches(len(self.batches), size, seed, EPOCH)
 
     def train_dataloader(self) -> DataLoader[Any]:
         """Batches ``(points, graph)``."""
@@ -119,8 +118,9 @@ class MiniBatches(LightningDataModule):
 
 class _EdgeSample(Dataset[Any]):
     def __init__(self, x: Tensor, graph: Graph) -> None:
-        both = torch.from_numpy(np.stack(graph.to_scipy().tocoo().coords)).long()
-        weight = torch.from_numpy(graph.to_scipy().tocoo().data)
+        stored = graph.to_scipy().tocoo()
+        both = torch.from_numpy(np.stack([stored.row, stored.col])).long()
+        weight = torch.from_numpy(stored.data)
         once = (both[0] < both[1]) & (weight > 0)
         self.x, self.edges, self.weight = x, both[:, once], weight[once]
 
@@ -163,7 +163,7 @@ def parametric(
     """Parametric: an encoder trained to be the eigenfunctions, against exact eigenvectors and Nyström at new points.
 
     Args:
-        out: folder of metrics.json, the figures, the trainings and what is finished.
+        out: folder of metrics.json, the figures, the trained encoders and what is finished.
         data: which of sphere, swiss_roll, digits, mnist.
         sampling: what mini-batches are: edges of the whole graph, or points with a graph of their own.
         points: of sphere and swiss roll; a fifth of every set is held out.
@@ -180,7 +180,10 @@ def parametric(
     if quick:
         data, sampling, points, batch, width, seeds = ["sphere"], ["edges"], 1200, 512, 64, 1
         trainer = {**trainer, "max_steps": 250}
-    _check(data, sampling)
+    check_names("data", data, NAMES)
+    check_names("sampling", sampling, SAMPLINGS)
+    check_least("seeds", seeds, 1)
+    check_least("points", points, 100)
     run = Run(out, locals())
 
     def training(name: str, kind: Sampling, seed: int) -> dict[str, Any]:
@@ -192,7 +195,8 @@ def parametric(
         start = time.perf_counter()
         train(folder, encoder, MiniBatches(cloud.train, graph, rule, kind, batch, seed), trainer, seed)
         seconds = time.perf_counter() - start
-        result, maps = assess(encoder.cpu().eval(), cloud, graph, LaplacianEigenmaps(k, rule))
+        result, maps = assess(encoder, cloud, graph, LaplacianEigenmaps(k, rule))
+        torch.save(encoder.state_dict(), folder / "encoder.pt")
         torch.save({"colour": torch.from_numpy(cloud.colour), **maps}, folder / "maps.pt")
         return {**result, "training_seconds": seconds}
 
@@ -205,20 +209,12 @@ def parametric(
     columns = ["training points: encoder", "Ritz values / λ", "held out: encoder", "Nyström", "graphs differ by"]
     keys = ["train_encoder", "energy", "heldout_encoder", "heldout_nystrom", "refit"]
     rows = [
-        [f"{name}, {kind}", *(f"{by_key[key]['mean']:.2f} ± {by_key[key]['interval']:.2f}" for key in keys)]
+        [f"{name}, {kind}", *(plus_minus(by_key[key]) for key in keys)]
         for name, by_kind in metrics.items()
         for kind, by_key in by_kind.items()
     ]
     title = f"mean principal angle in degrees (Ritz values: a ratio), mean and 95 % interval over {seeds} seeds"
     run.finish(metrics, table(title, ["data, mini-batches", *columns], rows))
-
-
-def _check(data: list[str], sampling: list[Sampling]) -> None:
-    """Raise unless there is something to do, with sets that are known."""
-    if not data or (unknown := set(data) - set(NAMES)):
-        raise Refusal(f"--data must be of {', '.join(NAMES)}, got {', '.join(sorted(unknown)) if data else 'none'}")
-    if not sampling:
-        raise Refusal("--sampling must name edges, points or both")
 
 
 def load(name: str, points: int, seed: int, data_dir: Path | None) -> Cloud:
@@ -334,7 +330,7 @@ def angles_figure(metrics: dict[str, Any]) -> Figure:
                 place,
                 [each["mean"] for each in found],
                 0.25,
-                yerr=[each["interval"] for each in found],
+                yerr=[each["interval"] or 0 for each in found],
                 label=name,
                 color=colour,
                 error_kw={"lw": 0.8},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -23,19 +22,17 @@ Numbers = NDArray[Any]  # float32 or float64
 
 
 def embedding_figure(
-    path: Path,
     split: Split,
     before: tuple[Array, Array],
     after: tuple[Array, Array],
     eigenvalues: tuple[list[float], list[float]],
-) -> None:
+) -> Figure:
     """The embedding of the digits with some of them drawn in place, the learned one, and both spectra.
 
     Eigenvectors of clustered data put each cluster almost into one point, so the axes show ranks: each coordinate as
     the share of fitted points below it.
 
     Args:
-        path: PNG to write.
         split: the digits.
         before, after: 2-D embeddings of the training and the held-out part, without and with learning.
         eigenvalues: of both.
@@ -65,8 +62,7 @@ def embedding_figure(
     spectrum.set_title("eigenvalues of the normalised Laplacian", fontsize=11, loc="left")
     spectrum.legend(frameon=False)
     spectrum.spines[["top", "right"]].set_visible(False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    return figure
 
 
 def _ranks(train: Array, heldout: Array) -> tuple[Array, Array]:

@@ -59,12 +59,13 @@ class Run:
         self._seconds: dict[tuple[str, Case], float] = {}
         self._spent = 0.0  # while cells were computed, by this call
         self._finished: dict[tuple[str, Case], Result] = {}
-        out.mkdir(parents=True, exist_ok=True)
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Refusal(f"--out must be a folder that there is or can be made: {error}") from error
         self._cells = out / "cells.jsonl"
         if arguments.get("fresh"):
             self._cells.unlink(missing_ok=True)
-        if not self._cells.exists():  # nothing there is known to be of these arguments
-            shutil.rmtree(out / "cells", ignore_errors=True)
         asked = {name: value for name, value in self.config.items() if name not in PLACES} | self.versions
         self._resume(json.loads(json.dumps(asked)))
         (out / "config.yaml").write_text(yaml.safe_dump({**self.config, "fresh": False}, sort_keys=False))
@@ -72,9 +73,14 @@ class Run:
     def _resume(self, asked: dict[str, Any]) -> None:
         """Read the finished cells, or begin the file; a line that an interruption cut short is dropped."""
         text = self._cells.read_text() if self._cells.exists() else ""
-        whole = text[: text.rfind("\n") + 1] or json.dumps(asked) + "\n"
+        whole = text[: text.rfind("\n") + 1] or "{}\n"
         head, *lines = map(json.loads, whole.splitlines())
-        _refuse_others(self.out, head, asked)
+        begun = bool(lines) or any((self.out / "cells").glob("*/*/*.ckpt"))
+        if head != asked:
+            if begun and head:
+                _refuse_others(self.out, head, asked)
+            shutil.rmtree(self.out / "cells", ignore_errors=True)  # not known to be of these arguments
+            whole = json.dumps(asked) + "\n"
         if whole != text:
             self._cells.write_text(whole)
         for line in lines:
@@ -108,15 +114,20 @@ class Run:
                 result = json.loads(json.dumps(computed))
                 file.write(json.dumps({"part": part, "case": case, "result": result, "seconds": seconds}) + "\n")
                 file.flush()
+                for checkpoint in self._folder(part, case).glob("*.ckpt"):
+                    checkpoint.unlink()
                 self._finished[part, case], self._seconds[part, case] = result, seconds
                 bar.set_postfix_str(" ".join(map(str, case)))
                 bar.update()
         self._spent += time.perf_counter() - start
         return {case[0] if len(case) == 1 else case: self._finished[part, case] for case in cases}
 
+    def _folder(self, part: str, case: Case) -> Path:
+        return self.out / "cells" / part / "-".join(map(str, case))
+
     def folder(self, part: str, *case: str | int | float) -> Path:
-        """A folder for one cell, kept between calls, gone with ``fresh``."""
-        path = self.out / "cells" / part / "-".join(map(str, case))
+        """A folder for one cell, kept between calls, gone with ``fresh``; checkpoints (.ckpt) until it is finished."""
+        path = self._folder(part, case)
         path.mkdir(parents=True, exist_ok=True)
         return path
 
@@ -129,7 +140,8 @@ class Run:
     def finish(self, metrics: Result, *tables: Table) -> None:
         """Write metrics.json, with arguments, versions and seconds; print tables.
 
-        ``seconds`` are those of all cells, added up, and of the rest; ``elapsed`` those of this call.
+        ``seconds`` are those of all cells, added up, and of the rest; ``elapsed`` those of this call. Of a cell that
+        was interrupted those of its last part count.
         """
         elapsed = time.perf_counter() - self._start
         seconds = elapsed - self._spent + sum(self._seconds.values())
@@ -200,12 +212,35 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def check_names(option: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise `Refusal` unless there are names, all of them known."""
+    given, known = list(given), list(known)
+    unknown = [name for name in given if name not in known]
+    if unknown or not given:
+        raise Refusal(f"--{option} must be of {', '.join(known)}, got {', '.join(unknown) or 'none'}")
+
+
+def check_least(option: str, value: float, least: float) -> None:
+    """Raise `Refusal` if a number is too small."""
+    if value < least:
+        raise Refusal(f"--{option} must be at least {least}, got {value}")
+
+
+def _flat(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Members of dicts as arguments of their own, ``trainer.max_epochs``."""
+    result: dict[str, Any] = {}
+    for name, value in arguments.items():
+        members = _flat(value) if isinstance(value, dict) and value else {"": value}
+        result |= {f"{name}.{member}".rstrip("."): inner for member, inner in members.items()}
+    return result
+
+
 def _refuse_others(out: Path, had: dict[str, Any], asked: dict[str, Any]) -> None:
-    """Raise unless finished cells are of the same arguments and versions."""
+    """Raise: finished cells are of other arguments or versions."""
+    had, asked = _flat(had), _flat(asked)
     names = [name for name in {**had, **asked} if had.get(name) != asked.get(name)]
-    if names:
-        changes = "; ".join(f"{name} was {had.get(name)!r}, is {asked.get(name)!r}" for name in names)
-        raise Refusal(
-            f"{out} holds a run of another configuration, which cannot be gone on with: {changes}. "
-            f"Use another --out, the same arguments (--config {out / 'config.yaml'}), or --fresh true to start anew"
-        )
+    changes = "; ".join(f"{name} was {had.get(name)!r}, is {asked.get(name)!r}" for name in names)
+    raise Refusal(
+        f"{out} holds a run of another configuration, which cannot be gone on with: {changes}. "
+        f"Use another --out, the same arguments (--config {out / 'config.yaml'}), or --fresh true to start anew"
+    )

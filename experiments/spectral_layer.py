@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from experiments.clouds import SHAPES, Clouds, make_clouds, rotations
-from experiments.metrics import Numbers, mean_and_interval
-from experiments.runs import Refusal, Run, table
+from experiments.metrics import Numbers, mean_and_interval, plus_minus
+from experiments.runs import Refusal, Run, check_least, check_names, table
 from experiments.training import QUIET, Batches, Flags, train
 from torch_lapeig import KNN, GraphWarning, HeatKernel, LaplacianEigenmaps
 
@@ -80,7 +80,7 @@ def spectral_layer(
         shapes, variants, nuisance, seeds = ["sphere", "torus", "rings"], ["learned", "none"], [0], 1
         clouds, heldout, points, neighbors, eigenvectors = 48, 96, (36, 48), 5, 10
         trainer = {**trainer, "max_epochs": 15, "log_every_n_steps": 3}
-    _check(shapes, variants, points, neighbors, eigenvectors)
+    _check(shapes, variants, nuisance, seeds, points, neighbors, eigenvectors)
     run = Run(out, locals())
 
     def data_of(channels: int, seed: int) -> CloudsModule:
@@ -94,7 +94,6 @@ def spectral_layer(
         data = data_of(channels, seed)
         folder = run.folder("training", variant, channels, seed)
         steps = train(folder, module, data, longer(trainer) if variant != network else trainer, seed).global_step
-        (folder / "last.ckpt").unlink(missing_ok=True)
         return {**outcome(module, data.parts["test"], len(shapes)), "steps": steps}
 
     cases = [(variant, channels, seed) for channels in nuisance for seed in range(seeds) for variant in variants]
@@ -111,7 +110,7 @@ def spectral_layer(
         [
             f"{channels}",
             VARIANTS[variant],
-            f"{found['accuracy']['mean']:.3f} ± {found['accuracy']['interval']:.3f}",
+            plus_minus(found["accuracy"], 3),
             f"{found['milliseconds']:.0f}",
             *(f"{found['gradient'][key]:.2f}" for key in ("median", "p99", "max")),
             *(f"{found['at_layer'][key]:.2f}" if found["at_layer"] else "" for key in ("median", "p99", "max")),
@@ -124,12 +123,21 @@ def spectral_layer(
     run.finish(metrics, table(f"test accuracy, mean ± 95 % interval, {seeds} seeds", columns, rows))
 
 
-def _check(shapes: list[str], variants: list[str], points: tuple[int, int], neighbors: int, eigenvectors: int) -> None:
+def _check(
+    shapes: list[str],
+    variants: list[str],
+    nuisance: list[int],
+    seeds: int,
+    points: tuple[int, int],
+    neighbors: int,
+    eigenvectors: int,
+) -> None:
     """Raise unless names are known and every cloud has more eigenvectors than components, and enough points."""
-    for option, given, known in (("shapes", shapes, NAMES), ("variants", variants, list(VARIANTS))):
-        if not given or (unknown := set(given) - set(known)):
-            wrong = ", ".join(sorted(unknown)) if given else "none"
-            raise Refusal(f"--{option} must be of {', '.join(known)}, got {wrong}")
+    check_names("shapes", shapes, NAMES)
+    check_names("variants", variants, VARIANTS)
+    check_least("seeds", seeds, 1)
+    if not nuisance or min(nuisance) < 0:
+        raise Refusal(f"--nuisance must be numbers of channels, at least one of them, got {nuisance}")
     fewest, most = points
     if not neighbors < fewest <= most or not most // (neighbors + 1) < eigenvectors < fewest:
         raise Refusal(
@@ -387,7 +395,7 @@ def results_figure(metrics: dict[str, Any], cells: dict[Any, dict[str, Any]], ch
     for i, variant in enumerate(variants):
         found = [by_variant[variant]["accuracy"] for by_variant in metrics.values()]
         at = np.arange(len(found)) + (i - (len(variants) - 1) / 2) * width
-        errors = [accuracy["interval"] for accuracy in found]
+        errors = [accuracy["interval"] or 0 for accuracy in found]
         means = [accuracy["mean"] for accuracy in found]
         bars.bar(at, means, 0.9 * width, yerr=errors, color=f"C{i}", label=VARIANTS[variant], error_kw={"lw": 1})
         histories = [cells[variant, channels, seed]["history"] for seed in range(seeds)]
@@ -399,11 +407,11 @@ def results_figure(metrics: dict[str, Any], cells: dict[Any, dict[str, Any]], ch
         if variant == "learned":
             at_layer = np.median([history["at_layer"] for history in histories], 0)
             norms.plot(steps, at_layer, lw=1, color=f"C{i}", ls=":", label="at the features that enter the layer")
+            norms.legend(frameon=False, fontsize=9)
     bars.set_xticks(range(len(metrics)), [name.replace("nuisance=", "") for name in metrics])
     bars.set(xlabel="nuisance channels", ylim=(0, 1), title="test accuracy")
     curves.set(xscale="log", xlabel="step", ylim=(0, 1), title=f"validation accuracy, {channels} nuisance channels")
     norms.set(xscale="log", yscale="log", xlabel="step", title="norm of the gradient, median of seeds")
-    norms.legend(frameon=False, fontsize=9)
     handles, labels = bars.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(variants), frameon=False)
     for panel in (bars, curves, norms):

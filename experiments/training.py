@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from jsonargparse import ArgumentParser
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer, seed_everything
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
@@ -20,8 +21,15 @@ from experiments.runs import Refusal
 
 Flags = dict[str, Any]
 
-OURS = {"logger", "callbacks", "default_root_dir", "enable_checkpointing", "plugins"}  # flags that `train` sets
-QUIET = {"accelerator": "auto", "enable_progress_bar": False, "enable_model_summary": False}
+# Flags of the Trainer that are not to be chosen: those that `train` sets; those of several devices, each of which would
+# run the whole experiment; and those that leave the batches or the end of a training to something else than the seed.
+OURS = {
+    *("logger", "callbacks", "default_root_dir", "enable_checkpointing", "plugins"),
+    *("devices", "num_nodes", "strategy"),
+    *("overfit_batches", "max_time"),
+}
+PRECISIONS = (None, 32, "32", "32-true", 16, "16", "16-mixed", "bf16", "bf16-mixed")  # parameters are float32
+QUIET: Flags = {"accelerator": "auto", "enable_progress_bar": False, "enable_model_summary": False}
 
 
 def add_trainer_flags(parser: ArgumentParser, defaults: Mapping[str, Any]) -> None:
@@ -35,8 +43,8 @@ def train(folder: Path, module: LightningModule, data: LightningDataModule, flag
 
     Args:
         folder: for last.ckpt, written after every epoch, and logs/version_*, CSV and TensorBoard, one for each call.
-        module, data: what is fitted, on what. They take random numbers from ``seed`` in `setup` or later, so that a
-            training that was interrupted ends like any other (see `Batches`).
+        module, data: what is fitted, on what. Batches depend on the epoch and the seed only (see `Batches`), so that a
+            training that was interrupted ends like any other. The module is left on the CPU, in evaluation mode.
         flags: of the Trainer.
         seed: of everything random.
 
@@ -44,8 +52,10 @@ def train(folder: Path, module: LightningModule, data: LightningDataModule, flag
         The Trainer, for its ``global_step`` and ``current_epoch``.
 
     Raises:
-        Refusal: flags the Trainer does not take; a checkpoint of another version of Lightning or of the module.
+        Refusal: flags the Trainer does not take. KeyboardInterrupt: as always, which Lightning makes a silent exit.
     """
+    if (precision := flags.get("precision")) not in PRECISIONS:
+        raise Refusal(f"--trainer.precision must be 32-true, 16-mixed or bf16-mixed, got {precision}")
     seed_everything(seed, workers=True, verbose=False)
     last = folder / "last.ckpt"
     logger = CSVLogger(folder, name="logs", version=_attempt(folder))
@@ -53,10 +63,16 @@ def train(folder: Path, module: LightningModule, data: LightningDataModule, flag
     loggers = [logger, TensorBoardLogger(folder, name="logs", version=logger.version)]
     with _quiet():
         try:
-            trainer = Trainer(**flags, logger=loggers, callbacks=[checkpoint], default_root_dir=folder)
-        except (TypeError, ValueError, RuntimeError) as error:  # Lightning's MisconfigurationException is one of them
+            trainer = Trainer(**flags, devices=1, logger=loggers, callbacks=[checkpoint], default_root_dir=folder)
+        except (TypeError, ValueError, RuntimeError, MisconfigurationException) as error:
             raise Refusal(f"Lightning's Trainer does not take --trainer.*: {error}") from error
-        trainer.fit(module, data, ckpt_path=last if last.exists() else None)
+        try:
+            trainer.fit(module, data, ckpt_path=last if last.exists() else None)
+        except MisconfigurationException as error:
+            raise Refusal(f"Lightning's Trainer does not take --trainer.*: {error}") from error
+        except SystemExit:
+            raise KeyboardInterrupt from None
+    module.cpu().eval()
     return trainer
 
 
@@ -94,9 +110,14 @@ class Batches(Sampler[list[int]]):
         size: of a batch.
         seed: of the orders.
         count: of batches in an epoch; default: as many as ``n`` examples make.
+
+    Raises:
+        Refusal: fewer examples than a batch has.
     """
 
     def __init__(self, n: int, size: int, seed: int, count: int | None = None) -> None:
+        if not 0 < size <= n:
+            raise Refusal(f"--batch must be positive and at most the number of examples, {n}, got {size}")
         self.n, self.size, self.seed, self.epoch = n, size, seed, 0
         self.count = n // size if count is None else count
 
@@ -107,8 +128,12 @@ class Batches(Sampler[list[int]]):
         """Called by Lightning before each epoch."""
         self.epoch = epoch
 
+    def generator(self) -> torch.Generator:
+        """That of this epoch."""
+        return torch.Generator().manual_seed(hash((self.seed, self.epoch)))
+
     def __iter__(self) -> Iterator[list[int]]:
-        generator = torch.Generator().manual_seed(hash((self.seed, self.epoch)))
+        generator = self.generator()
         in_order = self.n // self.size
         for i in range(self.count):
             if i % in_order == 0:

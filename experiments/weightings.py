@@ -15,14 +15,14 @@ from matplotlib.figure import Figure
 from rich.table import Table
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, Sampler, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.timing import in_turn, ratio
 from experiments import data
 from experiments.data import Split
-from experiments.metrics import mean_and_interval
-from experiments.runs import Refusal, Run, table
-from experiments.training import QUIET, Flags, train
+from experiments.metrics import mean_and_interval, plus_minus
+from experiments.runs import Refusal, Run, check_least, check_names, table
+from experiments.training import QUIET, Batches, Flags, train
 from torch_lapeig import (
     KNN,
     DensityCorrected,
@@ -97,9 +97,9 @@ def weightings(
         fresh: start anew where the folder holds a run already.
     """
     if quick:
-        sets, labels, methods, seeds, rounds = ["digits"], [1], ["none", "learnable"], 2, 2
-        trainer = {**trainer, "max_epochs": 2}
-    _check(sets, labels, methods, seeds, batch)
+        sets, labels, methods, seeds, rounds, batch = ["digits"], [1], ["none", "learnable"], 3, 1, 128
+        trainer = {**trainer, "max_epochs": 3}
+    _check(sets, labels, methods, seeds, batch, neighbors, rounds)
     run = Run(out, locals())
 
     @cache
@@ -117,7 +117,6 @@ def weightings(
         module, few = parts(name, count, method, seed)
         folder = run.folder("training", name, count, method, seed)
         train(folder, module, few, trainer, seed)
-        (folder / "last.ckpt").unlink(missing_ok=True)
         split = problem(name).split
         return {
             "accuracy": module.accuracy(split.heldout, split.heldout_labels),
@@ -130,8 +129,8 @@ def weightings(
     cases = [
         (name, count, method, seed) for name in sets for count in labels for method in methods for seed in range(seeds)
     ]
-    seconds = run.cells("overhead", overhead, [(name,) for name in sets])
     cells = run.cells("training", training, cases)
+    seconds = run.cells("overhead", overhead, [(name,) for name in sets])
     metrics: dict[str, Any] = {
         "accuracy": {
             name: {
@@ -148,17 +147,20 @@ def weightings(
     run.finish(metrics, accuracy_table(metrics["accuracy"], seeds), overhead_table(metrics["overhead"], batch))
 
 
-def _check(sets: list[str], labels: list[int], methods: list[str], seeds: int, batch: int) -> None:
+def _check(
+    sets: list[str], labels: list[int], methods: list[str], seeds: int, batch: int, neighbors: int, rounds: int
+) -> None:
     """Raise unless names are known and numbers allow the batches and the intervals."""
-    for option, names, known in (("sets", sets, SET_NAMES), ("methods", methods, WEIGHTING_NAMES)):
-        if not names or set(names) - set(known):
-            raise Refusal(f"--{option} must be of {', '.join(known)}, got {', '.join(names) or 'none'}")
+    check_names("sets", sets, SET_NAMES)
+    check_names("methods", methods, WEIGHTING_NAMES)
     if methods[0] != "none":
         raise Refusal(f"--methods must begin with none, which the others are compared with, got {methods[0]}")
-    if seeds < 2:
-        raise Refusal(f"--seeds must be at least 2 for an interval, got {seeds}")
+    check_least("seeds", seeds, 2)
+    check_least("rounds", rounds, 1)
     if not labels or min(labels) < 1 or CLASSES * max(labels) > batch:
         raise Refusal(f"--labels must be positive, {CLASSES} times each at most --batch {batch}, got {labels}")
+    if not 0 < neighbors < batch:
+        raise Refusal(f"--neighbors must be positive and less than --batch {batch}, got {neighbors}")
 
 
 class Problem(NamedTuple):
@@ -225,7 +227,7 @@ class Classifier(LightningModule):
         if self.weights is None:
             return {"loss": parts["cross_entropy"], **parts}
         graph = self.weights(pixels, self.neighbors(pixels))
-        parts["roughness"] = roughness(logits, graph)
+        parts["roughness"] = roughness(logits.float(), graph)
         return {"loss": parts["cross_entropy"] + self.smoothness * parts["roughness"], **parts}
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
@@ -286,11 +288,10 @@ def labelled(labels: Tensor, count: int, seed: int) -> Tensor:
     return torch.cat([order[labels[order] == c][:count] for c in range(CLASSES)])
 
 
-class Neighborhoods(Sampler[list[int]]):
+class Neighborhoods(Batches):
     """Batches of distinct indices: all labelled ones, then neighbourhoods, of labelled and of any ones in turn.
 
-    Among a random batch the nearest are not near. Random numbers depend on the seed and the epoch only, so that a
-    training goes on after an interruption with the batches it would have had.
+    Among a random batch the nearest are not near.
 
     Args:
         near: each point and its nearest others, int64 ``(N, 1 + k)``.
@@ -301,19 +302,13 @@ class Neighborhoods(Sampler[list[int]]):
     """
 
     def __init__(self, near: Tensor, labelled: Tensor, size: int, steps: int, seed: int) -> None:
-        self.near, self.labelled, self.size, self.steps, self.seed, self.epoch = near, labelled, size, steps, seed, 0
-
-    def __len__(self) -> int:
-        return self.steps
-
-    def set_epoch(self, epoch: int) -> None:
-        """Called by Lightning before each epoch."""
-        self.epoch = epoch
+        super().__init__(len(near), size, seed, steps)
+        self.near, self.labelled = near, labelled
 
     def __iter__(self) -> Iterator[list[int]]:
-        generator = torch.Generator().manual_seed(hash((self.seed, self.epoch)))
-        for _ in range(self.steps):
-            points = torch.randperm(len(self.near), generator=generator)  # all: whatever overlaps, a batch gets full
+        generator = self.generator()
+        for _ in range(self.count):
+            points = torch.randperm(self.n, generator=generator)  # all: whatever overlaps, a batch gets full
             known = self.labelled[torch.randint(len(self.labelled), (self.size // 4,), generator=generator)]
             centres = torch.stack([known, points[: len(known)]], 1).flatten()
             candidates = torch.cat([self.labelled, self.near[centres].flatten(), points])
@@ -366,15 +361,10 @@ def accuracy_table(metrics: dict[str, Any], seeds: int) -> Table:
     rows = []
     for method in methods:
         cells = [metrics[name][count][method] for name, count in columns]
-        rows.append([WEIGHTINGS[method][0], *(percent(cell["accuracy"]) for cell in cells)])
+        rows.append([WEIGHTINGS[method][0], *(plus_minus(cell["accuracy"], 1, 100) for cell in cells)])
         if method != "none":
-            rows.append(["  − none", *(percent(cell["gain"], "+") for cell in cells)])
+            rows.append(["  − none", *(plus_minus(cell["gain"], 1, 100, "+") for cell in cells)])
     return table(f"held-out accuracy (%), data and labels a class, 95 % interval, {seeds} seeds", ["", *headings], rows)
-
-
-def percent(value: dict[str, float], sign: str = "") -> str:
-    """Mean ± half the width of its interval."""
-    return f"{100 * value['mean']:{sign}.1f} ± {100 * value['interval']:.1f}"
 
 
 def overhead_table(metrics: dict[str, Any], batch: int) -> Table:

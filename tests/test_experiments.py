@@ -1,6 +1,7 @@
 """The experiments in a short form: what they write, that they resume, their data, scores and manifolds."""
 
 import gzip
+import importlib.metadata
 import inspect
 import json
 import math
@@ -21,7 +22,7 @@ from experiments.cut import cuts_of, normalized_cuts, small_graph
 from experiments.data import bars, brown_words, digits, frey_faces, mnist_test, part_of_speech, speech_frames
 from experiments.demo import neighbour_loss
 from experiments.manifolds import mean_angles, radius
-from experiments.metrics import mean_and_interval, neighbour_agreement, two_means_accuracy
+from experiments.metrics import mean_and_interval, neighbour_agreement, plus_minus, two_means_accuracy
 from experiments.runs import Refusal, Run
 from experiments.shapes import LOOP, MANIFOLDS
 from torch_lapeig import Radius, normalized_cut
@@ -108,8 +109,10 @@ def test_list_names_every_experiment(capsys):
 
 
 def test_options_are_spelled_out():
-    arguments = ["cut", "--data-dir", "a-b", "--quick", "--seeds", "-1", "--fresh"]
-    assert spelled_out(arguments) == ["cut", "--data_dir", "a-b", "--quick=true", "--seeds", "-1", "--fresh=true"]
+    arguments = ["cut", "--data-dir", "a-b", "--quick", "--trainer.max-epochs=-1", "--seeds", "-1", "--fresh"]
+    expected = ["cut", "--data_dir", "a-b", "--quick=true", "--trainer.max_epochs=-1", "--seeds", "-1", "--fresh=true"]
+    assert spelled_out(arguments) == expected
+    assert spelled_out(["bars", "--quick", "--out"]) == ["bars", "--quick=true", "--out"]  # a value is missing
     assert spelled_out(["bars", "--print_config"]) == ["bars", "--print_config"]
     assert spelled_out(["bars", "--help"]) == ["bars", "--help"]
 
@@ -119,7 +122,7 @@ def quick(name, out, *more):
     main([name, "--quick", "--device", "cpu", "--out", str(out), *more])
     metrics = json.loads((out / "metrics.json").read_text())
     assert metrics["config"]["quick"] is True
-    assert metrics["versions"]["torch"] == torch.__version__.split("+")[0] or metrics["versions"]["torch"]
+    assert metrics["versions"]["torch"] == importlib.metadata.version("torch")
     assert yaml.safe_load((out / "config.yaml").read_text())["out"] == str(out)
     figures = sorted(path.stem for path in out.glob("*.png"))
     assert figures
@@ -208,6 +211,41 @@ def test_run_goes_on_with_what_is_finished(tmp_path):
     assert "metrics.json" in {path.name for path in tmp_path.iterdir()}
 
 
+def test_arguments_may_change_while_nothing_is_finished(tmp_path):
+    run = Run(tmp_path, {"out": tmp_path, "device": "gpu"})
+    (run.folder("training", 1) / "logs").touch()
+    run = Run(tmp_path, {"out": tmp_path, "device": "cpu"})
+    assert not (tmp_path / "cells").exists()
+    begun = run.folder("training", 1) / "last.ckpt"
+    begun.touch()
+    with pytest.raises(Refusal, match="device was 'cpu', is 'cuda'"):
+        Run(tmp_path, {"out": tmp_path, "device": "cuda"})
+    run = Run(tmp_path, {"out": tmp_path, "device": "cpu"})
+    assert begun.exists()
+    run.cells("training", square, [(1,)])
+    assert begun.parent.exists()
+    assert not begun.exists()  # the cell is finished
+    with pytest.raises(Refusal, match="must be a folder"):
+        Run(tmp_path / "cells.jsonl", {"out": tmp_path})
+
+
+def test_refusal_names_the_members_that_differ(tmp_path):
+    run = Run(tmp_path, {"trainer": {"max_epochs": 3, "precision": None}, "seeds": {}})
+    run.cells("squares", square, [(1,)])
+    with pytest.raises(Refusal, match=r"with: trainer\.max_epochs was 3, is 4\. Use"):
+        Run(tmp_path, {"trainer": {"max_epochs": 4, "precision": None}, "seeds": {}})
+
+
+def test_interruption_is_a_message(monkeypatch):
+    def interrupted(**options):
+        raise KeyboardInterrupt
+
+    interrupted.__doc__ = "Interrupted."
+    monkeypatch.setattr("experiments.__main__.experiment", lambda name: interrupted)
+    with pytest.raises(SystemExit, match="interrupted; the same command goes on"):
+        main(["bars"])
+
+
 def test_cells_may_be_computed_by_several_processes(tmp_path):
     def of(number):
         if number == 3:
@@ -226,7 +264,7 @@ def test_cells_may_be_computed_by_several_processes(tmp_path):
 
 def test_run_of_other_arguments_is_refused_unless_fresh(tmp_path):
     Run(tmp_path, {"out": tmp_path, "seeds": {500: 2}}).cells("squares", square, [(1,)])
-    with pytest.raises(Refusal, match=r"seeds was \{'500': 2\}, is \{'500': 3\}.*--fresh"):
+    with pytest.raises(Refusal, match=r"seeds\.500 was 2, is 3.*--fresh"):
         Run(tmp_path, {"out": tmp_path, "seeds": {500: 3}})
     Run(tmp_path, {"out": tmp_path, "seeds": {500: 2}, "data_dir": Path("elsewhere")})  # the same work
     again = []
@@ -272,7 +310,11 @@ def test_unknown_device_is_refused(device, says, tmp_path):
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
-    [(["--shapes", "[torus]"], "--shapes must be of circle.*got torus"), (["--reference", "3"], "--reference must be")],
+    [
+        (["--shapes", "[torus]"], "--shapes must be of circle.*got torus"),
+        (["--reference", "3"], "--reference must be"),
+        (["--seeds", "{500: 0}", "--reference", "500"], "--seeds must be at least 1"),
+    ],
 )
 def test_unknown_manifolds_are_refused(arguments, says, tmp_path):
     with pytest.raises(SystemExit, match=says):
@@ -396,7 +438,9 @@ def test_interval_is_students():
     value = mean_and_interval([0.0, 1.0, 2.0])
     assert value["mean"] == pytest.approx(1)
     assert value["interval"] == pytest.approx(4.302653 / 3**0.5, rel=1e-5)
-    assert mean_and_interval([3.0]) == {"mean": 3.0, "interval": 0.0}
+    assert plus_minus(value, 1, 100, "+") == "+100.0 ± 248.4"
+    assert mean_and_interval([3.0]) == {"mean": 3.0, "interval": None}
+    assert plus_minus(mean_and_interval([3.0])) == "3.00"
 
 
 def test_cut_is_the_normalised_cut_and_the_optimum_the_least():

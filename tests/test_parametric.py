@@ -87,9 +87,14 @@ def test_truth_of_the_sphere_are_harmonics():
     ("arguments", "says"),
     [
         (["--data", "[cube]"], r"--data must be of sphere.*got cube"),
-        (["--sampling", "[]"], "--sampling must name"),
+        (["--sampling", "[]"], "--sampling must be of edges, points, got none"),
+        (["--seeds", "0"], "--seeds must be at least 1"),
+        (["--data", "[digits]", "--trainer.max_steps", "-1"], "--trainer.max_steps or"),
         (["--data", "[mnist]", "--data-dir", "nowhere"], "t10k-images.* is missing"),
-        (["--points", "50", "--data", "[sphere]"], r"--batch must be at most the number of edges, \d+, got 1024"),
+        (
+            ["--points", "110", "--data", "[sphere]"],
+            r"--batch must be positive and at most the number of examples, \d+, got",
+        ),
         (["--data", "[digits]", "--trainer.accelerator", "abacus"], r"Trainer does not take --trainer.*abacus"),
     ],
 )

@@ -69,7 +69,16 @@ def test_finished_training_is_not_repeated(tmp_path):
     torch.testing.assert_close(second.state_dict(), first.state_dict(), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("flag", [{"max_epoch": 5}, {"precision": "64-bits"}, {"accelerator": "abacus"}])
+@pytest.mark.parametrize(
+    "flag",
+    [
+        {"max_epoch": 5},
+        {"precision": "64-true"},
+        {"accelerator": "abacus"},
+        {"gradient_clip_algorithm": "scissors"},
+        {"devices": 2},
+    ],
+)
 def test_wrong_flags_are_refused(flag, tmp_path):
     with pytest.raises(Refusal, match=r"--trainer"):
         train(tmp_path, Regression(), Data(), {**FLAGS, **flag}, seed=0)
@@ -94,3 +103,27 @@ def test_epochs_may_have_any_number_of_batches():
     assert len(batches) == len(Batches(10, 4, seed=0, count=5)) == 5
     for first, second in (batches[:2], batches[2:4]):
         assert len({*first, *second}) == 8
+
+
+def test_batches_are_not_larger_than_the_data():
+    with pytest.raises(Refusal, match="--batch must be positive and at most the number of examples, 3, got 4"):
+        Batches(3, 4, seed=0)
+
+
+def test_ctrl_c_is_no_silent_exit(tmp_path):
+    class Impatient(Regression):
+        def on_train_epoch_start(self):
+            if self.current_epoch == 1:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path, Impatient(), Data(), FLAGS, seed=0)
+    assert (tmp_path / "last.ckpt").exists()
+
+
+@pytest.mark.parametrize("accelerator", ["cpu", *(["gpu"] if torch.cuda.is_available() else [])])
+def test_module_is_left_on_the_cpu_in_evaluation_mode(accelerator, tmp_path):
+    module = Regression()
+    train(tmp_path, module, Data(), {**FLAGS, "accelerator": accelerator}, seed=0)
+    assert module.map.weight.device.type == "cpu"
+    assert not module.training

@@ -35,20 +35,20 @@ def quick(out, *more):
 def test_smoothness_helps_with_few_labels_and_the_run_resumes(tmp_path, capsys):
     metrics = quick(tmp_path)
     accuracy = metrics["accuracy"]["digits"]["labels=1"]
-    assert accuracy["learnable"]["gain"]["mean"] > 0.02
+    assert accuracy["learnable"]["gain"]["mean"] > 0
     assert accuracy["none"]["accuracy"]["mean"] > 0.3
     assert all(factor != 1 for factor in accuracy["learnable"]["factors"])
     assert metrics["overhead"]["digits"]["none"]["overhead"] == 0
     assert (tmp_path / "weightings.png").read_bytes().startswith(b"\x89PNG")
     assert not list(tmp_path.rglob("*.ckpt"))
-    assert len(list(tmp_path.rglob("metrics.csv"))) == 4
+    assert len(list(tmp_path.rglob("metrics.csv"))) == 6
     cells = tmp_path / "cells.jsonl"
     lines = cells.read_text().splitlines(keepends=True)
-    cells.write_text("".join(lines[:-1]))  # as after an interruption
+    cells.write_text("".join(lines[:-2]))  # as after an interruption
     capsys.readouterr()
     resumed = quick(tmp_path)
     assert resumed["accuracy"] == metrics["accuracy"]
-    assert "3 of 4 cells read" in capsys.readouterr().out
+    assert "training: 5 of 6 cells read" in capsys.readouterr().out
 
 
 def test_roughness_is_a_weighted_mean_over_edges():
@@ -134,10 +134,12 @@ def test_gains_are_paired():
     ("arguments", "message"),
     [
         ({"sets": ["cifar"]}, "--sets must be of digits, mnist, got cifar"),
-        ({"methods": ["heat"]}, "--methods must be of none"),
+        ({"methods": ["heat"]}, "--methods must be of none, fixed.*got heat"),
         ({"methods": ["median"]}, "--methods must begin with none"),
         ({"seeds": 1}, "--seeds must be at least 2"),
         ({"labels": [30]}, "--labels must be positive"),
+        ({"rounds": 0}, "--rounds must be at least 1"),
+        ({"neighbors": 300}, "--neighbors must be positive and less than --batch 256"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments, message, tmp_path):
