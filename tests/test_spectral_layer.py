@@ -56,10 +56,11 @@ def test_layer_is_better_than_none_and_gradients_are_finite(tmp_path, capsys):
     assert "2 of 2 cells read" in capsys.readouterr().out
 
 
-def test_interrupted_training_ends_like_any_other(tmp_path):
+@pytest.mark.parametrize("epoch", [1, 2, 3])  # before and after a validation
+def test_interrupted_training_ends_like_any_other(epoch, tmp_path):
     class Interrupted(Classifier):
         def on_train_epoch_start(self):
-            if self.current_epoch == 3:  # a checkpoint is written at each validation
+            if self.current_epoch == epoch:
                 raise InterruptedError
 
     flags = {**TRAINER, "max_epochs": 4, "check_val_every_n_epoch": 2, "log_every_n_steps": 2}
