@@ -12,10 +12,13 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import cloudpickle
 import torch
 import yaml
 from joblib import Parallel, delayed, parallel_config
@@ -159,18 +162,31 @@ def _computed(
     compute: Callable[..., Result], cases: Sequence[Case], jobs: int | None
 ) -> Iterator[tuple[Case, Result, float]]:
     """Each case with its result and seconds, as they come."""
-
-    def timed(case: Case) -> tuple[Case, Result, float]:
-        start = time.perf_counter()
-        result = compute(*case)
-        return case, result, time.perf_counter() - start
-
     if jobs == 1 or len(cases) < 2:
-        yield from map(timed, cases)
+        for case in cases:
+            yield _timed(compute, case)
         return
-    with parallel_config("loky", inner_max_num_threads=1):
+    with TemporaryDirectory() as folder, parallel_config("loky", inner_max_num_threads=1):
+        path = Path(folder) / "compute.pickle"  # what it closes over is loaded once in each process, not with each case
+        path.write_bytes(cloudpickle.dumps(compute))
         workers = Parallel(n_jobs=-1 if jobs is None else jobs, return_as="generator_unordered")
-        yield from workers(delayed(timed)(case) for case in cases)
+        yield from workers(delayed(_timed_in_worker)(path, case) for case in cases)
+
+
+def _timed(compute: Callable[..., Result], case: Case) -> tuple[Case, Result, float]:
+    start = time.perf_counter()
+    result = compute(*case)
+    return case, result, time.perf_counter() - start
+
+
+@cache
+def _loaded(path: Path) -> Callable[..., Result]:
+    compute: Callable[..., Result] = cloudpickle.loads(path.read_bytes())
+    return compute
+
+
+def _timed_in_worker(path: Path, case: Case) -> tuple[Case, Result, float]:
+    return _timed(_loaded(path), case)
 
 
 def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
