@@ -72,7 +72,7 @@ def spelled_out(arguments: Iterable[str]) -> list[str]:
 def main(arguments: list[str] | None = None) -> None:
     """Run the experiment named in the arguments (default: those of the command line)."""
     arguments = spelled_out((sys.argv[1:] if arguments is None else arguments) or ["--help"])
-    names = arguments[:1] if arguments and arguments[0] in EXPERIMENTS else EXPERIMENTS
+    names = arguments[:1] if arguments[0] in EXPERIMENTS else EXPERIMENTS
     parser = ArgumentParser(prog="python -m experiments", allow_abbrev=False)
     commands = parser.add_subcommands(dest="name")
     functions = {name: experiment(name) for name in names}

@@ -21,7 +21,7 @@ from sklearn.neighbors import kneighbors_graph
 from torch import Tensor
 
 from experiments import data
-from experiments.runs import Refusal, Run, table
+from experiments.runs import Refusal, Run, check_least, table
 from torch_lapeig import KNN, LLE, MDS, Isomap, LaplacianEigenmaps
 
 Array = NDArray[np.float64]
@@ -175,8 +175,7 @@ def _check_arguments(
     """Raise `Refusal` of numbers that make no sense whatever the data."""
     least = {"points": 20, "neighbors": 1, "repeats": 2, "left_out": 1, "seed": 0}
     for option, value in zip(least, (points, neighbors, repeats, left_out, seed), strict=True):
-        if value < least[option]:
-            raise Refusal(f"--{option} must be at least {least[option]}, got {value}")
+        check_least(option, value, least[option])
     if not fractions or not all(0 < fraction < 1 for fraction in fractions):
         raise Refusal(f"--fractions must be in (0, 1), at least one, got {list(fractions)}")
 

@@ -105,7 +105,11 @@ class Run:
 
         Returns:
             The result of each case; a case of one element also stands for itself: ``{3: …}`` for ``(3,)``.
+
+        Raises:
+            Refusal: no process.
         """
+        check_least("jobs", 1 if jobs is None else jobs, 1)
         cases = list(cases)
         todo = [case for case in cases if (part, case) not in self._finished]
         if len(todo) < len(cases):

@@ -313,6 +313,7 @@ def test_unknown_device_is_refused(device, says, tmp_path):
     [
         (["--shapes", "[torus]"], "--shapes must be of circle.*got torus"),
         (["--reference", "3"], "--reference must be"),
+        (["--jobs", "0", "--seeds", "{500: 1}", "--reference", "500"], "--jobs must be at least 1, got 0"),
         (["--seeds", "{500: 0}", "--reference", "500"], "--seeds must be at least 1"),
     ],
 )

@@ -210,7 +210,8 @@ def _prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: str
         asked = queries.reshape(-1, *queries.shape[-2:])
     # Squared distances of such points, and what is added to them, stay finite.
     largest = math.sqrt(torch.finfo(x.dtype).max / (64 * x.shape[-1]))
-    for name, values in ({"x": points} | ({} if queries is None else {"queries": asked})).items():
+    given = {"x": points} if queries is None else {"x": points, "queries": asked}
+    for name, values in given.items():
         lowest, highest = values.aminmax()
         if (size := torch.maximum(-lowest, highest)) > largest:
             raise ValueError(
@@ -243,6 +244,7 @@ class _Table:
         # In place, as a table of millions of points is the larger part of the memory of a search.
         self.columns = x.new_empty(*lead, n + padding, d + 1)
         self.columns[..., n:, :d] = 0
+        # Rows of padding hold finite numbers, whatever: the infinity in the last column is what counts.
         centred = torch.sub(x, self.centre, out=self.columns[..., :n, :d])
         squares = _squares(centred)
         self.largest = squares.masked_fill(~valid, 0).amax(-1)
