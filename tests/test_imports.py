@@ -21,7 +21,10 @@ ALLOWED = {
     "amg": {"pattern", "_checks"},
     "direct": {"operator", "graph", "_checks"},
     "solvers": {"amg", "direct", "operator", "_checks"},
-    "eigen": {"solvers", "direct", "graph", "laplacian", "operator", "_checks"},
+    "check": {"solvers", "operator", "_checks"},
+    "cg": set(),
+    "rule": {"cg", "check", "solvers", "operator", "_checks"},
+    "eigen": {"check", "rule", "solvers", "direct", "graph", "laplacian", "operator", "_checks"},
     "nystrom": {"graph", "weights", "eigen", "_checks"},
     "embedding": {
         "fitted",

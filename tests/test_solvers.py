@@ -382,7 +382,7 @@ class TestWarmStart:
         torch.testing.assert_close(warm.values, cold.values, atol=1e-8, rtol=0)
         assert subspace_angle(cold.vectors, warm.vectors) < 2e-3
         again = eigenpairs(Laplacian(after), 6, tolerance=1e-3, warm_start=warm)
-        assert again.iterations <= 1
+        assert again.iterations <= 4  # what it takes to see that nothing smaller has come up
 
     def test_a_hierarchy_that_is_too_old_is_built_anew(self):
         before, _ = self.graphs(3000)

@@ -151,13 +151,19 @@ class Laplacian(SymmetricOperator):
         weight = _checks.primal(self.graph.weight)
         return self._replaced(graph=dataclasses.replace(self.graph, weight=weight, similarity=similarity), **parts)
 
+    def sensitivity(self, values: Tensor) -> Tensor:
+        """Change ``(B,)`` of the eigenvalues ``(B, k)`` of each graph, over eps, when its weights change by eps.
+
+        As quotients of sums of weights, they change in proportion to themselves.
+        """
+        return values[:, -1].minimum(self.bound.to(values))
+
     def double(self) -> Laplacian:
-        """This symmetric Laplacian worked out of the weights in float64, without gradients."""
-        weight, r = self.graph.weight.detach().double(), self.graph.similarity
+        """This symmetric Laplacian worked out of the weights in float64."""
+        weight, r = self.graph.weight.double(), self.graph.similarity
         if ((self.degrees.detach() > 0) & ~self.active).any():  # what float32 leaves out stays out
             weight = self.graph.pattern.scaled(weight, self.active.double())
-        similarity = None if r is None else r.detach().double()
-        graph = dataclasses.replace(self.graph, weight=weight, similarity=similarity)
+        graph = dataclasses.replace(self.graph, weight=weight, similarity=None if r is None else r.double())
         return Laplacian(graph, self.normalization).symmetrized()[0]
 
     def null_vectors(self, m: int) -> tuple[Tensor, Tensor]:

@@ -153,9 +153,13 @@ class SymmetricOperator:
         graph = dataclasses.replace(self.graph, weight=values)
         return self._replaced(graph=graph, values=values, diagonal=_checks.primal(self.diagonal))
 
+    def sensitivity(self, values: Tensor) -> Tensor:
+        """Change ``(B,)`` of the eigenvalues ``(B, k)`` of each graph, over eps, when its entries change by eps."""
+        return self.bound.to(values)
+
     def double(self) -> SymmetricOperator:
-        """This symmetric operator in float64, without gradients."""
-        values, diagonal = self.values.detach().double(), self.diagonal.detach().double()
+        """This symmetric operator in float64."""
+        values, diagonal = self.values.double(), self.diagonal.double()
         return self._replaced(graph=Graph(self.graph.pattern, values), values=values, diagonal=diagonal)
 
     def _replaced(self: Own, **changes: Any) -> Own:
@@ -210,19 +214,24 @@ class SymmetricOperator:
             return torch.addmv(v, self.couplings, v, beta=1 - shift, alpha=-1)
         return torch.addmv((self.diagonal.detach() - shift) * v, self.couplings, v, alpha=-1)
 
-    def chebyshev(self, x: Tensor, degree: int, low: Tensor, high: Tensor) -> Tensor:
+    def chebyshev(self, x: Tensor, degree: Tensor, low: Tensor, high: Tensor) -> Tensor:
         """T_degree(Ã) X for a block ``(B, N, m)``: the Chebyshev polynomial that grows below ``low``. No gradients.
 
         Ã = (2A − high − low) / (high − low) takes [low, high] of each graph, ``(B,)``, to [−1, 1]. The recurrence
-        T_{j+1} = 2 Ã T_j − T_{j−1} is one product with the matrix each.
+        T_{j+1} = 2 Ã T_j − T_{j−1} is one product with the matrix each. Each graph has its own degree, int64 ``(B,)``:
+        what one of them needs would overflow in another.
         """
         pattern = self.graph.pattern
         half, centre = (high - low) / 2, (high + low) / 2
         diagonal = (self.diagonal.detach().reshape(x.shape[:2]) - centre[:, None]) / half[:, None]
         twice = pattern.assemble(2 * diagonal, self.values.detach() * pattern.of_graph(-2 / half))
+        least, most = int(degree.min()), int(degree.max())
         previous, current = x, pattern.multiply(twice, x) / 2
-        for _ in range(1, degree):
-            previous, current = current, pattern.multiply(twice, current, previous, plus=-1)
+        for step in range(1, most):
+            following = pattern.multiply(twice, current, previous, plus=-1)
+            if step >= least:
+                following = torch.where((degree > step)[:, None, None], following, current)
+            previous, current = current, following
         return current
 
     @cached_property

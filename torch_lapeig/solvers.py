@@ -27,7 +27,15 @@ Inverse = Hierarchy | Factors  # what a preconditioner is built to
 Progress = Callable[[int, float, float], None]
 
 
-SETTLED = 0.05  # residual at which the pair after the wanted ones counts as known, relative to its value
+# What a solver may break down with; the next candidate is asked then.
+BREAKDOWN = (torch.linalg.LinAlgError, _checks.ConvergenceError)  # type: ignore[attr-defined]
+SETTLED = 0.05  # residual at which the pair after the wanted ones counts as known, relative to the gap before it
+FILTERS_OF_A_START, ITERATIONS_OF_A_START = 2, 4  # at least, with the pairs of a similar problem beside random columns
+FILTERED, SMALL_SHARE = (
+    4,
+    0.05,
+)  # columns in the search for copies, and the share of a copy in all of them that is overlooked
+OVERFLOW = 0.5  # of the logarithm of the largest number: what a filter may grow to
 STAGNATION = 30  # iterations without a tenth less residual after which LOBPCG with multigrid gives up
 LARGEST_LOSS = 30.0  # of orthogonality, against round-off, in Lanczos vectors
 LEVEL_ACCURACY, LEVEL_ITERATIONS = 0.1, 8  # on the levels below the finest
@@ -36,14 +44,15 @@ LEVEL_ACCURACY, LEVEL_ITERATIONS = 0.1, 8  # on the levels below the finest
 class RitzPairs(NamedTuple):
     """Approximate eigenpairs, ascending; those beyond the ones asked for are guards.
 
-    ``values (B, m)``, orthonormal ``vectors (B, N, m)``, number of ``iterations``, whether the solver reached its goal,
-    and the multigrid ``hierarchies``, or factors, of the graphs where it has built them.
+    ``values (B, m)``, orthonormal ``vectors (B, N, m)``, number of ``iterations``, bool ``finished (B,)``: whether the
+    solver reached its goal, residuals, eigengap and copies included, and the multigrid ``hierarchies``, or factors, of
+    the graphs where it has built them.
     """
 
     values: Tensor
     vectors: Tensor
     iterations: int
-    finished: bool
+    finished: Tensor
     hierarchies: tuple[Inverse | None, ...] = ()
 
 
@@ -115,7 +124,7 @@ class Eigh:
         inactive = (~operator.active).reshape(b, n)
         dense.diagonal(dim1=-2, dim2=-1).add_(inactive * (operator.bound[:, None] + 1))
         values, vectors = torch.linalg.eigh(dense)
-        return RitzPairs(values.clamp_min(0), vectors, 1, True)
+        return RitzPairs(values.clamp_min(0), vectors, 1, torch.ones_like(operator.bound, dtype=torch.bool))
 
 
 @dataclass(frozen=True)
@@ -131,17 +140,21 @@ class ChebyshevSubspace:
         guards: Ritz vectors beyond the wanted ones; default max(8, k/2).
         max_iterations: filters applied at most.
         max_degree: highest degree of a filter.
+        max_products: of the block with the matrix, at most; None for no limit beside the others.
         seed: of the random start, from a generator of its own.
     """
 
     guards: int | None = None
     max_iterations: int = 60
     max_degree: int = 120
+    max_products: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         _check_options(self.guards, self.max_iterations)
         _checks.check_count(self.max_degree, "max_degree")
+        if self.max_products is not None:
+            _checks.check_count(self.max_products, "max_products", 0)
 
     def block_size(self, k: int) -> int:
         """Columns of the block for ``k`` wanted pairs."""
@@ -160,27 +173,43 @@ class ChebyshevSubspace:
         null, dimension = operator.null_vectors(m)
         known = torch.arange(m, device=null.device) < dimension[:, None]
         first = torch.where(known[:, None, :], null, _noise(operator, m, self.seed))
+        least, products = 0, 0
         if start is not None:
-            given = start.vectors[..., :m]
+            # Old pairs may all be eigenpairs still, but no longer the smallest: random columns have to show it first.
+            given, least = start.vectors[..., : min(m, k + (m - k) // 2)], FILTERS_OF_A_START
             first = torch.cat([given, first[..., given.shape[2] :]], 2)
         values, vectors, residuals = _rayleigh_ritz(operator, first, null)
-        for iteration in range(self.max_iterations):
+        iteration = 0
+        while iteration < self.max_iterations:
             allowed = allowed_residual(values, k, operator.round_off, tolerance)
             worst = residuals[:, :k].amax(1)
-            # The next value has to have settled too: the gap is part of the answer.
-            settled = residuals[:, k : k + 1] <= torch.maximum(SETTLED * values[:, k : k + 1], allowed[:, None])
+            # The next value has to have settled too: the gap is part of the answer. Ritz values are upper bounds: where
+            # the gap between them is round-off, so is the gap.
+            gap = values[:, k - 1 : k + 1].diff()
+            settled = residuals[:, k : k + 1] <= torch.maximum(SETTLED * gap, allowed[:, None])
+            finished = (worst <= allowed) & (settled | (gap <= operator.round_off[:, None])).all(1)
             if progress is not None:
                 b = (worst / allowed).argmax()
                 progress(iteration, worst[b].item(), allowed[b].item())
-            if (worst <= allowed).all() and settled.all():
-                return RitzPairs(values, vectors, iteration, True)
+            if iteration >= least and finished.all():
+                return RitzPairs(values, vectors, iteration, finished)
             low = torch.minimum(values[:, -1], 0.9 * operator.bound)
-            filtered = operator.chebyshev(vectors, self._degree(values, low, k, operator.bound), low, operator.bound)
+            degree = self._degree(values, low, k, operator.bound)
+            products += int(degree.max()) + 1
+            if self.max_products is not None and products > self.max_products:
+                break
+            filtered = operator.chebyshev(vectors, degree, low, operator.bound)
+            if not filtered.isfinite().all():
+                break
             values, vectors, residuals = _rayleigh_ritz(operator, filtered, null)
-        return RitzPairs(values, vectors, self.max_iterations, False)
+            iteration += 1
+        return RitzPairs(values, vectors, iteration, torch.zeros_like(operator.bound, dtype=torch.bool))
 
-    def _degree(self, values: Tensor, low: Tensor, k: int, bound: Tensor) -> int:
-        """Degree that damps the unwanted by e^−12 against the k-th, but spreads the wanted by no more than 1/√eps."""
+    def _degree(self, values: Tensor, low: Tensor, k: int, bound: Tensor) -> Tensor:
+        """Degrees, int64 ``(B,)``: the unwanted damped by e^−12 against the k-th, the wanted spread by 1/√eps at most.
+
+        The cap is that of each graph of a batch: a polynomial that another one needs would overflow.
+        """
         scale = 2 / (bound - low)
 
         def growth(value: Tensor) -> Tensor:  # of |T_degree| at a value, logarithm for each degree
@@ -188,8 +217,9 @@ class ChebyshevSubspace:
 
         kth, first = growth(values[:, k - 1]), growth(values[:, 0])
         spread = -0.5 * math.log(torch.finfo(values.dtype).eps)
-        degree = torch.minimum(12 / kth, spread / (first - kth).clamp_min(1e-7)).max()
-        return int(degree.clamp(8, self.max_degree).ceil())
+        degree = torch.minimum(12 / kth, spread / (first - kth).clamp_min(1e-7))
+        most = (OVERFLOW * math.log(torch.finfo(values.dtype).max) / first).clamp_min(1)
+        return torch.minimum(degree.clamp(8, self.max_degree), most).ceil().long()
 
 
 @dataclass(frozen=True)
@@ -234,16 +264,21 @@ class Lobpcg:
         return _one_by_one(self._solve, operator, k, min(m, operator.fewest_active), tolerance, start, progress)
 
     def _solve(self, request: _Request) -> RitzPairs:
-        hierarchy, x, iterations = request.hierarchy, request.start, 0
+        hierarchy, x, iterations, least = request.hierarchy, request.start, 0, 0
+        if x is not None:
+            # Old pairs may all be eigenpairs still, but no longer the smallest: random columns have to show it first.
+            # Without a preconditioner they need long; then the pair after the wanted ones is one of them.
+            old = request.columns - (request.columns - request.wanted) // 2 if self.preconditioner else request.wanted
+            x, least = x[:, : request.null.shape[1] + old], ITERATIONS_OF_A_START
         if hierarchy is not None:
             limit = min(self.patience, self.max_iterations)
-            values, x, iterations, finished = self._iterate(request, hierarchy, x, limit)
+            values, x, iterations, finished = self._iterate(request, hierarchy, x, limit, least)
             if finished or limit == self.max_iterations:
                 return request.answer(values, x, iterations, finished, hierarchy)
         hierarchy = self._hierarchy(request.operator)
         if x is None and isinstance(hierarchy, Hierarchy):
             x = _nested_iteration(hierarchy, request, self.seed).to(request.null)
-        values, x, more, finished = self._iterate(request, hierarchy, x, self.max_iterations - iterations)
+        values, x, more, finished = self._iterate(request, hierarchy, x, self.max_iterations - iterations, least)
         return request.answer(values, x, iterations + more, finished, hierarchy)
 
     def _hierarchy(self, operator: SymmetricOperator) -> Inverse | None:
@@ -254,23 +289,23 @@ class Lobpcg:
         return self.preconditioner(*operator.edges_of_affinity(), operator.ground.square())
 
     def _iterate(
-        self, request: _Request, hierarchy: Inverse | None, x: Tensor | None, limit: int
+        self, request: _Request, hierarchy: Inverse | None, x: Tensor | None, limit: int, least: int
     ) -> tuple[Tensor, Tensor, int, bool]:
         operator = request.operator
         inverse = None if hierarchy is None else multigrid(operator, (hierarchy,))
         x = request.null[:, :0] if x is None else _without_null_vectors(operator, x, request)
         if (missing := request.columns - x.shape[1]) > 0:
             x = torch.cat([x, _noise(operator, missing, self.seed)[0]], 1)
-        return _lobpcg(operator, x, request.null, inverse, request.shortfall, limit)
+        return _lobpcg(operator, x, request.null, inverse, request.shortfall, limit, least)
 
 
 @dataclass(frozen=True)
 class Lanczos:
     """Thick-restart Lanczos (Wu & Simon 2000) with full reorthogonalisation: least work for well separated values.
 
-    The null vectors are constraints. A Krylov space of one vector holds one vector of a multiple eigenvalue; round-off
-    and a fresh random vector after convergence bring in the others, which is likely but not certain to find them all.
-    For graphs with symmetries use `Lobpcg` or `ChebyshevSubspace`.
+    The null vectors are constraints. A Krylov space of one vector holds one vector of a multiple eigenvalue; the others
+    are searched for with a filtered random block once the pairs have converged, and solved for. A copy is overlooked
+    with a probability of 1 in 10⁵.
 
     Args:
         basis: vectors kept at most; default max(20, 2k + 2).
@@ -307,35 +342,32 @@ class Lanczos:
         free = operator.fewest_active - c
         size = min(free, max(20, 2 * columns + 2 if self.basis is None else self.basis, columns + 2))
         columns = min(columns, size)
-        keep = min(columns, size - 1)
         rows = request.null.new_empty(c + size + 1, len(request.null))  # null vectors, then the basis
         rows[:c] = request.null.mT
         rows[c] = _fresh(operator, rows[:c], self.seed)
         projected, begin, products = rows.new_zeros(size, size), 0, 0
-        answer: tuple[Tensor, Tensor] | None = None
         while True:
             beta = self._sweep(operator, rows, c, begin, projected)
             products += size - begin
             values, turn = torch.linalg.eigh(projected, UPLO="U")
             residuals = beta * turn[-1].abs()
-            missing, allowed = request.shortfall(products, values, residuals)
-            if answer is not None and not torch.allclose(values[:w], answer[0][:w], rtol=0, atol=10 * allowed):
-                answer = None  # a smaller one has turned up
-            fresh = answer is None and missing <= 1
-            finished = missing <= 1 and (
-                size == free or (answer is not None and request.nothing_before(values, residuals, allowed))
-            )
-            crowded = begin == 0 and 2 < size < free and float(values[2] / operator.bound) * size**2 < self.crowded
-            last = finished or crowded or products >= self.max_products
-            if answer is None and (fresh or last):
-                answer = values[:columns], rows[c : c + size].mT @ turn[:, :columns]
-            if answer is not None and last:
-                return request.answer(*answer, products, finished)
-            # A vector from outside the Krylov space brings in what that misses of multiple eigenvalues: in the
-            # complement of what has converged its own smallest value has to come out beyond the wanted ones.
-            begin = min(w, keep) if fresh else keep
-            rows[c : c + begin] = turn[:, :begin].mT @ rows[c : c + size]
-            following = _fresh(operator, rows[: c + begin], self.seed + products) if fresh else rows[c + size]
+            missing, _ = request.shortfall(products, values, residuals)
+            solved, following = missing <= 1, rows[c + size]
+            if solved and size < free:
+                rows[c : c + columns] = turn[:, :columns].mT @ rows[c : c + size]
+                found, work = _overlooked(request, rows[: c + columns], values, residuals, self.seed + products)
+                products += work
+                if found is None or products >= self.max_products:
+                    return request.answer(values[:columns], rows[c : c + columns].mT, products, found is None)
+                # The wanted pairs stay, and what was overlooked begins a Krylov space beside them.
+                begin, following = w, found
+            else:
+                crowded = begin == 0 and 2 < size < free and float(values[2] / operator.bound) * size**2 < self.crowded
+                if solved or crowded or products >= self.max_products:
+                    x = rows[c : c + size].mT @ turn[:, :columns]
+                    return request.answer(values[:columns], x, products, solved)
+                begin = min(columns, size - 1)
+                rows[c : c + begin] = turn[:, :begin].mT @ rows[c : c + size]
             rows[c + begin] = following
             projected.zero_().diagonal()[:begin] = values[:begin]
 
@@ -419,7 +451,7 @@ class TorchLobpcg:
             c = request.null.shape[1]
             missing, allowed = request.shortfall(iterations, values[c:], operator.dots(r, r).sqrt()[c:])
             goal = allowed / float(operator.bound) / 4
-        return RitzPairs(values[None], x[None], iterations, missing <= 1)
+        return RitzPairs(values[None], x[None], iterations, torch.tensor([missing <= 1], device=x.device))
 
 
 @dataclass(frozen=True)
@@ -444,22 +476,17 @@ class _Request:
         worst = max(r[:w], default=0.0)
         if self.progress is not None:
             self.progress(iteration, worst, allowed)
-        settled = r[w] / max(SETTLED * ritz[w + 1], allowed) if len(r) > w else 0.0
+        # Ritz values are upper bounds: where the gap between them is round-off, so is the gap.
+        settled = r[w] / max(SETTLED * gap, allowed) if len(r) > w and gap > float(self.operator.round_off) else 0.0
         return max(worst / allowed, settled), allowed
-
-    def nothing_before(self, values: Tensor, residuals: Tensor, allowed: float) -> bool:
-        """Whether the Ritz value after the wanted ones belongs to an eigenvalue nearer to it than to them."""
-        w = self.wanted
-        if len(values) <= w or w == 0:
-            return True
-        return float(residuals[w]) <= max(0.5 * float(values[w] - values[w - 1]), allowed)
 
     def answer(
         self, values: Tensor, x: Tensor, iterations: int, finished: bool, hierarchy: Inverse | None = None
     ) -> RitzPairs:
         """The null pairs and the solver's, with a batch axis."""
         values = torch.cat([values.new_zeros(self.null.shape[1]), values.clamp_min(0)])
-        return RitzPairs(values[None], torch.cat([self.null, x], 1)[None], iterations, finished, (hierarchy,))
+        done = torch.tensor([finished], device=x.device)
+        return RitzPairs(values[None], torch.cat([self.null, x], 1)[None], iterations, done, (hierarchy,))
 
 
 def _check_options(guards: int | None, max_iterations: int) -> None:
@@ -483,6 +510,70 @@ def _fresh(operator: SymmetricOperator, rows: Tensor, seed: int) -> Tensor:
         w = torch.addmv(w, rows.mT, rows @ w, alpha=-1)
         w = w / torch.linalg.vector_norm(w)
     return w
+
+
+def _overlooked(
+    request: _Request, rows: Tensor, values: Tensor, residuals: Tensor, seed: int
+) -> tuple[Tensor | None, int]:
+    """A unit vector of a smaller Rayleigh quotient that Ritz pairs have missed, or None; and products with the matrix.
+
+    A Krylov space of one vector holds one vector of each eigenspace: what it can miss are copies. In the complement of
+    the pairs that have settled, a random block is filtered by a Chebyshev polynomial that stays in [−1, 1] from a later
+    Ritz value on and grows below. A copy that is left is enlarged until it rules the block: by √n, for its share in a
+    random vector, over the root of the distance that its Rayleigh quotient shall come to. A vector in the complement
+    that lies below the pair after the wanted ones proves that one is missing. That none does proves nothing only if the
+    share happened to be small in all columns: `SMALL_SHARE`, 1 in 10⁵.
+
+    Args:
+        rows: ``(c + m, N)``, the null vectors and those of the ``m`` smallest Ritz values.
+        values, residuals: Ritz values and residuals of these and more.
+    """
+    operator, w, c = request.operator, request.wanted, request.null.shape[1]
+    ritz, bound, round_off = values.tolist(), float(operator.bound), float(operator.round_off)
+    top = ritz[min(w, len(ritz) - 1)]
+    # Where the cut goes through a cluster, its own copies make no difference: those of the values before it do.
+    low = max((x for x in ritz[:w] if x < top - 10 * round_off), default=None)
+    if low is None:
+        return None, 0
+    settled = residuals[w : len(rows) - c] <= torch.maximum(
+        SETTLED * (values[w : len(rows) - c] - low), values.new_tensor(round_off)
+    )
+    known = w + int(settled.long().cumprod(0).sum())
+    # What lies between is enlarged too, but less: the block has room for a few.
+    high = min(max(ritz[min(known + 1, len(rows) - c - 1)], top), 0.9 * bound)
+    if high <= low:
+        return None, 0
+    needed = 0.5 * math.log(rows.shape[1] * bound / (top - low)) - math.log(SMALL_SHARE)
+    x, work = _filtered(operator, rows[: c + known], low, high, needed, seed)
+    found, turn = _small_eigh(operator.inner(x, operator.matmul(x)))
+    return (x @ turn[:, 0] if float(found[0]) < 0.5 * (low + top) else None), work
+
+
+def _filtered(
+    operator: SymmetricOperator, rows: Tensor, low: float, high: float, growth: float, seed: int
+) -> tuple[Tensor, int]:
+    """A random block orthogonal to ``rows`` with what lies at ``low`` enlarged by e^growth against all beyond ``high``.
+
+    In pieces, between which what round-off leaves of the rows is taken out again before it is enlarged too much.
+    """
+    bound, edge = float(operator.bound), torch.full_like(operator.bound, high)
+    rate, fastest = (math.acosh(1 + 2 * (high - x) / (bound - high)) for x in (low, 0.0))  # per degree
+    most = max(1, int(-0.5 * math.log(torch.finfo(rows.dtype).eps) / fastest))
+    x, work = _orthogonal(_noise(operator, FILTERED, seed)[0], rows), 0
+    while growth > 0:
+        degree = min(most, math.ceil((growth + math.log(2)) / rate))
+        x = operator.chebyshev(x[None], torch.tensor([degree], device=x.device), edge, operator.bound)[0]
+        x, work = _orthogonal(x, rows), work + degree
+        growth -= math.log(math.cosh(degree * rate))
+    return x, work
+
+
+def _orthogonal(x: Tensor, rows: Tensor) -> Tensor:
+    """Orthonormal columns that span ``x`` in the complement of orthonormal rows."""
+    for _ in range(2):
+        x = torch.addmm(x, rows.mT, rows @ x, alpha=-1)
+        x = torch.linalg.qr(x)[0]
+    return x
 
 
 def _one_by_one(
@@ -513,7 +604,7 @@ def _one_by_one(
         torch.cat([pairs.values[:, :width] for pairs in answers]),
         torch.cat([pairs.vectors[..., :width] for pairs in answers]),
         max(pairs.iterations for pairs in answers),
-        all(pairs.finished for pairs in answers),
+        torch.cat([pairs.finished for pairs in answers]),
         tuple(hierarchy for pairs in answers for hierarchy in pairs.hierarchies),
     )
 
@@ -597,9 +688,17 @@ def _lobpcg(
     precondition: Callable[[Tensor], Tensor] | None,
     shortfall: Callable[[int, Tensor, Tensor], tuple[float, float]],
     limit: int,
+    least: int = 0,
 ) -> tuple[Tensor, Tensor, int, bool]:
-    """Ritz values and vectors from the block ``x``, iterations done, and whether there is no shortfall left."""
+    """Ritz values and vectors from the block ``x``, iterations done, and whether there is no shortfall left.
+
+    At least ``least`` and at most ``limit`` iterations.
+    """
     xp = _basis(operator, x, null)
+    if (lost := x.shape[1] - xp.shape[1]) > 0:  # dependent columns are replaced: the answer is to have them all
+        generator = torch.Generator(x.device).manual_seed(lost)
+        noise = torch.randn(len(x), lost, dtype=x.dtype, device=x.device, generator=generator)
+        xp = torch.cat([xp, _basis(operator, noise * (x != 0).any(1, keepdim=True), null, xp)], 1)
     axp, m = operator.matmul(xp), xp.shape[1]
     values, turn = _small_eigh(operator.inner(xp, axp))
     xp, axp, projected = xp @ turn, axp @ turn, torch.diag(values)
@@ -614,7 +713,7 @@ def _lobpcg(
             axp[:, :m] = operator.matmul(x)
             r, norms = _residual(operator, x, axp[:, :m], values)
             missing, allowed = shortfall(iteration, values, norms)
-            if missing <= 1:
+            if missing <= 1 and (iteration >= least or not (norms > 0.3 * allowed).any()):
                 return values, x, iteration, True
         best, left = (missing, patience) if missing < 0.9 * best else (best, left - 1)
         if iteration == limit or left == 0:

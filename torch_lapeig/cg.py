@@ -1,0 +1,76 @@
+"""Preconditioned block conjugate gradients that trust nothing but the true residual."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+Map = Callable[[Tensor], Tensor]
+
+REPLACED = 50  # iterations between two true residuals: until then round-off has not driven the recurrence far from it
+PATIENCE = 6  # true residuals in turn without a tenth less in any column: what is left is not in the range
+
+
+class Found(NamedTuple):
+    """The iterate of least true residual of each column, ``(B, N, k)``, and the norms of those residuals ``(B, k)``."""
+
+    z: Tensor
+    residuals: Tensor
+
+
+def conjugate_gradients(
+    image: Map,
+    precondition: Map,
+    target: Tensor,
+    dots: Callable[[Tensor, Tensor], Tensor],
+    allowed: Map,
+    limit: int,
+) -> Found:
+    """Z with image(Z) = ``target``, every column ``(N,)`` of ``(B, N, k)`` a system of its own.
+
+    The residual of the recurrence drifts away from the true one, and where the system is nearly singular the iterate
+    itself is lost. Every so often, and before a column counts as solved, the true residual is worked out again; the
+    best iterate so far is what is returned, solved or not.
+
+    Args:
+        image: symmetric positive semidefinite.
+        precondition: an approximate inverse of it, symmetric positive semidefinite. Also the first guess.
+        dots: inner products of columns, ``(B, k)``.
+        allowed: of an iterate, the residual norms ``(B, k)`` at which its columns are solved.
+        limit: iterations at most.
+    """
+
+    def norms(x: Tensor) -> Tensor:
+        return dots(x, x).sqrt()
+
+    best, left = torch.zeros_like(target), norms(target)
+    z = torch.where(left[:, None, :] > 0, precondition(target), 0)
+    r, direction = target, torch.zeros_like(target)
+    energy = torch.full_like(left, torch.inf)
+    going, stale = left > allowed(best), 0
+    for iteration in range(limit + 1):
+        if iteration % REPLACED == 0 or iteration == limit or not (norms(r) > 0.5 * allowed(z))[going].any():
+            r = target - image(z)
+            size = norms(r)
+            better, gained = size < left, size < 0.9 * left  # a NaN is neither
+            best, left = torch.where(better[:, None, :], z, best), torch.where(better, size, left)
+            going = left > allowed(best)
+            stale = 0 if (gained & going).any() or iteration == 0 else stale + 1
+            if not going.any() or stale > PATIENCE or iteration == limit:
+                break
+            if (lost := going & ~(size <= 1e3 * left)).any():
+                z, direction = (torch.where(lost[:, None, :], old, new) for old, new in ((best, z), (0, direction)))
+                r = target - image(z)
+            energy = torch.where(going & ~lost, energy, torch.inf)
+        conditioned = precondition(r)
+        fresh = dots(r, conditioned)
+        direction = torch.where(energy.isfinite() & (energy > 0), fresh / energy, 0)[:, None, :] * direction
+        direction = direction.add_(conditioned)
+        pushed, energy = image(direction), fresh
+        curvature = dots(direction, pushed)
+        step = torch.where(going & (curvature > 0), fresh / curvature, 0)[:, None, :]  # solved columns stand still
+        z, r = z + step * direction, r - step * pushed
+    return Found(best, left)

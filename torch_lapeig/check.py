@@ -1,0 +1,142 @@
+"""What is known of a solver's answer: the null space in closed form, residuals, eigengap and status."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from torch_lapeig import _checks
+from torch_lapeig.operator import SymmetricOperator
+from torch_lapeig.solvers import Eigh, RitzPairs, Solver, allowed_residual
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """Checked eigenpairs of a symmetric operator, batched; guards are further, approximate pairs."""
+
+    operator: SymmetricOperator
+    solver: Solver
+    ritz: RitzPairs
+    values: Tensor  # (B, k)
+    vectors: Tensor  # (B, N, k)
+    present: Tensor  # (B, k), False where a graph has no such pair: its vector is zero, its value above the spectrum
+    guard_values: Tensor  # (B, g)
+    guard_vectors: Tensor  # (B, N, g)
+    residuals: Tensor  # (B, k)
+    gap: Tensor  # (B,)
+    converged: Tensor  # (B,)
+
+    @cached_property
+    def double(self) -> Solution:
+        """The same in float64, with vectors that are orthonormal in it, and their Rayleigh quotients."""
+        operator, v = self.operator.double(), self.vectors.double()
+        # One step towards the orthogonal polar factor squares the distance from it; columns of zeros stay zero.
+        v = 1.5 * v - 0.5 * v @ operator.inner(v, v)
+        image = operator.matmul(v.reshape(*operator.graph.shape, -1)).reshape(v.shape)
+        values = torch.where(self.present, operator.dots(v, image), self.values.double())
+        guards, vectors = self.guard_values.double(), self.guard_vectors.double()
+        return dataclasses.replace(
+            self, operator=operator, values=values, vectors=v, guard_values=guards, guard_vectors=vectors
+        )
+
+
+def checked(operator: SymmetricOperator, k: int, solver: Solver, tolerance: float, ritz: RitzPairs) -> Solution:
+    """A solver's pairs with the null space in closed form, float64 Rayleigh quotients, residuals, gap and status."""
+    basis, dimension = _with_exact_null_space(operator, ritz.vectors)
+    null = torch.arange(basis.shape[2], device=basis.device) < dimension[:, None]
+    guard_values = ritz.values.masked_fill(null, 0)[:, k:]
+    active = operator.active.reshape(basis.shape[:2])
+    present = torch.arange(k, device=basis.device) < active.sum(1, keepdim=True)
+    vectors = basis[..., :k] * (active[..., None] & present[:, None, :])
+    vectors = vectors * signs(vectors)
+    image = operator.matmul(vectors.reshape(*operator.graph.shape, k)).reshape(vectors.shape)
+    squares = vectors.double().square().sum(1)
+    quotients = (vectors.double() * image.double()).sum(1) / torch.where(present, squares, 1)
+    quotients = quotients.clamp_min(0).masked_fill(null[:, :k], 0).to(vectors.dtype)
+    # Ascending is the contract, and round-off may exchange neighbours.
+    values, order = torch.where(present, quotients, operator.bound[:, None] + 1).sort(dim=1, stable=True)
+    vectors, image = (t.gather(2, order[:, None, :].expand_as(t)) for t in (vectors, image))
+    residuals = norms(operator, image - values[:, None, :] * vectors)
+    allowed = allowed_residual(torch.cat([values, guard_values[:, :1]], 1), k, operator.round_off, tolerance)
+    gram = operator.inner(vectors, vectors)
+    skewness = (gram - torch.diag_embed(present.to(gram.dtype))).abs().amax((1, 2))
+    return Solution(
+        operator=operator,
+        solver=solver,
+        ritz=ritz,
+        values=values,
+        vectors=vectors,
+        present=present,
+        guard_values=guard_values,
+        guard_vectors=basis[..., k:],
+        residuals=residuals,
+        gap=_gap(operator, values, guard_values),
+        converged=ritz.finished & (residuals.amax(1) <= allowed) & (skewness <= math.sqrt(torch.finfo(gram.dtype).eps)),
+    )
+
+
+def residual_norms(operator: SymmetricOperator, values: Tensor, vectors: Tensor) -> Tensor:
+    """‖A v − λ v‖ ``(B, k)``."""
+    image = operator.matmul(vectors.reshape(*operator.graph.shape, -1)).reshape(vectors.shape)
+    return norms(operator, image - values[:, None, :] * vectors)
+
+
+def norms(operator: SymmetricOperator, x: Tensor) -> Tensor:
+    """Norms ``(B, m)`` of the columns of ``(B, N, m)``."""
+    return operator.dots(x, x).sqrt()
+
+
+def signs(vectors: Tensor) -> Tensor:
+    """±1 for each column of ``(B, N, k)``, ``(B, 1, k)``, that makes its entry of largest magnitude positive.
+
+    Among entries within 0.1 % of the largest the first one counts, so that round-off cannot decide between the two
+    ends of a symmetric graph.
+    """
+    bare = vectors.detach()
+    size = bare.abs()
+    first = (size >= 0.999 * size.amax(-2, keepdim=True)).to(torch.int8).argmax(-2, keepdim=True)
+    sign = bare.gather(-2, first).sign()
+    return torch.where(sign == 0, 1, sign)
+
+
+def report_failure(solution: Solution, on_failure: str) -> None:
+    """Warn or raise, with the largest residual and what to do."""
+    failed = ~solution.converged
+    residuals = torch.where(failed, solution.residuals.amax(1).nan_to_num(torch.inf), -1)
+    worst = int(residuals.argmax())
+    if isinstance(solution.solver, Eigh):
+        advice = "the entries may be beyond what dense arithmetic resolves: rescale or prune the weights"
+    else:
+        advice = "use Eigh() or the default solver, more iterations, or a larger tolerance"
+    message = (
+        f"{solution.solver} has not converged after {solution.ritz.iterations} iterations: "
+        f"{int(failed.sum())} of {len(failed)} graphs, largest residual "
+        f"{solution.residuals[worst].max():.2e} with a gap of {solution.gap[worst]:.2e}; {advice}"
+    )
+    if on_failure == "raise":
+        raise _checks.ConvergenceError(message)
+    warnings.warn(message, _checks.ConvergenceWarning, stacklevel=4)
+
+
+def _gap(operator: SymmetricOperator, values: Tensor, guard_values: Tensor) -> Tensor:
+    """λ_{k+1} − λ_k ``(B,)``; infinite where the k pairs are all there are."""
+    k = values.shape[1]
+    exhausted = operator.active.reshape(len(values), -1).sum(1) <= k
+    following = guard_values[:, 0] if guard_values.shape[1] else values[:, -1]
+    return (following - values[:, -1]).clamp_min(0).masked_fill(exhausted, torch.inf)
+
+
+def _with_exact_null_space(operator: SymmetricOperator, vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """The vectors with the known null vectors in front, the others orthogonal to them; null dimension ``(B,)``."""
+    c = min(int(operator.nullity.max()), vectors.shape[2])
+    null, dimension = operator.null_vectors(c)
+    rest = vectors - null @ operator.inner(null, vectors)
+    rest = rest / norms(operator, rest)[:, None, :].clamp_min(torch.finfo(rest.dtype).tiny)
+    known = torch.arange(c, device=vectors.device) < dimension[:, None]
+    return torch.cat([torch.where(known[:, None, :], null, rest[..., :c]), rest[..., c:]], 2), dimension
