@@ -157,15 +157,16 @@ class SmoothedAggregation:
             prolongation, restriction, coarse, coarse_diagonal, radius = coarser
             total += len(coarse.values())
             # P and its transpose in scaled coordinates: D^½ P D_c^-½.
-            up = _scaled(prolongation, 1 / diagonal, coarse_diagonal, dtype)
-            down = _scaled(restriction, coarse_diagonal, 1 / diagonal, dtype)
-            levels.append(Level(_scaled(matrix, diagonal, diagonal, dtype), _ratio(diagonal, mass), radius, up, down))
+            root, coarse_root = diagonal.clamp_min(0).sqrt(), _inverse_root(coarse_diagonal)
+            up = _scaled(prolongation, root, coarse_root, dtype)
+            down = _scaled(restriction, coarse_root, root, dtype)
+            levels.append(Level(_unit(matrix, diagonal, dtype), _ratio(diagonal, mass), radius, up, down))
             mass = (restriction @ mass[:, None])[:, 0]
             matrix, diagonal = coarse, coarse_diagonal
         if matrix.shape[0] > max(self.coarsest, LARGEST_DENSE):
             return None
         # The coarsest stays in float64: its null space has to be told from its smallest eigenvalues.
-        levels.append(Level(_scaled(matrix, diagonal, diagonal, torch.float64), _ratio(diagonal, mass)))
+        levels.append(Level(_unit(matrix, diagonal, torch.float64), _ratio(diagonal, mass)))
         return Hierarchy(tuple(levels), finest[:, None], total / first, self.smoothing)
 
     def _coarser(
@@ -185,10 +186,11 @@ class SmoothedAggregation:
         aggregate, count = _aggregates(row[strong].long(), col[strong].long(), largest > 0, generator)
         if count == 0 or count > 0.8 * len(diagonal):
             return None
-        inverse = torch.where(aggregate >= 0, 1 / diagonal, 0)
-        radius = _radius(matrix, inverse, generator)
+        radius = _radius(_unit(matrix, diagonal, torch.float64), generator)
         plain = _indicator(aggregate, count, values.dtype)
-        smoother = values * inverse.index_select(0, row) * (-4 / (3 * radius))
+        # A quotient of each entry and its diagonal: the inverse of a diagonal may be beyond the largest number.
+        own = torch.where(aggregate >= 0, diagonal, torch.inf).index_select(0, row)
+        smoother = values / own * (-4 / (3 * radius))
         smoother[loop] += (aggregate >= 0).to(values.dtype)[row[loop]]
         for prolongation in (_with_values(matrix, smoother) @ plain, plain):
             products = matrix.crow_indices().diff().double() @ prolongation.crow_indices().diff().double()
@@ -239,11 +241,21 @@ def _balanced(matrix: Tensor) -> tuple[Tensor, Tensor]:
     return _with_values(matrix, torch.where(loop, diagonal.index_select(0, row), values)), diagonal
 
 
-def _scaled(matrix: Tensor, rows: Tensor, columns: Tensor, dtype: torch.dtype) -> Tensor:
-    """diag(rows)^-½ · matrix · diag(columns)^-½, with 0 where one of them is not positive."""
-    left, right = (torch.where((d > 0) & d.isfinite(), d, torch.inf).rsqrt() for d in (rows, columns))
+def _inverse_root(diagonal: Tensor) -> Tensor:
+    """d^-½, with 0 where d is not positive."""
+    return torch.where(diagonal > 0, diagonal, torch.inf).rsqrt()
+
+
+def _scaled(matrix: Tensor, left: Tensor, right: Tensor, dtype: torch.dtype) -> Tensor:
+    """diag(left) · matrix · diag(right)."""
     values = matrix.values() * left.index_select(0, _rows(matrix)) * right.index_select(0, matrix.col_indices())
     return _with_values(matrix, values.to(dtype))
+
+
+def _unit(matrix: Tensor, diagonal: Tensor, dtype: torch.dtype) -> Tensor:
+    """D^-½ · matrix · D^-½."""
+    root = _inverse_root(diagonal)
+    return _scaled(matrix, root, root, dtype)
 
 
 def _ratio(diagonal: Tensor, mass: Tensor) -> Tensor:
@@ -259,18 +271,17 @@ def _indicator(aggregate: Tensor, count: int, dtype: torch.dtype) -> Tensor:
     return csr(crow, col, ones, (len(aggregate), count))
 
 
-def _radius(matrix: Tensor, inverse_diagonal: Tensor, generator: torch.Generator, products: int = 15) -> float:
-    """Estimate of the largest eigenvalue of D⁻¹ L from above, at most its bound 2.
+def _radius(matrix: Tensor, generator: torch.Generator, products: int = 15) -> float:
+    """Estimate of the largest eigenvalue of a Laplacian of unit diagonal from above, at most its bound 2.
 
     By Lanczos, whose largest Ritz value with its residual added finds an eigenvector that lives on a few nodes too. The
     power method would miss it, and the smoother would enlarge such errors where it should damp them.
     """
-    scale = inverse_diagonal.sqrt()[:, None]
-    x = torch.randn(len(scale), 1, dtype=matrix.dtype, device=matrix.device, generator=generator)
+    x = torch.randn(matrix.shape[0], 1, dtype=matrix.dtype, device=matrix.device, generator=generator)
     x, before, beta = x / x.norm(), torch.zeros_like(x), x.new_zeros(())
     alphas, betas = [], []
     for _ in range(products):
-        image = (scale * (matrix @ (scale * x))).addcmul_(before, beta, value=-1)
+        image = (matrix @ x).addcmul_(before, beta, value=-1)
         alphas.append((x * image).sum())
         image = image.addcmul_(x, alphas[-1], value=-1)
         betas.append(beta := image.norm())

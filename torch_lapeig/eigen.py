@@ -25,11 +25,14 @@ DENSE_WORK = 8e7
 # Graphs of a batch are solved together up to here, and one by one beyond; one graph up to here is left to Lanczos for
 # longer.
 SMALL_NODES = 2000
+# Products of a block of m vectors with a dense matrix that take the time of its `eigh`, times m / n: 100 at n = 512, 230
+# at 1000, 500 at 2000, each for m = 16 (measured on one core). An entry of a sparse matrix costs 10 of a dense one.
+DENSE_PRODUCTS = 4.0
 # What does not converge otherwise is done again by `Eigh` up to here: 8000² float64 are 0.5 GiB.
 FALLBACK_NODES = 8000
 # Where the spectrum begins so crowded that multigrid is faster, see `Lanczos`: rolls and rings have 10 to 15, data of
 # five and more dimensions 20 and more. Otherwise 150 to 300 products are usual.
-CROWDED, MOST_PRODUCTS = 17.5, 1000
+CROWDED, PATIENCE = 17.5, 1000
 # Eigenvectors are within this angle of the true ones, by residual over gap, or float32 is given up for float64.
 RESOLVED = 1e-2
 # One sparse graph of more nodes is solved in reverse Cuthill–McKee order: its products are several times faster.
@@ -300,8 +303,8 @@ def _solve(
 def _candidates(operator: SymmetricOperator, k: int, restart: Restart | None) -> tuple[Solver, ...]:
     """The solvers to try one after the other."""
     graph, chebyshev = operator.graph, ChebyshevSubspace()
-    n = graph.num_nodes
-    if graph.batch_size * n**3 <= DENSE_WORK or operator.fewest_active < 4 * chebyshev.block_size(k):
+    n, m = graph.num_nodes, chebyshev.block_size(k)
+    if graph.batch_size * n**3 <= DENSE_WORK or operator.fewest_active < 4 * m:
         return (Eigh(),)
     last: Solver = Eigh() if n <= FALLBACK_NODES else Lanczos()
     if graph.batch_size == 1 and not isinstance(operator, Laplacian):  # kernels are dense and their spectra decay
@@ -309,8 +312,13 @@ def _candidates(operator: SymmetricOperator, k: int, restart: Restart | None) ->
     if graph.is_sparse and (graph.batch_size == 1 or n > SMALL_NODES):
         if restart is not None and isinstance(restart.solver, Lobpcg):
             return (Lobpcg(), last)
-        return (Lanczos(max_products=MOST_PRODUCTS, crowded=CROWDED if n > SMALL_NODES else 0.0), Lobpcg(), last)
-    return (chebyshev, Lobpcg(), last) if n > FALLBACK_NODES else (chebyshev, last)
+        return (Lanczos(patience=PATIENCE, crowded=CROWDED if n > SMALL_NODES else 0.0), Lobpcg(), last)
+    if n > FALLBACK_NODES:
+        return (chebyshev, Lobpcg(), last)
+    # What does not come in about the time of `Eigh` is left to it.
+    entries = n if not graph.is_sparse else 10 * graph.weight.numel() / (graph.batch_size * n)
+    products = DENSE_PRODUCTS * n / m * min(max(n / entries, 1), 4)
+    return (ChebyshevSubspace(max_products=max(60, int(products))), last)
 
 
 def _first_finished(

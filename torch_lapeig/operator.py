@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
@@ -214,12 +214,21 @@ class SymmetricOperator:
             return torch.addmv(v, self.couplings, v, beta=1 - shift, alpha=-1)
         return torch.addmv((self.diagonal.detach() - shift) * v, self.couplings, v, alpha=-1)
 
-    def chebyshev(self, x: Tensor, degree: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    def chebyshev(
+        self,
+        x: Tensor,
+        degree: Tensor,
+        low: Tensor,
+        high: Tensor,
+        project: Callable[[Tensor], Tensor] | None = None,
+        every: int = 1,
+    ) -> Tensor:
         """T_degree(Ã) X for a block ``(B, N, m)``: the Chebyshev polynomial that grows below ``low``. No gradients.
 
         Ã = (2A − high − low) / (high − low) takes [low, high] of each graph, ``(B,)``, to [−1, 1]. The recurrence
         T_{j+1} = 2 Ã T_j − T_{j−1} is one product with the matrix each. Each graph has its own degree, int64 ``(B,)``:
-        what one of them needs would overflow in another.
+        what one of them needs would overflow in another. ``project``, if given, is applied ``every`` so many products:
+        it takes out a subspace that ``x`` has no part in, before round-off in it is enlarged.
         """
         pattern = self.graph.pattern
         half, centre = (high - low) / 2, (high + low) / 2
@@ -232,6 +241,8 @@ class SymmetricOperator:
             if step >= least:
                 following = torch.where((degree > step)[:, None, None], following, current)
             previous, current = current, following
+            if project is not None and step % every == 0:
+                previous, current = project(previous), project(current)
         return current
 
     @cached_property

@@ -223,7 +223,7 @@ def _inverse_differences(rows: Tensor, columns: Tensor, s: Solution, rule: Rule)
     equal = difference.abs() <= _cluster_width(s, rule)
     if rule.degeneracy == "lorentz":
         width = math.sqrt(rule.eps) * s.operator.bound if rule.width is None else rule.width
-        square = torch.as_tensor(width).to(difference).square().reshape(-1, 1, 1)
+        square = torch.as_tensor(width, dtype=rows.dtype, device=rows.device).square().reshape(-1, 1, 1)
         broadened = torch.where(
             difference.abs() <= _noise_width(s, rule), 0, difference / (difference.square() + square)
         )

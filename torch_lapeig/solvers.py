@@ -37,6 +37,7 @@ FILTERED, SMALL_SHARE = (
 )  # columns in the search for copies, and the share of a copy in all of them that is overlooked
 OVERFLOW = 0.5  # of the logarithm of the largest number: what a filter may grow to
 STAGNATION = 30  # iterations without a tenth less residual after which LOBPCG with multigrid gives up
+SMALL_VALUE = 0.04  # of the bound: a spectrum that begins beyond is too narrow for a preconditioner to gain by it
 LARGEST_LOSS = 30.0  # of orthogonality, against round-off, in Lanczos vectors
 LEVEL_ACCURACY, LEVEL_ITERATIONS = 0.1, 8  # on the levels below the finest
 
@@ -312,17 +313,22 @@ class Lanczos:
         max_products: with the matrix, at most.
         crowded: give up as soon as the basis is full, if the third Ritz value · basis² / bound of the spectrum is below
             this: the spectrum begins with many close values then, and `Lobpcg` is faster. 0 to go on.
+        patience: products after which to give up, if the wanted values are small against the bound of the spectrum:
+            multigrid is of use for these only. None to go on.
         seed: of the random start.
     """
 
     basis: int | None = None
     max_products: int = 10_000
     crowded: float = 0.0
+    patience: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         if self.basis is not None:
             _checks.check_count(self.basis, "basis", 3)
+        if self.patience is not None:
+            _checks.check_count(self.patience, "patience")
         _checks.check_count(self.max_products, "max_products", 0)
 
     def __call__(
@@ -362,14 +368,20 @@ class Lanczos:
                 # The wanted pairs stay, and what was overlooked begins a Krylov space beside them.
                 begin, following = w, found
             else:
-                crowded = begin == 0 and 2 < size < free and float(values[2] / operator.bound) * size**2 < self.crowded
-                if solved or crowded or products >= self.max_products:
+                if solved or products >= self.max_products or self._hopeless(values / operator.bound, w, products):
                     x = rows[c : c + size].mT @ turn[:, :columns]
                     return request.answer(values[:columns], x, products, solved)
                 begin = min(columns, size - 1)
                 rows[c : c + begin] = turn[:, :begin].mT @ rows[c : c + size]
             rows[c + begin] = following
             projected.zero_().diagonal()[:begin] = values[:begin]
+
+    def _hopeless(self, values: Tensor, wanted: int, products: int) -> bool:
+        """Whether Ritz values, over the bound of the spectrum, belong to a problem for multigrid."""
+        if products == len(values) > 2 and float(values[2]) * len(values) ** 2 < self.crowded:
+            return True
+        small = float(values[max(wanted, 1) - 1]) < SMALL_VALUE
+        return self.patience is not None and products >= self.patience and small
 
     def _sweep(self, operator: SymmetricOperator, rows: Tensor, c: int, begin: int, projected: Tensor) -> float:
         """Fill the basis from the vector ``begin`` on, and the upper triangle of Vᵀ A V; the norm of what is left."""
@@ -554,18 +566,19 @@ def _filtered(
 ) -> tuple[Tensor, int]:
     """A random block orthogonal to ``rows`` with what lies at ``low`` enlarged by e^growth against all beyond ``high``.
 
-    In pieces, between which what round-off leaves of the rows is taken out again before it is enlarged too much.
+    Also the number of products. What round-off leaves of the rows, which lie below, is taken out now and then.
     """
     bound, edge = float(operator.bound), torch.full_like(operator.bound, high)
     rate, fastest = (math.acosh(1 + 2 * (high - x) / (bound - high)) for x in (low, 0.0))  # per degree
-    most = max(1, int(-0.5 * math.log(torch.finfo(rows.dtype).eps) / fastest))
-    x, work = _orthogonal(_noise(operator, FILTERED, seed)[0], rows), 0
-    while growth > 0:
-        degree = min(most, math.ceil((growth + math.log(2)) / rate))
-        x = operator.chebyshev(x[None], torch.tensor([degree], device=x.device), edge, operator.bound)[0]
-        x, work = _orthogonal(x, rows), work + degree
-        growth -= math.log(math.cosh(degree * rate))
-    return x, work
+    degree = math.ceil((growth + math.log(2)) / rate)
+    every = max(1, int(-0.4 * math.log(torch.finfo(rows.dtype).eps) / fastest))
+
+    def project(x: Tensor) -> Tensor:
+        return torch.addmm(x[0], rows.mT, rows @ x[0], alpha=-1)[None]
+
+    x = _orthogonal(_noise(operator, FILTERED, seed)[0], rows)[None]
+    degrees = torch.full_like(operator.bound, degree, dtype=torch.int64)
+    return _orthogonal(operator.chebyshev(x, degrees, edge, operator.bound, project, every)[0], rows), degree
 
 
 def _orthogonal(x: Tensor, rows: Tensor) -> Tensor:
