@@ -7,6 +7,7 @@ import copy
 import io
 import os
 import pickle
+import sys
 import time
 import traceback
 import warnings
@@ -15,6 +16,7 @@ from datetime import timedelta
 import pytest
 import torch
 from torch import nn
+from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
 from torch.nn.parallel import DistributedDataParallel
 
 from problems import points
@@ -119,6 +121,21 @@ def test_state_loads_into_a_nested_module(make, strict, assign):
         # Its own memory, unless it was to be assigned.
         shared = {value.data_ptr() for value in state.values()}
         assert assign == any(value.data_ptr() in shared for value in fitted_tensors(other).values())
+
+
+@every_module
+def test_a_fit_goes_through_distributed_checkpoints(make):
+    net, other = nn.Sequential(nn.Linear(3, 3), fit(make(), points(40, 3))), nn.Sequential(nn.Linear(3, 3), make())
+    set_model_state_dict(other, get_model_state_dict(net))
+    assert same(fitted_tensors(other), fitted_tensors(net))
+
+
+def test_a_fit_is_loaded_into_a_module_on_the_meta_device():
+    module = fit(Whitening(3), points(40, 3))
+    with torch.device("meta"):
+        other = Whitening(3)
+    other.load_state_dict(module.state_dict())
+    assert same(fitted_tensors(other), fitted_tensors(module))
 
 
 @every_module
@@ -234,7 +251,7 @@ REFUSED = [
     (KernelPCA(2, "rbf", gamma=0.5), KernelPCA(2, "rbf"), "gamma is 0.5 in the state and None here"),
     (SpectralClustering(2, KNN(8)), SpectralClustering(3, KNN(8)), "n_clusters is 2 in the state and 3 here"),
     (SpectralClustering(2, KNN(8)), SpectralClustering(2, KNN(8), variant="shi_malik"), "variant is 'njw'"),
-    (SpectralClustering(2, KNN(8)), SpectralClustering(2, KNN(7)), "'eigenmaps' was not .* neighbors.k is 8"),
+    (SpectralClustering(2, KNN(8)), SpectralClustering(2, KNN(7)), "fit of eigenmaps was not .* neighbors.k is 8"),
     (Whitening(3), Whitening(2), "n_components is 3 in the state and 2 here"),
 ]
 
@@ -283,7 +300,7 @@ def test_a_learned_bandwidth_is_not_loaded_in_the_place_of_a_number():
 @every_module
 def test_a_fit_without_its_configuration_is_refused(make):
     state = {key: value for key, value in fit(make(), points(40, 3)).state_dict().items() if not key.endswith(ENTRY)}
-    with pytest.raises(RuntimeError, match=f"no entry '{ENTRY}'"):
+    with pytest.raises(RuntimeError, match=f"lacks its '{ENTRY}'"):
         make().load_state_dict(state, strict=False)
 
 
@@ -310,7 +327,8 @@ def in_two_processes(work, folder):
 
 
 def _with_group(rank, work, file):
-    os.environ.update(GLOO_SOCKET_IFNAME="lo", LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+    loopback = "lo0" if sys.platform == "darwin" else "lo"
+    os.environ.update(GLOO_SOCKET_IFNAME=loopback, LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
     torch.set_num_threads(1)
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{file}", rank=rank, world_size=2, timeout=timedelta(seconds=PATIENCE)
@@ -384,7 +402,7 @@ def layer_alone(rank):
     assert found[0].abs() > 0
     assert torch.equal(*found)
     assert same(fitted_tensors(layer), before)
-    with pytest.raises(RuntimeError, match="doesn't have any parameters"):
+    with pytest.raises(RuntimeError, match="parameter"):
         DistributedDataParallel(LaplacianEigenmaps(2, KNN(6)))
 
 
@@ -421,9 +439,7 @@ def through_lightning(rank):
 def under_ddp(rank):
     warnings.simplefilter("error")
     for check in (plain, layer_alone, state_of_the_first, through_lightning):
-        start = time.monotonic()
         check(rank)
-        print(check, time.monotonic() - start)
 
 
 def test_under_ddp(tmp_path):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch_lapeig import _checks
 
 PIECE = 2**24  # numbers a block of queries may need: 128 MiB in float64
-ENTRY = "fit_configuration"  # of ``state_dict``, beside the tensors of a fit
+ENTRY = "_extra_state"  # torch's own name in a state dict for what is no tensor of the module
 
 Own = TypeVar("Own", bound="FittedModule")
 State = dict[str, Tensor]  # of a fit: what the tensors of its names hold
@@ -97,10 +97,11 @@ class FittedModule(Configured, nn.Module):
         if not saved:
             return
         if (reason := self._refusal(state_dict.get(prefix + ENTRY))) is not None:
-            error_msgs.append(f"The fit {prefix.rstrip('.') or 'of the module'!r} was not loaded: {reason}.")
+            error_msgs.append(f"The fit of {prefix.rstrip('.') or type(self).__name__} was not loaded: {reason}.")
             return
-        # A fit takes the size and dtype of the saved one, and stays on the module's device.
-        device = next((tensor.device for tensor in [*self.parameters(), *self.buffers(), *own.values()]), None)
+        # A fit takes the size and dtype of the saved one, and stays on the module's device, unless that holds nothing.
+        tensors = (tensor for tensor in [*self.parameters(), *self.buffers(), *own.values()] if not tensor.is_meta)
+        device = next((tensor.device for tensor in tensors), None)
         assign = local_metadata.get("assign_to_params_buffers", False)
         for name in self.FITTED:
             value = saved.get(name)
@@ -109,12 +110,12 @@ class FittedModule(Configured, nn.Module):
     def _refusal(self, entry: Tensor | None) -> str | None:
         """Why a fit of a saved configuration means something else here; None if it does not."""
         if entry is None:
-            return f"the state has no entry {ENTRY!r} that says what the fit means; fit again, or save the whole state"
+            return f"the state lacks its {ENTRY!r}, which says what the fit means; fit again, or save the whole state"
         saved = json.loads(bytes(entry.to("cpu", torch.uint8).tolist()))
         differences = _differences(saved, json.loads(_as_json(self)))
         if not differences:
             return None
-        return f"its configuration is another; {', '.join(differences)}; construct the module as it was, or fit again"
+        return f"{', '.join(differences)}; construct the module as it was, or fit again"
 
 
 def _as_json(value: Any) -> str:
