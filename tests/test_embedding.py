@@ -223,7 +223,7 @@ def test_state_dict_into_a_fresh_module(components):
     fresh.load_state_dict(torch.load(file, weights_only=True))
     assert torch.equal(fresh.transform(queries), module.transform(queries))
     assert torch.equal(fresh.embedding_, module.embedding_)
-    refitted = LaplacianEigenmaps(2, KNN(8), HeatKernel(1.0, learnable=True)).fit(points(30, 3))
+    refitted = LaplacianEigenmaps(2, KNN(8), HeatKernel(1.0, learnable=True), components=components).fit(points(30, 3))
     refitted.load_state_dict(module.state_dict())
     assert torch.equal(refitted.transform(queries), module.transform(queries))
     empty = LaplacianEigenmaps(2, KNN(8), HeatKernel(1.0, learnable=True))

@@ -15,7 +15,7 @@ ALLOWED = {
     "neighbors": {"_checks"},
     "pattern": {"neighbors"},
     "graph": {"neighbors", "pattern", "_checks"},
-    "weights": {"graph", "pattern", "_checks"},
+    "weights": {"fitted", "graph", "pattern", "_checks"},
     "operator": {"graph", "pattern", "_checks"},
     "laplacian": {"operator", "graph", "pattern", "_checks"},
     "amg": {"pattern", "_checks"},
@@ -47,7 +47,7 @@ ALLOWED = {
         *("neighbors", "pattern", "graph", "operator", "solvers", "eigen", "nystrom", "fitted", "geodesics"),
         "_checks",
     },
-    "loss": {"graph", "weights", "laplacian", "_checks"},
+    "loss": {"fitted", "graph", "weights", "laplacian", "_checks"},
     "lightning": {"graph", "loss", "_checks"},
 }
 LIBRARIES = {"torch", "numpy", "scipy"}

@@ -31,3 +31,26 @@ def test_links_lead_somewhere(page):
     links = re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text())
     assert len(links) >= 4 or page.name != "README.md"
     assert all((page.parent / link).exists() for link in links)
+
+
+@pytest.mark.parametrize("length", [60, 75], ids=["as long as the longest", "longer"])
+def test_padding_does_not_reach_the_results_of_the_layer_page(length):
+    """Each cloud gives, with its gradients, what it gives alone, whatever the padding holds."""
+    names = {}
+    exec(compile(BLOCKS["layer.md 0"], "layer.md", "exec"), names)
+    torch.manual_seed(0)
+    network = names["PointNet"]().double()
+    clouds = [torch.randn(1, n, 3, dtype=torch.float64) for n in (60, 30, 11, 5, 2)]
+    whole = [torch.ones(1, cloud.shape[1], dtype=torch.bool) for cloud in clouds]
+    alone = torch.cat([network(cloud, mask) for cloud, mask in zip(clouds, whole, strict=True)])
+    mask = torch.cat([torch.nn.functional.pad(row, (0, length - row.shape[1])) for row in whole])
+    for filling in (0.0, 100.0, torch.nan):
+        padded = torch.full((len(clouds), length, 3), filling, dtype=torch.float64)
+        padded[mask] = torch.cat([cloud[0] for cloud in clouds])
+        together = network(padded, mask)
+        torch.testing.assert_close(together, alone)
+        slopes, expected = (
+            torch.autograd.grad(result.square().sum(), list(network.parameters()), retain_graph=True)
+            for result in (together, alone)
+        )
+        torch.testing.assert_close(slopes, expected)

@@ -91,7 +91,7 @@ class SpectralClustering(FittedModule):
     Attributes:
         eigenmaps: the `LaplacianEigenmaps` of graph and eigenvectors, with their state.
 
-    Buffers after ``fit`` (part of ``state_dict``, which loads into a fresh, unfitted module):
+    Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
         labels_: int64 ``(N,)``, 0 to k − 1, and −1 for isolated nodes. embedding_: ``(N, k)``, the rows that k-means
         sees, and cluster_centers_: ``(k, k)``, their means. Those of ``eigenmaps``, by these names, too: eigenvalues_,
         residuals_: ``(k,)``. gap_: ``()``, λ_{k+1} − λ_k, large where k suits the graph.
@@ -105,7 +105,9 @@ class SpectralClustering(FittedModule):
     """
 
     FITTED: ClassVar[tuple[str, ...]] = ("labels_", "embedding_", "cluster_centers_")
+    CONFIGURATION: ClassVar[tuple[str, ...]] = ("n_clusters", "variant")
     labels_: Tensor
+    embedding_: Tensor
     cluster_centers_: Tensor
 
     def __init__(

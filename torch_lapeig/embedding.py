@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from torch_lapeig import _checks
 from torch_lapeig.eigen import Eigenpairs, component_eigenpairs, eigenpairs
-from torch_lapeig.fitted import FittedModule, check_like
+from torch_lapeig.fitted import FittedModule, State, check_like
 from torch_lapeig.graph import KNN, Graph, Radius
 from torch_lapeig.laplacian import Laplacian
 from torch_lapeig.neighbors import pair_distances
@@ -24,7 +24,6 @@ from torch_lapeig.weights import HeatKernel, NewEdges, Weighting
 QUERIES = 8192  # new points embedded at a time
 
 Rule = KNN | Radius | Literal["precomputed"]
-State = dict[str, Tensor]  # of a fit: what the buffers of its names hold
 
 
 def check_rule(neighbors: Rule, weights: Weighting | None) -> Weighting | None:
@@ -118,7 +117,7 @@ class LaplacianEigenmaps(FittedModule):
     the basis of an eigenspace of equal eigenvalues, and round-off). Points in float16 or bfloat16 are embedded in
     float32, also under autocast, and the result has their dtype.
 
-    Buffers after ``fit`` (part of ``state_dict``, which loads into a fresh, unfitted module):
+    Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
         embedding_: ``(N, n_components)``. eigenvalues_, residuals_: ``(n_components,)``, or with ``"separate"`` one
         row for each component of two or more nodes (+∞ where it has no further column). gap_: the eigengap after
         the last column, ``()`` or one for each such component.
@@ -145,6 +144,17 @@ class LaplacianEigenmaps(FittedModule):
         "train_connectivity",
         "train_eigenvalues",
     )
+    CONFIGURATION: ClassVar[tuple[str, ...]] = (
+        "n_components",
+        "neighbors",
+        "weights",
+        "normalization",
+        "scale",
+        "drop_trivial",
+        "diffusion",
+        "components",
+    )
+    embedding_: Tensor
     eigenvalues_: Tensor
     residuals_: Tensor
     gap_: Tensor
@@ -272,14 +282,12 @@ class LaplacianEigenmaps(FittedModule):
     @torch.no_grad()
     @_checks.full_precision
     def fit(self, x: Tensor | Graph) -> LaplacianEigenmaps:
-        """Embed ``x`` of shape ``(N, D)`` and keep, as buffers, what ``transform`` needs. Returns the module.
+        """Embed ``x`` of shape ``(N, D)`` and keep what ``transform`` needs. Returns the module.
 
         Signs are the deterministic ones. Half precision is kept as float32.
         """
         state = self._state(_checks.single(x))
-        for name in self.FITTED:
-            value = state.get(name)
-            setattr(self, name, value.clone() if value is x else value)
+        self._keep(state, x)
         return self
 
     def _state(self, x: Tensor | Graph) -> State:

@@ -1,9 +1,12 @@
-"""Modules with a state that is fitted: buffers that take the size of the data, and load into a fresh module."""
+"""Modules with a state that is fitted: tensors of the size of the data, which load into a fresh module."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import reprlib
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -11,37 +14,132 @@ from torch import Tensor, nn
 from torch_lapeig import _checks
 
 PIECE = 2**24  # numbers a block of queries may need: 128 MiB in float64
+ENTRY = "_extra_state"  # torch's own name in a state dict for what is no tensor of the module
+
+Own = TypeVar("Own", bound="FittedModule")
+State = dict[str, Tensor]  # of a fit: what the tensors of its names hold
 
 
-class FittedModule(nn.Module):
-    """A module whose buffers named in ``FITTED`` are None until it is fitted.
+class Configured:
+    """What computes by its attributes named in ``CONFIGURATION``. A fit means nothing without them."""
 
-    They are part of ``state_dict``, which loads into a module that was fitted to anything else, or to nothing.
+    CONFIGURATION: ClassVar[tuple[str, ...]] = ()
+
+    def configuration(self) -> dict[str, Any]:
+        """The name of its class and those attributes."""
+        return {"class": type(self).__name__, **{name: getattr(self, name) for name in self.CONFIGURATION}}
+
+
+class FittedModule(Configured, nn.Module):
+    """A module that keeps the tensors named in ``FITTED``, the first of which is None until it is fitted.
+
+    They move with the module and are part of ``state_dict``, which loads into a module that was fitted to anything
+    else, or to nothing, if it has the same configuration. But they are no buffers: `DistributedDataParallel` broadcasts
+    buffers at each forward, and a fit is that of the data of its own process, of any size.
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = ("embedding_",)
-    embedding_: Tensor
+    FITTED: ClassVar[tuple[str, ...]]
 
     def __init__(self) -> None:
         super().__init__()
         for name in self.FITTED:
-            self.register_buffer(name, None)
+            setattr(self, name, None)
 
     def check_fitted(self) -> None:
         """Raise RuntimeError before ``fit``."""
-        if self.embedding_ is None:
+        if getattr(self, self.FITTED[0]) is None:
             raise RuntimeError(f"{type(self).__name__} must be fitted before transform; call fit(x) first")
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        # The buffers take the size of the saved fit, whatever this module was fitted to before, if at all, and stay on
-        # the module's device. A state without a fit lacks those of a fitted module: torch reports the missing keys.
-        own = next(iter([*self.parameters(), *self.buffers()]), None)
-        fit = {name: state_dict.get(prefix + name) for name in self.FITTED}
-        if any(saved is not None for saved in fit.values()):
-            for name, saved in fit.items():
-                device = None if own is None else own.device
-                setattr(self, name, None if saved is None else torch.empty_like(saved, device=device))
-        super()._load_from_state_dict(state_dict, prefix, *args)
+    def _keep(self, state: State, given: Any) -> None:
+        """Set what is fitted, as a copy where it is what the caller gave."""
+        for name in self.FITTED:
+            value = state.get(name)
+            setattr(self, name, value.clone() if value is given and value is not None else value)
+
+    def _fitted(self) -> State:
+        """What is fitted."""
+        values = ((name, getattr(self, name)) for name in self.FITTED)
+        return {name: value for name, value in values if value is not None}
+
+    def _apply(self: Own, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Own:
+        super()._apply(fn, recurse)
+        for name, value in self._fitted().items():
+            setattr(self, name, fn(value))
+        return self
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        for name, value in (fit := self._fitted()).items():
+            destination[prefix + name] = value if keep_vars else value.detach()
+        if fit:
+            # Bytes in a tensor: whatever handles a state dict expects tensors.
+            destination[prefix + ENTRY] = torch.frombuffer(bytearray(_as_json(self), "utf-8"), dtype=torch.uint8)
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+        known = {prefix + name for name in (*self.FITTED, ENTRY)}
+        unexpected_keys[:] = [key for key in unexpected_keys if key not in known]
+        own = self._fitted()
+        saved = {name: state_dict[prefix + name] for name in self.FITTED if prefix + name in state_dict}
+        if strict:
+            missing_keys.extend(prefix + name for name in own if name not in saved)
+        if not saved:
+            return
+        if (reason := self._refusal(state_dict.get(prefix + ENTRY))) is not None:
+            error_msgs.append(f"The fit of {prefix.rstrip('.') or type(self).__name__} was not loaded: {reason}.")
+            return
+        # A fit takes the size and dtype of the saved one, and stays on the module's device, unless that holds nothing.
+        tensors = (tensor for tensor in [*self.parameters(), *self.buffers(), *own.values()] if not tensor.is_meta)
+        device = next((tensor.device for tensor in tensors), None)
+        assign = local_metadata.get("assign_to_params_buffers", False)
+        for name in self.FITTED:
+            value = saved.get(name)
+            setattr(self, name, value if assign or value is None else value.detach().to(device, copy=True))
+
+    def _refusal(self, entry: Tensor | None) -> str | None:
+        """Why a fit of a saved configuration means something else here; None if it does not."""
+        if entry is None:
+            return f"the state lacks its {ENTRY!r}, which says what the fit means; fit again, or save the whole state"
+        saved = json.loads(bytes(entry.to("cpu", torch.uint8).tolist()))
+        differences = _differences(saved, json.loads(_as_json(self)))
+        if not differences:
+            return None
+        return f"{', '.join(differences)}; construct the module as it was, or fit again"
+
+
+def _as_json(value: Any) -> str:
+    """A configuration in words and numbers."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Configured):
+            return value.configuration()
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return {"class": type(value).__name__, **vars(value)}
+        if isinstance(value, Tensor):
+            return value.tolist()
+        return {"class": getattr(value, "__name__", type(value).__name__)}  # a function or module of the user's
+
+    return json.dumps(value, default=plain)
+
+
+def _differences(saved: Any, own: Any, name: str = "") -> list[str]:
+    """What differs between two configurations, in words."""
+    if isinstance(saved, dict) and isinstance(own, dict) and saved.get("class") == own.get("class"):
+        parts = ((f"{name}.{key}".lstrip("."), saved.get(key), own.get(key)) for key in {**saved, **own})
+        return [difference for part, there, here in parts for difference in _differences(there, here, part)]
+    there, here = (side["class"] if isinstance(side, dict) else reprlib.repr(side) for side in (saved, own))
+    return [] if saved == own else [f"{name or 'the class'} is {there} in the state and {here} here"]
 
 
 def check_like(x: Any, points: Tensor) -> None:

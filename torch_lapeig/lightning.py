@@ -57,6 +57,8 @@ class SmoothnessCallback(Callback):
             optimisation; in a step: an output of wrong shape, a loss that is not a scalar.
         RuntimeError: in a step that did not call the submodule.
 
+    With several processes each smooths, and logs, on the graphs of its own batches, as it does with any loss.
+
     Use ``drop_last=True`` in the data loader where a last batch would have fewer points than the graph has neighbours.
     """
 

@@ -7,12 +7,13 @@ its outputs into the eigenfunctions themselves, at new points as well.
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from torch_lapeig import _checks
+from torch_lapeig.fitted import FittedModule
 from torch_lapeig.graph import KNN, Graph, Radius
 from torch_lapeig.laplacian import Laplacian
 from torch_lapeig.weights import HeatKernel, Weighting
@@ -251,7 +252,7 @@ class SpectralLoss(_GraphLoss):
         return spectral_loss(y, self.graph_of(x, mask))
 
 
-class Whitening(nn.Module):
+class Whitening(FittedModule):
     """The affine map from an encoder's outputs to eigenfunctions; the identity until it is fitted.
 
     ``fit`` takes the outputs at the points of a graph, whitens them (`whiten`) and turns them to the eigenvectors of
@@ -262,10 +263,12 @@ class Whitening(nn.Module):
     Args:
         n_components: k, the number of outputs of the encoder.
 
-    Buffers:
+    Tensors (part of ``state_dict``, which loads into a fresh module of as many columns; see `FittedModule`):
         mean: ``(k,)``. matrix: ``(k, k)``. eigenvalues_: ``(k,)`` in [0, 2], NaN before ``fit``.
     """
 
+    FITTED: ClassVar[tuple[str, ...]] = ("mean", "matrix", "eigenvalues_")
+    CONFIGURATION: ClassVar[tuple[str, ...]] = ("n_components",)
     mean: Tensor
     matrix: Tensor
     eigenvalues_: Tensor
@@ -273,9 +276,10 @@ class Whitening(nn.Module):
     def __init__(self, n_components: int) -> None:
         super().__init__()
         _checks.check_count(n_components, "n_components")
-        self.register_buffer("mean", torch.zeros(n_components))
-        self.register_buffer("matrix", torch.eye(n_components))
-        self.register_buffer("eigenvalues_", torch.full((n_components,), torch.nan))
+        self.n_components = n_components
+        self.mean = torch.zeros(n_components)
+        self.matrix = torch.eye(n_components)
+        self.eigenvalues_ = torch.full((n_components,), torch.nan)
 
     @torch.no_grad()
     @_checks.full_precision
@@ -314,7 +318,7 @@ class Whitening(nn.Module):
         """Eigenfunctions ``(..., k)`` at the points of outputs ``(..., k)``, differentiable, in the dtype of ``y``."""
         self._check(y)
         columns = _checks.single(y)
-        z = (columns - self.mean.to(columns.dtype)) @ self.matrix.to(columns.dtype)
+        z = (columns - self.mean.to(columns)) @ self.matrix.to(columns)
         result: Tensor = z.to(y.dtype)
         return result
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from torch_lapeig import _checks
 from torch_lapeig.eigen import eigenpairs
-from torch_lapeig.fitted import FittedModule, check_like, in_blocks
+from torch_lapeig.fitted import FittedModule, State, check_like, in_blocks
 from torch_lapeig.geodesics import geodesic_distances
 from torch_lapeig.graph import KNN, Graph, Radius
 from torch_lapeig.neighbors import nearest_neighbors, squared_distances
@@ -26,7 +26,6 @@ from torch_lapeig.pattern import SparsePattern
 from torch_lapeig.solvers import Solver
 
 Own = TypeVar("Own", bound="ManifoldModule")
-State = dict[str, Tensor]  # of a fit: what the buffers of its names hold
 
 POSITIVE = 10.0  # times the round-off of the largest eigenvalue: smaller ones count as zero
 
@@ -35,6 +34,8 @@ class ManifoldModule(FittedModule):
     """What the methods share: a state worked out of points, kept or used at once, and the formula for new points."""
 
     FITTED: ClassVar[tuple[str, ...]] = ("embedding_", "eigenvalues_", "residuals_", "train_points")
+    CONFIGURATION: ClassVar[tuple[str, ...]] = ("n_components",)
+    embedding_: Tensor
     eigenvalues_: Tensor
     residuals_: Tensor
     train_points: Tensor
@@ -62,9 +63,8 @@ class ManifoldModule(FittedModule):
     @torch.no_grad()
     @_checks.full_precision
     def fit(self: Own, x: Tensor) -> Own:
-        """Embed ``x`` of shape ``(N, D)`` and keep, as buffers, what ``transform`` needs. Returns the module."""
-        for name, value in self._state(x).items():
-            setattr(self, name, value.clone() if value is x else value)
+        """Embed ``x`` of shape ``(N, D)`` and keep what ``transform`` needs. Returns the module."""
+        self._keep(self._state(x), x)
         return self
 
     @_checks.full_precision
@@ -149,7 +149,7 @@ class MDS(_CentredKernel):
             of new points to the training points, are given in their place.
         solver: of the eigenproblem; see `eigenpairs`.
 
-    Buffers after ``fit`` (part of ``state_dict``, which loads into a fresh, unfitted module):
+    Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
         embedding_: ``(N, n_components)``. eigenvalues_: of K̃, descending, ``(n_components,)``. residuals_:
         ‖K̃ v − λ v‖, ``(n_components,)``.
 
@@ -161,6 +161,8 @@ class MDS(_CentredKernel):
     >>> torch.allclose(torch.cdist(y, y), torch.cdist(x, x), atol=1e-5)
     True
     """
+
+    CONFIGURATION: ClassVar[tuple[str, ...]] = (*ManifoldModule.CONFIGURATION, "metric")
 
     def __init__(
         self,
@@ -217,7 +219,7 @@ class Isomap(_CentredKernel):
         seed: of that draw.
         solver: of the eigenproblem; see `eigenpairs`.
 
-    Buffers after ``fit`` (part of ``state_dict``, which loads into a fresh, unfitted module):
+    Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
         embedding_: ``(N, n_components)``. eigenvalues_: of K̃ of the landmarks, descending, and residuals_,
         ``(n_components,)``. geodesics_: of all points to the landmarks, ``(N, L)``. landmarks_: int64 ``(L,)``.
 
@@ -227,6 +229,7 @@ class Isomap(_CentredKernel):
     """
 
     FITTED: ClassVar[tuple[str, ...]] = (*_CentredKernel.FITTED, "train_radii", "landmarks_", "geodesics_")
+    CONFIGURATION: ClassVar[tuple[str, ...]] = (*ManifoldModule.CONFIGURATION, "neighbors", "landmarks")
     train_radii: Tensor
     landmarks_: Tensor
     geodesics_: Tensor
@@ -332,7 +335,7 @@ class LLE(ManifoldModule):
         reg: of the local Gram matrices, relative to their trace.
         solver: of the eigenproblem; see `eigenpairs`. By default `Lobpcg` with `SparseLU`.
 
-    Buffers after ``fit`` (part of ``state_dict``, which loads into a fresh, unfitted module):
+    Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
         embedding_: ``(N, n_components)``. eigenvalues_: ascending, and residuals_, ``(n_components,)``.
 
     A `GraphWarning` says where the neighbourhoods do not connect all points: the first columns then tell parts apart.
@@ -340,6 +343,8 @@ class LLE(ManifoldModule):
     Raises (``fit``, ``forward``):
         ValueError: not more points than neighbours or components.
     """
+
+    CONFIGURATION: ClassVar[tuple[str, ...]] = (*ManifoldModule.CONFIGURATION, "n_neighbors", "reg")
 
     def __init__(
         self, n_components: int = 2, n_neighbors: int = 10, *, reg: float = 1e-3, solver: Solver | None = None
@@ -413,7 +418,7 @@ class KernelPCA(_CentredKernel):
         degree, coef0: of the polynomial.
         solver: of the eigenproblem; see `eigenpairs`.
 
-    Buffers after ``fit`` (part of ``state_dict``, which loads into a fresh, unfitted module):
+    Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
         embedding_: ``(N, n_components)``. eigenvalues_: of the centred kernel, descending, and residuals_,
         ``(n_components,)``.
 
@@ -424,6 +429,8 @@ class KernelPCA(_CentredKernel):
     >>> KernelPCA(2, "rbf", gamma=0.5)(x).shape
     torch.Size([20, 2])
     """
+
+    CONFIGURATION: ClassVar[tuple[str, ...]] = (*ManifoldModule.CONFIGURATION, "kernel", "gamma", "degree", "coef0")
 
     def __init__(
         self,

@@ -10,12 +10,13 @@ import abc
 import math
 import warnings
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from torch_lapeig import _checks
+from torch_lapeig.fitted import Configured
 from torch_lapeig.graph import Graph
 from torch_lapeig.pattern import SparsePattern, inverse_power
 
@@ -45,11 +46,14 @@ def segment_logsumexp(values: Tensor, group: Tensor, total: int) -> Tensor:
 Bandwidth = float | Literal["median", "component-median"]
 
 
-class Weighting(nn.Module, abc.ABC):
+class Weighting(Configured, nn.Module, abc.ABC):
     """A weighting is called as ``weighting(x, graph)`` and multiplies the weights of the graph by its own.
 
     Those are 1 after a search, ½ for the one-sided edges of ``symmetrize="mean"``, or given. Gradients flow to points,
     bandwidths and given weights, on the edges only.
+
+    A subclass names in ``CONFIGURATION`` the attributes by which it computes: a saved fit is not loaded into a module
+    where they differ.
     """
 
     @abc.abstractmethod
@@ -102,6 +106,8 @@ class KernelWeights(Weighting):
     tensor([0.5000, 0.5000, 0.2000, 0.2000])
     """
 
+    CONFIGURATION: ClassVar[tuple[str, ...]] = ("kernel",)
+
     def __init__(self, kernel: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
         self.kernel = kernel
@@ -141,6 +147,7 @@ class HeatKernel(Weighting):
         TypeError, ValueError: ``t`` is not a positive number or one of the words.
     """
 
+    CONFIGURATION: ClassVar[tuple[str, ...]] = ("t", "learnable")
     log_t: nn.Parameter | None
 
     def __init__(self, t: Bandwidth = "median", *, learnable: bool = False) -> None:
@@ -152,6 +159,16 @@ class HeatKernel(Weighting):
         self.t: Bandwidth = t
         start = 0.0 if isinstance(t, str) else math.log(t)
         self.register_parameter("log_t", nn.Parameter(torch.tensor(start)) if learnable else None)
+
+    @property
+    def learnable(self) -> bool:
+        """Whether there is a parameter ``log_t``."""
+        return self.log_t is not None
+
+    def configuration(self) -> dict[str, Any]:
+        """Without the number at which a learnable bandwidth starts."""
+        start = {"t": None} if self.learnable and not isinstance(self.t, str) else {}
+        return super().configuration() | start
 
     def forward(self, x: Tensor, graph: Graph) -> Graph:
         """``graph`` with its weights times the kernel."""
@@ -182,7 +199,7 @@ class HeatKernel(Weighting):
 
     def extra_repr(self) -> str:
         """The constructor's arguments."""
-        return f"t={self.t!r}, learnable={self.log_t is not None}"
+        return f"t={self.t!r}, learnable={self.learnable}"
 
 
 class SelfTuning(Weighting):
@@ -196,6 +213,8 @@ class SelfTuning(Weighting):
     Raises:
         ValueError: when called, if a node's m-th neighbour is a copy of it (σ = 0).
     """
+
+    CONFIGURATION: ClassVar[tuple[str, ...]] = ("m",)
 
     def __init__(self, m: int = 7) -> None:
         super().__init__()
@@ -242,6 +261,8 @@ class DensityCorrected(Weighting):
         weights: K; default ``HeatKernel("median")``.
     """
 
+    CONFIGURATION: ClassVar[tuple[str, ...]] = ("alpha", "weights")
+
     def __init__(self, alpha: float = 1.0, weights: Weighting | None = None) -> None:
         super().__init__()
         if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 <= alpha <= 1:
@@ -287,6 +308,8 @@ class ImprovedWeights(Weighting):
     Args:
         t, learnable: as for `HeatKernel`.
     """
+
+    CONFIGURATION: ClassVar[tuple[str, ...]] = ("kernel",)
 
     def __init__(self, t: Bandwidth = "median", *, learnable: bool = False) -> None:
         super().__init__()

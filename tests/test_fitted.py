@@ -1,0 +1,446 @@
+"""What every fitted module keeps of its fit: through copies, state dicts and conversions, and in each process its own.
+
+A state dict says what its fit means, and is refused where it would mean something else.
+"""
+
+import copy
+import io
+import os
+import pickle
+import sys
+import time
+import traceback
+import warnings
+from datetime import timedelta
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
+from torch.nn.parallel import DistributedDataParallel
+
+from problems import points
+from torch_lapeig import (
+    KNN,
+    LLE,
+    MDS,
+    DensityCorrected,
+    Eigh,
+    HeatKernel,
+    ImprovedWeights,
+    Isomap,
+    KernelPCA,
+    KernelWeights,
+    LaplacianEigenmaps,
+    LaplacianSmoothness,
+    Radius,
+    SelfTuning,
+    SimpleWeights,
+    SpectralClustering,
+    Whitening,
+    knn_graph,
+)
+from torch_lapeig.fitted import ENTRY
+
+with warnings.catch_warnings():  # Lightning's imports warn of what is deprecated elsewhere
+    warnings.simplefilter("ignore")
+    lightning = pytest.importorskip("lightning.pytorch")
+    from torch_lapeig.lightning import SmoothnessCallback
+
+MODULES = {
+    "eigenmaps": lambda: LaplacianEigenmaps(2, KNN(8), HeatKernel(4.0)),
+    "learnable eigenmaps": lambda: LaplacianEigenmaps(2, KNN(8), HeatKernel(learnable=True)),
+    "clustering": lambda: SpectralClustering(2, KNN(8)),
+    "MDS": lambda: MDS(2),
+    "Isomap": lambda: Isomap(2, KNN(8)),
+    "LLE": lambda: LLE(2, 8),
+    "KernelPCA": lambda: KernelPCA(2, "rbf", gamma=0.3),
+    "Whitening": lambda: Whitening(3),
+}
+every_module = pytest.mark.parametrize("make", MODULES.values(), ids=MODULES.keys())
+
+
+def fit(module, x):
+    return module.fit(x, knn_graph(x, 8)) if isinstance(module, Whitening) else module.fit(x)
+
+
+def new_points(module, x):
+    return module(x) if isinstance(module, Whitening) else module.transform(x)
+
+
+def fitted_tensors(module):
+    return {
+        f"{prefix}.{name}": getattr(part, name)
+        for prefix, part in module.named_modules()
+        for name in getattr(part, "FITTED", ())
+        if getattr(part, name) is not None
+    }
+
+
+def same(fit, other):
+    return fit.keys() == other.keys() and all(
+        torch.equal(fit[name].nan_to_num(), other[name].nan_to_num()) for name in fit
+    )
+
+
+def saved_and_loaded(state):
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+# State
+
+
+@every_module
+def test_a_fit_is_no_buffer(make):
+    module = fit(make(), points(40, 3))
+    assert len(fitted_tensors(module)) >= 3
+    assert not list(module.buffers())
+    assert {key.split(".")[-1] for key in module.state_dict()} >= {
+        name.split(".")[-1] for name in fitted_tensors(module)
+    }
+
+
+@every_module
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("assign", [True, False])
+def test_state_loads_into_a_nested_module(make, strict, assign):
+    net = nn.ModuleDict({"first": nn.Linear(3, 3), "inner": nn.Sequential(nn.Identity(), fit(make(), points(40, 3)))})
+    state = saved_and_loaded(net.state_dict())
+    assert all(isinstance(value, torch.Tensor) for value in state.values())
+    for before in (make(), fit(make(), points(30, 3, seed=1))):
+        other = nn.ModuleDict({"first": nn.Linear(3, 3), "inner": nn.Sequential(nn.Identity(), before)})
+        found = other.load_state_dict(state, strict=strict, assign=assign)
+        assert not found.missing_keys
+        assert not found.unexpected_keys
+        assert same(fitted_tensors(other), fitted_tensors(net))
+        x = points(5, 3, seed=2)
+        assert torch.equal(new_points(other["inner"][1], x), new_points(net["inner"][1], x))
+        # Its own memory, unless it was to be assigned.
+        shared = {value.data_ptr() for value in state.values()}
+        assert assign == any(value.data_ptr() in shared for value in fitted_tensors(other).values())
+
+
+@every_module
+def test_a_fit_goes_through_distributed_checkpoints(make):
+    net, other = nn.Sequential(nn.Linear(3, 3), fit(make(), points(40, 3))), nn.Sequential(nn.Linear(3, 3), make())
+    set_model_state_dict(other, get_model_state_dict(net))
+    assert same(fitted_tensors(other), fitted_tensors(net))
+
+
+def test_a_fit_is_loaded_into_a_module_on_the_meta_device():
+    module = fit(Whitening(3), points(40, 3))
+    with torch.device("meta"):
+        other = Whitening(3)
+    other.load_state_dict(module.state_dict())
+    assert same(fitted_tensors(other), fitted_tensors(module))
+
+
+@every_module
+def test_missing_and_unexpected_keys(make):
+    module = fit(make(), points(40, 3))
+    before = {name: value.clone() for name, value in fitted_tensors(module).items()}
+    lacking = {key: value for key, value in module.state_dict().items() if key.endswith("log_t")}
+    with pytest.raises(RuntimeError, match=rf"Missing key.*{module.FITTED[0]}"):
+        module.load_state_dict(lacking)
+    with pytest.raises(RuntimeError, match=r"Unexpected key.*other"):
+        module.load_state_dict({**module.state_dict(), "other": torch.ones(1)})
+    module.load_state_dict(lacking, strict=False)
+    assert same(fitted_tensors(module), before)
+
+
+@every_module
+def test_copies_keep_a_fit(make):
+    module = fit(make(), points(40, 3))
+    for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module)), copy.deepcopy(module).share_memory()):
+        assert same(fitted_tensors(other), fitted_tensors(module))
+        assert not {v.data_ptr() for v in fitted_tensors(other).values()} & {
+            v.data_ptr() for v in fitted_tensors(module).values()
+        }
+    assert all(value.is_shared() for value in fitted_tensors(other).values())
+
+
+@every_module
+@pytest.mark.parametrize(
+    "convert", [nn.Module.float, nn.Module.half, lambda m: m.to(torch.bfloat16), lambda m: m.to("meta")]
+)
+def test_conversions_reach_a_fit(make, convert):
+    module = nn.Sequential(nn.Linear(2, 2), make()).double()
+    fit(module[1], points(40, 3))
+    before = fitted_tensors(module)
+    convert(module)
+    expected = module[0].weight
+    for name, value in fitted_tensors(module).items():
+        assert value.dtype == (expected.dtype if before[name].is_floating_point() else before[name].dtype)
+        assert value.device == expected.device
+
+
+@every_module
+def test_a_module_is_called_with_its_state(make):
+    """`functional_call` puts the tensors of a state dict in the places of a module's."""
+    x = points(40, 3)
+    module = fit(make().double(), x)
+    expected = module(x)
+    torch.testing.assert_close(torch.func.functional_call(module, module.state_dict(), x), expected)
+    assert torch.equal(module(x), expected)
+
+
+# Configuration
+
+REFUSED = [
+    (
+        LaplacianEigenmaps(2, KNN(8)),
+        LaplacianEigenmaps(2, KNN(8), normalization="unnormalized"),
+        "normalization is 'ran",
+    ),
+    (LaplacianEigenmaps(2, KNN(8)), LaplacianEigenmaps(3, KNN(8)), "n_components is 2 in the state and 3 here"),
+    (LaplacianEigenmaps(2, KNN(8)), LaplacianEigenmaps(2, KNN(7)), r"neighbors.k is 8 in the state and 7 here"),
+    (LaplacianEigenmaps(2, KNN(8)), LaplacianEigenmaps(2, KNN(8, "mutual")), "neighbors.symmetrize is 'union'"),
+    (
+        LaplacianEigenmaps(2, KNN(8)),
+        LaplacianEigenmaps(2, Radius(2.0)),
+        "neighbors is KNN in the state and Radius here",
+    ),
+    (LaplacianEigenmaps(2, KNN(8)), LaplacianEigenmaps(2, "precomputed"), "neighbors is KNN in .* and 'precomputed'"),
+    (LaplacianEigenmaps(2, Radius(3)), LaplacianEigenmaps(2, Radius(3.5)), "neighbors.radius is 3 .* and 3.5 here"),
+    (LaplacianEigenmaps(2, KNN(8)), LaplacianEigenmaps(2, KNN(8), scale="unit"), "scale is 'degree'"),
+    (LaplacianEigenmaps(2, KNN(8)), LaplacianEigenmaps(2, KNN(8), diffusion=1), "diffusion is 0.0 .* and 1 here"),
+    (LaplacianEigenmaps(2, KNN(8)), LaplacianEigenmaps(2, KNN(8), drop_trivial=False), "drop_trivial is True"),
+    (LaplacianEigenmaps(2, KNN(8)), LaplacianEigenmaps(2, KNN(8), components="separate"), "components is 'joint'"),
+    (
+        LaplacianEigenmaps(2, KNN(8)),
+        LaplacianEigenmaps(2, KNN(8), HeatKernel(2)),
+        "weights.t is 'median' .* and 2 here",
+    ),
+    (
+        LaplacianEigenmaps(2, KNN(8)),
+        LaplacianEigenmaps(2, KNN(8), SelfTuning(7)),
+        "weights is HeatKernel in the state and SelfTuning here",
+    ),
+    (LaplacianEigenmaps(2, KNN(8), SelfTuning(6)), LaplacianEigenmaps(2, KNN(8), SelfTuning(7)), "weights.m is 6"),
+    (
+        LaplacianEigenmaps(2, KNN(8), DensityCorrected(1.0, HeatKernel(4.0))),
+        LaplacianEigenmaps(2, KNN(8), DensityCorrected(0.5, HeatKernel(3.0))),
+        "weights.alpha is 1.0 in the state and 0.5 here, weights.weights.t is 4.0 in the state and 3.0 here",
+    ),
+    (
+        LaplacianEigenmaps(2, KNN(8), ImprovedWeights(4.0)),
+        LaplacianEigenmaps(2, KNN(8), ImprovedWeights("median")),
+        "weights.kernel.t is 4.0 in the state and 'median' here",
+    ),
+    (
+        LaplacianEigenmaps(2, KNN(8), KernelWeights(torch.sigmoid)),
+        LaplacianEigenmaps(2, KNN(8), KernelWeights(torch.exp)),
+        "weights.kernel is sigmoid in the state and exp here",
+    ),
+    (MDS(2), KernelPCA(2, "linear"), "the class is MDS in the state and KernelPCA here"),
+    (MDS(2), MDS(3), "n_components is 2"),
+    (Isomap(2, KNN(8)), Isomap(2, KNN(9)), "neighbors.k is 8"),
+    (Isomap(2, KNN(8), landmarks=20), Isomap(2, KNN(8)), "landmarks is 20 in the state and None here"),
+    (
+        Isomap(2, KNN(8), landmarks=torch.arange(20)),
+        Isomap(2, KNN(8), landmarks=torch.arange(1, 21)),
+        r"landmarks is \[0, 1, 2, 3, 4, 5, ...\] in the state and \[1, 2,",
+    ),
+    (LLE(2, 8), LLE(2, 8, reg=0.1), "reg is 0.001 in the state and 0.1 here"),
+    (LLE(2, 8), LLE(2, 7), "n_neighbors is 8"),
+    (KernelPCA(2, "polynomial"), KernelPCA(2, "rbf"), "kernel is 'polynomial' in the state and 'rbf' here"),
+    (KernelPCA(2, "polynomial"), KernelPCA(2, "polynomial", degree=2), "degree is 3"),
+    (KernelPCA(2, "rbf", gamma=0.5), KernelPCA(2, "rbf"), "gamma is 0.5 in the state and None here"),
+    (SpectralClustering(2, KNN(8)), SpectralClustering(3, KNN(8)), "n_clusters is 2 in the state and 3 here"),
+    (SpectralClustering(2, KNN(8)), SpectralClustering(2, KNN(8), variant="shi_malik"), "variant is 'njw'"),
+    (SpectralClustering(2, KNN(8)), SpectralClustering(2, KNN(7)), "fit of eigenmaps was not .* neighbors.k is 8"),
+    (Whitening(3), Whitening(2), "n_components is 3 in the state and 2 here"),
+]
+
+
+@pytest.mark.parametrize(("module", "other", "says"), REFUSED)
+@pytest.mark.parametrize("strict", [True, False])
+def test_another_configuration_is_refused(module, other, says, strict):
+    state = saved_and_loaded(fit(module, points(40, 3)).state_dict())
+    fresh = copy.deepcopy(other)
+    before = fitted_tensors(fresh)
+    with pytest.raises(RuntimeError, match=says):
+        fresh.load_state_dict(state, strict=strict)
+    if not isinstance(other, SpectralClustering):  # whose eigenmaps are a module of their own
+        assert same(fitted_tensors(fresh), before)
+
+
+ACCEPTED = [
+    (LaplacianEigenmaps(2, KNN(8), solver=Eigh()), LaplacianEigenmaps(2, KNN(8), random_signs=True)),
+    (LaplacianEigenmaps(2, Radius(3)), LaplacianEigenmaps(2, Radius(3.0))),
+    (
+        LaplacianEigenmaps(2, KNN(8), HeatKernel(4.0, learnable=True)),
+        LaplacianEigenmaps(2, KNN(8), HeatKernel(1.0, learnable=True)),
+    ),
+    (
+        LaplacianEigenmaps(2, KNN(8), KernelWeights(lambda d2: 1 / (1 + d2))),
+        LaplacianEigenmaps(2, KNN(8), KernelWeights(lambda d2: 1 / (1 + d2))),
+    ),
+    (LaplacianEigenmaps(2, KNN(8), SimpleWeights()), LaplacianEigenmaps(2, KNN(8), SimpleWeights())),
+    (SpectralClustering(2, KNN(8), seed=0), SpectralClustering(2, KNN(8), seed=1)),
+]
+
+
+@pytest.mark.parametrize(("module", "other"), ACCEPTED)
+def test_how_a_fit_is_computed_and_what_is_learned_are_no_configuration(module, other):
+    other.load_state_dict(saved_and_loaded(fit(module, points(40, 3)).state_dict()))
+    x = points(5, 3, seed=1)
+    assert torch.equal(other.transform(x), module.transform(x))
+
+
+def test_a_learned_bandwidth_is_not_loaded_in_the_place_of_a_number():
+    state = LaplacianEigenmaps(2, KNN(8), HeatKernel(4.0, learnable=True)).fit(points(40, 3)).state_dict()
+    with pytest.raises(RuntimeError, match=r"weights.t is None in the state and 4.0 here, weights.learnable is True"):
+        LaplacianEigenmaps(2, KNN(8), HeatKernel(4.0)).load_state_dict(state, strict=False)
+
+
+@every_module
+def test_a_fit_without_its_configuration_is_refused(make):
+    state = {key: value for key, value in fit(make(), points(40, 3)).state_dict().items() if not key.endswith(ENTRY)}
+    with pytest.raises(RuntimeError, match=f"lacks its '{ENTRY}'"):
+        make().load_state_dict(state, strict=False)
+
+
+def test_a_state_without_a_fit_has_no_configuration():
+    assert not LaplacianEigenmaps(2, KNN(8)).state_dict()
+    LaplacianEigenmaps(2, KNN(8)).load_state_dict(LaplacianEigenmaps(3, KNN(4)).state_dict())
+
+
+# Two processes
+
+PATIENCE = 60  # seconds, of a process that waits for the other
+
+
+def in_two_processes(work, folder):
+    """Run ``work(rank)`` in two processes that have a group, by a file and the loopback device; bounded in time."""
+    context = torch.multiprocessing.spawn(_with_group, (work, str(folder / "group")), nprocs=2, join=False)
+    end = time.monotonic() + 4 * PATIENCE
+    try:
+        while not context.join(timeout=1):
+            assert time.monotonic() < end, "the processes wait for each other"
+    finally:
+        for process in context.processes:
+            process.kill()
+
+
+def _with_group(rank, work, file):
+    loopback = "lo0" if sys.platform == "darwin" else "lo"
+    os.environ.update(GLOO_SOCKET_IFNAME=loopback, LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{file}", rank=rank, world_size=2, timeout=timedelta(seconds=PATIENCE)
+    )
+    try:
+        work(rank)
+    except BaseException:
+        traceback.print_exc()  # a rank that fails makes the other fail, too
+        raise
+    torch.distributed.destroy_process_group()
+
+
+class Network(lightning.LightningModule):
+    """An encoder, a layer whose bandwidth is learned, and fitted modules that have no part in the loss."""
+
+    def __init__(self, rank, same_size=False):
+        super().__init__()
+        torch.manual_seed(0)
+        x = data(rank, same_size)
+        self.encoder = nn.Linear(3, 3).double()
+        self.layer = LaplacianEigenmaps(2, KNN(6), HeatKernel(learnable=True)).double().fit(x)
+        self.aside = nn.ModuleDict({name: fit(make(), x) for name, make in MODULES.items()})
+        self.aside.requires_grad_(False)  # so that none waits for its gradient
+
+    def forward(self, x):
+        features = self.encoder(x)
+        return self.layer(features).square().square().sum() + (features - x).square().mean()
+
+    def training_step(self, batch, _):
+        return self(*batch)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def data(rank, same_size=False):
+    return points(40 if same_size else 40 + 10 * rank, 3, seed=rank)
+
+
+def kept(module):
+    return {name: value.clone() for name, value in fitted_tensors(module).items()}
+
+
+def slopes(network, rank):
+    return torch.autograd.grad(network(data(rank)), [p for p in network.parameters() if p.requires_grad])
+
+
+def plain(rank):
+    """Fits stay as they are, and gradients, those of bandwidths among them, are the means over the processes."""
+    for same_size in (True, False):
+        network = Network(rank, same_size)
+        before = kept(network)
+        expected = [(first + second) / 2 for first, second in zip(slopes(network, 0), slopes(network, 1), strict=True)]
+        wrapped = DistributedDataParallel(network)
+        for _ in range(2):
+            network.zero_grad()
+            wrapped(data(rank)).backward()
+            found = [p.grad for p in network.parameters() if p.requires_grad]
+            torch.testing.assert_close(found, expected)
+            assert same(fitted_tensors(network), before)
+
+
+def layer_alone(rank):
+    """A layer whose only parameter is its bandwidth; without a parameter there is nothing to wrap."""
+    layer = LaplacianEigenmaps(2, KNN(6), HeatKernel(learnable=True)).double().fit(data(rank))
+    before = kept(layer)
+    wrapped = DistributedDataParallel(layer)
+    wrapped(data(rank)).square().square().sum().backward()
+    found = [torch.zeros_like(layer.weights.log_t) for _ in range(2)]
+    torch.distributed.all_gather(found, layer.weights.log_t.grad)
+    assert found[0].abs() > 0
+    assert torch.equal(*found)
+    assert same(fitted_tensors(layer), before)
+    with pytest.raises(RuntimeError, match="parameter"):
+        DistributedDataParallel(LaplacianEigenmaps(2, KNN(6)))
+
+
+def state_of_the_first(rank):
+    """It loads everywhere: how to have one fit in all processes."""
+    wrapped = DistributedDataParallel(Network(rank))
+    state = [wrapped.state_dict()]
+    torch.distributed.broadcast_object_list(state)
+    wrapped.load_state_dict(state[0])
+    assert same(fitted_tensors(wrapped.module), fitted_tensors(Network(0)))
+
+
+def through_lightning(rank):
+    """Two epochs of Lightning's own strategy, with a loss by callback, validation and a checkpoint of the first."""
+    network, smoothness = Network(rank), SmoothnessCallback(1.0, "encoder", LaplacianSmoothness(KNN(4)))
+    before, start = kept(network), network.encoder.weight.detach().clone()
+    batches = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(points(40, 3)), batch_size=10)
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
+    runner = lightning.Trainer(
+        accelerator="cpu", devices=2, strategy="ddp", max_epochs=2, logger=False, callbacks=[smoothness], **quiet
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Lightning's own
+        runner.fit(network, batches)
+    assert runner.world_size == 2
+    assert runner.global_step == 4
+    assert same(fitted_tensors(network), before)
+    assert not torch.equal(network.encoder.weight, start)
+    trained = [torch.zeros_like(start) for _ in range(2)]
+    torch.distributed.all_gather(trained, network.encoder.weight.detach())
+    assert torch.equal(*trained)
+
+
+def under_ddp(rank):
+    warnings.simplefilter("error")
+    for check in (plain, layer_alone, state_of_the_first, through_lightning):
+        check(rank)
+
+
+def test_under_ddp(tmp_path):
+    in_two_processes(under_ddp, tmp_path)
