@@ -296,6 +296,8 @@ def _solve(
             solution = _first_finished(operator, k, candidates[:1], tolerance, start, progress)
             if solution.converged.all() and (solution.residuals.amax(1) <= RESOLVED * solution.gap).all():
                 return solution
+            if not solution.ritz.finished.all():  # in float64 it would not either
+                candidates = candidates[1:] or candidates
     start = None if start is None else start._replace(vectors=start.vectors.double())
     return _first_finished(operator.double(), k, candidates, tolerance, start, progress)
 
