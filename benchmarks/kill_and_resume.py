@@ -137,7 +137,7 @@ def run_training(name: str, out: Path, moment: Moment | None = None) -> None:
         warnings.simplefilter("ignore")
         module = import_module(f"experiments.{name}")
         note_trainings(module, out)
-        Run.figure = lambda *_, **__: None  # type: ignore[method-assign,assignment]
+        Run.figure = lambda *_, **__: None  # type: ignore[method-assign]
         watch = Watch(out, moment)
         getattr(module, name)(out, **OPTIONS[name], trainer={**module.TRAINER, **FLAGS[name], "accelerator": "cpu"})
     (out / "counts.json").write_text(json.dumps(watch.counts))
