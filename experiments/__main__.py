@@ -9,10 +9,14 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NoReturn
 
-from jsonargparse import ArgumentParser
+import yaml
+from jsonargparse import ArgumentParser, set_parsing_settings
 
 from experiments.runs import Refusal
 
@@ -29,6 +33,47 @@ EXPERIMENTS = (
     "spectral_layer",
     "parametric",
 )
+
+
+# Modules whose classes an argument or a configuration may name (class_path): naming imports, and imports run code.
+IMPORTABLE = ["lightning", "experiments"]
+set_parsing_settings(import_path_denylist=["*"], import_path_allowlist=IMPORTABLE)
+
+
+class Parser(ArgumentParser):
+    """That of jsonargparse, which says of a module that is not imported who may be named."""
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        """Exit with a message."""
+        if denied := re.search(r"Importing '(\S+)' is not allowed", message):
+            check_class_path(denied[1])
+        super().error(message, ex)
+
+
+def check_class_path(path: str) -> None:
+    """Exit unless a class may be imported."""
+    if path.partition(".")[0] not in IMPORTABLE:
+        sys.exit(f"error: {path} is not imported: a class_path must begin with {' or '.join(IMPORTABLE)}")
+
+
+def class_paths(value: Any) -> Iterator[str]:
+    """Every ``class_path`` in nested options, also where jsonargparse takes any value."""
+    if isinstance(value, dict) and "class_path" in value:
+        yield str(value["class_path"])
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ():
+        yield from class_paths(inner)
+
+
+def check_configurations(arguments: Iterable[str]) -> None:
+    """Exit if a file given by ``--config`` is no text or no YAML."""
+    words = [word for argument in arguments for word in re.split("(?<=^--config)=", argument)]
+    for option, value in pairwise(words):
+        if option == "--config" and Path(value).is_file():
+            try:
+                yaml.compose(Path(value).read_text(encoding="utf-8"), yaml.SafeLoader)
+            except (ValueError, yaml.YAMLError) as error:
+                reason = " ".join(str(error).split())
+                sys.exit(f"error: {value} is damaged ({reason}): mend it, or give the arguments without --config")
 
 
 def experiment(name: str) -> Callable[..., None]:
@@ -48,9 +93,9 @@ def list_experiments() -> None:
         print(f"{name:14} {headline(experiment(name))}")
 
 
-def parser_of(function: Callable[..., None]) -> ArgumentParser:
+def parser_of(function: Callable[..., None]) -> Parser:
     """Typed options of a function's arguments; of ``trainer``, a dict, those of Lightning's Trainer."""
-    parser = ArgumentParser(description=headline(function), allow_abbrev=False)
+    parser = Parser(description=headline(function), allow_abbrev=False)
     parser.add_argument("--config", action="config", help="file of arguments; those after it override it")
     parser.add_function_arguments(function, as_positional=False, skip={"trainer"})
     if (flags := inspect.signature(function).parameters.get("trainer")) is not None:
@@ -73,15 +118,18 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the experiment named in the arguments (default: those of the command line)."""
     arguments = spelled_out((sys.argv[1:] if arguments is None else arguments) or ["--help"])
     names = arguments[:1] if arguments[0] in EXPERIMENTS else EXPERIMENTS
-    parser = ArgumentParser(prog="python -m experiments", allow_abbrev=False)
+    parser = Parser(prog="python -m experiments", allow_abbrev=False)
     commands = parser.add_subcommands(dest="name")
     functions = {name: experiment(name) for name in names}
     functions["list"] = list_experiments
     for name, function in functions.items():
         commands.add_subcommand(name, parser_of(function), help=headline(function))
+    check_configurations(arguments)
     parsed = parser.parse_args(arguments).as_dict()
     options = parsed[parsed["name"]] or {}
     options.pop("config", None)
+    for path in class_paths(options):
+        check_class_path(path)
     try:
         functions[parsed["name"]](**options)
     except Refusal as refusal:

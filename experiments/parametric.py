@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from experiments.data import digits, mnist_test
 from experiments.metrics import Numbers, mean_and_interval, plus_minus
-from experiments.runs import Refusal, Run, check_least, check_names, table
+from experiments.runs import Refusal, Run, check_least, check_names, load_tensors, replacing, table
 from experiments.shapes import MANIFOLDS
 from experiments.training import QUIET, Batches, Flags, train
 from torch_lapeig import KNN, Graph, HeatKernel, LaplacianEigenmaps, Whitening, spectral_loss
@@ -196,16 +196,19 @@ def parametric(
         train(folder, encoder, MiniBatches(cloud.train, graph, rule, kind, batch, seed), trainer, seed)
         seconds = time.perf_counter() - start
         result, maps = assess(encoder, cloud, graph, LaplacianEigenmaps(k, rule))
-        torch.save(encoder.state_dict(), folder / "encoder.pt")
-        torch.save({"colour": torch.from_numpy(cloud.colour), **maps}, folder / "maps.pt")
+        kept = {"encoder.pt": encoder.state_dict(), "maps.pt": {"colour": torch.from_numpy(cloud.colour), **maps}}
+        for file, content in kept.items():
+            with replacing(folder / file) as part:
+                torch.save(content, part)
         return {**result, "training_seconds": seconds}
 
     cases = [(name, kind, seed) for name in data for kind in sampling for seed in range(seeds)]
-    cells = run.cells("training", training, cases)
+    cells = run.cells("training", training, cases, keeps=["encoder.pt", "maps.pt"])
     metrics = summary(cells, data, sampling, seeds)
     run.figure("angles", angles_figure(metrics), dpi=90)
-    maps = {name: torch.load(run.folder("training", name, sampling[0], 0) / "maps.pt") for name in data}
-    run.figure("maps", maps_figure(maps), dpi=80)
+    paths = {name: run.folder("training", name, sampling[0], 0) / "maps.pt" for name in data}
+    way_out = "delete it to compute its cell again, or pass --fresh true to start anew"
+    run.figure("maps", maps_figure({name: load_tensors(path, way_out) for name, path in paths.items()}), dpi=80)
     columns = ["training points: encoder", "Ritz values / λ", "held out: encoder", "Nyström", "graphs differ by"]
     keys = ["train_encoder", "energy", "heldout_encoder", "heldout_nystrom", "refit"]
     rows = [

@@ -11,12 +11,15 @@ import platform
 import shutil
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from zipfile import BadZipFile, ZipFile
 
 import cloudpickle
 import torch
@@ -46,12 +49,15 @@ class Run:
     then the results of the finished cells. cells/: what cells keep while they are not finished, such as checkpoints.
     metrics.json: the outcome with arguments, versions and seconds. Figures as PNG and PDF.
 
+    The process may be killed at any moment: files that are read again are written aside and then take their place, and
+    a cell is finished once its line in cells.jsonl is whole, line end included. A last line without one is dropped.
+
     Args:
         out: made where there is none.
         arguments: of the experiment, ``locals()`` in its first lines. With ``fresh`` true what is there is not used.
 
     Raises:
-        Refusal: the folder holds cells of other arguments or other versions.
+        Refusal: the folder holds cells of other arguments or other versions, or a line of cells.jsonl is damaged.
     """
 
     def __init__(self, out: Path, arguments: dict[str, Any]) -> None:
@@ -71,27 +77,47 @@ class Run:
             self._cells.unlink(missing_ok=True)
         asked = {name: value for name, value in self.config.items() if name not in PLACES} | self.versions
         self._resume(json.loads(json.dumps(asked)))
-        (out / "config.yaml").write_text(yaml.safe_dump({**self.config, "fresh": False}, sort_keys=False))
+        with replacing(out / "config.yaml") as part:
+            part.write_text(yaml.safe_dump({**self.config, "fresh": False}, sort_keys=False))
 
     def _resume(self, asked: dict[str, Any]) -> None:
         """Read the finished cells, or begin the file; a line that an interruption cut short is dropped."""
-        text = self._cells.read_text() if self._cells.exists() else ""
-        whole = text[: text.rfind("\n") + 1] or "{}\n"
-        head, *lines = map(json.loads, whole.splitlines())
+        text = self._cells.read_bytes() if self._cells.exists() else b""
+        whole = text[: text.rfind(b"\n") + 1] or b"{}\n"
+        head, *lines = (self._line(number, line) for number, line in enumerate(whole.split(b"\n")[:-1], start=1))
         begun = bool(lines) or any((self.out / "cells").glob("*/*/*.ckpt"))
         if head != asked:
             if begun and head:
                 _refuse_others(self.out, head, asked)
             shutil.rmtree(self.out / "cells", ignore_errors=True)  # not known to be of these arguments
-            whole = json.dumps(asked) + "\n"
+            lines = []
+            whole = json.dumps(asked).encode() + b"\n"
         if whole != text:
-            self._cells.write_text(whole)
+            with replacing(self._cells) as part:
+                part.write_bytes(whole)
         for line in lines:
             key = line["part"], tuple(line["case"])
             self._finished[key], self._seconds[key] = line["result"], line["seconds"]
 
+    def _line(self, number: int, line: bytes) -> dict[str, Any]:
+        """A line of cells.jsonl: the first holds the arguments, each other one a finished cell and its checksum."""
+        try:
+            found = json.loads(line)
+            if not isinstance(found, dict) or (number > 1 and found.pop("crc", None) != _checksum(found)):
+                raise ValueError("it is not as it was written")
+        except ValueError as error:
+            way_out = "pass --fresh true to start anew"
+            way_out = way_out if number == 1 else f"delete this line to compute its cell again, or {way_out}"
+            raise Refusal(f"{self._cells} is damaged in line {number} ({error}): {way_out}") from error
+        return found
+
     def cells(
-        self, part: str, compute: Callable[..., Result], cases: Iterable[Case], jobs: int | None = 1
+        self,
+        part: str,
+        compute: Callable[..., Result],
+        cases: Iterable[Case],
+        jobs: int | None = 1,
+        keeps: Iterable[str] = (),
     ) -> dict[Any, Result]:
         """``compute(*case)`` for each case, with a progress bar; cells that an earlier call finished are read.
 
@@ -102,6 +128,7 @@ class Run:
             cases: tuples of strings and numbers.
             jobs: processes of one thread each that compute them; None: one for each core; 1: none but this one, with
                 its threads.
+            keeps: names of files in `folder` that belong to a finished cell; one that lacks them is computed again.
 
         Returns:
             The result of each case; a case of one element also stands for itself: ``{3: …}`` for ``(3,)``.
@@ -111,7 +138,12 @@ class Run:
         """
         check_least("jobs", 1 if jobs is None else jobs, 1)
         cases = list(cases)
-        todo = [case for case in cases if (part, case) not in self._finished]
+        names = list(keeps)
+
+        def finished(case: Case) -> bool:
+            return (part, case) in self._finished and all((self._folder(part, case) / name).exists() for name in names)
+
+        todo = [case for case in cases if not finished(case)]
         if len(todo) < len(cases):
             print(f"{part}: {len(cases) - len(todo)} of {len(cases)} cells read from {self._cells}")
         start = time.perf_counter()
@@ -119,9 +151,10 @@ class Run:
             for case, computed, seconds in _computed(compute, todo, jobs):
                 # What is written and read again is what a resumed run sees: both go on with the same.
                 result = json.loads(json.dumps(computed))
-                file.write(json.dumps({"part": part, "case": case, "result": result, "seconds": seconds}) + "\n")
+                cell = {"part": part, "case": case, "result": result, "seconds": seconds}
+                file.write(json.dumps({**cell, "crc": _checksum(cell)}) + "\n")
                 file.flush()
-                for checkpoint in self._folder(part, case).glob("*.ckpt"):
+                for checkpoint in self._folder(part, case).glob("*.ckpt*"):  # and what is left of one half written
                     checkpoint.unlink()
                 self._finished[part, case], self._seconds[part, case] = result, seconds
                 bar.set_postfix_str(" ".join(map(str, case)))
@@ -154,12 +187,43 @@ class Run:
         seconds = elapsed - self._spent + sum(self._seconds.values())
         times = {"seconds": round(seconds, 1), "elapsed": round(elapsed, 1)}
         outcome = {**metrics, "config": self.config, "versions": self.versions, **times}
-        partial = self.out / "metrics.json.part"
-        partial.write_text(json.dumps(outcome, indent=2) + "\n")
-        partial.replace(self.out / "metrics.json")
+        with replacing(self.out / "metrics.json") as part:
+            part.write_text(json.dumps(outcome, indent=2) + "\n")
         for table in tables:
             Console(width=None if sys.stdout.isatty() else 120).print(table)
         print(f"{self.out / 'metrics.json'} and figures written in {elapsed:.0f} s")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A path beside ``path`` to write to, which then takes its place: a kill leaves the old file or the new one."""
+    part = path.with_name(f"{path.name}.part")
+    yield part
+    part.replace(path)
+
+
+def load_tensors(path: Path, way_out: str) -> Any:
+    """What `torch.save` wrote, on the CPU: tensors, numbers, strings, and containers of those.
+
+    Args:
+        path: of the file.
+        way_out: what to do if it is damaged.
+
+    Raises:
+        Refusal: the file is not whole, its checksums are wrong, or it holds something else.
+    """
+    try:
+        with ZipFile(path) as archive:  # torch itself compares no checksums
+            if (member := archive.testzip()) is not None:
+                raise BadZipFile(f"wrong checksum of {member}")
+        return torch.load(path, "cpu", weights_only=True)
+    except Exception as error:  # whatever a damaged file makes of its readers
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise Refusal(f"{path} is damaged ({reason}): {way_out}") from error
+
+
+def _checksum(cell: Result) -> int:
+    return zlib.crc32(json.dumps(cell).encode())
 
 
 def _computed(

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentError, ArgumentParser
+from lightning.fabric.plugins.io import TorchCheckpointIO
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch import LightningDataModule, LightningModule, Trainer, seed_everything
+from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer, seed_everything
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from torch.utils.data import Sampler
 
-from experiments.runs import Refusal
+from experiments.runs import Refusal, load_tensors, replacing
 
 Flags = dict[str, Any]
 
@@ -43,27 +44,26 @@ def train(folder: Path, module: LightningModule, data: LightningDataModule, flag
 
     Args:
         folder: for last.ckpt, written after every epoch, and logs/version_*, CSV and TensorBoard, one for each call.
-        module, data: what is fitted, on what. Batches depend on the epoch and the seed only (see `Batches`), so that a
-            training that was interrupted ends like any other. The module is left on the CPU, in evaluation mode.
+        module, data: what is fitted, on what. Batches depend on the epoch and the seed only (see `Batches`), and the
+            global random generators are seeded by both at the beginning of each epoch, so that a training that was
+            interrupted ends like any other. The module is left on the CPU, in evaluation mode.
         flags: of the Trainer.
-        seed: of everything random.
+        seed: of everything random, also of what follows the training.
 
     Returns:
         The Trainer, for its ``global_step`` and ``current_epoch``.
 
     Raises:
-        Refusal: flags the Trainer does not take. KeyboardInterrupt: as always, which Lightning makes a silent exit.
+        Refusal: flags the Trainer does not take, or a damaged checkpoint. KeyboardInterrupt: as always, which Lightning
+            makes a silent exit.
     """
     if (precision := flags.get("precision")) not in PRECISIONS:
         raise Refusal(f"--trainer.precision must be 32-true, 16-mixed or bf16-mixed, got {precision}")
     seed_everything(seed, workers=True, verbose=False)
     last = folder / "last.ckpt"
-    logger = CSVLogger(folder, name="logs", version=_attempt(folder))
-    checkpoint = ModelCheckpoint(folder, filename="last", enable_version_counter=False, save_on_train_epoch_end=True)
-    loggers = [logger, TensorBoardLogger(folder, name="logs", version=logger.version)]
     with _quiet():
         try:
-            trainer = Trainer(**flags, devices=1, logger=loggers, callbacks=[checkpoint], default_root_dir=folder)
+            trainer = _trainer(folder, module, _with_instances(flags), seed)
         except (TypeError, ValueError, RuntimeError, MisconfigurationException) as error:
             raise Refusal(f"Lightning's Trainer does not take --trainer.*: {error}") from error
         try:
@@ -73,7 +73,89 @@ def train(folder: Path, module: LightningModule, data: LightningDataModule, flag
         except SystemExit:
             raise KeyboardInterrupt from None
     module.cpu().eval()
+    seed_everything(seed, workers=True, verbose=False)
     return trainer
+
+
+def _trainer(folder: Path, module: LightningModule, flags: Flags, seed: int) -> Trainer:
+    """A Trainer with the checkpoints and logs that `train` describes."""
+    logger = CSVLogger(folder, name="logs", version=_attempt(folder))
+    checkpoint = ModelCheckpoint(folder, filename="last", enable_version_counter=False, save_on_train_epoch_end=True)
+    return Trainer(
+        **flags,
+        devices=1,
+        logger=[logger, TensorBoardLogger(folder, name="logs", version=logger.version)],
+        callbacks=[_WholeEpochs(seed), checkpoint],
+        plugins=[_WholeCheckpoints(module)],
+        default_root_dir=folder,
+    )
+
+
+def _with_instances(flags: Flags) -> Flags:
+    """Flags with an object for each that names a class by ``class_path``, such as a profiler."""
+    named = {name: value for name, value in flags.items() if isinstance(value, dict) and "class_path" in value}
+    if not named:
+        return flags
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_class_arguments(Trainer, "trainer", skip=set(OURS), instantiate=False)
+    try:
+        made = parser.instantiate(parser.parse_object({"trainer": named}))["trainer"]
+    except ArgumentError as error:
+        raise Refusal(f"--trainer.{', --trainer.'.join(named)} cannot be made: {error}") from error
+    return {**flags, **{name: made[name] for name in named}}
+
+
+class _WholeEpochs(Callback):
+    """Lets an epoch depend on nothing but its number, the seed, and what the one before it left in the checkpoint."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Begin a new epoch: where ``max_steps`` is set Lightning would make a step more in the one that has ended."""
+        for loop in (trainer.fit_loop, trainer.fit_loop.epoch_loop):
+            loop.on_iteration_done()
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Seed the global random generators, whose state before it is not that of an uninterrupted training."""
+        seed_everything(hash((self.seed, trainer.current_epoch)) % 2**32, workers=True, verbose=False)
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: Flags) -> None:
+        """Write the logs first: a resumed training goes on with its own from here."""
+        for logger in trainer.loggers:
+            logger.save()
+
+
+class _WholeCheckpoints(TorchCheckpointIO):
+    """Checkpoints of a module, written whole or not at all, and read if they are whole and of a finished epoch."""
+
+    def __init__(self, module: LightningModule) -> None:
+        self.shapes = _shapes(module.state_dict())
+
+    def save_checkpoint(self, checkpoint: Flags, path: Any, storage_options: Any = None) -> None:
+        """Write aside, then replace: Lightning's own way copies from another file system, which may be cut short."""
+        with replacing(Path(path)) as part:
+            torch.save(checkpoint, part)
+
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> Flags:
+        """Read, on the CPU."""
+        way_out = "delete it to begin this training anew, or pass --fresh true to start all anew"
+        checkpoint: Flags = load_tensors(Path(path), way_out)
+        try:
+            epochs = checkpoint["loops"]["fit_loop"]["epoch_progress"]
+            fits = all(count["ready"] == count["processed"] for count in epochs.values())
+            fits = fits and _shapes(checkpoint["state_dict"]) == self.shapes
+        except (LookupError, TypeError, AttributeError):
+            fits = False
+        if not fits:
+            raise Refusal(f"{path} is no checkpoint of a finished epoch of this training: {way_out}")
+        for count in epochs.values():  # checkpoints are written just before Lightning counts the epoch as completed
+            count["completed"] = count["processed"]
+        return checkpoint
+
+
+def _shapes(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Size]:
+    return {name: value.shape for name, value in state.items()}
 
 
 @contextmanager

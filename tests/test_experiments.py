@@ -23,7 +23,7 @@ from experiments.data import bars, brown_words, digits, frey_faces, mnist_test, 
 from experiments.demo import neighbour_loss
 from experiments.manifolds import mean_angles, radius
 from experiments.metrics import mean_and_interval, neighbour_agreement, plus_minus, two_means_accuracy
-from experiments.runs import Refusal, Run
+from experiments.runs import Refusal, Run, load_tensors
 from experiments.shapes import LOOP, MANIFOLDS
 from torch_lapeig import Radius, normalized_cut
 
@@ -211,6 +211,120 @@ def test_run_goes_on_with_what_is_finished(tmp_path):
     assert "metrics.json" in {path.name for path in tmp_path.iterdir()}
 
 
+def finished_run(out, count=3):
+    Run(out, {"size": 3}).cells("squares", square, [(number,) for number in range(count)])
+    return out / "cells.jsonl"
+
+
+def zeros_for_nines(line):
+    return line.replace(b": 4}", b": 9}")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda line: b"\x00\xff\n",
+        lambda line: line[:20] + b"\n",
+        lambda line: b"\n",
+        lambda line: b"[1, 2]\n",
+        lambda line: b"{}\n",
+        zeros_for_nines,  # JSON, but not what was computed
+    ],
+)
+def test_damaged_line_of_cells_is_named_with_the_way_out(damage, tmp_path):
+    cells = finished_run(tmp_path)
+    lines = cells.read_bytes().splitlines(keepends=True)
+    cells.write_bytes(b"".join([*lines[:3], damage(lines[3])]))
+    says = r"cells\.jsonl is damaged in line 4 \(.+\): delete this line to compute its cell again, or pass --fresh true"
+    with pytest.raises(Refusal, match=says):
+        Run(tmp_path, {"size": 3})
+    with pytest.raises(SystemExit, match=r"^error: .*cells\.jsonl is damaged in line 4"):
+        main(["bars", "--out", str(tmp_path)])
+    cells.write_bytes(b"".join(lines[:3]))  # the way out
+    again = []
+    found = Run(tmp_path, {"size": 3}).cells("squares", lambda n: again.append(n) or square(n), [(0,), (1,), (2,)])
+    assert again == [2]
+    assert found == {number: square(number) for number in range(3)}
+
+
+@pytest.mark.parametrize("damage", [b"\xff\n", b'{"size": 3\n', b"[]\n"])
+def test_damaged_arguments_of_cells_are_refused(damage, tmp_path):
+    cells = finished_run(tmp_path)
+    lines = cells.read_bytes().splitlines(keepends=True)
+    cells.write_bytes(b"".join([damage, *lines[1:]]))
+    with pytest.raises(Refusal, match=r"cells\.jsonl is damaged in line 1 \(.+\): pass --fresh true to start anew"):
+        Run(tmp_path, {"size": 3})
+    assert Run(tmp_path, {"size": 3, "fresh": True}).cells("squares", square, [(5,)]) == {5: square(5)}
+
+
+def test_cells_without_their_arguments_are_not_used(tmp_path):
+    cells = finished_run(tmp_path)
+    cells.write_bytes(b"".join([b"{}\n", *cells.read_bytes().splitlines(keepends=True)[1:]]))
+    again = []
+    Run(tmp_path, {"size": 3}).cells("squares", lambda n: again.append(n) or square(n), [(0,), (1,)])
+    assert again == [0, 1]
+
+
+@pytest.mark.parametrize("kept", range(8))
+def test_file_of_cells_may_be_cut_anywhere_by_a_kill(kept, tmp_path):
+    """What is left of it is used as far as lines are whole, and the run ends like any other."""
+    cells = finished_run(tmp_path)
+    whole = cells.read_bytes()
+    cells.write_bytes(whole[: kept * len(whole) // 8])
+    cases = [(number,) for number in range(3)]
+    for _ in range(2):
+        assert Run(tmp_path, {"size": 3}).cells("squares", square, cases) == {n: square(n) for n in range(3)}
+    lines = [json.loads(line) for line in cells.read_text().splitlines()[1:]]
+    assert [line["case"] for line in lines] == [[0], [1], [2]]
+
+
+def test_interrupted_rewriting_keeps_the_finished_cells(tmp_path, monkeypatch):
+    cells = finished_run(tmp_path)
+    whole = cells.read_bytes()
+    cells.write_bytes(whole + b'{"part": "squ')
+
+    def interrupted(self, target):
+        raise Interrupted
+
+    monkeypatch.setattr(Path, "replace", interrupted)
+    with pytest.raises(Interrupted):
+        Run(tmp_path, {"size": 3})
+    monkeypatch.undo()
+    assert cells.read_bytes().startswith(whole)
+
+
+def test_cell_is_finished_if_its_files_are_there(tmp_path):
+    again = []
+
+    def keeping(run):
+        def compute(number):
+            again.append(number)
+            (run.folder("squares", number) / "square.txt").write_text(str(number**2))
+            return square(number)
+
+        return compute
+
+    for computed in ([0, 1], [], [1]):
+        again.clear()
+        run = Run(tmp_path, {"size": 3})
+        run.cells("squares", keeping(run), [(0,), (1,)], keeps=["square.txt"])
+        assert again == computed
+        if not computed:
+            (tmp_path / "cells" / "squares" / "1" / "square.txt").unlink()
+
+
+def test_damaged_tensors_are_named_with_the_way_out(tmp_path):
+    path = tmp_path / "x.pt"
+    torch.save({"x": torch.arange(1000.0)}, path)
+    whole = path.read_bytes()
+    torch.testing.assert_close(load_tensors(path, "")["x"], torch.arange(1000.0))
+    place = whole.index(torch.arange(1000.0).numpy().tobytes())
+    for damaged in (whole[:-1], whole[:place], b"", b"x" * 100, whole[:place] + b"\x01" + whole[place + 1 :]):
+        path.write_bytes(damaged)
+        with pytest.raises(Refusal, match=r"x\.pt is damaged \(.+\): delete it"):
+            load_tensors(path, "delete it")
+
+
 def test_arguments_may_change_while_nothing_is_finished(tmp_path):
     run = Run(tmp_path, {"out": tmp_path, "device": "gpu"})
     (run.folder("training", 1) / "logs").touch()
@@ -306,6 +420,96 @@ def test_unknown_device_is_refused(device, says, tmp_path):
         pytest.skip("there is a CUDA device")
     with pytest.raises(SystemExit, match=says):
         main(["bars", "--device", device, "--out", str(tmp_path)])
+
+
+FOREIGN = [
+    ["--trainer.profiler.class_path=foreign.Thing"],
+    ["--trainer", '{"profiler": {"class_path": "foreign.Thing"}}'],
+    ["--trainer.profiler.help=foreign.Thing"],
+    ["--trainer.accelerator.class_path", "foreign.Thing"],
+    [
+        "--trainer.accelerator.class_path",
+        "lightning.pytorch.trainer.trainer.os.system",
+    ],  # Lightning's name for another's
+    {"profiler": {"class_path": "foreign.Thing"}},
+    {
+        "profiler": {
+            "class_path": "lightning.pytorch.profilers.PyTorchProfiler",
+            "dict_kwargs": {"a": {"class_path": "foreign.Thing"}},
+        }
+    },
+    {
+        "profiler": {
+            "class_path": "lightning.pytorch.profilers.PyTorchProfiler",
+            "dict_kwargs": {"a": [{"class_path": "foreign.Thing"}]},
+        }
+    },
+]
+
+
+@pytest.fixture
+def foreign(tmp_path, monkeypatch):
+    """A module whose import leaves a file."""
+    text = f"import pathlib\npathlib.Path({str(tmp_path / 'imported')!r}).touch()\nclass Thing:\n    pass\n"
+    (tmp_path / "foreign.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    assert not (tmp_path / "imported").exists()
+
+
+def arguments_of(given, tmp_path):
+    """Arguments as they are, or flags of the Trainer as a configuration."""
+    if isinstance(given, list):
+        return given
+    (tmp_path / "given.yaml").write_text(yaml.safe_dump({"trainer": given}))
+    return ["--config", str(tmp_path / "given.yaml")]
+
+
+@pytest.mark.parametrize("given", FOREIGN, ids=str)
+def test_classes_of_other_modules_are_refused_before_they_are_imported(given, foreign, tmp_path):
+    arguments = arguments_of(given, tmp_path)
+    with pytest.raises(SystemExit, match="is not imported: a class_path must begin with lightning or experiments"):
+        main(["parametric", "--quick", "--out", str(tmp_path / "out"), *arguments])
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"callbacks": [{"class_path": "foreign.Thing"}]},
+        {"logger": [{"class_path": "foreign.Thing"}]},
+        {"logger": {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": "a"}}},
+        {"plugins": {"class_path": "foreign.Thing"}},
+        {"strategy": {"class_path": "foreign.Thing"}},
+    ],
+    ids=str,
+)
+def test_callbacks_and_loggers_are_no_arguments(given, foreign, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["parametric", "--quick", "--out", str(tmp_path / "out"), *arguments_of(given, tmp_path)])
+    assert re.search(f"does not accept option 'trainer.{next(iter(given))}", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("name", ["foreign.Thing", '{"class_path": "foreign.Thing"}', "nothing"])
+def test_word_that_names_no_profiler_is_refused(name, foreign, tmp_path):
+    with pytest.raises(SystemExit, match=r"does not take --trainer.*: .*can only be one of"):
+        main(["parametric", "--quick", "--out", str(tmp_path / "out"), "--trainer.profiler", name])
+
+
+def test_classes_of_lightning_may_be_named(tmp_path, capsys):
+    for name in ("lightning.pytorch.profilers.SimpleProfiler", "SimpleProfiler"):
+        with pytest.raises(SystemExit):
+            main(["parametric", "--trainer.profiler", name, "--print_config"])
+        found = yaml.safe_load(capsys.readouterr().out)["trainer"]["profiler"]["class_path"]
+        assert found == "lightning.pytorch.profilers.SimpleProfiler"
+
+
+@pytest.mark.parametrize("content", [b"\x80\xff\x00", b"seeds: [1\n", b"seeds: {1\x00"])
+def test_damaged_configuration_is_named(content, tmp_path):
+    (tmp_path / "config.yaml").write_bytes(content)
+    for arguments in (["--config", str(tmp_path / "config.yaml")], [f"--config={tmp_path / 'config.yaml'}"]):
+        with pytest.raises(SystemExit, match=r"config\.yaml is damaged \(.+\): mend it, or give the arguments"):
+            main(["bars", *arguments])
 
 
 @pytest.mark.parametrize(

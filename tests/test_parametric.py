@@ -1,7 +1,9 @@
 """The experiment of parametric eigenmaps in a short form, its mini-batches and its angles."""
 
+import io
 import json
 import warnings
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -38,6 +40,26 @@ def test_encoder_comes_near_the_eigenfunctions_and_resumes(tmp_path, capsys):
     second = json.loads((tmp_path / "metrics.json").read_text())
     times = {"seconds": 0, "elapsed": 0}
     assert {**first, **times} == {**second, **times}
+
+
+def test_damaged_maps_are_refused_and_lost_ones_computed_again(tmp_path, capsys):
+    arguments = [*QUICK, "--out", str(tmp_path)]
+    main(arguments)
+    (maps,) = tmp_path.rglob("maps.pt")
+    whole, first = maps.read_bytes(), json.loads((tmp_path / "metrics.json").read_text())
+    with ZipFile(maps) as archive:  # the first tensor begins some bytes after the name of its part
+        place = 200 + next(part.header_offset for part in archive.infolist() if part.filename.endswith("data/0"))
+    for damaged in (whole[: len(whole) // 2], b"", whole[:place] + b"?" + whole[place + 1 :]):
+        maps.write_bytes(damaged)
+        with pytest.raises(
+            SystemExit, match=r"^error: .*maps\.pt is damaged \(.+\): delete it .* or pass --fresh true"
+        ):
+            main(arguments)
+    maps.unlink()
+    main(arguments)
+    torch.testing.assert_close(torch.load(maps), torch.load(io.BytesIO(whole)), rtol=0, atol=0)
+    again = json.loads((tmp_path / "metrics.json").read_text())
+    assert again["sphere"]["edges"]["train_encoder"] == first["sphere"]["edges"]["train_encoder"]
 
 
 def test_sums_over_mini_batches_of_edges_are_those_of_the_whole_graph():
