@@ -309,7 +309,7 @@ class Whitening(nn.Module):
         self.eigenvalues_.copy_(values)
         return self
 
-    @_checks.full_precision
+    @_checks.without_autocast
     def forward(self, y: Tensor) -> Tensor:
         """Eigenfunctions ``(..., k)`` at the points of outputs ``(..., k)``, differentiable, in the dtype of ``y``."""
         self._check(y)
