@@ -113,19 +113,32 @@ def check_non_negative(value: Tensor, name: str) -> None:
         raise ValueError(f"{name} must be non-negative, got a minimum of {value.detach().min():.3g}")
 
 
-def check_symmetric(value: Tensor, reverse: Tensor, name: str, size: Tensor | None = None) -> None:
-    """Raise ValueError if entries differ from those of the transpose by more than round-off.
-
-    Round-off of each entry, or, where ``size`` is given, of a matrix whose entries cancel and were of that size.
-    """
+def check_symmetric(value: Tensor, reverse: Tensor, name: str) -> None:
+    """Raise ValueError if entries differ from those of the transpose by more than their round-off."""
     relative = 1e-5 if value.dtype == torch.float32 else 1e-12
     difference = (value - reverse).detach().abs()
-    allowed = relative * (value.detach().abs() if size is None else size) + torch.finfo(value.dtype).tiny
-    if (difference > allowed).any():
-        raise ValueError(
-            f"{name} must be symmetric, got entries that differ from their transpose by up to {difference.max():.3g}; "
-            "average the two directions, (W + W.mT) / 2"
-        )
+    if (difference > relative * value.detach().abs() + torch.finfo(value.dtype).tiny).any():
+        raise _asymmetric(name, difference.max())
+
+
+def check_symmetric_matrix(value: Tensor, reverse: Tensor, name: str) -> None:
+    """Raise ValueError if entries differ from those of the transpose by more than cancellation in the largest leaves.
+
+    What is not finite passes: it has an error of its own.
+    """
+    if value.numel() == 0:
+        return
+    low, high = value.detach().aminmax()
+    worst, size = torch.sub(value.detach(), reverse.detach()).abs_().amax(), torch.maximum(-low, high)
+    if worst > 10 * torch.finfo(value.dtype).eps ** 0.5 * size:
+        raise _asymmetric(name, worst)
+
+
+def _asymmetric(name: str, worst: Tensor) -> ValueError:
+    return ValueError(
+        f"{name} must be symmetric, got entries that differ from their transpose by up to {worst:.3g}; "
+        "average the two directions, (W + W.mT) / 2"
+    )
 
 
 def check_points(x: Any, name: str = "x", *, batched: bool = True, min_points: int = 2) -> None:
@@ -176,8 +189,9 @@ def check_number(value: Any, name: str, low: float = -math.inf, high: float = ma
     """The finite number from ``low`` to ``high``, Python's for NumPy's; raise for anything else."""
     number = _number(value, name)
     if not (abs(number) <= LARGEST and low <= number <= high):
-        limits = f" in [{low:g}, {high:g}]" if high < math.inf else f" of at least {low:g}" if low > -math.inf else ""
-        raise ValueError(f"{name} must be a finite number{limits}, got {value}")
+        least = f"a finite number of at least {low:g}" if low > -math.inf else "a finite number"
+        expected = f"a number in [{low:g}, {high:g}]" if high < math.inf else least
+        raise ValueError(f"{name} must be {expected}, got {value}")
     return number
 
 
@@ -213,6 +227,22 @@ def check_solver(solver: Any) -> None:
     """Raise TypeError unless ``solver`` is None or an object that is called as solvers are."""
     if solver is not None:
         check_function(solver, "solver", "a solver such as Eigh()")
+
+
+def check_dtype(dtype: Any, name: str) -> None:
+    """Raise TypeError unless ``dtype`` is float32 or float64."""
+    if dtype not in FLOATS:
+        raise TypeError(f"{name} must be torch.float32 or torch.float64, got {dtype!r}")
+
+
+def check_device(device: Any, name: str) -> None:
+    """Raise unless ``device`` names a device of torch."""
+    if not isinstance(device, (str, torch.device)):
+        raise TypeError(f"{name} must be a device such as 'cpu', got {arrived(device)}")
+    try:
+        torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"{name} must be a device such as 'cpu' or 'cuda', got {device!r}") from error
 
 
 def check_generator(generator: Any) -> None:
@@ -258,20 +288,22 @@ def without_autocast(function: F) -> F:
 def full_precision(function: F) -> F:
     """`without_autocast` for what depends on the data at every step.
 
-    Under `torch.compile` it is a graph break and runs as it is. It cannot be recorded once and for all, as `torch.export`
-    and `torch.jit.trace` would: RuntimeError.
+    Under `torch.compile` it is a graph break and runs as it is. It cannot be recorded once and for all, as
+    `torch.export` and `torch.jit.trace` would: RuntimeError.
     """
     plain = without_autocast(function)
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if exporting() or torch.jit.is_tracing():
+        if exporting() or torch._C._is_tracing():
             name = type(args[0]).__name__ if args and isinstance(args[0], torch.nn.Module) else function.__name__
             raise RuntimeError(
-                f"{name} cannot be recorded by torch.export or torch.jit.trace, as its graph and its solver depend on the "
-                "data at every step; use torch.compile, which works with one graph break, or export the parts of the "
-                "network before and after it"
+                f"{name} cannot be recorded by torch.export or torch.jit.trace, as its graph and its solver depend on "
+                "the data at every step; use torch.compile, which works with one graph break, or export the parts of "
+                "the network before and after it"
             )
-        return torch.compiler.disable(plain)(*args, **kwargs) if torch.compiler.is_compiling() else plain(*args, **kwargs)
+        return (
+            torch.compiler.disable(plain)(*args, **kwargs) if torch.compiler.is_compiling() else plain(*args, **kwargs)
+        )
 
     return wrapper  # type: ignore[return-value]

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig.direct import SparseLU
-from torch_lapeig.graph import Graph
-from torch_lapeig.laplacian import Laplacian, Normalization
+from torch_lapeig.graph import Graph, check_graph
+from torch_lapeig.laplacian import NORMALIZATIONS, Laplacian, Normalization
 from torch_lapeig.operator import SymmetricOperator
 from torch_lapeig.solvers import (
     ChebyshevSubspace,
@@ -141,14 +141,16 @@ def eigenpairs(
         ``on_failure``; `TorchLobpcg` also raises it where `torch.lobpcg` breaks down. ImportError: no tqdm.
     """
     if not isinstance(laplacian, SymmetricOperator):
-        raise TypeError(f"laplacian must be a Laplacian, got {type(laplacian).__name__}; use Laplacian(graph)")
-    if solver is not None and (isinstance(solver, type) or not callable(solver)):
-        raise TypeError(f"solver must be a solver such as Eigh(), got {solver!r}")
+        raise TypeError(f"laplacian must be a Laplacian, got {_checks.arrived(laplacian)}; use Laplacian(graph)")
+    _checks.check_solver(solver)
+    if not isinstance(progress, bool):
+        _checks.check_function(progress, "progress", "True, False or a function")
+    k, fill = _checks.check_count(k, "k"), _checks.check_flag(fill, "fill")
     symmetric, factor = laplacian.symmetrized()
     _check_request(symmetric, k, on_failure, fill, solver)
     rule = _rule(symmetric, backward_tolerance, degeneracy, cluster_width)
     tolerance = (1e-10 if symmetric.values.dtype == torch.float64 else 1e-4) if tolerance is None else tolerance
-    _checks.check_positive(tolerance, "tolerance")
+    tolerance = _checks.check_positive(tolerance, "tolerance")
     graph = laplacian.graph
     restart = None if warm_start is None else _checked_restart(warm_start, symmetric)
     operator, order = symmetric, None
@@ -199,7 +201,9 @@ def component_eigenpairs(
     Returns:
         The components of two or more nodes, by their first nodes; isolated nodes have no eigenpairs.
     """
-    _checks.check_count(k, "k")
+    check_graph(graph)
+    k = _checks.check_count(k, "k")
+    _checks.check_choice(normalization, "normalization", NORMALIZATIONS)
     found = []
     for nodes in graph.nodes_of_components():
         laplacian = Laplacian(graph.subgraph(nodes), normalization)
@@ -241,7 +245,6 @@ def _filled(projected: Tensor, vectors: Tensor, s: _Solution, k: int) -> tuple[T
 
 
 def _check_request(operator: SymmetricOperator, k: int, on_failure: str, fill: bool, solver: Solver | None) -> None:
-    _checks.check_count(k, "k")
     _checks.check_choice(on_failure, "on_failure", ("warn", "raise"))
     operator.check()
     if k > operator.fewest_active and fill and solver is not None and not isinstance(solver, Eigh):
@@ -598,10 +601,10 @@ def _edge_gradient(s: _Solution, y: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 def _rule(operator: SymmetricOperator, tolerance: float | None, degeneracy: Degeneracy, width: float | None) -> _Rule:
     _checks.check_choice(degeneracy, "degeneracy", ("mask", "lorentz", "exact"))
     if width is not None:
-        _checks.check_positive(width, "cluster_width")
+        width = _checks.check_positive(width, "cluster_width")
     double = operator.values.dtype == torch.float64
     tolerance = (1e-10 if double else 1e-4) if tolerance is None else tolerance
-    _checks.check_positive(tolerance, "backward_tolerance")
+    tolerance = _checks.check_positive(tolerance, "backward_tolerance")
     return _Rule(tolerance, degeneracy, width)
 
 

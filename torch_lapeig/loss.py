@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from torch_lapeig import _checks
-from torch_lapeig.graph import KNN, Graph, Radius
+from torch_lapeig.graph import KNN, Graph, Radius, check_graph
 from torch_lapeig.laplacian import Laplacian
-from torch_lapeig.weights import HeatKernel, Weighting
+from torch_lapeig.weights import HeatKernel, Weighting, check_weighting
 
 Reduction = Literal["mean", "sum", "none"]
 
@@ -149,7 +149,7 @@ def spectral_loss(y: Tensor, graph: Graph) -> Tensor:
     """
     columns, degrees, _ = _weighted(y, _symmetric(graph), None)
     mean, matrix, missing = _whitening(columns, degrees)
-    graph = graph.with_weight(graph.weight.to(columns.dtype))
+    graph = dataclasses.replace(graph, weight=graph.weight.to(columns.dtype))
     smoothness = graph.pattern.smoothness(graph.weight, ((columns - mean) @ matrix).to(columns.dtype))
     volume = degrees.sum(-1)
     # Graphs without edges have no part in the smoothness, and none in the mean.
@@ -161,10 +161,8 @@ class _GraphLoss(nn.Module):
 
     def __init__(self, neighbors: KNN | Radius, weights: Weighting | None) -> None:
         super().__init__()
-        if not isinstance(neighbors, (KNN, Radius)):
-            raise TypeError(f"neighbors must be KNN(k) or Radius(r), got {neighbors!r}")
-        if weights is not None and not isinstance(weights, Weighting):
-            raise TypeError(f"weights must be a Weighting such as HeatKernel(), got {weights!r}")
+        _checks.check_instance(neighbors, "neighbors", (KNN, Radius), "KNN(k) or Radius(r)")
+        check_weighting(weights)
         self.neighbors = neighbors
         self.weights = HeatKernel() if weights is None else weights
 
@@ -272,7 +270,7 @@ class Whitening(nn.Module):
 
     def __init__(self, n_components: int) -> None:
         super().__init__()
-        _checks.check_count(n_components, "n_components")
+        n_components = _checks.check_count(n_components, "n_components")
         self.register_buffer("mean", torch.zeros(n_components))
         self.register_buffer("matrix", torch.eye(n_components))
         self.register_buffer("eigenvalues_", torch.full((n_components,), torch.nan))
@@ -300,7 +298,7 @@ class Whitening(nn.Module):
                 f"{len(matrix) - missing:.0f}; train further, or with fewer outputs"
             )
         z = (columns - mean) @ matrix
-        laplacian = Laplacian(graph.with_weight(graph.weight.double()), "unnormalized")
+        laplacian = Laplacian(dataclasses.replace(graph, weight=graph.weight.double()), "unnormalized")
         values, turn = torch.linalg.eigh(z.mT @ laplacian.matmul(z))
         turned = z @ turn if valid is None else (z @ turn)[valid]
         sign = turned.gather(0, turned.abs().argmax(0, keepdim=True)).sign()
@@ -330,8 +328,7 @@ class Whitening(nn.Module):
 
 def _together(y: Tensor, graph: Graph) -> tuple[Tensor, Graph]:
     """``y`` and a graph of its nodes in one dtype, float32 at least, zeros in the rows of padding."""
-    if not isinstance(graph, Graph):
-        raise TypeError(f"graph must be a Graph, got {type(graph).__name__}; see Graph.from_dense, knn_graph")
+    check_graph(graph)
     columns = _checks.single(y)
     _checks.check_floating(columns, "y")
     if tuple(y.shape[:-1]) != tuple(graph.shape) or y.shape[-1] == 0:
@@ -359,7 +356,8 @@ def _weighted(y: Tensor, graph: Graph | None, mask: Tensor | None) -> tuple[Tens
 
 
 def _symmetric(graph: Graph) -> Graph:
-    if isinstance(graph, Graph) and graph.similarity is not None:
+    check_graph(graph)
+    if graph.similarity is not None:
         raise ValueError("graph must have symmetric affinities, got ImprovedWeights; use HeatKernel")
     return graph
 
