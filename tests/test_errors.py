@@ -355,7 +355,7 @@ CASES = {
     "gamma of an estimator": (
         lambda: estimators.SpectralClustering(2, gamma=-1.0).fit(X.numpy()),
         ValueError,
-        "gamma must be positive and finite, got -1.0",
+        "gamma must be a finite number of at least 0, got -1.0",
     ),
     "n_components = N": (
         lambda: estimators.SpectralEmbedding(10).fit(X.numpy()),

@@ -32,8 +32,6 @@ from torch_lapeig.pattern import DensePattern, Pattern, SparsePattern
 
 Symmetrize = Literal["union", "mutual", "mean"]
 
-PATTERN = "a SparsePattern or DensePattern (see Graph.from_dense, Graph.from_edge_index, knn_graph)"
-
 
 @dataclass(frozen=True, eq=False)
 class Graph:
@@ -57,10 +55,7 @@ class Graph:
     similarity: Tensor | None = None
 
     def __post_init__(self) -> None:
-        _checks.check_instance(self.pattern, "pattern", (SparsePattern, DensePattern), PATTERN)
-        _checks.check_floating(self.weight, "weight")
-        if tuple(self.weight.shape) != self.pattern.edge_shape:
-            raise ValueError(f"weight must have shape {self.pattern.edge_shape}, got {tuple(self.weight.shape)}")
+        check_edge_values(self.pattern, self.weight, "weight")
 
     @classmethod
     def from_dense(cls, affinity: Tensor, mask: Tensor | None = None) -> Graph:
@@ -309,6 +304,15 @@ def check_graph(graph: Any, name: str = "graph") -> None:
             else "see Graph.from_dense, knn_graph"
         )
         raise TypeError(f"{name} must be a Graph, got {_checks.arrived(graph)}; {way_out}")
+
+
+def check_edge_values(pattern: Any, values: Any, name: str) -> None:
+    """Raise unless ``values`` are float32 or float64 on the edges of a pattern."""
+    expected = "a SparsePattern or DensePattern (see Graph.from_dense, Graph.from_edge_index, knn_graph)"
+    _checks.check_instance(pattern, "pattern", (SparsePattern, DensePattern), expected)
+    _checks.check_floating(values, name)
+    if tuple(values.shape) != pattern.edge_shape:
+        raise ValueError(f"{name} must have shape {pattern.edge_shape} to go with the edges, got {tuple(values.shape)}")
 
 
 def check_edge_index(edge_index: Any, num_nodes: int | None = None) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.graph import Graph
+from torch_lapeig.graph import Graph, check_edge_values
 from torch_lapeig.pattern import DensePattern, Pattern, SparsePattern
 
 Own = TypeVar("Own", bound="SymmetricOperator")
@@ -58,7 +58,7 @@ class SymmetricOperator:
         bound: Tensor | None = None,
         constant_null: bool = False,
     ) -> None:
-        _checks.check_floating(values, "values")
+        check_edge_values(pattern, values, "values")
         _checks.check_floating(diagonal, "diagonal")
         self.graph = Graph(pattern, values)
         if tuple(diagonal.shape) != tuple(pattern.shape):

@@ -213,7 +213,10 @@ def _parts(item: Any) -> tuple[Tensor, Tensor, Tensor]:
     check_edge_index(edges)
     batch = _one_graph(item.num_nodes, edges.device) if batch is None else batch
     weight = torch.ones(edges.shape[1], device=edges.device) if weight is None else weight
-    return edges, batch, weight if weight.is_floating_point() else weight.float()
+    _checks.check_indices(batch, "batch")
+    _checks.check_tensor(weight, "edge_weight")
+    counts = not (weight.is_floating_point() or weight.is_complex())
+    return edges, batch, weight.float() if counts else weight
 
 
 def _number_of_graphs(item: Any) -> int:

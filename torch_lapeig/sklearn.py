@@ -139,12 +139,11 @@ class _OnGraph(_Estimator):
         _checks.check_choice(self.affinity, "affinity", ("nearest_neighbors", "precomputed"))
         if self._pairwise:
             return "precomputed", None
-        k, gamma = _neighbors(self.n_neighbors, n_samples), self.gamma
-        if gamma is None:
+        k = _neighbors(self.n_neighbors, n_samples)
+        if self.gamma is None:
             return KNN(k), HeatKernel("median")
-        if gamma == 0:
-            return KNN(k), SimpleWeights()
-        return KNN(k), HeatKernel(1 / _checks.check_positive(gamma, "gamma"))
+        gamma = _checks.check_number(self.gamma, "gamma", 0)
+        return KNN(k), SimpleWeights() if gamma == 0 else HeatKernel(1 / gamma)
 
 
 class SpectralEmbedding(_Embedding, _OnGraph):

@@ -53,6 +53,12 @@ class Weighting(nn.Module, abc.ABC):
     bandwidths and given weights, on the edges only.
     """
 
+    def __call__(self, x: Tensor, graph: Graph) -> Graph:
+        """`forward` of a graph; TypeError for anything else."""
+        check_graph(graph)
+        weighted: Graph = super().__call__(x, graph)
+        return weighted
+
     @abc.abstractmethod
     def forward(self, x: Tensor, graph: Graph) -> Graph:
         """``graph`` with weights.
@@ -80,7 +86,6 @@ class SimpleWeights(Weighting):
 
     def forward(self, x: Tensor, graph: Graph) -> Graph:
         """The graph as it is."""
-        check_graph(graph)
         return graph
 
     def state(self, x: Tensor, graph: Graph) -> Tensor:
@@ -315,7 +320,6 @@ class ImprovedWeights(Weighting):
 
     def forward(self, x: Tensor, graph: Graph) -> Graph:
         """``graph`` with the weights in symmetric form. ValueError if it has such a form already."""
-        check_graph(graph)
         if graph.similarity is not None:
             raise ValueError("graph has been weighted by ImprovedWeights already; weight the graph of the search")
         root = self._counts(graph).sqrt()
@@ -346,7 +350,6 @@ def check_weighting(weights: Any) -> None:
 
 def _of(x: Tensor, graph: Graph) -> Tensor:
     """Points, after a check that they are those of the graph; padding, whatever it holds, as zeros."""
-    check_graph(graph)
     _checks.check_floating(x, "x")
     if tuple(x.shape[:-1]) != tuple(graph.shape):
         raise ValueError(f"x must have shape {(*graph.shape, 'D')} to go with the graph, got {tuple(x.shape)}")
