@@ -7,6 +7,7 @@ argument and what arrived. `run` counts; `python -m benchmarks.campaign.misuse` 
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 import math
 import warnings
@@ -102,209 +103,186 @@ STRONG = GRAPH.weight * torch.linspace(1, 2, len(GRAPH.weight), dtype=torch.floa
 
 # Options -------------------------------------------------------------------------------------------------------------
 
-COUNTS: dict[str, tuple[Callable[[Any], object], str, int]] = {
-    "KNN": (lapeig.KNN, "k", 1),
-    "knn_graph": (partial(lapeig.knn_graph, X), "k", 1),
-    "nearest_neighbors": (partial(lapeig.nearest_neighbors, X), "k", 1),
-    "nearest_neighbors, budget": (lambda v: lapeig.nearest_neighbors(X, 3, budget=v), "budget", 1),
-    "radius_neighbors, budget": (lambda v: lapeig.radius_neighbors(X, 1.0, budget=v), "budget", 1),
-    "SelfTuning": (lapeig.SelfTuning, "m", 1),
-    "LaplacianEigenmaps": (lapeig.LaplacianEigenmaps, "n_components", 1),
-    "SpectralClustering": (lapeig.SpectralClustering, "n_clusters", 1),
-    "MDS": (lapeig.MDS, "n_components", 1),
-    "Isomap": (lapeig.Isomap, "n_components", 1),
-    "Isomap, landmarks": (lambda v: lapeig.Isomap(1, landmarks=v), "landmarks", 2),
-    "LLE": (lapeig.LLE, "n_components", 1),
-    "LLE, neighbours": (lambda v: lapeig.LLE(2, v), "n_neighbors", 1),
-    "KernelPCA": (lapeig.KernelPCA, "n_components", 1),
-    "KernelPCA, degree": (lambda v: lapeig.KernelPCA(2, "polynomial", degree=v), "degree", 1),
-    "Whitening": (lapeig.Whitening, "n_components", 1),
-    "eigenpairs": (lambda v: lapeig.eigenpairs(LAPLACIAN, v), "k", 1),
-    "component_eigenpairs": (lambda v: lapeig.component_eigenpairs(GRAPH, v), "k", 1),
-    "AddLaplacianPE": (lapeig.AddLaplacianPE, "k", 1),
-    "laplacian_positional_encoding": (lambda v: lapeig.laplacian_positional_encoding(PAIR, 2, v), "k", 1),
+
+def _made(name: str, argument: str) -> Callable[[Any], object]:
+    """A class made with one option."""
+    needed = (2,) if name == "SpectralClustering" and argument != "n_clusters" else ()
+    needed = (3,) if name == "AddLaplacianPE" and argument != "k" else needed
+    return lambda value: getattr(lapeig, name)(*needed, **{argument: value})
+
+
+def _solved(argument: str) -> Callable[[Any], object]:
+    """`eigenpairs` with one option."""
+    return lambda value: lapeig.eigenpairs(LAPLACIAN, 2, **{argument: value})
+
+
+def _encoded(argument: str) -> Callable[[Any], object]:
+    """`laplacian_positional_encoding` with one option."""
+    return lambda value: lapeig.laplacian_positional_encoding(PAIR, 2, **{"k": 1, argument: value})
+
+
+def _estimated(name: str, argument: str, **others: Any) -> Callable[[Any], object]:
+    """A scikit-learn estimator made with one option, and fitted: there they are checked."""
+    return lambda value: getattr(estimators, name)(**others, **{argument: value}).fit(X.numpy())
+
+
+NONE = torch.zeros(2, 0, dtype=torch.int64)  # no edges
+# Counts: the argument, its least value, the call.
+COUNTS: dict[str, tuple[str, int, Callable[[Any], object]]] = {
+    f"{name}, {argument}": (argument, least, _made(name, argument))
+    for name, argument, least in (
+        ("KNN", "k", 1),
+        ("SelfTuning", "m", 1),
+        ("LaplacianEigenmaps", "n_components", 1),
+        ("SpectralClustering", "n_clusters", 1),
+        ("MDS", "n_components", 1),
+        ("Isomap", "n_components", 1),
+        ("Isomap", "landmarks", 2),
+        ("LLE", "n_components", 1),
+        ("LLE", "n_neighbors", 1),
+        ("KernelPCA", "n_components", 1),
+        ("KernelPCA", "degree", 1),
+        ("Whitening", "n_components", 1),
+        ("AddLaplacianPE", "k", 1),
+        ("ChebyshevSubspace", "guards", 1),
+        ("ChebyshevSubspace", "max_iterations", 0),
+        ("ChebyshevSubspace", "max_degree", 1),
+        ("Lobpcg", "guards", 1),
+        ("Lobpcg", "max_iterations", 0),
+        ("Lobpcg", "patience", 1),
+        ("Lanczos", "basis", 3),
+        ("Lanczos", "max_products", 0),
+        ("TorchLobpcg", "max_iterations", 0),
+        ("SmoothedAggregation", "coarsest", 1),
+        ("SmoothedAggregation", "smoothing", 1),
+    )
+} | {
+    "knn_graph": ("k", 1, partial(lapeig.knn_graph, X)),
+    "nearest_neighbors": ("k", 1, partial(lapeig.nearest_neighbors, X)),
+    "nearest_neighbors, budget": ("budget", 1, lambda v: lapeig.nearest_neighbors(X, 3, budget=v)),
+    "radius_neighbors, budget": ("budget", 1, lambda v: lapeig.radius_neighbors(X, 1.0, budget=v)),
+    "eigenpairs": ("k", 1, partial(lapeig.eigenpairs, LAPLACIAN)),
+    "component_eigenpairs": ("k", 1, partial(lapeig.component_eigenpairs, GRAPH)),
+    "laplacian_positional_encoding": ("k", 1, _encoded("k")),
     "laplacian_positional_encoding, nodes": (
-        lambda v: lapeig.laplacian_positional_encoding(torch.zeros(2, 0, dtype=torch.int64), v, 2),
         "nodes",
         0,
+        lambda v: lapeig.laplacian_positional_encoding(NONE, v, 2),
     ),
-    "Graph.from_edge_index, nodes": (
-        lambda v: lapeig.Graph.from_edge_index(torch.zeros(2, 0, dtype=torch.int64), num_nodes=v),
-        "num_nodes",
-        0,
-    ),
-    "Graph.from_edge_index, graphs": (
-        lambda v: lapeig.Graph.from_edge_index(PAIR, batch=torch.tensor([0, 0]), num_graphs=v),
+    "from_edge_index, nodes": ("num_nodes", 0, lambda v: lapeig.Graph.from_edge_index(NONE, num_nodes=v)),
+    "from_edge_index, graphs": (
         "num_graphs",
         1,
+        lambda v: lapeig.Graph.from_edge_index(PAIR, batch=torch.tensor([0, 0]), num_graphs=v),
     ),
-    "ChebyshevSubspace, guards": (lambda v: lapeig.ChebyshevSubspace(guards=v), "guards", 1),
-    "ChebyshevSubspace, iterations": (lambda v: lapeig.ChebyshevSubspace(max_iterations=v), "max_iterations", 0),
-    "ChebyshevSubspace, degree": (lambda v: lapeig.ChebyshevSubspace(max_degree=v), "max_degree", 1),
-    "Lobpcg, guards": (lambda v: lapeig.Lobpcg(guards=v), "guards", 1),
-    "Lobpcg, iterations": (lambda v: lapeig.Lobpcg(max_iterations=v), "max_iterations", 0),
-    "Lobpcg, patience": (lambda v: lapeig.Lobpcg(patience=v), "patience", 1),
-    "Lanczos, basis": (lambda v: lapeig.Lanczos(basis=v), "basis", 3),
-    "Lanczos, products": (lambda v: lapeig.Lanczos(max_products=v), "max_products", 0),
-    "TorchLobpcg, iterations": (lambda v: lapeig.TorchLobpcg(max_iterations=v), "max_iterations", 0),
-    "SmoothedAggregation, coarsest": (lambda v: lapeig.SmoothedAggregation(coarsest=v), "coarsest", 1),
-    "SmoothedAggregation, smoothing": (lambda v: lapeig.SmoothedAggregation(smoothing=v), "smoothing", 1),
-    "SpectralEmbedding": (lambda v: estimators.SpectralEmbedding(v).fit(X.numpy()), "n_components", 1),
-    "SpectralEmbedding, neighbours": (
-        lambda v: estimators.SpectralEmbedding(n_neighbors=v).fit(X.numpy()),
-        "n_neighbors",
-        1,
-    ),
-    "ClassicalMDS": (lambda v: estimators.ClassicalMDS(v).fit(X.numpy()), "n_components", 1),
-    "LocallyLinearEmbedding": (
-        lambda v: estimators.LocallyLinearEmbedding(n_neighbors=v).fit(X.numpy()),
-        "n_neighbors",
-        1,
-    ),
-    "KernelPCA estimator": (lambda v: estimators.KernelPCA(kernel="poly", degree=v).fit(X.numpy()), "degree", 1),
-    "SpectralClustering estimator": (lambda v: estimators.SpectralClustering(v).fit(X.numpy()), "n_clusters", 1),
+    "SpectralEmbedding": ("n_components", 1, _estimated("SpectralEmbedding", "n_components")),
+    "SpectralEmbedding, neighbours": ("n_neighbors", 1, _estimated("SpectralEmbedding", "n_neighbors")),
+    "ClassicalMDS": ("n_components", 1, _estimated("ClassicalMDS", "n_components")),
+    "LocallyLinearEmbedding": ("n_neighbors", 1, _estimated("LocallyLinearEmbedding", "n_neighbors")),
+    "KernelPCA estimator": ("degree", 1, _estimated("KernelPCA", "degree", kernel="poly")),
+    "SpectralClustering estimator": ("n_clusters", 1, _estimated("SpectralClustering", "n_clusters")),
 }
 DEFAULT_NONE = ("guards", "basis", "landmarks", "n_neighbors", "num_nodes", "num_graphs")  # None is the default
 
-SEEDS: dict[str, Callable[[Any], object]] = {
-    "SpectralClustering": lambda v: lapeig.SpectralClustering(2, seed=v),
-    "Isomap": lambda v: lapeig.Isomap(2, landmarks=5, seed=v),
-    "ChebyshevSubspace": lambda v: lapeig.ChebyshevSubspace(seed=v),
-    "Lobpcg": lambda v: lapeig.Lobpcg(seed=v),
-    "Lanczos": lambda v: lapeig.Lanczos(seed=v),
-    "TorchLobpcg": lambda v: lapeig.TorchLobpcg(seed=v),
-    "SmoothedAggregation": lambda v: lapeig.SmoothedAggregation(seed=v),
-}
+SEEDED = (
+    "SpectralClustering",
+    "Isomap",
+    "ChebyshevSubspace",
+    "Lobpcg",
+    "Lanczos",
+    "TorchLobpcg",
+    "SmoothedAggregation",
+)
 
-# Numbers: the call, the argument, the range, whether its lower end belongs to it, and whether None is the default.
-NUMBERS: dict[str, tuple[Callable[[Any], object], str, float, float, bool, bool]] = {
-    "Radius": (lapeig.Radius, "radius", 0, math.inf, False, False),
-    "radius_graph": (partial(lapeig.radius_graph, X), "radius", 0, math.inf, False, False),
-    "radius_neighbors": (partial(lapeig.radius_neighbors, X), "radius", 0, math.inf, False, False),
-    "HeatKernel": (lapeig.HeatKernel, "t", 0, math.inf, False, False),
-    "ImprovedWeights": (lapeig.ImprovedWeights, "t", 0, math.inf, False, False),
-    "DensityCorrected": (lapeig.DensityCorrected, "alpha", 0, 1, True, False),
-    "LaplacianEigenmaps": (lambda v: lapeig.LaplacianEigenmaps(diffusion=v), "diffusion", 0, math.inf, True, False),
-    "LLE": (lambda v: lapeig.LLE(2, reg=v), "reg", 0, math.inf, False, False),
-    "KernelPCA, gamma": (lambda v: lapeig.KernelPCA(2, gamma=v), "gamma", 0, math.inf, False, True),
-    "KernelPCA, coef0": (lambda v: lapeig.KernelPCA(2, coef0=v), "coef0", -math.inf, math.inf, True, False),
-    "eigenpairs": (lambda v: lapeig.eigenpairs(LAPLACIAN, 2, tolerance=v), "tolerance", 0, math.inf, False, True),
-    "eigenpairs, backward": (
-        lambda v: lapeig.eigenpairs(LAPLACIAN, 2, backward_tolerance=v),
-        "backward_tolerance",
-        0,
-        math.inf,
-        False,
-        True,
-    ),
-    "eigenpairs, width": (
-        lambda v: lapeig.eigenpairs(LAPLACIAN, 2, cluster_width=v),
-        "cluster_width",
-        0,
-        math.inf,
-        False,
-        True,
-    ),
-    "Lanczos": (lambda v: lapeig.Lanczos(crowded=v), "crowded", 0, math.inf, True, False),
-    "SparseLU": (lapeig.SparseLU, "shift", 0, math.inf, False, False),
-    "SmoothedAggregation": (
-        lambda v: lapeig.SmoothedAggregation(max_complexity=v),
-        "max_complexity",
-        0,
-        math.inf,
-        False,
-        False,
-    ),
-    "SpectralClustering estimator": (
-        lambda v: estimators.SpectralClustering(2, gamma=v).fit(X.numpy()),
-        "gamma",
-        0,
-        math.inf,
-        True,
-        True,
-    ),
-    "LocallyLinearEmbedding": (
-        lambda v: estimators.LocallyLinearEmbedding(reg=v).fit(X.numpy()),
-        "reg",
-        0,
-        math.inf,
-        False,
-        False,
-    ),
-    "Isomap estimator": (
-        lambda v: estimators.Isomap(radius=v, n_components=1).fit(X.numpy()),
-        "radius",
-        0,
-        math.inf,
-        False,
-        True,
-    ),
+# Numbers: the argument, the call, its range and whether 0, its lower end, belongs to it.
+OPEN, CLOSED, UNIT, REAL = (0, math.inf, False), (0, math.inf, True), (0, 1, True), (-math.inf, math.inf, True)
+NUMBERS: dict[str, tuple[str, Callable[[Any], object], tuple[float, float, bool]]] = {
+    "Radius": ("radius", _made("Radius", "radius"), OPEN),
+    "radius_graph": ("radius", partial(lapeig.radius_graph, X), OPEN),
+    "radius_neighbors": ("radius", partial(lapeig.radius_neighbors, X), OPEN),
+    "HeatKernel": ("t", _made("HeatKernel", "t"), OPEN),
+    "ImprovedWeights": ("t", _made("ImprovedWeights", "t"), OPEN),
+    "DensityCorrected": ("alpha", _made("DensityCorrected", "alpha"), UNIT),
+    "LaplacianEigenmaps": ("diffusion", _made("LaplacianEigenmaps", "diffusion"), CLOSED),
+    "LLE": ("reg", _made("LLE", "reg"), OPEN),
+    "KernelPCA, gamma": ("gamma", _made("KernelPCA", "gamma"), OPEN),
+    "KernelPCA, coef0": ("coef0", _made("KernelPCA", "coef0"), REAL),
+    "eigenpairs": ("tolerance", _solved("tolerance"), OPEN),
+    "eigenpairs, backward": ("backward_tolerance", _solved("backward_tolerance"), OPEN),
+    "eigenpairs, width": ("cluster_width", _solved("cluster_width"), OPEN),
+    "Lanczos": ("crowded", _made("Lanczos", "crowded"), CLOSED),
+    "SparseLU": ("shift", _made("SparseLU", "shift"), OPEN),
+    "SmoothedAggregation": ("max_complexity", _made("SmoothedAggregation", "max_complexity"), OPEN),
+    "SpectralClustering estimator": ("gamma", _estimated("SpectralClustering", "gamma", n_clusters=2), CLOSED),
+    "LocallyLinearEmbedding": ("reg", _estimated("LocallyLinearEmbedding", "reg"), OPEN),
+    "Isomap estimator": ("radius", _estimated("Isomap", "radius", n_components=1), OPEN),
 }
+NONE_OR_NUMBER = (
+    "KernelPCA, gamma",
+    "eigenpairs",
+    "eigenpairs, backward",
+    "eigenpairs, width",
+    "SpectralClustering estimator",
+    "Isomap estimator",
+)
 
-FLAGS: dict[str, tuple[Callable[[Any], object], str]] = {
-    "LaplacianEigenmaps, trivial": (lambda v: lapeig.LaplacianEigenmaps(2, drop_trivial=v), "drop_trivial"),
-    "LaplacianEigenmaps, signs": (lambda v: lapeig.LaplacianEigenmaps(2, random_signs=v), "random_signs"),
-    "HeatKernel": (lambda v: lapeig.HeatKernel(learnable=v), "learnable"),
-    "ImprovedWeights": (lambda v: lapeig.ImprovedWeights(learnable=v), "learnable"),
-    "knn_graph": (lambda v: lapeig.knn_graph(X, 3, self_loops=v), "self_loops"),
-    "radius_graph": (lambda v: lapeig.radius_graph(X, 1.0, self_loops=v), "self_loops"),
-    "eigenpairs": (lambda v: lapeig.eigenpairs(LAPLACIAN, 2, fill=v), "fill"),
-    "AddLaplacianPE": (lambda v: lapeig.AddLaplacianPE(3, random_signs=v), "random_signs"),
-    "laplacian_positional_encoding": (
-        lambda v: lapeig.laplacian_positional_encoding(PAIR, 2, 1, random_signs=v),
-        "random_signs",
-    ),
-    "SmoothedAggregation": (lambda v: lapeig.SmoothedAggregation(single=v), "single"),
+FLAGS: dict[str, tuple[str, Callable[[Any], object]]] = {
+    "LaplacianEigenmaps, trivial": ("drop_trivial", _made("LaplacianEigenmaps", "drop_trivial")),
+    "LaplacianEigenmaps, signs": ("random_signs", _made("LaplacianEigenmaps", "random_signs")),
+    "HeatKernel": ("learnable", _made("HeatKernel", "learnable")),
+    "ImprovedWeights": ("learnable", _made("ImprovedWeights", "learnable")),
+    "AddLaplacianPE": ("random_signs", _made("AddLaplacianPE", "random_signs")),
+    "SmoothedAggregation": ("single", _made("SmoothedAggregation", "single")),
+    "knn_graph": ("self_loops", lambda v: lapeig.knn_graph(X, 3, self_loops=v)),
+    "radius_graph": ("self_loops", lambda v: lapeig.radius_graph(X, 1.0, self_loops=v)),
+    "eigenpairs": ("fill", _solved("fill")),
+    "laplacian_positional_encoding": ("random_signs", _encoded("random_signs")),
     "SymmetricOperator": (
-        lambda v: lapeig.SymmetricOperator(GRAPH.pattern, GRAPH.weight, LAPLACIAN.degrees, constant_null=v),
         "constant_null",
+        lambda v: lapeig.SymmetricOperator(GRAPH.pattern, GRAPH.weight, LAPLACIAN.degrees, constant_null=v),
     ),
 }
 
-CHOICES: dict[str, tuple[Callable[[Any], object], str]] = {
-    "KNN, symmetrize": (lambda v: lapeig.KNN(3, v), "symmetrize"),
-    "KNN, metric": (lambda v: lapeig.KNN(3, metric=v), "metric"),
-    "KNN, backend": (lambda v: lapeig.KNN(3, backend=v), "backend"),
-    "Radius": (lambda v: lapeig.Radius(1.0, v), "metric"),
-    "knn_graph": (lambda v: lapeig.knn_graph(X, 3, symmetrize=v), "symmetrize"),
-    "radius_graph": (lambda v: lapeig.radius_graph(X, 1.0, metric=v), "metric"),
-    "nearest_neighbors": (lambda v: lapeig.nearest_neighbors(X, 3, backend=v), "backend"),
-    "radius_neighbors": (lambda v: lapeig.radius_neighbors(X, 1.0, metric=v), "metric"),
-    "LaplacianEigenmaps, normalization": (lambda v: lapeig.LaplacianEigenmaps(normalization=v), "normalization"),
-    "LaplacianEigenmaps, scale": (lambda v: lapeig.LaplacianEigenmaps(scale=v), "scale"),
-    "LaplacianEigenmaps, components": (lambda v: lapeig.LaplacianEigenmaps(components=v), "components"),
-    "SpectralClustering": (lambda v: lapeig.SpectralClustering(2, variant=v), "variant"),
-    "MDS": (lambda v: lapeig.MDS(2, metric=v), "metric"),
-    "Laplacian": (lambda v: lapeig.Laplacian(GRAPH, v), "normalization"),
-    "component_eigenpairs": (lambda v: lapeig.component_eigenpairs(GRAPH, 2, v), "normalization"),
-    "eigenpairs, degeneracy": (lambda v: lapeig.eigenpairs(LAPLACIAN, 2, degeneracy=v), "degeneracy"),
-    "eigenpairs, failure": (lambda v: lapeig.eigenpairs(LAPLACIAN, 2, on_failure=v), "on_failure"),
-    "AddLaplacianPE": (lambda v: lapeig.AddLaplacianPE(3, normalization=v), "normalization"),
-    "laplacian_positional_encoding": (
-        lambda v: lapeig.laplacian_positional_encoding(PAIR, 2, 1, normalization=v),
-        "normalization",
-    ),
-    "laplacian_smoothness": (lambda v: lapeig.laplacian_smoothness(X, GRAPH, v), "reduction"),
-    "LaplacianSmoothness": (lambda v: lapeig.LaplacianSmoothness(reduction=v), "reduction"),
-    "SpectralEmbedding": (lambda v: estimators.SpectralEmbedding(affinity=v).fit(X.numpy()), "affinity"),
-    "ClassicalMDS": (lambda v: estimators.ClassicalMDS(metric=v).fit(X.numpy()), "metric"),
+CHOICES: dict[str, tuple[str, Callable[[Any], object]]] = {
+    "KNN, symmetrize": ("symmetrize", _made("KNN", "symmetrize")),
+    "KNN, metric": ("metric", _made("KNN", "metric")),
+    "KNN, backend": ("backend", _made("KNN", "backend")),
+    "Radius": ("metric", lambda v: lapeig.Radius(1.0, v)),
+    "knn_graph": ("symmetrize", lambda v: lapeig.knn_graph(X, 3, symmetrize=v)),
+    "radius_graph": ("metric", lambda v: lapeig.radius_graph(X, 1.0, metric=v)),
+    "nearest_neighbors": ("backend", lambda v: lapeig.nearest_neighbors(X, 3, backend=v)),
+    "radius_neighbors": ("metric", lambda v: lapeig.radius_neighbors(X, 1.0, metric=v)),
+    "LaplacianEigenmaps, normalization": ("normalization", _made("LaplacianEigenmaps", "normalization")),
+    "LaplacianEigenmaps, scale": ("scale", _made("LaplacianEigenmaps", "scale")),
+    "LaplacianEigenmaps, components": ("components", _made("LaplacianEigenmaps", "components")),
+    "SpectralClustering": ("variant", _made("SpectralClustering", "variant")),
+    "MDS": ("metric", _made("MDS", "metric")),
+    "Laplacian": ("normalization", partial(lapeig.Laplacian, GRAPH)),
+    "component_eigenpairs": ("normalization", partial(lapeig.component_eigenpairs, GRAPH, 2)),
+    "eigenpairs, degeneracy": ("degeneracy", _solved("degeneracy")),
+    "eigenpairs, failure": ("on_failure", _solved("on_failure")),
+    "AddLaplacianPE": ("normalization", _made("AddLaplacianPE", "normalization")),
+    "laplacian_positional_encoding": ("normalization", _encoded("normalization")),
+    "laplacian_smoothness": ("reduction", partial(lapeig.laplacian_smoothness, X, GRAPH)),
+    "LaplacianSmoothness": ("reduction", _made("LaplacianSmoothness", "reduction")),
+    "SpectralEmbedding": ("affinity", _estimated("SpectralEmbedding", "affinity")),
+    "ClassicalMDS": ("metric", _estimated("ClassicalMDS", "metric")),
 }
 
 
 def options() -> Iterator[Probe]:
     """Counts, seeds, numbers, flags and words of every constructor and function."""
-    for name, (make, argument, least) in COUNTS.items():
+    for name, (argument, least, make) in COUNTS.items():
         bad: list[Any] = [least - 1, -5, 2.5, math.nan, True, "3", [3], np.float64(3.0), np.bool_(True)]
-        bad += [] if argument in DEFAULT_NONE else [None]
-        yield from _refused(name, make, argument, bad)
-    for name, make in SEEDS.items():
+        yield from _refused(name, make, argument, bad + [None] * (argument not in DEFAULT_NONE))
+    for name in SEEDED:
+        make = _made(name, "seed")
         yield from _refused(name, make, "seed", [-1, 2**32, 1.0, math.nan, True, "zero", None, [0]])
         yield f"{name}: seed=np.int64(3)", partial(make, np.int64(3)), Accepted("an integer of NumPy is one")
-    for name, (make, argument, low, high, closed, default) in NUMBERS.items():
+    for name, (argument, make, (low, high, closed)) in NUMBERS.items():
         bad = [math.nan, math.inf, -math.inf, "1", True, [1.0], 1j, np.float32("nan"), torch.ones(3, 3)]
-        bad += [] if default else [None]
-        bad += [] if math.isinf(low) else [low - 1.0] if closed else [low - 1.0, low]
-        bad += [] if math.isinf(high) else [high + 0.5]
+        bad += [None] * (name not in NONE_OR_NUMBER) + [high + 0.5] * (high < math.inf)
+        bad += [low - 1.0] * (low > -math.inf) + [low] * (not closed)
         yield from _refused(name, make, argument, bad)
         for value in (np.float32(0.75), np.float64(0.75), np.int64(1), 1):
             yield (
@@ -312,16 +290,16 @@ def options() -> Iterator[Probe]:
                 partial(make, value),
                 Accepted("a number of NumPy, or an int, is one"),
             )
-    for name, (make, argument) in FLAGS.items():
+    for name, (argument, make) in FLAGS.items():
         yield from _refused(name, make, argument, ["no", "False", "", 0, 1, None, [], 0.0])
         yield f"{name}: {argument}=np.True_", partial(make, np.bool_(True)), Accepted("NumPy's bool is one")
-    for name, (make, argument) in CHOICES.items():
+    for name, (argument, make) in CHOICES.items():
         yield from _refused(name, make, argument, ["x", "", "Exact", None, 3, True, ["mean"], X])
-    for value in (np.int64(3), np.int32(3), np.uint8(3)):
-        yield f"KNN: k={value!r}", partial(_equal, lapeig.KNN(value), lapeig.KNN(3)), Accepted("integers of NumPy")
+    for integer in (np.int64(3), np.int32(3), np.uint8(3)):
+        yield f"KNN: k={integer!r}", partial(_equal, lapeig.KNN(integer), lapeig.KNN(3)), Accepted("integers of NumPy")
         for name in ("LaplacianEigenmaps", "MDS", "LLE", "KernelPCA"):
-            pair = getattr(lapeig, name)(value), getattr(lapeig, name)(3)
-            yield f"{name}: {value!r}", partial(_same_result, *pair), Accepted("integers of NumPy are counts")
+            pair = getattr(lapeig, name)(integer), getattr(lapeig, name)(3)
+            yield f"{name}: {integer!r}", partial(_same_result, *pair), Accepted("integers of NumPy are counts")
 
 
 def _refused(name: str, make: Callable[[Any], object], argument: str, values: list[Any]) -> Iterator[Probe]:
@@ -338,6 +316,18 @@ def _equal(a: object, b: object) -> None:
 
 def _same_result(one: Callable[..., Any], other: Callable[..., Any]) -> None:
     _same(one(X), other(X))
+
+
+def _same_dtype(layer: Callable[..., Any], dtype: torch.dtype) -> None:
+    _equal(layer(X.to(dtype)).dtype, dtype)
+
+
+def _same_affinity(graph: Any, method: str, argument: torch.Tensor, affinity: torch.Tensor) -> None:
+    _same(getattr(graph, method)(argument).to_dense(), affinity)
+
+
+def _called(make: Callable[[], Any], method: str, argument: Any) -> object:
+    return getattr(make(), method)(argument)
 
 
 def _same(a: torch.Tensor, b: torch.Tensor) -> None:
@@ -444,7 +434,7 @@ def arguments_of_points() -> Iterator[Probe]:
     for half in (torch.float16, torch.bfloat16):
         yield (
             f"LaplacianEigenmaps: {half}",
-            lambda h=half: _equal(lapeig.LaplacianEigenmaps(2, lapeig.KNN(4))(X.to(h)).dtype, h),
+            partial(_same_dtype, lapeig.LaplacianEigenmaps(2, lapeig.KNN(4)), half),
             Accepted("half precision is embedded in float32 and returned as it came"),
         )
         yield f"knn_graph: {half}", partial(lapeig.knn_graph, X.to(half), 3), Clear(("x must", str(half), ".float()"))
@@ -548,17 +538,33 @@ def making_graphs() -> Iterator[Probe]:
     for kind, (value, word_list) in BAD_TENSORS.items():
         if kind != "Laplacian":
             yield f"from_dense: {kind}", partial(graph.from_dense, value), Clear(("affinity must", *word_list[:1]))
-    edges = graph.from_edge_index
-    for kind, value in {
-        "list": PAIR.tolist(),
-        "array": PAIR.numpy(),
-        "floats": PAIR.float(),
-        "int32": PAIR.int(),
-    }.items():
+    yield from graphs_of_edges()
+    yield from graphs_of_matrices()
+    yield "Graph: a matrix", partial(graph, AFFINITY, AFFINITY), Clear(("pattern must be", "Tensor", "from_dense"))
+    yield "Graph: shape", partial(graph, GRAPH.pattern, GRAPH.weight[:3]), Clear(("weight must have shape", "(3,)"))
+    yield "Graph: integers", partial(graph, GRAPH.pattern, GRAPH.weight.long()), Clear(("weight must", "int64"))
+    yield "Graph: list", partial(graph, GRAPH.pattern, GRAPH.weight.tolist()), Clear(("weight must", "list"))
+    for kind, (value, word) in {"list": (X.tolist(), "list"), "vector": (X[:, 0], "(12,)")}.items():
+        yield f"pad_batch: {kind}", partial(lapeig.pad_batch, value, LABELS.sort().values), Clear(("x must", word))
+    batches: dict[str, tuple[Any, str]] = {
+        "list": ([0] * 12, "list"),
+        "order": (LABELS, "ascending"),
+        "length": (LABELS[:3], "(3,)"),
+        "floats": (LABELS.sort().values.float(), "float32"),
+    }
+    for kind, (value, word) in batches.items():
+        yield f"pad_batch: batch of {kind}", partial(lapeig.pad_batch, X, value), Clear(("batch must", word))
+
+
+def graphs_of_edges() -> Iterator[Probe]:
+    """Edges, weights and batches that are none."""
+    edges = lapeig.Graph.from_edge_index
+    others: dict[str, Any] = {"list": PAIR.tolist(), "array": PAIR.numpy(), "floats": PAIR.float(), "int32": PAIR.int()}
+    for kind, value in others.items():
         word = str(value.dtype) if isinstance(value, torch.Tensor) else type(value).__name__
         yield f"edge_index: {kind}", partial(edges, value), Clear(("edge_index must", word))
         yield f"edge_index of an encoding: {kind}", partial(_encode, value), Clear(("edge_index must", word))
-        yield f"batch: {kind}", lambda v=value: edges(PAIR, batch=v[0]), Clear(("batch must",))
+        yield f"batch: {kind}", partial(edges, PAIR, batch=value[0]), Clear(("batch must",))
     yield "edge_index: meta", partial(edges, PAIR.to("meta")), Clear(("edge_index must", "meta"))
     yield "edge_index: sparse", partial(edges, PAIR.to_sparse()), Clear(("edge_index must", "sparse_coo"))
     yield "edge_index: negative", partial(edges, -PAIR), Clear(("edge_index must lie in", "-1"))
@@ -591,7 +597,11 @@ def making_graphs() -> Iterator[Probe]:
         Clear(("batch must have shape (2,)", "(1,)")),
     )
     yield "batch: number", partial(edges, PAIR, batch=0), Clear(("batch must", "int"))
-    matrix = csr_array(AFFINITY.numpy())
+
+
+def graphs_of_matrices() -> Iterator[Probe]:
+    """SciPy's matrices that are no affinities, and dtypes that hold none."""
+    graph, matrix = lapeig.Graph, csr_array(AFFINITY.numpy())
     for dtype in (torch.int64, torch.float16, torch.complex64, torch.bool, "float32", None, float, np.float32):
         call = partial(graph.from_scipy, matrix, dtype)
         yield f"from_scipy: dtype {dtype}", call, Clear(("dtype must be torch.float32 or torch.float64",))
@@ -600,22 +610,9 @@ def making_graphs() -> Iterator[Probe]:
     yield "from_scipy: tensor", partial(graph.from_scipy, AFFINITY.to_sparse()), Clear(("affinity", "SciPy", "Tensor"))
     yield "from_scipy: asymmetric", partial(graph.from_scipy, coo_array(AFFINITY.triu().numpy())), Clear(("symmetric",))
     yield "from_scipy: NaN", partial(graph.from_scipy, matrix * math.nan), Clear(("affinity must be finite",))
-    for dtype in (bool, int, np.float32):
-        call = lambda d=dtype: _same(graph.from_scipy(matrix.astype(d)).weight, GRAPH.weight)  # noqa: E731
-        yield f"from_scipy: {dtype.__name__} matrix", call, Accepted("exact in float64")
-    yield "Graph: a matrix", partial(graph, AFFINITY, AFFINITY), Clear(("pattern must be", "Tensor", "from_dense"))
-    yield "Graph: shape", partial(graph, GRAPH.pattern, GRAPH.weight[:3]), Clear(("weight must have shape", "(3,)"))
-    yield "Graph: integers", partial(graph, GRAPH.pattern, GRAPH.weight.long()), Clear(("weight must", "int64"))
-    yield "Graph: list", partial(graph, GRAPH.pattern, GRAPH.weight.tolist()), Clear(("weight must", "list"))
-    for kind, (value, word) in {"list": (X.tolist(), "list"), "vector": (X[:, 0], "(12,)")}.items():
-        yield f"pad_batch: {kind}", partial(lapeig.pad_batch, value, LABELS.sort().values), Clear(("x must", word))
-    for kind, (value, word) in {
-        "list": ([0] * 12, "list"),
-        "order": (LABELS, "ascending"),
-        "length": (LABELS[:3], "(3,)"),
-        "floats": (LABELS.sort().values.float(), "float32"),
-    }.items():
-        yield f"pad_batch: batch of {kind}", partial(lapeig.pad_batch, X, value), Clear(("batch must", word))
+    for kind in ("bool", "int32", "float32"):
+        weight = graph.from_scipy(matrix.astype(kind)).weight
+        yield f"from_scipy: {kind} matrix", partial(_same, weight, GRAPH.weight), Accepted("exact in float64")
 
 
 def _encode(edge_index: Any, edge_weight: Any = None) -> object:
@@ -624,10 +621,8 @@ def _encode(edge_index: Any, edge_weight: Any = None) -> object:
 
 def changing_graphs() -> Iterator[Probe]:
     """Weights, dtypes, devices and nodes that a graph cannot have."""
-    lone = GRAPH.weight.clone()
-    lone[0] = 2
     for name, graph in {"sparse": GRAPH, "dense": DENSE}.items():
-        triangle, one = graph.weight * 0.5, graph.weight.clone()
+        one = graph.weight.clone()
         one.view(-1)[int((graph.weight.reshape(-1) > 0).nonzero()[0])] = 3
         weights: dict[str, tuple[Any, tuple[str, ...]]] = {
             "asymmetric": (one, ("symmetric", "average the two directions")),
@@ -645,8 +640,8 @@ def changing_graphs() -> Iterator[Probe]:
         }
         for kind, (weight, words) in weights.items():
             yield f"with_weight, {name}: {kind}", partial(graph.with_weight, weight), Clear(("weight must", *words))
-        call = lambda g=graph, w=triangle: _same(g.with_weight(w).to_dense(), AFFINITY / 2)  # noqa: E731
-        yield f"with_weight, {name}: symmetric", call, Accepted("equal in both directions")
+        half = partial(_same_affinity, graph, "with_weight", graph.weight / 2, AFFINITY / 2)
+        yield f"with_weight, {name}: symmetric", half, Accepted("equal in both directions")
         for dtype in (torch.int64, torch.int32, torch.bool, torch.float16, torch.bfloat16, torch.complex128):
             words = ("target must be torch.float32 or torch.float64", str(dtype))
             yield f"to, {name}: {dtype}", partial(graph.to, dtype), Clear(words)
@@ -668,8 +663,9 @@ def changing_graphs() -> Iterator[Probe]:
         }
         for kind, (value, words) in nodes.items():
             yield f"subgraph, {name}: {kind}", partial(graph.subgraph, value), Clear(("nodes", *words))
-        call = lambda g=graph: _same(g.subgraph(torch.tensor([3, 1])).to_dense(), AFFINITY[[3, 1]][:, [3, 1]])  # noqa: E731
-        yield f"subgraph, {name}: order", call, Accepted("nodes may come in any order")
+        few = torch.tensor([3, 1])
+        part = partial(_same_affinity, graph, "subgraph", few, AFFINITY[few][:, few])
+        yield f"subgraph, {name}: order", part, Accepted("nodes may come in any order")
     for view in ("edge_index",):
         yield f"{view} of a dense graph", partial(getattr, DENSE, view), Clear((view, "to_sparse"))
     batch = lapeig.knn_graph(X[None], 3)
@@ -681,6 +677,51 @@ def changing_graphs() -> Iterator[Probe]:
 
 def objects() -> Iterator[Probe]:
     """Classes, words and functions where an object of a kind is meant."""
+    yield from rules_and_weights()
+    yield from solvers()
+    value: Any
+    for value in (0, "seed", np.random.default_rng(0), torch.Generator):
+        words = ("generator must be a torch.Generator", shown(value))
+        layer = lapeig.LaplacianEigenmaps(2, lapeig.KNN(3), random_signs=True)
+        yield f"generator of a layer: {value!r:.20}", partial(layer, X, None, value), Clear(words)
+        fixed = lapeig.LaplacianEigenmaps(2, lapeig.KNN(3))
+        yield f"generator without signs: {value!r:.20}", partial(fixed, X, None, value), Clear(words)
+        encode = partial(lapeig.laplacian_positional_encoding, PAIR, 2, 1, generator=value)
+        yield f"generator of an encoding: {value!r:.20}", encode, Clear(words)
+    for value in ("yes", 1, None, 0.5):
+        words = ("progress must be", shown(value))
+        yield f"progress={value!r}", partial(lapeig.eigenpairs, LAPLACIAN, 2, progress=value), Clear(words)
+    for value in (X, "before", LAPLACIAN, 3):
+        words = ("warm_start must be Eigenpairs", type(value).__name__)
+        yield f"warm_start={value!r:.20}", partial(lapeig.eigenpairs, LAPLACIAN, 2, warm_start=value), Clear(words)
+    landmarks: dict[str, tuple[Any, str]] = {
+        "list": ([0, 1], "list"),
+        "mask": (MASK, "bool"),
+        "floats": (torch.tensor([0.0, 1.0]), "float32"),
+        "twice": (torch.tensor([1, 1]), "distinct"),
+        "matrix": (torch.arange(4).reshape(2, 2), "(2, 2)"),
+    }
+    for kind, (value, word) in landmarks.items():
+        yield f"landmarks: {kind}", partial(lapeig.Isomap, 1, landmarks=value), Clear(("landmarks must", word))
+    for value in (torch.tensor([0, 3, 40]), torch.tensor([-1, 3, 5])):
+        yield (
+            f"landmarks: {value.tolist()}",
+            partial(lapeig.Isomap(1, lapeig.KNN(5), landmarks=value), X),
+            Clear(("landmarks must lie in [0, 12)",)),
+        )
+    yield (
+        "weights of precomputed",
+        lambda: lapeig.LaplacianEigenmaps(2, "precomputed", lapeig.HeatKernel()),
+        Clear(("weights must be None",)),
+    )
+    yield "reach: word", partial(lapeig.radius_neighbors, X, "1"), Clear(("radius must", "'1'"))
+    reaches = {"short": torch.ones(3), "negative": -torch.ones(12), "complex": torch.ones(12, dtype=torch.complex64)}
+    for kind, value in {**reaches, "NaN": torch.full((12,), math.nan)}.items():
+        yield f"reach: {kind}", partial(lapeig.radius_neighbors, X, value), Clear(("radius must",))
+
+
+def rules_and_weights() -> Iterator[Probe]:
+    """What is no rule of a graph, or no weighting."""
     bad_weights = {
         "class": lapeig.HeatKernel,
         "word": "heat",
@@ -710,7 +751,11 @@ def objects() -> Iterator[Probe]:
             words = ("neighbors must be KNN(k)", shown(value))
             yield f"{name}: neighbors={value!r:.20}", partial(call, value), Clear(words)
         yield f"{name}: neighbors by name", partial(call, "knn"), Clear(("neighbors must be", "'knn'"))
-    takers = {
+
+
+def solvers() -> Iterator[Probe]:
+    """What is no solver, or no preconditioner."""
+    takers: dict[str, Callable[[Any], object]] = {
         "LaplacianEigenmaps": lambda s: lapeig.LaplacianEigenmaps(2, solver=s),
         "SpectralClustering": lambda s: lapeig.SpectralClustering(2, solver=s),
         "MDS": lambda s: lapeig.MDS(2, solver=s),
@@ -727,41 +772,6 @@ def objects() -> Iterator[Probe]:
     for value in ("amg", lapeig.SmoothedAggregation, 1, True, lapeig.Eigh()):
         words = ("preconditioner must be", shown(value))
         yield f"Lobpcg: {value!r:.25}", partial(lambda v: lapeig.Lobpcg(preconditioner=v), value), Clear(words)
-    for value in (0, "seed", np.random.default_rng(0), torch.Generator):
-        words = ("generator must be a torch.Generator", shown(value))
-        layer = lapeig.LaplacianEigenmaps(2, lapeig.KNN(3), random_signs=True)
-        yield f"generator of a layer: {value!r:.20}", partial(layer, X, None, value), Clear(words)
-        fixed = lapeig.LaplacianEigenmaps(2, lapeig.KNN(3))
-        yield f"generator without signs: {value!r:.20}", partial(fixed, X, None, value), Clear(words)
-        encode = partial(lapeig.laplacian_positional_encoding, PAIR, 2, 1, generator=value)
-        yield f"generator of an encoding: {value!r:.20}", encode, Clear(words)
-    for value in ("yes", 1, None, 0.5):
-        words = ("progress must be", shown(value))
-        yield f"progress={value!r}", partial(lapeig.eigenpairs, LAPLACIAN, 2, progress=value), Clear(words)
-    for value in (X, "before", LAPLACIAN, 3):
-        words = ("warm_start must be Eigenpairs", type(value).__name__)
-        yield f"warm_start={value!r:.20}", partial(lapeig.eigenpairs, LAPLACIAN, 2, warm_start=value), Clear(words)
-    landmarks: dict[str, tuple[Any, str]] = {
-        "list": ([0, 1], "list"),
-        "mask": (MASK, "bool"),
-        "floats": (torch.tensor([0.0, 1.0]), "float32"),
-        "twice": (torch.tensor([1, 1]), "distinct"),
-        "matrix": (torch.arange(4).reshape(2, 2), "(2, 2)"),
-    }
-    for kind, (value, word) in landmarks.items():
-        yield f"landmarks: {kind}", partial(lapeig.Isomap, 1, landmarks=value), Clear(("landmarks must", word))
-    for value in (torch.tensor([0, 3, 40]), torch.tensor([-1, 3, 5])):
-        call = lambda v=value: lapeig.Isomap(1, lapeig.KNN(5), landmarks=v)(X)  # noqa: E731
-        yield f"landmarks: {value.tolist()}", call, Clear(("landmarks must lie in [0, 12)",))
-    yield (
-        "weights of precomputed",
-        lambda: lapeig.LaplacianEigenmaps(2, "precomputed", lapeig.HeatKernel()),
-        Clear(("weights must be None",)),
-    )
-    yield "reach: word", partial(lapeig.radius_neighbors, X, "1"), Clear(("radius must", "'1'"))
-    reaches = {"short": torch.ones(3), "negative": -torch.ones(12), "complex": torch.ones(12, dtype=torch.complex64)}
-    for kind, value in {**reaches, "NaN": torch.full((12,), math.nan)}.items():
-        yield f"reach: {kind}", partial(lapeig.radius_neighbors, X, value), Clear(("radius must",))
 
 
 # Clustering, kernels, solving ----------------------------------------------------------------------------------------
@@ -853,9 +863,9 @@ def kernels() -> Iterator[Probe]:
         "array": (lambda x, y: (x @ y.mT).numpy(), ("ndarray",)),
     }
     for kind, (kernel, words) in gram.items():
-        yield f"KernelPCA: {kind}", partial(lapeig.KernelPCA(1, kernel), X), Clear(("kernel", *words))
-    for value in ("sigmoid", 3, None, torch.nn.Linear):
-        yield f"KernelPCA({value!r:.25})", partial(lapeig.KernelPCA, 2, value), Clear(("kernel must be", shown(value)))
+        yield f"KernelPCA's kernel: {kind}", partial(lapeig.KernelPCA(1, kernel), X), Clear(("kernel", *words))
+    for other in ("sigmoid", 3, None, torch.nn.Linear):
+        yield f"KernelPCA({other!r:.25})", partial(lapeig.KernelPCA, 2, other), Clear(("kernel must be", shown(other)))
     distances = torch.cdist(X, X)
     given: dict[str, tuple[Any, tuple[str, ...]]] = {
         "points": (X, ("(N, N)", "(12, 3)")),
@@ -990,19 +1000,26 @@ def of_estimators() -> Iterator[Probe]:
         "None": (None, ("2D array",)),
     }
     for (name, make), (kind, (value, words)) in itertools.product(makes.items(), data.items()):
-        yield f"{name} estimator: {kind}", lambda m=make, v=value: m().fit(v), Clear(words)
+        yield f"{name} estimator: {kind}", partial(_called, make, "fit", value), Clear(words)
     for name, make in makes.items():
         new = "predict" if name == "SpectralClustering" else "transform"
-        yield f"{name} estimator: not fitted", lambda m=make, n=new: getattr(m(), n)(array), Clear(("not fitted",))
+        yield f"{name} estimator: not fitted", partial(_called, make, new, array), Clear(("not fitted",))
         fit = make().fit(array)
         yield f"{name} estimator: width", partial(getattr(fit, new), array[:, :2]), Clear(("2 features", "3 features"))
-        yield f"{name} estimator: a list", lambda m=make: m().fit(array.tolist()), Accepted("scikit-learn's convention")
+        yield (
+            f"{name} estimator: a list",
+            partial(_called, make, "fit", array.tolist()),
+            Accepted("scikit-learn's convention"),
+        )
     for value, word in {"zero": "'zero'", -1: "between 0 and 2**32", 1.5: "1.5"}.items():
-        call = lambda v=value: estimators.SpectralClustering(2, n_neighbors=4, random_state=v).fit(array)  # noqa: E731
-        yield f"random_state={value!r}", call, Clear((word,))
+        make = _estimated("SpectralClustering", "random_state", n_clusters=2, n_neighbors=4)
+        yield f"random_state={value!r}", partial(make, value), Clear((word,))
     for value in ("gpu", "cuda:x"):
-        call = lambda v=value: estimators.ClassicalMDS(device=v).fit(array)  # noqa: E731
-        yield f"device={value!r}", call, Clear((value,), (RuntimeError, *WRONG))
+        yield (
+            f"device={value!r}",
+            partial(_estimated("ClassicalMDS", "device"), value),
+            Clear((value,), (RuntimeError, *WRONG)),
+        )
     affinity = AFFINITY.numpy()
     matrices: dict[str, tuple[Any, str]] = {
         "asymmetric": (np.triu(affinity), "symmetric"),
@@ -1011,10 +1028,9 @@ def of_estimators() -> Iterator[Probe]:
         "sparse and asymmetric": (csr_array(np.triu(affinity)), "symmetric"),
     }
     for kind, (value, word) in matrices.items():
-        call = lambda v=value: estimators.SpectralEmbedding(affinity="precomputed").fit(v)  # noqa: E731
-        yield f"precomputed of an estimator: {kind}", call, Clear(("affinity", word))
-    call = lambda: estimators.KernelPCA(kernel=3).fit(array)  # noqa: E731
-    yield "kernel of an estimator", call, Clear(("kernel must be", "3"))
+        precomputed = estimators.SpectralEmbedding(affinity="precomputed")
+        yield f"precomputed of an estimator: {kind}", partial(precomputed.fit, value), Clear(("affinity", word))
+    yield "kernel of an estimator", partial(_estimated("KernelPCA", "kernel"), 3), Clear(("kernel must be", "3"))
 
 
 def fitted() -> Iterator[Probe]:
@@ -1030,13 +1046,11 @@ def fitted() -> Iterator[Probe]:
     for name, module in makes.items():
         yield f"{name}: not fitted", partial(module.transform, X), Clear(("must be fitted", name), (RuntimeError,))
     for name, module in makes.items():
-        ready = type(module)(2) if name in ("MDS", "KernelPCA") else module
-        later = lambda m=ready, **_: m.fit(X)  # noqa: E731
-        wide = lambda f=later: f().transform(X[:, :2])  # noqa: E731
-        single = lambda f=later: f().transform(X.float())  # noqa: E731
+        later = copy.deepcopy(module).fit(X)
+        wide, single = partial(later.transform, X[:, :2]), partial(later.transform, X.float())
         yield f"{name}: fewer dimensions", wide, Clear(("x must be like the training points", "dimension 2"))
         yield f"{name}: another dtype", single, Clear(("x must be like the training points", "float32"))
-        yield f"{name}: fit of a batch", lambda m=ready: m.fit(X[None]), Clear(("(N, D)", "(1, 12, 3)"))
+        yield f"{name}: fit of a batch", partial(module.fit, X[None]), Clear(("(N, D)", "(1, 12, 3)"))
     batch = lapeig.Graph.from_dense(AFFINITY[None])
     for name in ("LaplacianEigenmaps", "SpectralClustering"):
         module = getattr(lapeig, name)(2, "precomputed")
@@ -1052,17 +1066,16 @@ def callbacks() -> Iterator[Probe]:
         callback: Any = lightning.SmoothnessCallback
         for value in (0.0, -1.0, math.nan, math.inf, "1", True, None, [1.0]):
             yield f"callback: weight={value!r}", partial(callback, value), Clear(("weight must be", shown(value)))
-        for name, values in {
+        others: dict[str, tuple[Any, ...]] = {
             "module": (3, None, nn.Linear(2, 2)),
             "loss": ("smoothness", lapeig.LaplacianSmoothness, lapeig.laplacian_smoothness, 1.0),
             "graph_from": ("x", None, 3, GRAPH),
             "name": (3, None),
-        }.items():
-            for value in values:
-                if name == "loss" and value is None:
-                    continue
-                call = partial(callback, 1.0, **{name: value})
-                yield f"callback: {name}={value!r:.20}", call, Clear((f"{name} must", shown(value)))
+        }
+        for name, values in others.items():
+            for other in values:
+                call = partial(callback, 1.0, **{name: other})
+                yield f"callback: {name}={other!r:.20}", call, Clear((f"{name} must", shown(other)))
         learnable = lapeig.LaplacianSmoothness(weights=lapeig.HeatKernel(learnable=True))
         yield "callback: learnable loss", partial(callback, 1.0, loss=learnable), Clear(("loss must", "no learnable"))
         yield "callback: np.float32", lambda: callback(np.float32(0.5)), Accepted("a number of NumPy is one")
