@@ -147,7 +147,7 @@ CASES = {
     "batch": (
         lambda: laplacian_positional_encoding(BOTH, torch.tensor([1, 0]), 2),
         ValueError,
-        "batch must be ascending",
+        "nodes must be ascending",
     ),
     "between graphs": (
         lambda: laplacian_positional_encoding(BOTH, torch.tensor([0, 1]), 2),

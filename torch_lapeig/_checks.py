@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
@@ -15,6 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 FLOATS = (torch.float32, torch.float64)
 HALVES = (torch.float16, torch.bfloat16)
+LARGEST = sys.float_info.max
 
 
 class GraphWarning(UserWarning):
@@ -33,12 +36,59 @@ class ConvergenceError(RuntimeError):
     """An eigensolve did not reach its tolerance and ``on_failure="raise"`` was asked for."""
 
 
-def check_floating(value: Any, name: str) -> None:
-    """Raise TypeError unless ``value`` is a float32 or float64 tensor."""
+def check_instance(value: Any, name: str, kind: type | tuple[type, ...], expected: str) -> None:
+    """Raise TypeError unless ``value`` is of a kind; ``expected`` says which, and how to come by one."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be {expected}, got {arrived(value)}")
+
+
+def arrived(value: Any) -> str:
+    """What a message says of a value of the wrong kind: itself if it is short, else its type."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}; make an object of it, {value.__name__}(...)"
+    return repr(value) if isinstance(value, (str, int, float, complex, type(None))) else type(value).__name__
+
+
+def check_tensor(value: Any, name: str) -> None:
+    """Raise TypeError unless ``value`` is a dense tensor that holds data."""
     if not isinstance(value, Tensor):
-        raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}; use torch.as_tensor({name})")
+        numbers = isinstance(value, (list, tuple, np.ndarray, np.generic, int, float))
+        raise TypeError(
+            f"{name} must be a torch.Tensor, got {type(value).__name__}"
+            + (f"; use torch.as_tensor({name})" if numbers else "")
+        )
+    if value.layout is not torch.strided:
+        raise TypeError(f"{name} must be a dense tensor, got layout {value.layout}; use {name}.to_dense()")
+    if value.is_meta:
+        raise TypeError(f"{name} must hold data, got a tensor on the device meta")
+    if torch._C._functorch.is_batchedtensor(value):
+        raise TypeError(f"{name} must be a plain tensor, got one inside torch.vmap; pass a batch (B, N, ...) instead")
+
+
+def check_floating(value: Any, name: str) -> None:
+    """Raise TypeError unless ``value`` is a dense float32 or float64 tensor."""
+    check_tensor(value, name)
     if value.dtype not in FLOATS:
-        raise TypeError(f"{name} must be float32 or float64, got {value.dtype}; use {name}.float()")
+        way_out = f"take real numbers, such as {name}.abs()" if value.is_complex() else f"use {name}.float()"
+        raise TypeError(f"{name} must be float32 or float64, got {value.dtype}; {way_out}")
+
+
+def check_indices(value: Any, name: str, below: int | None = None) -> None:
+    """Raise unless ``value`` is an int64 tensor, of numbers from 0 to ``below`` − 1 if that is given."""
+    check_tensor(value, name)
+    if value.dtype != torch.int64:
+        raise TypeError(f"{name} must be an int64 tensor, got {value.dtype}; use {name}.long()")
+    if below is not None and value.numel() and (value.min() < 0 or value.max() >= below):
+        raise ValueError(f"{name} must lie in [0, {below}), got {int(value.min())} to {int(value.max())}")
+
+
+def check_distinct(value: Tensor, name: str) -> None:
+    """Raise ValueError unless no number comes twice in indices ``(M,)``."""
+    if value.ndim != 1:
+        raise ValueError(f"{name} must be of shape (M,), got {tuple(value.shape)}")
+    if (twice := (value.sort().values.diff() == 0).nonzero().flatten()).numel():
+        first = int(value.sort().values[twice[0]])
+        raise ValueError(f"{name} must be distinct, got {first} more than once; use {name}.unique()")
 
 
 def single(value: Any) -> Any:
@@ -57,6 +107,40 @@ def check_finite(value: Tensor, name: str) -> None:
         )
 
 
+def check_non_negative(value: Tensor, name: str) -> None:
+    """Raise ValueError if ``value`` has an entry below zero."""
+    if (value < 0).any():
+        raise ValueError(f"{name} must be non-negative, got a minimum of {value.detach().min():.3g}")
+
+
+def check_symmetric(value: Tensor, reverse: Tensor, name: str) -> None:
+    """Raise ValueError if entries differ from those of the transpose by more than their round-off."""
+    relative = 1e-5 if value.dtype == torch.float32 else 1e-12
+    difference = (value - reverse).detach().abs()
+    if (difference > relative * value.detach().abs() + torch.finfo(value.dtype).tiny).any():
+        raise _asymmetric(name, difference.max())
+
+
+def check_symmetric_matrix(value: Tensor, reverse: Tensor, name: str) -> None:
+    """Raise ValueError if entries differ from those of the transpose by more than cancellation in the largest leaves.
+
+    What is not finite passes: it has an error of its own.
+    """
+    if value.numel() == 0:
+        return
+    low, high = value.detach().aminmax()
+    worst, size = torch.sub(value.detach(), reverse.detach()).abs_().amax(), torch.maximum(-low, high)
+    if worst > 10 * torch.finfo(value.dtype).eps ** 0.5 * size:
+        raise _asymmetric(name, worst)
+
+
+def _asymmetric(name: str, worst: Tensor) -> ValueError:
+    return ValueError(
+        f"{name} must be symmetric, got entries that differ from their transpose by up to {worst:.3g}; "
+        "average the two directions, (W + W.mT) / 2"
+    )
+
+
 def check_points(x: Any, name: str = "x", *, batched: bool = True, min_points: int = 2) -> None:
     """Raise unless ``x`` is a finite float tensor ``(N, D)``, or ``(B, N, D)`` where ``batched``."""
     check_floating(x, name)
@@ -71,32 +155,112 @@ def check_points(x: Any, name: str = "x", *, batched: bool = True, min_points: i
 
 def check_mask(mask: Any, x: Tensor) -> None:
     """Raise unless ``mask`` is a boolean tensor of the shape of ``x`` without its last axis."""
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-        raise TypeError(f"mask must be a boolean tensor, got {getattr(mask, 'dtype', type(mask).__name__)}")
+    check_tensor(mask, "mask")
+    if mask.dtype != torch.bool:
+        raise TypeError(f"mask must be a boolean tensor, got {mask.dtype}; use mask.bool()")
     if mask.shape != x.shape[:-1]:
         raise ValueError(f"mask must have shape {tuple(x.shape[:-1])} to go with the points, got {tuple(mask.shape)}")
 
 
-def check_count(value: Any, name: str, minimum: int = 1) -> None:
-    """Raise unless ``value`` is an integer of at least ``minimum``."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
+def check_flag(value: Any, name: str) -> bool:
+    """The flag, Python's bool for NumPy's; TypeError for anything else, such as the word "no"."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} must be True or False, got {arrived(value)}")
+    return bool(value)
+
+
+def check_count(value: Any, name: str, minimum: int = 1) -> int:
+    """The integer of at least ``minimum``, Python's for NumPy's; raise for anything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be an integer, got {arrived(value)}")
     if value < minimum:
         raise ValueError(f"{name} must be at least {minimum}, got {value}")
+    return int(value)
 
 
-def check_positive(value: Any, name: str) -> None:
-    """Raise unless ``value`` is a positive, finite number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} must be a number, got {value!r}")
-    if not (math.isfinite(value) and value > 0):
+def check_seed(value: Any, name: str = "seed") -> int:
+    """The seed, an integer that every random generator takes; raise for anything else."""
+    if (seed := check_count(value, name, 0)) >= 2**32:
+        raise ValueError(f"{name} must be smaller than 2**32, got {seed}")
+    return seed
+
+
+def check_number(value: Any, name: str, low: float = -math.inf, high: float = math.inf) -> float:
+    """The finite number from ``low`` to ``high``, Python's for NumPy's; raise for anything else."""
+    number = _number(value, name)
+    if not (abs(number) <= LARGEST and low <= number <= high):
+        least = f"a finite number of at least {low:g}" if low > -math.inf else "a finite number"
+        expected = f"a number in [{low:g}, {high:g}]" if high < math.inf else least
+        raise ValueError(f"{name} must be {expected}, got {value}")
+    return number
+
+
+def check_positive(value: Any, name: str) -> float:
+    """The positive, finite number, Python's for NumPy's; raise for anything else."""
+    number = _number(value, name)
+    if not 0 < number <= LARGEST:
         raise ValueError(f"{name} must be positive and finite, got {value}")
+    return number
+
+
+def _number(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise TypeError(f"{name} must be a number, got {arrived(value)}")
+    number: float = value.item() if isinstance(value, np.generic) else value
+    return number
 
 
 def check_choice(value: Any, name: str, choices: Iterable[str]) -> None:
-    """Raise unless ``value`` is one of ``choices``."""
-    if value not in (known := tuple(choices)):
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
+    """Raise ValueError unless ``value`` is one of the words ``choices``."""
+    known = tuple(choices)
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {arrived(value)}")
+
+
+def check_function(value: Any, name: str, expected: str) -> None:
+    """Raise TypeError unless ``value`` can be called and is no class; ``expected`` says what is meant."""
+    if isinstance(value, type) or not callable(value):
+        raise TypeError(f"{name} must be {expected}, got {arrived(value)}")
+
+
+def check_solver(solver: Any) -> None:
+    """Raise TypeError unless ``solver`` is None or an object that is called as solvers are."""
+    if solver is not None:
+        check_function(solver, "solver", "a solver such as Eigh()")
+
+
+def check_dtype(dtype: Any, name: str) -> None:
+    """Raise TypeError unless ``dtype`` is float32 or float64."""
+    if dtype not in FLOATS:
+        raise TypeError(f"{name} must be torch.float32 or torch.float64, got {dtype!r}")
+
+
+def check_device(device: Any, name: str) -> None:
+    """Raise unless ``device`` names a device of torch."""
+    if not isinstance(device, (str, torch.device)):
+        raise TypeError(f"{name} must be a device such as 'cpu', got {arrived(device)}")
+    try:
+        torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"{name} must be a device such as 'cpu' or 'cuda', got {device!r}") from error
+
+
+def check_generator(generator: Any) -> None:
+    """Raise TypeError unless ``generator`` is None or a generator of random numbers."""
+    if generator is not None:
+        expected = "a torch.Generator or None, such as torch.Generator().manual_seed(0)"
+        check_instance(generator, "generator", torch.Generator, expected)
+
+
+def keep(options: Any, **values: Any) -> None:
+    """Set fields of a frozen dataclass to what their checks returned."""
+    for name, value in values.items():
+        object.__setattr__(options, name, value)
+
+
+def exporting() -> bool:
+    """Whether `torch.export` is recording."""
+    return torch.compiler.is_exporting() if hasattr(torch.compiler, "is_exporting") else False
 
 
 def is_dual(value: Tensor) -> bool:
@@ -110,17 +274,36 @@ def primal(value: Tensor) -> Tensor:
     return bare
 
 
-def full_precision(function: F) -> F:
-    """Run ``function`` with autocast off, so that distances and eigenvectors keep their input's precision.
-
-    Under `torch.compile` it is a graph break and runs as it is: what it does depends on the data at every step.
-    """
+def without_autocast(function: F) -> F:
+    """Run ``function`` with autocast off, so that distances and eigenvectors keep their input's precision."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():
-            return torch.compiler.disable(wrapper)(*args, **kwargs)
         with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
             return function(*args, **kwargs)
+
+    return wrapper  # type: ignore[return-value]
+
+
+def full_precision(function: F) -> F:
+    """`without_autocast` for what depends on the data at every step.
+
+    Under `torch.compile` it is a graph break and runs as it is. It cannot be recorded once and for all, as
+    `torch.export` and `torch.jit.trace` would: RuntimeError.
+    """
+    plain = without_autocast(function)
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if exporting() or torch._C._is_tracing():
+            name = type(args[0]).__name__ if args and isinstance(args[0], torch.nn.Module) else function.__name__
+            raise RuntimeError(
+                f"{name} cannot be recorded by torch.export or torch.jit.trace, as its graph and its solver depend on "
+                "the data at every step; use torch.compile, which works with one graph break, or export the parts of "
+                "the network before and after it"
+            )
+        return (
+            torch.compiler.disable(plain)(*args, **kwargs) if torch.compiler.is_compiling() else plain(*args, **kwargs)
+        )
 
     return wrapper  # type: ignore[return-value]

@@ -131,9 +131,14 @@ class SmoothedAggregation:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _checks.check_count(self.coarsest, "coarsest")
-        _checks.check_count(self.smoothing, "smoothing")
-        _checks.check_positive(self.max_complexity, "max_complexity")
+        _checks.keep(
+            self,
+            coarsest=_checks.check_count(self.coarsest, "coarsest"),
+            smoothing=_checks.check_count(self.smoothing, "smoothing"),
+            max_complexity=_checks.check_positive(self.max_complexity, "max_complexity"),
+            single=_checks.check_flag(self.single, "single"),
+            seed=_checks.check_seed(self.seed),
+        )
 
     def __call__(self, row: Tensor, col: Tensor, weight: Tensor, mass: Tensor) -> Hierarchy | None:
         """The hierarchy of the Laplacian of edges, or None where it would have to end far above the coarsest size.

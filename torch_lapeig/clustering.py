@@ -10,12 +10,14 @@ from torch import Tensor
 from torch_lapeig import _checks
 from torch_lapeig.embedding import LaplacianEigenmaps, Rule, warn_of_isolated
 from torch_lapeig.fitted import FittedModule
-from torch_lapeig.graph import KNN, Graph
+from torch_lapeig.graph import KNN, Graph, check_graph
 from torch_lapeig.laplacian import Laplacian
 from torch_lapeig.solvers import Solver
 from torch_lapeig.weights import Weighting
 
 Variant = Literal["njw", "shi_malik"]
+
+SUM_TOLERANCE = 1e-3  # of the rows of a soft assignment: rounding of half precision is less
 
 
 @_checks.full_precision
@@ -28,7 +30,8 @@ def normalized_cut(labels: Tensor, graph: Graph) -> Tensor:
     Args:
         labels: integers ``(N,)`` or ``(B, N)``, 0, 1, … and −1 for nodes of no cluster, whose edges to the others count
             as cut. Or soft assignments ``(N, K)`` or ``(B, N, K)``, float32 or float64, non-negative, with rows that
-            sum to one: expected cut over expected volume, Σ_k h_kᵀ W (1 − h_k) / dᵀ h_k (Nazi et al., *GAP*, 2019).
+            sum to one (within 1e-3; rows of padding are left out): expected cut over expected volume,
+            Σ_k h_kᵀ W (1 − h_k) / dᵀ h_k (Nazi et al., *GAP*, 2019).
         graph: of the same nodes. Gradients flow to its weights, and to soft assignments.
 
     Returns:
@@ -36,12 +39,14 @@ def normalized_cut(labels: Tensor, graph: Graph) -> Tensor:
 
     Raises:
         TypeError: labels neither integers nor float32 or float64. ValueError: shape that does not go with the graph,
-            labels below −1, assignments that are negative or not finite, a graph that is not symmetric.
+            labels below −1, assignments that are negative, not finite or do not sum to one, a graph that is not
+            symmetric.
 
     >>> path = Graph.from_dense(torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]))
     >>> normalized_cut(torch.tensor([0, 0, 1]), path)  # 1/3 + 1/1
     tensor(1.3333)
     """
+    check_graph(graph)
     if graph.similarity is not None:
         raise ValueError("graph must be symmetric to be cut, got one of ImprovedWeights")
     assignment = _assignment(labels, graph)
@@ -54,7 +59,8 @@ def normalized_cut(labels: Tensor, graph: Graph) -> Tensor:
 
 def _assignment(labels: Tensor, graph: Graph) -> Tensor:
     """Soft assignments as they are, labels as indicators of the clusters: ``(..., N, K)``."""
-    if isinstance(labels, Tensor) and labels.dtype in (torch.int32, torch.int64):
+    _checks.check_tensor(labels, "labels")
+    if labels.dtype in (torch.int32, torch.int64):
         if tuple(labels.shape) != tuple(graph.shape):
             raise ValueError(f"labels must have shape {graph.shape} to go with the graph, got {tuple(labels.shape)}")
         if (labels < -1).any():
@@ -67,6 +73,16 @@ def _assignment(labels: Tensor, graph: Graph) -> Tensor:
     _checks.check_finite(labels, "labels")
     if (labels < 0).any():
         raise ValueError(f"labels must be non-negative if they are soft, got a minimum of {labels.min():.3g}")
+    sums = labels.detach().sum(-1)
+    wrong = (
+        ((sums - 1).abs() > SUM_TOLERANCE) if graph.mask is None else ((sums - 1).abs() > SUM_TOLERANCE) & graph.mask
+    )
+    if wrong.any():
+        first = tuple(wrong.nonzero()[0].tolist())
+        raise ValueError(
+            f"labels must have rows that sum to one if they are soft, got a sum of {sums[first]:.4g} in row {first}; "
+            "use labels.softmax(-1), or labels.argmax(-1) for one cluster each"
+        )
     return labels.to(graph.weight.dtype)
 
 
@@ -121,12 +137,11 @@ class SpectralClustering(FittedModule):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        _checks.check_count(n_clusters, "n_clusters")
+        n_clusters = _checks.check_count(n_clusters, "n_clusters")
         _checks.check_choice(variant, "variant", ("njw", "shi_malik"))
-        _checks.check_count(seed, "seed", 0)
         self.n_clusters = n_clusters
         self.variant: Variant = variant
-        self.seed = seed
+        self.seed = _checks.check_seed(seed)
         self.eigenmaps = _RelaxedCut(n_clusters, neighbors, weights, drop_trivial=False, solver=solver)
 
     @property

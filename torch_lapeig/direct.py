@@ -46,7 +46,7 @@ class SparseLU:
     shift: float = 1e-14
 
     def __post_init__(self) -> None:
-        _checks.check_positive(self.shift, "shift")
+        _checks.keep(self, shift=_checks.check_positive(self.shift, "shift"))
 
     def __call__(self, operator: SymmetricOperator) -> Factors:
         """The factors of one sparse operator."""

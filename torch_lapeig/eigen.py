@@ -14,8 +14,8 @@ from torch import Tensor
 from torch_lapeig import _checks
 from torch_lapeig.check import Solution, checked, report_failure, residual_norms, signs
 from torch_lapeig.direct import SparseLU
-from torch_lapeig.graph import Graph
-from torch_lapeig.laplacian import Laplacian, Normalization
+from torch_lapeig.graph import Graph, check_graph
+from torch_lapeig.laplacian import NORMALIZATIONS, Laplacian, Normalization
 from torch_lapeig.operator import SymmetricOperator
 from torch_lapeig.rule import Degeneracy, ImplicitEigenpairs, Rule, rule_of
 from torch_lapeig.solvers import BREAKDOWN, ChebyshevSubspace, Eigh, Lanczos, Lobpcg, Progress, RitzPairs, Solver
@@ -25,8 +25,8 @@ DENSE_WORK = 8e7
 # Graphs of a batch are solved together up to here, and one by one beyond; one graph up to here is left to Lanczos for
 # longer.
 SMALL_NODES = 2000
-# Products of a block of m vectors with a dense matrix that take the time of its `eigh`, times m / n: 100 at n = 512, 230
-# at 1000, 500 at 2000, each for m = 16 (measured on one core). An entry of a sparse matrix costs 10 of a dense one.
+# Products of a block of m vectors with a dense matrix that take the time of its `eigh`, times m / n. For m = 16: 100 at
+# n = 512, 230 at 1000, 500 at 2000 (measured on one core). An entry of a sparse matrix costs 10 of a dense one.
 DENSE_PRODUCTS = 4.0
 # What does not converge otherwise is done again by `Eigh` up to here: 8000² float64 are 0.5 GiB.
 FALLBACK_NODES = 8000
@@ -133,14 +133,16 @@ def eigenpairs(
         ``on_failure``; `TorchLobpcg` also raises it where `torch.lobpcg` breaks down. ImportError: no tqdm.
     """
     if not isinstance(laplacian, SymmetricOperator):
-        raise TypeError(f"laplacian must be a Laplacian, got {type(laplacian).__name__}; use Laplacian(graph)")
-    if solver is not None and (isinstance(solver, type) or not callable(solver)):
-        raise TypeError(f"solver must be a solver such as Eigh(), got {solver!r}")
+        raise TypeError(f"laplacian must be a Laplacian, got {_checks.arrived(laplacian)}; use Laplacian(graph)")
+    _checks.check_solver(solver)
+    if not isinstance(progress, bool):
+        _checks.check_function(progress, "progress", "True, False or a function")
+    k, fill = _checks.check_count(k, "k"), _checks.check_flag(fill, "fill")
     symmetric, factor = laplacian.symmetrized()
     _check_request(symmetric, k, on_failure, fill, solver)
     rule = rule_of(symmetric, backward_tolerance, degeneracy, cluster_width)
     tolerance = (1e-10 if symmetric.values.dtype == torch.float64 else 1e-4) if tolerance is None else tolerance
-    _checks.check_positive(tolerance, "tolerance")
+    tolerance = _checks.check_positive(tolerance, "tolerance")
     graph = laplacian.graph
     restart = None if warm_start is None else _checked_restart(warm_start, symmetric)
     operator, order = symmetric, None
@@ -212,7 +214,9 @@ def component_eigenpairs(
     Returns:
         The components of two or more nodes, by their first nodes; isolated nodes have no eigenpairs.
     """
-    _checks.check_count(k, "k")
+    check_graph(graph)
+    k = _checks.check_count(k, "k")
+    _checks.check_choice(normalization, "normalization", NORMALIZATIONS)
     found = []
     for nodes in graph.nodes_of_components():
         laplacian = Laplacian(graph.subgraph(nodes), normalization)
@@ -254,7 +258,6 @@ def _filled(projected: Tensor, vectors: Tensor, s: Solution, k: int) -> tuple[Te
 
 
 def _check_request(operator: SymmetricOperator, k: int, on_failure: str, fill: bool, solver: Solver | None) -> None:
-    _checks.check_count(k, "k")
     _checks.check_choice(on_failure, "on_failure", ("warn", "raise"))
     operator.check()
     if k > operator.fewest_active and fill and solver is not None and not isinstance(solver, Eigh):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import warnings
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -19,7 +18,7 @@ from torch_lapeig.neighbors import pair_distances
 from torch_lapeig.nystrom import nystrom
 from torch_lapeig.pattern import SparsePattern
 from torch_lapeig.solvers import Solver
-from torch_lapeig.weights import HeatKernel, NewEdges, Weighting
+from torch_lapeig.weights import HeatKernel, NewEdges, Weighting, check_weighting
 
 QUERIES = 8192  # new points embedded at a time
 
@@ -31,10 +30,8 @@ def check_rule(neighbors: Rule, weights: Weighting | None) -> Weighting | None:
 
     With ``"precomputed"`` affinities there is none.
     """
-    if not isinstance(neighbors, (KNN, Radius, str)):
-        raise TypeError(f'neighbors must be KNN(k), Radius(r) or "precomputed", got {neighbors!r}')
-    if weights is not None and not isinstance(weights, Weighting):
-        raise TypeError(f"weights must be a Weighting such as HeatKernel(), got {weights!r}")
+    _checks.check_instance(neighbors, "neighbors", (KNN, Radius, str), 'KNN(k), Radius(r) or "precomputed"')
+    check_weighting(weights)
     if not isinstance(neighbors, str):
         return HeatKernel() if weights is None else weights
     _checks.check_choice(neighbors, "neighbors", ("precomputed",))
@@ -180,21 +177,18 @@ class LaplacianEigenmaps(FittedModule):
         solver: Solver | None = None,
     ) -> None:
         super().__init__()
-        _checks.check_count(n_components, "n_components")
         _checks.check_choice(scale, "scale", ("degree", "unit"))
         _checks.check_choice(components, "components", ("joint", "separate", "error"))
         _checks.check_choice(normalization, "normalization", ("random_walk", "unnormalized"))
-        if solver is not None and not callable(solver):
-            raise TypeError(f"solver must be a solver such as Eigh(), got {solver!r}")
-        _check_diffusion(diffusion, normalization)
-        self.n_components = n_components
+        _checks.check_solver(solver)
+        self.n_components = _checks.check_count(n_components, "n_components")
         self.neighbors = neighbors
         self.weights = check_rule(neighbors, weights)
         self.normalization: Literal["random_walk", "unnormalized"] = normalization
         self.scale = scale
-        self.drop_trivial = drop_trivial
-        self.diffusion = diffusion
-        self.random_signs = random_signs
+        self.drop_trivial = _checks.check_flag(drop_trivial, "drop_trivial")
+        self.diffusion = _checked_diffusion(diffusion, normalization)
+        self.random_signs = _checks.check_flag(random_signs, "random_signs")
         self.components = components
         self.solver = solver
 
@@ -222,6 +216,7 @@ class LaplacianEigenmaps(FittedModule):
         self, x: Tensor | Graph, mask: Tensor | None = None, generator: torch.Generator | None = None
     ) -> Eigenmaps:
         """What ``forward`` returns, with eigenvalues, residuals and eigengap; the arguments are the same."""
+        _checks.check_generator(generator)
         found = self._embed(weighted_graph(self.neighbors, self.weights, _checks.single(x), mask))
         if self.random_signs and self.training:
             found = found._replace(embedding=with_random_signs(found.embedding, generator))
@@ -442,13 +437,11 @@ def _squared_lengths(x: Tensor, query: Tensor, points: Tensor, point: Tensor) ->
     return lengths
 
 
-def _check_diffusion(diffusion: Any, normalization: str) -> None:
-    if isinstance(diffusion, bool) or not isinstance(diffusion, (int, float)):
-        raise TypeError(f"diffusion must be a number, got {diffusion!r}")
-    if not (math.isfinite(diffusion) and diffusion >= 0):
-        raise ValueError(f"diffusion must be a time of at least 0, got {diffusion}")
-    if diffusion > 0 and normalization == "unnormalized":
+def _checked_diffusion(diffusion: Any, normalization: str) -> float:
+    time = _checks.check_number(diffusion, "diffusion", 0)
+    if time > 0 and normalization == "unnormalized":
         raise ValueError('diffusion must be 0 with normalization="unnormalized": 1 − λ is no decay there')
+    return time
 
 
 def _power_of_decay(projected: Tensor, time: float) -> Tensor:

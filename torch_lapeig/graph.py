@@ -54,6 +54,9 @@ class Graph:
     mask: Tensor | None = None
     similarity: Tensor | None = None
 
+    def __post_init__(self) -> None:
+        check_edge_values(self.pattern, self.weight, "weight")
+
     @classmethod
     def from_dense(cls, affinity: Tensor, mask: Tensor | None = None) -> Graph:
         """The graph of a symmetric, non-negative affinity matrix, stored densely; see ``to_sparse``.
@@ -63,8 +66,13 @@ class Graph:
             mask: bool ``(N,)`` or ``(B, N)``, valid nodes; rows of the others must be zero.
 
         Raises:
-            TypeError: not a float tensor. ValueError: not square, finite, non-negative or symmetric.
+            TypeError: not a dense float tensor. ValueError: not square, finite, non-negative or symmetric.
         """
+        if isinstance(affinity, Tensor) and affinity.layout is not torch.strided:
+            raise TypeError(
+                f"affinity must be a dense tensor, got layout {affinity.layout}; use affinity.to_dense(), or "
+                "Graph.from_edge_index(a.indices(), a.values(), len(a)) of a = affinity.to_sparse_coo().coalesce()"
+            )
         _checks.check_floating(affinity, "affinity")
         if affinity.ndim not in (2, 3) or affinity.shape[-1] != affinity.shape[-2]:
             raise ValueError(f"affinity must have shape (N, N) or (B, N, N), got {tuple(affinity.shape)}")
@@ -93,7 +101,8 @@ class Graph:
             num_nodes: default: the length of ``batch``, or the largest index plus one.
             batch: int64 ``(num_nodes,)``, ascending: the graph of each node. The graphs are padded to the largest:
                 the result has shape ``(B, N)`` and a mask; ``y[graph.mask]`` are the rows in the order of ``batch``.
-            num_graphs: B, where the last graphs may have no nodes; default: the largest of ``batch`` plus one.
+            num_graphs: B, where the last graphs may have no nodes; default: the largest of ``batch`` plus one. Only
+                with ``batch``.
 
         Raises:
             TypeError: wrong dtypes. ValueError: indices out of range, edges between graphs, weights that are negative,
@@ -103,10 +112,12 @@ class Graph:
         edges = edge_index.shape[1]
         weight = torch.ones(edges, device=edge_index.device) if edge_weight is None else edge_weight
         _checks.check_floating(weight, "edge_weight")
+        if num_nodes is not None:
+            num_nodes = _checks.check_count(num_nodes, "num_nodes", 0)
         if weight.shape != (edges,):
             raise ValueError(f"edge_weight must have shape ({edges},) to go with edge_index, got {tuple(weight.shape)}")
         if num_nodes is None:
-            num_nodes = len(batch) if batch is not None else int(edge_index.max()) + 1 if edges else 0
+            num_nodes = _length(batch) if batch is not None else int(edge_index.max()) + 1 if edges else 0
         check_edge_index(edge_index, num_nodes)
         shape, place, mask = _places(num_nodes, batch, num_graphs, edge_index)
         total = math.prod(shape)
@@ -130,10 +141,14 @@ class Graph:
         """The graph of a symmetric, non-negative SciPy sparse matrix ``(N, N)``, on the CPU; its zeros are dropped.
 
         Raises:
-            TypeError: not a SciPy sparse matrix. ValueError: as for ``from_dense``.
+            TypeError: not a SciPy sparse matrix of real numbers; ``dtype`` is neither float32 nor float64.
+            ValueError: as for ``from_dense``.
         """
         if not issparse(affinity):
             raise TypeError(f"affinity must be a SciPy sparse matrix, got {type(affinity).__name__}")
+        if affinity.dtype.kind not in "biuf":
+            raise TypeError(f"affinity must hold real numbers, got {affinity.dtype}; use abs(affinity), for instance")
+        _checks.check_dtype(dtype, "dtype")
         if affinity.shape[0] != affinity.shape[1]:
             raise ValueError(f"affinity must be square, got {affinity.shape}")
         matrix = csr_array(affinity, copy=True)  # the caller keeps his as it is
@@ -177,11 +192,22 @@ class Graph:
         return torch.stack([self.pattern.row.long(), self.pattern.col.long()])
 
     def with_weight(self, weight: Tensor) -> Graph:
-        """The same edges with other weights, of the shape of ``weight``."""
-        return dataclasses.replace(self, weight=weight)
+        """The same edges with other weights, of the shape of ``weight``, with gradients.
+
+        Raises:
+            TypeError: not a dense float tensor. ValueError: another shape; not finite, non-negative, or equal on both
+                directions of each edge.
+        """
+        graph = dataclasses.replace(self, weight=weight)  # alone where weights are sound by construction
+        _check_weights(weight, self.pattern.transpose(weight), "weight")
+        return graph
 
     def to(self, target: torch.device | torch.dtype | str) -> Graph:
-        """The graph on a device, or with weights of a dtype."""
+        """The graph on a device, or with weights of a dtype, float32 or float64."""
+        if isinstance(target, torch.dtype):
+            _checks.check_dtype(target, "target")
+        elif not isinstance(target, torch.device):
+            _checks.check_device(target, "target")
         weight = self.weight.to(target)
         move = weight.device != self.weight.device
 
@@ -225,7 +251,18 @@ class Graph:
         return csr_array(parts, shape=(self.num_nodes, self.num_nodes))
 
     def subgraph(self, nodes: Tensor) -> Graph:
-        """One graph of ``nodes`` (int64 ``(M,)``, distinct, of one item, numbered through) and the edges among them."""
+        """One graph of ``nodes`` (int64 ``(M,)``, distinct, numbered through) and the edges among them.
+
+        Nodes of several items of a batch only where it is sparse.
+
+        Raises:
+            TypeError: not an int64 tensor. ValueError: none, out of range, a node more than once, nodes of several
+                items of a dense batch.
+        """
+        _checks.check_indices(nodes, "nodes", self.batch_size * self.num_nodes)
+        _checks.check_distinct(nodes, "nodes")
+        if len(nodes) == 0:
+            raise ValueError("nodes must hold at least one node, got none")
         pattern, weight = self.pattern.restrict(self.weight, nodes)
         similarity = None if self.similarity is None else self.similarity.reshape(-1)[nodes]
         return Graph(pattern, weight, None, similarity)
@@ -258,29 +295,38 @@ class Graph:
         return _count_from_zero(labels).reshape(self.shape)
 
 
+def check_graph(graph: Any, name: str = "graph") -> None:
+    """Raise TypeError unless ``graph`` is a `Graph`."""
+    if not isinstance(graph, Graph):
+        way_out = (
+            f"use {name}.graph"
+            if isinstance(getattr(graph, "graph", None), Graph)
+            else "see Graph.from_dense, knn_graph"
+        )
+        raise TypeError(f"{name} must be a Graph, got {_checks.arrived(graph)}; {way_out}")
+
+
+def check_edge_values(pattern: Any, values: Any, name: str) -> None:
+    """Raise unless ``values`` are float32 or float64 on the edges of a pattern."""
+    expected = "a SparsePattern or DensePattern (see Graph.from_dense, Graph.from_edge_index, knn_graph)"
+    _checks.check_instance(pattern, "pattern", (SparsePattern, DensePattern), expected)
+    _checks.check_floating(values, name)
+    if tuple(values.shape) != pattern.edge_shape:
+        raise ValueError(f"{name} must have shape {pattern.edge_shape} to go with the edges, got {tuple(values.shape)}")
+
+
 def check_edge_index(edge_index: Any, num_nodes: int | None = None) -> None:
     """Raise unless edges are int64 ``(2, E)``, with indices of ``num_nodes`` nodes if that is given."""
-    if not isinstance(edge_index, Tensor) or edge_index.dtype != torch.int64:
-        raise TypeError(f"edge_index must be an int64 tensor, got {getattr(edge_index, 'dtype', type(edge_index))}")
+    _checks.check_indices(edge_index, "edge_index", num_nodes)
     if edge_index.ndim != 2 or edge_index.shape[0] != 2:
         raise ValueError(f"edge_index must have shape (2, E), got {tuple(edge_index.shape)}")
-    if num_nodes is not None and edge_index.numel() and (edge_index.min() < 0 or edge_index.max() >= num_nodes):
-        raise ValueError(
-            f"edge_index must lie in [0, {num_nodes}), got {int(edge_index.min())} to {int(edge_index.max())}"
-        )
 
 
 def _check_weights(weight: Tensor, reverse: Tensor, name: str) -> None:
     """Raise unless weights are finite, non-negative, and equal to those of the reversed edges."""
     _checks.check_finite(weight, name)
-    if (weight < 0).any():
-        raise ValueError(f"{name} must be non-negative, got a minimum of {weight.min():.3g}")
-    if not torch.allclose(weight, reverse, rtol=1e-5 if weight.dtype == torch.float32 else 1e-12, atol=0):
-        worst = (weight - reverse).abs().max()
-        raise ValueError(
-            f"{name} must be symmetric, got entries that differ from their transpose by up to {worst:.3g}; "
-            "average the two directions, (W + W.mT) / 2"
-        )
+    _checks.check_non_negative(weight, name)
+    _checks.check_symmetric(weight, reverse, name)
 
 
 def _count_from_zero(labels: Tensor) -> Tensor:
@@ -296,7 +342,11 @@ def _places(
     num_nodes: int, batch: Tensor | None, num_graphs: int | None, edge_index: Tensor
 ) -> tuple[tuple[int, ...], Tensor, Tensor | None]:
     """Shape of the graph, the place of each node in it, and the mask of places that are taken."""
+    if num_graphs is not None:
+        num_graphs = _checks.check_count(num_graphs, "num_graphs")
     if batch is None:
+        if num_graphs is not None:
+            raise ValueError(f"num_graphs needs batch, the graph of each node, got num_graphs={num_graphs} without it")
         return (num_nodes,), torch.arange(num_nodes, device=edge_index.device), None
     check_batch(batch, num_nodes)
     if (batch[edge_index[0]] != batch[edge_index[1]]).any():
@@ -312,12 +362,19 @@ def _places(
     return (len(counts), widest), place, mask.reshape(len(counts), widest)
 
 
-def check_batch(batch: Tensor, num_nodes: int) -> None:
+def check_batch(batch: Any, num_nodes: int, name: str = "batch") -> None:
     """Raise unless ``batch`` gives the graph of each node, int64 ``(num_nodes,)``, ascending."""
-    if batch.shape != (num_nodes,) or batch.dtype != torch.int64:
-        raise ValueError(f"batch must be int64 of shape ({num_nodes},), got {batch.dtype} {tuple(batch.shape)}")
+    _checks.check_indices(batch, name)
+    if batch.shape != (num_nodes,):
+        raise ValueError(f"{name} must have shape ({num_nodes},), one number for each node, got {tuple(batch.shape)}")
     if (batch.diff() < 0).any() or (num_nodes and batch[0] < 0):
-        raise ValueError("batch must be ascending from 0; sort the nodes by graph")
+        raise ValueError(f"{name} must be ascending from 0; sort the nodes by graph")
+
+
+def _length(batch: Any) -> int:
+    """The number of nodes of a vector that gives the graph of each."""
+    _checks.check_indices(batch, "batch")
+    return len(batch) if batch.ndim else 1
 
 
 def pad_batch(x: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
@@ -329,6 +386,10 @@ def pad_batch(x: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
     tensor([[ True,  True],
             [ True, False]])
     """
+    _checks.check_tensor(x, "x")
+    if x.ndim != 2:
+        raise ValueError(f"x must have shape (M, D), got {tuple(x.shape)}")
+    check_batch(batch, len(x))
     none = torch.zeros(2, 0, dtype=torch.int64, device=batch.device)
     shape, place, mask = _places(len(x), batch, None, none)
     assert mask is not None
@@ -383,6 +444,8 @@ def knn_graph(
             [0., 1., 0.]])
     """
     _checks.check_choice(symmetrize, "symmetrize", ("union", "mutual", "mean"))
+    _checks.check_flag(self_loops, "self_loops")
+    k = _checks.check_count(k, "k")
     search = functools.partial(nearest_neighbors, metric=metric, backend=backend)
     if isinstance(x, Tensor) and x.ndim == 3:
         row, col = _edges_of_batch(search, x, k, mask)
@@ -404,7 +467,7 @@ def _directed_edges(found: Neighbors, mask: Tensor | None) -> tuple[Tensor, Tens
 
 def _edges_of_batch(search: Callable[..., Neighbors], x: Tensor, k: int, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """`_directed_edges` of a batch ``(B, N, D)``, items of at most ``k`` points having all theirs joined."""
-    _checks.check_count(k, "k")
+    _checks.check_floating(x, "x")
     b, n = x.shape[:2]
     if mask is not None:
         _checks.check_mask(mask, x)
@@ -455,6 +518,8 @@ def radius_graph(
             [1., 0., 0.],
             [0., 0., 0.]])
     """
+    _checks.check_flag(self_loops, "self_loops")
+    radius = _checks.check_positive(radius, "radius")
     found = radius_neighbors(x, radius, metric=metric, mask=mask)
     if len(found.query) == 0 and x.ndim == 2:
         raise ValueError(f"radius must reach at least one neighbour, got {radius} and no edge; use a larger radius")
@@ -485,7 +550,7 @@ class KNN:
     backend: Backend = "exact"
 
     def __post_init__(self) -> None:
-        _checks.check_count(self.k, "k")
+        _checks.keep(self, k=_checks.check_count(self.k, "k"))
         _checks.check_choice(self.symmetrize, "symmetrize", ("union", "mutual", "mean"))
         _checks.check_choice(self.metric, "metric", ("euclidean", "cosine"))
         _checks.check_choice(self.backend, "backend", ("exact", "faiss"))
@@ -533,7 +598,7 @@ class Radius:
     metric: Metric = "euclidean"
 
     def __post_init__(self) -> None:
-        _checks.check_positive(self.radius, "radius")
+        _checks.keep(self, radius=_checks.check_positive(self.radius, "radius"))
         _checks.check_choice(self.metric, "metric", ("euclidean", "cosine"))
 
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.graph import Graph
+from torch_lapeig.graph import Graph, check_graph
 from torch_lapeig.operator import SymmetricOperator
 from torch_lapeig.pattern import SparsePattern, inverse_power
 
 Normalization = Literal["symmetric", "random_walk", "unnormalized"]
+NORMALIZATIONS = ("symmetric", "random_walk", "unnormalized")
 
 
 class Laplacian(SymmetricOperator):
@@ -50,9 +51,8 @@ class Laplacian(SymmetricOperator):
     _kept: ClassVar[tuple[str, ...]] = ("normalization",)
 
     def __init__(self, graph: Graph, normalization: Normalization = "symmetric") -> None:
-        _checks.check_choice(normalization, "normalization", ("symmetric", "random_walk", "unnormalized"))
-        if not isinstance(graph, Graph):
-            raise TypeError(f"graph must be a Graph, got {type(graph).__name__}; see Graph.from_dense, knn_graph")
+        _checks.check_choice(normalization, "normalization", NORMALIZATIONS)
+        check_graph(graph)
         self.graph = graph
         self.normalization = normalization
         pattern, w, r = graph.pattern, graph.weight, graph.similarity

@@ -70,10 +70,13 @@ class SmoothnessCallback(Callback):
         graph_from: Source = "inputs",
         name: str = "smoothness",
     ) -> None:
-        _checks.check_positive(weight, "weight")
         if not callable(graph_from):
             _checks.check_choice(graph_from, "graph_from", ("inputs", "features"))
-        self.weight = weight
+        _checks.check_instance(module, "module", str, "the name of a submodule")
+        _checks.check_instance(name, "name", str, "the name of the logged value")
+        if loss is not None:
+            _checks.check_instance(loss, "loss", nn.Module, "a module such as LaplacianSmoothness()")
+        self.weight = _checks.check_positive(weight, "weight")
         self.module = module
         self.loss = LaplacianSmoothness() if loss is None else loss
         self.graph_from: Source = graph_from

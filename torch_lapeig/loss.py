@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from torch_lapeig import _checks
 from torch_lapeig.fitted import FittedModule
-from torch_lapeig.graph import KNN, Graph, Radius
+from torch_lapeig.graph import KNN, Graph, Radius, check_graph
 from torch_lapeig.laplacian import Laplacian
-from torch_lapeig.weights import HeatKernel, Weighting
+from torch_lapeig.weights import HeatKernel, Weighting, check_weighting
 
 Reduction = Literal["mean", "sum", "none"]
 
@@ -150,7 +150,7 @@ def spectral_loss(y: Tensor, graph: Graph) -> Tensor:
     """
     columns, degrees, _ = _weighted(y, _symmetric(graph), None)
     mean, matrix, missing = _whitening(columns, degrees)
-    graph = graph.with_weight(graph.weight.to(columns.dtype))
+    graph = dataclasses.replace(graph, weight=graph.weight.to(columns.dtype))
     smoothness = graph.pattern.smoothness(graph.weight, ((columns - mean) @ matrix).to(columns.dtype))
     volume = degrees.sum(-1)
     # Graphs without edges have no part in the smoothness, and none in the mean.
@@ -162,10 +162,8 @@ class _GraphLoss(nn.Module):
 
     def __init__(self, neighbors: KNN | Radius, weights: Weighting | None) -> None:
         super().__init__()
-        if not isinstance(neighbors, (KNN, Radius)):
-            raise TypeError(f"neighbors must be KNN(k) or Radius(r), got {neighbors!r}")
-        if weights is not None and not isinstance(weights, Weighting):
-            raise TypeError(f"weights must be a Weighting such as HeatKernel(), got {weights!r}")
+        _checks.check_instance(neighbors, "neighbors", (KNN, Radius), "KNN(k) or Radius(r)")
+        check_weighting(weights)
         self.neighbors = neighbors
         self.weights = HeatKernel() if weights is None else weights
 
@@ -275,11 +273,10 @@ class Whitening(FittedModule):
 
     def __init__(self, n_components: int) -> None:
         super().__init__()
-        _checks.check_count(n_components, "n_components")
-        self.n_components = n_components
-        self.mean = torch.zeros(n_components)
-        self.matrix = torch.eye(n_components)
-        self.eigenvalues_ = torch.full((n_components,), torch.nan)
+        self.n_components = _checks.check_count(n_components, "n_components")
+        self.mean = torch.zeros(self.n_components)
+        self.matrix = torch.eye(self.n_components)
+        self.eigenvalues_ = torch.full((self.n_components,), torch.nan)
 
     @torch.no_grad()
     @_checks.full_precision
@@ -304,7 +301,7 @@ class Whitening(FittedModule):
                 f"{len(matrix) - missing:.0f}; train further, or with fewer outputs"
             )
         z = (columns - mean) @ matrix
-        laplacian = Laplacian(graph.with_weight(graph.weight.double()), "unnormalized")
+        laplacian = Laplacian(dataclasses.replace(graph, weight=graph.weight.double()), "unnormalized")
         values, turn = torch.linalg.eigh(z.mT @ laplacian.matmul(z))
         turned = z @ turn if valid is None else (z @ turn)[valid]
         sign = turned.gather(0, turned.abs().argmax(0, keepdim=True)).sign()
@@ -313,7 +310,7 @@ class Whitening(FittedModule):
         self.eigenvalues_.copy_(values)
         return self
 
-    @_checks.full_precision
+    @_checks.without_autocast
     def forward(self, y: Tensor) -> Tensor:
         """Eigenfunctions ``(..., k)`` at the points of outputs ``(..., k)``, differentiable, in the dtype of ``y``."""
         self._check(y)
@@ -334,8 +331,7 @@ class Whitening(FittedModule):
 
 def _together(y: Tensor, graph: Graph) -> tuple[Tensor, Graph]:
     """``y`` and a graph of its nodes in one dtype, float32 at least, zeros in the rows of padding."""
-    if not isinstance(graph, Graph):
-        raise TypeError(f"graph must be a Graph, got {type(graph).__name__}; see Graph.from_dense, knn_graph")
+    check_graph(graph)
     columns = _checks.single(y)
     _checks.check_floating(columns, "y")
     if tuple(y.shape[:-1]) != tuple(graph.shape) or y.shape[-1] == 0:
@@ -363,7 +359,8 @@ def _weighted(y: Tensor, graph: Graph | None, mask: Tensor | None) -> tuple[Tens
 
 
 def _symmetric(graph: Graph) -> Graph:
-    if isinstance(graph, Graph) and graph.similarity is not None:
+    check_graph(graph)
+    if graph.similarity is not None:
         raise ValueError("graph must have symmetric affinities, got ImprovedWeights; use HeatKernel")
     return graph
 

@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import ClassVar, Literal, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -27,6 +28,7 @@ from torch_lapeig.solvers import Solver
 
 Own = TypeVar("Own", bound="ManifoldModule")
 
+ITSELF = 0.01  # of the largest distance: rounding leaves less between a point and itself
 POSITIVE = 10.0  # times the round-off of the largest eigenvalue: smaller ones count as zero
 
 
@@ -42,10 +44,8 @@ class ManifoldModule(FittedModule):
 
     def __init__(self, n_components: int, solver: Solver | None) -> None:
         super().__init__()
-        _checks.check_count(n_components, "n_components")
-        if solver is not None and (isinstance(solver, type) or not callable(solver)):
-            raise TypeError(f"solver must be a solver such as Eigh(), got {solver!r}")
-        self.n_components = n_components
+        _checks.check_solver(solver)
+        self.n_components = _checks.check_count(n_components, "n_components")
         self.solver = solver
 
     @_checks.full_precision
@@ -154,7 +154,8 @@ class MDS(_CentredKernel):
         ‖K̃ v − λ v‖, ``(n_components,)``.
 
     Raises (``fit``, ``forward``):
-        ValueError: fewer positive eigenvalues than components; distances that are negative or not symmetric.
+        ValueError: fewer positive eigenvalues than components; distances that are negative, not symmetric, or not zero
+            from a point to itself.
 
     >>> x = torch.tensor([[0.0, 0.0], [3.0, 0.0], [0.0, 4.0], [3.0, 4.0]])
     >>> y = MDS(2)(x)
@@ -182,6 +183,10 @@ class MDS(_CentredKernel):
                 raise ValueError(f"distances must have shape (N, N), got {tuple(x.shape)}")
             if not torch.allclose(x.detach(), x.detach().mT):
                 raise ValueError("distances must be symmetric; use (x + x.mT) / 2")
+            if (own := x.detach().diagonal().amax()) > ITSELF * x.detach().amax():
+                raise ValueError(
+                    f"distances must be zero from each point to itself, got {own:.3g}; are these affinities?"
+                )
         return {**self._scaled(self._kernel(x, x)), "train_points": x}
 
     def _extend(self, x: Tensor, state: State) -> Tensor:
@@ -244,16 +249,15 @@ class Isomap(_CentredKernel):
         solver: Solver | None = None,
     ) -> None:
         super().__init__(n_components, solver)
-        if not isinstance(neighbors, (KNN, Radius)):
-            raise TypeError(f"neighbors must be KNN(k) or Radius(r), got {neighbors!r}")
-        if isinstance(landmarks, Tensor):
-            if landmarks.dtype != torch.int64 or landmarks.ndim != 1 or len(landmarks.unique()) < len(landmarks):
-                raise ValueError(f"landmarks must be distinct indices, int64 (L,), got {landmarks}")
+        _checks.check_instance(neighbors, "neighbors", (KNN, Radius), "KNN(k) or Radius(r)")
+        if isinstance(landmarks, (int, float, str, np.generic)):
+            landmarks = _checks.check_count(landmarks, "landmarks", 2)
         elif landmarks is not None:
-            _checks.check_count(landmarks, "landmarks", 2)
+            _checks.check_indices(landmarks, "landmarks")
+            _checks.check_distinct(landmarks, "landmarks")
         self.neighbors = neighbors
         self.landmarks = landmarks
-        self.seed = seed
+        self.seed = _checks.check_seed(seed)
 
     def _state(self, x: Tensor) -> State:
         _checks.check_points(x, batched=False)
@@ -281,10 +285,7 @@ class Isomap(_CentredKernel):
         if self.landmarks is None:
             return torch.arange(n, device=x.device)
         if isinstance(self.landmarks, Tensor):
-            if self.landmarks.min() < 0 or self.landmarks.max() >= n:
-                raise ValueError(
-                    f"landmarks must lie in [0, {n}), got {int(self.landmarks.min())} to {int(self.landmarks.max())}"
-                )
+            _checks.check_indices(self.landmarks, "landmarks", n)
             return self.landmarks.to(x.device)
         if self.landmarks > n:
             raise ValueError(f"landmarks must be at most the number of points, got {self.landmarks} with {n} points")
@@ -350,10 +351,8 @@ class LLE(ManifoldModule):
         self, n_components: int = 2, n_neighbors: int = 10, *, reg: float = 1e-3, solver: Solver | None = None
     ) -> None:
         super().__init__(n_components, solver)
-        _checks.check_count(n_neighbors, "n_neighbors")
-        _checks.check_positive(reg, "reg")
-        self.n_neighbors = n_neighbors
-        self.reg = reg
+        self.n_neighbors = _checks.check_count(n_neighbors, "n_neighbors")
+        self.reg = _checks.check_positive(reg, "reg")
 
     def _state(self, x: Tensor) -> State:
         _checks.check_points(x, batched=False)
@@ -423,7 +422,7 @@ class KernelPCA(_CentredKernel):
         ``(n_components,)``.
 
     Raises (``fit``, ``forward``):
-        ValueError: fewer positive eigenvalues than components; a kernel of another shape, or not finite.
+        ValueError: fewer positive eigenvalues than components; a kernel of another shape, not finite, or not symmetric.
 
     >>> x = torch.rand(20, 3, requires_grad=True)
     >>> KernelPCA(2, "rbf", gamma=0.5)(x).shape
@@ -445,19 +444,19 @@ class KernelPCA(_CentredKernel):
         super().__init__(n_components, solver)
         if isinstance(kernel, str):
             _checks.check_choice(kernel, "kernel", ("rbf", "linear", "polynomial"))
-        elif not callable(kernel):
-            raise TypeError(f"kernel must be a name or a function, got {kernel!r}")
-        if gamma is not None:
-            _checks.check_positive(gamma, "gamma")
-        _checks.check_count(degree, "degree")
+        else:
+            _checks.check_function(kernel, "kernel", "a name or a function")
         self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
+        self.gamma = None if gamma is None else _checks.check_positive(gamma, "gamma")
+        self.degree = _checks.check_count(degree, "degree")
+        self.coef0 = _checks.check_number(coef0, "coef0")
 
     def _state(self, x: Tensor) -> State:
         _checks.check_points(x, batched=False)
-        return {**self._scaled(self._kernel(x, x)), "train_points": x}
+        kernel = self._kernel(x, x)
+        if not isinstance(self.kernel, str):
+            _checks.check_symmetric_matrix(kernel, kernel.mT, "kernel(x, x)")
+        return {**self._scaled(kernel), "train_points": x}
 
     def _extend(self, x: Tensor, state: State) -> Tensor:
         kernel = centred(self._kernel(x, state["train_points"]), state["train_means"])
@@ -473,6 +472,7 @@ class KernelPCA(_CentredKernel):
             return (gamma * (x @ points.mT) + self.coef0) ** self.degree
         assert not isinstance(self.kernel, str)
         kernel: Tensor = self.kernel(x, points)
+        _checks.check_floating(kernel, "kernel(x, y)")
         if kernel.shape != (len(x), len(points)):
             raise ValueError(f"kernel must give shape {(len(x), len(points))}, got {tuple(kernel.shape)}")
         _checks.check_finite(kernel, "kernel")

@@ -85,8 +85,7 @@ def nearest_neighbors(
             ``"cosine"``. ImportError: faiss asked for and not installed.
     """
     points, asked, valid = _prepare(x, queries, mask, metric)
-    _checks.check_count(k, "k")
-    _checks.check_count(budget, "budget")
+    k, budget = _checks.check_count(k, "k"), _checks.check_count(budget, "budget")
     _checks.check_choice(backend, "backend", ("exact", "faiss"))
     itself = queries is None
     fewest = int(valid.sum(1).min())
@@ -122,6 +121,7 @@ def radius_neighbors(
         Pairs in ascending order of item, query and point.
     """
     points, asked, valid = _prepare(x, queries, mask, metric)
+    budget = _checks.check_count(budget, "budget")
     reach = _reach(radius, x, valid)
     itself = queries is None
     found = [_in_reach(points[b], reach[b], asked[b], valid[b], itself, budget) for b in range(len(points))]
@@ -147,7 +147,7 @@ def nearest_and_reaching(
     pairs come in no particular order.
     """
     points, asked, valid = _prepare(x, queries, None, metric)
-    _checks.check_count(k, "k")
+    k, budget = _checks.check_count(k, "k"), _checks.check_count(budget, "budget")
     if k > len(x):
         raise ValueError(f"k must be at most the number of points, got k={k} with {len(x)} points")
     reach = _reach(radius, x, valid)[0]
@@ -170,6 +170,7 @@ def _grouped(values: Tensor) -> Tensor:
 def _reach(radius: float | Tensor, x: Tensor, valid: Tensor) -> Tensor:
     """Checked squared radius of each point, ``(B, N)``."""
     if isinstance(radius, Tensor):
+        _checks.check_floating(radius, "radius")
         if radius.shape != x.shape[:-1] or not (radius.reshape(valid.shape)[valid] >= 0).all():
             raise ValueError(
                 f"radius must be non-negative, one for each point, of shape {tuple(x.shape[:-1])}, got "
@@ -177,7 +178,7 @@ def _reach(radius: float | Tensor, x: Tensor, valid: Tensor) -> Tensor:
             )
         reach = torch.where(valid, radius.reshape(valid.shape).to(x.dtype), 0).square()
     else:
-        _checks.check_positive(radius, "radius")
+        radius = _checks.check_positive(radius, "radius")
         reach = x.new_full(valid.shape, radius).square()
     return reach.clamp_max(torch.finfo(reach.dtype).max / 8)  # farther than any two points
 

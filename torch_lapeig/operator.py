@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.graph import Graph
+from torch_lapeig.graph import Graph, check_edge_values
 from torch_lapeig.pattern import DensePattern, Pattern, SparsePattern
 
 Own = TypeVar("Own", bound="SymmetricOperator")
@@ -29,6 +29,10 @@ class SymmetricOperator:
         diagonal: c, of the pattern's shape.
         bound: upper bound of the spectrum of each graph, ``(B,)``; default Gershgorin's.
         constant_null: whether A 1 = 0, so that the constant vector need not be solved for.
+
+    Raises:
+        TypeError, ValueError: tensors that are not float32 or float64 or not of these shapes; values that are not
+            symmetric.
 
     >>> matrix = torch.tensor([[2.0, 1.0], [1.0, 2.0]])
     >>> operator = SymmetricOperator.of_largest(matrix)
@@ -54,9 +58,18 @@ class SymmetricOperator:
         bound: Tensor | None = None,
         constant_null: bool = False,
     ) -> None:
+        check_edge_values(pattern, values, "values")
+        _checks.check_floating(diagonal, "diagonal")
         self.graph = Graph(pattern, values)
+        if tuple(diagonal.shape) != tuple(pattern.shape):
+            raise ValueError(f"diagonal must have shape {tuple(pattern.shape)}, got {tuple(diagonal.shape)}")
+        _checks.check_symmetric_matrix(values, pattern.transpose(values), "values")
+        _checks.check_flag(constant_null, "constant_null")
         self.values, self.diagonal, self.constant_null = values, diagonal, constant_null
         if bound is not None:
+            _checks.check_floating(bound, "bound")
+            if tuple(bound.shape) != (self.graph.batch_size,):
+                raise ValueError(f"bound must have shape {(self.graph.batch_size,)}, got {tuple(bound.shape)}")
             self.__dict__["bound"] = bound
 
     @classmethod
@@ -65,6 +78,9 @@ class SymmetricOperator:
 
         The eigenvalues of K are ``diagonal[0] − values``.
         """
+        _checks.check_floating(matrix, "matrix")
+        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+            raise ValueError(f"matrix must have shape (N, N), got {tuple(matrix.shape)}")
         info = torch.finfo(matrix.dtype)
         bound = torch.linalg.vector_norm(matrix.detach(), 1, dim=1).amax().clamp_min(info.tiny / info.eps**2)
         diagonal = bound.expand(len(matrix)).clone()

@@ -62,6 +62,11 @@ class SparsePattern:
         """int64 ``row * total + col``, ascending."""
         return self.row.long() * self.total + self.col
 
+    @property
+    def edge_shape(self) -> tuple[int, ...]:
+        """The shape of values on the edges, ``(E,)``."""
+        return (len(self.row),)
+
     @cached_property
     def reverse(self) -> Tensor:
         """``(E,)``: the position of edge (j, i) for every edge (i, j)."""
@@ -265,6 +270,11 @@ class DensePattern:
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape = shape
+
+    @property
+    def edge_shape(self) -> tuple[int, ...]:
+        """The shape of values on the edges, ``(N, N)`` or ``(B, N, N)``."""
+        return (*self.shape, self.shape[-1])
 
     def of_graph(self, values: Tensor) -> Tensor:
         """Values ``(B,)`` of each graph, to broadcast with its edges."""

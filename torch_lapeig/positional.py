@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,7 +16,7 @@ from torch_lapeig import _checks
 from torch_lapeig.eigen import eigenpairs
 from torch_lapeig.embedding import with_random_signs
 from torch_lapeig.graph import Graph, check_batch, check_edge_index
-from torch_lapeig.laplacian import Laplacian, Normalization
+from torch_lapeig.laplacian import NORMALIZATIONS, Laplacian, Normalization
 
 # Graphs are padded to the largest they are solved with: beyond this work, in graphs · nodes³, only with graphs of
 # nearly their own size.
@@ -64,11 +65,15 @@ def laplacian_positional_encoding(
     tensor([[1., 1., 2.]])
     """
     check_edge_index(edge_index)
-    _checks.check_count(k, "k")
-    batch = nodes if isinstance(nodes, Tensor) else _one_graph(nodes, edge_index.device)
-    check_batch(batch, len(batch))
+    k = _checks.check_count(k, "k")
+    _checks.check_choice(normalization, "normalization", NORMALIZATIONS)
+    _checks.check_flag(random_signs, "random_signs")
+    _checks.check_generator(generator)
+    batch = _one_graph(nodes, edge_index.device) if isinstance(nodes, (int, float, str, np.generic)) else nodes
+    check_batch(batch, batch.numel() if isinstance(batch, Tensor) else 0, "nodes")
     check_edge_index(edge_index, len(batch))
     weight = torch.ones(edge_index.shape[1], device=edge_index.device) if edge_weight is None else edge_weight
+    _checks.check_tensor(weight, "edge_weight")
     found = _encoding(edge_index, batch, k, _checks.single(weight), normalization)
     vectors, values = found.vectors, found.values
     if random_signs:
@@ -77,8 +82,7 @@ def laplacian_positional_encoding(
 
 
 def _one_graph(nodes: int, device: torch.device) -> Tensor:
-    _checks.check_count(nodes, "nodes", minimum=0)
-    return torch.zeros(nodes, dtype=torch.int64, device=device)
+    return torch.zeros(_checks.check_count(nodes, "nodes", 0), dtype=torch.int64, device=device)
 
 
 @_checks.full_precision
@@ -134,7 +138,7 @@ class AddLaplacianPE:
         normalization, random_signs: see `laplacian_positional_encoding`.
 
     Raises:
-        TypeError, ValueError: when called, as there; data without ``edge_index``.
+        TypeError, ValueError: an option that is none; when called, as there; data without ``edge_index``.
     """
 
     def __init__(
@@ -146,12 +150,14 @@ class AddLaplacianPE:
         normalization: Normalization = "symmetric",
         random_signs: bool = False,
     ) -> None:
-        _checks.check_count(k, "k")
-        self.k = k
+        for name, value in (("attr_name", attr_name), ("eigenvalues", eigenvalues)):
+            _checks.check_instance(value, name, (str, type(None)), "the name of an attribute, or None")
+        _checks.check_choice(normalization, "normalization", NORMALIZATIONS)
+        self.k = _checks.check_count(k, "k")
         self.attr_name = attr_name
         self.eigenvalues = eigenvalues
         self.normalization = normalization
-        self.random_signs = random_signs
+        self.random_signs = _checks.check_flag(random_signs, "random_signs")
 
     def __call__(self, data: Any) -> Any:
         """A shallow copy of the data, or of each in a list or tuple, with the encoding."""
@@ -207,7 +213,10 @@ def _parts(item: Any) -> tuple[Tensor, Tensor, Tensor]:
     check_edge_index(edges)
     batch = _one_graph(item.num_nodes, edges.device) if batch is None else batch
     weight = torch.ones(edges.shape[1], device=edges.device) if weight is None else weight
-    return edges, batch, weight if weight.is_floating_point() else weight.float()
+    _checks.check_indices(batch, "batch")
+    _checks.check_tensor(weight, "edge_weight")
+    counts = not (weight.is_floating_point() or weight.is_complex())
+    return edges, batch, weight.float() if counts else weight
 
 
 def _number_of_graphs(item: Any) -> int:

@@ -189,10 +189,10 @@ def rule_of(operator: SymmetricOperator, tolerance: float | None, degeneracy: De
     """The rule with its options checked."""
     _checks.check_choice(degeneracy, "degeneracy", ("mask", "lorentz", "exact"))
     if width is not None:
-        _checks.check_positive(width, "cluster_width")
+        width = _checks.check_positive(width, "cluster_width")
     dtype = operator.values.dtype
     tolerance = (1e-10 if dtype == torch.float64 else 1e-6) if tolerance is None else tolerance
-    _checks.check_positive(tolerance, "backward_tolerance")
+    tolerance = _checks.check_positive(tolerance, "backward_tolerance")
     return Rule(tolerance, degeneracy, width, torch.finfo(dtype).eps)
 
 

@@ -89,8 +89,7 @@ class _Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Estimator):
     def fit(self: Own, X: Any, y: Any = None) -> Own:
         """Embed samples ``(N, D)``, or what is precomputed of their pairs ``(N, N)``; ``y`` is ignored."""
         x = self._training(X)
-        k = _number(self.n_components)
-        _check_below(k, "n_components", x.shape[0])
+        k = _check_below(self.n_components, "n_components", x.shape[0])
         self._keep(self._module(k, x).fit(x))
         return self
 
@@ -140,13 +139,11 @@ class _OnGraph(_Estimator):
         _checks.check_choice(self.affinity, "affinity", ("nearest_neighbors", "precomputed"))
         if self._pairwise:
             return "precomputed", None
-        k, gamma = _neighbors(self.n_neighbors, n_samples), _number(self.gamma)
-        if gamma is None:
+        k = _neighbors(self.n_neighbors, n_samples)
+        if self.gamma is None:
             return KNN(k), HeatKernel("median")
-        if gamma == 0:
-            return KNN(k), SimpleWeights()
-        _checks.check_positive(gamma, "gamma")
-        return KNN(k), HeatKernel(1 / gamma)
+        gamma = _checks.check_number(self.gamma, "gamma", 0)
+        return KNN(k), SimpleWeights() if gamma == 0 else HeatKernel(1 / gamma)
 
 
 class SpectralEmbedding(_Embedding, _OnGraph):
@@ -281,7 +278,7 @@ class Isomap(_Embedding):
             raise ValueError(
                 f"n_neighbors must be None with a radius, got n_neighbors={self.n_neighbors} with radius={self.radius}"
             )
-        return Radius(_number(self.radius))
+        return Radius(self.radius)
 
 
 class LocallyLinearEmbedding(_Embedding):
@@ -319,7 +316,7 @@ class LocallyLinearEmbedding(_Embedding):
         self.device = device
 
     def _module(self, n_components: int, x: Any) -> manifold.LLE:
-        return manifold.LLE(n_components, _neighbors(self.n_neighbors, len(x)), reg=_number(self.reg))
+        return manifold.LLE(n_components, _neighbors(self.n_neighbors, len(x)), reg=self.reg)
 
 
 class KernelPCA(_Embedding):
@@ -364,9 +361,9 @@ class KernelPCA(_Embedding):
         return manifold.KernelPCA(
             n_components,
             "polynomial" if self.kernel == "poly" else self.kernel,
-            gamma=_number(self.gamma),
-            degree=_number(self.degree),
-            coef0=_number(self.coef0),
+            gamma=self.gamma,
+            degree=self.degree,
+            coef0=self.coef0,
         )
 
 
@@ -419,7 +416,7 @@ class SpectralClustering(ClusterMixin, _OnGraph):  # type: ignore[misc]
         """Cluster samples ``(N, D)`` or affinities ``(N, N)``; ``y`` is ignored."""
         x = self._training(X)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        k, rule = _number(self.n_clusters), self._rule(x.shape[0])
+        k, rule = self.n_clusters, self._rule(x.shape[0])
         self._keep(clustering.SpectralClustering(k, *rule, variant=self.variant, seed=seed).fit(x))
         return self
 
@@ -432,16 +429,10 @@ class SpectralClustering(ClusterMixin, _OnGraph):  # type: ignore[misc]
         return _numpy(self.module_.predict(x))
 
 
-def _number(value: Any) -> Any:
-    """NumPy's numbers, as grid searches give them, as Python's."""
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def _neighbors(n_neighbors: int | None, n_samples: int) -> int:
     """A number of neighbours, checked; 10, or all of fewer samples, for None."""
-    k = min(10, n_samples - 1) if n_neighbors is None else _number(n_neighbors)
-    _check_below(k, "n_neighbors", n_samples)
-    return int(k)
+    k = min(10, n_samples - 1) if n_neighbors is None else n_neighbors
+    return _check_below(k, "n_neighbors", n_samples)
 
 
 def _connecting(x: Tensor, k: int) -> KNN:
@@ -465,13 +456,14 @@ def _parts(x: Tensor, k: int) -> int:
     return int(KNN(k)(x).connected_components().max()) + 1
 
 
-def _check_below(value: Any, name: str, n_samples: int) -> None:
-    """Raise unless ``value`` is a positive integer smaller than the number of samples."""
-    _checks.check_count(value, name)
-    if value >= n_samples:
+def _check_below(value: Any, name: str, n_samples: int) -> int:
+    """The positive integer smaller than the number of samples; raise for anything else."""
+    count = _checks.check_count(value, name)
+    if count >= n_samples:
         raise ValueError(
-            f"{name} must be smaller than the number of samples, got {name}={value} with n_samples={n_samples}"
+            f"{name} must be smaller than the number of samples, got {name}={count} with n_samples={n_samples}"
         )
+    return count
 
 
 def _numpy(value: Tensor) -> NDArray[Any]:

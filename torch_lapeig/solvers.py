@@ -152,10 +152,7 @@ class ChebyshevSubspace:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _check_options(self.guards, self.max_iterations)
-        _checks.check_count(self.max_degree, "max_degree")
-        if self.max_products is not None:
-            _checks.check_count(self.max_products, "max_products", 0)
+        _check_options(self, guards=1, max_iterations=0, max_degree=1, max_products=0)
 
     def block_size(self, k: int) -> int:
         """Columns of the block for ``k`` wanted pairs."""
@@ -249,8 +246,10 @@ class Lobpcg:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _check_options(self.guards, self.max_iterations)
-        _checks.check_count(self.patience, "patience")
+        _check_options(self, guards=1, max_iterations=0, patience=1)
+        if self.preconditioner is not None:
+            expected = "None, SmoothedAggregation() or SparseLU()"
+            _checks.check_instance(self.preconditioner, "preconditioner", (SmoothedAggregation, SparseLU), expected)
 
     def __call__(
         self,
@@ -325,11 +324,8 @@ class Lanczos:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.basis is not None:
-            _checks.check_count(self.basis, "basis", 3)
-        if self.patience is not None:
-            _checks.check_count(self.patience, "patience")
-        _checks.check_count(self.max_products, "max_products", 0)
+        _check_options(self, basis=3, max_products=0, patience=1)
+        _checks.keep(self, crowded=_checks.check_number(self.crowded, "crowded", 0))
 
     def __call__(
         self,
@@ -429,7 +425,7 @@ class TorchLobpcg:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _checks.check_count(self.max_iterations, "max_iterations", 0)
+        _check_options(self, max_iterations=0)
 
     def __call__(
         self,
@@ -501,10 +497,13 @@ class _Request:
         return RitzPairs(values[None], torch.cat([self.null, x], 1)[None], iterations, done, (hierarchy,))
 
 
-def _check_options(guards: int | None, max_iterations: int) -> None:
-    if guards is not None:
-        _checks.check_count(guards, "guards")
-    _checks.check_count(max_iterations, "max_iterations", 0)
+def _check_options(solver: Any, **least: int) -> None:
+    """Check a seed and counts, which have a least value; None where it is the default."""
+    for name, minimum in least.items():
+        value = getattr(solver, name)
+        if value is not None or type(solver).__dataclass_fields__[name].default is not None:
+            _checks.keep(solver, **{name: _checks.check_count(value, name, minimum)})
+    _checks.keep(solver, seed=_checks.check_seed(solver.seed))
 
 
 def _noise(operator: SymmetricOperator, m: int, seed: int) -> Tensor:

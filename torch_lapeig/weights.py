@@ -7,6 +7,7 @@ training points, one value for each of them, and `Weighting.extend` gives the we
 from __future__ import annotations
 
 import abc
+import dataclasses
 import math
 import warnings
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 from torch_lapeig import _checks
 from torch_lapeig.fitted import Configured
-from torch_lapeig.graph import Graph
+from torch_lapeig.graph import Graph, check_graph
 from torch_lapeig.pattern import SparsePattern, inverse_power
 
 
@@ -55,6 +56,12 @@ class Weighting(Configured, nn.Module, abc.ABC):
     A subclass names in ``CONFIGURATION`` the attributes by which it computes: a saved fit is not loaded into a module
     where they differ.
     """
+
+    def __call__(self, x: Tensor, graph: Graph) -> Graph:
+        """`forward` of a graph; TypeError for anything else."""
+        check_graph(graph)
+        weighted: Graph = super().__call__(x, graph)
+        return weighted
 
     @abc.abstractmethod
     def forward(self, x: Tensor, graph: Graph) -> Graph:
@@ -98,7 +105,12 @@ class KernelWeights(Weighting):
     """W_ij = f(‖x_i − x_j‖²) of a function of squared distances that is symmetric by nature.
 
     Args:
-        kernel: from squared distances to non-negative weights, elementwise; a module's parameters are learnable.
+        kernel: from squared distances to as many finite, non-negative weights, elementwise; a module's parameters are
+            learnable.
+
+    Raises:
+        TypeError: ``kernel`` is no function, or gives no tensor of float32 or float64. ValueError: when called, where
+        it gives another shape, or weights that are negative, not finite, or different on both directions of an edge.
 
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])
     >>> from torch_lapeig import knn_graph
@@ -110,14 +122,28 @@ class KernelWeights(Weighting):
 
     def __init__(self, kernel: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
+        _checks.check_function(kernel, "kernel", "a function of squared distances")
         self.kernel = kernel
 
     def forward(self, x: Tensor, graph: Graph) -> Graph:
-        """``graph`` with its weights times the kernel. ValueError if that is negative or not finite."""
-        values = self.kernel(graph.pattern.squared_lengths(_of(x, graph)))
+        """``graph`` with its weights times the kernel."""
+        return graph.with_weight(graph.weight * self._values(graph.pattern.squared_lengths(_of(x, graph))))
+
+    def _values(self, squared_lengths: Tensor) -> Tensor:
+        """The kernel, checked."""
+        values = self.kernel(squared_lengths)
+        _checks.check_floating(values, "kernel(squared_lengths)")
+        if values.shape != squared_lengths.shape:
+            raise ValueError(
+                f"kernel must give a weight for each squared distance, of shape {tuple(squared_lengths.shape)}, got "
+                f"{tuple(values.shape)}"
+            )
         if not (torch.isfinite(values) & (values >= 0)).all():
-            raise ValueError("kernel must give finite, non-negative weights of squared distances")
-        return graph.with_weight(graph.weight * values)
+            raise ValueError(
+                "kernel must give finite, non-negative weights of squared distances, got values from "
+                f"{values.detach().min():.3g} to {values.detach().max():.3g}"
+            )
+        return values
 
     def state(self, x: Tensor, graph: Graph) -> Tensor:
         """Nothing: zeros ``(N, 1)``."""
@@ -125,7 +151,7 @@ class KernelWeights(Weighting):
 
     def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
         """log f of the squared lengths."""
-        return (edges.connectivity * self.kernel(edges.squared_lengths)).log()
+        return (edges.connectivity * self._values(edges.squared_lengths)).log()
 
 
 class HeatKernel(Weighting):
@@ -155,7 +181,8 @@ class HeatKernel(Weighting):
         if isinstance(t, str):
             _checks.check_choice(t, "t", ("median", "component-median"))
         else:
-            _checks.check_positive(t, "t")
+            t = _checks.check_positive(t, "t")
+        _checks.check_flag(learnable, "learnable")
         self.t: Bandwidth = t
         start = 0.0 if isinstance(t, str) else math.log(t)
         self.register_parameter("log_t", nn.Parameter(torch.tensor(start)) if learnable else None)
@@ -174,7 +201,7 @@ class HeatKernel(Weighting):
         """``graph`` with its weights times the kernel."""
         squared_lengths = graph.pattern.squared_lengths(_of(x, graph))
         t = graph.pattern.at_row(self.bandwidth(squared_lengths, graph))
-        return graph.with_weight(graph.weight * (-squared_lengths / t).exp())
+        return dataclasses.replace(graph, weight=graph.weight * (-squared_lengths / t).exp())
 
     def bandwidth(self, squared_lengths: Tensor, graph: Graph) -> Tensor:
         """Bandwidth t of each node, of the shape of the graph, from squared edge lengths."""
@@ -218,8 +245,7 @@ class SelfTuning(Weighting):
 
     def __init__(self, m: int = 7) -> None:
         super().__init__()
-        _checks.check_count(m, "m")
-        self.m = m
+        self.m = _checks.check_count(m, "m")
 
     def forward(self, x: Tensor, graph: Graph) -> Graph:
         """``graph`` with its weights times the kernel; gradients flow through σ too."""
@@ -227,7 +253,7 @@ class SelfTuning(Weighting):
         squared_lengths = pattern.squared_lengths(_of(x, graph))
         sigma = self._sigma(squared_lengths, graph)
         scale = pattern.at_row(sigma) * pattern.at_col(sigma)
-        return graph.with_weight(graph.weight * (-squared_lengths / scale).exp())
+        return dataclasses.replace(graph, weight=graph.weight * (-squared_lengths / scale).exp())
 
     def _sigma(self, squared_lengths: Tensor, graph: Graph) -> Tensor:
         """σ of each node, of the shape of the graph; 1 at nodes without edges."""
@@ -265,9 +291,8 @@ class DensityCorrected(Weighting):
 
     def __init__(self, alpha: float = 1.0, weights: Weighting | None = None) -> None:
         super().__init__()
-        if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 <= alpha <= 1:
-            raise ValueError(f"alpha must be a number in [0, 1], got {alpha!r}")
-        self.alpha = alpha
+        check_weighting(weights)
+        self.alpha = _checks.check_number(alpha, "alpha", 0, 1)
         self.weights = HeatKernel() if weights is None else weights
 
     def forward(self, x: Tensor, graph: Graph) -> Graph:
@@ -276,7 +301,8 @@ class DensityCorrected(Weighting):
         if graph.similarity is not None:
             raise ValueError("weights must be symmetric to be corrected for density, got ImprovedWeights")
         scale = self._scale(graph)
-        return graph.with_weight(graph.pattern.at_row(scale) * graph.weight * graph.pattern.at_col(scale))
+        corrected = graph.pattern.at_row(scale) * graph.weight * graph.pattern.at_col(scale)
+        return dataclasses.replace(graph, weight=corrected)
 
     def _scale(self, graph: Graph) -> Tensor:
         return inverse_power(graph.pattern.sum_rows(graph.weight), self.alpha)
@@ -339,8 +365,15 @@ class ImprovedWeights(Weighting):
         return self.kernel.extend(edges, state) - state[edges.point, 1]
 
 
+def check_weighting(weights: Any) -> None:
+    """Raise TypeError unless ``weights`` is None or a `Weighting`."""
+    if weights is not None:
+        _checks.check_instance(weights, "weights", Weighting, "a Weighting such as HeatKernel()")
+
+
 def _of(x: Tensor, graph: Graph) -> Tensor:
     """Points, after a check that they are those of the graph; padding, whatever it holds, as zeros."""
+    _checks.check_floating(x, "x")
     if tuple(x.shape[:-1]) != tuple(graph.shape):
         raise ValueError(f"x must have shape {(*graph.shape, 'D')} to go with the graph, got {tuple(x.shape)}")
     x = x if graph.mask is None else torch.where(graph.mask[..., None], x, 0)
