@@ -31,6 +31,7 @@ Progress = Callable[[int, float, float], None]
 BREAKDOWN = (torch.linalg.LinAlgError, _checks.ConvergenceError)  # type: ignore[attr-defined]
 SETTLED = 0.05  # residual at which the pair after the wanted ones counts as known, relative to the gap before it
 FILTERS_OF_A_START, ITERATIONS_OF_A_START = 2, 4  # at least, with the pairs of a similar problem beside random columns
+BEYOND = 0.05  # of the rest of the spectrum, from the end of a cluster on
 FILTERED, SMALL_SHARE = (
     4,
     0.05,
@@ -191,7 +192,10 @@ class ChebyshevSubspace:
                 progress(iteration, worst[b].item(), allowed[b].item())
             if iteration >= least and finished.all():
                 return RitzPairs(values, vectors, iteration, finished)
-            low = torch.minimum(values[:, -1], 0.9 * operator.bound)
+            # Where the whole block lies in one cluster, what grows begins beyond it.
+            within = values[:, -1] - values[:, k - 1] <= operator.round_off
+            low = values[:, -1] + BEYOND * within * (operator.bound - values[:, -1])
+            low = torch.minimum(low, 0.9 * operator.bound)
             degree = self._degree(values, low, k, operator.bound)
             products += int(degree.max()) + 1
             if self.max_products is not None and products > self.max_products:
@@ -360,7 +364,8 @@ class Lanczos:
                 found, work = _overlooked(request, rows[: c + columns], values, residuals, self.seed + products)
                 products += work
                 if found is None or products >= self.max_products:
-                    return request.answer(values[:columns], rows[c : c + columns].mT, products, found is None)
+                    x = rows[c : c + columns].mT
+                    return self._verified(request, values[:columns], x, products, found is None)
                 # The wanted pairs stay, and what was overlooked begins a Krylov space beside them.
                 begin, following = w, found
             else:
@@ -371,6 +376,22 @@ class Lanczos:
                 rows[c : c + begin] = turn[:, :begin].mT @ rows[c : c + size]
             rows[c + begin] = following
             projected.zero_().diagonal()[:begin] = values[:begin]
+
+    def _verified(self, request: _Request, values: Tensor, x: Tensor, products: int, finished: bool) -> RitzPairs:
+        """The pairs if their true residuals are small enough, else polished by filters.
+
+        The recurrence forgets what was left of the residuals when a copy began a Krylov space of its own.
+        """
+        answer = request.answer(values, x, products, finished)
+        _, residuals = _residual(request.operator, x, request.operator.matmul(x), values)
+        if not finished or request.shortfall(products, values, residuals)[0] <= 1:
+            return answer
+        k = request.null.shape[1] + request.wanted
+        polished = ChebyshevSubspace(max_products=max(1000, products), seed=self.seed)(
+            request.operator, k, request.tolerance, answer
+        )
+        done = polished if polished.finished.all() else answer._replace(finished=polished.finished)
+        return done._replace(iterations=products + polished.iterations, hierarchies=answer.hierarchies)
 
     def _hopeless(self, values: Tensor, wanted: int, products: int) -> bool:
         """Whether Ritz values, over the bound of the spectrum, belong to a problem for multigrid."""
