@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -14,18 +15,26 @@ from benchmarks import campaign
 from benchmarks.campaign import outcomes, runner
 
 
-def table(results: dict[str, object]) -> Table:
+def table(results: dict[str, Any]) -> Table:
     """Tests and failures by probe and group."""
-    found = Table(title=f"{results['minutes']} minutes, seed {results['seed']}")
+    found = Table(title="All counts; those in brackets are no failures")
     for heading in ("probe", "of", "tests", "unconverged", "failures and other counts"):
         found.add_column(heading, justify="left" if heading in ("probe", "of") else "right")
-    counts = results["counts"]
-    assert isinstance(counts, dict)
-    for probe, groups in counts.items():
+    for probe, groups in results["counts"].items():
         for group, row in groups.items():
             rest = [f"{kind}: {count}" for kind, count in row.items() if kind not in ("tests", "unconverged")]
             found.add_row(probe, group, str(row["tests"]), str(row["unconverged"]), "\n".join(rest) or "–")
         found.add_section()
+    return found
+
+
+def goals(results: dict[str, Any]) -> Table:
+    """The counts that have goals."""
+    found = Table(title=f"{results['minutes']} minutes, seed {results['seed']}")
+    for heading in ("probe", "now", "of", "goal"):
+        found.add_column(heading, justify="left" if heading == "probe" else "right")
+    for row in results["goals"]:
+        found.add_row(row["probe"], str(row["now"]), str(row["of"]), row["goal"])
     return found
 
 
@@ -70,7 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         console.print("interrupted; the same command goes on from here")
     results = found.results()
-    console.print(table(results))
+    console.print(table(results), goals(results), sep="\n")
     for seconds, *of in results["slowest"]:
         console.print(f"slow: {seconds:.1f} s, {', '.join(of)}", highlight=False)
     failures = sorted((options.folder / "failures").glob("*.pt"))

@@ -151,7 +151,7 @@ def _padded(rng: Rng, parts: list[Floats]) -> tuple[Tensor, Tensor | None]:
 def _draw_options(rng: Rng, x: Floats) -> dict[str, Any]:
     """Arguments of the layer; a bandwidth that mostly suits the points."""
     d2 = clouds.squared_distances(x)
-    k = int(rng.integers(2, 11))
+    k = min(int(rng.integers(2, 11)), len(x) - 1)
     near = np.sort(d2, 1)[:, 1 : k + 1]
     median = float(np.median(near)) or float(near.max()) or 1.0
     normalization = str(rng.choice(["random_walk", "random_walk", "unnormalized"]))

@@ -107,7 +107,7 @@ def _quality(answer: Answer, reference: Reference, values: Floats, vectors: Floa
     skewness = float(np.linalg.norm(vectors.T @ vectors - np.eye(k)))
     reported = answer.residuals[:k]
     found = []
-    if ((norms > 2 * reported + floor) | (reported > 2 * norms + floor)).any():
+    if ((norms > 2 * reported + 4 * floor) | (reported > 2 * norms + 4 * floor)).any():
         worst = int(np.abs(norms - reported).argmax())
         found.append(Finding("dishonest residual", f"{reported[worst]:.2e} is {norms[worst]:.2e}"))
     off = np.abs(answer.projected[:k, :k] - np.diag(values)).max()

@@ -62,6 +62,32 @@ class Tally:
         self.slowest = sorted(self.slowest, reverse=True)[:5]
 
 
+def _count(counter: Counter[tuple[str, str, str]], probes: str, groups: str, kinds: str) -> int:
+    """Sum over keys whose parts begin with one of the words given, separated by bars; every one if empty."""
+    wanted = [tuple(words.split("|")) for words in (probes, groups, kinds)]
+    return sum(n for key, n in counter.items() if all(part.startswith(w) for part, w in zip(key, wanted, strict=True)))
+
+
+# Row, the probes and groups it counts, their kinds, and the goal.
+GOALS = [
+    ("wrong value, said to be converged, default", "solve|warm", "default", "wrong value", "0 of 10⁴"),
+    ("wrong gap, said to be converged, default", "solve|warm", "default", "wrong gap", "0 of 10⁴"),
+    ("crash of the default", "solve|warm|gradient", "default", "crash", "0"),
+    ("another promise broken, default", "solve|warm", "default", "dish|not |sign|pad|proj|unconverged in|stray", "0"),
+    ("unconverged, default", "solve|warm", "default", "unconverged", "≤ 1 in 10³"),
+    ("unconverged without a warning", "solve|warm", "default", "unconverged without", "0"),
+    ("gradient wrong without a warning, float64", "gradient", "default float64", "wrong grad|undefined", "0"),
+    ("gradient wrong without a warning, float32", "gradient", "default float32", "wrong grad|undefined", "0"),
+    ("second derivative wrong without a warning", "gradient", "default float64", "wrong second", "0"),
+    ("gradient not finite", "gradient", "default", "gradient not finite", "0"),
+    ("crash, adversarial step", "layer", "float", "crash", "0"),
+    ("not finite, adversarial step", "layer", "float", "output not|gradient not", "0"),
+    ("gradient wrong, adversarial step", "layer", "float", "wrong gradient", "0"),
+    ("misuse unclear", "misuse", "misuse", "unclear", "0"),
+    ("misuse accepted wrongly", "misuse", "misuse", "accepted wrongly", "0"),
+]
+
+
 class Campaign:
     """A folder with ``campaign.json`` (the seed), ``cases.jsonl`` (a line of each draw) and ``failures``."""
 
@@ -128,6 +154,14 @@ class Campaign:
             file.write(json.dumps(line) + "\n")
         self.tally.add(line)
 
+    def _goal(self, name: str, probes: str, groups: str, kinds: str, goal: str) -> dict[str, Any]:
+        tests = Counter({(*key, ""): count for key, count in self.tally.tests.items()})
+        counted = self.tally.kinds
+        if kinds == "unconverged":
+            counted = Counter({(*key, kinds): count for key, count in self.tally.unconverged.items()})
+        now, of = _count(counted, probes, groups, kinds), _count(tests, probes, groups, "")
+        return {"probe": name, "now": now, "of": of, "goal": goal}
+
     def results(self) -> dict[str, Any]:
         """Counts as JSON has them, also written to ``results.json``."""
         tally = self.tally
@@ -136,10 +170,12 @@ class Campaign:
             kinds = {kind: count for (p, g, kind), count in sorted(tally.kinds.items()) if (p, g) == (probe, group)}
             row = {"tests": tests, "unconverged": tally.unconverged[probe, group], **kinds}
             table.setdefault(probe, {})[group] = row
+        goals = [self._goal(*goal) for goal in GOALS]
         found = {
             "seed": self.seed,
             "minutes": round(sum(tally.seconds.values()) / 60, 2),
             "draws": dict(tally.draws),
+            "goals": [goal for goal in goals if goal["of"]],
             "counts": table,
             "slowest": tally.slowest,
         }

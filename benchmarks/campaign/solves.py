@@ -74,8 +74,11 @@ class Solve:
         self.most = most
 
     def draw(self, rng: Rng) -> Iterator[Case]:
+        """Cases of a random graph."""
+        return self.cases(rng, *families.draw(rng, families.mixed_size(rng, self.most)))
+
+    def cases(self, rng: Rng, family: str, edges: Edges) -> Iterator[Case]:
         """Cases that share a graph, and so a reference."""
-        family, edges = families.draw(rng, families.mixed_size(rng, self.most))
         other = families.draw(rng, families.size(rng, 2, max(3, min(300, 2 * edges.nodes))))[1]
         normalization = str(rng.choice(NORMALIZATIONS))
         k = draw_k(rng, reference(edges, normalization))
@@ -143,8 +146,11 @@ class Warm:
         self.most = most
 
     def draw(self, rng: Rng) -> Iterator[Case]:
-        """One pair of graphs, for the default and another solver."""
-        family, edges = families.draw(rng, families.mixed_size(rng, self.most))
+        """Cases of a random graph."""
+        return self.cases(rng, *families.draw(rng, families.mixed_size(rng, self.most)))
+
+    def cases(self, rng: Rng, family: str, edges: Edges) -> Iterator[Case]:
+        """A start from one other graph, for the default and another solver."""
         how = str(rng.choice(["perturbed", "permuted", "exchanged", "other", "same"]))
         before = _relative(rng, edges, how)
         normalization = str(rng.choice(NORMALIZATIONS))
