@@ -7,6 +7,7 @@ weights each vector by a number of its own and is not.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,8 +49,7 @@ class Function:
 
     def loss(self, f: Tensor) -> Tensor:
         """The loss of F."""
-        h = np.random.default_rng(self.seed + 1).standard_normal(f.shape)
-        matrix = torch.from_numpy(h + h.T).to(f)
+        matrix = _random_matrix(self.seed + 1, len(f)).to(f)
         return (matrix * f).sum() + 0.3 * (matrix * f.square()).sum()
 
     def by_library(self, edges: Edges, log_scale: Tensor, solver: Any, dense: bool) -> Tensor:
@@ -85,6 +85,12 @@ class Function:
             factor = torch.where(active, torch.where(active, degrees, 1).rsqrt(), 0)
             f = factor[:, None] * f * factor
         return self.loss(f)
+
+
+@functools.lru_cache(maxsize=2)
+def _random_matrix(seed: int, n: int) -> Tensor:
+    h = np.random.default_rng(seed).standard_normal((n, n))
+    return torch.from_numpy(h + h.T)
 
 
 def dense_laplacian(edges: Edges, log_scale: Tensor, normalization: str) -> tuple[Tensor, Tensor, Tensor]:

@@ -156,7 +156,7 @@ def _draw_options(rng: Rng, x: Floats) -> dict[str, Any]:
     median = float(np.median(near)) or float(near.max()) or 1.0
     normalization = str(rng.choice(["random_walk", "random_walk", "unnormalized"]))
     return {
-        "weighting": str(rng.choice(WEIGHTINGS)),
+        "weighting": "heat median" if rng.random() < 0.25 else str(rng.choice(WEIGHTINGS)),  # the default, more often
         "t": median * float(rng.choice([0.1, 1.0, 1.0, 1.0, 10.0, 1e4])),
         "number": float(rng.random()),
         "k": k,
