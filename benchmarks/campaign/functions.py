@@ -1,6 +1,8 @@
 """Functions of the smallest eigenpairs of a Laplacian: by the library, and densely in float64 with exact derivatives.
 
-Each is F = V f(Λ) Vᵀ for the first k pairs, and the loss ⟨H, F⟩ + 0.3 ⟨H, F ∘ F⟩ of a random symmetric H. Where f is a
+Each is F = V f(Λ) Vᵀ for the first k pairs. The loss is ⟨H, F⟩ + 0.3 ⟨H, F ∘ F⟩ of a random symmetric H, whose
+cotangents are rough, or N Σ F_nn², whose cotangents are as smooth as the vectors: they are the harder ones for the
+linear solve of the backward. Where f is a
 function of the eigenvalue ("projector", "heat", "diffusion") the loss is blind to the basis of an eigenspace; "columns"
 weights each vector by a number of its own and is not.
 """
@@ -30,6 +32,7 @@ class Function:
     k: int
     normalization: str
     seed: int
+    smooth: bool = False
 
     def at(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """F's eigenvalues f and their derivatives f' at the first k eigenvalues."""
@@ -49,6 +52,8 @@ class Function:
 
     def loss(self, f: Tensor) -> Tensor:
         """The loss of F."""
+        if self.smooth:
+            return len(f) * f.diagonal().square().sum()
         matrix = _random_matrix(self.seed + 1, len(f)).to(f)
         return (matrix * f).sum() + 0.3 * (matrix * f.square()).sum()
 

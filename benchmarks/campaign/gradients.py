@@ -124,7 +124,7 @@ def _draw_function(rng: Rng, spectrum: Reference, normalization: str) -> Functio
         parameter = float(rng.choice([1.0, 2.0] if away < 0.05 else [0.5, 1.0, 2.0]))
     else:
         parameter = float(10 ** rng.uniform(-1, 1)) / max(spectrum.bound / 2, 1e-300)
-    return Function(kind, parameter, k, normalization, int(rng.integers(2**31)))
+    return Function(kind, parameter, k, normalization, int(rng.integers(2**31)), bool(rng.random() < 0.4))
 
 
 def _derivatives(
@@ -149,7 +149,10 @@ class Truth:
         self.gap = spectrum.gap(k)
         apart = np.diff(spectrum.values[:k])
         equal = apart <= SPLIT * self.bound
-        self.split = self.gap <= SPLIT * self.bound or (function.kind == "columns" and bool(equal.any()))
+        apart_by_loss = function.kind == "columns" and bool(equal.any())
+        self.split = self.gap <= SPLIT * self.bound or (apart_by_loss and not function.smooth)
+        # By the symmetry of the graph a smooth loss may be blind to the basis after all.
+        self.unclear = apart_by_loss and function.smooth
         self.apart = float(apart[~equal].min(initial=math.inf))
         self.narrowest = min(self.gap, self.apart) if function.kind == "columns" else self.gap
         rng = np.random.default_rng(function.seed + 2)
@@ -197,7 +200,7 @@ def _judged(
     if truth.split:
         what = f"gap {truth.gap:.1e}, |gradient| {float(gradient.norm()):.2e}"
         return ([], {}) if warned else ([Finding("undefined gradient without a warning", what)], {})
-    if truth.narrowest < ILL * truth.bound:
+    if truth.unclear or truth.narrowest < ILL * truth.bound:
         return [], {"(undecided)": 1}
     if warned:
         needless = truth.tolerance(dtype) < 2 * LOOSE[dtype]
@@ -223,6 +226,7 @@ def _noise(truth: Truth, dtype: torch.dtype) -> float:
     function, n = truth.function, truth.edges.nodes
     ratio = truth.bound / min(truth.narrowest, truth.bound)
     height = float(function.at(torch.tensor([0.0, 1.0], dtype=torch.float64))[0].max())
+    height = max(height, function.k * height**2) if function.smooth else height
     if function.normalization == "random_walk":  # F has D^-½ on both sides
         degrees = reference(truth.edges, "random_walk").root_degree ** 2
         height = height * max(1.0, 1 / float(degrees[degrees > 0].min(initial=1.0)))

@@ -122,6 +122,7 @@ def _quality(answer: Answer, reference: Reference, values: Floats, vectors: Floa
     allowed = max(tolerance * gap, floor) if np.isfinite(gap) else floor
     if norms.max() > 3 * allowed:
         found.append(Finding("unconverged in truth", f"residual {norms.max():.2e}, allowed {allowed:.2e}"))
+    # Kahan's bound, and what the angles between the vectors do to it.
     error = float(np.linalg.norm(residual)) / max(1 - skewness, 0.5) + skewness * float(values[-1])
     error += floor if answer.dtype == torch.float32 else 2 * floor
     return found + _against(answer, reference, values, error)

@@ -68,7 +68,7 @@ def reference(edges: Edges, normalization: str) -> Reference:
     matrix, root, active = laplacian(edges, normalization, torch.float64)
     inside = matrix[np.ix_(active, active)]
     values = np.sort(scipy.linalg.eigvalsh(inside, check_finite=False)) if len(inside) else np.zeros(0)
-    bound = float(2 * matrix.diagonal().max(initial=0)) if normalization == "unnormalized" else 2.0
+    bound = 2 * float(root.max(initial=0)) ** 2 if normalization == "unnormalized" else 2.0  # loops round, too
     longest = int((matrix != 0).sum(1).max(initial=1))
     return Reference(matrix, values, active, root, bound, longest)
 

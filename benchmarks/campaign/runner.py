@@ -186,7 +186,10 @@ class Campaign:
 def misuse() -> Outcome:
     """Counts and failures of the probe of arguments that make no sense."""
     begin = time.perf_counter()
-    counts = dict(importlib.import_module(MISUSE).run())
+    try:
+        counts = dict(importlib.import_module(MISUSE).run())
+    except Exception as error:  # what is to be refused or accepted in a call was raised beside it
+        counts = {"failures": [f"the probe itself: {type(error).__name__}: {error}"]}
     findings = [outcomes.Finding("misuse", failure) for failure in counts.pop("failures")]
     seconds = time.perf_counter() - begin
     return Outcome("misuse", "misuse", findings, seconds, tests=sum(counts.values()), counts=counts)
