@@ -1,1 +1,29 @@
-"""The campaign: seeded random problems, adversarial steps and misuse, counted; each failure is kept."""
+"""A search for wrong answers: random hard problems, each judged against a reference that does not use the library.
+
+    python -m benchmarks.campaign [--minutes 10] [--seed 0] [--probes solve warm …] [--folder runs/campaign]
+    python -m benchmarks.campaign --replay runs/campaign/failures [FILE …]
+
+A run that was stopped goes on where it was; one that has spent its minutes only prints its table, and goes on with more
+minutes. Case i of a probe depends on the seed and i alone. Each failure is a file with the whole problem in it, which
+``--replay`` solves and judges again, without the random numbers it came from.
+
+Probes: ``solve`` (eigenpairs of some fifty families of graphs, by the default and every named solver, float32 and
+float64, alone and in a batch, against LAPACK), ``warm`` (the same from the pairs of another graph), ``gradient`` (first
+and second derivatives against finite differences of a dense reference, float32 against float64), ``layer`` (adversarial
+points through `LaplacianEigenmaps`, every weighting, autocast), ``misuse`` (arguments that make no sense).
+
+Goals, of the default solver but for the last rows; named solvers are counted each on its own:
+
+| probe | goal |
+|---|---|
+| wrong value, said to be converged | 0 of 10⁴ |
+| wrong gap, said to be converged | 0 of 10⁴ |
+| crash of the default | 0 |
+| unconverged | ≤ 1 in 10³, each warned |
+| gradient wrong without a warning (first order / float32) | 0 |
+| non-finite gradient, adversarial step | 0 where the true one is representable in the input's dtype |
+| misuse unclear / accepted | 0 / only rightly, of 300 |
+
+What counts as wrong is in the docstrings of `pairs`, `gradients` and `layers`: bounds that follow from the residual,
+the gap and the precision, so that a finding is a fault and not bad luck.
+"""

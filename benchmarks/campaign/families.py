@@ -1,0 +1,359 @@
+"""Families of graphs, most with many equal eigenvalues: ``FAMILIES[name](rng, n)`` has about ``n`` nodes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from benchmarks.campaign import clouds
+from benchmarks.campaign.edges import Edges, product, shuffled, simple, union
+
+Rng = np.random.Generator
+Family = Callable[[Rng, int], Edges]
+
+
+def path(rng: Rng, n: int) -> Edges:
+    return simple(n, [(i, i + 1) for i in range(n - 1)])
+
+
+def cycle(rng: Rng, n: int) -> Edges:
+    return circulant_of(max(n, 3), [1])
+
+
+def circulant_of(n: int, steps: list[int]) -> Edges:
+    return simple(n, [(i, (i + step) % n) for step in steps for i in range(n)])
+
+
+def circulant(rng: Rng, n: int) -> Edges:
+    n = max(n, 5)
+    return circulant_of(n, [int(s) for s in rng.integers(1, n // 2 + 1, 3)])
+
+
+def _sides(rng: Rng, n: int, dimensions: int, least: int) -> list[int]:
+    """Sides of a box of about n cells: equal ones half of the time."""
+    side = max(least, round(n ** (1 / dimensions)))
+    if rng.random() < 0.5:
+        return [side] * dimensions
+    first = [max(least, round(side * rng.uniform(0.6, 1.6))) for _ in range(dimensions - 1)]
+    return [*first, max(least, n // math.prod(first))]
+
+
+def grid(rng: Rng, n: int) -> Edges:
+    a, b = _sides(rng, n, 2, 1)
+    return product(path(rng, a), path(rng, b))
+
+
+def grid_3d(rng: Rng, n: int) -> Edges:
+    a, b, c = _sides(rng, n, 3, 2)
+    return product(product(path(rng, a), path(rng, b)), path(rng, c))
+
+
+def torus(rng: Rng, n: int) -> Edges:
+    a, b = _sides(rng, n, 2, 3)
+    return product(cycle(rng, a), cycle(rng, b))
+
+
+def torus_3d(rng: Rng, n: int) -> Edges:
+    a, b, c = _sides(rng, n, 3, 3)
+    return product(product(cycle(rng, a), cycle(rng, b)), cycle(rng, c))
+
+
+def scaled(edges: Edges, factor: float) -> Edges:
+    return Edges(edges.nodes, edges.pairs, edges.weight * factor)
+
+
+def anisotropic_torus(rng: Rng, n: int) -> Edges:
+    a, b = _sides(rng, n, 2, 3)
+    return product(cycle(rng, a), scaled(cycle(rng, b), float(10 ** rng.uniform(-3, 3))))
+
+
+def nearly_symmetric(rng: Rng, n: int) -> Edges:
+    """A torus or grid whose weights are off by 1e-15 to 1e-3: clusters in the place of multiple eigenvalues."""
+    base = torus(rng, n) if rng.random() < 0.5 else grid(rng, n)
+    noise = 10 ** rng.uniform(-15, -3) * rng.standard_normal(len(base.weight))
+    return Edges(base.nodes, base.pairs, base.weight * np.exp(noise))
+
+
+def hypercube(rng: Rng, n: int) -> Edges:
+    d = max(1, round(math.log2(n)))
+    return simple(2**d, [(i, i ^ (1 << b)) for i in range(2**d) for b in range(d)])
+
+
+def hamming(rng: Rng, n: int) -> Edges:
+    q = int(rng.integers(3, 6))
+    d = max(1, min(4, round(math.log(n, q))))
+    found = complete(rng, q)
+    for _ in range(d - 1):
+        found = product(found, complete(rng, q))
+    return found
+
+
+def star(rng: Rng, n: int) -> Edges:
+    return simple(n, [(0, i) for i in range(1, n)])
+
+
+def complete(rng: Rng, n: int) -> Edges:
+    n = min(n, 300)
+    return simple(n, np.stack(np.triu_indices(n, 1), 1))
+
+
+def complete_multipartite(rng: Rng, n: int) -> Edges:
+    n = min(max(n, 2), 300)
+    part = np.sort(rng.integers(0, rng.integers(2, 6), n))
+    i, j = np.triu_indices(n, 1)
+    return simple(n, np.stack([i, j], 1)[part[i] != part[j]])
+
+
+def complete_bipartite(rng: Rng, n: int) -> Edges:
+    n = min(max(n, 2), 600)
+    one = int(rng.integers(1, n))
+    a = min(one, n - one, 60)
+    return simple(n, [(i, j) for i in range(a) for j in range(a, n)])
+
+
+def _subsets(rng: Rng, n: int) -> list[frozenset[int]]:
+    sizes = [(m, r) for m in range(4, 13) for r in range(2, m // 2 + 1) if math.comb(m, r) <= max(n, 6)]
+    m, r = sizes[int(rng.integers(len(sizes)))]
+    return [frozenset(c) for c in itertools.combinations(range(m), r)][: max(n, 6)]
+
+
+def _joined(sets: list[frozenset[int]], common: int) -> Edges:
+    member = np.zeros((len(sets), 1 + max(max(s) for s in sets)))
+    for row, s in zip(member, sets, strict=True):
+        row[list(s)] = 1
+    i, j = np.nonzero(np.triu(member @ member.T == common, 1))
+    return simple(len(sets), np.stack([i, j], 1))
+
+
+def kneser(rng: Rng, n: int) -> Edges:
+    """Subsets are joined where they are disjoint (Petersen's graph is one of them)."""
+    return _joined(_subsets(rng, min(n, 500)), 0)
+
+
+def johnson(rng: Rng, n: int) -> Edges:
+    """Subsets are joined where they differ in one member."""
+    sets = _subsets(rng, min(n, 500))
+    return _joined(sets, len(sets[0]) - 1)
+
+
+def paley(rng: Rng, n: int) -> Edges:
+    primes = [p for p in (5, 13, 17, 29, 37, 41, 53, 61, 73, 89, 97, 101, 109, 113, 137, 149) if p <= max(n, 5)]
+    q = primes[int(rng.integers(len(primes)))]
+    return circulant_of(q, sorted({x * x % q for x in range(1, q)}))
+
+
+def binary_tree(rng: Rng, n: int) -> Edges:
+    return simple(n, [(i, (i - 1) // 2) for i in range(1, n)])
+
+
+def spider(rng: Rng, n: int) -> Edges:
+    """Equal paths that begin in one node."""
+    legs = int(rng.integers(2, 9))
+    length = max(1, (n - 1) // legs)
+    return simple(
+        1 + legs * length,
+        [(0 if j == 0 else leg * length + j, 1 + leg * length + j) for leg in range(legs) for j in range(length)],
+    )
+
+
+def caterpillar(rng: Rng, n: int) -> Edges:
+    legs = int(rng.integers(1, 6))
+    spine = max(1, n // (1 + legs))
+    leaves = [(i, spine + i * legs + j) for i in range(spine) for j in range(legs)]
+    return simple(spine * (1 + legs), [(i, i + 1) for i in range(spine - 1)] + leaves)
+
+
+def lollipop(rng: Rng, n: int) -> Edges:
+    n = max(n, 4)
+    clique = int(rng.integers(2, min(n, 80)))
+    tail = [(i, i + 1) for i in range(clique - 1, n - 1)]
+    return simple(n, [*itertools.combinations(range(clique), 2), *tail])
+
+
+def barbell(rng: Rng, n: int) -> Edges:
+    """Two equal cliques and a bridge of weight 1e-12 to 1."""
+    side = min(max(n // 2, 2), 80)
+    cliques = union([complete(rng, side)] * 2)
+    bridge = simple(2 * side, [(side - 1, side)], 10 ** rng.uniform(-12, 0))
+    pairs = np.concatenate([cliques.pairs, bridge.pairs])
+    return Edges(2 * side, pairs, np.concatenate([cliques.weight, bridge.weight]))
+
+
+def ring_of_cliques(rng: Rng, n: int) -> Edges:
+    size = int(rng.integers(3, 12))
+    count = max(3, n // size)
+    cliques = union([complete(rng, size)] * count)
+    ring = [(c * size, ((c + 1) % count) * size + 1) for c in range(count)]
+    weight = np.concatenate([cliques.weight, np.full(count, 10 ** rng.uniform(-9, 0))])
+    return simple(size * count, np.concatenate([cliques.pairs, ring]), weight)
+
+
+def wheel(rng: Rng, n: int) -> Edges:
+    n = max(n, 4)
+    rim = [(1 + i, 1 + (i + 1) % (n - 1)) for i in range(n - 1)]
+    return simple(n, rim + [(0, i) for i in range(1, n)], 1.0)
+
+
+def windmill(rng: Rng, n: int) -> Edges:
+    """Equal cliques that share one node."""
+    size = int(rng.integers(2, 7))
+    count = max(1, (n - 1) // size)
+    blades = [[0, *range(1 + c * size, 1 + (c + 1) * size)] for c in range(count)]
+    return simple(1 + size * count, [pair for blade in blades for pair in itertools.combinations(blade, 2)])
+
+
+def prism(rng: Rng, n: int) -> Edges:
+    """Generalised Petersen graphs: a cycle, a star polygon, and spokes."""
+    n = max(n // 2, 3)
+    step = int(rng.integers(1, max(2, (n + 1) // 2)))
+    outer = [(i, (i + 1) % n) for i in range(n)]
+    inner = [(n + i, n + (i + step) % n) for i in range(n)]
+    return simple(2 * n, outer + inner + [(i, n + i) for i in range(n)])
+
+
+def moebius_ladder(rng: Rng, n: int) -> Edges:
+    n = max(2, n // 2)
+    return circulant_of(2 * n, [1, n])
+
+
+def erdos_renyi(rng: Rng, n: int) -> Edges:
+    count = int(n * rng.uniform(0.5, 8) / 2) + 1
+    return simple(n, rng.integers(0, n, (count, 2))) if n > 2 else path(rng, n)
+
+
+def small_world(rng: Rng, n: int) -> Edges:
+    n = max(n, 5)
+    pairs = circulant_of(n, [1, 2]).pairs.copy()
+    moved = rng.random(len(pairs)) < rng.uniform(0, 0.3)
+    pairs[moved, 1] = rng.integers(0, n, int(moved.sum()))
+    return simple(n, pairs)
+
+
+def power_law(rng: Rng, n: int) -> Edges:
+    """Each new node joins two old ones by their degree."""
+    ends = [0, 1]
+    for i in range(2, n):
+        for j in {ends[e] for e in rng.integers(0, len(ends), 2)}:
+            ends += [i, j]
+    return simple(n, np.array(ends).reshape(-1, 2))
+
+
+def random_regular(rng: Rng, n: int) -> Edges:
+    n = max(n, 4)
+    return simple(n, np.concatenate([np.stack([np.arange(n), rng.permutation(n)], 1) for _ in range(2)]))
+
+
+def blocks(rng: Rng, n: int) -> Edges:
+    """A stochastic block model of equal blocks."""
+    count = int(rng.integers(2, 8))
+    size = max(2, n // count)
+    label = np.repeat(np.arange(count), size)
+    within, between = rng.uniform(4, 12) / size, rng.uniform(0, 1) / (size * count)
+    i, j = np.triu_indices(size * count, 1)
+    keep = rng.random(len(i)) < np.where(label[i] == label[j], within, between)
+    return simple(size * count, np.stack([i, j], 1)[keep])
+
+
+def decades(rng: Rng, n: int) -> Edges:
+    """Weights over 24 decades on a random or a symmetric graph."""
+    base = [erdos_renyi, grid, power_law, path, binary_tree][int(rng.integers(5))](rng, n)
+    return Edges(base.nodes, base.pairs, 10 ** rng.uniform(-12, 12, len(base.weight)))
+
+
+def two_scales(rng: Rng, n: int) -> Edges:
+    """A symmetric graph with its weights from two values only, many decades apart."""
+    base = [torus, hypercube, ring_of_cliques, binary_tree][int(rng.integers(4))](rng, n)
+    light = rng.random(len(base.weight)) < 0.5
+    return Edges(base.nodes, base.pairs, np.where(light, 10 ** rng.uniform(-12, 0), 1.0))
+
+
+SMALL: list[Family] = [path, cycle, star, complete, hypercube, binary_tree, kneser, grid, wheel]
+
+
+def copies(rng: Rng, n: int) -> Edges:
+    """The disjoint union of copies of one graph."""
+    count = int(rng.integers(2, 9))
+    part = SMALL[int(rng.integers(len(SMALL)))](rng, max(2, n // count))
+    return union([part] * count)
+
+
+def bridged_copies(rng: Rng, n: int) -> Edges:
+    """Copies of one graph, joined in a star by equal bridges."""
+    count = int(rng.integers(2, 7))
+    part = SMALL[int(rng.integers(len(SMALL)))](rng, max(2, n // count))
+    apart, m = union([part] * count), part.nodes
+    hub = count * m
+    bridges = [(c * m, hub) for c in range(count)]
+    weight = np.concatenate([apart.weight, np.full(count, 10 ** rng.uniform(-12, 0))])
+    return simple(hub + 1, np.concatenate([apart.pairs, bridges]), weight)
+
+
+def products(rng: Rng, n: int) -> Edges:
+    side = max(2, math.isqrt(n))
+    a, b = (SMALL[int(s)](rng, side) for s in rng.integers(0, len(SMALL), 2))
+    return product(a, b)
+
+
+def islands(rng: Rng, n: int) -> Edges:
+    """Many components of different kinds, and isolated nodes among them."""
+    parts: list[Edges] = []
+    while sum(part.nodes for part in parts) < n:
+        size = int(rng.integers(1, max(2, min(40, n))))
+        alone = Edges(size, np.zeros((0, 2), dtype=np.int64), np.zeros(0))
+        parts.append(alone if rng.random() < 0.2 else SMALL[int(rng.integers(len(SMALL)))](rng, size + 1))
+    if all(len(part.pairs) == 0 for part in parts):
+        parts.append(path(rng, 2))
+    return shuffled(union(parts), rng)
+
+
+GRAPHS: list[Family] = [
+    path, cycle, circulant, grid, grid_3d, torus, torus_3d, anisotropic_torus, nearly_symmetric, hypercube, hamming,
+    star, complete, complete_multipartite, complete_bipartite, kneser, johnson, paley, binary_tree, spider, caterpillar,
+    lollipop, barbell, ring_of_cliques, wheel, windmill, prism, moebius_ladder, erdos_renyi, small_world, power_law,
+    random_regular, blocks, decades, two_scales, copies, bridged_copies, products, islands,
+]  # fmt: skip
+
+
+def _of_points(cloud: clouds.Cloud) -> Family:
+    return lambda rng, n: clouds.heat_graph(rng, cloud(rng, min(n, 1200)))
+
+
+FAMILIES: dict[str, Family] = {family.__name__: family for family in GRAPHS}
+# Families whose point is lost where weights are rounded to float32: most of theirs are solved in float64 only.
+DOUBLE = {"nearly_symmetric", "points of a heavy tail", "points of a cauchy law", "points of a set of clusters"}
+FAMILIES |= {f"points of a {name}": _of_points(cloud) for name, cloud in clouds.CLOUDS.items()}
+
+
+def size(rng: Rng, least: int, most: int) -> int:
+    """A number of nodes, log-uniform."""
+    return round(math.exp(rng.uniform(math.log(least), math.log(most))))
+
+
+def mixed_size(rng: Rng, most: int) -> int:
+    """Mostly small, for speed; a third of a size at which the default no longer solves densely; rarely ``most``."""
+    kind = rng.random()
+    if kind < 0.62 or most <= 300:
+        return size(rng, 2, min(most, 300))
+    return size(rng, 300, min(most, 800)) if kind < 0.95 else size(rng, min(most, 800), most)
+
+
+def draw(rng: Rng, n: int, name: str | None = None) -> tuple[str, Edges]:
+    """A random graph of about ``n`` nodes with its family's name: nodes shuffled, scaled and with loops at times."""
+    name = str(rng.choice(sorted(FAMILIES))) if name is None else name
+    edges = FAMILIES[name](rng, n)
+    if rng.random() < 0.6:
+        edges = shuffled(edges, rng)
+    if rng.random() < 0.15:
+        edges = scaled(edges, float(10 ** rng.uniform(-6, 6)))
+    if rng.random() < 0.05:
+        at = np.unique(rng.integers(0, edges.nodes, 3))
+        pairs = np.concatenate([edges.pairs, np.stack([at, at], 1)])
+        edges = Edges(edges.nodes, pairs, np.concatenate([edges.weight, np.full(len(at), edges.weight.max(initial=1))]))
+    if rng.random() < (0.3 if name in DOUBLE else 0.9):
+        edges = edges.narrowed()
+    if not (edges.pairs[:, 0] != edges.pairs[:, 1]).any():
+        edges = simple(max(edges.nodes, 2), [(0, 1)])
+    return name, edges

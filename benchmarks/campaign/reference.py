@@ -1,0 +1,79 @@
+"""What is true: dense float64 Laplacians, their LAPACK spectra, and bounds on what rounding may do to an answer.
+
+LAPACK's eigenvalues are those of a matrix within a few eps · ‖A‖ of the given one, and so are the Laplacians that the
+library forms entry by entry in the dtype of its input: `round_off` is the size of both, with the library's own
+constants, since no answer can promise more. It is relative to the bound of the spectrum and not to an eigenvalue: of
+weights over 24 decades the small eigenvalues have no correct digits in the reference either, and nothing is asked of
+them beyond this.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+import torch
+from numpy.typing import NDArray
+
+from benchmarks.campaign.edges import Edges, Floats
+
+# Relative to round-off, where values of a spectrum count as one for the choice of k.
+EQUAL = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """The symmetric operator of one graph in float64 and all its eigenvalues, inactive nodes left out."""
+
+    matrix: Floats  # (N, N)
+    values: Floats  # ascending, one of each active node
+    active: NDArray[np.bool_]
+    root_degree: Floats  # D^½
+    bound: float
+    longest: int  # row, in entries
+
+    @property
+    def size(self) -> int:
+        """Active nodes."""
+        return len(self.values)
+
+    def round_off(self, dtype: torch.dtype) -> float:
+        """Residual that rounding in ``dtype`` alone leaves behind."""
+        factor = max(40.0, 0.3 * len(self.matrix) ** 0.5, 4.0 * self.longest**0.5)
+        return float(factor * torch.finfo(dtype).eps * self.bound)
+
+    def gap(self, k: int) -> float:
+        """λ_{k+1} − λ_k; infinite where there are no more."""
+        return float(self.values[k] - self.values[k - 1]) if k < self.size else math.inf
+
+
+def laplacian(edges: Edges, normalization: str, dtype: torch.dtype) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    """The symmetric operator, D^½ and the active nodes: those whose degree is a normal number of ``dtype``."""
+    affinity = edges.dense()
+    degrees = affinity.sum(1)
+    active = degrees > torch.finfo(dtype).tiny
+    root = np.sqrt(np.where(active, degrees, 0))
+    if normalization == "unnormalized":
+        return np.diag(degrees) - affinity, root, active
+    inverse = np.where(active, 1 / np.where(active, root, 1), 0)
+    return np.diag(active.astype(float)) - inverse[:, None] * affinity * inverse, root, active
+
+
+@functools.lru_cache(maxsize=8)
+def reference(edges: Edges, normalization: str) -> Reference:
+    """The spectrum of a graph's Laplacian; the last few are kept, because many solves have one reference."""
+    matrix, root, active = laplacian(edges, normalization, torch.float64)
+    inside = matrix[np.ix_(active, active)]
+    values = np.sort(scipy.linalg.eigvalsh(inside, check_finite=False)) if len(inside) else np.zeros(0)
+    bound = 2 * float(root.max(initial=0)) ** 2 if normalization == "unnormalized" else 2.0  # loops round, too
+    longest = int((matrix != 0).sum(1).max(initial=1))
+    return Reference(matrix, values, active, root, bound, longest)
+
+
+def splitting(values: Floats, most: int) -> list[int]:
+    """All k ≤ ``most`` that split a multiple eigenvalue."""
+    gaps = np.diff(values)[:most]
+    return [int(k) + 1 for k in np.flatnonzero(gaps <= EQUAL * max(float(values[-1]), 1e-300))]

@@ -1,0 +1,206 @@
+"""Eigenpairs of every family by every solver, cold and warm, in both precisions, alone and beside another graph."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.campaign import families, pairs
+from benchmarks.campaign.edges import Edges, graph_of, simple
+from benchmarks.campaign.outcomes import Case, Finding, Outcome
+from benchmarks.campaign.reference import Reference, reference, splitting
+from torch_lapeig import (
+    ChebyshevSubspace,
+    ConvergenceError,
+    ConvergenceWarning,
+    Eigenpairs,
+    Eigh,
+    Lanczos,
+    Laplacian,
+    Lobpcg,
+    TorchLobpcg,
+    eigenpairs,
+)
+
+Rng = np.random.Generator
+SOLVERS: dict[str, Any] = {
+    "default": None,
+    "Eigh": Eigh(),
+    "ChebyshevSubspace": ChebyshevSubspace(),
+    "Lanczos": Lanczos(),
+    "Lobpcg": Lobpcg(),
+    "Lobpcg without preconditioner": Lobpcg(preconditioner=None),
+    "TorchLobpcg": TorchLobpcg(),
+}
+NORMALIZATIONS = ["symmetric", "random_walk", "unnormalized"]
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+MOST_PAIRS = 40
+
+
+def draw_k(rng: Rng, spectrum: Reference) -> int:
+    """A number of pairs: half of the time one that splits a multiple eigenvalue, and now and then all of them."""
+    most = min(MOST_PAIRS, spectrum.size)
+    split = splitting(spectrum.values, most)
+    kind = rng.random()
+    if kind < 0.5 and split:
+        return int(rng.choice(split))
+    if kind < 0.6 and spectrum.size <= MOST_PAIRS:
+        return spectrum.size - int(rng.integers(0, 2)) * (spectrum.size > 1)
+    return min(families.size(rng, 1, most), most)
+
+
+def takes(solver: str, k: int, graphs: list[Edges], normalization: str) -> bool:
+    """Whether a solver is asked: within its documented limits, and where a named one is not all too slow."""
+    spectra = [reference(edges, normalization) for edges in graphs]
+    if min(spectrum.size for spectrum in spectra) < k:
+        return solver in ("default", "Eigh")
+    largest = max(edges.nodes for edges in graphs)
+    if solver == "TorchLobpcg":
+        return largest <= 80 and min(edges.nodes for edges in graphs) >= 3 * (k + 1)
+    return solver == "default" or largest <= 800
+
+
+class Solve:
+    """Cold solves. One graph is solved by the default in both precisions, alone and in a batch, and by two others."""
+
+    name, share = "solve", 0.4
+
+    def __init__(self, most: int = 2000) -> None:
+        self.most = most
+
+    def draw(self, rng: Rng) -> Iterator[Case]:
+        """Cases of a random graph."""
+        return self.cases(rng, *families.draw(rng, families.mixed_size(rng, self.most)))
+
+    def cases(self, rng: Rng, family: str, edges: Edges) -> Iterator[Case]:
+        """Cases that share a graph, and so a reference."""
+        other = families.draw(rng, families.size(rng, 2, max(3, min(300, 2 * edges.nodes))))[1]
+        normalization = str(rng.choice(NORMALIZATIONS))
+        k = draw_k(rng, reference(edges, normalization))
+        precisions = ["float32", "float64"] if edges.narrow else ["float64"]
+        named = rng.permutation([name for name in SOLVERS if name != "default"])[: int(rng.integers(1, 3))]
+        requests = [("default", dtype, batch) for dtype in precisions for batch in (False, True)]
+        requests += [(str(name), str(rng.choice(precisions)), bool(rng.random() < 0.3)) for name in named]
+        for solver, dtype, batch in requests:
+            graphs = [edges, other.narrowed() if dtype == "float32" else other] if batch else [edges]
+            if batch and rng.random() < 0.5:
+                graphs.reverse()
+            if any(len(graph.pairs) == 0 for graph in graphs) or not takes(solver, k, graphs, normalization):
+                continue
+            dense = bool(rng.random() < (0.25 if max(g.nodes for g in graphs) <= 700 else 0.05))
+            yield {
+                "family": family,
+                "graphs": graphs,
+                "k": k,
+                "normalization": normalization,
+                "solver": solver,
+                "dtype": dtype,
+                "dense": dense,
+            }
+
+    def check(self, case: Case) -> Outcome:
+        """One solve."""
+        graphs: list[Edges] = case["graphs"]
+        laplacian = Laplacian(graph_of(graphs, DTYPES[case["dtype"]], dense=case["dense"]), case["normalization"])
+        return solved(case, graphs, laplacian, case["k"])
+
+
+def solved(case: Case, graphs: list[Edges], laplacian: Laplacian, k: int, start: Eigenpairs | None = None) -> Outcome:
+    """Solve and compare; an answer that is not converged must have been warned of."""
+    fill = k > laplacian.fewest_active
+    found: list[Finding] = []
+    begin, refused, answer = time.perf_counter(), False, None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            answer = eigenpairs(laplacian, k, SOLVERS[case["solver"]], fill=fill, warm_start=start)
+        except ConvergenceError:
+            refused = case["solver"] == "TorchLobpcg"
+            found += [] if refused else [Finding("crash", "ConvergenceError")]
+        except Exception as error:
+            found.append(Finding("crash", f"{type(error).__name__}: {str(error)[:160]}"))
+    seconds = time.perf_counter() - begin
+    if answer is not None:
+        warned = any(issubclass(w.category, ConvergenceWarning) for w in caught)
+        if not answer.converged.all() and not warned:
+            found.append(Finding("unconverged without a warning", str(answer.solver)))
+        refused = not bool(answer.converged.all())
+        for item, edges in zip(pairs.answers(answer), graphs, strict=True):
+            found += pairs.check(item, reference(edges, case["normalization"]), case["normalization"])
+    strange = {w.category.__name__ for w in caught if not issubclass(w.category, ConvergenceWarning)}
+    found += [Finding("stray warning", ", ".join(sorted(strange)))] if strange else []
+    return Outcome(case["solver"], case["family"], found, seconds, unconverged=refused)
+
+
+class Warm:
+    """Warm starts from a graph that is like, or quite unlike, the one that is solved."""
+
+    name, share = "warm", 0.1
+
+    def __init__(self, most: int = 1200) -> None:
+        self.most = most
+
+    def draw(self, rng: Rng) -> Iterator[Case]:
+        """Cases of a random graph."""
+        return self.cases(rng, *families.draw(rng, families.mixed_size(rng, self.most)))
+
+    def cases(self, rng: Rng, family: str, edges: Edges) -> Iterator[Case]:
+        """A start from one other graph, for the default and another solver."""
+        how = str(rng.choice(["perturbed", "permuted", "exchanged", "other", "same"]))
+        before = _relative(rng, edges, how)
+        normalization = str(rng.choice(NORMALIZATIONS))
+        sizes = [reference(graph, normalization).size for graph in (edges, before)]
+        if min(sizes) < 2 or not (edges.narrow and before.narrow):
+            return
+        most = min(*sizes, MOST_PAIRS)
+        k = min(draw_k(rng, reference(edges, normalization)), most)
+        k_before = int(rng.integers(1, most + 1)) if rng.random() < 0.4 or how == "same" else k
+        for solver in ("default", str(rng.choice(["Lanczos", "Lobpcg", "ChebyshevSubspace"]))):
+            yield {
+                "family": f"{how}: {family}",
+                "graphs": [edges],
+                "before": [before],
+                "k": k,
+                "k_before": k_before,
+                "normalization": normalization,
+                "solver": solver,
+                "dtype": str(rng.choice(list(DTYPES))),
+                "dense": bool(rng.random() < 0.1),
+            }
+
+    def check(self, case: Case) -> Outcome:
+        """A solve of the first graph, and a warm one of the second, of which only the latter counts."""
+        dtype, normalization = DTYPES[case["dtype"]], case["normalization"]
+        before = Laplacian(graph_of(case["before"], dtype, dense=case["dense"]), normalization)
+        now = Laplacian(graph_of(case["graphs"], dtype, dense=case["dense"]), normalization)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                start = eigenpairs(before, case["k_before"], SOLVERS[case["solver"]])
+            except Exception as error:
+                crash = Finding("crash", f"before: {type(error).__name__}: {str(error)[:160]}")
+                return Outcome(case["solver"], case["family"], [crash], 0.0)
+        return solved(case, case["graphs"], now, case["k"], start)
+
+
+def _relative(rng: Rng, edges: Edges, how: str) -> Edges:
+    """A graph of as many nodes that a warm start might come from."""
+    w = edges.weight
+    if how == "same":
+        return edges
+    if how == "other":
+        pairs_of_nodes = rng.integers(0, edges.nodes, (2 * edges.nodes, 2))
+        proper = pairs_of_nodes[pairs_of_nodes[:, 0] != pairs_of_nodes[:, 1]]
+        return simple(edges.nodes, proper)
+    if how == "perturbed":
+        w = w * np.exp(10 ** rng.uniform(-6, -0.5) * rng.standard_normal(len(w)))
+    elif how == "permuted":
+        w = rng.permutation(w * np.exp(rng.choice([0.0, 1.0, 3.0]) * rng.standard_normal(len(w))))
+    else:  # heavy and light edges exchanged: the old vectors may be eigenvectors still, but not the smallest
+        w = w.min() * (w.max() / w) if w.max() > w.min() else np.where(np.arange(len(w)) < len(w) // 2, 50 * w, w)
+    return Edges(edges.nodes, edges.pairs, w).narrowed()

@@ -1,0 +1,231 @@
+"""A short form of `benchmarks.campaign` for every run of the tests, and that its checks see what they are for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from benchmarks.campaign import clouds, edges, families, outcomes, reference, runner, solves
+from benchmarks.campaign.__main__ import main
+from benchmarks.campaign.functions import Function
+from benchmarks.campaign.gradients import Gradient
+from benchmarks.campaign.layers import Layer
+from benchmarks.campaign.outcomes import Case, Finding, Outcome, Probe
+from benchmarks.campaign.solves import Solve, Warm
+from torch_lapeig import Eigh
+from torch_lapeig.solvers import RitzPairs
+
+seeds = st.integers(0, 2**32 - 1)
+names = st.sampled_from(sorted(families.FAMILIES))
+
+
+def few(count: int) -> settings:
+    """Always the same examples. A seed has no simpler one: nothing is shrunk."""
+    return settings(
+        max_examples=count,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        phases=(Phase.explicit, Phase.generate),
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    )
+
+
+def default_is_right(probe: Probe, cases: Iterator[Case]) -> None:
+    for case in cases:
+        if case.get("solver", "default") == "default":
+            outcome = probe.check(case)
+            assert not outcome.findings, (outcome.family, outcome.findings)
+
+
+class TestShortCampaign:
+    @few(25)
+    @given(names, seeds, st.integers(2, 120))
+    def test_eigenpairs(self, name: str, seed: int, n: int) -> None:
+        rng = np.random.default_rng(seed)
+        default_is_right(probe := Solve(), probe.cases(rng, *families.draw(rng, n, name)))
+
+    @few(6)
+    @given(names, seeds)
+    def test_eigenpairs_beyond_dense_solves(self, name: str, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        default_is_right(probe := Solve(), probe.cases(rng, *families.draw(rng, 450, name)))
+
+    @few(12)
+    @given(names, seeds, st.sampled_from([30, 100, 450]))
+    def test_warm_starts(self, name: str, seed: int, n: int) -> None:
+        rng = np.random.default_rng(seed)
+        default_is_right(probe := Warm(), probe.cases(rng, *families.draw(rng, n, name)))
+
+    @few(20)
+    @given(names, seeds, st.integers(3, 80))
+    def test_gradients(self, name: str, seed: int, n: int) -> None:
+        rng = np.random.default_rng(seed)
+        default_is_right(probe := Gradient(), probe.cases(rng, *families.draw(rng, n, name)))
+
+    @few(12)
+    @given(seeds)
+    def test_adversarial_points(self, seed: int) -> None:
+        probe = Layer(most=100)
+        default_is_right(probe, probe.draw(np.random.default_rng(seed)))
+
+
+def solve_case(graph: edges.Edges, k: int, **changes: object) -> Case:
+    fixed = {"family": "cycle", "graphs": [graph], "k": k, "normalization": "symmetric", "solver": "default"}
+    return {**fixed, "dtype": "float64", "dense": False, **changes}
+
+
+def cycle(n: int) -> edges.Edges:
+    return families.cycle(np.random.default_rng(0), n)
+
+
+class MissesOneCopy(Eigh):
+    """`Eigh` without the third pair."""
+
+    def __call__(self, *args: object, **options: object) -> RitzPairs:
+        found = super().__call__(*args, **options)  # type: ignore[arg-type]
+        keep = [i for i in range(found.values.shape[1]) if i != 2]
+        return found._replace(values=found.values[:, keep], vectors=found.vectors[..., keep])
+
+
+class TestChecksSee:
+    def kinds(self, probe: Probe, case: Case) -> set[str]:
+        return {finding.kind for finding in probe.check(case).findings}
+
+    @pytest.mark.parametrize(("k", "kind"), [(3, "wrong value"), (2, "wrong gap")])
+    def test_a_missed_copy(self, monkeypatch: pytest.MonkeyPatch, k: int, kind: str) -> None:
+        assert self.kinds(Solve(), solve_case(cycle(20), k)) == set()
+        monkeypatch.setitem(solves.SOLVERS, "default", MissesOneCopy())
+        assert self.kinds(Solve(), solve_case(cycle(20), k)) == {kind}
+
+    @pytest.mark.parametrize("dtype", ["float32", "float64"])
+    def test_a_gradient_off_by_half(self, monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+        function = {"kind": "heat", "parameter": 1.0, "k": 3, "normalization": "random_walk", "seed": 1}
+        case = solve_case(cycle(12), 3, function=function, dtype=dtype)
+        assert self.kinds(Gradient(), case) == set()
+        right = Function.by_library
+
+        def wrong(self: Function, graph: edges.Edges, s: torch.Tensor, *rest: object) -> torch.Tensor:
+            return right(self, graph, 1.5 * s - 0.5 * s.detach(), *rest)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(Function, "by_library", wrong)
+        assert self.kinds(Gradient(), case) == {"wrong gradient"}
+
+    def test_a_split_cluster_without_a_warning(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        function = {"kind": "projector", "parameter": 1.0, "k": 2, "normalization": "symmetric", "seed": 1}
+        case = solve_case(cycle(12), 2, function=function)
+        assert self.kinds(Gradient(), case) == set()
+        monkeypatch.setitem(solves.SOLVERS, "default", MissesOneCopy())
+        assert self.kinds(Gradient(), case) == {"undefined gradient without a warning"}
+
+
+class TestFamilies:
+    def test_there_are_many(self) -> None:
+        assert len(families.FAMILIES) >= 50
+
+    @pytest.mark.parametrize("name", sorted(families.FAMILIES))
+    @pytest.mark.parametrize("n", [2, 30])
+    def test_they_are_graphs(self, name: str, n: int) -> None:
+        graph = families.draw(np.random.default_rng(n), n, name)[1]
+        assert (graph.pairs[:, 0] <= graph.pairs[:, 1]).all()
+        assert (graph.weight > 0).all()
+        assert len(np.unique(graph.pairs, axis=0)) == len(graph.pairs)
+        assert graph.pairs.max() < graph.nodes
+        again = families.draw(np.random.default_rng(n), n, name)[1]
+        assert (graph.weight == again.weight).all()
+
+    def test_symmetric_points_have_multiple_eigenvalues(self) -> None:
+        graph = clouds.heat_graph(np.random.default_rng(0), clouds.circle(np.random.default_rng(0), 30))
+        assert reference.splitting(reference.reference(graph, "symmetric").values, 10) == [2, 4, 6, 8, 10]
+
+
+class Coin:
+    """A probe whose second, fourth, … draw fails."""
+
+    name, share = "solve", 1.0
+
+    def draw(self, rng: np.random.Generator) -> Iterator[Case]:
+        yield solve_case(cycle(int(rng.integers(3, 9))), 1)
+
+    def check(self, case: Case) -> Outcome:
+        odd = case["graphs"][0].nodes % 2
+        return Outcome("default", "cycle", [Finding("wrong value", "odd")] if odd else [], 0.0)
+
+
+class TestRuns:
+    def lines(self, folder: Path) -> list[tuple[object, ...]]:
+        lines = [json.loads(line) for line in (folder / "cases.jsonl").read_text().splitlines()]
+        return [(line["probe"], line["index"], line["outcomes"]) for line in lines]
+
+    def run(self, folder: Path, minutes: float) -> list[tuple[object, ...]]:
+        runner.Campaign(folder, 0).run(minutes, ["solve"])
+        return self.lines(folder)
+
+    @pytest.fixture(autouse=True)
+    def _coins(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(runner, "PROBES", {"solve": Coin()})
+
+    def test_goes_on_after_a_line_that_was_cut_off(self, tmp_path: Path) -> None:
+        whole = self.run(tmp_path, 0.002)
+        log = tmp_path / "cases.jsonl"
+        text = log.read_text()
+        log.write_text(text[: len(text) // 2 + 3])
+        again = self.run(tmp_path, 0.004)
+        count = min(len(whole), len(again))
+        assert count > 3
+        assert again[:count] == whole[:count]
+        assert [index for _, index, _ in again] == list(range(len(again)))
+
+    def test_spent_minutes_only_print(self, tmp_path: Path) -> None:
+        campaign = runner.Campaign(tmp_path, 0)
+        campaign.run(0.001, ["solve"])
+        seconds = sum(campaign.tally.seconds.values())
+        assert self.run(tmp_path, seconds / 120) == self.lines(tmp_path)
+        results = runner.Campaign(tmp_path, 0).results()
+        goal = next(row for row in results["goals"] if row["probe"].startswith("wrong value"))
+        assert goal["of"] == len(self.lines(tmp_path))
+        assert 0 < goal["now"] < goal["of"]
+
+    def test_another_seed_is_refused(self, tmp_path: Path) -> None:
+        runner.Campaign(tmp_path, 0)
+        with pytest.raises(ValueError, match="is a campaign of seed 0, not 1"):
+            runner.Campaign(tmp_path, 1)
+
+    def test_damaged_lines_are_named(self, tmp_path: Path) -> None:
+        (tmp_path / "cases.jsonl").write_text('{"probe": 1}\n')
+        with pytest.raises(ValueError, match=r"line 1 of .*cases.jsonl is damaged"):
+            runner.Campaign(tmp_path, 0)
+
+
+class TestReplay:
+    def test_a_failure_is_judged_again_from_its_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        case, probe = solve_case(cycle(20), 3), Solve()
+        with monkeypatch.context() as patch:
+            patch.setitem(solves.SOLVERS, "default", MissesOneCopy())
+            path = outcomes.save(tmp_path, "solve", case, probe.check(case))
+            assert outcomes.load(path)[2][0].kind == "wrong value"
+            assert main(["--replay", str(path)]) == 1
+        assert main(["--replay", str(tmp_path)]) == 0
+        assert "0 of 1 still fail" in capsys.readouterr().out
+
+    def test_layers_too(self, tmp_path: Path) -> None:
+        probe = Layer(most=20)
+        case = next(probe.draw(np.random.default_rng(0)))
+        path = outcomes.save(tmp_path, "layer", case, Outcome("x", "x", [Finding("a b", "")], 0.0))
+        again = outcomes.load(path)[1]
+        assert torch.equal(again["points"], case["points"])
+        assert probe.check(again).findings == probe.check(case).findings
+
+    def test_any_other_file_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "x.pt").write_text("no")
+        with pytest.raises(ValueError, match=r"x\.pt is no failure of a campaign"):
+            outcomes.load(tmp_path / "x.pt")
