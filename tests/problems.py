@@ -26,6 +26,15 @@ def cycle(n: int) -> Tensor:
     return shift + shift.T
 
 
+def torus(a: int, b: int, first: float = 1.0, second: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Edges ``(2, E)`` both ways of the product of two cycles, and their weights: ``first`` along the first one."""
+    node = torch.arange(a * b).reshape(a, b)
+    steps = [torch.stack([node.flatten(), node.roll(-1, axis).flatten()]) for axis in (0, 1)]
+    edges = torch.cat(steps, 1)
+    weight = torch.tensor([first, second], dtype=torch.float64).repeat_interleave(a * b)
+    return torch.cat([edges, edges.flip(0)], 1), weight.repeat(2)
+
+
 def complete(n: int) -> Tensor:
     return torch.ones(n, n, dtype=torch.float64) - torch.eye(n, dtype=torch.float64)
 

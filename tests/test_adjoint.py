@@ -10,10 +10,12 @@ from problems import (
     complete_bipartite,
     cycle,
     on_every_device,
+    path,
     points,
     projector_loss,
     random_affinity,
     swiss_roll,
+    torus,
     two_cliques,
 )
 from torch_lapeig import (
@@ -438,3 +440,78 @@ def test_differentiate_through_the_solver_as_oracle():
         x = torch.linalg.qr(shifted @ x)[0]
     (oracle,) = torch.autograd.grad(loss(x), weight)
     torch.testing.assert_close(ours, oracle, atol=1e-8, rtol=1e-6)
+
+
+SPLIT = {"default": None, "eigh": Eigh(), "lanczos": Lanczos(), "lobpcg": Lobpcg(), "chebyshev": ChebyshevSubspace()}
+
+
+@pytest.mark.parametrize("solver", SPLIT.values(), ids=SPLIT)
+@pytest.mark.parametrize("graph", ["torus", "cliques"])
+def test_a_cut_through_more_copies_than_guards(graph, solver):
+    """What lies in copies that no guard stands for has no gradient: warned of, and no division by their round-off."""
+    if graph == "torus":
+        affinity = Graph.from_edge_index(*torus(22, 22)).to_dense()
+    else:
+        affinity = torch.block_diag(*[complete(3)] * 150)
+    weight, graph_of = edge_parameters(affinity)
+    loss = projector_loss(len(affinity))(eigenpairs(Laplacian(graph_of(weight)), 3, solver).vectors)
+    with pytest.warns(DegeneracyWarning, match="splits a cluster"):
+        (gradient,) = torch.autograd.grad(loss, weight)
+    assert gradient.abs().max() < 1e3
+
+
+@pytest.mark.parametrize("solver", [None, Lanczos(), Lobpcg(), ChebyshevSubspace()], ids=str)
+@pytest.mark.parametrize(("a", "b"), [(40, 30), (34, 21)])
+def test_gradients_of_grids_in_float32(a, b, solver):
+    """The condition of the backward's system is bound / gap, 10³ here; float32 alone loses all of it."""
+    node = torch.arange(a * b).reshape(a, b)
+    pairs = [(node[:-1], node[1:]), (node[:, :-1], node[:, 1:])]
+    edges = torch.cat([torch.stack([one.flatten(), other.flatten()]) for one, other in pairs], 1)
+    edges = torch.cat([edges, edges.flip(0)], 1)
+    grads = []
+    for dtype in (torch.float32, torch.float64):
+        weight = torch.ones(edges.shape[1], dtype=dtype, requires_grad=True)
+        found = eigenpairs(Laplacian(Graph.from_edge_index(edges, weight)), 3, solver)
+        (gradient,) = torch.autograd.grad(a * b * found.vectors.pow(4).sum(), weight)
+        grads.append(gradient.double())
+    # Residual over gap is the angle of the vectors; it may be 1 % before the solve itself is done in float64.
+    assert (grads[0] - grads[1]).norm() <= 2e-2 * grads[1].norm()
+
+
+def test_a_loss_that_stays_within_the_space_has_no_complement():
+    """A cotangent in the span of V leaves round-off as the right-hand side: zero is the answer, not NaN."""
+    x = points(500, 3, seed=2)
+    for dtype in (torch.float32, torch.float64):
+        graph = knn_graph(x.to(dtype), 8)
+        weight = graph.weight.clone().requires_grad_()
+        pairs = eigenpairs(Laplacian(graph.with_weight(weight)), 4, Lanczos())
+        (gradient,) = torch.autograd.grad(pairs.vectors.square().sum(), weight)
+        assert gradient.isfinite().all()
+        assert gradient.abs().max() < 1e2 * torch.finfo(dtype).eps / float(pairs.gap)
+
+
+def test_lorentz_does_not_enlarge_round_off():
+    """An invariant loss on equal eigenvalues: the rotation is round-off, and is enlarged by 1/√eps at most."""
+    for affinity in (cycle(12), complete(9), complete_bipartite(3, 6)):
+        n = len(affinity)
+        weight, graph_of = edge_parameters(affinity)
+        grads = []
+        for rule in ("mask", "lorentz"):
+            pairs = eigenpairs(Laplacian(graph_of(weight)), n, degeneracy=rule)
+            filtered = pairs.vectors @ torch.matrix_exp(-pairs.projected) @ pairs.vectors.mT
+            grads.append(torch.autograd.grad((filtered * points(n, n)).sum(), weight)[0])
+        assert (grads[0] - grads[1]).norm() <= 1e-6 * grads[0].norm()
+
+
+def test_the_sign_of_projected_is_that_of_the_vectors():
+    """V f(Λ) Vᵀ with the vectors D^-½ v, whose signs are settled after the scaling: exact at equal eigenvalues."""
+    line, unit = path(8), torch.eye(8, dtype=torch.float64)
+    weight, graph_of = edge_parameters(torch.kron(line, unit) + torch.kron(unit, line))
+
+    def heat(w):
+        pairs = eigenpairs(Laplacian(graph_of(w), "random_walk"), 13)
+        return (pairs.vectors @ torch.matrix_exp(-3 * pairs.projected) @ pairs.vectors.mT)[:4, :4]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.autograd.gradcheck(heat, (weight,), atol=1e-6, fast_mode=True)

@@ -193,6 +193,19 @@ def test_gradient_of_diffusion_with_equal_eigenvalues(affinity, time):
     assert torch.autograd.gradcheck(loss, weights)
 
 
+@pytest.mark.parametrize("time", [0.5, 2, 3])
+def test_second_derivative_of_diffusion_with_equal_eigenvalues(time):
+    """Along a line of weights that leaves the complete graph, whose eigenvalues but one are equal."""
+    affinity, direction, h = complete(5), points(5, 5), points(5, 5, seed=1)
+    module = LaplacianEigenmaps(4, "precomputed", diffusion=time)
+
+    def loss(t):
+        return (grams(module(affinity * (t * (direction + direction.T)).exp())) * h).sum()
+
+    t = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(loss, t, eps=1e-4, atol=1e-5)
+
+
 def test_random_signs_only_in_training_and_by_the_generator():
     x = points(20, 3, batch=8)
     module = LaplacianEigenmaps(4, KNN(6), random_signs=True)

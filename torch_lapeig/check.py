@@ -36,8 +36,8 @@ class Solution:
     def double(self) -> Solution:
         """The same in float64, with vectors that are orthonormal in it, and their Rayleigh quotients."""
         operator, v = self.operator.double(), self.vectors.double()
-        # One step towards the orthogonal polar factor squares the distance from it; columns of zeros stay zero.
-        v = 1.5 * v - 0.5 * v @ operator.inner(v, v)
+        for _ in range(2):  # each step to the orthogonal polar factor squares the distance; columns of zeros stay zero
+            v = 1.5 * v - 0.5 * v @ operator.inner(v, v)
         image = operator.matmul(v.reshape(*operator.graph.shape, -1)).reshape(v.shape)
         values = torch.where(self.present, operator.dots(v, image), self.values.double())
         guards, vectors = self.guard_values.double(), self.guard_vectors.double()

@@ -448,7 +448,7 @@ def _power_of_decay(projected: Tensor, time: float) -> Tensor:
     """|1 − Λ|^time of the matrix Λ of eigenvalues, ``(..., k, k)``.
 
     The sign of (1 − λ)^time does not matter to distances. Λ is diagonal, but where eigenvalues are equal its other
-    entries have derivatives: those of the function of a matrix, f'(λ) within an eigenspace.
+    entries E have derivatives: those of the function of a matrix, f'(λ) E + ½ f''(λ) E² within an eigenspace.
     """
     values = projected.diagonal(dim1=-2, dim2=-1)
 
@@ -457,7 +457,9 @@ def _power_of_decay(projected: Tensor, time: float) -> Tensor:
 
     middle = (values[..., :, None] + values[..., None, :]) / 2
     slope = -time * (1 - middle).sign() * decay(middle) ** (time - 1)
-    return torch.diag_embed(decay(values) ** time) + slope * (projected - torch.diag_embed(values))
+    curvature = time * (time - 1) * decay(middle) ** (time - 2)
+    off = projected - torch.diag_embed(values)
+    return torch.diag_embed(decay(values) ** time) + slope * off + curvature / 2 * (off @ off)
 
 
 def with_random_signs(y: Tensor, generator: torch.Generator | None) -> Tensor:

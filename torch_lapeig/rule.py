@@ -277,8 +277,8 @@ def _complement_attempt(s: Solution, g: Tensor, rule: Rule) -> tuple[Tensor, Ten
 
     target = -project(g * operator.active.reshape(g.shape[:2])[..., None])
     size = norms(operator, target)
-    # What is left of g after the projection is no better than its round-off.
-    enough = torch.maximum(rule.tolerance * size, 8 * eps * norms(operator, g))
+    # What is left of g after the projection is no better than its round-off, in the precision it came in.
+    enough = torch.maximum(rule.tolerance * size, 8 * max(eps, rule.eps) * norms(operator, g))
 
     def allowed(z: Tensor) -> Tensor:
         # Nor is what is left of A z; but an iterate whose round-off is as large as the target is no solution.

@@ -30,12 +30,12 @@ Progress = Callable[[int, float, float], None]
 # What a solver may break down with; the next candidate is asked then.
 BREAKDOWN = (torch.linalg.LinAlgError, _checks.ConvergenceError)  # type: ignore[attr-defined]
 SETTLED = 0.05  # residual at which the pair after the wanted ones counts as known, relative to the gap before it
-FILTERS_OF_A_START, ITERATIONS_OF_A_START = 2, 4  # at least, with the pairs of a similar problem beside random columns
+# In the search for what a start has overlooked: random columns, iterations at least, and the residual at which
+# the smallest of them counts as known, relative to its distance from the wanted values.
+FRESH, LEAST_ITERATIONS, SETTLED_OUTSIDE = 3, 4, 0.2
 BEYOND = 0.05  # of the rest of the spectrum, from the end of a cluster on
-FILTERED, SMALL_SHARE = (
-    4,
-    0.05,
-)  # columns in the search for copies, and the share of a copy in all of them that is overlooked
+# Columns in the search for copies, and the share of a copy in all of them with which it is overlooked.
+FILTERED, SMALL_SHARE = 4, 0.05
 OVERFLOW = 0.5  # of the logarithm of the largest number: what a filter may grow to
 STAGNATION = 30  # iterations without a tenth less residual after which LOBPCG with multigrid gives up
 SMALL_VALUE = 0.04  # of the bound: a spectrum that begins beyond is too narrow for a preconditioner to gain by it
@@ -172,10 +172,10 @@ class ChebyshevSubspace:
         null, dimension = operator.null_vectors(m)
         known = torch.arange(m, device=null.device) < dimension[:, None]
         first = torch.where(known[:, None, :], null, _noise(operator, m, self.seed))
-        least, products = 0, 0
+        products, grown = 0, torch.zeros_like(operator.bound)
         if start is not None:
             # Old pairs may all be eigenpairs still, but no longer the smallest: random columns have to show it first.
-            given, least = start.vectors[..., : min(m, k + (m - k) // 2)], FILTERS_OF_A_START
+            given = start.vectors[..., : min(m, k + (m - k) // 2)]
             first = torch.cat([given, first[..., given.shape[2] :]], 2)
         values, vectors, residuals = _rayleigh_ritz(operator, first, null)
         iteration = 0
@@ -190,7 +190,9 @@ class ChebyshevSubspace:
             if progress is not None:
                 b = (worst / allowed).argmax()
                 progress(iteration, worst[b].item(), allowed[b].item())
-            if iteration >= least and finished.all():
+            if start is not None:
+                finished &= grown >= _needed_growth(operator, gap)
+            if finished.all():
                 return RitzPairs(values, vectors, iteration, finished)
             # Where the whole block lies in one cluster, what grows begins beyond it.
             within = values[:, -1] - values[:, k - 1] <= operator.round_off
@@ -198,6 +200,7 @@ class ChebyshevSubspace:
             low = torch.minimum(low, 0.9 * operator.bound)
             degree = self._degree(values, low, k, operator.bound)
             products += int(degree.max()) + 1
+            grown += degree * _growth(values[:, k - 1], low, operator.bound) - math.log(2)
             if self.max_products is not None and products > self.max_products:
                 break
             filtered = operator.chebyshev(vectors, degree, low, operator.bound)
@@ -212,12 +215,7 @@ class ChebyshevSubspace:
 
         The cap is that of each graph of a batch: a polynomial that another one needs would overflow.
         """
-        scale = 2 / (bound - low)
-
-        def growth(value: Tensor) -> Tensor:  # of |T_degree| at a value, logarithm for each degree
-            return torch.acosh(1 + (scale * (low - value)).clamp_min(1e-7))
-
-        kth, first = growth(values[:, k - 1]), growth(values[:, 0])
+        kth, first = (_growth(values[:, i], low, bound) for i in (k - 1, 0))
         spread = -0.5 * math.log(torch.finfo(values.dtype).eps)
         degree = torch.minimum(12 / kth, spread / (first - kth).clamp_min(1e-7))
         most = (OVERFLOW * math.log(torch.finfo(values.dtype).max) / first).clamp_min(1)
@@ -268,21 +266,16 @@ class Lobpcg:
         return _one_by_one(self._solve, operator, k, min(m, operator.fewest_active), tolerance, start, progress)
 
     def _solve(self, request: _Request) -> RitzPairs:
-        hierarchy, x, iterations, least = request.hierarchy, request.start, 0, 0
-        if x is not None:
-            # Old pairs may all be eigenpairs still, but no longer the smallest: random columns have to show it first.
-            # Without a preconditioner they need long; then the pair after the wanted ones is one of them.
-            old = request.columns - (request.columns - request.wanted) // 2 if self.preconditioner else request.wanted
-            x, least = x[:, : request.null.shape[1] + old], ITERATIONS_OF_A_START
+        hierarchy, x, iterations = request.hierarchy, request.start, 0
         if hierarchy is not None:
             limit = min(self.patience, self.max_iterations)
-            values, x, iterations, finished = self._iterate(request, hierarchy, x, limit, least)
+            values, x, iterations, finished = self._iterate(request, hierarchy, x, limit)
             if finished or limit == self.max_iterations:
                 return request.answer(values, x, iterations, finished, hierarchy)
         hierarchy = self._hierarchy(request.operator)
         if x is None and isinstance(hierarchy, Hierarchy):
             x = _nested_iteration(hierarchy, request, self.seed).to(request.null)
-        values, x, more, finished = self._iterate(request, hierarchy, x, self.max_iterations - iterations, least)
+        values, x, more, finished = self._iterate(request, hierarchy, x, self.max_iterations - iterations)
         return request.answer(values, x, iterations + more, finished, hierarchy)
 
     def _hierarchy(self, operator: SymmetricOperator) -> Inverse | None:
@@ -293,14 +286,56 @@ class Lobpcg:
         return self.preconditioner(*operator.edges_of_affinity(), operator.ground.square())
 
     def _iterate(
-        self, request: _Request, hierarchy: Inverse | None, x: Tensor | None, limit: int, least: int
+        self, request: _Request, hierarchy: Inverse | None, x: Tensor | None, limit: int
     ) -> tuple[Tensor, Tensor, int, bool]:
-        operator = request.operator
+        operator, iterations = request.operator, 0
         inverse = None if hierarchy is None else multigrid(operator, (hierarchy,))
-        x = request.null[:, :0] if x is None else _without_null_vectors(operator, x, request)
-        if (missing := request.columns - x.shape[1]) > 0:
-            x = torch.cat([x, _noise(operator, missing, self.seed)[0]], 1)
-        return _lobpcg(operator, x, request.null, inverse, request.shortfall, limit, least)
+        block = request.null[:, :0] if x is None else _without_null_vectors(operator, x, request)
+        if (missing := request.columns - block.shape[1]) > 0:
+            block = torch.cat([block, _noise(operator, missing, self.seed)[0]], 1)
+        while True:
+            values, block, more, finished = _lobpcg(
+                operator, block, request.null, inverse, request.shortfall, limit - iterations
+            )
+            iterations += more
+            if request.start is None or not finished:
+                return values, block, iterations, finished
+            # Old pairs may all be eigenpairs still, but no longer the smallest.
+            found, settled = self._overlooked(request, inverse, values, block)
+            if found is None or iterations >= limit:
+                return values, block, iterations, settled and found is None
+            block = torch.cat([found, block[:, : request.columns - found.shape[1]]], 1)
+
+    def _overlooked(
+        self, request: _Request, inverse: Callable[[Tensor], Tensor] | None, values: Tensor, x: Tensor
+    ) -> tuple[Tensor | None, bool]:
+        """Vectors of a smaller Rayleigh quotient outside a block of pairs, or None; and whether that is settled.
+
+        The smallest pair of a random block in the complement has to settle beyond the wanted ones. A smaller one would
+        have come out before it, because the preconditioner enlarges it more.
+        """
+        w = request.wanted
+        if w == 0:
+            return None, True
+        low, top = float(values[w - 1]), float(values[min(w, len(values) - 1)])
+        room = request.operator.fewest_active - request.null.shape[1] - x.shape[1]
+        fresh = _noise(request.operator, min(FRESH, room), self.seed + 1)[0]
+        if fresh.shape[1] == 0:
+            return None, True
+
+        def below(value: float) -> bool:
+            return value < 0.5 * (low + top)
+
+        def shortfall(iteration: int, ritz: Tensor, residuals: Tensor) -> tuple[float, float]:
+            allowed = max(SETTLED_OUTSIDE * (float(ritz[0]) - low), float(request.operator.round_off))
+            if below(float(ritz[0])):
+                return 0.0, allowed
+            return (math.inf if iteration < LEAST_ITERATIONS else float(residuals[0]) / allowed), allowed
+
+        known = torch.cat([request.null, x], 1)
+        ritz, found, _, settled = _lobpcg(request.operator, fresh, known, inverse, shortfall, self.max_iterations)
+        smaller = ritz < 0.5 * (low + top)
+        return (found[:, smaller] if smaller.any() else None), settled
 
 
 @dataclass(frozen=True)
@@ -544,6 +579,22 @@ def _fresh(operator: SymmetricOperator, rows: Tensor, seed: int) -> Tensor:
     return w
 
 
+def _growth(value: Tensor, low: Tensor, bound: Tensor) -> Tensor:
+    """Logarithm, for each degree, of the Chebyshev polynomial on [low, bound] at a value below, all ``(B,)``."""
+    return torch.acosh(1 + (2 / (bound - low) * (low - value)).clamp_min(1e-7))
+
+
+def _needed_growth(operator: SymmetricOperator, gap: Tensor) -> Tensor:
+    """Growth after which an eigenvector rules a random block: by √n, for its share in a random vector, over the root of
+    the distance that its Rayleigh quotient shall come to, and the share that is overlooked.
+
+    Both ``(B,)``, and gaps ``(B, ·)``.
+    """
+    distance = gap.amin(1) if gap.shape[1] else operator.bound
+    distance = torch.maximum(distance, operator.round_off)
+    return 0.5 * (operator.graph.num_nodes * operator.bound / distance).log() - math.log(SMALL_SHARE)
+
+
 def _overlooked(
     request: _Request, rows: Tensor, values: Tensor, residuals: Tensor, seed: int
 ) -> tuple[Tensor | None, int]:
@@ -551,10 +602,9 @@ def _overlooked(
 
     A Krylov space of one vector holds one vector of each eigenspace: what it can miss are copies. In the complement of
     the pairs that have settled, a random block is filtered by a Chebyshev polynomial that stays in [−1, 1] from a later
-    Ritz value on and grows below. A copy that is left is enlarged until it rules the block: by √n, for its share in a
-    random vector, over the root of the distance that its Rayleigh quotient shall come to. A vector in the complement
-    that lies below the pair after the wanted ones proves that one is missing. That none does proves nothing only if the
-    share happened to be small in all columns: `SMALL_SHARE`, 1 in 10⁵.
+    Ritz value on and grows below, until a copy that is left rules the block. A vector in the complement that lies below
+    the pair after the wanted ones proves that one is missing. That none does proves nothing only if the share of the
+    copy happened to be small in all columns: `SMALL_SHARE`, 1 in 10⁵.
 
     Args:
         rows: ``(c + m, N)``, the null vectors and those of the ``m`` smallest Ritz values.
@@ -575,7 +625,7 @@ def _overlooked(
     high = min(max(ritz[min(known + 1, len(rows) - c - 1)], top), 0.9 * bound)
     if high <= low:
         return None, 0
-    needed = 0.5 * math.log(rows.shape[1] * bound / (top - low)) - math.log(SMALL_SHARE)
+    needed = float(_needed_growth(operator, values.new_tensor([[top - low]])))
     x, work = _filtered(operator, rows[: c + known], low, high, needed, seed)
     found, turn = _small_eigh(operator.inner(x, operator.matmul(x)))
     return (x @ turn[:, 0] if float(found[0]) < 0.5 * (low + top) else None), work
@@ -721,12 +771,8 @@ def _lobpcg(
     precondition: Callable[[Tensor], Tensor] | None,
     shortfall: Callable[[int, Tensor, Tensor], tuple[float, float]],
     limit: int,
-    least: int = 0,
 ) -> tuple[Tensor, Tensor, int, bool]:
-    """Ritz values and vectors from the block ``x``, iterations done, and whether there is no shortfall left.
-
-    At least ``least`` and at most ``limit`` iterations.
-    """
+    """Ritz values and vectors from the block ``x``, iterations done, and whether there is no shortfall left."""
     xp = _basis(operator, x, null)
     if (lost := x.shape[1] - xp.shape[1]) > 0:  # dependent columns are replaced: the answer is to have them all
         generator = torch.Generator(x.device).manual_seed(lost)
@@ -746,7 +792,7 @@ def _lobpcg(
             axp[:, :m] = operator.matmul(x)
             r, norms = _residual(operator, x, axp[:, :m], values)
             missing, allowed = shortfall(iteration, values, norms)
-            if missing <= 1 and (iteration >= least or not (norms > 0.3 * allowed).any()):
+            if missing <= 1:
                 return values, x, iteration, True
         best, left = (missing, patience) if missing < 0.9 * best else (best, left - 1)
         if iteration == limit or left == 0:
