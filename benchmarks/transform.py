@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.table import Table
+from sklearn import manifold
 from sklearn.datasets import make_swiss_roll
 from sklearn.decomposition import KernelPCA as PeerKernelPCA
-from sklearn.manifold import ClassicalMDS, LocallyLinearEmbedding
+from sklearn.manifold import LocallyLinearEmbedding
 from sklearn.manifold import Isomap as PeerIsomap
 
 from benchmarks.memory import growth
@@ -26,7 +27,7 @@ from torch_lapeig import KNN, LLE, MDS, Isomap, KernelPCA, LaplacianEigenmaps, n
 
 N, ROUNDS = 3000, 5
 METHODS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
-    "MDS": (lambda: MDS(2), lambda: ClassicalMDS(2)),
+    "MDS": (lambda: MDS(2), lambda: manifold.ClassicalMDS(2)),
     "Isomap, 10 neighbours": (lambda: Isomap(2, KNN(10)), lambda: PeerIsomap(n_neighbors=10)),
     "LLE, 12 neighbours": (lambda: LLE(2, 12), lambda: LocallyLinearEmbedding(n_neighbors=12)),
     "kernel PCA, RBF γ = 0.01": (
@@ -34,6 +35,8 @@ METHODS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: PeerKernelPCA(2, kernel="rbf", gamma=0.01),
     ),
 }
+if not hasattr(manifold, "ClassicalMDS"):  # scikit-learn before 1.8 has none
+    del METHODS["MDS"]
 
 
 def embedding(peer: Any) -> torch.Tensor:
