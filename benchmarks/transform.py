@@ -18,8 +18,8 @@ from rich.table import Table
 from sklearn import manifold
 from sklearn.datasets import make_swiss_roll
 from sklearn.decomposition import KernelPCA as PeerKernelPCA
-from sklearn.manifold import LocallyLinearEmbedding
 from sklearn.manifold import Isomap as PeerIsomap
+from sklearn.manifold import LocallyLinearEmbedding
 
 from benchmarks.memory import growth
 from benchmarks.timing import in_turn, ratio

@@ -8,8 +8,8 @@ import pytest
 import torch
 from scipy.sparse import csgraph
 from sklearn.decomposition import KernelPCA as PeerKernelPCA
-from sklearn.manifold import LocallyLinearEmbedding
 from sklearn.manifold import Isomap as PeerIsomap
+from sklearn.manifold import LocallyLinearEmbedding
 from torch import nn
 
 from problems import in_every_dtype, on_every_device, points, subspace_angle, swiss_roll
