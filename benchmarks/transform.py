@@ -26,8 +26,9 @@ from benchmarks.timing import in_turn, ratio
 from torch_lapeig import KNN, LLE, MDS, Isomap, KernelPCA, LaplacianEigenmaps, nearest_neighbors
 
 N, ROUNDS = 3000, 5
+ClassicalMDS = getattr(manifold, "ClassicalMDS", None)  # from scikit-learn 1.8 on
 METHODS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
-    "MDS": (lambda: MDS(2), lambda: manifold.ClassicalMDS(2)),
+    "MDS": (lambda: MDS(2), lambda: ClassicalMDS(2)),
     "Isomap, 10 neighbours": (lambda: Isomap(2, KNN(10)), lambda: PeerIsomap(n_neighbors=10)),
     "LLE, 12 neighbours": (lambda: LLE(2, 12), lambda: LocallyLinearEmbedding(n_neighbors=12)),
     "kernel PCA, RBF γ = 0.01": (
@@ -35,7 +36,7 @@ METHODS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: PeerKernelPCA(2, kernel="rbf", gamma=0.01),
     ),
 }
-if not hasattr(manifold, "ClassicalMDS"):  # scikit-learn before 1.8 has none
+if ClassicalMDS is None:
     del METHODS["MDS"]
 
 
