@@ -27,6 +27,7 @@ FOLDERS = ("torch_lapeig", "experiments", "benchmarks", "tests")
 
 
 def files() -> list[Path]:
+    """The project's Python files."""
     return sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 
 

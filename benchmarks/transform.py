@@ -26,7 +26,7 @@ from benchmarks.timing import in_turn, ratio
 from torch_lapeig import KNN, LLE, MDS, Isomap, KernelPCA, LaplacianEigenmaps, nearest_neighbors
 
 N, ROUNDS = 3000, 5
-ClassicalMDS = getattr(manifold, "ClassicalMDS", None)  # from scikit-learn 1.8 on
+ClassicalMDS: Any = getattr(manifold, "ClassicalMDS", None)  # from scikit-learn 1.8 on
 METHODS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "MDS": (lambda: MDS(2), lambda: ClassicalMDS(2)),
     "Isomap, 10 neighbours": (lambda: Isomap(2, KNN(10)), lambda: PeerIsomap(n_neighbors=10)),
