@@ -37,7 +37,7 @@ check: $(VENV)/installed
 	@echo "==> tests (pytest)"
 	@$(BIN)/python -m pytest
 
-# Another processor rounds otherwise: ATen and MKL then use the instructions that every x86-64 has. MKL alone obeys CBWR.
+# Another processor rounds otherwise. This pass keeps ATen and MKL to the instructions that every x86-64 has.
 check-plain: $(VENV)/installed
 	@echo "==> numerical tests again as on the plainest x86-64, one thread each"
 	@ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto $(NOT_NUMERICAL)
