@@ -1,16 +1,28 @@
-# Two commands: `make demo` embeds real data, `make test` runs lint, types and tests.
-# Each sets up the same virtual environment first and does not reinstall while nothing changed.
+# Two commands: `make demo` embeds real data, `make test` runs lint, types and tests; `make test-all` runs longer jobs too.
+# Each sets up its virtual environment first and does not reinstall while nothing changed.
 PYTHON ?= python3
+PYTHONS ?= python3.10 python3.11 python3.12 python3.13 python3.14
 VENV ?= .venv
 BIN := $(VENV)/bin
+LOWEST := .venv-lowest
+INSTALL := -m pip install --disable-pip-version-check --progress-bar off
 export PYTHONUNBUFFERED := 1
 
-.PHONY: demo test lint types check bench clean
+# Trainings, documents and imports, which no processor's round-off decides.
+NOT_NUMERICAL := $(addprefix --ignore=tests/test_,$(addsuffix .py,experiments imports lightning misuse parametric readme \
+  resumption spectral_layer training versions weightings))
+
+.PHONY: demo test test-all test-lowest test-pythons lint types check check-plain bench clean
 demo: $(VENV)/installed
 	@echo "==> main job: Laplacian eigenmaps of the digits (results in runs/demo)"
 	@$(BIN)/python -m experiments demo
 
-test: lint types check
+test: lint types check check-plain
+
+test-all: test test-lowest test-pythons
+	@echo "==> campaigns: random problems against references, trainings killed and resumed"
+	@$(BIN)/python -m benchmarks.campaign --minutes 10
+	@$(BIN)/python -m benchmarks.kill_and_resume --kills 20
 
 lint: $(VENV)/installed
 	@echo "==> lint and format (ruff)"
@@ -24,6 +36,19 @@ types: $(VENV)/installed
 check: $(VENV)/installed
 	@echo "==> tests (pytest)"
 	@$(BIN)/python -m pytest
+
+# Another processor rounds otherwise. This pass keeps ATen and MKL to the instructions that every x86-64 has.
+check-plain: $(VENV)/installed
+	@echo "==> numerical tests again as on the plainest x86-64, one thread each"
+	@ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto $(NOT_NUMERICAL)
+
+test-lowest: $(LOWEST)/installed
+	@echo "==> tests with the lowest versions that pyproject.toml allows"
+	@$(LOWEST)/bin/python -m pytest
+
+test-pythons: $(VENV)/installed
+	@echo "==> each Python that is installed, without torch (PYTHONS=... to choose)"
+	@$(BIN)/python .ci/pythons.py $(PYTHONS)
 
 bench: $(VENV)/installed
 	@echo "==> benchmarks (figures are recorded in benchmarks/RESULTS.md)"
@@ -41,8 +66,14 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	@echo "==> virtual environment $(VENV) from $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv $(VENV)
 	@echo "==> installing torch_lapeig and its tools, pinned by constraints.txt (a few minutes the first time)"
-	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -c constraints.txt -e ".[dev]"
+	@$(BIN)/python $(INSTALL) -c constraints.txt -e ".[dev]"
+	@touch $@
+
+$(LOWEST)/installed: pyproject.toml constraints-lowest.txt
+	@echo "==> virtual environment $(LOWEST) from $$($(PYTHON) --version); the wheels of these versions end at Python 3.11"
+	@$(PYTHON) -m venv $(LOWEST)
+	@$(LOWEST)/bin/python $(INSTALL) --only-binary :all: -c constraints-lowest.txt -e ".[test]"
 	@touch $@
 
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) $(LOWEST) .venv-pythons runs

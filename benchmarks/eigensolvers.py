@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
-from scipy.sparse import csr_array, csr_matrix, diags_array
+from scipy.sparse import csr_array, csr_matrix, dia_array
 from scipy.sparse.linalg import eigsh
 from sklearn.manifold import spectral_embedding
 
@@ -37,7 +37,7 @@ Solve = Callable[[float], "np.ndarray"]
 
 
 def normalized(affinity: csr_array) -> csr_array:
-    scale = diags_array(np.asarray(affinity.sum(1)).ravel() ** -0.5)
+    scale = dia_array((np.asarray(affinity.sum(1)).ravel() ** -0.5, 0), shape=affinity.shape)
     return csr_array(scale @ affinity @ scale)
 
 

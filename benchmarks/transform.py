@@ -15,16 +15,18 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.table import Table
+from sklearn import manifold
 from sklearn.datasets import make_swiss_roll
 from sklearn.decomposition import KernelPCA as PeerKernelPCA
-from sklearn.manifold import ClassicalMDS, LocallyLinearEmbedding
 from sklearn.manifold import Isomap as PeerIsomap
+from sklearn.manifold import LocallyLinearEmbedding
 
 from benchmarks.memory import growth
 from benchmarks.timing import in_turn, ratio
 from torch_lapeig import KNN, LLE, MDS, Isomap, KernelPCA, LaplacianEigenmaps, nearest_neighbors
 
 N, ROUNDS = 3000, 5
+ClassicalMDS: Any = getattr(manifold, "ClassicalMDS", None)  # from scikit-learn 1.8 on
 METHODS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "MDS": (lambda: MDS(2), lambda: ClassicalMDS(2)),
     "Isomap, 10 neighbours": (lambda: Isomap(2, KNN(10)), lambda: PeerIsomap(n_neighbors=10)),
@@ -34,6 +36,8 @@ METHODS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: PeerKernelPCA(2, kernel="rbf", gamma=0.01),
     ),
 }
+if ClassicalMDS is None:
+    del METHODS["MDS"]
 
 
 def embedding(peer: Any) -> torch.Tensor:

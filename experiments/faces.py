@@ -102,7 +102,8 @@ def map_figure(y: Numbers, images: Numbers) -> Figure:
 
 def space_figure(y: Numbers) -> Figure:
     """The first three coordinates, from two sides."""
-    figure = Figure(figsize=(11, 5), layout="constrained")
+    figure = Figure(figsize=(11, 5))  # a constrained layout collapses around axes in space before Matplotlib 3.11
+    figure.subplots_adjust(0, 0, 1, 1, wspace=0)
     for i, azimuth in enumerate((-60, 30)):
         axes: Any = figure.add_subplot(1, 2, i + 1, projection="3d")
         axes.scatter(*y.T, s=5, c=matplotlib.colormaps["viridis"](np.arange(len(y)) / len(y)), lw=0)

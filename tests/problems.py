@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from scipy.sparse import coo_array, csr_array, diags_array
+from scipy.sparse import coo_array, csr_array, dia_array
 from torch import Tensor
 
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
@@ -92,7 +92,7 @@ def spread_weights(n: int, *, orders: int = 12) -> Tensor:
 
 
 def sparse_path(n: int) -> csr_array:
-    return diags_array([np.ones(n - 1)] * 2, offsets=[1, -1]).tocsr()
+    return dia_array((np.ones((2, n)), [1, -1]), shape=(n, n)).tocsr()
 
 
 def preferential_attachment(n: int, edges: int = 2) -> csr_array:

@@ -109,8 +109,9 @@ def test_transform_of_the_training_samples_is_their_embedding(dtype, device):
 
 
 ROLL, NEW = swiss_roll(300).numpy(), swiss_roll(20, seed=1).numpy()
+CLASSICAL_MDS = getattr(manifold, "ClassicalMDS", None)
 PEERS = {
-    "ClassicalMDS": (ClassicalMDS(3), manifold.ClassicalMDS(3)),
+    "ClassicalMDS": (ClassicalMDS(3), CLASSICAL_MDS(3) if CLASSICAL_MDS else None),
     "Isomap": (Isomap(n_neighbors=8), manifold.Isomap(n_neighbors=8)),
     "Isomap, radius": (Isomap(radius=8.0), manifold.Isomap(n_neighbors=None, radius=8.0)),
     "LLE": (
@@ -127,6 +128,8 @@ every_peer = pytest.mark.parametrize("name", PEERS)
 @every_peer
 def test_agrees_with_their_estimator_of_the_same_name(name):
     ours, theirs = PEERS[name]
+    if theirs is None:
+        pytest.skip(f"scikit-learn before 1.8 has no {name}")
     assert type(ours).__name__ == type(theirs).__name__
     y, expected = ours.fit_transform(ROLL), theirs.fit_transform(ROLL)
     signs = np.sign((y * expected).sum(0))

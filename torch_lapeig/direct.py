@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from scipy.sparse import diags_array
+from scipy.sparse import dia_array
 from scipy.sparse.linalg import splu
 from torch import Tensor
 
@@ -52,6 +52,6 @@ class SparseLU:
         """The factors of one sparse operator."""
         couplings = Graph(operator.graph.pattern, operator.values).to_scipy().astype("float64")
         diagonal = operator.diagonal.detach().double() + self.shift * float(operator.bound)
-        matrix = diags_array(diagonal.cpu().numpy()) - couplings
+        matrix = dia_array((diagonal.cpu().numpy(), 0), shape=couplings.shape) - couplings
         options = {"SymmetricMode": True}
         return Factors(splu(matrix.tocsc(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options))

@@ -387,8 +387,8 @@ class SpectralClustering(ClusterMixin, _OnGraph):  # type: ignore[misc]
 
     >>> X = np.repeat([[0.0], [9.0]], 10, 0) + np.linspace(0, 1, 20)[:, None]
     >>> labels = SpectralClustering(2, n_neighbors=4, random_state=0).fit_predict(X)
-    >>> len(set(labels[:10])), len(set(labels[10:])), labels[0] == labels[-1]
-    (1, 1, np.False_)
+    >>> len(set(labels[:10])), len(set(labels[10:])), bool(labels[0] == labels[-1])
+    (1, 1, False)
     """
 
     ARRAYS: ClassVar[tuple[str, ...]] = ("labels_", *_Estimator.ARRAYS)

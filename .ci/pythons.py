@@ -1,0 +1,115 @@
+"""What can be tried on each Python without torch: that files compile, pinned versions install and hold every name used.
+
+`python .ci/pythons.py python3.10 python3.12` makes a virtual environment of each interpreter that is there, installs
+what pyproject.toml asks for less torch and what needs it, in the versions of constraints.txt, compiles every file
+with warnings as errors, looks up every name that the project imports from a library or reads from a library's
+module, and checks the types for that version. It runs no test of the project: every one of them needs torch.
+"""
+
+import ast
+import importlib
+import re
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+OURS = {"torch_lapeig", "experiments", "benchmarks", "problems"}
+WITH_TORCH = {"torch", "lightning", "torch-geometric"}
+NOT_THERE = OURS | {name.replace("-", "_") for name in WITH_TORCH} | {"pytorch_lightning"}
+TOOLS = {"ruff", "mypy", "pre-commit", "types-tqdm", "pyamg", "hatchling"}
+FOLDERS = ("torch_lapeig", "experiments", "benchmarks", "tests")
+
+
+def files() -> list[Path]:
+    """The project's Python files."""
+    return sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+
+
+def libraries() -> list[str]:
+    """The requirements of pyproject.toml that work without torch."""
+    found = re.findall(r'"(([\w-]+)>=[\d.]+)"', (ROOT / "pyproject.toml").read_text())
+    return [requirement for requirement, name in found if name not in WITH_TORCH | TOOLS]
+
+
+def missing_names(tree: ast.Module) -> Iterator[str]:
+    """Names that a file imports from a library, or reads from a library's module, and that are not there."""
+    modules: dict[str, ModuleType] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] not in NOT_THERE:
+                    module = importlib.import_module(alias.name)
+                    local = alias.asname or alias.name.split(".")[0]
+                    modules[local] = module if alias.asname else sys.modules[local]
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] not in NOT_THERE:
+            module = importlib.import_module(node.module)
+            for alias in node.names:
+                value = member(module, alias.name)
+                if value is None:
+                    yield f"{node.lineno}: {node.module} has no {alias.name}"
+                elif isinstance(value, ModuleType):
+                    modules[alias.asname or alias.name] = value
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
+            module = modules[node.value.id]
+            if member(module, node.attr) is None:
+                yield f"{node.lineno}: {module.__name__} has no {node.attr}"
+
+
+def member(module: ModuleType, name: str) -> Any:
+    """An attribute or a submodule, or None."""
+    if not hasattr(module, name):
+        try:
+            return importlib.import_module(f"{module.__name__}.{name}")
+        except ImportError:
+            return None
+    value = getattr(module, name)
+    return name if value is None else value
+
+
+def check_files() -> None:
+    """Runs inside the environment of one Python."""
+    faults = []
+    for path in files():
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            tree = ast.parse(path.read_text(encoding="utf-8"), path)
+            compile(tree, path, "exec")
+        faults += [f"{path.relative_to(ROOT)}:{fault}" for fault in missing_names(tree)]
+    print(*faults, sep="\n", end="\n" if faults else "")
+    print(f"Python {sys.version.split()[0]}: {len(files())} files compile, {len(faults)} names missing")
+    if faults:
+        raise SystemExit(1)
+
+
+def try_python(python: str) -> bool:
+    """Whether this interpreter is there; CalledProcessError if a check fails."""
+    code = "import sys; print('%d.%d' % sys.version_info[:2])"
+    answer = subprocess.run([shutil.which(python) or "false", "-c", code], capture_output=True, text=True)
+    if answer.returncode:
+        print(f"==> {python}: not installed, not tried")
+        return False
+    version = answer.stdout.strip()
+    folder = ROOT / ".venv-pythons" / version
+    inside = folder / "bin" / "python"
+    print(f"==> {python}: pinned versions without torch, syntax, names, types", flush=True)
+    subprocess.run([python, "-m", "venv", folder], check=True)
+    install = [inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", "constraints.txt"]
+    subprocess.run([*install, "--only-binary", ":all:", *libraries()], cwd=ROOT, check=True)
+    subprocess.run([inside, __file__], cwd=ROOT, check=True)
+    subprocess.run([sys.executable, "-m", "mypy", "--python-version", version], cwd=ROOT, check=True)
+    return True
+
+
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        tried = [python for python in sys.argv[1:] if try_python(python)]
+        print(f"tried {len(tried)} of {len(sys.argv) - 1} Pythons, without torch: {' '.join(tried)}")
+        raise SystemExit(not tried)
+    check_files()
