@@ -54,7 +54,7 @@ from torch_lapeig.solvers import multigrid
 
 Degeneracy = Literal["mask", "lorentz", "exact"]
 
-BACKWARD_ITERATIONS = 2000
+BACKWARD_ITERATIONS, REFINEMENTS = 2000, 4
 # A solution whose own round-off is a larger part of the right-hand side than this is no solution.
 NOISE = 1e-2
 
@@ -284,7 +284,9 @@ def _complement_attempt(s: Solution, g: Tensor, rule: Rule) -> tuple[Tensor, Ten
         # Nor is what is left of A z; but an iterate whose round-off is as large as the target is no solution.
         return torch.maximum(enough, (8 * eps * operator.bound[:, None] * norms(operator, z)).minimum(NOISE * size))
 
-    found = conjugate_gradients(image, precondition, target, operator.dots, allowed, BACKWARD_ITERATIONS)
+    # In float32 the first guess is the answer or nearly so: what it leaves is for float64.
+    limit = BACKWARD_ITERATIONS if g.dtype == torch.float64 else REFINEMENTS
+    found = conjugate_gradients(image, precondition, target, operator.dots, allowed, limit)
     z = project(found.z)
     within = s.gap[:, None] <= _cluster_width(s, masked)[:, 0]
     undefined = within & ((s.values[:, -1:] - s.values) <= _cluster_width(s, masked)[:, 0])

@@ -36,6 +36,7 @@ FRESH, LEAST_ITERATIONS, SETTLED_OUTSIDE = 3, 4, 0.2
 BEYOND = 0.05  # of the rest of the spectrum, from the end of a cluster on
 # Columns in the search for copies, and the share of a copy in all of them with which it is overlooked.
 FILTERED, SMALL_SHARE = 4, 0.05
+SEARCH = 1000  # products that the search may take, or twice as many as the solve
 OVERFLOW = 0.5  # of the logarithm of the largest number: what a filter may grow to
 STAGNATION = 30  # iterations without a tenth less residual after which LOBPCG with multigrid gives up
 SMALL_VALUE = 0.04  # of the bound: a spectrum that begins beyond is too narrow for a preconditioner to gain by it
@@ -317,7 +318,9 @@ class Lobpcg:
         w = request.wanted
         if w == 0:
             return None, True
-        low, top = float(values[w - 1]), float(values[min(w, len(values) - 1)])
+        top, round_off = float(values[min(w, len(values) - 1)]), float(request.operator.round_off)
+        # Where the cut goes through a cluster, its own copies make no difference: what lies before it does.
+        low = max((x for x in values[:w].tolist() if x < top - 10 * round_off), default=0.0)
         room = request.operator.fewest_active - request.null.shape[1] - x.shape[1]
         fresh = _noise(request.operator, min(FRESH, room), self.seed + 1)[0]
         if fresh.shape[1] == 0:
@@ -327,7 +330,7 @@ class Lobpcg:
             return value < 0.5 * (low + top)
 
         def shortfall(iteration: int, ritz: Tensor, residuals: Tensor) -> tuple[float, float]:
-            allowed = max(SETTLED_OUTSIDE * (float(ritz[0]) - low), float(request.operator.round_off))
+            allowed = max(SETTLED_OUTSIDE * (float(ritz[0]) - low), round_off)
             if below(float(ritz[0])):
                 return 0.0, allowed
             return (math.inf if iteration < LEAST_ITERATIONS else float(residuals[0]) / allowed), allowed
@@ -396,11 +399,12 @@ class Lanczos:
             solved, following = missing <= 1, rows[c + size]
             if solved and size < free:
                 rows[c : c + columns] = turn[:, :columns].mT @ rows[c : c + size]
-                found, work = _overlooked(request, rows[: c + columns], values, residuals, self.seed + products)
-                products += work
+                most, seed = max(SEARCH, 2 * products), self.seed + products
+                found, work = _overlooked(request, rows[: c + columns], values, residuals, seed, most)
+                products += min(work, most)
                 if found is None or products >= self.max_products:
-                    x = rows[c : c + columns].mT
-                    return self._verified(request, values[:columns], x, products, found is None)
+                    complete = found is None and work <= most
+                    return self._verified(request, values[:columns], rows[c : c + columns].mT, products, complete)
                 # The wanted pairs stay, and what was overlooked begins a Krylov space beside them.
                 begin, following = w, found
             else:
@@ -596,9 +600,11 @@ def _needed_growth(operator: SymmetricOperator, gap: Tensor) -> Tensor:
 
 
 def _overlooked(
-    request: _Request, rows: Tensor, values: Tensor, residuals: Tensor, seed: int
+    request: _Request, rows: Tensor, values: Tensor, residuals: Tensor, seed: int, most: int
 ) -> tuple[Tensor | None, int]:
     """A unit vector of a smaller Rayleigh quotient that Ritz pairs have missed, or None; and products with the matrix.
+
+    Where the values known are too close together to tell within ``most`` products, these are more.
 
     A Krylov space of one vector holds one vector of each eigenspace: what it can miss are copies. In the complement of
     the pairs that have settled, a random block is filtered by a Chebyshev polynomial that stays in [−1, 1] from a later
@@ -626,21 +632,21 @@ def _overlooked(
     if high <= low:
         return None, 0
     needed = float(_needed_growth(operator, values.new_tensor([[top - low]])))
-    x, work = _filtered(operator, rows[: c + known], low, high, needed, seed)
+    degree = math.ceil((needed + math.log(2)) / math.acosh(1 + 2 * (high - low) / (bound - high)))
+    if degree > most:
+        return None, degree
+    x = _filtered(operator, rows[: c + known], degree, high, seed)
     found, turn = _small_eigh(operator.inner(x, operator.matmul(x)))
-    return (x @ turn[:, 0] if float(found[0]) < 0.5 * (low + top) else None), work
+    return (x @ turn[:, 0] if float(found[0]) < 0.5 * (low + top) else None), degree
 
 
-def _filtered(
-    operator: SymmetricOperator, rows: Tensor, low: float, high: float, growth: float, seed: int
-) -> tuple[Tensor, int]:
-    """A random block orthogonal to ``rows`` with what lies at ``low`` enlarged by e^growth against all beyond ``high``.
+def _filtered(operator: SymmetricOperator, rows: Tensor, degree: int, high: float, seed: int) -> Tensor:
+    """A random block orthogonal to ``rows`` after a polynomial of a degree that stays in [−1, 1] from ``high`` on.
 
-    Also the number of products. What round-off leaves of the rows, which lie below, is taken out now and then.
+    What round-off leaves of the rows, which lie below, is taken out now and then.
     """
     bound, edge = float(operator.bound), torch.full_like(operator.bound, high)
-    rate, fastest = (math.acosh(1 + 2 * (high - x) / (bound - high)) for x in (low, 0.0))  # per degree
-    degree = math.ceil((growth + math.log(2)) / rate)
+    fastest = math.acosh(1 + 2 * high / (bound - high))  # growth at zero
     every = max(1, int(-0.4 * math.log(torch.finfo(rows.dtype).eps) / fastest))
 
     def project(x: Tensor) -> Tensor:
@@ -648,7 +654,7 @@ def _filtered(
 
     x = _orthogonal(_noise(operator, FILTERED, seed)[0], rows)[None]
     degrees = torch.full_like(operator.bound, degree, dtype=torch.int64)
-    return _orthogonal(operator.chebyshev(x, degrees, edge, operator.bound, project, every)[0], rows), degree
+    return _orthogonal(operator.chebyshev(x, degrees, edge, operator.bound, project, every)[0], rows)
 
 
 def _orthogonal(x: Tensor, rows: Tensor) -> Tensor:
