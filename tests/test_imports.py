@@ -13,7 +13,7 @@ ROOT = Path(torch_lapeig.__file__).parent
 ALLOWED = {
     "_checks": set(),
     "neighbors": {"_checks"},
-    "pattern": {"neighbors"},
+    "pattern": {"_checks", "neighbors"},
     "graph": {"neighbors", "pattern", "_checks"},
     "weights": {"graph", "pattern", "_checks"},
     "operator": {"graph", "pattern", "_checks"},

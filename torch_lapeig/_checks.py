@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import torch
@@ -110,17 +112,104 @@ def primal(value: Tensor) -> Tensor:
     return bare
 
 
+AUTOCAST = ("cpu", "cuda")
+
+
+@contextlib.contextmanager
+def _autocast_off() -> Iterator[None]:
+    enabled = _switch_off()
+    try:
+        yield
+    finally:
+        _switch_on(enabled)
+
+
+def _switch_off() -> list[str]:
+    """Turn autocast off in this thread; the devices it was on for."""
+    enabled = [device for device in AUTOCAST if torch.is_autocast_enabled(device)]
+    for device in enabled:
+        torch.set_autocast_enabled(device, False)
+    return enabled
+
+
+def _switch_on(devices: list[str]) -> None:
+    for device in devices:
+        torch.set_autocast_enabled(device, True)
+
+
+def without_autocast(function: F) -> F:
+    """`full_precision` for the methods of a `torch.autograd.Function`, which run by themselves in forward and backward.
+
+    Their derivatives are Functions and native operations: see `full_precision` for the latter.
+    """
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        with _autocast_off():
+            return function(*args, **kwargs)
+
+    return wrapper  # type: ignore[return-value]
+
+
 def full_precision(function: F) -> F:
     """Run ``function`` with autocast off, so that distances and eigenvectors keep their input's precision.
 
-    Under `torch.compile` it is a graph break and runs as it is: what it does depends on the data at every step.
+    So do all derivatives of what it returns, wherever ``backward()`` is called: autocast would round the products in
+    them as well. Under `torch.compile` it is a graph break and runs as it is: what it does depends on the data at every
+    step.
     """
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
             return torch.compiler.disable(wrapper)(*args, **kwargs)
-        with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
-            return function(*args, **kwargs)
+        with _autocast_off():
+            result = function(*args, **kwargs)
+        if torch.is_grad_enabled():
+            _differentiate_without_autocast(result, (args, kwargs))
+        return result
 
     return wrapper  # type: ignore[return-value]
+
+
+GUARDED = "torch_lapeig runs this node without autocast"
+_before_node = threading.local()  # what autocast was on for, a list for each node that runs: backwards can be nested
+
+
+def _differentiate_without_autocast(results: Any, arguments: Any) -> None:
+    """Have the nodes of the autograd graph between arguments and results run with autocast off."""
+    nodes = list(_nodes_of(results))
+    ends = set(_nodes_of(arguments))
+    while nodes:
+        node = nodes.pop()
+        # Leaves outlive the graph and compute nothing.
+        if node in ends or hasattr(node, "variable") or GUARDED in node.metadata:
+            continue
+        node.metadata[GUARDED] = True
+        node.register_prehook(_before)
+        node.register_hook(_after)
+        nodes.extend(above for above, _ in node.next_functions if above is not None)
+
+
+def _before(cotangents: tuple[Tensor, ...]) -> None:
+    _before_node.__dict__.setdefault("enabled", []).append(_switch_off())
+
+
+def _after(results: tuple[Tensor, ...], cotangents: tuple[Tensor, ...]) -> None:
+    _switch_on(_before_node.enabled.pop())
+    if torch.is_grad_enabled():  # the backward is itself differentiated
+        _differentiate_without_autocast(results, cotangents)
+
+
+def _nodes_of(value: Any) -> Iterator[Any]:
+    """Nodes of the autograd graph that made the tensors in a value of this library, however deep."""
+    if isinstance(value, Tensor):
+        if value.grad_fn is not None:
+            yield value.grad_fn
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _nodes_of(part)
+    elif isinstance(value, dict):
+        yield from _nodes_of(list(value.values()))
+    elif type(value).__module__.startswith(__package__) and not isinstance(value, torch.nn.Module):
+        yield from _nodes_of(vars(value) if hasattr(value, "__dict__") else None)

@@ -61,6 +61,7 @@ def _assignment(labels: Tensor, graph: Graph) -> Tensor:
             raise ValueError(f"labels must be 0, 1, … or −1 for no cluster, got a minimum of {int(labels.min())}")
         clusters = torch.arange(int(labels.max()) + 1, device=labels.device)
         return (labels[..., None] == clusters).to(graph.weight.dtype)
+    labels = _checks.single(labels)
     _checks.check_floating(labels, "labels")
     if tuple(labels.shape[:-1]) != tuple(graph.shape):
         raise ValueError(f"labels must have shape {(*graph.shape, 'K')} if they are soft, got {tuple(labels.shape)}")

@@ -487,6 +487,7 @@ class _ImplicitEigenpairs(torch.autograd.Function):
     """(M on the edges, c) -> (Λ, V) of a solution found beforehand."""
 
     @staticmethod
+    @_checks.without_autocast
     def forward(edges: Tensor, diagonal: Tensor, solution: _Solution, rule: _Rule) -> tuple[Tensor, Tensor]:
         return torch.diag_embed(solution.values), solution.vectors.clone()
 
@@ -497,6 +498,7 @@ class _ImplicitEigenpairs(torch.autograd.Function):
         ctx.save_for_forward(edges, diagonal, *output)
 
     @staticmethod
+    @_checks.without_autocast
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
         edges, diagonal, projected, vectors = ctx.saved_tensors
         s: _Solution = ctx.solution
@@ -515,6 +517,7 @@ class _ImplicitEigenpairs(torch.autograd.Function):
         return *_edge_gradient(s, y, vectors), None, None
 
     @staticmethod
+    @_checks.without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, Tensor]:
         edges, diagonal, projected, vectors = ctx.saved_tensors
         s: _Solution = ctx.solution
@@ -530,6 +533,7 @@ class _ComplementSolve(torch.autograd.Function):
     """(M on the edges, c, Λ, V, V̄) -> Z of the rule above."""
 
     @staticmethod
+    @_checks.without_autocast
     def forward(
         edges: Tensor,
         diagonal: Tensor,
@@ -548,6 +552,7 @@ class _ComplementSolve(torch.autograd.Function):
         ctx.save_for_forward(*tensors, output)
 
     @staticmethod
+    @_checks.without_autocast
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
         edges, diagonal, projected, vectors, g, z = ctx.saved_tensors
         s: _Solution = ctx.solution
@@ -558,6 +563,7 @@ class _ComplementSolve(torch.autograd.Function):
         return *_edge_gradient(s, y, z), -s.operator.inner(z, y), to_vectors, y, None, None
 
     @staticmethod
+    @_checks.without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
         edges, diagonal, projected, vectors, g, z = ctx.saved_tensors
         s: _Solution = ctx.solution

@@ -51,18 +51,24 @@ class ManifoldModule(FittedModule):
     def forward(self, x: Tensor, x_new: Tensor | None = None) -> Tensor:
         """The embedding ``(N, n_components)`` of points ``(N, D)``, or that of new points ``(Q, D)`` given these.
 
-        Gradients flow to both, through the eigenvectors and through the formula. Nothing is kept.
+        Gradients flow to both, through the eigenvectors and through the formula. Nothing is kept. Half precision is
+        computed in float32, also under autocast, and returned as it came.
 
         Raises:
-            TypeError, ValueError: not finite float32 or float64 of such a shape; see also the class.
+            TypeError, ValueError: not finite floating points of such a shape; see also the class.
         """
-        state = self._state(x)
-        return state["embedding_"] if x_new is None else self._extended(x_new, state)
+        state = self._state(_checks.single(x))
+        y = state["embedding_"] if x_new is None else self._extended(_checks.single(x_new), state)
+        return y.to(x.dtype if x_new is None else x_new.dtype)
 
     @torch.no_grad()
     @_checks.full_precision
     def fit(self: Own, x: Tensor) -> Own:
-        """Embed ``x`` of shape ``(N, D)`` and keep, as buffers, what ``transform`` needs. Returns the module."""
+        """Embed ``x`` of shape ``(N, D)`` and keep, as buffers, what ``transform`` needs. Returns the module.
+
+        Half precision is kept as float32.
+        """
+        x = _checks.single(x)
         for name, value in self._state(x).items():
             setattr(self, name, value.clone() if value is x else value)
         return self
@@ -78,7 +84,8 @@ class ManifoldModule(FittedModule):
                 training points.
         """
         self.check_fitted()
-        return self._extended(x, {name: getattr(self, name) for name in self.FITTED})
+        state = {name: getattr(self, name) for name in self.FITTED}
+        return self._extended(_checks.single(x), state).to(x.dtype)
 
     def _extended(self, x: Tensor, state: State) -> Tensor:
         check_like(x, state["train_points"])

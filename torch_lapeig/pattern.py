@@ -27,6 +27,7 @@ from scipy.sparse import csgraph, csr_array
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+from torch_lapeig import _checks
 from torch_lapeig.neighbors import squared_distances
 
 PIECE = 2**22  # numbers gathered at a time where all edges at once would need E × D memory
@@ -113,11 +114,13 @@ class SparsePattern:
         """The values with those of self loops set to zero."""
         return values.masked_fill(self.row == self.col, 0)
 
+    @_checks.full_precision
     def matmul(self, values: Tensor, y: Tensor) -> Tensor:
         """M Y for ``y`` ``(..., N, m)``; differentiable in both at any order."""
         product: Tensor = _SpMM.apply(values, y.reshape(self.total, -1), self)
         return product.reshape(y.shape)
 
+    @_checks.full_precision
     def products(self, x: Tensor, y: Tensor) -> Tensor:
         """(X Yᵀ)_ij on the edges for ``(..., N, m)``; differentiable in both at any order."""
         result: Tensor = _EdgeProducts.apply(x.reshape(self.total, -1), y.reshape(self.total, -1), self)
@@ -290,10 +293,12 @@ class DensePattern:
         """The values with those of self loops set to zero."""
         return values - torch.diag_embed(values.diagonal(dim1=-2, dim2=-1))
 
+    @_checks.full_precision
     def matmul(self, values: Tensor, y: Tensor) -> Tensor:
         """M Y for ``y`` ``(..., N, m)``."""
         return (values @ y.reshape(*self.shape, -1)).reshape(y.shape)
 
+    @_checks.full_precision
     def products(self, x: Tensor, y: Tensor) -> Tensor:
         """X Yᵀ for ``(..., N, m)``."""
         return x.reshape(*self.shape, -1) @ y.reshape(*self.shape, -1).mT
@@ -382,6 +387,7 @@ def inverse_power(degrees: Tensor, power: float) -> Tensor:
 
 class _SpMM(torch.autograd.Function):
     @staticmethod
+    @_checks.without_autocast
     def forward(values: Tensor, y: Tensor, pattern: SparsePattern) -> Tensor:
         return pattern.to_matrix(values) @ y
 
@@ -392,6 +398,7 @@ class _SpMM(torch.autograd.Function):
         ctx.save_for_forward(values, y)
 
     @staticmethod
+    @_checks.without_autocast
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (g,), (values, y), pattern = grads, ctx.saved_tensors, ctx.pattern
         to_values = _EdgeProducts.apply(g, y, pattern) if ctx.needs_input_grad[0] else None
@@ -399,6 +406,7 @@ class _SpMM(torch.autograd.Function):
         return to_values, to_y, None
 
     @staticmethod
+    @_checks.without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
         (values, y), pattern = ctx.saved_tensors, ctx.pattern
         result: Tensor = torch.zeros_like(y)
@@ -413,6 +421,7 @@ class _NodeScaled(torch.autograd.Function):
     """s_i m_ij s_j on the edges: with autograd's own product, three edge lists would be kept for the backward."""
 
     @staticmethod
+    @_checks.without_autocast
     def forward(values: Tensor, nodes: Tensor, pattern: SparsePattern) -> Tensor:
         return pattern.at_row(nodes).mul_(values).mul_(pattern.at_col(nodes))
 
@@ -423,6 +432,7 @@ class _NodeScaled(torch.autograd.Function):
         ctx.save_for_forward(values, nodes)
 
     @staticmethod
+    @_checks.without_autocast
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (g,), (values, nodes), pattern = grads, ctx.saved_tensors, ctx.pattern
         to_nodes = None
@@ -432,6 +442,7 @@ class _NodeScaled(torch.autograd.Function):
         return pattern.scaled(g, nodes) if ctx.needs_input_grad[0] else None, to_nodes, None
 
     @staticmethod
+    @_checks.without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
         (values, nodes), pattern = ctx.saved_tensors, ctx.pattern
         result = torch.zeros_like(values)
@@ -445,6 +456,7 @@ class _NodeScaled(torch.autograd.Function):
 
 class _EdgeProducts(torch.autograd.Function):
     @staticmethod
+    @_checks.without_autocast
     def forward(x: Tensor, y: Tensor, pattern: SparsePattern) -> Tensor:
         if x.is_cuda or torch.backends.mkl.is_available():  # elsewhere torch has no sampled product
             sampled = pattern._csr(pattern.crow, pattern.col, x.new_zeros(len(pattern)))
@@ -462,6 +474,7 @@ class _EdgeProducts(torch.autograd.Function):
         ctx.save_for_forward(x, y)
 
     @staticmethod
+    @_checks.without_autocast
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (p,), (x, y), pattern = grads, ctx.saved_tensors, ctx.pattern
         to_x = _SpMM.apply(p, y, pattern) if ctx.needs_input_grad[0] else None
@@ -469,6 +482,7 @@ class _EdgeProducts(torch.autograd.Function):
         return to_x, to_y, None
 
     @staticmethod
+    @_checks.without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
         (x, y), pattern = ctx.saved_tensors, ctx.pattern
         result: Tensor = x.new_zeros(len(pattern))
@@ -483,6 +497,7 @@ class _SquaredLengths(torch.autograd.Function):
     """‖x_i − x_j‖² on the edges. With C = c̄ + c̄ᵀ of the cotangent the gradient is 2 (diag(C 1) − C) X, a Laplacian."""
 
     @staticmethod
+    @_checks.without_autocast
     def forward(x: Tensor, pattern: Pattern) -> Tensor:
         return pattern.direct_lengths(x.detach())
 
@@ -493,6 +508,7 @@ class _SquaredLengths(torch.autograd.Function):
         ctx.save_for_forward(x)
 
     @staticmethod
+    @_checks.without_autocast
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None]:
         (c,), (x,), pattern = grads, ctx.saved_tensors, ctx.pattern
         both = c + pattern.transpose(c)
@@ -502,6 +518,7 @@ class _SquaredLengths(torch.autograd.Function):
         return gradient, None
 
     @staticmethod
+    @_checks.without_autocast
     def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
         (x,), pattern = ctx.saved_tensors, ctx.pattern
         # 2 (x_i − x_j)·(u_i − u_j)
@@ -519,6 +536,7 @@ class _Smoothness(torch.autograd.Function):
     """
 
     @staticmethod
+    @_checks.without_autocast
     def forward(values: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
         return pattern.direct_smoothness(values.detach(), y.detach())
 
@@ -529,6 +547,7 @@ class _Smoothness(torch.autograd.Function):
         ctx.save_for_forward(values, y)
 
     @staticmethod
+    @_checks.without_autocast
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (g,), (values, y), pattern = grads, ctx.saved_tensors, ctx.pattern
         to_values = g / 2 * pattern.squared_lengths(y) if ctx.needs_input_grad[0] else None
@@ -536,6 +555,7 @@ class _Smoothness(torch.autograd.Function):
         return to_values, to_y, None
 
     @staticmethod
+    @_checks.without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
         (values, y), pattern = ctx.saved_tensors, ctx.pattern
         result: Tensor = values.new_zeros(())

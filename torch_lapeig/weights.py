@@ -10,7 +10,7 @@ import abc
 import math
 import warnings
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -49,8 +49,14 @@ class Weighting(nn.Module, abc.ABC):
     """A weighting is called as ``weighting(x, graph)`` and multiplies the weights of the graph by its own.
 
     Those are 1 after a search, ½ for the one-sided edges of ``symmetrize="mean"``, or given. Gradients flow to points,
-    bandwidths and given weights, on the edges only.
+    bandwidths and given weights, on the edges only. The three methods run in full precision under autocast, those of a
+    user's own class too.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in {"forward", "state", "extend"} & vars(cls).keys():
+            setattr(cls, name, _checks.full_precision(vars(cls)[name]))
 
     @abc.abstractmethod
     def forward(self, x: Tensor, graph: Graph) -> Graph:
@@ -320,7 +326,7 @@ def _of(x: Tensor, graph: Graph) -> Tensor:
     """Points, after a check that they are those of the graph; padding, whatever it holds, as zeros."""
     if tuple(x.shape[:-1]) != tuple(graph.shape):
         raise ValueError(f"x must have shape {(*graph.shape, 'D')} to go with the graph, got {tuple(x.shape)}")
-    x = x if graph.mask is None else torch.where(graph.mask[..., None], x, 0)
+    x = _checks.single(x if graph.mask is None else torch.where(graph.mask[..., None], x, 0))
     _checks.check_finite(x, "x")
     return x
 
