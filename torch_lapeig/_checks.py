@@ -163,9 +163,14 @@ def full_precision(function: F) -> F:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
             return torch.compiler.disable(wrapper)(*args, **kwargs)
-        with _autocast_off():
-            result = function(*args, **kwargs)
-        if torch.is_grad_enabled():
+        inside = vars(_thread).get("inside", False)
+        _thread.inside = True
+        try:
+            with _autocast_off():
+                result = function(*args, **kwargs)
+        finally:
+            _thread.inside = inside
+        if torch.is_grad_enabled() and not inside:  # the outermost call sees to the whole graph
             _differentiate_without_autocast(result, (args, kwargs))
         return result
 
@@ -173,7 +178,9 @@ def full_precision(function: F) -> F:
 
 
 GUARDED = "torch_lapeig runs this node without autocast"
-_before_node = threading.local()  # what autocast was on for, a list for each node that runs: backwards can be nested
+# Whether a function in full precision runs, and what autocast was on for before each node that does (one can call
+# another backward).
+_thread = threading.local()
 
 
 def _differentiate_without_autocast(results: Any, arguments: Any) -> None:
@@ -192,11 +199,11 @@ def _differentiate_without_autocast(results: Any, arguments: Any) -> None:
 
 
 def _before(cotangents: tuple[Tensor, ...]) -> None:
-    _before_node.__dict__.setdefault("enabled", []).append(_switch_off())
+    vars(_thread).setdefault("enabled", []).append(_switch_off())
 
 
 def _after(results: tuple[Tensor, ...], cotangents: tuple[Tensor, ...]) -> None:
-    _switch_on(_before_node.enabled.pop())
+    _switch_on(_thread.enabled.pop())
     if torch.is_grad_enabled():  # the backward is itself differentiated
         _differentiate_without_autocast(results, cotangents)
 
