@@ -21,7 +21,8 @@ ALLOWED = {
     "amg": {"pattern", "_checks"},
     "direct": {"operator", "graph", "_checks"},
     "solvers": {"amg", "direct", "operator", "_checks"},
-    "eigen": {"solvers", "direct", "graph", "laplacian", "operator", "_checks"},
+    "tails": {"laplacian", "pattern", "_checks"},
+    "eigen": {"tails", "solvers", "direct", "graph", "laplacian", "operator", "_checks"},
     "nystrom": {"graph", "weights", "eigen", "_checks"},
     "embedding": {
         "fitted",

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import math
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -110,6 +111,53 @@ def primal(value: Tensor) -> Tensor:
     """The tensor without gradients of either mode: ``detach`` keeps the tangent of forward-mode derivatives."""
     bare: Tensor = forward_ad.unpack_dual(value).primal.detach()
     return bare
+
+
+def power_of_two(value: Tensor, dim: tuple[int, ...]) -> Tensor:
+    """The power of two next to the largest size along some axes, which stay as 1; a constant, 1 for zeros.
+
+    What is divided by it keeps all its bits, and its squares do not overflow.
+    """
+    largest = primal(value).abs().amax(dim, keepdim=True)
+    return torch.ldexp(torch.ones_like(largest), torch.frexp(largest).exponent)
+
+
+class _FiniteGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(value: Tensor) -> Tensor:
+        return value.view_as(value)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        (gradient,) = grads
+        if torch.isfinite(gradient.detach().sum()) or not gradient.isinf().any():
+            return finite_gradient(gradient)
+        largest = torch.finfo(gradient.dtype).max
+        warnings.warn(
+            f"{int(gradient.isinf().sum())} of {gradient.numel()} entries of a gradient are too large for "
+            f"{gradient.dtype}: the largest number is returned for them; use float64, a larger bandwidth, larger "
+            'weights, or smaller outputs (scale="unit")',
+            DegeneracyWarning,
+            stacklevel=2,
+        )
+        return gradient.clamp(-largest, largest)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
+        return tangents[0].view_as(tangents[0])
+
+
+def finite_gradient(value: Tensor) -> Tensor:
+    """``value`` itself; a gradient to it that overflows is made finite, with a `DegeneracyWarning`.
+
+    NaN, which only a loss that is NaN itself should bring, is not hidden.
+    """
+    same: Tensor = _FiniteGradient.apply(value) if torch.is_grad_enabled() and value.requires_grad else value
+    return same
 
 
 AUTOCAST = ("cpu", "cuda")

@@ -29,6 +29,7 @@ from torch_lapeig.solvers import (
     allowed_residual,
     multigrid,
 )
+from torch_lapeig.tails import with_tails
 
 Degeneracy = Literal["mask", "lorentz", "exact"]
 
@@ -163,7 +164,10 @@ def eigenpairs(
     if order is not None:
         vectors = torch.empty_like(vectors).index_copy(1, order, vectors)
     if factor is not None:
-        vectors = _signed(factor.reshape(vectors.shape[:2])[..., None] * vectors)
+        y = factor.reshape(vectors.shape[:2])[..., None] * vectors
+        if isinstance(laplacian, Laplacian) and laplacian.normalization == "random_walk" and laplacian.uneven.any():
+            y = with_tails(laplacian, vectors, y, projected)
+        vectors = _signed(y)
     lead = graph.shape[:-1]
     return Eigenpairs(
         values=values.reshape(*lead, k),
@@ -543,7 +547,9 @@ class _ComplementSolve(torch.autograd.Function):
         solution: _Solution,
         rule: _Rule,
     ) -> Tensor:
-        return _complement_solve(solution, g, rule)
+        # The squares of cotangents of tiny degrees would overflow.
+        scale = _checks.power_of_two(g, (1,))
+        return _complement_solve(solution, g / scale, rule) * scale
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

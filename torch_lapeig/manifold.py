@@ -120,6 +120,9 @@ class _CentredKernel(ManifoldModule):
     def _scaled(self, kernel: Tensor) -> State:
         """The embedding from a symmetric kernel ``(N, N)`` that is not centred yet."""
         self._check_size(len(kernel))
+        # Squares of the entries must not overflow, nor underflow.
+        unit = _checks.power_of_two(kernel.detach().abs().sqrt(), (0, 1))
+        kernel = kernel / unit / unit
         means = kernel.mean(1)
         operator = SymmetricOperator.of_largest(centred(kernel, means, means))
         pairs = eigenpairs(operator, self.n_components, self.solver)
@@ -131,10 +134,10 @@ class _CentredKernel(ManifoldModule):
                 f"n_components={self.n_components} with {positive}; use fewer components"
             )
         return {
-            "embedding_": pairs.vectors * values.sqrt(),
-            "eigenvalues_": values,
-            "residuals_": pairs.residuals,
-            "train_means": means,
+            "embedding_": pairs.vectors * values.sqrt() * unit,
+            "eigenvalues_": values * unit[0] * unit[0],
+            "residuals_": pairs.residuals * unit[0] * unit[0],
+            "train_means": means * unit[0] * unit[0],
         }
 
     def _width(self, state: State) -> int:
@@ -266,7 +269,8 @@ class Isomap(_CentredKernel):
         graph, radii = self.neighbors.with_radii(x.detach())
         _check_connected(graph)
         assert isinstance(graph.pattern, SparsePattern)
-        lengths = _root(graph.pattern.squared_lengths(x))
+        unit = _checks.power_of_two(x, (0, 1))
+        lengths = _root(graph.pattern.squared_lengths(x / unit)) * unit[0]
         geodesics = geodesic_distances(graph.pattern, lengths, chosen)
         if self.landmarks is not None:
             geodesics = geodesics.mT.contiguous()

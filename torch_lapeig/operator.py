@@ -150,7 +150,7 @@ class SymmetricOperator:
         if not _checks.is_dual(self.values):
             return self
         values = _checks.primal(self.values)
-        graph = dataclasses.replace(self.graph, weight=values)
+        graph = dataclasses.replace(self.graph, weight=values, log_weight=None)
         return self._replaced(graph=graph, values=values, diagonal=_checks.primal(self.diagonal))
 
     def double(self) -> SymmetricOperator:
@@ -181,6 +181,7 @@ class SymmetricOperator:
             self.graph,
             pattern=SparsePattern.from_keys(keys, pattern.shape),
             weight=self.graph.weight[edges],
+            log_weight=None,
             similarity=None if r is None else r[order],
             mask=None if self.graph.mask is None else self.graph.mask[order],
         )

@@ -385,6 +385,31 @@ def inverse_power(degrees: Tensor, power: float) -> Tensor:
     return torch.where(positive, (-power * torch.where(positive, degrees, 1).log()).exp(), 0)
 
 
+def with_log_derivative(values: Tensor, logarithm: Tensor) -> Tensor:
+    """``values`` ≥ 0 as they are, with the derivatives, of any order and mode, of exp(``logarithm``).
+
+    The logarithm need be one up to constants only. Zeros are constant. A value as small as the dtype can hold gets a
+    derivative of its own size, where a chain of quotients would overflow on the way.
+    """
+    values = _checks.primal(values)
+    change = torch.where(values > 0, logarithm - _checks.primal(logarithm), 0)
+    return values * change.exp()
+
+
+def log_sums(pattern: Pattern, values: Tensor, logarithm: Tensor) -> Tensor:
+    """A tensor of the graph's shape with the derivatives of log Σ_j of edge values, given their logarithm."""
+    sums = _checks.primal(pattern.sum_rows(values))
+    share = values * pattern.at_row(inverse_power(sums, 1.0))
+    whole = pattern.sum_rows(with_log_derivative(share, logarithm))
+    return torch.where(whole > 0, torch.where(whole > 0, whole, 1).log(), 0)
+
+
+def finite_log(values: Tensor) -> Tensor:
+    """log of positive values, 0 for others. Its gradient is finite; a warning says where it should not be."""
+    positive = values > 0
+    return torch.where(positive, torch.where(positive, _checks.finite_gradient(values), 1).log(), 0)
+
+
 class _SpMM(torch.autograd.Function):
     @staticmethod
     @_checks.without_autocast
@@ -504,29 +529,42 @@ class _SquaredLengths(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Pattern], output: Tensor) -> None:
         x, ctx.pattern = inputs
-        ctx.save_for_backward(x)
+        ctx.save_for_backward(x, output)
         ctx.save_for_forward(x)
 
     @staticmethod
     @_checks.without_autocast
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None]:
-        (c,), (x,), pattern = grads, ctx.saved_tensors, ctx.pattern
-        both = c + pattern.transpose(c)
-        # Shifting the points changes nothing but the size of what cancels.
-        centred = x - x.detach().mean(-2, keepdim=True)
-        gradient: Tensor = 2 * (pattern.sum_rows(both)[..., None] * centred - pattern.matmul(both, centred))
-        return gradient, None
+        (c,), (x, lengths), pattern = grads, ctx.saved_tensors, ctx.pattern
+        lengths = _checks.primal(lengths)
+        shortest = torch.where(lengths > 0, lengths, torch.inf).amin() if lengths.numel() else lengths.new_ones(())
+        return 2 * _pulls(c + pattern.transpose(c), x, pattern, shortest.sqrt()), None
 
     @staticmethod
     @_checks.without_autocast
     def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
         (x,), pattern = ctx.saved_tensors, ctx.pattern
         # 2 (x_i − x_j)·(u_i − u_j)
-        u, x = tangents[0], x - x.detach().mean(-2, keepdim=True)
+        u, x = tangents[0].double(), x.double()  # what cancels is as large as the points, not as the edges
+        u, x = u - _checks.primal(u).mean(-2, keepdim=True), x - _checks.primal(x).mean(-2, keepdim=True)
         inner = (x * u).sum(-1)
         crossed = pattern.products(x, u) + pattern.products(u, x)
         change: Tensor = 2 * (pattern.at_row(inner) + pattern.at_col(inner) - crossed)
-        return change
+        return change.to(tangents[0].dtype)
+
+
+def _pulls(values: Tensor, x: Tensor, pattern: Pattern, scale: Tensor) -> Tensor:
+    """Σ_j m_ij (x_i − x_j) ``(..., N, D)`` for values m on the edges, differentiable in both.
+
+    As a matrix product, in which what cancels is as large as the points. Where they reach 10⁴ times the ``scale`` of
+    their differences, float32 is summed in float64.
+    """
+    # Shifting the points changes nothing but the size of what cancels.
+    centred = x - _checks.primal(x).mean(-2, keepdim=True)
+    if x.dtype == torch.float32 and (1e-4 * _checks.primal(centred).abs().amax() > scale):
+        values, centred = values.double(), x.double() - _checks.primal(x).double().mean(-2, keepdim=True)
+    pulled: Tensor = pattern.sum_rows(values)[..., None] * centred - pattern.matmul(values, centred)
+    return pulled.to(x.dtype)
 
 
 class _Smoothness(torch.autograd.Function):
@@ -551,7 +589,7 @@ class _Smoothness(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (g,), (values, y), pattern = grads, ctx.saved_tensors, ctx.pattern
         to_values = g / 2 * pattern.squared_lengths(y) if ctx.needs_input_grad[0] else None
-        to_y = -2 * g * _Smoothness.couplings(values, y, pattern) if ctx.needs_input_grad[1] else None
+        to_y = 2 * g * _Smoothness.pulls(values, y, pattern) if ctx.needs_input_grad[1] else None
         return to_values, to_y, None
 
     @staticmethod
@@ -562,16 +600,16 @@ class _Smoothness(torch.autograd.Function):
         if tangents[0] is not None:
             result = result + (tangents[0] * pattern.squared_lengths(y)).sum() / 2
         if tangents[1] is not None:
-            result = result - 2 * (tangents[1] * _Smoothness.couplings(values, y, pattern)).sum()
+            result = result + 2 * (tangents[1] * _Smoothness.pulls(values, y, pattern)).sum()
         return result
 
     @staticmethod
-    def couplings(values: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
-        """(M − diag(M 1)) Y."""
-        # Shifting the points changes nothing but the size of what cancels.
-        centred = y - y.detach().mean(-2, keepdim=True)
-        degrees = pattern.matmul(values, torch.ones_like(y[..., :1]))
-        return torch.addcmul(pattern.matmul(values, centred), degrees, centred, value=-1)
+    def pulls(values: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
+        """(diag(M 1) − M) Y."""
+        # The edges are about as long as most points are apart, however far a few of them lie.
+        bare = _checks.primal(y)
+        size = (bare - bare.median(-2, keepdim=True).values).abs().amax(-1)
+        return _pulls(values, y, pattern, size.median() / 10)
 
 
 def _all_reached(weight: Tensor, steps: int = 12) -> bool:
