@@ -13,7 +13,7 @@ ROOT = Path(torch_lapeig.__file__).parent
 ALLOWED = {
     "_checks": set(),
     "neighbors": {"_checks"},
-    "pattern": {"neighbors"},
+    "pattern": {"_checks", "neighbors"},
     "graph": {"neighbors", "pattern", "_checks"},
     "weights": {"fitted", "graph", "pattern", "_checks"},
     "operator": {"graph", "pattern", "_checks"},
@@ -24,7 +24,8 @@ ALLOWED = {
     "check": {"solvers", "operator", "_checks"},
     "cg": set(),
     "rule": {"cg", "check", "solvers", "operator", "_checks"},
-    "eigen": {"check", "rule", "solvers", "direct", "graph", "laplacian", "operator", "_checks"},
+    "tails": {"laplacian", "pattern", "_checks"},
+    "eigen": {"check", "rule", "tails", "solvers", "direct", "graph", "laplacian", "operator", "_checks"},
     "nystrom": {"graph", "weights", "eigen", "_checks"},
     "embedding": {
         "fitted",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import sys
-from collections.abc import Callable, Iterable
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
@@ -274,24 +277,99 @@ def primal(value: Tensor) -> Tensor:
     return bare
 
 
+def power_of_two(value: Tensor, dim: tuple[int, ...]) -> Tensor:
+    """The power of two next to the largest size along some axes, which stay as 1; a constant, 1 for zeros.
+
+    What is divided by it keeps all its bits, and its squares do not overflow.
+    """
+    largest = primal(value).abs().amax(dim, keepdim=True)
+    return torch.ldexp(torch.ones_like(largest), torch.frexp(largest).exponent)
+
+
+class _FiniteGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(value: Tensor) -> Tensor:
+        return value.view_as(value)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        (gradient,) = grads
+        if torch.isfinite(gradient.detach().sum()) or not gradient.isinf().any():
+            return finite_gradient(gradient)
+        largest = torch.finfo(gradient.dtype).max
+        warnings.warn(
+            f"{int(gradient.isinf().sum())} of {gradient.numel()} entries of a gradient are too large for "
+            f"{gradient.dtype}: the largest number is returned for them; use float64, a larger bandwidth, larger "
+            'weights, or smaller outputs (scale="unit")',
+            DegeneracyWarning,
+            stacklevel=2,
+        )
+        return gradient.clamp(-largest, largest)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
+        return tangents[0].view_as(tangents[0])
+
+
+def finite_gradient(value: Tensor) -> Tensor:
+    """``value`` itself; a gradient to it that overflows is made finite, with a `DegeneracyWarning`.
+
+    NaN, which only a loss that is NaN itself should bring, is not hidden.
+    """
+    same: Tensor = _FiniteGradient.apply(value) if torch.is_grad_enabled() and value.requires_grad else value
+    return same
+
+
+AUTOCAST = ("cpu", "cuda")
+
+
+@contextlib.contextmanager
+def _autocast_off() -> Iterator[None]:
+    enabled = _switch_off()
+    try:
+        yield
+    finally:
+        _switch_on(enabled)
+
+
+def _switch_off() -> list[str]:
+    """Turn autocast off in this thread; the devices it was on for."""
+    enabled = [device for device in AUTOCAST if torch.is_autocast_enabled(device)]
+    for device in enabled:
+        torch.set_autocast_enabled(device, False)
+    return enabled
+
+
+def _switch_on(devices: list[str]) -> None:
+    for device in devices:
+        torch.set_autocast_enabled(device, True)
+
+
 def without_autocast(function: F) -> F:
-    """Run ``function`` with autocast off, so that distances and eigenvectors keep their input's precision."""
+    """`full_precision` for the methods of a `torch.autograd.Function`, which run by themselves in forward and backward.
+
+    Their derivatives are Functions and native operations: see `full_precision` for the latter.
+    """
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+        with _autocast_off():
             return function(*args, **kwargs)
 
     return wrapper  # type: ignore[return-value]
 
 
 def full_precision(function: F) -> F:
-    """`without_autocast` for what depends on the data at every step.
+    """Run ``function`` with autocast off, so that distances and eigenvectors keep their input's precision.
 
-    Under `torch.compile` it is a graph break and runs as it is. It cannot be recorded once and for all, as
-    `torch.export` and `torch.jit.trace` would: RuntimeError.
+    So do all derivatives of what it returns, wherever ``backward()`` is called: autocast would round the products in
+    them as well. What it does depends on the data at every step: under `torch.compile` it is a graph break and runs as
+    it is, and it cannot be recorded once and for all, as `torch.export` and `torch.jit.trace` would: RuntimeError.
     """
-    plain = without_autocast(function)
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -302,8 +380,62 @@ def full_precision(function: F) -> F:
                 "the data at every step; use torch.compile, which works with one graph break, or export the parts of "
                 "the network before and after it"
             )
-        return (
-            torch.compiler.disable(plain)(*args, **kwargs) if torch.compiler.is_compiling() else plain(*args, **kwargs)
-        )
+        if torch.compiler.is_compiling():
+            return torch.compiler.disable(wrapper)(*args, **kwargs)
+        inside = vars(_thread).get("inside", False)
+        _thread.inside = True
+        try:
+            with _autocast_off():
+                result = function(*args, **kwargs)
+        finally:
+            _thread.inside = inside
+        if torch.is_grad_enabled() and not inside:  # the outermost call sees to the whole graph
+            _differentiate_without_autocast(result, (args, kwargs))
+        return result
 
     return wrapper  # type: ignore[return-value]
+
+
+GUARDED = "torch_lapeig runs this node without autocast"
+# Whether a function in full precision runs, and what autocast was on for before each node that does (one can call
+# another backward).
+_thread = threading.local()
+
+
+def _differentiate_without_autocast(results: Any, arguments: Any) -> None:
+    """Have the nodes of the autograd graph between arguments and results run with autocast off."""
+    nodes = list(_nodes_of(results))
+    ends = set(_nodes_of(arguments))
+    while nodes:
+        node = nodes.pop()
+        # Leaves outlive the graph and compute nothing.
+        if node in ends or hasattr(node, "variable") or GUARDED in node.metadata:
+            continue
+        node.metadata[GUARDED] = True
+        node.register_prehook(_before)
+        node.register_hook(_after)
+        nodes.extend(above for above, _ in node.next_functions if above is not None)
+
+
+def _before(cotangents: tuple[Tensor, ...]) -> None:
+    vars(_thread).setdefault("enabled", []).append(_switch_off())
+
+
+def _after(results: tuple[Tensor, ...], cotangents: tuple[Tensor, ...]) -> None:
+    _switch_on(_thread.enabled.pop())
+    if torch.is_grad_enabled():  # the backward is itself differentiated
+        _differentiate_without_autocast(results, cotangents)
+
+
+def _nodes_of(value: Any) -> Iterator[Any]:
+    """Nodes of the autograd graph that made the tensors in a value of this library, however deep."""
+    if isinstance(value, Tensor):
+        if value.grad_fn is not None:
+            yield value.grad_fn
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _nodes_of(part)
+    elif isinstance(value, dict):
+        yield from _nodes_of(list(value.values()))
+    elif type(value).__module__.startswith(__package__) and not isinstance(value, torch.nn.Module):
+        yield from _nodes_of(vars(value) if hasattr(value, "__dict__") else None)

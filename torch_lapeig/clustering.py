@@ -67,6 +67,7 @@ def _assignment(labels: Tensor, graph: Graph) -> Tensor:
             raise ValueError(f"labels must be 0, 1, … or −1 for no cluster, got a minimum of {int(labels.min())}")
         clusters = torch.arange(int(labels.max()) + 1, device=labels.device)
         return (labels[..., None] == clusters).to(graph.weight.dtype)
+    labels = _checks.single(labels)
     _checks.check_floating(labels, "labels")
     if tuple(labels.shape[:-1]) != tuple(graph.shape):
         raise ValueError(f"labels must have shape {(*graph.shape, 'K')} if they are soft, got {tuple(labels.shape)}")
@@ -190,6 +191,7 @@ class SpectralClustering(FittedModule):
         # Rows of D^-½ V scaled to length 1 are those of V. The first column, constant on all but isolated nodes, keeps
         # them away from zero.
         active = y[..., :1].detach() != 0
+        y = y / _checks.power_of_two(y, (-1,))  # so that no square overflows
         length: Tensor = torch.linalg.vector_norm(torch.where(active, y, 1), dim=-1, keepdim=True)
         return y / length
 

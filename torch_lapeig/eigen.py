@@ -19,6 +19,7 @@ from torch_lapeig.laplacian import NORMALIZATIONS, Laplacian, Normalization
 from torch_lapeig.operator import SymmetricOperator
 from torch_lapeig.rule import Degeneracy, ImplicitEigenpairs, Rule, rule_of
 from torch_lapeig.solvers import BREAKDOWN, ChebyshevSubspace, Eigh, Lanczos, Lobpcg, Progress, RitzPairs, Solver
+from torch_lapeig.tails import with_tails
 
 # Dense `eigh` wins up to about here, in graphs · nodes³: one graph of 430 nodes, or 64 of 108 (measured on 2 cores).
 DENSE_WORK = 8e7
@@ -160,10 +161,12 @@ def eigenpairs(
     if order is not None:
         vectors = torch.empty_like(vectors).index_copy(1, order, vectors)
     if factor is not None:
-        vectors = factor.reshape(vectors.shape[:2])[..., None] * vectors
+        y = factor.reshape(vectors.shape[:2])[..., None] * vectors
+        if isinstance(laplacian, Laplacian) and laplacian.normalization == "random_walk" and laplacian.uneven.any():
+            y = with_tails(laplacian, vectors, y, projected)
         # Λ as a matrix is that of the vectors as they are returned: their signs are its signs.
-        sign = signs(vectors)
-        vectors, projected = vectors * sign, projected * sign * sign.mT
+        sign = signs(y)
+        vectors, projected = y * sign, projected * sign * sign.mT
     lead = graph.shape[:-1]
     return Eigenpairs(
         values=values.reshape(*lead, k),

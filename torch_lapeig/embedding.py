@@ -267,6 +267,7 @@ class LaplacianEigenmaps(FittedModule):
         first = int(self.drop_trivial)
         y = pairs.vectors[..., first:]
         if self.scale == "unit":
+            y = y / _checks.power_of_two(y, (-2,))  # so that no square overflows
             count, squares = active.sum(-1)[..., None, None], y.square().sum(-2, keepdim=True)
             # A column that a small graph lacks is zero and stays so.
             y = y * (count / torch.where(squares > 0, squares, 1)).sqrt()

@@ -47,12 +47,16 @@ class Graph:
         mask: bool of the graph's shape, False where a node is padding; None where all are valid.
         similarity: r of the graph's shape, or None for 1. The affinity is W_ij = r_i weight_ij / r_j: not symmetric,
             but similar to the symmetric ``weight`` (`ImprovedWeights`).
+        log_weight: of the shape of ``weight``, its logarithm up to constants: it has the derivatives of log ``weight``
+            where that is positive. Weightings give it, because gradients of tiny weights overflow where those of their
+            logarithms do not; see `Laplacian`. None where there is only ``weight``.
     """
 
     pattern: Pattern
     weight: Tensor
     mask: Tensor | None = None
     similarity: Tensor | None = None
+    log_weight: Tensor | None = None
 
     def __post_init__(self) -> None:
         check_edge_values(self.pattern, self.weight, "weight")
@@ -198,7 +202,7 @@ class Graph:
             TypeError: not a dense float tensor. ValueError: another shape; not finite, non-negative, or equal on both
                 directions of each edge.
         """
-        graph = dataclasses.replace(self, weight=weight)  # alone where weights are sound by construction
+        graph = dataclasses.replace(self, weight=weight, log_weight=None)  # alone where weights are sound already
         _check_weights(weight, self.pattern.transpose(weight), "weight")
         return graph
 
@@ -218,7 +222,8 @@ class Graph:
         if move and isinstance(pattern, SparsePattern):
             pattern = SparsePattern(pattern.row.to(weight.device), pattern.col.to(weight.device), pattern.shape)
         similarity = None if self.similarity is None else self.similarity.to(target)
-        return Graph(pattern, weight, moved(self.mask), similarity)
+        log_weight = None if self.log_weight is None else self.log_weight.to(target)
+        return Graph(pattern, weight, moved(self.mask), similarity, log_weight)
 
     def to_dense(self) -> Tensor:
         """The affinity matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""
@@ -235,7 +240,8 @@ class Graph:
         weight = self.weight.reshape(-1, n, n)
         item, i, j = weight.detach().nonzero(as_tuple=True)
         pattern = SparsePattern(item * n + i, item * n + j, self.shape)
-        return Graph(pattern, weight[item, i, j], self.mask, self.similarity)
+        log_weight = None if self.log_weight is None else self.log_weight.reshape(-1, n, n)[item, i, j]
+        return Graph(pattern, weight[item, i, j], self.mask, self.similarity, log_weight)
 
     def to_scipy(self) -> csr_array:
         """The affinity of one graph as a SciPy CSR matrix, without gradients."""
@@ -265,7 +271,8 @@ class Graph:
             raise ValueError("nodes must hold at least one node, got none")
         pattern, weight = self.pattern.restrict(self.weight, nodes)
         similarity = None if self.similarity is None else self.similarity.reshape(-1)[nodes]
-        return Graph(pattern, weight, None, similarity)
+        log_weight = None if self.log_weight is None else self.pattern.restrict(self.log_weight, nodes)[1]
+        return Graph(pattern, weight, None, similarity, log_weight)
 
     def connected_components(self) -> Tensor:
         """Labels int64, of the shape of the graph: 0, 1, … in each item by first node; −1 for padding.

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_lapeig import _checks
 from torch_lapeig.graph import Graph, check_graph
 from torch_lapeig.operator import SymmetricOperator
-from torch_lapeig.pattern import SparsePattern, inverse_power
+from torch_lapeig.pattern import SparsePattern, finite_log, inverse_power, log_sums, with_log_derivative
 
 Normalization = Literal["symmetric", "random_walk", "unnormalized"]
 NORMALIZATIONS = ("symmetric", "random_walk", "unnormalized")
@@ -32,7 +32,9 @@ class Laplacian(SymmetricOperator):
     the graph's affinity is only similar to a symmetric one (`Graph.similarity`), ``"symmetric"`` is that of the latter.
 
     Args:
-        graph: weighted graph or batch of graphs, sparse or dense; gradients flow to its weights.
+        graph: weighted graph or batch of graphs, sparse or dense; gradients flow to its weights. Where degrees are so
+            small, or so far apart, that these might overflow, the normalised operators send them to
+            ``graph.log_weight`` instead, if there is one, and none to ``graph.weight``.
         normalization: one of the above.
 
     Attributes:
@@ -60,12 +62,17 @@ class Laplacian(SymmetricOperator):
         self.degrees = pattern.sum_rows(affinity)
         if normalization == "unnormalized":
             self.diagonal, self.values = self.degrees, affinity
-        elif normalization == "symmetric":
-            s = inverse_power(self.degrees, 0.5)
-            self.diagonal, self.values = self.active.to(w.dtype), pattern.scaled(w, s)
-        else:
-            inverse = inverse_power(self.degrees, 1.0)
-            self.diagonal, self.values = self.active.to(w.dtype), pattern.at_row(inverse) * affinity
+            return
+        power = 0.5 if normalization == "symmetric" else 1.0
+        s = inverse_power(self.degrees, power)
+        values = pattern.scaled(w, s) if normalization == "symmetric" else pattern.at_row(s) * affinity
+        if self._delicate and _differentiated(w, graph.log_weight):
+            log_weight = finite_log(w) if graph.log_weight is None else graph.log_weight
+            t = -power * log_sums(pattern, affinity, log_weight)
+            s = with_log_derivative(s, t)
+            t = pattern.at_row(t) + pattern.at_col(t) if normalization == "symmetric" else pattern.at_row(t)
+            values = with_log_derivative(values, log_weight + t)
+        self.diagonal, self.values, self._factor = self.active.to(w.dtype), values, s
 
     def check(self) -> None:
         """Raise ValueError unless weights are finite and non-negative."""
@@ -78,6 +85,29 @@ class Laplacian(SymmetricOperator):
     def active(self) -> Tensor:
         """bool, shape of the graph: nodes of positive (normal) degree. The others take no part in the eigenproblem."""
         return self.degrees.detach() > torch.finfo(self.degrees.dtype).tiny
+
+    @cached_property
+    def slight(self) -> Tensor:
+        """bool, shape of the graph: active nodes of a degree so far below the largest that D^-½ magnifies round-off.
+
+        Below eps^¾ of it, where an error of eps in v is one of eps^⅝ in D^-½ v, or more.
+        """
+        degrees = _checks.primal(self.degrees)
+        least = torch.finfo(degrees.dtype).eps ** 0.75 * degrees.amax(-1, keepdim=True)
+        below: Tensor = self.active & (degrees < least)
+        return below
+
+    @property
+    def _delicate(self) -> bool:
+        """Whether derivatives in the weights may overflow where those in their logarithms do not: they are w times."""
+        degrees = _checks.primal(self.degrees)
+        tiny = self.active & (degrees < torch.finfo(degrees.dtype).tiny ** 0.25)
+        return bool((self.slight | tiny).any())
+
+    @cached_property
+    def uneven(self) -> Tensor:
+        """bool ``(B,)``: graphs that have such nodes."""
+        return self.slight.reshape(self.graph.batch_size, -1).any(1)
 
     @cached_property
     def bound(self) -> Tensor:
@@ -121,6 +151,7 @@ class Laplacian(SymmetricOperator):
                 self.graph,
                 pattern=pattern,
                 weight=self.graph.weight.detach()[edges],
+                log_weight=None,
                 mask=None if mask is None else mask[b],
                 similarity=None if similarity is None else similarity.detach()[b],
             )
@@ -135,8 +166,8 @@ class Laplacian(SymmetricOperator):
         """
         r = self.graph.similarity
         if self.normalization == "random_walk":
-            factor = inverse_power(self.degrees, 0.5)
-            return Laplacian(self.graph, "symmetric"), factor if r is None else r * factor
+            symmetric = Laplacian(self.graph, "symmetric")
+            return symmetric, symmetric._factor if r is None else r * symmetric._factor
         if self.normalization == "unnormalized" and r is not None:
             return self._replaced(values=self.graph.weight), r
         return self, None
@@ -149,7 +180,8 @@ class Laplacian(SymmetricOperator):
         similarity = None if r is None else _checks.primal(r)
         parts = {name: _checks.primal(self.__dict__[name]) for name in ("degrees", "diagonal", "values")}
         weight = _checks.primal(self.graph.weight)
-        return self._replaced(graph=dataclasses.replace(self.graph, weight=weight, similarity=similarity), **parts)
+        graph = dataclasses.replace(self.graph, weight=weight, similarity=similarity, log_weight=None)
+        return self._replaced(graph=graph, **parts)
 
     def sensitivity(self, values: Tensor) -> Tensor:
         """Change ``(B,)`` of the eigenvalues ``(B, k)`` of each graph, over eps, when its weights change by eps.
@@ -163,7 +195,9 @@ class Laplacian(SymmetricOperator):
         weight, r = self.graph.weight.double(), self.graph.similarity
         if ((self.degrees.detach() > 0) & ~self.active).any():  # what float32 leaves out stays out
             weight = self.graph.pattern.scaled(weight, self.active.double())
-        graph = dataclasses.replace(self.graph, weight=weight, similarity=None if r is None else r.double())
+        log_weight = None if self.graph.log_weight is None else self.graph.log_weight.double()
+        similarity = None if r is None else r.double()
+        graph = dataclasses.replace(self.graph, weight=weight, similarity=similarity, log_weight=log_weight)
         return Laplacian(graph, self.normalization).symmetrized()[0]
 
     def null_vectors(self, m: int) -> tuple[Tensor, Tensor]:
@@ -208,3 +242,9 @@ class Laplacian(SymmetricOperator):
     def nullity(self) -> Tensor:
         """Dimension of the null space, int64 ``(B,)``: the number of components of positive degree."""
         return self.active_components[1]
+
+
+def _differentiated(*tensors: Tensor | None) -> bool:
+    """Whether derivatives of either mode are asked for in one of them."""
+    given = [t for t in tensors if t is not None]
+    return (torch.is_grad_enabled() and any(t.requires_grad for t in given)) or any(map(_checks.is_dual, given))

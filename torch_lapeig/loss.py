@@ -338,7 +338,7 @@ def _together(y: Tensor, graph: Graph) -> tuple[Tensor, Graph]:
         raise ValueError(f"y must have shape {(*graph.shape, 'k')} to go with the graph, got {tuple(y.shape)}")
     dtype = torch.promote_types(columns.dtype, graph.weight.dtype)
     columns = columns.to(dtype) if graph.mask is None else columns.to(dtype).masked_fill(~graph.mask[..., None], 0)
-    return columns, dataclasses.replace(graph, weight=graph.weight.to(dtype))
+    return columns, dataclasses.replace(graph, weight=graph.weight.to(dtype), log_weight=None)
 
 
 def _weighted(y: Tensor, graph: Graph | None, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -52,18 +52,24 @@ class ManifoldModule(FittedModule):
     def forward(self, x: Tensor, x_new: Tensor | None = None) -> Tensor:
         """The embedding ``(N, n_components)`` of points ``(N, D)``, or that of new points ``(Q, D)`` given these.
 
-        Gradients flow to both, through the eigenvectors and through the formula. Nothing is kept.
+        Gradients flow to both, through the eigenvectors and through the formula. Nothing is kept. Half precision is
+        computed in float32, also under autocast, and returned as it came.
 
         Raises:
-            TypeError, ValueError: not finite float32 or float64 of such a shape; see also the class.
+            TypeError, ValueError: not finite floating points of such a shape; see also the class.
         """
-        state = self._state(x)
-        return state["embedding_"] if x_new is None else self._extended(x_new, state)
+        state = self._state(_checks.single(x))
+        y = state["embedding_"] if x_new is None else self._extended(_checks.single(x_new), state)
+        return y.to(x.dtype if x_new is None else x_new.dtype)
 
     @torch.no_grad()
     @_checks.full_precision
     def fit(self: Own, x: Tensor) -> Own:
-        """Embed ``x`` of shape ``(N, D)`` and keep what ``transform`` needs. Returns the module."""
+        """Embed ``x`` of shape ``(N, D)`` and keep what ``transform`` needs. Returns the module.
+
+        Half precision is kept as float32.
+        """
+        x = _checks.single(x)
         self._keep(self._state(x), x)
         return self
 
@@ -78,7 +84,8 @@ class ManifoldModule(FittedModule):
                 training points.
         """
         self.check_fitted()
-        return self._extended(x, {name: getattr(self, name) for name in self.FITTED})
+        state = {name: getattr(self, name) for name in self.FITTED}
+        return self._extended(_checks.single(x), state).to(x.dtype)
 
     def _extended(self, x: Tensor, state: State) -> Tensor:
         check_like(x, state["train_points"])
@@ -113,6 +120,9 @@ class _CentredKernel(ManifoldModule):
     def _scaled(self, kernel: Tensor) -> State:
         """The embedding from a symmetric kernel ``(N, N)`` that is not centred yet."""
         self._check_size(len(kernel))
+        # Squares of the entries must not overflow, nor underflow.
+        unit = _checks.power_of_two(kernel.detach().abs().sqrt(), (0, 1))
+        kernel = kernel / unit / unit
         means = kernel.mean(1)
         operator = SymmetricOperator.of_largest(centred(kernel, means, means))
         pairs = eigenpairs(operator, self.n_components, self.solver)
@@ -124,10 +134,10 @@ class _CentredKernel(ManifoldModule):
                 f"n_components={self.n_components} with {positive}; use fewer components"
             )
         return {
-            "embedding_": pairs.vectors * values.sqrt(),
-            "eigenvalues_": values,
-            "residuals_": pairs.residuals,
-            "train_means": means,
+            "embedding_": pairs.vectors * values.sqrt() * unit,
+            "eigenvalues_": values * unit[0] * unit[0],
+            "residuals_": pairs.residuals * unit[0] * unit[0],
+            "train_means": means * unit[0] * unit[0],
         }
 
     def _width(self, state: State) -> int:
@@ -266,7 +276,8 @@ class Isomap(_CentredKernel):
         graph, radii = self.neighbors.with_radii(x.detach())
         _check_connected(graph)
         assert isinstance(graph.pattern, SparsePattern)
-        lengths = _root(graph.pattern.squared_lengths(x))
+        unit = _checks.power_of_two(x, (0, 1))
+        lengths = _root(graph.pattern.squared_lengths(x / unit)) * unit[0]
         geodesics = geodesic_distances(graph.pattern, lengths, chosen)
         if self.landmarks is not None:
             geodesics = geodesics.mT.contiguous()

@@ -108,8 +108,9 @@ def nystrom(
     total = segment_logsumexp(log_affinity, query, num_queries)
     share = torch.where(log_affinity.isinf(), 0, (log_affinity - torch.where(total.isinf(), 0, total)[query]).exp())
     of_edge = eigenvalues if eigenvalues.ndim == 1 else eigenvalues[point]
-    decay = 1 - of_edge if normalized else 1 - of_edge / total.exp()[query][:, None]
-    small = decay.abs() < SMALLEST
+    # 1 / (1 − λ / D) as D / (D − λ), which is 1 for λ = 0 and does not overflow where D is tiny.
+    degree = torch.where(of_edge == 0, 1, share.new_ones(1, 1) if normalized else total.exp()[query][:, None])
+    small = (degree - of_edge).abs() < SMALLEST * degree
     if (small & (share > 0).any() if small.ndim == 1 else small & (share > 0)[:, None]).any():
         warnings.warn(
             "an eigenvalue too close to the degree of a new point cannot be extended to it (Nyström divides by "
@@ -125,5 +126,9 @@ def nystrom(
             _checks.GraphWarning,
             stacklevel=4,
         )
+    growth = torch.where(small, 0, degree / torch.where(small, 1, degree - of_edge))
     kernel = SparseKernel(query, point, share, num_queries)
-    return extension(kernel, embedding, torch.where(small, torch.inf, decay))
+    if len(growth) == 1:  # of all edges
+        return extension(kernel, embedding, growth.new_ones(len(growth[0]))) * growth[0]
+    terms = kernel.value[:, None] * growth * embedding.index_select(0, point)
+    return terms.new_zeros(num_queries, terms.shape[1]).index_add(0, query, terms)

@@ -166,7 +166,7 @@ class SymmetricOperator:
         if not _checks.is_dual(self.values):
             return self
         values = _checks.primal(self.values)
-        graph = dataclasses.replace(self.graph, weight=values)
+        graph = dataclasses.replace(self.graph, weight=values, log_weight=None)
         return self._replaced(graph=graph, values=values, diagonal=_checks.primal(self.diagonal))
 
     def sensitivity(self, values: Tensor) -> Tensor:
@@ -201,16 +201,23 @@ class SymmetricOperator:
             self.graph,
             pattern=SparsePattern.from_keys(keys, pattern.shape),
             weight=self.graph.weight[edges],
+            log_weight=None,
             similarity=None if r is None else r[order],
             mask=None if self.graph.mask is None else self.graph.mask[order],
         )
         at_nodes = {name: self.__dict__[name][order] for name in self._at_nodes}
         return self._replaced(graph=graph, values=self.values[edges], **at_nodes), order
 
+    @_checks.full_precision
     def matmul(self, y: Tensor) -> Tensor:
-        """The product with ``y``, ``(N, m)`` or ``(B, N, m)``, in O(E·m); differentiable in both, at any order."""
+        """The product with ``y``, ``(N, m)`` or ``(B, N, m)``, in O(E·m); differentiable in both, at any order.
+
+        Half precision is computed in the precision of the weights, and the result has the dtype of ``y``.
+        """
         if tuple(y.shape[:-1]) != tuple(self.graph.shape):
             raise ValueError(f"y must have shape {(*self.graph.shape, 'm')}, got {tuple(y.shape)}")
+        if y.dtype in _checks.HALVES:
+            return self.matmul(y.to(self.values.dtype)).to(y.dtype)
         if torch.is_grad_enabled():
             return self.diagonal[..., None] * y - self.graph.pattern.matmul(self.values, y)
         return self.graph.pattern.multiply(self.couplings, y, self._times_diagonal(y, 1), times=-1)

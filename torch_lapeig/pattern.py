@@ -27,6 +27,7 @@ from scipy.sparse import csgraph, csr_array
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+from torch_lapeig import _checks
 from torch_lapeig.neighbors import squared_distances
 
 PIECE = 2**22  # numbers gathered at a time where all edges at once would need E × D memory
@@ -118,11 +119,13 @@ class SparsePattern:
         """The values with those of self loops set to zero."""
         return values.masked_fill(self.row == self.col, 0)
 
+    @_checks.full_precision
     def matmul(self, values: Tensor, y: Tensor) -> Tensor:
         """M Y for ``y`` ``(..., N, m)``; differentiable in both at any order."""
         product: Tensor = _SpMM.apply(values, y.reshape(self.total, -1), self)
         return product.reshape(y.shape)
 
+    @_checks.full_precision
     def products(self, x: Tensor, y: Tensor) -> Tensor:
         """(X Yᵀ)_ij on the edges for ``(..., N, m)``; differentiable in both at any order."""
         result: Tensor = _EdgeProducts.apply(x.reshape(self.total, -1), y.reshape(self.total, -1), self)
@@ -300,10 +303,12 @@ class DensePattern:
         """The values with those of self loops set to zero."""
         return values - torch.diag_embed(values.diagonal(dim1=-2, dim2=-1))
 
+    @_checks.full_precision
     def matmul(self, values: Tensor, y: Tensor) -> Tensor:
         """M Y for ``y`` ``(..., N, m)``."""
         return (values @ y.reshape(*self.shape, -1)).reshape(y.shape)
 
+    @_checks.full_precision
     def products(self, x: Tensor, y: Tensor) -> Tensor:
         """X Yᵀ for ``(..., N, m)``."""
         return x.reshape(*self.shape, -1) @ y.reshape(*self.shape, -1).mT
@@ -390,8 +395,34 @@ def inverse_power(degrees: Tensor, power: float) -> Tensor:
     return torch.where(positive, (-power * torch.where(positive, degrees, 1).log()).exp(), 0)
 
 
+def with_log_derivative(values: Tensor, logarithm: Tensor) -> Tensor:
+    """``values`` ≥ 0 as they are, with the derivatives, of any order and mode, of exp(``logarithm``).
+
+    The logarithm need be one up to constants only. Zeros are constant. A value as small as the dtype can hold gets a
+    derivative of its own size, where a chain of quotients would overflow on the way.
+    """
+    values = _checks.primal(values)
+    change = torch.where(values > 0, logarithm - _checks.primal(logarithm), 0)
+    return values * change.exp()
+
+
+def log_sums(pattern: Pattern, values: Tensor, logarithm: Tensor) -> Tensor:
+    """A tensor of the graph's shape with the derivatives of log Σ_j of edge values, given their logarithm."""
+    sums = _checks.primal(pattern.sum_rows(values))
+    share = values * pattern.at_row(inverse_power(sums, 1.0))
+    whole = pattern.sum_rows(with_log_derivative(share, logarithm))
+    return torch.where(whole > 0, torch.where(whole > 0, whole, 1).log(), 0)
+
+
+def finite_log(values: Tensor) -> Tensor:
+    """log of positive values, 0 for others. Its gradient is finite; a warning says where it should not be."""
+    positive = values > 0
+    return torch.where(positive, torch.where(positive, _checks.finite_gradient(values), 1).log(), 0)
+
+
 class _SpMM(torch.autograd.Function):
     @staticmethod
+    @_checks.without_autocast
     def forward(values: Tensor, y: Tensor, pattern: SparsePattern) -> Tensor:
         return pattern.to_matrix(values) @ y
 
@@ -402,6 +433,7 @@ class _SpMM(torch.autograd.Function):
         ctx.save_for_forward(values, y)
 
     @staticmethod
+    @_checks.without_autocast
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (g,), (values, y), pattern = grads, ctx.saved_tensors, ctx.pattern
         to_values = _EdgeProducts.apply(g, y, pattern) if ctx.needs_input_grad[0] else None
@@ -409,6 +441,7 @@ class _SpMM(torch.autograd.Function):
         return to_values, to_y, None
 
     @staticmethod
+    @_checks.without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
         (values, y), pattern = ctx.saved_tensors, ctx.pattern
         result: Tensor = torch.zeros_like(y)
@@ -423,6 +456,7 @@ class _NodeScaled(torch.autograd.Function):
     """s_i m_ij s_j on the edges: with autograd's own product, three edge lists would be kept for the backward."""
 
     @staticmethod
+    @_checks.without_autocast
     def forward(values: Tensor, nodes: Tensor, pattern: SparsePattern) -> Tensor:
         return pattern.at_row(nodes).mul_(values).mul_(pattern.at_col(nodes))
 
@@ -433,6 +467,7 @@ class _NodeScaled(torch.autograd.Function):
         ctx.save_for_forward(values, nodes)
 
     @staticmethod
+    @_checks.without_autocast
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (g,), (values, nodes), pattern = grads, ctx.saved_tensors, ctx.pattern
         to_nodes = None
@@ -442,6 +477,7 @@ class _NodeScaled(torch.autograd.Function):
         return pattern.scaled(g, nodes) if ctx.needs_input_grad[0] else None, to_nodes, None
 
     @staticmethod
+    @_checks.without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
         (values, nodes), pattern = ctx.saved_tensors, ctx.pattern
         result = torch.zeros_like(values)
@@ -455,6 +491,7 @@ class _NodeScaled(torch.autograd.Function):
 
 class _EdgeProducts(torch.autograd.Function):
     @staticmethod
+    @_checks.without_autocast
     def forward(x: Tensor, y: Tensor, pattern: SparsePattern) -> Tensor:
         if x.is_cuda or torch.backends.mkl.is_available():  # elsewhere torch has no sampled product
             sampled = pattern._csr(pattern.crow, pattern.col, x.new_zeros(len(pattern)))
@@ -472,6 +509,7 @@ class _EdgeProducts(torch.autograd.Function):
         ctx.save_for_forward(x, y)
 
     @staticmethod
+    @_checks.without_autocast
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (p,), (x, y), pattern = grads, ctx.saved_tensors, ctx.pattern
         to_x = _SpMM.apply(p, y, pattern) if ctx.needs_input_grad[0] else None
@@ -479,6 +517,7 @@ class _EdgeProducts(torch.autograd.Function):
         return to_x, to_y, None
 
     @staticmethod
+    @_checks.without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
         (x, y), pattern = ctx.saved_tensors, ctx.pattern
         result: Tensor = x.new_zeros(len(pattern))
@@ -493,33 +532,49 @@ class _SquaredLengths(torch.autograd.Function):
     """‖x_i − x_j‖² on the edges. With C = c̄ + c̄ᵀ of the cotangent the gradient is 2 (diag(C 1) − C) X, a Laplacian."""
 
     @staticmethod
+    @_checks.without_autocast
     def forward(x: Tensor, pattern: Pattern) -> Tensor:
         return pattern.direct_lengths(x.detach())
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Pattern], output: Tensor) -> None:
         x, ctx.pattern = inputs
-        ctx.save_for_backward(x)
+        ctx.save_for_backward(x, output)
         ctx.save_for_forward(x)
 
     @staticmethod
+    @_checks.without_autocast
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None]:
-        (c,), (x,), pattern = grads, ctx.saved_tensors, ctx.pattern
-        both = c + pattern.transpose(c)
-        # Shifting the points changes nothing but the size of what cancels.
-        centred = x - x.detach().mean(-2, keepdim=True)
-        gradient: Tensor = 2 * (pattern.sum_rows(both)[..., None] * centred - pattern.matmul(both, centred))
-        return gradient, None
+        (c,), (x, lengths), pattern = grads, ctx.saved_tensors, ctx.pattern
+        lengths = _checks.primal(lengths)
+        shortest = torch.where(lengths > 0, lengths, torch.inf).amin() if lengths.numel() else lengths.new_ones(())
+        return 2 * _pulls(c + pattern.transpose(c), x, pattern, shortest.sqrt()), None
 
     @staticmethod
+    @_checks.without_autocast
     def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
         (x,), pattern = ctx.saved_tensors, ctx.pattern
         # 2 (x_i − x_j)·(u_i − u_j)
-        u, x = tangents[0], x - x.detach().mean(-2, keepdim=True)
+        u, x = tangents[0].double(), x.double()  # what cancels is as large as the points, not as the edges
+        u, x = u - _checks.primal(u).mean(-2, keepdim=True), x - _checks.primal(x).mean(-2, keepdim=True)
         inner = (x * u).sum(-1)
         crossed = pattern.products(x, u) + pattern.products(u, x)
         change: Tensor = 2 * (pattern.at_row(inner) + pattern.at_col(inner) - crossed)
-        return change
+        return change.to(tangents[0].dtype)
+
+
+def _pulls(values: Tensor, x: Tensor, pattern: Pattern, scale: Tensor) -> Tensor:
+    """Σ_j m_ij (x_i − x_j) ``(..., N, D)`` for values m on the edges, differentiable in both.
+
+    As a matrix product, in which what cancels is as large as the points. Where they reach 10⁴ times the ``scale`` of
+    their differences, float32 is summed in float64.
+    """
+    # Shifting the points changes nothing but the size of what cancels.
+    centred = x - _checks.primal(x).mean(-2, keepdim=True)
+    if x.dtype == torch.float32 and (1e-4 * _checks.primal(centred).abs().amax() > scale):
+        values, centred = values.double(), x.double() - _checks.primal(x).double().mean(-2, keepdim=True)
+    pulled: Tensor = pattern.sum_rows(values)[..., None] * centred - pattern.matmul(values, centred)
+    return pulled.to(x.dtype)
 
 
 class _Smoothness(torch.autograd.Function):
@@ -529,6 +584,7 @@ class _Smoothness(torch.autograd.Function):
     """
 
     @staticmethod
+    @_checks.without_autocast
     def forward(values: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
         return pattern.direct_smoothness(values.detach(), y.detach())
 
@@ -539,29 +595,31 @@ class _Smoothness(torch.autograd.Function):
         ctx.save_for_forward(values, y)
 
     @staticmethod
+    @_checks.without_autocast
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (g,), (values, y), pattern = grads, ctx.saved_tensors, ctx.pattern
         to_values = g / 2 * pattern.squared_lengths(y) if ctx.needs_input_grad[0] else None
-        to_y = -2 * g * _Smoothness.couplings(values, y, pattern) if ctx.needs_input_grad[1] else None
+        to_y = 2 * g * _Smoothness.pulls(values, y, pattern) if ctx.needs_input_grad[1] else None
         return to_values, to_y, None
 
     @staticmethod
+    @_checks.without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
         (values, y), pattern = ctx.saved_tensors, ctx.pattern
         result: Tensor = values.new_zeros(())
         if tangents[0] is not None:
             result = result + (tangents[0] * pattern.squared_lengths(y)).sum() / 2
         if tangents[1] is not None:
-            result = result - 2 * (tangents[1] * _Smoothness.couplings(values, y, pattern)).sum()
+            result = result + 2 * (tangents[1] * _Smoothness.pulls(values, y, pattern)).sum()
         return result
 
     @staticmethod
-    def couplings(values: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
-        """(M − diag(M 1)) Y."""
-        # Shifting the points changes nothing but the size of what cancels.
-        centred = y - y.detach().mean(-2, keepdim=True)
-        degrees = pattern.matmul(values, torch.ones_like(y[..., :1]))
-        return torch.addcmul(pattern.matmul(values, centred), degrees, centred, value=-1)
+    def pulls(values: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
+        """(diag(M 1) − M) Y."""
+        # The edges are about as long as most points are apart, however far a few of them lie.
+        bare = _checks.primal(y)
+        size = (bare - bare.median(-2, keepdim=True).values).abs().amax(-1)
+        return _pulls(values, y, pattern, size.median() / 10)
 
 
 def _all_reached(weight: Tensor, steps: int = 12) -> bool:

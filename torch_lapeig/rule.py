@@ -73,6 +73,7 @@ class ImplicitEigenpairs(torch.autograd.Function):
     """(M on the edges, c) -> (Λ, V) of a solution found beforehand."""
 
     @staticmethod
+    @_checks.without_autocast
     def forward(edges: Tensor, diagonal: Tensor, solution: Solution, rule: Rule) -> tuple[Tensor, Tensor]:
         """The pairs of the solution."""
         return torch.diag_embed(solution.values), solution.vectors.clone()
@@ -85,6 +86,7 @@ class ImplicitEigenpairs(torch.autograd.Function):
         ctx.save_for_forward(edges, diagonal, *output)
 
     @staticmethod
+    @_checks.without_autocast
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
         """Cotangents of Λ and V to those of M on the edges and of c."""
         edges, diagonal, projected, vectors = ctx.saved_tensors
@@ -104,6 +106,7 @@ class ImplicitEigenpairs(torch.autograd.Function):
         return *_edge_gradient(s, y, vectors), None, None
 
     @staticmethod
+    @_checks.without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, Tensor]:
         """Tangents of M on the edges and of c to those of Λ and V."""
         edges, diagonal, projected, vectors = ctx.saved_tensors
@@ -120,6 +123,7 @@ class _ComplementSolve(torch.autograd.Function):
     """(M on the edges, c, Λ, V, V̄) -> Z of the rule above."""
 
     @staticmethod
+    @_checks.without_autocast
     def forward(
         edges: Tensor,
         diagonal: Tensor,
@@ -129,7 +133,9 @@ class _ComplementSolve(torch.autograd.Function):
         solution: Solution,
         rule: Rule,
     ) -> Tensor:
-        return _complement_solve(solution, g, rule)
+        # The squares of cotangents of tiny degrees would overflow.
+        scale = _checks.power_of_two(g, (1,))
+        return _complement_solve(solution, g / scale, rule) * scale
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -138,6 +144,7 @@ class _ComplementSolve(torch.autograd.Function):
         ctx.save_for_forward(*tensors, output)
 
     @staticmethod
+    @_checks.without_autocast
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
         edges, diagonal, projected, vectors, g, z = ctx.saved_tensors
         s: Solution = ctx.solution
@@ -148,6 +155,7 @@ class _ComplementSolve(torch.autograd.Function):
         return *_edge_gradient(s, y, z), -s.operator.inner(z, y), to_vectors, y, None, None
 
     @staticmethod
+    @_checks.without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
         edges, diagonal, projected, vectors, g, z = ctx.saved_tensors
         s: Solution = ctx.solution

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch_lapeig import _checks
 from torch_lapeig.fitted import Configured
 from torch_lapeig.graph import Graph, check_graph
-from torch_lapeig.pattern import SparsePattern, inverse_power
+from torch_lapeig.pattern import SparsePattern, finite_log, inverse_power, log_sums, with_log_derivative
 
 
 class NewEdges(NamedTuple):
@@ -51,11 +51,17 @@ class Weighting(Configured, nn.Module, abc.ABC):
     """A weighting is called as ``weighting(x, graph)`` and multiplies the weights of the graph by its own.
 
     Those are 1 after a search, ½ for the one-sided edges of ``symmetrize="mean"``, or given. Gradients flow to points,
-    bandwidths and given weights, on the edges only.
+    bandwidths and given weights, on the edges only. The three methods run in full precision under autocast, those of a
+    user's own class too.
 
     A subclass names in ``CONFIGURATION`` the attributes by which it computes: a saved fit is not loaded into a module
     where they differ.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in {"forward", "state", "extend"} & vars(cls).keys():
+            setattr(cls, name, _checks.full_precision(vars(cls)[name]))
 
     def __call__(self, x: Tensor, graph: Graph) -> Graph:
         """`forward` of a graph; TypeError for anything else."""
@@ -151,7 +157,8 @@ class KernelWeights(Weighting):
 
     def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
         """log f of the squared lengths."""
-        return (edges.connectivity * self._values(edges.squared_lengths)).log()
+        values = edges.connectivity * self._values(edges.squared_lengths)
+        return torch.where(values > 0, finite_log(values), -torch.inf)
 
 
 class HeatKernel(Weighting):
@@ -199,9 +206,11 @@ class HeatKernel(Weighting):
 
     def forward(self, x: Tensor, graph: Graph) -> Graph:
         """``graph`` with its weights times the kernel."""
-        squared_lengths = graph.pattern.squared_lengths(_of(x, graph))
-        t = graph.pattern.at_row(self.bandwidth(squared_lengths, graph))
-        return dataclasses.replace(graph, weight=graph.weight * (-squared_lengths / t).exp())
+        points, unit = _in_units(_of(x, graph))
+        squared_lengths = graph.pattern.squared_lengths(points)
+        t = self.bandwidth(squared_lengths, graph)
+        t = t if isinstance(self.t, str) else t / unit / unit
+        return _gaussian(graph, squared_lengths, graph.pattern.at_row(t))
 
     def bandwidth(self, squared_lengths: Tensor, graph: Graph) -> Tensor:
         """Bandwidth t of each node, of the shape of the graph, from squared edge lengths."""
@@ -250,10 +259,9 @@ class SelfTuning(Weighting):
     def forward(self, x: Tensor, graph: Graph) -> Graph:
         """``graph`` with its weights times the kernel; gradients flow through σ too."""
         pattern = graph.pattern
-        squared_lengths = pattern.squared_lengths(_of(x, graph))
+        squared_lengths = pattern.squared_lengths(_in_units(_of(x, graph))[0])
         sigma = self._sigma(squared_lengths, graph)
-        scale = pattern.at_row(sigma) * pattern.at_col(sigma)
-        return dataclasses.replace(graph, weight=graph.weight * (-squared_lengths / scale).exp())
+        return _gaussian(graph, squared_lengths, pattern.at_row(sigma) * pattern.at_col(sigma))
 
     def _sigma(self, squared_lengths: Tensor, graph: Graph) -> Tensor:
         """σ of each node, of the shape of the graph; 1 at nodes without edges."""
@@ -300,9 +308,12 @@ class DensityCorrected(Weighting):
         graph = self.weights(x, graph)
         if graph.similarity is not None:
             raise ValueError("weights must be symmetric to be corrected for density, got ImprovedWeights")
-        scale = self._scale(graph)
-        corrected = graph.pattern.at_row(scale) * graph.weight * graph.pattern.at_col(scale)
-        return dataclasses.replace(graph, weight=corrected)
+        pattern, scale = graph.pattern, _checks.primal(self._scale(graph))
+        weight = pattern.at_row(scale) * _checks.primal(graph.weight) * pattern.at_col(scale)
+        log_weight = finite_log(graph.weight) if graph.log_weight is None else graph.log_weight
+        log_scale = -self.alpha * log_sums(pattern, graph.weight, log_weight)
+        log_weight = log_weight + pattern.at_row(log_scale) + pattern.at_col(log_scale)
+        return dataclasses.replace(graph, weight=with_log_derivative(weight, log_weight), log_weight=log_weight)
 
     def _scale(self, graph: Graph) -> Tensor:
         return inverse_power(graph.pattern.sum_rows(graph.weight), self.alpha)
@@ -349,7 +360,7 @@ class ImprovedWeights(Weighting):
         inverse = 1 / root
         weighted = self.kernel(x, graph)
         weight = graph.pattern.at_row(inverse) * weighted.weight * graph.pattern.at_col(inverse)
-        return Graph(graph.pattern, weight, graph.mask, root)
+        return Graph(graph.pattern, weight, graph.mask, root, weighted.log_weight)
 
     def _counts(self, graph: Graph) -> Tensor:
         """κ, of the shape of the graph, self loops left out; 1 without neighbours. Constant, so without gradients."""
@@ -376,9 +387,36 @@ def _of(x: Tensor, graph: Graph) -> Tensor:
     _checks.check_floating(x, "x")
     if tuple(x.shape[:-1]) != tuple(graph.shape):
         raise ValueError(f"x must have shape {(*graph.shape, 'D')} to go with the graph, got {tuple(x.shape)}")
-    x = x if graph.mask is None else torch.where(graph.mask[..., None], x, 0)
+    x = _checks.single(x if graph.mask is None else torch.where(graph.mask[..., None], x, 0))
     _checks.check_finite(x, "x")
-    return x
+    return _checks.finite_gradient(x)
+
+
+def _in_units(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Points over a power of two near their largest coordinate in each graph, and that, ``(1,)`` or ``(B, 1)``.
+
+    A kernel that does not depend on the unit has the same values to the last bit, and neither its lengths nor their
+    derivatives overflow or underflow with the unit of the points.
+    """
+    unit = _checks.power_of_two(x, (-2, -1))
+    return x / unit, unit[..., 0]
+
+
+NEGLIGIBLE = 1e3  # of an exponent: e to its negative is 0 in every dtype
+
+
+def _gaussian(graph: Graph, squared_lengths: Tensor, scale: Tensor) -> Graph:
+    """``graph`` with its weights times exp(−d²/scale). Edges for which that is zero are constant."""
+    near = _checks.primal(squared_lengths) <= NEGLIGIBLE * _checks.primal(scale)
+    if near.all():
+        exponent = -squared_lengths / scale
+    else:  # their derivatives are 0, where that of the quotient may be ∞
+        exponent = -torch.where(near, squared_lengths, NEGLIGIBLE) / torch.where(near, scale, 1)
+    exponent = _checks.finite_gradient(exponent)
+    log_weight = exponent
+    if graph.weight.requires_grad or _checks.is_dual(graph.weight):
+        log_weight = exponent + (finite_log(graph.weight) if graph.log_weight is None else graph.log_weight)
+    return dataclasses.replace(graph, weight=graph.weight * exponent.exp(), log_weight=log_weight)
 
 
 def _lengths_by_node(squared_lengths: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:

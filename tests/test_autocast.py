@@ -1,0 +1,188 @@
+"""Autocast changes nothing: forward, backward and double backward of every entry point, inside and outside of it."""
+
+import pytest
+import torch
+
+from tests.problems import points
+from torch_lapeig import (
+    KNN,
+    LLE,
+    MDS,
+    DensityCorrected,
+    Graph,
+    HeatKernel,
+    ImprovedWeights,
+    Isomap,
+    KernelPCA,
+    KernelWeights,
+    Laplacian,
+    LaplacianEigenmaps,
+    LaplacianSmoothness,
+    SelfTuning,
+    SpectralClustering,
+    SpectralLoss,
+    Weighting,
+    eigenpairs,
+    knn_graph,
+    laplacian_positional_encoding,
+    laplacian_smoothness,
+    normalized_cut,
+    orthogonality,
+    whiten,
+)
+
+X = points(40, 3, dtype=torch.float32)
+GRAPH = knn_graph(X, 6)
+DTYPES = [torch.bfloat16, torch.float16]
+WEIGHTINGS = [
+    HeatKernel(),
+    HeatKernel(1.0, learnable=True),
+    HeatKernel("component-median"),
+    SelfTuning(3),
+    DensityCorrected(),
+    ImprovedWeights(),
+    KernelWeights(lambda squared: 1 / (1 + squared)),
+]
+
+
+def dense(x):
+    differences = x[:, None] - x
+    return Graph.from_dense((-differences.square().sum(-1)).exp())
+
+
+def fitted(module):
+    """The embedding of new points by a module that is fitted beforehand."""
+    module.fit(X)
+    return lambda x: module.transform(x + 0.1)
+
+
+FUNCTIONS = {
+    **{f"weights {w}": lambda x, w=w: w(x, GRAPH).weight for w in WEIGHTINGS},
+    **{f"product {w}": lambda x, w=w: Laplacian(w(x, GRAPH)).matmul(x) for w in WEIGHTINGS},
+    **{f"layer {w}": lambda x, w=w: LaplacianEigenmaps(2, KNN(6), w)(x) for w in WEIGHTINGS},
+    **{f"smoothness {w}": lambda x, w=w: LaplacianSmoothness(KNN(6), w)(x.sin(), x) for w in WEIGHTINGS[:-1]},
+    "product, dense": lambda x: Laplacian(dense(x)).matmul(x),
+    "smoothness, dense": lambda x: laplacian_smoothness(x, dense(x)),
+    "eigenpairs, dense": lambda x: eigenpairs(Laplacian(dense(x)), 3).vectors,
+    "sampled product": lambda x: GRAPH.pattern.products(x, x.sin()),
+    "sampled product, dense": lambda x: dense(x).pattern.products(x, x.sin()),
+    "separate": lambda x: LaplacianEigenmaps(2, KNN(6), components="separate")(x),
+    "diffusion": lambda x: LaplacianEigenmaps(2, KNN(6), diffusion=1.0)(x),
+    "out of sample": lambda x: LaplacianEigenmaps(2, KNN(6)).out_of_sample(x[:30], x[30:]),
+    "clustering": SpectralClustering(2, KNN(6)),
+    "mds": MDS(2),
+    "isomap": Isomap(2, KNN(6)),
+    "lle": LLE(2, 6),
+    **{f"kernel pca, {kernel}": KernelPCA(2, kernel) for kernel in ("rbf", "linear", "polynomial")},
+    "spectral loss": lambda x: SpectralLoss(KNN(6))(x.sin(), x),
+    "orthogonality": orthogonality,
+    "whiten": whiten,
+    "positions": lambda x: laplacian_positional_encoding(GRAPH.edge_index, 40, 3, HeatKernel()(x, GRAPH).weight)[0],
+    "cut": lambda x: normalized_cut(x.softmax(-1), HeatKernel()(x, GRAPH)),
+    "transform Isomap": fitted(Isomap(2, KNN(6))),
+    **{
+        f"transform {type(module).__name__}": fitted(module)
+        for module in (LaplacianEigenmaps(2, KNN(6)), SpectralClustering(2, KNN(6)), MDS(2), LLE(2, 6), KernelPCA(2))
+    },
+}
+
+
+def derivatives(function, dtype, inside_forward, inside_backward):
+    """The value, its gradient, and the gradient of that, with autocast in some of it."""
+    x = X.clone().requires_grad_()
+    with torch.autocast("cpu", dtype, enabled=inside_forward):
+        value = function(x)
+    probe = torch.linspace(0.1, 1, value.numel()).reshape(value.shape)
+    with torch.autocast("cpu", dtype, enabled=inside_backward):
+        loss = (value * probe).square().sum()
+        (first,) = torch.autograd.grad(loss, x, create_graph=True)
+        (second,) = torch.autograd.grad((first * X.cos()).sum(), x)
+    return value.detach(), first.detach(), second
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_autocast_changes_nothing(name, dtype):
+    expected = derivatives(FUNCTIONS[name], dtype, False, False)
+    for forward, backward in ((True, False), (False, True), (True, True)):
+        for result, value in zip(derivatives(FUNCTIONS[name], dtype, forward, backward), expected, strict=True):
+            assert result.dtype == torch.float32
+            assert torch.dist(result, value) <= 1e-5 * value.norm()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_backward_method_inside(dtype):
+    """The gradient of `.backward()`, which also reaches parameters, and autocast is on again after it."""
+    gradients = []
+    for enabled in (False, True):
+        weights = HeatKernel(learnable=True)
+        x = X.clone().requires_grad_()
+        with torch.autocast("cpu", dtype, enabled=enabled):
+            LaplacianEigenmaps(2, KNN(6), weights)(x).pow(4).sum().backward()
+            assert torch.is_autocast_enabled("cpu") == enabled
+            assert (x @ x.mT).dtype == (dtype if enabled else torch.float32)
+        gradients.append((x.grad, weights.log_t.grad))
+    for off, on in zip(*gradients, strict=True):
+        assert torch.dist(off, on) <= 1e-5 * off.norm()
+
+
+FEATURES = {
+    "layer": LaplacianEigenmaps(2, KNN(6)),
+    "smoothness": lambda h: LaplacianSmoothness(KNN(6))(h, h),
+    "smoothness to a graph": lambda h: laplacian_smoothness(h, HeatKernel()(h, GRAPH)),
+    "spectral loss": lambda h: SpectralLoss(KNN(6))(h, h),
+    "orthogonality": orthogonality,
+    "whiten": whiten,
+    "mds": MDS(2),
+    "isomap": Isomap(2, KNN(6)),
+    "lle": LLE(2, 6),
+    "kernel pca": KernelPCA(2),
+    "clustering": SpectralClustering(2, KNN(6)),
+    "product": lambda h: Laplacian(GRAPH).matmul(h),
+    "cut": lambda h: normalized_cut(h.softmax(-1).bfloat16(), GRAPH),
+}
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_features_that_autocast_rounded(name):
+    """A linear layer under autocast gives bfloat16, which is computed in float32: as if it were converted."""
+    linear = torch.nn.Linear(3, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        features = linear(X)
+        assert features.dtype == torch.bfloat16
+        value = FEATURES[name](features)
+        value.float().square().sum().backward()
+    assert linear.weight.grad.isfinite().all()
+    expected = FEATURES[name](features.detach().float())
+    assert torch.dist(value.float(), expected) <= 2e-2 * expected.norm()
+
+
+class Own(Weighting):
+    """As a user writes one: nothing about autocast in it."""
+
+    def forward(self, x, graph):
+        affinity = torch.sigmoid(x @ x.mT)[graph.pattern.row.long(), graph.pattern.col.long()]
+        return graph.with_weight(affinity)
+
+    def state(self, x, graph):
+        return x
+
+    def extend(self, edges, state):
+        return edges.connectivity.log()
+
+
+def test_weightings_of_users():
+    results = [derivatives(lambda x: Own()(x, GRAPH).weight, torch.bfloat16, on, on) for on in (False, True)]
+    for off, on in zip(*results, strict=True):
+        assert torch.dist(off, on) <= 1e-6 * off.norm()
+
+
+def test_the_network_around_stays_in_half_precision():
+    """Only what the library computes is kept from autocast, in backward as in forward."""
+    seen = []
+    linear = torch.nn.Linear(3, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        hidden = linear(X)
+        hidden.grad_fn.register_prehook(lambda _: seen.append(torch.is_autocast_enabled("cpu")))
+        LaplacianEigenmaps(2, KNN(6))(hidden).float().square()[:, 0].mul(torch.arange(40)).sum().backward()
+    assert seen == [True]

@@ -1,0 +1,383 @@
+"""Points and weights of extreme ranges: the gradient that the dtype can hold is returned, in the layer and around it.
+
+References have many digits (mpmath), or are float64 where float32 is under test.
+"""
+
+import mpmath
+import pytest
+import torch
+
+from torch_lapeig import (
+    KNN,
+    LLE,
+    MDS,
+    DegeneracyWarning,
+    DensityCorrected,
+    Graph,
+    HeatKernel,
+    ImprovedWeights,
+    Isomap,
+    KernelPCA,
+    KernelWeights,
+    Laplacian,
+    LaplacianEigenmaps,
+    LaplacianSmoothness,
+    SelfTuning,
+    SpectralClustering,
+    eigenpairs,
+    knn_graph,
+)
+from torch_lapeig.pattern import log_sums, with_log_derivative
+
+SINGLE, DOUBLE = torch.float32, torch.float64
+WEIGHTINGS = {
+    "median": HeatKernel,
+    "t": lambda: HeatKernel(1.0, learnable=True),
+    "component": lambda: HeatKernel("component-median"),
+    "self-tuning": lambda: SelfTuning(3),
+    "density": DensityCorrected,
+    "half density": lambda: DensityCorrected(0.5, HeatKernel(1.0)),
+    "improved": ImprovedWeights,
+    "kernel": lambda: KernelWeights(lambda squared: torch.exp(-squared)),
+}
+
+
+def normal(generator, *shape):
+    return torch.randn(*shape, generator=generator, dtype=DOUBLE)
+
+
+def power_of_ten(generator, low, high):
+    return 10.0 ** float(low + (high - low) * torch.rand((), generator=generator))
+
+
+def cloud(kind, generator, n=24):
+    """Points ``(n, 3)`` in float64."""
+    x = normal(generator, n, 3)
+    tails = normal(generator, n, 1)
+    far = torch.zeros(n, 3, dtype=DOUBLE)
+    if kind == "lattice":
+        far[:, 0] = torch.arange(n)
+        return far
+    if kind == "outlier":
+        far[0] = power_of_ten(generator, 3, 8)
+    if kind == "two outliers":
+        far[:2] = 1e4
+    if kind == "copies":
+        change = power_of_ten(generator, -12, -3) * normal(generator, n // 2, 3)
+        return torch.cat([x[: n // 2], x[: n // 2] + change])
+    factor = {"heavy": (1.5 * tails).exp(), "heavier": (3 * tails).exp()}.get(kind, 1.0)
+    if kind == "tiny":
+        factor = power_of_ten(generator, -15, -10) * (1.5 * tails).exp()
+    if kind == "huge":
+        factor = power_of_ten(generator, 10, 15) * (1.5 * tails).exp()
+    return x * factor + far
+
+
+KINDS = ["heavy", "heavier", "outlier", "two outliers", "copies", "lattice", "tiny", "huge"]
+
+
+# Many digits
+# -----------
+
+
+def exact(x, graph, present, t, loss_weights, digits):
+    """Columns 2 and 3 of L y = λ D y, Yᵀ D Y = I, and the gradient of Σ c y² in the points, from all eigenvectors."""
+    mp = mpmath.mp.clone()
+    mp.dps = digits
+    n, k = len(x), loss_weights.shape[1]
+    points = [[mp.mpf(v) for v in row] for row in x.tolist()]
+    w = mp.zeros(n)
+    for (i, j), there in zip(graph.edge_index.T.tolist(), present.tolist(), strict=True):
+        if there:
+            w[i, j] = mp.exp(-mp.fsum((a - b) ** 2 for a, b in zip(points[i], points[j], strict=True)) / mp.mpf(t))
+    degrees = [mp.fsum(w[i, j] for j in range(n)) for i in range(n)]
+    active = [i for i in range(n) if degrees[i] > 0]
+    m = len(active)
+    s = [1 / mp.sqrt(degrees[i]) for i in active]
+    couplings = mp.matrix(m, m)
+    for a, i in enumerate(active):
+        for b, j in enumerate(active):
+            couplings[a, b] = s[a] * w[i, j] * s[b]
+    values, v = mp.eigsy(mp.eye(m) - couplings)
+    y = [[s[a] * v[a, c + 1] for c in range(k)] for a in range(m)]
+    cotangent = [[2 * mp.mpf(float(loss_weights[i, c])) * y[a][c] for c in range(k)] for a, i in enumerate(active)]
+    # Of the entries of S = D^-½ W D^-½, then of log w_ij.
+    to_s = mp.zeros(m)
+    for c in range(k):
+        to_v = [s[a] * cotangent[a][c] for a in range(m)]
+        z = mp.zeros(m, 1)
+        for q in range(m):
+            if q != c + 1:
+                inner = mp.fsum(v[a, q] * to_v[a] for a in range(m)) / (values[c + 1] - values[q])
+                for a in range(m):
+                    z[a] += inner * v[a, q]
+        for a in range(m):
+            for b in range(m):
+                to_s[a, b] -= z[a] * v[b, c + 1]
+    to_log = mp.matrix(m, m)
+    to_degree = [-mp.fsum(cotangent[a][c] * y[a][c] for c in range(k)) / 2 for a in range(m)]
+    for a in range(m):
+        for b in range(m):
+            to_log[a, b] = to_s[a, b] * couplings[a, b]
+            to_degree[a] -= to_log[a, b] / 2
+            to_degree[b] -= to_log[a, b] / 2
+    gradient = torch.zeros(n, 3, dtype=DOUBLE)
+    for a, i in enumerate(active):
+        total = [mp.mpf(0)] * 3
+        for b, j in enumerate(active):
+            share = w[i, j] * (to_degree[a] / degrees[i] + to_degree[b] / degrees[j]) + to_log[a, b] + to_log[b, a]
+            total = [u - 2 * share * (p - q) / mp.mpf(t) for u, p, q in zip(total, points[i], points[j], strict=True)]
+        gradient[i] = torch.tensor([float(u) for u in total], dtype=DOUBLE)
+    found = torch.zeros(n, k, dtype=DOUBLE)
+    found[active] = torch.tensor([[float(u) for u in row] for row in y], dtype=DOUBLE)
+    return found, gradient
+
+
+@pytest.mark.filterwarnings("ignore:.*isolated")
+@pytest.mark.parametrize(
+    ("dtype", "tail", "scale", "seed"),
+    [(SINGLE, 1.5, 1.0, s) for s in (0, 6, 8, 10)]
+    + [(SINGLE, 1.5, 1e-15, s) for s in (30, 34, 35)]
+    + [(SINGLE, 1.5, 1e15, 40), (SINGLE, 3.0, 1.0, 21), (SINGLE, 3.0, 1.0, 26)]
+    + [(DOUBLE, 2.2, 1.0, 51), (DOUBLE, 2.2, 1.0, 53), (DOUBLE, 3.0, 1e-15, 65)],
+)
+def test_values_and_gradients_have_the_digits_of_the_dtype(dtype, tail, scale, seed):
+    """Degrees down to the smallest numbers, embeddings up to their inverse root, gradients beyond that of the weights.
+
+    An edge that underflows is none, as everywhere.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(22, 3, generator=generator) * torch.exp(tail * torch.randn(22, 1, generator=generator)) * scale
+    x = x.to(dtype)
+    loss_weights = torch.rand(22, 2, generator=generator).to(dtype)
+    graph = knn_graph(x, 5)
+    t = float(graph.pattern.squared_lengths(x).median())
+    weighted = HeatKernel(t)(x, graph)
+    active = Laplacian(weighted).active
+    present = (weighted.weight > 0) & active[graph.edge_index].all(0)
+    y, gradient = exact(x, graph, present, t, loss_weights, digits=80 if dtype == SINGLE else 400)
+    x.requires_grad_()
+    found = LaplacianEigenmaps(2, KNN(5), HeatKernel(t))(x)
+    (loss_weights * found.square()).sum().backward()
+    tolerance = 3e-3 if dtype == SINGLE else 1e-6
+    assert ((found.detach().abs() - y.abs()).abs().amax(0) <= tolerance * y.abs().amax(0)).all()
+    assert (x.grad - gradient).abs().max() <= tolerance * gradient.abs().max()
+
+
+def test_rows_of_tiny_degree_solve_their_problem():
+    """(1 − λ) y_i = Σ_j p_ij y_j at every node, though v_i is 10⁻¹⁷ of the largest entry of v."""
+    generator = torch.Generator().manual_seed(4)
+    x = torch.randn(60, 3, generator=generator) * torch.exp(1.5 * torch.randn(60, 1, generator=generator))
+    laplacian = Laplacian(HeatKernel()(x, knn_graph(x, 8)), "random_walk")
+    assert laplacian.uneven.all()
+    pairs = eigenpairs(laplacian, 3)
+    y, share = pairs.vectors.double(), laplacian.values.double()
+    pattern = laplacian.graph.pattern
+    residual = (1 - pairs.values.double()) * y - pattern.matmul(share, y)
+    assert (residual.abs() <= 1e-4 * y.abs().amax(0))[laplacian.active].all()
+
+
+# Derivatives of any order and mode
+# ---------------------------------
+
+
+def chain(dtype=DOUBLE):
+    """Logarithms of weights that fall from 0 to −40 along a ring with chords, on undirected edges."""
+    row = torch.arange(14)
+    edges = torch.cat([torch.stack([row, (row + 1) % 14]), torch.stack([row, (row + 3) % 14])], 1)
+    level = torch.minimum(row, 14 - row).to(dtype)
+    logs = -3.0 * (level[edges[0]] + level[edges[1]]) + torch.linspace(0, 1, 28, dtype=dtype)
+    return torch.cat([edges, edges.flip(0)], 1), logs
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own, on first use
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("normalization", ["symmetric", "random_walk"])
+def test_derivatives_through_logarithms_of_weights(dense, normalization):
+    """First and second order, reverse and forward mode, of columns with rows solved for."""
+    edges, logs = chain()
+    order = (edges[0] * 14 + edges[1]).argsort()
+
+    def columns(logs):
+        both = torch.cat([logs, logs])[order]
+        sparse = Graph.from_edge_index(edges[:, order], both.detach().exp())
+        graph = Graph(sparse.pattern, both.exp(), log_weight=both)
+        if dense:
+            place = sparse.pattern
+            log_weight = torch.full((14, 14), -torch.inf, dtype=DOUBLE).index_put(
+                (place.row.long(), place.col.long()), both
+            )
+            graph = Graph.from_dense(place.to_dense(both.exp().detach()))
+            graph = Graph(graph.pattern, log_weight.exp(), log_weight=log_weight)
+        laplacian = Laplacian(graph, normalization)
+        assert laplacian.uneven.all()
+        return eigenpairs(laplacian, 3).vectors / size
+
+    size = 1.0
+    size = columns(logs).detach().abs().amax(0)
+    logs = logs.requires_grad_()
+    assert torch.autograd.gradcheck(columns, logs, check_forward_ad=True, atol=1e-5)
+    assert torch.autograd.gradgradcheck(columns, logs, atol=1e-4, rtol=1e-3)
+
+
+def test_the_value_is_exact_and_the_derivative_that_of_the_logarithm():
+    edges, logs = chain()
+    order = (edges[0] * 14 + edges[1]).argsort()
+    pattern = Graph.from_edge_index(edges, torch.ones(56, dtype=DOUBLE)).pattern
+
+    def through_logs(logs):
+        both = torch.cat([logs, logs])[order]
+        sums = log_sums(pattern, both.exp(), both)
+        return with_log_derivative(both.detach().exp(), both), sums
+
+    values, sums = through_logs(logs)
+    assert torch.equal(values, torch.cat([logs, logs])[order].exp())
+    assert sums.abs().max() < 1e-14  # of the logarithm only the derivatives count
+    logs = logs.requires_grad_()
+    direct = pattern.sum_rows(torch.cat([logs, logs])[order].exp()).log()
+    expected = torch.autograd.grad(direct.cos().sum() + direct.pow(2).sum(), logs)[0]
+    ours = through_logs(logs)[1]
+    cotangent = -direct.detach().sin() + 2 * direct.detach()
+    torch.testing.assert_close(torch.autograd.grad(ours, logs, cotangent)[0], expected)
+
+
+# float32 against float64
+# -----------------------
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("weighting", ["median", "t", "self-tuning", "density"])
+@pytest.mark.parametrize("kind", ["outlier", "two outliers"])
+def test_far_points_do_not_spoil_the_gradient_of_the_others(kind, weighting):
+    """What cancels in the gradient of lengths is as large as the points, 10⁸, and the edges are of length 1."""
+    probe = torch.rand(24, 2, generator=torch.Generator().manual_seed(0), dtype=DOUBLE)
+    for seed in range(4):
+        x = cloud(kind, torch.Generator().manual_seed(seed)).float()
+        pattern = knn_graph(x, 5).pattern
+        results = []
+        for dtype in (SINGLE, DOUBLE):
+            v = x.to(dtype).clone().requires_grad_()
+            graph = WEIGHTINGS[weighting]()(v, Graph(pattern, torch.ones(len(pattern), dtype=dtype)))
+            y = LaplacianEigenmaps(2, "precomputed", scale="unit")(graph)
+            (y.square() * probe).sum().backward()
+            results.append(v.grad)
+        assert torch.dist(*results) <= 1e-3 * results[1].norm()
+
+
+def test_far_outputs_do_not_spoil_the_gradient_of_smoothness():
+    x = cloud("outlier", torch.Generator().manual_seed(1)).float()
+    results = []
+    for dtype in (SINGLE, DOUBLE):
+        y, v = (x[:, :2].to(dtype).clone().requires_grad_(), x.to(dtype))
+        LaplacianSmoothness(KNN(5), HeatKernel(1.0))(y, v).backward()
+        results.append(y.grad)
+    near = results[1][1:]
+    assert torch.dist(results[0][1:], near) <= 1e-3 * near.norm()
+
+
+@pytest.mark.parametrize("exponent", [-50, -20, 20, 50])
+@pytest.mark.parametrize("weighting", ["median", "self-tuning", "density"])
+def test_units_of_length_change_no_bit(weighting, exponent):
+    """A kernel that knows no length gives the same embedding in any unit, and the gradient in that unit."""
+    x = cloud("plain", torch.Generator().manual_seed(0)).float()
+    results = []
+    for factor in (1.0, 2.0**exponent):
+        v = (x * factor).requires_grad_()
+        y = LaplacianEigenmaps(2, KNN(5), WEIGHTINGS[weighting]())(v)
+        y.abs().sum().backward()
+        results.append((y.detach(), v.grad * factor))
+    assert torch.equal(results[0][0], results[1][0])
+    assert torch.equal(results[0][1], results[1][1])
+
+
+@pytest.mark.parametrize("method", [MDS(2), Isomap(2, KNN(5)), KernelPCA(2, "linear")])
+@pytest.mark.parametrize("exponent", [-50, 45])
+def test_units_of_length_scale_scaling(method, exponent):
+    x = cloud("plain", torch.Generator().manual_seed(0)).float()
+    results = []
+    for factor in (1.0, 2.0**exponent):
+        v = (x * factor).requires_grad_()
+        y = method(v)
+        (gradient,) = torch.autograd.grad(y.abs().sum(), v, create_graph=True)
+        (second,) = torch.autograd.grad((gradient * x.cos()).sum(), v)
+        results.append((y.detach() / factor, gradient.detach(), second * factor))
+    for ours, expected in zip(results[1], results[0], strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
+
+
+# Nothing but finite numbers
+# --------------------------
+
+
+def embedded(task, x, weights, scale, normalization):
+    """What a task makes of points ``(24, 3)``."""
+    layer = LaplacianEigenmaps(2, KNN(5), weights, scale=scale, normalization=normalization)
+    if task == "batch":
+        mask = torch.ones(2, 24, dtype=torch.bool)
+        mask[1, 20:] = False
+        return layer(torch.stack([x, x.detach().flip(0)]), mask)
+    if task == "dense":
+        complete = Graph.from_dense(torch.ones(24, 24, dtype=x.dtype).fill_diagonal_(0))
+        options = {"scale": scale, "normalization": normalization}
+        return LaplacianEigenmaps(2, "precomputed", **options)(weights(x, complete))
+    other = {
+        "clustering": lambda: SpectralClustering(2, KNN(5), weights)(x),
+        "smoothness": lambda: LaplacianSmoothness(KNN(5), weights)(x.sin(), x),
+        "mds": lambda: MDS(2)(x),
+        "isomap": lambda: Isomap(2, KNN(5))(x),
+        "lle": lambda: LLE(2, 5)(x),
+        "kernel pca": lambda: KernelPCA(2)(x),
+        "out of sample": lambda: layer.out_of_sample(x[:20], x[20:]),
+    }
+    return other.get(task, lambda: layer(x))()
+
+
+TASKS = ["layer", "layer", "layer", "batch", "dense", "out of sample", "clustering", "smoothness"]
+RELATIVES = ["mds", "isomap", "lle", "kernel pca"]
+REFUSED = ["n_components must", "k must", "n_clusters must", "no edges", "connected components", "copies of it"]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("dtype", [SINGLE, DOUBLE], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_adversarial_steps(kind, dtype):
+    """Random steps of training give finite outputs and gradients, or a clear refusal."""
+    for seed in range(40):
+        generator = torch.Generator().manual_seed(seed)
+
+        def pick(options, generator=generator):
+            return options[int(torch.randint(len(options), (), generator=generator))]
+
+        x = cloud(kind, generator).to(dtype).requires_grad_()
+        task, weighting = pick(TASKS + RELATIVES), pick(list(WEIGHTINGS))
+        options = (pick(["unit", "degree"]), pick(["random_walk", "random_walk", "unnormalized"]))
+        try:
+            y = embedded(task, x, WEIGHTINGS[weighting](), *options)
+        except ValueError as error:
+            if any(part in str(error) for part in REFUSED):
+                continue
+            raise
+        assert y.isfinite().all(), (seed, task, weighting, options)
+        (gradient,) = torch.autograd.grad(y.abs().sum(), x, allow_unused=True, materialize_grads=True)
+        assert gradient.isfinite().all(), (seed, task, weighting, options)
+
+
+@pytest.mark.parametrize("dtype", [SINGLE, DOUBLE], ids=str)
+def test_gradients_beyond_the_dtype_are_finite_and_said_so(dtype):
+    """Weights of 10⁻³⁰ (10⁻²⁵⁰) have embeddings of their inverse root and gradients of its cube, which overflow."""
+    x = cloud("plain", torch.Generator().manual_seed(0)).to(dtype)
+    size = 1e-30 if dtype == SINGLE else 1e-250
+    affinity = (size * torch.exp(-torch.cdist(x, x).square()) * (1 - torch.eye(24))).to(dtype).requires_grad_()
+    y = LaplacianEigenmaps(2, "precomputed")(affinity)
+    with pytest.warns(DegeneracyWarning, match="too large"):
+        y.square().sum().backward()
+    assert affinity.grad.isfinite().all()
+    affinity.grad = None
+    LaplacianEigenmaps(2, "precomputed", scale="unit")(affinity).abs().sum().backward()  # 10³⁰, which it can hold
+    assert affinity.grad.isfinite().all()
+
+
+def test_nan_of_a_loss_is_not_hidden():
+    x = cloud("heavy", torch.Generator().manual_seed(3)).requires_grad_()
+    (LaplacianEigenmaps(2, KNN(8))(x) * torch.nan).sum().backward()
+    assert x.grad.isnan().any()
