@@ -17,7 +17,7 @@ from torch_lapeig.weights import Weighting
 
 Variant = Literal["njw", "shi_malik"]
 
-SUM_TOLERANCE = 1e-3  # of the rows of a soft assignment: rounding of half precision is less
+SUM_TOLERANCE = 1e-3  # of the rows of a soft assignment, or two roundings of half precision
 
 
 @_checks.full_precision
@@ -29,16 +29,16 @@ def normalized_cut(labels: Tensor, graph: Graph) -> Tensor:
 
     Args:
         labels: integers ``(N,)`` or ``(B, N)``, 0, 1, … and −1 for nodes of no cluster, whose edges to the others count
-            as cut. Or soft assignments ``(N, K)`` or ``(B, N, K)``, float32 or float64, non-negative, with rows that
-            sum to one (within 1e-3; rows of padding are left out): expected cut over expected volume,
-            Σ_k h_kᵀ W (1 − h_k) / dᵀ h_k (Nazi et al., *GAP*, 2019).
+            as cut. Or soft assignments ``(N, K)`` or ``(B, N, K)``, floating, non-negative, with rows that sum
+            to one (within 1e-3, in half precision twice its eps; rows of padding are left out): expected cut over
+            expected volume, Σ_k h_kᵀ W (1 − h_k) / dᵀ h_k (Nazi et al., *GAP*, 2019).
         graph: of the same nodes. Gradients flow to its weights, and to soft assignments.
 
     Returns:
         ``()``, or ``(B,)`` for a batch.
 
     Raises:
-        TypeError: labels neither integers nor float32 or float64. ValueError: shape that does not go with the graph,
+        TypeError: labels neither integers nor floating. ValueError: shape that does not go with the graph,
             labels below −1, assignments that are negative, not finite or do not sum to one, a graph that is not
             symmetric.
 
@@ -67,6 +67,8 @@ def _assignment(labels: Tensor, graph: Graph) -> Tensor:
             raise ValueError(f"labels must be 0, 1, … or −1 for no cluster, got a minimum of {int(labels.min())}")
         clusters = torch.arange(int(labels.max()) + 1, device=labels.device)
         return (labels[..., None] == clusters).to(graph.weight.dtype)
+    half = labels.dtype in _checks.HALVES
+    tolerance = max(SUM_TOLERANCE, 2 * torch.finfo(labels.dtype).eps) if half else SUM_TOLERANCE
     labels = _checks.single(labels)
     _checks.check_floating(labels, "labels")
     if tuple(labels.shape[:-1]) != tuple(graph.shape):
@@ -75,9 +77,8 @@ def _assignment(labels: Tensor, graph: Graph) -> Tensor:
     if (labels < 0).any():
         raise ValueError(f"labels must be non-negative if they are soft, got a minimum of {labels.min():.3g}")
     sums = labels.detach().sum(-1)
-    wrong = (
-        ((sums - 1).abs() > SUM_TOLERANCE) if graph.mask is None else ((sums - 1).abs() > SUM_TOLERANCE) & graph.mask
-    )
+    wrong = (sums - 1).abs() > tolerance
+    wrong = wrong if graph.mask is None else wrong & graph.mask
     if wrong.any():
         first = tuple(wrong.nonzero()[0].tolist())
         raise ValueError(

@@ -55,6 +55,8 @@ from torch_lapeig.solvers import multigrid
 Degeneracy = Literal["mask", "lorentz", "exact"]
 
 BACKWARD_ITERATIONS, REFINEMENTS = 2000, 4
+# Eigenvalues that count as equal may be different from this part of the width on.
+NEAR = 0.1
 # A solution whose own round-off is a larger part of the right-hand side than this is no solution.
 NOISE = 1e-2
 
@@ -295,10 +297,12 @@ def _complement_attempt(s: Solution, g: Tensor, rule: Rule) -> tuple[Tensor, Ten
     # In float32 the first guess is the answer or nearly so: what it leaves is for float64.
     limit = BACKWARD_ITERATIONS if g.dtype == torch.float64 else REFINEMENTS
     found = conjugate_gradients(image, precondition, target, operator.dots, allowed, limit)
-    z = project(found.z)
+    # A NaN of the loss is not hidden, and no failure of the solve.
+    unknown = ~size.isfinite()
+    z = torch.where(unknown[:, None, :], torch.nan, project(found.z))
     within = s.gap[:, None] <= _cluster_width(s, masked)[:, 0]
     undefined = within & ((s.values[:, -1:] - s.values) <= _cluster_width(s, masked)[:, 0])
-    return z, (found.residuals <= allowed(z)) | undefined
+    return z, (found.residuals <= allowed(z)) | undefined | unknown
 
 
 def _outside(s: Solution, split: Tensor, x: Tensor) -> Tensor:
@@ -325,7 +329,7 @@ def _preconditioner(s: Solution, inverse: Tensor, split: Tensor) -> Callable[[Te
 
 
 def _warn_if_undefined(s: Solution, rule: Rule, to_projected: Tensor, to_vectors: Tensor, skew: Tensor) -> None:
-    """Warn where equal eigenvalues make the gradient undefined: three ways in which a loss can tell them apart.
+    """Warn where equal eigenvalues make the gradient undefined, or inexact: ways in which a loss can tell them apart.
 
     Its skew part within a cluster, which is masked, is not zero; its gradients to equal eigenvalues differ, though it
     does not take their matrix (`Eigenpairs.projected`); the cut k | k+1 goes through a cluster.
@@ -334,6 +338,10 @@ def _warn_if_undefined(s: Solution, rule: Rule, to_projected: Tensor, to_vectors
     size = to_vectors.norm(dim=(1, 2))
     equal = _inverse_differences(s.values, s.values, s, dataclasses.replace(rule, degeneracy="mask"))[1]
     lost = skew * equal
+    # Not equal, but closer than can be told apart: what is left out is small, and would have been divided by as little.
+    distance = (s.values[:, :, None] - s.values[:, None, :]).abs()
+    near = lost.abs() * (distance > NEAR * _noise_width(s, rule)) * (rule.degeneracy == "mask")
+    unresolved = (near.amax((1, 2)) > 8 * rule.eps * size) & (rule.width is None)
     to_values = to_projected.diagonal(dim1=-2, dim2=-1)
     spread = (equal * (to_values[:, :, None] - to_values[:, None, :])).abs().amax((1, 2))
     whole = to_projected - torch.diag_embed(to_values)
@@ -343,7 +351,15 @@ def _warn_if_undefined(s: Solution, rule: Rule, to_projected: Tensor, to_vectors
         "lorentz": "what depends on that choice is damped",
         "exact": "what depends on that choice is noise",
     }[rule.degeneracy]
-    if ((lost.norm(dim=(1, 2)) > noise * size) | apart).any():
+    undefined = (lost.norm(dim=(1, 2)) > noise * size) | apart
+    if (unresolved & ~undefined).any():
+        warnings.warn(
+            "eigenvalues are closer together than their residuals can tell apart: they count as equal, and what the "
+            "gradient depends on their difference is left out; use float64 or a smaller tolerance",
+            _checks.DegeneracyWarning,
+            stacklevel=2,
+        )
+    if undefined.any():
         warnings.warn(
             "the loss depends on the choice of basis among eigenvectors of equal eigenvalues: its gradient is not "
             f"defined, and {what}; use a loss that is invariant to rotations within an "

@@ -384,10 +384,11 @@ def check_weighting(weights: Any) -> None:
 
 def _of(x: Tensor, graph: Graph) -> Tensor:
     """Points, after a check that they are those of the graph; padding, whatever it holds, as zeros."""
+    x = _checks.single(x)
     _checks.check_floating(x, "x")
     if tuple(x.shape[:-1]) != tuple(graph.shape):
         raise ValueError(f"x must have shape {(*graph.shape, 'D')} to go with the graph, got {tuple(x.shape)}")
-    x = _checks.single(x if graph.mask is None else torch.where(graph.mask[..., None], x, 0))
+    x = x if graph.mask is None else torch.where(graph.mask[..., None], x, 0)
     _checks.check_finite(x, "x")
     return _checks.finite_gradient(x)
 

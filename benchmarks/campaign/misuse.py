@@ -795,7 +795,6 @@ def assignments() -> Iterator[Probe]:
         "array": (LABELS.numpy(), ("ndarray",)),
         "bool": (LABELS == 1, ("torch.bool",)),
         "complex": (SOFT.to(torch.complex64), ("complex64",)),
-        "half": (SOFT.half(), ("float16", ".float()")),
         "sparse": (SOFT.to_sparse(), ("sparse_coo",)),
         "meta": (SOFT.to("meta"), ("meta",)),
         "word": ("njw", ("str",)),
