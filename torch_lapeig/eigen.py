@@ -53,8 +53,9 @@ class Eigenpairs:
             eigenvalues may coincide, functions of values and vectors together (diffusion distances, heat kernels) have
             correct gradients only through it: ``V @ torch.matrix_exp(-projected) @ V.mT``, not ``values.neg().exp()``.
         residuals: ‖A v − λ v‖ of each pair of the symmetric operator, same shape as ``values``.
-        gap: λ_{k+1} − λ_k, ``()`` or ``(B,)``; infinite if there is no further pair.
-        converged: bool ``()`` or ``(B,)``: all residuals allowed by the tolerance, and vectors orthonormal.
+        gap: λ_{k+1} − λ_k, ``()`` or ``(B,)``, within a tenth of itself; infinite if there is no further pair.
+        converged: bool ``()`` or ``(B,)``: all residuals allowed by the tolerance, the next value settled, copies of
+            multiple values searched for, and vectors orthonormal.
         iterations: of the solver.
         solver: the one that gave the answer.
         restart: what ``warm_start`` needs: all vectors the solver had, and its multigrid hierarchies.
@@ -106,18 +107,21 @@ def eigenpairs(
             included.
         solver: `Eigh`, `ChebyshevSubspace`, `Lanczos`, `Lobpcg`, `TorchLobpcg`, or None for a choice by size, storage,
             batch and hardness, with another one should the first not converge (docs/theory.md has the table). Where
-            float32 does not resolve the gap (residual > gap / 10) it is done in float64 and the answer rounded.
+            float32 does not resolve the gap (residual > gap / 100) it is solved and differentiated in float64, and
+            the answer rounded.
         tolerance: residual allowed, relative to the gap after the k-th value, but never below round-off; default
             1e-10 in float64 and 1e-4 in float32.
-        backward_tolerance: relative residual of the backward's linear solve; default 1e-10 and 1e-4.
+        backward_tolerance: relative residual of the backward's linear solve; default 1e-10 and 1e-6.
         degeneracy: how eigenvalues closer than the cluster width enter the gradient. ``"mask"``: their rotation into
             each other is left out, which is exact for losses that do not depend on the basis of an eigenspace.
             ``"lorentz"``: 1/Δ becomes Δ/(Δ² + width²), smooth in Δ and finite for any loss, but biased.
             ``"exact"``: 1/Δ as it is, right for any loss as long as the eigenvalues are distinct, noise
             or NaN where they are not.
-        cluster_width: see ``degeneracy``; default the larger of 50 eps · bound of the spectrum and 10 residuals.
+        cluster_width: see ``degeneracy``; default the larger of 10 residuals and 50 eps · (bound of the spectrum +
+            λ_k), eps of the solve and of the weights as they were given; √eps · bound for ``"lorentz"``.
         warm_start: eigenpairs of a similar problem of the same size, from an earlier step of a training. Begins with
-            its vectors and keeps its multigrid hierarchy as long as that leads to the answer quickly.
+            its vectors and keeps its multigrid hierarchy as long as that leads to the answer quickly. What they may
+            overlook, smaller pairs of the new problem, is searched for with random vectors.
         fill: let graphs have fewer than ``k`` nodes of positive degree, or none at all, as in batches of unequal
             sizes. The pairs they lack have zero vectors, eigenvalues +∞ (zero in ``projected``), and no gradient.
         on_failure: what to do where a graph has not converged: ``"warn"`` or ``"raise"``.
@@ -127,7 +131,8 @@ def eigenpairs(
     Gradients follow the implicit rule below, never that of ``torch.linalg.eigh``: they are finite, and with equal
     eigenvalues exact for losses that do not depend on the choice of basis in an eigenspace (that mix values and vectors
     through `Eigenpairs.projected`). A `DegeneracyWarning` says when a loss does, or when the cut between k and k + 1
-    splits a cluster of eigenvalues. Forward-mode derivatives (`torch.autograd.forward_ad`) follow the same rule.
+    splits a cluster of eigenvalues, and a `ConvergenceWarning` when the linear solve of the backward fails. Forward-mode
+    derivatives (`torch.autograd.forward_ad`) follow the same rule.
 
     Raises:
         TypeError, ValueError: k out of range, unknown option, a warm start of another size. ConvergenceError: see
