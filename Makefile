@@ -37,8 +37,8 @@ types: $(VENV)/installed
 check: $(VENV)/installed
 	@echo "==> tests, one worker and one thread a core: threads of several workers would wait for each other"
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
-	@echo "==> eigenpairs and searches again with all threads"
-	@$(BIN)/python -m pytest tests/test_eigen.py tests/test_neighbors.py
+	@echo "==> eigenpairs again with all threads"
+	@$(BIN)/python -m pytest tests/test_eigen.py
 
 # Another processor rounds otherwise. This pass keeps ATen and MKL to the instructions that every x86-64 has.
 check-plain: $(VENV)/installed
