@@ -80,6 +80,7 @@ def test_agrees_with_scipy(name, storage, solver, dtype, device):
     d = w.sum(1)
     values, vectors = scipy.linalg.eigh(np.eye(len(w)) - w / np.sqrt(np.outer(d, d)))
     tight = dtype == torch.float64
+    rounding = 4 * len(w) * torch.finfo(torch.float32).eps  # of products over all nodes: orthonormalised, then turned
     for k in (2, 5):
         if name == "cycle" and k == 2:
             continue  # the cut goes through a pair
@@ -91,7 +92,7 @@ def test_agrees_with_scipy(name, storage, solver, dtype, device):
         assert pairs.converged
         np.testing.assert_allclose(pairs.values.cpu(), values[:k], atol=1e-12 if tight else 2e-6)
         v = pairs.vectors.double().cpu()
-        torch.testing.assert_close(v.T @ v, torch.eye(k, dtype=v.dtype), atol=1e-11 if tight else 1e-5, rtol=0)
+        torch.testing.assert_close(v.T @ v, torch.eye(k, dtype=v.dtype), atol=1e-11 if tight else rounding, rtol=0)
         if (gap := values[k] - values[k - 1]) > 1e-6:
             assert pairs.gap.item() == pytest.approx(gap, rel=0.1)
             if tight:
