@@ -599,9 +599,9 @@ def test_a_narrow_spectrum_is_left_to_lanczos():
     """Where the wanted values are a part of the bound multigrid has nothing to gain."""
     random = np.random.default_rng(0)
     i, j = random.integers(0, 6000, (2, 30_000))
-    matrix = scipy.sparse.coo_array((np.ones(len(i)), (i, j)), shape=(6000, 6000)).tocsr()
+    apart = i != j
+    matrix = scipy.sparse.coo_array((np.ones(apart.sum()), (i[apart], j[apart])), shape=(6000, 6000)).tocsr()
     matrix = matrix + matrix.T
-    matrix.setdiag(0)
     pairs = eigenpairs(Laplacian(Graph.from_scipy(matrix.tocsr())), 8)
     assert pairs.converged
     assert isinstance(pairs.solver, Lanczos)
