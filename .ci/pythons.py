@@ -19,11 +19,11 @@ from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-OURS = {"torch_lapeig", "experiments", "benchmarks", "problems"}
 WITH_TORCH = {"torch", "lightning", "torch-geometric"}
-NOT_THERE = OURS | {name.replace("-", "_") for name in WITH_TORCH} | {"pytorch_lightning"}
 TOOLS = {"ruff", "mypy", "pre-commit", "types-tqdm", "pyamg", "hatchling"}
 FOLDERS = ("torch_lapeig", "experiments", "benchmarks", "tests")
+OURS = {*FOLDERS, *(path.stem for path in (ROOT / "tests").glob("*.py"))}
+NOT_THERE = OURS | {name.replace("-", "_") for name in WITH_TORCH} | {"pytorch_lightning"}
 
 
 def files() -> list[Path]:

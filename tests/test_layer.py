@@ -61,7 +61,8 @@ def test_items_of_a_batch_are_what_they_are_alone(scale, normalization, dtype, d
     for b, size in enumerate(SIZES):
         if size > 3:
             alone = module(x[b, :size]) if size > 5 else module(x[b : b + 1, :size])[0]
-            torch.testing.assert_close(y[b, :size], alone, atol=1e-4 if dtype == torch.float32 else 1e-9, rtol=1e-4)
+            # Another order of sums moves eigenvectors by ε‖L‖ over the gap, here up to 2e-4 in float32; a leak by 1.
+            torch.testing.assert_close(y[b, :size], alone, atol=1e-3 if dtype == torch.float32 else 1e-9, rtol=1e-4)
         else:  # `size` nodes have size − 1 columns
             assert (y[b] != 0).any(0).sum() == max(size - 1, 0)
 

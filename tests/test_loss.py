@@ -143,7 +143,9 @@ def test_constant_embeddings_cost_nothing(reduction, dtype, device):
         loss = laplacian_smoothness(y, graph, reduction)
         loss.backward()
         assert loss == 0
-        assert (y.grad == 0).all()
+        # How a mean of equal numbers is rounded differs between processors, so y less its mean may be round-off, too.
+        rounding = len(y) * torch.finfo(dtype).eps
+        assert y.grad.abs().max() <= 4 * graph.to_dense().sum(1).max() * rounding**2 * y.detach().max()
 
 
 def test_accurate_in_float32_far_from_the_origin():

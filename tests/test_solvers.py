@@ -80,6 +80,7 @@ def test_agrees_with_scipy(name, storage, solver, dtype, device):
     d = w.sum(1)
     values, vectors = scipy.linalg.eigh(np.eye(len(w)) - w / np.sqrt(np.outer(d, d)))
     tight = dtype == torch.float64
+    rounding = 4 * len(w) * torch.finfo(torch.float32).eps  # of products over all nodes: orthonormalised, then turned
     for k in (2, 5):
         if name == "cycle" and k == 2:
             continue  # the cut goes through a pair
@@ -91,7 +92,7 @@ def test_agrees_with_scipy(name, storage, solver, dtype, device):
         assert pairs.converged
         np.testing.assert_allclose(pairs.values.cpu(), values[:k], atol=1e-12 if tight else 2e-6)
         v = pairs.vectors.double().cpu()
-        torch.testing.assert_close(v.T @ v, torch.eye(k, dtype=v.dtype), atol=1e-11 if tight else 1e-5, rtol=0)
+        torch.testing.assert_close(v.T @ v, torch.eye(k, dtype=v.dtype), atol=1e-11 if tight else rounding, rtol=0)
         if (gap := values[k] - values[k - 1]) > 1e-6:
             assert pairs.gap.item() == pytest.approx(gap, rel=0.1)
             if tight:
@@ -598,9 +599,9 @@ def test_a_narrow_spectrum_is_left_to_lanczos():
     """Where the wanted values are a part of the bound multigrid has nothing to gain."""
     random = np.random.default_rng(0)
     i, j = random.integers(0, 6000, (2, 30_000))
-    matrix = scipy.sparse.coo_array((np.ones(len(i)), (i, j)), shape=(6000, 6000)).tocsr()
+    apart = i != j
+    matrix = scipy.sparse.coo_array((np.ones(apart.sum()), (i[apart], j[apart])), shape=(6000, 6000)).tocsr()
     matrix = matrix + matrix.T
-    matrix.setdiag(0)
     pairs = eigenpairs(Laplacian(Graph.from_scipy(matrix.tocsr())), 8)
     assert pairs.converged
     assert isinstance(pairs.solver, Lanczos)

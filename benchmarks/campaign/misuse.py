@@ -286,7 +286,7 @@ def options() -> Iterator[Probe]:
         yield from _refused(name, make, argument, bad)
         for value in (np.float32(0.75), np.float64(0.75), np.int64(1), 1):
             yield (
-                f"{name}: {argument}={value!r}",
+                f"{name}: {argument}={type(value).__name__}({value})",
                 partial(make, value),
                 Accepted("a number of NumPy, or an int, is one"),
             )
@@ -296,10 +296,11 @@ def options() -> Iterator[Probe]:
     for name, (argument, make) in CHOICES.items():
         yield from _refused(name, make, argument, ["x", "", "Exact", None, 3, True, ["mean"], X])
     for integer in (np.int64(3), np.int32(3), np.uint8(3)):
-        yield f"KNN: k={integer!r}", partial(_equal, lapeig.KNN(integer), lapeig.KNN(3)), Accepted("integers of NumPy")
+        called = f"{type(integer).__name__}({integer})"
+        yield f"KNN: k={called}", partial(_equal, lapeig.KNN(integer), lapeig.KNN(3)), Accepted("integers of NumPy")
         for name in ("LaplacianEigenmaps", "MDS", "LLE", "KernelPCA"):
             pair = getattr(lapeig, name)(integer), getattr(lapeig, name)(3)
-            yield f"{name}: {integer!r}", partial(_same_result, *pair), Accepted("integers of NumPy are counts")
+            yield f"{name}: {called}", partial(_same_result, *pair), Accepted("integers of NumPy are counts")
 
 
 def _refused(name: str, make: Callable[[Any], object], argument: str, values: list[Any]) -> Iterator[Probe]:
