@@ -21,7 +21,7 @@ from torch_lapeig import (
     pad_batch,
     radius_graph,
 )
-from torch_lapeig.pattern import _propagated_labels
+from torch_lapeig.graph.pattern import _propagated_labels
 
 
 def test_scipy_round_trip():

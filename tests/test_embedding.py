@@ -24,7 +24,7 @@ from torch_lapeig import (
     SimpleWeights,
     knn_graph,
 )
-from torch_lapeig import graph as graph_module
+from torch_lapeig.graph import graph as graph_module
 
 RULES = [KNN(8), KNN(8, "mean"), KNN(14, "mutual"), Radius(2.5)]
 
@@ -177,7 +177,7 @@ def test_transform_in_blocks_and_far_away(monkeypatch):
     queries = torch.cat([points(20, 2, seed=5, dtype=torch.float32), torch.tensor([[1e3, 1e3]])])
     with pytest.warns(GraphWarning, match="1 of 21 new points are so far away that all their affinities underflow"):
         whole = module.transform(queries)
-    monkeypatch.setattr("torch_lapeig.embedding.QUERIES", 6)
+    monkeypatch.setattr("torch_lapeig.methods.eigenmaps.QUERIES", 6)
     torch.testing.assert_close(module.transform(queries[:-1]), whole[:-1])
     # So far that every affinity underflows: embedded beside its nearest training points, not lost.
     nearest = torch.cdist(queries[-1:], x).argmin()

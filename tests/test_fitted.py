@@ -40,7 +40,7 @@ from torch_lapeig import (
     Whitening,
     knn_graph,
 )
-from torch_lapeig.fitted import ENTRY
+from torch_lapeig._fitted import ENTRY
 
 with warnings.catch_warnings():  # Lightning's imports warn of what is deprecated elsewhere
     warnings.simplefilter("ignore")

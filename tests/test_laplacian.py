@@ -116,7 +116,7 @@ def test_sampled_products_without_mkl_are_the_same(monkeypatch):
     expected = (x @ y.T)[pattern.row.long(), pattern.col.long()]
     torch.testing.assert_close(pattern.products(x, y), expected)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
-    monkeypatch.setattr("torch_lapeig.pattern.PIECE", 8)
+    monkeypatch.setattr("torch_lapeig.graph.pattern.PIECE", 8)
     torch.testing.assert_close(pattern.products(x, y), expected)
 
 
@@ -127,7 +127,7 @@ def test_squared_lengths(sparse, batch, monkeypatch):
     x = points(12, 3, batch=batch).requires_grad_()
     graph = knn_graph(x, 4)
     graph = graph if sparse else Graph.from_dense(graph.to_dense())
-    monkeypatch.setattr("torch_lapeig.pattern.PIECE", 9)
+    monkeypatch.setattr("torch_lapeig.graph.pattern.PIECE", 9)
     expected = (x[..., :, None, :] - x[..., None, :, :]).square().sum(-1)
     mask = graph.to_dense() > 0
     lengths = graph.pattern.to_dense(graph.pattern.squared_lengths(x)) * mask

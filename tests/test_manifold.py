@@ -30,11 +30,11 @@ from torch_lapeig import (
     eigenpairs,
     nearest_neighbors,
 )
-from torch_lapeig import fitted as fitted_module
-from torch_lapeig import geodesics as geodesics_module
-from torch_lapeig.geodesics import geodesic_distances
-from torch_lapeig.manifold import _residual_operator, differentiable_squared_distances, reconstruction_weights
-from torch_lapeig.pattern import DensePattern
+from torch_lapeig import _fitted as fitted_module
+from torch_lapeig.graph import geodesics as geodesics_module
+from torch_lapeig.graph.geodesics import geodesic_distances
+from torch_lapeig.graph.pattern import DensePattern
+from torch_lapeig.methods.manifold import _residual_operator, differentiable_squared_distances, reconstruction_weights
 
 
 class Gaussian(nn.Module):

@@ -9,7 +9,7 @@ from sklearn.neighbors import NearestNeighbors, radius_neighbors_graph
 
 from problems import in_every_dtype, on_every_device, points
 from torch_lapeig import KNN, knn_graph, nearest_neighbors, radius_neighbors
-from torch_lapeig import neighbors as module
+from torch_lapeig.graph import neighbors as module
 
 
 def brute_force(x, k, queries=None):

@@ -374,7 +374,7 @@ class TestWarmStart:
 
     @pytest.mark.parametrize("limit", [10**5, 1000])
     def test_fewer_iterations_and_the_same_answer(self, monkeypatch, limit):
-        monkeypatch.setattr("torch_lapeig.eigen.REORDER_NODES", limit)
+        monkeypatch.setattr("torch_lapeig.eigen.solve.REORDER_NODES", limit)
         before, after = self.graphs()
         first = eigenpairs(Laplacian(before), 6, tolerance=1e-3)
         cold = eigenpairs(Laplacian(after), 6, tolerance=1e-3)

@@ -1,28 +1,15 @@
 """Differentiable spectral embedding for PyTorch: points, graph, weights, Laplacian, eigenpairs, embedding."""
 
 from torch_lapeig._checks import ConvergenceError, ConvergenceWarning, DegeneracyWarning, GraphWarning
-from torch_lapeig.amg import SmoothedAggregation
-from torch_lapeig.clustering import SpectralClustering, normalized_cut
-from torch_lapeig.direct import SparseLU
-from torch_lapeig.eigen import ComponentEigenpairs, Eigenpairs, component_eigenpairs, eigenpairs
-from torch_lapeig.embedding import Eigenmaps, LaplacianEigenmaps
-from torch_lapeig.graph import KNN, Graph, Radius, knn_graph, pad_batch, radius_graph
-from torch_lapeig.laplacian import Laplacian
-from torch_lapeig.loss import (
-    LaplacianSmoothness,
-    SpectralLoss,
-    Whitening,
-    laplacian_smoothness,
-    orthogonality,
-    spectral_loss,
-    whiten,
-)
-from torch_lapeig.manifold import LLE, MDS, Isomap, KernelPCA
-from torch_lapeig.neighbors import Neighbors, Pairs, nearest_neighbors, radius_neighbors
-from torch_lapeig.operator import SymmetricOperator
-from torch_lapeig.positional import AddLaplacianPE, PositionalEncoding, laplacian_positional_encoding
-from torch_lapeig.solvers import ChebyshevSubspace, Eigh, Lanczos, Lobpcg, TorchLobpcg
-from torch_lapeig.weights import (
+from torch_lapeig.eigen.amg import SmoothedAggregation
+from torch_lapeig.eigen.direct import SparseLU
+from torch_lapeig.eigen.laplacian import Laplacian
+from torch_lapeig.eigen.operator import SymmetricOperator
+from torch_lapeig.eigen.solve import ComponentEigenpairs, Eigenpairs, component_eigenpairs, eigenpairs
+from torch_lapeig.eigen.solvers import ChebyshevSubspace, Eigh, Lanczos, Lobpcg, TorchLobpcg
+from torch_lapeig.graph.graph import KNN, Graph, Radius, knn_graph, pad_batch, radius_graph
+from torch_lapeig.graph.neighbors import Neighbors, Pairs, nearest_neighbors, radius_neighbors
+from torch_lapeig.graph.weights import (
     DensityCorrected,
     HeatKernel,
     ImprovedWeights,
@@ -31,6 +18,19 @@ from torch_lapeig.weights import (
     SimpleWeights,
     Weighting,
 )
+from torch_lapeig.losses import (
+    LaplacianSmoothness,
+    SpectralLoss,
+    Whitening,
+    laplacian_smoothness,
+    orthogonality,
+    spectral_loss,
+    whiten,
+)
+from torch_lapeig.methods.clustering import SpectralClustering, normalized_cut
+from torch_lapeig.methods.eigenmaps import Eigenmaps, LaplacianEigenmaps
+from torch_lapeig.methods.manifold import LLE, MDS, Isomap, KernelPCA
+from torch_lapeig.methods.positional import AddLaplacianPE, PositionalEncoding, laplacian_positional_encoding
 
 __version__ = "0.1.0"
 

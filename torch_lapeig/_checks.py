@@ -39,6 +39,26 @@ class ConvergenceError(RuntimeError):
     """An eigensolve did not reach its tolerance and ``on_failure="raise"`` was asked for."""
 
 
+# Modules through which a call of this library goes, besides its own.
+PASSED_THROUGH = ("torch_lapeig", "torch", "sklearn", "lightning", "lightning_fabric", "pytorch_lightning")
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn in the name of the user's line: that of the innermost frame outside this library and those that call it."""
+    frame = sys._getframe(1)
+    while frame.f_globals.get("__name__", "").partition(".")[0] in PASSED_THROUGH and frame.f_back is not None:
+        frame = frame.f_back
+    names = frame.f_globals
+    warnings.warn_explicit(
+        message,
+        category,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        names.get("__name__", "<unknown>"),
+        names.setdefault("__warningregistry__", {}),
+    )
+
+
 def check_instance(value: Any, name: str, kind: type | tuple[type, ...], expected: str) -> None:
     """Raise TypeError unless ``value`` is of a kind; ``expected`` says which, and how to come by one."""
     if not isinstance(value, kind):
@@ -301,12 +321,11 @@ class _FiniteGradient(torch.autograd.Function):
         if torch.isfinite(gradient.detach().sum()) or not gradient.isinf().any():
             return finite_gradient(gradient)
         largest = torch.finfo(gradient.dtype).max
-        warnings.warn(
+        warn(
             f"{int(gradient.isinf().sum())} of {gradient.numel()} entries of a gradient are too large for "
             f"{gradient.dtype}: the largest number is returned for them; use float64, a larger bandwidth, larger "
             'weights, or smaller outputs (scale="unit")',
             DegeneracyWarning,
-            stacklevel=2,
         )
         return gradient.clamp(-largest, largest)
 

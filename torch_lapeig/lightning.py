@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from torch import Tensor, nn
 
 from torch_lapeig import _checks
-from torch_lapeig.graph import Graph
-from torch_lapeig.loss import LaplacianSmoothness
+from torch_lapeig.graph.graph import Graph
+from torch_lapeig.losses import LaplacianSmoothness
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, LightningModule, Trainer

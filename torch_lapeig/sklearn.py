@@ -7,7 +7,6 @@ Needs scikit-learn ≥ 1.6, the extra ``sklearn``; ``import torch_lapeig`` alone
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal, TypeVar
@@ -17,11 +16,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from torch_lapeig import _checks, clustering, manifold
-from torch_lapeig.embedding import LaplacianEigenmaps, Rule
-from torch_lapeig.fitted import FittedModule
-from torch_lapeig.graph import KNN, Graph, Radius
-from torch_lapeig.weights import HeatKernel, SimpleWeights, Weighting
+from torch_lapeig import _checks
+from torch_lapeig._fitted import FittedModule
+from torch_lapeig.graph.graph import KNN, Graph, Radius
+from torch_lapeig.graph.weights import HeatKernel, SimpleWeights, Weighting
+from torch_lapeig.methods import clustering, manifold
+from torch_lapeig.methods.eigenmaps import LaplacianEigenmaps, Rule
 
 try:
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
@@ -442,11 +442,10 @@ def _connecting(x: Tensor, k: int) -> KNN:
         k = min(2 * k, len(x) - 1)
         parts.append(_parts(x, k))
     if k > first:
-        warnings.warn(
+        _checks.warn(
             f"the graph of {first} nearest neighbours has {parts[0]} connected components, between which geodesics are "
             f"infinite: n_neighbors={k} is taken, which connects it; or embed each on its own",
             _checks.GraphWarning,
-            stacklevel=5,
         )
     return KNN(k)
 

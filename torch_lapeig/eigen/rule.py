@@ -38,7 +38,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -47,10 +46,10 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.cg import conjugate_gradients
-from torch_lapeig.check import Solution, norms
-from torch_lapeig.operator import SymmetricOperator
-from torch_lapeig.solvers import multigrid
+from torch_lapeig.eigen.cg import conjugate_gradients
+from torch_lapeig.eigen.check import Solution, norms
+from torch_lapeig.eigen.operator import SymmetricOperator
+from torch_lapeig.eigen.solvers import multigrid
 
 Degeneracy = Literal["mask", "lorentz", "exact"]
 
@@ -253,11 +252,10 @@ def _complement_solve(s: Solution, g: Tensor, rule: Rule) -> Tensor:
         z, solved = _complement_attempt(s.double, g.double(), rule)
         z = z.to(g.dtype)
     if not solved.all():
-        warnings.warn(
+        _checks.warn(
             f"the linear solve of the gradient has not reached its tolerance for {int((~solved).sum())} of "
             f"{solved.numel()} eigenvectors: their gradients are inexact; use a cut with a wider eigengap",
             _checks.ConvergenceWarning,
-            stacklevel=2,
         )
     return z
 
@@ -353,28 +351,25 @@ def _warn_if_undefined(s: Solution, rule: Rule, to_projected: Tensor, to_vectors
     }[rule.degeneracy]
     undefined = (lost.norm(dim=(1, 2)) > noise * size) | apart
     if (unresolved & ~undefined).any():
-        warnings.warn(
+        _checks.warn(
             "eigenvalues are closer together than their residuals can tell apart: they count as equal, and what the "
             "gradient depends on their difference is left out; use float64 or a smaller tolerance",
             _checks.DegeneracyWarning,
-            stacklevel=2,
         )
     if undefined.any():
-        warnings.warn(
+        _checks.warn(
             "the loss depends on the choice of basis among eigenvectors of equal eigenvalues: its gradient is not "
             f"defined, and {what}; use a loss that is invariant to rotations within an "
             "eigenspace (functions of values and vectors together: through Eigenpairs.projected)",
             _checks.DegeneracyWarning,
-            stacklevel=2,
         )
     cut = (s.gap <= _cluster_width(s, rule).flatten()) & ((size > 0) | (to_values[:, -1] != 0))
     if cut.any():
         b = int(cut.nonzero()[0])
-        warnings.warn(
+        _checks.warn(
             f"k={s.values.shape[1]} splits a cluster of eigenvalues (gap {s.gap[b]:.1e}): the gradient of its "
             f"part is not defined; {_nearest_whole_cut(s, rule, b)}",
             _checks.DegeneracyWarning,
-            stacklevel=2,
         )
 
 

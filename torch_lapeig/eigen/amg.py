@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.pattern import csr
+from torch_lapeig.graph.pattern import csr
 
 
 @dataclass(frozen=True, eq=False)

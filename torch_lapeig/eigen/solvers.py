@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.amg import Hierarchy, Level, SmoothedAggregation
-from torch_lapeig.direct import Factors, SparseLU
-from torch_lapeig.operator import SymmetricOperator
+from torch_lapeig.eigen.amg import Hierarchy, Level, SmoothedAggregation
+from torch_lapeig.eigen.direct import Factors, SparseLU
+from torch_lapeig.eigen.operator import SymmetricOperator
 
 Inverse = Hierarchy | Factors  # what a preconditioner is built to
 

@@ -11,8 +11,8 @@ from scipy.sparse.linalg import splu
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.graph import Graph
-from torch_lapeig.operator import SymmetricOperator
+from torch_lapeig.eigen.operator import SymmetricOperator
+from torch_lapeig.graph.graph import Graph
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.embedding import LaplacianEigenmaps, Rule, warn_of_isolated
-from torch_lapeig.fitted import FittedModule
-from torch_lapeig.graph import KNN, Graph, check_graph
-from torch_lapeig.laplacian import Laplacian
-from torch_lapeig.solvers import Solver
-from torch_lapeig.weights import Weighting
+from torch_lapeig._fitted import FittedModule
+from torch_lapeig.eigen.laplacian import Laplacian
+from torch_lapeig.eigen.solvers import Solver
+from torch_lapeig.graph.graph import KNN, Graph, check_graph
+from torch_lapeig.graph.weights import Weighting
+from torch_lapeig.methods.eigenmaps import LaplacianEigenmaps, Rule, warn_of_isolated
 
 Variant = Literal["njw", "shi_malik"]
 

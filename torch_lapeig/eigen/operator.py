@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.graph import Graph, check_edge_values
-from torch_lapeig.pattern import DensePattern, Pattern, SparsePattern
+from torch_lapeig.graph.graph import Graph, check_edge_values
+from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern
 
 Own = TypeVar("Own", bound="SymmetricOperator")
 

@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from torch_lapeig import _checks
-from torch_lapeig.neighbors import squared_distances
+from torch_lapeig.graph.neighbors import squared_distances
 
 PIECE = 2**22  # numbers gathered at a time where all edges at once would need E × D memory
 CACHED = 2**20  # the same where they are used up at once and best stay in the cache

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.graph import Graph, check_graph
-from torch_lapeig.operator import SymmetricOperator
-from torch_lapeig.pattern import SparsePattern, finite_log, inverse_power, log_sums, with_log_derivative
+from torch_lapeig.eigen.operator import SymmetricOperator
+from torch_lapeig.graph.graph import Graph, check_graph
+from torch_lapeig.graph.pattern import SparsePattern, finite_log, inverse_power, log_sums, with_log_derivative
 
 Normalization = Literal["symmetric", "random_walk", "unnormalized"]
 NORMALIZATIONS = ("symmetric", "random_walk", "unnormalized")

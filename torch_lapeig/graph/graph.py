@@ -1,6 +1,6 @@
 """Neighbourhood graphs of one or many point sets, the rules that build them, and conversions.
 
-A search chooses the edges without gradients; `torch_lapeig.weights` then recomputes their lengths with gradients.
+A search chooses the edges without gradients; `torch_lapeig.graph.weights` then recomputes their lengths with gradients.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -19,7 +18,7 @@ from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.neighbors import (
+from torch_lapeig.graph.neighbors import (
     Backend,
     Metric,
     Neighbors,
@@ -28,7 +27,7 @@ from torch_lapeig.neighbors import (
     nearest_neighbors,
     radius_neighbors,
 )
-from torch_lapeig.pattern import DensePattern, Pattern, SparsePattern
+from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern
 
 Symmetrize = Literal["union", "mutual", "mean"]
 
@@ -128,7 +127,7 @@ class Graph:
         keys = place[edge_index[0]] * total + place[edge_index[1]]
         distinct, position = keys.unique(return_inverse=True)
         if (copies := edges - len(distinct)) > 0:
-            warnings.warn(f"summed {copies} copies of edges", _checks.GraphWarning, stacklevel=2)
+            _checks.warn(f"summed {copies} copies of edges", _checks.GraphWarning)
         summed = weight.new_zeros(len(distinct)).index_add(0, position, weight)
         back = distinct % total * total + distinct // total
         if not torch.equal(back.sort().values, distinct):

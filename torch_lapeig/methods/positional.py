@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.eigen import eigenpairs
-from torch_lapeig.embedding import with_random_signs
-from torch_lapeig.graph import Graph, check_batch, check_edge_index
-from torch_lapeig.laplacian import NORMALIZATIONS, Laplacian, Normalization
+from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization
+from torch_lapeig.eigen.solve import eigenpairs
+from torch_lapeig.graph.graph import Graph, check_batch, check_edge_index
+from torch_lapeig.methods.eigenmaps import with_random_signs
 
 # Graphs are padded to the largest they are solved with: beyond this work, in graphs · nodes³, only with graphs of
 # nearly their own size.

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.check import Solution, checked, report_failure, residual_norms, signs
-from torch_lapeig.direct import SparseLU
-from torch_lapeig.graph import Graph, check_graph
-from torch_lapeig.laplacian import NORMALIZATIONS, Laplacian, Normalization
-from torch_lapeig.operator import SymmetricOperator
-from torch_lapeig.rule import Degeneracy, ImplicitEigenpairs, Rule, rule_of
-from torch_lapeig.solvers import BREAKDOWN, ChebyshevSubspace, Eigh, Lanczos, Lobpcg, Progress, RitzPairs, Solver
-from torch_lapeig.tails import with_tails
+from torch_lapeig.eigen.check import Solution, checked, report_failure, residual_norms, signs
+from torch_lapeig.eigen.direct import SparseLU
+from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization
+from torch_lapeig.eigen.operator import SymmetricOperator
+from torch_lapeig.eigen.rule import Degeneracy, ImplicitEigenpairs, Rule, rule_of
+from torch_lapeig.eigen.solvers import BREAKDOWN, ChebyshevSubspace, Eigh, Lanczos, Lobpcg, Progress, RitzPairs, Solver
+from torch_lapeig.eigen.tails import with_tails
+from torch_lapeig.graph.graph import Graph, check_graph
 
 # Dense `eigh` wins up to about here, in graphs · nodes³: one graph of 430 nodes, or 64 of 108 (measured on 2 cores).
 DENSE_WORK = 8e7

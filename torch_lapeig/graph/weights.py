@@ -9,7 +9,6 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -17,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from torch_lapeig import _checks
-from torch_lapeig.fitted import Configured
-from torch_lapeig.graph import Graph, check_graph
-from torch_lapeig.pattern import SparsePattern, finite_log, inverse_power, log_sums, with_log_derivative
+from torch_lapeig._fitted import Configured
+from torch_lapeig.graph.graph import Graph, check_graph
+from torch_lapeig.graph.pattern import SparsePattern, finite_log, inverse_power, log_sums, with_log_derivative
 
 
 class NewEdges(NamedTuple):
@@ -460,12 +459,11 @@ def _median_at_nodes(squared_lengths: Tensor, graph: Graph, group: Tensor) -> Te
     total, of_edge = int(group.max()) + 1, group.flatten()[node]
     medians = _median_of_groups(lengths, of_edge, total)
     if (none := medians <= 0).any():
-        warnings.warn(
+        _checks.warn(
             f"at least half of the edges join copies of the same point in {int(none.sum())} of {total} graphs or "
             "components: their bandwidth is the median of the positive lengths; give t as a number, or remove "
             "duplicates",
             _checks.GraphWarning,
-            stacklevel=2,
         )
         positive = lengths > 0
         medians = torch.where(none, _median_of_groups(lengths[positive], of_edge[positive], total), medians)

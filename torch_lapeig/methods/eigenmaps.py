@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from torch_lapeig import _checks
-from torch_lapeig.eigen import Eigenpairs, component_eigenpairs, eigenpairs
-from torch_lapeig.fitted import FittedModule, State, check_like
-from torch_lapeig.graph import KNN, Graph, Radius
-from torch_lapeig.laplacian import Laplacian
-from torch_lapeig.neighbors import pair_distances
-from torch_lapeig.nystrom import nystrom
-from torch_lapeig.pattern import SparsePattern
-from torch_lapeig.solvers import Solver
-from torch_lapeig.weights import HeatKernel, NewEdges, Weighting, check_weighting
+from torch_lapeig._fitted import FittedModule, State, check_like
+from torch_lapeig.eigen.laplacian import Laplacian
+from torch_lapeig.eigen.solve import Eigenpairs, component_eigenpairs, eigenpairs
+from torch_lapeig.eigen.solvers import Solver
+from torch_lapeig.graph.graph import KNN, Graph, Radius
+from torch_lapeig.graph.neighbors import pair_distances
+from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.graph.weights import HeatKernel, NewEdges, Weighting, check_weighting
+from torch_lapeig.methods.nystrom import nystrom
 
 QUERIES = 8192  # new points embedded at a time
 
@@ -58,11 +57,10 @@ def warn_of_isolated(laplacian: Laplacian, also: str = "") -> None:
     if laplacian.graph.mask is not None:
         isolated = isolated & laplacian.graph.mask
     if isolated.any():
-        warnings.warn(
+        _checks.warn(
             f"{int(isolated.sum())} of {isolated.numel()} nodes are isolated (no edge of positive weight): their "
             f"rows are zero{also}; use more neighbours, a larger radius or a larger bandwidth",
             _checks.GraphWarning,
-            stacklevel=6,
         )
 
 
@@ -245,7 +243,7 @@ class LaplacianEigenmaps(FittedModule):
         )
         if self.components == "error":
             raise ValueError(message)
-        warnings.warn(message, _checks.GraphWarning, stacklevel=5)
+        _checks.warn(message, _checks.GraphWarning)
 
     def _embed_separately(self, graph: Graph) -> Eigenmaps:
         """Each component of two or more nodes on its own; zeros where there are too few eigenvectors."""
@@ -392,10 +390,9 @@ class LaplacianEigenmaps(FittedModule):
 
     def _nystrom(self, log_affinity: Tensor, query: Tensor, point: Tensor, queries: int, state: State) -> Tensor:
         if (alone := int((query.bincount(minlength=queries) == 0).sum())) > 0:
-            warnings.warn(
+            _checks.warn(
                 f"{alone} of {queries} new points have no neighbour in the graph: their rows are zero",
                 _checks.GraphWarning,
-                stacklevel=5,
             )
         normalized = self.normalization == "random_walk"
         embedding, eigenvalues = state["embedding_"], state["train_eigenvalues"]

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from torch_lapeig import _checks
-from torch_lapeig.fitted import FittedModule
-from torch_lapeig.graph import KNN, Graph, Radius, check_graph
-from torch_lapeig.laplacian import Laplacian
-from torch_lapeig.weights import HeatKernel, Weighting, check_weighting
+from torch_lapeig._fitted import FittedModule
+from torch_lapeig.eigen.laplacian import Laplacian
+from torch_lapeig.graph.graph import KNN, Graph, Radius, check_graph
+from torch_lapeig.graph.weights import HeatKernel, Weighting, check_weighting
 
 Reduction = Literal["mean", "sum", "none"]
 

@@ -14,14 +14,13 @@ One formula serves Laplacian eigenmaps, classical scaling, Isomap, LLE and kerne
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.weights import segment_logsumexp
+from torch_lapeig.graph.weights import segment_logsumexp
 
 SMALLEST = 1e-3  # of 1 − λ / D: below, a column is not extended
 
@@ -112,19 +111,17 @@ def nystrom(
     degree = torch.where(of_edge == 0, 1, share.new_ones(1, 1) if normalized else total.exp()[query][:, None])
     small = (degree - of_edge).abs() < SMALLEST * degree
     if (small & (share > 0).any() if small.ndim == 1 else small & (share > 0)[:, None]).any():
-        warnings.warn(
+        _checks.warn(
             "an eigenvalue too close to the degree of a new point cannot be extended to it (Nyström divides by "
             "1 − λ / D): zero is returned there; use fewer components or fewer neighbours",
             _checks.GraphWarning,
-            stacklevel=4,
         )
     far = total.isfinite() & (total < math.log(torch.finfo(total.dtype).tiny))
     if far.any():
-        warnings.warn(
+        _checks.warn(
             f"{int(far.sum())} of {num_queries} new points are so far away that all their affinities underflow: their "
             "rows are those of the nearest training points (over 1 − λ)",
             _checks.GraphWarning,
-            stacklevel=4,
         )
     growth = torch.where(small, 0, degree / torch.where(small, 1, degree - of_edge))
     kernel = SparseKernel(query, point, share, num_queries)

@@ -12,14 +12,12 @@ any order, are theirs.
 
 from __future__ import annotations
 
-import warnings
-
 import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.laplacian import Laplacian
-from torch_lapeig.pattern import SparsePattern
+from torch_lapeig.eigen.laplacian import Laplacian
+from torch_lapeig.graph.pattern import SparsePattern
 
 MOST = 2**24  # entries of the dense matrices of one graph: k matrices of all its hidden rows
 
@@ -59,11 +57,10 @@ def with_tails(laplacian: Laplacian, vectors: Tensor, y: Tensor, projected: Tens
             y = y.index_put((torch.full_like(nodes, b), nodes), torch.where(unknown & solvable, solved, given))
         lost += int((unknown & ~solvable).sum())
     if lost:
-        warnings.warn(
+        _checks.warn(
             f"{lost} entries of eigenvectors at nodes of tiny degree are hidden in round-off: they and their gradients "
             "are not accurate; use a larger bandwidth, more neighbours, or float64",
             _checks.GraphWarning,
-            stacklevel=6,
         )
     return y
 

@@ -7,7 +7,7 @@ from scipy.sparse import csgraph, csr_array
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.pattern import SparsePattern
+from torch_lapeig.graph.pattern import SparsePattern
 
 BLOCK = 2**23  # distances followed at a time, which needs a few times as many integers
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import warnings
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,8 +11,8 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.operator import SymmetricOperator
-from torch_lapeig.solvers import Eigh, RitzPairs, Solver, allowed_residual
+from torch_lapeig.eigen.operator import SymmetricOperator
+from torch_lapeig.eigen.solvers import Eigh, RitzPairs, Solver, allowed_residual
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +120,7 @@ def report_failure(solution: Solution, on_failure: str) -> None:
     )
     if on_failure == "raise":
         raise _checks.ConvergenceError(message)
-    warnings.warn(message, _checks.ConvergenceWarning, stacklevel=4)
+    _checks.warn(message, _checks.ConvergenceWarning)
 
 
 def _gap(operator: SymmetricOperator, values: Tensor, guard_values: Tensor) -> Tensor:

@@ -1,12 +1,11 @@
 """Classical scaling, Isomap, locally linear embedding and kernel PCA as PyTorch modules, with gradients and new points.
 
 All four are eigenvectors of a data-dependent kernel, and new points are embedded by the one formula for such kernels
-(Bengio et al., NIPS 2003; `torch_lapeig.nystrom`).
+(Bengio et al., NIPS 2003; `torch_lapeig.methods.nystrom`).
 """
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import ClassVar, Literal, TypeVar
@@ -16,15 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from torch_lapeig import _checks
-from torch_lapeig.eigen import eigenpairs
-from torch_lapeig.fitted import FittedModule, State, check_like, in_blocks
-from torch_lapeig.geodesics import geodesic_distances
-from torch_lapeig.graph import KNN, Graph, Radius
-from torch_lapeig.neighbors import nearest_neighbors, squared_distances
-from torch_lapeig.nystrom import SparseKernel, centred, extension
-from torch_lapeig.operator import SymmetricOperator
-from torch_lapeig.pattern import SparsePattern
-from torch_lapeig.solvers import Solver
+from torch_lapeig._fitted import FittedModule, State, check_like, in_blocks
+from torch_lapeig.eigen.operator import SymmetricOperator
+from torch_lapeig.eigen.solve import eigenpairs
+from torch_lapeig.eigen.solvers import Solver
+from torch_lapeig.graph.geodesics import geodesic_distances
+from torch_lapeig.graph.graph import KNN, Graph, Radius
+from torch_lapeig.graph.neighbors import nearest_neighbors, squared_distances
+from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.methods.nystrom import SparseKernel, centred, extension
 
 Own = TypeVar("Own", bound="ManifoldModule")
 
@@ -311,10 +310,9 @@ class Isomap(_CentredKernel):
         query, order = found.query.sort(stable=True)
         point = found.point[order]
         if (alone := len(x) - len(query.unique())) > 0:
-            warnings.warn(
+            _checks.warn(
                 f"{alone} of {len(x)} new points have no neighbour in the graph: their rows are zero",
                 _checks.GraphWarning,
-                stacklevel=6,
             )
         lengths = _root((x[query] - state["train_points"][point]).square().sum(1))
         reach = _shortest(lengths, query, point, state["geodesics_"], len(x))
@@ -377,11 +375,10 @@ class LLE(ManifoldModule):
         operator = _residual_operator(indices, weights)
         parts = int(operator.graph.pattern.components(torch.ones_like(operator.values)).max()) + 1
         if parts > 1:
-            warnings.warn(
+            _checks.warn(
                 f"the neighbourhoods fall into {parts} parts, which the first {parts - 1} columns only tell apart; use "
                 "more neighbours, or embed each on its own",
                 _checks.GraphWarning,
-                stacklevel=5,
             )
         pairs = eigenpairs(operator, self.n_components + 1, self.solver)
         return {

@@ -1,0 +1,1 @@
+"""Operators to their few smallest eigenpairs, with one differentiation rule."""

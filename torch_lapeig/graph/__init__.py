@@ -1,0 +1,1 @@
+"""Points to weighted graphs: neighbour search, rules, weightings, storage of edges."""

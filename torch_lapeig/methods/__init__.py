@@ -1,0 +1,1 @@
+"""Embeddings: graphs or kernels of points to coordinates, and new points."""
