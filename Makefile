@@ -9,8 +9,8 @@ INSTALL := -m pip install --disable-pip-version-check --progress-bar off
 export PYTHONUNBUFFERED := 1
 
 # Trainings, documents, states and messages, which no processor's round-off decides; `make test-all` runs them so too.
-NOT_NUMERICAL := $(addprefix --ignore=tests/test_,$(addsuffix .py,autocast campaign clustering conversions errors experiments \
-  fitted imports lightning misuse parametric readme resumption sklearn spectral_layer training versions weightings))
+NOT_NUMERICAL := $(addprefix --ignore=tests/,benchmarks experiments project methods/test_clustering.py methods/test_fitted.py \
+  graph/test_conversions.py test_autocast.py test_errors.py test_lightning.py test_sklearn.py)
 
 .PHONY: demo test test-all test-lowest test-pythons lint types check check-plain bench clean
 demo: $(VENV)/installed
@@ -38,7 +38,7 @@ check: $(VENV)/installed
 	@echo "==> tests, one worker and one thread a core: threads of several workers would wait for each other"
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 	@echo "==> eigenpairs again with all threads"
-	@$(BIN)/python -m pytest tests/test_eigen.py
+	@$(BIN)/python -m pytest tests/eigen/test_eigen.py
 
 # Another processor rounds otherwise. This pass keeps ATen and MKL to the instructions that every x86-64 has.
 check-plain: $(VENV)/installed

@@ -14,7 +14,8 @@ from rich.table import Table
 from torch import Tensor
 
 from benchmarks.timing import in_turn, ratio
-from torch_lapeig import Graph, knn_graph, laplacian_smoothness, spectral_loss
+from torch_lapeig import Graph, knn_graph, laplacian_smoothness
+from torch_lapeig.losses import spectral_loss
 
 PEER = "torch CSR product, int32"
 

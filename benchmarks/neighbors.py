@@ -21,7 +21,8 @@ from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from benchmarks.timing import in_turn, ratio
-from torch_lapeig import HeatKernel, Laplacian, knn_graph, nearest_neighbors
+from torch_lapeig import HeatKernel, Laplacian, knn_graph
+from torch_lapeig.graph import nearest_neighbors
 
 K = 15
 BARE = "bare product"

@@ -18,7 +18,8 @@ from torch_geometric.transforms import AddLaplacianEigenvectorPE
 from torch_geometric.utils import to_undirected
 
 from benchmarks.timing import in_turn, ratio
-from torch_lapeig import AddLaplacianPE, Graph, Laplacian
+from torch_lapeig import Graph, Laplacian
+from torch_lapeig.pyg import AddLaplacianPE
 
 GRAPHS, SMALLEST, LARGEST, K, ROUNDS = 1000, 12, 37, 8, 7
 NAME = "laplacian_eigenvector_pe"

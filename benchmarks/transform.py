@@ -23,7 +23,8 @@ from sklearn.manifold import LocallyLinearEmbedding
 
 from benchmarks.memory import growth
 from benchmarks.timing import in_turn, ratio
-from torch_lapeig import KNN, LLE, MDS, Isomap, KernelPCA, LaplacianEigenmaps, nearest_neighbors
+from torch_lapeig import KNN, LLE, MDS, Isomap, KernelPCA, LaplacianEigenmaps
+from torch_lapeig.graph import nearest_neighbors
 
 N, ROUNDS = 3000, 5
 ClassicalMDS: Any = getattr(manifold, "ClassicalMDS", None)  # from scikit-learn 1.8 on

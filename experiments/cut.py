@@ -17,16 +17,7 @@ from torch import Tensor
 from experiments.data import digits, mnist_test
 from experiments.metrics import Numbers
 from experiments.runs import Run, pick_device, table
-from torch_lapeig import (
-    KNN,
-    Graph,
-    GraphWarning,
-    HeatKernel,
-    Laplacian,
-    SpectralClustering,
-    eigenpairs,
-    normalized_cut,
-)
+from torch_lapeig import KNN, Graph, GraphWarning, HeatKernel, Laplacian, SpectralClustering, eigenpairs, normalized_cut
 
 KINDS = {"blobs": "two blobs", "square": "uniform in a square", "random": "random weights"}
 METHODS = {"njw": "Ng–Jordan–Weiss", "shi_malik": "Shi–Malik", "scikit_learn": "scikit-learn"}

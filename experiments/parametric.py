@@ -23,7 +23,8 @@ from experiments.metrics import Numbers, mean_and_interval, plus_minus
 from experiments.runs import Refusal, Run, check_least, check_names, load_tensors, replacing, table
 from experiments.shapes import MANIFOLDS
 from experiments.training import QUIET, Batches, Flags, train
-from torch_lapeig import KNN, Graph, HeatKernel, LaplacianEigenmaps, Whitening, spectral_loss
+from torch_lapeig import KNN, Graph, HeatKernel, LaplacianEigenmaps, Whitening
+from torch_lapeig.losses import spectral_loss
 
 TRAINER: Flags = {**QUIET, "max_epochs": -1, "max_steps": 1500, "log_every_n_steps": 10}
 COMPONENTS = {"sphere": 8, "swiss_roll": 3, "digits": 9, "mnist": 9}

@@ -31,10 +31,9 @@ from torch_lapeig import (
     ImprovedWeights,
     SelfTuning,
     SimpleWeights,
-    Weighting,
     laplacian_smoothness,
-    nearest_neighbors,
 )
+from torch_lapeig.graph import Weighting, nearest_neighbors
 
 # By name: how it is called, and the module, given the bandwidth of the data set.
 WEIGHTINGS: dict[str, tuple[str, Callable[[float], Weighting | None]]] = {

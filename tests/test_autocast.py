@@ -21,15 +21,14 @@ from torch_lapeig import (
     SelfTuning,
     SpectralClustering,
     SpectralLoss,
-    Weighting,
     eigenpairs,
     knn_graph,
     laplacian_positional_encoding,
     laplacian_smoothness,
     normalized_cut,
-    orthogonality,
-    whiten,
 )
+from torch_lapeig.graph import Weighting
+from torch_lapeig.losses import orthogonality, whiten
 
 X = points(40, 3, dtype=torch.float32)
 GRAPH = knn_graph(X, 6)

@@ -19,33 +19,32 @@ from torch_lapeig import (
     Isomap,
     KernelPCA,
     KernelWeights,
-    Lanczos,
     Laplacian,
     LaplacianEigenmaps,
     LaplacianSmoothness,
-    Lobpcg,
     Radius,
     SelfTuning,
-    SmoothedAggregation,
-    SparseLU,
     SpectralClustering,
     SpectralLoss,
-    SymmetricOperator,
-    TorchLobpcg,
     Whitening,
-    component_eigenpairs,
     eigenpairs,
     knn_graph,
     laplacian_smoothness,
-    nearest_neighbors,
     normalized_cut,
-    orthogonality,
     radius_graph,
-    radius_neighbors,
-    spectral_loss,
-    whiten,
 )
 from torch_lapeig import sklearn as estimators
+from torch_lapeig.eigen import (
+    Lanczos,
+    Lobpcg,
+    SmoothedAggregation,
+    SparseLU,
+    SymmetricOperator,
+    TorchLobpcg,
+    component_eigenpairs,
+)
+from torch_lapeig.graph import nearest_neighbors, radius_neighbors
+from torch_lapeig.losses import orthogonality, spectral_loss, whiten
 
 X = points(10, 2)
 NAN, INF = X.clone(), X.clone()

@@ -27,11 +27,9 @@ from torch_lapeig import (
     SpectralLoss,
     Whitening,
     laplacian_smoothness,
-    orthogonality,
     pad_batch,
-    spectral_loss,
-    whiten,
 )
+from torch_lapeig.losses import orthogonality, spectral_loss, whiten
 
 HALVES = [torch.float16, torch.bfloat16]
 forward_mode = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own

@@ -15,8 +15,19 @@ from torch import Tensor, nn
 from torch_lapeig import _checks
 from torch_lapeig._fitted import FittedModule
 from torch_lapeig.eigen.laplacian import Laplacian
-from torch_lapeig.graph.graph import KNN, Graph, Radius, check_graph
+from torch_lapeig.graph.graph import Graph, check_graph
+from torch_lapeig.graph.rules import KNN, Radius
 from torch_lapeig.graph.weights import HeatKernel, Weighting, check_weighting
+
+__all__ = [
+    "LaplacianSmoothness",
+    "SpectralLoss",
+    "Whitening",
+    "laplacian_smoothness",
+    "orthogonality",
+    "spectral_loss",
+    "whiten",
+]
 
 Reduction = Literal["mean", "sum", "none"]
 

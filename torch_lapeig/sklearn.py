@@ -18,7 +18,8 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig._fitted import FittedModule
-from torch_lapeig.graph.graph import KNN, Graph, Radius
+from torch_lapeig.graph.graph import Graph
+from torch_lapeig.graph.rules import KNN, Radius
 from torch_lapeig.graph.weights import HeatKernel, SimpleWeights, Weighting
 from torch_lapeig.methods import clustering, manifold
 from torch_lapeig.methods.eigenmaps import LaplacianEigenmaps, Rule

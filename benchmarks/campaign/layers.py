@@ -32,7 +32,6 @@ from torch_lapeig import (
     ConvergenceWarning,
     DegeneracyWarning,
     DensityCorrected,
-    Eigh,
     Graph,
     HeatKernel,
     ImprovedWeights,
@@ -42,8 +41,9 @@ from torch_lapeig import (
     Radius,
     SelfTuning,
     SimpleWeights,
-    Weighting,
 )
+from torch_lapeig.eigen import Eigh
+from torch_lapeig.graph import Weighting
 
 Rng = np.random.Generator
 REFUSALS = re.compile("are copies of it|nodes of positive degree|at least one neighbour|no component of two")

@@ -10,6 +10,7 @@ import contextlib
 import copy
 import itertools
 import math
+import types
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -21,9 +22,15 @@ from scipy.sparse import coo_array, csr_array
 from torch import nn
 
 import torch_lapeig
-from torch_lapeig import sklearn
+import torch_lapeig.eigen
+import torch_lapeig.graph
+import torch_lapeig.losses
+import torch_lapeig.methods
+from torch_lapeig import pyg, sklearn
 
-lapeig: Any = torch_lapeig  # without types: what is probed here is what they would forbid
+# Every public name, without types: what is probed here is what they would forbid.
+ROOMS = (torch_lapeig, torch_lapeig.graph, torch_lapeig.eigen, torch_lapeig.methods, torch_lapeig.losses, pyg)
+lapeig: Any = types.SimpleNamespace(**{name: getattr(room, name) for room in ROOMS for name in room.__all__})
 estimators: Any = sklearn
 
 WRONG: tuple[type[BaseException], ...] = (TypeError, ValueError)
@@ -693,7 +700,7 @@ def objects() -> Iterator[Probe]:
         words = ("progress must be", shown(value))
         yield f"progress={value!r}", partial(lapeig.eigenpairs, LAPLACIAN, 2, progress=value), Clear(words)
     for value in (X, "before", LAPLACIAN, 3):
-        words = ("warm_start must be Eigenpairs", type(value).__name__)
+        words = ("warm_start must be Eigenpairs", "got")
         yield f"warm_start={value!r:.20}", partial(lapeig.eigenpairs, LAPLACIAN, 2, warm_start=value), Clear(words)
     landmarks: dict[str, tuple[Any, str]] = {
         "list": ([0, 1], "list"),

@@ -14,18 +14,8 @@ from benchmarks.campaign import families, pairs
 from benchmarks.campaign.edges import Edges, graph_of, simple
 from benchmarks.campaign.outcomes import Case, Finding, Outcome
 from benchmarks.campaign.reference import Reference, reference, splitting
-from torch_lapeig import (
-    ChebyshevSubspace,
-    ConvergenceError,
-    ConvergenceWarning,
-    Eigenpairs,
-    Eigh,
-    Lanczos,
-    Laplacian,
-    Lobpcg,
-    TorchLobpcg,
-    eigenpairs,
-)
+from torch_lapeig import ConvergenceError, ConvergenceWarning, Eigenpairs, Laplacian, eigenpairs
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lanczos, Lobpcg, TorchLobpcg
 
 Rng = np.random.Generator
 SOLVERS: dict[str, Any] = {

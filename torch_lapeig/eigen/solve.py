@@ -81,30 +81,11 @@ class Restart:
     order: Tensor | None
 
 
-@_checks.full_precision
-def eigenpairs(
-    laplacian: SymmetricOperator,
-    k: int,
-    solver: Solver | None = None,
-    *,
-    tolerance: float | None = None,
-    backward_tolerance: float | None = None,
-    degeneracy: Degeneracy = "mask",
-    cluster_width: float | None = None,
-    warm_start: Eigenpairs | None = None,
-    fill: bool = False,
-    on_failure: Literal["warn", "raise"] = "warn",
-    progress: Progress | bool = False,
-) -> Eigenpairs:
-    """The ``k`` smallest eigenpairs of a Laplacian, differentiable in its weights.
-
-    The null space is set in closed form: the first pairs are 0 with the D^½-weighted indicators of the connected
-    components, the first of them constant over the whole graph. Nodes of degree zero take no part.
+@dataclass(frozen=True)
+class Solve:
+    """Options of an eigensolve. Every method and encoding takes one as ``solve=``, or a solver in its place.
 
     Args:
-        laplacian: of one graph or a batch, in any normalisation; or another `SymmetricOperator`.
-        k: pairs, 1 ≤ k ≤ number of nodes of positive degree (of each graph of a batch, see ``fill``), trivial ones
-            included.
         solver: `Eigh`, `ChebyshevSubspace`, `Lanczos`, `Lobpcg`, `TorchLobpcg`, or None for a choice by size, storage,
             batch and hardness, with another one should the first not converge (docs/theory.md has the table). Where
             float32 does not resolve the gap (residual > gap / 100) it is solved and differentiated in float64, and
@@ -120,48 +101,95 @@ def eigenpairs(
         cluster_width: see ``degeneracy``; default the larger of 10 residuals and 50 eps · (bound of the spectrum +
             λ_k), eps of the solve and of the weights as they were given; √eps · bound for ``"lorentz"``.
         warm_start: eigenpairs of a similar problem of the same size, from an earlier step of a training. Begins with
-            its vectors and keeps its multigrid hierarchy as long as that leads to the answer quickly. What they may
-            overlook, smaller pairs of the new problem, is searched for with random vectors.
-        fill: let graphs have fewer than ``k`` nodes of positive degree, or none at all, as in batches of unequal
-            sizes. The pairs they lack have zero vectors, eigenvalues +∞ (zero in ``projected``), and no gradient.
+            its vectors and keeps its preconditioner as long as that leads to the answer quickly. What they may
+            overlook, smaller pairs of the new problem, is searched for with random vectors. In a module also True: each
+            call begins with the pairs of the call before, where these are of the same size.
         on_failure: what to do where a graph has not converged: ``"warn"`` or ``"raise"``.
         progress: True for a bar by tqdm (to be installed), or a function of (iteration, largest residual, residual
             allowed), called in every iteration of an iterative solver.
 
-    Gradients follow the implicit rule below, never that of ``torch.linalg.eigh``: they are finite, and with equal
-    eigenvalues exact for losses that do not depend on the choice of basis in an eigenspace (that mix values and vectors
-    through `Eigenpairs.projected`). A `DegeneracyWarning` says when a loss does, or when the cut between k and k + 1
-    splits a cluster of eigenvalues, and a `ConvergenceWarning` when the linear solve of the backward fails.
-    Forward-mode derivatives (`torch.autograd.forward_ad`) follow the same rule.
+    Raises:
+        TypeError, ValueError: an option of another kind or out of range.
+    """
+
+    solver: Solver | None = None
+    tolerance: float | None = None
+    backward_tolerance: float | None = None
+    degeneracy: Degeneracy = "mask"
+    cluster_width: float | None = None
+    warm_start: Eigenpairs | bool | None = None
+    on_failure: Literal["warn", "raise"] = "warn"
+    progress: Progress | bool = False
+
+    def __post_init__(self) -> None:
+        _checks.check_solver(self.solver)
+        for name in ("tolerance", "backward_tolerance", "cluster_width"):
+            if (value := getattr(self, name)) is not None:
+                _checks.keep(self, **{name: _checks.check_positive(value, name)})
+        _checks.check_choice(self.degeneracy, "degeneracy", ("mask", "lorentz", "exact"))
+        if self.warm_start is not None and not isinstance(self.warm_start, bool):
+            _checks.check_instance(self.warm_start, "warm_start", Eigenpairs, "Eigenpairs, True or None")
+        _checks.check_choice(self.on_failure, "on_failure", ("warn", "raise"))
+        if not isinstance(self.progress, bool):
+            _checks.check_function(self.progress, "progress", "True, False or a function")
+
+    @classmethod
+    def of(cls, value: Solve | Solver | None) -> Solve:
+        """The options given, those with a solver alone, or the default ones. TypeError for anything else."""
+        return value if isinstance(value, Solve) else cls(value)
+
+
+@_checks.full_precision
+def eigenpairs(
+    laplacian: SymmetricOperator, k: int, solve: Solve | Solver | None = None, *, fill: bool = False, **options: Any
+) -> Eigenpairs:
+    """The ``k`` smallest eigenpairs of a Laplacian, differentiable in its weights.
+
+    The null space is set in closed form: the first pairs are 0 with the D^½-weighted indicators of the connected
+    components, the first of them constant over the whole graph. Nodes of degree zero take no part.
+
+    Args:
+        laplacian: of one graph or a batch, in any normalisation; or another `SymmetricOperator`.
+        k: pairs, 1 ≤ k ≤ number of nodes of positive degree (of each graph of a batch, see ``fill``), trivial ones
+            included.
+        solve: a `Solve`, or a solver alone. ``options``: fields of `Solve` by name, which take precedence:
+            ``eigenpairs(laplacian, 8, tolerance=1e-6)``.
+        fill: let graphs have fewer than ``k`` nodes of positive degree, or none at all, as in batches of unequal
+            sizes. The pairs they lack have zero vectors, eigenvalues +∞ (zero in ``projected``), and no gradient.
+
+    Gradients follow the implicit rule of `torch_lapeig.eigen.rule`, never that of ``torch.linalg.eigh``: they are
+    finite, and with equal eigenvalues exact for losses that do not depend on the choice of basis in an eigenspace (that
+    mix values and vectors through `Eigenpairs.projected`). A `DegeneracyWarning` says when a loss does, or when the cut
+    between k and k + 1 splits a cluster of eigenvalues, and a `ConvergenceWarning` when the linear solve of the
+    backward fails. Forward-mode derivatives (`torch.autograd.forward_ad`) follow the same rule.
 
     Raises:
         TypeError, ValueError: k out of range, unknown option, a warm start of another size. ConvergenceError: see
-        ``on_failure``; `TorchLobpcg` also raises it where `torch.lobpcg` breaks down. ImportError: no tqdm.
+            `Solve`; `TorchLobpcg` also raises it where `torch.lobpcg` breaks down. ImportError: no tqdm.
     """
     if not isinstance(laplacian, SymmetricOperator):
         raise TypeError(f"laplacian must be a Laplacian, got {_checks.arrived(laplacian)}; use Laplacian(graph)")
-    _checks.check_solver(solver)
-    if not isinstance(progress, bool):
-        _checks.check_function(progress, "progress", "True, False or a function")
+    solve = dataclasses.replace(Solve.of(solve), **options) if options else Solve.of(solve)
+    if solve.warm_start is True:
+        raise ValueError("warm_start must be Eigenpairs here, got True, which modules take: they keep their last pairs")
     k, fill = _checks.check_count(k, "k"), _checks.check_flag(fill, "fill")
     symmetric, factor = laplacian.symmetrized()
-    _check_request(symmetric, k, on_failure, fill, solver)
-    rule = rule_of(symmetric, backward_tolerance, degeneracy, cluster_width)
-    tolerance = (1e-10 if symmetric.values.dtype == torch.float64 else 1e-4) if tolerance is None else tolerance
-    tolerance = _checks.check_positive(tolerance, "tolerance")
-    graph = laplacian.graph
-    restart = None if warm_start is None else _checked_restart(warm_start, symmetric)
+    _check_request(symmetric, k, fill, solve.solver)
+    rule = rule_of(symmetric, solve.backward_tolerance, solve.degeneracy, solve.cluster_width)
+    tolerance = solve.tolerance or (1e-10 if symmetric.values.dtype == torch.float64 else 1e-4)
+    graph, solver = laplacian.graph, solve.solver
+    restart = _checked_restart(solve.warm_start, symmetric) if isinstance(solve.warm_start, Eigenpairs) else None
     operator, order = symmetric, None
     if graph.is_sparse and len(graph.shape) == 1 and graph.num_nodes > REORDER_NODES:
         operator, order = symmetric.reordered(None if restart is None else restart.order)
-    with torch.no_grad(), _reporting(progress) as report:
+    with torch.no_grad(), _reporting(solve.progress) as report:
         solution = _solve(operator.frozen(), min(k, graph.num_nodes), solver, tolerance, restart, report)
     if solution.values.dtype != operator.values.dtype:
         parts, solution = _in_double(operator, solution, rule)
     else:
         parts = ImplicitEigenpairs.apply(operator.values, operator.diagonal, solution, rule)
     if not solution.converged.all():
-        report_failure(solution, on_failure)
+        report_failure(solution, solve.on_failure)
     projected, vectors, values, residuals = _filled(*parts, solution, k)
     if order is not None:
         vectors = torch.empty_like(vectors).index_copy(1, order, vectors)
@@ -210,14 +238,18 @@ class ComponentEigenpairs:
 
 
 def component_eigenpairs(
-    graph: Graph, k: int, normalization: Normalization = "symmetric", solver: Solver | None = None, **options: Any
+    graph: Graph,
+    k: int,
+    normalization: Normalization = "symmetric",
+    solve: Solve | Solver | None = None,
+    **options: Any,
 ) -> list[ComponentEigenpairs]:
     """The ``k`` smallest eigenpairs of each connected component on its own, differentiable in the weights.
 
     Args:
         graph: one graph or a batch; in a batch the nodes are numbered through as ``b * N + i``.
         k: pairs of each component, or as many as it has nodes. The first one is trivial.
-        normalization: of the Laplacians. solver, options: see `eigenpairs`.
+        normalization: of the Laplacians. solve, options: see `eigenpairs`.
 
     Returns:
         The components of two or more nodes, by their first nodes; isolated nodes have no eigenpairs.
@@ -228,7 +260,7 @@ def component_eigenpairs(
     found = []
     for nodes in graph.nodes_of_components():
         laplacian = Laplacian(graph.subgraph(nodes), normalization)
-        found.append(ComponentEigenpairs(nodes, eigenpairs(laplacian, min(k, len(nodes)), solver, **options)))
+        found.append(ComponentEigenpairs(nodes, eigenpairs(laplacian, min(k, len(nodes)), solve, **options)))
     return found
 
 
@@ -265,8 +297,7 @@ def _filled(projected: Tensor, vectors: Tensor, s: Solution, k: int) -> tuple[Te
     return projected, vectors, values, pad(s.residuals, (0, more))
 
 
-def _check_request(operator: SymmetricOperator, k: int, on_failure: str, fill: bool, solver: Solver | None) -> None:
-    _checks.check_choice(on_failure, "on_failure", ("warn", "raise"))
+def _check_request(operator: SymmetricOperator, k: int, fill: bool, solver: Solver | None) -> None:
     operator.check()
     if k > operator.fewest_active and fill and solver is not None and not isinstance(solver, Eigh):
         raise ValueError(f"solver must be Eigh() or None to fill graphs of fewer than k={k} nodes, got {solver}")
@@ -278,8 +309,6 @@ def _check_request(operator: SymmetricOperator, k: int, on_failure: str, fill: b
 
 
 def _checked_restart(warm_start: Eigenpairs, operator: SymmetricOperator) -> Restart:
-    if not isinstance(warm_start, Eigenpairs):
-        raise TypeError(f"warm_start must be Eigenpairs, got {type(warm_start).__name__}")
     restart, graph = warm_start.restart, operator.graph
     given, expected = tuple(restart.ritz.vectors.shape[:2]), (graph.batch_size, graph.num_nodes)
     if given != expected:

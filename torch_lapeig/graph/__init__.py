@@ -1,1 +1,42 @@
 """Points to weighted graphs: neighbour search, rules, weightings, storage of edges."""
+
+from torch_lapeig.graph.graph import Graph, pad_batch
+from torch_lapeig.graph.neighbors import NeighborPairs, Neighbors, nearest_neighbors, radius_neighbors
+from torch_lapeig.graph.pattern import DensePattern, SparsePattern
+from torch_lapeig.graph.rules import KNN, Extension, NeighborRule, Precomputed, Radius, knn_graph, radius_graph
+from torch_lapeig.graph.weights import (
+    DensityCorrected,
+    HeatKernel,
+    ImprovedWeights,
+    KernelWeights,
+    NewEdges,
+    SelfTuning,
+    SimpleWeights,
+    Weighting,
+)
+
+__all__ = [
+    "KNN",
+    "DensePattern",
+    "DensityCorrected",
+    "Extension",
+    "Graph",
+    "HeatKernel",
+    "ImprovedWeights",
+    "KernelWeights",
+    "NeighborPairs",
+    "NeighborRule",
+    "Neighbors",
+    "NewEdges",
+    "Precomputed",
+    "Radius",
+    "SelfTuning",
+    "SimpleWeights",
+    "SparsePattern",
+    "Weighting",
+    "knn_graph",
+    "nearest_neighbors",
+    "pad_batch",
+    "radius_graph",
+    "radius_neighbors",
+]

@@ -46,7 +46,7 @@ class Neighbors(NamedTuple):
     recall: float = 1.0
 
 
-class Pairs(NamedTuple):
+class NeighborPairs(NamedTuple):
     """Pairs of a query and a point in reach: batch ``item``, ``query`` and ``point``, int64, with squared distances."""
 
     item: Tensor
@@ -110,7 +110,7 @@ def radius_neighbors(
     metric: Metric = "euclidean",
     mask: Tensor | None = None,
     budget: int = BUDGET,
-) -> Pairs:
+) -> NeighborPairs:
     """All pairs of a query and a point (or of two distinct points) at squared distance ≤ radius².
 
     Args:
@@ -127,7 +127,7 @@ def radius_neighbors(
     found = [_in_reach(points[b], reach[b], asked[b], valid[b], itself, budget) for b in range(len(points))]
     item = [torch.full_like(query, b) for b, (query, _, _) in enumerate(found)]
     query, point, d2 = (torch.cat(parts) for parts in zip(*found, strict=True))
-    return Pairs(torch.cat(item), query, point, d2)
+    return NeighborPairs(torch.cat(item), query, point, d2)
 
 
 @torch.no_grad()
@@ -140,7 +140,7 @@ def nearest_and_reaching(
     *,
     metric: Metric = "euclidean",
     budget: int = BUDGET,
-) -> tuple[Neighbors, Pairs]:
+) -> tuple[Neighbors, NeighborPairs]:
     """`nearest_neighbors` and `radius_neighbors` of queries ``(Q, D)`` to points ``(N, D)`` from the same distances.
 
     ``radius`` ``(N,)`` is the reach of each point. Takes little longer than the nearest neighbours alone. Ties and
@@ -156,7 +156,7 @@ def nearest_and_reaching(
     found = _exact(points[:, order], k, asked, valid, False, budget, (reach[order], pairs))
     query, point, d2 = (torch.cat(parts) for parts in zip(*pairs, strict=True))
     nearest = Neighbors(order[found.indices[0]], found.squared_distances[0])
-    return nearest, Pairs(torch.zeros_like(query), query, order[point], d2)
+    return nearest, NeighborPairs(torch.zeros_like(query), query, order[point], d2)
 
 
 def _grouped(values: Tensor) -> Tensor:

@@ -11,7 +11,8 @@ from torch_lapeig import _checks
 from torch_lapeig._fitted import FittedModule
 from torch_lapeig.eigen.laplacian import Laplacian
 from torch_lapeig.eigen.solvers import Solver
-from torch_lapeig.graph.graph import KNN, Graph, check_graph
+from torch_lapeig.graph.graph import Graph, check_graph
+from torch_lapeig.graph.rules import KNN
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.eigenmaps import LaplacianEigenmaps, Rule, warn_of_isolated
 

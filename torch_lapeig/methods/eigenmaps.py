@@ -13,9 +13,10 @@ from torch_lapeig._fitted import FittedModule, State, check_like
 from torch_lapeig.eigen.laplacian import Laplacian
 from torch_lapeig.eigen.solve import Eigenpairs, component_eigenpairs, eigenpairs
 from torch_lapeig.eigen.solvers import Solver
-from torch_lapeig.graph.graph import KNN, Graph, Radius
+from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.neighbors import pair_distances
 from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.graph.rules import KNN, Radius
 from torch_lapeig.graph.weights import HeatKernel, NewEdges, Weighting, check_weighting
 from torch_lapeig.methods.nystrom import nystrom
 
@@ -64,7 +65,7 @@ def warn_of_isolated(laplacian: Laplacian, also: str = "") -> None:
         )
 
 
-class Eigenmaps(NamedTuple):
+class Embedding(NamedTuple):
     """An embedding with its eigenvalues.
 
     Attributes:
@@ -212,7 +213,7 @@ class LaplacianEigenmaps(FittedModule):
     @_checks.full_precision
     def embed(
         self, x: Tensor | Graph, mask: Tensor | None = None, generator: torch.Generator | None = None
-    ) -> Eigenmaps:
+    ) -> Embedding:
         """What ``forward`` returns, with eigenvalues, residuals and eigengap; the arguments are the same."""
         _checks.check_generator(generator)
         found = self._embed(weighted_graph(self.neighbors, self.weights, _checks.single(x), mask))
@@ -222,14 +223,14 @@ class LaplacianEigenmaps(FittedModule):
             found = found._replace(embedding=found.embedding.to(x.dtype), eigenvalues=found.eigenvalues.to(x.dtype))
         return found
 
-    def _embed(self, graph: Graph) -> Eigenmaps:
+    def _embed(self, graph: Graph) -> Embedding:
         laplacian = Laplacian(graph, self.normalization)
         self._inspect(laplacian)
         if self.components == "separate":
             return self._embed_separately(graph)
         first = int(self.drop_trivial)
         pairs = eigenpairs(laplacian, self.n_components + first, self.solver, fill=len(graph.shape) > 1)
-        return Eigenmaps(self._columns(pairs, laplacian.active), pairs.values[..., first:], (pairs,))
+        return Embedding(self._columns(pairs, laplacian.active), pairs.values[..., first:], (pairs,))
 
     def _inspect(self, laplacian: Laplacian) -> None:
         """Warn of isolated nodes; warn or raise where a graph has several components."""
@@ -245,7 +246,7 @@ class LaplacianEigenmaps(FittedModule):
             raise ValueError(message)
         _checks.warn(message, _checks.GraphWarning)
 
-    def _embed_separately(self, graph: Graph) -> Eigenmaps:
+    def _embed_separately(self, graph: Graph) -> Embedding:
         """Each component of two or more nodes on its own; zeros where there are too few eigenvectors."""
         first, k = int(self.drop_trivial), self.n_components
         y = graph.weight.new_zeros(graph.batch_size * graph.num_nodes, k)
@@ -258,7 +259,7 @@ class LaplacianEigenmaps(FittedModule):
             y = y.index_copy(0, nodes, nn.functional.pad(columns, (0, more)))
             values = values.index_copy(0, nodes, of_component.expand(len(nodes), k))
         shape = (*graph.shape, k)
-        return Eigenmaps(y.reshape(shape), values.reshape(shape), tuple(component.pairs for component in components))
+        return Embedding(y.reshape(shape), values.reshape(shape), tuple(component.pairs for component in components))
 
     def _columns(self, pairs: Eigenpairs, active: Tensor) -> Tensor:
         """The columns of the embedding, scaled."""
@@ -290,7 +291,7 @@ class LaplacianEigenmaps(FittedModule):
             _checks.check_points(x, batched=False)
         kept: State = {}
         if isinstance(x, Tensor) and self.weights is not None and not isinstance(self.neighbors, str):
-            graph, radii = self.neighbors.with_radii(x.detach())
+            graph, radii = self.neighbors.with_state(x.detach())
             weighted = self.weights(x, graph)
             kept = self._kept(x, radii, graph, weighted)
         else:

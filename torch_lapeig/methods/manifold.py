@@ -20,9 +20,10 @@ from torch_lapeig.eigen.operator import SymmetricOperator
 from torch_lapeig.eigen.solve import eigenpairs
 from torch_lapeig.eigen.solvers import Solver
 from torch_lapeig.graph.geodesics import geodesic_distances
-from torch_lapeig.graph.graph import KNN, Graph, Radius
+from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.neighbors import nearest_neighbors, squared_distances
 from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.graph.rules import KNN, Radius
 from torch_lapeig.methods.nystrom import SparseKernel, centred, extension
 
 Own = TypeVar("Own", bound="ManifoldModule")
@@ -272,7 +273,7 @@ class Isomap(_CentredKernel):
         _checks.check_points(x, batched=False)
         chosen = self._chosen(x)
         self._check_size(len(chosen))
-        graph, radii = self.neighbors.with_radii(x.detach())
+        graph, radii = self.neighbors.with_state(x.detach())
         _check_connected(graph)
         assert isinstance(graph.pattern, SparsePattern)
         unit = _checks.power_of_two(x, (0, 1))

@@ -13,13 +13,13 @@ from torch_lapeig import (
     MDS,
     Graph,
     HeatKernel,
-    Lanczos,
     LaplacianEigenmaps,
     SpectralClustering,
     Whitening,
     _checks,
     normalized_cut,
 )
+from torch_lapeig.eigen import Lanczos
 
 
 @pytest.mark.filterwarnings("ignore")  # of torch's tracers, of Lightning's imports

@@ -19,7 +19,7 @@ from benchmarks.campaign.gradients import Gradient
 from benchmarks.campaign.layers import Layer
 from benchmarks.campaign.outcomes import Case, Finding, Outcome, Probe
 from benchmarks.campaign.solves import Solve, Warm
-from torch_lapeig import Eigh
+from torch_lapeig.eigen import Eigh
 from torch_lapeig.eigen.solvers import RitzPairs
 
 seeds = st.integers(0, 2**32 - 1)

@@ -27,21 +27,23 @@ from problems import (
     two_cliques,
 )
 from torch_lapeig import (
-    ChebyshevSubspace,
     ConvergenceError,
     ConvergenceWarning,
-    Eigh,
     Graph,
     GraphWarning,
     HeatKernel,
-    Lanczos,
     Laplacian,
+    eigenpairs,
+    knn_graph,
+)
+from torch_lapeig.eigen import (
+    ChebyshevSubspace,
+    Eigh,
+    Lanczos,
     Lobpcg,
     SmoothedAggregation,
     TorchLobpcg,
     component_eigenpairs,
-    eigenpairs,
-    knn_graph,
 )
 
 SOLVERS = {

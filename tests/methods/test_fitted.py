@@ -25,7 +25,6 @@ from torch_lapeig import (
     LLE,
     MDS,
     DensityCorrected,
-    Eigh,
     HeatKernel,
     ImprovedWeights,
     Isomap,
@@ -41,6 +40,7 @@ from torch_lapeig import (
     knn_graph,
 )
 from torch_lapeig._fitted import ENTRY
+from torch_lapeig.eigen import Eigh
 
 with warnings.catch_warnings():  # Lightning's imports warn of what is deprecated elsewhere
     warnings.simplefilter("ignore")

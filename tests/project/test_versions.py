@@ -5,7 +5,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TOOLS = {"hatchling", "pyamg", "ruff", "mypy", "pre-commit"}  # of those who build, measure and edit; tests need none
 
 

@@ -20,19 +20,16 @@ from problems import (
 )
 from torch_lapeig import (
     KNN,
-    ChebyshevSubspace,
     DegeneracyWarning,
-    Eigh,
     Graph,
     GraphWarning,
     HeatKernel,
-    Lanczos,
     Laplacian,
     LaplacianEigenmaps,
-    Lobpcg,
     eigenpairs,
     knn_graph,
 )
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lanczos, Lobpcg
 
 NORMALIZATIONS = ["symmetric", "random_walk", "unnormalized"]
 

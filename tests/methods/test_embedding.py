@@ -13,9 +13,7 @@ from sklearn.manifold import SpectralEmbedding
 from problems import in_every_dtype, on_every_device, points, subspace_angle, swiss_roll
 from torch_lapeig import (
     KNN,
-    ChebyshevSubspace,
     DegeneracyWarning,
-    Eigh,
     GraphWarning,
     HeatKernel,
     Laplacian,
@@ -24,7 +22,8 @@ from torch_lapeig import (
     SimpleWeights,
     knn_graph,
 )
-from torch_lapeig.graph import graph as graph_module
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh
+from torch_lapeig.graph import rules as graph_module
 
 RULES = [KNN(8), KNN(8, "mean"), KNN(14, "mutual"), Radius(2.5)]
 

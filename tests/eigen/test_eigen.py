@@ -17,17 +17,8 @@ from problems import (
     swiss_roll,
     two_cliques,
 )
-from torch_lapeig import (
-    ChebyshevSubspace,
-    ConvergenceError,
-    ConvergenceWarning,
-    Eigh,
-    Graph,
-    HeatKernel,
-    Laplacian,
-    eigenpairs,
-    knn_graph,
-)
+from torch_lapeig import ConvergenceError, ConvergenceWarning, Graph, HeatKernel, Laplacian, eigenpairs, knn_graph
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh
 
 RESIDUAL = {torch.float32: 1e-5, torch.float64: 1e-10}
 

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from problems import complete, cycle, on_every_device, path, points, random_affinity, two_cliques
-from torch_lapeig import AddLaplacianPE, Graph, GraphWarning, Laplacian, eigenpairs, laplacian_positional_encoding
+from torch_lapeig import Graph, GraphWarning, Laplacian, eigenpairs, laplacian_positional_encoding
 from torch_lapeig.methods import positional as positional_module
+from torch_lapeig.pyg import AddLaplacianPE
 
 
 def edges_of(affinity):

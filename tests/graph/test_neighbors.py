@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors, radius_neighbors_graph
 
 from problems import in_every_dtype, on_every_device, points
-from torch_lapeig import KNN, knn_graph, nearest_neighbors, radius_neighbors
+from torch_lapeig import KNN, knn_graph
+from torch_lapeig.graph import nearest_neighbors, radius_neighbors
 from torch_lapeig.graph import neighbors as module
 
 

@@ -13,25 +13,11 @@ from sklearn.manifold import LocallyLinearEmbedding
 from torch import nn
 
 from problems import in_every_dtype, on_every_device, points, subspace_angle, swiss_roll
-from torch_lapeig import (
-    KNN,
-    LLE,
-    MDS,
-    ChebyshevSubspace,
-    Eigh,
-    GraphWarning,
-    Isomap,
-    KernelPCA,
-    Lanczos,
-    Lobpcg,
-    Radius,
-    SparseLU,
-    SymmetricOperator,
-    eigenpairs,
-    nearest_neighbors,
-)
+from torch_lapeig import KNN, LLE, MDS, GraphWarning, Isomap, KernelPCA, Radius, eigenpairs
 from torch_lapeig import _fitted as fitted_module
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lanczos, Lobpcg, SparseLU, SymmetricOperator
 from torch_lapeig.graph import geodesics as geodesics_module
+from torch_lapeig.graph import nearest_neighbors
 from torch_lapeig.graph.geodesics import geodesic_distances
 from torch_lapeig.graph.pattern import DensePattern
 from torch_lapeig.methods.manifold import _residual_operator, differentiable_squared_distances, reconstruction_weights

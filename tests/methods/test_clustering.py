@@ -17,12 +17,10 @@ from sklearn.metrics import adjusted_rand_score
 from problems import complete, in_every_dtype, on_every_device, path, points, random_affinity, two_cliques
 from torch_lapeig import (
     KNN,
-    Eigh,
     Graph,
     GraphWarning,
     HeatKernel,
     ImprovedWeights,
-    Lanczos,
     Laplacian,
     LaplacianEigenmaps,
     Radius,
@@ -30,6 +28,7 @@ from torch_lapeig import (
     eigenpairs,
     normalized_cut,
 )
+from torch_lapeig.eigen import Eigh, Lanczos
 
 both_variants = pytest.mark.parametrize("variant", ["njw", "shi_malik"])
 

@@ -1,0 +1,96 @@
+"""Imports between modules run one way, the core needs torch, numpy and scipy only, and importing does nothing."""
+
+import ast
+import graphlib
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import torch_lapeig
+
+ROOT = Path(torch_lapeig.__file__).parent
+# Rooms, folders or modules of the package, and the rooms that each imports from.
+ARROWS = {
+    "_checks": set(),
+    "_fitted": {"_checks"},
+    "graph": {"_checks", "_fitted"},
+    "eigen": {"_checks", "graph"},
+    "methods": {"_checks", "_fitted", "graph", "eigen"},
+    "losses": {"_checks", "_fitted", "graph", "eigen"},
+    "sklearn": {"_checks", "_fitted", "graph", "methods"},
+    "lightning": {"_checks", "graph", "losses"},
+    "pyg": {"_checks", "graph", "eigen", "methods"},
+}
+LIBRARIES = {"torch", "numpy", "scipy"}
+# Imported where it is asked for.
+OPTIONAL = {
+    "graph.neighbors": {"faiss"},
+    "eigen.solve": {"tqdm"},
+    "methods.clustering": {"sklearn"},
+    "sklearn": {"sklearn"},
+    "lightning": {"lightning", "pytorch_lightning"},
+}
+FILES = sorted(set(ROOT.rglob("*.py")) - {ROOT / "__init__.py"})
+
+
+def module_of(file: Path) -> str:
+    return ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imported(file: Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "absolute imports only"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def ours(file: Path) -> set[str]:
+    """The modules of this package that a file imports."""
+    known = {module_of(file) for file in FILES}
+    parts = (name.removeprefix("torch_lapeig.") for name in imported(file) if name.startswith("torch_lapeig."))
+    return {part if part in known else part.rpartition(".")[0] for part in parts}
+
+
+def test_arrows_between_rooms():
+    found: dict[str, set[str]] = {}
+    for file in FILES:
+        room = module_of(file).partition(".")[0]
+        others = {module.partition(".")[0] for module in ours(file)}
+        found.setdefault(room, set()).update(others - {room})
+    assert found == ARROWS
+
+
+def test_no_circles_between_modules():
+    graphlib.TopologicalSorter({module_of(file): ours(file) for file in FILES}).prepare()
+
+
+@pytest.mark.parametrize("file", FILES, ids=module_of)
+def test_libraries(file):
+    others = {name.split(".")[0] for name in imported(file)} - {"torch_lapeig"}
+    assert others <= LIBRARIES | OPTIONAL.get(module_of(file), set()) | set(sys.stdlib_module_names)
+
+
+def test_experiments_use_public_names_only():
+    rooms = {room: importlib.import_module(f"torch_lapeig.{room}") for room in ("graph", "eigen", "methods", "losses")}
+    for folder in ("experiments", "benchmarks"):
+        for file in (ROOT.parent / folder).rglob("*.py"):
+            for name in imported(file):
+                room, _, last = name.removeprefix("torch_lapeig.").rpartition(".")
+                faces = ("sklearn", "lightning", "pyg", *rooms)
+                if name.startswith("torch_lapeig.") and room in ("", *rooms) and last not in faces:
+                    public = rooms[room].__all__ if room else torch_lapeig.__all__
+                    assert last in public, f"{file.name}: {name}"
+
+
+def test_everything_public_is_there_and_importing_is_quiet():
+    assert all(hasattr(torch_lapeig, name) for name in torch_lapeig.__all__)
+    code = "import sys, torch_lapeig; assert not {'faiss', 'sklearn'} & set(sys.modules)"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == done.stderr == ""

@@ -1,0 +1,299 @@
+"""Rules that turn points into neighbourhood graphs, and extend these to new points.
+
+A rule is any object with the methods of `NeighborRule`. The search chooses the edges without gradients; weightings
+compute their lengths again with gradients.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from torch_lapeig import _checks
+from torch_lapeig.graph.graph import Graph
+from torch_lapeig.graph.neighbors import (
+    Backend,
+    Metric,
+    NeighborPairs,
+    Neighbors,
+    nearest_and_reaching,
+    nearest_neighbors,
+    radius_neighbors,
+)
+from torch_lapeig.graph.pattern import SparsePattern
+
+Symmetrize = Literal["union", "mutual", "mean"]
+
+
+def _symmetrized(row: Tensor, col: Tensor, rule: Symmetrize, x: Tensor, mask: Tensor | None, self_loops: bool) -> Graph:
+    """The undirected graph of directed edges (each given once), nodes numbered through the batch."""
+    shape = tuple(x.shape[:-1])
+    total = math.prod(shape)
+    both = torch.cat([row * total + col, col * total + row])
+    keys, directions = both.sort().values.unique_consecutive(return_counts=True)  # 2 where both ends chose each other
+    if rule == "mutual":
+        keys, directions = keys[directions == 2], directions[directions == 2]
+    weight = directions.to(x.dtype) / 2 if rule == "mean" else torch.ones_like(keys, dtype=x.dtype)
+    if self_loops:
+        node = torch.arange(total, device=x.device) if mask is None else mask.flatten().nonzero().flatten()
+        keys, order = torch.cat([keys, node * (total + 1)]).sort()
+        weight = torch.cat([weight, torch.ones_like(node, dtype=x.dtype)])[order]
+    return Graph(SparsePattern.from_keys(keys, shape), weight, mask)
+
+
+def knn_graph(
+    x: Tensor,
+    k: int,
+    *,
+    symmetrize: Symmetrize = "union",
+    mask: Tensor | None = None,
+    metric: Metric = "euclidean",
+    self_loops: bool = False,
+    backend: Backend = "exact",
+) -> Graph:
+    """The symmetrised k-nearest-neighbour graph, every edge of weight 1 (½ for one-sided edges of ``"mean"``).
+
+    Args:
+        x: points ``(N, D)`` or ``(B, N, D)``, float32 or float64.
+        k: neighbours of each point, 1 ≤ k < number of (valid) points. A point is never its own neighbour. An item of
+            a batch with k points or fewer has all of them joined, so that sizes in a batch may differ freely.
+        symmetrize: ``"union"`` joins i and j if either is among the k nearest of the other (Belkin & Niyogi 2003,
+            section 2), ``"mutual"`` if both are, ``"mean"`` averages the two directions.
+        mask: bool ``(B, N)`` or ``(N,)``, False for padding.
+        metric, backend: of the search; see `nearest_neighbors`.
+        self_loops: add an edge of weight 1 from each point to itself.
+
+    Raises:
+        TypeError: wrong dtype. ValueError: wrong rank, non-finite points, k out of range, unknown rule.
+
+    >>> knn_graph(torch.tensor([[0.0], [1.0], [3.0]]), k=1).to_dense()
+    tensor([[0., 1., 0.],
+            [1., 0., 1.],
+            [0., 1., 0.]])
+    """
+    _checks.check_choice(symmetrize, "symmetrize", ("union", "mutual", "mean"))
+    _checks.check_flag(self_loops, "self_loops")
+    k = _checks.check_count(k, "k")
+    search = functools.partial(nearest_neighbors, metric=metric, backend=backend)
+    if isinstance(x, Tensor) and x.ndim == 3:
+        row, col = _edges_of_batch(search, x, k, mask)
+    else:
+        row, col = _directed_edges(search(x, k, mask=mask), mask)
+    return _symmetrized(row, col, symmetrize, x, mask, self_loops)
+
+
+def _directed_edges(found: Neighbors, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Each valid point and its neighbours, nodes numbered through the batch."""
+    n, k = found.indices.shape[-2:]
+    indices = found.indices.reshape(-1, n, k)
+    node = torch.arange(len(indices) * n, device=indices.device).reshape(-1, n, 1)
+    row, col = node.expand_as(indices), indices + node[:, :1]
+    if mask is not None:
+        row, col = row[mask.reshape(row.shape[:2])], col[mask.reshape(row.shape[:2])]
+    return row.flatten(), col.flatten()
+
+
+def _edges_of_batch(search: Callable[..., Neighbors], x: Tensor, k: int, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """`_directed_edges` of a batch ``(B, N, D)``, items of at most ``k`` points having all theirs joined."""
+    _checks.check_floating(x, "x")
+    b, n = x.shape[:2]
+    if mask is not None:
+        _checks.check_mask(mask, x)
+    valid = torch.ones(b, n, dtype=torch.bool, device=x.device) if mask is None else mask
+    small = valid.sum(1) <= k
+    if not small.any():
+        return _directed_edges(search(x, k, mask=mask), mask)
+    _checks.check_points(torch.where(valid[..., None], x, 0), min_points=1)
+    row, col = _all_pairs(valid & small[:, None])
+    if not small.all():
+        large = (~small).nonzero().flatten()
+        first, second = _directed_edges(search(x[large], k, mask=valid[large]), valid[large])
+        shift = (large - torch.arange(len(large), device=x.device)) * n  # from the number among the large ones
+        row, col = torch.cat([row, first + shift[first // n]]), torch.cat([col, second + shift[second // n]])
+    return row, col
+
+
+def _all_pairs(valid: Tensor) -> tuple[Tensor, Tensor]:
+    """All pairs of distinct nodes within each item of ``(B, N)``, nodes numbered through the batch."""
+    node = valid.flatten().nonzero().flatten()
+    item = node // valid.shape[1]
+    count, begin = valid.sum(1)[item], torch.searchsorted(item, item)
+    one = torch.arange(len(node), device=node.device).repeat_interleave(count)
+    other = begin[one] + torch.arange(len(one), device=node.device) - (count.cumsum(0) - count)[one]
+    return node[one[one != other]], node[other[one != other]]
+
+
+def radius_graph(
+    x: Tensor,
+    radius: float,
+    *,
+    mask: Tensor | None = None,
+    metric: Metric = "euclidean",
+    self_loops: bool = False,
+) -> Graph:
+    """The graph that joins points at distance ≤ ``radius`` (ε-neighbourhoods), every edge of weight 1.
+
+    Args:
+        x: points ``(N, D)`` or ``(B, N, D)``, float32 or float64.
+        radius: Euclidean distance (of unit vectors for ``metric="cosine"``), positive.
+        mask, metric, self_loops: as for `knn_graph`.
+
+    Raises:
+        TypeError: wrong dtype. ValueError: wrong rank, non-finite points, radius ≤ 0, or, of a single graph, no edge.
+
+    >>> radius_graph(torch.tensor([[0.0], [1.0], [3.0]]), radius=1.5).to_dense()
+    tensor([[0., 1., 0.],
+            [1., 0., 0.],
+            [0., 0., 0.]])
+    """
+    _checks.check_flag(self_loops, "self_loops")
+    radius = _checks.check_positive(radius, "radius")
+    found = radius_neighbors(x, radius, metric=metric, mask=mask)
+    if len(found.query) == 0 and x.ndim == 2:
+        raise ValueError(f"radius must reach at least one neighbour, got {radius} and no edge; use a larger radius")
+    start = found.item * x.shape[-2]
+    return _symmetrized(start + found.query, start + found.point, "union", x, mask, self_loops)
+
+
+class Extension(NamedTuple):
+    """Edges of new points to the points of a graph.
+
+    ``query`` and ``point`` int64 ``(E,)``, each pair once; ``connectivity`` ``(E,)``: 1, or ½ for one-sided edges of
+    ``symmetrize="mean"``; ``same`` int64 ``(Q,)``: the point equal to a query (the first of several), or −1.
+    """
+
+    query: Tensor
+    point: Tensor
+    connectivity: Tensor
+    same: Tensor
+
+
+@runtime_checkable
+class NeighborRule(Protocol):
+    """What a method asks of the rule of its graph: `KNN`, `Radius`, or an object of the user's own.
+
+    A rule without ``with_state`` and ``extend`` gives embeddings, but none of new points.
+    """
+
+    def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
+        """The graph of points ``(N, D)`` or ``(B, N, D)``, chosen without gradients, every edge of weight 1 or less."""
+        ...
+
+    def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
+        """The graph of points ``(N, D)``, and what ``extend`` needs of each of them: ``(N,)`` or ``(N, s)``."""
+        ...
+
+    def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
+        """Edges of new points ``(Q, D)`` to the graph's ``(N, D)``."""
+        ...
+
+
+PRECOMPUTED = ("affinity", "distance", "kernel")
+
+
+@dataclass(frozen=True)
+class Precomputed:
+    """In the place of a rule, a metric or a kernel: the method is given a matrix of pairs in the place of points.
+
+    Args:
+        kind: what the matrix holds: ``"affinity"`` (or the method is given a `Graph`), ``"distance"`` or ``"kernel"``.
+            Each method says which it takes.
+    """
+
+    kind: Literal["affinity", "distance", "kernel"]
+
+    def __post_init__(self) -> None:
+        _checks.check_choice(self.kind, "kind", PRECOMPUTED)
+
+
+@dataclass(frozen=True)
+class KNN:
+    """The rule of `knn_graph` with its arguments: ``KNN(10)(x)`` is ``knn_graph(x, 10)``."""
+
+    k: int = 10
+    symmetrize: Symmetrize = "union"
+    metric: Metric = "euclidean"
+    backend: Backend = "exact"
+
+    def __post_init__(self) -> None:
+        _checks.keep(self, k=_checks.check_count(self.k, "k"))
+        _checks.check_choice(self.symmetrize, "symmetrize", ("union", "mutual", "mean"))
+        _checks.check_choice(self.metric, "metric", ("euclidean", "cosine"))
+        _checks.check_choice(self.backend, "backend", ("exact", "faiss"))
+
+    def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
+        """The graph of points ``(N, D)`` or ``(B, N, D)``."""
+        return knn_graph(x, self.k, symmetrize=self.symmetrize, mask=mask, metric=self.metric, backend=self.backend)
+
+    def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
+        """The graph of points ``(N, D)``, and the distance ``(N,)`` of each to its k-th neighbour for `extend`."""
+        found = nearest_neighbors(x, self.k, metric=self.metric, backend=self.backend)
+        graph = _symmetrized(*_directed_edges(found, None), self.symmetrize, x, None, False)
+        return graph, found.squared_distances[:, -1].sqrt()
+
+    def extend(self, queries: Tensor, x: Tensor, radii: Tensor) -> Extension:
+        """Edges of new points ``(Q, D)`` to the graph's ``(N, D)``: the same rule with the training radii ``(N,)``.
+
+        Query q reaches i if i is among its k nearest, and is reached by i within i's k-th radius.
+        """
+        nearest, reached = nearest_and_reaching(x, self.k, radii, queries, metric=self.metric)
+        among = nearest.indices[reached.query] == reached.point[:, None]
+        pair, rank = among.nonzero(as_tuple=True)
+        mutual = torch.zeros_like(nearest.indices, dtype=torch.bool)
+        mutual[reached.query[pair], rank] = True
+        same = _same_points(reached, queries, x, self.metric)
+        query = torch.arange(len(queries), device=x.device)[:, None].expand_as(mutual)
+        if self.symmetrize == "mutual":
+            query, point = query[mutual], nearest.indices[mutual]
+            return Extension(query, point, torch.ones_like(query, dtype=x.dtype), same)
+        alone = ~among.any(1)
+        query = torch.cat([query.flatten(), reached.query[alone]])
+        point = torch.cat([nearest.indices.flatten(), reached.point[alone]])
+        weight = torch.ones_like(query, dtype=x.dtype)
+        if self.symmetrize == "mean":
+            weight[: mutual.numel()][~mutual.flatten()] = 0.5
+            weight[mutual.numel() :] = 0.5
+        return Extension(query, point, weight, same)
+
+
+@dataclass(frozen=True)
+class Radius:
+    """The rule of `radius_graph` with its argument: ``Radius(0.5)(x)`` is ``radius_graph(x, 0.5)``."""
+
+    radius: float
+    metric: Metric = "euclidean"
+
+    def __post_init__(self) -> None:
+        _checks.keep(self, radius=_checks.check_positive(self.radius, "radius"))
+        _checks.check_choice(self.metric, "metric", ("euclidean", "cosine"))
+
+    def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
+        """The graph of points ``(N, D)`` or ``(B, N, D)``."""
+        return radius_graph(x, self.radius, mask=mask, metric=self.metric)
+
+    def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
+        """The graph of points ``(N, D)``, and the radius of each ``(N,)``, always the same, for `extend`."""
+        return self(x), x.new_full((len(x),), self.radius)
+
+    def extend(self, queries: Tensor, x: Tensor, radii: Tensor) -> Extension:
+        """Edges of new points ``(Q, D)`` to the graph's ``(N, D)`` within the radius."""
+        reach = radius_neighbors(x, radii, queries, metric=self.metric)
+        same = _same_points(reach, queries, x, self.metric)
+        return Extension(reach.query, reach.point, torch.ones_like(reach.squared_distances), same)
+
+
+def _same_points(reached: NeighborPairs, queries: Tensor, x: Tensor, metric: Metric) -> Tensor:
+    """The first point equal to each query, int64 ``(Q,)``; −1 for none. Equal ones are always in reach."""
+    if metric == "cosine":  # points of one direction are not one point
+        nearest = nearest_neighbors(x, 1, queries)
+        return torch.where(nearest.squared_distances[:, 0] == 0, nearest.indices[:, 0], -1)
+    equal = reached.squared_distances == 0
+    none = torch.full((len(queries),), len(x), device=x.device)
+    first = none.scatter_reduce(0, reached.query[equal], reached.point[equal], "amin")
+    return torch.where(first < len(x), first, -1)

@@ -1,0 +1,123 @@
+"""Positional encodings as a transform for PyTorch Geometric, of which nothing is imported."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torch_lapeig import _checks
+from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Normalization
+from torch_lapeig.graph.graph import check_edge_index
+from torch_lapeig.methods.positional import laplacian_positional_encoding, one_graph
+
+__all__ = ["AddLaplacianPE"]
+
+
+class AddLaplacianPE:
+    """`laplacian_positional_encoding` as a transform for PyTorch Geometric: ``data -> data``, or a list of data to one.
+
+    Gives the vectors of ``torch_geometric.transforms.AddLaplacianEigenvectorPE`` up to sign, and rotation where
+    eigenvalues are equal, for undirected graphs without isolated nodes (which have a column of their own there, and
+    zeros here), of any size: where a graph is too small for k columns, the last are zero. The graphs of a list or of a
+    ``torch_geometric.data.Batch`` are solved together, which is many times as fast as one after the other. Needs
+    nothing of PyTorch Geometric itself.
+
+    Args:
+        k: columns.
+        attr_name: attribute ``(M, k)`` to add; None appends the columns to ``data.x``.
+        eigenvalues: name of an attribute ``(B, k)`` for the eigenvalues, B = 1 for one graph; None for none.
+        normalization, random_signs: see `laplacian_positional_encoding`.
+
+    Raises:
+        TypeError, ValueError: an option that is none; when called, as there; data without ``edge_index``.
+    """
+
+    def __init__(
+        self,
+        k: int,
+        attr_name: str | None = "laplacian_eigenvector_pe",
+        *,
+        eigenvalues: str | None = None,
+        normalization: Normalization = "symmetric",
+        random_signs: bool = False,
+    ) -> None:
+        for name, value in (("attr_name", attr_name), ("eigenvalues", eigenvalues)):
+            _checks.check_instance(value, name, (str, type(None)), "the name of an attribute, or None")
+        _checks.check_choice(normalization, "normalization", NORMALIZATIONS)
+        self.k = _checks.check_count(k, "k")
+        self.attr_name = attr_name
+        self.eigenvalues = eigenvalues
+        self.normalization = normalization
+        self.random_signs = _checks.check_flag(random_signs, "random_signs")
+
+    def __call__(self, data: Any) -> Any:
+        """A shallow copy of the data, or of each in a list or tuple, with the encoding."""
+        items = list(data) if isinstance(data, (list, tuple)) else [data]
+        if not items:
+            return []
+        edges, batches, weights = zip(*map(_parts, items), strict=True)
+        nodes, first_nodes = _counted([len(batch) for batch in batches])
+        counts, first_graphs = _counted([_number_of_graphs(item) for item in items])
+        edge_index = torch.cat(edges, 1)
+        item = torch.arange(len(items)).repeat_interleave(torch.tensor([e.shape[1] for e in edges])).to(edge_index)
+        if ((edge_index < 0) | (edge_index >= torch.tensor(nodes).to(edge_index)[item])).any():
+            raise ValueError("edge_index must lie in [0, num_nodes) of its data")
+        found = laplacian_positional_encoding(
+            edge_index + torch.tensor(first_nodes).to(edge_index)[item],
+            torch.cat([batch + start for batch, start in zip(batches, first_graphs, strict=True)]),
+            self.k,
+            torch.cat(weights),
+            normalization=self.normalization,
+            random_signs=self.random_signs,
+        )
+        # Graphs without nodes at the end have no number in the batch.
+        values = torch.nn.functional.pad(found.values, (0, 0, 0, sum(counts) - len(found.values)), value=torch.inf)
+        parts = zip(items, found.vectors.split(nodes), values.split(counts), strict=True)
+        results = [self._with(*part) for part in parts]
+        return results if isinstance(data, (list, tuple)) else results[0]
+
+    def _with(self, item: Any, vectors: Tensor, values: Tensor) -> Any:
+        item = copy.copy(item)
+        if self.attr_name is not None:
+            item[self.attr_name] = vectors
+        elif item.x is None:
+            item.x = vectors
+        else:
+            columns = item.x[:, None] if item.x.ndim == 1 else item.x
+            item.x = torch.cat([columns, vectors.to(columns)], -1)
+        if self.eigenvalues is not None:
+            item[self.eigenvalues] = values
+        return item
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.k}, {self.attr_name!r}, eigenvalues={self.eigenvalues!r}, "
+            f"normalization={self.normalization!r}, random_signs={self.random_signs})"
+        )
+
+
+def _parts(item: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Edges, the graph of each node, and weights of one data object."""
+    edges, batch, weight = (getattr(item, name, None) for name in ("edge_index", "batch", "edge_weight"))
+    if edges is None:
+        raise ValueError(f"data must be homogeneous and have an edge_index, got {item!r}")
+    check_edge_index(edges)
+    batch = one_graph(item.num_nodes, edges.device) if batch is None else batch
+    weight = torch.ones(edges.shape[1], device=edges.device) if weight is None else weight
+    _checks.check_indices(batch, "batch")
+    _checks.check_tensor(weight, "edge_weight")
+    counts = not (weight.is_floating_point() or weight.is_complex())
+    return edges, batch, weight.float() if counts else weight
+
+
+def _number_of_graphs(item: Any) -> int:
+    return 1 if getattr(item, "batch", None) is None else int(item.num_graphs)
+
+
+def _counted(counts: list[int]) -> tuple[list[int], list[int]]:
+    """The counts, and the sum of those before each."""
+    return counts, [0, *itertools.accumulate(counts)][:-1]
