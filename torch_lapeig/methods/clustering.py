@@ -10,7 +10,7 @@ from torch import Tensor
 from torch_lapeig import _checks
 from torch_lapeig._fitted import FittedModule
 from torch_lapeig.eigen.laplacian import Laplacian
-from torch_lapeig.eigen.solvers import Solver
+from torch_lapeig.eigen.solver import Solver
 from torch_lapeig.graph.graph import Graph, check_graph
 from torch_lapeig.graph.rules import KNN
 from torch_lapeig.graph.weights import Weighting

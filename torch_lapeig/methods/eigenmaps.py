@@ -12,7 +12,7 @@ from torch_lapeig import _checks
 from torch_lapeig._fitted import FittedModule, State, check_like
 from torch_lapeig.eigen.laplacian import Laplacian
 from torch_lapeig.eigen.solve import Eigenpairs, component_eigenpairs, eigenpairs
-from torch_lapeig.eigen.solvers import Solver
+from torch_lapeig.eigen.solver import Solver
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.neighbors import pair_distances
 from torch_lapeig.graph.pattern import SparsePattern

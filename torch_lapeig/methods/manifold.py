@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from torch_lapeig import _checks
 from torch_lapeig._fitted import FittedModule, State, check_like, in_blocks
-from torch_lapeig.eigen.operator import SymmetricOperator
 from torch_lapeig.eigen.solve import eigenpairs
-from torch_lapeig.eigen.solvers import Solver
+from torch_lapeig.eigen.solver import Solver
+from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.geodesics import geodesic_distances
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.neighbors import nearest_neighbors, squared_distances
@@ -374,7 +374,7 @@ class LLE(ManifoldModule):
         indices = nearest_neighbors(x, self.n_neighbors).indices
         weights = reconstruction_weights(x.double(), x.double(), indices, self.reg)
         operator = _residual_operator(indices, weights)
-        parts = int(operator.graph.pattern.components(torch.ones_like(operator.values)).max()) + 1
+        parts = int(operator.pattern.components(torch.ones_like(operator.values)).max()) + 1
         if parts > 1:
             _checks.warn(
                 f"the neighbourhoods fall into {parts} parts, which the first {parts - 1} columns only tell apart; use "
