@@ -44,7 +44,9 @@ class Twofold(Operator):
 
     def inner(self, x, y):
         self.reductions += 1
-        return self._once(x).mT @ (y[: len(y) // 2] if y.ndim == 1 else self._once(y))
+        if x.ndim == 1:
+            return super().inner(self._once(x[:, None])[:, 0], self._once(y[:, None])[:, 0])
+        return super().inner(self._once(x), self._once(y[:, None])[:, 0] if y.ndim == 1 else self._once(y))
 
     def dots(self, x, y):
         self.reductions += 1

@@ -127,7 +127,7 @@ class KrylovSpace:
         size: number of the vectors. seed: of the first one.
 
     Attributes:
-        rows: ``(c + size + 1, N)``: null vectors, basis, and the direction that follows.
+        rows: ``(c + size + 1, N)``: null vectors, basis, and the direction that follows. ``columns``: their transpose.
         first: c, the row of the first vector of the basis.
         projected: ``(size, size)``, the upper triangle of Vᵀ A V.
         products: with the operator so far.
@@ -136,8 +136,9 @@ class KrylovSpace:
     def __init__(self, operator: Operator, null: Tensor, size: int, seed: int) -> None:
         self.operator, self.seed, self.size, self.first = operator, seed, size, null.shape[1]
         self.rows = null.new_empty(self.first + size + 1, len(null))
+        self.columns = self.rows.mT
         self.rows[: self.first] = null.mT
-        self.rows[self.first] = self._random(self.rows[: self.first], seed)
+        self.rows[self.first] = self._random(self.columns[:, : self.first], seed)
         self.projected = null.new_zeros(size, size)
         self.products = 0
         self.shift = 0.5 * float(operator.bound)  # as much of A v as possible is not parallel to v: less cancels
@@ -166,8 +167,8 @@ class KrylovSpace:
         """Fill the basis after the vectors that are kept; Ritz values, their coordinates, and residuals."""
         beta, loss = 0.0, 1.0
         for j in range(kept, self.size):
-            known = self.rows[: self.first + j + 1]
-            w = self.operator.matvec(known[-1], self.shift)
+            known = self.columns[:, : self.first + j + 1]
+            w = self.operator.matvec(self.rows[self.first + j], self.shift)
             w, h, beta = self._outside(known, w)
             # The loss of orthogonality grows by ‖h‖ / β from vector to vector: orthogonalise again now and then, and
             # where a sweep begins and ends, so that nothing is handed on.
@@ -189,13 +190,13 @@ class KrylovSpace:
         return values, turn, beta * turn[-1].abs()
 
     def _outside(self, known: Tensor, w: Tensor) -> tuple[Tensor, Tensor, float]:
-        """The part of ``w`` outside orthonormal rows, its coordinates in them, and the norm of that part."""
-        h = self.operator.inner(known.mT, w)
-        w = torch.addmv(w, known.mT, h, alpha=-1)
-        return w, h, math.sqrt(self.operator.inner(w[:, None], w))
+        """The part of ``w`` outside orthonormal columns, its coordinates in them, and the norm of that part."""
+        h = self.operator.inner(known, w)
+        w = torch.addmv(w, known, h, alpha=-1)
+        return w, h, math.sqrt(self.operator.inner(w, w))
 
     def _random(self, known: Tensor, seed: int) -> Tensor:
-        """A random unit vector orthogonal to orthonormal rows."""
+        """A random unit vector orthogonal to orthonormal columns."""
         w = self.operator.random(1, seed)[0, :, 0]
         for _ in range(2):
             w, _, size = self._outside(known, w)

@@ -84,8 +84,8 @@ class Operator(Protocol):
         return self.bound.new_zeros(self.batch_size, self.num_nodes, m)
 
     def inner(self, x: Tensor, y: Tensor) -> Tensor:
-        """Xᵀ Y: ``(..., N, m)`` and ``(..., N, l)`` to ``(..., m, l)``; or ``(N, m)`` and ``(N,)`` to ``(m,)``."""
-        return x.mT @ y
+        """Xᵀ Y: ``(..., N, m)`` and ``(..., N, l)`` to ``(..., m, l)``; of vectors ``(N,)`` as in `torch.matmul`."""
+        return x.dot(y) if x.ndim == 1 else x.mT @ y
 
     def dots(self, x: Tensor, y: Tensor) -> Tensor:
         """Inner products of each column of ``x`` with that of ``y``: ``(..., N, m)`` to ``(..., m)``."""
