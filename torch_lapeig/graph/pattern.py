@@ -28,10 +28,8 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from torch_lapeig import _checks
-from torch_lapeig.graph.neighbors import squared_distances
-
-PIECE = 2**22  # numbers gathered at a time where all edges at once would need E × D memory
-CACHED = 2**20  # the same where they are used up at once and best stay in the cache
+from torch_lapeig._tuning import rows_of_block
+from torch_lapeig.graph.distances import squared_distances
 
 
 class SparsePattern:
@@ -156,7 +154,7 @@ class SparsePattern:
     def _of_squares(self, x: Tensor, values: Tensor, function: Callable[[Tensor, Tensor], Tensor]) -> list[Tensor]:
         """A function of the squares of x_i − x_j ``(U, D)`` on undirected edges and of values on them, in pieces."""
         points, ends = x.reshape(self.total, -1), self._once[1]
-        step = max(1, min(CACHED // points.shape[1], len(values)))
+        step = min(rows_of_block(points.shape[1] * points.element_size(), x.device, "cache"), max(1, len(values)))
         first = torch.arange(0, 2 * step, 2, dtype=self.index, device=x.device)
         sign = points.new_tensor([1, -1]).repeat(step)
 
@@ -498,7 +496,7 @@ class _EdgeProducts(torch.autograd.Function):
             # Into itself: a new matrix would copy the pattern, which takes longer than the products.
             torch.sparse.sampled_addmm(sampled, x.contiguous(), y.contiguous().mT, beta=0, out=sampled)
             return sampled.values()
-        step = max(1, PIECE // x.shape[1])
+        step = rows_of_block(3 * x.shape[1] * x.element_size(), x.device)
         pairs = zip(pattern.row.split(step), pattern.col.split(step), strict=True)
         return torch.cat([(x.index_select(0, i) * y.index_select(0, j)).sum(1) for i, j in pairs])
 

@@ -1,16 +1,17 @@
 """Rules that turn points into neighbourhood graphs, and extend these to new points.
 
-A rule is any object with the methods of `NeighborRule`. The search chooses the edges without gradients; weightings
-compute their lengths again with gradients.
+A rule is any object that is called as a `NeighborRule`; one that has the methods of an `ExtendingRule`, too, embeds new
+points. The search chooses the edges without gradients; weightings compute their lengths again with gradients.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -162,10 +163,11 @@ def radius_graph(
 
 
 class Extension(NamedTuple):
-    """Edges of new points to the points of a graph.
+    """Edges between new points and the points of a graph.
 
-    ``query`` and ``point`` int64 ``(E,)``, each pair once; ``connectivity`` ``(E,)``: 1, or ½ for one-sided edges of
-    ``symmetrize="mean"``; ``same`` int64 ``(Q,)``: the point equal to a query (the first of several), or −1.
+    ``query`` and ``point`` int64 ``(E,)``, the number of the new point and of the graph's point, each pair once;
+    ``connectivity`` ``(E,)``, of the points' dtype: 1, or ½ for one-sided edges of ``symmetrize="mean"``; ``same``
+    int64 ``(Q,)``: the point equal to a query (the first of several), or −1. A query that is a point has its edges.
     """
 
     query: Tensor
@@ -176,22 +178,107 @@ class Extension(NamedTuple):
 
 @runtime_checkable
 class NeighborRule(Protocol):
-    """What a method asks of the rule of its graph: `KNN`, `Radius`, or an object of the user's own.
+    """What a method asks of the rule of its graph: `KNN`, `Radius`, or a function or object of the user's own.
 
-    A rule without ``with_state`` and ``extend`` gives embeddings, but none of new points.
+    The search runs without gradients; the weighting computes the lengths of the edges again, with gradients. A rule of
+    this kind embeds the points that it is given. For new points it must be an `ExtendingRule`.
+
+    >>> from torch_lapeig import LaplacianEigenmaps
+    >>> def ring(x, mask=None):  # joins each point to the next one, and the last to the first
+    ...     node = torch.arange(len(x))
+    ...     edges = torch.stack([node, node.roll(-1)])
+    ...     ones = torch.ones(2 * len(x), dtype=x.dtype)
+    ...     return Graph.from_edge_index(torch.cat([edges, edges.flip(0)], 1), ones)
+    >>> angle = torch.arange(12, dtype=torch.float64) * torch.pi / 6
+    >>> x = torch.stack([angle.cos(), angle.sin()], 1)
+    >>> LaplacianEigenmaps(2, ring)(x).shape
+    torch.Size([12, 2])
     """
 
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
-        """The graph of points ``(N, D)`` or ``(B, N, D)``, chosen without gradients, every edge of weight 1 or less."""
+        """The graph of points ``(N, D)`` or ``(B, N, D)``, float32 or float64.
+
+        Its weights are the connectivity, at most 1, of the dtype of ``x``: the weighting multiplies them. ``mask`` is
+        bool ``(N,)`` or ``(B, N)``, False for padding, which has no edges, or None.
+        """
         ...
+
+
+@runtime_checkable
+class ExtendingRule(NeighborRule, Protocol):
+    """A `NeighborRule` that also joins new points to the points of its graph, as `KNN` and `Radius` do.
+
+    Methods keep the state of a fit in their ``state_dict`` and hand it to ``extend`` together with the points.
+
+    >>> from torch_lapeig import HeatKernel, LaplacianEigenmaps
+    >>> class Grid:  # joins points of the same or of touching cells of a grid
+    ...     def __init__(self, cell):
+    ...         self.cell = cell
+    ...     def _cells(self, x):
+    ...         return (x / self.cell).floor()
+    ...     def _touching(self, cells, others):
+    ...         return (cells[:, None] - others).abs().amax(-1) <= 1
+    ...     def __call__(self, x, mask=None):
+    ...         return self.with_state(x)[0]
+    ...     def with_state(self, x):
+    ...         cells = self._cells(x)
+    ...         joined = self._touching(cells, cells).to(x.dtype).fill_diagonal_(0)
+    ...         return Graph.from_dense(joined).to_sparse(), cells
+    ...     def extend(self, queries, x, state):
+    ...         query, point = self._touching(self._cells(queries), state).nonzero(as_tuple=True)
+    ...         equal = (queries[:, None] == x).all(-1)
+    ...         same = torch.where(equal.any(1), equal.int().argmax(1), -1)
+    ...         return Extension(query, point, torch.ones(len(query), dtype=x.dtype), same)
+    >>> x = torch.rand(100, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    >>> module = LaplacianEigenmaps(2, Grid(0.15), HeatKernel(0.02)).fit(x)
+    >>> torch.allclose(module.transform(x[:5]), module.embedding_[:5])
+    True
+    """
 
     def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
         """The graph of points ``(N, D)``, and what ``extend`` needs of each of them: ``(N,)`` or ``(N, s)``."""
         ...
 
     def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
-        """Edges of new points ``(Q, D)`` to the graph's ``(N, D)``."""
+        """Edges of new points ``(Q, D)`` to the graph's ``(N, D)``, given the state of these."""
         ...
+
+
+def check_rule(neighbors: Any, others: str = "", *, extend: bool = False) -> None:
+    """Raise TypeError unless ``neighbors`` is called as a `NeighborRule` is.
+
+    Args:
+        others: what else the argument may be, for the message.
+        extend: it must be an `ExtendingRule`, too.
+    """
+    if isinstance(neighbors, type) or not _takes_a_mask(neighbors):
+        raise TypeError(
+            f"neighbors must be KNN(k), Radius(r){others} or another NeighborRule, called as neighbors(x, mask), got "
+            f"{_checks.arrived(neighbors)}"
+        )
+    if extend:
+        check_extends(neighbors)
+
+
+def check_extends(neighbors: Any) -> ExtendingRule:
+    """The rule, an `ExtendingRule`; TypeError for one that does not say how it goes on to new points."""
+    if not isinstance(neighbors, ExtendingRule):
+        name = getattr(neighbors, "__name__", type(neighbors).__name__)
+        raise TypeError(
+            f"neighbors must have the methods with_state and extend for new points, got {name} without them; use "
+            "KNN(k), Radius(r), or give it these methods: see torch_lapeig.graph.ExtendingRule"
+        )
+    return neighbors
+
+
+def _takes_a_mask(rule: Any) -> bool:
+    """Whether an object can be called with an argument ``mask``, which tells rules from other functions and modules."""
+    function = rule.forward if isinstance(rule, torch.nn.Module) else rule
+    try:
+        names = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # it cannot be called, or is no function of Python
+        return False
+    return "mask" in names
 
 
 PRECOMPUTED = ("affinity", "distance", "kernel")
