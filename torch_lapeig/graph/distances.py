@@ -25,7 +25,7 @@ def differentiable_squared_distances(queries: Tensor, points: Tensor) -> Tensor:
     Q × N × D.
     """
     direct = squared_distances(_checks.primal(queries), _checks.primal(points))
-    if not _differentiated(queries, points):
+    if not _has_derivatives(queries, points):
         return direct
     centre = _checks.primal(points).mean(0)  # the terms of the square that cancel get smaller
     queries, points = queries - centre, points - centre
@@ -48,7 +48,7 @@ def pair_distances(queries: Tensor, query: Tensor, points: Tensor, point: Tensor
 
 def differentiable_pair_distances(queries: Tensor, query: Tensor, points: Tensor, point: Tensor) -> Tensor:
     """`pair_distances` with derivatives of any order and mode; in O(E·D) memory where there are any."""
-    if not _differentiated(queries, points):
+    if not _has_derivatives(queries, points):
         return pair_distances(_checks.primal(queries), query, _checks.primal(points), point)
     difference = queries[query] - points[point]
     distances: Tensor = torch.linalg.vecdot(difference, difference)
@@ -73,6 +73,6 @@ def nearest_of_candidates(
     return number.gather(1, order), distances.gather(1, order)
 
 
-def _differentiated(*tensors: Tensor) -> bool:
+def _has_derivatives(*tensors: Tensor) -> bool:
     """Whether derivatives of some of the tensors are being followed, in reverse or in forward mode."""
     return any((torch.is_grad_enabled() and t.requires_grad) or _checks.is_dual(t) for t in tensors)

@@ -53,6 +53,12 @@ class SparsePattern:
     def __len__(self) -> int:
         return len(self.row)
 
+    def to(self, device: torch.device) -> SparsePattern:
+        """The pattern on a device; itself if it is there."""
+        if device == self.row.device:
+            return self
+        return SparsePattern(self.row.to(device), self.col.to(device), self.shape)
+
     def keys(self) -> Tensor:
         """int64 ``row * total + col``, ascending."""
         return self.row.long() * self.total + self.col
@@ -271,6 +277,10 @@ class DensePattern:
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape = shape
+
+    def to(self, device: torch.device) -> DensePattern:
+        """Itself: it holds no tensors."""
+        return self
 
     @property
     def edge_shape(self) -> tuple[int, ...]:

@@ -32,7 +32,7 @@ from torch_lapeig.graph.pattern import SparsePattern
 Symmetrize = Literal["union", "mutual", "mean"]
 
 
-def _symmetrized(row: Tensor, col: Tensor, rule: Symmetrize, x: Tensor, mask: Tensor | None, self_loops: bool) -> Graph:
+def _symmetrize(row: Tensor, col: Tensor, rule: Symmetrize, x: Tensor, mask: Tensor | None, self_loops: bool) -> Graph:
     """The undirected graph of directed edges (each given once), nodes numbered through the batch."""
     shape = tuple(x.shape[:-1])
     total = math.prod(shape)
@@ -86,7 +86,7 @@ def knn_graph(
         row, col = _edges_of_batch(search, x, k, mask)
     else:
         row, col = _directed_edges(search(x, k, mask=mask), mask)
-    return _symmetrized(row, col, symmetrize, x, mask, self_loops)
+    return _symmetrize(row, col, symmetrize, x, mask, self_loops)
 
 
 def _directed_edges(found: Neighbors, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -142,7 +142,8 @@ def radius_graph(
 
     Args:
         x: points ``(N, D)`` or ``(B, N, D)``, float32 or float64.
-        radius: Euclidean distance (of unit vectors for ``metric="cosine"``), positive.
+        radius: Euclidean distance (of unit vectors for ``metric="cosine"``), positive. Belkin & Niyogi's ε bounds its
+            square.
         mask, metric, self_loops: as for `knn_graph`.
 
     Raises:
@@ -159,7 +160,7 @@ def radius_graph(
     if len(found.query) == 0 and x.ndim == 2:
         raise ValueError(f"radius must reach at least one neighbour, got {radius} and no edge; use a larger radius")
     start = found.item * x.shape[-2]
-    return _symmetrized(start + found.query, start + found.point, "union", x, mask, self_loops)
+    return _symmetrize(start + found.query, start + found.point, "union", x, mask, self_loops)
 
 
 class Extension(NamedTuple):
@@ -301,7 +302,23 @@ class Precomputed:
 
 @dataclass(frozen=True)
 class KNN:
-    """The rule of `knn_graph` with its arguments: ``KNN(10)(x)`` is ``knn_graph(x, 10)``."""
+    """The rule of `knn_graph` with its arguments: ``KNN(10)(x)`` is ``knn_graph(x, 10)``.
+
+    Args:
+        k: neighbours of each point, from 1 to the number of points less one.
+        symmetrize: ``"union"``, ``"mutual"`` or ``"mean"`` of the two directions; see `knn_graph`.
+        metric, backend: of the search; see `nearest_neighbors`.
+
+    Raises:
+        TypeError: ``k`` is no integer. ValueError: ``k`` < 1, unknown words. When called: as `knn_graph`.
+
+    >>> x = torch.tensor([[0.0], [1.0], [3.0]])
+    >>> graph, radii = KNN(1).with_state(x)
+    >>> radii
+    tensor([1., 1., 2.])
+    >>> KNN(1).extend(torch.tensor([[2.5]]), x, radii)[:2]  # its nearest, and 1, which it is not nearest to, is too far
+    (tensor([0]), tensor([2]))
+    """
 
     k: int = 10
     symmetrize: Symmetrize = "union"
@@ -321,15 +338,16 @@ class KNN:
     def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
         """The graph of points ``(N, D)``, and the distance ``(N,)`` of each to its k-th neighbour for `extend`."""
         found = nearest_neighbors(x, self.k, metric=self.metric, backend=self.backend)
-        graph = _symmetrized(*_directed_edges(found, None), self.symmetrize, x, None, False)
+        graph = _symmetrize(*_directed_edges(found, None), self.symmetrize, x, None, False)
         return graph, found.squared_distances[:, -1].sqrt()
 
-    def extend(self, queries: Tensor, x: Tensor, radii: Tensor) -> Extension:
-        """Edges of new points ``(Q, D)`` to the graph's ``(N, D)``: the same rule with the training radii ``(N,)``.
+    def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
+        """Edges of new points ``(Q, D)`` to the graph's ``(N, D)``: the same rule, with the state of `with_state`.
 
-        Query q reaches i if i is among its k nearest, and is reached by i within i's k-th radius.
+        Query q reaches i if i is among its k nearest; i reaches q if q is no farther than i's own k-th neighbour. These
+        are the two directions that ``symmetrize`` puts together. The exact search finds them, whatever the backend.
         """
-        nearest, reached = nearest_and_reaching(x, self.k, radii, queries, metric=self.metric)
+        nearest, reached = nearest_and_reaching(x, self.k, state, queries, metric=self.metric)
         among = nearest.indices[reached.query] == reached.point[:, None]
         pair, rank = among.nonzero(as_tuple=True)
         mutual = torch.zeros_like(nearest.indices, dtype=torch.bool)
@@ -351,7 +369,17 @@ class KNN:
 
 @dataclass(frozen=True)
 class Radius:
-    """The rule of `radius_graph` with its argument: ``Radius(0.5)(x)`` is ``radius_graph(x, 0.5)``."""
+    """The rule of `radius_graph` with its arguments: ``Radius(0.5)(x)`` is ``radius_graph(x, 0.5)``.
+
+    Args:
+        radius: largest distance ‖x_i − x_j‖ of two points that are joined, positive. Belkin & Niyogi's ε bounds its
+            square: their ε-neighbourhoods are ``Radius(ε ** 0.5)``.
+        metric: of the search; see `nearest_neighbors`.
+
+    Raises:
+        TypeError: ``radius`` is no number. ValueError: it is not positive; unknown words. When called: as
+            `radius_graph`.
+    """
 
     radius: float
     metric: Metric = "euclidean"
@@ -368,9 +396,9 @@ class Radius:
         """The graph of points ``(N, D)``, and the radius of each ``(N,)``, always the same, for `extend`."""
         return self(x), x.new_full((len(x),), self.radius)
 
-    def extend(self, queries: Tensor, x: Tensor, radii: Tensor) -> Extension:
-        """Edges of new points ``(Q, D)`` to the graph's ``(N, D)`` within the radius."""
-        reach = radius_neighbors(x, radii, queries, metric=self.metric)
+    def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
+        """Edges of new points ``(Q, D)`` to the graph's ``(N, D)`` within the radius, the state of `with_state`."""
+        reach = radius_neighbors(x, state, queries, metric=self.metric)
         same = _same_points(reach, queries, x, self.metric)
         return Extension(reach.query, reach.point, torch.ones_like(reach.squared_distances), same)
 
