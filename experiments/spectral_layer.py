@@ -210,7 +210,7 @@ class HeatSignatures(nn.Module):
     @property
     def bandwidth_factor(self) -> float:
         """What the median of squared edge lengths is multiplied by."""
-        return 1.0 if self.kernel.log_t is None else math.exp(self.kernel.log_t)
+        return self.kernel.factor
 
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Signatures ``(B, N, TIMES)``, minus their mean 1, and traces ``(B, TIMES)`` of features ``(B, N, d)``."""

@@ -247,7 +247,7 @@ class Classifier(LightningModule):
 
 def learned_factor(weights: Weighting | None) -> float | None:
     """What a learnable median bandwidth has been multiplied by; None for other weightings."""
-    return weights.log_t.exp().item() if isinstance(weights, HeatKernel) and weights.log_t is not None else None
+    return weights.factor if isinstance(weights, HeatKernel) and weights.learnable else None
 
 
 def roughness(y: Tensor, graph: Graph) -> Tensor:

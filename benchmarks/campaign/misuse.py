@@ -189,7 +189,15 @@ COUNTS: dict[str, tuple[str, int, Callable[[Any], object]]] = {
     "KernelPCA estimator": ("degree", 1, _estimated("KernelPCA", "degree", kernel="poly")),
     "SpectralClustering estimator": ("n_clusters", 1, _estimated("SpectralClustering", "n_clusters")),
 }
-DEFAULT_NONE = ("guards", "basis", "landmarks", "n_neighbors", "num_nodes", "num_graphs")  # None is the default
+DEFAULT_NONE = (
+    "guards",
+    "basis",
+    "landmarks",
+    "n_neighbors",
+    "num_nodes",
+    "num_graphs",
+    "budget",
+)  # None is the default
 
 SEEDED = (
     "SpectralClustering",

@@ -109,33 +109,6 @@ def test_self_loops_count_in_degrees_only(sparse, normalization):
         torch.testing.assert_close(with_loops.to_dense(), plain.to_dense())
 
 
-def test_sampled_products_without_mkl_are_the_same(monkeypatch):
-    """Where torch has no sampled product, gathers give it, in pieces."""
-    pattern = Graph.from_dense(random_affinity(9)).to_sparse().pattern
-    x, y = points(9, 4), points(9, 4, seed=1)
-    expected = (x @ y.T)[pattern.row.long(), pattern.col.long()]
-    torch.testing.assert_close(pattern.products(x, y), expected)
-    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
-    monkeypatch.setattr("torch_lapeig.graph.pattern.PIECE", 8)
-    torch.testing.assert_close(pattern.products(x, y), expected)
-
-
-@pytest.mark.parametrize("batch", [None, 3])
-@pytest.mark.parametrize("sparse", [True, False])
-def test_squared_lengths(sparse, batch, monkeypatch):
-    """Direct differences, in pieces; the gradient is a Laplacian's, and differentiable again."""
-    x = points(12, 3, batch=batch).requires_grad_()
-    graph = knn_graph(x, 4)
-    graph = graph if sparse else Graph.from_dense(graph.to_dense())
-    monkeypatch.setattr("torch_lapeig.graph.pattern.PIECE", 9)
-    expected = (x[..., :, None, :] - x[..., None, :, :]).square().sum(-1)
-    mask = graph.to_dense() > 0
-    lengths = graph.pattern.to_dense(graph.pattern.squared_lengths(x)) * mask
-    torch.testing.assert_close(lengths, expected * mask)
-    assert torch.autograd.gradcheck(graph.pattern.squared_lengths, (x,))
-    assert torch.autograd.gradgradcheck(graph.pattern.squared_lengths, (x,))
-
-
 def test_reordered_is_the_same_operator():
     laplacian = Laplacian(knn_graph(points(60, 2), 5))
     other, order = laplacian.symmetric.reordered()

@@ -114,7 +114,7 @@ def test_gradient_reaches_points_and_bandwidth():
     x = points(50, 3).requires_grad_()
     module = LaplacianEigenmaps(2, KNN(8), HeatKernel(1.0, learnable=True).double())
     module(x).pow(4).sum().backward()
-    for tensor in (x, module.weights.log_t):
+    for tensor in (x, module.weights.log_factor):
         assert tensor.grad.isfinite().all()
         assert tensor.grad.abs().max() > 0
 
@@ -213,7 +213,7 @@ def test_state_dict_into_a_fresh_module(components):
     module = LaplacianEigenmaps(2, KNN(8), HeatKernel(1.0, learnable=True), components=components)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GraphWarning)
-        module.weights.log_t.data += 0.3
+        module.weights.log_factor.data += 0.3
         module.fit(x)
     file = io.BytesIO()
     torch.save(module.state_dict(), file)
@@ -347,12 +347,12 @@ def test_gradcheck_of_out_of_sample(components):
     module = LaplacianEigenmaps(2, KNN(6), HeatKernel(2.0, learnable=True).double(), components=components)
     torch.testing.assert_close(module.out_of_sample(x, new), copy.deepcopy(module).fit(x).transform(new))
 
-    def gram(x, new, log_t):
-        state = {"weights.log_t": log_t}
+    def gram(x, new, log_factor):
+        state = {"weights.log_factor": log_factor}
         y = torch.func.functional_call(Call(module), {f"module.{k}": v for k, v in state.items()}, (x, new))
         return y @ y.mT
 
-    inputs = (x.requires_grad_(), new.requires_grad_(), module.weights.log_t.detach().clone().requires_grad_())
+    inputs = (x.requires_grad_(), new.requires_grad_(), module.weights.log_factor.detach().clone().requires_grad_())
     assert torch.autograd.gradcheck(gram, inputs)
 
 

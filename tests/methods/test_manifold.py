@@ -14,13 +14,12 @@ from torch import nn
 
 from problems import in_every_dtype, on_every_device, points, subspace_angle, swiss_roll
 from torch_lapeig import KNN, LLE, MDS, GraphWarning, Isomap, KernelPCA, Radius, eigenpairs
-from torch_lapeig import _fitted as fitted_module
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lanczos, Lobpcg, SparseLU, SymmetricOperator
-from torch_lapeig.graph import geodesics as geodesics_module
 from torch_lapeig.graph import nearest_neighbors
+from torch_lapeig.graph.distances import differentiable_squared_distances
 from torch_lapeig.graph.geodesics import geodesic_distances
 from torch_lapeig.graph.pattern import DensePattern
-from torch_lapeig.methods.manifold import _residual_operator, differentiable_squared_distances, reconstruction_weights
+from torch_lapeig.methods.manifold import _residual_operator, reconstruction_weights
 
 
 class Gaussian(nn.Module):
@@ -74,12 +73,12 @@ def test_training_points_get_their_training_rows(make, dtype, device):
 
 
 @every_method
-def test_queries_in_blocks_and_given_points(make, monkeypatch):
+def test_queries_in_blocks_and_given_points(make, small_blocks):
     x, new = surface(50), surface(23, seed=1)
     module = make().fit(x)
     whole = module.transform(new)
     torch.testing.assert_close(module(x, new), whole)
-    monkeypatch.setattr(fitted_module, "PIECE", 1)
+    small_blocks()
     torch.testing.assert_close(module.transform(new), whole)
 
 
@@ -277,7 +276,7 @@ def test_gradient_to_kernel_parameters():
     assert "Gaussian" in repr(module)
 
 
-def test_gradient_of_geodesics_is_along_the_paths(monkeypatch):
+def test_gradient_of_geodesics_is_along_the_paths(small_blocks):
     x = surface(40).requires_grad_()
     graph = KNN(5)(x)
     lengths = graph.pattern.squared_lengths(x).sqrt()
@@ -291,7 +290,7 @@ def test_gradient_of_geodesics_is_along_the_paths(monkeypatch):
     (slope,) = torch.autograd.grad(d.sum(), lengths)
     torch.testing.assert_close((slope * lengths).sum(), d.sum())
     torch.testing.assert_close(slope.unique(), slope.unique().round())
-    monkeypatch.setattr(geodesics_module, "BLOCK", 1)
+    small_blocks()
     assert torch.equal(geodesic_distances(graph.pattern, lengths, sources), d)
 
 

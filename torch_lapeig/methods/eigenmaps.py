@@ -13,8 +13,9 @@ from torch_lapeig._fitted import FittedModule, State, check_like
 from torch_lapeig.eigen.laplacian import Laplacian
 from torch_lapeig.eigen.solve import Eigenpairs, component_eigenpairs, eigenpairs
 from torch_lapeig.eigen.solver import Solver
+from torch_lapeig.graph import rules
+from torch_lapeig.graph.distances import differentiable_pair_distances
 from torch_lapeig.graph.graph import Graph
-from torch_lapeig.graph.neighbors import pair_distances
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.rules import KNN, Radius
 from torch_lapeig.graph.weights import HeatKernel, NewEdges, Weighting, check_weighting
@@ -30,7 +31,8 @@ def check_rule(neighbors: Rule, weights: Weighting | None) -> Weighting | None:
 
     With ``"precomputed"`` affinities there is none.
     """
-    _checks.check_instance(neighbors, "neighbors", (KNN, Radius, str), 'KNN(k), Radius(r) or "precomputed"')
+    if not isinstance(neighbors, str):
+        rules.check_rule(neighbors, ', "precomputed"')
     check_weighting(weights)
     if not isinstance(neighbors, str):
         return HeatKernel() if weights is None else weights
@@ -291,7 +293,7 @@ class LaplacianEigenmaps(FittedModule):
             _checks.check_points(x, batched=False)
         kept: State = {}
         if isinstance(x, Tensor) and self.weights is not None and not isinstance(self.neighbors, str):
-            graph, radii = self.neighbors.with_state(x.detach())
+            graph, radii = rules.check_extends(self.neighbors).with_state(x.detach())
             weighted = self.weights(x, graph)
             kept = self._kept(x, radii, graph, weighted)
         else:
@@ -385,7 +387,7 @@ class LaplacianEigenmaps(FittedModule):
     def _extend(self, x: Tensor, state: State) -> Tensor:
         assert self.weights is not None
         query, point, connectivity = self._new_edges(x.detach(), state)
-        squared_lengths = _squared_lengths(x, query, state["train_points"], point)
+        squared_lengths = differentiable_pair_distances(x, query, state["train_points"], point)
         edges = NewEdges(query, point, squared_lengths, connectivity, len(x))
         return self._nystrom(self.weights.extend(edges, state["train_state"]), query, point, len(x), state)
 
@@ -425,15 +427,6 @@ class LaplacianEigenmaps(FittedModule):
             f"drop_trivial={self.drop_trivial}, diffusion={self.diffusion}, random_signs={self.random_signs}, "
             f"components={self.components!r}, solver={self.solver}"
         )
-
-
-def _squared_lengths(x: Tensor, query: Tensor, points: Tensor, point: Tensor) -> Tensor:
-    """Of edges between new and training points, with gradients."""
-    if not (x.requires_grad or points.requires_grad or _checks.is_dual(x) or _checks.is_dual(points)):
-        return pair_distances(x, query, points, point)
-    difference = x[query] - points[point]
-    lengths: Tensor = torch.linalg.vecdot(difference, difference)
-    return lengths
 
 
 def _checked_diffusion(diffusion: Any, normalization: str) -> float:

@@ -19,9 +19,10 @@ from torch_lapeig._fitted import FittedModule, State, check_like, in_blocks
 from torch_lapeig.eigen.solve import eigenpairs
 from torch_lapeig.eigen.solver import Solver
 from torch_lapeig.eigen.symmetric import SymmetricOperator
+from torch_lapeig.graph.distances import differentiable_squared_distances
 from torch_lapeig.graph.geodesics import geodesic_distances
 from torch_lapeig.graph.graph import Graph
-from torch_lapeig.graph.neighbors import nearest_neighbors, squared_distances
+from torch_lapeig.graph.neighbors import nearest_neighbors
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.rules import KNN, Radius
 from torch_lapeig.methods.nystrom import SparseKernel, centred, extension
@@ -494,18 +495,6 @@ class KernelPCA(_CentredKernel):
             f"{self.n_components}, {kernel}gamma={self.gamma}, degree={self.degree}, coef0={self.coef0}, "
             f"solver={self.solver}"
         )
-
-
-def differentiable_squared_distances(x: Tensor, points: Tensor) -> Tensor:
-    """‖x_i − p_j‖² ``(Q, N)`` by direct differences, with the derivatives, of any order, of the expanded square."""
-    direct = squared_distances(_checks.primal(x), _checks.primal(points))
-    graded = torch.is_grad_enabled() and (x.requires_grad or points.requires_grad)
-    if not (graded or _checks.is_dual(x) or _checks.is_dual(points)):
-        return direct
-    centre = _checks.primal(points).mean(0)  # what cancels gets smaller
-    x, points = x - centre, points - centre
-    expanded = x.square().sum(1)[:, None] + points.square().sum(1) - 2 * x @ points.mT
-    return expanded + (direct - _checks.primal(expanded))
 
 
 def reconstruction_weights(x: Tensor, points: Tensor, indices: Tensor, reg: float) -> Tensor:
