@@ -10,9 +10,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from lightning.pytorch import LightningDataModule, LightningModule
-from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from matplotlib.figure import Figure
+from pytorch_lightning import LightningDataModule, LightningModule
+from pytorch_lightning.utilities.types import OptimizerLRScheduler
 from rich.table import Table
 from scipy.linalg import orthogonal_procrustes, subspace_angles
 from sklearn.datasets import make_swiss_roll

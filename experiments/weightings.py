@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from lightning.pytorch import LightningDataModule, LightningModule
 from matplotlib.figure import Figure
+from pytorch_lightning import LightningDataModule, LightningModule
 from rich.table import Table
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy

@@ -81,18 +81,18 @@ FOREIGN = [
     ["--trainer.accelerator.class_path", "foreign.Thing"],
     [
         "--trainer.accelerator.class_path",
-        "lightning.pytorch.trainer.trainer.os.system",
+        "pytorch_lightning.trainer.trainer.os.system",
     ],  # Lightning's name for another's
     {"profiler": {"class_path": "foreign.Thing"}},
     {
         "profiler": {
-            "class_path": "lightning.pytorch.profilers.PyTorchProfiler",
+            "class_path": "pytorch_lightning.profilers.PyTorchProfiler",
             "dict_kwargs": {"a": {"class_path": "foreign.Thing"}},
         }
     },
     {
         "profiler": {
-            "class_path": "lightning.pytorch.profilers.PyTorchProfiler",
+            "class_path": "pytorch_lightning.profilers.PyTorchProfiler",
             "dict_kwargs": {"a": [{"class_path": "foreign.Thing"}]},
         }
     },
@@ -120,7 +120,9 @@ def arguments_of(given, tmp_path):
 @pytest.mark.parametrize("given", FOREIGN, ids=str)
 def test_classes_of_other_modules_are_refused_before_they_are_imported(given, foreign, tmp_path):
     arguments = arguments_of(given, tmp_path)
-    with pytest.raises(SystemExit, match="is not imported: a class_path must begin with lightning or experiments"):
+    with pytest.raises(
+        SystemExit, match="is not imported: a class_path must begin with pytorch_lightning or experiments"
+    ):
         main(["parametric", "--quick", "--out", str(tmp_path / "out"), *arguments])
     assert not (tmp_path / "out").exists()
 
@@ -130,7 +132,7 @@ def test_classes_of_other_modules_are_refused_before_they_are_imported(given, fo
     [
         {"callbacks": [{"class_path": "foreign.Thing"}]},
         {"logger": [{"class_path": "foreign.Thing"}]},
-        {"logger": {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": "a"}}},
+        {"logger": {"class_path": "pytorch_lightning.loggers.CSVLogger", "init_args": {"save_dir": "a"}}},
         {"plugins": {"class_path": "foreign.Thing"}},
         {"strategy": {"class_path": "foreign.Thing"}},
     ],
@@ -149,11 +151,11 @@ def test_word_that_names_no_profiler_is_refused(name, foreign, tmp_path):
 
 
 def test_classes_of_lightning_may_be_named(tmp_path, capsys):
-    for name in ("lightning.pytorch.profilers.SimpleProfiler", "SimpleProfiler"):
+    for name in ("pytorch_lightning.profilers.SimpleProfiler", "SimpleProfiler"):
         with pytest.raises(SystemExit):
             main(["parametric", "--trainer.profiler", name, "--print_config"])
         found = yaml.safe_load(capsys.readouterr().out)["trainer"]["profiler"]["class_path"]
-        assert found == "lightning.pytorch.profilers.SimpleProfiler"
+        assert found == "pytorch_lightning.profilers.SimpleProfiler"
 
 
 @pytest.mark.parametrize("content", [b"\x80\xff\x00", b"seeds: [1\n", b"seeds: {1\x00"])
