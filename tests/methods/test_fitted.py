@@ -44,7 +44,7 @@ from torch_lapeig.eigen import Eigh
 
 with warnings.catch_warnings():  # Lightning's imports warn of what is deprecated elsewhere
     warnings.simplefilter("ignore")
-    lightning = pytest.importorskip("lightning.pytorch")
+    lightning = pytest.importorskip("pytorch_lightning")
     from torch_lapeig.lightning import SmoothnessCallback
 
 MODULES = {
