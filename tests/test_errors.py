@@ -22,6 +22,7 @@ from torch_lapeig import (
     Laplacian,
     LaplacianEigenmaps,
     LaplacianSmoothness,
+    Precomputed,
     Radius,
     SelfTuning,
     SpectralClustering,
@@ -52,6 +53,7 @@ NAN[3, 1], INF[0, 0] = torch.nan, torch.inf
 GRAPH = knn_graph(X, 3)
 LAPLACIAN = Laplacian(GRAPH)
 MASK = torch.ones(10, dtype=torch.bool)
+GIVEN, DISTANCES = LaplacianEigenmaps(1, Precomputed("affinity")), MDS(2, metric=Precomputed("distance"))
 LABELS = torch.arange(10) % 2
 SAME = torch.ones(10, 2)
 BOTH = torch.tensor([[0, 1], [1, 0]])
@@ -151,7 +153,7 @@ CASES = {
         ValueError,
         "of one item",
     ),
-    "mask of a graph": (lambda: LaplacianEigenmaps(1, "precomputed")(GRAPH, MASK), ValueError, "carries its own"),
+    "mask of a graph": (lambda: GIVEN(GRAPH, mask=MASK), ValueError, "carries its own"),
     "density of a non-symmetric graph": (
         lambda: DensityCorrected(1.0, ImprovedWeights())(X, GRAPH),
         ValueError,
@@ -176,16 +178,16 @@ CASES = {
     ),
     "neighbors": (lambda: LaplacianEigenmaps(2, 5), TypeError, r"KNN\(k\), Radius\(r\) or .precomputed., got 5"),
     "weights": (lambda: LaplacianEigenmaps(2, KNN(3), "heat"), TypeError, "weights must be a Weighting"),
-    "solver": (lambda: LaplacianEigenmaps(2, solver="eigh"), TypeError, r"solver such as Eigh\(\)"),
+    "solver": (lambda: LaplacianEigenmaps(2, solve="eigh"), TypeError, r"solver such as Eigh\(\)"),
     "precomputed weights": (
-        lambda: LaplacianEigenmaps(2, "precomputed", HeatKernel()),
+        lambda: LaplacianEigenmaps(2, Precomputed("affinity"), HeatKernel()),
         ValueError,
         "weights must be None",
     ),
     "precomputed word": (lambda: LaplacianEigenmaps(2, "affinity"), ValueError, "'precomputed', got 'affinity'"),
     "graph for points": (lambda: LaplacianEigenmaps(2, KNN(3))(GRAPH), TypeError, "x must be points, got a Graph"),
     "nothing to embed": (
-        lambda: LaplacianEigenmaps(1, "precomputed", components="separate").fit(torch.eye(3)),
+        lambda: LaplacianEigenmaps(1, Precomputed("affinity"), components="separate").fit(torch.eye(3)),
         ValueError,
         "no component of two or more",
     ),
@@ -240,10 +242,10 @@ CASES = {
     "components rule": (lambda: LaplacianEigenmaps(2, components="all"), ValueError, "'joint', 'separate', 'error'"),
     "fit a batch": (lambda: LaplacianEigenmaps(2).fit(X[None]), ValueError, r"shape \(N, D\), got \(1, 10, 2\)"),
     "manifold components": (lambda: MDS(0), ValueError, "n_components must be at least 1"),
-    "manifold solver": (lambda: LLE(2, solver="eigh"), TypeError, r"solver such as Eigh\(\), got 'eigh'"),
+    "manifold solver": (lambda: LLE(2, solve="eigh"), TypeError, r"solver such as Eigh\(\), got 'eigh'"),
     "manifold points": (lambda: MDS(10)(X), ValueError, "smaller than the number of points.*n_components=10 with 10"),
     "manifold batch": (lambda: KernelPCA(2)(X[None]), ValueError, r"shape \(N, D\), got \(1, 10, 2\)"),
-    "manifold NaN": (lambda: LLE(1, 3)(NAN), ValueError, "x must be finite"),
+    "manifold NaN": (lambda: LLE(1, KNN(3))(NAN), ValueError, "x must be finite"),
     "positive eigenvalues": (lambda: MDS(3).fit(X), ValueError, "positive eigenvalues.*n_components=3 with 2"),
     "positive eigenvalues, partial": (
         lambda: KernelPCA(4, "linear").fit(points(500, 3)),
@@ -252,9 +254,9 @@ CASES = {
     ),
     "equal points": (lambda: MDS(1).fit(SAME), ValueError, "n_components=1 with 0"),
     "many equal points": (lambda: MDS(1).fit(torch.ones(500, 2)), ValueError, "n_components=1 with 0"),
-    "distances shape": (lambda: MDS(2, metric="precomputed")(X), ValueError, r"\(N, N\), got \(10, 2\)"),
-    "distances asymmetric": (lambda: MDS(2, metric="precomputed")(path(4).triu()), ValueError, "must be symmetric"),
-    "distances negative": (lambda: MDS(2, metric="precomputed")(-path(4)), ValueError, "got a minimum of -1"),
+    "distances shape": (lambda: DISTANCES(X), ValueError, r"\(N, N\), got \(10, 2\)"),
+    "distances asymmetric": (lambda: DISTANCES(path(4).triu()), ValueError, "must be symmetric"),
+    "distances negative": (lambda: DISTANCES(-path(4)), ValueError, "got a minimum of -1"),
     "MDS metric": (lambda: MDS(2, metric="cosine"), ValueError, "'euclidean', 'precomputed', got 'cosine'"),
     "Isomap neighbors": (lambda: Isomap(2, 5), TypeError, r"KNN\(k\) or Radius\(r\), got 5"),
     "Isomap in parts": (
@@ -271,14 +273,14 @@ CASES = {
         r"lie in \[0, 10\), got 1 to 10",
     ),
     "too few landmarks": (lambda: Isomap(2, KNN(4), landmarks=2)(X), ValueError, "n_components=2 with 2 points"),
-    "n_neighbors": (lambda: LLE(2, 10)(X), ValueError, "n_neighbors must be smaller.*got 10 with 10 points"),
-    "reg": (lambda: LLE(2, 3, reg=0.0), ValueError, "reg must be positive"),
+    "n_neighbors": (lambda: LLE(2, KNN(10))(X), ValueError, r"neighbors must be fewer.*got KNN\(k=10.* with 10 points"),
+    "reg": (lambda: LLE(2, KNN(3), reg=0.0), ValueError, "reg must be positive"),
     "kernel name": (lambda: KernelPCA(2, "sigmoid"), ValueError, "'rbf', 'linear', 'polynomial', got 'sigmoid'"),
     "kernel type": (lambda: KernelPCA(2, 3), TypeError, "kernel must be a name or a function, got 3"),
     "kernel shape": (lambda: KernelPCA(1, lambda x, y: x)(X), ValueError, r"shape \(10, 10\), got \(10, 2\)"),
     "kernel NaN": (lambda: KernelPCA(1, lambda x, y: torch.nan * x @ y.T)(X), ValueError, "kernel must be finite"),
     "gamma": (lambda: KernelPCA(2, gamma=-1.0), ValueError, "gamma must be positive"),
-    "degree": (lambda: KernelPCA(2, "polynomial", degree=1.5), TypeError, "degree must be an integer"),
+    "degree": (lambda: KernelPCA(2, "poly", degree=1.5), TypeError, "degree must be an integer"),
     "multigrid of a kernel": (
         lambda: eigenpairs(SymmetricOperator.of_largest(X @ X.T), 2, Lobpcg()),
         TypeError,
@@ -301,7 +303,7 @@ CASES = {
     "no clusters": (lambda: SpectralClustering(0), ValueError, "n_clusters must be at least 1, got 0"),
     "variant": (lambda: SpectralClustering(2, variant="sm"), ValueError, "'njw', 'shi_malik', got 'sm'"),
     "seed": (lambda: SpectralClustering(2, seed=None), TypeError, "seed must be an integer, got None"),
-    "solver of clusters": (lambda: SpectralClustering(2, solver="eigh"), TypeError, r"solver such as Eigh\(\)"),
+    "solver of clusters": (lambda: SpectralClustering(2, solve="eigh"), TypeError, r"solver such as Eigh\(\)"),
     "neighbors of clusters": (lambda: SpectralClustering(2, 5), TypeError, r"KNN\(k\), Radius\(r\) or"),
     "more clusters than points": (
         lambda: SpectralClustering(11, KNN(3)).fit(X),
@@ -309,13 +311,13 @@ CASES = {
         "n_clusters must be at most .* got n_clusters=11 with 10",
     ),
     "more clusters than joined nodes": (
-        lambda: SpectralClustering(3, "precomputed")(torch.block_diag(path(2), torch.zeros(2, 2))),
+        lambda: SpectralClustering(3, Precomputed("affinity"))(torch.block_diag(path(2), torch.zeros(2, 2))),
         ValueError,
         "positive degree, got n_clusters=3 with 2",
     ),
     "clusters of a batch": (lambda: SpectralClustering(2).fit(X[None]), ValueError, r"\(N, D\), got \(1, 10, 2\)"),
     "clusters of a batch of graphs": (
-        lambda: SpectralClustering(2, "precomputed").fit(Graph.from_dense(path(4)[None])),
+        lambda: SpectralClustering(2, Precomputed("affinity")).fit(Graph.from_dense(path(4)[None])),
         ValueError,
         r"got a batch of shape \(1, 4\); fit its graphs one by one",
     ),
@@ -459,7 +461,7 @@ METHODS = {
     "SpectralClustering, Shi–Malik": lambda: SpectralClustering(2, KNN(8), variant="shi_malik"),
     "MDS": lambda: MDS(2),
     "Isomap": lambda: Isomap(2, KNN(8)),
-    "LLE": lambda: LLE(2, 8),
+    "LLE": lambda: LLE(2, KNN(8)),
     "KernelPCA": lambda: KernelPCA(2),
 }
 QUERIES = {

@@ -14,6 +14,7 @@ from torch_lapeig import (
     Graph,
     HeatKernel,
     LaplacianEigenmaps,
+    Precomputed,
     SpectralClustering,
     Whitening,
     _checks,
@@ -88,7 +89,9 @@ def test_distances_may_have_a_diagonal_of_rounding():
     x = points(50, 3)
     distances = torch.cdist(x, x, compute_mode="use_mm_for_euclid_dist")
     distances = (distances + distances.mT) / 2
-    torch.testing.assert_close(MDS(3, metric="precomputed")(distances).abs(), MDS(3)(x).abs(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        MDS(3, metric=Precomputed("distance"))(distances).abs(), MDS(3)(x).abs(), rtol=1e-5, atol=1e-5
+    )
 
 
 def test_padding_needs_no_assignment():

@@ -101,7 +101,7 @@ def test_padding_is_zero_and_changes_nothing():
     mask = torch.arange(40) < lengths[:, None]
     x = torch.where(mask[..., None], points(40, 3, batch=3), torch.nan).requires_grad_()
     module = LaplacianEigenmaps(2, KNN(6), scale="unit")
-    y = module(x, mask)
+    y = module(x, mask=mask)
     assert not y[~mask].any()
     for item, n in enumerate(lengths):
         torch.testing.assert_close(y[item, :n], module(x[item, :n]))
@@ -305,7 +305,7 @@ def test_duplicates_are_embedded_together():
 
 def test_a_solver_can_be_chosen():
     x = points(90, 3)
-    one, other = (LaplacianEigenmaps(2, KNN(8), solver=solver)(x) for solver in (Eigh(), ChebyshevSubspace()))
+    one, other = (LaplacianEigenmaps(2, KNN(8), solve=solver)(x) for solver in (Eigh(), ChebyshevSubspace()))
     torch.testing.assert_close(one, other, atol=1e-8, rtol=0)
 
 

@@ -18,6 +18,7 @@ from torch_lapeig import (
     HeatKernel,
     Laplacian,
     LaplacianEigenmaps,
+    Precomputed,
     Radius,
     SimpleWeights,
     eigenpairs,
@@ -44,7 +45,7 @@ def quiet(module, *args):
     """The module's output without its warnings of isolated nodes and of several components."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GraphWarning)
-        return module(*args)
+        return module(*args[:1], mask=args[1]) if len(args) > 1 else module(*args)
 
 
 @on_every_device
@@ -134,7 +135,7 @@ def test_isolated_nodes_and_several_components_in_one_item():
         ]
     ).requires_grad_()
     with pytest.warns(GraphWarning) as caught:
-        found = LaplacianEigenmaps(5, "precomputed").embed(affinity)
+        found = LaplacianEigenmaps(5, Precomputed("affinity")).embed(affinity)
     assert any("2 connected components" in str(w.message) for w in caught)
     y, values = found.embedding, found.eigenvalues
     expected = torch.tensor([[0, 1.5, 1.5, 1.5, 1.5], [1.5, 1.5, *[torch.inf] * 3]], dtype=torch.float64)
@@ -169,7 +170,7 @@ def test_drop_trivial():
 def test_diffusion_distances(time):
     """With all columns ‖y_i − y_j‖ is the diffusion distance Σ_l (P^t_il − P^t_jl)² / d_l at time t."""
     affinity = Graph.from_dense(torch.stack([cycle(7), two_cliques(4, 3) + cycle(7), complete(7)]))
-    y = LaplacianEigenmaps(6, "precomputed", diffusion=time)(affinity)
+    y = LaplacianEigenmaps(6, Precomputed("affinity"), diffusion=time)(affinity)
     d = affinity.to_dense().sum(-1)
     s = affinity.to_dense() / (d[:, :, None] * d[:, None, :]).sqrt()
     values, vectors = torch.linalg.eigh(s)
@@ -183,7 +184,7 @@ def test_diffusion_distances(time):
 def test_gradient_of_diffusion_with_equal_eigenvalues(affinity, time):
     """Y |1 − Λ|²ᵗ Yᵀ mixes values and vectors of an eigenspace, and is a smooth function of the weights."""
     n = len(affinity)
-    module = LaplacianEigenmaps(2, "precomputed", diffusion=time)
+    module = LaplacianEigenmaps(2, Precomputed("affinity"), diffusion=time)
     h = points(n, n)
     weights = affinity[affinity > 0].clone().requires_grad_()
 
@@ -198,7 +199,7 @@ def test_gradient_of_diffusion_with_equal_eigenvalues(affinity, time):
 def test_second_derivative_of_diffusion_with_equal_eigenvalues(time):
     """Along a line of weights that leaves the complete graph, whose eigenvalues but one are equal."""
     affinity, direction, h = complete(5), points(5, 5), points(5, 5, seed=1)
-    module = LaplacianEigenmaps(4, "precomputed", diffusion=time)
+    module = LaplacianEigenmaps(4, Precomputed("affinity"), diffusion=time)
 
     def loss(t):
         return (grams(module(affinity * (t * (direction + direction.T)).exp())) * h).sum()

@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -192,6 +192,17 @@ class NeighborRule(Protocol):
     def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
         """Edges of new points ``(Q, D)`` to the graph's ``(N, D)``."""
         ...
+
+
+def check_rule(neighbors: Any, others: str = "") -> None:
+    """Raise TypeError unless ``neighbors`` is an object of the `NeighborRule` protocol; a class is none.
+
+    ``others``: what else it may be, for the message.
+    """
+    if isinstance(neighbors, type) or not isinstance(neighbors, NeighborRule):
+        raise TypeError(
+            f"neighbors must be KNN(k), Radius(r){others} or another NeighborRule, got {_checks.arrived(neighbors)}"
+        )
 
 
 PRECOMPUTED = ("affinity", "distance", "kernel")

@@ -127,7 +127,11 @@ def kernels() -> Iterator[Probe]:
     }
     for kind, (value, words) in given.items():
         word = "x must" if kind == "graph" else "distances must"
-        yield f"MDS of distances: {kind}", partial(lapeig.MDS(2, metric="precomputed"), value), Clear((word, *words))
+        yield (
+            f"MDS of distances: {kind}",
+            partial(lapeig.MDS(2, metric=lapeig.Precomputed("distance")), value),
+            Clear((word, *words)),
+        )
 
 
 def solving() -> Iterator[Probe]:
