@@ -67,7 +67,7 @@ FUNCTIONS = {
     "sampled product, dense": lambda x: dense(x).pattern.products(x, x.sin()),
     "separate": lambda x: LaplacianEigenmaps(2, KNN(6), components="separate")(x),
     "diffusion": lambda x: LaplacianEigenmaps(2, KNN(6), diffusion=1.0)(x),
-    "out of sample": lambda x: LaplacianEigenmaps(2, KNN(6)).out_of_sample(x[:30], x[30:]),
+    "out of sample": lambda x: LaplacianEigenmaps(2, KNN(6)).out_of_sample(x[:30], x[30:])[1],
     "clustering": SpectralClustering(2, KNN(6)),
     "mds": MDS(2),
     "isomap": Isomap(2, KNN(6)),

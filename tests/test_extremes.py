@@ -316,7 +316,7 @@ def embedded(task, x, weights, scale, normalization):
     if task == "batch":
         mask = torch.ones(2, 24, dtype=torch.bool)
         mask[1, 20:] = False
-        return layer(torch.stack([x, x.detach().flip(0)]), mask)
+        return layer(torch.stack([x, x.detach().flip(0)]), mask=mask)
     if task == "dense":
         complete = Graph.from_dense(torch.ones(24, 24, dtype=x.dtype).fill_diagonal_(0))
         options = {"scale": scale, "normalization": normalization}
@@ -328,7 +328,7 @@ def embedded(task, x, weights, scale, normalization):
         "isomap": lambda: Isomap(2, KNN(5))(x),
         "lle": lambda: LLE(2, KNN(5))(x),
         "kernel pca": lambda: KernelPCA(2)(x),
-        "out of sample": lambda: layer.out_of_sample(x[:20], x[20:]),
+        "out of sample": lambda: torch.cat(layer.out_of_sample(x[:20], x[20:])),
     }
     return other.get(task, lambda: layer(x))()
 

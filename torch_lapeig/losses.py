@@ -312,7 +312,9 @@ class Whitening(FittedModule):
         turned = z @ turn if valid is None else (z @ turn)[valid]
         sign = turned.gather(0, turned.abs().argmax(0, keepdim=True)).sign()
         fitted = (mean[0], matrix @ (turn * sign), values)
-        self._keep({name: value.to(columns.dtype) for name, value in zip(self.FITTED, fitted, strict=True)}, y)
+        self._keep(
+            {name: value.to(_checks.single(y).dtype) for name, value in zip(self.FITTED, fitted, strict=True)}, y
+        )
         return self
 
     @_checks.without_autocast

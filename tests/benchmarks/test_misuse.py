@@ -18,6 +18,7 @@ from torch_lapeig import (
     SpectralClustering,
     Whitening,
     _checks,
+    knn_graph,
     normalized_cut,
 )
 from torch_lapeig.eigen import Lanczos
@@ -79,8 +80,8 @@ def test_gradients_flow_through_checked_weights():
 
 
 def test_encoder_with_whitening_can_be_exported():
-    encoder = torch.nn.Sequential(torch.nn.Linear(3, 2), Whitening(2)).double()
-    x = points(9, 3)
+    linear, x = torch.nn.Linear(3, 2).double(), points(9, 3)
+    encoder = torch.nn.Sequential(linear, Whitening(2).fit(linear(x), knn_graph(x, 3)))
     recorded = torch.export.export(encoder, (x,)).module()
     torch.testing.assert_close(recorded(x), encoder(x))
 

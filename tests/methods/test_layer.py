@@ -119,7 +119,7 @@ def test_a_batch_with_nothing_to_embed_is_zero():
     x, mask = torch.zeros(2, 3, 2, requires_grad=True), torch.tensor([[True, False, False], [False, False, False]])
     for neighbors in (KNN(2), Radius(1.0)):
         with pytest.warns(GraphWarning, match="1 of 6 nodes are isolated"):
-            y = LaplacianEigenmaps(2, neighbors)(x, mask)
+            y = LaplacianEigenmaps(2, neighbors)(x, mask=mask)
         assert not y.any()
         y.sum().backward()
         assert not x.grad.any()
@@ -137,7 +137,7 @@ def test_isolated_nodes_and_several_components_in_one_item():
     with pytest.warns(GraphWarning) as caught:
         found = LaplacianEigenmaps(5, Precomputed("affinity")).embed(affinity)
     assert any("2 connected components" in str(w.message) for w in caught)
-    y, values = found.embedding, found.eigenvalues
+    y, values = found.columns, found.eigenvalues
     expected = torch.tensor([[0, 1.5, 1.5, 1.5, 1.5], [1.5, 1.5, *[torch.inf] * 3]], dtype=torch.float64)
     torch.testing.assert_close(values[:2], expected)
     assert not y[1, 3:].any()
@@ -158,10 +158,10 @@ def test_drop_trivial():
     x = points(40, 3, batch=2)
     kept = LaplacianEigenmaps(4, KNN(6), drop_trivial=False).embed(x)
     dropped = LaplacianEigenmaps(3, KNN(6)).embed(x)
-    torch.testing.assert_close(kept.embedding[..., 1:], dropped.embedding)
+    torch.testing.assert_close(kept.columns[..., 1:], dropped.columns)
     assert not kept.eigenvalues[:, 0].any()
     volume = Laplacian(HeatKernel()(x, knn_graph(x, 6))).degrees.sum(1)
-    torch.testing.assert_close(kept.embedding[..., 0], volume[:, None].rsqrt().expand(2, 40))
+    torch.testing.assert_close(kept.columns[..., 0], volume[:, None].rsqrt().expand(2, 40))
     fitted = LaplacianEigenmaps(4, KNN(6), drop_trivial=False).fit(x[0])
     torch.testing.assert_close(fitted.transform(points(5, 3, seed=4))[:, 0], fitted.embedding_[0, 0].expand(5))
 
@@ -250,8 +250,8 @@ def test_half_precision_in_and_out(dtype):
     x = points(40, 3, batch=2, dtype=torch.float32).to(dtype)
     module = LaplacianEigenmaps(3, KNN(6), HeatKernel(1.0, learnable=True))
     found = module.embed(x)
-    assert found.embedding.dtype == found.eigenvalues.dtype == dtype
-    assert torch.equal(found.embedding, module(x.float()).to(dtype))
+    assert found.columns.dtype == found.eigenvalues.dtype == dtype
+    assert torch.equal(found.columns, module(x.float()).to(dtype))
     leaf = x.clone().requires_grad_()
     module(leaf).float().pow(2).sum(-1).pow(2).sum().backward()
     assert leaf.grad.dtype == dtype
@@ -259,7 +259,7 @@ def test_half_precision_in_and_out(dtype):
     module.fit(x[0])
     module.to(dtype)
     assert module.weights.log_t.dtype == module.embedding_.dtype == dtype
-    assert torch.equal(module(x), found.embedding)
+    assert torch.equal(module(x), found.columns)
     new = module.transform(x[0])
     assert new.dtype == dtype
     torch.testing.assert_close(new, module.embedding_, atol=2e-2, rtol=2e-2)
@@ -309,7 +309,7 @@ class Network(nn.Module):
         self.layer = LaplacianEigenmaps(2, KNN(6), HeatKernel(learnable=True), scale="unit")
 
     def forward(self, x, mask=None):
-        return self.head(self.layer(self.encoder(x), mask))
+        return self.head(self.layer(self.encoder(x), mask=mask))
 
 
 def gradients(module, *args):

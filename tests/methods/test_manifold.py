@@ -124,7 +124,7 @@ def test_new_points_of_isomap_are_those_of_landmark_isomap():
     """With the training set as landmarks: de Silva & Tenenbaum's ½ L# (mean δ − δ(x)), paths to x ending there."""
     x, new = surface(60), surface(8, seed=3)
     module = Isomap(2, KNN(6)).fit(x)
-    query, point, *_ = KNN(6).extend(new, x, module.train_radii)
+    query, point, *_ = KNN(6).extend(new, x, module.train_rule)
     reach = torch.full((8, 60), torch.inf, dtype=x.dtype)
     for q, p in zip(query.tolist(), point.tolist(), strict=True):
         reach[q] = torch.minimum(reach[q], (new[q] - x[p]).norm() + module.geodesics_[p])
@@ -249,9 +249,12 @@ def test_gradients_to_points(make):
     x, new = surface(24).requires_grad_(), surface(3, seed=2).requires_grad_()
     options = {"fast_mode": True, "check_forward_ad": True}
     assert torch.autograd.gradcheck(lambda x: module(x) @ module(x).mT, x, **options)
-    assert torch.autograd.gradcheck(
-        lambda x, new: module.out_of_sample(x, new)[1] @ module.out_of_sample(x, new)[1].mT, (x, new), **options
-    )
+
+    def gram(x, new):
+        rows = torch.cat(module.out_of_sample(x, new))
+        return rows @ rows.mT
+
+    assert torch.autograd.gradcheck(gram, (x, new), **options)
 
 
 def test_gradient_to_given_distances_and_second_derivatives():

@@ -158,7 +158,7 @@ def fitted() -> Iterator[Probe]:
         yield f"{name}: fit of a batch", partial(module.fit, X[None]), Clear(("(N, D)", "(1, 12, 3)"))
     batch = lapeig.Graph.from_dense(AFFINITY[None])
     for name in ("LaplacianEigenmaps", "SpectralClustering"):
-        module = getattr(lapeig, name)(2, "precomputed")
+        module = getattr(lapeig, name)(2, lapeig.Precomputed("affinity"))
         yield f"{name}: fit of graphs", partial(module.fit, batch), Clear(("(1, 12)", "one by one"))
 
 
