@@ -31,7 +31,7 @@ ClassicalMDS: Any = getattr(manifold, "ClassicalMDS", None)  # from scikit-learn
 METHODS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "MDS": (lambda: MDS(2), lambda: ClassicalMDS(2)),
     "Isomap, 10 neighbours": (lambda: Isomap(2, KNN(10)), lambda: PeerIsomap(n_neighbors=10)),
-    "LLE, 12 neighbours": (lambda: LLE(2, 12), lambda: LocallyLinearEmbedding(n_neighbors=12)),
+    "LLE, 12 neighbours": (lambda: LLE(2, KNN(12)), lambda: LocallyLinearEmbedding(n_neighbors=12)),
     "kernel PCA, RBF γ = 0.01": (
         lambda: KernelPCA(2, "rbf", gamma=0.01),
         lambda: PeerKernelPCA(2, kernel="rbf", gamma=0.01),

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from experiments import data
 from experiments.runs import Refusal, Run, check_least, table
-from torch_lapeig import KNN, LLE, MDS, Isomap, LaplacianEigenmaps
+from torch_lapeig import KNN, LLE, MDS, Isomap, LaplacianEigenmaps, Precomputed
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -42,10 +42,10 @@ SETS: dict[str, tuple[str, Callable[[int, int, Path | None], Array]]] = {
     "digits": ("digits", lambda points, seed, _: load_digits().data / 16),
 }
 METHODS: dict[str, tuple[str, Callable[[int], Module]]] = {
-    "mds": ("MDS", lambda k: MDS(COMPONENTS, metric="precomputed")),
+    "mds": ("MDS", lambda k: MDS(COMPONENTS, metric=Precomputed("distance"))),
     "eigenmaps": ("spectral clustering, Laplacian eigenmaps", lambda k: LaplacianEigenmaps(COMPONENTS, KNN(k))),
     "isomap": ("Isomap", lambda k: Isomap(COMPONENTS, KNN(k))),
-    "lle": ("LLE", lambda k: LLE(COMPONENTS, k)),
+    "lle": ("LLE", lambda k: LLE(COMPONENTS, KNN(k))),
 }
 
 

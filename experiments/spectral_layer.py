@@ -218,7 +218,7 @@ class HeatSignatures(nn.Module):
         """Signatures ``(B, N, TIMES)``, minus their mean 1, and traces ``(B, TIMES)`` of features ``(B, N, d)``."""
         with warnings.catch_warnings():  # linked rings have two components, and the signatures are those of both
             warnings.filterwarnings("ignore", "the neighbourhood graph has .* connected components", GraphWarning)
-            (pairs,) = self.layer.embed(x.double(), mask).pairs  # whose gaps may be as small as float32 can tell
+            (pairs,) = self.layer.embed(x.double(), mask=mask).pairs  # whose gaps may be as small as float32 can tell
         signatures, traces = heat(pairs.vectors, pairs.projected)
         mean = signatures.sum(1, keepdim=True) / mask.sum(1)[:, None, None]
         return (signatures / mean - 1).to(x.dtype), traces.log().to(x.dtype)

@@ -67,12 +67,12 @@ FUNCTIONS = {
     "sampled product, dense": lambda x: dense(x).pattern.products(x, x.sin()),
     "separate": lambda x: LaplacianEigenmaps(2, KNN(6), components="separate")(x),
     "diffusion": lambda x: LaplacianEigenmaps(2, KNN(6), diffusion=1.0)(x),
-    "out of sample": lambda x: LaplacianEigenmaps(2, KNN(6)).out_of_sample(x[:30], x[30:]),
+    "out of sample": lambda x: LaplacianEigenmaps(2, KNN(6)).out_of_sample(x[:30], x[30:])[1],
     "clustering": SpectralClustering(2, KNN(6)),
     "mds": MDS(2),
     "isomap": Isomap(2, KNN(6)),
-    "lle": LLE(2, 6),
-    **{f"kernel pca, {kernel}": KernelPCA(2, kernel) for kernel in ("rbf", "linear", "polynomial")},
+    "lle": LLE(2, KNN(6)),
+    **{f"kernel pca, {kernel}": KernelPCA(2, kernel) for kernel in ("rbf", "linear", "poly")},
     "spectral loss": lambda x: SpectralLoss(KNN(6))(x.sin(), x),
     "orthogonality": orthogonality,
     "whiten": whiten,
@@ -81,7 +81,13 @@ FUNCTIONS = {
     "transform Isomap": fitted(Isomap(2, KNN(6))),
     **{
         f"transform {type(module).__name__}": fitted(module)
-        for module in (LaplacianEigenmaps(2, KNN(6)), SpectralClustering(2, KNN(6)), MDS(2), LLE(2, 6), KernelPCA(2))
+        for module in (
+            LaplacianEigenmaps(2, KNN(6)),
+            SpectralClustering(2, KNN(6)),
+            MDS(2),
+            LLE(2, KNN(6)),
+            KernelPCA(2),
+        )
     },
 }
 
@@ -134,7 +140,7 @@ FEATURES = {
     "whiten": whiten,
     "mds": MDS(2),
     "isomap": Isomap(2, KNN(6)),
-    "lle": LLE(2, 6),
+    "lle": LLE(2, KNN(6)),
     "kernel pca": KernelPCA(2),
     "clustering": SpectralClustering(2, KNN(6)),
     "product": lambda h: Laplacian(GRAPH).matmul(h),

@@ -22,6 +22,7 @@ from torch_lapeig import (
     Laplacian,
     LaplacianEigenmaps,
     LaplacianSmoothness,
+    Precomputed,
     SelfTuning,
     SpectralClustering,
     eigenpairs,
@@ -258,7 +259,7 @@ def test_far_points_do_not_spoil_the_gradient_of_the_others(kind, weighting):
         for dtype in (SINGLE, DOUBLE):
             v = x.to(dtype).clone().requires_grad_()
             graph = WEIGHTINGS[weighting]()(v, Graph(pattern, torch.ones(len(pattern), dtype=dtype)))
-            y = LaplacianEigenmaps(2, "precomputed", scale="unit")(graph)
+            y = LaplacianEigenmaps(2, Precomputed("affinity"), scale="unit")(graph)
             (y.square() * probe).sum().backward()
             results.append(v.grad)
         assert torch.dist(*results) <= 1e-3 * results[1].norm()
@@ -315,19 +316,19 @@ def embedded(task, x, weights, scale, normalization):
     if task == "batch":
         mask = torch.ones(2, 24, dtype=torch.bool)
         mask[1, 20:] = False
-        return layer(torch.stack([x, x.detach().flip(0)]), mask)
+        return layer(torch.stack([x, x.detach().flip(0)]), mask=mask)
     if task == "dense":
         complete = Graph.from_dense(torch.ones(24, 24, dtype=x.dtype).fill_diagonal_(0))
         options = {"scale": scale, "normalization": normalization}
-        return LaplacianEigenmaps(2, "precomputed", **options)(weights(x, complete))
+        return LaplacianEigenmaps(2, Precomputed("affinity"), **options)(weights(x, complete))
     other = {
         "clustering": lambda: SpectralClustering(2, KNN(5), weights)(x),
         "smoothness": lambda: LaplacianSmoothness(KNN(5), weights)(x.sin(), x),
         "mds": lambda: MDS(2)(x),
         "isomap": lambda: Isomap(2, KNN(5))(x),
-        "lle": lambda: LLE(2, 5)(x),
+        "lle": lambda: LLE(2, KNN(5))(x),
         "kernel pca": lambda: KernelPCA(2)(x),
-        "out of sample": lambda: layer.out_of_sample(x[:20], x[20:]),
+        "out of sample": lambda: torch.cat(layer.out_of_sample(x[:20], x[20:])),
     }
     return other.get(task, lambda: layer(x))()
 
@@ -368,12 +369,13 @@ def test_gradients_beyond_the_dtype_are_finite_and_said_so(dtype):
     x = cloud("plain", torch.Generator().manual_seed(0)).to(dtype)
     size = 1e-30 if dtype == SINGLE else 1e-250
     affinity = (size * torch.exp(-torch.cdist(x, x).square()) * (1 - torch.eye(24))).to(dtype).requires_grad_()
-    y = LaplacianEigenmaps(2, "precomputed")(affinity)
+    y = LaplacianEigenmaps(2, Precomputed("affinity"))(affinity)
     with pytest.warns(DegeneracyWarning, match="too large"):
         y.square().sum().backward()
     assert affinity.grad.isfinite().all()
     affinity.grad = None
-    LaplacianEigenmaps(2, "precomputed", scale="unit")(affinity).abs().sum().backward()  # 10³⁰, which it can hold
+    y = LaplacianEigenmaps(2, Precomputed("affinity"), scale="unit")(affinity)
+    y.abs().sum().backward()  # 10³⁰, which it can hold
     assert affinity.grad.isfinite().all()
 
 

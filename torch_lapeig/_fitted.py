@@ -48,7 +48,7 @@ class FittedModule(Configured, nn.Module):
     def check_fitted(self) -> None:
         """Raise RuntimeError before ``fit``."""
         if getattr(self, self.FITTED[0]) is None:
-            raise RuntimeError(f"{type(self).__name__} must be fitted before transform; call fit(x) first")
+            raise RuntimeError(f"{type(self).__name__} must be fitted before it takes new points; call fit first")
 
     def _keep(self, state: State, given: Any) -> None:
         """Set what is fitted, as a copy where it is what the caller gave."""

@@ -16,8 +16,9 @@ from torch_lapeig import _checks
 from torch_lapeig._fitted import FittedModule
 from torch_lapeig.eigen.laplacian import Laplacian
 from torch_lapeig.graph.graph import Graph, check_graph
-from torch_lapeig.graph.rules import KNN, Radius
-from torch_lapeig.graph.weights import HeatKernel, Weighting, check_weighting
+from torch_lapeig.graph.rules import KNN, Precomputed
+from torch_lapeig.graph.weighted import Rule, check_rule_and_weights, weighted_graph
+from torch_lapeig.graph.weights import Weighting
 
 __all__ = [
     "LaplacianSmoothness",
@@ -171,23 +172,20 @@ def spectral_loss(y: Tensor, graph: Graph) -> Tensor:
 class _GraphLoss(nn.Module):
     """A loss of ``y`` on a graph that is given or built from points."""
 
-    def __init__(self, neighbors: KNN | Radius, weights: Weighting | None) -> None:
+    def __init__(self, neighbors: Rule, weights: Weighting | None) -> None:
         super().__init__()
-        _checks.check_instance(neighbors, "neighbors", (KNN, Radius), "KNN(k) or Radius(r)")
-        check_weighting(weights)
         self.neighbors = neighbors
-        self.weights = HeatKernel() if weights is None else weights
+        self.weights = check_rule_and_weights(neighbors, weights)
 
     @_checks.full_precision
     def graph_of(self, x: Tensor | Graph, mask: Tensor | None = None) -> Graph:
-        """The weighted graph of points ``(N, D)`` or ``(B, N, D)``, or the one given. Half precision as float32."""
+        """The weighted graph of points ``(N, D)`` or ``(B, N, D)``, or the one given. Half precision as float32.
+
+        With ``Precomputed("affinity")`` ``x`` is a matrix of affinities. A `Graph` is taken with any rule.
+        """
         if isinstance(x, Graph):
-            if mask is not None:
-                raise ValueError("mask must be None with a Graph, which carries its own")
-            return x
-        points = _checks.single(x)
-        weighted: Graph = self.weights(points, self.neighbors(points, mask))
-        return weighted
+            return weighted_graph(Precomputed("affinity"), None, x, mask)
+        return weighted_graph(self.neighbors, self.weights, _checks.single(x), mask)
 
     def extra_repr(self) -> str:
         """The constructor's arguments, but for the weights, which are shown as a submodule."""
@@ -212,7 +210,7 @@ class LaplacianSmoothness(_GraphLoss):
 
     def __init__(
         self,
-        neighbors: KNN | Radius = KNN(10),  # noqa: B008 (frozen)
+        neighbors: Rule = KNN(10),  # noqa: B008 (frozen)
         weights: Weighting | None = None,
         reduction: Reduction = "mean",
     ) -> None:
@@ -248,7 +246,7 @@ class SpectralLoss(_GraphLoss):
 
     def __init__(
         self,
-        neighbors: KNN | Radius = KNN(10),  # noqa: B008 (frozen)
+        neighbors: Rule = KNN(10),  # noqa: B008 (frozen)
         weights: Weighting | None = None,
     ) -> None:
         super().__init__(neighbors, weights)
@@ -262,7 +260,7 @@ class SpectralLoss(_GraphLoss):
 
 
 class Whitening(FittedModule):
-    """The affine map from an encoder's outputs to eigenfunctions; the identity until it is fitted.
+    """The affine map from an encoder's outputs to eigenfunctions; before ``fit`` there is none.
 
     ``fit`` takes the outputs at the points of a graph, whitens them (`whiten`) and turns them to the eigenvectors of
     Zᵀ L Z (Rayleigh–Ritz): the best approximations in their span to the eigenvectors of L y = λ D y, of ascending λ.
@@ -273,7 +271,7 @@ class Whitening(FittedModule):
         n_components: k, the number of outputs of the encoder.
 
     Tensors (part of ``state_dict``, which loads into a fresh module of as many columns; see `FittedModule`):
-        mean: ``(k,)``. matrix: ``(k, k)``. eigenvalues_: ``(k,)`` in [0, 2], NaN before ``fit``.
+        mean: ``(k,)``. matrix: ``(k, k)``. eigenvalues_: ``(k,)`` in [0, 2].
     """
 
     FITTED: ClassVar[tuple[str, ...]] = ("mean", "matrix", "eigenvalues_")
@@ -285,9 +283,6 @@ class Whitening(FittedModule):
     def __init__(self, n_components: int) -> None:
         super().__init__()
         self.n_components = _checks.check_count(n_components, "n_components")
-        self.mean = torch.zeros(self.n_components)
-        self.matrix = torch.eye(self.n_components)
-        self.eigenvalues_ = torch.full((self.n_components,), torch.nan)
 
     @torch.no_grad()
     @_checks.full_precision
@@ -316,15 +311,21 @@ class Whitening(FittedModule):
         values, turn = torch.linalg.eigh(z.mT @ laplacian.matmul(z))
         turned = z @ turn if valid is None else (z @ turn)[valid]
         sign = turned.gather(0, turned.abs().argmax(0, keepdim=True)).sign()
-        self.mean.copy_(mean[0])
-        self.matrix.copy_(matrix @ (turn * sign))
-        self.eigenvalues_.copy_(values)
+        fitted = (mean[0], matrix @ (turn * sign), values)
+        self._keep(
+            {name: value.to(_checks.single(y).dtype) for name, value in zip(self.FITTED, fitted, strict=True)}, y
+        )
         return self
 
     @_checks.without_autocast
     def forward(self, y: Tensor) -> Tensor:
-        """Eigenfunctions ``(..., k)`` at the points of outputs ``(..., k)``, differentiable, in the dtype of ``y``."""
+        """Eigenfunctions ``(..., k)`` at the points of outputs ``(..., k)``, differentiable, in the dtype of ``y``.
+
+        Raises:
+            RuntimeError: not fitted. TypeError, ValueError: not of k columns.
+        """
         self._check(y)
+        self.check_fitted()
         columns = _checks.single(y)
         z = (columns - self.mean.to(columns)) @ self.matrix.to(columns)
         result: Tensor = z.to(y.dtype)
@@ -332,12 +333,12 @@ class Whitening(FittedModule):
 
     def _check(self, y: Tensor) -> None:
         _checks.check_floating(_checks.single(y), "y")
-        if y.ndim == 0 or y.shape[-1] != len(self.mean):
-            raise ValueError(f"y must have {len(self.mean)} columns, got shape {tuple(y.shape)}")
+        if y.ndim == 0 or y.shape[-1] != self.n_components:
+            raise ValueError(f"y must have {self.n_components} columns, got shape {tuple(y.shape)}")
 
     def extra_repr(self) -> str:
         """The constructor's argument."""
-        return f"{len(self.mean)}"
+        return f"{self.n_components}"
 
 
 def _together(y: Tensor, graph: Graph) -> tuple[Tensor, Graph]:

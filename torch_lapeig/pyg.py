@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig.eigen import Solve, Solver
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Normalization
 from torch_lapeig.graph.graph import check_edge_index
-from torch_lapeig.methods.positional import laplacian_positional_encoding, one_graph
+from torch_lapeig.methods.positional import check_cold_solve, laplacian_positional_encoding, one_graph
 
 __all__ = ["AddLaplacianPE"]
 
@@ -30,7 +31,7 @@ class AddLaplacianPE:
         k: columns.
         attr_name: attribute ``(M, k)`` to add; None appends the columns to ``data.x``.
         eigenvalues: name of an attribute ``(B, k)`` for the eigenvalues, B = 1 for one graph; None for none.
-        normalization, random_signs: see `laplacian_positional_encoding`.
+        normalization, random_signs, solve: see `laplacian_positional_encoding`.
 
     Raises:
         TypeError, ValueError: an option that is none; when called, as there; data without ``edge_index``.
@@ -44,6 +45,7 @@ class AddLaplacianPE:
         eigenvalues: str | None = None,
         normalization: Normalization = "symmetric",
         random_signs: bool = False,
+        solve: Solve | Solver | None = None,
     ) -> None:
         for name, value in (("attr_name", attr_name), ("eigenvalues", eigenvalues)):
             _checks.check_instance(value, name, (str, type(None)), "the name of an attribute, or None")
@@ -52,6 +54,8 @@ class AddLaplacianPE:
         self.attr_name = attr_name
         self.eigenvalues = eigenvalues
         self.normalization = normalization
+        check_cold_solve(solve)
+        self.solve = solve
         self.random_signs = _checks.check_flag(random_signs, "random_signs")
 
     def __call__(self, data: Any) -> Any:
@@ -73,6 +77,7 @@ class AddLaplacianPE:
             torch.cat(weights),
             normalization=self.normalization,
             random_signs=self.random_signs,
+            solve=self.solve,
         )
         # Graphs without nodes at the end have no number in the batch.
         values = torch.nn.functional.pad(found.values, (0, 0, 0, sum(counts) - len(found.values)), value=torch.inf)
@@ -96,7 +101,8 @@ class AddLaplacianPE:
     def __repr__(self) -> str:
         return (
             f"{type(self).__name__}({self.k}, {self.attr_name!r}, eigenvalues={self.eigenvalues!r}, "
-            f"normalization={self.normalization!r}, random_signs={self.random_signs})"
+            f"normalization={self.normalization!r}, random_signs={self.random_signs}, "
+            f"solve={self.solve!r})"
         )
 
 

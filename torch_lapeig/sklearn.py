@@ -16,13 +16,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from torch_lapeig import _checks
+from torch_lapeig import _checks, methods
 from torch_lapeig._fitted import FittedModule
+from torch_lapeig.eigen import Solve, Solver
 from torch_lapeig.graph.graph import Graph
-from torch_lapeig.graph.rules import KNN, Radius
+from torch_lapeig.graph.rules import KNN, Precomputed, Radius
+from torch_lapeig.graph.weighted import Rule
 from torch_lapeig.graph.weights import HeatKernel, SimpleWeights, Weighting
-from torch_lapeig.methods import clustering, manifold
-from torch_lapeig.methods.eigenmaps import LaplacianEigenmaps, Rule
 
 try:
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
@@ -32,6 +32,7 @@ except ImportError as error:
     raise ImportError('torch_lapeig.sklearn needs scikit-learn ≥ 1.6; pip install "torch-lapeig[sklearn]"') from error
 
 Own = TypeVar("Own", bound="_Embedding")
+Variant = Literal["njw", "shi_malik"]
 Affinity = Literal["nearest_neighbors", "precomputed"]
 
 
@@ -139,7 +140,7 @@ class _OnGraph(_Estimator):
     def _rule(self, n_samples: int) -> tuple[Rule, Weighting | None]:
         _checks.check_choice(self.affinity, "affinity", ("nearest_neighbors", "precomputed"))
         if self._pairwise:
-            return "precomputed", None
+            return Precomputed("affinity"), None
         k = _neighbors(self.n_neighbors, n_samples)
         if self.gamma is None:
             return KNN(k), HeatKernel("median")
@@ -159,6 +160,7 @@ class SpectralEmbedding(_Embedding, _OnGraph):
         gamma: of the weights exp(−γ ‖x_i − x_j‖²) on their edges; 0 gives every edge the weight 1, None takes the
             reciprocal of the median of the squared edge lengths.
         components: of a disconnected graph: ``"joint"``, ``"separate"`` or ``"error"``, see `LaplacianEigenmaps`.
+        solve: options of the eigensolve, a `torch_lapeig.Solve`, or a solver alone.
         device: where it is computed, for example ``"cuda"``.
 
     Attributes:
@@ -186,6 +188,7 @@ class SpectralEmbedding(_Embedding, _OnGraph):
         n_neighbors: int | None = None,
         gamma: float | None = None,
         components: Literal["joint", "separate", "error"] = "joint",
+        solve: Solve | Solver | None = None,
         device: str | torch.device = "cpu",
     ) -> None:
         self.n_components = n_components
@@ -193,10 +196,12 @@ class SpectralEmbedding(_Embedding, _OnGraph):
         self.n_neighbors = n_neighbors
         self.gamma = gamma
         self.components = components
+        self.solve = solve
         self.device = device
 
-    def _module(self, n_components: int, x: Any) -> LaplacianEigenmaps:
-        return LaplacianEigenmaps(n_components, *self._rule(x.shape[0]), components=self.components)
+    def _module(self, n_components: int, x: Any) -> methods.LaplacianEigenmaps:
+        rule = self._rule(x.shape[0])
+        return methods.LaplacianEigenmaps(n_components, *rule, components=self.components, solve=self.solve)
 
 
 class ClassicalMDS(_Embedding):
@@ -205,6 +210,7 @@ class ClassicalMDS(_Embedding):
     Args:
         n_components: dimension of the embedding, at most the number of positive eigenvalues.
         metric: ``"euclidean"``, or ``"precomputed"``: X holds distances ``(N, N)``.
+        solve: options of the eigensolve, a `torch_lapeig.Solve`, or a solver alone.
         device: where it is computed, for example ``"cuda"``.
 
     Attributes:
@@ -222,18 +228,22 @@ class ClassicalMDS(_Embedding):
         n_components: int = 2,
         *,
         metric: Literal["euclidean", "precomputed"] = "euclidean",
+        solve: Solve | Solver | None = None,
         device: str | torch.device = "cpu",
     ) -> None:
         self.n_components = n_components
         self.metric = metric
+        self.solve = solve
         self.device = device
 
     @property
     def _pairwise(self) -> bool:
         return self.metric == "precomputed"
 
-    def _module(self, n_components: int, x: Any) -> manifold.MDS:
-        return manifold.MDS(n_components, metric=self.metric)
+    def _module(self, n_components: int, x: Any) -> methods.MDS:
+        _checks.check_choice(self.metric, "metric", ("euclidean", "precomputed"))
+        metric: Any = Precomputed("distance") if self._pairwise else self.metric
+        return methods.MDS(n_components, metric=metric, solve=self.solve)
 
 
 class Isomap(_Embedding):
@@ -245,6 +255,7 @@ class Isomap(_Embedding):
             the graph is connected. (`sklearn.manifold.Isomap` takes 5 and joins components by their closest samples.)
         radius: samples at most as far apart are joined; n_neighbors must be None.
         n_components: dimension of the embedding, at most the number of positive eigenvalues.
+        solve: options of the eigensolve, a `torch_lapeig.Solve`, or a solver alone.
         device: where it is computed, but for the shortest paths, for example ``"cuda"``.
 
     Attributes:
@@ -261,15 +272,17 @@ class Isomap(_Embedding):
         n_neighbors: int | None = None,
         radius: float | None = None,
         n_components: int = 2,
+        solve: Solve | Solver | None = None,
         device: str | torch.device = "cpu",
     ) -> None:
         self.n_neighbors = n_neighbors
         self.radius = radius
         self.n_components = n_components
+        self.solve = solve
         self.device = device
 
-    def _module(self, n_components: int, x: Any) -> manifold.Isomap:
-        return manifold.Isomap(n_components, self._rule(x))
+    def _module(self, n_components: int, x: Any) -> methods.Isomap:
+        return methods.Isomap(n_components, self._rule(x), solve=self.solve)
 
     def _rule(self, x: Tensor) -> KNN | Radius:
         if self.radius is None:
@@ -289,6 +302,7 @@ class LocallyLinearEmbedding(_Embedding):
         n_neighbors: of each sample, smaller than the number of samples; None takes 10, or all of fewer.
         n_components: dimension of the embedding, smaller than the number of samples.
         reg: share of the trace added to the diagonal of the local Gram matrices.
+        solve: options of the eigensolve, a `torch_lapeig.Solve`, or a solver alone.
         device: where it is computed, for example ``"cuda"``.
 
     Attributes:
@@ -309,15 +323,17 @@ class LocallyLinearEmbedding(_Embedding):
         n_neighbors: int | None = None,
         n_components: int = 2,
         reg: float = 1e-3,
+        solve: Solve | Solver | None = None,
         device: str | torch.device = "cpu",
     ) -> None:
         self.n_neighbors = n_neighbors
         self.n_components = n_components
         self.reg = reg
+        self.solve = solve
         self.device = device
 
-    def _module(self, n_components: int, x: Any) -> manifold.LLE:
-        return manifold.LLE(n_components, _neighbors(self.n_neighbors, len(x)), reg=self.reg)
+    def _module(self, n_components: int, x: Any) -> methods.LLE:
+        return methods.LLE(n_components, KNN(_neighbors(self.n_neighbors, len(x))), reg=self.reg, solve=self.solve)
 
 
 class KernelPCA(_Embedding):
@@ -327,8 +343,10 @@ class KernelPCA(_Embedding):
         n_components: dimension of the embedding, at most the number of positive eigenvalues of the centred kernel.
         kernel: ``"linear"`` x·y, ``"rbf"`` exp(−γ ‖x − y‖²), ``"poly"`` (γ x·y + coef0)^degree, or a function of
             tensors ``(N, D)`` and ``(M, D)`` to a symmetric kernel ``(N, M)`` (scikit-learn's is of two samples).
+            ``"precomputed"``: X holds the kernel ``(N, N)``.
         gamma: γ; None takes 1/D.
         degree, coef0: of the polynomial.
+        solve: options of the eigensolve, a `torch_lapeig.Solve`, or a solver alone.
         device: where it is computed, for example ``"cuda"``.
 
     Attributes:
@@ -343,10 +361,11 @@ class KernelPCA(_Embedding):
         self,
         n_components: int = 2,
         *,
-        kernel: Literal["linear", "rbf", "poly"] | Callable[[Tensor, Tensor], Tensor] = "linear",
+        kernel: Literal["linear", "rbf", "poly", "precomputed"] | Callable[[Tensor, Tensor], Tensor] = "linear",
         gamma: float | None = None,
         degree: int = 3,
         coef0: float = 1.0,
+        solve: Solve | Solver | None = None,
         device: str | torch.device = "cpu",
     ) -> None:
         self.n_components = n_components
@@ -354,17 +373,24 @@ class KernelPCA(_Embedding):
         self.gamma = gamma
         self.degree = degree
         self.coef0 = coef0
+        self.solve = solve
         self.device = device
 
-    def _module(self, n_components: int, x: Any) -> manifold.KernelPCA:
+    @property
+    def _pairwise(self) -> bool:
+        return isinstance(self.kernel, str) and self.kernel == "precomputed"
+
+    def _module(self, n_components: int, x: Any) -> methods.KernelPCA:
         if isinstance(self.kernel, str):
-            _checks.check_choice(self.kernel, "kernel", ("linear", "rbf", "poly"))
-        return manifold.KernelPCA(
+            _checks.check_choice(self.kernel, "kernel", ("linear", "rbf", "poly", "precomputed"))
+        kernel: Any = Precomputed("kernel") if self._pairwise else self.kernel
+        return methods.KernelPCA(
             n_components,
-            "polynomial" if self.kernel == "poly" else self.kernel,
+            kernel,
             gamma=self.gamma,
             degree=self.degree,
             coef0=self.coef0,
+            solve=self.solve,
         )
 
 
@@ -374,7 +400,7 @@ class SpectralClustering(ClusterMixin, _OnGraph):  # type: ignore[misc]
     Args:
         n_clusters: at most the number of samples.
         variant: ``"njw"`` (Ng, Jordan & Weiss 2002) or ``"shi_malik"`` (Shi & Malik 2000).
-        affinity, n_neighbors, gamma, device: as for `SpectralEmbedding`.
+        affinity, n_neighbors, gamma, solve, device: as for `SpectralEmbedding`.
         random_state: of k-means; an int makes the labels the same every time.
 
     Attributes:
@@ -398,11 +424,12 @@ class SpectralClustering(ClusterMixin, _OnGraph):  # type: ignore[misc]
         self,
         n_clusters: int = 8,
         *,
-        variant: clustering.Variant = "njw",
+        variant: Variant = "njw",
         affinity: Affinity = "nearest_neighbors",
         n_neighbors: int | None = None,
         gamma: float | None = None,
         random_state: Any = None,
+        solve: Solve | Solver | None = None,
         device: str | torch.device = "cpu",
     ) -> None:
         self.n_clusters = n_clusters
@@ -411,6 +438,7 @@ class SpectralClustering(ClusterMixin, _OnGraph):  # type: ignore[misc]
         self.n_neighbors = n_neighbors
         self.gamma = gamma
         self.random_state = random_state
+        self.solve = solve
         self.device = device
 
     def fit(self, X: Any, y: Any = None) -> SpectralClustering:
@@ -418,7 +446,7 @@ class SpectralClustering(ClusterMixin, _OnGraph):  # type: ignore[misc]
         x = self._training(X)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         k, rule = self.n_clusters, self._rule(x.shape[0])
-        self._keep(clustering.SpectralClustering(k, *rule, variant=self.variant, seed=seed).fit(x))
+        self._keep(methods.SpectralClustering(k, *rule, variant=self.variant, solve=self.solve, seed=seed).fit(x))
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.campaign.edges import Edges, graph_of
-from torch_lapeig import Laplacian, LaplacianEigenmaps, eigenpairs
+from torch_lapeig import Laplacian, LaplacianEigenmaps, Precomputed, eigenpairs
 
 KINDS = ["projector", "heat", "columns", "diffusion"]
 
@@ -64,11 +64,11 @@ class Function:
         if self.kind == "diffusion":
             layer = LaplacianEigenmaps(
                 self.k - 1,
-                "precomputed",
+                Precomputed("affinity"),
                 normalization=self.normalization,  # type: ignore[arg-type]
                 scale="degree",
                 diffusion=self.parameter,
-                solver=solver,
+                solve=solver,
             )
             y = layer(graph)
             return self.loss(y @ y.mT)

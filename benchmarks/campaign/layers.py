@@ -38,6 +38,7 @@ from torch_lapeig import (
     KernelWeights,
     Laplacian,
     LaplacianEigenmaps,
+    Precomputed,
     Radius,
     SelfTuning,
     SimpleWeights,
@@ -155,6 +156,8 @@ def _draw_options(rng: Rng, x: Floats) -> dict[str, Any]:
     near = np.sort(d2, 1)[:, 1 : k + 1]
     median = float(np.median(near)) or float(near.max()) or 1.0
     normalization = str(rng.choice(["random_walk", "random_walk", "unnormalized"]))
+    scale = str(rng.choice(["unit", "degree"]))
+    diffusion = float(rng.choice([0.0, 0.0, 1.0])) if (normalization, scale) == ("random_walk", "degree") else 0.0
     return {
         "weighting": "heat median" if rng.random() < 0.25 else str(rng.choice(WEIGHTINGS)),  # the default, more often
         "t": median * float(rng.choice([0.1, 1.0, 1.0, 1.0, 10.0, 1e4])),
@@ -164,8 +167,8 @@ def _draw_options(rng: Rng, x: Floats) -> dict[str, Any]:
         "symmetrize": str(rng.choice(["union", "mutual", "mean"])),
         "n_components": int(rng.integers(1, 5)),
         "normalization": normalization,
-        "scale": str(rng.choice(["unit", "degree"])),
-        "diffusion": 0.0 if normalization == "unnormalized" else float(rng.choice([0.0, 0.0, 1.0])),
+        "scale": scale,
+        "diffusion": diffusion,
         "components": "separate" if rng.random() < 0.2 else "joint",
     }
 
@@ -196,7 +199,7 @@ def _pass(case: Case, x: Tensor) -> tuple[Tensor, Tensor, bool]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with torch.autocast("cpu", torch.bfloat16, enabled=case["autocast"]):
-            y = layer(x, case["mask"])
+            y = layer(x, mask=case["mask"])
             loss = _loss(y, case) + 0 * x.sum()  # weights that are 1 do not depend on the points
             if case["seed"] % 2:
                 loss.backward()
@@ -267,7 +270,7 @@ def _differences(case: Case, dtype: torch.dtype) -> tuple[Tensor, float, float, 
     """A direction, the derivative along it with its error, and the loss; None where that says nothing."""
     x: Tensor = case["points"]
     graph = _rule(case)(x, case["mask"])
-    weights, layer = _weighting(case, torch.float64), _layer(case, "precomputed", solver=Eigh())
+    weights, layer = _weighting(case, torch.float64), _layer(case, Precomputed("affinity"), solve=Eigh())
     weighted = weights(x, graph)
     if not _separated(layer, weighted, dtype) or not _same_edges(case, weighted, dtype):
         return None

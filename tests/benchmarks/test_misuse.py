@@ -14,9 +14,11 @@ from torch_lapeig import (
     Graph,
     HeatKernel,
     LaplacianEigenmaps,
+    Precomputed,
     SpectralClustering,
     Whitening,
     _checks,
+    knn_graph,
     normalized_cut,
 )
 from torch_lapeig.eigen import Lanczos
@@ -78,8 +80,8 @@ def test_gradients_flow_through_checked_weights():
 
 
 def test_encoder_with_whitening_can_be_exported():
-    encoder = torch.nn.Sequential(torch.nn.Linear(3, 2), Whitening(2)).double()
-    x = points(9, 3)
+    linear, x = torch.nn.Linear(3, 2).double(), points(9, 3)
+    encoder = torch.nn.Sequential(linear, Whitening(2).fit(linear(x), knn_graph(x, 3)))
     recorded = torch.export.export(encoder, (x,)).module()
     torch.testing.assert_close(recorded(x), encoder(x))
 
@@ -88,7 +90,9 @@ def test_distances_may_have_a_diagonal_of_rounding():
     x = points(50, 3)
     distances = torch.cdist(x, x, compute_mode="use_mm_for_euclid_dist")
     distances = (distances + distances.mT) / 2
-    torch.testing.assert_close(MDS(3, metric="precomputed")(distances).abs(), MDS(3)(x).abs(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        MDS(3, metric=Precomputed("distance"))(distances).abs(), MDS(3)(x).abs(), rtol=1e-5, atol=1e-5
+    )
 
 
 def test_padding_needs_no_assignment():

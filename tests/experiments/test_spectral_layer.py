@@ -214,7 +214,7 @@ def test_padding_and_order_do_not_change_the_answer(variant, generator):
     torch.testing.assert_close(module(clouds.points[:, order], clouds.mask[:, order]), expected, rtol=1e-3, atol=1e-4)
     padded = torch.nn.functional.pad(clouds.points, (0, 0, 0, 7), value=5.0)
     mask = torch.nn.functional.pad(clouds.mask, (0, 7))
-    torch.testing.assert_close(module(padded, mask), expected, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(module(padded, mask=mask), expected, rtol=1e-3, atol=1e-4)
 
 
 def test_gradient_reaches_the_features_through_the_layer_alone(generator):

@@ -16,6 +16,7 @@ from torch_lapeig import (
     ImprovedWeights,
     Laplacian,
     LaplacianEigenmaps,
+    Precomputed,
     eigenpairs,
     knn_graph,
     pad_batch,
@@ -159,7 +160,7 @@ def test_precomputed(form):
     x = points(50, 3)
     graph = HeatKernel()(x, knn_graph(x, 8))
     expected = LaplacianEigenmaps(2, KNN(8))(x)
-    module = LaplacianEigenmaps(2, "precomputed")
+    module = LaplacianEigenmaps(2, Precomputed("affinity"))
     if form == "batch":
         given = graph.to_dense().expand(2, -1, -1)
         torch.testing.assert_close(module(given), expected.expand(2, -1, -1))
@@ -168,7 +169,7 @@ def test_precomputed(form):
     torch.testing.assert_close(module(given), expected)
     module.fit(given)
     torch.testing.assert_close(module.transform(graph.to_dense()), expected)
-    fresh = LaplacianEigenmaps(2, "precomputed")
+    fresh = LaplacianEigenmaps(2, Precomputed("affinity"))
     fresh.load_state_dict(module.state_dict())
     assert torch.equal(fresh.transform(graph.to_dense()), module.transform(graph.to_dense()))
     with warnings.catch_warnings():
@@ -180,7 +181,7 @@ def test_precomputed(form):
 
 def test_precomputed_affinities_carry_gradients():
     affinity = random_affinity(9).requires_grad_()
-    y = LaplacianEigenmaps(2, "precomputed")(affinity)
+    y = LaplacianEigenmaps(2, Precomputed("affinity"))(affinity)
     (y * points(9, 2)).sum().backward()
     assert affinity.grad.isfinite().all()
     assert affinity.grad.abs().max() > 0

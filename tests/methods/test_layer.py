@@ -18,6 +18,7 @@ from torch_lapeig import (
     HeatKernel,
     Laplacian,
     LaplacianEigenmaps,
+    Precomputed,
     Radius,
     SimpleWeights,
     eigenpairs,
@@ -44,7 +45,7 @@ def quiet(module, *args):
     """The module's output without its warnings of isolated nodes and of several components."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GraphWarning)
-        return module(*args)
+        return module(*args[:1], mask=args[1]) if len(args) > 1 else module(*args)
 
 
 @on_every_device
@@ -118,7 +119,7 @@ def test_a_batch_with_nothing_to_embed_is_zero():
     x, mask = torch.zeros(2, 3, 2, requires_grad=True), torch.tensor([[True, False, False], [False, False, False]])
     for neighbors in (KNN(2), Radius(1.0)):
         with pytest.warns(GraphWarning, match="1 of 6 nodes are isolated"):
-            y = LaplacianEigenmaps(2, neighbors)(x, mask)
+            y = LaplacianEigenmaps(2, neighbors)(x, mask=mask)
         assert not y.any()
         y.sum().backward()
         assert not x.grad.any()
@@ -134,9 +135,9 @@ def test_isolated_nodes_and_several_components_in_one_item():
         ]
     ).requires_grad_()
     with pytest.warns(GraphWarning) as caught:
-        found = LaplacianEigenmaps(5, "precomputed").embed(affinity)
+        found = LaplacianEigenmaps(5, Precomputed("affinity")).embed(affinity)
     assert any("2 connected components" in str(w.message) for w in caught)
-    y, values = found.embedding, found.eigenvalues
+    y, values = found.columns, found.eigenvalues
     expected = torch.tensor([[0, 1.5, 1.5, 1.5, 1.5], [1.5, 1.5, *[torch.inf] * 3]], dtype=torch.float64)
     torch.testing.assert_close(values[:2], expected)
     assert not y[1, 3:].any()
@@ -157,10 +158,10 @@ def test_drop_trivial():
     x = points(40, 3, batch=2)
     kept = LaplacianEigenmaps(4, KNN(6), drop_trivial=False).embed(x)
     dropped = LaplacianEigenmaps(3, KNN(6)).embed(x)
-    torch.testing.assert_close(kept.embedding[..., 1:], dropped.embedding)
+    torch.testing.assert_close(kept.columns[..., 1:], dropped.columns)
     assert not kept.eigenvalues[:, 0].any()
     volume = Laplacian(HeatKernel()(x, knn_graph(x, 6))).degrees.sum(1)
-    torch.testing.assert_close(kept.embedding[..., 0], volume[:, None].rsqrt().expand(2, 40))
+    torch.testing.assert_close(kept.columns[..., 0], volume[:, None].rsqrt().expand(2, 40))
     fitted = LaplacianEigenmaps(4, KNN(6), drop_trivial=False).fit(x[0])
     torch.testing.assert_close(fitted.transform(points(5, 3, seed=4))[:, 0], fitted.embedding_[0, 0].expand(5))
 
@@ -169,7 +170,7 @@ def test_drop_trivial():
 def test_diffusion_distances(time):
     """With all columns ‖y_i − y_j‖ is the diffusion distance Σ_l (P^t_il − P^t_jl)² / d_l at time t."""
     affinity = Graph.from_dense(torch.stack([cycle(7), two_cliques(4, 3) + cycle(7), complete(7)]))
-    y = LaplacianEigenmaps(6, "precomputed", diffusion=time)(affinity)
+    y = LaplacianEigenmaps(6, Precomputed("affinity"), diffusion=time)(affinity)
     d = affinity.to_dense().sum(-1)
     s = affinity.to_dense() / (d[:, :, None] * d[:, None, :]).sqrt()
     values, vectors = torch.linalg.eigh(s)
@@ -183,7 +184,7 @@ def test_diffusion_distances(time):
 def test_gradient_of_diffusion_with_equal_eigenvalues(affinity, time):
     """Y |1 − Λ|²ᵗ Yᵀ mixes values and vectors of an eigenspace, and is a smooth function of the weights."""
     n = len(affinity)
-    module = LaplacianEigenmaps(2, "precomputed", diffusion=time)
+    module = LaplacianEigenmaps(2, Precomputed("affinity"), diffusion=time)
     h = points(n, n)
     weights = affinity[affinity > 0].clone().requires_grad_()
 
@@ -198,7 +199,7 @@ def test_gradient_of_diffusion_with_equal_eigenvalues(affinity, time):
 def test_second_derivative_of_diffusion_with_equal_eigenvalues(time):
     """Along a line of weights that leaves the complete graph, whose eigenvalues but one are equal."""
     affinity, direction, h = complete(5), points(5, 5), points(5, 5, seed=1)
-    module = LaplacianEigenmaps(4, "precomputed", diffusion=time)
+    module = LaplacianEigenmaps(4, Precomputed("affinity"), diffusion=time)
 
     def loss(t):
         return (grams(module(affinity * (t * (direction + direction.T)).exp())) * h).sum()
@@ -249,8 +250,8 @@ def test_half_precision_in_and_out(dtype):
     x = points(40, 3, batch=2, dtype=torch.float32).to(dtype)
     module = LaplacianEigenmaps(3, KNN(6), HeatKernel(1.0, learnable=True))
     found = module.embed(x)
-    assert found.embedding.dtype == found.eigenvalues.dtype == dtype
-    assert torch.equal(found.embedding, module(x.float()).to(dtype))
+    assert found.columns.dtype == found.eigenvalues.dtype == dtype
+    assert torch.equal(found.columns, module(x.float()).to(dtype))
     leaf = x.clone().requires_grad_()
     module(leaf).float().pow(2).sum(-1).pow(2).sum().backward()
     assert leaf.grad.dtype == dtype
@@ -258,7 +259,7 @@ def test_half_precision_in_and_out(dtype):
     module.fit(x[0])
     module.to(dtype)
     assert module.weights.log_factor.dtype == module.embedding_.dtype == dtype
-    assert torch.equal(module(x), found.embedding)
+    assert torch.equal(module(x), found.columns)
     new = module.transform(x[0])
     assert new.dtype == dtype
     torch.testing.assert_close(new, module.embedding_, atol=2e-2, rtol=2e-2)
@@ -308,7 +309,7 @@ class Network(nn.Module):
         self.layer = LaplacianEigenmaps(2, KNN(6), HeatKernel(learnable=True), scale="unit")
 
     def forward(self, x, mask=None):
-        return self.head(self.layer(self.encoder(x), mask))
+        return self.head(self.layer(self.encoder(x), mask=mask))
 
 
 def gradients(module, *args):

@@ -13,13 +13,15 @@ from sklearn.manifold import LocallyLinearEmbedding
 from torch import nn
 
 from problems import in_every_dtype, on_every_device, points, subspace_angle, swiss_roll
-from torch_lapeig import KNN, LLE, MDS, GraphWarning, Isomap, KernelPCA, Radius, eigenpairs
+from torch_lapeig import KNN, LLE, MDS, GraphWarning, Isomap, KernelPCA, Precomputed, Radius, eigenpairs
+from torch_lapeig import _fitted as fitted_module
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lanczos, Lobpcg, SparseLU, SymmetricOperator
+from torch_lapeig.graph import geodesics as geodesics_module
 from torch_lapeig.graph import nearest_neighbors
 from torch_lapeig.graph.distances import differentiable_squared_distances
 from torch_lapeig.graph.geodesics import geodesic_distances
 from torch_lapeig.graph.pattern import DensePattern
-from torch_lapeig.methods.manifold import _residual_operator, reconstruction_weights
+from torch_lapeig.methods.lle import _residual_operator, reconstruction_weights
 
 
 class Gaussian(nn.Module):
@@ -38,10 +40,10 @@ METHODS = {
     "Isomap": lambda: Isomap(2, KNN(7)),
     "Isomap, radius": lambda: Isomap(2, Radius(2.5)),
     "Isomap, landmarks": lambda: Isomap(2, KNN(7), landmarks=20),
-    "LLE": lambda: LLE(2, 6),
+    "LLE": lambda: LLE(2, KNN(6)),
     "KernelPCA, rbf": lambda: KernelPCA(2, "rbf", gamma=0.3),
     "KernelPCA, linear": lambda: KernelPCA(2, "linear"),
-    "KernelPCA, polynomial": lambda: KernelPCA(2, "polynomial", degree=2),
+    "KernelPCA, polynomial": lambda: KernelPCA(2, "poly", degree=2),
     "KernelPCA, module": lambda: KernelPCA(2, Gaussian()),
 }
 every_method = pytest.mark.parametrize("make", METHODS.values(), ids=METHODS.keys())
@@ -73,12 +75,12 @@ def test_training_points_get_their_training_rows(make, dtype, device):
 
 
 @every_method
-def test_queries_in_blocks_and_given_points(make, small_blocks):
+def test_queries_in_blocks_and_given_points(make, monkeypatch):
     x, new = surface(50), surface(23, seed=1)
     module = make().fit(x)
     whole = module.transform(new)
-    torch.testing.assert_close(module(x, new), whole)
-    small_blocks()
+    torch.testing.assert_close(module.out_of_sample(x, new)[1], whole)
+    monkeypatch.setattr(fitted_module, "PIECE", 1)
     torch.testing.assert_close(module.transform(new), whole)
 
 
@@ -92,9 +94,9 @@ def test_mds_reproduces_euclidean_distances_of_old_and_new_points():
 
 def test_mds_of_given_distances():
     x, new = points(30, 3), points(5, 3, seed=1)
-    given = MDS(3, metric="precomputed").fit(distances(x))
+    given = MDS(3, metric=Precomputed("distance")).fit(distances(x))
     torch.testing.assert_close(given.embedding_, MDS(3)(x))
-    torch.testing.assert_close(given.transform(torch.cdist(new, x)), MDS(3)(x, new))
+    torch.testing.assert_close(given.transform(torch.cdist(new, x)), MDS(3).out_of_sample(x, new)[1])
 
 
 def test_distances_that_are_not_euclidean():
@@ -104,7 +106,7 @@ def test_distances_that_are_not_euclidean():
     j = torch.eye(12, dtype=torch.float64) - 1 / 12
     exact = torch.linalg.eigvalsh(-0.5 * j @ d.square() @ j).flip(0)
     assert (exact < -1e-9).sum() >= 4
-    module = MDS(2, metric="precomputed").fit(d)
+    module = MDS(2, metric=Precomputed("distance")).fit(d)
     torch.testing.assert_close(module.eigenvalues_, exact[:2])
     torch.testing.assert_close(module.transform(d), module.embedding_)
 
@@ -115,14 +117,14 @@ def test_isomap_is_scaling_of_the_geodesics_of_scipy(neighbors):
     graph = neighbors(x)
     lengths = graph.with_weight(graph.pattern.squared_lengths(x).sqrt()).to_scipy()
     geodesics = torch.from_numpy(csgraph.shortest_path(lengths))
-    torch.testing.assert_close(Isomap(2, neighbors)(x), MDS(2, metric="precomputed")(geodesics))
+    torch.testing.assert_close(Isomap(2, neighbors)(x), MDS(2, metric=Precomputed("distance"))(geodesics))
 
 
 def test_new_points_of_isomap_are_those_of_landmark_isomap():
     """With the training set as landmarks: de Silva & Tenenbaum's ½ L# (mean δ − δ(x)), paths to x ending there."""
     x, new = surface(60), surface(8, seed=3)
     module = Isomap(2, KNN(6)).fit(x)
-    query, point, *_ = KNN(6).extend(new, x, module.train_radii)
+    query, point, *_ = KNN(6).extend(new, x, module.train_rule)
     reach = torch.full((8, 60), torch.inf, dtype=x.dtype)
     for q, p in zip(query.tolist(), point.tolist(), strict=True):
         reach[q] = torch.minimum(reach[q], (new[q] - x[p]).norm() + module.geodesics_[p])
@@ -149,13 +151,13 @@ def test_landmarks_of_a_flat_sheet():
 def test_copies_and_new_points_on_them():
     x = surface(40)
     x = torch.cat([x, x[:3]])
-    for module in (Isomap(2, KNN(6)), LLE(2, 6), MDS(2), KernelPCA(2)):
+    for module in (Isomap(2, KNN(6)), LLE(2, KNN(6)), MDS(2), KernelPCA(2)):
         y = module.fit(x).embedding_
         assert y.isfinite().all()
         torch.testing.assert_close(module.transform(x)[:40], y[:40])
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "linear", "polynomial"])
+@pytest.mark.parametrize("kernel", ["rbf", "linear", "poly"])
 def test_kernel_pca_is_pca_in_feature_space(kernel):
     """Its squared distances with all components are those of the feature space, K(x, x) − 2 K(x, y) + K(y, y)."""
     x, new = points(8, 9), points(4, 9, seed=1)
@@ -173,7 +175,7 @@ def test_kernel_pca_is_pca_in_feature_space(kernel):
 
 def test_linear_kernel_pca_is_mds():
     x, new = points(30, 4), points(6, 4, seed=1)
-    torch.testing.assert_close(KernelPCA(3, "linear")(x, new), MDS(3)(x, new))
+    torch.testing.assert_close(KernelPCA(3, "linear").out_of_sample(x, new)[1], MDS(3).out_of_sample(x, new)[1])
 
 
 def test_lle_reconstructs_from_neighbours():
@@ -193,7 +195,7 @@ def test_lle_reconstructs_from_neighbours():
 def test_lle_embedding_minimises_the_reconstruction_error(n):
     """Both with `Eigh` and, above, with sparse factors: eigenvectors of the dense (I − W)ᵀ(I − W)."""
     x = surface(n)
-    module = LLE(3, 8).fit(x)
+    module = LLE(3, KNN(8)).fit(x)
     found = torch.cdist(x, x).fill_diagonal_(torch.inf).topk(8, largest=False).indices
     w = torch.zeros(n, n, dtype=x.dtype).scatter_(1, found, reconstruction_weights(x, x, found, 1e-3))
     residual = torch.eye(n, dtype=x.dtype) - w
@@ -208,10 +210,10 @@ def test_lle_embedding_minimises_the_reconstruction_error(n):
 PEERS = {
     "MDS": (lambda: MDS(2), lambda: PeerKernelPCA(2)),  # the same of Euclidean distances: both are PCA
     "Isomap": (lambda: Isomap(2, KNN(10)), lambda: PeerIsomap(n_neighbors=10, n_components=2)),
-    "LLE": (lambda: LLE(2, 12), lambda: LocallyLinearEmbedding(n_neighbors=12, eigen_solver="dense")),
+    "LLE": (lambda: LLE(2, KNN(12)), lambda: LocallyLinearEmbedding(n_neighbors=12, eigen_solver="dense")),
     "rbf": (lambda: KernelPCA(3, gamma=0.05), lambda: PeerKernelPCA(3, kernel="rbf", gamma=0.05)),
-    "polynomial": (
-        lambda: KernelPCA(3, "polynomial", gamma=0.1, degree=2, coef0=0.5),
+    "poly": (
+        lambda: KernelPCA(3, "poly", gamma=0.1, degree=2, coef0=0.5),
         lambda: PeerKernelPCA(3, kernel="poly", gamma=0.1, degree=2, coef0=0.5),
     ),
 }
@@ -247,15 +249,20 @@ def test_gradients_to_points(make):
     x, new = surface(24).requires_grad_(), surface(3, seed=2).requires_grad_()
     options = {"fast_mode": True, "check_forward_ad": True}
     assert torch.autograd.gradcheck(lambda x: module(x) @ module(x).mT, x, **options)
-    assert torch.autograd.gradcheck(lambda x, new: module(x, new) @ module(x, new).mT, (x, new), **options)
+
+    def gram(x, new):
+        rows = torch.cat(module.out_of_sample(x, new))
+        return rows @ rows.mT
+
+    assert torch.autograd.gradcheck(gram, (x, new), **options)
 
 
 def test_gradient_to_given_distances_and_second_derivatives():
     d = distances(points(10, 3)) + 1 - 0.99 * torch.eye(10)  # away from zero, next to which differences are negative
-    module = MDS(2, metric="precomputed")
+    module = MDS(2, metric=Precomputed("distance"))
     assert torch.autograd.gradcheck(lambda d: distances(module((d + d.mT) / 2))[:4], d.requires_grad_())
     x = points(8, 3).requires_grad_()
-    for module in (MDS(2), KernelPCA(2), LLE(2, 4), Isomap(2, KNN(4))):
+    for module in (MDS(2), KernelPCA(2), LLE(2, KNN(4)), Isomap(2, KNN(4))):
         assert torch.autograd.gradgradcheck(lambda x, m=module: m(x).square().sum(1)[:3], x), module
 
 
@@ -266,17 +273,17 @@ def test_gradient_to_kernel_parameters():
     def of(log_gamma):
         with torch.no_grad():
             kernel.log_gamma.copy_(log_gamma)
-        return float(module(x, new).detach().square().sum())
+        return float(module.out_of_sample(x, new)[1].detach().square().sum())
 
     here, step = float(kernel.log_gamma.detach()), 1e-5
     slope = (of(here + step) - of(here - step)) / (2 * step)
     of(here)
-    module(x, new).square().sum().backward()
+    module.out_of_sample(x, new)[1].square().sum().backward()
     assert float(kernel.log_gamma.grad) == pytest.approx(slope, rel=1e-6)
     assert "Gaussian" in repr(module)
 
 
-def test_gradient_of_geodesics_is_along_the_paths(small_blocks):
+def test_gradient_of_geodesics_is_along_the_paths(monkeypatch):
     x = surface(40).requires_grad_()
     graph = KNN(5)(x)
     lengths = graph.pattern.squared_lengths(x).sqrt()
@@ -290,7 +297,7 @@ def test_gradient_of_geodesics_is_along_the_paths(small_blocks):
     (slope,) = torch.autograd.grad(d.sum(), lengths)
     torch.testing.assert_close((slope * lengths).sum(), d.sum())
     torch.testing.assert_close(slope.unique(), slope.unique().round())
-    small_blocks()
+    monkeypatch.setattr(geodesics_module, "BLOCK", 1)
     assert torch.equal(geodesic_distances(graph.pattern, lengths, sources), d)
 
 
@@ -312,7 +319,12 @@ def test_state_loads_into_a_fresh_module_of_any_size(make):
 
 
 def test_repr_is_the_constructor():
-    for module in (MDS(3), Isomap(2, KNN(5), landmarks=9), LLE(1, 7, reg=0.1), KernelPCA(2, "linear", solver=Eigh())):
+    for module in (
+        MDS(3),
+        Isomap(2, KNN(5), landmarks=9),
+        LLE(1, KNN(7), reg=0.1),
+        KernelPCA(2, "linear", solve=Eigh()),
+    ):
         assert repr(eval(repr(module))) == repr(module)
 
 
@@ -337,7 +349,7 @@ def test_far_new_points_are_finite(name):
 def test_lle_of_parts_warns():
     x = torch.cat([surface(20), surface(20, seed=1) + 100])
     with pytest.warns(GraphWarning, match="fall into 2 parts"):
-        y = LLE(1, 5).fit(x).embedding_
+        y = LLE(1, KNN(5)).fit(x).embedding_
     assert torch.equal(y[:20, 0] > 0, (y[0, 0] > 0).expand(20))
 
 
@@ -376,13 +388,13 @@ def test_symmetric_operators_like_their_matrices(batch):
 
 def test_direct_preconditioner_needs_few_iterations_and_serves_the_gradient():
     x = surface(700).requires_grad_()
-    module = LLE(2, 8)
+    module = LLE(2, KNN(8))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         y = module(x)
         y.square().sum(1)[:5].sum().backward()
     dense = surface(700).requires_grad_()
-    LLE(2, 8, solver=Eigh())(dense).square().sum(1)[:5].sum().backward()
+    LLE(2, KNN(8), solve=Eigh())(dense).square().sum(1)[:5].sum().backward()
     torch.testing.assert_close(x.grad, dense.grad, atol=1e-4 * float(dense.grad.abs().max()), rtol=0)
     indices = nearest_neighbors(dense.detach(), 8).indices
     operator = _residual_operator(indices, reconstruction_weights(dense.detach(), dense.detach(), indices, 1e-3))

@@ -21,7 +21,7 @@ ARROWS = {
     "eigen": {"_checks", "graph"},
     "methods": {"_checks", "_fitted", "graph", "eigen"},
     "losses": {"_checks", "_fitted", "graph", "eigen"},
-    "sklearn": {"_checks", "_fitted", "graph", "methods"},
+    "sklearn": {"_checks", "_fitted", "graph", "eigen", "methods"},
     "lightning": {"_checks", "graph", "losses"},
     "pyg": {"_checks", "graph", "eigen", "methods"},
 }

@@ -1,14 +1,19 @@
 """Embeddings: graphs or kernels of points to coordinates, and new points."""
 
 from torch_lapeig.methods.clustering import SpectralClustering, normalized_cut
-from torch_lapeig.methods.eigenmaps import Embedding, LaplacianEigenmaps
-from torch_lapeig.methods.manifold import LLE, MDS, Isomap, KernelPCA
+from torch_lapeig.methods.eigenmaps import LaplacianEigenmaps
+from torch_lapeig.methods.isomap import Isomap
+from torch_lapeig.methods.kernel_pca import KernelPCA
+from torch_lapeig.methods.lle import LLE
+from torch_lapeig.methods.mds import MDS
+from torch_lapeig.methods.module import Embedding, EmbeddingModule
 from torch_lapeig.methods.positional import NodeEncoding, laplacian_positional_encoding
 
 __all__ = [
     "LLE",
     "MDS",
     "Embedding",
+    "EmbeddingModule",
     "Isomap",
     "KernelPCA",
     "LaplacianEigenmaps",

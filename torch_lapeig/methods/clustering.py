@@ -8,13 +8,15 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig._fitted import FittedModule
-from torch_lapeig.eigen.laplacian import Laplacian
-from torch_lapeig.eigen.solver import Solver
-from torch_lapeig.graph.graph import Graph, check_graph
-from torch_lapeig.graph.rules import KNN
+from torch_lapeig._fitted import State
+from torch_lapeig.eigen import Laplacian, Solve, Solver
+from torch_lapeig.eigen.laplacian import Normalization
+from torch_lapeig.graph import KNN, Graph
+from torch_lapeig.graph.graph import check_graph
+from torch_lapeig.graph.weighted import Rule
 from torch_lapeig.graph.weights import Weighting
-from torch_lapeig.methods.eigenmaps import LaplacianEigenmaps, Rule, warn_of_isolated
+from torch_lapeig.methods.module import EigenSolves, Embedding
+from torch_lapeig.methods.spectral import GraphEmbedding, check_size, warn_of_isolated
 
 Variant = Literal["njw", "shi_malik"]
 
@@ -89,31 +91,35 @@ def _assignment(labels: Tensor, graph: Graph) -> Tensor:
     return labels.to(graph.weight.dtype)
 
 
-class SpectralClustering(FittedModule):
+class SpectralClustering(GraphEmbedding):
     """Normalised spectral clustering: k-means on the rows of k eigenvectors of a neighbourhood graph.
 
     The k smallest eigenpairs of L y = λ D y are taken with the trivial one, as in the papers. A graph of k connected
     components has exactly k distinct rows, one for each component, which is the wanted answer: no warning is given.
+    The columns of ``forward`` and ``embed`` are the rows that k-means sees.
 
     Args:
         n_clusters: k, at most the number of nodes of positive degree.
-        neighbors: rule of the graph, ``KNN(k)`` or ``Radius(r)``, or ``"precomputed"``: the module is given affinities
-            or a `Graph` in the place of points.
-        weights: weighting of its edges; default ``HeatKernel("median")``. None with ``"precomputed"``.
+        neighbors, weights: of the graph, as of `LaplacianEigenmaps`.
         variant: ``"njw"``: rows of the eigenvectors of L_sym, scaled to length 1 (Ng, Jordan & Weiss, *On spectral
             clustering*, 2002). ``"shi_malik"``: rows of the generalised eigenvectors, Yᵀ D Y = I (Shi & Malik,
             *Normalized cuts and image segmentation*, 2000). Both as in von Luxburg, *A tutorial on spectral
             clustering*, 2007, section 4.
-        solver: of the eigenproblem; see `eigenpairs`.
+        solve: options of the eigensolve, a `Solve`, or a solver alone.
         seed: of k-means (scikit-learn, the extra ``sklearn``; the best of ten starts).
 
-    Attributes:
-        eigenmaps: the `LaplacianEigenmaps` of graph and eigenvectors, with their state.
+    Isolated nodes get a row of zeros and a `GraphWarning`. The eigenvectors of equal eigenvalues, such as the zeros
+    of several components, are one basis of many: a loss on the rows should not depend on which (see `eigenpairs`).
 
     Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
         labels_: int64 ``(N,)``, 0 to k − 1, and −1 for isolated nodes. embedding_: ``(N, k)``, the rows that k-means
-        sees, and cluster_centers_: ``(k, k)``, their means. Those of ``eigenmaps``, by these names, too: eigenvalues_,
-        residuals_: ``(k,)``. gap_: ``()``, λ_{k+1} − λ_k, large where k suits the graph.
+        sees, and cluster_centers_: ``(k, k)``, their means. eigenvalues_, residuals_: ``(k,)``. gap_: ``()``,
+        λ_{k+1} − λ_k, large where k suits the graph.
+
+    Raises (``fit``, ``forward``):
+        TypeError, ValueError: see `knn_graph`, `radius_graph` and `eigenpairs`; a single graph with fewer nodes of
+            positive degree than clusters (in a batch the columns it lacks are zero).
+        ImportError: ``fit`` without scikit-learn.
 
     >>> x = torch.cat([torch.rand(30, 2), torch.rand(30, 2) + 2])
     >>> model = SpectralClustering(2, KNN(5)).fit(x)
@@ -123,10 +129,9 @@ class SpectralClustering(FittedModule):
     True
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = ("labels_", "embedding_", "cluster_centers_")
-    CONFIGURATION: ClassVar[tuple[str, ...]] = ("n_clusters", "variant")
+    FITTED: ClassVar[tuple[str, ...]] = (*GraphEmbedding.FITTED, "labels_", "cluster_centers_")
+    CONFIGURATION: ClassVar[tuple[str, ...]] = ("n_clusters", *GraphEmbedding.CONFIGURATION, "variant")
     labels_: Tensor
-    embedding_: Tensor
     cluster_centers_: Tensor
 
     def __init__(
@@ -136,55 +141,25 @@ class SpectralClustering(FittedModule):
         weights: Weighting | None = None,
         *,
         variant: Variant = "njw",
-        solver: Solver | None = None,
+        solve: Solve | Solver | None = None,
         seed: int = 0,
     ) -> None:
-        super().__init__()
-        n_clusters = _checks.check_count(n_clusters, "n_clusters")
+        super().__init__(_checks.check_count(n_clusters, "n_clusters"), neighbors, weights, solve)
         _checks.check_choice(variant, "variant", ("njw", "shi_malik"))
-        self.n_clusters = n_clusters
+        self.n_clusters = self.n_components
         self.variant: Variant = variant
         self.seed = _checks.check_seed(seed)
-        self.eigenmaps = _RelaxedCut(n_clusters, neighbors, weights, drop_trivial=False, solver=solver)
 
     @property
-    def weights(self) -> Weighting | None:
-        """The weighting of the edges."""
-        return self.eigenmaps.weights
+    def _normalization(self) -> Normalization:
+        return "random_walk"
 
-    @property
-    def eigenvalues_(self) -> Tensor:
-        """λ_1, …, λ_k."""
-        return self.eigenmaps.eigenvalues_
-
-    @property
-    def residuals_(self) -> Tensor:
-        """‖L_sym v − λ v‖ of each pair."""
-        return self.eigenmaps.residuals_
-
-    @property
-    def gap_(self) -> Tensor:
-        """λ_{k+1} − λ_k."""
-        return self.eigenmaps.gap_
-
-    @_checks.full_precision
-    def forward(self, x: Tensor | Graph, mask: Tensor | None = None) -> Tensor:
-        """The rows that k-means sees, ``(N, n_clusters)`` or ``(B, N, n_clusters)``, with gradients.
-
-        Args:
-            x: ``(N, D)`` or ``(B, N, D)``, floating; the dtype and device are kept. Affinities ``(N, N)`` or
-                ``(B, N, N)`` or a `Graph` with ``neighbors="precomputed"``.
-            mask: bool ``(N,)`` or ``(B, N)``, False for padding; its rows are zero, and so are their gradients.
-
-        Isolated nodes get a row of zeros and a `GraphWarning`. The eigenvectors of equal eigenvalues, such as the zeros
-        of several components, are one basis of many: a loss on the rows should not depend on which (see `eigenpairs`).
-
-        Raises:
-            TypeError, ValueError: see `knn_graph`, `radius_graph` and `eigenpairs`; a single graph with fewer nodes of
-                positive degree than clusters (in a batch the columns it lacks are zero).
-        """
-        rows = self._rows(self.eigenmaps(_checks.single(x), mask))
-        return rows.to(x.dtype) if isinstance(x, Tensor) else rows
+    def _solved(self, laplacian: Laplacian, solve: EigenSolves, *, fill: bool) -> Embedding:
+        if not fill:
+            check_size(laplacian, self.n_clusters, "n_clusters")
+        warn_of_isolated(laplacian, " and their label is −1")
+        pairs = solve(laplacian, self.n_clusters, fill=fill)
+        return Embedding(self._rows(pairs.vectors), pairs.values, pairs.residuals, pairs.gap, ())
 
     def _rows(self, y: Tensor) -> Tensor:
         """What k-means sees of generalised eigenvectors."""
@@ -197,24 +172,27 @@ class SpectralClustering(FittedModule):
         length: Tensor = torch.linalg.vector_norm(torch.where(active, y, 1), dim=-1, keepdim=True)
         return y / length
 
+    def _fit_points(self, x: Any, solve: EigenSolves, *, fill: bool) -> State:
+        state = super()._fit_points(x, solve, fill=fill)
+        return state if self.variant == "shi_malik" else {**state, "train_vectors": solve.pairs[-1].vectors}
+
+    def _extend(self, x: Tensor, state: State) -> Tensor:
+        return self._rows(super()._extend(x, state))
+
     @torch.no_grad()
-    @_checks.full_precision
     def fit(self, x: Tensor | Graph) -> SpectralClustering:
-        """Cluster points ``(N, D)``, affinities ``(N, N)`` or one `Graph`. Returns the module.
+        """Cluster one set of points ``(N, D)``, affinities ``(N, N)`` or one `Graph`. Returns the module.
 
-        Half precision is kept as float32.
-
-        Raises:
-            ValueError: a batch, whose graphs are to be fitted one by one, and what ``forward`` raises.
-            ImportError: no scikit-learn.
+        Half precision is kept as float32. A batch is refused: fit its graphs one by one.
         """
         k_means = _k_means(self.n_clusters, self.seed)
-        rows = self._rows(self.eigenmaps.fit(x).embedding_)
+        super().fit(x)
+        rows = self.embedding_
         active = rows[:, 0] != 0
         k_means.fit(rows[active].cpu().numpy())
         labels = torch.full_like(active, -1, dtype=torch.int64)
         labels[active] = torch.as_tensor(k_means.labels_, dtype=torch.int64, device=rows.device)
-        self.labels_, self.embedding_ = labels, rows
+        self.labels_ = labels
         self.cluster_centers_ = torch.as_tensor(k_means.cluster_centers_, dtype=rows.dtype, device=rows.device)
         return self
 
@@ -222,50 +200,16 @@ class SpectralClustering(FittedModule):
         """``labels_`` of ``fit(x)``, int64 ``(N,)``."""
         return self.fit(x).labels_
 
-    @_checks.full_precision
-    def transform(self, x: Tensor) -> Tensor:
-        """The rows ``(Q, n_clusters)`` of new points ``(Q, D)`` by Nyström's formula, with gradients to them.
-
-        See `LaplacianEigenmaps.transform`: a training point gets its row of ``embedding_``, a query that no edge
-        reaches zeros and a `GraphWarning`; with ``neighbors="precomputed"`` ``x`` holds affinities ``(Q, N)``.
-
-        Raises:
-            RuntimeError: not fitted. TypeError, ValueError: not of the dtype or dimension of the training points.
-        """
-        self.check_fitted()
-        rows = self._rows(self.eigenmaps.transform(_checks.single(x)))
-        return rows.to(x.dtype)
-
     @torch.no_grad()
-    @_checks.full_precision
-    def predict(self, x: Tensor) -> Tensor:
+    def predict(self, x_new: Tensor) -> Tensor:
         """Labels of new points ``(Q, D)``, int64 ``(Q,)``: the nearest centre of their rows, −1 for rows of zeros.
 
         Raises:
             RuntimeError, TypeError, ValueError: see ``transform``.
         """
-        rows = self.transform(_checks.single(x))
+        rows = self.transform(x_new)
         labels = torch.cdist(rows, self.cluster_centers_.to(rows.dtype)).argmin(1)
         return labels.masked_fill(rows[:, 0] == 0, -1)
-
-    def extra_repr(self) -> str:
-        """The constructor's arguments, but for the weights, which are shown as a submodule."""
-        return (
-            f"{self.n_clusters}, {self.eigenmaps.neighbors!r}, variant={self.variant!r}, "
-            f"solver={self.eigenmaps.solver}, seed={self.seed}"
-        )
-
-
-class _RelaxedCut(LaplacianEigenmaps):
-    """Eigenmaps whose zero eigenvalues, one for each connected component, are wanted."""
-
-    def _inspect(self, laplacian: Laplacian) -> None:
-        if self.n_components > (fewest := laplacian.fewest_active) and len(laplacian.graph.shape) == 1:
-            raise ValueError(
-                "n_clusters must be at most the number of nodes of positive degree, got "
-                f"n_clusters={self.n_components} with {fewest} of them"
-            )
-        warn_of_isolated(laplacian, " and their label is −1")
 
 
 def _k_means(k: int, seed: int) -> Any:

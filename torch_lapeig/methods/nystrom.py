@@ -81,6 +81,7 @@ def nystrom(
     eigenvalues: Tensor,
     *,
     normalized: bool = True,
+    degrees: Tensor | None = None,
 ) -> Tensor:
     """Laplacian eigenmaps of new points: the row of the eigenproblem at x, solved for y(x).
 
@@ -89,7 +90,8 @@ def nystrom(
         y(x) = Σ_i P(x, i) y_i / (1 − λ),   P(x, i) = W(x, i) / D(x),   D(x) = Σ_i W(x, i),
 
     `extension` with the data-dependent kernel of Laplacian eigenmaps in random-walk form (Bengio et al. 2003,
-    equations 6 and 9); for L y = λ y it is y(x) = Σ_i W(x, i) y_i / (D(x) − λ). For a training point both are its own
+    equations 6 and 9). Their own form has v = D^½ y, the eigenvectors of L_sym, and W(x, i) / (D(x) d_i)^½ in the place
+    of P (``degrees``). For L y = λ y it is y(x) = Σ_i W(x, i) y_i / (D(x) − λ). For a training point all are its own
     row of the problem and return its row of Y.
 
     Args:
@@ -99,6 +101,7 @@ def nystrom(
         embedding: Y ``(N, k)``.
         eigenvalues: λ ``(k,)``, or ``(N, k)`` where training points belong to separate problems.
         normalized: which of the two problems.
+        degrees: d ``(N,)`` where ``embedding`` holds the eigenvectors of L_sym, with gradients.
 
     Returns:
         ``(Q, k)``; zero in the row of a query without any weight, and, with a `GraphWarning`, where the formula divides
@@ -124,6 +127,10 @@ def nystrom(
             _checks.GraphWarning,
         )
     growth = torch.where(small, 0, degree / torch.where(small, 1, degree - of_edge))
+    if degrees is not None:  # D(x)^½ / d_i^½ times P; a node without edges has a row of zeros
+        root = torch.where(degrees > 0, torch.where(degrees > 0, degrees, 1).log() / 2, torch.inf)
+        half = torch.where(total.isinf(), 0, total)[query] / 2
+        share = share * (half - root[point]).exp()
     kernel = SparseKernel(query, point, share, num_queries)
     if len(growth) == 1:  # of all edges
         return extension(kernel, embedding, growth.new_ones(len(growth[0]))) * growth[0]

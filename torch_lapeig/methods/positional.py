@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,9 +12,10 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization
-from torch_lapeig.eigen.solve import eigenpairs
+from torch_lapeig.eigen.solve import Solve, eigenpairs
+from torch_lapeig.eigen.solver import Solver
 from torch_lapeig.graph.graph import Graph, check_batch, check_edge_index
-from torch_lapeig.methods.eigenmaps import with_random_signs
+from torch_lapeig.methods.module import check_solve, with_random_signs
 
 # Graphs are padded to the largest they are solved with: beyond this work, in graphs · nodes³, only with graphs of
 # nearly their own size.
@@ -40,6 +41,7 @@ def laplacian_positional_encoding(
     normalization: Normalization = "symmetric",
     random_signs: bool = False,
     generator: torch.Generator | None = None,
+    solve: Solve | Solver | None = None,
 ) -> NodeEncoding:
     """The k eigenvectors after the first of the Laplacian of each graph (Dwivedi et al. 2020, section 4.1).
 
@@ -52,6 +54,8 @@ def laplacian_positional_encoding(
             ``"random_walk"`` for L y = λ D y; ``"unnormalized"`` for D − W.
         random_signs: turn each column of each graph by a random sign, by ``generator`` if given, as the paper does
             in training. Otherwise the largest entry is positive.
+        solve: options of the eigensolves, a `Solve`, or a solver alone; without a warm start, as graphs are solved in
+            groups of similar size.
 
     Isolated nodes have zero rows. A graph of c components has c − 1 columns of eigenvalue 0 that tell them apart.
 
@@ -67,16 +71,24 @@ def laplacian_positional_encoding(
     _checks.check_choice(normalization, "normalization", NORMALIZATIONS)
     _checks.check_flag(random_signs, "random_signs")
     _checks.check_generator(generator)
+    check_cold_solve(solve)
     batch = one_graph(nodes, edge_index.device) if isinstance(nodes, (int, float, str, np.generic)) else nodes
     check_batch(batch, batch.numel() if isinstance(batch, Tensor) else 0, "nodes")
     check_edge_index(edge_index, len(batch))
     weight = torch.ones(edge_index.shape[1], device=edge_index.device) if edge_weight is None else edge_weight
     _checks.check_tensor(weight, "edge_weight")
-    found = _encoding(edge_index, batch, k, _checks.single(weight), normalization)
+    found = _encoding(edge_index, batch, k, _checks.single(weight), normalization, Solve.of(solve))
     vectors, values = found.vectors, found.values
     if random_signs:
         vectors = vectors * with_random_signs(vectors.new_ones(len(values), 1, k), generator)[batch, 0]
     return NodeEncoding(vectors.to(weight.dtype), values.to(weight.dtype))
+
+
+def check_cold_solve(solve: Any) -> None:
+    """Raise unless ``solve`` is a solver, options without a warm start, or None."""
+    check_solve(solve)
+    if Solve.of(solve).warm_start:
+        raise ValueError("warm_start must be None for positional encodings, which are solved in groups of similar size")
 
 
 def one_graph(nodes: int, device: torch.device) -> Tensor:
@@ -85,7 +97,9 @@ def one_graph(nodes: int, device: torch.device) -> Tensor:
 
 
 @_checks.full_precision
-def _encoding(edge_index: Tensor, batch: Tensor, k: int, weight: Tensor, normalization: Normalization) -> NodeEncoding:
+def _encoding(
+    edge_index: Tensor, batch: Tensor, k: int, weight: Tensor, normalization: Normalization, solve: Solve
+) -> NodeEncoding:
     _checks.check_floating(weight, "edge_weight")
     if weight.shape != edge_index.shape[1:]:
         raise ValueError(
@@ -103,7 +117,7 @@ def _encoding(edge_index: Tensor, batch: Tensor, k: int, weight: Tensor, normali
         place = torch.full_like(batch, -1).index_copy_(0, chosen, torch.arange(len(chosen), device=chosen.device))
         inside = at_node[edge_index[0]] >= 0
         graph = Graph.from_edge_index(place[edge_index[:, inside]], weight[inside], batch=at_node[chosen])
-        pairs = eigenpairs(Laplacian(graph, normalization), k + 1, fill=True)
+        pairs = eigenpairs(Laplacian(graph, normalization), k + 1, solve, fill=True)
         vectors = vectors.index_copy(0, chosen, pairs.vectors[..., 1:][graph.mask])
         values = values.index_copy(0, graphs, pairs.values[:, 1:])
     return NodeEncoding(vectors, values)

@@ -145,7 +145,7 @@ def fitted() -> Iterator[Probe]:
         "SpectralClustering": lapeig.SpectralClustering(2, lapeig.KNN(4)),
         "MDS": lapeig.MDS(2),
         "Isomap": lapeig.Isomap(2, lapeig.KNN(6)),
-        "LLE": lapeig.LLE(2, 4),
+        "LLE": lapeig.LLE(2, lapeig.KNN(4)),
         "KernelPCA": lapeig.KernelPCA(2),
     }
     for name, module in makes.items():
@@ -158,7 +158,7 @@ def fitted() -> Iterator[Probe]:
         yield f"{name}: fit of a batch", partial(module.fit, X[None]), Clear(("(N, D)", "(1, 12, 3)"))
     batch = lapeig.Graph.from_dense(AFFINITY[None])
     for name in ("LaplacianEigenmaps", "SpectralClustering"):
-        module = getattr(lapeig, name)(2, "precomputed")
+        module = getattr(lapeig, name)(2, lapeig.Precomputed("affinity"))
         yield f"{name}: fit of graphs", partial(module.fit, batch), Clear(("(1, 12)", "one by one"))
 
 
@@ -204,7 +204,7 @@ def recorded() -> Iterator[Probe]:
         "SpectralClustering": lapeig.SpectralClustering(2, lapeig.KNN(4)),
         "MDS": lapeig.MDS(2),
         "Isomap": lapeig.Isomap(2, lapeig.KNN(6)),
-        "LLE": lapeig.LLE(2, 4),
+        "LLE": lapeig.LLE(2, lapeig.KNN(4)),
         "KernelPCA": lapeig.KernelPCA(2),
     }
     for name, layer in layers.items():
@@ -213,7 +213,7 @@ def recorded() -> Iterator[Probe]:
         yield f"export of {name}", partial(torch.export.export, network, (X,)), Clear(words, (RuntimeError,))
         yield f"trace of {name}", partial(torch.jit.trace, network, X), Clear(words, (RuntimeError,))
         yield f"vmap of {name}", partial(torch.vmap(layer), X[None]), Clear(("x must", "torch.vmap", "batch"))
-    whitening = _Network(lapeig.Whitening(3))
+    whitening = _Network(lapeig.Whitening(3).fit(X, GRAPH))
     yield "export of Whitening", partial(torch.export.export, whitening, (X,)), Accepted("an affine map: no data in it")
     yield "trace of Whitening", partial(torch.jit.trace, whitening, X), Accepted("an affine map: no data in it")
 

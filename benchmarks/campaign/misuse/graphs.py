@@ -69,9 +69,16 @@ def graphs_for_others() -> Iterator[Probe]:
     for kind, value in {"graph": GRAPH, "tensor": AFFINITY, "class": lapeig.Laplacian, "None": None}.items():
         words = ("laplacian must be a Laplacian", "Laplacian(graph)", shown(value))
         yield f"eigenpairs: {kind}", partial(lapeig.eigenpairs, value, 2), Clear(words)
-    for module in (lapeig.LaplacianEigenmaps(2, "precomputed"), lapeig.SpectralClustering(2, "precomputed")):
+    for module in (
+        lapeig.LaplacianEigenmaps(2, lapeig.Precomputed("affinity")),
+        lapeig.SpectralClustering(2, lapeig.Precomputed("affinity")),
+    ):
         name = type(module).__name__
-        yield f"{name}: graph and mask", partial(module, GRAPH, MASK), Clear(("mask must be None", "carries its own"))
+        yield (
+            f"{name}: graph and mask",
+            partial(module, GRAPH, mask=MASK),
+            Clear(("mask must be None", "carries its own")),
+        )
         yield f"{name}: points", partial(module, X), Clear(("affinity", "(N, N)", "(12, 3)"))
         yield f"{name}: operator", partial(module, LAPLACIAN), Clear(("affinity must be", "Laplacian"))
     short = lapeig.knn_graph(X[:6], 3)

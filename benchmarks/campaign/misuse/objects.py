@@ -32,9 +32,9 @@ def probes() -> Iterator[Probe]:
     for value in (0, "seed", np.random.default_rng(0), torch.Generator):
         words = ("generator must be a torch.Generator", shown(value))
         layer = lapeig.LaplacianEigenmaps(2, lapeig.KNN(3), random_signs=True)
-        yield f"generator of a layer: {value!r:.20}", partial(layer, X, None, value), Clear(words)
+        yield f"generator of a layer: {value!r:.20}", partial(layer, X, generator=value), Clear(words)
         fixed = lapeig.LaplacianEigenmaps(2, lapeig.KNN(3))
-        yield f"generator without signs: {value!r:.20}", partial(fixed, X, None, value), Clear(words)
+        yield f"generator without signs: {value!r:.20}", partial(fixed, X, generator=value), Clear(words)
         encode = partial(lapeig.laplacian_positional_encoding, PAIR, 2, 1, generator=value)
         yield f"generator of an encoding: {value!r:.20}", encode, Clear(words)
     for value in ("yes", 1, None, 0.5):
@@ -60,7 +60,7 @@ def probes() -> Iterator[Probe]:
         )
     yield (
         "weights of precomputed",
-        lambda: lapeig.LaplacianEigenmaps(2, "precomputed", lapeig.HeatKernel()),
+        lambda: lapeig.LaplacianEigenmaps(2, lapeig.Precomputed("affinity"), lapeig.HeatKernel()),
         Clear(("weights must be None",)),
     )
     yield "reach: word", partial(lapeig.radius_neighbors, X, "1"), Clear(("radius must", "'1'"))
@@ -105,18 +105,18 @@ def rules_and_weights() -> Iterator[Probe]:
 def solvers() -> Iterator[Probe]:
     """What is no solver, or no preconditioner."""
     takers: dict[str, Callable[[Any], object]] = {
-        "LaplacianEigenmaps": lambda s: lapeig.LaplacianEigenmaps(2, solver=s),
-        "SpectralClustering": lambda s: lapeig.SpectralClustering(2, solver=s),
-        "MDS": lambda s: lapeig.MDS(2, solver=s),
-        "Isomap": lambda s: lapeig.Isomap(2, solver=s),
-        "LLE": lambda s: lapeig.LLE(2, solver=s),
-        "KernelPCA": lambda s: lapeig.KernelPCA(2, solver=s),
+        "LaplacianEigenmaps": lambda s: lapeig.LaplacianEigenmaps(2, solve=s),
+        "SpectralClustering": lambda s: lapeig.SpectralClustering(2, solve=s),
+        "MDS": lambda s: lapeig.MDS(2, solve=s),
+        "Isomap": lambda s: lapeig.Isomap(2, solve=s),
+        "LLE": lambda s: lapeig.LLE(2, solve=s),
+        "KernelPCA": lambda s: lapeig.KernelPCA(2, solve=s),
         "eigenpairs": lambda s: lapeig.eigenpairs(LAPLACIAN, 2, s),
         "component_eigenpairs": lambda s: lapeig.component_eigenpairs(GRAPH, 2, solver=s),
     }
     for name, call in takers.items():
         for value in ("eigh", lapeig.Eigh, 3, True, ["eigh"]):
-            words = ("solver must be a solver such as Eigh()", shown(value))
+            words = ("solver such as Eigh()", shown(value))
             yield f"{name}: solver={value!r:.25}", partial(call, value), Clear(words)
     for value in ("amg", lapeig.SmoothedAggregation, 1, True, lapeig.Eigh()):
         words = ("preconditioner must be", shown(value))

@@ -56,7 +56,6 @@ COUNTS: dict[str, tuple[str, int, Callable[[Any], object]]] = {
         ("Isomap", "n_components", 1),
         ("Isomap", "landmarks", 2),
         ("LLE", "n_components", 1),
-        ("LLE", "n_neighbors", 1),
         ("KernelPCA", "n_components", 1),
         ("KernelPCA", "degree", 1),
         ("Whitening", "n_components", 1),

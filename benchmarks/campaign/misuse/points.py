@@ -40,7 +40,7 @@ OF_POINTS: dict[str, Callable[[Any], object]] = {
     "LaplacianEigenmaps": lapeig.LaplacianEigenmaps(2, lapeig.KNN(4)),
     "LaplacianEigenmaps.fit": lambda x: lapeig.LaplacianEigenmaps(2, lapeig.KNN(4)).fit(x),
     "LaplacianEigenmaps.transform": lapeig.LaplacianEigenmaps(2, lapeig.KNN(4)).fit(X).transform,
-    "LaplacianEigenmaps.out_of_sample": lambda x: lapeig.LaplacianEigenmaps(2, lapeig.KNN(4)).out_of_sample(X, x),
+    "LaplacianEigenmaps.out_of_sample": lambda x: lapeig.LaplacianEigenmaps(2, lapeig.KNN(4)).out_of_sample(x, X),
     "SpectralClustering": lapeig.SpectralClustering(2, lapeig.KNN(4)),
     "SpectralClustering.fit": lambda x: lapeig.SpectralClustering(2, lapeig.KNN(4)).fit(x),
     "SpectralClustering.predict": lapeig.SpectralClustering(2, lapeig.KNN(4)).fit(X).predict,
@@ -48,8 +48,8 @@ OF_POINTS: dict[str, Callable[[Any], object]] = {
     "MDS.fit": lambda x: lapeig.MDS(2).fit(x),
     "MDS.transform": lapeig.MDS(2).fit(X).transform,
     "Isomap": lapeig.Isomap(2, lapeig.KNN(6)),
-    "LLE": lapeig.LLE(2, 4),
-    "LLE.transform": lapeig.LLE(2, 4).fit(X).transform,
+    "LLE": lapeig.LLE(2, lapeig.KNN(4)),
+    "LLE.transform": lapeig.LLE(2, lapeig.KNN(4)).fit(X).transform,
     "KernelPCA": lapeig.KernelPCA(2),
     "LaplacianSmoothness": lambda x: lapeig.LaplacianSmoothness(lapeig.KNN(4))(X, x),
     "SpectralLoss": lambda x: lapeig.SpectralLoss(lapeig.KNN(4))(X, x),
@@ -60,7 +60,7 @@ OF_COLUMNS: dict[str, Callable[[Any], object]] = {
     "orthogonality": lapeig.orthogonality,
     "orthogonality on a graph": lambda y: lapeig.orthogonality(y, GRAPH),
     "whiten": lapeig.whiten,
-    "Whitening": lapeig.Whitening(3),
+    "Whitening": lapeig.Whitening(3).fit(X, GRAPH),
     "Whitening.fit": lambda y: lapeig.Whitening(3).fit(y, GRAPH),
 }
 BAD_TENSORS: dict[str, tuple[Any, tuple[str, ...]]] = {
@@ -107,14 +107,18 @@ def arguments_of_points() -> Iterator[Probe]:
             yield f"queries: {kind}", call, Clear(("queries must", *words))
         weigh = lapeig.SymmetricOperator.of_largest
         yield f"of_largest: {kind}", partial(weigh, value), Clear(("matrix must", *words))
-        precomputed = lapeig.LaplacianEigenmaps(2, "precomputed")
+        precomputed = lapeig.LaplacianEigenmaps(2, lapeig.Precomputed("affinity"))
         yield f"affinities: {kind}", partial(precomputed, value), Clear(("affinity must", *words[:1]))
     for name, call in OF_COLUMNS.items():
         rows = "(5, 3)" if "orthogonality" in name or name == "laplacian_smoothness" else "("
         if name not in ("orthogonality", "whiten", "Whitening"):
             yield f"{name}: too few rows", partial(call, X[:5]), Clear(("y must", rows))
     many = torch.nn.functional.pad(X, (0, 3))
-    yield "Whitening: columns", partial(lapeig.Whitening(3), many), Clear(("y must have 3 columns", "(12, 6)"))
+    yield (
+        "Whitening: columns",
+        partial(lapeig.Whitening(3).fit(X, GRAPH), many),
+        Clear(("y must have 3 columns", "(12, 6)")),
+    )
     yield (
         "laplacian_smoothness: NaN",
         lambda: equal(bool(lapeig.laplacian_smoothness(X * math.nan, GRAPH).isnan()), True),
@@ -147,10 +151,10 @@ def masks() -> Iterator[Probe]:
         "radius_graph": lambda m: lapeig.radius_graph(X, 1.0, mask=m),
         "nearest_neighbors": lambda m: lapeig.nearest_neighbors(X, 3, mask=m),
         "radius_neighbors": lambda m: lapeig.radius_neighbors(X, 1.0, mask=m),
-        "LaplacianEigenmaps": lambda m: lapeig.LaplacianEigenmaps(2, lapeig.KNN(3))(X, m),
-        "precomputed": lambda m: lapeig.LaplacianEigenmaps(2, "precomputed")(AFFINITY, m),
-        "SpectralClustering": lambda m: lapeig.SpectralClustering(2, lapeig.KNN(3))(X, m),
-        "Graph.from_dense": lambda m: lapeig.Graph.from_dense(AFFINITY, m),
+        "LaplacianEigenmaps": lambda m: lapeig.LaplacianEigenmaps(2, lapeig.KNN(3))(X, mask=m),
+        "precomputed": lambda m: lapeig.LaplacianEigenmaps(2, lapeig.Precomputed("affinity"))(AFFINITY, mask=m),
+        "SpectralClustering": lambda m: lapeig.SpectralClustering(2, lapeig.KNN(3))(X, mask=m),
+        "Graph.from_dense": lambda m: lapeig.Graph.from_dense(AFFINITY, mask=m),
         "orthogonality": lambda m: lapeig.orthogonality(X, mask=m),
         "whiten": lambda m: lapeig.whiten(X, mask=m),
         "LaplacianSmoothness": lambda m: lapeig.LaplacianSmoothness(lapeig.KNN(3))(X, X, m),

@@ -127,7 +127,11 @@ def kernels() -> Iterator[Probe]:
     }
     for kind, (value, words) in given.items():
         word = "x must" if kind == "graph" else "distances must"
-        yield f"MDS of distances: {kind}", partial(lapeig.MDS(2, metric="precomputed"), value), Clear((word, *words))
+        yield (
+            f"MDS of distances: {kind}",
+            partial(lapeig.MDS(2, metric=lapeig.Precomputed("distance")), value),
+            Clear((word, *words)),
+        )
 
 
 def solving() -> Iterator[Probe]:
@@ -168,7 +172,7 @@ def solving() -> Iterator[Probe]:
     yield "zero vectors", partial(lapeig.knn_graph, 0 * X, 3, metric="cosine"), Clear(("positive length", "12 zero"))
     yield "too large", partial(lapeig.knn_graph, 1e200 * X, 3), Clear(("x must be at most", "rescale"))
     yield "no edge", partial(lapeig.radius_graph, X, 1e-9), Clear(("radius must reach", "1e-09", "larger radius"))
-    yield "columns > N", partial(lapeig.LaplacianEigenmaps(12, lapeig.KNN(3)), X), Clear(("k=13", "12"))
+    yield "columns > N", partial(lapeig.LaplacianEigenmaps(12, lapeig.KNN(3)), X), Clear(("n_components=12", "12"))
     unnormalized = partial(lapeig.LaplacianEigenmaps, 2, normalization="unnormalized", diffusion=1.0)
     yield "diffusion of L", unnormalized, Clear(("diffusion must be 0", "unnormalized"))
 

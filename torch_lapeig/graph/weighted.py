@@ -1,0 +1,43 @@
+"""Points to weighted graph: the one place where a rule and a weighting are checked and applied together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from torch_lapeig.graph.graph import Graph
+from torch_lapeig.graph.rules import NeighborRule, Precomputed, check_rule
+from torch_lapeig.graph.weights import HeatKernel, Weighting, check_weighting
+
+Rule = NeighborRule | Precomputed
+
+
+def check_rule_and_weights(neighbors: Any, weights: Any) -> Weighting | None:
+    """The weighting of a graph's edges, `HeatKernel` where it is None; None with ``Precomputed("affinity")``.
+
+    Raises:
+        TypeError, ValueError: ``neighbors`` is neither a rule nor ``Precomputed("affinity")``, ``weights`` is no
+            `Weighting`, or there is one though the affinities are given.
+    """
+    check_weighting(weights)
+    if not isinstance(neighbors, Precomputed):
+        check_rule(neighbors, ', Precomputed("affinity")')
+        return HeatKernel() if weights is None else weights
+    if neighbors.kind != "affinity":
+        raise ValueError(f'neighbors must be Precomputed("affinity") if it is precomputed, got {neighbors}')
+    if weights is not None:
+        raise ValueError('weights must be None with Precomputed("affinity"); weight the graph beforehand')
+    return None
+
+
+def weighted_graph(neighbors: Rule, weights: Weighting | None, x: Tensor | Graph, mask: Tensor | None = None) -> Graph:
+    """The weighted graph of points, or with ``Precomputed("affinity")`` that of affinities, or the `Graph` given."""
+    if isinstance(neighbors, Precomputed) or weights is None:
+        if isinstance(x, Graph) and mask is not None:
+            raise ValueError("mask must be None with a Graph, which carries its own")
+        return x if isinstance(x, Graph) else Graph.from_dense(x, mask)
+    if isinstance(x, Graph):
+        raise TypeError('x must be points, got a Graph; use neighbors=Precomputed("affinity")')
+    weighted: Graph = weights(x, neighbors(x, mask))
+    return weighted

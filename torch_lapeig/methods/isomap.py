@@ -1,0 +1,168 @@
+"""Isomap: classical scaling of geodesic distances on a neighbourhood graph."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torch_lapeig import _checks
+from torch_lapeig._fitted import State
+from torch_lapeig.eigen import Solve, Solver
+from torch_lapeig.graph import KNN, Graph, NeighborRule, Precomputed
+from torch_lapeig.graph.geodesics import geodesic_distances
+from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.graph.rules import check_rule
+from torch_lapeig.methods.kernels import CentredKernelEmbedding
+from torch_lapeig.methods.module import EigenSolves, EmbeddingModule, rule_within, warn_of_unreached
+
+
+class Isomap(CentredKernelEmbedding):
+    """Isomap (Tenenbaum, de Silva & Langford 2000): classical scaling of geodesic distances, differentiable.
+
+    Geodesics are shortest paths on the neighbourhood graph, by Dijkstra's algorithm on the CPU. Gradients flow to the
+    points along the edges of the paths, which themselves are fixed. Its kernel mostly has negative eigenvalues, too;
+    see `MDS`. For a new point D̃(x, i) = min_j ‖x − x_j‖ + D(j, i) over its neighbours j in the graph's rule, extended
+    with the training radii: it is no intermediate node of other paths.
+
+    With landmarks (de Silva & Tenenbaum 2003) the eigenproblem is that of the landmarks alone, and all other points are
+    embedded as new ones are; only distances to landmarks are computed and kept. The formula for new points is that of
+    landmark Isomap with the training set as landmarks.
+
+    Args:
+        n_components: dimension of the embedding, at most the number of positive eigenvalues.
+        neighbors: rule of the graph, ``KNN(k)``, ``Radius(r)`` or another `NeighborRule`. Geodesic distances that are
+            given are for `MDS`.
+        landmarks: None for all points; a number of points, drawn with ``seed``; or their indices, int64 ``(L,)``,
+            among the valid points of each set. An item of a batch with fewer points than that number has all of them.
+        seed: of that draw.
+        solve: options of the eigensolve, a `Solve`, or a solver alone.
+
+    Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
+        embedding_: ``(N, n_components)``. eigenvalues_: of K̃ of the landmarks, descending, and residuals_,
+        ``(n_components,)``. geodesics_: of all points to the landmarks, ``(N, L)``. landmarks_: int64 ``(L,)``.
+
+    Raises (``fit``, ``forward``):
+        ValueError: the graph has several connected components, between which geodesics are infinite; fewer positive
+            eigenvalues than components; landmarks out of range.
+    """
+
+    FITTED: ClassVar[tuple[str, ...]] = (*CentredKernelEmbedding.FITTED, "train_rule", "landmarks_", "geodesics_")
+    CONFIGURATION: ClassVar[tuple[str, ...]] = (*EmbeddingModule.CONFIGURATION, "neighbors", "landmarks")
+    train_rule: Tensor
+    landmarks_: Tensor
+    geodesics_: Tensor
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        neighbors: NeighborRule = KNN(10),  # noqa: B008 (frozen)
+        *,
+        landmarks: int | Tensor | None = None,
+        seed: int = 0,
+        solve: Solve | Solver | None = None,
+    ) -> None:
+        super().__init__(n_components, solve)
+        if isinstance(neighbors, Precomputed):
+            raise ValueError(
+                f"neighbors must be a rule such as KNN(k), got {neighbors}; "
+                'for distances that are given use MDS(metric=Precomputed("distance"))'
+            )
+        check_rule(neighbors)
+        if isinstance(landmarks, (int, float, str, np.generic)):
+            landmarks = _checks.check_count(landmarks, "landmarks", 2)
+        elif landmarks is not None:
+            _checks.check_indices(landmarks, "landmarks")
+            _checks.check_distinct(landmarks, "landmarks")
+        self.neighbors = neighbors
+        self.landmarks = landmarks
+        self.seed = _checks.check_seed(seed)
+
+    def _fit_points(self, x: Any, solve: EigenSolves, *, fill: bool) -> State:
+        chosen = self._chosen(x, fill)
+        graph, train_rule = rule_within(self.neighbors, len(x)).with_state(x.detach())
+        _check_connected(graph)
+        graph = graph.to_sparse()
+        assert isinstance(graph.pattern, SparsePattern)
+        unit = _checks.power_of_two(x, (0, 1))
+        lengths = _root(graph.pattern.squared_lengths(x / unit)) * unit[0]
+        geodesics = geodesic_distances(graph.pattern, lengths, chosen)
+        if self.landmarks is not None:
+            geodesics = geodesics.mT.contiguous()
+        among = geodesics if self.landmarks is None else geodesics[chosen]
+        state = self._scaled(among.square().mul_(-0.5), solve, fill=fill)
+        state |= {"train_points": x, "train_rule": train_rule, "landmarks_": chosen, "geodesics_": geodesics}
+        if self.landmarks is not None:
+            state["embedding_"] = self._extension(geodesics.square() / -2, state["embedding_"], state)
+        return state
+
+    def _chosen(self, x: Tensor, fill: bool) -> Tensor:
+        """Indices of the landmarks."""
+        n = len(x)
+        if self.landmarks is None:
+            return torch.arange(n, device=x.device)
+        if isinstance(self.landmarks, Tensor):
+            _checks.check_indices(self.landmarks, "landmarks", n)
+            return self.landmarks.to(x.device)
+        if self.landmarks > n and not fill:
+            raise ValueError(f"landmarks must be at most the number of points, got {self.landmarks} with {n} points")
+        drawn = torch.randperm(n, generator=torch.Generator().manual_seed(self.seed))[: self.landmarks]
+        return drawn.sort().values.to(x.device)
+
+    def _width(self, state: State) -> int:
+        return 6 * state["geodesics_"].shape[1]
+
+    def _extend(self, x: Tensor, state: State) -> Tensor:
+        points = state["train_points"]
+        found = rule_within(self.neighbors, len(points)).extend(x.detach(), points.detach(), state["train_rule"])
+        query, order = found.query.sort(stable=True)
+        point = found.point[order]
+        warn_of_unreached(len(x) - len(query.unique()), len(x))
+        lengths = _root((x[query] - points[point]).square().sum(1))
+        reach = _shortest(lengths, query, point, state["geodesics_"], len(x))
+        # A kernel that is the mean is zero when centred.
+        kernel = torch.where(reach.isinf(), state["train_means"], reach.square() / -2)
+        return self._extension(kernel, state["embedding_"][state["landmarks_"]], state)
+
+
+def _shortest(lengths: Tensor, query: Tensor, point: Tensor, geodesics: Tensor, queries: int) -> Tensor:
+    """min over the neighbours j of a query of its distance to j and the geodesics ``(N, L)`` from there, ``(Q, L)``.
+
+    One neighbour of each query at a time, so that memory does not depend on their number.
+    """
+    # Edge number E stands for no way.
+    lengths = torch.cat([lengths, lengths.new_full((1,), torch.inf)])
+    point = torch.cat([point, point.new_zeros(1)])
+    with torch.no_grad():
+        best = geodesics.new_full((queries, geodesics.shape[1]), torch.inf)
+        via = torch.full_like(best, len(query), dtype=torch.int64)
+        count = query.bincount(minlength=queries)
+        first = count.cumsum(0) - count
+        for rank in range(int(count.max())):
+            here = (count > rank).nonzero().flatten()
+            edge = first[here] + rank
+            reach = lengths[edge, None] + geodesics[point[edge]]
+            closer = reach < best[here]
+            best[here] = torch.where(closer, reach, best[here])
+            via[here] = torch.where(closer, edge[:, None], via[here])
+    landmark = torch.arange(geodesics.shape[1], device=geodesics.device)
+    return lengths[via] + geodesics[point[via], landmark]
+
+
+def _root(squares: Tensor) -> Tensor:
+    """√, with a zero gradient at zero."""
+    positive = squares > 0
+    return torch.where(positive, torch.where(positive, squares, 1).sqrt(), 0)
+
+
+def _check_connected(graph: Graph) -> None:
+    """Raise ValueError unless one graph is connected."""
+    sizes = graph.connected_components().bincount().sort(descending=True).values.tolist()
+    if len(sizes) > 1:
+        shown = ", ".join(map(str, sizes[:10])) + (", …" if len(sizes) > 10 else "")
+        raise ValueError(
+            f"the neighbourhood graph has {len(sizes)} connected components, of {shown} points, and geodesics between "
+            "them are infinite; use more neighbours or a larger radius, or embed each on its own"
+        )

@@ -1,0 +1,99 @@
+"""Kernel principal component analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar, Literal
+
+from torch import Tensor
+
+from torch_lapeig import _checks
+from torch_lapeig.eigen import Solve, Solver
+from torch_lapeig.graph import Precomputed
+from torch_lapeig.graph.distances import differentiable_squared_distances
+from torch_lapeig.methods.kernels import KernelEmbedding
+from torch_lapeig.methods.module import EmbeddingModule
+
+Kernel = Callable[[Tensor, Tensor], Tensor]
+
+
+class KernelPCA(KernelEmbedding):
+    """Kernel principal components (Schölkopf, Smola & Müller 1998), differentiable.
+
+    Projections √λ_k v_ik on the principal components in the feature space of K, centred there. Far from all training
+    points an RBF kernel vanishes and all new points come to lie in the same place.
+
+    Args:
+        n_components: dimension of the embedding, at most the number of positive eigenvalues of the centred kernel.
+        kernel: ``"rbf"`` exp(−γ ‖x − y‖²), ``"linear"`` x·y, ``"poly"`` (γ x·y + coef0)^degree, or a function of
+            ``(N, D)`` and ``(M, D)`` to a symmetric kernel ``(N, M)``; if that is an ``nn.Module`` it becomes a
+            submodule, and its parameters are learned through ``forward``. ``Precomputed("kernel")``: the kernel
+            ``(N, N)`` itself, or ``(Q, N)`` of new and training points, is given in the place of points.
+        gamma: γ; default 1/D.
+        degree, coef0: of the polynomial.
+        solve: options of the eigensolve, a `Solve`, or a solver alone.
+
+    Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
+        embedding_: ``(N, n_components)``. eigenvalues_: of the centred kernel, descending, and residuals_,
+        ``(n_components,)``.
+
+    Raises (``fit``, ``forward``):
+        ValueError: fewer positive eigenvalues than components; a kernel of another shape, not finite, or not symmetric.
+
+    >>> x = torch.rand(20, 3, requires_grad=True)
+    >>> KernelPCA(2, "rbf", gamma=0.5)(x).shape
+    torch.Size([20, 2])
+    """
+
+    CONFIGURATION: ClassVar[tuple[str, ...]] = (*EmbeddingModule.CONFIGURATION, "kernel", "gamma", "degree", "coef0")
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        kernel: Literal["rbf", "linear", "poly"] | Kernel | Precomputed = "rbf",
+        *,
+        gamma: float | None = None,
+        degree: int = 3,
+        coef0: float = 1.0,
+        solve: Solve | Solver | None = None,
+    ) -> None:
+        super().__init__(n_components, solve)
+        if isinstance(kernel, str):
+            _checks.check_choice(kernel, "kernel", ("rbf", "linear", "poly"))
+        elif isinstance(kernel, Precomputed):
+            if kernel.kind != "kernel":
+                raise ValueError(f'kernel must be Precomputed("kernel") if it is precomputed, got {kernel}')
+        else:
+            _checks.check_function(kernel, "kernel", "a name or a function")
+        self.kernel = kernel
+        self.gamma = None if gamma is None else _checks.check_positive(gamma, "gamma")
+        self.degree = _checks.check_count(degree, "degree")
+        self.coef0 = _checks.check_number(coef0, "coef0")
+
+    @property
+    def pairs_given(self) -> str | None:
+        """``"kernel"`` with ``Precomputed("kernel")``."""
+        return "kernel" if isinstance(self.kernel, Precomputed) else None
+
+    def _check_kernel(self, kernel: Tensor) -> None:
+        if not isinstance(self.kernel, str):
+            name = "kernel" if isinstance(self.kernel, Precomputed) else "kernel(x, x)"
+            _checks.check_symmetric_matrix(kernel, kernel.mT, name)
+
+    def _kernel(self, x: Tensor, points: Tensor | None) -> Tensor:
+        if points is None:
+            return x
+        gamma = 1 / x.shape[1] if self.gamma is None else self.gamma
+        if self.kernel == "rbf":
+            return differentiable_squared_distances(x, points).mul_(-gamma).exp_()
+        if self.kernel == "linear":
+            return x @ points.mT
+        if self.kernel == "poly":
+            return (gamma * (x @ points.mT) + self.coef0) ** self.degree
+        assert callable(self.kernel)
+        kernel: Tensor = self.kernel(x, points)
+        _checks.check_floating(kernel, "kernel(x, y)")
+        if kernel.shape != (len(x), len(points)):
+            raise ValueError(f"kernel must give shape {(len(x), len(points))}, got {tuple(kernel.shape)}")
+        _checks.check_finite(kernel, "kernel")
+        return kernel

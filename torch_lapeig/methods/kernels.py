@@ -1,0 +1,96 @@
+"""What classical scaling, Isomap and kernel PCA share: the largest eigenpairs of a centred kernel."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from torch_lapeig import _checks
+from torch_lapeig._fitted import State
+from torch_lapeig.eigen import SymmetricOperator
+from torch_lapeig.methods.module import EigenSolves, EmbeddingModule
+from torch_lapeig.methods.nystrom import centred, extension
+
+POSITIVE = 10.0  # times the round-off of the largest eigenvalue: smaller ones count as zero
+
+
+class CentredKernelEmbedding(EmbeddingModule):
+    """Rows √λ_k v_ik of the largest eigenpairs of a centred kernel K̃, extended as √λ_k y_k(x)."""
+
+    FITTED: ClassVar[tuple[str, ...]] = (*EmbeddingModule.FITTED, "train_means")
+    LACKING: ClassVar[float] = 0.0
+    train_means: Tensor
+
+    def _scaled(self, kernel: Tensor, solve: EigenSolves, *, fill: bool) -> State:
+        """The embedding from a symmetric kernel ``(N, N)`` that is not centred yet."""
+        n, k = len(kernel), self.n_components
+        if k >= n and not fill:
+            raise ValueError(
+                f"n_components must be smaller than the number of points, got n_components={k} with {n} points"
+            )
+        # Squares of the entries must not overflow, nor underflow.
+        unit = _checks.power_of_two(kernel.detach().abs().sqrt(), (0, 1))
+        kernel = kernel / unit / unit
+        means = kernel.mean(1)
+        operator = SymmetricOperator.of_largest(centred(kernel, means, means))
+        pairs = solve(operator, min(k, n))
+        largest = operator.diagonal[0]
+        values = largest - pairs.values
+        positive = values > POSITIVE * n**0.5 * torch.finfo(values.dtype).eps * largest
+        if (count := int(positive.sum())) < k and not fill:
+            raise ValueError(
+                f"n_components must be at most the number of positive eigenvalues of the centred kernel, got "
+                f"n_components={k} with {count}; use fewer components"
+            )
+        # Nothing flows back from a column that is not there.
+        values = torch.where(positive, values, 0)
+        columns = torch.where(positive, pairs.vectors, 0) * torch.where(positive, values, 1).sqrt() * unit
+        size, more = (unit * unit)[0], (0, k - min(k, n))
+        return {
+            "embedding_": nn.functional.pad(columns, more),
+            "eigenvalues_": nn.functional.pad(values * unit[0] * unit[0], more),
+            "residuals_": nn.functional.pad(pairs.residuals * unit[0] * unit[0], more),
+            "gap_": pairs.gap * size[0],
+            "train_means": means * unit[0] * unit[0],
+        }
+
+    def _width(self, state: State) -> int:
+        return 3 * len(state["train_means"])
+
+    def _extension(self, kernel: Tensor, embedding: Tensor, state: State) -> Tensor:
+        """Rows of new points, of their kernel with training points, not centred, and the rows of these."""
+        values = state["eigenvalues_"]
+        nonzero = torch.where(values > 0, values, 1)  # columns that are not there are zero
+        return extension(centred(kernel, state["train_means"]), embedding, nonzero)
+
+
+class KernelEmbedding(CentredKernelEmbedding):
+    """Those of a kernel that is known between any two points, or given as a matrix.
+
+    A method fills in ``_kernel``, and the checks where its matrix may be none.
+    """
+
+    @abstractmethod
+    def _kernel(self, x: Tensor, points: Tensor | None) -> Tensor:
+        """K of checked points ``x`` and training points; or of given pairs ``x``, where ``points`` is None."""
+
+    def _check_pairs(self, pairs: Tensor) -> None:
+        """Raise ValueError where given pairs ``(N, N)`` of training points are none."""
+
+    def _check_kernel(self, kernel: Tensor) -> None:
+        """Raise ValueError where the kernel ``(N, N)`` of training points is none."""
+
+    def _fit_points(self, x: Any, solve: EigenSolves, *, fill: bool) -> State:
+        if self.pairs_given is not None:
+            self._check_pairs(x)
+        points = None if self.pairs_given is not None else x
+        kernel = self._kernel(x, points)
+        self._check_kernel(kernel)
+        state = self._scaled(kernel, solve, fill=fill)
+        return state if points is None else {**state, "train_points": points}
+
+    def _extend(self, x: Tensor, state: State) -> Tensor:
+        return self._extension(self._kernel(x, state.get("train_points")), state["embedding_"], state)

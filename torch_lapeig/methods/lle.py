@@ -1,0 +1,146 @@
+"""Locally linear embedding."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from torch_lapeig import _checks
+from torch_lapeig._fitted import State, in_blocks
+from torch_lapeig.eigen import Solve, Solver, SymmetricOperator
+from torch_lapeig.graph import KNN, nearest_neighbors
+from torch_lapeig.graph.neighbors import Neighbors
+from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.methods.module import EigenSolves, EmbeddingModule, rule_within
+from torch_lapeig.methods.nystrom import SparseKernel, extension
+
+
+class LLE(EmbeddingModule):
+    """Locally linear embedding (Roweis & Saul 2000), differentiable.
+
+    Each point is reconstructed from its neighbours by weights of sum 1, the solution of C w = 1 with the local Gram
+    matrix C_jl = (x_j − x)·(x_l − x), to whose diagonal reg · tr C is added; the embedding is made of the eigenvectors
+    of (I − W)ᵀ(I − W) of the smallest eigenvalues after the constant one, with Yᵀ Y = I. A new point gets
+    y(x) = Σ_i w(x, i) y_i with weights of its own; one that coincides with a training point is that point (of several
+    copies, the first), so that its gradient is zero. Worked out in float64, because the eigenvalues are tiny (10⁻¹⁰ of
+    the largest is usual).
+
+    Args:
+        n_components: dimension of the embedding.
+        neighbors: ``KNN(k)``, the k nearest of each point. The method needs exactly these: no other rule is one, and
+            nothing is made symmetric.
+        reg: of the local Gram matrices, relative to their trace.
+        solve: options of the eigensolve, a `Solve`, or a solver alone. By default `Lobpcg` with `SparseLU`.
+
+    Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
+        embedding_: ``(N, n_components)``. eigenvalues_: ascending, and residuals_, ``(n_components,)``.
+
+    A `GraphWarning` says where the neighbourhoods do not connect all points: the first columns then tell parts apart.
+
+    Raises (``fit``, ``forward``):
+        ValueError: not more points than neighbours or components.
+    """
+
+    CONFIGURATION: ClassVar[tuple[str, ...]] = (*EmbeddingModule.CONFIGURATION, "neighbors", "reg")
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        neighbors: KNN = KNN(10),  # noqa: B008 (frozen)
+        *,
+        reg: float = 1e-3,
+        solve: Solve | Solver | None = None,
+    ) -> None:
+        super().__init__(n_components, solve)
+        if not isinstance(neighbors, KNN) or neighbors.symmetrize != KNN.symmetrize:
+            raise TypeError(
+                "neighbors must be KNN(k) not symmetrised, as each point is rebuilt from its own k nearest, "
+                f"got {neighbors if isinstance(neighbors, KNN) else _checks.arrived(neighbors)}"
+            )
+        self.neighbors = neighbors
+        self.reg = _checks.check_positive(reg, "reg")
+
+    def _fit_points(self, x: Any, solve: EigenSolves, *, fill: bool) -> State:
+        n, k = len(x), self.n_components
+        if k >= n and not fill:
+            raise ValueError(
+                f"n_components must be smaller than the number of points, got n_components={k} with {n} points"
+            )
+        if self.neighbors.k >= n and not fill:
+            raise ValueError(f"neighbors must be fewer than the number of points, got {self.neighbors} with {n} points")
+        indices = self._nearest(x, None).indices
+        weights = reconstruction_weights(x.double(), x.double(), indices, self.reg)
+        operator = _residual_operator(indices, weights)
+        parts = int(operator.pattern.components(torch.ones_like(operator.values)).max()) + 1
+        if parts > 1:
+            _checks.warn(
+                f"the neighbourhoods fall into {parts} parts, which the first {parts - 1} columns only tell apart; use "
+                "more neighbours, or embed each on its own",
+                _checks.GraphWarning,
+            )
+        pairs = solve(operator, min(k + 1, n))
+        more = (0, max(k + 1 - n, 0))
+        return {
+            "embedding_": nn.functional.pad(pairs.vectors[:, 1:], more).to(x.dtype),
+            "eigenvalues_": nn.functional.pad(pairs.values[1:], more, value=torch.inf).to(x.dtype),
+            "residuals_": nn.functional.pad(pairs.residuals[1:], more).to(x.dtype),
+            "gap_": pairs.gap.to(x.dtype),
+            "train_points": x,
+        }
+
+    def _nearest(self, points: Tensor, queries: Tensor | None) -> Neighbors:
+        """The k nearest of each point among the others, or of each new point."""
+        rule = rule_within(self.neighbors, len(points))
+        return nearest_neighbors(points, rule.k, queries, metric=rule.metric, backend=rule.backend)
+
+    def _width(self, state: State) -> int:
+        return self.neighbors.k * (self.neighbors.k + 2 * state["train_points"].shape[1])
+
+    def _extend(self, x: Tensor, state: State) -> Tensor:
+        points = state["train_points"]
+        indices = self._nearest(points, x).indices
+        weights = reconstruction_weights(x.double(), points.double(), indices, self.reg).to(x.dtype)
+        equal = (points[indices] == x[:, None]).all(2)
+        first = equal & (equal.cumsum(1) == 1)  # of several copies
+        weights = torch.where(equal.any(1, keepdim=True), first.to(x.dtype), weights)
+        query = torch.arange(len(x), device=x.device).repeat_interleave(indices.shape[1])
+        kernel = SparseKernel(query, indices.flatten(), weights.flatten(), len(x))
+        return extension(kernel, state["embedding_"], weights.new_ones(self.n_components))
+
+
+def reconstruction_weights(x: Tensor, points: Tensor, indices: Tensor, reg: float) -> Tensor:
+    """Weights ``(Q, m)`` of sum 1 that reconstruct each ``x`` ``(Q, D)`` best from its neighbours (Saul & Roweis 2003).
+
+    Args:
+        indices: of the neighbours among ``points``, int64 ``(Q, m)``.
+        reg: share of the trace added to the diagonal of the local Gram matrix; itself where that trace is 0.
+    """
+    m = indices.shape[1]
+    eye = torch.eye(m, dtype=x.dtype, device=x.device)
+
+    def solved(rows: Tensor) -> Tensor:
+        difference = points[indices[rows]] - x[rows, None]  # (Q, m, D)
+        gram = difference @ difference.mT
+        trace = gram.diagonal(dim1=1, dim2=2).sum(1)
+        ridge = reg * torch.where(trace > 0, trace, 1)
+        weights: Tensor = torch.linalg.solve(gram + ridge[:, None, None] * eye, gram.new_ones(len(rows), m))
+        return weights / weights.sum(1, keepdim=True)
+
+    return in_blocks(solved, torch.arange(len(x), device=x.device), m * (m + x.shape[1]))
+
+
+def _residual_operator(indices: Tensor, weights: Tensor) -> SymmetricOperator:
+    """(I − W)ᵀ(I − W) for the weights ``(N, m)`` of each point's neighbours, differentiable in these."""
+    n = len(indices)
+    node = torch.arange(n, device=indices.device)[:, None]
+    place = torch.cat([node, indices], 1)
+    row = torch.cat([torch.ones_like(weights[:, :1]), -weights], 1)  # of I − W
+    keys = (place[:, :, None] * n + place[:, None, :]).flatten()
+    keys, order = keys.sort()
+    entries, position = keys.unique_consecutive(return_inverse=True)
+    products = (row[:, :, None] * row[:, None, :]).flatten()[order]
+    values = products.new_zeros(len(entries)).index_add(0, position, products)
+    pattern = SparsePattern.from_keys(entries, (n,))
+    return SymmetricOperator(pattern, -values, values.new_zeros(n), constant_null=True)

@@ -1,0 +1,370 @@
+"""The one contract of the embedding methods: points to columns, kept fits and new points, with gradients."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from torch_lapeig import _checks
+from torch_lapeig._fitted import FittedModule, State, check_like, in_blocks
+from torch_lapeig.eigen import Eigenpairs, Solve, Solver, eigenpairs
+from torch_lapeig.graph import KNN, Graph
+
+Own = TypeVar("Own", bound="EmbeddingModule")
+
+
+class Embedding(NamedTuple):
+    """An embedding with its eigenvalues and the quality of the answer.
+
+    Attributes:
+        columns: ``(N, n_components)`` or ``(B, N, n_components)``.
+        eigenvalues: of the columns, ``(n_components,)`` or ``(B, n_components)``, with gradients: ascending for
+            Laplacians and LLE, +∞ where an item of a batch has no such column; descending for kernels, then 0.
+        residuals: of the eigenpairs of the columns, of the same shape.
+        gap: from the last eigenvalue to the next one, ``()`` or ``(B,)``; +∞ where there is none.
+        pairs: what `eigenpairs` returned, one after the other.
+
+    With ``components="separate"`` (`LaplacianEigenmaps`) eigenvalues, residuals and gap are those of each node's
+    component: ``(..., N, n_components)`` and ``(..., N)``.
+    """
+
+    columns: Tensor
+    eigenvalues: Tensor
+    residuals: Tensor
+    gap: Tensor
+    pairs: tuple[Eigenpairs, ...]
+
+
+class EigenSolves:
+    """The eigensolves of one call. With ``warm_start=True`` each begins where that of the call before ended."""
+
+    def __init__(self, solve: Solve | Solver | None, before: tuple[Eigenpairs, ...]) -> None:
+        self.options = Solve.of(solve)
+        self.pairs: list[Eigenpairs] = []
+        self._before = before
+
+    def __call__(self, operator: Any, k: int, *, fill: bool = False) -> Eigenpairs:
+        """`eigenpairs` with the options."""
+        self.pairs.append(eigenpairs(operator, k, self._begun(operator), fill=fill))
+        return self.pairs[-1]
+
+    def _begun(self, operator: Any) -> Solve:
+        if self.options.warm_start is not True:
+            return self.options
+        number = len(self.pairs)
+        before = self._before[number] if number < len(self._before) else None
+        same = before is not None and before.vectors.shape[:-1] == operator.shape
+        return dataclasses.replace(self.options, warm_start=before if same else None)
+
+    def kept(self) -> tuple[Eigenpairs, ...]:
+        """What the next call may begin with: the pairs without gradients, or nothing."""
+        if self.options.warm_start is not True:
+            return ()
+        return tuple(
+            dataclasses.replace(
+                pairs,
+                values=_checks.primal(pairs.values),
+                vectors=_checks.primal(pairs.vectors),
+                projected=_checks.primal(pairs.projected),
+            )
+            for pairs in self.pairs
+        )
+
+
+def check_solve(solve: Any) -> None:
+    """Raise TypeError unless ``solve`` is None, a `Solve`, or an object that is called as solvers are."""
+    if solve is not None and not isinstance(solve, Solve):
+        _checks.check_function(solve, "solve", "a Solve, or a solver such as Eigh()")
+
+
+class EmbeddingModule(FittedModule):
+    """What every method does in the same way; a method fills in three hooks, and one more if it is given pairs.
+
+    ``forward`` and ``embed`` take points ``(N, D)`` or a batch ``(B, N, D)`` with a mask of valid points, ``fit`` one
+    set of points, and ``out_of_sample`` a set or a batch with new points of each. Gradients flow to all points, and to
+    what the method learns. Points in float16 or bfloat16 are embedded in float32, also under autocast, and the result
+    has their dtype. What an item of a batch gives depends neither on the other items nor on the padding, up to the
+    basis of an eigenspace of equal eigenvalues, and round-off. Items may be of any size: the columns that one has too
+    few points for are zero (a set alone raises an error), and it has all its points joined where it has no more than
+    the k of `KNN`.
+
+    Hooks: ``_fit_points``, ``_extend`` and ``_width``; ``PAIRS`` and ``_prepare`` where something else than points is
+    given; ``_embed`` where a batch need not be a loop.
+    """
+
+    FITTED: ClassVar[tuple[str, ...]] = ("embedding_", "eigenvalues_", "residuals_", "gap_", "train_points")
+    CONFIGURATION: ClassVar[tuple[str, ...]] = ("n_components",)
+    LACKING: ClassVar[float] = math.inf  # the eigenvalue of a column that an item has too few points for
+    embedding_: Tensor
+    eigenvalues_: Tensor
+    residuals_: Tensor
+    gap_: Tensor
+    train_points: Tensor
+
+    def __init__(self, n_components: int, solve: Solve | Solver | None) -> None:
+        super().__init__()
+        self.n_components = _checks.check_count(n_components, "n_components")
+        check_solve(solve)
+        self.solve = solve
+        self._before: tuple[Eigenpairs, ...] = ()  # of the last call, for a warm start
+
+    @property
+    def pairs_given(self) -> str | None:
+        """What a matrix ``(N, N)`` that is given in the place of points holds, in words; None where points are."""
+        return None
+
+    def forward(self, x: Tensor | Graph, *, mask: Tensor | None = None) -> Tensor:
+        """The embedding ``(N, n_components)`` or ``(B, N, n_components)`` of points, with gradients.
+
+        Args:
+            x: ``(N, D)`` or ``(B, N, D)``, floating; the dtype and device are kept. Where pairs are given, ``(N, N)``
+                or ``(B, N, N)``.
+            mask: bool ``(N,)`` or ``(B, N)``, False for padding, which may hold anything; its rows are zero, and so are
+                their gradients.
+
+        Raises:
+            TypeError, ValueError: no finite floating points of such a shape; too few of them; see also the class.
+        """
+        return self.embed(x, mask=mask).columns
+
+    @_checks.full_precision
+    def embed(self, x: Tensor | Graph, *, mask: Tensor | None = None) -> Embedding:
+        """What ``forward`` returns, with eigenvalues, residuals and eigengap; the arguments are the same."""
+        points, mask = self._prepare(_checks.single(x), mask)
+        solve = EigenSolves(self.solve, self._before)
+        found = self._embed(points, mask, solve)
+        self._before = solve.kept()
+        columns, eigenvalues = (_like(part, x) for part in (found.columns, found.eigenvalues))
+        return found._replace(columns=columns, eigenvalues=eigenvalues, pairs=tuple(solve.pairs))
+
+    @torch.no_grad()
+    @_checks.full_precision
+    def fit(self: Own, x: Tensor | Graph) -> Own:
+        """Embed one set of points ``(N, D)`` and keep what ``transform`` needs. Returns the module.
+
+        Half precision is kept as float32.
+
+        Raises:
+            TypeError, ValueError: a batch, of which only one set could be kept, and what ``forward`` raises.
+        """
+        x = _checks.single(x)
+        points, _ = self._prepare(x, None)
+        if len(shape := _shape(points)) > 1:
+            given = f"(N, {'N' if self.pairs_given else 'D'})"
+            raise ValueError(
+                f"fit takes one set of points {given}, got a batch of shape {tuple(getattr(x, 'shape', shape))}: the "
+                "module keeps what new points need of one set; fit the sets one by one, each in a module of its own, "
+                "or call out_of_sample, which takes batches"
+            )
+        solve = EigenSolves(self.solve, self._before)
+        self._keep(self._fit_points(points, solve, fill=False), x)
+        self._before = solve.kept()
+        return self
+
+    @_checks.full_precision
+    def transform(self, x_new: Tensor) -> Tensor:
+        """The embedding ``(Q, n_components)`` of new points ``(Q, D)`` given the fitted ones, with gradients to them.
+
+        Works in blocks of new points, in bounded memory. A training point gets its training row. Where pairs are
+        given, ``x_new`` holds those of new and training points, ``(Q, N)``. Half precision is returned as it came.
+
+        Raises:
+            RuntimeError: not fitted. TypeError, ValueError: not finite, or not of the dtype or dimension of the
+                training points.
+        """
+        self.check_fitted()
+        state = {name: _checks.single(value) for name, value in self._fitted().items()}
+        return _like(self._extended(_new(x_new, state["embedding_"]), state), x_new)
+
+    @_checks.full_precision
+    def out_of_sample(self, x: Tensor | Graph, x_new: Tensor, *, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Embeddings of points and of new points given these: ``fit(x)`` and ``transform(x_new)``, but nothing is kept.
+
+        Gradients flow to both, and to what the method learns.
+
+        Args:
+            x: as for ``forward``, one set or a batch, of which each item is embedded on its own.
+            x_new: ``(Q, D)`` or ``(B, Q, D)``; where pairs are given, those with the points, ``(Q, N)`` or
+                ``(B, Q, N)``.
+            mask: of ``x``. New points have none: rows that pad them must be finite, and are embedded as any other.
+
+        Returns:
+            ``(N, n_components)`` and ``(Q, n_components)``, or batches of such.
+
+        Raises:
+            TypeError, ValueError: as ``fit`` and ``transform``; no new points for each item of a batch.
+        """
+        points, mask = self._prepare(_checks.single(x), mask)
+        batch = _shape(points)[:-1]
+        _checks.check_tensor(x_new, "x_new")
+        if x_new.shape[:-2] != batch or x_new.ndim < 2:
+            expected = f"({', '.join(map(str, (*batch, 'Q', 'D')))})"
+            raise ValueError(f"x_new must have shape {expected} to go with the points, got {tuple(x_new.shape)}")
+        solve = EigenSolves(self.solve, self._before)
+        news = iter(x_new.reshape(-1, *x_new.shape[-2:]))
+        rows, rows_new = [], []
+        for state, places in self._fits(points, mask, solve):
+            rows.append(_at(places, state["embedding_"], _shape(points)[-1]))
+            new = _new(next(news), state["embedding_"])
+            if places is not None:
+                new = new if self.pairs_given is None else new[:, places]
+                if len(places) < 2:  # nothing that new points could be near to
+                    rows_new.append(0 * new.sum() + new.new_zeros(len(new), self.n_components))
+                    continue
+            rows_new.append(self._extended(new, state))
+        self._before = solve.kept()
+        return _like(_joined(rows, batch), x), _like(_joined(rows_new, batch), x_new)
+
+    def extra_repr(self) -> str:
+        """The constructor's arguments, but for modules, which are shown as submodules."""
+        parts = []
+        for name, parameter in inspect.signature(type(self)).parameters.items():
+            value = getattr(self, name)
+            if not isinstance(value, nn.Module):
+                parts.append(f"{name}={value!r}" if parameter.kind is parameter.KEYWORD_ONLY else repr(value))
+        return ", ".join(parts)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles begin their solves afresh."""
+        return {**self.__dict__, "_before": ()}
+
+    def _apply(self: Own, fn: Any, recurse: bool = True) -> Own:
+        self._before = ()
+        return super()._apply(fn, recurse)
+
+    def _prepare(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
+        """What is embedded and its mask, checked."""
+        _checks.check_floating(x, "x")
+        name = self.pairs_given
+        if name is not None and (x.ndim not in (2, 3) or x.shape[-1] != x.shape[-2]):
+            raise ValueError(f"{name} must have shape (N, N) or (B, N, N), got {tuple(x.shape)}")
+        valid = x
+        if mask is not None:
+            _checks.check_mask(mask, x)
+            of_pair = mask[..., None] if name is None else mask[..., None] & mask[..., None, :]
+            valid = torch.where(of_pair, x, 0)
+        _checks.check_points(valid, min_points=1 if x.ndim == 3 else 2)
+        return x, mask
+
+    def _embed(self, x: Any, mask: Tensor | None, solve: EigenSolves) -> Embedding:
+        """The embedding of checked points; a loop over the items of a batch."""
+        batch, n = _shape(x)[:-1], _shape(x)[-1]
+        names = ("embedding_", "eigenvalues_", "residuals_", "gap_")
+        parts: dict[str, list[Tensor]] = {name: [] for name in names}
+        for state, places in self._fits(x, mask, solve):
+            for name in names:
+                parts[name].append(_at(places, state[name], n) if name == "embedding_" else state[name])
+        columns, eigenvalues, residuals, gap = (_joined(parts[name], batch) for name in names)
+        return Embedding(columns, eigenvalues, residuals, gap, ())
+
+    def _fits(self, x: Any, mask: Tensor | None, solve: EigenSolves) -> Iterator[tuple[State, Tensor | None]]:
+        """What is kept of each set of points without its padding, and the places of these; None for all."""
+        shape = _shape(x)
+        single = len(shape) == 1
+        if single and mask is None:
+            yield self._fit_points(x, solve, fill=False), None
+            return
+        n, values = shape[-1], x.weight if isinstance(x, Graph) else x
+        for b in range(math.prod(shape[:-1])):
+            everything = torch.arange(n, device=values.device)
+            places = everything if mask is None else everything[mask.reshape(-1, n)[b]]
+            item = self._item(x, b, places)
+            if len(places) < 2 and not single:
+                yield self._nothing(item), places
+            else:
+                yield self._fit_points(item, solve, fill=not single), places
+
+    def _item(self, x: Any, b: int, places: Tensor) -> Any:
+        """The valid points of an item of a batch."""
+        if isinstance(x, Graph):
+            return x.subgraph(places + b * x.num_nodes) if len(places) else x.weight.new_zeros(0, 1)
+        item = x.reshape(-1, *x.shape[-2:])[b][places]
+        return item if self.pairs_given is None else item[:, places]
+
+    def _nothing(self, x: Tensor | Graph) -> State:
+        """What is kept of an item of no point or one: zeros, which hang on it as other columns do."""
+        values = x.weight if isinstance(x, Graph) else x
+        n = x.num_nodes if isinstance(x, Graph) else len(x)
+        none = 0 * values.sum()
+        lacking = values.new_full((self.n_components,), self.LACKING)
+        return {
+            "embedding_": none.expand(n, self.n_components),
+            "eigenvalues_": lacking,
+            "residuals_": torch.zeros_like(lacking),
+            "gap_": values.new_full((), math.inf),
+        }
+
+    def _extended(self, x: Tensor, state: State) -> Tensor:
+        """Rows of new points, in blocks."""
+        embedding = state["embedding_"]
+        points = state.get("train_points")
+        check_like(x, embedding.new_empty(1, len(embedding)) if points is None else points)
+        return in_blocks(lambda block: self._extend(block, state), x, self._width(state))
+
+    @abstractmethod
+    def _fit_points(self, x: Any, solve: EigenSolves, *, fill: bool) -> State:
+        """One set of checked points to its embedding and all that new points need, by the names in ``FITTED``.
+
+        With ``fill``, for an item of a batch, columns that there are too few points for are zero; else that is an
+        error.
+        """
+
+    @abstractmethod
+    def _extend(self, x: Tensor, state: State) -> Tensor:
+        """The rows of a block of new points."""
+
+    @abstractmethod
+    def _width(self, state: State) -> int:
+        """Numbers of memory that a new point needs."""
+
+
+def rule_within(rule: Any, points: int) -> Any:
+    """The rule of an item of a batch: `KNN` joins all points where there are k or fewer, as in `knn_graph`."""
+    return dataclasses.replace(rule, k=points - 1) if isinstance(rule, KNN) and rule.k >= points else rule
+
+
+def with_random_signs(y: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Each column of each graph times −1 or 1."""
+    heads = torch.randint(0, 2, (*y.shape[:-2], 1, y.shape[-1]), generator=generator, device=y.device)
+    return y * (2 * heads - 1)
+
+
+def warn_of_unreached(alone: int, queries: int) -> None:
+    """Warn of new points that no edge of the graph reaches."""
+    if alone > 0:
+        _checks.warn(
+            f"{alone} of {queries} new points have no neighbour in the graph: their rows are zero",
+            _checks.GraphWarning,
+        )
+
+
+def _shape(x: Any) -> tuple[int, ...]:
+    """``(N,)`` or ``(B, N)`` of points or of a graph."""
+    return tuple(x.shape) if isinstance(x, Graph) else tuple(x.shape[:-1])
+
+
+def _like(value: Tensor, x: Any) -> Tensor:
+    """``value`` in half precision where ``x`` is."""
+    return value.to(x.dtype) if isinstance(x, Tensor) and x.dtype in _checks.HALVES else value
+
+
+def _new(x: Any, embedding: Tensor) -> Any:
+    """New points of half precision in the dtype that the fit is computed in."""
+    return x.to(embedding.dtype) if isinstance(x, Tensor) and x.dtype in _checks.HALVES else x
+
+
+def _at(places: Tensor | None, rows: Tensor, n: int) -> Tensor:
+    """Rows at their places among ``n``, the others zero."""
+    return rows if places is None else rows.new_zeros(n, rows.shape[-1]).index_copy(0, places, rows)
+
+
+def _joined(parts: list[Tensor], batch: tuple[int, ...]) -> Tensor:
+    """One part, or those of a batch."""
+    return torch.stack(parts) if batch else parts[0]

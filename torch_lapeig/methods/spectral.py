@@ -1,0 +1,180 @@
+"""What Laplacian eigenmaps and spectral clustering share: eigenvectors of a weighted graph, new points by Nyström."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from torch_lapeig import _checks
+from torch_lapeig._fitted import State
+from torch_lapeig.eigen import Laplacian, Solve, Solver
+from torch_lapeig.eigen.laplacian import Normalization
+from torch_lapeig.graph import Graph, Precomputed
+from torch_lapeig.graph.distances import differentiable_pair_distances
+from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.graph.weighted import Rule, check_rule_and_weights, weighted_graph
+from torch_lapeig.graph.weights import NewEdges, Weighting
+from torch_lapeig.methods.module import EigenSolves, Embedding, EmbeddingModule, rule_within, warn_of_unreached
+from torch_lapeig.methods.nystrom import nystrom
+
+
+class GraphEmbedding(EmbeddingModule):
+    """Embeddings by the eigenvectors of the Laplacian of a weighted graph, of points or given.
+
+    A method fills in ``_normalization`` and ``_solved``. Where its rows are not what Nyström's formula extends, it
+    keeps what that extends as ``train_vectors``.
+    """
+
+    FITTED: ClassVar[tuple[str, ...]] = (
+        *EmbeddingModule.FITTED,
+        "train_rule",
+        "train_weighting",
+        "train_edges",
+        "train_connectivity",
+        "train_eigenvalues",
+        "train_degrees",
+        "train_vectors",
+    )
+    CONFIGURATION: ClassVar[tuple[str, ...]] = ("neighbors", "weights")
+    train_rule: Tensor
+    train_weighting: Tensor
+    train_edges: Tensor
+    train_connectivity: Tensor
+    train_eigenvalues: Tensor
+    train_degrees: Tensor
+    train_vectors: Tensor
+
+    def __init__(
+        self, n_components: int, neighbors: Rule, weights: Weighting | None, solve: Solve | Solver | None
+    ) -> None:
+        super().__init__(n_components, solve)
+        self.neighbors = neighbors
+        self.weights = check_rule_and_weights(neighbors, weights)
+
+    @property
+    def pairs_given(self) -> str | None:
+        """``"affinity"`` with ``Precomputed("affinity")``."""
+        return self.neighbors.kind if isinstance(self.neighbors, Precomputed) else None
+
+    @property
+    @abstractmethod
+    def _normalization(self) -> Normalization:
+        """Of the Laplacian."""
+
+    @abstractmethod
+    def _solved(self, laplacian: Laplacian, solve: EigenSolves, *, fill: bool) -> Embedding:
+        """The embedding of the nodes of a graph or a batch; without pairs, which ``solve`` collects."""
+
+    def _prepare(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
+        if self.pairs_given is not None:
+            graph = weighted_graph(self.neighbors, None, x, mask)
+            return graph, graph.mask
+        if isinstance(x, Graph):
+            raise TypeError('x must be points, got a Graph; use neighbors=Precomputed("affinity")')
+        return super()._prepare(x, mask)
+
+    def _embed(self, x: Any, mask: Tensor | None, solve: EigenSolves) -> Embedding:
+        graph = x if isinstance(x, Graph) else weighted_graph(self.neighbors, self.weights, x, mask)
+        return self._solved(Laplacian(graph, self._normalization), solve, fill=len(graph.shape) > 1)
+
+    def _fit_points(self, x: Any, solve: EigenSolves, *, fill: bool) -> State:
+        if isinstance(x, Graph):
+            laplacian, state = Laplacian(x, self._normalization), {}
+        else:
+            assert self.weights is not None
+            graph, train_rule = rule_within(self.neighbors, len(x)).with_state(x.detach())
+            laplacian = Laplacian(self.weights(x, graph), self._normalization)
+            # An edge whose weight underflows is none, and a node with no other edge has none.
+            kept = (laplacian.graph.weight > 0) & laplacian.active[graph.edge_index[0]]
+            state = {
+                "train_points": x,
+                "train_rule": train_rule,
+                "train_weighting": self.weights.state(x, graph),
+                "train_edges": graph.edge_index[:, kept],
+                "train_connectivity": graph.weight[kept],
+            }
+        found = self._solved(laplacian, solve, fill=fill)
+        if laplacian.normalization == "symmetric":
+            state["train_degrees"] = laplacian.degrees
+        return state | {
+            "embedding_": found.columns,
+            "train_eigenvalues": found.eigenvalues.masked_fill(found.eigenvalues.isinf(), 0),
+            **self._of_graph(found, laplacian.graph),
+        }
+
+    def _of_graph(self, found: Embedding, graph: Graph) -> State:
+        """Eigenvalues, residuals and gap as they are kept."""
+        return {"eigenvalues_": found.eigenvalues, "residuals_": found.residuals, "gap_": found.gap}
+
+    def _width(self, state: State) -> int:
+        n, k = state["embedding_"].shape
+        if self.pairs_given is not None:
+            return n * (k + 4)
+        return (1 + state["train_edges"].shape[1] // n) * (k + 2 * state["train_points"].shape[1] + 8)
+
+    def _extend(self, x: Tensor, state: State) -> Tensor:
+        if self.pairs_given is not None:
+            if (x < 0).any():
+                raise ValueError(f"affinities must be non-negative, got a minimum of {x.min():.3g}")
+            query, point = x.detach().nonzero(as_tuple=True)
+            log_affinity = x[query, point].log()
+        else:
+            assert self.weights is not None
+            query, point, connectivity = self._new_edges(x.detach(), state)
+            squared_lengths = differentiable_pair_distances(x, query, state["train_points"], point)
+            edges = NewEdges(query, point, squared_lengths, connectivity, len(x))
+            log_affinity = self.weights.extend(edges, state["train_weighting"])
+        warn_of_unreached(int((query.bincount(minlength=len(x)) == 0).sum()), len(x))
+        return nystrom(
+            log_affinity,
+            query,
+            point,
+            len(x),
+            state.get("train_vectors", state["embedding_"]),
+            state["train_eigenvalues"],
+            normalized=self._normalization != "unnormalized",
+            degrees=state.get("train_degrees"),
+        )
+
+    @torch.no_grad()
+    def _new_edges(self, x: Tensor, state: State) -> tuple[Tensor, Tensor, Tensor]:
+        """Edges of queries to training points with their connectivity; those of a training point are its own."""
+        points = state["train_points"].detach()
+        found = rule_within(self.neighbors, len(points)).extend(x, points, state["train_rule"])
+        coincides = found.same >= 0
+        if not coincides.any():
+            return found.query, found.point, found.connectivity
+        row, col = state["train_edges"]
+        pattern = SparsePattern(row, col, (len(points),))
+        position, edge = pattern.edges_of(found.same[coincides])
+        other = ~coincides[found.query]
+        return (
+            torch.cat([found.query[other], coincides.nonzero().flatten()[position]]),
+            torch.cat([found.point[other], pattern.col[edge].long()]),
+            torch.cat([found.connectivity[other], state["train_connectivity"][edge]]),
+        )
+
+
+def warn_of_isolated(laplacian: Laplacian, also: str = "") -> None:
+    """Warn of valid nodes of degree zero, with what becomes of them beside zero rows."""
+    isolated = ~laplacian.active
+    if laplacian.graph.mask is not None:
+        isolated = isolated & laplacian.graph.mask
+    if isolated.any():
+        _checks.warn(
+            f"{int(isolated.sum())} of {isolated.numel()} nodes are isolated (no edge of positive weight): their "
+            f"rows are zero{also}; use more neighbours, a larger radius or a larger bandwidth",
+            _checks.GraphWarning,
+        )
+
+
+def check_size(laplacian: Laplacian, k: int, name: str, trivial: int = 0) -> None:
+    """Raise ValueError where a single graph has too few nodes of positive degree for ``k`` columns and the trivial."""
+    if k + trivial > (fewest := laplacian.fewest_active):
+        at_most = "smaller than" if trivial else "at most"
+        raise ValueError(
+            f"{name} must be {at_most} the number of nodes of positive degree, got {name}={k} with {fewest} of them"
+        )
