@@ -8,8 +8,9 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from problems import on_every_device, points
+from problems import in_every_dtype, on_every_device, points
 from torch_lapeig import (
     KNN,
     LLE,
@@ -29,11 +30,23 @@ from torch_lapeig import (
     laplacian_positional_encoding,
 )
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh
+from torch_lapeig.methods.kernels import differentiable_squared_distances
 from torch_lapeig.pyg import AddLaplacianPE
 
 
 def distances(x, y):
     return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+class Gaussian(nn.Module):
+    """A kernel of the user's, with a parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.log_gamma = nn.Parameter(torch.tensor(-1.0, dtype=torch.float64))
+
+    def forward(self, x, y):
+        return (-self.log_gamma.exp() * differentiable_squared_distances(x, y)).exp()
 
 
 def gaussian(x, y):
@@ -51,8 +64,12 @@ METHODS = {
     "MDS": lambda **o: MDS(o.pop("k", 2), **o),
     "Isomap": lambda **o: Isomap(o.pop("k", 2), KNN(6), **o),
     "Isomap, landmarks": lambda **o: Isomap(o.pop("k", 2), KNN(6), landmarks=9, **o),
+    "Isomap, radius": lambda **o: Isomap(o.pop("k", 2), Radius(2.5), **o),
     "LLE": lambda **o: LLE(o.pop("k", 2), KNN(6), **o),
     "KernelPCA": lambda **o: KernelPCA(o.pop("k", 2), gamma=0.3, **o),
+    "KernelPCA, linear": lambda **o: KernelPCA(o.pop("k", 2), "linear", **o),
+    "KernelPCA, poly": lambda **o: KernelPCA(o.pop("k", 2), "poly", degree=2, **o),
+    "KernelPCA, module": lambda **o: KernelPCA(o.pop("k", 2), Gaussian(), **o),
 }
 every_method = pytest.mark.parametrize("make", METHODS.values(), ids=METHODS.keys())
 # Of a matrix of pairs in the place of points: what it is made of, and its module.
@@ -271,6 +288,43 @@ def test_fit_of_a_batch_is_refused(make):
         make().fit(sheet(20, batch=2))
 
 
+@on_every_device
+@in_every_dtype
+@every_method
+def test_training_points_get_their_rows(make, dtype, device):
+    x = sheet(40, dtype=dtype).to(device)
+    module = make().to(device, dtype).fit(x)
+    y = module.embedding_
+    assert y.dtype == dtype
+    assert y.device == x.device
+    scale = float(y.abs().max())
+    torch.testing.assert_close(module.transform(x), y, atol=scale * (1e-9 if dtype == torch.float64 else 2e-3), rtol=0)
+    torch.testing.assert_close(module(x), y)
+
+
+@every_method
+def test_copies_of_points_and_new_points_on_them(make):
+    x = sheet(30)
+    x = torch.cat([x, x[:3]])
+    module = make().fit(x)
+    assert module.embedding_.isfinite().all()
+    torch.testing.assert_close(module.transform(x)[:30], module.embedding_[:30])
+
+
+@every_method
+def test_second_derivatives(make):
+    module, x = make(), sheet(9).requires_grad_()
+    assert torch.autograd.gradgradcheck(lambda x: quiet(module, x).square().sum(1)[:3], x, fast_mode=True)
+
+
+@every_method
+def test_repr_is_the_constructor(make):
+    text = repr(make(solve=Eigh())) if not list(make().children()) else None
+    if text is not None:
+        assert repr(eval(text)) == text
+    assert "solve=Solve(solver=None, tolerance=1e-06" in repr(make(solve=Solve(tolerance=1e-6)))
+
+
 @every_method
 def test_transform_in_blocks(make, monkeypatch):
     module, new = make().fit(sheet(20)), sheet(7, seed=1)
@@ -358,7 +412,7 @@ def test_a_warm_start_begins_with_the_last_pairs(make):
     # The landmarks of fewer points are as many.
     assert starts == [False, True, isinstance(module, Isomap) and module.landmarks is not None, True]
     assert recorder.calls[1][1].vectors.shape[:2] == (1, first.pairs[0].vectors.shape[0])
-    assert not module.state_dict()
+    assert module.state_dict().keys() == make().state_dict().keys()
     for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(make(solve=Solve(Eigh(), warm_start=True))))):
         assert other._before == ()
     recorder.calls.clear()
