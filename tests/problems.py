@@ -137,3 +137,14 @@ def projector_loss(n: int, *, seed: int = 3) -> Callable[[Tensor], Tensor]:
 
 on_every_device = pytest.mark.parametrize("device", DEVICES)
 in_every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "float64"])
+
+
+def surface(n, *, seed=0, dtype=torch.float64):
+    """A curved sheet: connected, no two eigenvalues equal, not flat."""
+    u = torch.rand(n, 2, generator=torch.Generator().manual_seed(seed), dtype=dtype) * torch.tensor([6.0, 3.0])
+    return torch.stack([u[:, 0], u[:, 1], u[:, 0].sin()], 1).to(dtype)
+
+
+def distances(y):
+    """By differences, as products leave √ε of equal points."""
+    return torch.cdist(y, y, compute_mode="donot_use_mm_for_euclid_dist")

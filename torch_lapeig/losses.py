@@ -311,10 +311,9 @@ class Whitening(FittedModule):
         values, turn = torch.linalg.eigh(z.mT @ laplacian.matmul(z))
         turned = z @ turn if valid is None else (z @ turn)[valid]
         sign = turned.gather(0, turned.abs().argmax(0, keepdim=True)).sign()
-        fitted = (mean[0], matrix @ (turn * sign), values)
-        self._keep(
-            {name: value.to(_checks.single(y).dtype) for name, value in zip(self.FITTED, fitted, strict=True)}, y
-        )
+        dtype = _checks.single(y).dtype
+        state = {"mean": mean[0], "matrix": matrix @ (turn * sign), "eigenvalues_": values}
+        self._keep({name: value.to(dtype) for name, value in state.items()}, y)
         return self
 
     @_checks.without_autocast

@@ -56,7 +56,7 @@ class LLE(EmbeddingModule):
         super().__init__(n_components, solve)
         if not isinstance(neighbors, KNN) or neighbors.symmetrize != KNN.symmetrize:
             raise TypeError(
-                "neighbors must be KNN(k) not symmetrised, as each point is rebuilt from its own k nearest, "
+                "neighbors must be KNN(k), not symmetrised, as each point is rebuilt from its own k nearest, "
                 f"got {neighbors if isinstance(neighbors, KNN) else _checks.arrived(neighbors)}"
             )
         self.neighbors = neighbors

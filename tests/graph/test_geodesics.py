@@ -1,0 +1,26 @@
+"""Shortest paths, and gradients along them."""
+
+import torch
+
+from problems import surface
+from torch_lapeig import KNN
+from torch_lapeig.graph import geodesics as geodesics_module
+from torch_lapeig.graph.geodesics import geodesic_distances
+
+
+def test_gradient_of_geodesics_is_along_the_paths(monkeypatch):
+    x = surface(40).requires_grad_()
+    graph = KNN(5)(x)
+    lengths = graph.pattern.squared_lengths(x).sqrt()
+    sources = torch.tensor([3, 17])
+    d = geodesic_distances(graph.pattern, lengths, sources)
+    torch.testing.assert_close(d.detach(), geodesic_distances(graph.pattern, lengths.detach(), sources))
+    assert torch.autograd.gradcheck(
+        lambda w: geodesic_distances(graph.pattern, w, sources), lengths.detach().requires_grad_()
+    )
+    # Distances are homogeneous in the edges: Euler's identity.
+    (slope,) = torch.autograd.grad(d.sum(), lengths)
+    torch.testing.assert_close((slope * lengths).sum(), d.sum())
+    torch.testing.assert_close(slope.unique(), slope.unique().round())
+    monkeypatch.setattr(geodesics_module, "BLOCK", 1)
+    assert torch.equal(geodesic_distances(graph.pattern, lengths, sources), d)

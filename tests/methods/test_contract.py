@@ -1,0 +1,529 @@
+"""The contract of the embedding methods: the same laws for all of them."""
+
+import copy
+import io
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from problems import in_every_dtype, on_every_device, points
+from torch_lapeig import (
+    KNN,
+    LLE,
+    MDS,
+    Eigenpairs,
+    Embedding,
+    GraphWarning,
+    HeatKernel,
+    Isomap,
+    KernelPCA,
+    LaplacianEigenmaps,
+    Precomputed,
+    Radius,
+    Solve,
+    SpectralClustering,
+    knn_graph,
+    laplacian_positional_encoding,
+)
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh
+from torch_lapeig.methods.kernels import differentiable_squared_distances
+from torch_lapeig.pyg import AddLaplacianPE
+
+
+def distances(x, y):
+    return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+class Gaussian(nn.Module):
+    """A kernel of the user's, with a parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.log_gamma = nn.Parameter(torch.tensor(-1.0, dtype=torch.float64))
+
+    def forward(self, x, y):
+        return (-self.log_gamma.exp() * differentiable_squared_distances(x, y)).exp()
+
+
+def gaussian(x, y):
+    return (-distances(x, y).square()).exp()
+
+
+METHODS = {
+    "LaplacianEigenmaps": lambda **o: LaplacianEigenmaps(o.pop("k", 2), KNN(6), **o),
+    "LaplacianEigenmaps, orthonormal": lambda **o: LaplacianEigenmaps(
+        o.pop("k", 2), KNN(6), HeatKernel(2.0), scale="orthonormal", **o
+    ),
+    "LaplacianEigenmaps, separate": lambda **o: LaplacianEigenmaps(o.pop("k", 2), KNN(6), components="separate", **o),
+    "SpectralClustering": lambda **o: SpectralClustering(o.pop("k", 2), KNN(6), **o),
+    "SpectralClustering, Shi–Malik": lambda **o: SpectralClustering(o.pop("k", 2), KNN(6), variant="shi_malik", **o),
+    "MDS": lambda **o: MDS(o.pop("k", 2), **o),
+    "Isomap": lambda **o: Isomap(o.pop("k", 2), KNN(6), **o),
+    "Isomap, landmarks": lambda **o: Isomap(o.pop("k", 2), KNN(6), landmarks=9, **o),
+    "Isomap, radius": lambda **o: Isomap(o.pop("k", 2), Radius(2.5), **o),
+    "LLE": lambda **o: LLE(o.pop("k", 2), KNN(6), **o),
+    "KernelPCA": lambda **o: KernelPCA(o.pop("k", 2), gamma=0.3, **o),
+    "KernelPCA, linear": lambda **o: KernelPCA(o.pop("k", 2), "linear", **o),
+    "KernelPCA, poly": lambda **o: KernelPCA(o.pop("k", 2), "poly", degree=2, **o),
+    "KernelPCA, module": lambda **o: KernelPCA(o.pop("k", 2), Gaussian(), **o),
+}
+every_method = pytest.mark.parametrize("make", METHODS.values(), ids=METHODS.keys())
+# Of a matrix of pairs in the place of points: what it is made of, and its module.
+GIVEN = {
+    "LaplacianEigenmaps": (
+        gaussian,
+        LaplacianEigenmaps(2, Precomputed("affinity")),
+    ),
+    "SpectralClustering": (
+        gaussian,
+        SpectralClustering(2, Precomputed("affinity")),
+    ),
+    "MDS": (distances, MDS(2, metric=Precomputed("distance"))),
+    "KernelPCA": (gaussian, KernelPCA(2, Precomputed("kernel"))),
+}
+every_given = pytest.mark.parametrize(("pairs", "module"), GIVEN.values(), ids=GIVEN.keys())
+SIZES = [20, 13, 3, 1, 0]
+
+
+def sheet(n, *, batch=None, seed=0, dtype=torch.float64):
+    """Points of a curved sheet, no two eigenvalues of which are equal."""
+    u = torch.rand(*(() if batch is None else (batch,)), n, 2, generator=torch.Generator().manual_seed(seed)).double()
+    u = u * torch.tensor([3.0, 1.5])
+    return torch.stack([u[..., 0], u[..., 1], u[..., 0].sin()], -1).to(dtype)
+
+
+def padded(sizes=SIZES, seed=0):
+    """Points of items of these sizes, NaN where it is padding, and the mask."""
+    x = sheet(max(sizes), batch=len(sizes), seed=seed)
+    mask = torch.arange(max(sizes)) < torch.tensor(sizes)[:, None]
+    return x.masked_fill(~mask[..., None], torch.nan), mask
+
+
+def grams(y):
+    """Invariant to signs and rotations within eigenspaces."""
+    return y @ y.mT
+
+
+def quiet(function, *args, **options):
+    """What a call returns, without its warnings of graphs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GraphWarning)
+        return function(*args, **options)
+
+
+@on_every_device
+@every_method
+def test_shapes_and_names(make, device):
+    x = sheet(20).to(device)
+    module = make()
+    y = module(x)
+    assert y.shape == (20, 2)
+    assert y.dtype == x.dtype
+    assert y.device == x.device
+    found = module.embed(x)
+    assert isinstance(found, Embedding)
+    assert torch.equal(found.columns, y)
+    at_nodes = getattr(module, "components", None) == "separate"
+    assert found.eigenvalues.shape == found.residuals.shape == ((20, 2) if at_nodes else (2,))
+    assert found.gap.shape == ((20,) if at_nodes else ())
+    assert all(isinstance(pairs, Eigenpairs) for pairs in found.pairs)
+    assert module.fit(x) is module
+    assert torch.equal(module.embedding_, y)
+    assert module.residuals_.max() < 1e-9
+    assert module.transform(sheet(4, seed=1).to(device)).shape == (4, 2)
+    batch = module.embed(sheet(20, batch=3).to(device))
+    assert batch.columns.shape == (3, 20, 2)
+    assert batch.eigenvalues.shape == ((3, 20, 2) if at_nodes else (3, 2))
+    assert batch.gap.shape == ((3, 20) if at_nodes else (3,))
+
+
+@every_method
+def test_the_mask_is_a_keyword(make):
+    x = sheet(20)
+    with pytest.raises(TypeError, match="positional"):
+        make()(x, torch.ones(20, dtype=torch.bool))
+    with pytest.raises(TypeError, match="positional"):
+        make().embed(x, sheet(4))
+
+
+@every_method
+def test_a_batch_is_its_items_alone_whatever_the_padding(make):
+    """Columns that an item has too few points for are zero, and so are rows of padding and their gradients."""
+    x, mask = padded()
+    module, leaf = make(), x.clone().requires_grad_()
+    y = quiet(module, leaf, mask=mask)
+    assert not y[~mask].any()
+    for b in (0, 1):
+        torch.testing.assert_close(y[b, : SIZES[b]], module(x[b, : SIZES[b]]))
+    alone = quiet(module, x[2:3, :3])[0]
+    torch.testing.assert_close(y[2, :3], alone)
+    assert (alone != 0).any(0).sum() == 2  # two columns of three points, or the trivial one and another
+    assert not y[3:].any()
+    (y.square().sum(-1).square().sum() + y.sum()).backward()
+    assert not leaf.grad[~mask].any()
+    assert leaf.grad.isfinite().all()
+    assert leaf.grad[:2].abs().amax((1, 2)).min() > 0
+
+
+@every_method
+def test_columns_beyond_a_small_item_are_zero_and_an_error_for_it_alone(make):
+    x, mask = padded([20, 3])
+    x = torch.cat([x, x.sin() * x.flip(-1), x.cos()], -1)  # of nine dimensions
+    found = quiet(make(k=6).embed, x, mask=mask)
+    assert (found.columns[0] != 0).any(0).all()
+    assert not found.columns[1, :, 3:].any()
+    values = found.eigenvalues[1].reshape(-1, 6)[0]
+    kernel = isinstance(make(), (MDS, Isomap, KernelPCA))
+    assert (values[3:] == (0 if kernel else torch.inf)).all()
+    with pytest.raises(ValueError, match=r"n_components|n_clusters|neighbors|landmarks|k must be smaller"):
+        quiet(make(k=6), x[1, :3])
+
+
+@every_method
+def test_a_mask_of_one_set_leaves_points_out(make):
+    x, mask = sheet(20), torch.arange(20) != 7
+    y = make()(x.masked_fill(~mask[:, None], torch.nan), mask=mask)
+    assert not y[7].any()
+    torch.testing.assert_close(y[mask], make()(x[mask]))
+
+
+@every_method
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_in_and_out(make, dtype):
+    x, new = sheet(20, batch=2, dtype=torch.float32).to(dtype), sheet(4, seed=1, dtype=torch.float32).to(dtype)
+    module = make()
+    found = module.embed(x)
+    assert found.columns.dtype == found.eigenvalues.dtype == dtype
+    assert torch.equal(found.columns, module(x.float()).to(dtype))
+    y, y_new = module.out_of_sample(x[0], new)
+    assert y.dtype == y_new.dtype == dtype
+    module.fit(x[0])
+    assert module.embedding_.dtype == torch.float32
+    assert torch.equal(module.transform(new), module.transform(new.float()).to(dtype))
+    torch.testing.assert_close(y_new, module.transform(new))
+    rounded = module.to(dtype)
+    assert rounded.transform(new).dtype == dtype
+    torch.testing.assert_close(rounded.transform(new), y_new, atol=3e-2, rtol=3e-2)
+
+
+@every_method
+def test_half_precision_of_new_points_of_a_fit_in_float64(make):
+    module, new = make().fit(sheet(20)), sheet(4, seed=1, dtype=torch.float32).half()
+    assert torch.equal(module.transform(new), module.transform(new.double()).half())
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own, on first use
+@every_method
+def test_gradients_to_points_and_new_points(make):
+    """Of what does not depend on signs, in both modes."""
+    module = make()
+    x, new = sheet(16).requires_grad_(), sheet(3, seed=2).requires_grad_()
+    options = {"fast_mode": True, "check_forward_ad": True}
+    assert torch.autograd.gradcheck(lambda x: grams(module(x)), x, **options)
+    assert torch.autograd.gradcheck(lambda x, new: grams(torch.cat(module.out_of_sample(x, new))), (x, new), **options)
+    module.fit(x.detach())
+    assert torch.autograd.gradcheck(module.transform, new)
+
+
+@every_method
+def test_gradients_of_a_padded_batch_with_new_points(make):
+    x, mask = padded([12, 8])
+    news = sheet(3, batch=2, seed=2).requires_grad_()
+    module, valid = make(), x[mask].clone().requires_grad_()
+
+    def gram(valid, new):
+        filled = torch.zeros_like(x).masked_scatter(mask[..., None].expand_as(x), valid)
+        return grams(torch.cat(quiet(module.out_of_sample, filled, new, mask=mask), 1))
+
+    assert torch.autograd.gradcheck(gram, (valid, news), fast_mode=True)
+
+
+@every_method
+def test_out_of_sample_is_fit_and_transform(make):
+    x, new = sheet(20), sheet(5, seed=1)
+    module, fitted = make(), make().fit(x)
+    y, y_new = module.out_of_sample(x, new)
+    torch.testing.assert_close(y, fitted.embedding_)
+    torch.testing.assert_close(y_new, fitted.transform(new))
+    assert module.embedding_ is None
+    torch.testing.assert_close(fitted.transform(x), fitted.embedding_)
+
+
+@every_method
+def test_out_of_sample_of_a_padded_batch(make):
+    """Each item's new points are embedded given its valid points; given one point or none they are zero."""
+    (x, mask), news = padded(), sheet(5, batch=len(SIZES), seed=1)
+    leaves = x.clone().requires_grad_(), news.clone().requires_grad_()
+    y, y_new = quiet(make().out_of_sample, *leaves, mask=mask)
+    torch.testing.assert_close(y, quiet(make(), x, mask=mask))
+    for b in (0, 1):
+        fitted = make().fit(x[b][mask[b]])
+        torch.testing.assert_close(y_new[b], fitted.transform(news[b]))
+    assert not y_new[3:].any()
+    (y.square().sum() + y_new.square().sum()).backward()
+    assert not leaves[0].grad[~mask].any()
+    assert all(leaf.grad.isfinite().all() for leaf in leaves)
+    one = torch.arange(20) != 7
+    _, of_one = quiet(make().out_of_sample, sheet(20), news[0], mask=one)
+    torch.testing.assert_close(of_one, make().fit(sheet(20)[one]).transform(news[0]))
+
+
+@every_method
+def test_new_points_go_with_the_points(make):
+    x = sheet(20, batch=2)
+    for new in (sheet(4), sheet(4, batch=3), sheet(4, batch=2)[0, 0]):
+        with pytest.raises(ValueError, match=r"x_new must have shape \(2, Q, D\) to go with the points, got"):
+            make().out_of_sample(x, new)
+    with pytest.raises(ValueError, match="like the training points"):
+        make().out_of_sample(x[0], sheet(4)[:, :2])
+
+
+@every_method
+def test_fit_of_a_batch_is_refused(make):
+    with pytest.raises(ValueError, match=r"one set of points \(N, D\), got a batch.*\(2, 20, 3\).*out_of_sample"):
+        make().fit(sheet(20, batch=2))
+
+
+@on_every_device
+@in_every_dtype
+@every_method
+def test_training_points_get_their_rows(make, dtype, device):
+    x = sheet(40, dtype=dtype).to(device)
+    module = make().to(device, dtype).fit(x)
+    y = module.embedding_
+    assert y.dtype == dtype
+    assert y.device == x.device
+    scale = float(y.abs().max())
+    torch.testing.assert_close(module.transform(x), y, atol=scale * (1e-9 if dtype == torch.float64 else 2e-3), rtol=0)
+    torch.testing.assert_close(module(x), y)
+
+
+@every_method
+def test_copies_of_points_and_new_points_on_them(make):
+    x = sheet(30)
+    x = torch.cat([x, x[:3]])
+    module = make().fit(x)
+    assert module.embedding_.isfinite().all()
+    torch.testing.assert_close(module.transform(x)[:30], module.embedding_[:30])
+
+
+@every_method
+def test_second_derivatives(make):
+    module, x = make(), sheet(9).requires_grad_()
+    assert torch.autograd.gradgradcheck(lambda x: quiet(module, x).square().sum(1)[:3], x, fast_mode=True)
+
+
+@every_method
+def test_repr_is_the_constructor(make):
+    text = repr(make(solve=Eigh())) if not list(make().children()) else None
+    if text is not None:
+        assert repr(eval(text)) == text
+    assert "solve=Solve(solver=None, tolerance=1e-06" in repr(make(solve=Solve(tolerance=1e-6)))
+
+
+@every_method
+def test_transform_in_blocks(make, monkeypatch):
+    module, new = make().fit(sheet(20)), sheet(7, seed=1)
+    whole = module.transform(new)
+    monkeypatch.setattr("torch_lapeig._fitted.PIECE", 1)
+    torch.testing.assert_close(module.transform(new), whole)
+
+
+@every_method
+def test_state_loads_into_a_fresh_module(make):
+    module, new = make().fit(sheet(25)), sheet(6, seed=1)
+    file = io.BytesIO()
+    torch.save(module.state_dict(), file)
+    for other in (make(), make().fit(sheet(20, seed=4))):
+        file.seek(0)
+        other.load_state_dict(torch.load(file, weights_only=True))
+        assert torch.equal(other.transform(new), module.transform(new))
+        assert torch.equal(other.embedding_, module.embedding_)
+    with pytest.raises(RuntimeError, match="Missing key"):
+        module.load_state_dict(make().state_dict())
+
+
+@every_method
+def test_not_fitted(make):
+    with pytest.raises(RuntimeError, match="must be fitted before it takes new points; call fit"):
+        make().transform(sheet(4))
+
+
+@every_method
+def test_numbers_of_numpy(make):
+    assert torch.equal(make(k=np.int64(2))(sheet(20)), make()(sheet(20)))
+    for wrong in (np.float64(2), True, "2", 0):
+        with pytest.raises((TypeError, ValueError), match=r"n_components|n_clusters"):
+            make(k=wrong)
+
+
+class Recorder:
+    """A solver that writes down what it is called with."""
+
+    def __init__(self):
+        self.calls = []
+
+    def __call__(self, operator, k, tolerance, start, progress):
+        self.calls.append((tolerance, start, progress))
+        return Eigh()(operator, k, tolerance, start, progress)
+
+
+@every_method
+def test_options_of_the_solve_arrive(make):
+    recorder, x = Recorder(), sheet(20)
+    seen = []
+    options = Solve(recorder, tolerance=1e-7, progress=lambda *step: seen.append(step))
+    (pairs,) = make(solve=options).embed(x).pairs
+    assert pairs.solver is recorder
+    assert recorder.calls[0][0] == 1e-7
+    assert recorder.calls[0][2] is options.progress
+    assert make(solve=recorder).embed(x).pairs[0].solver is recorder
+    module = make(solve=Solve(recorder, on_failure="raise"))
+    module.fit(x)
+    module.out_of_sample(x, x[:3])
+    assert len(recorder.calls) == 4
+
+
+@every_method
+@pytest.mark.parametrize("value", [Eigh, Solve, "eigh", 3, True, ["eigh"]])
+def test_what_is_no_solve_is_refused(make, value):
+    with pytest.raises(TypeError, match="solve must be a Solve, or a solver such as Eigh"):
+        make(solve=value)
+
+
+@every_method
+def test_a_warm_start_begins_with_the_last_pairs(make):
+    """Where they are of the same size; it is no part of the state, and copies begin afresh."""
+    recorder, x = Recorder(), sheet(20)
+    if getattr(make(), "components", None) == "separate":
+        with pytest.raises(ValueError, match="warm_start must be None"):
+            make(solve=Solve(warm_start=True))
+        return
+    module = make(solve=Solve(recorder, warm_start=True))
+    first = module.embed(x.clone().requires_grad_())
+    torch.testing.assert_close(module(x), first.columns.detach())
+    module(sheet(15))
+    module(sheet(15, seed=1))
+    starts = [start is not None for _, start, _ in recorder.calls]
+    # The landmarks of fewer points are as many.
+    assert starts == [False, True, isinstance(module, Isomap) and module.landmarks is not None, True]
+    assert recorder.calls[1][1].vectors.shape[:2] == (1, first.pairs[0].vectors.shape[0])
+    assert module.state_dict().keys() == make().state_dict().keys()
+    for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(make(solve=Solve(Eigh(), warm_start=True))))):
+        assert other._before == ()
+    recorder.calls.clear()
+    module(sheet(15, batch=2))
+    module(sheet(15, batch=2, seed=1))
+    assert all(start is not None for _, start, _ in recorder.calls[len(recorder.calls) // 2 :])
+    given = make(solve=Solve(recorder, warm_start=first.pairs[0]))
+    recorder.calls.clear()
+    given(x)
+    assert recorder.calls[0][1] is not None
+
+
+def test_a_warm_start_shortens_the_solve():
+    x = points(600, 3)
+    module = LaplacianEigenmaps(2, KNN(8), solve=Solve(ChebyshevSubspace(), warm_start=True))
+    cold = module.embed(x)
+    moved = x + 1e-6 * points(600, 3, seed=1)
+    warm = module.embed(moved)
+    assert warm.pairs[0].iterations < cold.pairs[0].iterations
+    expected = LaplacianEigenmaps(2, KNN(8), solve=ChebyshevSubspace())(moved)
+    torch.testing.assert_close(grams(warm.columns), grams(expected), atol=1e-7, rtol=0)
+
+
+@every_given
+def test_given_pairs_in_batches(pairs, module):
+    """A mask takes rows and columns; new pairs are with all points, padding included."""
+    x, new = sheet(12, batch=2), sheet(4, batch=2, seed=1)
+    mask = torch.arange(12) < torch.tensor([[12], [9]])
+    matrix = pairs(x, x) * (mask[:, None] & mask[..., None])
+    y, y_new = quiet(module.out_of_sample, matrix, pairs(new, x), mask=mask)
+    torch.testing.assert_close(y, quiet(module, matrix, mask=mask))
+    assert not y[~mask].any()
+    for b, n in enumerate((12, 9)):
+        fitted = copy.deepcopy(module).fit(matrix[b, :n, :n])
+        torch.testing.assert_close(y[b, :n], fitted.embedding_)
+        torch.testing.assert_close(y_new[b], fitted.transform(pairs(new[b], x[b, :n])))
+        torch.testing.assert_close(fitted.transform(matrix[b, :n, :n]), fitted.embedding_)
+    with pytest.raises(ValueError, match=r"must have shape \(N, N\) or \(B, N, N\), got \(12, 3\)"):
+        module(x[0])
+    with pytest.raises(ValueError, match=r"one set of points \(N, N\), got a batch"):
+        module.fit(matrix)
+
+
+@every_given
+def test_gradients_to_given_pairs(pairs, module):
+    x, new = sheet(10), sheet(3, seed=1)
+    fixed, matrix, rows = pairs(x, x), pairs(x, x).requires_grad_(), pairs(new, x).requires_grad_()
+
+    def gram(matrix, rows):
+        # Next to the diagonal, which distances have no derivative at, nothing is moved.
+        off = (matrix + matrix.mT) / 2 * (1 - torch.eye(10)) + fixed * torch.eye(10)
+        return grams(torch.cat(module.out_of_sample(off, rows)))
+
+    assert torch.autograd.gradcheck(gram, (matrix, rows), fast_mode=True)
+
+
+class Rule:
+    """A rule of the user's: that of `KNN`, by another object."""
+
+    def __init__(self, k):
+        self.inner = KNN(k)
+
+    def __call__(self, x, mask=None):
+        return self.inner(x, mask)
+
+    def with_state(self, x):
+        return self.inner.with_state(x)
+
+    def extend(self, queries, x, state):
+        return self.inner.extend(queries, x, state)
+
+
+@pytest.mark.parametrize("method", [LaplacianEigenmaps, SpectralClustering, Isomap])
+def test_a_rule_of_the_user(method):
+    x, new = sheet(20), sheet(4, seed=1)
+    ours, theirs = method(2, KNN(6)), method(2, Rule(6))
+    assert torch.equal(ours(x), theirs(x))
+    assert torch.equal(ours.fit(x).transform(new), theirs.fit(x).transform(new))
+    for wrong in (Rule, KNN, HeatKernel(), lambda x: x, "knn", 6, None, Precomputed("kernel")):
+        with pytest.raises((TypeError, ValueError), match="neighbors must be"):
+            method(2, wrong)
+
+
+@pytest.mark.parametrize("wrong", [5, Radius(1.0), KNN(6, "mutual"), KNN, Precomputed("affinity"), Rule(6), None])
+def test_lle_takes_exactly_the_nearest(wrong):
+    with pytest.raises(TypeError, match=r"neighbors must be KNN\(k\), not symmetrised"):
+        LLE(2, wrong)
+
+
+def test_one_spelling_of_what_is_precomputed():
+    for make, kinds in (
+        (lambda kind: LaplacianEigenmaps(2, Precomputed(kind)), ("distance", "kernel")),
+        (lambda kind: SpectralClustering(2, Precomputed(kind)), ("distance", "kernel")),
+        (lambda kind: MDS(2, metric=Precomputed(kind)), ("affinity", "kernel")),
+        (lambda kind: KernelPCA(2, Precomputed(kind)), ("affinity", "distance")),
+        (lambda kind: Isomap(2, Precomputed(kind)), ("affinity", "distance", "kernel")),
+    ):
+        for kind in kinds:
+            with pytest.raises(ValueError, match=rf"(neighbors|metric|kernel) must be .*{kind}"):
+                make(kind)
+    for make in (lambda: LaplacianEigenmaps(2, "precomputed"), lambda: MDS(2, metric="precomputed")):
+        with pytest.raises((TypeError, ValueError), match=r"Precomputed.* got 'precomputed'"):
+            make()
+
+
+def test_positional_encodings_take_a_solve():
+    edges, recorder = knn_graph(sheet(20), 4).edge_index, Recorder()
+    laplacian_positional_encoding(edges, 20, 3, solve=Solve(recorder, tolerance=1e-7))
+    assert recorder.calls[0][0] == 1e-7
+    for call in (lambda s: laplacian_positional_encoding(edges, 20, 3, solve=s), lambda s: AddLaplacianPE(3, solve=s)):
+        with pytest.raises(TypeError, match="solve must be a Solve"):
+            call(Eigh)
+        with pytest.raises(ValueError, match="warm_start must be None"):
+            call(Solve(warm_start=True))

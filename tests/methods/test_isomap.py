@@ -1,0 +1,79 @@
+"""Isomap: geodesics of SciPy, landmarks, new points."""
+
+import pytest
+import torch
+from scipy.sparse import csgraph
+from sklearn.manifold import Isomap as PeerIsomap
+
+from problems import subspace_angle, surface, swiss_roll
+from torch_lapeig import KNN, MDS, GraphWarning, Isomap, Precomputed, Radius
+
+
+@pytest.mark.parametrize("neighbors", [KNN(6), Radius(1.2)], ids=str)
+def test_isomap_is_scaling_of_the_geodesics_of_scipy(neighbors):
+    x = surface(70)
+    graph = neighbors(x)
+    lengths = graph.with_weight(graph.pattern.squared_lengths(x).sqrt()).to_scipy()
+    geodesics = torch.from_numpy(csgraph.shortest_path(lengths))
+    torch.testing.assert_close(Isomap(2, neighbors)(x), MDS(2, metric=Precomputed("distance"))(geodesics))
+
+
+def test_new_points_of_isomap_are_those_of_landmark_isomap():
+    """With the training set as landmarks: de Silva & Tenenbaum's ½ L# (mean δ − δ(x)), paths to x ending there."""
+    x, new = surface(60), surface(8, seed=3)
+    module = Isomap(2, KNN(6)).fit(x)
+    query, point, *_ = KNN(6).extend(new, x, module.train_rule)
+    reach = torch.full((8, 60), torch.inf, dtype=x.dtype)
+    for q, p in zip(query.tolist(), point.tolist(), strict=True):
+        reach[q] = torch.minimum(reach[q], (new[q] - x[p]).norm() + module.geodesics_[p])
+    squares = module.geodesics_.square()
+    values, vectors = torch.linalg.eigh(-0.5 * (squares - squares.mean(0) - squares.mean(0)[:, None] + squares.mean()))
+    pseudo_inverse = (vectors[:, -2:] / values[-2:].sqrt()).flip(1)
+    expected = 0.5 * (squares.mean(0) - reach.square()) @ pseudo_inverse
+    torch.testing.assert_close(module.transform(new).abs(), expected.abs())
+    everything = Isomap(2, KNN(6), landmarks=torch.arange(60)).fit(x)
+    torch.testing.assert_close(everything.embedding_, module.embedding_)
+    torch.testing.assert_close(everything.transform(new), module.transform(new))
+
+
+def test_landmarks_of_a_flat_sheet():
+    """A dense flat sheet has nearly Euclidean geodesics: a few landmarks give nearly the embedding of all."""
+    u = torch.rand(400, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * torch.tensor([2.0, 1.0])
+    whole, few = Isomap(2, KNN(12)).fit(u), Isomap(2, KNN(12), landmarks=40).fit(u)
+    assert few.geodesics_.shape == (400, 40)
+    turn = torch.linalg.lstsq(few.embedding_ - few.embedding_.mean(0), whole.embedding_).solution
+    difference = (few.embedding_ - few.embedding_.mean(0)) @ turn - whole.embedding_
+    assert difference.norm() < 0.03 * whole.embedding_.norm()
+
+
+def test_new_points_without_a_neighbour():
+    module = Isomap(2, Radius(2.5)).fit(surface(50))
+    new = torch.stack([torch.full((3,), 100.0, dtype=torch.float64), surface(50)[7]])
+    with pytest.warns(GraphWarning, match="1 of 2 new points have no neighbour"):
+        y = module.transform(new)
+    assert not y[0].any()
+    torch.testing.assert_close(y[1], module.embedding_[7])
+    with pytest.warns(GraphWarning, match="1 of 1 new points"):
+        assert not module.transform(new[:1]).any()
+
+
+def test_agrees_with_scikit_learn():
+    x = swiss_roll(600)
+    ours = Isomap(2, KNN(10))(x)
+    theirs = torch.from_numpy(PeerIsomap(n_neighbors=10, n_components=2).fit_transform(x.numpy()))
+    assert subspace_angle(torch.linalg.qr(ours)[0], torch.linalg.qr(theirs)[0]) < 1e-5
+    torch.testing.assert_close(ours.norm(dim=0), theirs.norm(dim=0))
+
+
+def test_landmarks_that_are_given_are_among_the_valid_points():
+    x, mask = surface(30), torch.arange(30) % 5 != 0
+    module = Isomap(2, KNN(6), landmarks=torch.arange(0, 24, 2))
+    torch.testing.assert_close(module(x, mask=mask)[mask], module(x[mask]))
+    with pytest.raises(ValueError, match=r"landmarks must lie in \[0, 9\)"):
+        module(x.expand(2, -1, -1), mask=torch.stack([mask, torch.arange(30) < 9]))
+
+
+def test_an_item_in_parts_is_refused_in_a_batch_too():
+    x = torch.stack([surface(40), torch.cat([surface(20), surface(20, seed=1) + 100])])
+    with pytest.raises(ValueError, match="2 connected components, of 20, 20 points"):
+        Isomap(2, KNN(6))(x)

@@ -1,0 +1,80 @@
+"""Kernel principal components: feature space, kernels of your own, peers."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.decomposition import KernelPCA as PeerKernelPCA
+from torch import nn
+
+from problems import distances, points, subspace_angle, surface, swiss_roll
+from torch_lapeig import MDS, KernelPCA
+from torch_lapeig.methods.kernels import differentiable_squared_distances
+
+
+class Gaussian(nn.Module):
+    """A kernel whose bandwidth is learned."""
+
+    def __init__(self):
+        super().__init__()
+        self.log_gamma = nn.Parameter(torch.tensor(-1.0, dtype=torch.float64))
+
+    def forward(self, x, y):
+        return (-self.log_gamma.exp() * differentiable_squared_distances(x, y)).exp()
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear", "poly"])
+def test_kernel_pca_is_pca_in_feature_space(kernel):
+    """Its squared distances with all components are those of the feature space, K(x, x) − 2 K(x, y) + K(y, y)."""
+    x, new = points(8, 9), points(4, 9, seed=1)
+    module = KernelPCA(7, kernel, gamma=0.1, degree=2)
+    k = module._kernel(x, x)
+    expected = k.diagonal()[:, None] + k.diagonal() - 2 * k
+    y = module.fit(x).embedding_
+    torch.testing.assert_close(distances(y).square(), expected, atol=1e-9, rtol=1e-7)
+    # New points by inner products with the principal axes Σ_i α_i φ(x_i), φ centred (Schölkopf, Smola & Müller 1998).
+    row = module._kernel(new, x)
+    mean = k.mean(0)
+    axes = y / module.eigenvalues_
+    torch.testing.assert_close(module.transform(new), (row - mean - row.mean(1, keepdim=True) + mean.mean()) @ axes)
+
+
+def test_linear_kernel_pca_is_mds():
+    x, new = points(30, 4), points(6, 4, seed=1)
+    torch.testing.assert_close(KernelPCA(3, "linear").out_of_sample(x, new)[1], MDS(3).out_of_sample(x, new)[1])
+
+
+def test_new_points_of_kernel_pca_agree_with_scikit_learn():
+    x, new = swiss_roll(200), swiss_roll(20, seed=1)
+    theirs = PeerKernelPCA(3, kernel="rbf", gamma=0.05).fit(x.numpy())
+    ours = KernelPCA(3, gamma=0.05).fit(x)
+    np.testing.assert_allclose(ours.transform(new).abs(), np.abs(theirs.transform(new.numpy())), atol=1e-8)
+
+
+def test_gradient_to_kernel_parameters():
+    kernel = Gaussian()
+    module, x, new = KernelPCA(2, kernel), surface(20), surface(4, seed=1)
+
+    def of(log_gamma):
+        with torch.no_grad():
+            kernel.log_gamma.copy_(log_gamma)
+        return float(module.out_of_sample(x, new)[1].detach().square().sum())
+
+    here, step = float(kernel.log_gamma.detach()), 1e-5
+    slope = (of(here + step) - of(here - step)) / (2 * step)
+    of(here)
+    module.out_of_sample(x, new)[1].square().sum().backward()
+    assert float(kernel.log_gamma.grad) == pytest.approx(slope, rel=1e-6)
+    assert "Gaussian" in repr(module)
+
+
+PEERS = {"rbf": {"gamma": 0.05}, "poly": {"gamma": 0.1, "degree": 2, "coef0": 0.5}, "linear": {}}
+
+
+@pytest.mark.parametrize(("kernel", "options"), PEERS.items(), ids=PEERS.keys())
+def test_agrees_with_scikit_learn(kernel, options):
+    """Kernels have their names, too."""
+    x = swiss_roll(600)
+    ours = KernelPCA(3, kernel, **options)(x)
+    theirs = torch.from_numpy(PeerKernelPCA(3, kernel=kernel, **options).fit_transform(x.numpy()))
+    assert subspace_angle(torch.linalg.qr(ours)[0], torch.linalg.qr(theirs)[0]) < 1e-5
+    torch.testing.assert_close(ours.norm(dim=0), theirs.norm(dim=0))

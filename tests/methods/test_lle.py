@@ -1,0 +1,86 @@
+"""Locally linear embedding: weights, errors minimised, preconditioner, peers."""
+
+import warnings
+
+import pytest
+import torch
+from sklearn.manifold import LocallyLinearEmbedding
+
+from problems import points, subspace_angle, surface, swiss_roll
+from torch_lapeig import KNN, LLE, GraphWarning, eigenpairs
+from torch_lapeig.eigen import Eigh, Lobpcg, SparseLU
+from torch_lapeig.graph import nearest_neighbors
+from torch_lapeig.methods.lle import _residual_operator, reconstruction_weights
+
+
+def test_lle_reconstructs_from_neighbours():
+    """Weights sum to 1, do not change under rigid motions and scaling, and rebuild points inside a simplex."""
+    x = points(50, 2)
+    indices = torch.cdist(x, x).argsort(1)[:, 1:6]
+    w = reconstruction_weights(x, x, indices, 1e-9)
+    torch.testing.assert_close(w.sum(1), torch.ones(50, dtype=x.dtype))
+    torch.testing.assert_close((w[..., None] * x[indices]).sum(1), x, atol=1e-6, rtol=0)
+    moved = 7 * x @ torch.linalg.qr(points(2, 2, seed=5))[0] + 3
+    torch.testing.assert_close(
+        reconstruction_weights(moved, moved, indices, 1e-3), reconstruction_weights(x, x, indices, 1e-3)
+    )
+
+
+@pytest.mark.parametrize("n", [150, 600])
+def test_lle_embedding_minimises_the_reconstruction_error(n):
+    """Both with `Eigh` and, above, with sparse factors: eigenvectors of the dense (I − W)ᵀ(I − W)."""
+    x = surface(n)
+    module = LLE(3, KNN(8)).fit(x)
+    found = torch.cdist(x, x).fill_diagonal_(torch.inf).topk(8, largest=False).indices
+    w = torch.zeros(n, n, dtype=x.dtype).scatter_(1, found, reconstruction_weights(x, x, found, 1e-3))
+    residual = torch.eye(n, dtype=x.dtype) - w
+    values, vectors = torch.linalg.eigh(residual.T @ residual)
+    y = module.embedding_
+    torch.testing.assert_close(y.T @ y, torch.eye(3, dtype=x.dtype), atol=1e-9, rtol=0)
+    torch.testing.assert_close(y.sum(0), torch.zeros(3, dtype=x.dtype), atol=1e-9, rtol=0)
+    torch.testing.assert_close(module.eigenvalues_, values[1:4], atol=1e-13, rtol=1e-5)
+    assert subspace_angle(vectors[:, 1:4], y) < 1e-5
+
+
+def test_lle_of_parts_warns():
+    x = torch.cat([surface(20), surface(20, seed=1) + 100])
+    with pytest.warns(GraphWarning, match="fall into 2 parts"):
+        y = LLE(1, KNN(5)).fit(x).embedding_
+    assert torch.equal(y[:20, 0] > 0, (y[0, 0] > 0).expand(20))
+
+
+def test_direct_preconditioner_needs_few_iterations_and_serves_the_gradient():
+    x = surface(700).requires_grad_()
+    module = LLE(2, KNN(8))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        y = module(x)
+        y.square().sum(1)[:5].sum().backward()
+    dense = surface(700).requires_grad_()
+    LLE(2, KNN(8), solve=Eigh())(dense).square().sum(1)[:5].sum().backward()
+    torch.testing.assert_close(x.grad, dense.grad, atol=1e-4 * float(dense.grad.abs().max()), rtol=0)
+    indices = nearest_neighbors(dense.detach(), 8).indices
+    operator = _residual_operator(indices, reconstruction_weights(dense.detach(), dense.detach(), indices, 1e-3))
+    pairs = eigenpairs(operator, 3)
+    assert pairs.solver == Lobpcg(preconditioner=SparseLU())
+    assert pairs.iterations <= 20
+    assert pairs.values[0] == 0
+
+
+def test_agrees_with_scikit_learn():
+    x = swiss_roll(600)
+    ours = LLE(2, KNN(12))(x)
+    theirs = LocallyLinearEmbedding(n_neighbors=12, eigen_solver="dense").fit_transform(x.numpy())
+    assert subspace_angle(torch.linalg.qr(ours)[0], torch.linalg.qr(torch.from_numpy(theirs))[0]) < 1e-5
+
+
+def test_neighbours_by_angle():
+    """The metric is that of the rule; a copy of a training point is that point, one of its direction is not."""
+    x = surface(60) + torch.tensor([1.0, 2.0, 3.0])
+    module = LLE(2, KNN(8, metric="cosine")).fit(x)
+    found = nearest_neighbors(x, 8, metric="cosine").indices
+    weights = reconstruction_weights(x, x, found, 1e-3)
+    residual = torch.eye(60, dtype=x.dtype) - torch.zeros(60, 60, dtype=x.dtype).scatter_(1, found, weights)
+    assert subspace_angle(torch.linalg.eigh(residual.T @ residual)[1][:, 1:3], module.embedding_) < 1e-5
+    torch.testing.assert_close(module.transform(x), module.embedding_)
+    assert (module.transform(2 * x) - module.embedding_).abs().amax(1).min() > 0
