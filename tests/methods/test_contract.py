@@ -326,10 +326,10 @@ def test_repr_is_the_constructor(make):
 
 
 @every_method
-def test_transform_in_blocks(make, monkeypatch):
+def test_transform_in_blocks(make, small_blocks):
     module, new = make().fit(sheet(20)), sheet(7, seed=1)
     whole = module.transform(new)
-    monkeypatch.setattr("torch_lapeig._fitted.PIECE", 1)
+    small_blocks()
     torch.testing.assert_close(module.transform(new), whole)
 
 

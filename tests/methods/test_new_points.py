@@ -15,7 +15,7 @@ METHODS = {
     "SpectralClustering, Shi–Malik": lambda: SpectralClustering(2, KNN(8), variant="shi_malik"),
     "MDS": lambda: MDS(2),
     "Isomap": lambda: Isomap(2, KNN(8)),
-    "LLE": lambda: LLE(2, 8),
+    "LLE": lambda: LLE(2, KNN(8)),
     "KernelPCA": lambda: KernelPCA(2),
 }
 QUERIES = {
@@ -43,7 +43,7 @@ def test_bad_new_points(make):
 @every_method
 def test_new_points_before_fit(make):
     name = type(make()).__name__
-    with pytest.raises(RuntimeError, match=rf"{name} must be fitted before transform; call fit\(x\) first"):
+    with pytest.raises(RuntimeError, match=rf"{name} must be fitted before it takes new points; call fit first"):
         make().transform(NEAR)
 
 
@@ -53,10 +53,9 @@ FAR = torch.tensor([[1e8, 0.0, 0.0], [0.0, -2e8, 0.0], [2e8, 0.0, 0.0]], dtype=t
 def row_of_nearest(module):
     """Affinities underflow: Nyström's formula with the whole weight on the nearest training point."""
     row = torch.cdist(FAR, NEAR).argmin(1)
-    if isinstance(module, SpectralClustering):
-        rows = row_of_nearest(module.eigenmaps)
-        return torch.nn.functional.normalize(rows, dim=1) if module.variant == "njw" else rows
-    return (module.embedding_ / (1 - module.eigenvalues_))[row]
+    njw = isinstance(module, SpectralClustering) and module.variant == "njw"
+    rows = ((module.train_vectors if njw else module.embedding_) / (1 - module.eigenvalues_))[row]
+    return torch.nn.functional.normalize(rows, dim=1) if njw else rows
 
 
 def linear_map(module):
