@@ -151,7 +151,7 @@ def blobs(dimension: int, generator: Generator) -> tuple[Array, NDArray[np.gener
 
 
 def swiss_roll(noise: float, uneven: bool, generator: Generator, n: int = 800) -> tuple[Array, NDArray[np.generic]]:
-    """A roll of about 90 × 60, uniform in its area or six times as dense at its inner end; its two arc lengths."""
+    """A roll of about 90 × 60, nearly uniform or six times as dense at its inner end; its two arc lengths."""
     u = generator.random(n)
     u = np.log1p(u * (1 / 6 - 1)) / np.log(1 / 6) if uneven else u
     first, last = 1.5 * np.pi, 4.5 * np.pi
