@@ -19,11 +19,11 @@ from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-WITH_TORCH = {"torch", "lightning", "torch-geometric"}
+WITH_TORCH = {"torch", "lightning", "pytorch-lightning", "torch-geometric"}
 TOOLS = {"ruff", "mypy", "pre-commit", "types-tqdm", "pyamg", "hatchling"}
 FOLDERS = ("torch_lapeig", "experiments", "benchmarks", "tests")
-OURS = {*FOLDERS, *(path.stem for path in (ROOT / "tests").glob("*.py"))}
-NOT_THERE = OURS | {name.replace("-", "_") for name in WITH_TORCH} | {"pytorch_lightning"}
+OURS = {*FOLDERS, *(path.stem for path in (ROOT / "tests").rglob("*.py"))}
+NOT_THERE = OURS | {name.replace("-", "_") for name in WITH_TORCH}
 
 
 def files() -> list[Path]:

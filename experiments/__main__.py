@@ -36,7 +36,7 @@ EXPERIMENTS = (
 
 
 # Modules whose classes an argument or a configuration may name (class_path): naming imports, and imports run code.
-IMPORTABLE = ["lightning", "experiments"]
+IMPORTABLE = ["pytorch_lightning", "experiments"]
 set_parsing_settings(import_path_denylist=["*"], import_path_allowlist=IMPORTABLE)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ import numpy as np
 import sklearn.cluster
 import torch
 from matplotlib.figure import Figure
+from rich.table import Table
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from torch import Tensor
 
@@ -59,40 +61,16 @@ def cut(
         lambda kind, seed: cuts_of(small_graph(kind, nodes, seed)),
         [(kind, seed) for kind in KINDS for seed in range(graphs)],
     )
-
-    def cluster(name: str, method: str, seed: int) -> dict[str, Any]:
-        x, classes = points[name]
-        start = time.perf_counter()
-        labels = labels_of(x.to(place), method, neighbors, seed)
-        seconds = time.perf_counter() - start
-        nmi, ari = (score(classes, labels) for score in (normalized_mutual_info_score, adjusted_rand_score))
-        return {"nmi": float(nmi), "ari": float(ari), "seconds": seconds}
-
     cases = [(name, method, seed) for name in data for method in METHODS for seed in range(seeds)]
-    clusterings = run.cells("clusterings", cluster, cases)
+    clusterings = run.cells("clusterings", partial(scores, points, place, neighbors), cases)
     cuts = {kind: ratios([small[kind, seed] for seed in range(graphs)]) for kind in KINDS}
     clusters: dict[str, dict[str, dict[str, float]]] = {
         name: {method: means([clusterings[name, method, seed] for seed in range(seeds)]) for method in METHODS}
         for name in data
     }
     run.figure("cut", figure(small, clusters), dpi=80)
-    rows = [
-        [
-            label,
-            *(f"{cuts[kind][f'{of}_mean']:.3f}, {cuts[kind][f'{of}_exact']:.0%} exact" for of in ("sweep", "sign")),
-            f"{cuts[kind]['eigenvalue_over_optimum']:.3f}",
-        ]
-        for kind, label in KINDS.items()
-    ]
-    title = f"cut by the second eigenvector over the smallest of all, mean of {graphs} graphs of {nodes} nodes"
-    of_cuts = table(title, ["graphs", "best threshold", "signs", "λ₂ over it"], rows)
-    rows = [
-        [name, METHODS[method], *(f"{mean[key]:.3f}" for key in ("nmi", "ari")), f"{mean['seconds']:.1f}"]
-        for name, by_method in clusters.items()
-        for method, mean in by_method.items()
-    ]
-    of_clusters = table("spectral clustering into ten", ["data", "method", "NMI", "ARI", "seconds"], rows)
-    run.finish({"small_graphs": cuts, "clusterings": clusters}, of_cuts, of_clusters)
+    tables = cut_table(cuts, graphs, nodes), cluster_table(clusters)
+    run.finish({"small_graphs": cuts, "clusterings": clusters}, *tables)
 
 
 def _points(name: str, data_dir: Path | None) -> tuple[Tensor, Tensor]:
@@ -159,6 +137,18 @@ def ratios(results: list[dict[str, float]]) -> dict[str, float]:
     return {key: float(value) for key, value in summary.items()}
 
 
+def scores(
+    points: dict[str, tuple[Tensor, Tensor]], place: torch.device, neighbors: int, name: str, method: str, seed: int
+) -> dict[str, Any]:
+    """Agreement of one clustering with the classes, and its seconds."""
+    x, classes = points[name]
+    start = time.perf_counter()
+    labels = labels_of(x.to(place), method, neighbors, seed)
+    seconds = time.perf_counter() - start
+    nmi, ari = (score(classes, labels) for score in (normalized_mutual_info_score, adjusted_rand_score))
+    return {"nmi": float(nmi), "ari": float(ari), "seconds": seconds}
+
+
 def labels_of(x: Tensor, method: str, neighbors: int, seed: int) -> Numbers:
     """Ten clusters of points."""
     if method == "scikit_learn":
@@ -177,6 +167,30 @@ def labels_of(x: Tensor, method: str, neighbors: int, seed: int) -> Numbers:
 def means(results: list[dict[str, float]]) -> dict[str, float]:
     """Mean of each score."""
     return {key: float(np.mean([result[key] for result in results])) for key in results[0]}
+
+
+def cut_table(cuts: dict[str, dict[str, float]], graphs: int, nodes: int) -> Table:
+    """Rows: kinds of small graphs; columns: cuts over the smallest one."""
+    rows = [
+        [
+            label,
+            *(f"{cuts[kind][f'{of}_mean']:.3f}, {cuts[kind][f'{of}_exact']:.0%} exact" for of in ("sweep", "sign")),
+            f"{cuts[kind]['eigenvalue_over_optimum']:.3f}",
+        ]
+        for kind, label in KINDS.items()
+    ]
+    title = f"cut by the second eigenvector over the smallest of all, mean of {graphs} graphs of {nodes} nodes"
+    return table(title, ["graphs", "best threshold", "signs", "λ₂ over it"], rows)
+
+
+def cluster_table(clusters: dict[str, dict[str, dict[str, float]]]) -> Table:
+    """Rows: data sets and methods; columns: their scores."""
+    rows = [
+        [name, METHODS[method], *(f"{mean[key]:.3f}" for key in ("nmi", "ari")), f"{mean['seconds']:.1f}"]
+        for name, by_method in clusters.items()
+        for method, mean in by_method.items()
+    ]
+    return table("spectral clustering into ten", ["data", "method", "NMI", "ARI", "seconds"], rows)
 
 
 def figure(small: dict[Any, dict[str, float]], clusterings: dict[str, dict[str, dict[str, float]]]) -> Figure:

@@ -113,7 +113,7 @@ def demo(
         "learning": {
             "loss_first_20": sum(losses[:20]) / len(losses[:20]),
             "loss_last_20": sum(losses[-20:]) / len(losses[-20:]),
-            "bandwidth_over_median": model.kernel.log_t.exp().item() if model.kernel.log_t is not None else 1.0,
+            "bandwidth_over_median": model.kernel.factor,
         },
     }
     spectra = tuple(stage[max(DIMENSIONS)]["eigenvalues"] for stage in stages.values())

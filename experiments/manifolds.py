@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from rich.table import Table
 from scipy.linalg import subspace_angles
 from torch import Tensor
 
@@ -76,21 +79,7 @@ def manifolds(
     _check(shapes, seeds, reference)
     run = Run(out, locals())
     place = pick_device(device)
-    manifold = {shape: MANIFOLDS[shape]() for shape in shapes}
-    tilts = {"uniform": 0.0, "tilted": tilt}
-
-    def sample(shape: str, sampling: str, n: int, seed: int) -> tuple[Numbers, Tensor]:
-        generator = np.random.default_rng([NAMES.index(shape), n, seed])
-        u = manifold[shape].sample(n, tilts[sampling], generator)
-        return u, torch.from_numpy(manifold[shape].embed(u)).to(place)
-
-    def angles(shape: str, sampling: str, n: int, seed: int) -> dict[str, Any]:
-        u, x = sample(shape, sampling, n, seed)
-        true = [np.stack([mode.function(u) for mode in modes], 1) for modes in manifold[shape].eigenspaces(eigenspaces)]
-        epsilon = radius(manifold[shape], n, degree)
-        found = eigenvectors(x, epsilon, sum(space.shape[1] for space in true), tolerance)
-        return {method: mean_angles(true, vectors) for method, vectors in found}
-
+    samples = Samples({shape: MANIFOLDS[shape]() for shape in shapes}, tilt, degree, tolerance, place)
     cases = [
         (shape, sampling, n, seed)
         for n, count in seeds.items()
@@ -98,26 +87,60 @@ def manifolds(
         for sampling in SAMPLINGS
         for seed in range(count)
     ]
-    cells = run.cells("samples", angles, cases, 1 if jobs is None and place.type == "cuda" else jobs)
+    jobs = 1 if jobs is None and place.type == "cuda" else jobs
+    cells = run.cells("samples", partial(samples.angles, eigenspaces), cases, jobs)
     metrics = summary(cells, shapes, seeds)
     run.figure("convergence", convergence_figure(metrics, list(seeds)), dpi=80)
-    maps = {}
-    for shape in shapes:
-        u, x = sample(shape, "tilted", reference, 0)
-        maps[shape] = x.cpu().numpy(), dict(eigenvectors(x, radius(manifold[shape], reference, degree), 2, tolerance))
+    maps = {shape: samples.maps(shape, "tilted", reference, 0) for shape in shapes}
     run.figure("manifolds", embeddings_figure(maps, reference), dpi=75)
-    at = f"N={reference}"
+    run.finish(metrics, angle_table(metrics, reference, seeds[reference]))
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Random points of manifolds, and what the weightings make of them; the arguments as those of `manifolds`."""
+
+    manifold: dict[str, Manifold]
+    tilt: float
+    degree: float
+    tolerance: float
+    place: torch.device
+
+    def draw(self, shape: str, sampling: str, n: int, seed: int) -> tuple[Numbers, Tensor]:
+        """Coordinates on the manifold and points in space."""
+        generator = np.random.default_rng([NAMES.index(shape), n, seed])
+        u = self.manifold[shape].sample(n, self.tilt if sampling == "tilted" else 0.0, generator)
+        return u, torch.from_numpy(self.manifold[shape].embed(u)).to(self.place)
+
+    def angles(self, eigenspaces: int, shape: str, sampling: str, n: int, seed: int) -> dict[str, Any]:
+        """Angles to the true eigenspaces, by method."""
+        u, x = self.draw(shape, sampling, n, seed)
+        spaces = self.manifold[shape].eigenspaces(eigenspaces)
+        true = [np.stack([mode.function(u) for mode in modes], 1) for modes in spaces]
+        epsilon = radius(self.manifold[shape], n, self.degree)
+        found = eigenvectors(x, epsilon, sum(space.shape[1] for space in true), self.tolerance)
+        return {method: mean_angles(true, vectors) for method, vectors in found}
+
+    def maps(self, shape: str, sampling: str, n: int, seed: int) -> tuple[Numbers, dict[str, Numbers]]:
+        """Points, and their first two eigenvectors by method."""
+        _, x = self.draw(shape, sampling, n, seed)
+        epsilon = radius(self.manifold[shape], n, self.degree)
+        return x.cpu().numpy(), dict(eigenvectors(x, epsilon, 2, self.tolerance))
+
+
+def angle_table(metrics: dict[str, Any], n: int, samples: int) -> Table:
+    """Rows: samplings and manifolds; columns: methods."""
     rows = [
         [
             SAMPLINGS[sampling],
             shape,
-            *(f"{by_n[at][method]['mean']:.1f} ± {by_n[at][method]['sd']:.1f}" for method in METHODS),
+            *(f"{by_n[f'N={n}'][method]['mean']:.1f} ± {by_n[f'N={n}'][method]['sd']:.1f}" for method in METHODS),
         ]
         for sampling, by_shape in metrics.items()
         for shape, by_n in by_shape.items()
     ]
-    title = f"principal angle in degrees, mean ± sd, N = {reference}, {seeds[reference]} samples"
-    run.finish(metrics, table(title, ["sampling", "manifold", *METHODS.values()], rows))
+    title = f"principal angle in degrees, mean ± sd, N = {n}, {samples} samples"
+    return table(title, ["sampling", "manifold", *METHODS.values()], rows)
 
 
 def _check(shapes: list[str], seeds: dict[int, int], reference: int) -> None:

@@ -122,21 +122,12 @@ def outofsample(
         return {"redrawn": split.redrawn, **{method: compared(samples[name], method, split) for method in METHODS}}
 
     cells = run.cells("splits", compare, itertools.product(sets, fractions, range(repeats)), jobs)
+    by_set = {name: [[cells[name, f, r] for r in range(repeats)] for f in fractions] for name in sets}
     curves: Curves = {
-        name: {
-            m: curve([[cells[name, f, r][m] for r in range(repeats)] for f in fractions], fractions) for m in METHODS
-        }
-        for name in sets
+        name: {m: curve([[cell[m] for cell in row] for row in rows], fractions) for m in METHODS}
+        for name, rows in by_set.items()
     }
-    about = {
-        name: {
-            "points": len(one.points),
-            "copies_dropped": one.copies,
-            "neighbors": one.neighbors,
-            "splits_redrawn": sum(cells[name, f, r]["redrawn"] for f in fractions for r in range(repeats)),
-        }
-        for name, one in samples.items()
-    }
+    about = {name: about_sample(samples[name], rows) for name, rows in by_set.items()}
     for name in sets:
         run.figure(name, figure(SETS[name][0], curves[name], fractions), dpi=90)
     run.finish({"sets": about, "curves": curves}, summary(curves, fractions))
@@ -156,6 +147,16 @@ def sample(name: str, points: int, neighbors: int, seed: int, data_dir: Path | N
     distances = squareform(pdist(x))
     k = next(k for k in itertools.count(neighbors) if connected(distances, k))
     return Sample(x, distances, k, len(flat) - len(first))
+
+
+def about_sample(sample: Sample, cells: list[list[dict[str, Any]]]) -> dict[str, int]:
+    """What the metrics say of a data set, given the results of its splits by fraction and repeat."""
+    return {
+        "points": len(sample.points),
+        "copies_dropped": sample.copies,
+        "neighbors": sample.neighbors,
+        "splits_redrawn": sum(cell["redrawn"] for row in cells for cell in row),
+    }
 
 
 def connected(distances: Array, k: int) -> bool:

@@ -10,9 +10,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from lightning.pytorch import LightningDataModule, LightningModule
-from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from matplotlib.figure import Figure
+from pytorch_lightning import LightningDataModule, LightningModule
+from pytorch_lightning.utilities.types import OptimizerLRScheduler
+from rich.table import Table
 from scipy.linalg import orthogonal_procrustes, subspace_angles
 from sklearn.datasets import make_swiss_roll
 from torch import Tensor, nn
@@ -33,6 +34,7 @@ EPOCH = 50  # steps, after each of which a checkpoint is written
 Sampling = Literal["edges", "points"]
 SAMPLINGS: list[Sampling] = ["edges", "points"]
 MAPS = {"refit": "eigenvectors of the graph of all", "nystrom": "Nyström", "encoder": "encoder"}
+WAY_OUT = "delete it to compute its cell again, or pass --fresh true to start anew"  # of damaged maps
 
 
 class Cloud(NamedTuple):
@@ -181,10 +183,7 @@ def parametric(
     if quick:
         data, sampling, points, batch, width, seeds = ["sphere"], ["edges"], 1200, 512, 64, 1
         trainer = {**trainer, "max_steps": 250}
-    check_names("data", data, NAMES)
-    check_names("sampling", sampling, SAMPLINGS)
-    check_least("seeds", seeds, 1)
-    check_least("points", points, 100)
+    _check(data, sampling, points, seeds)
     run = Run(out, locals())
 
     def training(name: str, kind: Sampling, seed: int) -> dict[str, Any]:
@@ -197,10 +196,8 @@ def parametric(
         train(folder, encoder, MiniBatches(cloud.train, graph, rule, kind, batch, seed), trainer, seed)
         seconds = time.perf_counter() - start
         result, maps = assess(encoder, cloud, graph, LaplacianEigenmaps(k, rule))
-        kept = {"encoder.pt": encoder.state_dict(), "maps.pt": {"colour": torch.from_numpy(cloud.colour), **maps}}
-        for file, content in kept.items():
-            with replacing(folder / file) as part:
-                torch.save(content, part)
+        save(folder / "encoder.pt", encoder.state_dict())
+        save(folder / "maps.pt", {"colour": torch.from_numpy(cloud.colour), **maps})
         return {**result, "training_seconds": seconds}
 
     cases = [(name, kind, seed) for name in data for kind in sampling for seed in range(seeds)]
@@ -208,17 +205,22 @@ def parametric(
     metrics = summary(cells, data, sampling, seeds)
     run.figure("angles", angles_figure(metrics), dpi=90)
     paths = {name: run.folder("training", name, sampling[0], 0) / "maps.pt" for name in data}
-    way_out = "delete it to compute its cell again, or pass --fresh true to start anew"
-    run.figure("maps", maps_figure({name: load_tensors(path, way_out) for name, path in paths.items()}), dpi=80)
-    columns = ["training points: encoder", "Ritz values / λ", "held out: encoder", "Nyström", "graphs differ by"]
-    keys = ["train_encoder", "energy", "heldout_encoder", "heldout_nystrom", "refit"]
-    rows = [
-        [f"{name}, {kind}", *(plus_minus(by_key[key]) for key in keys)]
-        for name, by_kind in metrics.items()
-        for kind, by_key in by_kind.items()
-    ]
-    title = f"mean principal angle in degrees (Ritz values: a ratio), mean and 95 % interval over {seeds} seeds"
-    run.finish(metrics, table(title, ["data, mini-batches", *columns], rows))
+    run.figure("maps", maps_figure({name: load_tensors(path, WAY_OUT) for name, path in paths.items()}), dpi=80)
+    run.finish(metrics, angle_table(metrics, seeds))
+
+
+def _check(data: list[str], sampling: list[Sampling], points: int, seeds: int) -> None:
+    """Raise unless names are known and numbers are not too small."""
+    check_names("data", data, NAMES)
+    check_names("sampling", sampling, SAMPLINGS)
+    check_least("seeds", seeds, 1)
+    check_least("points", points, 100)
+
+
+def save(path: Path, content: dict[str, Tensor]) -> None:
+    """Write tensors, all or none."""
+    with replacing(path) as part:
+        torch.save(content, part)
 
 
 def load(name: str, points: int, seed: int, data_dir: Path | None) -> Cloud:
@@ -313,6 +315,19 @@ def summary(cells: dict[Any, dict[str, float]], data: list[str], kinds: list[Sam
         return {key: mean_and_interval([cell[key] for cell in found]) for key in found[0]}
 
     return {name: {kind: over_seeds(name, kind) for kind in kinds} for name in data}
+
+
+def angle_table(metrics: dict[str, Any], seeds: int) -> Table:
+    """Rows: data sets and kinds of mini-batches; columns: what is compared."""
+    columns = ["training points: encoder", "Ritz values / λ", "held out: encoder", "Nyström", "graphs differ by"]
+    keys = ["train_encoder", "energy", "heldout_encoder", "heldout_nystrom", "refit"]
+    rows = [
+        [f"{name}, {kind}", *(plus_minus(by_key[key]) for key in keys)]
+        for name, by_kind in metrics.items()
+        for kind, by_key in by_kind.items()
+    ]
+    title = f"mean principal angle in degrees (Ritz values: a ratio), mean and 95 % interval over {seeds} seeds"
+    return table(title, ["data, mini-batches", *columns], rows)
 
 
 def angles_figure(metrics: dict[str, Any]) -> Figure:

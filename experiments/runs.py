@@ -281,7 +281,7 @@ def pick_device(name: str) -> torch.device:
 
 
 def _versions() -> dict[str, str]:
-    libraries = {name: version(name) for name in ("torch", "lightning", "numpy", "scipy", "scikit-learn")}
+    libraries = {name: version(name) for name in ("torch", "pytorch-lightning", "numpy", "scipy", "scikit-learn")}
     return {"torch_lapeig": torch_lapeig.__version__, **libraries, "python": platform.python_version()}
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import time
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from lightning.pytorch import LightningDataModule, LightningModule
 from matplotlib.figure import Figure
+from pytorch_lightning import LightningDataModule, LightningModule
+from rich.table import Table
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -82,45 +84,17 @@ def spectral_layer(
         trainer = {**trainer, "max_epochs": 15, "log_every_n_steps": 3}
     _check(shapes, variants, nuisance, seeds, points, neighbors, eigenvectors)
     run = Run(out, locals())
-
-    def data_of(channels: int, seed: int) -> CloudsModule:
-        parts = {"train": clouds, "validation": heldout // 2, "test": heldout}
-        return CloudsModule(shapes, parts, points, noise, channels, spread, batch, seed)
-
-    def training(variant: str, channels: int, seed: int) -> dict[str, Any]:
-        torch.manual_seed(seed)
-        network = variant.removesuffix("_longer")
-        module = Classifier(network, 3 + channels, len(shapes), neighbors, eigenvectors, rate, seed)
-        data = data_of(channels, seed)
-        folder = run.folder("training", variant, channels, seed)
-        steps = train(folder, module, data, longer(trainer) if variant != network else trainer, seed).global_step
-        return {**outcome(module, data.parts["test"], len(shapes)), "steps": steps}
-
+    counts = {"train": clouds, "validation": heldout // 2, "test": heldout}
+    training = Training(run, shapes, counts, points, noise, spread, neighbors, eigenvectors, rate, batch, trainer)
     cases = [(variant, channels, seed) for channels in nuisance for seed in range(seeds) for variant in variants]
     cells = run.cells("training", training, cases)
-    metrics: dict[str, Any] = {
-        f"nuisance={channels}": {
-            variant: summary([cells[variant, channels, seed] for seed in range(seeds)]) for variant in variants
-        }
-        for channels in nuisance
+    metrics = {
+        f"nuisance={c}": {variant: summary([cells[variant, c, seed] for seed in range(seeds)]) for variant in variants}
+        for c in nuisance
     }
     run.figure("spectral_layer", results_figure(metrics, cells, nuisance[-1], seeds), dpi=80)
     run.figure("clouds", clouds_figure(shapes, points, noise, neighbors), dpi=75)
-    rows = [
-        [
-            f"{channels}",
-            VARIANTS[variant],
-            plus_minus(found["accuracy"], 3),
-            f"{found['milliseconds']:.0f}",
-            *(f"{found['gradient'][key]:.2f}" for key in ("median", "p99", "max")),
-            *(f"{found['at_layer'][key]:.2f}" if found["at_layer"] else "" for key in ("median", "p99", "max")),
-            f"{found['not_finite']} of {found['steps']}",
-        ]
-        for channels in nuisance
-        for variant, found in metrics[f"nuisance={channels}"].items()
-    ]
-    columns = ["nuisance", "", "accuracy", "ms", "gradient", "99 %", "max", "at layer", "99 %", "max", "not finite"]
-    run.finish(metrics, table(f"test accuracy, mean ± 95 % interval, {seeds} seeds", columns, rows))
+    run.finish(metrics, results_table(metrics, seeds))
 
 
 def _check(
@@ -144,6 +118,34 @@ def _check(
             f"--points must be [n, m] with k = {neighbors} < n ≤ m, and --eigenvectors more than m / (k + 1) (the "
             f"components that a graph may have) and less than n, got {list(points)} and {eigenvectors}"
         )
+
+
+@dataclass(frozen=True)
+class Training:
+    """Trains one network; arguments as those of `spectral_layer`, with the number of clouds of each part."""
+
+    run: Run
+    shapes: list[str]
+    counts: dict[str, int]
+    points: tuple[int, int]
+    noise: float
+    spread: float
+    neighbors: int
+    eigenvectors: int
+    rate: float
+    batch: int
+    trainer: Flags
+
+    def __call__(self, variant: str, channels: int, seed: int) -> dict[str, Any]:
+        """Train, and test."""
+        torch.manual_seed(seed)
+        network, classes = variant.removesuffix("_longer"), len(self.shapes)
+        module = Classifier(network, 3 + channels, classes, self.neighbors, self.eigenvectors, self.rate, seed)
+        data = CloudsModule(self.shapes, self.counts, self.points, self.noise, channels, self.spread, self.batch, seed)
+        folder = self.run.folder("training", variant, channels, seed)
+        flags = longer(self.trainer) if variant != network else self.trainer
+        steps = train(folder, module, data, flags, seed).global_step
+        return {**outcome(module, data.parts["test"], classes), "steps": steps}
 
 
 def longer(trainer: Flags) -> Flags:
@@ -210,7 +212,7 @@ class HeatSignatures(nn.Module):
     @property
     def bandwidth_factor(self) -> float:
         """What the median of squared edge lengths is multiplied by."""
-        return 1.0 if self.kernel.log_t is None else math.exp(self.kernel.log_t)
+        return self.kernel.factor
 
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Signatures ``(B, N, TIMES)``, minus their mean 1, and traces ``(B, TIMES)`` of features ``(B, N, d)``."""
@@ -384,6 +386,25 @@ def quantiles(norms: Numbers) -> dict[str, float] | None:
     if norms.size == 0:
         return None
     return {"median": float(np.median(norms)), "p99": float(np.quantile(norms, 0.99)), "max": float(norms.max())}
+
+
+def results_table(metrics: dict[str, Any], seeds: int) -> Table:
+    """Rows: numbers of nuisance channels and variants; columns: accuracy, time and gradients."""
+    rows = [
+        [
+            task.partition("=")[2],
+            VARIANTS[variant],
+            plus_minus(found["accuracy"], 3),
+            f"{found['milliseconds']:.0f}",
+            *(f"{found['gradient'][key]:.2f}" for key in ("median", "p99", "max")),
+            *(f"{found['at_layer'][key]:.2f}" if found["at_layer"] else "" for key in ("median", "p99", "max")),
+            f"{found['not_finite']} of {found['steps']}",
+        ]
+        for task, by_variant in metrics.items()
+        for variant, found in by_variant.items()
+    ]
+    columns = ["nuisance", "", "accuracy", "ms", "gradient", "99 %", "max", "at layer", "99 %", "max", "not finite"]
+    return table(f"test accuracy, mean ± 95 % interval, {seeds} seeds", columns, rows)
 
 
 def results_figure(metrics: dict[str, Any], cells: dict[Any, dict[str, Any]], channels: int, seeds: int) -> Figure:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from rich.table import Table
 from sklearn.decomposition import PCA
 
 from experiments.data import PHONE_CLASSES, Speech, speech_frames
@@ -55,37 +57,47 @@ def speech(
     place = pick_device(device)
     frames = speech_frames(sentence, data_dir, window, step)
     overlapping = int(np.ceil(window / step)) - 1
-
-    def embed(method: str) -> Numbers:
-        if method == "pca":
-            y: Numbers = PCA(max(DIMENSIONS), random_state=0).fit_transform(frames.spectra)
-            return y
-        module = LaplacianEigenmaps(max(DIMENSIONS), KNN(neighbors), SimpleWeights())
-        return module.fit(torch.from_numpy(frames.spectra).to(place)).embedding_.cpu().numpy()
-
-    def score(method: str) -> dict[str, Any]:
-        y = embed(method)
-        return {
-            f"{d}-D": {
-                "accuracy": neighbour_agreement(y[:, :d], frames.classes, agreement)["majority"],
-                "accuracy_without_overlap": neighbour_agreement(y[:, :d], frames.classes, agreement, overlapping)[
-                    "majority"
-                ],
-            }
-            for d in DIMENSIONS
-        }
-
-    cells = run.cells("embeddings", score, [(method,) for method in METHODS])
+    embed = partial(embedding, frames, neighbors, place)
+    cells = run.cells(
+        "embeddings",
+        lambda method: accuracies(embed(method), frames, agreement, overlapping),
+        [(method,) for method in METHODS],
+    )
     counts = {name: frames.classes.count(name) for name in PHONE_CLASSES}
     metrics = {**cells, "frames": len(frames.classes), "frames_of_class": counts}
     run.figure("speech", figure(embed("laplacian_eigenmaps"), frames), dpi=85)
+    run.finish(metrics, accuracy_table(cells, agreement, len(frames.classes)))
+
+
+def embedding(frames: Speech, neighbors: int, place: torch.device, method: str) -> Numbers:
+    """The frames in as many dimensions as are compared at most."""
+    if method == "pca":
+        y: Numbers = PCA(max(DIMENSIONS), random_state=0).fit_transform(frames.spectra)
+        return y
+    module = LaplacianEigenmaps(max(DIMENSIONS), KNN(neighbors), SimpleWeights())
+    return module.fit(torch.from_numpy(frames.spectra).to(place)).embedding_.cpu().numpy()
+
+
+def accuracies(y: Numbers, frames: Speech, agreement: int, overlapping: int) -> dict[str, Any]:
+    """By dimension: the share of frames whose class the nearest ones vote for, overlapping ones among them or not."""
+
+    def accuracy(d: int, gap: int) -> float:
+        return neighbour_agreement(y[:, :d], frames.classes, agreement, gap)["majority"]
+
+    return {
+        f"{d}-D": {"accuracy": accuracy(d, 0), "accuracy_without_overlap": accuracy(d, overlapping)} for d in DIMENSIONS
+    }
+
+
+def accuracy_table(cells: dict[str, dict[str, Any]], agreement: int, frames: int) -> Table:
+    """Rows: methods; columns: dimensions."""
     rows = [
         [METHODS[method], label, *(f"{result[f'{d}-D'][key]:.3f}" for d in DIMENSIONS)]
         for key, label in (("accuracy", "all frames"), ("accuracy_without_overlap", "not overlapping ones"))
         for method, result in cells.items()
     ]
-    title = f"{agreement}-NN accuracy of phone classes, leave one out, {len(frames.classes)} frames"
-    run.finish(metrics, table(title, ["method", "neighbours", *(f"{d}-D" for d in DIMENSIONS)], rows))
+    title = f"{agreement}-NN accuracy of phone classes, leave one out, {frames} frames"
+    return table(title, ["method", "neighbours", *(f"{d}-D" for d in DIMENSIONS)], rows)
 
 
 def figure(y: Numbers, frames: Speech) -> Figure:

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 from jsonargparse import ArgumentError, ArgumentParser
-from lightning.fabric.plugins.io import TorchCheckpointIO
-from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer, seed_everything
-from lightning.pytorch.callbacks import ModelCheckpoint
-from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from lightning_fabric.utilities.exceptions import MisconfigurationException
+from pytorch_lightning import Callback, LightningDataModule, LightningModule, Trainer, seed_everything
+from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
+from pytorch_lightning.plugins.io import TorchCheckpointIO
 from torch.utils.data import Sampler
 
 from experiments.runs import Refusal, load_tensors, replacing
@@ -161,7 +161,7 @@ def _shapes(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Size]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without what Lightning says of every training, and its warnings that do not apply."""
-    log = logging.getLogger("lightning.pytorch")
+    log = logging.getLogger("pytorch_lightning")
     level = log.level
     log.setLevel(logging.WARNING)
     try:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
-from itertools import cycle, islice
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import cycle, islice, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from lightning.pytorch import LightningDataModule, LightningModule
 from matplotlib.figure import Figure
+from pytorch_lightning import LightningDataModule, LightningModule
 from rich.table import Table
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -100,50 +101,54 @@ def weightings(
         trainer = {**trainer, "max_epochs": 3}
     _check(sets, labels, methods, seeds, batch, neighbors, rounds)
     run = Run(out, locals())
-
-    @cache
-    def problem(name: str) -> Problem:
-        return Problem.of(SETS[name][1](data_dir), neighbors)
-
-    def parts(name: str, count: int, method: str, seed: int) -> tuple[Classifier, FewLabels]:
-        given = problem(name)
-        torch.manual_seed(seed)  # the same first weights for all methods
-        weights = WEIGHTINGS[method][1](given.bandwidth)
-        module = Classifier(round(given.split.train.shape[1] ** 0.5), weights, neighbors, smoothness, learning_rate)
-        return module, FewLabels(given, count, batch, steps, seed)
-
-    def training(name: str, count: int, method: str, seed: int) -> dict[str, Any]:
-        module, few = parts(name, count, method, seed)
-        folder = run.folder("training", name, count, method, seed)
-        train(folder, module, few, trainer, seed)
-        split = problem(name).split
-        return {
-            "accuracy": module.accuracy(split.heldout, split.heldout_labels),
-            "factor": learned_factor(module.weights),
-        }
-
-    def overhead(name: str) -> dict[str, list[float]]:
-        return in_turn({method: timed_step(*parts(name, max(labels), method, 0)) for method in methods}, rounds, CALLS)
-
-    cases = [
-        (name, count, method, seed) for name in sets for count in labels for method in methods for seed in range(seeds)
-    ]
-    cells = run.cells("training", training, cases)
+    problem = cache(lambda name: Problem.of(SETS[name][1](data_dir), neighbors))
+    training = Training(run, problem, batch, steps, neighbors, smoothness, learning_rate, trainer)
+    cells = run.cells("training", training, product(sets, labels, methods, range(seeds)))
+    overhead = partial(training.overhead, max(labels), methods, rounds)
     seconds = run.cells("overhead", overhead, [(name,) for name in sets])
     metrics: dict[str, Any] = {
-        "accuracy": {
-            name: {
-                f"labels={count}": summary({m: [cells[name, count, m, seed] for seed in range(seeds)] for m in methods})
-                for count in labels
-            }
-            for name in sets
-        },
+        "accuracy": accuracies(cells, sets, labels, methods, seeds),
         "overhead": {name: overheads(times) for name, times in seconds.items()},
         "threads": torch.get_num_threads(),
         "bandwidth": {name: problem(name).bandwidth for name in sets},
     }
     run.figure("weightings", figure(metrics["accuracy"]), dpi=80)
     run.finish(metrics, accuracy_table(metrics["accuracy"], seeds), overhead_table(metrics["overhead"], batch))
+
+
+@dataclass(frozen=True)
+class Training:
+    """Trains one network; arguments as those of `weightings`, with the data sets by name."""
+
+    run: Run
+    problem: Callable[[str], Problem]
+    batch: int
+    steps: int
+    neighbors: int
+    smoothness: float
+    learning_rate: float
+    trainer: Flags
+
+    def __call__(self, name: str, count: int, method: str, seed: int) -> dict[str, Any]:
+        """Train, and test on what is held out."""
+        module, few = self.parts(name, count, method, seed)
+        train(self.run.folder("training", name, count, method, seed), module, few, self.trainer, seed)
+        split = self.problem(name).split
+        accuracy = module.accuracy(split.heldout, split.heldout_labels)
+        return {"accuracy": accuracy, "factor": learned_factor(module.weights)}
+
+    def parts(self, name: str, count: int, method: str, seed: int) -> tuple[Classifier, FewLabels]:
+        """A new network and its batches."""
+        given = self.problem(name)
+        torch.manual_seed(seed)  # the same first weights for all methods
+        weights = WEIGHTINGS[method][1](given.bandwidth)
+        side = round(given.split.train.shape[1] ** 0.5)
+        module = Classifier(side, weights, self.neighbors, self.smoothness, self.learning_rate)
+        return module, FewLabels(given, count, self.batch, self.steps, seed)
+
+    def overhead(self, count: int, methods: list[str], rounds: int, name: str) -> dict[str, list[float]]:
+        """Seconds of a step of each method in each round."""
+        return in_turn({m: timed_step(*self.parts(name, count, m, 0)) for m in methods}, rounds, CALLS)
 
 
 def _check(
@@ -247,7 +252,7 @@ class Classifier(LightningModule):
 
 def learned_factor(weights: Weighting | None) -> float | None:
     """What a learnable median bandwidth has been multiplied by; None for other weightings."""
-    return weights.log_t.exp().item() if isinstance(weights, HeatKernel) and weights.log_t is not None else None
+    return weights.factor if isinstance(weights, HeatKernel) and weights.learnable else None
 
 
 def roughness(y: Tensor, graph: Graph) -> Tensor:
@@ -349,6 +354,19 @@ def summary(results: dict[str, list[dict[str, Any]]]) -> dict[str, dict[str, Any
             **({"factors": factors} if (factors := [c["factor"] for c in results[method] if c["factor"]]) else {}),
         }
         for method, values in accuracy.items()
+    }
+
+
+def accuracies(
+    cells: dict[Any, dict[str, Any]], sets: list[str], labels: list[int], methods: list[str], seeds: int
+) -> dict[str, Any]:
+    """The `summary` of each data set and number of labels."""
+    return {
+        name: {
+            f"labels={count}": summary({m: [cells[name, count, m, seed] for seed in range(seeds)] for m in methods})
+            for count in labels
+        }
+        for name in sets
     }
 
 

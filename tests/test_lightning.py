@@ -10,11 +10,20 @@ import torch
 from torch import nn
 
 from problems import points
-from torch_lapeig import KNN, Graph, HeatKernel, LaplacianSmoothness, SpectralLoss, knn_graph, laplacian_smoothness
+from torch_lapeig import (
+    KNN,
+    Graph,
+    GraphWarning,
+    HeatKernel,
+    LaplacianSmoothness,
+    SpectralLoss,
+    knn_graph,
+    laplacian_smoothness,
+)
 
 with warnings.catch_warnings():  # Lightning's imports warn of what is deprecated elsewhere
     warnings.simplefilter("ignore")
-    lightning = pytest.importorskip("lightning.pytorch")
+    lightning = pytest.importorskip("pytorch_lightning")
     from torch_lapeig.lightning import SmoothnessCallback
 
 pytestmark = [
@@ -164,10 +173,12 @@ def test_a_copy_made_while_training_is_its_own():
     assert step.item() == copying.copy.own[1]
 
 
-def test_pytorch_lightning_takes_it_too():
+def test_lightning_pytorch_takes_it_too():
+    """The two packages have classes of their own; the callback is of one and works with modules of both."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        other = pytest.importorskip("pytorch_lightning")
+        other = pytest.importorskip("lightning.pytorch")
+    assert not issubclass(SmoothnessCallback, other.Callback)
 
     class Other(other.LightningModule):
         def __init__(self):
@@ -175,13 +186,72 @@ def test_pytorch_lightning_takes_it_too():
             self.encoder, self.trained = nn.Linear(3, 2), []
 
         def training_step(self, batch, batch_idx):
-            return 0 * self.encoder(batch[0]).sum()
+            y = self.encoder(batch[0])
+            self.term = laplacian_smoothness(y.detach(), LOSS.graph_of(batch[0])).item()
+            return 0 * y.sum()
 
         on_before_backward, configure_optimizers = Regression.on_before_backward, Regression.configure_optimizers
 
     model = Other()
-    fitted(SmoothnessCallback(1.0, "encoder", LOSS), model=model, module=other, steps=1)
-    assert model.trained[0] > 0
+    _, runner = fitted(SmoothnessCallback(2.0, "encoder", LOSS), model=model, module=other, steps=1)
+    assert model.trained == pytest.approx([2 * model.term], rel=1e-5)
+    assert runner.callback_metrics["smoothness"].item() == pytest.approx(model.term, rel=1e-5)
+    assert "training_step" not in vars(model)
+
+
+def test_terms_are_divided_by_the_number_of_accumulated_batches():
+    callback = SmoothnessCallback(3.0, "encoder", LOSS)
+    model, _ = fitted(callback, steps=1, accumulate_grad_batches=2)
+    expected = [(own + 3.0 * term) / 2 for own, term in zip(model.own, model.terms, strict=True)]
+    assert len(expected) == 2
+    assert model.trained == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_step_may_take_the_batch_alone():
+    class Short(Regression):
+        def training_step(self, batch):
+            return super().training_step(batch, 0)
+
+    model, _ = fitted(SmoothnessCallback(1.0, "encoder", LOSS), model=Short(), steps=1)
+    assert model.trained == pytest.approx([model.own[0] + model.terms[0]], rel=1e-5)
+
+
+def test_one_callback_may_end_before_the_other():
+    first, second = SmoothnessCallback(1.0, "encoder", LOSS), SmoothnessCallback(2.0, "encoder", LOSS, name="second")
+    model, x = Regression(), (X[:12], TARGET[:12])
+    model.log = lambda *args, **kwargs: None
+    for callback in (first, second):
+        callback.on_train_start(None, model)
+    assert model.training_step(x, 0).item() == pytest.approx(model.own[0] + 3 * model.terms[0], rel=1e-5)
+    first.on_train_end(None, model)
+    first.on_train_end(None, model)  # an exception may follow the end
+    assert model.training_step(x, 0).item() == pytest.approx(model.own[1] + 2 * model.terms[1], rel=1e-5)
+    second.on_exception(None, model, KeyboardInterrupt())
+    assert model.training_step(x, 0).item() == model.own[2]
+    assert "training_step" not in vars(model)
+
+
+def test_warnings_name_the_line_that_trains_or_the_line_of_the_step():
+    """Copies of points have no median distance: the term is of no line but that of `fit`."""
+
+    class Layered(Regression):
+        def training_step(self, batch, batch_idx):
+            weights(*smoothed)
+            return super().training_step(batch, batch_idx)
+
+    def lines_of(model, callback):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            fitted(callback, model=model, steps=1)
+        return {w.lineno - start for w in caught if w.filename == __file__ and w.category is GraphWarning}
+
+    copies = X[:1].expand(12, 3)
+    weights, smoothed = HeatKernel(), (copies, knn_graph(copies, 2))
+    start = Layered.training_step.__code__.co_firstlineno
+    assert lines_of(Layered(), SmoothnessCallback(1.0, "encoder", LOSS)) == {1}
+    loss = LaplacianSmoothness(KNN(2), HeatKernel())
+    start = fitted.__code__.co_firstlineno
+    assert lines_of(Regression(), SmoothnessCallback(1.0, "encoder", loss, lambda batch: copies)) == {4}
 
 
 def broken(module, loss=LOSS, graph_from="inputs", **changes):
@@ -235,3 +305,12 @@ def test_lightning_is_optional():
     assert 'pip install "torch-lapeig[lightning]"' in done.stderr.splitlines()[-1]
     loaded = "import sys, torch_lapeig; print('lightning' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True).stdout == "False\n"
+
+
+def test_lightning_pytorch_suffices():
+    code = (
+        "import sys; sys.modules['pytorch_lightning'] = None; from torch_lapeig.lightning import SmoothnessCallback\n"
+    )
+    code += "from lightning.pytorch import Callback; print(issubclass(SmoothnessCallback, Callback))"
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from types import FrameType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -39,24 +41,47 @@ class ConvergenceError(RuntimeError):
     """An eigensolve did not reach its tolerance and ``on_failure="raise"`` was asked for."""
 
 
-# Modules through which a call of this library goes, besides its own.
-PASSED_THROUGH = ("torch_lapeig", "torch", "sklearn", "lightning", "lightning_fabric", "pytorch_lightning")
+# The first names of modules that call this library for the user: their lines are not the user's.
+PASSED_THROUGH = {"torch_lapeig", "torch", "torch_geometric", "pytorch_lightning", "lightning", "lightning_fabric"}
+PASSED_THROUGH |= {"sklearn", "joblib", "numpy", "scipy", "contextlib", "functools"}
 
 
 def warn(message: str, category: type[Warning]) -> None:
-    """Warn in the name of the user's line: that of the innermost frame outside this library and those that call it."""
-    frame = sys._getframe(1)
-    while frame.f_globals.get("__name__", "").partition(".")[0] in PASSED_THROUGH and frame.f_back is not None:
-        frame = frame.f_back
+    """Warn in the name of the user's line: the innermost one outside this library and outside those that call it.
+
+    Autograd calls the backward of CUDA tensors on threads of its own, which no line of the user runs on. There it is
+    the line that waits for autograd. A thread that was started with a module for its function has no such line either;
+    there it is the outermost line of the thread.
+    """
+    frames = list(_frames(sys._getframe(1)))
+    frame = next(filter(_is_of_user, itertools.chain(frames, _frames_that_wait_for_autograd())), frames[-1])
     names = frame.f_globals
     warnings.warn_explicit(
         message,
         category,
         frame.f_code.co_filename,
         frame.f_lineno,
-        names.get("__name__", "<unknown>"),
+        names.get("__name__") or "<string>",  # code that was executed without a name
         names.setdefault("__warningregistry__", {}),
     )
+
+
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """A frame and those it was called from, the innermost first."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _is_of_user(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).partition(".")[0] not in PASSED_THROUGH
+
+
+def _frames_that_wait_for_autograd() -> Iterator[FrameType]:
+    """The frames of every thread that has called autograd and waits for it."""
+    for frame in sys._current_frames().values():
+        if frame.f_code.co_name == "_engine_run_backward":
+            yield from _frames(frame)
 
 
 def check_instance(value: Any, name: str, kind: type | tuple[type, ...], expected: str) -> None:
@@ -416,9 +441,10 @@ def full_precision(function: F) -> F:
 
 
 GUARDED = "torch_lapeig runs this node without autocast"
-# Whether a function in full precision runs, and what autocast was on for before each node that does (one can call
-# another backward).
-_thread = threading.local()
+_thread = threading.local()  # whether a function in full precision runs
+# By thread, what autocast was on for before each node that runs there: one can call another backward. Python's own
+# storage of a thread does not last from hook to hook on the threads that autograd takes for the deepest of those.
+_before_nodes: dict[int, list[list[str]]] = {}
 
 
 def _differentiate_without_autocast(results: Any, arguments: Any) -> None:
@@ -437,11 +463,14 @@ def _differentiate_without_autocast(results: Any, arguments: Any) -> None:
 
 
 def _before(cotangents: tuple[Tensor, ...]) -> None:
-    vars(_thread).setdefault("enabled", []).append(_switch_off())
+    _before_nodes.setdefault(threading.get_ident(), []).append(_switch_off())
 
 
 def _after(results: tuple[Tensor, ...], cotangents: tuple[Tensor, ...]) -> None:
-    _switch_on(_thread.enabled.pop())
+    thread = threading.get_ident()
+    _switch_on(_before_nodes[thread].pop())
+    if not _before_nodes[thread]:
+        del _before_nodes[thread]
     if torch.is_grad_enabled():  # the backward is itself differentiated
         _differentiate_without_autocast(results, cotangents)
 

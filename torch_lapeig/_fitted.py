@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from torch_lapeig import _checks
+from torch_lapeig._tuning import rows_of_block
 
-PIECE = 2**24  # numbers a block of queries may need: 128 MiB in float64
 ENTRY = "_extra_state"  # torch's own name in a state dict for what is no tensor of the module
 
 Own = TypeVar("Own", bound="FittedModule")
@@ -154,4 +154,5 @@ def check_like(x: Any, points: Tensor) -> None:
 
 def in_blocks(function: Callable[[Tensor], Tensor], x: Tensor, width: int) -> Tensor:
     """``function`` of the rows of ``x``, a block at a time: each row needs ``width`` numbers of memory."""
-    return torch.cat([function(block) for block in x.split(max(1, PIECE // width))])
+    rows = rows_of_block(8 * width, x.device)  # of float64, in which some methods compute
+    return torch.cat([function(block) for block in x.split(rows)])

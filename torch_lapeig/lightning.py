@@ -1,12 +1,12 @@
 """A Lightning callback that adds a loss on a graph to the training loss of any LightningModule.
 
-Needs the extra ``lightning``; works with ``lightning`` and with ``pytorch_lightning``.
+Needs the extra ``lightning``; works with ``pytorch_lightning`` and with ``lightning.pytorch``.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
-import types
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,13 +18,13 @@ from torch_lapeig.graph.graph import Graph
 from torch_lapeig.losses import LaplacianSmoothness
 
 if TYPE_CHECKING:
-    from lightning.pytorch import Callback, LightningModule, Trainer
+    from pytorch_lightning import Callback, LightningModule, Trainer
 else:
     try:
-        from lightning.pytorch import Callback, LightningModule, Trainer
+        from pytorch_lightning import Callback, LightningModule, Trainer
     except ImportError:
         try:
-            from pytorch_lightning import Callback, LightningModule, Trainer
+            from lightning.pytorch import Callback, LightningModule, Trainer
         except ImportError as error:
             raise ImportError(
                 'torch_lapeig.lightning needs Lightning; install it with pip install "torch-lapeig[lightning]"'
@@ -99,15 +99,15 @@ class SmoothnessCallback(Callback):
         if not pl_module.automatic_optimization:
             raise ValueError("automatic_optimization must be True; with manual optimisation add the loss in your step")
         self.loss.to(pl_module.device)
-        _wrapped_step(pl_module).terms.append(self)
+        _Step.of(pl_module).terms.append(self)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Undo it."""
-        _unwrap_step(pl_module, self)
+        _Step.without(self, pl_module)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Undo it."""
-        _unwrap_step(pl_module, self)
+        _Step.without(self, pl_module)
 
     def term(self, pl_module: LightningModule, batch: Any, calls: list[tuple[Any, Any]]) -> Tensor:
         """The weighted term of a step, of the inputs and outputs of the submodule's calls."""
@@ -139,45 +139,55 @@ class SmoothnessCallback(Callback):
         return loss
 
 
-def _wrapped_step(module: LightningModule) -> Any:
-    """The wrapped training step of a module, which is wrapped now if it was not.
+class _Step:
+    """The training step of a module with the terms of callbacks; it has the place of the module's own while they train.
 
-    A bound method, so that a deep copy of the module has one that is bound to the copy.
+    Lightning has no hook that may change what a step returns before it is divided by the number of accumulated batches
+    and scaled for half precision.
     """
-    own = vars(module).get("training_step")
-    if hasattr(own, "terms"):
-        return own
-    terms: list[SmoothnessCallback] = []
-    original: Any = type(module).training_step if own is None else lambda _, *args, **kwargs: own(*args, **kwargs)
 
-    @functools.wraps(original if own is None else own)  # Lightning looks at the names of its arguments
-    def training_step(module: LightningModule, *args: Any, **kwargs: Any) -> Any:
-        calls: list[list[tuple[Any, Any]]] = [[] for _ in terms]
+    def __init__(self, module: LightningModule) -> None:
+        functools.update_wrapper(self, module.training_step)  # Lightning looks at the names of its arguments
+        self.module, self.original = module, module.training_step
+        self.replaced = vars(module).get("training_step")  # None: the step is that of the class
+        self.terms: list[SmoothnessCallback] = []
+
+    @classmethod
+    def of(cls, module: LightningModule) -> _Step:
+        """The step that has the place of the module's own, from now on if it had not."""
+        if not isinstance(vars(module).get("training_step"), cls):
+            vars(module)["training_step"] = cls(module)
+        step: _Step = vars(module)["training_step"]
+        return step
+
+    @classmethod
+    def without(cls, callback: SmoothnessCallback, module: LightningModule) -> None:
+        """Take out the term of a callback; with the last one the module gets its own step back."""
+        step = vars(module).get("training_step")
+        if not isinstance(step, cls) or callback not in step.terms:
+            return
+        step.terms.remove(callback)
+        if not step.terms:
+            del vars(module)["training_step"]
+            if step.replaced is not None:
+                vars(module)["training_step"] = step.replaced
+
+    def __call__(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        """The step, and the terms of what it has called."""
+        calls: list[list[tuple[Any, Any]]] = [[] for _ in self.terms]
         with ExitStack() as hooks:
-            for term, seen in zip(terms, calls, strict=True):
-                hook = module.get_submodule(term.module).register_forward_hook(_recorder(seen), with_kwargs=True)
+            for term, seen in zip(self.terms, calls, strict=True):
+                hook = self.module.get_submodule(term.module).register_forward_hook(_recorder(seen), with_kwargs=True)
                 hooks.callback(hook.remove)
-            result = original(module, *args, **kwargs)
+            result = self.original(batch, *args, **kwargs)
         if result is None:
             return None
-        added: Any = sum(term.term(module, args[0], seen) for term, seen in zip(terms, calls, strict=True))
+        added: Any = sum(term.term(self.module, batch, seen) for term, seen in zip(self.terms, calls, strict=True))
         return {**result, "loss": result["loss"] + added} if isinstance(result, dict) else result + added
 
-    vars(training_step).update(terms=terms, own=own)
-    step = vars(module)["training_step"] = types.MethodType(training_step, module)
-    return step
-
-
-def _unwrap_step(module: LightningModule, callback: SmoothnessCallback) -> None:
-    """Take a callback's term out, and the wrapper with the last one."""
-    step: Any = vars(module).get("training_step")
-    if callback not in getattr(step, "terms", ()):
-        return
-    step.terms.remove(callback)
-    if not step.terms:
-        vars(module).pop("training_step")
-        if step.own is not None:
-            vars(module)["training_step"] = step.own
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """The step of a copy of the module, which no callback trains."""
+        return copy.deepcopy(self.original, memo)
 
 
 def _recorder(seen: list[tuple[Any, Any]]) -> Callable[..., None]:

@@ -20,7 +20,7 @@ from benchmarks.campaign.layers import Layer
 from benchmarks.campaign.outcomes import Case, Finding, Outcome, Probe
 from benchmarks.campaign.solves import Solve, Warm
 from torch_lapeig.eigen import Eigh
-from torch_lapeig.eigen.solvers import RitzPairs
+from torch_lapeig.eigen.solver import RitzPairs
 
 seeds = st.integers(0, 2**32 - 1)
 names = st.sampled_from(sorted(families.FAMILIES))

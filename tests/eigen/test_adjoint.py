@@ -111,14 +111,14 @@ def test_gradcheck_through_points_and_bandwidth(batch, t, device):
     kernel = HeatKernel(t, learnable=True).double().to(device)
     loss = projector_loss(10)
 
-    def function(x, log_t):
-        graph = torch.func.functional_call(kernel, {"log_t": log_t}, (x, knn_graph(x, 4)))
+    def function(x, log_factor):
+        graph = torch.func.functional_call(kernel, {"log_factor": log_factor}, (x, knn_graph(x, 4)))
         pairs = eigenpairs(Laplacian(graph, "random_walk"), 3)
         if batch is None:
             return pairs.values, loss(pairs.vectors.cpu())
         return pairs.values, torch.stack([loss(v) for v in pairs.vectors.cpu()])
 
-    assert torch.autograd.gradcheck(function, (x, kernel.log_t), atol=1e-6)
+    assert torch.autograd.gradcheck(function, (x, kernel.log_factor), atol=1e-6)
 
 
 def test_conjugate_gradients_agree_with_the_whole_complement():

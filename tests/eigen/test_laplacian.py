@@ -64,7 +64,7 @@ def test_dense_form_has_the_known_spectrum(problem, normalization):
     expected = problem.normalized if normalization == "symmetric" else problem.unnormalized
     values = torch.linalg.eigvalsh(laplacian.to_dense())
     torch.testing.assert_close(values, torch.tensor(sorted(expected), dtype=torch.float64))
-    assert values.max() <= laplacian.bound.item() + 1e-12
+    assert values.max() <= laplacian.symmetric.bound.item() + 1e-12
 
 
 @pytest.mark.parametrize("normalization", ["symmetric", "unnormalized"])
@@ -75,7 +75,7 @@ def test_null_vectors_are_a_basis_of_the_null_space(sparse, normalization, m):
     affinity[0, 0] = affinity[0, :, 0] = 0  # an isolated node takes no part
     graph = Graph.from_dense(affinity)
     laplacian = Laplacian(graph.to_sparse() if sparse else graph, normalization)
-    vectors, dimension = laplacian.null_vectors(m)
+    vectors, dimension = laplacian.symmetric.null_vectors(m), laplacian.nullity
     assert dimension.tolist() == [4, 1]
     for b in range(2):
         v = vectors[b, :, : min(m, dimension[b])]
@@ -109,39 +109,14 @@ def test_self_loops_count_in_degrees_only(sparse, normalization):
         torch.testing.assert_close(with_loops.to_dense(), plain.to_dense())
 
 
-def test_sampled_products_without_mkl_are_the_same(monkeypatch):
-    """Where torch has no sampled product, gathers give it, in pieces."""
-    pattern = Graph.from_dense(random_affinity(9)).to_sparse().pattern
-    x, y = points(9, 4), points(9, 4, seed=1)
-    expected = (x @ y.T)[pattern.row.long(), pattern.col.long()]
-    torch.testing.assert_close(pattern.products(x, y), expected)
-    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
-    monkeypatch.setattr("torch_lapeig.graph.pattern.PIECE", 8)
-    torch.testing.assert_close(pattern.products(x, y), expected)
-
-
-@pytest.mark.parametrize("batch", [None, 3])
-@pytest.mark.parametrize("sparse", [True, False])
-def test_squared_lengths(sparse, batch, monkeypatch):
-    """Direct differences, in pieces; the gradient is a Laplacian's, and differentiable again."""
-    x = points(12, 3, batch=batch).requires_grad_()
-    graph = knn_graph(x, 4)
-    graph = graph if sparse else Graph.from_dense(graph.to_dense())
-    monkeypatch.setattr("torch_lapeig.graph.pattern.PIECE", 9)
-    expected = (x[..., :, None, :] - x[..., None, :, :]).square().sum(-1)
-    mask = graph.to_dense() > 0
-    lengths = graph.pattern.to_dense(graph.pattern.squared_lengths(x)) * mask
-    torch.testing.assert_close(lengths, expected * mask)
-    assert torch.autograd.gradcheck(graph.pattern.squared_lengths, (x,))
-    assert torch.autograd.gradgradcheck(graph.pattern.squared_lengths, (x,))
-
-
 def test_reordered_is_the_same_operator():
     laplacian = Laplacian(knn_graph(points(60, 2), 5))
-    other, order = laplacian.reordered()
+    other, order = laplacian.symmetric.reordered()
     torch.testing.assert_close(other.to_dense(), laplacian.to_dense()[order][:, order])
-    row, col = other.graph.edge_index
-    before, after = laplacian.graph.edge_index.diff(dim=0).abs().max(), (row - col).abs().max()
+    torch.testing.assert_close(other.double().to_dense(), other.to_dense())
+    torch.testing.assert_close(other.null_vectors(1)[0], laplacian.symmetric.null_vectors(1)[0, order])
+    before = laplacian.graph.edge_index.diff(dim=0).abs().max()
+    after = (other.pattern.row - other.pattern.col).abs().max()
     assert after < before
     with pytest.raises(ValueError, match="one sparse graph"):
-        Laplacian(Graph.from_dense(random_affinity(5))).reordered()
+        Laplacian(Graph.from_dense(random_affinity(5))).symmetric.reordered()

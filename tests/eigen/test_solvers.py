@@ -1,8 +1,5 @@
 """Every solver on every storage and dtype against SciPy, hard graphs, warm starts, multigrid."""
 
-import itertools
-import warnings
-
 import numpy as np
 import pytest
 import scipy.linalg
@@ -23,14 +20,12 @@ from problems import (
     spread_weights,
     subspace_angle,
     swiss_roll,
-    torus,
     two_cliques,
 )
 from torch_lapeig import (
     ConvergenceError,
     ConvergenceWarning,
     Graph,
-    GraphWarning,
     HeatKernel,
     Laplacian,
     eigenpairs,
@@ -41,7 +36,6 @@ from torch_lapeig.eigen import (
     Eigh,
     Lanczos,
     Lobpcg,
-    SmoothedAggregation,
     TorchLobpcg,
     component_eigenpairs,
 )
@@ -253,162 +247,10 @@ class TestHardGraphs:
         assert subspace_angle(exact.vectors, pairs.vectors) < 1e-6
 
 
-class TestMultigrid:
-    def roll(self, n=6000):
-        return Laplacian(knn_graph(swiss_roll(n), 10))
-
-    @pytest.mark.parametrize("single", [True, False])
-    def test_the_cycle_is_symmetric_and_positive(self, single):
-        laplacian = self.roll(3000)
-        hierarchy = SmoothedAggregation(single=single, coarsest=50)(
-            *laplacian.edges_of_affinity(), laplacian.ground.square()
-        )
-        assert len(hierarchy.levels) > 1
-        scale = hierarchy.scale(laplacian.ground[:, None])
-        x = points(3000, 4)
-        null = laplacian.null_vectors(1)[0][0]
-        x = x - null @ (null.T @ x)
-        gram = x.T @ hierarchy.inverse(scale, x)
-        torch.testing.assert_close(gram, gram.T, atol=(1e-4 if single else 1e-10) * gram.norm().item(), rtol=0)
-        assert torch.linalg.eigvalsh((gram + gram.T) / 2).min() > 0
-
-    def test_the_iteration_converges_at_a_rate_that_does_not_depend_on_size(self):
-        rates = []
-        for n in (1000, 8000):
-            laplacian = self.roll(n)
-            hierarchy = SmoothedAggregation()(*laplacian.edges_of_affinity(), laplacian.ground.square())
-            scale, null = hierarchy.scale(laplacian.ground[:, None]), laplacian.null_vectors(1)[0][0]
-            x = points(n, 1)
-            with torch.no_grad():
-                for _ in range(15):
-                    x = x - null @ (null.T @ x)
-                    before = x.norm()
-                    x = x - hierarchy.inverse(scale, laplacian.matmul(x))
-            rates.append((x.norm() / before).item())
-        assert max(rates) < 0.7
-
-    @pytest.mark.parametrize("seed", range(3))
-    def test_points_that_lie_close_together_do_not_spoil_the_smoother(self, seed):
-        """A pair joined much more strongly than to others has an eigenvalue of D⁻¹ L far above the others."""
-        x = swiss_roll(800, seed=seed)
-        laplacian = Laplacian(HeatKernel()(x, knn_graph(x, 8)))
-        hierarchy = SmoothedAggregation(coarsest=150)(*laplacian.edges_of_affinity(), laplacian.ground.square())
-        values, vectors = torch.linalg.eigh(laplacian.to_dense())
-        assert values[-1] <= 1.001 * hierarchy.levels[0].radius
-        root = vectors[:, 1:] * values[1:].sqrt()
-        cycle = root.T @ hierarchy.inverse(hierarchy.scale(laplacian.ground[:, None]), root)
-        spectrum = torch.linalg.eigvalsh((cycle + cycle.T) / 2)  # of the preconditioned operator
-        assert spectrum.min() > 0.1
-        assert spectrum.max() < 1.1
-        assert eigenpairs(laplacian, 6, Lobpcg(), tolerance=1e-4).iterations <= 20
-
-    def test_coarsening_goes_down_and_stays_within_its_complexity(self):
-        laplacian = self.roll()
-        hierarchy = SmoothedAggregation(coarsest=30)(*laplacian.edges_of_affinity(), laplacian.ground.square())
-        sizes = [level.matrix.shape[0] for level in hierarchy.levels]
-        assert sizes[0] == 6000
-        assert all(b < a / 4 for a, b in itertools.pairwise(sizes[:-1]))
-        assert sizes[-1] <= 30
-        assert hierarchy.complexity < 1.5
-
-    def test_hubs_do_not_fill_the_coarse_matrices(self):
-        laplacian = Laplacian(Graph.from_scipy(preferential_attachment(8000, 3)))
-        hierarchy = SmoothedAggregation(max_complexity=1.5)(*laplacian.edges_of_affinity(), laplacian.ground.square())
-        entries = [len(level.matrix.values()) for level in hierarchy.levels]
-        assert max(entries[1:]) <= entries[0]
-
-    def test_iterations_hardly_grow(self):
-        iterations = [eigenpairs(self.roll(n), 6, Lobpcg()).iterations for n in (1500, 12_000)]
-        assert iterations[1] <= 1.5 * iterations[0]
-
-    def test_multigrid_is_what_makes_it_fast(self):
-        laplacian = self.roll(3000)
-        with_it = eigenpairs(laplacian, 6, Lobpcg(), tolerance=1e-6)
-        without = eigenpairs(laplacian, 6, Lobpcg(preconditioner=None, max_iterations=1000), tolerance=1e-6)
-        torch.testing.assert_close(with_it.values, without.values, atol=1e-10, rtol=0)
-        assert 4 * with_it.iterations < without.iterations
-
-
-class TestDefault:
-    def test_crowded_spectra_go_to_multigrid_and_the_others_to_lanczos(self):
-        assert isinstance(eigenpairs(Laplacian(knn_graph(swiss_roll(5000), 10)), 6).solver, Lobpcg)
-        assert isinstance(eigenpairs(Laplacian(knn_graph(points(5000, 10), 10)), 6).solver, Lanczos)
-        assert isinstance(eigenpairs(Laplacian(knn_graph(points(300, 3), 10)), 6).solver, Eigh)
-        assert isinstance(eigenpairs(Laplacian(knn_graph(points(500, 5, batch=2), 10)), 6).solver, ChebyshevSubspace)
-
-    def test_large_batches_are_solved_one_by_one(self):
-        x = torch.stack([swiss_roll(2500, seed=i) for i in range(2)])
-        pairs = eigenpairs(Laplacian(knn_graph(x, 10)), 4)
-        assert isinstance(pairs.solver, Lobpcg)
-        for b in range(2):
-            single = eigenpairs(Laplacian(knn_graph(x[b], 10)), 4)
-            torch.testing.assert_close(pairs.values[b], single.values, atol=1e-12, rtol=0)
-            torch.testing.assert_close(pairs.vectors[b], single.vectors, atol=1e-7, rtol=0)
-
-    def test_float32_on_a_hard_graph_is_solved_in_float64(self):
-        x = swiss_roll(5000)
-        pairs = eigenpairs(Laplacian(knn_graph(x.float(), 10)), 5)
-        exact = eigenpairs(Laplacian(knn_graph(x.float(), 10).to(torch.float64)), 5)
-        assert pairs.vectors.dtype == torch.float32
-        assert subspace_angle(exact.vectors, pairs.vectors.double()) < 1e-4
-
-    def test_the_choice_says_who_answered(self):
-        lines = []
-        eigenpairs(Laplacian(knn_graph(swiss_roll(5000), 10)), 4, progress=lambda *line: lines.append(line))
-        iterations, residuals, allowed = zip(*lines, strict=True)
-        assert iterations[-1] > 0
-        assert residuals[-1] <= allowed[-1]
-        assert max(residuals) > 1e3 * residuals[-1]
-
-
 def test_progress_bar(capsys):
     pytest.importorskip("tqdm")
     eigenpairs(Laplacian(knn_graph(points(600, 5), 8)), 4, progress=True)
     assert "residual" in capsys.readouterr().err
-
-
-class TestWarmStart:
-    def graphs(self, n=6000, change=0.01):
-        graph = knn_graph(swiss_roll(n), 10)
-        noise = torch.rand(n, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-        factor = 1 + change * (graph.pattern.at_row(noise) + graph.pattern.at_col(noise))
-        return graph, graph.with_weight(graph.weight * factor)
-
-    @pytest.mark.parametrize("limit", [10**5, 1000])
-    def test_fewer_iterations_and_the_same_answer(self, monkeypatch, limit):
-        monkeypatch.setattr("torch_lapeig.eigen.solve.REORDER_NODES", limit)
-        before, after = self.graphs()
-        first = eigenpairs(Laplacian(before), 6, tolerance=1e-3)
-        cold = eigenpairs(Laplacian(after), 6, tolerance=1e-3)
-        warm = eigenpairs(Laplacian(after), 6, tolerance=1e-3, warm_start=first)
-        assert warm.iterations <= min(5, cold.iterations - 2)
-        assert warm.restart.ritz.hierarchies[0] is first.restart.ritz.hierarchies[0]
-        torch.testing.assert_close(warm.values, cold.values, atol=1e-8, rtol=0)
-        assert subspace_angle(cold.vectors, warm.vectors) < 2e-3
-        again = eigenpairs(Laplacian(after), 6, tolerance=1e-3, warm_start=warm)
-        assert again.iterations <= 1
-
-    def test_a_hierarchy_that_is_too_old_is_built_anew(self):
-        before, _ = self.graphs(3000)
-        first = eigenpairs(Laplacian(before), 4)
-        other = Laplacian(knn_graph(swiss_roll(3000, seed=5), 10))
-        warm = eigenpairs(other, 4, warm_start=first)
-        assert warm.restart.ritz.hierarchies[0] is not first.restart.ritz.hierarchies[0]
-        torch.testing.assert_close(warm.values, eigenpairs(other, 4).values, atol=1e-12, rtol=0)
-
-    @in_every_dtype
-    @pytest.mark.parametrize("solver", [*ITERATIVE.values(), Eigh()], ids=[*ITERATIVE, "eigh"])
-    def test_with_every_solver(self, solver, dtype):
-        laplacian = Laplacian(knn_graph(points(500, 3), 8).to(dtype))
-        first = eigenpairs(laplacian, 4, solver)
-        warm = eigenpairs(laplacian, 4, solver, warm_start=first)
-        torch.testing.assert_close(warm.values, first.values, atol=1e-12 if dtype == torch.float64 else 1e-5, rtol=0)
-        assert warm.iterations <= first.iterations
-
-    def test_of_another_size(self):
-        first = eigenpairs(Laplacian(knn_graph(points(30, 2), 5)), 3)
-        with pytest.raises(ValueError, match=r"warm_start must be of 1 graphs of 40 nodes, got \(1, 30\)"):
-            eigenpairs(Laplacian(knn_graph(points(40, 2), 5)), 3, warm_start=first)
 
 
 def test_components_on_their_own():
@@ -428,132 +270,12 @@ def test_components_on_their_own():
         assert component.pairs.values.requires_grad
 
 
-def test_lanczos_finds_multiple_eigenvalues():
-    """A Krylov space of one vector has one vector of each; the others come in by fresh ones."""
-    pairs = eigenpairs(Laplacian(Graph.from_dense(complete_bipartite(30, 40))), 12, Lanczos())
-    assert pairs.converged
-    torch.testing.assert_close(pairs.values[1:], torch.ones(11, dtype=torch.float64))
-    ring = eigenpairs(Laplacian(Graph.from_dense(cycle(60))), 7, Lanczos())
-    exact = torch.linalg.eigvalsh(Laplacian(Graph.from_dense(cycle(60))).to_dense())
-    torch.testing.assert_close(ring.values, exact[:7], atol=1e-12, rtol=0)
-
-
-@pytest.mark.parametrize(
-    "solver", [None, Lanczos(), Lobpcg(), ChebyshevSubspace()], ids=["default", "lanczos", "lobpcg", "chebyshev"]
-)
-@pytest.mark.parametrize("name", ["torus", "hypercube"])
-def test_symmetric_graphs_of_many_equal_eigenvalues(name, solver):
-    """Multiplicities of 4 on a torus of 900 nodes and of 9 on the hypercube of 512, cut before, in and after them."""
-    if name == "torus":
-        ring = cycle(30)
-        affinity = torch.kron(ring, torch.eye(30)) + torch.kron(torch.eye(30), ring)
-    else:
-        node = torch.arange(512)
-        affinity = ((node[:, None] ^ node)[..., None] == 2 ** torch.arange(9)).any(-1).double()
-    laplacian = Laplacian(Graph.from_dense(affinity.double()).to_sparse())
-    exact = torch.linalg.eigvalsh(laplacian.to_dense())
-    for k in (3, 5, 6, 10, 11):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            pairs = eigenpairs(laplacian, k, solver)
-        # A cut within equal ones asks for all that round-off allows: one solver alone may miss that, and says so.
-        assert pairs.converged or (solver is not None and exact[k] - exact[k - 1] < 1e-10)
-        if pairs.converged:
-            torch.testing.assert_close(pairs.values, exact[:k], atol=1e-10, rtol=0)
-
-
 def test_torch_lobpcg_says_when_it_cannot():
     laplacian = Laplacian(Graph.from_dense(random_affinity(20)))
     with pytest.raises(ValueError, match=r"torch.lobpcg needs at least 24 nodes for 8 vectors, got 20"):
         eigenpairs(laplacian, 7, TorchLobpcg())
     with pytest.warns(ConvergenceWarning):
         eigenpairs(Laplacian(knn_graph(swiss_roll(2000), 10)), 6, TorchLobpcg(max_iterations=3))
-
-
-def test_copies_of_points_and_a_cloud_of_clusters():
-    x = torch.cat([points(40, 2).repeat(12, 1), points(60, 2, seed=1) + 30])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", GraphWarning)
-        laplacian = Laplacian(knn_graph(x, 15))
-    exact = eigenpairs(laplacian, 6, Eigh())
-    for solver in (None, Lanczos(), Lobpcg()):
-        pairs = eigenpairs(laplacian, 6, solver)
-        torch.testing.assert_close(pairs.values, exact.values, atol=1e-11, rtol=0)
-
-
-COPY_FINDERS = {"default": None, "chebyshev": ChebyshevSubspace(), "lanczos": Lanczos(), "lobpcg": Lobpcg()}
-
-
-@pytest.mark.parametrize("solver", COPY_FINDERS.values(), ids=COPY_FINDERS)
-@pytest.mark.parametrize(("a", "b"), [(24, 24), (30, 17)])
-def test_the_gap_of_a_cut_through_a_cluster_is_none(a, b, solver):
-    """A torus: the cut splits 1 − cos of its smallest frequency, of multiplicity 4 or 2, and later ones."""
-    edges, weight = torus(a, b)
-    of_cycle = lambda n: 1 - torch.cos(2 * torch.pi * torch.arange(n) / n)  # noqa: E731
-    exact = ((of_cycle(a)[:, None] + of_cycle(b)) / 2).double().flatten().sort().values
-    for k in (2, 4, 7, 8):
-        pairs = eigenpairs(Laplacian(Graph.from_edge_index(edges, weight)), k, solver)
-        gap = float(exact[k] - exact[k - 1])
-        assert pairs.converged
-        torch.testing.assert_close(pairs.values, exact[:k], atol=1e-6, rtol=0)
-        assert abs(float(pairs.gap) - gap) <= max(1e-6, 0.1 * gap)
-        assert (float(pairs.gap) < 1e-12) == (gap < 1e-6)
-
-
-@in_every_dtype
-@pytest.mark.parametrize("n", [501, 690, 845])
-def test_both_copies_of_a_cycle(n, dtype):
-    i = torch.arange(n)
-    edges = torch.stack([torch.cat([i, (i + 1) % n]), torch.cat([(i + 1) % n, i])])
-    exact = 1 - torch.cos(2 * torch.pi * torch.tensor([0, 1, 1, 2, 2], dtype=torch.float64) / n)
-    graph = Graph.from_edge_index(edges, torch.ones(2 * n, dtype=dtype))
-    for solver in (None, Lanczos()):
-        pairs = eigenpairs(Laplacian(graph), 5, solver)
-        assert pairs.converged
-        atol = 5e-7 if dtype == torch.float32 else 1e-13  # the next value is 1e-4 away
-        torch.testing.assert_close(pairs.values.double(), exact, atol=atol, rtol=0)
-
-
-@pytest.mark.parametrize("solver", COPY_FINDERS.values(), ids=COPY_FINDERS)
-def test_a_start_of_eigenvectors_that_are_no_longer_the_smallest(solver):
-    """A torus whose two weights are exchanged has the same eigenvectors with other eigenvalues."""
-    before, after = (Laplacian(Graph.from_edge_index(*torus(32, 24, *w))) for w in ((1.0, 50.0), (50.0, 1.0)))
-    for k in (3, 5):
-        warm = eigenpairs(after, k, solver, warm_start=eigenpairs(before, k, solver))
-        exact = eigenpairs(after, k, Eigh())
-        assert warm.converged
-        torch.testing.assert_close(warm.values, exact.values, atol=1e-10, rtol=0)
-        assert warm.gap.item() == pytest.approx(exact.gap.item(), abs=1e-10, rel=0.1)
-
-
-@pytest.mark.filterwarnings("ignore::torch_lapeig.GraphWarning")
-@in_every_dtype
-@pytest.mark.parametrize("seed", range(3))
-def test_heavy_tails_break_no_solver_down(seed, dtype):
-    """Weights down to the smallest normal number: multigrid divides by none of them."""
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(600, 3, generator=generator) * torch.exp(1.5 * torch.randn(600, 1, generator=generator))
-    laplacian = Laplacian(HeatKernel()(x.to(dtype), knn_graph(x.to(dtype), 8)))
-    pairs, exact = eigenpairs(laplacian, 3), eigenpairs(laplacian, 3, Eigh())
-    assert pairs.converged
-    torch.testing.assert_close(pairs.values, exact.values, atol=1e-12 if dtype == torch.float64 else 1e-6, rtol=0)
-
-
-def test_a_solver_that_breaks_down_is_passed_over(monkeypatch):
-    """Of the default's candidates; a solver that was asked for says so itself."""
-
-    def broken(*_):
-        raise torch.linalg.LinAlgError("no convergence")
-
-    laplacian = Laplacian(knn_graph(swiss_roll(1200), 8))
-    exact = eigenpairs(laplacian, 4, Eigh())
-    monkeypatch.setattr(Lanczos, "__call__", broken)
-    monkeypatch.setattr(Lobpcg, "__call__", broken)
-    pairs = eigenpairs(laplacian, 4)
-    assert isinstance(pairs.solver, Eigh)
-    torch.testing.assert_close(pairs.values, exact.values, atol=1e-12, rtol=0)
-    with pytest.raises(ConvergenceError, match=r"Lanczos.* broke down \(no convergence\)"):
-        eigenpairs(laplacian, 4, Lanczos())
 
 
 def test_an_item_of_a_batch_does_not_depend_on_the_others():
@@ -579,31 +301,3 @@ def test_all_pairs_of_a_star_without_a_preconditioner():
         assert pairs.converged
         exact = torch.tensor([0, *[1] * (n - 2), 2], dtype=torch.float64)[:k]
         torch.testing.assert_close(pairs.values.double(), exact, atol=1e-5, rtol=0)
-
-
-def test_a_curve_stored_densely_is_left_to_eigh_in_time(monkeypatch):
-    """Filters are given about the work of `Eigh`, not a hundred times as much."""
-    work = []
-    chebyshev = Laplacian.chebyshev
-
-    def counted(self, x, degree, *rest):
-        work.append(int(degree.max()) * x.shape[2])
-        return chebyshev(self, x, degree, *rest)
-
-    monkeypatch.setattr(Laplacian, "chebyshev", counted)
-    n = 900
-    pairs = eigenpairs(Laplacian(Graph.from_dense(path(n))), 8)
-    assert pairs.converged
-    assert sum(work) <= 5 * n
-
-
-def test_a_narrow_spectrum_is_left_to_lanczos():
-    """Where the wanted values are a part of the bound multigrid has nothing to gain."""
-    random = np.random.default_rng(0)
-    i, j = random.integers(0, 6000, (2, 30_000))
-    apart = i != j
-    matrix = scipy.sparse.coo_array((np.ones(apart.sum()), (i[apart], j[apart])), shape=(6000, 6000)).tocsr()
-    matrix = matrix + matrix.T
-    pairs = eigenpairs(Laplacian(Graph.from_scipy(matrix.tocsr())), 8)
-    assert pairs.converged
-    assert isinstance(pairs.solver, Lanczos)

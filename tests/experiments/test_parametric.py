@@ -15,7 +15,7 @@ from torch_lapeig import KNN, HeatKernel, Laplacian
 
 with warnings.catch_warnings():  # Lightning's imports warn of what is deprecated elsewhere
     warnings.simplefilter("ignore")
-    pytest.importorskip("lightning.pytorch")
+    pytest.importorskip("pytorch_lightning")
     from experiments.parametric import MiniBatches, largest_angle, load, mean_angle
 
 QUICK = ["parametric", "--quick", "--trainer.accelerator", "cpu"]

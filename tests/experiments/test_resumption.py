@@ -8,7 +8,7 @@ import pytest
 
 with warnings.catch_warnings():  # Lightning's imports warn of what is deprecated elsewhere
     warnings.simplefilter("ignore")
-    pytest.importorskip("lightning.pytorch")
+    pytest.importorskip("pytorch_lightning")
     from benchmarks.kill_and_resume import TRAININGS, differing, ending, run
 
 pytestmark = pytest.mark.skipif(

@@ -11,7 +11,7 @@ from torch_lapeig import KNN, Graph, HeatKernel, Laplacian, eigenpairs
 
 with warnings.catch_warnings():  # Lightning's imports warn of what is deprecated elsewhere
     warnings.simplefilter("ignore")
-    pytest.importorskip("lightning.pytorch")
+    pytest.importorskip("pytorch_lightning")
     from experiments.__main__ import main
     from experiments.spectral_layer import (
         FIRST_TIME,
@@ -223,7 +223,7 @@ def test_gradient_reaches_the_features_through_the_layer_alone(generator):
     features = module.features(clouds.points)
     of_points, of_clouds = module.signatures(features, clouds.mask)
     (of_points[clouds.mask].square().mean() + of_clouds.mean()).backward()
-    for parameter in (module.lift.weight, module.signatures.kernel.log_t):
+    for parameter in (module.lift.weight, module.signatures.kernel.log_factor):
         assert parameter.grad.isfinite().all()
         assert parameter.grad.norm() > 0
 

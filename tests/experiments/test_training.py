@@ -13,7 +13,7 @@ from experiments.runs import Refusal
 
 with warnings.catch_warnings():  # Lightning's imports warn of what is deprecated elsewhere
     warnings.simplefilter("ignore")
-    lightning = pytest.importorskip("lightning.pytorch")
+    lightning = pytest.importorskip("pytorch_lightning")
     from experiments.training import QUIET, Batches, train
 
 FLAGS = {**QUIET, "accelerator": "cpu", "max_epochs": 5, "log_every_n_steps": 1}
@@ -180,7 +180,7 @@ def test_interrupted_writing_leaves_the_checkpoint_before(tmp_path, monkeypatch)
 
 
 def test_class_of_a_flag_is_made_for_each_training(tmp_path):
-    profiler = {"class_path": "lightning.pytorch.profilers.SimpleProfiler", "init_args": {"extended": False}}
+    profiler = {"class_path": "pytorch_lightning.profilers.SimpleProfiler", "init_args": {"extended": False}}
     trainer = train(tmp_path, Regression(), Data(), {**FLAGS, "profiler": profiler}, seed=0)
     assert type(trainer.profiler) is lightning.profilers.SimpleProfiler
     assert trainer.profiler.extended is False

@@ -11,7 +11,7 @@ from torch_lapeig import KNN, Graph, HeatKernel, SimpleWeights, knn_graph
 
 with warnings.catch_warnings():  # Lightning's imports warn of what is deprecated elsewhere
     warnings.simplefilter("ignore")
-    pytest.importorskip("lightning.pytorch")
+    pytest.importorskip("pytorch_lightning")
     from experiments.__main__ import main
     from experiments.data import Split
     from experiments.weightings import (

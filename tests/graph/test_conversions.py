@@ -22,7 +22,7 @@ from torch_lapeig import (
     pad_batch,
     radius_graph,
 )
-from torch_lapeig.graph.pattern import _propagated_labels
+from torch_lapeig.graph.components import propagate_labels
 
 
 def test_scipy_round_trip():
@@ -150,7 +150,7 @@ def test_label_propagation_agrees_with_scipy(count):
         start += size
     edges = torch.cat(pairs, 1)
     edges = torch.cat([edges, edges.flip(0)], 1)
-    labels = _propagated_labels(edges[0], edges[1], sum(sizes))
+    labels = propagate_labels(edges[0], edges[1], sum(sizes))
     graph = Graph.from_edge_index(edges, num_nodes=sum(sizes))
     assert torch.equal(labels.unique(return_inverse=True)[1], graph.connected_components())
 

@@ -4,11 +4,10 @@ import torch
 
 from problems import surface
 from torch_lapeig import KNN
-from torch_lapeig.graph import geodesics as geodesics_module
 from torch_lapeig.graph.geodesics import geodesic_distances
 
 
-def test_gradient_of_geodesics_is_along_the_paths(monkeypatch):
+def test_gradient_of_geodesics_is_along_the_paths(small_blocks):
     x = surface(40).requires_grad_()
     graph = KNN(5)(x)
     lengths = graph.pattern.squared_lengths(x).sqrt()
@@ -22,5 +21,5 @@ def test_gradient_of_geodesics_is_along_the_paths(monkeypatch):
     (slope,) = torch.autograd.grad(d.sum(), lengths)
     torch.testing.assert_close((slope * lengths).sum(), d.sum())
     torch.testing.assert_close(slope.unique(), slope.unique().round())
-    monkeypatch.setattr(geodesics_module, "BLOCK", 1)
+    small_blocks()
     assert torch.equal(geodesic_distances(graph.pattern, lengths, sources), d)

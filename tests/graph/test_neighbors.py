@@ -9,8 +9,8 @@ from sklearn.neighbors import NearestNeighbors, radius_neighbors_graph
 
 from problems import in_every_dtype, on_every_device, points
 from torch_lapeig import KNN, knn_graph
-from torch_lapeig.graph import nearest_neighbors, radius_neighbors
-from torch_lapeig.graph import neighbors as module
+from torch_lapeig.graph import ann, nearest_neighbors, radius_neighbors
+from torch_lapeig.graph.neighbors import nearest_and_reaching
 
 
 def brute_force(x, k, queries=None):
@@ -178,8 +178,8 @@ def test_without_faiss_the_error_says_what_to_install(monkeypatch):
 
 def test_faiss_index_by_size():
     faiss = pytest.importorskip("faiss")
-    assert type(module._faiss_index(faiss, 10_000, 8)).__name__ == "IndexHNSWFlat"
-    assert type(module._faiss_index(faiss, 10**6, 8)).__name__ == "IndexIVFFlat"
+    assert type(ann.choose_index(faiss, 10_000, 8)).__name__ == "IndexHNSWFlat"
+    assert type(ann.choose_index(faiss, 10**6, 8)).__name__ == "IndexIVFFlat"
 
 
 def test_cosine_graph_ignores_lengths():
@@ -228,7 +228,7 @@ def test_nearest_and_reaching_in_one_pass(shape, dtype, device):
     queries = torch.cat([points(300, d, seed=1, dtype=dtype).to(device), x[:9]])
     radii = nearest_neighbors(x, 6).squared_distances[:, -1].sqrt()
     radii[::50] *= 2
-    nearest, reached = module.nearest_and_reaching(x, 5, radii, queries)
+    nearest, reached = nearest_and_reaching(x, 5, radii, queries)
     expected = nearest_neighbors(x, 6, queries)
     torch.testing.assert_close(nearest.squared_distances, expected.squared_distances[:, :5], rtol=1e-3, atol=1e-6)
     apart = expected.squared_distances.diff(dim=1).amin(1) > 1e-5

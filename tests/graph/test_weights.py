@@ -48,15 +48,22 @@ def test_median_bandwidth_follows_the_scale_of_the_points():
     torch.testing.assert_close(HeatKernel()(x, graph).weight, HeatKernel()(100 * x, graph).weight)
 
 
-def test_learnable_bandwidth_starts_where_it_was_told():
+@pytest.mark.parametrize("t", [0.3, "median", "component-median"])
+def test_a_learnable_factor_multiplies_every_bandwidth(t):
+    """It starts at 1, and the bandwidth is t · exp(log_factor) whatever t is."""
     x = points(30, 3)
     graph = knn_graph(x, 5)
-    for t in (0.3, "median"):
-        learnable = HeatKernel(t, learnable=True)
-        torch.testing.assert_close(learnable(x, graph).weight, HeatKernel(t)(x, graph).weight, rtol=0, atol=1e-6)
-        assert [name for name, _ in learnable.named_parameters()] == ["log_t"]
-        assert not list(HeatKernel(t).parameters())
-    assert math.isclose(HeatKernel(0.3, learnable=True).log_t.item(), math.log(0.3), rel_tol=1e-6)
+    fixed, learnable = HeatKernel(t), HeatKernel(t, learnable=True).double()
+    assert torch.equal(learnable(x, graph).weight, fixed(x, graph).weight)
+    assert [name for name, _ in learnable.named_parameters()] == ["log_factor"]
+    assert not list(fixed.parameters())
+    assert (fixed.factor, learnable.factor) == (1, 1)
+    with torch.no_grad():
+        learnable.log_factor += math.log(2)
+    squared = graph.pattern.squared_lengths(x)
+    torch.testing.assert_close(learnable.bandwidth(squared, graph), 2 * fixed.bandwidth(squared, graph))
+    torch.testing.assert_close(learnable(x, graph).weight.square(), fixed(x, graph).weight)
+    assert math.isclose(learnable.factor, 2)
 
 
 def test_simple_weights_keep_the_connectivity():
@@ -72,10 +79,10 @@ def test_gradcheck_of_points_and_bandwidth(t):
     graph = knn_graph(x, 3)
     kernel = HeatKernel(t, learnable=True).double()
 
-    def weights(x, log_t):
-        return torch.func.functional_call(kernel, {"log_t": log_t}, (x, graph)).weight
+    def weights(x, log_factor):
+        return torch.func.functional_call(kernel, {"log_factor": log_factor}, (x, graph)).weight
 
-    assert torch.autograd.gradcheck(weights, (x, kernel.log_t))
+    assert torch.autograd.gradcheck(weights, (x, kernel.log_factor))
 
 
 def test_a_graph_without_edges_in_a_batch_is_left_alone():

@@ -400,7 +400,7 @@ def test_state_loads_into_a_fresh_module_of_any_size(variant):
         return SpectralClustering(3, KNN(5), HeatKernel(1.0, learnable=True), variant=variant)
 
     module, new = make(), points(9, 2, seed=1)
-    module.weights.log_t.data += 0.3
+    module.weights.log_factor.data += 0.3
     module.fit(points(40, 2))
     file = io.BytesIO()
     torch.save(module.state_dict(), file)

@@ -114,7 +114,7 @@ def test_gradient_reaches_points_and_bandwidth():
     x = points(50, 3).requires_grad_()
     module = LaplacianEigenmaps(2, KNN(8), HeatKernel(1.0, learnable=True).double())
     module(x).pow(4).sum().backward()
-    for tensor in (x, module.weights.log_t):
+    for tensor in (x, module.weights.log_factor):
         assert tensor.grad.isfinite().all()
         assert tensor.grad.abs().max() > 0
 
@@ -170,13 +170,13 @@ def test_transform_gradcheck():
     assert torch.autograd.gradcheck(module.transform, (queries,))
 
 
-def test_transform_in_blocks_and_far_away(monkeypatch):
+def test_transform_in_blocks_and_far_away(small_blocks):
     x = points(60, 2, dtype=torch.float32)
     module = LaplacianEigenmaps(2, KNN(5)).fit(x)
     queries = torch.cat([points(20, 2, seed=5, dtype=torch.float32), torch.tensor([[1e3, 1e3]])])
     with pytest.warns(GraphWarning, match="1 of 21 new points are so far away that all their affinities underflow"):
         whole = module.transform(queries)
-    monkeypatch.setattr("torch_lapeig._fitted.PIECE", 1)
+    small_blocks()
     torch.testing.assert_close(module.transform(queries[:-1]), whole[:-1])
     # So far that every affinity underflows: embedded beside its nearest training points, not lost.
     nearest = torch.cdist(queries[-1:], x).argmin()
@@ -213,7 +213,7 @@ def test_state_dict_into_a_fresh_module(components):
     module = LaplacianEigenmaps(2, KNN(8), HeatKernel(1.0, learnable=True), components=components)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GraphWarning)
-        module.weights.log_t.data += 0.3
+        module.weights.log_factor.data += 0.3
         module.fit(x)
     file = io.BytesIO()
     torch.save(module.state_dict(), file)
@@ -347,12 +347,12 @@ def test_gradcheck_of_out_of_sample(components):
     module = LaplacianEigenmaps(2, KNN(6), HeatKernel(2.0, learnable=True).double(), components=components)
     torch.testing.assert_close(module.out_of_sample(x, new)[1], copy.deepcopy(module).fit(x).transform(new))
 
-    def gram(x, new, log_t):
-        state = {"weights.log_t": log_t}
+    def gram(x, new, log_factor):
+        state = {"weights.log_factor": log_factor}
         y = torch.func.functional_call(Call(module), {f"module.{k}": v for k, v in state.items()}, (x, new))
         return y @ y.mT
 
-    inputs = (x.requires_grad_(), new.requires_grad_(), module.weights.log_t.detach().clone().requires_grad_())
+    inputs = (x.requires_grad_(), new.requires_grad_(), module.weights.log_factor.detach().clone().requires_grad_())
     assert torch.autograd.gradcheck(gram, inputs)
 
 

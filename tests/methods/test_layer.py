@@ -258,7 +258,7 @@ def test_half_precision_in_and_out(dtype):
     assert leaf.grad.abs().max() > 0
     module.fit(x[0])
     module.to(dtype)
-    assert module.weights.log_t.dtype == module.embedding_.dtype == dtype
+    assert module.weights.log_factor.dtype == module.embedding_.dtype == dtype
     assert torch.equal(module(x), found.columns)
     new = module.transform(x[0])
     assert new.dtype == dtype
@@ -283,7 +283,7 @@ def test_under_autocast_after_a_layer_of_half_precision():
 def test_moves_with_its_device_and_dtype(device):
     module = LaplacianEigenmaps(2, KNN(6), HeatKernel(learnable=True)).fit(points(30, 3)).to(device)
     assert module.embedding_.device.type == module.transform(points(4, 3).to(device)).device.type == device
-    assert module.double().weights.log_t.dtype == torch.float64
+    assert module.double().weights.log_factor.dtype == torch.float64
     assert module(points(30, 3).to(device)).device.type == device
 
 

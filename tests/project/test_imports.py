@@ -15,8 +15,9 @@ ROOT = Path(torch_lapeig.__file__).parent
 # Rooms, folders or modules of the package, and the rooms that each imports from.
 ARROWS = {
     "_checks": set(),
-    "_fitted": {"_checks"},
-    "graph": {"_checks", "_fitted"},
+    "_tuning": set(),
+    "_fitted": {"_checks", "_tuning"},
+    "graph": {"_checks", "_fitted", "_tuning"},
     "eigen": {"_checks", "graph"},
     "methods": {"_checks", "_fitted", "graph", "eigen"},
     "losses": {"_checks", "_fitted", "graph", "eigen"},
@@ -27,7 +28,7 @@ ARROWS = {
 LIBRARIES = {"torch", "numpy", "scipy"}
 # Imported where it is asked for.
 OPTIONAL = {
-    "graph.neighbors": {"faiss"},
+    "graph.ann": {"faiss"},
     "eigen.solve": {"tqdm"},
     "methods.clustering": {"sklearn"},
     "sklearn": {"sklearn"},

@@ -19,5 +19,5 @@ def test_floors_are_the_versions_that_run():
     found = re.findall(r'"([\w-]+)>=([\d.]+)"', (ROOT / "pyproject.toml").read_text())
     floors = {name.lower(): Version(floor) for name, floor in found if name not in TOOLS}
     lowest = pins("constraints-lowest.txt")
-    assert floors.keys() >= {"torch", "numpy", "scipy", "scikit-learn", "lightning", "pytest"}
+    assert floors.keys() >= {"torch", "numpy", "scipy", "scikit-learn", "lightning", "pytorch-lightning", "pytest"}
     assert floors == {name: Version(lowest[name]) for name in floors}

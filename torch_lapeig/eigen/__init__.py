@@ -1,20 +1,32 @@
 """Operators to their few smallest eigenpairs, with one differentiation rule."""
 
 from torch_lapeig.eigen.amg import SmoothedAggregation
+from torch_lapeig.eigen.auto import Auto, Choice
+from torch_lapeig.eigen.chebyshev import ChebyshevSubspace
 from torch_lapeig.eigen.direct import SparseLU
+from torch_lapeig.eigen.eigh import Eigh
+from torch_lapeig.eigen.lanczos import Lanczos
 from torch_lapeig.eigen.laplacian import Laplacian
-from torch_lapeig.eigen.operator import SymmetricOperator
+from torch_lapeig.eigen.lobpcg import Lobpcg
+from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solve import ComponentEigenpairs, Eigenpairs, Solve, component_eigenpairs, eigenpairs
-from torch_lapeig.eigen.solvers import ChebyshevSubspace, Eigh, Lanczos, Lobpcg, RitzPairs, Solver, TorchLobpcg
+from torch_lapeig.eigen.solver import Preconditioner, RitzPairs, Solver
+from torch_lapeig.eigen.symmetric import NullSpace, SymmetricOperator
+from torch_lapeig.eigen.torch_lobpcg import TorchLobpcg
 
 __all__ = [
+    "Auto",
     "ChebyshevSubspace",
+    "Choice",
     "ComponentEigenpairs",
     "Eigenpairs",
     "Eigh",
     "Lanczos",
     "Laplacian",
     "Lobpcg",
+    "NullSpace",
+    "Operator",
+    "Preconditioner",
     "RitzPairs",
     "SmoothedAggregation",
     "Solve",

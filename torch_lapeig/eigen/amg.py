@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig.eigen.operator import Operator, entries_of
+from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import csr
 
 
@@ -105,6 +107,32 @@ class Hierarchy:
         return x
 
 
+@dataclass(frozen=True, eq=False)
+class Multigrid:
+    """One cycle of a hierarchy as an approximate A⁻¹ on blocks ``(N, m)`` of one graph.
+
+    Attributes:
+        scale: ``(N, 1)``, see `Hierarchy.scale`.
+    """
+
+    hierarchy: Hierarchy
+    scale: Tensor
+
+    def __call__(self, r: Tensor) -> Tensor:
+        """A⁻¹ r, about."""
+        return self.hierarchy.inverse(self.scale, r)
+
+    def adapted(self, operator: SymmetricOperator) -> Multigrid:
+        """The same levels for a similar operator."""
+        return Multigrid(self.hierarchy, self.hierarchy.scale(_ground(operator)))
+
+
+def _ground(operator: SymmetricOperator) -> Tensor:
+    """The null vector of one graph that is positive on all active nodes, ``(N, 1)``."""
+    assert operator.null is not None  # or it is not made of affinities
+    return operator.null.ground.reshape(-1, 1)
+
+
 LARGEST_DENSE = 3000  # nodes of a coarsest level that did not get smaller
 LOWER = 0.1  # the smoother damps this part of the spectral radius and above
 MOST_PRODUCTS = 30  # multiplications of L P for each entry of L, before hubs are suspected
@@ -113,7 +141,7 @@ STRONG = 0.25  # an edge is strong from this part of the weaker of its nodes' st
 
 @dataclass(frozen=True)
 class SmoothedAggregation:
-    """How a hierarchy is built.
+    """Multigrid as a preconditioner of Laplacians, and how its hierarchy is built.
 
     Args:
         coarsest: nodes from which on a dense pseudo-inverse takes over.
@@ -140,7 +168,19 @@ class SmoothedAggregation:
             seed=_checks.check_seed(self.seed),
         )
 
-    def __call__(self, row: Tensor, col: Tensor, weight: Tensor, mass: Tensor) -> Hierarchy | None:
+    def __call__(self, operator: Operator) -> Multigrid | None:
+        """One cycle for the Laplacian of one graph; None where coarsening stops early.
+
+        Raises:
+            TypeError: an operator that gives products only, or is not made of affinities.
+        """
+        edges = entries_of(operator, self).affinities()
+        assert isinstance(operator, SymmetricOperator)  # so far the only kind that has affinities
+        ground = _ground(operator)
+        hierarchy = self.hierarchy(*edges, ground.square()[:, 0])
+        return None if hierarchy is None else Multigrid(hierarchy, hierarchy.scale(ground))
+
+    def hierarchy(self, row: Tensor, col: Tensor, weight: Tensor, mass: Tensor) -> Hierarchy | None:
         """The hierarchy of the Laplacian of edges, or None where it would have to end far above the coarsest size.
 
         Args:

@@ -11,15 +11,17 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.eigen.operator import SymmetricOperator
-from torch_lapeig.eigen.solvers import Eigh, RitzPairs, Solver, allowed_residual
+from torch_lapeig.eigen.eigh import Eigh
+from torch_lapeig.eigen.operator import Operator
+from torch_lapeig.eigen.solver import RitzPairs, Solver, allowed_residual
+from torch_lapeig.eigen.symmetric import SymmetricOperator
 
 
 @dataclass(frozen=True, eq=False)
 class Solution:
     """Checked eigenpairs of a symmetric operator, batched; guards are further, approximate pairs."""
 
-    operator: SymmetricOperator
+    operator: Operator
     solver: Solver
     ritz: RitzPairs
     values: Tensor  # (B, k)
@@ -31,32 +33,43 @@ class Solution:
     gap: Tensor  # (B,)
     converged: Tensor  # (B,)
 
+    @property
+    def symmetric(self) -> SymmetricOperator:
+        """The operator of a solution that is differentiated: one with entries."""
+        assert isinstance(self.operator, SymmetricOperator)
+        return self.operator
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether vectors and guards span the whole space."""
+        columns = self.vectors.shape[2] + self.guard_vectors.shape[2]
+        return columns >= int(self.operator.active_count.max())
+
     @cached_property
     def double(self) -> Solution:
         """The same in float64, with vectors that are orthonormal in it, and their Rayleigh quotients."""
-        operator, v = self.operator.double(), self.vectors.double()
+        operator, v = self.symmetric.double(), self.vectors.double()
         for _ in range(2):  # each step to the orthogonal polar factor squares the distance; columns of zeros stay zero
             v = 1.5 * v - 0.5 * v @ operator.inner(v, v)
-        image = operator.matmul(v.reshape(*operator.graph.shape, -1)).reshape(v.shape)
-        values = torch.where(self.present, operator.dots(v, image), self.values.double())
+        values = torch.where(self.present, operator.dots(v, operator.matmul(v)), self.values.double())
         guards, vectors = self.guard_values.double(), self.guard_vectors.double()
         return dataclasses.replace(
             self, operator=operator, values=values, vectors=v, guard_values=guards, guard_vectors=vectors
         )
 
 
-def checked(operator: SymmetricOperator, k: int, solver: Solver, tolerance: float, ritz: RitzPairs) -> Solution:
+def checked(operator: Operator, k: int, solver: Solver, tolerance: float, ritz: RitzPairs) -> Solution:
     """A solver's pairs with the null space in closed form, float64 Rayleigh quotients, residuals, gap and status."""
-    basis, dimension = _with_exact_null_space(operator, ritz.vectors)
-    null = torch.arange(basis.shape[2], device=basis.device) < dimension[:, None]
+    basis = _with_exact_null_space(operator, ritz.vectors)
+    null = torch.arange(basis.shape[2], device=basis.device) < operator.nullity[:, None]
     guard_values = ritz.values.masked_fill(null, 0)[:, k:]
-    active = operator.active.reshape(basis.shape[:2])
-    present = torch.arange(k, device=basis.device) < active.sum(1, keepdim=True)
-    vectors = basis[..., :k] * (active[..., None] & present[:, None, :])
-    vectors = vectors * signs(vectors)
-    image = operator.matmul(vectors.reshape(*operator.graph.shape, k)).reshape(vectors.shape)
-    squares = vectors.double().square().sum(1)
-    quotients = (vectors.double() * image.double()).sum(1) / torch.where(present, squares, 1)
+    present = torch.arange(k, device=basis.device) < operator.active_count[:, None]
+    vectors = basis[..., :k] * (operator.active[..., None] & present[:, None, :])
+    vectors = vectors * operator.signs(vectors)
+    image = operator.matmul(vectors)
+    exact = vectors.double()
+    squares = operator.dots(exact, exact)
+    quotients = operator.dots(exact, image.double()) / torch.where(present, squares, 1)
     quotients = quotients.clamp_min(0).masked_fill(null[:, :k], 0).to(vectors.dtype)
     # Ascending is the contract, and round-off may exchange neighbours.
     values, order = torch.where(present, quotients, operator.bound[:, None] + 1).sort(dim=1, stable=True)
@@ -80,28 +93,14 @@ def checked(operator: SymmetricOperator, k: int, solver: Solver, tolerance: floa
     )
 
 
-def residual_norms(operator: SymmetricOperator, values: Tensor, vectors: Tensor) -> Tensor:
+def residual_norms(operator: Operator, values: Tensor, vectors: Tensor) -> Tensor:
     """‖A v − λ v‖ ``(B, k)``."""
-    image = operator.matmul(vectors.reshape(*operator.graph.shape, -1)).reshape(vectors.shape)
-    return norms(operator, image - values[:, None, :] * vectors)
+    return norms(operator, operator.matmul(vectors) - values[:, None, :] * vectors)
 
 
-def norms(operator: SymmetricOperator, x: Tensor) -> Tensor:
+def norms(operator: Operator, x: Tensor) -> Tensor:
     """Norms ``(B, m)`` of the columns of ``(B, N, m)``."""
     return operator.dots(x, x).sqrt()
-
-
-def signs(vectors: Tensor) -> Tensor:
-    """±1 for each column of ``(B, N, k)``, ``(B, 1, k)``, that makes its entry of largest magnitude positive.
-
-    Among entries within 0.1 % of the largest the first one counts, so that round-off cannot decide between the two
-    ends of a symmetric graph.
-    """
-    bare = vectors.detach()
-    size = bare.abs()
-    first = (size >= 0.999 * size.amax(-2, keepdim=True)).to(torch.int8).argmax(-2, keepdim=True)
-    sign = bare.gather(-2, first).sign()
-    return torch.where(sign == 0, 1, sign)
 
 
 def report_failure(solution: Solution, on_failure: str) -> None:
@@ -123,19 +122,19 @@ def report_failure(solution: Solution, on_failure: str) -> None:
     _checks.warn(message, _checks.ConvergenceWarning)
 
 
-def _gap(operator: SymmetricOperator, values: Tensor, guard_values: Tensor) -> Tensor:
+def _gap(operator: Operator, values: Tensor, guard_values: Tensor) -> Tensor:
     """λ_{k+1} − λ_k ``(B,)``; infinite where the k pairs are all there are."""
     k = values.shape[1]
-    exhausted = operator.active.reshape(len(values), -1).sum(1) <= k
+    exhausted = operator.active_count <= k
     following = guard_values[:, 0] if guard_values.shape[1] else values[:, -1]
     return (following - values[:, -1]).clamp_min(0).masked_fill(exhausted, torch.inf)
 
 
-def _with_exact_null_space(operator: SymmetricOperator, vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """The vectors with the known null vectors in front, the others orthogonal to them; null dimension ``(B,)``."""
+def _with_exact_null_space(operator: Operator, vectors: Tensor) -> Tensor:
+    """The vectors ``(B, N, m)`` with the known null vectors in front, the others orthogonal to them."""
     c = min(int(operator.nullity.max()), vectors.shape[2])
-    null, dimension = operator.null_vectors(c)
+    null = operator.null_vectors(c)
     rest = vectors - null @ operator.inner(null, vectors)
     rest = rest / norms(operator, rest)[:, None, :].clamp_min(torch.finfo(rest.dtype).tiny)
-    known = torch.arange(c, device=vectors.device) < dimension[:, None]
-    return torch.cat([torch.where(known[:, None, :], null, rest[..., :c]), rest[..., c:]], 2), dimension
+    is_known = torch.arange(c, device=vectors.device) < operator.nullity[:, None]
+    return torch.cat([torch.where(is_known[:, None, :], null, rest[..., :c]), rest[..., c:]], 2)

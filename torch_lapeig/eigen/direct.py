@@ -6,26 +6,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from scipy.sparse import dia_array
-from scipy.sparse.linalg import splu
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.eigen.operator import SymmetricOperator
-from torch_lapeig.graph.graph import Graph
+from torch_lapeig.eigen.operator import Operator, entries_of
 
 
 @dataclass(frozen=True, eq=False)
 class Factors:
-    """LU factors of A + σ by SuperLU. They live on the CPU; blocks on another device travel there and back."""
+    """LU factors of A + σ by SuperLU as A⁻¹. They live on the CPU; blocks on another device travel there and back."""
 
     factors: Any
 
-    def scale(self, ground: Tensor) -> Tensor:
-        """As of a multigrid `Hierarchy`: factors are of the operator itself and need no scaling."""
-        return torch.ones_like(ground)
-
-    def inverse(self, scale: Tensor, r: Tensor) -> Tensor:
+    def __call__(self, r: Tensor) -> Tensor:
         """(A + σ)⁻¹ r of a block ``(N, m)``, solved in float64."""
         solution = self.factors.solve(r.detach().double().cpu().numpy())
         return torch.from_numpy(solution).to(r)
@@ -48,10 +41,19 @@ class SparseLU:
     def __post_init__(self) -> None:
         _checks.keep(self, shift=_checks.check_positive(self.shift, "shift"))
 
-    def __call__(self, operator: SymmetricOperator) -> Factors:
-        """The factors of one sparse operator."""
-        couplings = Graph(operator.graph.pattern, operator.values).to_scipy().astype("float64")
-        diagonal = operator.diagonal.detach().double() + self.shift * float(operator.bound)
-        matrix = dia_array((diagonal.cpu().numpy(), 0), shape=couplings.shape) - couplings
+    def __call__(self, operator: Operator) -> Factors:
+        """The factors of one sparse operator.
+
+        Raises:
+            TypeError: an operator that gives products only.
+        """
+        # At the first use: few solves need factors, and SciPy's solvers are slow to import.
+        from scipy.sparse import csr_array, eye_array
+        from scipy.sparse.linalg import splu
+
+        matrix = entries_of(operator, self).to_matrix().to_sparse_csr()
+        parts = (matrix.values().double(), matrix.col_indices(), matrix.crow_indices())
+        entries = csr_array(tuple(part.cpu().numpy() for part in parts), shape=tuple(matrix.shape))
+        shifted = entries + self.shift * float(operator.bound) * eye_array(len(operator.active[0]))
         options = {"SymmetricMode": True}
-        return Factors(splu(matrix.tocsc(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options))
+        return Factors(splu(shifted.tocsc(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options))

@@ -12,32 +12,22 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.eigen.check import Solution, checked, report_failure, residual_norms, signs
-from torch_lapeig.eigen.direct import SparseLU
+from torch_lapeig._tuning import REORDER_NODES
+from torch_lapeig.eigen.auto import Auto, first_converged
+from torch_lapeig.eigen.check import Solution, report_failure, residual_norms
+from torch_lapeig.eigen.clusters import DEGENERACIES, Degeneracy, rule_of
+from torch_lapeig.eigen.eigh import Eigh
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization
-from torch_lapeig.eigen.operator import SymmetricOperator
-from torch_lapeig.eigen.rule import Degeneracy, ImplicitEigenpairs, Rule, rule_of
-from torch_lapeig.eigen.solvers import BREAKDOWN, ChebyshevSubspace, Eigh, Lanczos, Lobpcg, Progress, RitzPairs, Solver
+from torch_lapeig.eigen.lobpcg import Lobpcg
+from torch_lapeig.eigen.operator import Operator, is_operator
+from torch_lapeig.eigen.rule import ImplicitEigenpairs
+from torch_lapeig.eigen.solver import Progress, RitzPairs, Solver, fewest_active
+from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.eigen.tails import with_tails
 from torch_lapeig.graph.graph import Graph, check_graph
 
-# Dense `eigh` wins up to about here, in graphs · nodes³: one graph of 430 nodes, or 64 of 108 (measured on 2 cores).
-DENSE_WORK = 8e7
-# Graphs of a batch are solved together up to here, and one by one beyond; one graph up to here is left to Lanczos for
-# longer.
-SMALL_NODES = 2000
-# Products of a block of m vectors with a dense matrix that take the time of its `eigh`, times m / n. For m = 16: 100 at
-# n = 512, 230 at 1000, 500 at 2000 (measured on one core). An entry of a sparse matrix costs 10 of a dense one.
-DENSE_PRODUCTS = 4.0
-# What does not converge otherwise is done again by `Eigh` up to here: 8000² float64 are 0.5 GiB.
-FALLBACK_NODES = 8000
-# Where the spectrum begins so crowded that multigrid is faster, see `Lanczos`: rolls and rings have 10 to 15, data of
-# five and more dimensions 20 and more. Otherwise 150 to 300 products are usual.
-CROWDED, PATIENCE = 17.5, 1000
 # Eigenvectors are within this angle of the true ones, by residual over gap, or float32 is given up for float64.
 RESOLVED = 1e-2
-# One sparse graph of more nodes is solved in reverse Cuthill–McKee order: its products are several times faster.
-REORDER_NODES = 10**5
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +67,6 @@ class Restart:
     """Where a solver stopped, for the next solve of a similar problem: in the node order it worked in, if not None."""
 
     ritz: RitzPairs
-    solver: Solver
     order: Tensor | None
 
 
@@ -86,10 +75,10 @@ class Solve:
     """Options of an eigensolve. Every method and encoding takes one as ``solve=``, or a solver in its place.
 
     Args:
-        solver: `Eigh`, `ChebyshevSubspace`, `Lanczos`, `Lobpcg`, `TorchLobpcg`, or None for a choice by size, storage,
-            batch and hardness, with another one should the first not converge (docs/theory.md has the table). Where
-            float32 does not resolve the gap (residual > gap / 100) it is solved and differentiated in float64, and
-            the answer rounded.
+        solver: `Auto`, which chooses by size, storage, batch and spectrum, and asks another should the first not
+            converge; `Eigh`, `ChebyshevSubspace`, `Lanczos`, `Lobpcg`, `TorchLobpcg` of `torch_lapeig.eigen`; or a
+            `Solver` of yours. Where float32 does not resolve the gap (residual > gap / 100) it is solved and
+            differentiated in float64, and the answer rounded.
         tolerance: residual allowed, relative to the gap after the k-th value, but never below round-off; default
             1e-10 in float64 and 1e-4 in float32.
         backward_tolerance: relative residual of the backward's linear solve; default 1e-10 and 1e-6.
@@ -112,7 +101,7 @@ class Solve:
         TypeError, ValueError: an option of another kind or out of range.
     """
 
-    solver: Solver | None = None
+    solver: Solver = field(default_factory=Auto)
     tolerance: float | None = None
     backward_tolerance: float | None = None
     degeneracy: Degeneracy = "mask"
@@ -122,11 +111,11 @@ class Solve:
     progress: Progress | bool = False
 
     def __post_init__(self) -> None:
-        _checks.check_solver(self.solver)
+        _checks.check_function(self.solver, "solver", "a solver such as Eigh()")
         for name in ("tolerance", "backward_tolerance", "cluster_width"):
             if (value := getattr(self, name)) is not None:
                 _checks.keep(self, **{name: _checks.check_positive(value, name)})
-        _checks.check_choice(self.degeneracy, "degeneracy", ("mask", "lorentz", "exact"))
+        _checks.check_choice(self.degeneracy, "degeneracy", DEGENERACIES)
         if self.warm_start is not None and not isinstance(self.warm_start, bool):
             _checks.check_instance(self.warm_start, "warm_start", Eigenpairs, "Eigenpairs, True or None")
         _checks.check_choice(self.on_failure, "on_failure", ("warn", "raise"))
@@ -136,12 +125,15 @@ class Solve:
     @classmethod
     def of(cls, value: Solve | Solver | None) -> Solve:
         """The options given, those with a solver alone, or the default ones. TypeError for anything else."""
-        return value if isinstance(value, Solve) else cls(value)
+        if isinstance(value, Solve):
+            return value
+        _checks.check_solver(value)
+        return cls() if value is None else cls(value)
 
 
 @_checks.full_precision
 def eigenpairs(
-    laplacian: SymmetricOperator, k: int, solve: Solve | Solver | None = None, *, fill: bool = False, **options: Any
+    laplacian: Laplacian | Operator, k: int, solve: Solve | Solver | None = None, *, fill: bool = False, **options: Any
 ) -> Eigenpairs:
     """The ``k`` smallest eigenpairs of a Laplacian, differentiable in its weights.
 
@@ -149,7 +141,8 @@ def eigenpairs(
     components, the first of them constant over the whole graph. Nodes of degree zero take no part.
 
     Args:
-        laplacian: of one graph or a batch, in any normalisation; or another `SymmetricOperator`.
+        laplacian: of one graph or a batch, in any normalisation; a `SymmetricOperator`; or an `Operator` of yours,
+            whose pairs have no gradients.
         k: pairs, 1 ≤ k ≤ number of nodes of positive degree (of each graph of a batch, see ``fill``), trivial ones
             included.
         solve: a `Solve`, or a solver alone. ``options``: fields of `Solve` by name, which take precedence:
@@ -167,66 +160,86 @@ def eigenpairs(
         TypeError, ValueError: k out of range, unknown option, a warm start of another size. ConvergenceError: see
             `Solve`; `TorchLobpcg` also raises it where `torch.lobpcg` breaks down. ImportError: no tqdm.
     """
-    if not isinstance(laplacian, SymmetricOperator):
-        raise TypeError(f"laplacian must be a Laplacian, got {_checks.arrived(laplacian)}; use Laplacian(graph)")
     solve = dataclasses.replace(Solve.of(solve), **options) if options else Solve.of(solve)
-    if solve.warm_start is True:
-        raise ValueError("warm_start must be Eigenpairs here, got True, which modules take: they keep their last pairs")
-    k, fill = _checks.check_count(k, "k"), _checks.check_flag(fill, "fill")
-    symmetric, factor = laplacian.symmetrized()
-    _check_request(symmetric, k, fill, solve.solver)
-    rule = rule_of(symmetric, solve.backward_tolerance, solve.degeneracy, solve.cluster_width)
-    tolerance = solve.tolerance or (1e-10 if symmetric.values.dtype == torch.float64 else 1e-4)
-    graph, solver = laplacian.graph, solve.solver
-    restart = _checked_restart(solve.warm_start, symmetric) if isinstance(solve.warm_start, Eigenpairs) else None
-    operator, order = symmetric, None
-    if graph.is_sparse and len(graph.shape) == 1 and graph.num_nodes > REORDER_NODES:
-        operator, order = symmetric.reordered(None if restart is None else restart.order)
-    with torch.no_grad(), _reporting(solve.progress) as report:
-        solution = _solve(operator.frozen(), min(k, graph.num_nodes), solver, tolerance, restart, report)
-    if solution.values.dtype != operator.values.dtype:
-        parts, solution = _in_double(operator, solution, rule)
-    else:
-        parts = ImplicitEigenpairs.apply(operator.values, operator.diagonal, solution, rule)
+    operator = _operator_of(laplacian)
+    k = _check_request(operator, k, fill, solve)
+    restart = _restart_of(solve.warm_start, operator) if isinstance(solve.warm_start, Eigenpairs) else None
+    worked, order = operator, None
+    if isinstance(operator, SymmetricOperator) and _is_large(operator):
+        worked, order = operator.reordered(None if restart is None else restart.order)
+    with torch.no_grad(), _progress_function(solve.progress) as report:
+        bare = worked.frozen() if isinstance(worked, SymmetricOperator) else worked
+        solution = _solution(bare, min(k, operator.num_nodes), solve, restart, report)
+    projected, vectors, solution = _differentiable(worked, solution, solve)
     if not solution.converged.all():
         report_failure(solution, solve.on_failure)
-    projected, vectors, values, residuals = _filled(*parts, solution, k)
+    projected, vectors, values, residuals = _fill(projected, vectors, solution, k)
     if order is not None:
         vectors = torch.empty_like(vectors).index_copy(1, order, vectors)
-    if factor is not None:
-        y = factor.reshape(vectors.shape[:2])[..., None] * vectors
-        if isinstance(laplacian, Laplacian) and laplacian.normalization == "random_walk" and laplacian.uneven.any():
-            y = with_tails(laplacian, vectors, y, projected)
-        # Λ as a matrix is that of the vectors as they are returned: their signs are its signs.
-        sign = signs(y)
-        vectors, projected = y * sign, projected * sign * sign.mT
-    lead = graph.shape[:-1]
+    if isinstance(laplacian, Laplacian) and laplacian.factor is not None:
+        projected, vectors = _generalised(laplacian, projected, vectors)
+    lead = operator.shape[:-1]
     return Eigenpairs(
         values=values.reshape(*lead, k),
-        vectors=vectors.reshape(*graph.shape, k),
+        vectors=vectors.reshape(*operator.shape, k),
         projected=projected.reshape(*lead, k, k),
         residuals=residuals.reshape(*lead, k),
         gap=solution.gap.reshape(lead),
         converged=solution.converged.reshape(lead),
         iterations=solution.ritz.iterations,
         solver=solution.solver,
-        restart=Restart(solution.ritz, solution.solver, order),
+        restart=Restart(solution.ritz, order),
     )
 
 
-def _in_double(operator: SymmetricOperator, finer: Solution, rule: Rule) -> tuple[tuple[Tensor, Tensor], Solution]:
-    """Λ and V of a float32 operator that was solved in float64, differentiated there too, and rounded at the end."""
-    double, dtype = operator.double(), operator.values.dtype
-    projected, vectors = (
-        part.to(dtype) for part in ImplicitEigenpairs.apply(double.values, double.diagonal, finer, rule)
-    )
+def _operator_of(laplacian: Any) -> Operator:
+    """What is solved: the symmetric operator of a Laplacian, or an operator itself."""
+    if isinstance(laplacian, Laplacian):
+        return laplacian.symmetric
+    if isinstance(laplacian, SymmetricOperator):
+        laplacian.check()
+        return laplacian
+    if is_operator(laplacian):
+        return laplacian
+    raise TypeError(f"laplacian must be a Laplacian, got {_checks.arrived(laplacian)}; use Laplacian(graph)")
+
+
+def _is_large(operator: SymmetricOperator) -> bool:
+    return operator.is_sparse and len(operator.shape) == 1 and operator.num_nodes > REORDER_NODES
+
+
+def _differentiable(operator: Operator, solution: Solution, solve: Solve) -> tuple[Tensor, Tensor, Solution]:
+    """Λ ``(B, k, k)`` and V ``(B, N, k)`` of a solution, with gradients to the entries of the operator.
+
+    A float32 operator that was solved in float64 is differentiated there too, and what is returned is rounded.
+    """
+    if not isinstance(operator, SymmetricOperator):
+        return torch.diag_embed(solution.values), solution.vectors, solution
+    dtype, finer = operator.dtype, solution.values.dtype != operator.dtype
+    rule = rule_of(dtype, solve.backward_tolerance, solve.degeneracy, solve.cluster_width)
+    exact = operator.double() if finer else operator
+    projected, vectors = ImplicitEigenpairs.apply(exact.values, exact.diagonal, solution, rule)
+    if not finer:
+        return projected, vectors, solution
+    projected, vectors = projected.to(dtype), vectors.to(dtype)
     with torch.no_grad():
         # The residuals of what is returned, not of what it was rounded from.
-        bare, values = operator.frozen(), finer.values.to(dtype)
+        bare, values = operator.frozen(), solution.values.to(dtype)
         residuals = residual_norms(bare, values, _checks.primal(vectors))
-        converged = finer.converged & (residuals.amax(1) <= operator.round_off)
-    rounded = dataclasses.replace(finer, residuals=residuals, gap=finer.gap.to(dtype), converged=converged)
-    return (projected, vectors), rounded
+        converged = solution.converged & (residuals.amax(1) <= operator.round_off)
+    gap = solution.gap.to(dtype)
+    return projected, vectors, dataclasses.replace(solution, residuals=residuals, gap=gap, converged=converged)
+
+
+def _generalised(laplacian: Laplacian, projected: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """Λ and the eigenvectors of a Laplacian that is similar to a symmetric one, from those of the latter."""
+    assert laplacian.factor is not None
+    y = laplacian.factor.reshape(vectors.shape[:2])[..., None] * vectors
+    if laplacian.normalization == "random_walk" and laplacian.slight.any():
+        y = with_tails(laplacian, vectors, y, projected)
+    # Λ as a matrix is that of the vectors as they are returned: their signs are its signs.
+    sign = laplacian.symmetric.signs(y)
+    return projected * sign * sign.mT, y * sign
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,7 +278,7 @@ def component_eigenpairs(
 
 
 @contextlib.contextmanager
-def _reporting(progress: Progress | bool) -> Iterator[Progress | None]:
+def _progress_function(progress: Progress | bool) -> Iterator[Progress | None]:
     """The function to call in every iteration."""
     if progress is not True:
         yield progress or None
@@ -283,9 +296,9 @@ def _reporting(progress: Progress | bool) -> Iterator[Progress | None]:
         yield show
 
 
-def _filled(projected: Tensor, vectors: Tensor, s: Solution, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _fill(projected: Tensor, vectors: Tensor, s: Solution, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Λ, V, values and residuals of ``k`` pairs, of which a graph may lack the last; see ``fill``."""
-    if k <= s.operator.fewest_active:
+    if k <= fewest_active(s.operator):
         return projected, vectors, projected.diagonal(dim1=-2, dim2=-1), s.residuals
     more = k - s.values.shape[1]
     pad = torch.nn.functional.pad
@@ -297,93 +310,49 @@ def _filled(projected: Tensor, vectors: Tensor, s: Solution, k: int) -> tuple[Te
     return projected, vectors, values, pad(s.residuals, (0, more))
 
 
-def _check_request(operator: SymmetricOperator, k: int, fill: bool, solver: Solver | None) -> None:
-    operator.check()
-    if k > operator.fewest_active and fill and solver is not None and not isinstance(solver, Eigh):
-        raise ValueError(f"solver must be Eigh() or None to fill graphs of fewer than k={k} nodes, got {solver}")
-    if k > (fewest := operator.fewest_active) and not fill:
-        item = int(operator.active.reshape(operator.graph.batch_size, -1).sum(1).argmin())
+def _check_request(operator: Operator, k: int, fill: bool, solve: Solve) -> int:
+    """The number of pairs, checked against the sizes of the graphs and the solver."""
+    if solve.warm_start is True:
+        raise ValueError("warm_start must be Eigenpairs here, got True, which modules take: they keep their last pairs")
+    k, fill = _checks.check_count(k, "k"), _checks.check_flag(fill, "fill")
+    if k <= fewest_active(operator):
+        return k
+    if not fill:
+        item = int(operator.active_count.argmin())
         raise ValueError(
-            f"k must be at most the number of nodes of positive degree, got k={k} with {fewest} of them in graph {item}"
+            f"k must be at most the number of nodes of positive degree, got k={k} with {fewest_active(operator)} of "
+            f"them in graph {item}"
         )
+    if not isinstance(solve.solver, (Auto, Eigh)):
+        raise ValueError(f"solver must be Eigh() or None to fill graphs of fewer than k={k} nodes, got {solve.solver}")
+    return k
 
 
-def _checked_restart(warm_start: Eigenpairs, operator: SymmetricOperator) -> Restart:
-    restart, graph = warm_start.restart, operator.graph
-    given, expected = tuple(restart.ritz.vectors.shape[:2]), (graph.batch_size, graph.num_nodes)
+def _restart_of(warm_start: Eigenpairs, operator: Operator) -> Restart:
+    """Where an earlier solve stopped, in the dtype of this one."""
+    ritz = warm_start.restart.ritz
+    given, expected = tuple(ritz.vectors.shape[:2]), (operator.batch_size, operator.num_nodes)
     if given != expected:
         raise ValueError(f"warm_start must be of {expected[0]} graphs of {expected[1]} nodes, got {given}")
-    vectors = restart.ritz.vectors.to(operator.values)
-    return dataclasses.replace(restart, ritz=restart.ritz._replace(vectors=vectors))
+    vectors = ritz.vectors.to(operator.device, operator.dtype)
+    return dataclasses.replace(warm_start.restart, ritz=ritz._replace(vectors=vectors))
 
 
-def _solve(
-    operator: SymmetricOperator,
-    k: int,
-    solver: Solver | None,
-    tolerance: float,
-    restart: Restart | None,
-    progress: Progress | None,
-) -> Solution:
-    """The solution of a solver or of the one that suits the problem; in float64 where float32 does not resolve it."""
+def _solution(operator: Operator, k: int, solve: Solve, restart: Restart | None, progress: Progress | None) -> Solution:
+    """The answer of the solver; in float64 where float32 does not resolve the eigenvalues."""
+    is_double, solver = operator.dtype == torch.float64, solve.solver
+    tolerance = solve.tolerance or (1e-10 if is_double else 1e-4)
     start = None if restart is None else restart.ritz
-    candidates = (solver,) if solver is not None else _candidates(operator, k, restart)
-    if operator.values.dtype == torch.float64:
-        return _first_finished(operator, k, candidates, tolerance, start, progress)
+    solvers = solver.choose(operator, k, start).solvers if isinstance(solver, Auto) else (solver,)
+    if is_double or not isinstance(operator, SymmetricOperator):
+        return first_converged(solvers, operator, k, tolerance, start, progress)
     # Of float32 the first choice is asked, but not multigrid: what that is needed for is beyond float32.
-    if solver is not None or not isinstance(candidates[0], Lobpcg):
+    if not isinstance(solver, Auto) or not isinstance(solvers[0], Lobpcg):
         with contextlib.suppress(_checks.ConvergenceError):
-            solution = _first_finished(operator, k, candidates[:1], tolerance, start, progress)
+            solution = first_converged(solvers[:1], operator, k, tolerance, start, progress)
             if solution.converged.all() and (solution.residuals.amax(1) <= RESOLVED * solution.gap).all():
                 return solution
             if not solution.ritz.finished.all():  # in float64 it would not either
-                candidates = candidates[1:] or candidates
+                solvers = solvers[1:] or solvers
     start = None if start is None else start._replace(vectors=start.vectors.double())
-    return _first_finished(operator.double(), k, candidates, tolerance, start, progress)
-
-
-def _candidates(operator: SymmetricOperator, k: int, restart: Restart | None) -> tuple[Solver, ...]:
-    """The solvers to try one after the other."""
-    graph, chebyshev = operator.graph, ChebyshevSubspace()
-    n, m = graph.num_nodes, chebyshev.block_size(k)
-    if graph.batch_size * n**3 <= DENSE_WORK or operator.fewest_active < 4 * m:
-        return (Eigh(),)
-    last: Solver = Eigh() if n <= FALLBACK_NODES else Lanczos()
-    if graph.batch_size == 1 and not isinstance(operator, Laplacian):  # kernels are dense and their spectra decay
-        return (Lobpcg(preconditioner=SparseLU() if graph.is_sparse else None), last)
-    if graph.is_sparse and (graph.batch_size == 1 or n > SMALL_NODES):
-        if restart is not None and isinstance(restart.solver, Lobpcg):
-            return (Lobpcg(), last)
-        return (Lanczos(patience=PATIENCE, crowded=CROWDED if n > SMALL_NODES else 0.0), Lobpcg(), last)
-    if n > FALLBACK_NODES:
-        return (chebyshev, Lobpcg(), last)
-    # What does not come in about the time of `Eigh` is left to it.
-    entries = n if not graph.is_sparse else 10 * graph.weight.numel() / (graph.batch_size * n)
-    products = DENSE_PRODUCTS * n / m * min(max(n / entries, 1), 4)
-    return (ChebyshevSubspace(max_products=max(60, int(products))), last)
-
-
-def _first_finished(
-    operator: SymmetricOperator,
-    k: int,
-    candidates: tuple[Solver, ...],
-    tolerance: float,
-    start: RitzPairs | None,
-    progress: Progress | None,
-) -> Solution:
-    """The answer of the first candidate that converges, or of the last one that has any; breakdowns are passed over."""
-    answer, failure = None, None
-    for solver in candidates:
-        try:
-            ritz = solver(operator, k, tolerance, start, progress)
-            answer = checked(operator, k, solver, tolerance, ritz)
-        except BREAKDOWN as error:
-            failure = _checks.ConvergenceError(f"{solver} broke down ({error}); use another solver")
-            failure.__cause__ = error
-            continue
-        if answer.converged.all():
-            break
-    if answer is None:
-        assert failure is not None
-        raise failure
-    return answer
+    return first_converged(solvers, operator.double(), k, tolerance, start, progress)

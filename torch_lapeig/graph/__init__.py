@@ -3,7 +3,16 @@
 from torch_lapeig.graph.graph import Graph, pad_batch
 from torch_lapeig.graph.neighbors import NeighborPairs, Neighbors, nearest_neighbors, radius_neighbors
 from torch_lapeig.graph.pattern import DensePattern, SparsePattern
-from torch_lapeig.graph.rules import KNN, Extension, NeighborRule, Precomputed, Radius, knn_graph, radius_graph
+from torch_lapeig.graph.rules import (
+    KNN,
+    ExtendingRule,
+    Extension,
+    NeighborRule,
+    Precomputed,
+    Radius,
+    knn_graph,
+    radius_graph,
+)
 from torch_lapeig.graph.weights import (
     DensityCorrected,
     HeatKernel,
@@ -19,6 +28,7 @@ __all__ = [
     "KNN",
     "DensePattern",
     "DensityCorrected",
+    "ExtendingRule",
     "Extension",
     "Graph",
     "HeatKernel",

@@ -7,9 +7,8 @@ from scipy.sparse import csgraph, csr_array
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig._tuning import rows_of_block
 from torch_lapeig.graph.pattern import SparsePattern
-
-BLOCK = 2**23  # distances followed at a time, which needs a few times as many integers
 
 
 def geodesic_distances(pattern: SparsePattern, lengths: Tensor, sources: Tensor) -> Tensor:
@@ -34,7 +33,8 @@ def geodesic_distances(pattern: SparsePattern, lengths: Tensor, sources: Tensor)
     if not graded:
         return distances
     before = torch.from_numpy(found[1]).to(lengths.device)
-    blocks = before.split(max(1, BLOCK // before.shape[1]))
+    # An entry takes about eight integers: its parent, place, order, level, …
+    blocks = before.split(rows_of_block(64 * n, lengths.device))
     followed = torch.cat([_along_paths(pattern, lengths, block) for block in blocks])
     return torch.where(distances.isinf(), torch.inf, followed)
 

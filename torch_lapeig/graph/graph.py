@@ -200,17 +200,10 @@ class Graph:
         elif not isinstance(target, torch.device):
             _checks.check_device(target, "target")
         weight = self.weight.to(target)
-        move = weight.device != self.weight.device
-
-        def moved(t: Tensor | None) -> Tensor | None:
-            return t.to(weight.device) if t is not None else None
-
-        pattern = self.pattern
-        if move and isinstance(pattern, SparsePattern):
-            pattern = SparsePattern(pattern.row.to(weight.device), pattern.col.to(weight.device), pattern.shape)
         similarity = None if self.similarity is None else self.similarity.to(target)
         log_weight = None if self.log_weight is None else self.log_weight.to(target)
-        return Graph(pattern, weight, moved(self.mask), similarity, log_weight)
+        mask = None if self.mask is None else self.mask.to(weight.device)
+        return Graph(self.pattern.to(weight.device), weight, mask, similarity, log_weight)
 
     def to_dense(self) -> Tensor:
         """The affinity matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""

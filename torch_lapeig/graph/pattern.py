@@ -4,12 +4,7 @@ Both kinds offer the same operations, so that weights, Laplacian and gradients a
 ``(E,)`` for a `SparsePattern` and ``(..., N, N)`` for a `DensePattern`; node values have the graph's shape, ``(N,)`` or
 ``(B, N)``, and blocks of vectors one axis more.
 
-The product M Y of a matrix on edges and the sampled product (X Yᵀ)_ij on edges are each other's derivatives:
-
-    Z = M Y:         ∂M_ij = (Z̄ Yᵀ)_ij,    ∂Y = Mᵀ Z̄
-    p = (X Yᵀ)_ij:   ∂X = P̄ Y,             ∂Y = P̄ᵀ X        with P̄ the matrix of p̄ on the edges,
-
-so two functions are closed under differentiation of any order. Mᵀ has the values of the reversed edges.
+The derivatives of products and lengths stand in `torch_lapeig.graph.products`.
 """
 
 from __future__ import annotations
@@ -19,7 +14,6 @@ import math
 import warnings
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -28,10 +22,10 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from torch_lapeig import _checks
-from torch_lapeig.graph.neighbors import squared_distances
-
-PIECE = 2**22  # numbers gathered at a time where all edges at once would need E × D memory
-CACHED = 2**20  # the same where they are used up at once and best stay in the cache
+from torch_lapeig._tuning import rows_of_block
+from torch_lapeig.graph.components import first_reaches_all, label_components
+from torch_lapeig.graph.distances import squared_distances
+from torch_lapeig.graph.products import product, sampled_product, scaled_by_nodes, smoothness, squared_lengths
 
 
 class SparsePattern:
@@ -58,6 +52,12 @@ class SparsePattern:
 
     def __len__(self) -> int:
         return len(self.row)
+
+    def to(self, device: torch.device) -> SparsePattern:
+        """The pattern on a device; itself if it is there."""
+        if device == self.row.device:
+            return self
+        return SparsePattern(self.row.to(device), self.col.to(device), self.shape)
 
     def keys(self) -> Tensor:
         """int64 ``row * total + col``, ascending."""
@@ -122,19 +122,31 @@ class SparsePattern:
     @_checks.full_precision
     def matmul(self, values: Tensor, y: Tensor) -> Tensor:
         """M Y for ``y`` ``(..., N, m)``; differentiable in both at any order."""
-        product: Tensor = _SpMM.apply(values, y.reshape(self.total, -1), self)
-        return product.reshape(y.shape)
+        return product(values, y.reshape(self.total, -1), self).reshape(y.shape)
 
     @_checks.full_precision
     def products(self, x: Tensor, y: Tensor) -> Tensor:
         """(X Yᵀ)_ij on the edges for ``(..., N, m)``; differentiable in both at any order."""
-        result: Tensor = _EdgeProducts.apply(x.reshape(self.total, -1), y.reshape(self.total, -1), self)
-        return result
+        return sampled_product(x.reshape(self.total, -1), y.reshape(self.total, -1), self)
+
+    def direct_matmul(self, values: Tensor, y: Tensor) -> Tensor:
+        """`matmul` without gradients, for ``(total, m)``."""
+        return self.to_matrix(values) @ y
+
+    def direct_products(self, x: Tensor, y: Tensor) -> Tensor:
+        """`products` without gradients, for ``(total, m)``."""
+        if x.is_cuda or torch.backends.mkl.is_available():  # elsewhere torch has no sampled product
+            sampled = self._csr(self.crow, self.col, x.new_zeros(len(self)))
+            # Into itself: a new matrix would copy the pattern, which takes longer than the products.
+            torch.sparse.sampled_addmm(sampled, x.contiguous(), y.contiguous().mT, beta=0, out=sampled)
+            return sampled.values()
+        step = rows_of_block(3 * x.shape[1] * x.element_size(), x.device)
+        pairs = zip(self.row.split(step), self.col.split(step), strict=True)
+        return torch.cat([(x.index_select(0, i) * y.index_select(0, j)).sum(1) for i, j in pairs])
 
     def squared_lengths(self, x: Tensor) -> Tensor:
         """‖x_i − x_j‖² on the edges for ``(..., N, D)``, by direct differences, in O(E + N·D) memory."""
-        result: Tensor = _SquaredLengths.apply(x, self)
-        return result
+        return squared_lengths(x, self)
 
     def direct_lengths(self, x: Tensor) -> Tensor:
         """`squared_lengths` without gradients: each undirected edge once, in pieces."""
@@ -144,9 +156,8 @@ class SparsePattern:
         return result.index_copy_(0, self.reverse.index_select(0, once).long(), lengths)
 
     def smoothness(self, values: Tensor, y: Tensor) -> Tensor:
-        """½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges, by direct differences; see `_Smoothness`."""
-        result: Tensor = _Smoothness.apply(values, y, self)
-        return result
+        """½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges, by direct differences; differentiable."""
+        return smoothness(values, y, self)
 
     def direct_smoothness(self, values: Tensor, y: Tensor) -> Tensor:
         """`smoothness` without gradients, in O(E) memory."""
@@ -156,7 +167,7 @@ class SparsePattern:
     def _of_squares(self, x: Tensor, values: Tensor, function: Callable[[Tensor, Tensor], Tensor]) -> list[Tensor]:
         """A function of the squares of x_i − x_j ``(U, D)`` on undirected edges and of values on them, in pieces."""
         points, ends = x.reshape(self.total, -1), self._once[1]
-        step = max(1, min(CACHED // points.shape[1], len(values)))
+        step = min(rows_of_block(points.shape[1] * points.element_size(), x.device, "cache"), max(1, len(values)))
         first = torch.arange(0, 2 * step, 2, dtype=self.index, device=x.device)
         sign = points.new_tensor([1, -1]).repeat(step)
 
@@ -182,8 +193,7 @@ class SparsePattern:
 
     def scaled(self, values: Tensor, nodes: Tensor) -> Tensor:
         """s_i m_ij s_j for values m on the edges and s at the nodes; differentiable in both at any order."""
-        result: Tensor = _NodeScaled.apply(values, nodes, self)
-        return result
+        return scaled_by_nodes(values, nodes, self)
 
     def assemble(self, diagonal: Tensor, values: Tensor) -> Tensor:
         """diag + M as a matrix for `multiply`, without gradients (self loops and diagonal are both entries)."""
@@ -209,13 +219,7 @@ class SparsePattern:
         """Labels of the connected components by edges of positive weight, of the graph's shape; ascending by node."""
         keep = weight > 0
         row, col = self.row[keep], self.col[keep]
-        if row.device.type != "cpu":
-            return _propagated_labels(row.long(), col.long(), self.total).reshape(self.shape)
-        crow = torch.searchsorted(row, torch.arange(self.total + 1, dtype=row.dtype))
-        data = np.ones(len(col), dtype=np.int8)
-        structure = csr_array((data, col.numpy(), crow.numpy()), shape=(self.total, self.total))
-        found = csgraph.connected_components(structure, directed=False)[1]
-        return torch.from_numpy(found.astype(np.int64)).reshape(self.shape)
+        return label_components(row, col, self.total).reshape(self.shape)
 
     def edges_of(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Edges that begin at ``nodes`` (int64 ``(M,)``): the position in ``nodes`` of each, and its number."""
@@ -274,6 +278,10 @@ class DensePattern:
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape = shape
 
+    def to(self, device: torch.device) -> DensePattern:
+        """Itself: it holds no tensors."""
+        return self
+
     @property
     def edge_shape(self) -> tuple[int, ...]:
         """The shape of values on the edges, ``(N, N)`` or ``(B, N, N)``."""
@@ -315,17 +323,15 @@ class DensePattern:
 
     def squared_lengths(self, x: Tensor) -> Tensor:
         """‖x_i − x_j‖² for ``(..., N, D)``, by direct differences."""
-        result: Tensor = _SquaredLengths.apply(x, self)
-        return result
+        return squared_lengths(x, self)
 
     def direct_lengths(self, x: Tensor) -> Tensor:
         """`squared_lengths` without gradients."""
         return squared_distances(x, x)
 
     def smoothness(self, values: Tensor, y: Tensor) -> Tensor:
-        """½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges, by direct differences; see `_Smoothness`."""
-        result: Tensor = _Smoothness.apply(values, y, self)
-        return result
+        """½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges, by direct differences; differentiable."""
+        return smoothness(values, y, self)
 
     def direct_smoothness(self, values: Tensor, y: Tensor) -> Tensor:
         """`smoothness` without gradients."""
@@ -362,7 +368,7 @@ class DensePattern:
     def components(self, weight: Tensor) -> Tensor:
         """Labels of the connected components by edges of positive weight, of the graph's shape; ascending by node."""
         n = self.shape[-1]
-        if _all_reached(weight.reshape(-1, n, n)):
+        if first_reaches_all(weight.reshape(-1, n, n)):
             return torch.zeros(self.shape, dtype=torch.int64, device=weight.device)
         item, i, j = (weight.reshape(-1, n, n) > 0).nonzero(as_tuple=True)
         edges = SparsePattern(item * n + i, item * n + j, self.shape)
@@ -418,234 +424,6 @@ def finite_log(values: Tensor) -> Tensor:
     """log of positive values, 0 for others. Its gradient is finite; a warning says where it should not be."""
     positive = values > 0
     return torch.where(positive, torch.where(positive, _checks.finite_gradient(values), 1).log(), 0)
-
-
-class _SpMM(torch.autograd.Function):
-    @staticmethod
-    @_checks.without_autocast
-    def forward(values: Tensor, y: Tensor, pattern: SparsePattern) -> Tensor:
-        return pattern.to_matrix(values) @ y
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, SparsePattern], output: Tensor) -> None:
-        values, y, ctx.pattern = inputs
-        ctx.save_for_backward(values, y)
-        ctx.save_for_forward(values, y)
-
-    @staticmethod
-    @_checks.without_autocast
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (g,), (values, y), pattern = grads, ctx.saved_tensors, ctx.pattern
-        to_values = _EdgeProducts.apply(g, y, pattern) if ctx.needs_input_grad[0] else None
-        to_y = _SpMM.apply(pattern.transpose(values), g, pattern) if ctx.needs_input_grad[1] else None
-        return to_values, to_y, None
-
-    @staticmethod
-    @_checks.without_autocast
-    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
-        (values, y), pattern = ctx.saved_tensors, ctx.pattern
-        result: Tensor = torch.zeros_like(y)
-        if tangents[0] is not None:
-            result = result + _SpMM.apply(tangents[0], y, pattern)
-        if tangents[1] is not None:
-            result = result + _SpMM.apply(values, tangents[1], pattern)
-        return result
-
-
-class _NodeScaled(torch.autograd.Function):
-    """s_i m_ij s_j on the edges: with autograd's own product, three edge lists would be kept for the backward."""
-
-    @staticmethod
-    @_checks.without_autocast
-    def forward(values: Tensor, nodes: Tensor, pattern: SparsePattern) -> Tensor:
-        return pattern.at_row(nodes).mul_(values).mul_(pattern.at_col(nodes))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, SparsePattern], output: Tensor) -> None:
-        values, nodes, ctx.pattern = inputs
-        ctx.save_for_backward(values, nodes)
-        ctx.save_for_forward(values, nodes)
-
-    @staticmethod
-    @_checks.without_autocast
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (g,), (values, nodes), pattern = grads, ctx.saved_tensors, ctx.pattern
-        to_nodes = None
-        if ctx.needs_input_grad[1]:
-            both = g * values
-            to_nodes = pattern.sum_rows(both * pattern.at_col(nodes)) + pattern.sum_cols(both * pattern.at_row(nodes))
-        return pattern.scaled(g, nodes) if ctx.needs_input_grad[0] else None, to_nodes, None
-
-    @staticmethod
-    @_checks.without_autocast
-    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
-        (values, nodes), pattern = ctx.saved_tensors, ctx.pattern
-        result = torch.zeros_like(values)
-        if tangents[0] is not None:
-            result = result + pattern.scaled(tangents[0], nodes)
-        if tangents[1] is not None:
-            row, col = pattern.at_row(tangents[1]), pattern.at_col(tangents[1])
-            result = result + values * (row * pattern.at_col(nodes) + pattern.at_row(nodes) * col)
-        return result
-
-
-class _EdgeProducts(torch.autograd.Function):
-    @staticmethod
-    @_checks.without_autocast
-    def forward(x: Tensor, y: Tensor, pattern: SparsePattern) -> Tensor:
-        if x.is_cuda or torch.backends.mkl.is_available():  # elsewhere torch has no sampled product
-            sampled = pattern._csr(pattern.crow, pattern.col, x.new_zeros(len(pattern)))
-            # Into itself: a new matrix would copy the pattern, which takes longer than the products.
-            torch.sparse.sampled_addmm(sampled, x.contiguous(), y.contiguous().mT, beta=0, out=sampled)
-            return sampled.values()
-        step = max(1, PIECE // x.shape[1])
-        pairs = zip(pattern.row.split(step), pattern.col.split(step), strict=True)
-        return torch.cat([(x.index_select(0, i) * y.index_select(0, j)).sum(1) for i, j in pairs])
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, SparsePattern], output: Tensor) -> None:
-        x, y, ctx.pattern = inputs
-        ctx.save_for_backward(x, y)
-        ctx.save_for_forward(x, y)
-
-    @staticmethod
-    @_checks.without_autocast
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (p,), (x, y), pattern = grads, ctx.saved_tensors, ctx.pattern
-        to_x = _SpMM.apply(p, y, pattern) if ctx.needs_input_grad[0] else None
-        to_y = _SpMM.apply(pattern.transpose(p), x, pattern) if ctx.needs_input_grad[1] else None
-        return to_x, to_y, None
-
-    @staticmethod
-    @_checks.without_autocast
-    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
-        (x, y), pattern = ctx.saved_tensors, ctx.pattern
-        result: Tensor = x.new_zeros(len(pattern))
-        if tangents[0] is not None:
-            result = result + _EdgeProducts.apply(tangents[0], y, pattern)
-        if tangents[1] is not None:
-            result = result + _EdgeProducts.apply(x, tangents[1], pattern)
-        return result
-
-
-class _SquaredLengths(torch.autograd.Function):
-    """‖x_i − x_j‖² on the edges. With C = c̄ + c̄ᵀ of the cotangent the gradient is 2 (diag(C 1) − C) X, a Laplacian."""
-
-    @staticmethod
-    @_checks.without_autocast
-    def forward(x: Tensor, pattern: Pattern) -> Tensor:
-        return pattern.direct_lengths(x.detach())
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Pattern], output: Tensor) -> None:
-        x, ctx.pattern = inputs
-        ctx.save_for_backward(x, output)
-        ctx.save_for_forward(x)
-
-    @staticmethod
-    @_checks.without_autocast
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None]:
-        (c,), (x, lengths), pattern = grads, ctx.saved_tensors, ctx.pattern
-        lengths = _checks.primal(lengths)
-        shortest = torch.where(lengths > 0, lengths, torch.inf).amin() if lengths.numel() else lengths.new_ones(())
-        return 2 * _pulls(c + pattern.transpose(c), x, pattern, shortest.sqrt()), None
-
-    @staticmethod
-    @_checks.without_autocast
-    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
-        (x,), pattern = ctx.saved_tensors, ctx.pattern
-        # 2 (x_i − x_j)·(u_i − u_j)
-        u, x = tangents[0].double(), x.double()  # what cancels is as large as the points, not as the edges
-        u, x = u - _checks.primal(u).mean(-2, keepdim=True), x - _checks.primal(x).mean(-2, keepdim=True)
-        inner = (x * u).sum(-1)
-        crossed = pattern.products(x, u) + pattern.products(u, x)
-        change: Tensor = 2 * (pattern.at_row(inner) + pattern.at_col(inner) - crossed)
-        return change.to(tangents[0].dtype)
-
-
-def _pulls(values: Tensor, x: Tensor, pattern: Pattern, scale: Tensor) -> Tensor:
-    """Σ_j m_ij (x_i − x_j) ``(..., N, D)`` for values m on the edges, differentiable in both.
-
-    As a matrix product, in which what cancels is as large as the points. Where they reach 10⁴ times the ``scale`` of
-    their differences, float32 is summed in float64.
-    """
-    # Shifting the points changes nothing but the size of what cancels.
-    centred = x - _checks.primal(x).mean(-2, keepdim=True)
-    if x.dtype == torch.float32 and (1e-4 * _checks.primal(centred).abs().amax() > scale):
-        values, centred = values.double(), x.double() - _checks.primal(x).double().mean(-2, keepdim=True)
-    pulled: Tensor = pattern.sum_rows(values)[..., None] * centred - pattern.matmul(values, centred)
-    return pulled.to(x.dtype)
-
-
-class _Smoothness(torch.autograd.Function):
-    """½ Σ m_ij ‖y_i − y_j‖² of symmetric m: ∂Y = 2 (diag(M 1) − M) Y, one product, and ∂m_ij = ½ ‖y_i − y_j‖².
-
-    The value by direct differences, which are exact zeros for constant Y where tr(Yᵀ L Y) would cancel.
-    """
-
-    @staticmethod
-    @_checks.without_autocast
-    def forward(values: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
-        return pattern.direct_smoothness(values.detach(), y.detach())
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Pattern], output: Tensor) -> None:
-        values, y, ctx.pattern = inputs
-        ctx.save_for_backward(values, y)
-        ctx.save_for_forward(values, y)
-
-    @staticmethod
-    @_checks.without_autocast
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (g,), (values, y), pattern = grads, ctx.saved_tensors, ctx.pattern
-        to_values = g / 2 * pattern.squared_lengths(y) if ctx.needs_input_grad[0] else None
-        to_y = 2 * g * _Smoothness.pulls(values, y, pattern) if ctx.needs_input_grad[1] else None
-        return to_values, to_y, None
-
-    @staticmethod
-    @_checks.without_autocast
-    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
-        (values, y), pattern = ctx.saved_tensors, ctx.pattern
-        result: Tensor = values.new_zeros(())
-        if tangents[0] is not None:
-            result = result + (tangents[0] * pattern.squared_lengths(y)).sum() / 2
-        if tangents[1] is not None:
-            result = result + 2 * (tangents[1] * _Smoothness.pulls(values, y, pattern)).sum()
-        return result
-
-    @staticmethod
-    def pulls(values: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
-        """(diag(M 1) − M) Y."""
-        # The edges are about as long as most points are apart, however far a few of them lie.
-        bare = _checks.primal(y)
-        size = (bare - bare.median(-2, keepdim=True).values).abs().amax(-1)
-        return _pulls(values, y, pattern, size.median() / 10)
-
-
-def _all_reached(weight: Tensor, steps: int = 12) -> bool:
-    """Whether every node of every graph ``(B, N, N)`` is within a few steps of its first: dense graphs mostly are."""
-    reached = weight[:, 0] > 0
-    reached[:, 0] = True
-    for _ in range(steps):
-        if reached.all():
-            return True
-        further = (weight @ reached[..., None].to(weight.dtype))[..., 0] > 0
-        if (further <= reached).all():  # nothing new
-            return False
-        reached |= further
-    return bool(reached.all())
-
-
-def _propagated_labels(row: Tensor, col: Tensor, total: int) -> Tensor:
-    """Smallest node number of each connected component, by propagation and pointer jumping on the device."""
-    labels = torch.arange(total, device=row.device)
-    while True:
-        reached = labels.scatter_reduce(0, row, labels[col], "amin")
-        reached = reached.scatter_reduce(0, labels, reached, "amin")  # tell the component's representative
-        reached = reached[reached]
-        if torch.equal(reached, labels):
-            return labels
-        labels = reached
 
 
 def csr(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:

@@ -1,12 +1,13 @@
 """Rules that turn points into neighbourhood graphs, and extend these to new points.
 
-A rule is any object with the methods of `NeighborRule`. The search chooses the edges without gradients; weightings
-compute their lengths again with gradients.
+A rule is any object that is called as a `NeighborRule`; one that has the methods of an `ExtendingRule`, too, embeds new
+points. The search chooses the edges without gradients; weightings compute their lengths again with gradients.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from torch_lapeig.graph.pattern import SparsePattern
 Symmetrize = Literal["union", "mutual", "mean"]
 
 
-def _symmetrized(row: Tensor, col: Tensor, rule: Symmetrize, x: Tensor, mask: Tensor | None, self_loops: bool) -> Graph:
+def _symmetrize(row: Tensor, col: Tensor, rule: Symmetrize, x: Tensor, mask: Tensor | None, self_loops: bool) -> Graph:
     """The undirected graph of directed edges (each given once), nodes numbered through the batch."""
     shape = tuple(x.shape[:-1])
     total = math.prod(shape)
@@ -85,7 +86,7 @@ def knn_graph(
         row, col = _edges_of_batch(search, x, k, mask)
     else:
         row, col = _directed_edges(search(x, k, mask=mask), mask)
-    return _symmetrized(row, col, symmetrize, x, mask, self_loops)
+    return _symmetrize(row, col, symmetrize, x, mask, self_loops)
 
 
 def _directed_edges(found: Neighbors, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -141,7 +142,8 @@ def radius_graph(
 
     Args:
         x: points ``(N, D)`` or ``(B, N, D)``, float32 or float64.
-        radius: Euclidean distance (of unit vectors for ``metric="cosine"``), positive.
+        radius: Euclidean distance (of unit vectors for ``metric="cosine"``), positive. Belkin & Niyogi's ε bounds its
+            square.
         mask, metric, self_loops: as for `knn_graph`.
 
     Raises:
@@ -158,14 +160,15 @@ def radius_graph(
     if len(found.query) == 0 and x.ndim == 2:
         raise ValueError(f"radius must reach at least one neighbour, got {radius} and no edge; use a larger radius")
     start = found.item * x.shape[-2]
-    return _symmetrized(start + found.query, start + found.point, "union", x, mask, self_loops)
+    return _symmetrize(start + found.query, start + found.point, "union", x, mask, self_loops)
 
 
 class Extension(NamedTuple):
-    """Edges of new points to the points of a graph.
+    """Edges between new points and the points of a graph.
 
-    ``query`` and ``point`` int64 ``(E,)``, each pair once; ``connectivity`` ``(E,)``: 1, or ½ for one-sided edges of
-    ``symmetrize="mean"``; ``same`` int64 ``(Q,)``: the point equal to a query (the first of several), or −1.
+    ``query`` and ``point`` int64 ``(E,)``, the number of the new point and of the graph's point, each pair once;
+    ``connectivity`` ``(E,)``, of the points' dtype: 1, or ½ for one-sided edges of ``symmetrize="mean"``; ``same``
+    int64 ``(Q,)``: the point equal to a query (the first of several), or −1. A query that is a point has its edges.
     """
 
     query: Tensor
@@ -176,33 +179,107 @@ class Extension(NamedTuple):
 
 @runtime_checkable
 class NeighborRule(Protocol):
-    """What a method asks of the rule of its graph: `KNN`, `Radius`, or an object of the user's own.
+    """What a method asks of the rule of its graph: `KNN`, `Radius`, or a function or object of the user's own.
 
-    A rule without ``with_state`` and ``extend`` gives embeddings, but none of new points.
+    The search runs without gradients; the weighting computes the lengths of the edges again, with gradients. A rule of
+    this kind embeds the points that it is given. For new points it must be an `ExtendingRule`.
+
+    >>> from torch_lapeig import LaplacianEigenmaps
+    >>> def ring(x, mask=None):  # joins each point to the next one, and the last to the first
+    ...     node = torch.arange(len(x))
+    ...     edges = torch.stack([node, node.roll(-1)])
+    ...     ones = torch.ones(2 * len(x), dtype=x.dtype)
+    ...     return Graph.from_edge_index(torch.cat([edges, edges.flip(0)], 1), ones)
+    >>> angle = torch.arange(12, dtype=torch.float64) * torch.pi / 6
+    >>> x = torch.stack([angle.cos(), angle.sin()], 1)
+    >>> LaplacianEigenmaps(2, ring)(x).shape
+    torch.Size([12, 2])
     """
 
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
-        """The graph of points ``(N, D)`` or ``(B, N, D)``, chosen without gradients, every edge of weight 1 or less."""
+        """The graph of points ``(N, D)`` or ``(B, N, D)``, float32 or float64.
+
+        Its weights are the connectivity, at most 1, of the dtype of ``x``: the weighting multiplies them. ``mask`` is
+        bool ``(N,)`` or ``(B, N)``, False for padding, which has no edges, or None.
+        """
         ...
+
+
+@runtime_checkable
+class ExtendingRule(NeighborRule, Protocol):
+    """A `NeighborRule` that also joins new points to the points of its graph, as `KNN` and `Radius` do.
+
+    Methods keep the state of a fit in their ``state_dict`` and hand it to ``extend`` together with the points.
+
+    >>> from torch_lapeig import HeatKernel, LaplacianEigenmaps
+    >>> class Grid:  # joins points of the same or of touching cells of a grid
+    ...     def __init__(self, cell):
+    ...         self.cell = cell
+    ...     def _cells(self, x):
+    ...         return (x / self.cell).floor()
+    ...     def _touching(self, cells, others):
+    ...         return (cells[:, None] - others).abs().amax(-1) <= 1
+    ...     def __call__(self, x, mask=None):
+    ...         return self.with_state(x)[0]
+    ...     def with_state(self, x):
+    ...         cells = self._cells(x)
+    ...         joined = self._touching(cells, cells).to(x.dtype).fill_diagonal_(0)
+    ...         return Graph.from_dense(joined).to_sparse(), cells
+    ...     def extend(self, queries, x, state):
+    ...         query, point = self._touching(self._cells(queries), state).nonzero(as_tuple=True)
+    ...         equal = (queries[:, None] == x).all(-1)
+    ...         same = torch.where(equal.any(1), equal.int().argmax(1), -1)
+    ...         return Extension(query, point, torch.ones(len(query), dtype=x.dtype), same)
+    >>> x = torch.rand(100, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    >>> module = LaplacianEigenmaps(2, Grid(0.15), HeatKernel(0.02)).fit(x)
+    >>> torch.allclose(module.transform(x[:5]), module.embedding_[:5])
+    True
+    """
 
     def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
         """The graph of points ``(N, D)``, and what ``extend`` needs of each of them: ``(N,)`` or ``(N, s)``."""
         ...
 
     def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
-        """Edges of new points ``(Q, D)`` to the graph's ``(N, D)``."""
+        """Edges of new points ``(Q, D)`` to the graph's ``(N, D)``, given the state of these."""
         ...
 
 
-def check_rule(neighbors: Any, others: str = "") -> None:
-    """Raise TypeError unless ``neighbors`` is an object of the `NeighborRule` protocol; a class is none.
+def check_rule(neighbors: Any, others: str = "", *, extend: bool = False) -> None:
+    """Raise TypeError unless ``neighbors`` is called as a `NeighborRule` is.
 
-    ``others``: what else it may be, for the message.
+    Args:
+        others: what else the argument may be, for the message.
+        extend: it must be an `ExtendingRule`, too.
     """
-    if isinstance(neighbors, type) or not isinstance(neighbors, NeighborRule):
+    if isinstance(neighbors, type) or not _takes_a_mask(neighbors):
         raise TypeError(
-            f"neighbors must be KNN(k), Radius(r){others} or another NeighborRule, got {_checks.arrived(neighbors)}"
+            f"neighbors must be KNN(k), Radius(r){others} or another NeighborRule, called as neighbors(x, mask), got "
+            f"{_checks.arrived(neighbors)}"
         )
+    if extend:
+        check_extends(neighbors)
+
+
+def check_extends(neighbors: Any) -> ExtendingRule:
+    """The rule, an `ExtendingRule`; TypeError for one that does not say how it goes on to new points."""
+    if not isinstance(neighbors, ExtendingRule):
+        name = getattr(neighbors, "__name__", type(neighbors).__name__)
+        raise TypeError(
+            f"neighbors must have the methods with_state and extend for new points, got {name} without them; use "
+            "KNN(k), Radius(r), or give it these methods: see torch_lapeig.graph.ExtendingRule"
+        )
+    return neighbors
+
+
+def _takes_a_mask(rule: Any) -> bool:
+    """Whether an object can be called with an argument ``mask``, which tells rules from other functions and modules."""
+    function = rule.forward if isinstance(rule, torch.nn.Module) else rule
+    try:
+        names = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # it cannot be called, or is no function of Python
+        return False
+    return "mask" in names
 
 
 PRECOMPUTED = ("affinity", "distance", "kernel")
@@ -225,7 +302,23 @@ class Precomputed:
 
 @dataclass(frozen=True)
 class KNN:
-    """The rule of `knn_graph` with its arguments: ``KNN(10)(x)`` is ``knn_graph(x, 10)``."""
+    """The rule of `knn_graph` with its arguments: ``KNN(10)(x)`` is ``knn_graph(x, 10)``.
+
+    Args:
+        k: neighbours of each point, from 1 to the number of points less one.
+        symmetrize: ``"union"``, ``"mutual"`` or ``"mean"`` of the two directions; see `knn_graph`.
+        metric, backend: of the search; see `nearest_neighbors`.
+
+    Raises:
+        TypeError: ``k`` is no integer. ValueError: ``k`` < 1, unknown words. When called: as `knn_graph`.
+
+    >>> x = torch.tensor([[0.0], [1.0], [3.0]])
+    >>> graph, radii = KNN(1).with_state(x)
+    >>> radii
+    tensor([1., 1., 2.])
+    >>> KNN(1).extend(torch.tensor([[2.5]]), x, radii)[:2]  # its nearest, and 1, which it is not nearest to, is too far
+    (tensor([0]), tensor([2]))
+    """
 
     k: int = 10
     symmetrize: Symmetrize = "union"
@@ -245,15 +338,16 @@ class KNN:
     def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
         """The graph of points ``(N, D)``, and the distance ``(N,)`` of each to its k-th neighbour for `extend`."""
         found = nearest_neighbors(x, self.k, metric=self.metric, backend=self.backend)
-        graph = _symmetrized(*_directed_edges(found, None), self.symmetrize, x, None, False)
+        graph = _symmetrize(*_directed_edges(found, None), self.symmetrize, x, None, False)
         return graph, found.squared_distances[:, -1].sqrt()
 
-    def extend(self, queries: Tensor, x: Tensor, radii: Tensor) -> Extension:
-        """Edges of new points ``(Q, D)`` to the graph's ``(N, D)``: the same rule with the training radii ``(N,)``.
+    def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
+        """Edges of new points ``(Q, D)`` to the graph's ``(N, D)``: the same rule, with the state of `with_state`.
 
-        Query q reaches i if i is among its k nearest, and is reached by i within i's k-th radius.
+        Query q reaches i if i is among its k nearest; i reaches q if q is no farther than i's own k-th neighbour. These
+        are the two directions that ``symmetrize`` puts together. The exact search finds them, whatever the backend.
         """
-        nearest, reached = nearest_and_reaching(x, self.k, radii, queries, metric=self.metric)
+        nearest, reached = nearest_and_reaching(x, self.k, state, queries, metric=self.metric)
         among = nearest.indices[reached.query] == reached.point[:, None]
         pair, rank = among.nonzero(as_tuple=True)
         mutual = torch.zeros_like(nearest.indices, dtype=torch.bool)
@@ -275,7 +369,17 @@ class KNN:
 
 @dataclass(frozen=True)
 class Radius:
-    """The rule of `radius_graph` with its argument: ``Radius(0.5)(x)`` is ``radius_graph(x, 0.5)``."""
+    """The rule of `radius_graph` with its arguments: ``Radius(0.5)(x)`` is ``radius_graph(x, 0.5)``.
+
+    Args:
+        radius: largest distance ‖x_i − x_j‖ of two points that are joined, positive. Belkin & Niyogi's ε bounds its
+            square: their ε-neighbourhoods are ``Radius(ε ** 0.5)``.
+        metric: of the search; see `nearest_neighbors`.
+
+    Raises:
+        TypeError: ``radius`` is no number. ValueError: it is not positive; unknown words. When called: as
+            `radius_graph`.
+    """
 
     radius: float
     metric: Metric = "euclidean"
@@ -292,9 +396,9 @@ class Radius:
         """The graph of points ``(N, D)``, and the radius of each ``(N,)``, always the same, for `extend`."""
         return self(x), x.new_full((len(x),), self.radius)
 
-    def extend(self, queries: Tensor, x: Tensor, radii: Tensor) -> Extension:
-        """Edges of new points ``(Q, D)`` to the graph's ``(N, D)`` within the radius."""
-        reach = radius_neighbors(x, radii, queries, metric=self.metric)
+    def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
+        """Edges of new points ``(Q, D)`` to the graph's ``(N, D)`` within the radius, the state of `with_state`."""
+        reach = radius_neighbors(x, state, queries, metric=self.metric)
         same = _same_points(reach, queries, x, self.metric)
         return Extension(reach.query, reach.point, torch.ones_like(reach.squared_distances), same)
 

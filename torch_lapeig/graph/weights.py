@@ -1,7 +1,7 @@
 """Edge weightings: small modules from points and a graph to the same graph with weights, with gradients.
 
-Each also says how its kernel goes on to new points, for Nyström's formula: `Weighting.state` keeps what it needs of the
-training points, one value for each of them, and `Weighting.extend` gives the weights of new points to them.
+Nyström's formula needs the weights of new points too. For it `Weighting.state` keeps some numbers of each training
+point, and `Weighting.extend` gives the weights of edges between new points and these.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from torch import Tensor, nn
 from torch_lapeig import _checks
 from torch_lapeig._fitted import Configured
 from torch_lapeig.graph.graph import Graph, check_graph
+from torch_lapeig.graph.groups import kth_of_groups, median_of_groups, segment_logsumexp
 from torch_lapeig.graph.pattern import SparsePattern, finite_log, inverse_power, log_sums, with_log_derivative
 
 
 class NewEdges(NamedTuple):
-    """Edges between new points and training points.
+    """Edges between new points and training points, as `Weighting.extend` takes them.
 
-    ``query`` and ``point`` int64 ``(E,)``, the new and the training point of each; ``squared_lengths`` ``(E,)``, with
-    gradients; ``connectivity`` ``(E,)``: 1, or ½ for one-sided edges of ``symmetrize="mean"``; ``num_queries``.
+    ``query`` and ``point`` int64 ``(E,)``, the number of the new and of the training point of each; ``squared_lengths``
+    ``(E,)``, with gradients; ``connectivity`` ``(E,)``: 1, or ½ for one-sided edges of ``symmetrize="mean"``;
+    ``num_queries``: how many new points there are.
     """
 
     query: Tensor
@@ -35,14 +37,6 @@ class NewEdges(NamedTuple):
     num_queries: int
 
 
-def segment_logsumexp(values: Tensor, group: Tensor, total: int) -> Tensor:
-    """log Σ exp of the values of each of ``total`` groups; −∞ where a group is empty."""
-    top = values.new_full((total,), -torch.inf).scatter_reduce(0, group, values.detach(), "amax")
-    shift = torch.where(top.isinf(), 0, top)
-    summed = values.new_zeros(total).index_add(0, group, (values - shift[group]).exp())
-    return torch.where(summed > 0, torch.where(summed > 0, summed, 1).log() + shift, -torch.inf)
-
-
 Bandwidth = float | Literal["median", "component-median"]
 
 
@@ -50,11 +44,39 @@ class Weighting(Configured, nn.Module, abc.ABC):
     """A weighting is called as ``weighting(x, graph)`` and multiplies the weights of the graph by its own.
 
     Those are 1 after a search, ½ for the one-sided edges of ``symmetrize="mean"``, or given. Gradients flow to points,
-    bandwidths and given weights, on the edges only. The three methods run in full precision under autocast, those of a
-    user's own class too.
+    bandwidths and given weights, on the edges only.
 
-    A subclass names in ``CONFIGURATION`` the attributes by which it computes: a saved fit is not loaded into a module
-    where they differ.
+    A subclass gives the weights of a graph (``forward``) and their extension to new points (``state``, ``extend``). It
+    names in ``CONFIGURATION`` the attributes by which it computes: a saved fit is not loaded into a module where they
+    differ. Parameters are learned and moved as those of any module. The three methods run in full precision under
+    autocast.
+
+    A weighting by the relative density of two points, 1 / (1 + ‖x_i − x_j‖² / (s_i + s_j)), s_i the mean squared length
+    of the edges at i:
+
+    >>> from torch_lapeig import KNN, LaplacianEigenmaps
+    >>> class Cauchy(Weighting):
+    ...     def __init__(self, power=1.0):
+    ...         super().__init__()
+    ...         self.power = power
+    ...     CONFIGURATION = ("power",)
+    ...     def forward(self, x, graph):
+    ...         pattern, scale = graph.pattern, self.state(x, graph)[:, 0]
+    ...         ratio = pattern.squared_lengths(x) / (pattern.at_row(scale) + pattern.at_col(scale))
+    ...         return graph.with_weight(graph.weight * (1 + ratio) ** -self.power)
+    ...     def state(self, x, graph):
+    ...         total = graph.pattern.sum_rows(graph.weight * graph.pattern.squared_lengths(x))
+    ...         return (total / graph.pattern.sum_rows(graph.weight))[:, None]
+    ...     def extend(self, edges, state):
+    ...         total, count = torch.zeros(2, edges.num_queries, dtype=state.dtype)
+    ...         total = total.index_add(0, edges.query, edges.connectivity * edges.squared_lengths)
+    ...         count = count.index_add(0, edges.query, edges.connectivity)
+    ...         scale = (total / count)[edges.query] + state[edges.point, 0]
+    ...         return edges.connectivity.log() - self.power * (edges.squared_lengths / scale).log1p()
+    >>> x = torch.rand(80, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    >>> module = LaplacianEigenmaps(2, KNN(8), Cauchy()).fit(x)
+    >>> torch.allclose(module.transform(x[:5]), module.embedding_[:5])
+    True
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -70,23 +92,30 @@ class Weighting(Configured, nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def forward(self, x: Tensor, graph: Graph) -> Graph:
-        """``graph`` with weights.
+        """``graph`` with its weights times those of this weighting, see `Graph.with_weight`; differentiable.
 
         Args:
             x: points ``(N, D)`` or ``(B, N, D)``, those of the graph.
-            graph: the edges to weight.
+            graph: the edges to weight. Its pattern has the algebra: `SparsePattern`, `DensePattern`.
         """
 
     @abc.abstractmethod
     def state(self, x: Tensor, graph: Graph) -> Tensor:
-        """What `extend` needs of each training point: ``(N, s)``, with s ≥ 1 of the weighting's choice."""
+        """What `extend` needs of each training point: ``(N, s)``, with s ≥ 1 of the weighting's choice.
+
+        ``x`` ``(N, D)`` and the graph as for ``forward``, before it was weighted.
+        """
 
     @abc.abstractmethod
     def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
-        """Logarithm of the weight W(x, i) of the edges between new and training points, ``(E,)``, with gradients.
+        """Logarithm of the weights W(x, i) of the edges between new and training points, ``(E,)``; differentiable.
 
-        A logarithm because the weights of a far point may all underflow while their ratios do not. ``state`` is that of
-        the training points, ``(N, s)``.
+        For a new point equal to a training point the edges are that one's own, and so must be the weights. The
+        logarithm, because the weights of a far point may all underflow while their ratios do not.
+
+        Args:
+            edges: between new and training points.
+            state: that of the training points, ``(N, s)``.
         """
 
 
@@ -132,7 +161,7 @@ class KernelWeights(Weighting):
 
     def forward(self, x: Tensor, graph: Graph) -> Graph:
         """``graph`` with its weights times the kernel."""
-        return graph.with_weight(graph.weight * self._values(graph.pattern.squared_lengths(_of(x, graph))))
+        return graph.with_weight(graph.weight * self._values(graph.pattern.squared_lengths(_checked_points(x, graph))))
 
     def _values(self, squared_lengths: Tensor) -> Tensor:
         """The kernel, checked."""
@@ -171,16 +200,16 @@ class HeatKernel(Weighting):
             of each graph (the lower one of two), ``"component-median"`` that of each connected component. Medians are
             differentiated through. Where copies of points make it 0, it is the median of the positive lengths (1
             without any), with a `GraphWarning`.
-        learnable: make the bandwidth a parameter, kept positive through its logarithm ``log_t``; with a median that is
-            the logarithm of a factor on it, 0 at first. The parameter is float32 as in any module: ``.double()`` for
-            points in float64.
+        learnable: learn a factor on the bandwidth, t · exp(``log_factor``), which keeps it positive. ``log_factor`` is
+            0 at first, whether ``t`` is a number or a median. It is float32 as any parameter: ``.double()`` for points
+            in float64.
 
     Raises:
         TypeError, ValueError: ``t`` is not a positive number or one of the words.
     """
 
     CONFIGURATION: ClassVar[tuple[str, ...]] = ("t", "learnable")
-    log_t: nn.Parameter | None
+    log_factor: nn.Parameter | None
 
     def __init__(self, t: Bandwidth = "median", *, learnable: bool = False) -> None:
         super().__init__()
@@ -190,39 +219,37 @@ class HeatKernel(Weighting):
             t = _checks.check_positive(t, "t")
         _checks.check_flag(learnable, "learnable")
         self.t: Bandwidth = t
-        start = 0.0 if isinstance(t, str) else math.log(t)
-        self.register_parameter("log_t", nn.Parameter(torch.tensor(start)) if learnable else None)
+        self.register_parameter("log_factor", nn.Parameter(torch.zeros(())) if learnable else None)
 
     @property
     def learnable(self) -> bool:
-        """Whether there is a parameter ``log_t``."""
-        return self.log_t is not None
+        """Whether there is a parameter ``log_factor``."""
+        return self.log_factor is not None
 
-    def configuration(self) -> dict[str, Any]:
-        """Without the number at which a learnable bandwidth starts."""
-        start = {"t": None} if self.learnable and not isinstance(self.t, str) else {}
-        return super().configuration() | start
+    @property
+    def factor(self) -> float:
+        """The number that multiplies the bandwidth: exp(``log_factor``), 1 unless it is learnable."""
+        return 1.0 if self.log_factor is None else math.exp(self.log_factor.item())
 
     def forward(self, x: Tensor, graph: Graph) -> Graph:
         """``graph`` with its weights times the kernel."""
-        points, unit = _in_units(_of(x, graph))
+        points, unit = _in_units(_checked_points(x, graph))
         squared_lengths = graph.pattern.squared_lengths(points)
         t = self.bandwidth(squared_lengths, graph)
         t = t if isinstance(self.t, str) else t / unit / unit
         return _gaussian(graph, squared_lengths, graph.pattern.at_row(t))
 
     def bandwidth(self, squared_lengths: Tensor, graph: Graph) -> Tensor:
-        """Bandwidth t of each node, of the shape of the graph, from squared edge lengths."""
-        factor = torch.ones_like(squared_lengths[:0].sum())
-        if self.log_t is not None:
-            factor = self.log_t.to(squared_lengths.dtype).exp()
-        if not isinstance(self.t, str):
-            return (self.t if self.log_t is None else 1.0) * factor.expand(graph.shape)
-        n, b = graph.num_nodes, graph.batch_size
-        group = torch.arange(b, device=squared_lengths.device)[:, None].expand(b, n)
-        if self.t == "component-median":
-            group = group * n + graph.connected_components().reshape(b, n).clamp_min(0)
-        return _median_at_nodes(squared_lengths, graph, group.reshape(graph.shape)) * factor
+        """Bandwidth of each node, of the shape of the graph, from squared edge lengths: t · exp(``log_factor``)."""
+        if isinstance(self.t, str):
+            n, b = graph.num_nodes, graph.batch_size
+            group = torch.arange(b, device=squared_lengths.device)[:, None].expand(b, n)
+            if self.t == "component-median":
+                group = group * n + graph.connected_components().reshape(b, n).clamp_min(0)
+            t = _median_at_nodes(squared_lengths, graph, group.reshape(graph.shape))
+        else:
+            t = squared_lengths.new_full(graph.shape, self.t)
+        return t if self.log_factor is None else t * self.log_factor.to(t.dtype).exp()
 
     def state(self, x: Tensor, graph: Graph) -> Tensor:
         """The bandwidth of each point, ``(N, 1)``."""
@@ -258,15 +285,14 @@ class SelfTuning(Weighting):
     def forward(self, x: Tensor, graph: Graph) -> Graph:
         """``graph`` with its weights times the kernel; gradients flow through σ too."""
         pattern = graph.pattern
-        squared_lengths = pattern.squared_lengths(_in_units(_of(x, graph))[0])
+        squared_lengths = pattern.squared_lengths(_in_units(_checked_points(x, graph))[0])
         sigma = self._sigma(squared_lengths, graph)
         return _gaussian(graph, squared_lengths, pattern.at_row(sigma) * pattern.at_col(sigma))
 
     def _sigma(self, squared_lengths: Tensor, graph: Graph) -> Tensor:
         """σ of each node, of the shape of the graph; 1 at nodes without edges."""
         lengths, node = _lengths_by_node(squared_lengths, graph)
-        total = math.prod(graph.shape)
-        return _ranked(lengths, node, total, self.m).reshape(graph.shape)
+        return _local_scales(lengths, node, math.prod(graph.shape), self.m).reshape(graph.shape)
 
     def state(self, x: Tensor, graph: Graph) -> Tensor:
         """σ of each point, ``(N, 1)``."""
@@ -274,7 +300,7 @@ class SelfTuning(Weighting):
 
     def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
         """−‖x − x_i‖² / (σ_x σ_i), with σ_x from the edges of the new point."""
-        sigma = _ranked(edges.squared_lengths, edges.query, edges.num_queries, self.m)
+        sigma = _local_scales(edges.squared_lengths, edges.query, edges.num_queries, self.m)
         scale = sigma[edges.query] * state[edges.point, 0]
         return edges.connectivity.log() - edges.squared_lengths / scale
 
@@ -381,7 +407,7 @@ def check_weighting(weights: Any) -> None:
         _checks.check_instance(weights, "weights", Weighting, "a Weighting such as HeatKernel()")
 
 
-def _of(x: Tensor, graph: Graph) -> Tensor:
+def _checked_points(x: Tensor, graph: Graph) -> Tensor:
     """Points, after a check that they are those of the graph; padding, whatever it holds, as zeros."""
     x = _checks.single(x)
     _checks.check_floating(x, "x")
@@ -430,21 +456,9 @@ def _lengths_by_node(squared_lengths: Tensor, graph: Graph) -> tuple[Tensor, Ten
     return squared_lengths.reshape(-1, n, n)[item, i, j], item * n + i
 
 
-def _ordered(values: Tensor, group: Tensor, total: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Positions by group, then by value; and where each of ``total`` groups begins, and how many it has."""
-    order = values.detach().argsort(stable=True)
-    order = order[group[order].argsort(stable=True)]
-    count = torch.bincount(group, minlength=total)
-    return order, count.cumsum(0) - count, count
-
-
-def _ranked(squared_lengths: Tensor, node: Tensor, total: int, m: int) -> Tensor:
-    """Root of the m-th smallest (or the largest) value of each node ``(total,)``; 1 where there is none."""
-    order, begin, count = _ordered(squared_lengths, node, total)
-    place = (begin + count.clamp_max(m) - 1).clamp(0, max(len(order) - 1, 0))
-    if len(order) == 0:
-        return squared_lengths.new_ones(total)
-    squared = torch.where(count > 0, squared_lengths[order[place]], 1.0)
+def _local_scales(squared_lengths: Tensor, node: Tensor, total: int, m: int) -> Tensor:
+    """σ ``(total,)`` of each node: the length of its m-th shortest edge, or of its longest; 1 without edges."""
+    squared = kth_of_groups(squared_lengths, node, total, m)
     if (squared <= 0).any():
         raise ValueError(
             f"m={m} neighbours of node {int((squared <= 0).nonzero()[0])} are copies of it, so that its scale is 0; "
@@ -457,7 +471,7 @@ def _median_at_nodes(squared_lengths: Tensor, graph: Graph, group: Tensor) -> Te
     """Lower median of the squared edge lengths of each group of nodes, at its nodes."""
     lengths, node = _lengths_by_node(squared_lengths, graph)
     total, of_edge = int(group.max()) + 1, group.flatten()[node]
-    medians = _median_of_groups(lengths, of_edge, total)
+    medians = median_of_groups(lengths, of_edge, total)
     if (none := medians <= 0).any():
         _checks.warn(
             f"at least half of the edges join copies of the same point in {int(none.sum())} of {total} graphs or "
@@ -466,20 +480,5 @@ def _median_at_nodes(squared_lengths: Tensor, graph: Graph, group: Tensor) -> Te
             _checks.GraphWarning,
         )
         positive = lengths > 0
-        medians = torch.where(none, _median_of_groups(lengths[positive], of_edge[positive], total), medians)
+        medians = torch.where(none, median_of_groups(lengths[positive], of_edge[positive], total), medians)
     return medians[group]
-
-
-def _median_of_groups(lengths: Tensor, group: Tensor, total: int) -> Tensor:
-    """Lower median of the values of each of ``total`` groups; 1 for a group without any."""
-    if len(lengths) == 0:
-        return lengths.new_ones(total)
-    if lengths.device.type == "cpu" and (group.diff() >= 0).all():  # selection is faster than sorting
-        count = torch.bincount(group, minlength=total)
-        parts = lengths.detach().split(count.tolist())
-        within = [part.kthvalue((len(part) + 1) // 2).indices if len(part) else count.new_zeros(()) for part in parts]
-        places = count.cumsum(0) - count + torch.stack(within)
-    else:
-        order, begin, count = _ordered(lengths, group, total)
-        places = order[(begin + (count - 1).clamp_min(0) // 2).clamp_max(len(order) - 1)]
-    return torch.where(count > 0, lengths[places.clamp_max(len(lengths) - 1)], 1.0)

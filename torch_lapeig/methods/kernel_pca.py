@@ -10,7 +10,8 @@ from torch import Tensor
 from torch_lapeig import _checks
 from torch_lapeig.eigen import Solve, Solver
 from torch_lapeig.graph import Precomputed
-from torch_lapeig.methods.kernels import KernelEmbedding, differentiable_squared_distances
+from torch_lapeig.graph.distances import differentiable_squared_distances
+from torch_lapeig.methods.kernels import KernelEmbedding
 from torch_lapeig.methods.module import EmbeddingModule
 
 Kernel = Callable[[Tensor, Tensor], Tensor]

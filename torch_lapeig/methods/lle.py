@@ -73,7 +73,7 @@ class LLE(EmbeddingModule):
         indices = self._nearest(x, None).indices
         weights = reconstruction_weights(x.double(), x.double(), indices, self.reg)
         operator = _residual_operator(indices, weights)
-        parts = int(operator.graph.pattern.components(torch.ones_like(operator.values)).max()) + 1
+        parts = int(operator.pattern.components(torch.ones_like(operator.values)).max()) + 1
         if parts > 1:
             _checks.warn(
                 f"the neighbourhoods fall into {parts} parts, which the first {parts - 1} columns only tell apart; use "

@@ -60,7 +60,7 @@ class EigenSolves:
             return self.options
         number = len(self.pairs)
         before = self._before[number] if number < len(self._before) else None
-        same = before is not None and before.vectors.shape[:-1] == operator.graph.shape
+        same = before is not None and before.vectors.shape[:-1] == operator.diagonal.shape
         return dataclasses.replace(self.options, warm_start=before if same else None)
 
     def kept(self) -> tuple[Eigenpairs, ...]:

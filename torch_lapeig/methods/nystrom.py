@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.graph.weights import segment_logsumexp
+from torch_lapeig.graph.groups import segment_logsumexp
 
 SMALLEST = 1e-3  # of 1 − λ / D: below, a column is not extended
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_lapeig import _checks
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization
 from torch_lapeig.eigen.solve import Solve, eigenpairs
-from torch_lapeig.eigen.solvers import Solver
+from torch_lapeig.eigen.solver import Solver
 from torch_lapeig.graph.graph import Graph, check_batch, check_edge_index
 from torch_lapeig.methods.module import check_solve, with_random_signs
 

@@ -12,9 +12,10 @@ from torch_lapeig import _checks
 from torch_lapeig._fitted import State
 from torch_lapeig.eigen import Laplacian, Solve, Solver
 from torch_lapeig.eigen.laplacian import Normalization
-from torch_lapeig.graph import Graph, Precomputed
-from torch_lapeig.graph.neighbors import pair_distances
+from torch_lapeig.graph import ExtendingRule, Graph, Precomputed
+from torch_lapeig.graph.distances import differentiable_pair_distances
 from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.graph.rules import check_extends
 from torch_lapeig.graph.weighted import Rule, check_rule_and_weights, weighted_graph
 from torch_lapeig.graph.weights import NewEdges, Weighting
 from torch_lapeig.methods.module import EigenSolves, Embedding, EmbeddingModule, rule_within, warn_of_unreached
@@ -85,13 +86,15 @@ class GraphEmbedding(EmbeddingModule):
             laplacian, state = Laplacian(x, self._normalization), {}
         else:
             assert self.weights is not None
-            graph, train_rule = rule_within(self.neighbors, len(x)).with_state(x.detach())
+            rule = rule_within(self.neighbors, len(x))
+            extends = isinstance(rule, ExtendingRule)  # else there are no new points, which transform says
+            graph, train_rule = rule.with_state(x.detach()) if extends else (rule(x.detach()), None)
             laplacian = Laplacian(self.weights(x, graph), self._normalization)
             # An edge whose weight underflows is none, and a node with no other edge has none.
             kept = (laplacian.graph.weight > 0) & laplacian.active[graph.edge_index[0]]
             state = {
                 "train_points": x,
-                "train_rule": train_rule,
+                **({"train_rule": train_rule} if extends else {}),
                 "train_weighting": self.weights.state(x, graph),
                 "train_edges": graph.edge_index[:, kept],
                 "train_connectivity": graph.weight[kept],
@@ -124,7 +127,7 @@ class GraphEmbedding(EmbeddingModule):
         else:
             assert self.weights is not None
             query, point, connectivity = self._new_edges(x.detach(), state)
-            squared_lengths = _squared_lengths(x, query, state["train_points"], point)
+            squared_lengths = differentiable_pair_distances(x, query, state["train_points"], point)
             edges = NewEdges(query, point, squared_lengths, connectivity, len(x))
             log_affinity = self.weights.extend(edges, state["train_weighting"])
         warn_of_unreached(int((query.bincount(minlength=len(x)) == 0).sum()), len(x))
@@ -143,7 +146,7 @@ class GraphEmbedding(EmbeddingModule):
     def _new_edges(self, x: Tensor, state: State) -> tuple[Tensor, Tensor, Tensor]:
         """Edges of queries to training points with their connectivity; those of a training point are its own."""
         points = state["train_points"].detach()
-        found = rule_within(self.neighbors, len(points)).extend(x, points, state["train_rule"])
+        found = check_extends(rule_within(self.neighbors, len(points))).extend(x, points, state["train_rule"])
         coincides = found.same >= 0
         if not coincides.any():
             return found.query, found.point, found.connectivity
@@ -178,12 +181,3 @@ def check_size(laplacian: Laplacian, k: int, name: str, trivial: int = 0) -> Non
         raise ValueError(
             f"{name} must be {at_most} the number of nodes of positive degree, got {name}={k} with {fewest} of them"
         )
-
-
-def _squared_lengths(x: Tensor, query: Tensor, points: Tensor, point: Tensor) -> Tensor:
-    """Of edges between new and training points, with gradients."""
-    if not (x.requires_grad or points.requires_grad or _checks.is_dual(x) or _checks.is_dual(points)):
-        return pair_distances(x, query, points, point)
-    difference = x[query] - points[point]
-    lengths: Tensor = torch.linalg.vecdot(difference, difference)
-    return lengths

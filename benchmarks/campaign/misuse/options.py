@@ -98,7 +98,15 @@ COUNTS: dict[str, tuple[str, int, Callable[[Any], object]]] = {
     "KernelPCA estimator": ("degree", 1, estimated("KernelPCA", "degree", kernel="poly")),
     "SpectralClustering estimator": ("n_clusters", 1, estimated("SpectralClustering", "n_clusters")),
 }
-DEFAULT_NONE = ("guards", "basis", "landmarks", "n_neighbors", "num_nodes", "num_graphs")  # None is the default
+DEFAULT_NONE = (
+    "guards",
+    "basis",
+    "landmarks",
+    "n_neighbors",
+    "num_nodes",
+    "num_graphs",
+    "budget",
+)  # None is the default
 
 SEEDED = (
     "SpectralClustering",

@@ -1,0 +1,135 @@
+"""The choice of a solver, and what happens when the chosen one fails."""
+
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.sparse
+import torch
+
+from problems import (
+    in_every_dtype,
+    path,
+    points,
+    subspace_angle,
+    swiss_roll,
+)
+from torch_lapeig import (
+    ConvergenceError,
+    Graph,
+    HeatKernel,
+    Laplacian,
+    eigenpairs,
+    knn_graph,
+)
+from torch_lapeig.eigen import (
+    Auto,
+    ChebyshevSubspace,
+    Eigh,
+    Lanczos,
+    Lobpcg,
+    SymmetricOperator,
+)
+
+
+class TestDefault:
+    def test_crowded_spectra_go_to_multigrid_and_the_others_to_lanczos(self):
+        assert isinstance(eigenpairs(Laplacian(knn_graph(swiss_roll(5000), 10)), 6).solver, Lobpcg)
+        assert isinstance(eigenpairs(Laplacian(knn_graph(points(5000, 10), 10)), 6).solver, Lanczos)
+        assert isinstance(eigenpairs(Laplacian(knn_graph(points(300, 3), 10)), 6).solver, Eigh)
+        assert isinstance(eigenpairs(Laplacian(knn_graph(points(500, 5, batch=2), 10)), 6).solver, ChebyshevSubspace)
+
+    def test_the_choice_says_why(self):
+        operator = Laplacian(knn_graph(swiss_roll(5000), 10)).symmetric
+        solvers, reason = Auto().choose(operator, 6)
+        assert [type(solver) for solver in solvers] == [Lanczos, Lobpcg, Eigh]
+        assert "sparse graph" in reason
+        solved = Auto()(operator, 6, 1e-8)
+        assert solved.finished.all()
+        assert type(Auto().choose(operator, 6, solved).solvers[0]) is Lobpcg  # which the start is of
+
+    def test_a_choice_of_ones_own_is_a_solver(self):
+        pairs = eigenpairs(Laplacian(knn_graph(swiss_roll(1200), 10)), 4, Auto())
+        assert pairs.converged
+        assert not isinstance(pairs.solver, Auto)  # who answered
+
+    def test_large_batches_are_solved_one_by_one(self):
+        x = torch.stack([swiss_roll(2500, seed=i) for i in range(2)])
+        pairs = eigenpairs(Laplacian(knn_graph(x, 10)), 4)
+        assert isinstance(pairs.solver, Lobpcg)
+        for b in range(2):
+            single = eigenpairs(Laplacian(knn_graph(x[b], 10)), 4)
+            torch.testing.assert_close(pairs.values[b], single.values, atol=1e-12, rtol=0)
+            torch.testing.assert_close(pairs.vectors[b], single.vectors, atol=1e-7, rtol=0)
+
+    def test_float32_on_a_hard_graph_is_solved_in_float64(self):
+        x = swiss_roll(5000)
+        pairs = eigenpairs(Laplacian(knn_graph(x.float(), 10)), 5)
+        exact = eigenpairs(Laplacian(knn_graph(x.float(), 10).to(torch.float64)), 5)
+        assert pairs.vectors.dtype == torch.float32
+        assert subspace_angle(exact.vectors, pairs.vectors.double()) < 1e-4
+
+    def test_progress_is_told_of_every_iteration_until_the_goal(self):
+        lines = []
+        eigenpairs(Laplacian(knn_graph(swiss_roll(5000), 10)), 4, progress=lambda *line: lines.append(line))
+        iterations, residuals, allowed = zip(*lines, strict=True)
+        assert iterations[-1] > 0
+        assert residuals[-1] <= allowed[-1]
+        assert max(residuals) > 1e3 * residuals[-1]
+
+
+def test_a_solver_that_breaks_down_is_passed_over(monkeypatch):
+    """Of the default's candidates; a solver that was asked for says so itself."""
+
+    def broken(*_):
+        raise torch.linalg.LinAlgError("no convergence")
+
+    laplacian = Laplacian(knn_graph(swiss_roll(1200), 8))
+    exact = eigenpairs(laplacian, 4, Eigh())
+    monkeypatch.setattr(Lanczos, "__call__", broken)
+    monkeypatch.setattr(Lobpcg, "__call__", broken)
+    pairs = eigenpairs(laplacian, 4)
+    assert isinstance(pairs.solver, Eigh)
+    torch.testing.assert_close(pairs.values, exact.values, atol=1e-12, rtol=0)
+    with pytest.raises(ConvergenceError, match=r"Lanczos.* broke down \(no convergence\)"):
+        eigenpairs(laplacian, 4, Lanczos())
+
+
+def test_a_curve_stored_densely_is_left_to_eigh_in_time(monkeypatch):
+    """Filters are given about the work of `Eigh`, not a hundred times as much."""
+    work = []
+    chebyshev = SymmetricOperator.chebyshev
+
+    def counted(self, x, degree, *rest):
+        work.append(int(degree.max()) * x.shape[2])
+        return chebyshev(self, x, degree, *rest)
+
+    monkeypatch.setattr(SymmetricOperator, "chebyshev", counted)
+    n = 900
+    pairs = eigenpairs(Laplacian(Graph.from_dense(path(n))), 8)
+    assert pairs.converged
+    assert sum(work) <= 5 * n
+
+
+def test_a_narrow_spectrum_is_left_to_lanczos():
+    """Where the wanted values are a part of the bound multigrid has nothing to gain."""
+    random = np.random.default_rng(0)
+    i, j = random.integers(0, 6000, (2, 30_000))
+    apart = i != j
+    matrix = scipy.sparse.coo_array((np.ones(apart.sum()), (i[apart], j[apart])), shape=(6000, 6000)).tocsr()
+    matrix = matrix + matrix.T
+    pairs = eigenpairs(Laplacian(Graph.from_scipy(matrix.tocsr())), 8)
+    assert pairs.converged
+    assert isinstance(pairs.solver, Lanczos)
+
+
+@pytest.mark.filterwarnings("ignore::torch_lapeig.GraphWarning")
+@in_every_dtype
+@pytest.mark.parametrize("seed", range(3))
+def test_heavy_tails_break_no_solver_down(seed, dtype):
+    """Weights down to the smallest normal number: multigrid divides by none of them."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(600, 3, generator=generator) * torch.exp(1.5 * torch.randn(600, 1, generator=generator))
+    laplacian = Laplacian(HeatKernel()(x.to(dtype), knn_graph(x.to(dtype), 8)))
+    pairs, exact = eigenpairs(laplacian, 3), eigenpairs(laplacian, 3, Eigh())
+    assert pairs.converged
+    torch.testing.assert_close(pairs.values, exact.values, atol=1e-12 if dtype == torch.float64 else 1e-6, rtol=0)

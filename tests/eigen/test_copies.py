@@ -1,0 +1,105 @@
+"""Multiple eigenvalues: all copies are found, and a cut through a cluster has no gap."""
+
+import warnings
+
+import pytest
+import torch
+
+from problems import (
+    complete_bipartite,
+    cycle,
+    in_every_dtype,
+    points,
+    torus,
+)
+from torch_lapeig import (
+    ConvergenceWarning,
+    Graph,
+    GraphWarning,
+    Laplacian,
+    eigenpairs,
+    knn_graph,
+)
+from torch_lapeig.eigen import (
+    ChebyshevSubspace,
+    Eigh,
+    Lanczos,
+    Lobpcg,
+)
+
+COPY_FINDERS = {"default": None, "chebyshev": ChebyshevSubspace(), "lanczos": Lanczos(), "lobpcg": Lobpcg()}
+
+
+def test_lanczos_finds_multiple_eigenvalues():
+    """A Krylov space of one vector has one vector of each; the others come in by fresh ones."""
+    pairs = eigenpairs(Laplacian(Graph.from_dense(complete_bipartite(30, 40))), 12, Lanczos())
+    assert pairs.converged
+    torch.testing.assert_close(pairs.values[1:], torch.ones(11, dtype=torch.float64))
+    ring = eigenpairs(Laplacian(Graph.from_dense(cycle(60))), 7, Lanczos())
+    exact = torch.linalg.eigvalsh(Laplacian(Graph.from_dense(cycle(60))).to_dense())
+    torch.testing.assert_close(ring.values, exact[:7], atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "solver", [None, Lanczos(), Lobpcg(), ChebyshevSubspace()], ids=["default", "lanczos", "lobpcg", "chebyshev"]
+)
+@pytest.mark.parametrize("name", ["torus", "hypercube"])
+def test_symmetric_graphs_of_many_equal_eigenvalues(name, solver):
+    """Multiplicities of 4 on a torus of 900 nodes and of 9 on the hypercube of 512, cut before, in and after them."""
+    if name == "torus":
+        ring = cycle(30)
+        affinity = torch.kron(ring, torch.eye(30)) + torch.kron(torch.eye(30), ring)
+    else:
+        node = torch.arange(512)
+        affinity = ((node[:, None] ^ node)[..., None] == 2 ** torch.arange(9)).any(-1).double()
+    laplacian = Laplacian(Graph.from_dense(affinity.double()).to_sparse())
+    exact = torch.linalg.eigvalsh(laplacian.to_dense())
+    for k in (3, 5, 6, 10, 11):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            pairs = eigenpairs(laplacian, k, solver)
+        # A cut within equal ones asks for all that round-off allows: one solver alone may miss that, and says so.
+        assert pairs.converged or (solver is not None and exact[k] - exact[k - 1] < 1e-10)
+        if pairs.converged:
+            torch.testing.assert_close(pairs.values, exact[:k], atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("solver", COPY_FINDERS.values(), ids=COPY_FINDERS)
+@pytest.mark.parametrize(("a", "b"), [(24, 24), (30, 17)])
+def test_the_gap_of_a_cut_through_a_cluster_is_none(a, b, solver):
+    """A torus: the cut splits 1 − cos of its smallest frequency, of multiplicity 4 or 2, and later ones."""
+    edges, weight = torus(a, b)
+    of_cycle = lambda n: 1 - torch.cos(2 * torch.pi * torch.arange(n) / n)  # noqa: E731
+    exact = ((of_cycle(a)[:, None] + of_cycle(b)) / 2).double().flatten().sort().values
+    for k in (2, 4, 7, 8):
+        pairs = eigenpairs(Laplacian(Graph.from_edge_index(edges, weight)), k, solver)
+        gap = float(exact[k] - exact[k - 1])
+        assert pairs.converged
+        torch.testing.assert_close(pairs.values, exact[:k], atol=1e-6, rtol=0)
+        assert abs(float(pairs.gap) - gap) <= max(1e-6, 0.1 * gap)
+        assert (float(pairs.gap) < 1e-12) == (gap < 1e-6)
+
+
+@in_every_dtype
+@pytest.mark.parametrize("n", [501, 690, 845])
+def test_both_copies_of_a_cycle(n, dtype):
+    i = torch.arange(n)
+    edges = torch.stack([torch.cat([i, (i + 1) % n]), torch.cat([(i + 1) % n, i])])
+    exact = 1 - torch.cos(2 * torch.pi * torch.tensor([0, 1, 1, 2, 2], dtype=torch.float64) / n)
+    graph = Graph.from_edge_index(edges, torch.ones(2 * n, dtype=dtype))
+    for solver in (None, Lanczos()):
+        pairs = eigenpairs(Laplacian(graph), 5, solver)
+        assert pairs.converged
+        atol = 5e-7 if dtype == torch.float32 else 1e-13  # the next value is 1e-4 away
+        torch.testing.assert_close(pairs.values.double(), exact, atol=atol, rtol=0)
+
+
+def test_copies_of_points_and_a_cloud_of_clusters():
+    x = torch.cat([points(40, 2).repeat(12, 1), points(60, 2, seed=1) + 30])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GraphWarning)
+        laplacian = Laplacian(knn_graph(x, 15))
+    exact = eigenpairs(laplacian, 6, Eigh())
+    for solver in (None, Lanczos(), Lobpcg()):
+        pairs = eigenpairs(laplacian, 6, solver)
+        torch.testing.assert_close(pairs.values, exact.values, atol=1e-11, rtol=0)

@@ -1,0 +1,189 @@
+"""What solvers ask of an operator: every reduction over nodes, no entries, and a clear refusal where they need more."""
+
+import math
+
+import pytest
+import torch
+
+from problems import points, swiss_roll, torus
+from torch_lapeig import KNN, Graph, HeatKernel, Laplacian, Solve, eigenpairs
+from torch_lapeig.eigen import (
+    Auto,
+    ChebyshevSubspace,
+    Eigh,
+    Lanczos,
+    Lobpcg,
+    Operator,
+    SmoothedAggregation,
+    SparseLU,
+    TorchLobpcg,
+)
+
+
+class Twofold(Operator):
+    """A Laplacian that hides its data. Each node is held twice, in rows i and n + i, which a shard would hold once.
+
+    A sum or a maximum over rows that does not go through it counts every node twice, so that norms are off by √2 and
+    columns that are orthonormal to the operator are not to whoever sums by himself.
+    """
+
+    def __init__(self, laplacian):
+        self._inside = laplacian.symmetric
+        self.shape = (*self._inside.shape[:-1], 2 * self._inside.shape[-1])
+        self.dtype, self.device, self.bound = self._inside.dtype, self._inside.device, self._inside.bound
+        self.reductions = self.products = 0
+
+    def _once(self, x):
+        half = x.shape[-2] // 2
+        assert torch.equal(x[..., :half, :], x[..., half:, :]), "rows of one node differ"
+        return x[..., :half, :]
+
+    def matmul(self, y):
+        self.products += 1
+        return self._inside.matmul(self._once(y)).repeat(*[1] * (y.ndim - 2), 2, 1)
+
+    def inner(self, x, y):
+        self.reductions += 1
+        if x.ndim == 1:
+            return super().inner(self._once(x[:, None])[:, 0], self._once(y[:, None])[:, 0])
+        return super().inner(self._once(x), self._once(y[:, None])[:, 0] if y.ndim == 1 else self._once(y))
+
+    def dots(self, x, y):
+        self.reductions += 1
+        return (self._once(x) * self._once(y)).sum(-2)
+
+    def largest(self, x):
+        self.reductions += 1
+        return self._once(x).abs().amax(-2)
+
+    def signs(self, x):
+        self.reductions += 1
+        return super().signs(self._once(x))
+
+    @property
+    def active_count(self):
+        return self._inside.active_count
+
+    @property
+    def nullity(self):
+        return self._inside.nullity
+
+    def null_vectors(self, m):
+        return self._inside.null_vectors(m).repeat(1, 2, 1)
+
+    def random(self, m, seed):
+        return self._inside.random(m, seed).repeat(1, 2, 1)
+
+
+NEED_PRODUCTS_ONLY = {
+    "auto": Auto(),
+    "lanczos": Lanczos(),
+    "chebyshev": ChebyshevSubspace(),
+    "lobpcg": Lobpcg(preconditioner=None, max_iterations=2000),
+}
+NEED_ENTRIES = {
+    "eigh": Eigh(),
+    "torch.lobpcg": TorchLobpcg(),
+    "multigrid": Lobpcg(),
+    "factors": Lobpcg(preconditioner=SparseLU()),
+}
+
+
+def roll(n=900):
+    x = swiss_roll(n)
+    return Laplacian(HeatKernel()(x, KNN(10)(x)))
+
+
+def rings():
+    """Multiple eigenvalues, so that the search for copies is on its way."""
+    return Laplacian(Graph.from_edge_index(*torus(24, 24)))
+
+
+@pytest.mark.parametrize("solver", NEED_PRODUCTS_ONLY.values(), ids=NEED_PRODUCTS_ONLY)
+@pytest.mark.parametrize("problem", [roll, rings])
+def test_every_reduction_goes_through_the_operator(problem, solver):
+    laplacian = problem()
+    operator = Twofold(laplacian)
+    pairs, exact = eigenpairs(operator, 5, solver), eigenpairs(laplacian, 5, Eigh())
+    assert pairs.converged
+    torch.testing.assert_close(pairs.values, exact.values, atol=1e-11, rtol=0)
+    assert pairs.gap.item() == pytest.approx(exact.gap.item(), abs=1e-10, rel=0.1)
+    v, _ = pairs.vectors.chunk(2)
+    torch.testing.assert_close(v.T @ v, torch.eye(5, dtype=v.dtype), atol=1e-12, rtol=0)
+    torch.testing.assert_close(laplacian.matmul(v), v * pairs.values, atol=1e-10, rtol=0)
+    assert operator.products > 5
+    assert operator.reductions > 5
+
+
+@pytest.mark.parametrize("solver", NEED_PRODUCTS_ONLY.values(), ids=NEED_PRODUCTS_ONLY)
+def test_a_start_asks_no_more(solver):
+    laplacian = roll(700)
+    first = eigenpairs(Twofold(laplacian), 4, solver)
+    again = eigenpairs(Twofold(laplacian), 4, solver, warm_start=first)
+    assert again.converged
+    torch.testing.assert_close(again.values, first.values, atol=1e-11, rtol=0)
+
+
+@pytest.mark.parametrize("solver", NEED_ENTRIES.values(), ids=NEED_ENTRIES)
+def test_solvers_that_need_entries_refuse_clearly(solver):
+    with pytest.raises(TypeError, match=r"needs the entries of the matrix, got a Twofold.*; use Lanczos\(\)"):
+        eigenpairs(Twofold(roll(100)), 3, solver)
+
+
+def test_a_batch_without_items_is_refused_by_solvers_of_one_graph():
+    x = points(60, 3, batch=2)
+    operator = Twofold(Laplacian(KNN(8)(x)))
+    with pytest.raises(TypeError, match=r"Twofold must give its graphs one by one .* define items\(\)"):
+        eigenpairs(operator, 3, Lanczos())
+    exact = eigenpairs(Laplacian(KNN(8)(x)), 3, Eigh())
+    torch.testing.assert_close(eigenpairs(operator, 3, ChebyshevSubspace()).values, exact.values, atol=1e-11, rtol=0)
+
+
+class Circle(Operator):
+    """2 − shift − shift⁻¹ on n nodes, whose eigenvalues are 2 − 2 cos(2πj/n); products only, as a user writes it."""
+
+    def __init__(self, n, dtype):
+        self.shape, self.dtype, self.device = (n,), dtype, torch.device("cpu")
+        self.bound = torch.tensor([4.0], dtype=dtype)
+
+    def matmul(self, y):
+        return 2 * y - y.roll(1, -2) - y.roll(-1, -2)
+
+
+@pytest.mark.parametrize("solver", NEED_PRODUCTS_ONLY.values(), ids=NEED_PRODUCTS_ONLY)
+def test_an_operator_of_ones_own_with_a_known_spectrum(solver):
+    pairs = eigenpairs(Circle(300, torch.float64), 5, solver)
+    exact = [2 - 2 * math.cos(2 * math.pi * j / 300) for j in (0, 1, 1, 2, 2)]
+    torch.testing.assert_close(pairs.values, torch.tensor(exact, dtype=torch.float64), atol=1e-11, rtol=0)
+    assert not pairs.values.requires_grad
+
+
+def test_preconditioners_are_called_alike():
+    """A preconditioner maps an operator to A⁻¹, and one of a user's own speeds the iteration up as multigrid does."""
+    laplacian = roll()
+    exact = eigenpairs(laplacian, 4, Eigh())
+
+    def dense_inverse(operator):
+        shifted = operator.to_dense() + 1e-6 * torch.eye(operator.num_nodes, dtype=operator.dtype)
+        factor = torch.linalg.cholesky(shifted)
+        return lambda r: torch.cholesky_solve(r, factor)
+
+    plain = eigenpairs(laplacian, 4, Lobpcg(preconditioner=None, max_iterations=2000)).iterations
+    for preconditioner in (SmoothedAggregation(), SparseLU(shift=1e-6), dense_inverse):
+        inverse = preconditioner(laplacian.symmetric)
+        assert inverse(points(900, 3)).shape == (900, 3)
+        solve = Solve(Lobpcg(preconditioner=preconditioner))
+        weight = laplacian.graph.weight.clone().requires_grad_()
+        again = Laplacian(laplacian.graph.with_weight(weight))
+        pairs = eigenpairs(again, 4, solve)
+        assert pairs.converged
+        assert 3 * pairs.iterations < plain
+        torch.testing.assert_close(pairs.values.detach(), exact.values, atol=1e-11, rtol=0)
+        pairs.vectors.square().square().sum().backward()  # the gradient's solve takes the same inverse
+        assert weight.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("wrong", ["amg", SmoothedAggregation, 3])
+def test_a_preconditioner_that_is_none_is_refused_when_the_solver_is_made(wrong):
+    with pytest.raises(TypeError, match="preconditioner must be None or a preconditioner such as"):
+        Lobpcg(preconditioner=wrong)

@@ -1,0 +1,180 @@
+"""The command line: configurations, help, and what is refused with a message."""
+
+import inspect
+import re
+
+import pytest
+import torch
+import yaml
+
+from experiments.__main__ import EXPERIMENTS, experiment, main, spelled_out
+
+NAMES = list(EXPERIMENTS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_configuration_gives_the_defaults(name, capsys):
+    printed = []
+    for arguments in ([name, "--print_config"], [name, "--config", f"configs/{name}.yaml", "--print_config"]):
+        with pytest.raises(SystemExit):
+            main(arguments)
+        printed.append(yaml.safe_load(capsys.readouterr().out))
+    assert printed[0] == printed[1]
+    assert printed[0]["out"] == f"runs/{name}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_explains_every_argument(name, capsys):
+    pytest.importorskip("docstring_parser")
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    help_text = " ".join(capsys.readouterr().out.split())
+    for argument in inspect.signature(experiment(name)).parameters:
+        described = re.search(rf"^ +{argument}: (.*)$", experiment(name).__doc__, re.MULTILINE)
+        assert described, argument
+        text = "--trainer.max_epochs" if argument == "trainer" else " ".join(described[1].split())
+        assert text in help_text
+
+
+def test_list_names_every_experiment(capsys):
+    main(["list"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == NAMES
+    assert all(len(line.split()) > 4 for line in lines)
+
+
+def test_options_are_spelled_out():
+    arguments = ["cut", "--data-dir", "a-b", "--quick", "--trainer.max-epochs=-1", "--seeds", "-1", "--fresh"]
+    expected = ["cut", "--data_dir", "a-b", "--quick=true", "--trainer.max_epochs=-1", "--seeds", "-1", "--fresh=true"]
+    assert spelled_out(arguments) == expected
+    assert spelled_out(["bars", "--quick", "--out"]) == ["bars", "--quick=true", "--out"]  # a value is missing
+    assert spelled_out(["bars", "--print_config"]) == ["bars", "--print_config"]
+    assert spelled_out(["bars", "--help"]) == ["bars", "--help"]
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "what"),
+    [
+        ("words", [], r"brown\.zip is missing: the Brown corpus .*nltk.*--data_dir.*TORCH_LAPEIG_DATA"),
+        ("faces", [], r"frey_rawface\.mat is missing: the Frey faces .*https"),
+        ("speech", ["--sentence", "speech/other"], r"other\.wav is missing: .*TIMIT"),
+        ("cut", ["--data", "[mnist]"], r"t10k-images.* is missing: the MNIST test set"),
+    ],
+)
+def test_missing_data_is_named_with_its_source(name, more, what, tmp_path):
+    with pytest.raises(SystemExit, match=what):
+        main([name, "--data-dir", str(tmp_path), "--out", str(tmp_path / "out"), *more])
+
+
+@pytest.mark.parametrize(("device", "says"), [("gpu", "must be"), ("cuda", "finds no CUDA")])
+def test_unknown_device_is_refused(device, says, tmp_path):
+    if device == "cuda" and torch.cuda.is_available():
+        pytest.skip("there is a CUDA device")
+    with pytest.raises(SystemExit, match=says):
+        main(["bars", "--device", device, "--out", str(tmp_path)])
+
+
+FOREIGN = [
+    ["--trainer.profiler.class_path=foreign.Thing"],
+    ["--trainer", '{"profiler": {"class_path": "foreign.Thing"}}'],
+    ["--trainer.profiler.help=foreign.Thing"],
+    ["--trainer.accelerator.class_path", "foreign.Thing"],
+    [
+        "--trainer.accelerator.class_path",
+        "pytorch_lightning.trainer.trainer.os.system",
+    ],  # Lightning's name for another's
+    {"profiler": {"class_path": "foreign.Thing"}},
+    {
+        "profiler": {
+            "class_path": "pytorch_lightning.profilers.PyTorchProfiler",
+            "dict_kwargs": {"a": {"class_path": "foreign.Thing"}},
+        }
+    },
+    {
+        "profiler": {
+            "class_path": "pytorch_lightning.profilers.PyTorchProfiler",
+            "dict_kwargs": {"a": [{"class_path": "foreign.Thing"}]},
+        }
+    },
+]
+
+
+@pytest.fixture
+def foreign(tmp_path, monkeypatch):
+    """A module whose import leaves a file."""
+    text = f"import pathlib\npathlib.Path({str(tmp_path / 'imported')!r}).touch()\nclass Thing:\n    pass\n"
+    (tmp_path / "foreign.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    assert not (tmp_path / "imported").exists()
+
+
+def arguments_of(given, tmp_path):
+    """Arguments as they are, or flags of the Trainer as a configuration."""
+    if isinstance(given, list):
+        return given
+    (tmp_path / "given.yaml").write_text(yaml.safe_dump({"trainer": given}))
+    return ["--config", str(tmp_path / "given.yaml")]
+
+
+@pytest.mark.parametrize("given", FOREIGN, ids=str)
+def test_classes_of_other_modules_are_refused_before_they_are_imported(given, foreign, tmp_path):
+    arguments = arguments_of(given, tmp_path)
+    with pytest.raises(
+        SystemExit, match="is not imported: a class_path must begin with pytorch_lightning or experiments"
+    ):
+        main(["parametric", "--quick", "--out", str(tmp_path / "out"), *arguments])
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"callbacks": [{"class_path": "foreign.Thing"}]},
+        {"logger": [{"class_path": "foreign.Thing"}]},
+        {"logger": {"class_path": "pytorch_lightning.loggers.CSVLogger", "init_args": {"save_dir": "a"}}},
+        {"plugins": {"class_path": "foreign.Thing"}},
+        {"strategy": {"class_path": "foreign.Thing"}},
+    ],
+    ids=str,
+)
+def test_callbacks_and_loggers_are_no_arguments(given, foreign, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["parametric", "--quick", "--out", str(tmp_path / "out"), *arguments_of(given, tmp_path)])
+    assert re.search(f"does not accept option 'trainer.{next(iter(given))}", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("name", ["foreign.Thing", '{"class_path": "foreign.Thing"}', "nothing"])
+def test_word_that_names_no_profiler_is_refused(name, foreign, tmp_path):
+    with pytest.raises(SystemExit, match=r"does not take --trainer.*: .*can only be one of"):
+        main(["parametric", "--quick", "--out", str(tmp_path / "out"), "--trainer.profiler", name])
+
+
+def test_classes_of_lightning_may_be_named(tmp_path, capsys):
+    for name in ("pytorch_lightning.profilers.SimpleProfiler", "SimpleProfiler"):
+        with pytest.raises(SystemExit):
+            main(["parametric", "--trainer.profiler", name, "--print_config"])
+        found = yaml.safe_load(capsys.readouterr().out)["trainer"]["profiler"]["class_path"]
+        assert found == "pytorch_lightning.profilers.SimpleProfiler"
+
+
+@pytest.mark.parametrize("content", [b"\x80\xff\x00", b"seeds: [1\n", b"seeds: {1\x00"])
+def test_damaged_configuration_is_named(content, tmp_path):
+    (tmp_path / "config.yaml").write_bytes(content)
+    for arguments in (["--config", str(tmp_path / "config.yaml")], [f"--config={tmp_path / 'config.yaml'}"]):
+        with pytest.raises(SystemExit, match=r"config\.yaml is damaged \(.+\): mend it, or give the arguments"):
+            main(["bars", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--shapes", "[torus]"], "--shapes must be of circle.*got torus"),
+        (["--reference", "3"], "--reference must be"),
+        (["--jobs", "0", "--seeds", "{500: 1}", "--reference", "500"], "--jobs must be at least 1, got 0"),
+        (["--seeds", "{500: 0}", "--reference", "500"], "--seeds must be at least 1"),
+    ],
+)
+def test_unknown_manifolds_are_refused(arguments, says, tmp_path):
+    with pytest.raises(SystemExit, match=says):
+        main(["manifolds", *arguments, "--out", str(tmp_path)])

@@ -1,0 +1,36 @@
+"""The algebra of values on edges: products and lengths with their derivatives, in blocks, sparse and dense."""
+
+import pytest
+import torch
+
+from problems import points, random_affinity
+from torch_lapeig import Graph, knn_graph
+
+
+def test_sampled_products_without_mkl_are_the_same(monkeypatch, small_blocks):
+    """Where torch has no sampled product, gathers give it, in blocks."""
+    pattern = Graph.from_dense(random_affinity(9)).to_sparse().pattern
+    x, y = points(9, 4), points(9, 4, seed=1)
+    expected = (x @ y.T)[pattern.row.long(), pattern.col.long()]
+    torch.testing.assert_close(pattern.products(x, y), expected)
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
+    torch.testing.assert_close(pattern.products(x, y), expected)
+    small_blocks()
+    torch.testing.assert_close(pattern.products(x, y), expected)
+
+
+@pytest.mark.parametrize("batch", [None, 3])
+@pytest.mark.parametrize("sparse", [True, False])
+def test_squared_lengths(sparse, batch, small_blocks):
+    """Direct differences, in blocks; the gradient is a Laplacian's, and differentiable again."""
+    x = points(12, 3, batch=batch).requires_grad_()
+    graph = knn_graph(x, 4)
+    graph = graph if sparse else Graph.from_dense(graph.to_dense())
+    expected = (x[..., :, None, :] - x[..., None, :, :]).square().sum(-1)
+    mask = graph.to_dense() > 0
+    lengths = graph.pattern.squared_lengths(x)
+    torch.testing.assert_close(graph.pattern.to_dense(lengths) * mask, expected * mask)
+    assert torch.autograd.gradcheck(graph.pattern.squared_lengths, (x,))
+    assert torch.autograd.gradgradcheck(graph.pattern.squared_lengths, (x,))
+    small_blocks()
+    torch.testing.assert_close(graph.pattern.squared_lengths(x), lengths)

@@ -1,0 +1,106 @@
+"""New points: which are refused, and where those go that are far from all training points."""
+
+import warnings
+
+import pytest
+import torch
+
+from problems import points
+from torch_lapeig import KNN, LLE, MDS, Isomap, KernelPCA, LaplacianEigenmaps, SpectralClustering
+
+NEAR = points(40, 3)
+METHODS = {
+    "LaplacianEigenmaps": lambda: LaplacianEigenmaps(2, KNN(8)),
+    "SpectralClustering": lambda: SpectralClustering(2, KNN(8)),
+    "SpectralClustering, Shi–Malik": lambda: SpectralClustering(2, KNN(8), variant="shi_malik"),
+    "MDS": lambda: MDS(2),
+    "Isomap": lambda: Isomap(2, KNN(8)),
+    "LLE": lambda: LLE(2, KNN(8)),
+    "KernelPCA": lambda: KernelPCA(2),
+}
+QUERIES = {
+    "width": (NEAR[:, :2], ValueError, "torch.float64 of dimension 3, got torch.float64 of dimension 2"),
+    "dtype": (NEAR.float(), ValueError, "torch.float64 of dimension 3, got torch.float32 of dimension 3"),
+    "integers": (NEAR.long(), TypeError, "x must be float32 or float64, got torch.int64"),
+    "array": (NEAR.numpy(), TypeError, "x must be a torch.Tensor, got ndarray"),
+    "rank 1": (NEAR[0], ValueError, r"x must have shape \(N, D\), got \(3,\)"),
+    "batch": (NEAR[None], ValueError, r"x must have shape \(N, D\), got \(1, 40, 3\)"),
+    "none": (NEAR[:0], ValueError, r"at least 1 points of dimension ≥ 1, got \(0, 3\)"),
+    "NaN": (torch.where(NEAR > 2, torch.nan, NEAR), ValueError, "x must be finite, got . NaN or Inf of 120 entries"),
+    "Inf": (torch.where(NEAR > 2, torch.inf, NEAR), ValueError, "x must be finite"),
+}
+every_method = pytest.mark.parametrize("make", METHODS.values(), ids=METHODS.keys())
+
+
+@every_method
+def test_bad_new_points(make):
+    module = make().fit(NEAR)
+    for query, error, message in QUERIES.values():
+        with pytest.raises(error, match=message):
+            module.transform(query)
+
+
+@every_method
+def test_new_points_before_fit(make):
+    name = type(make()).__name__
+    with pytest.raises(RuntimeError, match=rf"{name} must be fitted before it takes new points; call fit"):
+        make().transform(NEAR)
+
+
+FAR = torch.tensor([[1e8, 0.0, 0.0], [0.0, -2e8, 0.0], [2e8, 0.0, 0.0]], dtype=torch.float64)
+
+
+def row_of_nearest(module):
+    """Affinities underflow: Nyström's formula with the whole weight on the nearest training point."""
+    row = torch.cdist(FAR, NEAR).argmin(1)
+    njw = isinstance(module, SpectralClustering) and module.variant == "njw"
+    rows = ((module.train_vectors if njw else module.embedding_) / (1 - module.eigenvalues_))[row]
+    return torch.nn.functional.normalize(rows, dim=1) if njw else rows
+
+
+def linear_map(module):
+    """The same projection as that of the training points."""
+    return (FAR - NEAR.mean(0)) @ torch.linalg.lstsq(NEAR - NEAR.mean(0), module.embedding_).solution
+
+
+def distances_grow_alike(module):
+    """D̃ = R + c_i with a large R: the row is (−R/λ_k) Σ_i c_i v_ik √λ_k, c the geodesics from where x is reached."""
+    nearest = torch.cdist(FAR, NEAR).topk(8, largest=False)
+    offset = (nearest.values[..., None] + module.geodesics_[nearest.indices]).amin(1)
+    offset = offset - offset.mean(1, keepdim=True)
+    return -FAR.norm(dim=1, keepdim=True) * offset @ module.embedding_ / module.eigenvalues_
+
+
+def mean_of_nearest(module):
+    """The local Gram matrix is that of equal differences, whose regularised weights are equal."""
+    return module.embedding_[torch.cdist(FAR, NEAR).topk(8, largest=False).indices].mean(1)
+
+
+def vanishing_kernel(module):
+    """K(x, i) = 0, centred."""
+    means = module.train_means
+    return ((means.mean() - means) @ module.embedding_ / module.eigenvalues_).expand(len(FAR), 2)
+
+
+# What docs/theory.md says of new points far from all training points, as a limit.
+LIMITS = {
+    "LaplacianEigenmaps": row_of_nearest,
+    "SpectralClustering": row_of_nearest,
+    "SpectralClustering, Shi–Malik": row_of_nearest,
+    "MDS": linear_map,
+    "Isomap": distances_grow_alike,
+    "LLE": mean_of_nearest,
+    "KernelPCA": vanishing_kernel,
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_far_new_points(name):
+    module = METHODS[name]().fit(NEAR)
+    expected = LIMITS[name](module)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        rows = module.transform(FAR)
+    assert bool(caught) == (LIMITS[name] is row_of_nearest)
+    assert all("3 of 3 new points are so far away" in str(w.message) for w in caught)
+    torch.testing.assert_close(rows, expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))

@@ -1,0 +1,162 @@
+"""Subspace iteration on a Chebyshev filter, batched."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torch_lapeig.eigen.blocks import orthonormalized
+from torch_lapeig.eigen.operator import Operator
+from torch_lapeig.eigen.solver import SETTLED, Progress, RitzPairs, allowed_residual, check_options, fewest_active
+
+BEYOND = 0.05  # of the rest of the spectrum, from the end of a cluster on
+OVERFLOW = 0.5  # of the logarithm of the largest number: what a filter may grow to
+SMALL_SHARE = 0.05  # of a vector in a random column: one that has less in all columns is overlooked
+DAMPING = 12.0  # logarithm of the factor between the k-th pair and the unwanted ones after a filter
+
+
+@dataclass(frozen=True)
+class ChebyshevSubspace:
+    """Subspace iteration on a Chebyshev filter: products and small dense problems only, batched.
+
+    The filter is the Chebyshev polynomial that stays in [−1, 1] between the largest Ritz value of the block and the
+    bound of the spectrum and grows fastest below (Zhou, Saad, Tiago & Chelikowsky 2006, section 2). Being a block
+    method, it finds multiple eigenvalues up to the size of its block. It is at its best where the wanted
+    values are not tiny compared with the spectrum; otherwise it needs many products.
+
+    Args:
+        guards: Ritz vectors beyond the wanted ones; default max(8, k/2).
+        max_iterations: filters applied at most.
+        max_degree: highest degree of a filter.
+        max_products: of the block with the matrix, at most; None for no limit beside the others.
+        seed: of the random start, from a generator of its own.
+    """
+
+    guards: int | None = None
+    max_iterations: int = 60
+    max_degree: int = 120
+    max_products: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_options(self, guards=1, max_iterations=0, max_degree=1, max_products=0)
+
+    def block_size(self, k: int) -> int:
+        """Columns of the block for ``k`` wanted pairs."""
+        return k + (max(8, k // 2) if self.guards is None else self.guards)
+
+    def __call__(
+        self,
+        operator: Operator,
+        k: int,
+        tolerance: float,
+        start: RitzPairs | None = None,
+        progress: Progress | None = None,
+    ) -> RitzPairs:
+        """The block of ``block_size(k)`` Ritz pairs, or as many as there are nodes of positive degree."""
+        m = min(self.block_size(k), fewest_active(operator))
+        null = operator.null_vectors(m)
+        values, vectors, residuals = _rayleigh_ritz(operator, self._first_block(operator, null, k, start), null)
+        products, grown = 0, torch.zeros_like(operator.bound)
+        for iteration in range(self.max_iterations + 1):
+            finished, gap = _is_finished(operator, values, residuals, k, tolerance, iteration, progress)
+            if start is not None:  # random columns have to show first that nothing smaller was overlooked
+                finished &= grown >= needed_growth(operator, gap)
+            if finished.all():
+                return RitzPairs(values, vectors, iteration, finished)
+            if iteration == self.max_iterations:
+                break
+            # Where the whole block lies in one cluster, what grows begins beyond it.
+            within = values[:, -1] - values[:, k - 1] <= operator.round_off
+            low = values[:, -1] + BEYOND * within * (operator.bound - values[:, -1])
+            low = torch.minimum(low, 0.9 * operator.bound)
+            degree = self._degree(values, low, k, operator.bound)
+            products += int(degree.max()) + 1
+            grown += degree * log_growth(values[:, k - 1], low, operator.bound) - math.log(2)
+            if self.max_products is not None and products > self.max_products:
+                break
+            filtered = operator.chebyshev(vectors, degree, low, operator.bound)
+            if not operator.largest(filtered).isfinite().all():
+                break
+            values, vectors, residuals = _rayleigh_ritz(operator, filtered, null)
+        return RitzPairs(values, vectors, iteration, torch.zeros_like(operator.bound, dtype=torch.bool))
+
+    def _first_block(self, operator: Operator, null: Tensor, k: int, start: RitzPairs | None) -> Tensor:
+        """The null vectors and random columns; or the vectors of a start, and random columns for half of the guards."""
+        m = null.shape[2]
+        known = torch.arange(m, device=null.device) < operator.nullity[:, None]
+        first = torch.where(known[:, None, :], null, operator.random(m, self.seed))
+        if start is None:
+            return first
+        # Old pairs may all be eigenpairs still, but no longer the smallest.
+        given = start.vectors[..., : min(m, k + (m - k) // 2)]
+        return torch.cat([given, first[..., given.shape[2] :]], 2)
+
+    def _degree(self, values: Tensor, low: Tensor, k: int, bound: Tensor) -> Tensor:
+        """Degrees, int64 ``(B,)``: the unwanted damped by e^−12 against the k-th, the wanted spread by 1/√eps at most.
+
+        The cap is that of each graph of a batch: a polynomial that another one needs would overflow.
+        """
+        kth, first = (log_growth(values[:, i], low, bound) for i in (k - 1, 0))
+        spread = -0.5 * math.log(torch.finfo(values.dtype).eps)
+        degree = torch.minimum(DAMPING / kth, spread / (first - kth).clamp_min(1e-7))
+        most = (OVERFLOW * math.log(torch.finfo(values.dtype).max) / first).clamp_min(1)
+        return torch.minimum(degree.clamp(8, self.max_degree), most).ceil().long()
+
+
+def _is_finished(
+    operator: Operator,
+    values: Tensor,
+    residuals: Tensor,
+    k: int,
+    tolerance: float,
+    iteration: int,
+    progress: Progress | None,
+) -> tuple[Tensor, Tensor]:
+    """Whether the k pairs and the one after them are known, bool ``(B,)``; and the gap after the k-th, ``(B, 0 or 1)``.
+
+    The gap is part of the answer. Ritz values are upper bounds: where the gap between them is round-off, so is the gap.
+    """
+    allowed = allowed_residual(values, k, operator.round_off, tolerance)
+    worst = residuals[:, :k].amax(1)
+    gap = values[:, k - 1 : k + 1].diff()
+    is_settled = residuals[:, k : k + 1] <= torch.maximum(SETTLED * gap, allowed[:, None])
+    if progress is not None:
+        b = (worst / allowed).argmax()
+        progress(iteration, worst[b].item(), allowed[b].item())
+    return (worst <= allowed) & (is_settled | (gap <= operator.round_off[:, None])).all(1), gap
+
+
+def log_growth(value: Tensor, low: Tensor, bound: Tensor) -> Tensor:
+    """Logarithm, for each degree, of the Chebyshev polynomial on [low, bound] at a value below, all ``(B,)``."""
+    return torch.acosh(1 + (2 / (bound - low) * (low - value)).clamp_min(1e-7))
+
+
+def needed_growth(operator: Operator, gap: Tensor) -> Tensor:
+    """Logarithm of the growth after which an eigenvector rules a random block, ``(B,)``, for gaps ``(B, 0 or 1)``.
+
+    It grows by √n, for its share in a random vector, over the root of the distance that its Rayleigh quotient shall
+    come to, and over `SMALL_SHARE`.
+    """
+    distance = gap.amin(1) if gap.shape[1] else operator.bound
+    distance = torch.maximum(distance, operator.round_off)
+    return 0.5 * (operator.active_count * operator.bound / distance).log() - math.log(SMALL_SHARE)
+
+
+def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Ritz values ``(B, m)``, vectors ``(B, N, m)`` and residual norms ``(B, m)`` of the span of ``x``.
+
+    The known null vectors count as below the spectrum, so that no small eigenvalue mixes with them.
+    """
+    x = orthonormalized(operator, x)
+    ax = operator.matmul(x)
+    projected, overlap = operator.inner(x, ax), operator.inner(null, x)
+    projected = (projected + projected.mT) / 2 - operator.bound[:, None, None] * (overlap.mT @ overlap)
+    values, turn = torch.linalg.eigh(projected)
+    values = values.clamp_min(0)
+    x, ax = x @ turn, ax @ turn
+    residual = ax - values[:, None, :] * x
+    return values, x, operator.dots(residual, residual).sqrt()

@@ -1,0 +1,74 @@
+"""When eigenvalues count as equal, and what 1/(λ_i − λ_j) is then: the options of the differentiation rule."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from torch_lapeig.eigen.check import Solution
+
+Degeneracy = Literal["mask", "lorentz", "exact"]
+DEGENERACIES = ("mask", "lorentz", "exact")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Options of the differentiation rule, see `torch_lapeig.Solve`; and eps of the problem as it was given."""
+
+    tolerance: float
+    degeneracy: Degeneracy
+    width: float | None
+    eps: float
+
+    @property
+    def masked(self) -> Rule:
+        """The rule that leaves the rotation within a cluster out."""
+        return dataclasses.replace(self, degeneracy="mask")
+
+
+def rule_of(dtype: torch.dtype, tolerance: float | None, degeneracy: Degeneracy, width: float | None) -> Rule:
+    """The rule of a problem of a dtype, with the defaults of `torch_lapeig.Solve`."""
+    default = 1e-10 if dtype == torch.float64 else 1e-6
+    return Rule(default if tolerance is None else tolerance, degeneracy, width, torch.finfo(dtype).eps)
+
+
+def noise_width(s: Solution, rule: Rule) -> Tensor:
+    """Difference ``(B, 1, 1)`` of eigenvalues that is noise: of the entries as given, of the solve, or 10 residuals.
+
+    At a distance δ the gradient of a pair's rotation is uncertain by eps / δ of itself: 1 % at 50 eps of the scale.
+    """
+    solve = torch.finfo(s.values.dtype).eps * s.operator.bound
+    given = rule.eps * s.symmetric.sensitivity(s.values)
+    return torch.maximum(10 * s.residuals.amax(1).to(solve), 50 * (solve + given))[:, None, None]
+
+
+def cluster_width(s: Solution, rule: Rule) -> Tensor:
+    """Difference ``(B, 1, 1)`` at which eigenvalues count as equal."""
+    if rule.width is not None:
+        return s.values.new_full((len(s.values), 1, 1), rule.width)
+    return noise_width(s, rule)
+
+
+def inverse_differences(rows: Tensor, columns: Tensor, s: Solution, rule: Rule) -> tuple[Tensor, Tensor]:
+    """1 / (columns_i − rows_j) as ``(B, j, i)``, by the rule for small ones; and where they are small, as 0 and 1.
+
+    What is within the noise counts as equal under ``"lorentz"`` too: Δ / (Δ² + width²) would enlarge it. Its default
+    width √eps · bound enlarges round-off by no more than 1/√eps.
+    """
+    difference = columns[:, None, :] - rows[:, :, None]
+    equal = difference.abs() <= cluster_width(s, rule)
+    if rule.degeneracy == "lorentz":
+        width = math.sqrt(rule.eps) * s.operator.bound if rule.width is None else rule.width
+        square = torch.as_tensor(width, dtype=rows.dtype, device=rows.device).square().reshape(-1, 1, 1)
+        broadened = torch.where(
+            difference.abs() <= noise_width(s, rule), 0, difference / (difference.square() + square)
+        )
+        return broadened, equal.to(rows.dtype)
+    if rule.degeneracy == "exact":  # but for each value and itself
+        equal = torch.eye(*equal.shape[1:], dtype=torch.bool, device=equal.device).expand(equal.shape)
+    return torch.where(equal, 0, 1 / torch.where(equal, 1, difference)), equal.to(rows.dtype)

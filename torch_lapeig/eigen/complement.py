@@ -1,0 +1,186 @@
+"""The part of the derivative of eigenvectors that lies outside their span, by preconditioned conjugate gradients.
+
+See `torch_lapeig.eigen.rule` for the derivation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torch_lapeig import _checks
+from torch_lapeig.eigen.cg import conjugate_gradients
+from torch_lapeig.eigen.check import Solution, norms
+from torch_lapeig.eigen.clusters import Rule, cluster_width, inverse_differences
+from torch_lapeig.eigen.solver import Inverse, preconditioner_of
+
+BACKWARD_ITERATIONS, REFINEMENTS = 2000, 4
+# A solution whose own round-off is a larger part of the right-hand side than this is no solution.
+NOISE = 1e-2
+
+
+class ComplementSolve(torch.autograd.Function):
+    """(M on the edges, c, Λ, V, V̄) -> Z of the rule above."""
+
+    @staticmethod
+    @_checks.without_autocast
+    def forward(
+        edges: Tensor,
+        diagonal: Tensor,
+        projected: Tensor,
+        vectors: Tensor,
+        g: Tensor,
+        solution: Solution,
+        rule: Rule,
+    ) -> Tensor:
+        """Z of a solution, ``(B, N, k)``."""
+        # The squares of cotangents of tiny degrees would overflow.
+        scale = _checks.power_of_two(solution.operator.largest(_checks.primal(g))[:, None, :], (1,))
+        return _solve(solution, g / scale, rule) * scale
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Keep what either mode needs."""
+        *tensors, ctx.solution, ctx.rule = inputs
+        ctx.save_for_backward(*tensors, output)
+        ctx.save_for_forward(*tensors, output)
+
+    @staticmethod
+    @_checks.without_autocast
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
+        """The cotangent of Z to those of M, c, Λ, V and V̄."""
+        edges, diagonal, projected, vectors, g, z = ctx.saved_tensors
+        s: Solution = ctx.solution
+        (to_z,) = cotangents
+        y = ComplementSolve.apply(edges, diagonal, projected, vectors, to_z, s, ctx.rule)
+        of_g, of_z = (_multiplier(s, edges, diagonal, vectors, rhs, x) for rhs, x in ((g, z), (to_z, y)))
+        to_vectors = y @ of_g.mT + z @ of_z.mT
+        return *edge_gradient(s, y, z), -s.operator.inner(z, y), to_vectors, y, None, None
+
+    @staticmethod
+    @_checks.without_autocast
+    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
+        """Tangents of M, c, Λ, V and V̄ to that of Z."""
+        edges, diagonal, projected, vectors, g, z = ctx.saved_tensors
+        s: Solution = ctx.solution
+        of_projected, of_vectors, of_g = (
+            torch.zeros_like(x) if t is None else t for t, x in zip(tangents[2:5], (projected, vectors, g), strict=True)
+        )
+        multiplier = _multiplier(s, edges, diagonal, vectors, g, z)
+        rhs = of_g + change_of(s, tangents[0], tangents[1], z) - z @ of_projected + of_vectors @ multiplier
+        outside = ComplementSolve.apply(edges, diagonal, projected, vectors, rhs, s, ctx.rule)
+        change: Tensor = outside - vectors @ s.operator.inner(of_vectors, z)
+        return change
+
+
+def _multiplier(s: Solution, edges: Tensor, diagonal: Tensor, vectors: Tensor, rhs: Tensor, x: Tensor) -> Tensor:
+    """μ of A X − X Λ + V μ = −RHS: −Vᵀ (RHS + A X)."""
+    product = s.symmetric.pattern.matmul(edges, x)
+    return -s.operator.inner(vectors, rhs + diagonal.reshape(x.shape[:2])[..., None] * x - product)
+
+
+def change_of(s: Solution, edges: Tensor | None, diagonal: Tensor | None, x: Tensor) -> Tensor:
+    """dA X for changes of M on the edges and of c, of which the symmetric part counts."""
+    pattern = s.symmetric.pattern
+    product = torch.zeros_like(x)
+    if diagonal is not None:
+        product = product + diagonal.reshape(x.shape[:2])[..., None] * x
+    if edges is not None:
+        product = product - pattern.matmul((edges + pattern.transpose(edges)) / 2, x)
+    return product
+
+
+def edge_gradient(s: Solution, y: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradient in M on the edges and in c of <A, Σ_i y_i v_iᵀ> for A = diag(c) − (M + Mᵀ)/2."""
+    pattern = s.symmetric.pattern
+    both = pattern.products(torch.cat([y, v], -1), torch.cat([v, y], -1))  # cheaper than finding the reversed edges
+    return both / -2, (y * v).sum(-1).reshape(pattern.shape)
+
+
+def _solve(s: Solution, g: Tensor, rule: Rule) -> Tensor:
+    """Z of the rule, ``(B, N, k)``; what float32 cannot solve, float64 does. What is not solved is said."""
+    if s.values.dtype == torch.float64 or s.is_whole:
+        z, is_solved = Complement(s, rule).solve(g)
+        if is_solved.all():
+            return z
+    if s.values.dtype != torch.float64:
+        z, is_solved = Complement(s.double, rule).solve(g.double())
+        z = z.to(g.dtype)
+    if not is_solved.all():
+        _checks.warn(
+            f"the linear solve of the gradient has not reached its tolerance for {int((~is_solved).sum())} of "
+            f"{is_solved.numel()} eigenvectors: their gradients are inexact; use a cut with a wider eigengap",
+            _checks.ConvergenceWarning,
+        )
+    return z
+
+
+@dataclass(frozen=True, eq=False)
+class Complement:
+    """P (A − λ_i) P on the complement of V, a block with a shift for each column, and its preconditioner."""
+
+    s: Solution
+    rule: Rule
+
+    @cached_property
+    def _differences(self) -> tuple[Tensor, Tensor]:
+        # A cluster that the cut splits cannot be told from V: its guards are left out, whatever the rule within V.
+        return inverse_differences(self.s.guard_values, self.s.values, self.s, self.rule.masked)
+
+    @cached_property
+    def _inverse(self) -> Inverse | None:
+        return preconditioner_of(self.s.operator, self.s.ritz.inverses)
+
+    @cached_property
+    def _width(self) -> Tensor:
+        return cluster_width(self.s, self.rule.masked)[:, 0]
+
+    def project(self, x: Tensor) -> Tensor:
+        """The part of ``x`` outside V, and outside the guards of a cluster that the cut splits."""
+        s, (_, is_split) = self.s, self._differences
+        x = x - s.vectors @ s.operator.inner(s.vectors, x)
+        if is_split.any():
+            x = x - s.guard_vectors @ (is_split * s.operator.inner(s.guard_vectors, x))
+        return x
+
+    def image(self, x: Tensor) -> Tensor:
+        """P (A − λ_i) x_i of each column."""
+        return self.project(self.s.operator.matmul(x) - self.s.values[:, None, :] * x)
+
+    def precondition(self, r: Tensor) -> Tensor:
+        """(A − λ_i)⁻¹ on the guards; the solver's preconditioner, or the identity, on the rest."""
+        inner, guards, inverse = self.s.operator.inner, self.s.guard_vectors, -self._differences[0]
+        coefficients = inner(guards, r)
+        if self._inverse is None:
+            return self.project(r + guards @ ((inverse - 1) * coefficients))
+        rest = self._inverse(r - guards @ coefficients)
+        return self.project(rest + guards @ (inverse * coefficients - inner(guards, rest)))
+
+    def solve(self, g: Tensor) -> tuple[Tensor, Tensor]:
+        """Z of the rule for cotangents ``(B, N, k)``, and which columns ``(B, k)`` are solved.
+
+        Columns of a cluster that the cut splits have no solution; they count as solved, and a warning of their own.
+        """
+        s, operator, eps = self.s, self.s.operator, torch.finfo(g.dtype).eps
+        target = -self.project(g * operator.active[..., None])
+        size = norms(operator, target)
+        # What is left of g after the projection is no better than its round-off, in the precision it came in.
+        enough = torch.maximum(self.rule.tolerance * size, 8 * max(eps, self.rule.eps) * norms(operator, g))
+
+        def allowed(z: Tensor) -> Tensor:
+            # Nor is what is left of A z; but an iterate whose round-off is as large as the target is no solution.
+            round_off = 8 * eps * operator.bound[:, None] * norms(operator, z)
+            return torch.maximum(enough, round_off.minimum(NOISE * size))
+
+        # In float32 the first guess is the answer or nearly so: what it leaves is for float64.
+        limit = BACKWARD_ITERATIONS if g.dtype == torch.float64 else REFINEMENTS
+        found = conjugate_gradients(self.image, self.precondition, target, operator.dots, allowed, limit)
+        # A NaN of the loss is not hidden, and no failure of the solve.
+        is_unknown = ~size.isfinite()
+        z = torch.where(is_unknown[:, None, :], torch.nan, self.project(found.z))
+        is_undefined = (s.gap[:, None] <= self._width) & ((s.values[:, -1:] - s.values) <= self._width)
+        return z, (found.residuals <= allowed(z)) | is_undefined | is_unknown

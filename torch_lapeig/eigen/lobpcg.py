@@ -1,0 +1,265 @@
+"""Locally optimal block conjugate gradients with a preconditioner."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from torch_lapeig import _checks
+from torch_lapeig.eigen.amg import Hierarchy, Level, Multigrid, SmoothedAggregation
+from torch_lapeig.eigen.blocks import Space, basis, eigh, residual, small_basis
+from torch_lapeig.eigen.operator import Operator
+from torch_lapeig.eigen.solver import (
+    Inverse,
+    Preconditioner,
+    Progress,
+    Request,
+    RitzPairs,
+    adapted_to,
+    check_options,
+    fewest_active,
+    one_by_one,
+)
+
+# In the search for what a start has overlooked: random columns, iterations at least, and the residual at which
+# the smallest of them counts as known, relative to its distance from the wanted values.
+FRESH, LEAST_ITERATIONS, SETTLED_OUTSIDE = 3, 4, 0.2
+STAGNATION = 30  # iterations without a tenth less residual after which a preconditioned iteration gives up
+LEVEL_ACCURACY, LEVEL_ITERATIONS = 0.1, 8  # on the levels below the finest
+
+# Of the number of an iteration, Ritz values and residuals: the worst residual over what is allowed, and that.
+Shortfall = Callable[[int, Tensor, Tensor], tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Lobpcg:
+    """Locally optimal block conjugate gradients with a multigrid preconditioner: for graphs of any size and hardness.
+
+    Knyazev 2001, with the orthonormal basis of [X, P, W] and the choice of P of Duersch, Shao, Yang & Gu 2018. The
+    known null vectors are exact constraints; converged columns stay in X but are not improved any more (soft locking);
+    columns of W that are round-off of the others are dropped. Without a start, the first block is solved for from
+    level to level of the hierarchy. With the pairs of a similar problem as a start, their preconditioner is used as it
+    is, and built anew where it does not lead to the answer in ``patience`` iterations.
+
+    Args:
+        guards: Ritz vectors beyond the wanted ones; default max(4, k/4).
+        max_iterations: at most.
+        preconditioner: a `Preconditioner`, or None. Where multigrid stops coarsening there is none either. `SparseLU`
+            for matrices that are no Laplacian.
+        patience: iterations with a preconditioner from before.
+        seed: of random columns.
+    """
+
+    guards: int | None = None
+    max_iterations: int = 200
+    preconditioner: Preconditioner | None = field(default_factory=SmoothedAggregation)
+    patience: int = 10
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_options(self, guards=1, max_iterations=0, patience=1)
+        if self.preconditioner is not None:
+            expected = "None or a preconditioner such as SmoothedAggregation() or SparseLU()"
+            _checks.check_function(self.preconditioner, "preconditioner", expected)
+
+    def __call__(
+        self,
+        operator: Operator,
+        k: int,
+        tolerance: float,
+        start: RitzPairs | None = None,
+        progress: Progress | None = None,
+    ) -> RitzPairs:
+        """``k`` and the guards, or as many as there are nodes of positive degree."""
+        m = k + (max(4, k // 4) if self.guards is None else self.guards)
+        return one_by_one(self._solve, operator, k, min(m, fewest_active(operator)), tolerance, start, progress)
+
+    def _solve(self, request: Request) -> RitzPairs:
+        inverse, x, iterations = request.inverse, request.start, 0
+        if inverse is not None:
+            inverse = adapted_to(request.operator, inverse)
+            limit = min(self.patience, self.max_iterations)
+            values, x, iterations, finished = self._iterate(request, inverse, x, limit)
+            if finished or limit == self.max_iterations:
+                return request.answer(values, x, iterations, finished, inverse)
+        inverse = None if self.preconditioner is None else self.preconditioner(request.operator)
+        if x is None and isinstance(inverse, Multigrid):
+            x = nested_iteration(inverse.hierarchy, request, self.seed).to(request.null)
+        values, x, more, finished = self._iterate(request, inverse, x, self.max_iterations - iterations)
+        return request.answer(values, x, iterations + more, finished, inverse)
+
+    def _iterate(
+        self, request: Request, inverse: Inverse | None, x: Tensor | None, limit: int
+    ) -> tuple[Tensor, Tensor, int, bool]:
+        """Ritz values and vectors, iterations, and whether they are the smallest, from a block ``x`` if given."""
+        operator, iterations = request.operator, 0
+        block = request.null[:, :0] if x is None else _new_directions(x, request)
+        if (missing := request.columns - block.shape[1]) > 0:
+            block = torch.cat([block, operator.random(missing, self.seed)[0]], 1)
+        while True:
+            values, block, more, finished = lobpcg(
+                operator, block, request.null, inverse, request.shortfall, limit - iterations
+            )
+            iterations += more
+            if request.start is None or not finished:
+                return values, block, iterations, finished
+            # Old pairs may all be eigenpairs still, but no longer the smallest.
+            found, is_settled = self._search_outside(request, inverse, values, block)
+            if found is None or iterations >= limit:
+                return values, block, iterations, is_settled and found is None
+            block = torch.cat([found, block[:, : request.columns - found.shape[1]]], 1)
+
+    def _search_outside(
+        self, request: Request, inverse: Inverse | None, values: Tensor, x: Tensor
+    ) -> tuple[Tensor | None, bool]:
+        """Vectors of a smaller Rayleigh quotient outside a block of pairs, or None; and whether that is certain.
+
+        The smallest pair of a random block in the complement has to settle beyond the wanted ones. A smaller one would
+        have come out before it, because the preconditioner enlarges it more.
+        """
+        w = request.wanted
+        if w == 0:
+            return None, True
+        top, round_off = float(values[min(w, len(values) - 1)]), float(request.operator.round_off)
+        # Where the cut goes through a cluster, its own copies make no difference: what lies before it does.
+        low = max((x for x in values[:w].tolist() if x < top - 10 * round_off), default=0.0)
+        room = fewest_active(request.operator) - request.null.shape[1] - x.shape[1]
+        fresh = request.operator.random(min(FRESH, room), self.seed + 1)[0]
+        if fresh.shape[1] == 0:
+            return None, True
+
+        def shortfall(iteration: int, ritz: Tensor, residuals: Tensor) -> tuple[float, float]:
+            allowed = max(SETTLED_OUTSIDE * (float(ritz[0]) - low), round_off)
+            if float(ritz[0]) < 0.5 * (low + top):
+                return 0.0, allowed
+            return (math.inf if iteration < LEAST_ITERATIONS else float(residuals[0]) / allowed), allowed
+
+        known = torch.cat([request.null, x], 1)
+        ritz, found, _, is_settled = lobpcg(request.operator, fresh, known, inverse, shortfall, self.max_iterations)
+        smaller = ritz < 0.5 * (low + top)
+        return (found[:, smaller] if smaller.any() else None), is_settled
+
+
+def lobpcg(
+    operator: Space, x: Tensor, null: Tensor, precondition: Inverse | None, shortfall: Shortfall, limit: int
+) -> tuple[Tensor, Tensor, int, bool]:
+    """Ritz values and vectors from the block ``x``, iterations done, and whether there is no shortfall left."""
+    xp = _whole_basis(operator, x, null)
+    axp, m = operator.matmul(xp), xp.shape[1]
+    values, turn = eigh(operator.inner(xp, axp))
+    xp, axp, projected = xp @ turn, axp @ turn, torch.diag(values)
+    patience = limit if precondition is None else STAGNATION
+    best, left = math.inf, patience
+    for iteration in range(limit + 1):
+        x = xp[:, :m]
+        r, norms = residual(operator, x, axp[:, :m], values)
+        missing, allowed = shortfall(iteration, values, norms)
+        if missing <= 1:
+            # The image A X was updated from step to step: see whether it is still true.
+            axp[:, :m] = operator.matmul(x)
+            r, norms = residual(operator, x, axp[:, :m], values)
+            missing, allowed = shortfall(iteration, values, norms)
+            if missing <= 1:
+                return values, x, iteration, True
+        best, left = (missing, patience) if missing < 0.9 * best else (best, left - 1)
+        if iteration == limit or left == 0:
+            break
+        moving = norms > 0.3 * allowed
+        r = r if moving.all() else r[:, moving]
+        w = basis(operator, r if precondition is None else precondition(r), null, xp)
+        if w.shape[1] == 0:
+            break
+        aw, q = operator.matmul(w), xp.shape[1]
+        cross = operator.inner(xp, aw)
+        whole = torch.cat([torch.cat([projected, cross], 1), torch.cat([cross.mT, operator.inner(w, aw)], 1)])
+        ritz, c = eigh(whole)
+        values, cx = ritz[:m], c[:, :m]
+        cp = cx[:, moving]
+        cp[:m] = 0
+        c = torch.cat([cx, small_basis(cp, cx)], 1)
+        xp, axp, projected = (xp @ c[:q]).addmm_(w, c[q:]), (axp @ c[:q]).addmm_(aw, c[q:]), c.mT @ whole @ c
+    return values, xp[:, :m], iteration, False
+
+
+def _whole_basis(operator: Space, x: Tensor, null: Tensor) -> Tensor:
+    """An orthonormal basis of ``x`` beside the null vectors; random columns replace the dependent ones."""
+    found = basis(operator, x, null)
+    if (lost := x.shape[1] - found.shape[1]) > 0:
+        noise = operator.random(lost, lost).reshape(len(x), lost).to(x)
+        found = torch.cat([found, basis(operator, noise, null, found)], 1)
+    return found
+
+
+def _new_directions(x: Tensor, request: Request) -> Tensor:
+    """Directions of ``x`` that the exact null vectors do not have already, at most as many as there are columns."""
+    operator = request.operator
+    x = x * operator.active.reshape(-1, 1)
+    x = torch.addmm(x, request.null, operator.inner(request.null, x), alpha=-1)
+    values, turn = eigh(operator.inner(x, x))
+    new = (values > 0.1 * values[-1]).nonzero().flatten()[-request.columns :]
+    return x @ turn[:, new]
+
+
+def nested_iteration(hierarchy: Hierarchy, request: Request, seed: int) -> Tensor:
+    """A first block for the finest level: solved on the coarsest, then taken from level to level and improved."""
+    columns, wanted = request.null.shape[1] + request.columns, request.null.shape[1] + request.wanted
+    level = hierarchy.levels[-1]
+    dense = level.ratio * level.matrix.to_dense() * level.ratio.mT
+    x = eigh(dense)[1][:, :columns]
+    for depth in reversed(range(len(hierarchy.levels) - 1)):
+        coarser, level = level, hierarchy.levels[depth]
+        assert level.prolongation is not None
+        inverse_ratio = torch.where(level.ratio > 0, 1 / level.ratio, 0)
+        x = inverse_ratio * (level.prolongation @ (coarser.ratio * x).to(level.prolongation.dtype)).double()
+        if depth > 0:
+            noise = CoarseSpace(level).random(columns - x.shape[1], seed + depth)
+            x = _improve(hierarchy, depth, torch.cat([x, noise], 1), wanted)
+    return x
+
+
+def _improve(hierarchy: Hierarchy, depth: int, x: Tensor, wanted: int) -> Tensor:
+    """A few iterations on a level: no better than the level approximates the finest one."""
+    level = hierarchy.levels[depth]
+    inverse_ratio = torch.where(level.ratio > 0, 1 / level.ratio, 0)
+
+    def shortfall(iteration: int, values: Tensor, residuals: Tensor) -> tuple[float, float]:
+        if len(values) == 0:
+            return 0.0, 0.0
+        allowed = LEVEL_ACCURACY * float(values[min(wanted, len(values) - 1)].clamp_min(torch.finfo(values.dtype).tiny))
+        return float(residuals[:wanted].max()) / allowed, allowed
+
+    def precondition(r: Tensor) -> Tensor:
+        return hierarchy.inverse(inverse_ratio, r, depth)
+
+    return lobpcg(CoarseSpace(level), x, x[:, :0], precondition, shortfall, LEVEL_ITERATIONS)[1]
+
+
+class CoarseSpace:
+    """The operator of a level of a hierarchy; products in the precision of the level."""
+
+    def __init__(self, level: Level) -> None:
+        self.level = level
+
+    def matmul(self, y: Tensor) -> Tensor:
+        """A Y."""
+        matrix, ratio = self.level.matrix, self.level.ratio
+        return ratio * (matrix @ (ratio * y).to(matrix.dtype)).to(y.dtype)
+
+    def inner(self, x: Tensor, y: Tensor) -> Tensor:
+        """Xᵀ Y."""
+        return x.mT @ y
+
+    def dots(self, x: Tensor, y: Tensor) -> Tensor:
+        """Inner products of columns."""
+        return (x * y).sum(-2)
+
+    def random(self, m: int, seed: int) -> Tensor:
+        """Random columns ``(n, m)``, zero on nodes without edges."""
+        ratio = self.level.ratio
+        generator = torch.Generator(ratio.device).manual_seed(seed)
+        shape = (len(ratio), m)
+        return torch.randn(shape, dtype=ratio.dtype, device=ratio.device, generator=generator) * (ratio > 0)

@@ -1,0 +1,205 @@
+"""What a solver is: the protocols of solvers and preconditioners, their answers, and what several of them share.
+
+A solver is a frozen dataclass of its options, called with an `Operator` and the number of pairs. It works forward
+only: gradients are the matter of `torch_lapeig.eigen.rule`. `Eigh` and `ChebyshevSubspace` work on a whole batch at a
+time, the others on one graph after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from torch_lapeig import _checks
+from torch_lapeig.eigen.operator import Operator
+
+# Called once an iteration with its number, the largest residual of the wanted pairs, and what is allowed.
+Progress = Callable[[int, float, float], None]
+
+# What a solver may break down with; the next candidate is asked then.
+BREAKDOWN = (torch.linalg.LinAlgError, _checks.ConvergenceError)  # type: ignore[attr-defined]
+SETTLED = 0.05  # residual at which the pair after the wanted ones counts as known, relative to the gap before it
+
+# An approximate A⁻¹ on blocks ``(N, m)`` of one graph. It may have a method ``adapted(operator)``, which gives the
+# inverse for a similar operator from what has been built.
+Inverse = Callable[[Tensor], Tensor]
+
+
+class Preconditioner(Protocol):
+    """What `Lobpcg` and the differentiation rule take to precondition with: `SmoothedAggregation`, `SparseLU`, yours.
+
+    >>> from torch_lapeig import KNN, HeatKernel, Laplacian, eigenpairs
+    >>> from torch_lapeig.eigen import Lobpcg
+    >>> def jacobi(operator):
+    ...     diagonal = operator.diagonal[:, None] + 1e-6
+    ...     return lambda r: r / diagonal
+    >>> x = torch.rand(200, 2, dtype=torch.float64)
+    >>> bool(eigenpairs(Laplacian(HeatKernel()(x, KNN(10)(x))), 3, Lobpcg(preconditioner=jacobi)).converged)
+    True
+    """
+
+    def __call__(self, operator: Any) -> Inverse | None:
+        """A symmetric positive definite approximation of A⁻¹ for one graph; None where there is no good one."""
+        ...
+
+
+class RitzPairs(NamedTuple):
+    """Approximate eigenpairs, ascending; those beyond the ones asked for are guards.
+
+    Attributes:
+        values: ``(B, m)``.
+        vectors: ``(B, N, m)``, orthonormal.
+        iterations: their number.
+        finished: bool ``(B,)``, whether the solver reached its goal: residuals, the next value, copies searched for.
+        inverses: of each graph, what its preconditioner has built, or None.
+    """
+
+    values: Tensor
+    vectors: Tensor
+    iterations: int
+    finished: Tensor
+    inverses: tuple[Inverse | None, ...] = ()
+
+
+class Solver(Protocol):
+    """What `eigenpairs` asks of a solver. Yours is any object that is called like this.
+
+    >>> from torch_lapeig import KNN, HeatKernel, Laplacian, eigenpairs
+    >>> def dense_float64(operator, k, tolerance, start=None, progress=None):
+    ...     values, vectors = torch.linalg.eigh(operator.to_dense().double())
+    ...     return RitzPairs(values[None], vectors[None], 1, torch.tensor([True]))
+    >>> x = torch.rand(60, 2, dtype=torch.float64)
+    >>> bool(eigenpairs(Laplacian(HeatKernel()(x, KNN(10)(x))), 3, dense_float64).converged)
+    True
+    """
+
+    def __call__(
+        self,
+        operator: Any,
+        k: int,
+        tolerance: float,
+        start: RitzPairs | None = None,
+        progress: Progress | None = None,
+    ) -> RitzPairs:
+        """At least ``k`` smallest pairs of each graph, to residuals that `allowed_residual` allows.
+
+        ``operator`` is an `Operator`. ``start`` are pairs of a similar operator, to begin with.
+        """
+        ...
+
+
+def allowed_residual(values: Tensor, k: int, round_off: Tensor, tolerance: float) -> Tensor:
+    """Residual ``(B,)`` that is small enough: ``tolerance`` times the gap after the k-th value, or round-off.
+
+    By Davis and Kahan the sine of the angle between the computed and the true eigenspace is at most residual / gap,
+    so an absolute tolerance would mean nothing where eigenvalues are close together.
+    """
+    gap = values[:, k] - values[:, k - 1] if values.shape[1] > k else torch.zeros_like(values[:, 0])
+    return torch.maximum(tolerance * gap, round_off)
+
+
+def fewest_active(operator: Operator) -> int:
+    """The smallest number of active nodes of a graph of the batch."""
+    return int(operator.active_count.min())
+
+
+def preconditioner_of(operator: Operator, inverses: tuple[Inverse | None, ...]) -> Inverse | None:
+    """What was built for each graph, on ``(B, N, m)``, or ``(N, m)`` of one graph; None where one has nothing."""
+    found = [inverse for inverse in inverses if inverse is not None]
+    if not found or len(found) < len(inverses):
+        return None
+    items = operator.items() if any(hasattr(inverse, "adapted") for inverse in found) else [operator] * len(found)
+    adapted = [adapted_to(item, inverse) for item, inverse in zip(items, found, strict=True)]
+
+    def precondition(r: Tensor) -> Tensor:
+        if r.ndim == 2:
+            return adapted[0](r)
+        return torch.stack([inverse(x) for inverse, x in zip(adapted, r, strict=True)])
+
+    return precondition
+
+
+def adapted_to(operator: Operator, inverse: Inverse) -> Inverse:
+    """The inverse for this operator, where it was built for a similar one."""
+    adapted: Inverse = inverse.adapted(operator) if hasattr(inverse, "adapted") else inverse
+    return adapted
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a solver for one graph, beside its null vectors, which need no solving."""
+
+    operator: Operator
+    null: Tensor  # (N, c)
+    wanted: int  # k − c
+    columns: int  # with guards, in all
+    tolerance: float
+    start: Tensor | None  # (N, ·)
+    inverse: Inverse | None
+    progress: Progress | None
+
+    def shortfall(self, iteration: int, values: Tensor, residuals: Tensor) -> tuple[float, float]:
+        """Worst residual over what is allowed, of the wanted pairs and the next one; and what is allowed."""
+        w = self.wanted
+        ritz, r = [0.0, *values.tolist()], residuals.tolist()
+        gap = ritz[w + 1] - ritz[w] if len(r) > w else 0.0
+        allowed = max(self.tolerance * gap, float(self.operator.round_off))
+        worst = max(r[:w], default=0.0)
+        if self.progress is not None:
+            self.progress(iteration, worst, allowed)
+        # Ritz values are upper bounds: where the gap between them is round-off, so is the gap.
+        settled = r[w] / max(SETTLED * gap, allowed) if len(r) > w and gap > float(self.operator.round_off) else 0.0
+        return max(worst / allowed, settled), allowed
+
+    def answer(
+        self, values: Tensor, x: Tensor, iterations: int, finished: bool, inverse: Inverse | None = None
+    ) -> RitzPairs:
+        """The null pairs and the solver's, with a batch axis."""
+        values = torch.cat([values.new_zeros(self.null.shape[1]), values.clamp_min(0)])
+        done = torch.tensor([finished], device=x.device)
+        return RitzPairs(values[None], torch.cat([self.null, x], 1)[None], iterations, done, (inverse,))
+
+
+def one_by_one(
+    solve: Callable[[Request], RitzPairs],
+    operator: Operator,
+    k: int,
+    columns: int,
+    tolerance: float,
+    start: RitzPairs | None,
+    progress: Progress | None,
+) -> RitzPairs:
+    """A solver of one graph on each of a batch: at least min(columns, nodes of positive degree) pairs."""
+    answers = []
+    columns = min(columns, fewest_active(operator))
+    for b, item in enumerate(operator.items()):
+        c = min(int(item.nullity), columns)
+        null = item.null_vectors(c)[0]
+        inverse = start.inverses[b] if start is not None and start.inverses else None
+        first = None if start is None else start.vectors[b]
+        request = Request(item, null, k - c, columns - c, tolerance, first, inverse, progress)
+        # With more components than wanted pairs the next value is 0 too, and nothing is left to solve.
+        answers.append(
+            request.answer(null.new_empty(0), null[:, :0], 0, True) if c == columns or c > k else solve(request)
+        )
+    width = min(len(pairs.values[0]) for pairs in answers)
+    return RitzPairs(
+        torch.cat([pairs.values[:, :width] for pairs in answers]),
+        torch.cat([pairs.vectors[..., :width] for pairs in answers]),
+        max(pairs.iterations for pairs in answers),
+        torch.cat([pairs.finished for pairs in answers]),
+        tuple(inverse for pairs in answers for inverse in pairs.inverses),
+    )
+
+
+def check_options(solver: Any, **least: int) -> None:
+    """Check a seed and counts, which have a least value; None where it is the default."""
+    for name, minimum in least.items():
+        value = getattr(solver, name)
+        if value is not None or type(solver).__dataclass_fields__[name].default is not None:
+            _checks.keep(solver, **{name: _checks.check_count(value, name, minimum)})
+    _checks.keep(solver, seed=_checks.check_seed(solver.seed))

@@ -1,0 +1,329 @@
+"""Symmetric matrices of values on the edges of a graph, with gradients to these, and their null vectors."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import InitVar, dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torch_lapeig import _checks
+from torch_lapeig.eigen.operator import Project, WithEntries, chebyshev_recurrence
+from torch_lapeig.graph.graph import check_edge_values
+from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern
+
+UNSET: Any = None  # of a field that is worked out of the others
+
+
+@dataclass(frozen=True, eq=False)
+class NullSpace:
+    """Null vectors in closed form: on each part of the active nodes one, in proportion to ``ground``.
+
+    Attributes:
+        ground: ``(B, N)``, positive on active nodes and zero on the others, where nothing flows back.
+        part: int64 ``(B, N)``, the part of each active node, counted from 0 in each graph.
+        counts: int64 ``(B,)``, the number of parts.
+    """
+
+    ground: Tensor
+    part: Tensor
+    counts: Tensor
+
+    @classmethod
+    def constant(cls, like: Tensor) -> NullSpace:
+        """The constant vector of each graph, for node values ``like`` of shape ``(N,)`` or ``(B, N)``."""
+        ground = torch.ones_like(_checks.primal(like)).reshape(-1, like.shape[-1])
+        part = torch.zeros_like(ground, dtype=torch.int64)
+        return cls(ground, part, part.new_ones(len(part)))
+
+    def of_graph(self, b: int) -> NullSpace:
+        """Those of one graph of the batch."""
+        return NullSpace(self.ground[b : b + 1], self.part[b : b + 1], self.counts[b : b + 1])
+
+    def vectors(self, m: int) -> Tensor:
+        """The first ``m`` of an orthonormal basis, ``(B, N, m)``, zero beyond its number.
+
+        The vectors of the parts are turned by a Householder reflection, so that the first is that of the whole graph.
+        """
+        size = self.ground.square()
+        volume = size.new_zeros(len(size), max(int(self.counts.max()), m, 1)).scatter_add(1, self.part, size)
+        # −H = 2 w wᵀ / wᵀw − I with w = e_1 + s takes e_1 to s, the root of each part's share of the volume.
+        whole = volume.sum(1, keepdim=True)
+        w = (volume / torch.where(whole > 0, whole, 1)).sqrt()
+        w[:, 0] += 1
+        number = torch.arange(m, device=size.device)
+        at_node = (self.part[..., None] == number).to(w.dtype)
+        scale = 2 / w.square().sum(1)
+        turn = scale[:, None, None] * w.gather(1, self.part)[..., None] * w[:, None, :m] - at_node
+        unit = (size / volume.gather(1, self.part)).sqrt()
+        basis = torch.where(self.ground > 0, unit, 0)[..., None] * turn
+        return basis.masked_fill((number >= self.counts[:, None])[:, None, :], 0)
+
+
+@dataclass(frozen=True, eq=False)
+class SymmetricOperator(WithEntries):
+    """A = diag(c) − M, positive semidefinite, for a symmetric M on the edges of a graph: a kernel, (I − W)ᵀ(I − W), …
+
+    `eigenpairs` takes one where it takes a `Laplacian`, and gradients flow to M and c. Its vectors are orthonormal.
+
+    Args:
+        pattern: where M is, sparse or dense, for one matrix or a batch.
+        values: M on the edges, of any sign; gradients flow to it.
+        diagonal: c, of the pattern's shape.
+        bound: upper bound of the spectrum of each graph, ``(B,)``; default Gershgorin's.
+        null: the null vectors that are known and need not be solved for; None for none.
+        active: bool ``(B, N)``, nodes that take part; None for all. The others have zero rows.
+        of_affinities: whether N A N is D − W for affinities W ≥ 0 and N = diag(``null.ground``), which is what
+            multigrid needs.
+        finer: gives the same operator in float64, of what it was made of; None: its entries are what is known.
+        trusted: whether the checks below have been done.
+        constant_null: short for ``null=NullSpace.constant(diagonal)``: A 1 = 0.
+
+    Raises:
+        TypeError, ValueError: tensors that are not float32 or float64 or not of these shapes; values that are not
+            symmetric.
+
+    >>> matrix = torch.tensor([[2.0, 1.0], [1.0, 2.0]])
+    >>> operator = SymmetricOperator.of_largest(matrix)
+    >>> operator.diagonal
+    tensor([3., 3.])
+    >>> from torch_lapeig import eigenpairs
+    >>> operator.diagonal[0] - eigenpairs(operator, 1).values
+    tensor([3.])
+    """
+
+    pattern: Pattern
+    values: Tensor
+    diagonal: Tensor
+    bound: Tensor = UNSET
+    null: NullSpace | None = None
+    active: Tensor = UNSET
+    of_affinities: bool = False
+    finer: Callable[[], SymmetricOperator] | None = None
+    trusted: bool = False
+    constant_null: InitVar[bool] = False
+
+    def __post_init__(self, constant_null: bool) -> None:
+        if not self.trusted:
+            self._check_parts(constant_null)
+        if constant_null:
+            _checks.keep(self, null=NullSpace.constant(self.diagonal))
+        if self.bound is UNSET:
+            rows = _checks.primal(self.diagonal).abs() + self.pattern.sum_rows(_checks.primal(self.values).abs())
+            _checks.keep(self, bound=rows.reshape(self.batch_size, -1).amax(1))
+        if self.active is UNSET:
+            _checks.keep(self, active=super().active)
+
+    def _check_parts(self, constant_null: bool) -> None:
+        check_edge_values(self.pattern, self.values, "values")
+        _checks.check_floating(self.diagonal, "diagonal")
+        if tuple(self.diagonal.shape) != tuple(self.pattern.shape):
+            raise ValueError(f"diagonal must have shape {tuple(self.pattern.shape)}, got {tuple(self.diagonal.shape)}")
+        _checks.check_symmetric_matrix(self.values, self.pattern.transpose(self.values), "values")
+        _checks.check_flag(constant_null, "constant_null")
+        if self.bound is not UNSET:
+            _checks.check_floating(self.bound, "bound")
+            if tuple(self.bound.shape) != (self.batch_size,):
+                raise ValueError(f"bound must have shape {(self.batch_size,)}, got {tuple(self.bound.shape)}")
+
+    @classmethod
+    def of_largest(cls, matrix: Tensor) -> SymmetricOperator:
+        """s − K for a symmetric matrix K ``(N, N)`` and s = ‖K‖_∞ ≥ λ_max: its smallest pairs are K's largest.
+
+        The eigenvalues of K are ``diagonal[0] − values``.
+        """
+        _checks.check_floating(matrix, "matrix")
+        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+            raise ValueError(f"matrix must have shape (N, N), got {tuple(matrix.shape)}")
+        info = torch.finfo(matrix.dtype)
+        bound = torch.linalg.vector_norm(matrix.detach(), 1, dim=1).amax().clamp_min(info.tiny / info.eps**2)
+        diagonal = bound.expand(len(matrix)).clone()
+        return cls(DensePattern((len(matrix),)), matrix, diagonal, bound=2 * bound[None])
+
+    def check(self) -> None:
+        """Raise ValueError unless all entries are finite."""
+        for part in (self.values, self.diagonal):
+            _checks.check_finite(part, "operator")
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        """``(N,)`` for one graph, ``(B, N)`` for a batch."""
+        return self.pattern.shape
+
+    @property
+    def dtype(self) -> torch.dtype:  # type: ignore[override]
+        """Of the entries."""
+        return self.values.dtype
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        """Of the entries."""
+        return self.values.device
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether M is stored as a list of edges."""
+        return isinstance(self.pattern, SparsePattern)
+
+    @cached_property
+    def active_count(self) -> Tensor:
+        """The number of active nodes of each graph, int64 ``(B,)``."""
+        return self.active.sum(1)
+
+    @property
+    def nullity(self) -> Tensor:
+        """Number of the null vectors that are known, int64 ``(B,)``."""
+        return super().nullity if self.null is None else self.null.counts
+
+    def null_vectors(self, m: int) -> Tensor:
+        """The first ``m`` of an orthonormal basis of the known null vectors, ``(B, N, m)``; zeros beyond."""
+        return super().null_vectors(m) if self.null is None else self.null.vectors(m)
+
+    @cached_property
+    def round_off(self) -> Tensor:
+        """Residual ``(B,)`` of unit vectors that rounding alone leaves behind, in products and in Ritz vectors."""
+        longest = self.pattern.longest_row if isinstance(self.pattern, SparsePattern) else 1  # dense: sums in blocks
+        factor = max(40.0, 0.3 * self.num_nodes**0.5, 4.0 * longest**0.5)
+        scale: Tensor = factor * torch.finfo(self.dtype).eps * self.bound
+        return scale
+
+    def sensitivity(self, values: Tensor) -> Tensor:
+        """Change ``(B,)`` of the eigenvalues ``(B, k)`` of each graph, over eps, when the entries change by eps.
+
+        Those of a Laplacian, as quotients of sums of weights, change in proportion to themselves.
+        """
+        bound = self.bound.to(values)
+        return values[:, -1].minimum(bound) if self.of_affinities else bound
+
+    def frozen(self) -> SymmetricOperator:
+        """This operator without the tangents of forward mode, which ``detach`` keeps."""
+        if not (_checks.is_dual(self.values) or _checks.is_dual(self.diagonal)):
+            return self
+        values, diagonal = _checks.primal(self.values), _checks.primal(self.diagonal)
+        return self._with(values=values, diagonal=diagonal, finer=lambda: self.double().frozen())
+
+    def double(self) -> SymmetricOperator:
+        """This operator in float64, with gradients."""
+        if self.finer is not None:
+            return self.finer()
+        null = None if self.null is None else dataclasses.replace(self.null, ground=self.null.ground.double())
+        values, diagonal, bound = self.values.double(), self.diagonal.double(), self.bound.double()
+        return self._with(values=values, diagonal=diagonal, bound=bound, null=null)
+
+    def items(self) -> Iterator[SymmetricOperator]:
+        """The operator of each graph of a batch, without gradients."""
+        if len(self.shape) == 1:
+            yield self
+            return
+        for b in range(self.batch_size):
+            pattern, edges = self.pattern.item_of(b)
+            yield self._with(
+                pattern=pattern,
+                values=self.values.detach()[edges],
+                diagonal=self.diagonal.detach()[b],
+                bound=self.bound[b : b + 1],
+                null=None if self.null is None else self.null.of_graph(b),
+                active=self.active[b : b + 1],
+                finer=None,
+            )
+
+    def reordered(self, order: Tensor | None = None) -> tuple[SymmetricOperator, Tensor]:
+        """One sparse operator with its nodes in an order, int64 ``(N,)``, and that: reverse Cuthill–McKee if None.
+
+        Products of large graphs are faster when neighbours are close in memory. Gradients flow through.
+        """
+        pattern, null = self.pattern, self.null
+        if not isinstance(pattern, SparsePattern) or len(self.shape) > 1:
+            raise ValueError(f"only one sparse graph can be reordered, got shape {self.shape}")
+        places = pattern.bandwidth_reducing_order() if order is None else order
+        number = torch.empty_like(places).scatter_(0, places, torch.arange(len(places), device=places.device))
+        keys, edges = (number[pattern.row.long()] * len(places) + number[pattern.col.long()]).sort()
+        operator = self._with(
+            pattern=SparsePattern.from_keys(keys, pattern.shape),
+            values=self.values[edges],
+            diagonal=self.diagonal[places],
+            null=None if null is None else NullSpace(null.ground[:, places], null.part[:, places], null.counts),
+            active=self.active[:, places],
+            finer=lambda: self.double().reordered(places)[0],
+        )
+        return operator, places
+
+    def _with(self, **changes: object) -> SymmetricOperator:
+        """A copy with other parts, which are sound because these are."""
+        return dataclasses.replace(self, trusted=True, **changes)  # type: ignore[arg-type]
+
+    @_checks.full_precision
+    def matmul(self, y: Tensor) -> Tensor:
+        """The product with ``y`` ``(B, N, m)``, or ``(N, m)`` of one graph, in O(E·m); differentiable in both.
+
+        Half precision is computed in the precision of the entries, and the result has the dtype of ``y``.
+        """
+        if tuple(y.shape[:-1]) not in (tuple(self.shape), (self.batch_size, self.num_nodes)):
+            raise ValueError(f"y must have shape {(*self.shape, 'm')}, got {tuple(y.shape)}")
+        if y.dtype in _checks.HALVES:
+            return self.matmul(y.to(self.dtype)).to(y.dtype)
+        if torch.is_grad_enabled():
+            return self.diagonal.reshape(*y.shape[:-1], 1) * y - self.pattern.matmul(self.values, y)
+        plus = y if self._has_unit_diagonal else self.diagonal.detach().reshape(*y.shape[:-1], 1) * y
+        return self.pattern.multiply(self._couplings, y, plus, times=-1)
+
+    @cached_property
+    def _has_unit_diagonal(self) -> bool:
+        return bool((self.diagonal == 1).all())
+
+    @cached_property
+    def _couplings(self) -> Tensor:
+        """M as a matrix without gradients: CSR over all nodes of a batch if the graph is sparse, else dense."""
+        return self.pattern.to_matrix(self.values)
+
+    def matvec(self, v: Tensor, shift: float = 0.0) -> Tensor:
+        """(A − shift) v for one vector ``(N,)`` of one graph, without gradients: `matmul` for many small products."""
+        if self._has_unit_diagonal:
+            return torch.addmv(v, self._couplings, v, beta=1 - shift, alpha=-1)
+        return torch.addmv((self.diagonal.detach() - shift) * v, self._couplings, v, alpha=-1)
+
+    def chebyshev(
+        self, x: Tensor, degree: Tensor, low: Tensor, high: Tensor, project: Project | None = None, every: int = 1
+    ) -> Tensor:
+        """See `Operator.chebyshev`: each step is one product with the matrix 2 Ã."""
+        half, centre = (high - low) / 2, (high + low) / 2
+        diagonal = (self.diagonal.detach().reshape(x.shape[:2]) - centre[:, None]) / half[:, None]
+        twice = self.pattern.assemble(2 * diagonal, self.values.detach() * self.pattern.of_graph(-2 / half))
+
+        def following(y: Tensor, before: Tensor) -> Tensor:
+            return self.pattern.multiply(twice, y, before, plus=-1)
+
+        first = self.pattern.multiply(twice, x) / 2
+        return chebyshev_recurrence(x, degree, following, first, project, every)
+
+    def to_matrix(self) -> Tensor:
+        """The matrix without gradients: CSR over all nodes of a batch if the graph is sparse, else dense."""
+        return self.pattern.assemble(self.diagonal, -self.values.detach())
+
+    def to_dense(self) -> Tensor:
+        """The matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""
+        return torch.diag_embed(self.diagonal) - self.pattern.to_dense(self.values)
+
+    def affinities(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Row, column and positive affinity of each edge of one graph in CSR order, without loops: N A N = D − W.
+
+        Raises:
+            TypeError: the operator is not made of affinities.
+        """
+        if not self.of_affinities or self.null is None:
+            raise TypeError(
+                f"multigrid needs a Laplacian, got a {type(self).__name__}; use Lobpcg(preconditioner=SparseLU())"
+            )
+        pattern = self.pattern
+        affinity = pattern.scaled(self.values.detach(), self.null.ground.reshape(self.shape))
+        if isinstance(pattern, SparsePattern):
+            keep = ((pattern.row != pattern.col) & (affinity > 0)).nonzero().flatten()
+            if len(keep) == len(pattern):
+                return pattern.row, pattern.col, affinity
+            return pattern.row[keep], pattern.col[keep], affinity[keep]
+        row, col = (pattern.without_loops(affinity) > 0).nonzero(as_tuple=True)
+        return row.int(), col.int(), affinity[row, col]

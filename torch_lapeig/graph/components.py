@@ -1,0 +1,54 @@
+"""Connected components of a graph: by SciPy on the CPU, by propagation of labels on other devices."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy.sparse import csgraph, csr_array
+from torch import Tensor
+
+STEPS = 12  # products with a dense graph; those of real data have a diameter of a few edges
+
+
+def label_components(row: Tensor, col: Tensor, total: int) -> Tensor:
+    """Labels int64 ``(total,)``, equal within each connected component and ascending by its first node.
+
+    Args:
+        row, col: ``(E,)``, both directions of every edge, ascending by row.
+    """
+    if row.device.type != "cpu":
+        return propagate_labels(row.long(), col.long(), total)
+    crow = torch.searchsorted(row, torch.arange(total + 1, dtype=row.dtype))
+    data = np.ones(len(col), dtype=np.int8)
+    structure = csr_array((data, col.numpy(), crow.numpy()), shape=(total, total))
+    found = csgraph.connected_components(structure, directed=False)[1]
+    return torch.from_numpy(found.astype(np.int64))
+
+
+def propagate_labels(row: Tensor, col: Tensor, total: int) -> Tensor:
+    """The smallest node number of each connected component, by propagation and pointer jumping on the device."""
+    labels = torch.arange(total, device=row.device)
+    while True:
+        reached = labels.scatter_reduce(0, row, labels[col], "amin")
+        reached = reached.scatter_reduce(0, labels, reached, "amin")  # tell the component's representative
+        reached = reached[reached]
+        if torch.equal(reached, labels):
+            return labels
+        labels = reached
+
+
+def first_reaches_all(weight: Tensor) -> bool:
+    """Whether a few steps lead from the first node of every graph ``(B, N, N)`` to all others, as in most dense graphs.
+
+    False also where it would take more steps.
+    """
+    reached = weight[:, 0] > 0
+    reached[:, 0] = True
+    for _ in range(STEPS):
+        if reached.all():
+            return True
+        further = (weight @ reached[..., None].to(weight.dtype))[..., 0] > 0
+        if (further <= reached).all():  # nothing new
+            return False
+        reached |= further
+    return bool(reached.all())

@@ -1,0 +1,78 @@
+"""Squared distances by direct differences: between all points of two sets, or of given pairs.
+
+A matrix product, ‖q‖² − 2 q·x + ‖x‖², loses the digits in which close points differ. All values here are sums of
+squared differences instead. The search, the weights and the formulas for new points share them.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from torch_lapeig import _checks
+from torch_lapeig._tuning import rows_of_block
+
+
+def squared_distances(queries: Tensor, points: Tensor) -> Tensor:
+    """‖q − x‖² ``(..., Q, N)`` of ``(..., Q, D)`` and ``(..., N, D)``, without gradients."""
+    return torch.cdist(queries.detach(), points.detach(), compute_mode="donot_use_mm_for_euclid_dist").square_()
+
+
+def differentiable_squared_distances(queries: Tensor, points: Tensor) -> Tensor:
+    """`squared_distances` ``(Q, N)`` of ``(Q, D)`` and ``(N, D)``, with derivatives of any order and mode.
+
+    The values are those of direct differences, the derivatives those of the expanded square, which need no memory of
+    Q × N × D.
+    """
+    direct = squared_distances(_checks.primal(queries), _checks.primal(points))
+    if not _has_derivatives(queries, points):
+        return direct
+    centre = _checks.primal(points).mean(0)  # the terms of the square that cancel get smaller
+    queries, points = queries - centre, points - centre
+    expanded = queries.square().sum(1)[:, None] + points.square().sum(1) - 2 * queries @ points.mT
+    return expanded + (direct - _checks.primal(expanded))
+
+
+def pair_distances(queries: Tensor, query: Tensor, points: Tensor, point: Tensor) -> Tensor:
+    """‖q − x‖² ``(E,)`` of pairs, without gradients, in blocks that stay in the cache.
+
+    Args:
+        queries, points: ``(Q, D)`` and ``(N, D)``, float32 or float64.
+        query, point: int64 ``(E,)``, the row of each that a pair joins.
+    """
+    step = rows_of_block(2 * points.shape[1] * points.element_size(), points.device, "cache")
+    pairs = zip(query.split(step), point.split(step), strict=True)
+    differences = (queries.index_select(0, i).sub_(points.index_select(0, j)) for i, j in pairs)
+    return torch.cat([torch.linalg.vecdot(d, d) for d in differences])
+
+
+def differentiable_pair_distances(queries: Tensor, query: Tensor, points: Tensor, point: Tensor) -> Tensor:
+    """`pair_distances` with derivatives of any order and mode; in O(E·D) memory where there are any."""
+    if not _has_derivatives(queries, points):
+        return pair_distances(_checks.primal(queries), query, _checks.primal(points), point)
+    difference = queries[query] - points[point]
+    distances: Tensor = torch.linalg.vecdot(difference, difference)
+    return distances
+
+
+def nearest_of_candidates(
+    queries: Tensor, candidates: Tensor, number: Tensor, missing: Tensor, k: int
+) -> tuple[Tensor, Tensor]:
+    """The k nearest of each query's own candidates: their numbers and squared distances ``(Q, k)``, without gradients.
+
+    Ascending by distance, ties by number.
+
+    Args:
+        queries: ``(Q, D)``. candidates: ``(Q, m, D)``, k ≤ m.
+        number: int64 ``(Q, m)``, of each candidate. missing: bool ``(Q, m)``, candidates that count as infinitely far.
+    """
+    distances = squared_distances(queries[:, None, :], candidates)[:, 0].masked_fill(missing, torch.inf)
+    by_number = number.argsort(1)
+    by_distance = distances.gather(1, by_number).argsort(dim=1, stable=True)[:, :k]
+    order = by_number.gather(1, by_distance)
+    return number.gather(1, order), distances.gather(1, order)
+
+
+def _has_derivatives(*tensors: Tensor) -> bool:
+    """Whether derivatives of some of the tensors are being followed, in reverse or in forward mode."""
+    return any((torch.is_grad_enabled() and t.requires_grad) or _checks.is_dual(t) for t in tensors)

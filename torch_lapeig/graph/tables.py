@@ -1,0 +1,229 @@
+"""Approximate squared distances of blocks of queries by one matrix product, and which points they leave in question.
+
+    d² ≈ ‖q‖² + [−2x, ‖x‖²] · [q, 1]        of centred points x and queries q
+
+The term ‖q‖² changes no order within a row, so that a table holds the product alone, its *values*. The error of a value
+is at most its row's `slack`, from the rounding of a product of D terms. `neighbors` decides by this bound which values
+suffice and which points it measures again.
+
+A table is a `WholeRows` (few points: every value of a row in one piece, several graphs of a batch together) or a
+`Tiles` (many points: the m smallest values of a row lie in the m groups of columns with the smallest minima, so that a
+row is narrowed by levels of minima instead of one `topk` over it).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torch_lapeig._tuning import FAN, LEVELS, TILE, TILE_ROWS
+
+
+class Block(NamedTuple):
+    """Queries, those of all items one after the other, whose values a table holds.
+
+    ``first`` is the number of the first query in its item; ``queries`` ``(R, D)``; ``squares`` ``(R,)``, ‖q‖² of the
+    centred query; ``slack`` ``(R,)``; ``origin`` int64 ``(R,)``, the number of the first point of the query's item:
+    points too are numbered through the items.
+    """
+
+    first: int
+    queries: Tensor
+    squares: Tensor
+    slack: Tensor
+    origin: Tensor
+
+
+class Table:
+    """The points of a product, centred: rows [−2x, ‖x‖² − reach], an infinite last number for padding.
+
+    Args:
+        points: ``(..., N, D)``. valid: bool ``(..., N)``.
+        reach: ``(..., N)``, subtracted from the squared distances.
+        padding: rows to append.
+    """
+
+    def __init__(self, points: Tensor, valid: Tensor, reach: Tensor | float = 0.0, padding: int = 0) -> None:
+        *lead, n, d = points.shape
+        self.points_of_item = n
+        count = valid.sum(-1, keepdim=True).clamp_min(1)
+        self.centre = (points.sum(-2) / count)[..., None, :]
+        # In place, as a table of millions of points is the larger part of the memory of a search.
+        self.columns = points.new_empty(*lead, n + padding, d + 1)
+        self.columns[..., n:, :d] = 0
+        # Rows of padding hold finite numbers, whatever: the infinity in the last column is what counts.
+        centred = torch.sub(points, self.centre, out=self.columns[..., :n, :d])
+        squares = _squared_norms(centred)
+        self.largest = squares.masked_fill(~valid, 0).amax(-1)
+        centred.mul_(-2)
+        self.columns[..., d] = torch.inf
+        self.columns[..., :n, d] = (squares - reach).masked_fill(~valid, torch.inf)
+
+    def rows(self, queries: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """[q, 1], ‖q‖² and the slack of queries ``(..., Q, D)``."""
+        centred = queries - self.centre
+        squares = _squared_norms(centred)
+        unit = _product_precision(queries.dtype) * (4 + math.sqrt(queries.shape[-1]))
+        slack = unit * (squares + self.largest[..., None])
+        return torch.cat([centred, torch.ones_like(centred[..., :1])], -1), squares, slack
+
+
+class Values(Table, ABC):
+    """A table that holds the values of one block of queries at a time; what it answers is about that block."""
+
+    step: int  # queries of an item in a block
+
+    def blocks(self, asked: Tensor, itself: bool) -> Iterator[Block]:
+        """The queries ``(B, Q, D)`` block by block; ``itself``: they are the points, none its own neighbour."""
+        b, q, d = asked.shape
+        for first in range(0, q, self.step):
+            queries = asked[:, first : first + self.step]
+            augmented, squares, slack = self.rows(queries)
+            self.compute(augmented, first if itself else None)
+            origin = self.points_of_item * torch.arange(b, device=asked.device).repeat_interleave(queries.shape[1])
+            yield Block(first, queries.reshape(-1, d), squares.flatten(), slack.flatten(), origin)
+
+    @abstractmethod
+    def compute(self, augmented: Tensor, first: int | None) -> None:
+        """The values of queries ``(B, Q, D + 1)``; infinite between query r and point ``first + r``, unless None."""
+
+    @abstractmethod
+    def smallest(self, m: int) -> tuple[Tensor, Tensor]:
+        """The m smallest values (fewer if there are fewer points) of each query, and their points in its item."""
+
+    @abstractmethod
+    def of_rows(self, rows: Tensor) -> Tensor:
+        """All values ``(P, N)`` of some queries, int64 ``(P,)``, of the block."""
+
+    @abstractmethod
+    def within(self, reach: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
+        """Query and point of values ≤ reach + limit, ``(N,)`` and ``(R,)``; for a single item."""
+
+
+class WholeRows(Values):
+    """Every value of a row in one piece, items ``(B, N, D)`` together; blocks of ``m`` candidates fit the budget."""
+
+    def __init__(self, points: Tensor, valid: Tensor, m: int, budget: int) -> None:
+        super().__init__(points, valid)
+        self.step = max(1, budget // (len(points) * row_bytes(points, m)))
+        self.values = points.new_empty(0)
+
+    def compute(self, augmented: Tensor, first: int | None) -> None:
+        """One product."""
+        values = augmented @ self.columns.mT
+        if first is not None:
+            values.diagonal(offset=first, dim1=-2, dim2=-1).fill_(torch.inf)
+        self.values = values.flatten(0, 1)
+
+    def smallest(self, m: int) -> tuple[Tensor, Tensor]:
+        """By one `topk`."""
+        values, points = self.values.topk(min(m, self.values.shape[1]), largest=False, sorted=False)
+        return values, points
+
+    def of_rows(self, rows: Tensor) -> Tensor:
+        """A copy of the rows."""
+        return self.values[rows]
+
+    def within(self, reach: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
+        """Each value compared."""
+        query, point = (self.values <= reach + limit[:, None]).nonzero(as_tuple=True)
+        return query, point
+
+
+def row_bytes(points: Tensor, m: int) -> int:
+    """What a query of `WholeRows` takes: its values, and m candidates to measure again."""
+    n, d = points.shape[-2:]
+    return (n + m * d) * points.element_size()
+
+
+class Tiles(Values):
+    """Values of a block against tiles of columns, with room for them and the levels of their minima; for one item."""
+
+    def __init__(self, points: Tensor, valid: Tensor, m: int, budget: int) -> None:
+        n, d = points.shape[-2:]
+        count = -(-n // TILE)
+        super().__init__(points, valid, padding=count * TILE - n)
+        self.tiles = self.columns.reshape(count, TILE, -1).mT
+        # A query takes its values, their minima, and m candidates to measure again.
+        query_bytes = (count * TILE * FAN / (FAN - 1) + m * d) * points.element_size()
+        left = budget - self.columns.numel() * points.element_size()
+        self.step = max(16, min(TILE_ROWS, int(left / query_bytes)))
+        # Values, then minima of FAN of the level before; the last by row, to be searched as a whole.
+        self.levels = [points.new_empty(count, self.step, TILE // FAN**level) for level in range(LEVELS)]
+        self.top = points.new_empty(self.step, count, TILE // FAN**LEVELS)
+        self.rows_held = 0
+
+    def compute(self, augmented: Tensor, first: int | None) -> None:
+        """A product for each tile, and its minima while it is in the cache."""
+        r = self.rows_held = augmented.shape[1]
+        for t, tile in enumerate(self.tiles):
+            values = torch.mm(augmented[0], tile, out=self.levels[0][t, :r])
+            if first is not None and (t * TILE < first + r and first < (t + 1) * TILE):
+                low = max(first, t * TILE)
+                values[low - first :, low - t * TILE :].diagonal().fill_(torch.inf)
+            for finer, coarser in itertools.pairwise([*(level[t, :r] for level in self.levels), self.top[:r, t]]):
+                torch.amin(finer.reshape(r, FAN, -1), 1, out=coarser)
+
+    def smallest(self, m: int) -> tuple[Tensor, Tensor]:
+        """By `topk` of the minima of the coarsest groups, then of the members of the groups chosen, level by level."""
+        tops = self.top[: self.rows_held].flatten(1)
+        values, chosen = tops.topk(min(m, tops.shape[1]), largest=False, sorted=False)
+        tile, column = chosen // self.top.shape[2], chosen % self.top.shape[2]
+        for level in reversed(self.levels):
+            tile, column, values = _smallest_members(level, tile, column, m)
+        # Columns of padding have infinite values and may stand for any point.
+        return values, (tile * TILE + column).clamp_max(self.points_of_item - 1)
+
+    def of_rows(self, rows: Tensor) -> Tensor:
+        """A copy of the rows, out of all tiles."""
+        return self.levels[0][:, rows].transpose(0, 1).flatten(1)
+
+    def within(self, reach: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
+        """By the minima of groups first: only members of those that are small enough are looked at."""
+        minima = self.levels[1][:, : len(limit)]
+        count = len(self.tiles)
+        reaches = torch.nn.functional.pad(reach, (0, count * TILE - len(reach)), value=-torch.inf).reshape(count, -1)
+        farthest = reaches.reshape(count, FAN, -1).amax(1)
+        tile, row, group = (minima <= farthest[:, None] + limit[:, None]).nonzero(as_tuple=True)
+        member = group[:, None] + torch.arange(FAN, device=reach.device) * (TILE // FAN)
+        column = tile[:, None] * TILE + member
+        place = (tile * self.step + row)[:, None] * TILE + member
+        near = self.levels[0].view(-1).take(place) <= reaches.flatten().take(column) + limit[row][:, None]
+        return row[:, None].expand_as(near)[near], column[near]
+
+
+def _smallest_members(level: Tensor, tile: Tensor, column: Tensor, m: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Of the FAN members of each chosen group, the m smallest of each row: tiles, columns, values."""
+    r, (_, rows, width) = len(tile), level.shape
+    members = column[:, :, None] + torch.arange(FAN, device=tile.device) * (width // FAN)
+    row = torch.arange(r, device=tile.device)[:, None]
+    places = (((tile * rows + row) * width)[:, :, None] + members).flatten(1)
+    values, best = level.view(-1).take(places).topk(min(m, places.shape[1]), largest=False, sorted=False)
+    return tile.gather(1, best // FAN), members.flatten(1).gather(1, best), values
+
+
+def order_for_tiles(values: Tensor) -> Tensor:
+    """An order of points in which a group of columns holds similar values: `Tiles.within` looks into few groups."""
+    order = values.argsort(descending=True)
+    whole = len(order) // TILE * TILE
+    tiles = order[:whole].reshape(-1, TILE // FAN, FAN).mT
+    return torch.cat([tiles.flatten(), order[whole:]])
+
+
+def _squared_norms(x: Tensor) -> Tensor:
+    """‖x‖² of rows, without a copy of all their entries."""
+    squares: Tensor = torch.linalg.vector_norm(x, dim=-1).square_()
+    return squares
+
+
+def _product_precision(dtype: torch.dtype) -> float:
+    """Relative rounding of a product: coarser where the user lets torch take shortcuts in float32 (TF32, bf16)."""
+    if dtype == torch.float32:
+        return {"highest": torch.finfo(dtype).eps, "high": 2.0**-10}.get(torch.get_float32_matmul_precision(), 2.0**-7)
+    return torch.finfo(dtype).eps
