@@ -174,11 +174,11 @@ def test_a_copy_made_while_training_is_its_own():
 
 
 def test_lightning_pytorch_takes_it_too():
-    """The two packages have classes of their own; the callback is of one and works with modules of both."""
+    """The two packages have classes of their own; the callback is of both."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         other = pytest.importorskip("lightning.pytorch")
-    assert not issubclass(SmoothnessCallback, other.Callback)
+    assert other.Callback is not lightning.Callback
 
     class Other(other.LightningModule):
         def __init__(self):
@@ -193,7 +193,8 @@ def test_lightning_pytorch_takes_it_too():
         on_before_backward, configure_optimizers = Regression.on_before_backward, Regression.configure_optimizers
 
     model = Other()
-    _, runner = fitted(SmoothnessCallback(2.0, "encoder", LOSS), model=model, module=other, steps=1)
+    callbacks = SmoothnessCallback(1.5, "encoder", LOSS), SmoothnessCallback(0.5, "encoder", LOSS)
+    _, runner = fitted(*callbacks, model=model, module=other, steps=1)
     assert model.trained == pytest.approx([2 * model.term], rel=1e-5)
     assert runner.callback_metrics["smoothness"].item() == pytest.approx(model.term, rel=1e-5)
     assert "training_step" not in vars(model)

@@ -28,7 +28,7 @@ class Budget(NamedTuple):
 
 
 BUDGETS = {
-    # search: 10⁶ points × 50 in float32 leave room for 43 queries of whole rows; larger blocks gain nothing.
+    # search: with it 10⁶ points × 50 in float32 are searched in 512 MiB above the input (benchmarks/neighbors.py).
     # cache: half of the second-level cache of a server's core. Squared lengths of 260,000 edges × 50 in float64 took
     # 61 ms in blocks of 1 MiB, 90 ms of 8 MiB and 163 ms of 32 MiB; distances of 300,000 pairs × 50 took 64, 110, 232.
     "cpu": Budget(search=384 * MIB, memory=128 * MIB, cache=1 * MIB),

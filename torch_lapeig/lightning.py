@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor, nn
@@ -20,15 +20,23 @@ from torch_lapeig.losses import LaplacianSmoothness
 if TYPE_CHECKING:
     from pytorch_lightning import Callback, LightningModule, Trainer
 else:
-    try:
-        from pytorch_lightning import Callback, LightningModule, Trainer
-    except ImportError:
-        try:
-            from lightning.pytorch import Callback, LightningModule, Trainer
-        except ImportError as error:
-            raise ImportError(
-                'torch_lapeig.lightning needs Lightning; install it with pip install "torch-lapeig[lightning]"'
-            ) from error
+
+    def _callbacks() -> Iterator[type]:
+        """The class of callbacks of each package that is there: the Trainer of each asks for its own."""
+        with suppress(ImportError):
+            from pytorch_lightning import Callback
+
+            yield Callback
+        with suppress(ImportError):
+            from lightning.pytorch import Callback
+
+            yield Callback
+
+    if not (found := tuple(_callbacks())):
+        raise ImportError(
+            'torch_lapeig.lightning needs Lightning; install it with pip install "torch-lapeig[lightning]"'
+        )
+    Callback = type("Callback", found, {})
 
 Source = Literal["inputs", "features"] | Callable[[Any], Tensor | Graph]
 

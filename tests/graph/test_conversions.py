@@ -20,9 +20,7 @@ from torch_lapeig import (
     eigenpairs,
     knn_graph,
     pad_batch,
-    radius_graph,
 )
-from torch_lapeig.graph.components import propagate_labels
 
 
 def test_scipy_round_trip():
@@ -114,18 +112,6 @@ def test_pad_batch_and_back():
     torch.testing.assert_close(x.grad, 2 * x.detach())
 
 
-@pytest.mark.parametrize("rule", [lambda x, **o: knn_graph(x, 3, **o), lambda x, **o: radius_graph(x, 1.5, **o)])
-def test_self_loops_on_and_off(rule):
-    x, mask = points(12, 2, batch=2), torch.arange(12) < torch.tensor([12, 8])[:, None]
-    plain, loops = rule(x, mask=mask), rule(x, mask=mask, self_loops=True)
-    torch.testing.assert_close(loops.to_dense(), plain.to_dense() + torch.diag_embed(mask.double()))
-    weighted = HeatKernel(0.5)(x, loops)
-    torch.testing.assert_close(weighted.to_dense().diagonal(dim1=1, dim2=2), mask.double())
-    torch.testing.assert_close(
-        HeatKernel()(x, loops).to_dense() * (1 - torch.eye(12)), HeatKernel()(x, plain).to_dense()
-    )
-
-
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("sparse", [True, False])
 def test_to_dtype_and_device(sparse, device):
@@ -136,23 +122,6 @@ def test_to_dtype_and_device(sparse, device):
     assert moved.weight.device.type == device
     torch.testing.assert_close(moved.to_dense().cpu(), graph.to_dense().float())
     assert eigenpairs(Laplacian(moved), 2).vectors.device.type == device
-
-
-@pytest.mark.parametrize("count", [1, 2, 7, 40])
-def test_label_propagation_agrees_with_scipy(count):
-    """The path other devices take: long paths, so that propagation alone would take many rounds."""
-    sizes = torch.randint(1, 60, (count,), generator=torch.Generator().manual_seed(count)).tolist()
-    order = torch.randperm(sum(sizes), generator=torch.Generator().manual_seed(0))
-    start, pairs = 0, []
-    for size in sizes:
-        nodes = order[start : start + size]
-        pairs.append(torch.stack([nodes[:-1], nodes[1:]]))
-        start += size
-    edges = torch.cat(pairs, 1)
-    edges = torch.cat([edges, edges.flip(0)], 1)
-    labels = propagate_labels(edges[0], edges[1], sum(sizes))
-    graph = Graph.from_edge_index(edges, num_nodes=sum(sizes))
-    assert torch.equal(labels.unique(return_inverse=True)[1], graph.connected_components())
 
 
 @pytest.mark.parametrize("form", ["dense", "graph", "batch"])

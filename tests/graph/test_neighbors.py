@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors, radius_neighbors_graph
 
 from problems import in_every_dtype, on_every_device, points
-from torch_lapeig import KNN, knn_graph
-from torch_lapeig.graph import ann, nearest_neighbors, radius_neighbors
+from torch_lapeig.graph import nearest_neighbors, radius_neighbors
 from torch_lapeig.graph.neighbors import nearest_and_reaching
 
 
@@ -149,43 +148,6 @@ def test_radius_agrees_with_scikit_learn(dtype, shift):
     d = torch.cdist(x[:40].double(), x.double())
     close = ((d <= reach) != torch.zeros(40, 300).index_put((own.query, own.point), torch.tensor(1.0)).bool()).sum()
     assert close <= (0 if dtype == torch.float64 and not shift else 2)
-
-
-def test_faiss_is_measured_and_exact_in_distance(caplog):
-    pytest.importorskip("faiss")
-    x = points(3000, 8, dtype=torch.float32)
-    with caplog.at_level("INFO", "torch_lapeig"):
-        found = nearest_neighbors(x, 10, backend="faiss")
-    assert "IndexHNSWFlat" in caplog.text
-    exact = nearest_neighbors(x, 10)
-    rows = zip(found.indices.tolist(), exact.indices.tolist(), strict=True)
-    share = np.mean([len(set(a) & set(b)) / 10 for a, b in rows])
-    assert 0.95 < found.recall <= 1
-    assert abs(found.recall - share) < 0.02
-    assert exact.recall == 1
-    own = torch.arange(3000)[:, None]
-    assert (found.indices != own).all()
-    d2 = (x[:, None] - x[found.indices]).square().sum(-1)
-    torch.testing.assert_close(found.squared_distances, d2)
-    assert KNN(10, backend="faiss")(x).weight.numel() > 10 * 3000
-
-
-def test_without_faiss_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "faiss", None)
-    with pytest.raises(ImportError, match=r"torch-lapeig\[ann\]"):
-        nearest_neighbors(points(20, 2), 3, backend="faiss")
-
-
-def test_faiss_index_by_size():
-    faiss = pytest.importorskip("faiss")
-    assert type(ann.choose_index(faiss, 10_000, 8)).__name__ == "IndexHNSWFlat"
-    assert type(ann.choose_index(faiss, 10**6, 8)).__name__ == "IndexIVFFlat"
-
-
-def test_cosine_graph_ignores_lengths():
-    x = points(60, 3)
-    stretched = x * torch.linspace(0.1, 10, 60, dtype=torch.float64)[:, None]
-    assert torch.equal(knn_graph(x, 5, metric="cosine").to_dense(), knn_graph(stretched, 5, metric="cosine").to_dense())
 
 
 @pytest.mark.parametrize("n", [2000, 6000])

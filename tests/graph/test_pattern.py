@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from problems import points, random_affinity
+from problems import complete, cycle, points, random_affinity
 from torch_lapeig import Graph, knn_graph
 
 
@@ -34,3 +34,11 @@ def test_squared_lengths(sparse, batch, small_blocks):
     assert torch.autograd.gradgradcheck(graph.pattern.squared_lengths, (x,))
     small_blocks()
     torch.testing.assert_close(graph.pattern.squared_lengths(x), lengths)
+
+
+def test_edges_of_nodes():
+    pattern = Graph.from_dense(torch.stack([cycle(5), complete(5)])).to_sparse().pattern
+    nodes = torch.tensor([1, 2, 3, 6, 9])
+    position, edge = pattern.edges_of(nodes)
+    assert torch.equal(pattern.row[edge].long(), nodes[position])
+    assert len(edge) == 3 * 2 + 2 * 4

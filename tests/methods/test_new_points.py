@@ -43,7 +43,7 @@ def test_bad_new_points(make):
 @every_method
 def test_new_points_before_fit(make):
     name = type(make()).__name__
-    with pytest.raises(RuntimeError, match=rf"{name} must be fitted before it takes new points; call fit"):
+    with pytest.raises(RuntimeError, match=rf"{name} must be fitted before it takes new points; call fit first"):
         make().transform(NEAR)
 
 

@@ -18,7 +18,7 @@ ARROWS = {
     "_tuning": set(),
     "_fitted": {"_checks", "_tuning"},
     "graph": {"_checks", "_fitted", "_tuning"},
-    "eigen": {"_checks", "graph"},
+    "eigen": {"_checks", "_tuning", "graph"},
     "methods": {"_checks", "_fitted", "graph", "eigen"},
     "losses": {"_checks", "_fitted", "graph", "eigen"},
     "sklearn": {"_checks", "_fitted", "graph", "eigen", "methods"},

@@ -66,6 +66,11 @@ class Laplacian:
         of_walk = s if r is None else r * s  # L_rw = D^-½ L_sym D^½, and a factor r more where W is similar only
         self.factor = of_walk if normalization == "random_walk" else None
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """``(N,)`` for one graph, ``(B, N)`` for a batch."""
+        return self.graph.shape
+
     def _normalized(self, normalization: Normalization) -> tuple[Tensor, Tensor]:
         """D^-½ and D^-½ W D^-½ on the edges, or D^-1 and D^-1 W; of the logarithms where derivatives may overflow."""
         pattern, w, log_weight = self.graph.pattern, self.graph.weight, self.graph.log_weight

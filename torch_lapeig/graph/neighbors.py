@@ -262,7 +262,7 @@ def _exact_neighbors(sets: Sets, k: int, budget: int) -> tuple[Tensor, Tensor]:
         points, queries = sets.points[items], sets.queries[items]
         table, numbered_through = _make_table(points, sets.valid[items], k, budget), points.flatten(0, 1)
         for block in table.blocks(queries, sets.itself):
-            rows = slice(block.first, block.first + len(block.queries) // len(points))
+            rows = slice(block.first, block.first + block.per_item)
             found = _nearest_of_block(table, block, numbered_through, k)
             indices[items, rows], distances[items, rows] = (part.reshape(len(points), -1, k) for part in found)
     return indices, distances
@@ -274,10 +274,10 @@ def _nearest_of_block(table: Values, block: Block, points: Tensor, k: int) -> tu
     indices, distances, certain = _rank_by_values(values, candidates, block, k)
     doubtful = (~certain).nonzero().flatten()
     if len(doubtful):
-        values, candidates, origin = values[doubtful], candidates[doubtful], block.origin[doubtful, None]
-        missing = values.isinf()
-        of_rows = (block.queries[doubtful], points[candidates + origin], candidates, missing)
-        indices[doubtful], distances[doubtful] = nearest_of_candidates(*of_rows, k)
+        values, candidates = values[doubtful], candidates[doubtful]
+        missing, near = values.isinf(), points[candidates + table.first_points(block, doubtful)[:, None]]
+        found = nearest_of_candidates(block.queries[doubtful], near, candidates, missing, k)
+        indices[doubtful], distances[doubtful] = found
         if candidates.shape[1] < table.points_of_item:
             others = values.amax(1) + block.squares[doubtful] - block.slack[doubtful]  # no other point is closer
             open_rows = doubtful[(distances[doubtful, -1] >= others) & ~missing.any(1)]
@@ -307,7 +307,7 @@ def _nearest_within(
     for piece, bound in zip(rows.split(step), limit.split(step), strict=True):
         row, point = (table.of_rows(piece) <= bound[:, None]).nonzero(as_tuple=True)
         query = piece[row]
-        distances = pair_distances(block.queries, query, points, point + block.origin[query])
+        distances = pair_distances(block.queries, query, points, point + table.first_points(block, query))
         by_distance = distances.argsort(stable=True)
         order = by_distance[row[by_distance].argsort(stable=True)]
         count = torch.bincount(row, minlength=len(piece))

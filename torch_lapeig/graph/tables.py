@@ -28,16 +28,15 @@ from torch_lapeig._tuning import FAN, LEVELS, TILE, TILE_ROWS
 class Block(NamedTuple):
     """Queries, those of all items one after the other, whose values a table holds.
 
-    ``first`` is the number of the first query in its item; ``queries`` ``(R, D)``; ``squares`` ``(R,)``, ‖q‖² of the
-    centred query; ``slack`` ``(R,)``; ``origin`` int64 ``(R,)``, the number of the first point of the query's item:
-    points too are numbered through the items.
+    ``first`` is the number of the first query in its item, ``per_item`` how many there are of each item; ``queries``
+    ``(R, D)``; ``squares`` ``(R,)``, ‖q‖² of the centred query; ``slack`` ``(R,)``.
     """
 
     first: int
+    per_item: int
     queries: Tensor
     squares: Tensor
     slack: Tensor
-    origin: Tensor
 
 
 class Table:
@@ -81,13 +80,16 @@ class Values(Table, ABC):
 
     def blocks(self, asked: Tensor, itself: bool) -> Iterator[Block]:
         """The queries ``(B, Q, D)`` block by block; ``itself``: they are the points, none its own neighbour."""
-        b, q, d = asked.shape
+        _, q, d = asked.shape
         for first in range(0, q, self.step):
             queries = asked[:, first : first + self.step]
             augmented, squares, slack = self.rows(queries)
             self.compute(augmented, first if itself else None)
-            origin = self.points_of_item * torch.arange(b, device=asked.device).repeat_interleave(queries.shape[1])
-            yield Block(first, queries.reshape(-1, d), squares.flatten(), slack.flatten(), origin)
+            yield Block(first, queries.shape[1], queries.reshape(-1, d), squares.flatten(), slack.flatten())
+
+    def first_points(self, block: Block, rows: Tensor) -> Tensor:
+        """The number, through all items, of the first point of the item of each of some rows of a block."""
+        return rows // block.per_item * self.points_of_item
 
     @abstractmethod
     def compute(self, augmented: Tensor, first: int | None) -> None:

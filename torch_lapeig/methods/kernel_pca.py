@@ -40,6 +40,7 @@ class KernelPCA(KernelEmbedding):
     Raises (``fit``, ``forward``):
         ValueError: fewer positive eigenvalues than components; a kernel of another shape, not finite, or not symmetric.
 
+    >>> import torch
     >>> x = torch.rand(20, 3, requires_grad=True)
     >>> KernelPCA(2, "rbf", gamma=0.5)(x).shape
     torch.Size([20, 2])

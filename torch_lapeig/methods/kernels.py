@@ -36,7 +36,7 @@ class CentredKernelEmbedding(EmbeddingModule):
         kernel = kernel / unit / unit
         means = kernel.mean(1)
         operator = SymmetricOperator.of_largest(centred(kernel, means, means))
-        pairs, positive = self._positive(operator, min(k, n), solve)
+        pairs, positive = self._largest(operator, min(k, n), solve)
         if (count := int(positive.sum())) < k and not fill:
             raise ValueError(
                 f"n_components must be at most the number of positive eigenvalues of the centred kernel, got "
@@ -45,7 +45,7 @@ class CentredKernelEmbedding(EmbeddingModule):
         if 0 < count < len(positive):
             # A cut through the eigenspace of zero has no derivative.
             solve.pairs.pop()
-            pairs, positive = self._positive(operator, count, solve)
+            pairs, positive = self._largest(operator, count, solve)
         # Nothing flows back from a column that is not there.
         values = torch.where(positive, operator.diagonal[0] - pairs.values, 0)
         columns = torch.where(positive, pairs.vectors, 0) * torch.where(positive, values, 1).sqrt() * unit
@@ -54,12 +54,12 @@ class CentredKernelEmbedding(EmbeddingModule):
             "embedding_": nn.functional.pad(columns, more),
             "eigenvalues_": nn.functional.pad(values * unit[0] * unit[0], more),
             "residuals_": nn.functional.pad(pairs.residuals * unit[0] * unit[0], more),
-            "gap_": pairs.gap * (unit * unit)[0, 0],
+            "gap_": pairs.gap * unit[0, 0] * unit[0, 0],
             "train_means": means * unit[0] * unit[0],
         }
 
     @staticmethod
-    def _positive(operator: SymmetricOperator, k: int, solve: EigenSolves) -> tuple[Eigenpairs, Tensor]:
+    def _largest(operator: SymmetricOperator, k: int, solve: EigenSolves) -> tuple[Eigenpairs, Tensor]:
         """The k largest eigenpairs of a kernel, and which of their eigenvalues are more than round-off."""
         pairs, largest = solve(operator, k), operator.diagonal[0]
         smallest = POSITIVE * len(operator.diagonal) ** 0.5 * torch.finfo(largest.dtype).eps * largest

@@ -85,7 +85,7 @@ def check_solve(solve: Any) -> None:
 
 
 class EmbeddingModule(FittedModule):
-    """What every method does in the same way; a method fills in three hooks, and one more if it is given pairs.
+    """What every method does in the same way; a method fills in three hooks, and more where it is given pairs.
 
     ``forward`` and ``embed`` take points ``(N, D)`` or a batch ``(B, N, D)`` with a mask of valid points, ``fit`` one
     set of points, and ``out_of_sample`` a set or a batch with new points of each. Gradients flow to all points, and to
@@ -95,8 +95,8 @@ class EmbeddingModule(FittedModule):
     few points for are zero (a set alone raises an error), and it has all its points joined where it has no more than
     the k of `KNN`.
 
-    Hooks: ``_fit_points``, ``_extend`` and ``_width``; ``PAIRS`` and ``_prepare`` where something else than points is
-    given; ``_embed`` where a batch need not be a loop.
+    Hooks: ``_fit_points``, ``_extend`` and ``_width``; ``pairs_given`` and ``_prepare`` where something else than
+    points is given; ``_embed`` where a batch need not be a loop over its items.
     """
 
     FITTED: ClassVar[tuple[str, ...]] = ("embedding_", "eigenvalues_", "residuals_", "gap_", "train_points")

@@ -87,7 +87,7 @@ class GraphEmbedding(EmbeddingModule):
         else:
             assert self.weights is not None
             rule = rule_within(self.neighbors, len(x))
-            extends = isinstance(rule, ExtendingRule)  # else there are no new points, which transform says
+            extends = isinstance(rule, ExtendingRule)  # else there are no new points, and `transform` says so
             graph, train_rule = rule.with_state(x.detach()) if extends else (rule(x.detach()), None)
             laplacian = Laplacian(self.weights(x, graph), self._normalization)
             # An edge whose weight underflows is none, and a node with no other edge has none.

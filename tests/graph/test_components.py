@@ -1,0 +1,65 @@
+"""Connected components by SciPy, by propagation of labels and, in dense graphs, by a few products."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csgraph
+
+from problems import DEVICES, complete, cycle, path, points, two_cliques
+from torch_lapeig import Graph, knn_graph
+from torch_lapeig.graph.components import first_reaches_all, propagate_labels
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_components_count_as_in_scipy(device):
+    for seed in range(5):
+        graph = knn_graph(points(60, 2, seed=seed).to(device), 2)
+        expected = csgraph.connected_components(graph.to_dense().cpu().numpy())
+        labels = graph.connected_components().cpu().numpy()
+        assert labels.max() + 1 == expected[0]
+        np.testing.assert_array_equal(labels, expected[1])
+
+
+def test_components_of_a_batch_with_padding_and_zero_weights():
+    affinity = torch.stack([two_cliques(3, 4), cycle(7)])
+    affinity[1, 0, 1] = affinity[1, 1, 0] = 0
+    affinity[1, 6] = affinity[1, :, 6] = 0
+    mask = torch.ones(2, 7, dtype=torch.bool)
+    mask[1, 6] = False
+    graph = Graph.from_dense(affinity, mask)
+    assert graph.connected_components().tolist() == [[0, 0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1, -1]]
+    for cut in (graph, graph.to_sparse()):
+        weight = cut.weight.clone()
+        if cut.is_sparse:
+            weight[(cut.edge_index == 9).any(0)] = 0
+        else:
+            weight[1, 2] = weight[1, :, 2] = 0
+        assert cut.with_weight(weight).connected_components()[1].tolist() == [0, 1, 2, 3, 3, 3, -1]
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 40])
+def test_label_propagation_agrees_with_scipy(count):
+    """The path other devices take: long paths, so that propagation alone would take many rounds."""
+    sizes = torch.randint(1, 60, (count,), generator=torch.Generator().manual_seed(count)).tolist()
+    order = torch.randperm(sum(sizes), generator=torch.Generator().manual_seed(0))
+    start, pairs = 0, []
+    for size in sizes:
+        nodes = order[start : start + size]
+        pairs.append(torch.stack([nodes[:-1], nodes[1:]]))
+        start += size
+    edges = torch.cat(pairs, 1)
+    edges = torch.cat([edges, edges.flip(0)], 1)
+    labels = propagate_labels(edges[0], edges[1], sum(sizes))
+    graph = Graph.from_edge_index(edges, num_nodes=sum(sizes))
+    assert torch.equal(labels.unique(return_inverse=True)[1], graph.connected_components())
+
+
+@pytest.mark.parametrize(("affinity", "reached"), [(complete(5), True), (path(6), True), (two_cliques(3, 4), False)])
+def test_a_dense_graph_is_reached_from_its_first_node(affinity, reached):
+    assert first_reaches_all(affinity[None]) is reached
+    assert Graph.from_dense(affinity).connected_components().max() == (0 if reached else 1)
+
+
+def test_a_long_path_is_not_reached_in_a_few_steps_but_is_connected():
+    assert not first_reaches_all(path(40)[None])
+    assert not Graph.from_dense(path(40)).connected_components().any()

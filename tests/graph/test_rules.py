@@ -1,0 +1,206 @@
+"""Neighbour rules: graphs and their symmetrisation, extension to new points, rules of the user's own."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.neighbors import kneighbors_graph, radius_neighbors_graph
+
+from problems import complete, in_every_dtype, on_every_device, points
+from torch_lapeig import KNN, Graph, HeatKernel, LaplacianEigenmaps, Precomputed, Radius, knn_graph, radius_graph
+from torch_lapeig.graph import ExtendingRule, NeighborRule
+from torch_lapeig.graph.rules import check_extends, check_rule
+
+
+@on_every_device
+@in_every_dtype
+@pytest.mark.parametrize("symmetrize", ["union", "mutual", "mean"])
+def test_knn_graph_agrees_with_scikit_learn(symmetrize, dtype, device):
+    x = points(80, 5, dtype=dtype).to(device)
+    directed = kneighbors_graph(x.cpu().numpy(), 6).toarray()
+    expected = {
+        "union": np.maximum(directed, directed.T),
+        "mutual": np.minimum(directed, directed.T),
+        "mean": (directed + directed.T) / 2,
+    }[symmetrize]
+    graph = knn_graph(x, 6, symmetrize=symmetrize)
+    assert graph.weight.dtype == dtype
+    assert graph.weight.device.type == device
+    np.testing.assert_array_equal(graph.to_dense().cpu().numpy(), expected)
+
+
+@on_every_device
+@in_every_dtype
+def test_radius_graph_agrees_with_scikit_learn(dtype, device):
+    x = points(80, 3, dtype=dtype).to(device)
+    expected = radius_neighbors_graph(x.cpu().numpy(), 1.2).toarray()
+    np.testing.assert_array_equal(radius_graph(x, 1.2).to_dense().cpu().numpy(), expected)
+
+
+@pytest.mark.parametrize("rule", [KNN(4), KNN(4, "mutual"), Radius(1.5)], ids=str)
+def test_batched_equals_looped(rule):
+    x = points(30, 3, batch=4)
+    torch.testing.assert_close(rule(x).to_dense(), torch.stack([rule(item).to_dense() for item in x]))
+
+
+@pytest.mark.parametrize("rule", [KNN(4), Radius(1.5)], ids=str)
+def test_padding_changes_nothing(rule):
+    x, mask = points(30, 3, batch=3), torch.arange(30) < torch.tensor([30, 11, 20])[:, None]
+    dirty = torch.where(mask[..., None], x, torch.nan)
+    dense = rule(dirty, mask).to_dense()
+    for item, (row, length) in enumerate(zip(x, mask.sum(1), strict=True)):
+        torch.testing.assert_close(dense[item, :length, :length], rule(row[:length]).to_dense())
+    assert dense.sum() == sum(rule(row[:n]).weight.sum() for row, n in zip(x, mask.sum(1), strict=True))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 3).flatmap(
+        lambda d: st.lists(st.lists(st.integers(-3, 3), min_size=d, max_size=d), min_size=3, max_size=12)
+    ),
+    st.integers(1, 2),
+    st.sampled_from(["union", "mutual", "mean"]),
+)
+def test_graph_laws(rows, k, symmetrize):
+    """Symmetric, no self loops however many copies and ties there are, degrees as the rule says, edges in order."""
+    x = torch.tensor(rows, dtype=torch.float64)
+    graph = knn_graph(x, k, symmetrize=symmetrize)
+    dense = graph.to_dense()
+    assert torch.equal(dense, dense.T)
+    assert not dense.diagonal().any()
+    degree = (dense > 0).sum(1)
+    if symmetrize == "mutual":
+        assert (degree <= k).all()
+    else:
+        assert (degree >= k).all()
+    row, col = graph.edge_index
+    reverse = graph.pattern.reverse.long()
+    assert ((row * len(x) + col).diff() > 0).all()
+    assert torch.equal(row[reverse], col)
+    assert torch.equal(col[reverse], row)
+    assert torch.equal(knn_graph(x, k, symmetrize=symmetrize).to_dense(), dense)
+
+
+def test_far_from_the_origin():
+    """Direct differences: a shift by 10⁴ in float32 keeps every neighbour whose distance it can represent."""
+    x = torch.arange(40, dtype=torch.float32)[:, None] ** 1.5 + 1e4
+    near = torch.cdist(x.double(), x.double()).fill_diagonal_(torch.inf).argmin(1)
+    assert torch.equal(knn_graph(x, 1).to_dense()[torch.arange(40), near], torch.ones(40))
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_smallest_point_sets(n):
+    assert torch.equal(knn_graph(points(n, 1), n - 1).to_dense(), complete(n))
+
+
+@pytest.mark.parametrize("rule", [lambda x, **o: knn_graph(x, 3, **o), lambda x, **o: radius_graph(x, 1.5, **o)])
+def test_self_loops_on_and_off(rule):
+    x, mask = points(12, 2, batch=2), torch.arange(12) < torch.tensor([12, 8])[:, None]
+    plain, loops = rule(x, mask=mask), rule(x, mask=mask, self_loops=True)
+    torch.testing.assert_close(loops.to_dense(), plain.to_dense() + torch.diag_embed(mask.double()))
+    weighted = HeatKernel(0.5)(x, loops)
+    torch.testing.assert_close(weighted.to_dense().diagonal(dim1=1, dim2=2), mask.double())
+    torch.testing.assert_close(
+        HeatKernel()(x, loops).to_dense() * (1 - torch.eye(12)), HeatKernel()(x, plain).to_dense()
+    )
+
+
+def test_cosine_graph_ignores_lengths():
+    x = points(60, 3)
+    stretched = x * torch.linspace(0.1, 10, 60, dtype=torch.float64)[:, None]
+    assert torch.equal(knn_graph(x, 5, metric="cosine").to_dense(), knn_graph(stretched, 5, metric="cosine").to_dense())
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8])
+def test_counts_of_numpy(kind):
+    x = points(20, 3)
+    assert torch.equal(knn_graph(x, kind(4)).to_dense(), knn_graph(x, 4).to_dense())
+    assert KNN(kind(4)) == KNN(4)
+    assert type(KNN(kind(4)).k) is int
+
+
+def matches(rule, x, new):
+    """The edges of new points are those that the graph of all points would have, if none changed its radius."""
+    state = rule.with_state(x)[1]
+    found = rule.extend(new, x, state)
+    d = torch.cdist(new, x, compute_mode="donot_use_mm_for_euclid_dist")
+    return found, d, state
+
+
+@pytest.mark.parametrize("symmetrize", ["union", "mutual", "mean"])
+def test_knn_extends_by_its_two_directions(symmetrize):
+    x, new = points(60, 3), points(25, 3, seed=1)
+    found, d, radii = matches(KNN(6, symmetrize), x, new)
+    nearest = torch.zeros_like(d).scatter_(1, d.argsort(1)[:, :6], 1)
+    reached = (d <= radii).double()
+    expected = {
+        "union": torch.maximum(nearest, reached),
+        "mutual": nearest * reached,
+        "mean": (nearest + reached) / 2,
+    }[symmetrize]
+    dense = torch.zeros_like(d).index_put((found.query, found.point), found.connectivity)
+    assert torch.equal(dense, expected)
+    assert (found.same == -1).all()
+
+
+def test_radius_extends_within_it():
+    x, new = points(60, 3), points(25, 3, seed=1)
+    found, d, _ = matches(Radius(1.1), x, new)
+    dense = torch.zeros_like(d).index_put((found.query, found.point), found.connectivity)
+    assert torch.equal(dense, (d <= 1.1).double())
+
+
+@pytest.mark.parametrize("rule", [KNN(4), KNN(4, metric="cosine"), Radius(0.8)], ids=str)
+def test_a_new_point_that_is_a_training_point_is_told(rule):
+    x = points(40, 3)
+    x[7] = x[3]
+    found = rule.extend(torch.cat([x[[5, 7, 3]], 2 * x[:1]]), x, rule.with_state(x)[1])
+    assert found.same.tolist() == [5, 3, 3, -1]
+
+
+class Chain:
+    """Each point and the next one: a rule for points in order."""
+
+    def __call__(self, x, mask=None):
+        node = torch.arange(len(x) - 1)
+        edges = torch.stack([node, node + 1])
+        return Graph.from_edge_index(torch.cat([edges, edges.flip(0)], 1), torch.ones(2 * len(node), dtype=x.dtype))
+
+
+def test_a_rule_of_the_user_embeds_and_is_refused_for_new_points():
+    x = torch.linspace(0, 3, 20, dtype=torch.float64)[:, None].requires_grad_()
+    module = LaplacianEigenmaps(2, Chain(), HeatKernel(1.0))
+    y = module(x)
+    # A chain has the eigenvectors of a path: its first is monotonous.
+    assert (y[:, 0].diff() > 0).all() or (y[:, 0].diff() < 0).all()
+    y[:, 0].square().sum().backward()
+    assert x.grad.isfinite().all()
+    with pytest.raises(TypeError, match=r"neighbors must have the methods with_state and extend .* got Chain without"):
+        module.fit(x.detach())
+
+
+def test_what_is_a_rule_and_what_extends():
+    for rule in (KNN(3), Radius(1.0), Chain(), lambda x, mask=None: knn_graph(x, 3, mask=mask)):
+        check_rule(rule)
+        assert isinstance(rule, NeighborRule)
+    for rule in (KNN(3), Radius(1.0)):
+        check_rule(rule, extend=True)
+        assert check_extends(rule) is rule
+        assert isinstance(rule, ExtendingRule)
+    with pytest.raises(TypeError, match="neighbors must have the methods with_state and extend"):
+        check_rule(Chain(), extend=True)
+
+
+NO_RULES = [5, None, "knn", KNN, Graph, HeatKernel(), torch.relu, len, torch.nn.ReLU(), Precomputed("affinity")]
+
+
+@pytest.mark.parametrize("other", NO_RULES, ids=repr)
+def test_what_is_no_rule(other):
+    with pytest.raises(TypeError, match=r"neighbors must be KNN\(k\), Radius\(r\) or another NeighborRule, called as"):
+        check_rule(other)
+
+
+def test_a_class_is_told_to_be_made_an_object():
+    with pytest.raises(TypeError, match=r"got the class KNN; make an object of it, KNN\(\.\.\.\)"):
+        check_rule(KNN)

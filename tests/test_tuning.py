@@ -1,0 +1,48 @@
+"""One policy for block sizes, and work that gives the same whatever the blocks."""
+
+import pytest
+import torch
+
+from problems import points
+from torch_lapeig import KNN, Isomap, LaplacianEigenmaps, _tuning
+from torch_lapeig.graph import nearest_neighbors
+
+
+@pytest.mark.parametrize("room", ["memory", "cache"])
+def test_rows_fit_the_budget_but_for_a_single_one(room):
+    for device in ("cpu", "cuda", "xpu"):
+        budget = getattr(_tuning.budget_of(torch.device(device)), room)
+        for row_bytes in (0, 1, 1000, budget - 1, budget, 10 * budget):
+            rows = _tuning.rows_of_block(row_bytes, torch.device(device), room)
+            assert rows >= 1
+            assert rows == 1 or rows * row_bytes <= budget
+            assert (rows + 1) * max(row_bytes, 1) > budget
+
+
+def test_groups_of_the_search_fill_its_tiles():
+    assert _tuning.TILE % _tuning.FAN**_tuning.LEVELS == 0
+
+
+@pytest.mark.parametrize("shape", [(300, 3), (4500, 2)], ids=str)
+def test_a_search_of_ties_in_blocks_of_one_row(shape, small_blocks):
+    """A lattice, on which most rows are searched among all points within their k-th distance."""
+    x = (2 * points(*shape, dtype=torch.float32)).round()
+    queries = x[:60]
+    whole = nearest_neighbors(x, 6, queries)
+    small_blocks()
+    found = nearest_neighbors(x, 6, queries)
+    assert torch.equal(found.indices, whole.indices)
+    assert torch.equal(found.squared_distances, whole.squared_distances)
+
+
+@pytest.mark.parametrize("module", [LaplacianEigenmaps(2, KNN(6)), Isomap(2, KNN(6))], ids=lambda m: type(m).__name__)
+def test_modules_in_blocks_of_one_row(module, small_blocks):
+    x, new = points(50, 3).requires_grad_(), points(7, 3, seed=1)
+    results = []
+    for _ in range(2):
+        y = module.fit(x.detach())(x)
+        (gradient,) = torch.autograd.grad(y[:, 0].pow(4).sum(), x)
+        results.append((y, gradient, module.transform(new)))
+        small_blocks()
+    for whole, found in zip(*results, strict=True):
+        torch.testing.assert_close(found, whole)
