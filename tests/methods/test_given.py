@@ -80,6 +80,8 @@ def test_given_pairs_in_batches(pairs, module):
         torch.testing.assert_close(fitted.transform(matrix[b, :n, :n]), fitted.embedding_)
     with pytest.raises(ValueError, match=r"must have shape \(N, N\) or \(B, N, N\), got \(12, 3\)"):
         module(x[0])
+    with pytest.raises(ValueError, match=r"x_new must have shape \(2, Q, 12\) to go with the points, got \(2, 4, 11\)"):
+        module.out_of_sample(matrix, pairs(new, x)[..., :11])
     with pytest.raises(ValueError, match=r"one set of points \(N, N\), got a batch"):
         module.fit(matrix)
 
