@@ -22,7 +22,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from problems import on_every_device, points, subspace_angle, swiss_roll
-from torch_lapeig import KNN, GraphWarning, HeatKernel, LaplacianEigenmaps, SimpleWeights
+from torch_lapeig import KNN, GraphWarning, HeatKernel, LaplacianEigenmaps, SimpleWeights, Solve
+from torch_lapeig.eigen import Eigh
 from torch_lapeig.sklearn import (
     ClassicalMDS,
     Isomap,
@@ -277,3 +278,31 @@ def test_importing_without_scikit_learn(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.base", None)
     with pytest.raises(ImportError, match=r"torch-lapeig\[sklearn\]"):
         importlib.import_module("torch_lapeig.sklearn")
+
+
+def test_options_of_the_solve_reach_the_module():
+    """Every estimator takes them; `clone` and `get_params` hand them on."""
+    X = np.random.default_rng(0).random((40, 3))
+    options = Solve(Eigh(), tolerance=1e-8)
+    for make in (
+        SpectralEmbedding,
+        ClassicalMDS,
+        Isomap,
+        LocallyLinearEmbedding,
+        KernelPCA,
+        lambda **o: SpectralClustering(2, random_state=0, **o),
+    ):
+        model = clone(make(solve=options)).fit(X)
+        assert model.module_.solve == options
+        with pytest.raises(TypeError, match="solve must be a Solve"):
+            make(solve="eigh").fit(X)
+
+
+def test_kernels_that_are_given():
+    X = np.random.default_rng(0).random((40, 3))
+    kernel = X @ X.T
+    given = KernelPCA(2, kernel="precomputed").fit(kernel[:30, :30])
+    plain = KernelPCA(2, kernel="linear").fit(X[:30])
+    np.testing.assert_allclose(given.embedding_, plain.embedding_, atol=1e-9)
+    np.testing.assert_allclose(given.transform(kernel[30:, :30]), plain.transform(X[30:]), atol=1e-9)
+    assert given.__sklearn_tags__().input_tags.pairwise

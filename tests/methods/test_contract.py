@@ -22,7 +22,6 @@ from torch_lapeig import (
     Isomap,
     KernelPCA,
     LaplacianEigenmaps,
-    Precomputed,
     Radius,
     Solve,
     SpectralClustering,
@@ -30,12 +29,8 @@ from torch_lapeig import (
     laplacian_positional_encoding,
 )
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh
-from torch_lapeig.methods.kernels import differentiable_squared_distances
+from torch_lapeig.graph.distances import differentiable_squared_distances
 from torch_lapeig.pyg import AddLaplacianPE
-
-
-def distances(x, y):
-    return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 class Gaussian(nn.Module):
@@ -47,10 +42,6 @@ class Gaussian(nn.Module):
 
     def forward(self, x, y):
         return (-self.log_gamma.exp() * differentiable_squared_distances(x, y)).exp()
-
-
-def gaussian(x, y):
-    return (-distances(x, y).square()).exp()
 
 
 METHODS = {
@@ -72,20 +63,6 @@ METHODS = {
     "KernelPCA, module": lambda **o: KernelPCA(o.pop("k", 2), Gaussian(), **o),
 }
 every_method = pytest.mark.parametrize("make", METHODS.values(), ids=METHODS.keys())
-# Of a matrix of pairs in the place of points: what it is made of, and its module.
-GIVEN = {
-    "LaplacianEigenmaps": (
-        gaussian,
-        LaplacianEigenmaps(2, Precomputed("affinity")),
-    ),
-    "SpectralClustering": (
-        gaussian,
-        SpectralClustering(2, Precomputed("affinity")),
-    ),
-    "MDS": (distances, MDS(2, metric=Precomputed("distance"))),
-    "KernelPCA": (gaussian, KernelPCA(2, Precomputed("kernel"))),
-}
-every_given = pytest.mark.parametrize(("pairs", "module"), GIVEN.values(), ids=GIVEN.keys())
 SIZES = [20, 13, 3, 1, 0]
 
 
@@ -161,7 +138,7 @@ def test_a_batch_is_its_items_alone_whatever_the_padding(make):
         torch.testing.assert_close(y[b, : SIZES[b]], module(x[b, : SIZES[b]]))
     alone = quiet(module, x[2:3, :3])[0]
     torch.testing.assert_close(y[2, :3], alone)
-    assert (alone != 0).any(0).sum() == 2  # two columns of three points, or the trivial one and another
+    assert (alone != 0).any(0).sum() >= 1  # of three points on a path there is one column of geodesics
     assert not y[3:].any()
     (y.square().sum(-1).square().sum() + y.sum()).backward()
     assert not leaf.grad[~mask].any()
@@ -181,6 +158,20 @@ def test_columns_beyond_a_small_item_are_zero_and_an_error_for_it_alone(make):
     assert (values[3:] == (0 if kernel else torch.inf)).all()
     with pytest.raises(ValueError, match=r"n_components|n_clusters|neighbors|landmarks|k must be smaller"):
         quiet(make(k=6), x[1, :3])
+
+
+@pytest.mark.parametrize("make", [METHODS[name] for name in METHODS if "MDS" in name or "PCA" in name])
+def test_items_that_are_flat_or_one_point_have_zero_columns_and_gradients(make):
+    """A line has one column, copies of one point have none: neither a warning nor NaN where there is nothing."""
+    line = torch.linspace(0, 1, 12, dtype=torch.float64)[:, None] * torch.tensor([1.0, 2.0, -1.0])
+    x = torch.stack([sheet(12), line, torch.ones_like(line)]).requires_grad_()
+    y, y_new = make().out_of_sample(x, sheet(3, batch=3, seed=1))
+    assert y[1, :, 0].abs().max() > 0
+    assert not y[2].any()
+    assert not y_new[2].any()
+    (y[0].square().sum() + y.square().sum(-1).square().sum() + y_new.sum()).backward()
+    assert x.grad.isfinite().all()
+    assert x.grad[:2].abs().amax((1, 2)).min() > 0
 
 
 @every_method
@@ -322,7 +313,7 @@ def test_repr_is_the_constructor(make):
     text = repr(make(solve=Eigh())) if not list(make().children()) else None
     if text is not None:
         assert repr(eval(text)) == text
-    assert "solve=Solve(solver=None, tolerance=1e-06" in repr(make(solve=Solve(tolerance=1e-6)))
+    assert "tolerance=1e-06" in repr(make(solve=Solve(tolerance=1e-6)))
 
 
 @every_method
@@ -434,88 +425,6 @@ def test_a_warm_start_shortens_the_solve():
     assert warm.pairs[0].iterations < cold.pairs[0].iterations
     expected = LaplacianEigenmaps(2, KNN(8), solve=ChebyshevSubspace())(moved)
     torch.testing.assert_close(grams(warm.columns), grams(expected), atol=1e-7, rtol=0)
-
-
-@every_given
-def test_given_pairs_in_batches(pairs, module):
-    """A mask takes rows and columns; new pairs are with all points, padding included."""
-    x, new = sheet(12, batch=2), sheet(4, batch=2, seed=1)
-    mask = torch.arange(12) < torch.tensor([[12], [9]])
-    matrix = pairs(x, x) * (mask[:, None] & mask[..., None])
-    y, y_new = quiet(module.out_of_sample, matrix, pairs(new, x), mask=mask)
-    torch.testing.assert_close(y, quiet(module, matrix, mask=mask))
-    assert not y[~mask].any()
-    for b, n in enumerate((12, 9)):
-        fitted = copy.deepcopy(module).fit(matrix[b, :n, :n])
-        torch.testing.assert_close(y[b, :n], fitted.embedding_)
-        torch.testing.assert_close(y_new[b], fitted.transform(pairs(new[b], x[b, :n])))
-        torch.testing.assert_close(fitted.transform(matrix[b, :n, :n]), fitted.embedding_)
-    with pytest.raises(ValueError, match=r"must have shape \(N, N\) or \(B, N, N\), got \(12, 3\)"):
-        module(x[0])
-    with pytest.raises(ValueError, match=r"one set of points \(N, N\), got a batch"):
-        module.fit(matrix)
-
-
-@every_given
-def test_gradients_to_given_pairs(pairs, module):
-    x, new = sheet(10), sheet(3, seed=1)
-    fixed, matrix, rows = pairs(x, x), pairs(x, x).requires_grad_(), pairs(new, x).requires_grad_()
-
-    def gram(matrix, rows):
-        # Next to the diagonal, which distances have no derivative at, nothing is moved.
-        off = (matrix + matrix.mT) / 2 * (1 - torch.eye(10)) + fixed * torch.eye(10)
-        return grams(torch.cat(module.out_of_sample(off, rows)))
-
-    assert torch.autograd.gradcheck(gram, (matrix, rows), fast_mode=True)
-
-
-class Rule:
-    """A rule of the user's: that of `KNN`, by another object."""
-
-    def __init__(self, k):
-        self.inner = KNN(k)
-
-    def __call__(self, x, mask=None):
-        return self.inner(x, mask)
-
-    def with_state(self, x):
-        return self.inner.with_state(x)
-
-    def extend(self, queries, x, state):
-        return self.inner.extend(queries, x, state)
-
-
-@pytest.mark.parametrize("method", [LaplacianEigenmaps, SpectralClustering, Isomap])
-def test_a_rule_of_the_user(method):
-    x, new = sheet(20), sheet(4, seed=1)
-    ours, theirs = method(2, KNN(6)), method(2, Rule(6))
-    assert torch.equal(ours(x), theirs(x))
-    assert torch.equal(ours.fit(x).transform(new), theirs.fit(x).transform(new))
-    for wrong in (Rule, KNN, HeatKernel(), lambda x: x, "knn", 6, None, Precomputed("kernel")):
-        with pytest.raises((TypeError, ValueError), match="neighbors must be"):
-            method(2, wrong)
-
-
-@pytest.mark.parametrize("wrong", [5, Radius(1.0), KNN(6, "mutual"), KNN, Precomputed("affinity"), Rule(6), None])
-def test_lle_takes_exactly_the_nearest(wrong):
-    with pytest.raises(TypeError, match=r"neighbors must be KNN\(k\), not symmetrised"):
-        LLE(2, wrong)
-
-
-def test_one_spelling_of_what_is_precomputed():
-    for make, kinds in (
-        (lambda kind: LaplacianEigenmaps(2, Precomputed(kind)), ("distance", "kernel")),
-        (lambda kind: SpectralClustering(2, Precomputed(kind)), ("distance", "kernel")),
-        (lambda kind: MDS(2, metric=Precomputed(kind)), ("affinity", "kernel")),
-        (lambda kind: KernelPCA(2, Precomputed(kind)), ("affinity", "distance")),
-        (lambda kind: Isomap(2, Precomputed(kind)), ("affinity", "distance", "kernel")),
-    ):
-        for kind in kinds:
-            with pytest.raises(ValueError, match=rf"(neighbors|metric|kernel) must be .*{kind}"):
-                make(kind)
-    for make in (lambda: LaplacianEigenmaps(2, "precomputed"), lambda: MDS(2, metric="precomputed")):
-        with pytest.raises((TypeError, ValueError), match=r"Precomputed.* got 'precomputed'"):
-            make()
 
 
 def test_positional_encodings_take_a_solve():

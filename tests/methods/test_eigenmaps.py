@@ -16,6 +16,7 @@ from torch_lapeig import (
     DegeneracyWarning,
     GraphWarning,
     HeatKernel,
+    ImprovedWeights,
     Laplacian,
     LaplacianEigenmaps,
     Radius,
@@ -363,3 +364,65 @@ class Call(torch.nn.Module):
 
     def forward(self, x, new):
         return torch.cat(self.module.out_of_sample(x, new))
+
+
+def test_orthonormal_columns_are_those_of_the_symmetric_laplacian():
+    """Bengio et al.: v of L_sym, and v(x) = Σ_i W(x, i) (D(x) d_i)^-½ v_i / (1 − λ)."""
+    x, new = points(60, 3), points(5, 3, seed=3)
+    module = LaplacianEigenmaps(3, KNN(8), HeatKernel(2.0), scale="orthonormal", drop_trivial=False).fit(x)
+    graph = HeatKernel(2.0)(x, knn_graph(x, 8))
+    degrees = Laplacian(graph).degrees
+    values, vectors = torch.linalg.eigh(Laplacian(graph).to_dense())
+    v = module.embedding_
+    torch.testing.assert_close(v.T @ v, torch.eye(3, dtype=v.dtype))
+    torch.testing.assert_close(module.eigenvalues_, values[:3], atol=1e-12, rtol=1e-9)
+    assert subspace_angle(vectors[:, :3], v) < 1e-6
+    y = LaplacianEigenmaps(3, KNN(8), HeatKernel(2.0), drop_trivial=False).fit(x)
+    torch.testing.assert_close(v.abs(), degrees.sqrt()[:, None] * y.embedding_.abs())  # signs are by their own largest
+    edges = KNN(8).extend(new, x, module.train_rule)
+    affinity = torch.zeros(5, 60, dtype=x.dtype)
+    affinity[edges.query, edges.point] = (-(new[edges.query] - x[edges.point]).square().sum(1) / 2).exp()
+    total = affinity.sum(1, keepdim=True)
+    torch.testing.assert_close(
+        module.transform(new), affinity / (total * degrees).sqrt() @ v / (1 - module.eigenvalues_)
+    )
+    unnormalized = LaplacianEigenmaps(3, KNN(8), scale="orthonormal", normalization="unnormalized")(x)
+    assert torch.equal(unnormalized, LaplacianEigenmaps(3, KNN(8), normalization="unnormalized")(x))
+
+
+def test_orthonormal_columns_with_isolated_points():
+    x = torch.cat([points(30, 2), torch.full((1, 2), 90.0, dtype=torch.float64)]).requires_grad_()
+    module = LaplacianEigenmaps(2, Radius(2.5), scale="orthonormal")
+    with pytest.warns(GraphWarning, match="isolated"):
+        y, y_new = module.out_of_sample(x, torch.cat([points(3, 2, seed=2), x.detach()[:1], x.detach()[-1:] - 1]))
+    assert not y[-1].any()
+    assert not y_new[-1].any()
+    torch.testing.assert_close(y_new[3], y[0])
+    (y.square().sum() + y_new.square().sum()).backward()
+    assert x.grad.isfinite().all()
+
+
+def test_the_preset_of_the_paper_is_its_problem():
+    """Baghani & Araabi: (D − W) y = λ y with W = K diag(1/κ), not symmetric."""
+    x = points(40, 2)
+    module = LaplacianEigenmaps.improved(3, Radius(2.0), 4 * 0.7, components="joint").fit(x)
+    d = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist")
+    near = (d <= 2.0) & (d > 0)
+    w = torch.where(near, (-d.square() / (4 * 0.7)).exp(), 0) / near.sum(0)
+    residual = torch.diag(w.sum(1)) - w
+    torch.testing.assert_close(
+        residual @ module.embedding_, module.embedding_ * module.eigenvalues_, atol=1e-10, rtol=0
+    )
+    other = LaplacianEigenmaps(3, Radius(2.0), ImprovedWeights(4 * 0.7)).fit(x)  # of I − D⁻¹W
+    y = other.embedding_
+    torch.testing.assert_close(residual @ y, w.sum(1, keepdim=True) * y * other.eigenvalues_, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("scale", ["unit", "orthonormal"])
+def test_options_that_contradict_each_other(scale):
+    with pytest.raises(ValueError, match=f'diffusion must be 0 with scale="{scale}"'):
+        LaplacianEigenmaps(2, diffusion=1.0, scale=scale)
+    with pytest.raises(ValueError, match='scale must be "degree" or "unit" with ImprovedWeights'):
+        LaplacianEigenmaps(2, KNN(6), ImprovedWeights(), scale="orthonormal")(points(20, 2))
+    with pytest.raises(TypeError, match="drop_trivial must be True or False, got 'no'"):
+        LaplacianEigenmaps(2, drop_trivial="no")

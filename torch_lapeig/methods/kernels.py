@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from torch_lapeig import _checks
 from torch_lapeig._fitted import State
-from torch_lapeig.eigen import SymmetricOperator
+from torch_lapeig.eigen import Eigenpairs, SymmetricOperator
 from torch_lapeig.methods.module import EigenSolves, EmbeddingModule
 from torch_lapeig.methods.nystrom import centred, extension
 
@@ -36,26 +36,34 @@ class CentredKernelEmbedding(EmbeddingModule):
         kernel = kernel / unit / unit
         means = kernel.mean(1)
         operator = SymmetricOperator.of_largest(centred(kernel, means, means))
-        pairs = solve(operator, min(k, n))
-        largest = operator.diagonal[0]
-        values = largest - pairs.values
-        positive = values > POSITIVE * n**0.5 * torch.finfo(values.dtype).eps * largest
+        pairs, positive = self._largest(operator, min(k, n), solve)
         if (count := int(positive.sum())) < k and not fill:
             raise ValueError(
                 f"n_components must be at most the number of positive eigenvalues of the centred kernel, got "
                 f"n_components={k} with {count}; use fewer components"
             )
+        if 0 < count < len(positive):
+            # A cut through the eigenspace of zero has no derivative.
+            solve.pairs.pop()
+            pairs, positive = self._largest(operator, count, solve)
         # Nothing flows back from a column that is not there.
-        values = torch.where(positive, values, 0)
+        values = torch.where(positive, operator.diagonal[0] - pairs.values, 0)
         columns = torch.where(positive, pairs.vectors, 0) * torch.where(positive, values, 1).sqrt() * unit
-        size, more = (unit * unit)[0], (0, k - min(k, n))
+        more = (0, k - len(values))
         return {
             "embedding_": nn.functional.pad(columns, more),
             "eigenvalues_": nn.functional.pad(values * unit[0] * unit[0], more),
             "residuals_": nn.functional.pad(pairs.residuals * unit[0] * unit[0], more),
-            "gap_": pairs.gap * size[0],
+            "gap_": pairs.gap * unit[0, 0] * unit[0, 0],
             "train_means": means * unit[0] * unit[0],
         }
+
+    @staticmethod
+    def _largest(operator: SymmetricOperator, k: int, solve: EigenSolves) -> tuple[Eigenpairs, Tensor]:
+        """The k largest eigenpairs of a kernel, and which of their eigenvalues are more than round-off."""
+        pairs, largest = solve(operator, k), operator.diagonal[0]
+        smallest = POSITIVE * len(operator.diagonal) ** 0.5 * torch.finfo(largest.dtype).eps * largest
+        return pairs, largest - pairs.values > smallest
 
     def _width(self, state: State) -> int:
         return 3 * len(state["train_means"])

@@ -60,7 +60,7 @@ class EigenSolves:
             return self.options
         number = len(self.pairs)
         before = self._before[number] if number < len(self._before) else None
-        same = before is not None and before.vectors.shape[:-1] == operator.shape
+        same = before is not None and before.vectors.shape[:-1] == operator.diagonal.shape
         return dataclasses.replace(self.options, warm_start=before if same else None)
 
     def kept(self) -> tuple[Eigenpairs, ...]:
@@ -85,7 +85,7 @@ def check_solve(solve: Any) -> None:
 
 
 class EmbeddingModule(FittedModule):
-    """What every method does in the same way; a method fills in three hooks, and one more if it is given pairs.
+    """What every method does in the same way; a method fills in three hooks, and more where it is given pairs.
 
     ``forward`` and ``embed`` take points ``(N, D)`` or a batch ``(B, N, D)`` with a mask of valid points, ``fit`` one
     set of points, and ``out_of_sample`` a set or a batch with new points of each. Gradients flow to all points, and to
@@ -95,8 +95,8 @@ class EmbeddingModule(FittedModule):
     few points for are zero (a set alone raises an error), and it has all its points joined where it has no more than
     the k of `KNN`.
 
-    Hooks: ``_fit_points``, ``_extend`` and ``_width``; ``PAIRS`` and ``_prepare`` where something else than points is
-    given; ``_embed`` where a batch need not be a loop.
+    Hooks: ``_fit_points``, ``_extend`` and ``_width``; ``pairs_given`` and ``_prepare`` where something else than
+    points is given; ``_embed`` where a batch need not be a loop over its items.
     """
 
     FITTED: ClassVar[tuple[str, ...]] = ("embedding_", "eigenvalues_", "residuals_", "gap_", "train_points")
@@ -203,10 +203,7 @@ class EmbeddingModule(FittedModule):
         """
         points, mask = self._prepare(_checks.single(x), mask)
         batch = _shape(points)[:-1]
-        _checks.check_tensor(x_new, "x_new")
-        if x_new.shape[:-2] != batch or x_new.ndim < 2:
-            expected = f"({', '.join(map(str, (*batch, 'Q', 'D')))})"
-            raise ValueError(f"x_new must have shape {expected} to go with the points, got {tuple(x_new.shape)}")
+        self._check_new(x_new, _shape(points))
         solve = EigenSolves(self.solve, self._before)
         news = iter(x_new.reshape(-1, *x_new.shape[-2:]))
         rows, rows_new = [], []
@@ -307,6 +304,15 @@ class EmbeddingModule(FittedModule):
         points = state.get("train_points")
         check_like(x, embedding.new_empty(1, len(embedding)) if points is None else points)
         return in_blocks(lambda block: self._extend(block, state), x, self._width(state))
+
+    def _check_new(self, x_new: Any, shape: tuple[int, ...]) -> None:
+        """Raise unless there are new points for each item of points of a shape ``(N,)`` or ``(B, N)``."""
+        _checks.check_tensor(x_new, "x_new")
+        width = "D" if self.pairs_given is None else shape[-1]
+        of_pairs = self.pairs_given is None or x_new.shape[-1:] == shape[-1:]
+        if x_new.ndim < 2 or x_new.shape[:-2] != shape[:-1] or not of_pairs:
+            expected = ", ".join(map(str, (*shape[:-1], "Q", width)))
+            raise ValueError(f"x_new must have shape ({expected}) to go with the points, got {tuple(x_new.shape)}")
 
     @abstractmethod
     def _fit_points(self, x: Any, solve: EigenSolves, *, fill: bool) -> State:

@@ -1,0 +1,166 @@
+"""What is given in the place of points or of a rule: pairs in the one spelling, rules of the user's."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+
+from torch_lapeig import (
+    KNN,
+    LLE,
+    MDS,
+    GraphWarning,
+    HeatKernel,
+    Isomap,
+    KernelPCA,
+    LaplacianEigenmaps,
+    Precomputed,
+    Radius,
+    SpectralClustering,
+)
+
+
+def sheet(n, *, batch=None, seed=0, dtype=torch.float64):
+    """Points of a curved sheet, no two eigenvalues of which are equal."""
+    u = torch.rand(*(() if batch is None else (batch,)), n, 2, generator=torch.Generator().manual_seed(seed)).double()
+    u = u * torch.tensor([3.0, 1.5])
+    return torch.stack([u[..., 0], u[..., 1], u[..., 0].sin()], -1).to(dtype)
+
+
+def distances(x, y):
+    return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def gaussian(x, y):
+    return (-distances(x, y).square()).exp()
+
+
+# Of a matrix of pairs in the place of points: what it is made of, and its module.
+GIVEN = {
+    "LaplacianEigenmaps": (
+        gaussian,
+        LaplacianEigenmaps(2, Precomputed("affinity")),
+    ),
+    "SpectralClustering": (
+        gaussian,
+        SpectralClustering(2, Precomputed("affinity")),
+    ),
+    "MDS": (distances, MDS(2, metric=Precomputed("distance"))),
+    "KernelPCA": (gaussian, KernelPCA(2, Precomputed("kernel"))),
+}
+every_given = pytest.mark.parametrize(("pairs", "module"), GIVEN.values(), ids=GIVEN.keys())
+
+
+def grams(y):
+    """Invariant to signs and rotations within eigenspaces."""
+    return y @ y.mT
+
+
+def quiet(function, *args, **options):
+    """What a call returns, without its warnings of graphs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GraphWarning)
+        return function(*args, **options)
+
+
+@every_given
+def test_given_pairs_in_batches(pairs, module):
+    """A mask takes rows and columns; new pairs are with all points, padding included."""
+    x, new = sheet(12, batch=2), sheet(4, batch=2, seed=1)
+    mask = torch.arange(12) < torch.tensor([[12], [9]])
+    matrix = pairs(x, x) * (mask[:, None] & mask[..., None])
+    y, y_new = quiet(module.out_of_sample, matrix, pairs(new, x), mask=mask)
+    torch.testing.assert_close(y, quiet(module, matrix, mask=mask))
+    assert not y[~mask].any()
+    for b, n in enumerate((12, 9)):
+        fitted = copy.deepcopy(module).fit(matrix[b, :n, :n])
+        torch.testing.assert_close(y[b, :n], fitted.embedding_)
+        torch.testing.assert_close(y_new[b], fitted.transform(pairs(new[b], x[b, :n])))
+        torch.testing.assert_close(fitted.transform(matrix[b, :n, :n]), fitted.embedding_)
+    with pytest.raises(ValueError, match=r"must have shape \(N, N\) or \(B, N, N\), got \(12, 3\)"):
+        module(x[0])
+    with pytest.raises(ValueError, match=r"x_new must have shape \(2, Q, 12\) to go with the points, got \(2, 4, 11\)"):
+        module.out_of_sample(matrix, pairs(new, x)[..., :11])
+    with pytest.raises(ValueError, match=r"one set of points \(N, N\), got a batch"):
+        module.fit(matrix)
+
+
+@every_given
+def test_gradients_to_given_pairs(pairs, module):
+    x, new = sheet(10), sheet(3, seed=1)
+    fixed, matrix, rows = pairs(x, x), pairs(x, x).requires_grad_(), pairs(new, x).requires_grad_()
+
+    def gram(matrix, rows):
+        # Next to the diagonal, which distances have no derivative at, nothing is moved.
+        off = (matrix + matrix.mT) / 2 * (1 - torch.eye(10)) + fixed * torch.eye(10)
+        return grams(torch.cat(module.out_of_sample(off, rows)))
+
+    assert torch.autograd.gradcheck(gram, (matrix, rows), fast_mode=True)
+
+
+class Rule:
+    """A rule of the user's: that of `KNN`, by another object."""
+
+    def __init__(self, k):
+        self.inner = KNN(k)
+
+    def __call__(self, x, mask=None):
+        return self.inner(x, mask)
+
+    def with_state(self, x):
+        return self.inner.with_state(x)
+
+    def extend(self, queries, x, state):
+        return self.inner.extend(queries, x, state)
+
+
+@pytest.mark.parametrize("method", [LaplacianEigenmaps, SpectralClustering, Isomap])
+def test_a_rule_of_the_user(method):
+    x, new = sheet(20), sheet(4, seed=1)
+    ours, theirs = method(2, KNN(6)), method(2, Rule(6))
+    assert torch.equal(ours(x), theirs(x))
+    assert torch.equal(ours.fit(x).transform(new), theirs.fit(x).transform(new))
+    for wrong in (Rule, KNN, HeatKernel(), lambda x: x, "knn", 6, None, Precomputed("kernel")):
+        with pytest.raises((TypeError, ValueError), match="neighbors must be"):
+            method(2, wrong)
+
+
+@pytest.mark.parametrize("wrong", [5, Radius(1.0), KNN(6, "mutual"), KNN, Precomputed("affinity"), Rule(6), None])
+def test_lle_takes_exactly_the_nearest(wrong):
+    with pytest.raises(TypeError, match=r"neighbors must be KNN\(k\), not symmetrised"):
+        LLE(2, wrong)
+
+
+def test_one_spelling_of_what_is_precomputed():
+    for make, kinds in (
+        (lambda kind: LaplacianEigenmaps(2, Precomputed(kind)), ("distance", "kernel")),
+        (lambda kind: SpectralClustering(2, Precomputed(kind)), ("distance", "kernel")),
+        (lambda kind: MDS(2, metric=Precomputed(kind)), ("affinity", "kernel")),
+        (lambda kind: KernelPCA(2, Precomputed(kind)), ("affinity", "distance")),
+        (lambda kind: Isomap(2, Precomputed(kind)), ("affinity", "distance", "kernel")),
+    ):
+        for kind in kinds:
+            with pytest.raises(ValueError, match=rf"(neighbors|metric|kernel) must be .*{kind}"):
+                make(kind)
+    for make in (lambda: LaplacianEigenmaps(2, "precomputed"), lambda: MDS(2, metric="precomputed")):
+        with pytest.raises((TypeError, ValueError), match=r"Precomputed.* got 'precomputed'"):
+            make()
+
+
+@pytest.mark.parametrize("method", [LaplacianEigenmaps, SpectralClustering])
+def test_a_rule_that_does_not_go_on_to_new_points(method):
+    """Embeds, is fitted, and says what it lacks when new points come; Isomap needs it from the start."""
+
+    def rule(x, mask=None):
+        return KNN(6)(x, mask)
+
+    x = sheet(20)
+    module = method(2, rule)
+    assert torch.equal(module(x), method(2, KNN(6))(x))
+    module.fit(x)
+    for call in (lambda: module.transform(x[:3]), lambda: module.out_of_sample(x, x[:3])):
+        with pytest.raises(TypeError, match="neighbors must have the methods with_state and extend for new points"):
+            call()
+    with pytest.raises(TypeError, match="with_state and extend"):
+        Isomap(2, rule)
