@@ -8,8 +8,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("torch_lapeig", "experiments", "benchmarks", "tests")
 FILES = [file for folder in FOLDERS for file in (ROOT / folder).rglob("*.py")]
-    path for folder in ("torch_lapeig", "experiments", "benchmarks", "tests") for path in (ROOT / folder).rglob("*.py")
-]
 LINES_OF_FILE, LINES_OF_FUNCTION = 500, 60
 
 
