@@ -15,6 +15,7 @@ from torch_lapeig.eigen.laplacian import Normalization
 from torch_lapeig.graph import Graph, Precomputed
 from torch_lapeig.graph.distances import differentiable_pair_distances
 from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.graph.rules import check_extends, graph_with_state
 from torch_lapeig.graph.weighted import Rule, check_rule_and_weights, weighted_graph
 from torch_lapeig.graph.weights import NewEdges, Weighting
 from torch_lapeig.methods.module import EigenSolves, Embedding, EmbeddingModule, rule_within, warn_of_unreached
@@ -85,7 +86,7 @@ class GraphEmbedding(EmbeddingModule):
             laplacian, state = Laplacian(x, self._normalization), {}
         else:
             assert self.weights is not None
-            graph, train_rule = rule_within(self.neighbors, len(x)).with_state(x.detach())
+            graph, train_rule = graph_with_state(rule_within(self.neighbors, len(x)), x.detach())
             laplacian = Laplacian(self.weights(x, graph), self._normalization)
             # An edge whose weight underflows is none, and a node with no other edge has none.
             kept = (laplacian.graph.weight > 0) & laplacian.active[graph.edge_index[0]]
@@ -143,7 +144,7 @@ class GraphEmbedding(EmbeddingModule):
     def _new_edges(self, x: Tensor, state: State) -> tuple[Tensor, Tensor, Tensor]:
         """Edges of queries to training points with their connectivity; those of a training point are its own."""
         points = state["train_points"].detach()
-        found = rule_within(self.neighbors, len(points)).extend(x, points, state["train_rule"])
+        found = check_extends(rule_within(self.neighbors, len(points))).extend(x, points, state["train_rule"])
         coincides = found.same >= 0
         if not coincides.any():
             return found.query, found.point, found.connectivity
