@@ -30,7 +30,7 @@ from torch_lapeig import (
     laplacian_positional_encoding,
 )
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh
-from torch_lapeig.methods.kernels import differentiable_squared_distances
+from torch_lapeig.graph.distances import differentiable_squared_distances
 from torch_lapeig.pyg import AddLaplacianPE
 
 

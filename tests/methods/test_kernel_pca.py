@@ -8,7 +8,7 @@ from torch import nn
 
 from problems import distances, points, subspace_angle, surface, swiss_roll
 from torch_lapeig import MDS, KernelPCA
-from torch_lapeig.methods.kernels import differentiable_squared_distances
+from torch_lapeig.graph.distances import differentiable_squared_distances
 
 
 class Gaussian(nn.Module):
