@@ -1,5 +1,8 @@
 """Neighbour rules: graphs and their symmetrisation, extension to new points, rules of the user's own."""
 
+import dataclasses
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -8,9 +11,19 @@ from hypothesis import strategies as st
 from sklearn.neighbors import kneighbors_graph, radius_neighbors_graph
 
 from problems import complete, in_every_dtype, on_every_device, points
-from torch_lapeig import KNN, Graph, HeatKernel, LaplacianEigenmaps, Precomputed, Radius, knn_graph, radius_graph
+from torch_lapeig import (
+    KNN,
+    Graph,
+    HeatKernel,
+    Isomap,
+    LaplacianEigenmaps,
+    Precomputed,
+    Radius,
+    knn_graph,
+    radius_graph,
+)
 from torch_lapeig.graph import ExtendingRule, NeighborRule
-from torch_lapeig.graph.rules import check_extends, check_rule
+from torch_lapeig.graph.rules import check_extends, check_rule, graph_of_points
 
 
 @on_every_device
@@ -176,8 +189,30 @@ def test_a_rule_of_the_user_embeds_and_is_refused_for_new_points():
     assert (y[:, 0].diff() > 0).all() or (y[:, 0].diff() < 0).all()
     y[:, 0].square().sum().backward()
     assert x.grad.isfinite().all()
-    with pytest.raises(TypeError, match=r"neighbors must have the methods with_state and extend .* got Chain without"):
-        module.fit(x.detach())
+    torch.testing.assert_close(module.fit(x.detach()).embedding_, y.detach())
+    assert Isomap(1, Chain())(x).shape == (20, 1)
+    for new_points in (module.transform, partial(module.out_of_sample, x), Isomap(1, Chain()).fit(x).transform):
+        with pytest.raises(TypeError, match=r"neighbors must have the methods with_state and extend .* got Chain with"):
+            new_points(x[:3].detach() + 0.1)
+
+
+def test_what_a_rule_gives_is_checked():
+    x = points(12, 3)
+    with pytest.raises(TypeError, match="neighbors must give a Graph of the points, got Tensor"):
+        LaplacianEigenmaps(2, lambda x, mask=None: torch.cdist(x, x))(x)
+    for method in (LaplacianEigenmaps, Isomap):
+        with pytest.raises(ValueError, match=r"graph of shape \(12,\), one node for each point, got \(9,\)"):
+            method(2, lambda x, mask=None: knn_graph(x[:9], 3))(x)
+
+
+def test_the_graph_of_a_rule_has_the_mask_of_its_points():
+    x, mask = points(10, 2, batch=2), torch.arange(10) < torch.tensor([10, 7])[:, None]
+
+    def rule(x, mask=None):
+        return dataclasses.replace(knn_graph(x, 3, mask=mask), mask=None)
+
+    assert torch.equal(graph_of_points(rule, x, mask).mask, mask)
+    assert graph_of_points(rule, x).mask is None
 
 
 def test_what_is_a_rule_and_what_extends():

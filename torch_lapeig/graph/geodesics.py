@@ -14,8 +14,8 @@ from torch_lapeig.graph.pattern import SparsePattern
 def geodesic_distances(pattern: SparsePattern, lengths: Tensor, sources: Tensor) -> Tensor:
     """Lengths of the shortest paths from some nodes of one graph to all, by Dijkstra's algorithm on the CPU.
 
-    Differentiable in the lengths, with the paths fixed: the derivative of a distance is the sum of those of its edges.
-    Where several paths are equally short, that is one of the subgradients. With gradients it keeps O(S·N) integers.
+    Differentiable in the lengths, with the paths fixed: a distance is the sum of the lengths on its path. Where several
+    paths are equally short, the gradient is one of the subgradients. With gradients it keeps O(S·N) integers.
 
     Args:
         pattern: both directions of every edge. lengths: of the edges, non-negative and symmetric, ``(E,)``.
@@ -42,9 +42,9 @@ def geodesic_distances(pattern: SparsePattern, lengths: Tensor, sources: Tensor)
 
 
 def _along_paths(pattern: SparsePattern, lengths: Tensor, before: Tensor) -> Tensor:
-    """Distances ``(S, N)`` as sums along trees: each node's is that of the node before it, plus an edge.
+    """Distances ``(S, N)`` as sums along trees: a node is as far as the node before it, plus an edge.
 
-    Nodes are taken by the number of edges to their source, so that each level needs only the one before it.
+    Nodes are taken by the number of edges to their source, so that each level needs only the level before.
 
     Args:
         before: the node before each on its path, ``(S, N)``; negative where there is none.

@@ -1,6 +1,6 @@
-"""Neighbourhood graphs of one or many point sets, the rules that build them, and conversions.
+"""Weighted graphs, one or a batch: their data, and conversions from and to dense, SciPy's and PyG's forms.
 
-A search chooses the edges without gradients; `torch_lapeig.graph.weights` then recomputes their lengths with gradients.
+Rules (`torch_lapeig.graph.rules`) choose the edges of points; weightings (`torch_lapeig.graph.weights`) weight them.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Graph:
         mask: bool of the graph's shape, False where a node is padding; None where all are valid.
         similarity: r of the graph's shape, or None for 1. The affinity is W_ij = r_i weight_ij / r_j: not symmetric,
             but similar to the symmetric ``weight`` (`ImprovedWeights`).
-        log_weight: of the shape of ``weight``, its logarithm up to constants: it has the derivatives of log ``weight``
-            where that is positive. Weightings give it, because gradients of tiny weights overflow where those of their
-            logarithms do not; see `Laplacian`. None where there is only ``weight``.
+        log_weight: of the shape of ``weight``, or None. Where a weight is positive, it has the derivatives of the
+            weight's logarithm; its value may differ by a constant. Weightings give it: the gradient of a tiny weight
+            overflows where the gradient of its logarithm does not. `Laplacian` uses it.
     """
 
     pattern: Pattern
@@ -237,9 +237,9 @@ class Graph:
         return csr_array(parts, shape=(self.num_nodes, self.num_nodes))
 
     def subgraph(self, nodes: Tensor) -> Graph:
-        """One graph of ``nodes`` (int64 ``(M,)``, distinct, numbered through) and the edges among them.
+        """One graph of ``nodes`` (int64 ``(M,)``, distinct, numbered through a batch) and the edges among them.
 
-        Nodes of several items of a batch only where it is sparse.
+        The nodes of a dense batch must be of one item.
 
         Raises:
             TypeError: not an int64 tensor. ValueError: none, out of range, a node more than once, nodes of several
@@ -367,7 +367,11 @@ def _length(batch: Any) -> int:
 def pad_batch(x: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
     """Points ``(M, D)`` of graphs one after the other as a padded batch ``(B, N, D)``, and its mask ``(B, N)``.
 
-    ``batch`` is int64 ``(M,)``, ascending. ``y[mask]`` of a result ``(B, N, k)`` is in the order of ``x`` again.
+    ``batch`` is int64 ``(M,)``, ascending from 0: the graph of each point. ``y[mask]`` of a result ``(B, N, k)`` is in
+    the order of ``x`` again.
+
+    Raises:
+        TypeError: not tensors, ``batch`` not int64. ValueError: other shapes, ``batch`` is not ascending.
 
     >>> pad_batch(torch.ones(3, 1), torch.tensor([0, 0, 1]))[1]
     tensor([[ True,  True],

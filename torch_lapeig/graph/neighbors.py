@@ -180,7 +180,7 @@ def nearest_and_reaching(
 
 
 def _check_budget(budget: int | None, x: Tensor) -> int:
-    """The budget, that of the device of ``x`` by default."""
+    """The checked budget; by default the one for the device of ``x``."""
     return budget_of(x.device).search if budget is None else _checks.check_count(budget, "budget")
 
 
@@ -288,7 +288,7 @@ def _nearest_of_block(table: Values, block: Block, points: Tensor, k: int) -> tu
 
 
 def _rank_by_values(values: Tensor, candidates: Tensor, block: Block, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The k nearest candidates and their squared distances by values alone, and for which rows those suffice."""
+    """The k nearest candidates and their squared distances by values alone, and for which rows values suffice."""
     if values.shape[1] == k:  # their order is not known
         return candidates.clone(), values.clone(), torch.zeros_like(block.slack, dtype=torch.bool)
     smallest, order = values.topk(k + 1, largest=False)
@@ -346,7 +346,7 @@ def _pairs_of_block(table: Values, block: Block, points: Tensor, reach: Tensor) 
 def _pairs_within(
     queries: Tensor, query: Tensor, points: Tensor, point: Tensor, reach: Tensor, first: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Of pairs those with d² ≤ reach of the point by direct differences; queries are numbered from ``first``."""
+    """The pairs with d² ≤ reach of the point by direct differences; queries are numbered from ``first``."""
     distances = pair_distances(queries, query, points, point)
     inside = distances <= reach[point]
     return query[inside] + first, point[inside], distances[inside]

@@ -6,6 +6,7 @@ points. The search chooses the edges without gradients; weightings compute their
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import math
@@ -200,7 +201,7 @@ class NeighborRule(Protocol):
         """The graph of points ``(N, D)`` or ``(B, N, D)``, float32 or float64.
 
         Its weights are the connectivity, at most 1, of the dtype of ``x``: the weighting multiplies them. ``mask`` is
-        bool ``(N,)`` or ``(B, N)``, False for padding, which has no edges, or None.
+        bool ``(N,)`` or ``(B, N)``, False for padding, which must have no edges, or None.
         """
         ...
 
@@ -270,6 +271,36 @@ def check_extends(neighbors: Any) -> ExtendingRule:
             "KNN(k), Radius(r), or give it these methods: see torch_lapeig.graph.ExtendingRule"
         )
     return neighbors
+
+
+def graph_of_points(neighbors: NeighborRule, x: Tensor, mask: Tensor | None = None) -> Graph:
+    """The graph that a rule gives of points, with their mask.
+
+    Raises:
+        TypeError: the rule gives no `Graph`. ValueError: it has not one node for each point.
+    """
+    return _check_graph_of(neighbors(x, mask), x, mask)
+
+
+def graph_with_state(neighbors: NeighborRule, x: Tensor) -> tuple[Graph, Tensor]:
+    """The graph of points ``(N, D)`` and the rule's state of them, zeros ``(N,)`` for a rule that does not extend.
+
+    Raises: as `graph_of_points`.
+    """
+    if not isinstance(neighbors, ExtendingRule):
+        return graph_of_points(neighbors, x), x.new_zeros(len(x))
+    graph, state = neighbors.with_state(x)
+    return _check_graph_of(graph, x, None), state
+
+
+def _check_graph_of(graph: Any, x: Tensor, mask: Tensor | None) -> Graph:
+    if not isinstance(graph, Graph):
+        raise TypeError(f"neighbors must give a Graph of the points, got {_checks.arrived(graph)}")
+    if tuple(graph.shape) != tuple(x.shape[:-1]):
+        raise ValueError(
+            f"neighbors must give a graph of shape {tuple(x.shape[:-1])}, one node for each point, got {graph.shape}"
+        )
+    return graph if graph.mask is not None or mask is None else dataclasses.replace(graph, mask=mask)
 
 
 def _takes_a_mask(rule: Any) -> bool:

@@ -26,10 +26,10 @@ from torch_lapeig._tuning import FAN, LEVELS, TILE, TILE_ROWS
 
 
 class Block(NamedTuple):
-    """Queries, those of all items one after the other, whose values a table holds.
+    """The queries whose values a table holds, item after item.
 
     ``first`` is the number of the first query in its item, ``per_item`` how many there are of each item; ``queries``
-    ``(R, D)``; ``squares`` ``(R,)``, ‖q‖² of the centred query; ``slack`` ``(R,)``.
+    ``(R, D)``; ``squares`` ``(R,)``, ‖q‖² of the centred query; ``slack`` ``(R,)``, the largest error of a value.
     """
 
     first: int
@@ -187,7 +187,7 @@ class Tiles(Values):
         return self.levels[0][:, rows].transpose(0, 1).flatten(1)
 
     def within(self, reach: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
-        """By the minima of groups first: only members of those that are small enough are looked at."""
+        """By the minima of groups first: members of a group are looked at only where its minimum is small enough."""
         minima = self.levels[1][:, : len(limit)]
         count = len(self.tiles)
         reaches = torch.nn.functional.pad(reach, (0, count * TILE - len(reach)), value=-torch.inf).reshape(count, -1)

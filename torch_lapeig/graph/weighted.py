@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from torch_lapeig.graph.graph import Graph
-from torch_lapeig.graph.rules import NeighborRule, Precomputed, check_rule
+from torch_lapeig.graph.rules import NeighborRule, Precomputed, check_rule, graph_of_points
 from torch_lapeig.graph.weights import HeatKernel, Weighting, check_weighting
 
 Rule = NeighborRule | Precomputed
@@ -39,5 +39,4 @@ def weighted_graph(neighbors: Rule, weights: Weighting | None, x: Tensor | Graph
         return x if isinstance(x, Graph) else Graph.from_dense(x, mask)
     if isinstance(x, Graph):
         raise TypeError('x must be points, got a Graph; use neighbors=Precomputed("affinity")')
-    weighted: Graph = weights(x, neighbors(x, mask))
-    return weighted
+    return weights(x, graph_of_points(neighbors, x, mask))

@@ -161,7 +161,7 @@ class KernelWeights(Weighting):
 
     def forward(self, x: Tensor, graph: Graph) -> Graph:
         """``graph`` with its weights times the kernel."""
-        return graph.with_weight(graph.weight * self._values(graph.pattern.squared_lengths(_checked_points(x, graph))))
+        return graph.with_weight(graph.weight * self._values(graph.pattern.squared_lengths(_check_points(x, graph))))
 
     def _values(self, squared_lengths: Tensor) -> Tensor:
         """The kernel, checked."""
@@ -196,9 +196,9 @@ class HeatKernel(Weighting):
     deviation σ has ``t`` = 2σ².
 
     Args:
-        t: bandwidth in squared units of the points, positive; ``"median"`` takes the median of the squared edge lengths
-            of each graph (the lower one of two), ``"component-median"`` that of each connected component. Medians are
-            differentiated through. Where copies of points make it 0, it is the median of the positive lengths (1
+        t: bandwidth in squared units of the points, positive. ``"median"``: the median of the squared edge lengths of
+            each graph (the lower one of two); ``"component-median"``: the median of each connected component. Gradients
+            flow through medians. Where copies of points make it 0, it is the median of the positive lengths (1
             without any), with a `GraphWarning`.
         learnable: learn a factor on the bandwidth, t · exp(``log_factor``), which keeps it positive. ``log_factor`` is
             0 at first, whether ``t`` is a number or a median. It is float32 as any parameter: ``.double()`` for points
@@ -233,7 +233,7 @@ class HeatKernel(Weighting):
 
     def forward(self, x: Tensor, graph: Graph) -> Graph:
         """``graph`` with its weights times the kernel."""
-        points, unit = _in_units(_checked_points(x, graph))
+        points, unit = _rescale(_check_points(x, graph))
         squared_lengths = graph.pattern.squared_lengths(points)
         t = self.bandwidth(squared_lengths, graph)
         t = t if isinstance(self.t, str) else t / unit / unit
@@ -285,7 +285,7 @@ class SelfTuning(Weighting):
     def forward(self, x: Tensor, graph: Graph) -> Graph:
         """``graph`` with its weights times the kernel; gradients flow through σ too."""
         pattern = graph.pattern
-        squared_lengths = pattern.squared_lengths(_in_units(_checked_points(x, graph))[0])
+        squared_lengths = pattern.squared_lengths(_rescale(_check_points(x, graph))[0])
         sigma = self._sigma(squared_lengths, graph)
         return _gaussian(graph, squared_lengths, pattern.at_row(sigma) * pattern.at_col(sigma))
 
@@ -341,6 +341,7 @@ class DensityCorrected(Weighting):
         return dataclasses.replace(graph, weight=with_log_derivative(weight, log_weight), log_weight=log_weight)
 
     def _scale(self, graph: Graph) -> Tensor:
+        """q^-α of each node, 0 without edges."""
         return inverse_power(graph.pattern.sum_rows(graph.weight), self.alpha)
 
     def state(self, x: Tensor, graph: Graph) -> Tensor:
@@ -407,8 +408,8 @@ def check_weighting(weights: Any) -> None:
         _checks.check_instance(weights, "weights", Weighting, "a Weighting such as HeatKernel()")
 
 
-def _checked_points(x: Tensor, graph: Graph) -> Tensor:
-    """Points, after a check that they are those of the graph; padding, whatever it holds, as zeros."""
+def _check_points(x: Tensor, graph: Graph) -> Tensor:
+    """The points of a graph, checked; padding, whatever it holds, as zeros."""
     x = _checks.single(x)
     _checks.check_floating(x, "x")
     if tuple(x.shape[:-1]) != tuple(graph.shape):
@@ -418,8 +419,8 @@ def _checked_points(x: Tensor, graph: Graph) -> Tensor:
     return _checks.finite_gradient(x)
 
 
-def _in_units(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Points over a power of two near their largest coordinate in each graph, and that, ``(1,)`` or ``(B, 1)``.
+def _rescale(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Points over a power of two near their largest coordinate in each graph, and that power, ``(1,)`` or ``(B, 1)``.
 
     A kernel that does not depend on the unit has the same values to the last bit, and neither its lengths nor their
     derivatives overflow or underflow with the unit of the points.
@@ -432,11 +433,11 @@ NEGLIGIBLE = 1e3  # of an exponent: e to its negative is 0 in every dtype
 
 
 def _gaussian(graph: Graph, squared_lengths: Tensor, scale: Tensor) -> Graph:
-    """``graph`` with its weights times exp(−d²/scale). Edges for which that is zero are constant."""
+    """``graph`` with its weights times exp(−d²/scale). Edges on which the factor is zero are constant."""
     near = _checks.primal(squared_lengths) <= NEGLIGIBLE * _checks.primal(scale)
     if near.all():
         exponent = -squared_lengths / scale
-    else:  # their derivatives are 0, where that of the quotient may be ∞
+    else:  # their derivatives are 0, where the derivative of the quotient may be ∞
         exponent = -torch.where(near, squared_lengths, NEGLIGIBLE) / torch.where(near, scale, 1)
     exponent = _checks.finite_gradient(exponent)
     log_weight = exponent

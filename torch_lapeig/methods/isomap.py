@@ -14,7 +14,7 @@ from torch_lapeig.eigen import Solve, Solver
 from torch_lapeig.graph import KNN, Graph, NeighborRule, Precomputed
 from torch_lapeig.graph.geodesics import geodesic_distances
 from torch_lapeig.graph.pattern import SparsePattern
-from torch_lapeig.graph.rules import check_rule
+from torch_lapeig.graph.rules import check_extends, check_rule, graph_with_state
 from torch_lapeig.methods.kernels import CentredKernelEmbedding
 from torch_lapeig.methods.module import EigenSolves, EmbeddingModule, rule_within, warn_of_unreached
 
@@ -82,7 +82,7 @@ class Isomap(CentredKernelEmbedding):
 
     def _fit_points(self, x: Any, solve: EigenSolves, *, fill: bool) -> State:
         chosen = self._chosen(x, fill)
-        graph, train_rule = rule_within(self.neighbors, len(x)).with_state(x.detach())
+        graph, train_rule = graph_with_state(rule_within(self.neighbors, len(x)), x.detach())
         _check_connected(graph)
         graph = graph.to_sparse()
         assert isinstance(graph.pattern, SparsePattern)
@@ -116,7 +116,9 @@ class Isomap(CentredKernelEmbedding):
 
     def _extend(self, x: Tensor, state: State) -> Tensor:
         points = state["train_points"]
-        found = rule_within(self.neighbors, len(points)).extend(x.detach(), points.detach(), state["train_rule"])
+        found = check_extends(rule_within(self.neighbors, len(points))).extend(
+            x.detach(), points.detach(), state["train_rule"]
+        )
         query, order = found.query.sort(stable=True)
         point = found.point[order]
         warn_of_unreached(len(x) - len(query.unique()), len(x))

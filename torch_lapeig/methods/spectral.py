@@ -12,10 +12,10 @@ from torch_lapeig import _checks
 from torch_lapeig._fitted import State
 from torch_lapeig.eigen import Laplacian, Solve, Solver
 from torch_lapeig.eigen.laplacian import Normalization
-from torch_lapeig.graph import ExtendingRule, Graph, Precomputed
+from torch_lapeig.graph import Graph, Precomputed
 from torch_lapeig.graph.distances import differentiable_pair_distances
 from torch_lapeig.graph.pattern import SparsePattern
-from torch_lapeig.graph.rules import check_extends
+from torch_lapeig.graph.rules import check_extends, graph_with_state
 from torch_lapeig.graph.weighted import Rule, check_rule_and_weights, weighted_graph
 from torch_lapeig.graph.weights import NewEdges, Weighting
 from torch_lapeig.methods.module import EigenSolves, Embedding, EmbeddingModule, rule_within, warn_of_unreached
@@ -86,15 +86,13 @@ class GraphEmbedding(EmbeddingModule):
             laplacian, state = Laplacian(x, self._normalization), {}
         else:
             assert self.weights is not None
-            rule = rule_within(self.neighbors, len(x))
-            extends = isinstance(rule, ExtendingRule)  # else there are no new points, and `transform` says so
-            graph, train_rule = rule.with_state(x.detach()) if extends else (rule(x.detach()), None)
+            graph, train_rule = graph_with_state(rule_within(self.neighbors, len(x)), x.detach())
             laplacian = Laplacian(self.weights(x, graph), self._normalization)
             # An edge whose weight underflows is none, and a node with no other edge has none.
             kept = (laplacian.graph.weight > 0) & laplacian.active[graph.edge_index[0]]
             state = {
                 "train_points": x,
-                **({"train_rule": train_rule} if extends else {}),
+                "train_rule": train_rule,
                 "train_weighting": self.weights.state(x, graph),
                 "train_edges": graph.edge_index[:, kept],
                 "train_connectivity": graph.weight[kept],
