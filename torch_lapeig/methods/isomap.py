@@ -70,7 +70,7 @@ class Isomap(CentredKernelEmbedding):
                 f"neighbors must be a rule such as KNN(k), got {neighbors}; "
                 'for distances that are given use MDS(metric=Precomputed("distance"))'
             )
-        check_rule(neighbors, extend=True)
+        check_rule(neighbors)
         if isinstance(landmarks, (int, float, str, np.generic)):
             landmarks = _checks.check_count(landmarks, "landmarks", 2)
         elif landmarks is not None:
