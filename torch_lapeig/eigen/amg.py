@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -87,12 +88,12 @@ class Hierarchy:
         here = self.levels[level]
         if here.prolongation is None or here.restriction is None:
             return self.coarse_inverse @ b
-        x = self._smoothed(here, b, None)
+        x = self._smooth(here, b, None)
         residual = torch.addmm(b, here.matrix, x, alpha=-1)
         x = torch.addmm(x, here.prolongation, self.cycle(here.restriction @ residual, level + 1))
-        return self._smoothed(here, b, x)
+        return self._smooth(here, b, x)
 
-    def _smoothed(self, here: Level, b: Tensor, x: Tensor | None) -> Tensor:
+    def _smooth(self, here: Level, b: Tensor, x: Tensor | None) -> Tensor:
         """Chebyshev iteration over the upper part of the spectrum."""
         centre, half = 0.5 * (1 + LOWER) * here.radius, 0.5 * (1 - LOWER) * here.radius
         ratio = half / centre
@@ -191,61 +192,85 @@ class SmoothedAggregation:
         generator = torch.Generator(weight.device).manual_seed(self.seed)
         matrix, mass = _laplacian(row, col, weight.double(), len(mass)), mass.double()
         dtype = torch.float32 if self.single else torch.float64
-        matrix, diagonal = _balanced(matrix)
+        matrix, diagonal = _balance(matrix)
         finest = diagonal
         levels: list[Level] = []
         total = first = len(matrix.values())
         while matrix.shape[0] > self.coarsest:
-            coarser = self._coarser(matrix, diagonal, self.max_complexity * first - total, generator)
-            if coarser is None:
+            step = _coarsen(matrix, diagonal, self.max_complexity * first - total, generator)
+            if step is None:
                 break
-            prolongation, restriction, coarse, coarse_diagonal, radius = coarser
-            total += len(coarse.values())
+            total += len(step.matrix.values())
             # P and its transpose in scaled coordinates: D^½ P D_c^-½.
-            root, coarse_root = diagonal.clamp_min(0).sqrt(), _inverse_root(coarse_diagonal)
-            up = _scaled(prolongation, root, coarse_root, dtype)
-            down = _scaled(restriction, coarse_root, root, dtype)
-            levels.append(Level(_unit(matrix, diagonal, dtype), _ratio(diagonal, mass), radius, up, down))
-            mass = (restriction @ mass[:, None])[:, 0]
-            matrix, diagonal = coarse, coarse_diagonal
+            root, coarse_root = diagonal.clamp_min(0).sqrt(), _inverse_root(step.diagonal)
+            up = _scale(step.prolongation, root, coarse_root, dtype)
+            down = _scale(step.restriction, coarse_root, root, dtype)
+            levels.append(Level(_unit(matrix, diagonal, dtype), _ratio(diagonal, mass), step.radius, up, down))
+            mass = (step.restriction @ mass[:, None])[:, 0]
+            matrix, diagonal = step.matrix, step.diagonal
         if matrix.shape[0] > max(self.coarsest, LARGEST_DENSE):
             return None
         # The coarsest stays in float64: its null space has to be told from its smallest eigenvalues.
         levels.append(Level(_unit(matrix, diagonal, torch.float64), _ratio(diagonal, mass)))
         return Hierarchy(tuple(levels), finest[:, None], total / first, self.smoothing)
 
-    def _coarser(
-        self, matrix: Tensor, diagonal: Tensor, room: float, generator: torch.Generator
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, float] | None:
-        """P, Pᵀ, Pᵀ L P, its diagonal and the spectral radius of D⁻¹ L; None where the nodes do not get fewer.
 
-        Where hubs would fill the coarse matrix beyond ``room`` entries, the aggregates are not smoothed: a poorer
-        space, but never more entries than the level above.
-        """
-        row, col, values = _rows(matrix), matrix.col_indices(), matrix.values()
-        loop = row == col
-        size = torch.where(loop, 0, values.abs())
-        largest = values.new_zeros(len(diagonal)).scatter_reduce_(0, row.long(), size, "amax")
-        strong = size >= STRONG * torch.minimum(largest.index_select(0, row), largest.index_select(0, col))
-        strong = (strong & (size > 0)).nonzero().flatten()
-        aggregate, count = _aggregates(row[strong].long(), col[strong].long(), largest > 0, generator)
-        if count == 0 or count > 0.8 * len(diagonal):
-            return None
-        radius = _radius(_unit(matrix, diagonal, torch.float64), generator)
-        plain = _indicator(aggregate, count, values.dtype)
-        # A quotient of each entry and its diagonal: the inverse of a diagonal may be beyond the largest number.
-        own = torch.where(aggregate >= 0, diagonal, torch.inf).index_select(0, row)
-        smoother = values / own * (-4 / (3 * radius))
-        smoother[loop] += (aggregate >= 0).to(values.dtype)[row[loop]]
-        for prolongation in (_with_values(matrix, smoother) @ plain, plain):
-            products = matrix.crow_indices().diff().double() @ prolongation.crow_indices().diff().double()
-            if prolongation is not plain and products > MOST_PRODUCTS * len(values):
-                continue
-            restriction = prolongation.t().to_sparse_csr()
-            coarse, coarse_diagonal = _balanced(restriction @ (matrix @ prolongation))
-            if prolongation is plain or len(coarse.values()) <= room:
-                break
-        return prolongation, restriction, coarse, coarse_diagonal, radius
+class Coarsening(NamedTuple):
+    """A step from one level to the next: P, Pᵀ, Pᵀ L P, the diagonal of that, and the spectral radius of D⁻¹ L."""
+
+    prolongation: Tensor
+    restriction: Tensor
+    matrix: Tensor
+    diagonal: Tensor
+    radius: float
+
+
+def _coarsen(matrix: Tensor, diagonal: Tensor, room: float, generator: torch.Generator) -> Coarsening | None:
+    """The next coarser level of a Laplacian; None where the nodes do not get fewer.
+
+    Where hubs would fill the coarse matrix beyond ``room`` entries, the aggregates are not smoothed: a poorer
+    space, but never more entries than the level above.
+    """
+    row, col, largest = _strong_edges(matrix)
+    aggregate, count = _aggregates(row, col, largest > 0, generator)
+    if count == 0 or count > 0.8 * len(diagonal):
+        return None
+    radius = _radius(_unit(matrix, diagonal, torch.float64), generator)
+    plain = _indicator(aggregate, count, matrix.dtype)
+    smooth = _jacobi_step(matrix, diagonal, aggregate, radius) @ plain
+    products = matrix.crow_indices().diff().double() @ smooth.crow_indices().diff().double()
+    if products <= MOST_PRODUCTS * len(matrix.values()):
+        coarsening = _galerkin(matrix, smooth, radius)
+        if len(coarsening.matrix.values()) <= room:
+            return coarsening
+    return _galerkin(matrix, plain, radius)
+
+
+def _strong_edges(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Both ends of the edges that are strong at the weaker one of them, and the strongest edge of each node."""
+    row, col, values = _rows(matrix), matrix.col_indices(), matrix.values()
+    size = torch.where(row == col, 0, values.abs())
+    largest = values.new_zeros(matrix.shape[0]).scatter_reduce_(0, row.long(), size, "amax")
+    is_strong = size >= STRONG * torch.minimum(largest.index_select(0, row), largest.index_select(0, col))
+    strong = (is_strong & (size > 0)).nonzero().flatten()
+    return row[strong].long(), col[strong].long(), largest
+
+
+def _jacobi_step(matrix: Tensor, diagonal: Tensor, aggregate: Tensor, radius: float) -> Tensor:
+    """I − ω D⁻¹ L with ω = 4 / (3 radius); zero rows for nodes without an aggregate."""
+    row, values = _rows(matrix), matrix.values()
+    is_loop = row == matrix.col_indices()
+    # A quotient of each entry and its diagonal: the inverse of a diagonal may be beyond the largest number.
+    own = torch.where(aggregate >= 0, diagonal, torch.inf).index_select(0, row)
+    step = values / own * (-4 / (3 * radius))
+    step[is_loop] += (aggregate >= 0).to(values.dtype)[row[is_loop]]
+    return _with_values(matrix, step)
+
+
+def _galerkin(matrix: Tensor, prolongation: Tensor, radius: float) -> Coarsening:
+    restriction = prolongation.t().to_sparse_csr()
+    coarse, diagonal = _balance(restriction @ (matrix @ prolongation))
+    return Coarsening(prolongation, restriction, coarse, diagonal, radius)
 
 
 def _laplacian(row: Tensor, col: Tensor, weight: Tensor, n: int) -> Tensor:
@@ -274,7 +299,7 @@ def _with_values(matrix: Tensor, values: Tensor) -> Tensor:
     return csr(crow, col, values, (matrix.shape[0], matrix.shape[1]))
 
 
-def _balanced(matrix: Tensor) -> tuple[Tensor, Tensor]:
+def _balance(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """The matrix with row sums of exactly zero, and its diagonal.
 
     The diagonal of a Galerkin product is what is left of cancellation: between faintly joined clusters, and for a
@@ -291,7 +316,7 @@ def _inverse_root(diagonal: Tensor) -> Tensor:
     return torch.where(diagonal > 0, diagonal, torch.inf).rsqrt()
 
 
-def _scaled(matrix: Tensor, left: Tensor, right: Tensor, dtype: torch.dtype) -> Tensor:
+def _scale(matrix: Tensor, left: Tensor, right: Tensor, dtype: torch.dtype) -> Tensor:
     """diag(left) · matrix · diag(right)."""
     values = matrix.values() * left.index_select(0, _rows(matrix)) * right.index_select(0, matrix.col_indices())
     return _with_values(matrix, values.to(dtype))
@@ -300,7 +325,7 @@ def _scaled(matrix: Tensor, left: Tensor, right: Tensor, dtype: torch.dtype) -> 
 def _unit(matrix: Tensor, diagonal: Tensor, dtype: torch.dtype) -> Tensor:
     """D^-½ · matrix · D^-½."""
     root = _inverse_root(diagonal)
-    return _scaled(matrix, root, root, dtype)
+    return _scale(matrix, root, root, dtype)
 
 
 def _ratio(diagonal: Tensor, mass: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from torch_lapeig import _checks
 from torch_lapeig._tuning import DENSE_PRODUCTS, DENSE_WORK, FALLBACK_NODES, SMALL_NODES
 from torch_lapeig.eigen.chebyshev import ChebyshevSubspace
-from torch_lapeig.eigen.check import Solution, checked
+from torch_lapeig.eigen.check import Solution, check_answer
 from torch_lapeig.eigen.direct import SparseLU
 from torch_lapeig.eigen.eigh import Eigh
 from torch_lapeig.eigen.lanczos import Lanczos
@@ -100,7 +100,7 @@ def first_converged(
     for solver in solvers:
         try:
             ritz = solver(operator, k, tolerance, start, progress)
-            answer = checked(operator, k, solver, tolerance, ritz)
+            answer = check_answer(operator, k, solver, tolerance, ritz)
         except BREAKDOWN as error:
             failure = _checks.ConvergenceError(f"{solver} broke down ({error}); use another solver")
             failure.__cause__ = error

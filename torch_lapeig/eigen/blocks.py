@@ -71,7 +71,7 @@ def small_basis(c: Tensor, against: Tensor) -> Tensor:
     return c
 
 
-def orthonormalized(operator: Space, x: Tensor) -> Tensor:
+def orthonormalize(operator: Space, x: Tensor) -> Tensor:
     """An orthonormal basis of the span of ``x`` ``(B, N, m)`` from its Gram matrix, twice for full accuracy.
 
     By Cholesky, or where columns are dependent to working precision by eigenvectors (SVQB, Stathopoulos & Wu 2002).

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.blocks import orthonormalized
+from torch_lapeig.eigen.blocks import orthonormalize
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solver import SETTLED, Progress, RitzPairs, allowed_residual, check_options, fewest_active
 
@@ -151,7 +151,7 @@ def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor) -> tuple[Tensor,
 
     The known null vectors count as below the spectrum, so that no small eigenvalue mixes with them.
     """
-    x = orthonormalized(operator, x)
+    x = orthonormalize(operator, x)
     ax = operator.matmul(x)
     projected, overlap = operator.inner(x, ax), operator.inner(null, x)
     projected = (projected + projected.mT) / 2 - operator.bound[:, None, None] * (overlap.mT @ overlap)

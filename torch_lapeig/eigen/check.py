@@ -58,7 +58,7 @@ class Solution:
         )
 
 
-def checked(operator: Operator, k: int, solver: Solver, tolerance: float, ritz: RitzPairs) -> Solution:
+def check_answer(operator: Operator, k: int, solver: Solver, tolerance: float, ritz: RitzPairs) -> Solution:
     """A solver's pairs with the null space in closed form, float64 Rayleigh quotients, residuals, gap and status."""
     basis = _with_exact_null_space(operator, ritz.vectors)
     null = torch.arange(basis.shape[2], device=basis.device) < operator.nullity[:, None]

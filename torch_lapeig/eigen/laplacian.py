@@ -61,7 +61,7 @@ class Laplacian:
         if normalization == "unnormalized":
             self.diagonal, self._symmetric_values, self.factor = self.degrees, w, r
             return
-        s, self._symmetric_values = self._normalized("symmetric")
+        s, self._symmetric_values = self._normalize("symmetric")
         self.diagonal = self.active.to(w.dtype)
         of_walk = s if r is None else r * s  # L_rw = D^-½ L_sym D^½, and a factor r more where W is similar only
         self.factor = of_walk if normalization == "random_walk" else None
@@ -71,14 +71,14 @@ class Laplacian:
         """``(N,)`` for one graph, ``(B, N)`` for a batch."""
         return self.graph.shape
 
-    def _normalized(self, normalization: Normalization) -> tuple[Tensor, Tensor]:
+    def _normalize(self, normalization: Normalization) -> tuple[Tensor, Tensor]:
         """D^-½ and D^-½ W D^-½ on the edges, or D^-1 and D^-1 W; of the logarithms where derivatives may overflow."""
         pattern, w, log_weight = self.graph.pattern, self.graph.weight, self.graph.log_weight
         symmetric = normalization == "symmetric"
         power = 0.5 if symmetric else 1.0
         s = inverse_power(self.degrees, power)
         values = pattern.scaled(w, s) if symmetric else pattern.at_row(s) * self._affinity
-        if self._is_delicate and _is_differentiated(w, log_weight):
+        if self._is_delicate and _needs_derivatives(w, log_weight):
             log_weight = finite_log(w) if log_weight is None else log_weight
             t = -power * log_sums(pattern, self._affinity, log_weight)
             s = with_log_derivative(s, t)
@@ -92,7 +92,7 @@ class Laplacian:
         if self.normalization == "unnormalized":
             return self._affinity
         # L_rw is worked out when it is asked for: eigenpairs seldom do.
-        return self._normalized("random_walk")[1] if self.normalization == "random_walk" else self._symmetric_values
+        return self._normalize("random_walk")[1] if self.normalization == "random_walk" else self._symmetric_values
 
     @cached_property
     def symmetric(self) -> SymmetricOperator:
@@ -195,7 +195,7 @@ class Laplacian:
         return torch.diag_embed(self.diagonal) - self.graph.pattern.to_dense(self.values)
 
 
-def _is_differentiated(*tensors: Tensor | None) -> bool:
+def _needs_derivatives(*tensors: Tensor | None) -> bool:
     """Whether derivatives of either mode are asked for in one of them."""
     given = [t for t in tensors if t is not None]
     return (torch.is_grad_enabled() and any(t.requires_grad for t in given)) or any(map(_checks.is_dual, given))

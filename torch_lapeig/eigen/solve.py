@@ -177,7 +177,7 @@ def eigenpairs(
     if order is not None:
         vectors = torch.empty_like(vectors).index_copy(1, order, vectors)
     if isinstance(laplacian, Laplacian) and laplacian.factor is not None:
-        projected, vectors = _generalised(laplacian, projected, vectors)
+        projected, vectors = _apply_factor(laplacian, projected, vectors)
     lead = operator.shape[:-1]
     return Eigenpairs(
         values=values.reshape(*lead, k),
@@ -231,7 +231,7 @@ def _differentiable(operator: Operator, solution: Solution, solve: Solve) -> tup
     return projected, vectors, dataclasses.replace(solution, residuals=residuals, gap=gap, converged=converged)
 
 
-def _generalised(laplacian: Laplacian, projected: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
+def _apply_factor(laplacian: Laplacian, projected: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
     """Λ and the eigenvectors of a Laplacian that is similar to a symmetric one, from those of the latter."""
     assert laplacian.factor is not None
     y = laplacian.factor.reshape(vectors.shape[:2])[..., None] * vectors

@@ -49,11 +49,11 @@ def with_tails(laplacian: Laplacian, vectors: Tensor, y: Tensor, projected: Tens
             inner, rhs = _rows(laplacian, b, nodes, torch.where(hidden[b], 0, y[b]))
             rows = (inner, torch.where(unknown, rhs, given), projected[b])
             inner, rhs, values = (_checks.primal(part) for part in rows)
-            trial = _solved(inner, rhs, values, unknown)
+            trial = _solve_rows(inner, rhs, values, unknown)
             root = _checks.primal(laplacian.degrees).reshape(size.shape[:2])[b, nodes, None].sqrt()
             # A solution that would not be small in v contradicts the solver: the rows nearly allow any.
             solvable = (~unknown | (root * trial.abs() <= 10 * small[b])).all(0)
-            solved = _solved(*rows, unknown & solvable)
+            solved = _solve_rows(*rows, unknown & solvable)
             y = y.index_put((torch.full_like(nodes, b), nodes), torch.where(unknown & solvable, solved, given))
         lost += int((unknown & ~solvable).sum())
     if lost:
@@ -80,7 +80,7 @@ def _rows(laplacian: Laplacian, b: int, nodes: Tensor, known: Tensor) -> tuple[T
     return known.new_zeros(m * m).index_add(0, place, share[among]).reshape(m, m), product
 
 
-def _solved(inner: Tensor, rhs: Tensor, projected: Tensor, unknown: Tensor) -> Tensor:
+def _solve_rows(inner: Tensor, rhs: Tensor, projected: Tensor, unknown: Tensor) -> Tensor:
     """Rows ``(m, k)`` of Y (1 − Λ) − P Y = RHS where they are unknown, and RHS where not; ∞ or NaN if undetermined."""
     which = unknown.mT[..., None]
     eye = torch.eye(len(inner), dtype=inner.dtype, device=inner.device)
