@@ -11,6 +11,8 @@ import torch
 from scipy.sparse import coo_array, csr_array, dia_array
 from torch import Tensor
 
+from torch_lapeig import Graph
+
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 DTYPES = [torch.float32, torch.float64]
 
@@ -148,3 +150,20 @@ def surface(n, *, seed=0, dtype=torch.float64):
 def distances(y):
     """By differences, as products leave √ε of equal points."""
     return torch.cdist(y, y, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def edge_parameters(affinity):
+    """Free weights of the undirected edges, and the map from them to the symmetric weights of the graph."""
+    graph = Graph.from_dense(affinity).to_sparse()
+    row, col = graph.edge_index
+    upper = row < col
+    weight = graph.weight[upper].clone().requires_grad_()
+    number = torch.zeros_like(row)
+    number[upper] = torch.arange(len(weight))
+    number[~upper] = number[graph.pattern.reverse.long()][~upper]
+    return weight, lambda w: graph.with_weight(w[number])
+
+
+def invariants(pairs, loss):
+    """Values and a function of the eigenspace: the same whatever basis the solver returns."""
+    return pairs.values, loss(pairs.vectors)

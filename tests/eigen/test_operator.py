@@ -183,7 +183,7 @@ def test_preconditioners_are_called_alike():
         assert weight.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("wrong", ["amg", SmoothedAggregation, 3])
+@pytest.mark.parametrize("wrong", ["amg", SmoothedAggregation, 3, Eigh()])
 def test_a_preconditioner_that_is_none_is_refused_when_the_solver_is_made(wrong):
     with pytest.raises(TypeError, match="preconditioner must be None or a preconditioner such as"):
         Lobpcg(preconditioner=wrong)

@@ -95,3 +95,11 @@ def test_everything_public_is_there_and_importing_is_quiet():
     code = "import sys, torch_lapeig; assert not {'faiss', 'sklearn'} & set(sys.modules)"
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == done.stderr == ""
+
+
+def test_of_scipy_the_sparse_matrices_alone_are_loaded():
+    """What they bring depends on SciPy's version. Shortest paths and factors come when they are asked for."""
+    code = "import sys, torch, scipy.sparse; before = set(sys.modules); import torch_lapeig\n"
+    code += "print(*(name for name in set(sys.modules) - before if name.startswith('scipy')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

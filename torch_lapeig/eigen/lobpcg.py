@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
 from torch_lapeig.eigen.amg import Hierarchy, Level, Multigrid, SmoothedAggregation
 from torch_lapeig.eigen.blocks import Space, basis, eigh, residual, small_basis
 from torch_lapeig.eigen.operator import Operator
@@ -21,6 +20,7 @@ from torch_lapeig.eigen.solver import (
     RitzPairs,
     adapted_to,
     check_options,
+    check_preconditioner,
     fewest_active,
     one_by_one,
 )
@@ -62,9 +62,7 @@ class Lobpcg:
 
     def __post_init__(self) -> None:
         check_options(self, guards=1, max_iterations=0, patience=1)
-        if self.preconditioner is not None:
-            expected = "None or a preconditioner such as SmoothedAggregation() or SparseLU()"
-            _checks.check_function(self.preconditioner, "preconditioner", expected)
+        check_preconditioner(self.preconditioner)
 
     def __call__(
         self,

@@ -7,6 +7,7 @@ time, the others on one graph after the other.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -194,6 +195,24 @@ def one_by_one(
         torch.cat([pairs.finished for pairs in answers]),
         tuple(inverse for pairs in answers for inverse in pairs.inverses),
     )
+
+
+def check_preconditioner(value: Any) -> None:
+    """Raise TypeError unless ``value`` is None or can be called with an operator alone, which no solver can."""
+    expected = "None or a preconditioner such as SmoothedAggregation() or SparseLU()"
+    if value is None:
+        return
+    _checks.check_function(value, "preconditioner", expected)
+    try:
+        signature = inspect.signature(value)
+    except ValueError:  # a function without one, of C
+        return
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        raise TypeError(
+            f"preconditioner must be {expected}, called with an operator, got {_checks.arrived(value)} ({error})"
+        ) from error
 
 
 def check_options(solver: Any, **least: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from scipy.sparse import csgraph, csr_array
+from scipy.sparse import csr_array
 from torch import Tensor
 
 STEPS = 12  # products with a dense graph; those of real data have a diameter of a few edges
@@ -18,10 +18,12 @@ def label_components(row: Tensor, col: Tensor, total: int) -> Tensor:
     """
     if row.device.type != "cpu":
         return propagate_labels(row.long(), col.long(), total)
+    from scipy.sparse.csgraph import connected_components  # comes with SciPy's linear algebra: not with this library
+
     crow = torch.searchsorted(row, torch.arange(total + 1, dtype=row.dtype))
     data = np.ones(len(col), dtype=np.int8)
     structure = csr_array((data, col.numpy(), crow.numpy()), shape=(total, total))
-    found = csgraph.connected_components(structure, directed=False)[1]
+    found = connected_components(structure, directed=False)[1]
     return torch.from_numpy(found.astype(np.int64))
 
 

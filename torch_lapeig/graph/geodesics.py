@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from scipy.sparse import csgraph, csr_array
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from torch_lapeig import _checks
@@ -24,11 +24,13 @@ def geodesic_distances(pattern: SparsePattern, lengths: Tensor, sources: Tensor)
     Returns:
         ``(S, N)`` of the dtype and device of ``lengths``; infinite where no path leads.
     """
+    from scipy.sparse.csgraph import dijkstra  # as in components.py
+
     n = pattern.shape[-1]
     data = _checks.primal(lengths).cpu().double().numpy()
     structure = csr_array((data, pattern.col.cpu().numpy(), pattern.crow.cpu().numpy()), shape=(n, n))
     graded = (torch.is_grad_enabled() and lengths.requires_grad) or _checks.is_dual(lengths)
-    found = csgraph.dijkstra(structure, indices=sources.cpu().numpy(), return_predecessors=graded)
+    found = dijkstra(structure, indices=sources.cpu().numpy(), return_predecessors=graded)
     distances = torch.from_numpy(found[0] if graded else found).to(lengths)
     if not graded:
         return distances

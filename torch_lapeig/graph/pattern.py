@@ -17,7 +17,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from scipy.sparse import csgraph, csr_array
+from scipy.sparse import csr_array
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
@@ -247,9 +247,11 @@ class SparsePattern:
 
     def bandwidth_reducing_order(self) -> Tensor:
         """Reverse Cuthill–McKee order of the nodes, int64 ``(total,)``: neighbours come close in memory."""
+        from scipy.sparse.csgraph import reverse_cuthill_mckee  # as in components.py
+
         crow, col = self.crow.cpu().numpy(), self.col.cpu().numpy()
         structure = csr_array((np.ones(len(col), dtype=np.int8), col, crow), shape=(self.total, self.total))
-        order = csgraph.reverse_cuthill_mckee(structure, symmetric_mode=True)
+        order = reverse_cuthill_mckee(structure, symmetric_mode=True)
         return torch.from_numpy(order.astype(np.int64)).to(self.row.device)
 
     def _csr(self, crow: Tensor, col: Tensor, values: Tensor) -> Tensor:

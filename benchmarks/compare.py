@@ -1,0 +1,105 @@
+"""Two checkouts against each other: the same rows in turn, in one run.
+
+    python -m benchmarks.compare OTHER_CHECKOUT [--rows "layer.*"] [--rounds 11] [--threads 1]
+
+Claim: no row is slower by more than 5 % than in the other checkout. Each side runs in a process of its own, which stays
+for the whole run; in each round both time the row, now one and now the other first. A row's ratio is the median of this
+checkout over the median of the other. It ends with 1 if a row is slower than that in the median of the rounds too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.compare_worker import ROWS
+from benchmarks.timing import ratio
+
+HERE = Path(__file__).resolve().parents[1]
+SLOWER = 1.05
+
+
+class Side:
+    """A process that times rows with the package of one checkout."""
+
+    def __init__(self, checkout: Path, threads: int) -> None:
+        environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": str(threads)}
+        worker = Path(__file__).with_name("compare_worker.py")
+        self.process = subprocess.Popen(
+            [sys.executable, str(worker)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+        if checkout not in (found := Path(self.answer()["torch_lapeig"])).parents:
+            raise SystemExit(f"error: {checkout} holds no torch_lapeig; {found} was imported")
+
+    def answer(self) -> Any:
+        assert self.process.stdout is not None
+        if not (line := self.process.stdout.readline()):
+            raise SystemExit(f"error: the worker has ended with {self.process.wait()}")
+        return json.loads(line)
+
+    def time(self, row: str) -> tuple[float, float]:
+        """Seconds, and the norm of what came out."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"row": row}) + "\n")
+        self.process.stdin.flush()
+        answer = self.answer()
+        return answer["seconds"], answer["result"]
+
+    def end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def compare(row: str, here: Side, there: Side, rounds: int) -> tuple[list[float], list[float], float]:
+    """Seconds of both sides in each round after one of warm-up, and how far their results differ in relation."""
+    seconds: dict[Side, list[float]] = {here: [], there: []}
+    results: dict[Side, float] = {}
+    for number in range(rounds + 1):
+        for side in (here, there) if number % 2 else (there, here):
+            taken, results[side] = side.time(row)
+            seconds[side].append(taken)
+    difference = abs(results[here] - results[there]) / max(abs(results[there]), 1e-30)
+    return seconds[here][1:], seconds[there][1:], difference
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        "benchmarks.compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("other", type=Path, help="folder that holds another torch_lapeig")
+    parser.add_argument("--rows", default="", help="regular expression that the names of rows are searched for")
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    here, there = Side(HERE, options.threads), Side(options.other.resolve(), options.threads)
+    table = Table(title=f"{options.threads} threads, {options.rounds} rounds in turn")
+    for heading in ("row", "other ms", "here ms", "ratio", "of rounds", "results differ by"):
+        table.add_column(heading, justify="left" if heading == "row" else "right")
+    slower = 0
+    for row in filter(re.compile(options.rows).search, ROWS):
+        ours, theirs, difference = compare(row, here, there, options.rounds)
+        of_medians = statistics.median(ours) / statistics.median(theirs)
+        of_rounds = ratio(ours, theirs)
+        slower += min(of_medians, of_rounds) > SLOWER
+        milliseconds = (f"{1e3 * statistics.median(seconds):.2f}" for seconds in (theirs, ours))
+        table.add_row(row, *milliseconds, f"{of_medians:.2f}", f"{of_rounds:.2f}", f"{difference:.0e}")
+        print(f"{row}: {of_medians:.2f}", file=sys.stderr)
+    here.end()
+    there.end()
+    Console(width=120).print(table)
+    return int(slower > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
