@@ -158,7 +158,7 @@ def train(steps: int) -> Table:
         features = networks[i](x) if step % 8 < 4 else x
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            y = heads[i](layers[i](features, mask))
+            y = heads[i](layers[i](features, mask=mask))
             loss = (y.square().sum(-1) * mask).sum() + y.tanh().sum()
             optimiser.zero_grad()
             loss.backward()

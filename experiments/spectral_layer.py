@@ -445,7 +445,7 @@ def clouds_figure(shapes: list[str], points: tuple[int, int], noise: float, neig
     examples = make_clouds(shapes, len(shapes), points, noise, 0, 0.0, torch.Generator().manual_seed(0))
     with warnings.catch_warnings():  # of linked rings it tells them apart
         warnings.simplefilter("ignore", GraphWarning)
-        first = LaplacianEigenmaps(1, KNN(neighbors))(examples.points.double(), examples.mask)[..., 0]
+        first = LaplacianEigenmaps(1, KNN(neighbors))(examples.points.double(), mask=examples.mask)[..., 0]
     columns = min(4, len(shapes))
     figure = Figure(figsize=(3 * columns, 3 * math.ceil(len(shapes) / columns)), layout="constrained")
     for i, shape in enumerate(shapes):

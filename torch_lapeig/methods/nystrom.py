@@ -121,10 +121,8 @@ def nystrom(
         )
     _warn_of_far(total)
     growth = torch.where(small, 0, degree / torch.where(small, 1, degree - of_edge))
-    if degrees is not None:  # D(x)^½ / d_i^½ times P; a node without edges has a row of zeros
-        root = torch.where(degrees > 0, torch.where(degrees > 0, degrees, 1).log() / 2, torch.inf)
-        half = torch.where(total.isinf(), 0, total)[query] / 2
-        share = share * (half - root[point]).exp()
+    if degrees is not None:
+        share = share * _roots(total, degrees, query, point)
     kernel = SparseKernel(query, point, share, num_queries)
     if len(growth) == 1:  # of all edges
         return extension(kernel, embedding, growth.new_ones(len(growth[0]))) * growth[0]
@@ -132,12 +130,19 @@ def nystrom(
     return terms.new_zeros(num_queries, terms.shape[1]).index_add(0, query, terms)
 
 
-def _warn_of_far(log_degrees: Tensor) -> None:
-    """Warn of new points all of whose affinities underflow."""
-    far = log_degrees.isfinite() & (log_degrees < math.log(torch.finfo(log_degrees.dtype).tiny))
+def _roots(total: Tensor, degrees: Tensor, query: Tensor, point: Tensor) -> Tensor:
+    """D(x)^½ / d_i^½ of edges, by logarithms; 0 for a training point without edges, whose row is zero."""
+    root = torch.where(degrees > 0, torch.where(degrees > 0, degrees, 1).log() / 2, torch.inf)
+    half = torch.where(total.isinf(), 0, total) / 2
+    return (half[query] - root[point]).exp()
+
+
+def _warn_of_far(total: Tensor) -> None:
+    """Warn of new points whose affinities, of logarithm ``total`` in sum, all underflow."""
+    far = total.isfinite() & (total < math.log(torch.finfo(total.dtype).tiny))
     if far.any():
         _checks.warn(
-            f"{int(far.sum())} of {len(far)} new points are so far away that all their affinities underflow: their "
+            f"{int(far.sum())} of {len(total)} new points are so far away that all their affinities underflow: their "
             "rows are those of the nearest training points (over 1 − λ)",
             _checks.GraphWarning,
         )
