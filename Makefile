@@ -10,7 +10,7 @@ export PYTHONUNBUFFERED := 1
 
 # Trainings, documents, states and messages, which no processor's round-off decides; `make test-all` runs them so too.
 NOT_NUMERICAL := $(addprefix --ignore=tests/,benchmarks experiments project methods/test_clustering.py methods/test_fitted.py \
-  graph/test_conversions.py test_autocast.py test_errors.py test_lightning.py test_sklearn.py)
+  graph/test_conversions.py test_autocast.py test_errors.py test_lightning.py test_sklearn.py test_warnings.py)
 
 .PHONY: demo test test-all test-lowest test-pythons lint types check check-plain bench clean
 demo: $(VENV)/installed
@@ -64,6 +64,7 @@ bench: $(VENV)/installed
 	@$(BIN)/python -m benchmarks.positional_encoding
 	@$(BIN)/python -m benchmarks.transform
 	@$(BIN)/python -m benchmarks.loss
+	@$(BIN)/python -m benchmarks.import_time
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	@echo "==> virtual environment $(VENV) from $$($(PYTHON) --version)"

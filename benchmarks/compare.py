@@ -39,6 +39,7 @@ class Side:
             [sys.executable, str(worker)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
         if checkout not in (found := Path(self.answer()["torch_lapeig"])).parents:
+            self.end()
             raise SystemExit(f"error: {checkout} holds no torch_lapeig; {found} was imported")
 
     def answer(self) -> Any:
@@ -56,9 +57,8 @@ class Side:
         return answer["seconds"], answer["result"]
 
     def end(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
+        """Close its input, at whose end it ends."""
+        self.process.communicate()
 
 
 def compare(row: str, here: Side, there: Side, rounds: int) -> tuple[list[float], list[float], float]:

@@ -122,7 +122,7 @@ def swiss_roll(n: int, *, seed: int = 0, dtype: torch.dtype = torch.float64) -> 
 
 def subspace_angle(a: Tensor, b: Tensor) -> float:
     """Sine of the largest principal angle between the spans of orthonormal columns."""
-    return float((b - a @ (a.mT @ b)).norm())
+    return float(torch.linalg.matrix_norm(b - a @ (a.mT @ b), 2).max())
 
 
 def projector_loss(n: int, *, seed: int = 3) -> Callable[[Tensor], Tensor]:

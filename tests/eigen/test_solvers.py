@@ -83,7 +83,9 @@ def test_agrees_with_scipy(name, storage, solver, dtype, device):
         try:
             pairs = eigenpairs(laplacian, k, solver)
         except (ConvergenceError, ConvergenceWarning):
-            assert isinstance(solver, TorchLobpcg)  # it breaks down or stalls, and says so
+            # It may break down or stall, and says so, but not where few eigenvalues are close to those wanted.
+            assert isinstance(solver, TorchLobpcg)
+            assert name not in ("random", "star", "complete")
             continue
         assert pairs.converged
         np.testing.assert_allclose(pairs.values.cpu(), values[:k], atol=1e-12 if tight else 2e-6)
