@@ -53,7 +53,7 @@ def bars(
     def embed(seed: int) -> tuple[Numbers, Numbers, Numbers, dict[str, Numbers]]:
         pixels, vertical = data.bars(images, size, seed, length, width)
         flat = pixels.reshape(images, -1)
-        module = LaplacianEigenmaps(2, KNN(neighbors), SimpleWeights())
+        module = LaplacianEigenmaps(2, KNN(neighbors, "union"), SimpleWeights())
         with warnings.catch_warnings():  # where the graph falls into two parts the first column tells them apart
             warnings.simplefilter("ignore", GraphWarning)
             y = module.fit(torch.from_numpy(flat).to(place)).embedding_.cpu().numpy()

@@ -93,7 +93,7 @@ def small_graph(kind: str, nodes: int, seed: int) -> Graph:
             if kind == "blobs":
                 x = torch.randn(nodes, 2, generator=generator, dtype=torch.float64)
                 x[nodes // 2 :, 0] += 3
-            graph = HeatKernel()(x, KNN(4)(x))
+            graph = HeatKernel()(x, KNN(4, "union")(x))
         if graph.connected_components().max() == 0:
             return graph
 
@@ -161,7 +161,7 @@ def labels_of(x: Tensor, method: str, neighbors: int, seed: int) -> Numbers:
     variant: Literal["njw", "shi_malik"] = "njw" if method == "njw" else "shi_malik"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GraphWarning)
-        return SpectralClustering(10, KNN(neighbors), variant=variant, seed=seed).fit_predict(x).cpu().numpy()
+        return SpectralClustering(10, KNN(neighbors, "union"), variant=variant, seed=seed).fit_predict(x).cpu().numpy()
 
 
 def means(results: list[dict[str, float]]) -> dict[str, float]:

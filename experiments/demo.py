@@ -28,7 +28,7 @@ class LearnedEigenmaps(nn.Module):
         self.map = nn.Linear(dimension, dimension, bias=False)
         nn.init.eye_(self.map.weight)
         self.kernel = HeatKernel("median", learnable=True)
-        self.eigenmaps = LaplacianEigenmaps(n_components, KNN(neighbors), self.kernel, scale="unit")
+        self.eigenmaps = LaplacianEigenmaps(n_components, KNN(neighbors, "union"), self.kernel, scale="unit")
 
     def forward(self, x: Tensor) -> Tensor:
         """Embedding ``(N, n_components)`` of ``(N, D)``."""
@@ -75,7 +75,7 @@ class Assessment(NamedTuple):
 def assess(model: LearnedEigenmaps, split: Split, neighbors: int) -> Assessment:
     """Fit eigenmaps to the mapped training part in each dimension, and embed the held-out part."""
     inputs = split._replace(train=model.map(split.train), heldout=model.map(split.heldout))
-    modules = {d: LaplacianEigenmaps(d, KNN(neighbors), model.kernel).fit(inputs.train) for d in DIMENSIONS}
+    modules = {d: LaplacianEigenmaps(d, KNN(neighbors, "union"), model.kernel).fit(inputs.train) for d in DIMENSIONS}
     plane = modules[2].embedding_.numpy(), modules[2].transform(inputs.heldout).numpy()
     return Assessment({d: scores(split, inputs, module) for d, module in modules.items()}, plane)
 

@@ -171,7 +171,7 @@ def eigenvectors(x: Tensor, epsilon: float, count: int, tolerance: float) -> Ite
         "simple": (SimpleWeights()(x, graph), "random_walk"),
         "improved": (ImprovedWeights(t)(x, graph), "unnormalized"),
         "density_corrected": (DensityCorrected(1.0, HeatKernel(t))(x, graph), "random_walk"),
-        "self_tuning": (SelfTuning()(x, KNN(20)(x)), "random_walk"),
+        "self_tuning": (SelfTuning()(x, KNN(20, "union")(x)), "random_walk"),
     }
     for method, (weighted, normalization) in problems.items():
         pairs = eigenpairs(Laplacian(weighted, normalization), count + 1, tolerance=tolerance)

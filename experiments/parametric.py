@@ -187,7 +187,7 @@ def parametric(
     run = Run(out, locals())
 
     def training(name: str, kind: Sampling, seed: int) -> dict[str, Any]:
-        cloud, k, rule = load(name, points, seed, data_dir), COMPONENTS[name], KNN(neighbors)
+        cloud, k, rule = load(name, points, seed, data_dir), COMPONENTS[name], KNN(neighbors, "union")
         graph = HeatKernel()(cloud.train, rule(cloud.train))
         torch.manual_seed(seed)
         encoder = Encoder(cloud.train, k, width, rate)

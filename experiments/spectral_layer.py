@@ -207,7 +207,7 @@ class HeatSignatures(nn.Module):
     def __init__(self, neighbors: int, eigenvectors: int) -> None:
         super().__init__()
         self.kernel = HeatKernel("median", learnable=True)
-        self.layer = LaplacianEigenmaps(eigenvectors, KNN(neighbors), self.kernel, drop_trivial=False)
+        self.layer = LaplacianEigenmaps(eigenvectors, KNN(neighbors, "union"), self.kernel, drop_trivial=False)
 
     @property
     def bandwidth_factor(self) -> float:
@@ -445,7 +445,7 @@ def clouds_figure(shapes: list[str], points: tuple[int, int], noise: float, neig
     examples = make_clouds(shapes, len(shapes), points, noise, 0, 0.0, torch.Generator().manual_seed(0))
     with warnings.catch_warnings():  # of linked rings it tells them apart
         warnings.simplefilter("ignore", GraphWarning)
-        first = LaplacianEigenmaps(1, KNN(neighbors))(examples.points.double(), mask=examples.mask)[..., 0]
+        first = LaplacianEigenmaps(1, KNN(neighbors, "union"))(examples.points.double(), mask=examples.mask)[..., 0]
     columns = min(4, len(shapes))
     figure = Figure(figsize=(3 * columns, 3 * math.ceil(len(shapes) / columns)), layout="constrained")
     for i, shape in enumerate(shapes):

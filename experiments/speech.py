@@ -74,7 +74,7 @@ def embedding(frames: Speech, neighbors: int, place: torch.device, method: str) 
     if method == "pca":
         y: Numbers = PCA(max(DIMENSIONS), random_state=0).fit_transform(frames.spectra)
         return y
-    module = LaplacianEigenmaps(max(DIMENSIONS), KNN(neighbors), SimpleWeights())
+    module = LaplacianEigenmaps(max(DIMENSIONS), KNN(neighbors, "union"), SimpleWeights())
     return module.fit(torch.from_numpy(frames.spectra).to(place)).embedding_.cpu().numpy()
 
 

@@ -216,7 +216,7 @@ class Classifier(LightningModule):
             nn.ReLU(),
             nn.Linear(64, CLASSES),
         )
-        self.weights, self.neighbors = weights, KNN(neighbors)
+        self.weights, self.neighbors = weights, KNN(neighbors, "union")
         self.smoothness, self.learning_rate = smoothness, learning_rate
 
     def forward(self, pixels: Tensor) -> Tensor:

@@ -60,7 +60,7 @@ def words(
         if method == "pca":
             y: Numbers = PCA(max(DIMENSIONS), random_state=0).fit_transform(vectors)
             return y
-        module = LaplacianEigenmaps(max(DIMENSIONS), KNN(neighbors), SimpleWeights())
+        module = LaplacianEigenmaps(max(DIMENSIONS), KNN(neighbors, "union"), SimpleWeights())
         return module.fit(torch.from_numpy(vectors).to(place)).embedding_.cpu().numpy()
 
     def score(scaling: str, method: str) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def knn_graph(
     x: Tensor,
     k: int,
     *,
-    symmetrize: Symmetrize = "union",
+    symmetrize: Symmetrize = "mean",
     mask: Tensor | None = None,
     metric: Metric = "euclidean",
     self_loops: bool = False,
@@ -352,7 +352,7 @@ class KNN:
     """
 
     k: int = 10
-    symmetrize: Symmetrize = "union"
+    symmetrize: Symmetrize = "mean"
     metric: Metric = "euclidean"
     backend: Backend = "exact"
 
