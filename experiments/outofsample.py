@@ -43,7 +43,10 @@ SETS: dict[str, tuple[str, Callable[[int, int, Path | None], Array]]] = {
 }
 METHODS: dict[str, tuple[str, Callable[[int], Module]]] = {
     "mds": ("MDS", lambda k: MDS(COMPONENTS, metric=Precomputed("distance"))),
-    "eigenmaps": ("spectral clustering, Laplacian eigenmaps", lambda k: LaplacianEigenmaps(COMPONENTS, KNN(k, "union"))),
+    "eigenmaps": (
+        "spectral clustering, Laplacian eigenmaps",
+        lambda k: LaplacianEigenmaps(COMPONENTS, KNN(k, "union")),
+    ),
     "isomap": ("Isomap", lambda k: Isomap(COMPONENTS, KNN(k, "union"))),
     "lle": ("LLE", lambda k: LLE(COMPONENTS, KNN(k))),
 }

@@ -141,11 +141,11 @@ class _OnGraph(_Estimator):
         _checks.check_choice(self.affinity, "affinity", ("nearest_neighbors", "precomputed"))
         if self._pairwise:
             return Precomputed("affinity"), None
-        k = _neighbors(self.n_neighbors, n_samples)
+        rule = KNN(_neighbors(self.n_neighbors, n_samples, itself=1), "mean")
         if self.gamma is None:
-            return KNN(k), HeatKernel("median")
+            return rule, HeatKernel("median")
         gamma = _checks.check_number(self.gamma, "gamma", 0)
-        return KNN(k), SimpleWeights() if gamma == 0 else HeatKernel(1 / gamma)
+        return rule, SimpleWeights() if gamma == 0 else HeatKernel(1 / gamma)
 
 
 class SpectralEmbedding(_Embedding, _OnGraph):
@@ -153,10 +153,11 @@ class SpectralEmbedding(_Embedding, _OnGraph):
 
     Args:
         n_components: dimension of the embedding, smaller than the number of samples.
-        affinity: ``"nearest_neighbors"``: samples are joined where one is among the k nearest of the other.
+        affinity: ``"nearest_neighbors"``: samples are joined where one is among the k nearest of the other, with half
+            the weight where only one is.
             ``"precomputed"``: X holds affinities ``(N, N)``, symmetric and non-negative, an array or a SciPy sparse
             matrix. Their diagonal counts as self loops (`sklearn.manifold.SpectralEmbedding` leaves it out).
-        n_neighbors: k of the nearest neighbours, smaller than the number of samples; None takes 10, or all of fewer.
+        n_neighbors: k, the sample itself counted as in scikit-learn, 2 to the number of samples; None takes 11, or all.
         gamma: of the weights exp(−γ ‖x_i − x_j‖²) on their edges; 0 gives every edge the weight 1, None takes the
             reciprocal of the median of the squared edge lengths.
         components: of a disconnected graph: ``"joint"``, ``"separate"`` or ``"error"``, see `LaplacianEigenmaps`.
@@ -458,10 +459,10 @@ class SpectralClustering(ClusterMixin, _OnGraph):  # type: ignore[misc]
         return _numpy(self.module_.predict(x))
 
 
-def _neighbors(n_neighbors: int | None, n_samples: int) -> int:
-    """A number of neighbours, checked; 10, or all of fewer samples, for None."""
-    k = min(10, n_samples - 1) if n_neighbors is None else n_neighbors
-    return _check_below(k, "n_neighbors", n_samples)
+def _neighbors(n_neighbors: int | None, n_samples: int, itself: int = 0) -> int:
+    """Neighbours of a sample beside itself, which may count (1), checked; 10, or all of fewer samples, for None."""
+    k = min(10, n_samples - 1) + itself if n_neighbors is None else n_neighbors
+    return _check_below(k, "n_neighbors", n_samples, itself) - itself
 
 
 def _connecting(x: Tensor, k: int) -> KNN:
@@ -484,13 +485,12 @@ def _parts(x: Tensor, k: int) -> int:
     return int(KNN(k)(x).connected_components().max()) + 1
 
 
-def _check_below(value: Any, name: str, n_samples: int) -> int:
-    """The positive integer smaller than the number of samples; raise for anything else."""
-    count = _checks.check_count(value, name)
-    if count >= n_samples:
-        raise ValueError(
-            f"{name} must be smaller than the number of samples, got {name}={count} with n_samples={n_samples}"
-        )
+def _check_below(value: Any, name: str, n_samples: int, more: int = 0) -> int:
+    """The integer above ``more`` and smaller than the number of samples and that; raise for anything else."""
+    count = _checks.check_count(value, name, 1 + more)
+    if count >= n_samples + more:
+        limit = "at most" if more else "smaller than"
+        raise ValueError(f"{name} must be {limit} the number of samples, got {name}={count} with n_samples={n_samples}")
     return count
 
 

@@ -59,14 +59,16 @@ def knn_graph(
     self_loops: bool = False,
     backend: Backend = "exact",
 ) -> Graph:
-    """The symmetrised k-nearest-neighbour graph, every edge of weight 1 (½ for one-sided edges of ``"mean"``).
+    """The symmetrised k-nearest-neighbour graph, every edge of weight 1 (½ where only one end chose the other).
 
     Args:
         x: points ``(N, D)`` or ``(B, N, D)``, float32 or float64.
         k: neighbours of each point, 1 ≤ k < number of (valid) points. A point is never its own neighbour. An item of
             a batch with k points or fewer has all of them joined, so that sizes in a batch may differ freely.
-        symmetrize: ``"union"`` joins i and j if either is among the k nearest of the other (Belkin & Niyogi 2003,
-            section 2), ``"mutual"`` if both are, ``"mean"`` averages the two directions.
+        symmetrize: ``"mean"`` averages the two directions, so that an edge of which only one end is among the k nearest
+            of the other has weight ½: at least as good as the union in the study of docs/theory.md, and scikit-learn's
+            model. ``"union"`` gives such edges the weight 1 (Belkin & Niyogi 2003, section 2), ``"mutual"`` leaves
+            them out.
         mask: bool ``(B, N)`` or ``(N,)``, False for padding.
         metric, backend: of the search; see `nearest_neighbors`.
         self_loops: add an edge of weight 1 from each point to itself.
@@ -75,9 +77,9 @@ def knn_graph(
         TypeError: wrong dtype. ValueError: wrong rank, non-finite points, k out of range, unknown rule.
 
     >>> knn_graph(torch.tensor([[0.0], [1.0], [3.0]]), k=1).to_dense()
-    tensor([[0., 1., 0.],
-            [1., 0., 1.],
-            [0., 1., 0.]])
+    tensor([[0.0000, 1.0000, 0.0000],
+            [1.0000, 0.0000, 0.5000],
+            [0.0000, 0.5000, 0.0000]])
     """
     _checks.check_choice(symmetrize, "symmetrize", ("union", "mutual", "mean"))
     _checks.check_flag(self_loops, "self_loops")
@@ -337,7 +339,7 @@ class KNN:
 
     Args:
         k: neighbours of each point, from 1 to the number of points less one.
-        symmetrize: ``"union"``, ``"mutual"`` or ``"mean"`` of the two directions; see `knn_graph`.
+        symmetrize: ``"mean"`` of the two directions, ``"union"`` or ``"mutual"``; see `knn_graph`.
         metric, backend: of the search; see `nearest_neighbors`.
 
     Raises:
