@@ -88,8 +88,8 @@ class Setting(NamedTuple):
         return y
 
 
-DEFAULT = Setting("heat", "union", 10)
-MEAN = DEFAULT._replace(rule="mean")
+BEFORE = Setting("heat", "union", 10)
+MEAN = BEFORE._replace(rule="mean")
 GRID = [Setting(*parts) for parts in itertools.product(WEIGHTINGS, ("union", "mean"), NEIGHBORS)]
 REFERENCE = [
     *(Setting("heat", "mutual", k) for k in (10, 30)),
@@ -98,7 +98,7 @@ REFERENCE = [
 ]
 
 
-# Settings shown one by one: all with ten neighbours, and any number of them with the present weighting.
+# Settings shown one by one: all with ten neighbours, and any number of them with the default weighting.
 SHOWN = [s for s in (*GRID, *REFERENCE) if s.k == 10 or s.weighting in ("heat", PEER)]
 
 
@@ -305,7 +305,7 @@ def against(name: str, of_grid: list[Setting], **changed: Any) -> Contrast:
 
 
 def main_effects() -> list[Contrast]:
-    """Each choice against the present default, averaged over all other choices of the grid."""
+    """Each choice against the default before the study, averaged over all other choices of the grid."""
     rules = [against("mean − union", [s for s in GRID if s.rule == "mean"], rule="union")]
     weightings = [
         against(f"{name} − heat", [s for s in GRID if s.weighting == name], weighting="heat")
@@ -370,7 +370,7 @@ def show_ranks(found: dict[str, Measured], count: int = 12) -> list[Setting]:
     mean = table.mean(0)
     order = [int(i) for i in np.argsort(mean)]
     labelled = np.array([measured.shape[2] > 0 for measured in found.values()])
-    place = order.index(GRID.index(DEFAULT)) + 1
+    place = order.index(GRID.index(BEFORE)) + 1
     rows = [
         [
             str(number),
@@ -385,11 +385,11 @@ def show_ranks(found: dict[str, Measured], count: int = 12) -> list[Setting]:
     rows = []
     for i, (name, measured) in enumerate(found.items()):
         best = GRID[int(np.delete(table, i, 0).mean(0).argmin())]
-        contrast = Contrast("", [best], [DEFAULT])
+        contrast = Contrast("", [best], [BEFORE])
         gains = [plus_minus(contrast.values(measured, c), measured.source.spread) for c in range(len(DIMENSIONS))]
         rows.append([name, str(best), *gains])
     heading = ["left out", "best on the others by mean rank", *(f"its gain there, {d} columns" for d in DIMENSIONS)]
-    show("The choice without a set, judged on it, against the present default", heading, rows)
+    show("The choice without a set, judged on it, against the default before the study", heading, rows)
     return [GRID[i] for i in order]
 
 
@@ -428,8 +428,8 @@ def show_whole(folder: Path, settings: Sequence[Setting]) -> None:
     rows = []
     for setting, of in right.items():
         cells = []
-        for ours, theirs in zip(of, right[DEFAULT], strict=True):
-            difference = "" if setting == DEFAULT else plus_minus(ours - theirs, 1 / len(ours))
+        for ours, theirs in zip(of, right[BEFORE], strict=True):
+            difference = "" if setting == BEFORE else plus_minus(ours - theirs, 1 / len(ours))
             cells += [f"{ours.mean():.2f}", difference]
         rows.append([str(setting), *cells])
     heading = [text for d in DIMENSIONS for text in (f"accuracy, {d} columns", "difference")]
@@ -456,13 +456,13 @@ def main() -> None:
     show_scores(found)
     for dimension in DIMENSIONS:
         show_contrasts("Main effects over the grid", found, main_effects(), dimension)
-        show_contrasts(f"Against {DEFAULT}", found, single(SHOWN, DEFAULT), dimension)
+        show_contrasts(f"Against {BEFORE}", found, single(SHOWN, BEFORE), dimension)
         show_contrasts(f"Against {MEAN}", found, single([s for s in SHOWN if s.rule == "mean"], MEAN), dimension)
     best = show_ranks(found)
     if not options.quick:
         means = [Setting(name, "mean", 10) for name in WEIGHTINGS]
         counts = [Setting("heat", "mean", k) for k in (7, 15)]
-        show_whole(options.data, list(dict.fromkeys([DEFAULT, *means, *counts, *best[:2], Setting(PEER, "", 10)])))
+        show_whole(options.data, list(dict.fromkeys([BEFORE, *means, *counts, *best[:2], Setting(PEER, "", 10)])))
 
 
 if __name__ == "__main__":

@@ -230,7 +230,7 @@ def test_what_is_a_rule_and_what_extends():
 NO_RULES = [5, None, "knn", KNN, Graph, HeatKernel(), torch.relu, len, torch.nn.ReLU(), Precomputed("affinity")]
 
 
-@pytest.mark.parametrize("other", NO_RULES, ids=repr)
+@pytest.mark.parametrize("other", NO_RULES, ids=lambda other: getattr(other, "__name__", str(other)))
 def test_what_is_no_rule(other):
     with pytest.raises(TypeError, match=r"neighbors must be KNN\(k\), Radius\(r\) or another NeighborRule, called as"):
         check_rule(other)
