@@ -106,7 +106,7 @@ def test_loss_takes_no_label_that_is_not_given_and_smoothness_of_all():
     losses, logits = module.losses(pixels, labels), module(pixels)
     expected = -logits.log_softmax(1)[range(10), labels[:10]].mean()
     torch.testing.assert_close(losses["cross_entropy"], expected)
-    torch.testing.assert_close(losses["roughness"], roughness(logits, KNN(4)(pixels)))
+    torch.testing.assert_close(losses["roughness"], roughness(logits, KNN(4, "union")(pixels)))
     torch.testing.assert_close(losses["loss"], expected + 0.5 * losses["roughness"])
     module.weights = None
     torch.testing.assert_close(module.losses(pixels, labels)["loss"], expected)

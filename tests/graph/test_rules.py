@@ -51,7 +51,7 @@ def test_radius_graph_agrees_with_scikit_learn(dtype, device):
     np.testing.assert_array_equal(radius_graph(x, 1.2).to_dense().cpu().numpy(), expected)
 
 
-@pytest.mark.parametrize("rule", [KNN(4), KNN(4, "mutual"), Radius(1.5)], ids=str)
+@pytest.mark.parametrize("rule", [KNN(4), KNN(4, "union"), KNN(4, "mutual"), Radius(1.5)], ids=str)
 def test_batched_equals_looped(rule):
     x = points(30, 3, batch=4)
     torch.testing.assert_close(rule(x).to_dense(), torch.stack([rule(item).to_dense() for item in x]))
@@ -99,7 +99,7 @@ def test_far_from_the_origin():
     """Direct differences: a shift by 10⁴ in float32 keeps every neighbour whose distance it can represent."""
     x = torch.arange(40, dtype=torch.float32)[:, None] ** 1.5 + 1e4
     near = torch.cdist(x.double(), x.double()).fill_diagonal_(torch.inf).argmin(1)
-    assert torch.equal(knn_graph(x, 1).to_dense()[torch.arange(40), near], torch.ones(40))
+    assert (knn_graph(x, 1).to_dense()[torch.arange(40), near] > 0).all()
 
 
 @pytest.mark.parametrize("n", [2, 3])

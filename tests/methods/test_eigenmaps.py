@@ -381,7 +381,8 @@ def test_orthonormal_columns_are_those_of_the_symmetric_laplacian():
     torch.testing.assert_close(v.abs(), degrees.sqrt()[:, None] * y.embedding_.abs())  # signs are by their own largest
     edges = KNN(8).extend(new, x, module.train_rule)
     affinity = torch.zeros(5, 60, dtype=x.dtype)
-    affinity[edges.query, edges.point] = (-(new[edges.query] - x[edges.point]).square().sum(1) / 2).exp()
+    lengths = (new[edges.query] - x[edges.point]).square().sum(1)
+    affinity[edges.query, edges.point] = edges.connectivity * (-lengths / 2).exp()
     total = affinity.sum(1, keepdim=True)
     torch.testing.assert_close(
         module.transform(new), affinity / (total * degrees).sqrt() @ v / (1 - module.eigenvalues_)

@@ -198,7 +198,7 @@ REFUSED = [
     ),
     (LaplacianEigenmaps(2, KNN(8)), LaplacianEigenmaps(3, KNN(8)), "n_components is 2 in the state and 3 here"),
     (LaplacianEigenmaps(2, KNN(8)), LaplacianEigenmaps(2, KNN(7)), r"neighbors.k is 8 in the state and 7 here"),
-    (LaplacianEigenmaps(2, KNN(8)), LaplacianEigenmaps(2, KNN(8, "mutual")), "neighbors.symmetrize is 'union'"),
+    (LaplacianEigenmaps(2, KNN(8)), LaplacianEigenmaps(2, KNN(8, "mutual")), "neighbors.symmetrize is 'mean'"),
     (
         LaplacianEigenmaps(2, KNN(8)),
         LaplacianEigenmaps(2, Radius(2.0)),

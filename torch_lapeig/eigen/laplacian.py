@@ -45,9 +45,9 @@ class Laplacian:
 
     >>> from torch_lapeig import knn_graph
     >>> Laplacian(knn_graph(torch.tensor([[0.0], [1.0], [3.0]]), k=1), "unnormalized").to_dense()
-    tensor([[ 1., -1.,  0.],
-            [-1.,  2., -1.],
-            [ 0., -1.,  1.]])
+    tensor([[ 1.0000, -1.0000,  0.0000],
+            [-1.0000,  1.5000, -0.5000],
+            [ 0.0000, -0.5000,  0.5000]])
     """
 
     def __init__(self, graph: Graph, normalization: Normalization = "symmetric") -> None:

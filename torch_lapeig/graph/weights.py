@@ -149,7 +149,7 @@ class KernelWeights(Weighting):
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])
     >>> from torch_lapeig import knn_graph
     >>> KernelWeights(lambda d2: 1 / (1 + d2))(x, knn_graph(x, 1)).weight
-    tensor([0.5000, 0.5000, 0.2000, 0.2000])
+    tensor([0.5000, 0.5000, 0.1000, 0.1000])
     """
 
     CONFIGURATION: ClassVar[tuple[str, ...]] = ("kernel",)

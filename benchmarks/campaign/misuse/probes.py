@@ -64,7 +64,7 @@ def shown(value: Any) -> str:
 
 
 X = torch.rand(12, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-GRAPH = lapeig.knn_graph(X, 4)
+GRAPH = lapeig.knn_graph(X, 4, symmetrize="union")
 DENSE = lapeig.Graph.from_dense(GRAPH.to_dense())
 LAPLACIAN = lapeig.Laplacian(GRAPH)
 MASK = torch.ones(12, dtype=torch.bool)
