@@ -156,9 +156,7 @@ def _draw_options(rng: Rng, x: Floats) -> dict[str, Any]:
     near = np.sort(d2, 1)[:, 1 : k + 1]
     median = float(np.median(near)) or float(near.max()) or 1.0
     normalization = str(rng.choice(["random_walk", "random_walk", "unnormalized"]))
-    scale = str(rng.choice(["unit", "degree"]))
-    diffusion = float(rng.choice([0.0, 0.0, 1.0])) if (normalization, scale) == ("random_walk", "degree") else 0.0
-    return {
+    options = {
         "weighting": "heat median" if rng.random() < 0.25 else str(rng.choice(WEIGHTINGS)),  # the default, more often
         "t": median * float(rng.choice([0.1, 1.0, 1.0, 1.0, 10.0, 1e4])),
         "number": float(rng.random()),
@@ -167,10 +165,12 @@ def _draw_options(rng: Rng, x: Floats) -> dict[str, Any]:
         "symmetrize": str(rng.choice(["union", "mutual", "mean"])),
         "n_components": int(rng.integers(1, 5)),
         "normalization": normalization,
-        "scale": scale,
-        "diffusion": diffusion,
+        "scale": str(rng.choice(["unit", "degree"])),
+        "diffusion": 0.0 if normalization == "unnormalized" else float(rng.choice([0.0, 0.0, 1.0])),
         "components": "separate" if rng.random() < 0.2 else "joint",
     }
+    # Drawn for every scale, so that a seed's cases stay what they were, though only one scale takes it.
+    return options if options["scale"] == "degree" else {**options, "diffusion": 0.0}
 
 
 def _rule(case: Case) -> KNN | Radius:

@@ -53,7 +53,9 @@ def with_tails(laplacian: Laplacian, vectors: Tensor, y: Tensor, projected: Tens
             root = _checks.primal(laplacian.degrees).reshape(size.shape[:2])[b, nodes, None].sqrt()
             # A solution that would not be small in v contradicts the solver: the rows nearly allow any.
             solvable = (~unknown | (root * trial.abs() <= 10 * small[b])).all(0)
-            solved = _solve_rows(*rows, unknown & solvable)
+            # Cotangents times solutions overflow float32 where their product with the rest does not.
+            inner, rhs, values = (_checks.finite_gradient(part).double() for part in rows)
+            solved = _solve_rows(inner, rhs, values, unknown & solvable).to(y.dtype)
             y = y.index_put((torch.full_like(nodes, b), nodes), torch.where(unknown & solvable, solved, given))
         lost += int((unknown & ~solvable).sum())
     if lost:

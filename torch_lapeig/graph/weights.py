@@ -482,4 +482,5 @@ def _median_at_nodes(squared_lengths: Tensor, graph: Graph, group: Tensor) -> Te
         )
         positive = lengths > 0
         medians = torch.where(none, median_of_groups(lengths[positive], of_edge[positive], total), medians)
-    return medians[group]
+    # Sums over edges and nodes that overflow would cancel to NaN.
+    return _checks.finite_gradient(_checks.finite_gradient(medians)[group])
