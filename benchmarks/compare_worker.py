@@ -133,7 +133,9 @@ def transform(name: str) -> Call:
         "LaplacianEigenmaps": eigenmaps,
         "SpectralClustering": lambda: made(8, rule()),
         "Isomap": lambda: made(2, rule()),
-        "LLE": lambda: made(2, 12) if "n_neighbors" in inspect.signature(made).parameters else made(2, rule(12)),
+        "LLE": lambda: (
+            made(2, 12) if "n_neighbors" in inspect.signature(made).parameters else made(2, named("KNN")(12))
+        ),
         "KernelPCA": lambda: made(2, "rbf", gamma=0.01),
         "MDS": lambda: made(2),
     }
