@@ -394,7 +394,7 @@ CASES = {
     "n_neighbors of LLE's estimator": (
         lambda: estimators.LocallyLinearEmbedding(n_neighbors=10).fit(X.numpy()),
         ValueError,
-        "n_neighbors must be at most .* got n_neighbors=11 with n_samples=10",
+        "n_neighbors must be smaller .* got n_neighbors=10 with n_samples=10",
     ),
     "reg of an estimator": (
         lambda: estimators.LocallyLinearEmbedding(reg=-1.0).fit(X.numpy()),
