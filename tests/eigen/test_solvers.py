@@ -83,9 +83,9 @@ def test_agrees_with_scipy(name, storage, solver, dtype, device):
         try:
             pairs = eigenpairs(laplacian, k, solver)
         except (ConvergenceError, ConvergenceWarning):
-            # It may break down or stall, and says so, but not where few eigenvalues are close to those wanted.
+            # It may break down or stall, and says so, where eigenvalues are equal; not on a graph without structure.
             assert isinstance(solver, TorchLobpcg)
-            assert name not in ("random", "star", "complete")
+            assert name != "random"
             continue
         assert pairs.converged
         np.testing.assert_allclose(pairs.values.cpu(), values[:k], atol=1e-12 if tight else 2e-6)
