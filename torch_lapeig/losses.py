@@ -63,7 +63,7 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
     tensor(5.)
     """
     _checks.check_choice(reduction, "reduction", ("mean", "sum", "none"))
-    columns, graph = _together(y, graph)
+    columns, graph = _in_one_dtype(y, graph)
     if reduction == "none":
         return (graph.weight * graph.pattern.squared_lengths(columns) / 2).to(y.dtype)
     loss = graph.pattern.smoothness(graph.weight, columns)
@@ -96,7 +96,7 @@ def orthogonality(y: Tensor, graph: Graph | None = None, mask: Tensor | None = N
     >>> orthogonality(torch.tensor([[1.0, 1.0], [1.0, -1.0]]))
     tensor(0.)
     """
-    columns, degrees, _ = _weighted(y, graph, mask)
+    columns, degrees, _ = _with_row_weights(y, graph, mask)
     volume = degrees.sum(-1)
     share = (degrees / torch.where(volume > 0, volume, 1)[..., None])[..., None]
     excess = columns.mT @ (share * columns) - torch.eye(y.shape[-1], dtype=columns.dtype, device=y.device)
@@ -127,7 +127,7 @@ def whiten(y: Tensor, graph: Graph | None = None, mask: Tensor | None = None) ->
     >>> torch.dist(z.mT @ z, torch.eye(3)) < 1e-10
     tensor(True)
     """
-    columns, degrees, valid = _weighted(y, graph, mask)
+    columns, degrees, valid = _with_row_weights(y, graph, mask)
     mean, matrix, _ = _whitening(columns, degrees)
     z = ((columns - mean) @ matrix).to(y.dtype)
     return z if valid is None else z.masked_fill(~valid[..., None], 0)
@@ -160,7 +160,7 @@ def spectral_loss(y: Tensor, graph: Graph) -> Tensor:
     >>> round(spectral_loss(torch.tensor([[0.0], [1.0], [2.0]]), path).item(), 5)  # the eigenvector of λ = 1
     1.0
     """
-    columns, degrees, _ = _weighted(y, _symmetric(graph), None)
+    columns, degrees, _ = _with_row_weights(y, _symmetric(graph), None)
     mean, matrix, missing = _whitening(columns, degrees)
     graph = dataclasses.replace(graph, weight=graph.weight.to(columns.dtype))
     smoothness = graph.pattern.smoothness(graph.weight, ((columns - mean) @ matrix).to(columns.dtype))
@@ -295,7 +295,7 @@ class Whitening(FittedModule):
             TypeError: wrong dtype. ValueError: wrong shape, not finite, affinities that are not symmetric, columns that
                 are constant or linearly dependent on the graph.
         """
-        columns, degrees, valid = _weighted(y, _symmetric(graph), None)
+        columns, degrees, valid = _with_row_weights(y, _symmetric(graph), None)
         self._check(y)
         if y.ndim != 2:
             raise ValueError(f"fit takes one graph, got y of shape {tuple(y.shape)}")
@@ -340,7 +340,7 @@ class Whitening(FittedModule):
         return f"{self.n_components}"
 
 
-def _together(y: Tensor, graph: Graph) -> tuple[Tensor, Graph]:
+def _in_one_dtype(y: Tensor, graph: Graph) -> tuple[Tensor, Graph]:
     """``y`` and a graph of its nodes in one dtype, float32 at least, zeros in the rows of padding."""
     check_graph(graph)
     columns = _checks.single(y)
@@ -352,12 +352,12 @@ def _together(y: Tensor, graph: Graph) -> tuple[Tensor, Graph]:
     return columns, dataclasses.replace(graph, weight=graph.weight.to(dtype), log_weight=None)
 
 
-def _weighted(y: Tensor, graph: Graph | None, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+def _with_row_weights(y: Tensor, graph: Graph | None, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
     """``y`` with zeros in the rows of padding, the weights of its rows, and which are valid: of a graph or a mask."""
     if graph is not None:
         if mask is not None:
             raise ValueError("mask must be None with a Graph, which carries its own")
-        columns, graph = _together(y, graph)
+        columns, graph = _in_one_dtype(y, graph)
         return columns, Laplacian(graph, "unnormalized").degrees, graph.mask
     columns = _checks.single(y)
     _checks.check_floating(columns, "y")

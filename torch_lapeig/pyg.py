@@ -64,8 +64,8 @@ class AddLaplacianPE:
         if not items:
             return []
         edges, batches, weights = zip(*map(_parts, items), strict=True)
-        nodes, first_nodes = _counted([len(batch) for batch in batches])
-        counts, first_graphs = _counted([_number_of_graphs(item) for item in items])
+        nodes, first_nodes = _with_offsets([len(batch) for batch in batches])
+        counts, first_graphs = _with_offsets([_number_of_graphs(item) for item in items])
         edge_index = torch.cat(edges, 1)
         item = torch.arange(len(items)).repeat_interleave(torch.tensor([e.shape[1] for e in edges])).to(edge_index)
         if ((edge_index < 0) | (edge_index >= torch.tensor(nodes).to(edge_index)[item])).any():
@@ -124,6 +124,6 @@ def _number_of_graphs(item: Any) -> int:
     return 1 if getattr(item, "batch", None) is None else int(item.num_graphs)
 
 
-def _counted(counts: list[int]) -> tuple[list[int], list[int]]:
+def _with_offsets(counts: list[int]) -> tuple[list[int], list[int]]:
     """The counts, and the sum of those before each."""
     return counts, [0, *itertools.accumulate(counts)][:-1]

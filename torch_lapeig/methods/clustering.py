@@ -154,7 +154,7 @@ class SpectralClustering(GraphEmbedding):
     def _normalization(self) -> Normalization:
         return "random_walk"
 
-    def _solved(self, laplacian: Laplacian, solve: EigenSolves, *, fill: bool) -> Embedding:
+    def _solve_graph(self, laplacian: Laplacian, solve: EigenSolves, *, fill: bool) -> Embedding:
         if not fill:
             check_size(laplacian, self.n_clusters, "n_clusters")
         warn_of_isolated(laplacian, " and their label is −1")

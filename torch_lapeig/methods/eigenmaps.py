@@ -167,14 +167,14 @@ class LaplacianEigenmaps(GraphEmbedding):
         orthonormal = self.scale == "orthonormal" and self.normalization == "random_walk"
         return "symmetric" if orthonormal else self.normalization
 
-    def _solved(self, laplacian: Laplacian, solve: EigenSolves, *, fill: bool) -> Embedding:
+    def _solve_graph(self, laplacian: Laplacian, solve: EigenSolves, *, fill: bool) -> Embedding:
         if self.scale == "orthonormal" and laplacian.graph.similarity is not None:
             raise ValueError(
                 'scale must be "degree" or "unit" with ImprovedWeights, whose W is not symmetric, got "orthonormal"'
             )
         self._warn_of_parts(laplacian)
         if self.components == "separate":
-            return self._solved_separately(laplacian, solve, fill=fill)
+            return self._solve_components(laplacian, solve, fill=fill)
         first = int(self.drop_trivial)
         if not fill:
             check_size(laplacian, self.n_components, "n_components", first)
@@ -196,7 +196,7 @@ class LaplacianEigenmaps(GraphEmbedding):
             raise ValueError(message)
         _checks.warn(message, _checks.GraphWarning)
 
-    def _solved_separately(self, laplacian: Laplacian, solve: EigenSolves, *, fill: bool) -> Embedding:
+    def _solve_components(self, laplacian: Laplacian, solve: EigenSolves, *, fill: bool) -> Embedding:
         """Each component of two or more nodes on its own; zeros where there are too few eigenvectors."""
         graph, first, k = laplacian.graph, int(self.drop_trivial), self.n_components
         y = graph.weight.new_zeros(graph.batch_size * graph.num_nodes, k)

@@ -92,7 +92,7 @@ class Isomap(CentredKernelEmbedding):
         if self.landmarks is not None:
             geodesics = geodesics.mT.contiguous()
         among = geodesics if self.landmarks is None else geodesics[chosen]
-        state = self._scaled(among.square().mul_(-0.5), solve, fill=fill)
+        state = self._embed_kernel(among.square().mul_(-0.5), solve, fill=fill)
         state |= {"train_points": x, "train_rule": train_rule, "landmarks_": chosen, "geodesics_": geodesics}
         if self.landmarks is not None:
             state["embedding_"] = self._extension(geodesics.square() / -2, state["embedding_"], state)

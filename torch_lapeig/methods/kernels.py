@@ -24,7 +24,7 @@ class CentredKernelEmbedding(EmbeddingModule):
     LACKING: ClassVar[float] = 0.0
     train_means: Tensor
 
-    def _scaled(self, kernel: Tensor, solve: EigenSolves, *, fill: bool) -> State:
+    def _embed_kernel(self, kernel: Tensor, solve: EigenSolves, *, fill: bool) -> State:
         """The embedding from a symmetric kernel ``(N, N)`` that is not centred yet."""
         n, k = len(kernel), self.n_components
         if k >= n and not fill:
@@ -97,7 +97,7 @@ class KernelEmbedding(CentredKernelEmbedding):
         points = None if self.pairs_given is not None else x
         kernel = self._kernel(x, points)
         self._check_kernel(kernel)
-        state = self._scaled(kernel, solve, fill=fill)
+        state = self._embed_kernel(kernel, solve, fill=fill)
         return state if points is None else {**state, "train_points": points}
 
     def _extend(self, x: Tensor, state: State) -> Tensor:

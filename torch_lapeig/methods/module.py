@@ -52,10 +52,10 @@ class EigenSolves:
 
     def __call__(self, operator: Any, k: int, *, fill: bool = False) -> Eigenpairs:
         """`eigenpairs` with the options."""
-        self.pairs.append(eigenpairs(operator, k, self._begun(operator), fill=fill))
+        self.pairs.append(eigenpairs(operator, k, self._options_for(operator), fill=fill))
         return self.pairs[-1]
 
-    def _begun(self, operator: Any) -> Solve:
+    def _options_for(self, operator: Any) -> Solve:
         if self.options.warm_start is not True:
             return self.options
         number = len(self.pairs)
@@ -63,7 +63,7 @@ class EigenSolves:
         same = before is not None and before.vectors.shape[:-1] == operator.diagonal.shape
         return dataclasses.replace(self.options, warm_start=before if same else None)
 
-    def kept(self) -> tuple[Eigenpairs, ...]:
+    def for_next_call(self) -> tuple[Eigenpairs, ...]:
         """What the next call may begin with: the pairs without gradients, or nothing."""
         if self.options.warm_start is not True:
             return ()
@@ -140,7 +140,7 @@ class EmbeddingModule(FittedModule):
         points, mask = self._prepare(_checks.single(x), mask)
         solve = EigenSolves(self.solve, self._before)
         found = self._embed(points, mask, solve)
-        self._before = solve.kept()
+        self._before = solve.for_next_call()
         columns, eigenvalues = (_like(part, x) for part in (found.columns, found.eigenvalues))
         return found._replace(columns=columns, eigenvalues=eigenvalues, pairs=tuple(solve.pairs))
 
@@ -165,7 +165,7 @@ class EmbeddingModule(FittedModule):
             )
         solve = EigenSolves(self.solve, self._before)
         self._keep(self._fit_points(points, solve, fill=False), x)
-        self._before = solve.kept()
+        self._before = solve.for_next_call()
         return self
 
     @_checks.full_precision
@@ -181,7 +181,7 @@ class EmbeddingModule(FittedModule):
         """
         self.check_fitted()
         state = {name: _checks.single(value) for name, value in self._fitted().items()}
-        return _like(self._extended(_new(x_new, state["embedding_"]), state), x_new)
+        return _like(self._extend_in_blocks(_new(x_new, state["embedding_"]), state), x_new)
 
     @_checks.full_precision
     def out_of_sample(self, x: Tensor | Graph, x_new: Tensor, *, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -215,9 +215,9 @@ class EmbeddingModule(FittedModule):
                 if len(places) < 2:  # nothing that new points could be near to
                     rows_new.append(0 * new.sum() + new.new_zeros(len(new), self.n_components))
                     continue
-            rows_new.append(self._extended(new, state))
-        self._before = solve.kept()
-        return _like(_joined(rows, batch), x), _like(_joined(rows_new, batch), x_new)
+            rows_new.append(self._extend_in_blocks(new, state))
+        self._before = solve.for_next_call()
+        return _like(_join(rows, batch), x), _like(_join(rows_new, batch), x_new)
 
     def extra_repr(self) -> str:
         """The constructor's arguments, but for modules, which are shown as submodules."""
@@ -258,7 +258,7 @@ class EmbeddingModule(FittedModule):
         for state, places in self._fits(x, mask, solve):
             for name in names:
                 parts[name].append(_at(places, state[name], n) if name == "embedding_" else state[name])
-        columns, eigenvalues, residuals, gap = (_joined(parts[name], batch) for name in names)
+        columns, eigenvalues, residuals, gap = (_join(parts[name], batch) for name in names)
         return Embedding(columns, eigenvalues, residuals, gap, ())
 
     def _fits(self, x: Any, mask: Tensor | None, solve: EigenSolves) -> Iterator[tuple[State, Tensor | None]]:
@@ -298,7 +298,7 @@ class EmbeddingModule(FittedModule):
             "gap_": values.new_full((), math.inf),
         }
 
-    def _extended(self, x: Tensor, state: State) -> Tensor:
+    def _extend_in_blocks(self, x: Tensor, state: State) -> Tensor:
         """Rows of new points, in blocks."""
         embedding = state["embedding_"]
         points = state.get("train_points")
@@ -371,6 +371,6 @@ def _at(places: Tensor | None, rows: Tensor, n: int) -> Tensor:
     return rows if places is None else rows.new_zeros(n, rows.shape[-1]).index_copy(0, places, rows)
 
 
-def _joined(parts: list[Tensor], batch: tuple[int, ...]) -> Tensor:
+def _join(parts: list[Tensor], batch: tuple[int, ...]) -> Tensor:
     """One part, or those of a batch."""
     return torch.stack(parts) if batch else parts[0]

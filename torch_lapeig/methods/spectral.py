@@ -25,7 +25,7 @@ from torch_lapeig.methods.nystrom import nystrom
 class GraphEmbedding(EmbeddingModule):
     """Embeddings by the eigenvectors of the Laplacian of a weighted graph, of points or given.
 
-    A method fills in ``_normalization`` and ``_solved``. Where its rows are not what Nyström's formula extends, it
+    A method fills in ``_normalization`` and ``_solve_graph``. Where its rows are not what Nyström's formula extends, it
     keeps what that extends as ``train_vectors``.
     """
 
@@ -66,7 +66,7 @@ class GraphEmbedding(EmbeddingModule):
         """Of the Laplacian."""
 
     @abstractmethod
-    def _solved(self, laplacian: Laplacian, solve: EigenSolves, *, fill: bool) -> Embedding:
+    def _solve_graph(self, laplacian: Laplacian, solve: EigenSolves, *, fill: bool) -> Embedding:
         """The embedding of the nodes of a graph or a batch; without pairs, which ``solve`` collects."""
 
     def _prepare(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
@@ -79,7 +79,7 @@ class GraphEmbedding(EmbeddingModule):
 
     def _embed(self, x: Any, mask: Tensor | None, solve: EigenSolves) -> Embedding:
         graph = x if isinstance(x, Graph) else weighted_graph(self.neighbors, self.weights, x, mask)
-        return self._solved(Laplacian(graph, self._normalization), solve, fill=len(graph.shape) > 1)
+        return self._solve_graph(Laplacian(graph, self._normalization), solve, fill=len(graph.shape) > 1)
 
     def _fit_points(self, x: Any, solve: EigenSolves, *, fill: bool) -> State:
         if isinstance(x, Graph):
@@ -97,7 +97,7 @@ class GraphEmbedding(EmbeddingModule):
                 "train_edges": graph.edge_index[:, kept],
                 "train_connectivity": graph.weight[kept],
             }
-        found = self._solved(laplacian, solve, fill=fill)
+        found = self._solve_graph(laplacian, solve, fill=fill)
         if laplacian.normalization == "symmetric":
             state["train_degrees"] = laplacian.degrees
         return state | {
