@@ -77,3 +77,20 @@ DENSE_PRODUCTS = 4.0
 FALLBACK_NODES = 8000
 # One sparse graph of more nodes is solved in reverse Cuthill–McKee order: its products are several times faster.
 REORDER_NODES = 10**5
+
+# Work of the solvers on one sparse graph, in nanoseconds of one core of a server (processor seconds with one thread, 23
+# families of 2000 to 50,000 nodes, residuals of 1e-6). Only ratios matter: they decide what `Auto` takes.
+# Factors: a multiplication, an entry of L; then for each column of the block, an entry of L once more. A round of small
+# calls before and after.
+FACTOR_MULTIPLICATION, FACTOR_ENTRY, SOLVED_ENTRY, DIRECT_CALLS = 0.8, 400.0, 20.0, 1e7
+# Multigrid: an entry of the matrix and a row, for each column, in all iterations together.
+MULTIGRID_ENTRY, MULTIGRID_ROW, MULTIGRID_CALLS = 60.0, 1300.0, 3e7
+# A step of Lanczos: its calls, an entry of the matrix, a number in a vector of the basis.
+LANCZOS_CALLS, LANCZOS_ENTRY, LANCZOS_NUMBER = 4e4, 2.0, 1.2
+# A product of a filter: its calls, an entry of the matrix for each column.
+FILTER_CALLS, FILTER_ENTRY = 6e4, 0.5
+FILTERS = 300  # of these are usual where the spectrum does not begin crowded
+# Solves that take less than so many steps of Lanczos are begun at once: it is hardly done in fewer.
+FEW_STEPS = 250
+# Up to here filters of a block take less time than single products, which wait for calls.
+FILTER_NODES = 4000

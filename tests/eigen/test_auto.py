@@ -10,6 +10,7 @@ from problems import (
     in_every_dtype,
     path,
     points,
+    sparse_path,
     subspace_angle,
     swiss_roll,
 )
@@ -27,24 +28,30 @@ from torch_lapeig.eigen import (
     Eigh,
     Lanczos,
     Lobpcg,
+    ShiftInvert,
     SymmetricOperator,
 )
 
 
 class TestDefault:
-    def test_crowded_spectra_go_to_multigrid_and_the_others_to_lanczos(self):
-        assert isinstance(eigenpairs(Laplacian(knn_graph(swiss_roll(5000), 10)), 6).solver, Lobpcg)
+    def test_each_kind_of_graph_goes_to_its_solver(self):
+        assert isinstance(eigenpairs(Laplacian(Graph.from_scipy(sparse_path(20_000))), 6).solver, ShiftInvert)
+        assert isinstance(eigenpairs(Laplacian(knn_graph(points(16_000, 3), 10)), 6, tolerance=1e-2).solver, Lobpcg)
         assert isinstance(eigenpairs(Laplacian(knn_graph(points(5000, 10), 10)), 6).solver, Lanczos)
+        assert isinstance(eigenpairs(Laplacian(knn_graph(points(2000, 10), 10)), 6).solver, ChebyshevSubspace)
         assert isinstance(eigenpairs(Laplacian(knn_graph(points(300, 3), 10)), 6).solver, Eigh)
         assert isinstance(eigenpairs(Laplacian(knn_graph(points(500, 5, batch=2), 10)), 6).solver, ChebyshevSubspace)
 
     def test_the_choice_says_why(self):
-        operator = Laplacian(knn_graph(swiss_roll(5000), 10)).symmetric
+        solvers, reason = Auto().choose(Laplacian(Graph.from_scipy(sparse_path(5000))).symmetric, 6)
+        assert [type(solver) for solver in solvers] == [ShiftInvert, Lobpcg, Eigh]
+        assert "entries a row in its factors" in reason
+        operator = Laplacian(knn_graph(points(5000, 10), 10)).symmetric
         solvers, reason = Auto().choose(operator, 6)
-        assert [type(solver) for solver in solvers] == [Lanczos, Lobpcg, Eigh]
-        assert "sparse graph" in reason
-        solved = Auto()(operator, 6, 1e-8)
-        assert solved.finished.all()
+        assert [type(solver) for solver in solvers] == [Lanczos, ChebyshevSubspace, Lobpcg, Eigh]
+        assert "many dimensions" in reason
+        assert Auto()(operator, 6, 1e-8).finished.all()
+        solved = Lobpcg()(operator, 6, 1e-8)
         assert type(Auto().choose(operator, 6, solved).solvers[0]) is Lobpcg  # which the start is of
 
     def test_a_choice_of_ones_own_is_a_solver(self):
@@ -55,7 +62,7 @@ class TestDefault:
     def test_large_batches_are_solved_one_by_one(self):
         x = torch.stack([swiss_roll(2500, seed=i) for i in range(2)])
         pairs = eigenpairs(Laplacian(knn_graph(x, 10)), 4)
-        assert isinstance(pairs.solver, Lobpcg)
+        assert pairs.solver == eigenpairs(Laplacian(knn_graph(x[0], 10)), 4).solver
         for b in range(2):
             single = eigenpairs(Laplacian(knn_graph(x[b], 10)), 4)
             torch.testing.assert_close(pairs.values[b], single.values, atol=1e-12, rtol=0)
@@ -85,8 +92,8 @@ def test_a_solver_that_breaks_down_is_passed_over(monkeypatch):
 
     laplacian = Laplacian(knn_graph(swiss_roll(1200), 8))
     exact = eigenpairs(laplacian, 4, Eigh())
-    monkeypatch.setattr(Lanczos, "__call__", broken)
-    monkeypatch.setattr(Lobpcg, "__call__", broken)
+    for solver in (Lanczos, Lobpcg, ShiftInvert, ChebyshevSubspace):
+        monkeypatch.setattr(solver, "__call__", broken)
     pairs = eigenpairs(laplacian, 4)
     assert isinstance(pairs.solver, Eigh)
     torch.testing.assert_close(pairs.values, exact.values, atol=1e-12, rtol=0)

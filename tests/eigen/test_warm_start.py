@@ -21,6 +21,7 @@ from torch_lapeig.eigen import (
     Eigh,
     Lanczos,
     Lobpcg,
+    ShiftInvert,
 )
 
 ITERATIVE = {
@@ -28,10 +29,17 @@ ITERATIVE = {
     "lanczos": Lanczos(),
     "lobpcg": Lobpcg(),
     "lobpcg-plain": Lobpcg(preconditioner=None, max_iterations=2000),
+    "shift-invert": ShiftInvert(),
 }
 
 
-COPY_FINDERS = {"default": None, "chebyshev": ChebyshevSubspace(), "lanczos": Lanczos(), "lobpcg": Lobpcg()}
+COPY_FINDERS = {
+    "default": None,
+    "chebyshev": ChebyshevSubspace(),
+    "lanczos": Lanczos(),
+    "lobpcg": Lobpcg(),
+    "shift": ShiftInvert(),
+}
 
 
 class TestWarmStart:
@@ -45,8 +53,8 @@ class TestWarmStart:
     def test_fewer_iterations_and_the_same_answer(self, monkeypatch, limit):
         monkeypatch.setattr("torch_lapeig.eigen.solve.REORDER_NODES", limit)
         before, after = self.graphs()
-        first = eigenpairs(Laplacian(before), 6, tolerance=1e-3)
-        cold = eigenpairs(Laplacian(after), 6, tolerance=1e-3)
+        first = eigenpairs(Laplacian(before), 6, Lobpcg(), tolerance=1e-3)
+        cold = eigenpairs(Laplacian(after), 6, Lobpcg(), tolerance=1e-3)
         warm = eigenpairs(Laplacian(after), 6, tolerance=1e-3, warm_start=first)
         assert warm.iterations <= min(5, cold.iterations - 2)
         assert warm.restart.ritz.inverses[0].hierarchy is first.restart.ritz.inverses[0].hierarchy
@@ -57,7 +65,7 @@ class TestWarmStart:
 
     def test_a_hierarchy_that_is_too_old_is_built_anew(self):
         before, _ = self.graphs(3000)
-        first = eigenpairs(Laplacian(before), 4)
+        first = eigenpairs(Laplacian(before), 4, Lobpcg())
         other = Laplacian(knn_graph(swiss_roll(3000, seed=5), 10))
         warm = eigenpairs(other, 4, warm_start=first)
         assert warm.restart.ritz.inverses[0].hierarchy is not first.restart.ritz.inverses[0].hierarchy

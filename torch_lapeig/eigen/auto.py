@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from torch_lapeig import _checks
+from torch_lapeig import _checks, _tuning
 from torch_lapeig._tuning import DENSE_PRODUCTS, DENSE_WORK, FALLBACK_NODES, SMALL_NODES
+from torch_lapeig.eigen.amg import Multigrid
 from torch_lapeig.eigen.chebyshev import ChebyshevSubspace
 from torch_lapeig.eigen.check import Solution, check_answer
-from torch_lapeig.eigen.direct import SparseLU
+from torch_lapeig.eigen.direct import SparseLU, to_scipy
 from torch_lapeig.eigen.eigh import Eigh
+from torch_lapeig.eigen.fill import Fill, predict_fill
 from torch_lapeig.eigen.lanczos import Lanczos
 from torch_lapeig.eigen.lobpcg import Lobpcg
 from torch_lapeig.eigen.operator import Operator, knows_entries
+from torch_lapeig.eigen.shift_invert import ShiftInvert, bytes_of
 from torch_lapeig.eigen.solver import BREAKDOWN, Progress, RitzPairs, Solver, fewest_active
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 
 # Where the spectrum begins so crowded that multigrid is faster, see `Lanczos`: rolls and rings have 10 to 15, data of
 # five and more dimensions 20 and more. Otherwise 150 to 300 products are usual.
-CROWDED, PATIENCE = 17.5, 1000
+CROWDED = 17.5
 
 
 class Choice(NamedTuple):
@@ -49,16 +53,15 @@ class Auto:
         n, batch, m = operator.num_nodes, operator.batch_size, ChebyshevSubspace().block_size(k)
         if batch * n**3 <= DENSE_WORK or fewest_active(operator) < 4 * m:
             return Choice((Eigh(),), "all pairs of small graphs at once")
-        last: Solver = Eigh() if n <= FALLBACK_NODES else Lanczos()
+        last = last_resort(n)
         is_sparse = isinstance(operator, SymmetricOperator) and operator.is_sparse
         if batch == 1 and not getattr(operator, "of_affinities", False):
             inverse = SparseLU() if is_sparse else None
             return Choice((Lobpcg(preconditioner=inverse), last), "a kernel: dense, or with factors that stay sparse")
         if is_sparse and (batch == 1 or n > SMALL_NODES):
-            if start is not None and any(inverse is not None for inverse in start.inverses):
+            if start is not None and any(isinstance(inverse, Multigrid) for inverse in start.inverses):
                 return Choice((Lobpcg(), last), "a similar graph was solved by multigrid")
-            first = Lanczos(patience=PATIENCE, crowded=CROWDED if n > SMALL_NODES else 0.0)
-            return Choice((first, Lobpcg(), last), "a sparse graph: multigrid where its spectrum begins crowded")
+            return choose_for_graph(next(operator.items()), k)
         if n > FALLBACK_NODES:
             return Choice((ChebyshevSubspace(), Lobpcg(), last), "a large dense graph")
         # What does not come in about the time of `Eigh` is left to it. An entry of a CSR matrix costs 10 dense ones.
@@ -77,6 +80,47 @@ class Auto:
     ) -> RitzPairs:
         """The pairs of the first solver that converges, or of the last one that gives any."""
         return first_converged(self.choose(operator, k, start).solvers, operator, k, tolerance, start, progress).ritz
+
+
+def last_resort(n: int) -> Solver:
+    """What to ask when nothing else has converged."""
+    return Eigh() if n <= FALLBACK_NODES else Lanczos()
+
+
+def choose_for_graph(operator: Operator, k: int) -> Choice:
+    """The solvers for one sparse Laplacian, by the work they would take.
+
+    That of factors is predicted (`torch_lapeig.eigen.fill`), that of multigrid is much the same on all graphs of a
+    size. How many products a Krylov space or a filter needs depends on the spectrum, and only shows on the way: they
+    are tried as long as what is left promises to be less than what the others would take.
+    """
+    n, entries, columns = operator.num_nodes, _edges(operator), k + max(4, k // 4)
+    if int(operator.nullity) > k:
+        return Choice((Lanczos(), last_resort(n)), "more components than pairs: null vectors, known in closed form")
+    on_cpu = operator.device.type == "cpu"
+    fill = predict_fill(to_scipy(operator, Auto())) if on_cpu else Fill(math.inf, math.inf, 1.0)
+    per_entry = _tuning.FACTOR_ENTRY + _tuning.SOLVED_ENTRY * columns
+    factors = _tuning.DIRECT_CALLS + _tuning.FACTOR_MULTIPLICATION * fill.work + per_entry * fill.entries
+    multigrid = _tuning.MULTIGRID_CALLS + columns * (_tuning.MULTIGRID_ENTRY * entries + _tuning.MULTIGRID_ROW * n)
+    step = _tuning.LANCZOS_CALLS + _tuning.LANCZOS_ENTRY * entries + 2 * _tuning.LANCZOS_NUMBER * (columns + 1) * n
+    product = _tuning.FILTER_CALLS + _tuning.FILTER_ENTRY * ChebyshevSubspace().block_size(k) * entries
+    is_direct = factors < multigrid and bytes_of(fill) <= _tuning.budget_of(operator.device).factors
+    others: tuple[Solver, ...] = (Lobpcg(), last_resort(n))
+    if is_direct:
+        others, what = (ShiftInvert(memory=math.inf), *others), f"{fill.entries / n:.3g} entries a row in its factors"
+        if factors <= _tuning.FEW_STEPS * step:
+            return Choice(others, f"a sparse graph with {what}")
+    least = min(factors, multigrid)
+    if n <= _tuning.FILTER_NODES:
+        filters = ChebyshevSubspace(max_products=int(2 * least / product))
+        return Choice((filters, *others), "a small sparse graph: filters, as long as others would take")
+    if not fill.is_mesh:
+        first = Lanczos(alternative=int(min(least, _tuning.FILTERS * product) / step))
+        filters = ChebyshevSubspace(max_products=int(2 * least / product))
+        return Choice((first, filters, *others), "a sparse graph of many dimensions, clusters or hubs")
+    first = Lanczos(crowded=CROWDED, alternative=int(least / step))
+    what = what if is_direct else "multigrid"
+    return Choice((first, *others), f"a sparse graph: {what} where its spectrum begins crowded")
 
 
 def _edges(operator: Operator) -> int:

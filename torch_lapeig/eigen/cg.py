@@ -52,7 +52,9 @@ def conjugate_gradients(
     energy = torch.full_like(left, torch.inf)
     going, stale = left > allowed(best), 0
     for iteration in range(limit + 1):
-        if iteration % REPLACED == 0 or iteration == limit or not (norms(r) > 0.5 * allowed(z))[going].any():
+        # A column that looks solved stands still until all do: its round-off would lead it anywhere.
+        moving = going & (norms(r) > 0.5 * allowed(z))
+        if iteration % REPLACED == 0 or iteration == limit or not moving.any():
             r = target - image(z)
             size = norms(r)
             better, gained = size < left, size < 0.9 * left  # a NaN is neither
@@ -64,13 +66,13 @@ def conjugate_gradients(
             if (lost := going & ~(size <= 1e3 * left)).any():
                 z, direction = (torch.where(lost[:, None, :], old, new) for old, new in ((best, z), (0, direction)))
                 r = target - image(z)
-            energy = torch.where(going & ~lost, energy, torch.inf)
+            energy, moving = torch.where(going & ~lost, energy, torch.inf), going
         conditioned = precondition(r)
         fresh = dots(r, conditioned)
         direction = torch.where(energy.isfinite() & (energy > 0), fresh / energy, 0)[:, None, :] * direction
         direction = direction.add_(conditioned)
         pushed, energy = image(direction), fresh
         curvature = dots(direction, pushed)
-        step = torch.where(going & (curvature > 0), fresh / curvature, 0)[:, None, :]  # solved columns stand still
+        step = torch.where(moving & (curvature > 0), fresh / curvature, 0)[:, None, :]
         z, r = z + step * direction, r - step * pushed
     return Found(best, left)

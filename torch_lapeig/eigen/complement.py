@@ -157,7 +157,8 @@ class Complement:
         coefficients = inner(guards, r)
         if self._inverse is None:
             return self.project(r + guards @ ((inverse - 1) * coefficients))
-        rest = self._inverse(r - guards @ coefficients)
+        # Factors enlarge most what round-off has left of the null vectors.
+        rest = self._inverse(self.project(r - guards @ coefficients))
         return self.project(rest + guards @ (inverse * coefficients - inner(guards, rest)))
 
     def solve(self, g: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,10 +1,11 @@
-"""Sparse direct factors, by SuperLU: what `ShiftInvert` solves with, and a preconditioner for its gradients and more."""
+"""Sparse direct factors, by SuperLU: what `ShiftInvert` solves with, and a preconditioner."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -52,16 +53,23 @@ class SparseLU:
 
 def shifted(operator: Operator, shift: float, needed_by: object) -> Any:
     """A + shift · bound of one graph in SciPy's CSR, float64. TypeError for an operator that gives products only."""
+    from scipy.sparse import dia_array
+
+    n = operator.num_nodes
+    diagonal = dia_array((np.full((1, n), shift * float(operator.bound)), [0]), shape=(n, n))
+    return (to_scipy(operator, needed_by) + diagonal.tocsr()).tocsr()
+
+
+def to_scipy(operator: Operator, needed_by: object) -> Any:
+    """A of one graph in SciPy's CSR, float64. TypeError for an operator that gives products only."""
     # At the first use: few solves need factors, and SciPy's solvers are slow to import.
-    from scipy.sparse import csr_array, eye_array
+    from scipy.sparse import csr_array
 
     matrix = entries_of(operator, needed_by).to_matrix()
     if matrix.layout is torch.sparse_csr:
         parts = (matrix.values().double(), matrix.col_indices(), matrix.crow_indices())
-        entries = csr_array(tuple(part.cpu().numpy() for part in parts), shape=tuple(matrix.shape))
-    else:
-        entries = csr_array(matrix.double().cpu().numpy())
-    return (entries + shift * float(operator.bound) * eye_array(operator.num_nodes, format="csr")).tocsr()
+        return csr_array(tuple(part.cpu().numpy() for part in parts), shape=tuple(matrix.shape))
+    return csr_array(matrix.double().cpu().numpy())
 
 
 def factorize(matrix: Any) -> Any:

@@ -16,20 +16,36 @@ PRUNED = 0.05  # of the nodes have to be leaves for another round of pruning
 
 
 class Fill(NamedTuple):
-    """Size of triangular factors: ``entries`` of L, and ``work``, the multiplications that it takes to make them."""
+    """Size of triangular factors.
+
+    Attributes:
+        entries: of L.
+        work: the multiplications that it takes to make them.
+        inside: share of the nodes of a ball that have no edge out of it: near 1 on meshes, near 0 on expanders.
+    """
 
     entries: float
     work: float
+    inside: float
+
+    @property
+    def is_mesh(self) -> bool:
+        """Whether most nodes of a ball lie inside: the graph is that of a curve, a surface or a body."""
+        return self.inside >= MESHED
 
 
-def fill_of(factor: Any) -> Fill:
-    """What a triangular factor in SciPy's CSC has: a column of c entries takes c² multiplications."""
-    column = np.diff(factor.indptr).astype(np.float64)
-    return Fill(float(column.sum()), float(np.square(column).sum()))
+def fill_of(matrix: Any) -> Fill:
+    """That of the factors of a matrix of such a pattern: a column of c entries takes c² multiplications."""
+    from scipy.sparse import dia_array
+
+    n = matrix.shape[0]
+    twice = dia_array((np.full((1, n), 2.0), [0]), shape=(n, n))
+    column = np.diff(factorize((matrix + twice.tocsr()).tocsr()).L.indptr).astype(np.float64)
+    return Fill(float(column.sum()), float(np.square(column).sum()), 1.0)
 
 
 def predict_fill(matrix: Any) -> Fill:
-    """The fill of a symmetric matrix, SciPy's CSR with a positive diagonal, within a factor of five or so.
+    """The fill of a normalised Laplacian, SciPy's CSR with its diagonal, within a factor of five or so.
 
     Leaves do not fill in: they are pruned first. Nested dissection (George 1973) cuts a region in two by a separator,
     whose rows and columns become dense: of s nodes, s² entries and s³ multiplications. Breadth-first balls give
@@ -39,22 +55,25 @@ def predict_fill(matrix: Any) -> Fill:
     pruned, leaves = _without_leaves(matrix)
     n = pruned.shape[0]
     if n <= LEAST_PART:
-        found = fill_of(factorize(pruned).L) if n else Fill(0, 0)
-        return Fill(found.entries + 2 * leaves, found.work + 4 * leaves)
-    order, cuts = _balls(pruned)
-    m = max(n // SHARE, LEAST_PART)
-    rough, inside = _by_dissection(cuts, n), 1 - float(cuts[m // 2]) / (m // 2)
-    if inside < MESHED:  # expanders: a ball is a tree, the whole is not
-        return rough
-    ball = np.sort(order[:m])
-    part, expected = fill_of(factorize(pruned[ball][:, ball]).L), _by_dissection(cuts, m)
-    entries, work = (r * (p / e) ** inside for r, p, e in zip(rough, part, expected, strict=True))
-    return Fill(entries + 2 * leaves, work + 4 * leaves)
+        found = fill_of(pruned) if n else Fill(0, 0, 1)
+    else:
+        order, cuts = _balls(pruned)
+        m = max(n // SHARE, LEAST_PART)
+        inside = 1 - float(cuts[m // 2]) / (m // 2)
+        found = _by_dissection(cuts, n, inside)
+        if found.is_mesh:  # the balls of expanders are trees, which tell nothing of the whole
+            ball = np.sort(order[:m])
+            part, expected = fill_of(pruned[ball][:, ball]), _by_dissection(cuts, m, 1)
+            entries, work = (r * (p / e) ** inside for r, p, e in list(zip(found, part, expected, strict=True))[:2])
+            found = Fill(entries, work, inside)
+    return Fill(found.entries + 2 * leaves, found.work + 4 * leaves, found.inside)
 
 
 def _without_leaves(matrix: Any) -> tuple[Any, int]:
     """The matrix without nodes of one neighbour, again and again while these are many; and how many they were."""
     n = matrix.shape[0]
+    if (np.diff(matrix.indptr) <= 2).sum() <= PRUNED * n:
+        return matrix, 0
     row = np.repeat(np.arange(n), np.diff(matrix.indptr))
     col, off = matrix.indices.astype(np.int64), matrix.indices != row
     degree = np.bincount(row[off], minlength=n)
@@ -100,11 +119,11 @@ def _linked(matrix: Any) -> Any:
     return (matrix + link + link.T).tocsr()
 
 
-def _by_dissection(cuts: np.ndarray[Any, Any], n: int) -> Fill:
+def _by_dissection(cuts: np.ndarray[Any, Any], n: int, inside: float) -> Fill:
     """Fill of the first n nodes, halved again and again by balls."""
     entries, work, parts, size = float(n), float(n), 1, n
     while size >= SMALLEST:
         separator = float(cuts[size // 2])
         entries, work = entries + parts * separator**2, work + parts * separator**3
         parts, size = 2 * parts, size // 2
-    return Fill(entries, work)
+    return Fill(entries, work, inside)

@@ -18,6 +18,7 @@ FILTERED = 4  # columns in the search for copies
 SEARCH = 1000  # products that the search may take, or twice as many as the solve
 POLISH = 1000  # the same for the filters that polish an answer
 SMALL_VALUE = 0.04  # of the bound: a spectrum that begins beyond is too narrow for a preconditioner to gain by it
+LEARNED = 3  # restarts before a rate of convergence is believed
 LARGEST_LOSS = 30.0  # of orthogonality, against round-off, in Lanczos vectors
 
 
@@ -34,19 +35,20 @@ class Lanczos:
         max_products: with the matrix, at most.
         crowded: give up as soon as the basis is full, if the third Ritz value · basis² / bound of the spectrum is below
             this: the spectrum begins with many close values then, and `Lobpcg` is faster. 0 to go on.
-        patience: products after which to give up, if the wanted values are small against the bound of the spectrum:
-            multigrid is of use for these only. None to go on.
+        alternative: products that another solver would cost. Give up as soon as those that are left, by the rate at
+            which residuals fall, are more, if the wanted values are small against the bound of the spectrum: others
+            are of use for these only. None to go on.
         seed: of the random start.
     """
 
     basis: int | None = None
     max_products: int = 10_000
     crowded: float = 0.0
-    patience: int | None = None
+    alternative: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_options(self, basis=3, max_products=0, patience=1)
+        check_options(self, basis=3, max_products=0, alternative=1)
         _checks.keep(self, crowded=_checks.check_number(self.crowded, "crowded", 0))
 
     def __call__(
@@ -67,9 +69,12 @@ class Lanczos:
         size = min(free, max(20, 2 * columns + 2 if self.basis is None else self.basis, columns + 2))
         columns = min(columns, size)
         space, kept = KrylovSpace(operator, request.null, size, self.seed), 0
+        trend = Trend()
         while True:
             values, turn, residuals = space.fill(kept)
-            is_solved = request.shortfall(space.products, values, residuals)[0] <= 1
+            shortfall, _ = request.shortfall(space.products, values, residuals)
+            trend.add(space.products, shortfall)
+            is_solved = shortfall <= 1
             if is_solved and size < free:
                 space.keep(turn[:, :columns])
                 copy, is_certain = self._search_copy(request, space, values, residuals, columns)
@@ -78,7 +83,7 @@ class Lanczos:
                     return self._verify(request, values[:columns], space.vectors(columns), space.products, finished)
                 # The wanted pairs stay, and what was overlooked begins a Krylov space beside them.
                 kept, following = request.wanted, copy
-            elif is_solved or space.products >= self.max_products or self._is_hopeless(request, values, space.products):
+            elif is_solved or space.products >= self.max_products or self._is_hopeless(request, values, trend):
                 x = space.vectors(size) @ turn[:, :columns]
                 return request.answer(values[:columns], x, space.products, is_solved)
             else:
@@ -111,13 +116,43 @@ class Lanczos:
         done = polished if polished.finished.all() else answer._replace(finished=polished.finished)
         return done._replace(iterations=products + polished.iterations, inverses=answer.inverses)
 
-    def _is_hopeless(self, request: Request, values: Tensor, products: int) -> bool:
-        """Whether Ritz values, over the bound of the spectrum, belong to a problem for multigrid."""
+    def _is_hopeless(self, request: Request, values: Tensor, trend: Trend) -> bool:
+        """Whether Ritz values, over the bound of the spectrum, belong to a problem for another solver."""
         values = values / request.operator.bound
-        if products == len(values) > 2 and float(values[2]) * len(values) ** 2 < self.crowded:
+        if trend.products == len(values) > 2 and float(values[2]) * len(values) ** 2 < self.crowded:
             return True
         small = float(values[max(request.wanted, 1) - 1]) < SMALL_VALUE
-        return self.patience is not None and products >= self.patience and small
+        return self.alternative is not None and small and trend.left > self.alternative
+
+
+class Trend:
+    """Shortfalls on the way, and the products that are left to 1 by the rate at which they fall.
+
+    Attributes:
+        products: so far. left: of these, infinite where the shortfall does not fall; 0 as long as too few are known.
+    """
+
+    def __init__(self) -> None:
+        self.known: list[tuple[int, float]] = []
+
+    def add(self, products: int, shortfall: float) -> None:
+        """After so many products the residuals were so many times what is allowed."""
+        self.known.append((products, math.log(max(shortfall, 1e-300))))
+
+    @property
+    def products(self) -> int:
+        """So far."""
+        return self.known[-1][0]
+
+    @property
+    def left(self) -> float:
+        """Products to a shortfall of 1, by the better of the rates since the beginning and since halfway."""
+        if len(self.known) <= LEARNED:
+            return 0.0
+        now, last = self.known[-1]
+        starts = (self.known[0], self.known[len(self.known) // 2])
+        rate = max((before - last) / (now - products) for products, before in starts)
+        return last / rate if rate > 0 else math.inf
 
 
 class KrylovSpace:

@@ -50,8 +50,8 @@ class ShiftInvert:
         basis: vectors kept at most; default max(48, 3k).
         max_products: solves with the factors, at most.
         shift: σ over the bound of the spectrum: large enough that a singular A has factors.
-        memory: bytes that the factors may take by prediction; None for the budget of the machine. Beyond, the solve
-            ends with a ConvergenceError before anything is factorised.
+        memory: bytes that the factors may take by prediction; None for the budget of the machine, infinite for no
+            limit. Beyond, the solve ends with a ConvergenceError before anything is factorised.
         seed: of the random blocks.
     """
 
@@ -64,7 +64,7 @@ class ShiftInvert:
     def __post_init__(self) -> None:
         check_options(self, basis=3, max_products=0)
         _checks.keep(self, shift=_checks.check_positive(self.shift, "shift"))
-        if self.memory is not None:
+        if self.memory not in (None, math.inf):
             _checks.keep(self, memory=_checks.check_number(self.memory, "memory", 0))
 
     def __call__(
@@ -117,9 +117,11 @@ class ShiftInvert:
             space.extend(block[:, : space.room])
             values, turn, residuals = space.ritz()
             round_off = float(operator.round_off) / float(operator.bound) * float(values[0])
-            is_solved = space.filled >= columns and (
-                inner.shortfall(space.products, 2 * values[0] - values, residuals, round_off)[0] <= 1
-            )
+            shortfall, allowed = inner.shortfall(space.products, 2 * values[0] - values, residuals, round_off)
+            if request.progress is not None:  # in terms of A, as far as the inverse tells
+                scale = allowed / float(values[min(request.wanted, len(values)) - 1]) ** 2
+                request.progress(space.products, shortfall * scale, scale)
+            is_solved = space.filled >= columns and shortfall <= 1
             found = Copies(request, values, residuals, before, self.shift)
             is_certain = space.filled == free or (is_solved and found.growth(space.degree) >= found.needed(space.width))
             if (is_solved and is_certain) or space.filled == free or space.products >= self.max_products:
