@@ -16,9 +16,10 @@ ROOT = Path(torch_lapeig.__file__).parent
 ARROWS = {
     "_checks": set(),
     "_tuning": set(),
+    "_threads": {"_tuning"},
     "_fitted": {"_checks", "_tuning"},
     "graph": {"_checks", "_fitted", "_tuning"},
-    "eigen": {"_checks", "_tuning", "graph"},
+    "eigen": {"_checks", "_threads", "_tuning", "graph"},
     "methods": {"_checks", "_fitted", "graph", "eigen"},
     "losses": {"_checks", "_fitted", "graph", "eigen"},
     "sklearn": {"_checks", "_fitted", "graph", "eigen", "methods"},
