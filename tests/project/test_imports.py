@@ -20,7 +20,7 @@ ARROWS = {
     "_fitted": {"_checks", "_tuning"},
     "graph": {"_checks", "_fitted", "_tuning"},
     "eigen": {"_checks", "_threads", "_tuning", "graph"},
-    "methods": {"_checks", "_fitted", "graph", "eigen"},
+    "methods": {"_checks", "_fitted", "_tuning", "graph", "eigen"},
     "losses": {"_checks", "_fitted", "graph", "eigen"},
     "sklearn": {"_checks", "_fitted", "graph", "eigen", "methods"},
     "lightning": {"_checks", "graph", "losses"},
