@@ -18,6 +18,7 @@ from torch_lapeig.eigen.solver import Solver
 from torch_lapeig.graph.graph import Graph, check_batch, check_edge_index
 from torch_lapeig.graph.pattern import DensePattern
 from torch_lapeig.methods.module import check_solve, with_random_signs
+from torch_lapeig.methods.single import SINGLE, encoding_of_single
 
 # Graphs are padded to the largest they are solved with: beyond this work, in graphs · nodes³, only with graphs of
 # nearly their own size.
@@ -74,13 +75,15 @@ def laplacian_positional_encoding(
     _checks.check_flag(random_signs, "random_signs")
     _checks.check_generator(generator)
     check_cold_solve(solve)
-    batch = one_graph(nodes, edge_index.device) if isinstance(nodes, (int, float, str, np.generic)) else nodes
-    check_batch(batch, batch.numel() if isinstance(batch, Tensor) else 0, "nodes")
+    if is_single := isinstance(nodes, (int, float, str, np.generic)):
+        batch = one_graph(nodes, edge_index.device)
+    else:
+        check_batch(nodes, nodes.numel() if isinstance(nodes, Tensor) else 0, "nodes")
+        batch = nodes
     check_edge_index(edge_index, len(batch))
     weight = torch.ones(edge_index.shape[1], device=edge_index.device) if edge_weight is None else edge_weight
     _checks.check_tensor(weight, "edge_weight")
-    found = _encoding(edge_index, batch, k, _checks.single(weight), normalization, Solve.of(solve))
-    vectors, values = found.vectors, found.values
+    vectors, values = _encoding(edge_index, batch, k, _checks.single(weight), normalization, solve, is_single)
     if random_signs:
         vectors = vectors * with_random_signs(vectors.new_ones(len(values), 1, k), generator)[batch, 0]
     return NodeEncoding(vectors.to(weight.dtype), values.to(weight.dtype))
@@ -100,13 +103,23 @@ def one_graph(nodes: int, device: torch.device) -> Tensor:
 
 @_checks.full_precision
 def _encoding(
-    edge_index: Tensor, batch: Tensor, k: int, weight: Tensor, normalization: Normalization, solve: Solve
+    edge_index: Tensor,
+    batch: Tensor,
+    k: int,
+    weight: Tensor,
+    normalization: Normalization,
+    solve: Solve | Solver | None,
+    is_single: bool,
 ) -> NodeEncoding:
     _checks.check_floating(weight, "edge_weight")
     if weight.shape != edge_index.shape[1:]:
         raise ValueError(
             f"edge_weight must have shape ({edge_index.shape[1]},) to go with edge_index, got {tuple(weight.shape)}"
         )
+    if is_single and solve is None and len(batch) <= SINGLE and not _checks.needs_derivatives(weight):
+        found = encoding_of_single(edge_index, len(batch), k, weight, normalization)
+        if found is not None:
+            return NodeEncoding(*found)
     if (loops := edge_index[0] == edge_index[1]).any():
         edge_index, weight = edge_index[:, ~loops], weight[~loops]
     # Among many graphs one that float32 does not resolve is usual, and all would be solved twice.
@@ -134,7 +147,7 @@ def _encoding_of_group(
     k: int,
     weight: Tensor,
     normalization: Normalization,
-    solve: Solve,
+    solve: Solve | Solver | None,
 ) -> NodeEncoding:
     """The encoding of graphs that are solved together, without self loops."""
     graph = _dense_graph(edge_index, batch, sizes, weight)
