@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 
-from torch_lapeig import Graph, Laplacian, _threads, eigenpairs
+from torch_lapeig import Graph, Laplacian, _checks, _threads, eigenpairs, laplacian_positional_encoding
 from torch_lapeig._threads import in_parts, slices, together
 from torch_lapeig.eigen import Eigh
 from torch_lapeig.eigen.blocks import eigh_of_batch
@@ -245,3 +245,32 @@ def test_without_more_threads_the_caller_does_the_work(monkeypatch):
 
     monkeypatch.setattr(_threads, "_workers", none_left)
     assert together([lambda i=i: i for i in range(5)]) == list(range(5))
+
+
+def test_warnings_of_tasks_name_the_line_that_waits_for_them():
+    def task(number):
+        _checks.warn(f"of task {number}", _checks.GraphWarning)
+        return number
+
+    with pytest.warns(_checks.GraphWarning) as caught:
+        assert together([lambda i=i: task(i) for i in range(5)]) == list(range(5))
+    assert [str(warning.message) for warning in caught] == [f"of task {i}" for i in range(5)]
+    assert {warning.filename for warning in caught} == {__file__}
+
+
+def test_encodings_of_many_graphs_are_the_same_on_two_threads():
+    sizes = torch.arange(2, 60).repeat(8)
+    batch = torch.arange(len(sizes)).repeat_interleave(sizes)
+    ends = (batch[1:] == batch[:-1]).nonzero().flatten()
+    edges = torch.stack([ends, ends + 1])
+    weight = torch.rand(edges.shape[1], dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 0.5
+    weight.requires_grad_()
+    found = []
+    for number in (1, 2):
+        torch.set_num_threads(number)
+        both = torch.cat([edges, edges.flip(0)], 1)
+        vectors, values = laplacian_positional_encoding(both, batch, 3, torch.cat([weight, weight]))
+        loss = (vectors.square().sum(1) * torch.arange(len(batch))).mean() + values[values.isfinite()].sum()
+        found.append((vectors.detach(), values.detach(), *torch.autograd.grad(loss, weight)))
+    for one, two in zip(*found, strict=True):
+        torch.testing.assert_close(two, one, rtol=1e-9, atol=1e-9)

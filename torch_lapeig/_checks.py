@@ -53,6 +53,9 @@ def warn(message: str, category: type[Warning]) -> None:
     the line that waits for autograd. A thread that was started with a module for its function has no such line either;
     there it is the outermost line of the thread.
     """
+    if (kept := vars(_thread).get("kept")) is not None:
+        kept.append((message, category))
+        return
     frames = list(_frames(sys._getframe(1)))
     frame = next(filter(_is_of_user, itertools.chain(frames, _frames_that_wait_for_autograd())), frames[-1])
     names = frame.f_globals
@@ -64,6 +67,18 @@ def warn(message: str, category: type[Warning]) -> None:
         names.get("__name__") or "<string>",  # code that was executed without a name
         names.setdefault("__warningregistry__", {}),
     )
+
+
+@contextlib.contextmanager
+def keeping_warnings() -> Iterator[list[tuple[str, type[Warning]]]]:
+    """The arguments of `warn` within, on this thread, which another has to call it with."""
+    before = vars(_thread).get("kept")
+    kept: list[tuple[str, type[Warning]]] = []
+    _thread.kept = kept
+    try:
+        yield kept
+    finally:
+        _thread.kept = before
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:
@@ -449,7 +464,8 @@ def full_precision(function: F) -> F:
 
 
 GUARDED = "torch_lapeig runs this node without autocast"
-_thread = threading.local()  # whether a function in full precision runs
+# Whether a function in full precision runs on this thread, and the warnings that are kept there.
+_thread = threading.local()
 # By thread, what autocast was on for before each node that runs there: one can call another backward. Python's own
 # storage of a thread does not last from hook to hook on the threads that autograd takes for the deepest of those.
 _before_nodes: dict[int, list[list[str]]] = {}

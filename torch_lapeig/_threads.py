@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
+from torch_lapeig import _checks
 from torch_lapeig._tuning import PARTS_OF_THREAD
 
 T = TypeVar("T")
@@ -34,8 +35,8 @@ def together(tasks: Sequence[Callable[[], T]]) -> list[T]:
     """The results of tasks on the processor, run on as many threads as torch may use here, each task on one.
 
     The tasks are taken in their order, under the grad mode, inference mode and autocast of the caller. They should let
-    go of Python's lock for most of their time, as operations on large tensors do, and issue no warnings, which would
-    not name the user's line. A task may call this function: it does its tasks itself.
+    go of Python's lock for most of their time, as operations on large tensors do. What they warn of is said when all
+    are done. A task may call this function: it does its tasks itself.
 
     Raises:
         What the first of the tasks that fail raises; those after it may not be run.
@@ -44,6 +45,7 @@ def together(tasks: Sequence[Callable[[], T]]) -> list[T]:
         return [task() for task in tasks]
     results: dict[int, T] = {}
     failures: dict[int, BaseException] = {}
+    warnings: dict[int, list[tuple[str, type[Warning]]]] = {}
     waiting = collections.deque(enumerate(tasks))
     mode = _mode_of_caller()
 
@@ -54,7 +56,8 @@ def together(tasks: Sequence[Callable[[], T]]) -> list[T]:
             except IndexError:  # another thread was faster
                 return
             try:
-                results[number] = task()
+                with _checks.keeping_warnings() as warnings[number]:
+                    results[number] = task()
             except BaseException as error:
                 waiting.clear()
                 failures[number] = error
@@ -67,6 +70,9 @@ def together(tasks: Sequence[Callable[[], T]]) -> list[T]:
         waiting.clear()
         raise
     work()  # what no thread has taken
+    for number in sorted(warnings):
+        for warning in warnings[number]:
+            _checks.warn(*warning)
     if failures:
         raise failures[min(failures)]
     return [results[number] for number in range(len(tasks))]
@@ -86,11 +92,13 @@ def in_parts(function: Callable[[Tensor], tuple[Tensor, ...]], batch: Tensor, le
 
 
 def slices(count: int, least: float) -> list[slice]:
-    """0 to ``count`` in slices of nearly equal length, ``least`` or longer: a few for each thread, or one.
+    """0 to ``count`` in slices of nearly equal length, ``least`` or longer: a few for each thread; one for one thread.
 
     More than one for each thread, because a thread whose core is busy elsewhere leaves more of them to the others.
     """
-    number = max(1, min(count, int(count / max(least, 1)), PARTS_OF_THREAD * _threads_here()))
+    threads = _threads_here()
+    most = 1 if threads == 1 else PARTS_OF_THREAD * threads
+    number = max(1, min(count, int(count / max(least, 1)), most))
     ends = [count * i // number for i in range(number + 1)]
     return [slice(*part) for part in itertools.pairwise(ends)]
 

@@ -8,6 +8,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 SQUARED_WORK = 3e5  # graphs · nodes³ up to which a dense graph is squared: less than a call of SciPy costs
+SMALL = 64  # nodes up to which the edges of a dense graph are soon listed; most such are padded, and never reached
 STEPS = 12  # products with a dense graph; those of real data have a diameter of a few edges
 
 

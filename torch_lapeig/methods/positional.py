@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -11,7 +12,8 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig._tuning import DENSE_WORK
+from torch_lapeig._threads import slices, together
+from torch_lapeig._tuning import DENSE_WORK, PART_OF_EIGH
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization
 from torch_lapeig.eigen.solve import Solve, eigenpairs
 from torch_lapeig.eigen.solver import Solver
@@ -21,8 +23,8 @@ from torch_lapeig.methods.module import check_solve, with_random_signs
 from torch_lapeig.methods.single import SINGLE, encoding_of_single
 
 # Graphs are padded to the largest they are solved with: beyond this work, in graphs · nodes³, only with graphs of
-# nearly their own size.
-TOGETHER, SPREAD = 4e6, 1.5
+# nearly their own size, and in parts for the threads.
+TOGETHER, SPREAD = 4e6, 1.25
 
 
 class NodeEncoding(NamedTuple):
@@ -124,17 +126,23 @@ def _encoding(
         edge_index, weight = edge_index[:, ~loops], weight[~loops]
     # Among many graphs one that float32 does not resolve is usual, and all would be solved twice.
     weight, sizes = weight.double(), batch.bincount()
-    if 0 < len(sizes) * int(sizes.amax() if len(sizes) else 0) ** 3 <= TOGETHER:
-        return _encoding_of_group(edge_index, batch, sizes, k, weight, normalization, solve)
     vectors, values = weight.new_zeros(len(batch), k), weight.new_full((len(sizes), k), torch.inf)
-    for graphs in _of_similar_size(sizes):
+
+    def encode(graphs: Tensor) -> tuple[Tensor, NodeEncoding]:
         number = torch.full_like(sizes, -1).index_copy_(0, graphs, torch.arange(len(graphs), device=graphs.device))
         at_node = number[batch]
         chosen = (at_node >= 0).nonzero().flatten()
         place = torch.full_like(batch, -1).index_copy_(0, chosen, torch.arange(len(chosen), device=chosen.device))
-        inside = at_node[edge_index[0]] >= 0
+        inside = (at_node[edge_index[0]] >= 0).nonzero().flatten()
         edges = place[edge_index[:, inside]]
-        found = _encoding_of_group(edges, at_node[chosen], sizes[graphs], k, weight[inside], normalization, solve)
+        return chosen, _encoding_of_group(
+            edges, at_node[chosen], sizes[graphs], k, weight[inside], normalization, solve
+        )
+
+    groups = list(_of_similar_size(sizes))
+    tasks = [functools.partial(encode, graphs) for graphs in groups]
+    is_large = batch.device.type == "cpu" and len(batch) * int(sizes.amax() if len(sizes) else 0) >= PART_OF_EIGH
+    for graphs, (chosen, found) in zip(groups, together(tasks) if is_large else (t() for t in tasks), strict=True):
         vectors = vectors.index_copy(0, chosen, found.vectors)
         values = values.index_copy(0, graphs, found.values)
     return NodeEncoding(vectors, values)
@@ -183,10 +191,12 @@ def _dense_graph(edge_index: Tensor, batch: Tensor, sizes: Tensor, weight: Tenso
 
 
 def _of_similar_size(sizes: Tensor) -> Iterator[Tensor]:
-    """The graphs to solve together, int64 and ascending, without those that have no nodes."""
+    """The graphs to solve together, int64 and ascending, without those that have no nodes; the largest first."""
     graphs = sizes.nonzero().flatten()
     kind = torch.zeros_like(graphs)
     if len(graphs) and len(graphs) * int(sizes.max()) ** 3 > TOGETHER:
         kind = (sizes[graphs].double().log() / math.log(SPREAD)).long()
-    for one in kind.unique():
-        yield graphs[kind == one]
+    for one in kind.unique().flip(0):
+        group = graphs[kind == one]
+        for part in slices(len(group), TOGETHER / int(sizes[group].amax()) ** 3):
+            yield group[part]

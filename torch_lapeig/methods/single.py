@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.blocks import eigh_of_batch
 from torch_lapeig.eigen.laplacian import Normalization
 from torch_lapeig.eigen.symmetric import NullSpace
 from torch_lapeig.graph.pattern import DensePattern
@@ -84,9 +83,9 @@ def _null_vectors(affinity: np.ndarray, ground: np.ndarray) -> np.ndarray:
 def _pairs(matrix: np.ndarray, null: np.ndarray, bound: float, k: int) -> tuple[np.ndarray, np.ndarray] | None:
     """The k pairs after the first, ascending, given null vectors; None if there are more, or LAPACK has failed."""
     c = null.shape[1]
-    # The null vectors below the spectrum, so that no small eigenvalue mixes with them.
-    below = torch.from_numpy(matrix - bound * (null @ null.T))
-    found = eigh_of_batch(below[None])[1][0].numpy()[:, c : max(k, c) + 1]
+    # The null vectors below the spectrum, so that no small eigenvalue mixes with them. By NumPy, as torch's LAPACK
+    # would share out even such a small matrix among its threads.
+    found = np.linalg.eigh(matrix - bound * (null @ null.T))[1][:, c : max(k, c) + 1]
     v = found - null @ (null.T @ found)
     image = matrix @ v
     values = (v * image).sum(0) / (v * v).sum(0)
