@@ -87,3 +87,6 @@ PART_OF_EIGH = 4096
 # A matrix of more rows is left to the threads of LAPACK where there are fewer such than threads. Below, they gain
 # little on idle cores, and beside other processes one of 300² took 11 ms on one thread and 70 to 1700 on two.
 WHOLE_EIGH = 512
+# Numbers of a block of vectors that a thread takes at least, so that an operation on them (0.05 ms) takes longer than
+# its call by Python (0.01), which the threads do one after the other.
+PART_OF_BLOCK = 2**15

@@ -16,6 +16,11 @@ from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solver import RitzPairs, Solver, allowed_residual
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 
+OF_GRAPHS = (
+    *("values", "vectors", "present", "guard_values", "guard_vectors"),
+    *("residuals", "gap", "converged"),
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Solution:
@@ -38,6 +43,11 @@ class Solution:
         """The operator of a solution that is differentiated: one with entries."""
         assert isinstance(self.operator, SymmetricOperator)
         return self.operator
+
+    def part(self, graphs: slice) -> Solution:
+        """The pairs of some graphs of the batch, one after the other."""
+        of_graphs = {name: getattr(self, name)[graphs] for name in OF_GRAPHS}
+        return dataclasses.replace(self, operator=self.symmetric.part(graphs), ritz=self.ritz.part(graphs), **of_graphs)
 
     @property
     def is_whole(self) -> bool:

@@ -234,6 +234,20 @@ class SymmetricOperator(WithEntries):
                 finer=None,
             )
 
+    def part(self, graphs: slice) -> SymmetricOperator:
+        """The operator of some graphs of a batch, one after the other, without gradients."""
+        pattern, edges = self.pattern.part_of(graphs)
+        null = self.null
+        return self._with(
+            pattern=pattern,
+            values=self.values.detach()[edges],
+            diagonal=self.diagonal.detach()[graphs],
+            bound=self.bound[graphs],
+            null=None if null is None else NullSpace(null.ground[graphs], null.part[graphs], null.counts[graphs]),
+            active=self.active[graphs],
+            finer=None,
+        )
+
     def reordered(self, order: Tensor | None = None) -> tuple[SymmetricOperator, Tensor]:
         """One sparse operator with its nodes in an order, int64 ``(N,)``, and that: reverse Cuthill–McKee if None.
 

@@ -239,11 +239,17 @@ class SparsePattern:
         keys, order = (row[inside] * len(nodes) + col[inside]).sort()
         return SparsePattern.from_keys(keys, (len(nodes),)), values[edge[inside[order]]]
 
+    def part_of(self, graphs: slice) -> tuple[SparsePattern, slice]:
+        """The edges of some graphs of a batch, one after the other, and where values on them stand."""
+        n, first = self.shape[-1], graphs.start * self.shape[-1]
+        edges = slice(int(self.crow[first]), int(self.crow[graphs.stop * n]))
+        shape = (graphs.stop - graphs.start, n)
+        return SparsePattern(self.row[edges] - first, self.col[edges] - first, shape), edges
+
     def item_of(self, b: int) -> tuple[SparsePattern, slice]:
         """The edges of one graph of a batch, and where values on them stand among those of all."""
-        n = self.shape[-1]
-        edges = slice(int(self.crow[b * n]), int(self.crow[(b + 1) * n]))
-        return SparsePattern(self.row[edges] - b * n, self.col[edges] - b * n, (n,)), edges
+        pattern, edges = self.part_of(slice(b, b + 1))
+        return SparsePattern(pattern.row, pattern.col, self.shape[-1:]), edges
 
     def bandwidth_reducing_order(self) -> Tensor:
         """Reverse Cuthill–McKee order of the nodes, int64 ``(total,)``: neighbours come close in memory."""
@@ -386,6 +392,10 @@ class DensePattern:
             raise ValueError("nodes of a dense graph must be of one item; use graph.to_sparse()")
         nodes = nodes % n
         return DensePattern((len(nodes),)), values.reshape(-1, n, n)[item][nodes][:, nodes]
+
+    def part_of(self, graphs: slice) -> tuple[DensePattern, slice]:
+        """Some graphs of a batch, one after the other, and where their values stand among those of all."""
+        return DensePattern((graphs.stop - graphs.start, self.shape[-1])), graphs
 
     def item_of(self, b: int) -> tuple[DensePattern, int]:
         """One graph of a batch, and where its values stand among those of all."""
