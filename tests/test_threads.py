@@ -8,9 +8,9 @@ import time
 import pytest
 import torch
 
-from torch_lapeig import Graph, Laplacian, _checks, _threads, eigenpairs, laplacian_positional_encoding
+from torch_lapeig import KNN, Graph, HeatKernel, Laplacian, _checks, _threads, eigenpairs, laplacian_positional_encoding
 from torch_lapeig._threads import in_parts, slices, together
-from torch_lapeig.eigen import Eigh
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh, solver
 from torch_lapeig.eigen.blocks import eigh_of_batch
 
 LIMIT = 60  # seconds until a wait counts as one for ever
@@ -274,3 +274,40 @@ def test_encodings_of_many_graphs_are_the_same_on_two_threads():
         found.append((vectors.detach(), values.detach(), *torch.autograd.grad(loss, weight)))
     for one, two in zip(*found, strict=True):
         torch.testing.assert_close(two, one, rtol=1e-9, atol=1e-9)
+
+
+def sparse_batch(b, n, dtype):
+    x = torch.randn(b, n, 3, dtype=dtype, generator=torch.Generator().manual_seed(1))
+    return HeatKernel()(x, KNN(6)(x))
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_parts_of_a_batch_are_solved_and_differentiated_as_the_whole(dense, dtype, monkeypatch):
+    """Odd numbers of graphs of unequal parts, by an iterative solver, with the linear solve of the gradient."""
+    monkeypatch.setattr(solver, "PART_OF_BLOCK", 900)
+    graph = sparse_batch(7, 60, dtype)
+    if dense:
+        graph = Graph.from_dense(graph.to_dense())
+    found = []
+    for number in (1, 2):
+        torch.set_num_threads(number)
+        weight = graph.weight.clone().requires_grad_()
+        laplacian = Laplacian(graph.with_weight((weight + graph.pattern.transpose(weight)) / 2), "symmetric")
+        pairs = eigenpairs(laplacian, 3, ChebyshevSubspace())
+        assert pairs.converged.all()
+        assert len(solver.parts_of_batch(laplacian.symmetric, 3)) == (1 if number == 1 else 1 + (7 * 60 * 3 > 1800))
+        loss = (pairs.vectors.square() * torch.arange(60, dtype=dtype)[:, None]).sum() + pairs.values.sum()
+        found.append((pairs.values.detach(), *torch.autograd.grad(loss, weight)))
+    accuracy = 1e-7 if dtype == torch.float64 else 2e-3
+    for one, two in zip(*found, strict=True):
+        torch.testing.assert_close(two, one, rtol=accuracy, atol=accuracy * float(one.abs().max()))
+
+
+def test_parts_of_a_pattern_are_those_of_its_graphs():
+    graph = sparse_batch(5, 20, torch.float64)
+    for one in (graph, Graph.from_dense(graph.to_dense())):
+        whole = Laplacian(one, "symmetric").symmetric
+        for part in (slice(0, 2), slice(2, 5), slice(3, 4)):
+            torch.testing.assert_close(whole.part(part).to_dense(), whole.to_dense()[part])
+            assert torch.equal(whole.part(part).null_vectors(1), whole.null_vectors(1)[part])

@@ -10,6 +10,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -45,6 +46,9 @@ class ConvergenceError(RuntimeError):
 PASSED_THROUGH = {"torch_lapeig", "torch", "torch_geometric", "pytorch_lightning", "lightning", "lightning_fabric"}
 PASSED_THROUGH |= {"sklearn", "joblib", "numpy", "scipy", "contextlib", "functools"}
 
+# Where a thread of this library keeps what it warns of, for the thread that waits for it to say.
+kept_warnings: ContextVar[list[tuple[str, type[Warning]]] | None] = ContextVar("kept_warnings", default=None)
+
 
 def warn(message: str, category: type[Warning]) -> None:
     """Warn in the name of the user's line: the innermost one outside this library and outside those that call it.
@@ -53,9 +57,8 @@ def warn(message: str, category: type[Warning]) -> None:
     the line that waits for autograd. A thread that was started with a module for its function has no such line either;
     there it is the outermost line of the thread.
     """
-    if (kept := vars(_thread).get("kept")) is not None:
-        kept.append((message, category))
-        return
+    if (kept := kept_warnings.get()) is not None:
+        return kept.append((message, category))
     frames = list(_frames(sys._getframe(1)))
     frame = next(filter(_is_of_user, itertools.chain(frames, _frames_that_wait_for_autograd())), frames[-1])
     names = frame.f_globals
@@ -67,18 +70,6 @@ def warn(message: str, category: type[Warning]) -> None:
         names.get("__name__") or "<string>",  # code that was executed without a name
         names.setdefault("__warningregistry__", {}),
     )
-
-
-@contextlib.contextmanager
-def keeping_warnings() -> Iterator[list[tuple[str, type[Warning]]]]:
-    """The arguments of `warn` within, on this thread, which another has to call it with."""
-    before = vars(_thread).get("kept")
-    kept: list[tuple[str, type[Warning]]] = []
-    _thread.kept = kept
-    try:
-        yield kept
-    finally:
-        _thread.kept = before
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:
@@ -333,12 +324,6 @@ def is_dual(value: Tensor) -> bool:
     return forward_ad.unpack_dual(value).tangent is not None
 
 
-def needs_derivatives(*tensors: Tensor | None) -> bool:
-    """Whether derivatives of either mode are asked for in one of them."""
-    given = [t for t in tensors if t is not None]
-    return (torch.is_grad_enabled() and any(t.requires_grad for t in given)) or any(map(is_dual, given))
-
-
 def primal(value: Tensor) -> Tensor:
     """The tensor without gradients of either mode: ``detach`` keeps the tangent of forward-mode derivatives."""
     bare: Tensor = forward_ad.unpack_dual(value).primal.detach()
@@ -464,8 +449,7 @@ def full_precision(function: F) -> F:
 
 
 GUARDED = "torch_lapeig runs this node without autocast"
-# Whether a function in full precision runs on this thread, and the warnings that are kept there.
-_thread = threading.local()
+_thread = threading.local()  # whether a function in full precision runs
 # By thread, what autocast was on for before each node that runs there: one can call another backward. Python's own
 # storage of a thread does not last from hook to hook on the threads that autograd takes for the deepest of those.
 _before_nodes: dict[int, list[list[str]]] = {}

@@ -11,6 +11,7 @@ asked for, as it would be without this module.
 from __future__ import annotations
 
 import collections
+import contextvars
 import itertools
 import os
 import threading
@@ -56,8 +57,8 @@ def together(tasks: Sequence[Callable[[], T]]) -> list[T]:
             except IndexError:  # another thread was faster
                 return
             try:
-                with _checks.keeping_warnings() as warnings[number]:
-                    results[number] = task()
+                _checks.kept_warnings.set(warnings.setdefault(number, []))
+                results[number] = task()
             except BaseException as error:
                 waiting.clear()
                 failures[number] = error
@@ -69,7 +70,7 @@ def together(tasks: Sequence[Callable[[], T]]) -> list[T]:
     except BaseException:  # an interrupt
         waiting.clear()
         raise
-    work()  # what no thread has taken
+    contextvars.copy_context().run(work)  # what no thread has taken
     for number in sorted(warnings):
         for warning in warnings[number]:
             _checks.warn(*warning)

@@ -78,7 +78,7 @@ class Laplacian:
         power = 0.5 if symmetric else 1.0
         s = inverse_power(self.degrees, power)
         values = pattern.scaled(w, s) if symmetric else pattern.at_row(s) * self._affinity
-        if _checks.needs_derivatives(w, log_weight) and self._is_delicate:
+        if needs_derivatives(w, log_weight) and self._is_delicate:
             log_weight = finite_log(w) if log_weight is None else log_weight
             t = -power * log_sums(pattern, self._affinity, log_weight)
             s = with_log_derivative(s, t)
@@ -197,3 +197,9 @@ class Laplacian:
     def to_dense(self) -> Tensor:
         """The matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""
         return torch.diag_embed(self.diagonal) - self.graph.pattern.to_dense(self.values)
+
+
+def needs_derivatives(*tensors: Tensor | None) -> bool:
+    """Whether derivatives of either mode are asked for in one of them."""
+    given = [t for t in tensors if t is not None]
+    return (torch.is_grad_enabled() and any(t.requires_grad for t in given)) or any(map(_checks.is_dual, given))

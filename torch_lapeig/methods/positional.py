@@ -14,7 +14,7 @@ from torch import Tensor
 from torch_lapeig import _checks
 from torch_lapeig._threads import slices, together
 from torch_lapeig._tuning import DENSE_WORK, PART_OF_EIGH
-from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization
+from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives
 from torch_lapeig.eigen.solve import Solve, eigenpairs
 from torch_lapeig.eigen.solver import Solver
 from torch_lapeig.graph.graph import Graph, check_batch, check_edge_index
@@ -118,7 +118,7 @@ def _encoding(
         raise ValueError(
             f"edge_weight must have shape ({edge_index.shape[1]},) to go with edge_index, got {tuple(weight.shape)}"
         )
-    if is_single and solve is None and len(batch) <= SINGLE and not _checks.needs_derivatives(weight):
+    if is_single and solve is None and len(batch) <= SINGLE and not needs_derivatives(weight):
         found = encoding_of_single(edge_index, len(batch), k, weight, normalization)
         if found is not None:
             return NodeEncoding(*found)
