@@ -75,8 +75,9 @@ def check_answer(operator: Operator, k: int, solver: Solver, tolerance: float, r
     On the processor a batch is checked part by part on torch's threads.
     """
     parts = parts_of_batch(operator, k)
-    if len(parts) == 1 or not isinstance(operator, SymmetricOperator):
+    if len(parts) == 1:
         return _checked(operator, k, solver, tolerance, ritz)
+    assert isinstance(operator, SymmetricOperator)
     tasks = [partial(_checked, operator.part(p), k, solver, tolerance, ritz.part(p)) for p in parts]
     found = together(tasks)
     fields = {name: torch.cat([getattr(part, name) for part in found]) for name in OF_GRAPHS}

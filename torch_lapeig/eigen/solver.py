@@ -20,6 +20,7 @@ from torch_lapeig import _checks
 from torch_lapeig._threads import slices, together
 from torch_lapeig._tuning import PART_OF_BLOCK
 from torch_lapeig.eigen.operator import Operator
+from torch_lapeig.eigen.symmetric import SymmetricOperator
 
 # Called once an iteration with its number, the largest residual of the wanted pairs, and what is allowed.
 Progress = Callable[[int, float, float], None]
@@ -216,7 +217,7 @@ def parts_of_batch(operator: Operator, columns: int) -> list[slice]:
     A single slice on other devices, for one graph, and where parts would be so small that Python is what takes time.
     """
     batch, n = operator.batch_size, operator.num_nodes
-    if batch == 1 or operator.device.type != "cpu" or not hasattr(operator, "part"):
+    if batch == 1 or operator.device.type != "cpu" or not isinstance(operator, SymmetricOperator):
         return [slice(0, batch)]
     return slices(batch, PART_OF_BLOCK / max(n * columns, 1))
 
