@@ -10,6 +10,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -45,6 +46,9 @@ class ConvergenceError(RuntimeError):
 PASSED_THROUGH = {"torch_lapeig", "torch", "torch_geometric", "pytorch_lightning", "lightning", "lightning_fabric"}
 PASSED_THROUGH |= {"sklearn", "joblib", "numpy", "scipy", "contextlib", "functools"}
 
+# Where a thread of this library keeps what it warns of, for the thread that waits for it to say.
+kept_warnings: ContextVar[list[tuple[str, type[Warning]]] | None] = ContextVar("kept_warnings", default=None)
+
 
 def warn(message: str, category: type[Warning]) -> None:
     """Warn in the name of the user's line: the innermost one outside this library and outside those that call it.
@@ -53,6 +57,8 @@ def warn(message: str, category: type[Warning]) -> None:
     the line that waits for autograd. A thread that was started with a module for its function has no such line either;
     there it is the outermost line of the thread.
     """
+    if (kept := kept_warnings.get()) is not None:
+        return kept.append((message, category))
     frames = list(_frames(sys._getframe(1)))
     frame = next(filter(_is_of_user, itertools.chain(frames, _frames_that_wait_for_autograd())), frames[-1])
     names = frame.f_globals
@@ -126,8 +132,10 @@ def check_indices(value: Any, name: str, below: int | None = None) -> None:
     check_tensor(value, name)
     if value.dtype != torch.int64:
         raise TypeError(f"{name} must be an int64 tensor, got {value.dtype}; use {name}.long()")
-    if below is not None and value.numel() and (value.min() < 0 or value.max() >= below):
-        raise ValueError(f"{name} must lie in [0, {below}), got {int(value.min())} to {int(value.max())}")
+    if below is not None and value.numel():
+        low, high = map(int, value.aminmax())
+        if low < 0 or high >= below:
+            raise ValueError(f"{name} must lie in [0, {below}), got {low} to {high}")
 
 
 def check_distinct(value: Tensor, name: str) -> None:

@@ -94,3 +94,17 @@ FILTERS = 300  # of these are usual where the spectrum does not begin crowded
 FEW_STEPS = 250
 # Up to here filters of a block take less time than single products, which wait for calls.
 FILTER_NODES = 4000
+
+# --- Threads of the processor ----------------------------------------------------------------------------------------
+
+# Parts of a batch for each thread: a thread whose core another process takes for a while leaves more to the others.
+PARTS_OF_THREAD = 4
+# Numbers from which on `eigh` of a batch is done in parts of at least so many. An entry takes 25 to 50 ns from 24² to
+# 512², so that a part takes 0.1 ms or more, where handing it over takes 0.05.
+PART_OF_EIGH = 4096
+# A matrix of more rows is left to the threads of LAPACK where there are fewer such than threads. Below, beside other
+# processes, one of 300² took 11 ms on one thread and 70 to 1700 on two.
+WHOLE_EIGH = 512
+# Numbers of a block of vectors that a thread takes at least, so that an operation on them (0.05 ms) takes longer than
+# its call by Python (0.01), which the threads do one after the other.
+PART_OF_BLOCK = 2**15

@@ -7,7 +7,7 @@ from scipy.sparse import csgraph
 
 from problems import DEVICES, complete, cycle, path, points, two_cliques
 from torch_lapeig import Graph, knn_graph
-from torch_lapeig.graph.components import first_reaches_all, propagate_labels
+from torch_lapeig.graph.components import first_reaches_all, labels_by_squaring, propagate_labels
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -63,3 +63,11 @@ def test_a_dense_graph_is_reached_from_its_first_node(affinity, reached):
 def test_a_long_path_is_not_reached_in_a_few_steps_but_is_connected():
     assert not first_reaches_all(path(40)[None])
     assert not Graph.from_dense(path(40)).connected_components().any()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 6, 17, 18])
+def test_squaring_reaches_the_end_of_a_path_and_no_further(n):
+    whole = path(n)
+    cut = torch.block_diag(whole, complete(2), torch.zeros(1, 1))[None]
+    assert labels_by_squaring(whole[None]).tolist() == [[0] * n]
+    assert labels_by_squaring(cut).tolist() == [[0] * n + [1, 1, 2]]

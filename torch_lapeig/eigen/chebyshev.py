@@ -10,7 +10,16 @@ from torch import Tensor
 
 from torch_lapeig.eigen.blocks import orthonormalize
 from torch_lapeig.eigen.operator import Operator
-from torch_lapeig.eigen.solver import SETTLED, Progress, RitzPairs, allowed_residual, check_options, fewest_active
+from torch_lapeig.eigen.solver import (
+    SETTLED,
+    Progress,
+    RitzPairs,
+    allowed_residual,
+    check_options,
+    fewest_active,
+    in_parts_of_batch,
+    parts_of_batch,
+)
 
 BEYOND = 0.05  # of the rest of the spectrum, from the end of a cluster on
 OVERFLOW = 0.5  # of the logarithm of the largest number: what a filter may grow to
@@ -57,6 +66,8 @@ class ChebyshevSubspace:
         progress: Progress | None = None,
     ) -> RitzPairs:
         """The block of ``block_size(k)`` Ritz pairs, or as many as there are nodes of positive degree."""
+        if progress is None and len(parts_of_batch(operator, k)) > 1:
+            return in_parts_of_batch(self, operator, k, tolerance, start)
         m = min(self.block_size(k), fewest_active(operator))
         null = operator.null_vectors(m)
         values, vectors, residuals = _rayleigh_ritz(operator, self._first_block(operator, null, k, start), null)

@@ -5,16 +5,22 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig._threads import together
 from torch_lapeig.eigen.eigh import Eigh
 from torch_lapeig.eigen.operator import Operator
-from torch_lapeig.eigen.solver import RitzPairs, Solver, allowed_residual
+from torch_lapeig.eigen.solver import RitzPairs, Solver, allowed_residual, parts_of_batch
 from torch_lapeig.eigen.symmetric import SymmetricOperator
+
+OF_GRAPHS = (
+    *("values", "vectors", "present", "guard_values", "guard_vectors"),
+    *("residuals", "gap", "converged"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +45,11 @@ class Solution:
         assert isinstance(self.operator, SymmetricOperator)
         return self.operator
 
+    def part(self, graphs: slice) -> Solution:
+        """The pairs of some graphs of the batch, one after the other."""
+        of_graphs = {name: getattr(self, name)[graphs] for name in OF_GRAPHS}
+        return dataclasses.replace(self, operator=self.symmetric.part(graphs), ritz=self.ritz.part(graphs), **of_graphs)
+
     @property
     def is_whole(self) -> bool:
         """Whether vectors and guards span the whole space."""
@@ -59,7 +70,21 @@ class Solution:
 
 
 def check_answer(operator: Operator, k: int, solver: Solver, tolerance: float, ritz: RitzPairs) -> Solution:
-    """A solver's pairs with the null space in closed form, float64 Rayleigh quotients, residuals, gap and status."""
+    """A solver's pairs with the null space in closed form, float64 Rayleigh quotients, residuals, gap and status.
+
+    On the processor a batch is checked part by part on torch's threads.
+    """
+    parts = parts_of_batch(operator, k)
+    if len(parts) == 1:
+        return _checked(operator, k, solver, tolerance, ritz)
+    assert isinstance(operator, SymmetricOperator)
+    tasks = [partial(_checked, operator.part(p), k, solver, tolerance, ritz.part(p)) for p in parts]
+    found = together(tasks)
+    fields = {name: torch.cat([getattr(part, name) for part in found]) for name in OF_GRAPHS}
+    return Solution(operator=operator, solver=solver, ritz=ritz, **fields)
+
+
+def _checked(operator: Operator, k: int, solver: Solver, tolerance: float, ritz: RitzPairs) -> Solution:
     basis = _with_exact_null_space(operator, ritz.vectors)
     null = torch.arange(basis.shape[2], device=basis.device) < operator.nullity[:, None]
     guard_values = ritz.values.masked_fill(null, 0)[:, k:]

@@ -6,17 +6,18 @@ See `torch_lapeig.eigen.rule` for the derivation.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig._threads import together
 from torch_lapeig.eigen.cg import conjugate_gradients
 from torch_lapeig.eigen.check import Solution, norms
 from torch_lapeig.eigen.clusters import Rule, cluster_width, inverse_differences
-from torch_lapeig.eigen.solver import Inverse, preconditioner_of
+from torch_lapeig.eigen.solver import Inverse, parts_of_batch, preconditioner_of
 
 BACKWARD_ITERATIONS, REFINEMENTS = 2000, 4
 # A solution whose own round-off is a larger part of the right-hand side than this is no solution.
@@ -104,11 +105,11 @@ def edge_gradient(s: Solution, y: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 def _solve(s: Solution, g: Tensor, rule: Rule) -> Tensor:
     """Z of the rule, ``(B, N, k)``; what float32 cannot solve, float64 does. What is not solved is said."""
     if s.values.dtype == torch.float64 or s.is_whole:
-        z, is_solved = Complement(s, rule).solve(g)
+        z, is_solved = _in_parts(s, g, rule)
         if is_solved.all():
             return z
     if s.values.dtype != torch.float64:
-        z, is_solved = Complement(s.double, rule).solve(g.double())
+        z, is_solved = _in_parts(s.double, g.double(), rule)
         z = z.to(g.dtype)
     if not is_solved.all():
         _checks.warn(
@@ -117,6 +118,19 @@ def _solve(s: Solution, g: Tensor, rule: Rule) -> Tensor:
             _checks.ConvergenceWarning,
         )
     return z
+
+
+def _in_parts(s: Solution, g: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
+    """`Complement.solve`, part by part of a batch on torch's threads."""
+
+    def solve(graphs: slice) -> tuple[Tensor, Tensor]:
+        return Complement(s.part(graphs), rule).solve(g[graphs])
+
+    parts = parts_of_batch(s.operator, g.shape[2])
+    if len(parts) == 1:
+        return Complement(s, rule).solve(g)
+    z, is_solved = zip(*together([partial(solve, graphs) for graphs in parts]), strict=True)
+    return torch.cat(z), torch.cat(is_solved)
 
 
 @dataclass(frozen=True, eq=False)

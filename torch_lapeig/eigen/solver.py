@@ -10,13 +10,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig._threads import slices, together
+from torch_lapeig._tuning import PART_OF_BLOCK
 from torch_lapeig.eigen.operator import Operator
+from torch_lapeig.eigen.symmetric import SymmetricOperator
 
 # Called once an iteration with its number, the largest residual of the wanted pairs, and what is allowed.
 Progress = Callable[[int, float, float], None]
@@ -64,6 +68,16 @@ class RitzPairs(NamedTuple):
     iterations: int
     finished: Tensor
     inverses: tuple[Inverse | None, ...] = ()
+
+    def part(self, graphs: slice) -> RitzPairs:
+        """Those of some graphs of the batch."""
+        return RitzPairs(
+            self.values[graphs],
+            self.vectors[graphs],
+            self.iterations,
+            self.finished[graphs],
+            self.inverses[graphs],
+        )
 
 
 class Solver(Protocol):
@@ -197,6 +211,33 @@ def one_by_one(
         max(pairs.iterations for pairs in answers),
         torch.cat([pairs.finished for pairs in answers]),
         tuple(inverse for pairs in answers for inverse in pairs.inverses),
+    )
+
+
+def parts_of_batch(operator: Operator, columns: int) -> list[slice]:
+    """Graphs of a batch to work on together with blocks of so many columns, part by part on torch's threads.
+
+    A single slice on other devices, for one graph, and where parts would be so small that Python is what takes time.
+    """
+    batch, n = operator.batch_size, operator.num_nodes
+    if batch == 1 or operator.device.type != "cpu" or not isinstance(operator, SymmetricOperator):
+        return [slice(0, batch)]
+    return slices(batch, PART_OF_BLOCK / max(n * columns, 1))
+
+
+def in_parts_of_batch(solver: Solver, operator: Any, k: int, tolerance: float, start: RitzPairs | None) -> RitzPairs:
+    """The pairs that a solver of batches finds for each of `parts_of_batch`, put together."""
+
+    def solve(graphs: slice) -> RitzPairs:
+        return solver(operator.part(graphs), k, tolerance, None if start is None else start.part(graphs))
+
+    parts = together([partial(solve, graphs) for graphs in parts_of_batch(operator, k)])
+    width = min(part.values.shape[1] for part in parts)
+    return RitzPairs(
+        torch.cat([part.values[:, :width] for part in parts]),
+        torch.cat([part.vectors[..., :width] for part in parts]),
+        max(part.iterations for part in parts),
+        torch.cat([part.finished for part in parts]),
     )
 
 

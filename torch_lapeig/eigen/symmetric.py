@@ -49,6 +49,9 @@ class NullSpace:
 
         The vectors of the parts are turned by a Householder reflection, so that the first is that of the whole graph.
         """
+        if m == 1:  # that of the whole graph
+            length = torch.linalg.vector_norm(self.ground, dim=1, keepdim=True)
+            return (self.ground / torch.where(length > 0, length, 1))[..., None]
         size = self.ground.square()
         volume = size.new_zeros(len(size), max(int(self.counts.max()), m, 1)).scatter_add(1, self.part, size)
         # −H = 2 w wᵀ / wᵀw − I with w = e_1 + s takes e_1 to s, the root of each part's share of the volume.
@@ -230,6 +233,20 @@ class SymmetricOperator(WithEntries):
                 active=self.active[b : b + 1],
                 finer=None,
             )
+
+    def part(self, graphs: slice) -> SymmetricOperator:
+        """The operator of some graphs of a batch, one after the other, without gradients."""
+        pattern, edges = self.pattern.part_of(graphs)
+        null = self.null
+        return self._with(
+            pattern=pattern,
+            values=self.values.detach()[edges],
+            diagonal=self.diagonal.detach()[graphs],
+            bound=self.bound[graphs],
+            null=None if null is None else NullSpace(null.ground[graphs], null.part[graphs], null.counts[graphs]),
+            active=self.active[graphs],
+            finer=None,
+        )
 
     def reordered(self, order: Tensor | None = None) -> tuple[SymmetricOperator, Tensor]:
         """One sparse operator with its nodes in an order, int64 ``(N,)``, and that: reverse Cuthill–McKee if None.

@@ -23,7 +23,7 @@ from torch.nn.functional import embedding_bag
 
 from torch_lapeig import _checks
 from torch_lapeig._tuning import rows_of_block
-from torch_lapeig.graph.components import first_reaches_all, label_components
+from torch_lapeig.graph.components import SMALL, SQUARED_WORK, first_reaches_all, label_components, labels_by_squaring
 from torch_lapeig.graph.distances import squared_distances
 from torch_lapeig.graph.products import product, sampled_product, scaled_by_nodes, smoothness, squared_lengths
 
@@ -239,11 +239,17 @@ class SparsePattern:
         keys, order = (row[inside] * len(nodes) + col[inside]).sort()
         return SparsePattern.from_keys(keys, (len(nodes),)), values[edge[inside[order]]]
 
+    def part_of(self, graphs: slice) -> tuple[SparsePattern, slice]:
+        """The edges of some graphs of a batch, one after the other, and where values on them stand."""
+        n, first = self.shape[-1], graphs.start * self.shape[-1]
+        edges = slice(int(self.crow[first]), int(self.crow[graphs.stop * n]))
+        shape = (graphs.stop - graphs.start, n)
+        return SparsePattern(self.row[edges] - first, self.col[edges] - first, shape), edges
+
     def item_of(self, b: int) -> tuple[SparsePattern, slice]:
         """The edges of one graph of a batch, and where values on them stand among those of all."""
-        n = self.shape[-1]
-        edges = slice(int(self.crow[b * n]), int(self.crow[(b + 1) * n]))
-        return SparsePattern(self.row[edges] - b * n, self.col[edges] - b * n, (n,)), edges
+        pattern, edges = self.part_of(slice(b, b + 1))
+        return SparsePattern(pattern.row, pattern.col, self.shape[-1:]), edges
 
     def bandwidth_reducing_order(self) -> Tensor:
         """Reverse Cuthill–McKee order of the nodes, int64 ``(total,)``: neighbours come close in memory."""
@@ -370,7 +376,9 @@ class DensePattern:
     def components(self, weight: Tensor) -> Tensor:
         """Labels of the connected components by edges of positive weight, of the graph's shape; ascending by node."""
         n = self.shape[-1]
-        if first_reaches_all(weight.reshape(-1, n, n)):
+        if weight.numel() * n <= SQUARED_WORK:
+            return labels_by_squaring(weight.reshape(-1, n, n)).reshape(self.shape)
+        if n > SMALL and first_reaches_all(weight.reshape(-1, n, n)):
             return torch.zeros(self.shape, dtype=torch.int64, device=weight.device)
         item, i, j = (weight.reshape(-1, n, n) > 0).nonzero(as_tuple=True)
         edges = SparsePattern(item * n + i, item * n + j, self.shape)
@@ -384,6 +392,10 @@ class DensePattern:
             raise ValueError("nodes of a dense graph must be of one item; use graph.to_sparse()")
         nodes = nodes % n
         return DensePattern((len(nodes),)), values.reshape(-1, n, n)[item][nodes][:, nodes]
+
+    def part_of(self, graphs: slice) -> tuple[DensePattern, slice]:
+        """Some graphs of a batch, one after the other, and where their values stand among those of all."""
+        return DensePattern((graphs.stop - graphs.start, self.shape[-1])), graphs
 
     def item_of(self, b: int) -> tuple[DensePattern, int]:
         """One graph of a batch, and where its values stand among those of all."""
