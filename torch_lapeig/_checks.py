@@ -126,8 +126,10 @@ def check_indices(value: Any, name: str, below: int | None = None) -> None:
     check_tensor(value, name)
     if value.dtype != torch.int64:
         raise TypeError(f"{name} must be an int64 tensor, got {value.dtype}; use {name}.long()")
-    if below is not None and value.numel() and (value.min() < 0 or value.max() >= below):
-        raise ValueError(f"{name} must lie in [0, {below}), got {int(value.min())} to {int(value.max())}")
+    if below is not None and value.numel():
+        low, high = map(int, value.aminmax())
+        if low < 0 or high >= below:
+            raise ValueError(f"{name} must lie in [0, {below}), got {low} to {high}")
 
 
 def check_distinct(value: Tensor, name: str) -> None:
@@ -314,6 +316,12 @@ def exporting() -> bool:
 def is_dual(value: Tensor) -> bool:
     """Whether the tensor carries a tangent of forward-mode derivatives."""
     return forward_ad.unpack_dual(value).tangent is not None
+
+
+def needs_derivatives(*tensors: Tensor | None) -> bool:
+    """Whether derivatives of either mode are asked for in one of them."""
+    given = [t for t in tensors if t is not None]
+    return (torch.is_grad_enabled() and any(t.requires_grad for t in given)) or any(map(is_dual, given))
 
 
 def primal(value: Tensor) -> Tensor:

@@ -92,3 +92,14 @@ DENSE_PRODUCTS = 4.0
 FALLBACK_NODES = 8000
 # One sparse graph of more nodes is solved in reverse Cuthill–McKee order: its products are several times faster.
 REORDER_NODES = 10**5
+
+# --- Threads of the processor ----------------------------------------------------------------------------------------
+
+# Parts of a batch for each thread: a thread whose core another process takes for a while leaves more to the others.
+PARTS_OF_THREAD = 4
+# Numbers from which on `eigh` of a batch is done in parts of at least so many. An entry takes 25 to 50 ns from 24² to
+# 512², so that a part takes 0.1 ms or more, where handing it over takes 0.05.
+PART_OF_EIGH = 4096
+# A matrix of more rows is left to the threads of LAPACK where there are fewer such than threads. Below, they gain
+# little on idle cores, and beside other processes one of 300² took 11 ms on one thread and 70 to 1700 on two.
+WHOLE_EIGH = 512

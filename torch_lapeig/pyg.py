@@ -13,7 +13,7 @@ from torch_lapeig import _checks
 from torch_lapeig.eigen import Solve, Solver
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Normalization
 from torch_lapeig.graph.graph import check_edge_index
-from torch_lapeig.methods.positional import check_cold_solve, laplacian_positional_encoding, one_graph
+from torch_lapeig.methods.positional import NodeEncoding, check_cold_solve, laplacian_positional_encoding, one_graph
 
 __all__ = ["AddLaplacianPE"]
 
@@ -60,6 +60,9 @@ class AddLaplacianPE:
 
     def __call__(self, data: Any) -> Any:
         """A shallow copy of the data, or of each in a list or tuple, with the encoding."""
+        if not isinstance(data, (list, tuple)) and getattr(data, "batch", None) is None:
+            edge_index, weight = _edges_of(data)
+            return self._with(data, *self._encode(edge_index, data.num_nodes, weight))
         items = list(data) if isinstance(data, (list, tuple)) else [data]
         if not items:
             return []
@@ -70,20 +73,24 @@ class AddLaplacianPE:
         item = torch.arange(len(items)).repeat_interleave(torch.tensor([e.shape[1] for e in edges])).to(edge_index)
         if ((edge_index < 0) | (edge_index >= torch.tensor(nodes).to(edge_index)[item])).any():
             raise ValueError("edge_index must lie in [0, num_nodes) of its data")
-        found = laplacian_positional_encoding(
-            edge_index + torch.tensor(first_nodes).to(edge_index)[item],
-            torch.cat([batch + start for batch, start in zip(batches, first_graphs, strict=True)]),
-            self.k,
-            torch.cat(weights),
-            normalization=self.normalization,
-            random_signs=self.random_signs,
-            solve=self.solve,
-        )
+        batch = torch.cat([batch + start for batch, start in zip(batches, first_graphs, strict=True)])
+        found = self._encode(edge_index + torch.tensor(first_nodes).to(edge_index)[item], batch, torch.cat(weights))
         # Graphs without nodes at the end have no number in the batch.
         values = torch.nn.functional.pad(found.values, (0, 0, 0, sum(counts) - len(found.values)), value=torch.inf)
         parts = zip(items, found.vectors.split(nodes), values.split(counts), strict=True)
         results = [self._with(*part) for part in parts]
         return results if isinstance(data, (list, tuple)) else results[0]
+
+    def _encode(self, edge_index: Tensor, nodes: int | Tensor, weight: Tensor) -> NodeEncoding:
+        return laplacian_positional_encoding(
+            edge_index,
+            nodes,
+            self.k,
+            weight,
+            normalization=self.normalization,
+            random_signs=self.random_signs,
+            solve=self.solve,
+        )
 
     def _with(self, item: Any, vectors: Tensor, values: Tensor) -> Any:
         item = copy.copy(item)
@@ -108,16 +115,22 @@ class AddLaplacianPE:
 
 def _parts(item: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Edges, the graph of each node, and weights of one data object."""
-    edges, batch, weight = (getattr(item, name, None) for name in ("edge_index", "batch", "edge_weight"))
+    (edges, weight), batch = _edges_of(item), getattr(item, "batch", None)
+    batch = one_graph(item.num_nodes, edges.device) if batch is None else batch
+    _checks.check_indices(batch, "batch")
+    return edges, batch, weight
+
+
+def _edges_of(item: Any) -> tuple[Tensor, Tensor]:
+    """Edges and weights of one data object."""
+    edges, weight = (getattr(item, name, None) for name in ("edge_index", "edge_weight"))
     if edges is None:
         raise ValueError(f"data must be homogeneous and have an edge_index, got {item!r}")
     check_edge_index(edges)
-    batch = one_graph(item.num_nodes, edges.device) if batch is None else batch
     weight = torch.ones(edges.shape[1], device=edges.device) if weight is None else weight
-    _checks.check_indices(batch, "batch")
     _checks.check_tensor(weight, "edge_weight")
     counts = not (weight.is_floating_point() or weight.is_complex())
-    return edges, batch, weight.float() if counts else weight
+    return edges, weight.float() if counts else weight
 
 
 def _number_of_graphs(item: Any) -> int:

@@ -8,7 +8,9 @@ import torch
 
 from problems import complete, cycle, on_every_device, path, points, random_affinity, two_cliques
 from torch_lapeig import Graph, GraphWarning, Laplacian, eigenpairs, laplacian_positional_encoding
+from torch_lapeig.eigen import Eigh
 from torch_lapeig.methods import positional as positional_module
+from torch_lapeig.methods.single import encoding_of_single
 from torch_lapeig.pyg import AddLaplacianPE
 
 
@@ -65,6 +67,56 @@ def test_each_graph_of_a_batch_has_its_own_eigenvectors(normalization, together,
         assert_same_eigenvectors(mine[:, :have], exact.vectors[:, 1:], exact.values[1:])
         assert not mine[:, have:].any()
         assert found.values[b, have:].isinf().all()
+
+
+def block_diagonal(*parts):
+    return torch.block_diag(*parts)
+
+
+SINGLE_GRAPHS = {
+    "path": path(9),
+    "cycle": cycle(12),
+    "complete": complete(7),
+    "tree with rings": molecule(37, 1),
+    "weights": random_affinity(24),
+    "two components": block_diagonal(path(6), molecule(9, 2)),
+    "more components than columns": block_diagonal(*[path(3)] * 7),
+    "isolated nodes": block_diagonal(torch.zeros(2, 2), path(9), torch.zeros(1, 1)),
+    "loops": path(9) + torch.eye(9),
+}
+
+
+@pytest.mark.parametrize("k", [1, 4])
+@pytest.mark.parametrize("normalization", ["symmetric", "random_walk", "unnormalized"])
+@pytest.mark.parametrize("name", SINGLE_GRAPHS)
+def test_one_small_graph_is_solved_in_few_steps_as_it_is_by_eigenpairs(name, normalization, k):
+    affinity = SINGLE_GRAPHS[name].double()
+    edges, weight = edges_of(affinity), affinity[affinity > 0]
+    found = encoding_of_single(edges, len(affinity), k, weight, normalization)
+    assert found is not None
+    vectors, values = found
+    plain = laplacian_positional_encoding(edges, len(affinity), k, weight, normalization=normalization)
+    assert torch.equal(vectors, plain.vectors)
+    expected = laplacian_positional_encoding(edges, len(affinity), k, weight, normalization=normalization, solve=Eigh())
+    torch.testing.assert_close(values, expected.values, atol=1e-13, rtol=1e-12)
+    assert_same_eigenvectors(vectors, expected.vectors, values[0])
+    simple = (values[0, : k - 1].diff(prepend=torch.zeros(1)) > 1e-6) & (values[0].diff() > 1e-6) if k > 1 else []
+    torch.testing.assert_close(vectors[:, :-1][:, simple], expected.vectors[:, :-1][:, simple], atol=1e-9, rtol=0)
+
+
+def test_what_is_not_plain_is_left_to_eigenpairs():
+    edges = edges_of(path(5))
+    weight = torch.ones(8, dtype=torch.float64)
+    assert encoding_of_single(edges, 5, 4, weight, "symmetric") is not None
+    assert encoding_of_single(edges, 5, 5, weight, "symmetric") is None  # too few nodes
+    assert encoding_of_single(edges[:, :-1], 5, 2, weight[:-1], "symmetric") is None  # one direction only
+    assert encoding_of_single(torch.cat([edges, edges], 1), 5, 2, weight.repeat(2), "symmetric") is None  # copies
+    for bad in (0.0, -1.0, torch.nan, torch.inf):
+        other = torch.where((edges == 2).any(0), bad, weight)
+        assert encoding_of_single(edges, 5, 2, other, "symmetric") is None
+    for tiny in (1e-14, 1e-160):  # nearly cut in two, a tiny degree
+        other = torch.where((edges == 4).any(0) if tiny < 1e-20 else (edges.sum(0) == 5), tiny, weight)
+        assert encoding_of_single(edges, 5, 2, other, "symmetric") is None
 
 
 def test_known_values_and_default_weights():

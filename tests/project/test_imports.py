@@ -16,10 +16,11 @@ ROOT = Path(torch_lapeig.__file__).parent
 ARROWS = {
     "_checks": set(),
     "_tuning": set(),
+    "_threads": {"_tuning"},
     "_fitted": {"_checks", "_tuning"},
     "graph": {"_checks", "_fitted", "_tuning"},
-    "eigen": {"_checks", "_tuning", "graph"},
-    "methods": {"_checks", "_fitted", "graph", "eigen"},
+    "eigen": {"_checks", "_threads", "_tuning", "graph"},
+    "methods": {"_checks", "_fitted", "_tuning", "graph", "eigen"},
     "losses": {"_checks", "_fitted", "graph", "eigen"},
     "sklearn": {"_checks", "_fitted", "graph", "eigen", "methods"},
     "lightning": {"_checks", "graph", "losses"},

@@ -7,6 +7,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from torch_lapeig._threads import in_parts
+from torch_lapeig._tuning import PART_OF_EIGH, WHOLE_EIGH
+
 
 class Space(Protocol):
     """What this algebra needs of an operator."""
@@ -37,6 +40,28 @@ def residual(operator: Space, x: Tensor, ax: Tensor, values: Tensor) -> tuple[Te
 def eigh(a: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenpairs of the symmetric part of a small matrix."""
     values, vectors = torch.linalg.eigh((a + a.mT) / 2)
+    return values, vectors
+
+
+def eigh_of_batch(a: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenpairs of symmetric matrices ``(B, n, n)``, of which the lower triangles count; see `in_parts`.
+
+    Fewer large ones than there are threads are left to the threads of LAPACK.
+
+    Raises:
+        torch.linalg.LinAlgError: one that has not converged.
+    """
+    if a.shape[-1] > WHOLE_EIGH and len(a) < torch.get_num_threads():
+        return _eigh(a)
+    try:
+        values, vectors = in_parts(_eigh, a, PART_OF_EIGH)
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+        return _eigh(a)  # which says its number among all
+    return values, vectors
+
+
+def _eigh(a: Tensor) -> tuple[Tensor, Tensor]:
+    values, vectors = torch.linalg.eigh(a)
     return values, vectors
 
 

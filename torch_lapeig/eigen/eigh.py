@@ -6,13 +6,17 @@ from dataclasses import dataclass
 
 import torch
 
+from torch_lapeig.eigen.blocks import eigh_of_batch
 from torch_lapeig.eigen.operator import Operator, entries_of
 from torch_lapeig.eigen.solver import Progress, RitzPairs
 
 
 @dataclass(frozen=True)
 class Eigh:
-    """All eigenpairs by `torch.linalg.eigh` of the dense matrix: exact, O(N³) time and O(N²) memory a graph."""
+    """All eigenpairs by `torch.linalg.eigh` of the dense matrix: exact, O(N³) time and O(N²) memory a graph.
+
+    On the processor the graphs of a batch are shared out among torch's threads, each graph to one.
+    """
 
     def __call__(
         self,
@@ -34,5 +38,5 @@ class Eigh:
         dense = torch.baddbmm(dense, null * operator.bound[:, None, None], null.mT, alpha=-1)
         inactive = ~operator.active
         dense.diagonal(dim1=-2, dim2=-1).add_(inactive * (operator.bound[:, None] + 1))
-        values, vectors = torch.linalg.eigh(dense)
+        values, vectors = eigh_of_batch(dense)
         return RitzPairs(values.clamp_min(0), vectors, 1, torch.ones_like(operator.bound, dtype=torch.bool))

@@ -78,7 +78,7 @@ class Laplacian:
         power = 0.5 if symmetric else 1.0
         s = inverse_power(self.degrees, power)
         values = pattern.scaled(w, s) if symmetric else pattern.at_row(s) * self._affinity
-        if self._is_delicate and _needs_derivatives(w, log_weight):
+        if _checks.needs_derivatives(w, log_weight) and self._is_delicate:
             log_weight = finite_log(w) if log_weight is None else log_weight
             t = -power * log_sums(pattern, self._affinity, log_weight)
             s = with_log_derivative(s, t)
@@ -132,7 +132,10 @@ class Laplacian:
         log_weight = None if log_weight is None else log_weight.double()
         similarity = None if r is None else r.double()
         graph = dataclasses.replace(self.graph, weight=weight, similarity=similarity, log_weight=log_weight)
-        return Laplacian(graph, self.normalization)
+        double = Laplacian(graph, self.normalization)
+        # The same weights are positive.
+        vars(double)["active_components"] = self.active_components
+        return double
 
     @cached_property
     def active(self) -> Tensor:
@@ -166,12 +169,13 @@ class Laplacian:
     def active_components(self) -> tuple[Tensor, Tensor]:
         """Component labels ``(B, N)`` counted over active nodes only (0 elsewhere), and their number ``(B,)``."""
         active = self.active.reshape(self.graph.batch_size, -1)
-        labels = self.graph.connected_components().reshape(active.shape)
+        labels = self.graph.pattern.components(self.graph.weight.detach()).reshape(active.shape)
+        labels = labels - labels.amin(1, keepdim=True)
         present = torch.zeros(len(labels), labels.shape[1] + 1, dtype=torch.int64, device=labels.device)
         present.scatter_(1, torch.where(active, labels, labels.shape[1]), 1)
         present = present[:, :-1]
         number = present.cumsum(1) - 1
-        return torch.where(active, number.gather(1, labels.clamp_min(0)), 0), present.sum(1)
+        return torch.where(active, number.gather(1, labels), 0), present.sum(1)
 
     @cached_property
     def nullity(self) -> Tensor:
@@ -193,9 +197,3 @@ class Laplacian:
     def to_dense(self) -> Tensor:
         """The matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""
         return torch.diag_embed(self.diagonal) - self.graph.pattern.to_dense(self.values)
-
-
-def _needs_derivatives(*tensors: Tensor | None) -> bool:
-    """Whether derivatives of either mode are asked for in one of them."""
-    given = [t for t in tensors if t is not None]
-    return (torch.is_grad_enabled() and any(t.requires_grad for t in given)) or any(map(_checks.is_dual, given))

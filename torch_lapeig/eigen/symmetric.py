@@ -49,6 +49,9 @@ class NullSpace:
 
         The vectors of the parts are turned by a Householder reflection, so that the first is that of the whole graph.
         """
+        if m == 1:  # that of the whole graph
+            length = torch.linalg.vector_norm(self.ground, dim=1, keepdim=True)
+            return (self.ground / torch.where(length > 0, length, 1))[..., None]
         size = self.ground.square()
         volume = size.new_zeros(len(size), max(int(self.counts.max()), m, 1)).scatter_add(1, self.part, size)
         # −H = 2 w wᵀ / wᵀw − I with w = e_1 + s takes e_1 to s, the root of each part's share of the volume.

@@ -23,7 +23,7 @@ from torch.nn.functional import embedding_bag
 
 from torch_lapeig import _checks
 from torch_lapeig._tuning import rows_of_block
-from torch_lapeig.graph.components import first_reaches_all, label_components
+from torch_lapeig.graph.components import SQUARED_WORK, first_reaches_all, label_components, labels_by_squaring
 from torch_lapeig.graph.distances import squared_distances
 from torch_lapeig.graph.products import product, sampled_product, scaled_by_nodes, smoothness, squared_lengths
 
@@ -369,6 +369,8 @@ class DensePattern:
     def components(self, weight: Tensor) -> Tensor:
         """Labels of the connected components by edges of positive weight, of the graph's shape; ascending by node."""
         n = self.shape[-1]
+        if weight.numel() * n <= SQUARED_WORK:
+            return labels_by_squaring(weight.reshape(-1, n, n)).reshape(self.shape)
         if first_reaches_all(weight.reshape(-1, n, n)):
             return torch.zeros(self.shape, dtype=torch.int64, device=weight.device)
         item, i, j = (weight.reshape(-1, n, n) > 0).nonzero(as_tuple=True)

@@ -11,11 +11,14 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig._tuning import DENSE_WORK
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization
 from torch_lapeig.eigen.solve import Solve, eigenpairs
 from torch_lapeig.eigen.solver import Solver
 from torch_lapeig.graph.graph import Graph, check_batch, check_edge_index
+from torch_lapeig.graph.pattern import DensePattern
 from torch_lapeig.methods.module import check_solve, with_random_signs
+from torch_lapeig.methods.single import SINGLE, encoding_of_single
 
 # Graphs are padded to the largest they are solved with: beyond this work, in graphs · nodes³, only with graphs of
 # nearly their own size.
@@ -72,13 +75,15 @@ def laplacian_positional_encoding(
     _checks.check_flag(random_signs, "random_signs")
     _checks.check_generator(generator)
     check_cold_solve(solve)
-    batch = one_graph(nodes, edge_index.device) if isinstance(nodes, (int, float, str, np.generic)) else nodes
-    check_batch(batch, batch.numel() if isinstance(batch, Tensor) else 0, "nodes")
+    if is_single := isinstance(nodes, (int, float, str, np.generic)):
+        batch = one_graph(nodes, edge_index.device)
+    else:
+        check_batch(nodes, nodes.numel() if isinstance(nodes, Tensor) else 0, "nodes")
+        batch = nodes
     check_edge_index(edge_index, len(batch))
     weight = torch.ones(edge_index.shape[1], device=edge_index.device) if edge_weight is None else edge_weight
     _checks.check_tensor(weight, "edge_weight")
-    found = _encoding(edge_index, batch, k, _checks.single(weight), normalization, Solve.of(solve))
-    vectors, values = found.vectors, found.values
+    vectors, values = _encoding(edge_index, batch, k, _checks.single(weight), normalization, solve, is_single)
     if random_signs:
         vectors = vectors * with_random_signs(vectors.new_ones(len(values), 1, k), generator)[batch, 0]
     return NodeEncoding(vectors.to(weight.dtype), values.to(weight.dtype))
@@ -98,17 +103,29 @@ def one_graph(nodes: int, device: torch.device) -> Tensor:
 
 @_checks.full_precision
 def _encoding(
-    edge_index: Tensor, batch: Tensor, k: int, weight: Tensor, normalization: Normalization, solve: Solve
+    edge_index: Tensor,
+    batch: Tensor,
+    k: int,
+    weight: Tensor,
+    normalization: Normalization,
+    solve: Solve | Solver | None,
+    is_single: bool,
 ) -> NodeEncoding:
     _checks.check_floating(weight, "edge_weight")
     if weight.shape != edge_index.shape[1:]:
         raise ValueError(
             f"edge_weight must have shape ({edge_index.shape[1]},) to go with edge_index, got {tuple(weight.shape)}"
         )
-    proper = edge_index[0] != edge_index[1]
+    if is_single and solve is None and len(batch) <= SINGLE and not _checks.needs_derivatives(weight):
+        found = encoding_of_single(edge_index, len(batch), k, weight, normalization)
+        if found is not None:
+            return NodeEncoding(*found)
+    if (loops := edge_index[0] == edge_index[1]).any():
+        edge_index, weight = edge_index[:, ~loops], weight[~loops]
     # Among many graphs one that float32 does not resolve is usual, and all would be solved twice.
-    edge_index, weight = edge_index[:, proper], weight[proper].double()
-    sizes = batch.bincount()
+    weight, sizes = weight.double(), batch.bincount()
+    if 0 < len(sizes) * int(sizes.amax() if len(sizes) else 0) ** 3 <= TOGETHER:
+        return _encoding_of_group(edge_index, batch, sizes, k, weight, normalization, solve)
     vectors, values = weight.new_zeros(len(batch), k), weight.new_full((len(sizes), k), torch.inf)
     for graphs in _of_similar_size(sizes):
         number = torch.full_like(sizes, -1).index_copy_(0, graphs, torch.arange(len(graphs), device=graphs.device))
@@ -116,11 +133,53 @@ def _encoding(
         chosen = (at_node >= 0).nonzero().flatten()
         place = torch.full_like(batch, -1).index_copy_(0, chosen, torch.arange(len(chosen), device=chosen.device))
         inside = at_node[edge_index[0]] >= 0
-        graph = Graph.from_edge_index(place[edge_index[:, inside]], weight[inside], batch=at_node[chosen])
-        pairs = eigenpairs(Laplacian(graph, normalization), k + 1, solve, fill=True)
-        vectors = vectors.index_copy(0, chosen, pairs.vectors[..., 1:][graph.mask])
-        values = values.index_copy(0, graphs, pairs.values[:, 1:])
+        edges = place[edge_index[:, inside]]
+        found = _encoding_of_group(edges, at_node[chosen], sizes[graphs], k, weight[inside], normalization, solve)
+        vectors = vectors.index_copy(0, chosen, found.vectors)
+        values = values.index_copy(0, graphs, found.values)
     return NodeEncoding(vectors, values)
+
+
+def _encoding_of_group(
+    edge_index: Tensor,
+    batch: Tensor,
+    sizes: Tensor,
+    k: int,
+    weight: Tensor,
+    normalization: Normalization,
+    solve: Solve | Solver | None,
+) -> NodeEncoding:
+    """The encoding of graphs that are solved together, without self loops."""
+    graph = _dense_graph(edge_index, batch, sizes, weight)
+    if graph is None:
+        graph = Graph.from_edge_index(edge_index, weight, batch=batch)
+    pairs = eigenpairs(Laplacian(graph, normalization), k + 1, solve, fill=True)
+    return NodeEncoding(pairs.vectors[..., 1:][graph.mask], pairs.values[:, 1:])
+
+
+def _dense_graph(edge_index: Tensor, batch: Tensor, sizes: Tensor, weight: Tensor) -> Graph | None:
+    """The graphs as matrices, which take the least steps to build and to solve, where all pairs are solved for.
+
+    None where they are too large for it, or not plainly sound: `Graph.from_edge_index` says what is amiss.
+    """
+    count, widest = len(sizes), int(sizes.amax())
+    if count * widest**3 > DENSE_WORK:
+        return None
+    row, col = edge_index
+    within = torch.arange(len(batch), device=batch.device) - (sizes.cumsum(0) - sizes)[batch]
+    place, graph = within.index_select(0, col), batch.index_select(0, row)
+    line = (graph * widest).add_(within.index_select(0, row))
+    affinity = weight.new_zeros(count * widest * widest).index_add(0, line * widest + place, weight)
+    affinity = affinity.reshape(count, widest, widest)
+    bare = affinity.detach()
+    is_sound = (
+        torch.equal(graph, batch.index_select(0, col))
+        and int((bare > 0).sum()) == len(weight)  # no copies
+        and torch.equal(bare, bare.mT)
+        and bool(bare.sum() < torch.inf)
+    )
+    mask = torch.arange(widest, device=batch.device) < sizes[:, None]
+    return Graph(DensePattern((count, widest)), affinity, mask) if is_sound else None
 
 
 def _of_similar_size(sizes: Tensor) -> Iterator[Tensor]:

@@ -1,0 +1,247 @@
+"""Work in parts on threads: the same results and errors, the caller's modes, and nobody's settings changed."""
+
+import contextlib
+import multiprocessing
+import threading
+import time
+
+import pytest
+import torch
+
+from torch_lapeig import Graph, Laplacian, _threads, eigenpairs
+from torch_lapeig._threads import in_parts, slices, together
+from torch_lapeig.eigen import Eigh
+from torch_lapeig.eigen.blocks import eigh_of_batch
+
+LIMIT = 60  # seconds until a wait counts as one for ever
+
+
+@pytest.fixture(autouse=True)
+def two_threads(monkeypatch):
+    """Two threads at least, also on a machine of one core."""
+    before = torch.get_num_threads()
+    monkeypatch.setattr(_threads.os, "cpu_count", lambda: 4)
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def on_thread(function):
+    """What a function gives on a thread of its own, in bounded time."""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(function()), daemon=True)
+    thread.start()
+    thread.join(LIMIT)
+    assert found, "no answer"
+    return found[0]
+
+
+def symmetric(b, n, dtype=torch.float64, seed=0):
+    a = torch.randn(b, n, n, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+    return (a + a.mT) / 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(0, 5), (1, 1), (1, 70), (2, 90), (3, 64), (7, 37), (13, 100), (301, 12)])
+def test_eigenpairs_are_those_of_the_whole_batch(shape, dtype):
+    a = symmetric(*shape, dtype)
+    values, vectors = eigh_of_batch(a)
+    expected = torch.linalg.eigvalsh(a)
+    eps = 100 * torch.finfo(dtype).eps
+    torch.testing.assert_close(values, expected, rtol=eps, atol=eps * shape[1])
+    torch.testing.assert_close(vectors * values[:, None, :] @ vectors.mT, a, rtol=eps, atol=eps * shape[1])
+    assert vectors.dtype == dtype
+
+
+def test_one_thread_is_the_plain_call(monkeypatch):
+    torch.set_num_threads(1)
+    monkeypatch.setattr(_threads, "_workers", None)  # not even asked for
+    a, threads = symmetric(9, 80), []
+    values, vectors = in_parts(lambda part: (threads.append(threading.get_ident()), *torch.linalg.eigh(part))[1:], a, 1)
+    expected = torch.linalg.eigh(a)
+    assert torch.equal(values, expected[0])
+    assert torch.equal(vectors, expected[1])
+    assert threads == [threading.get_ident()]
+    assert together([lambda: 1, lambda: 2]) == [1, 2]
+
+
+def test_tasks_run_on_other_threads_one_of_torchs_each_and_in_order():
+    def task():
+        time.sleep(0.05)
+        return threading.get_ident(), torch.get_num_threads()
+
+    found = together([task] * 6)
+    assert {number for _, number in found} == {1}
+    idents = {ident for ident, _ in found}
+    assert threading.get_ident() not in idents
+    assert 1 <= len(idents) <= 2
+    assert together([lambda i=i: i for i in range(40)]) == list(range(40))
+    assert together([]) == []
+
+
+def test_slices_cover_everything_once():
+    for count, least in ((0, 1), (1, 1), (7, 1), (100, 30), (100, 1000), (5, 0.1)):
+        parts = slices(count, least)
+        assert [i for part in parts for i in range(count)[part]] == list(range(count))
+        sizes = [part.stop - part.start for part in parts]
+        assert max(sizes) - min(sizes) <= 1
+        assert len(parts) == 1 or min(sizes) >= int(least)
+
+
+def test_settings_stay_also_after_errors_and_for_threads_to_come():
+    before = torch.get_num_threads(), on_thread(torch.get_num_threads)
+    for tasks in ([lambda: 1] * 4, [lambda: 1 / 0] * 4):
+        with contextlib.suppress(ZeroDivisionError):
+            together(tasks)
+        assert (torch.get_num_threads(), on_thread(torch.get_num_threads)) == before
+
+
+def test_fresh_workers_leave_the_number_of_threads_to_come(monkeypatch):
+    monkeypatch.setattr(_threads, "_pool", None)
+    for number in (2, 3):
+        torch.set_num_threads(number)
+        together([lambda: time.sleep(0.02)] * 4)
+        assert on_thread(torch.get_num_threads) == number == torch.get_num_threads()
+        monkeypatch.setattr(_threads, "_pool", None)
+
+
+def test_modes_are_those_of_the_caller():
+    def modes():
+        return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")
+
+    assert together([modes] * 4) == [modes()] * 4
+    with torch.no_grad():
+        assert together([modes] * 4) == [modes()] * 4
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        assert together([modes] * 4) == [modes()] * 4
+        one = torch.ones(8, 8)
+        assert [found.dtype for found in together([lambda: one @ one] * 3)] == [torch.bfloat16] * 3
+    assert together([modes] * 4) == [modes()] * 4
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert [found.dtype for found in together([lambda: torch.zeros(1)] * 3)] == [torch.float64] * 3
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_gradients_flow_through_parts():
+    a = symmetric(6, 12).requires_grad_()
+    (values,) = in_parts(lambda part: (torch.linalg.eigvalsh(part),), a, 1)
+    values.square().sum().backward()  # tr A²
+    torch.testing.assert_close((a.grad + a.grad.mT) / 2, 2 * a.detach(), rtol=1e-10, atol=1e-10)
+
+
+def test_the_first_error_is_raised_and_what_follows_still_works():
+    def fail(number):
+        raise ValueError(f"task {number}")
+
+    for _ in range(20):
+        with pytest.raises(ValueError, match=r"task 1$"):
+            together([lambda: 0, *(lambda i=i: fail(i) for i in range(1, 9))])
+    assert together([lambda: 5] * 3) == [5] * 3
+
+
+def test_the_error_of_eigh_names_the_matrix_among_all(monkeypatch):
+    def eigh(a):  # LAPACK's own fails on some processors only
+        if a.isnan().any():
+            raise torch.linalg.LinAlgError(f"matrix {int(a.isnan().any(2).any(1).int().argmax())}")
+        return plain(a)
+
+    plain = torch.linalg.eigh
+    monkeypatch.setattr(torch.linalg, "eigh", eigh)
+    a = symmetric(16, 64)
+    a[11, 3, 3] = torch.nan
+    with pytest.raises(torch.linalg.LinAlgError, match=r"matrix 11$"):
+        eigh_of_batch(a)
+
+
+def test_nested_calls_do_their_tasks_themselves():
+    def outer():
+        return together([threading.get_ident] * 3), threading.get_ident()
+
+    for inner, ident in on_thread(lambda: together([outer] * 8)):
+        assert inner == [ident] * 3
+
+
+def test_threads_of_the_user_at_work_at_the_same_time():
+    """Results are those of one after the other, and every thread keeps its own number of threads, even odd ones."""
+    batches = [symmetric(9, 70, seed=seed) for seed in range(6)]
+    expected = [torch.linalg.eigvalsh(a) for a in batches]
+    start, found = threading.Barrier(len(batches)), {}
+
+    def user(number):
+        own = 1 + number % 3
+        torch.get_num_threads()  # or torch would set the usual number at the first operation
+        torch.set_num_threads(own)
+        start.wait(LIMIT)
+        values = [eigh_of_batch(batches[number])[0] for _ in range(5)]
+        found[number] = values, own, torch.get_num_threads()
+
+    threads = [threading.Thread(target=user, args=(i,), daemon=True) for i in range(len(batches))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT)
+    assert sorted(found) == list(range(len(batches)))
+    for number, (values, own, after) in found.items():
+        assert own == after
+        for value in values:
+            torch.testing.assert_close(value, expected[number], rtol=1e-11, atol=1e-11)
+    assert torch.get_num_threads() == 2
+
+
+def test_solves_are_the_same_with_two_threads_and_with_gradients():
+    w = torch.rand(11, 40, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    weight = (w + w.mT).requires_grad_()
+    found = []
+    for number in (1, 2):
+        torch.set_num_threads(number)
+        pairs = eigenpairs(Laplacian(Graph.from_dense(weight), "symmetric"), 4, Eigh())
+        loss = (pairs.vectors.square() * torch.arange(40.0)[:, None]).sum() + pairs.values.sum()
+        found.append((pairs.values.detach(), *torch.autograd.grad(loss, weight)))
+    for one, two in zip(*found, strict=True):
+        torch.testing.assert_close(two, one, rtol=1e-9, atol=1e-9)
+
+
+def test_modes_that_watch_this_thread_see_the_work():
+    class Count(torch.utils._python_dispatch.TorchDispatchMode):
+        seen = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            self.seen += 1
+            return function(*args, **(kwargs or {}))
+
+    with Count() as count:
+        eigh_of_batch(symmetric(8, 64))
+    assert count.seen > 0
+    jacobian = torch.func.jacrev(lambda a: in_parts(lambda part: (torch.linalg.eigvalsh(part),), a, 1)[0])
+    assert jacobian(symmetric(2, 4)).shape == (2, 4, 2, 4, 4)
+
+
+def _in_child(a, queue):
+    values = eigh_of_batch(a)[0]
+    queue.put((values.tolist(), torch.get_num_threads()))
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_process_makes_its_own_threads():
+    a = symmetric(16, 64)  # made here: OpenMP itself may wait for ever in a forked process
+    expected = eigh_of_batch(a)[0]  # the threads of this process are there
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+    child = context.Process(target=_in_child, args=(a, queue), daemon=True)
+    child.start()
+    values, number = on_thread(queue.get)
+    child.join(LIMIT)
+    assert child.exitcode == 0
+    assert number == 2
+    torch.testing.assert_close(torch.tensor(values, dtype=torch.float64), expected, rtol=1e-11, atol=1e-11)
+
+
+def test_without_more_threads_the_caller_does_the_work(monkeypatch):
+    def none_left():
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(_threads, "_workers", none_left)
+    assert together([lambda i=i: i for i in range(5)]) == list(range(5))

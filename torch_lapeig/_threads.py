@@ -1,0 +1,160 @@
+"""Work on the processor in parts, each on a thread of its own that computes alone.
+
+MKL and OpenMP split every single operation among all threads and wait for the slowest at its end. Where another process
+takes a core for a while, each of these waits costs a slice of the scheduler's time: 64 matrices of 128² took `eigh`
+46 ms on one thread and 276 ms on two. Parts that need nothing of each other wait once, at the end of all.
+
+Nothing here changes a setting of the caller's threads. With `torch.get_num_threads` of 1 the work is done where it is
+asked for, as it would be without this module.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
+
+from torch_lapeig._tuning import PARTS_OF_THREAD
+
+T = TypeVar("T")
+
+_lock = threading.Lock()  # held where the pool is made and where settings of threads are put
+_pool: ThreadPoolExecutor | None = None
+
+
+def together(tasks: Sequence[Callable[[], T]]) -> list[T]:
+    """The results of tasks on the processor, run on as many threads as torch may use here, each task on one.
+
+    The tasks are taken in their order, under the grad mode, inference mode and autocast of the caller. They should let
+    go of Python's lock for most of their time, as operations on large tensors do, and issue no warnings, which would
+    not name the user's line. A task may call this function: it does its tasks itself.
+
+    Raises:
+        What the first of the tasks that fail raises; those after it may not be run.
+    """
+    if (threads := _threads_here()) == 1:
+        return [task() for task in tasks]
+    results: dict[int, T] = {}
+    failures: dict[int, BaseException] = {}
+    waiting = collections.deque(enumerate(tasks))
+    mode = _mode_of_caller()
+
+    def work() -> None:
+        while waiting:
+            try:
+                number, task = waiting.popleft()
+            except IndexError:  # another thread was faster
+                return
+            try:
+                results[number] = task()
+            except BaseException as error:
+                waiting.clear()
+                failures[number] = error
+
+    try:
+        wait([_workers().submit(mode, work) for _ in range(min(threads, len(tasks)))])
+    except RuntimeError:  # no more threads are to be had, as at the end of the interpreter
+        pass
+    except BaseException:  # an interrupt
+        waiting.clear()
+        raise
+    work()  # what no thread has taken
+    if failures:
+        raise failures[min(failures)]
+    return [results[number] for number in range(len(tasks))]
+
+
+def in_parts(function: Callable[[Tensor], tuple[Tensor, ...]], batch: Tensor, least: int) -> tuple[Tensor, ...]:
+    """The tensors that a function of a batch ``(B, ...)`` gives, whose items need nothing of each other.
+
+    On the processor the batch is taken in parts of at least ``least`` numbers, each on one thread; as a whole where it
+    holds fewer, on other devices, and where torch may use one thread only.
+    """
+    if batch.device.type != "cpu" or batch.numel() < least or _threads_here() == 1:
+        return function(batch)
+    parts = [batch[part] for part in slices(len(batch), least * len(batch) / batch.numel())]
+    found = together([lambda part=part: function(part) for part in parts])  # type: ignore[misc]
+    return found[0] if len(found) == 1 else tuple(map(torch.cat, zip(*found, strict=True)))
+
+
+def slices(count: int, least: float) -> list[slice]:
+    """0 to ``count`` in slices of nearly equal length, ``least`` or longer: a few for each thread, or one.
+
+    More than one for each thread, because a thread whose core is busy elsewhere leaves more of them to the others.
+    """
+    number = max(1, min(count, int(count / max(least, 1)), PARTS_OF_THREAD * _threads_here()))
+    ends = [count * i // number for i in range(number + 1)]
+    return [slice(*part) for part in itertools.pairwise(ends)]
+
+
+def _threads_here() -> int:
+    """Threads for tasks: 1 too where modes of torch watch over the operations of this thread alone."""
+    if is_in_torch_dispatch_mode() or torch._C._functorch.peek_interpreter_stack() is not None:
+        return 1
+    return min(torch.get_num_threads(), os.cpu_count() or 1)
+
+
+def _mode_of_caller() -> Callable[[Callable[[], None]], None]:
+    """A function that calls another under the modes of torch that this thread is in now."""
+    grad, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    autocast, dtype = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+
+    def call(function: Callable[[], None]) -> None:
+        cast = torch.autocast("cpu", dtype, enabled=autocast)
+        with torch.inference_mode(inference), torch.set_grad_enabled(grad), cast:
+            function()
+
+    return call
+
+
+def _workers() -> ThreadPoolExecutor:
+    """The threads of this process, made when they are first asked for."""
+    global _pool
+    with _lock:
+        if _pool is None:
+            if hasattr(os, "register_at_fork") and not _registered:
+                os.register_at_fork(after_in_child=_forget)
+                _registered.append(True)
+            _pool = ThreadPoolExecutor(os.cpu_count() or 1, "torch_lapeig", _compute_alone)
+        return _pool
+
+
+_registered: list[bool] = []
+
+
+def _forget() -> None:
+    """A forked process has none of the threads; and its lock may be held by one of them."""
+    global _pool, _lock
+    _pool, _lock = None, threading.Lock()
+
+
+def _compute_alone() -> None:
+    """Have this new thread use no others.
+
+    `torch.set_num_threads` sets the number of its own thread, and that which threads begin with from then on. The
+    latter is put back by a thread that has begun with it before. A thread begins when it first asks for its number.
+    """
+    torch.get_num_threads()
+    begun, changed = threading.Event(), threading.Event()
+
+    def put_back() -> None:
+        usual = torch.get_num_threads()
+        begun.set()
+        changed.wait()
+        torch.set_num_threads(usual)
+
+    with _lock:
+        other = threading.Thread(target=put_back)
+        other.start()
+        begun.wait()
+        torch.set_num_threads(1)
+        changed.set()
+        other.join()
