@@ -14,7 +14,7 @@ Ties go to the smaller index. Squared distances are good to 0.1 % at least, most
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,6 +30,7 @@ Metric = Literal["euclidean", "cosine"]
 Backend = Literal["exact", "faiss"]
 
 SPARE = 5  # candidates beyond k that are measured again: enough for the ties and near ties of most rows
+RECALL = 0.99  # of an approximate search that is not told otherwise
 SMALL = 1e3  # times the error of the product: a squared distance above it is good to 0.1 %
 
 
@@ -79,6 +80,7 @@ def nearest_neighbors(
     metric: Metric = "euclidean",
     mask: Tensor | None = None,
     backend: Backend = "exact",
+    recall: float | None = None,
     budget: int | None = None,
 ) -> Neighbors:
     """The k nearest points of every query, or of every point among the others.
@@ -91,27 +93,32 @@ def nearest_neighbors(
         metric: ``"euclidean"``, or ``"cosine"``: squared distances are then 2 (1 − cos).
         mask: bool ``(N,)`` or ``(B, N)``, False for padding, which is nobody's neighbour. Rows of masked points
             themselves mean nothing.
-        backend: ``"exact"``, or ``"faiss"`` (extra ``ann``): HNSW below 10⁶ points, inverted lists above.
+        backend: ``"exact"``, or ``"faiss"`` (extra ``ann``), an approximate search with ``recall=0.99``.
+        recall: share of the true neighbours to be found, in (0, 1]; below 1 the search is approximate, through faiss
+            (extra ``ann``). It is measured on a sample and returned; an exact search is done where that costs less.
         budget: bytes of memory for the search: its table of points and a block of distances; default: by device.
 
     Raises:
         TypeError: wrong dtype. ValueError: wrong rank or option; non-finite points; k out of range; a zero vector with
-            ``"cosine"``. ImportError: faiss asked for and not installed.
+            ``"cosine"``. ImportError: an approximate search asked for and faiss not installed.
+
+    Warns:
+        ConvergenceWarning: the recall that was measured is below the one asked for.
     """
     sets = _prepare(x, queries, mask, metric)
     k, budget = _checks.check_count(k, "k"), _check_budget(budget, x)
-    _checks.check_choice(backend, "backend", ("exact", "faiss"))
+    asked = check_recall(backend, recall)
     fewest = int(sets.valid.sum(1).min())
     if k > fewest - sets.itself:
         limit = "smaller than" if sets.itself else "at most"
         raise ValueError(f"k must be {limit} the number of points, got k={k} with {fewest} points")
-    recall = 1.0
-    if backend == "faiss":
-        indices, distances, recall = approximate_neighbors(sets.points, k, sets.queries, sets.valid, sets.itself)
+    share = 1.0
+    if asked < 1:
+        indices, distances, share = _approximate_neighbors(sets, k, asked, budget)
     else:
         indices, distances = _exact_neighbors(sets, k, budget)
     lead = (x if queries is None else queries).shape[:-1]
-    return Neighbors(indices.reshape(*lead, k), distances.reshape(*lead, k), recall)
+    return Neighbors(indices.reshape(*lead, k), distances.reshape(*lead, k), share)
 
 
 @torch.no_grad()
@@ -178,6 +185,44 @@ def nearest_and_reaching(
     query, point, of_pairs = (torch.cat(parts) for parts in zip(*pairs, strict=True))
     reached = NeighborPairs(torch.zeros_like(query), query, order[point], of_pairs)
     return Neighbors(order[indices], distances), reached
+
+
+def check_recall(backend: Any, recall: Any) -> float:
+    """The recall that two options ask for, 1 for an exact search."""
+    _checks.check_choice(backend, "backend", ("exact", "faiss"))
+    if recall is None:
+        return RECALL if backend == "faiss" else 1.0
+    if (asked := _checks.check_positive(recall, "recall")) > 1:
+        raise ValueError(f"recall must be in (0, 1], got {recall}")
+    return asked
+
+
+def _approximate_neighbors(sets: Sets, k: int, recall: float, budget: int) -> tuple[Tensor, Tensor, float]:
+    """Numbers and squared distances ``(B, Q, k)`` of an approximate search, and the smallest recall of the items."""
+    every = range(len(sets.points))
+    items = [Sets(sets.points[b : b + 1], sets.queries[b : b + 1], sets.valid[b : b + 1], sets.itself) for b in every]
+    found = [_approximate_item(item, k, recall, budget) for item in items]
+    indices, distances, shares = zip(*found, strict=True)
+    return torch.stack(indices), torch.stack(distances), min(shares)
+
+
+def _approximate_item(sets: Sets, k: int, recall: float, budget: int) -> tuple[Tensor, Tensor, float]:
+    (points,), (queries,), (valid,) = sets.points, sets.queries, sets.valid
+
+    def exact(rows: Tensor) -> tuple[Tensor, Tensor]:
+        """The neighbours of some queries: of those that are points, one more is searched and the point left out."""
+        if len(rows) == len(queries):
+            found = _exact_neighbors(sets, k, budget)
+            return found[0][0], found[1][0]
+        among = Sets(sets.points, sets.queries[:, rows], sets.valid, False)
+        indices, distances = (part[0] for part in _exact_neighbors(among, k + sets.itself, budget))
+        if not sets.itself:
+            return indices, distances
+        own = indices == rows[:, None]
+        own[:, -1] |= ~own.any(1)  # hidden behind k + 1 copies
+        return indices[~own].reshape(-1, k), distances[~own].reshape(-1, k)
+
+    return approximate_neighbors(points, queries, valid, sets.itself, k, recall, exact)
 
 
 def _check_budget(budget: int | None, x: Tensor) -> int:
