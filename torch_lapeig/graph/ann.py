@@ -115,12 +115,20 @@ class _Index:
         """Numbers and squared distances ``(R, k)``; from the exact search where the cells hold fewer than k."""
         spare = min(self.k + self.itself + SPARE, len(self.numbers))
         block = rows_of_block(spare * (2 * self.points.shape[1] * self.points.element_size() + 32), rows.device)
-        parts = [self._search_block(part, spare) for part in rows.split(block)]
-        indices, distances = (torch.cat(part) for part in zip(*parts, strict=True))
+        indices = torch.empty(len(rows), self.k, dtype=torch.int64, device=rows.device)
+        distances = self.points.new_empty(len(rows), self.k)
+        # Cell after cell, so that what one query reads the next finds in the cache.
+        for part in self._nearest_cell(rows).argsort().split(block):
+            indices[part], distances[part] = self._search_block(rows[part], spare)
         few = distances[:, -1].isinf().nonzero().flatten()
         if len(few):
             indices[few], distances[few] = exact(rows[few])
         return indices, distances
+
+    def _nearest_cell(self, rows: Tensor) -> Tensor:
+        parts = rows.split(rows_of_block(8 * self.points.shape[1], rows.device))
+        cells = [self.lists.quantizer.search(self._given(self.queries[part]), 1)[1][:, 0] for part in parts]
+        return torch.cat([torch.from_numpy(cell) for cell in cells]).to(rows.device)
 
     def _search_block(self, rows: Tensor, spare: int) -> tuple[Tensor, Tensor]:
         raw = torch.from_numpy(self.lists.search(self._given(self.queries[rows]), spare)[1]).to(rows.device)

@@ -252,10 +252,10 @@ class Graph:
         _checks.check_distinct(nodes, "nodes")
         if len(nodes) == 0:
             raise ValueError("nodes must hold at least one node, got none")
-        pattern, weight = self.pattern.restrict(self.weight, nodes)
+        pattern, edges = self.pattern.restrict(nodes)
         similarity = None if self.similarity is None else self.similarity.reshape(-1)[nodes]
-        log_weight = None if self.log_weight is None else self.pattern.restrict(self.log_weight, nodes)[1]
-        return Graph(pattern, weight, None, similarity, log_weight, self.recall)
+        log_weight = None if self.log_weight is None else self.log_weight[edges]
+        return Graph(pattern, self.weight[edges], None, similarity, log_weight, self.recall)
 
     def connected_components(self) -> Tensor:
         """Labels int64, of the shape of the graph: 0, 1, … in each item by first node; −1 for padding.

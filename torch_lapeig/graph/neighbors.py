@@ -174,6 +174,11 @@ def nearest_and_reaching(
     if k > len(x):
         raise ValueError(f"k must be at most the number of points, got k={k} with {len(x)} points")
     reach = _squared_reach(radius, x, sets.valid)[0]
+    if tree_pays(x, len(queries), k):
+        by_tree = pairs_within(sets.points[0], sets.queries[0], sets.valid[0], reach, False, budget)
+        if by_tree is not None:
+            near = Tree(sets.points[0], sets.valid[0], budget).nearest(sets.queries[0], k, False)
+            return Neighbors(*near), NeighborPairs(torch.zeros_like(by_tree[0]), *by_tree)
     order = order_for_tiles(reach)
     reach, points = reach[order], sets.points[:, order]
     table = _make_table(points, sets.valid, k, budget)
