@@ -57,6 +57,9 @@ WHOLE_ROWS = 4096
 # float32 has 8 MiB, a product large enough to run at full speed.
 TILE = 2048
 TILE_ROWS = 1024
+# Queries of a block from which each thread has blocks of its own instead of a part of every product: with fewer the
+# table, read once for a block, costs more than the products.
+THREAD_ROWS = 128
 # Columns to a group, groups to a group of groups, and so on for so many levels: the row of minima that is searched as a
 # whole is FAN ** LEVELS = 512 times shorter than the row of distances. FAN ** LEVELS divides TILE.
 FAN = 8

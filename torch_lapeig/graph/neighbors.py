@@ -13,13 +13,17 @@ Ties go to the smaller index. Squared distances are good to 0.1 % at least, most
 
 from __future__ import annotations
 
+import functools
 import math
+import queue
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig._threads import together
 from torch_lapeig._tuning import WHOLE_ROWS, budget_of, rows_of_block
 from torch_lapeig.graph.ann import approximate_neighbors
 from torch_lapeig.graph.distances import nearest_of_candidates, pair_distances
@@ -316,11 +320,32 @@ def _exact_neighbors(sets: Sets, k: int, budget: int) -> tuple[Tensor, Tensor]:
         items = slice(start, start + step)
         points, queries = sets.points[items], sets.queries[items]
         table, numbered_through = _make_table(points, sets.valid[items], k, budget), points.flatten(0, 1)
-        for block in table.blocks(queries, sets.itself):
-            rows = slice(block.first, block.first + block.per_item)
-            found = _nearest_of_block(table, block, numbered_through, k)
-            indices[items, rows], distances[items, rows] = (part.reshape(len(points), -1, k) for part in found)
+        tables: queue.SimpleQueue[Values] = queue.SimpleQueue()
+        for twin in (table, *(table.twin() for _ in range(table.rooms - 1))):
+            tables.put(twin)
+
+        def search(first: int, asked: Tensor, items: slice, tables: Any, points: Tensor) -> None:
+            mine = tables.get()
+            try:
+                block = mine.block(asked, first, sets.itself)
+                rows = slice(first, first + block.per_item)
+                found = _nearest_of_block(mine, block, points, k)
+                indices[items, rows], distances[items, rows] = (part.reshape(len(asked), -1, k) for part in found)
+            finally:
+                tables.put(mine)
+
+        given = (queries, items, tables, numbered_through)
+        _run([functools.partial(search, first, *given) for first in range(0, q, table.step)], table.rooms)
     return indices, distances
+
+
+def _run(tasks: list[Callable[[], None]], threads: int) -> None:
+    """Do tasks one after the other with all threads in each, or on threads of their own."""
+    if threads > 1:
+        together(tasks)
+    else:
+        for task in tasks:
+            task()
 
 
 def _nearest_of_block(table: Values, block: Block, points: Tensor, k: int) -> tuple[Tensor, Tensor]:
