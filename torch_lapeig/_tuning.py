@@ -58,10 +58,37 @@ WHOLE_ROWS = 4096
 # float32 has 8 MiB, a product large enough to run at full speed.
 TILE = 2048
 TILE_ROWS = 1024
+# Queries of a block from which each thread has blocks of its own instead of a part of every product: with fewer the
+# table, read once for a block, costs more than the products.
+THREAD_ROWS = 128
 # Columns to a group, groups to a group of groups, and so on for so many levels: the row of minima that is searched as a
 # whole is FAN ** LEVELS = 512 times shorter than the row of distances. FAN ** LEVELS divides TILE.
 FAN = 8
 LEVELS = 3
+
+# The k-d tree of SciPy (processor seconds with one thread, 15 neighbours of normal points, against the blocked search).
+# Dimensions up to which there is a tree at all: beyond, points that fill their space make it visit nearly all. In 10
+# dimensions 50,000 points took 22 s against 4.1 s.
+TREE_DIMENSIONS = 8
+# Times 3^D, the points from which a tree costs less: 50,000 points took 0.26 against 4.4 s in 2 dimensions, 0.38
+# against 4.6 s in 3 and 1.4 against 4.3 s in 5; 5000 points 0.08 against 0.12 s in 5; in 8 dimensions 20,000 took 2.1
+# against 1.0 s and 50,000 took 8 against 4.4 s, times that grow like N^1.3 and N^2.
+TREE_WORK = 20
+# Queries from which it is worth building: a tree of N points takes the time of 500 N distances.
+TREE_QUERIES = 500
+# Equal points that a point has on average, itself included, from which the tree is built of one of each.
+TREE_COPIES = 32
+# Share of all points that one reaches in a search by radius from which the blocked search costs less: the tree makes an
+# integer of Python for each pair.
+TREE_PAIRS = 1 / 32
+
+# Approximate search by inverted lists: cells for the root of the number of points, points to learn each from, and what
+# a distance in a list costs, in those of the blocked search. 15 neighbours of 100,000 × 50 points in 100 clusters at a
+# recall of 0.99 took 7.9 s with 1 √N cells, 5.9 s with 2 √N, 6.9 s with 4 √N; 25 s in the blocked search, and 3 s for
+# each hundredth of the points that a query was compared with. A graph of neighbours (HNSW) took 24 s.
+CELLS = 3
+CELL_SAMPLE = 64
+SCANNED = 12
 
 # --- Eigensolvers, measured on two cores -----------------------------------------------------------------------------
 

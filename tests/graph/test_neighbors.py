@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors, radius_neighbors_graph
 
 from problems import in_every_dtype, on_every_device, points
-from torch_lapeig.graph import nearest_neighbors, radius_neighbors
+from torch_lapeig.graph import nearest_neighbors, radius_neighbors, tables
 from torch_lapeig.graph.neighbors import nearest_and_reaching
 
 
@@ -214,3 +214,21 @@ def test_rows_in_doubt_and_others_of_one_batch_are_those_of_direct_differences()
     torch.testing.assert_close(found.squared_distances, values[..., :7], rtol=1e-9, atol=0)
     all_of_few = nearest_neighbors(x[0, :3], 3, x[0, :5])
     torch.testing.assert_close(all_of_few.squared_distances[0], torch.tensor([0.0, 1, 4], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("rows", [16, 10**6])
+def test_threads_with_blocks_of_their_own_change_nothing(rows, monkeypatch):
+    x = torch.cat([points(4000, 9, dtype=torch.float32), torch.ones(200, 9)])
+    queries = points(700, 9, seed=1, dtype=torch.float32)
+    alone = nearest_neighbors(x, 7), nearest_neighbors(x, 7, queries)
+    threads = torch.get_num_threads()
+    monkeypatch.setattr(tables, "THREAD_ROWS", rows)
+    monkeypatch.setattr(tables, "TILE_ROWS", 64)
+    try:
+        torch.set_num_threads(3)
+        together = nearest_neighbors(x, 7), nearest_neighbors(x, 7, queries)
+    finally:
+        torch.set_num_threads(threads)
+    for one, other in zip(alone, together, strict=True):
+        assert torch.equal(one.indices, other.indices)
+        torch.testing.assert_close(one.squared_distances, other.squared_distances, rtol=1e-3, atol=0)

@@ -312,7 +312,7 @@ def test_a_solver_can_be_chosen():
 
 def test_repr_reads_like_the_constructor():
     text = repr(LaplacianEigenmaps(3, KNN(5, "mutual"), HeatKernel(0.5, learnable=True), scale="unit"))
-    assert "3, KNN(k=5, symmetrize='mutual', metric='euclidean', backend='exact')" in text
+    assert "3, KNN(k=5, symmetrize='mutual', metric='euclidean', backend='exact', recall=None)" in text
     assert "HeatKernel(t=0.5, learnable=True)" in text
 
 

@@ -18,7 +18,7 @@ ARROWS = {
     "_tuning": set(),
     "_threads": {"_checks", "_tuning"},
     "_fitted": {"_checks", "_tuning"},
-    "graph": {"_checks", "_fitted", "_tuning"},
+    "graph": {"_checks", "_fitted", "_threads", "_tuning"},
     "eigen": {"_checks", "_threads", "_tuning", "graph"},
     "methods": {"_checks", "_fitted", "_threads", "_tuning", "graph", "eigen"},
     "losses": {"_checks", "_fitted", "graph", "eigen"},

@@ -1,111 +1,176 @@
-"""Approximate neighbours by faiss (extra ``ann``): candidates of its index, measured again by direct differences."""
+"""Approximate neighbours by inverted lists of faiss (extra ``ann``), with a recall that is measured.
+
+Points are put into cells, and a query is compared with those of the nearest cells. Their number grows until the recall
+of a sample of queries, against their true neighbours, is above the one asked for by two standard errors. Then all
+queries are searched, and the recall is measured on another sample, which had no part in the choice: that is the one
+reported. Candidates are measured again by direct differences, so that distances and their order are exact.
+
+Where so many cells would be needed that the exact search costs less, by the number of distances, that is done.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from torch_lapeig._tuning import rows_of_block
-from torch_lapeig.graph.distances import nearest_of_candidates, squared_distances
+from torch_lapeig import _checks
+from torch_lapeig._tuning import CELL_SAMPLE, CELLS, SCANNED, rows_of_block
+from torch_lapeig.graph.distances import nearest_of_candidates
 
 SPARE = 5  # candidates beyond k that are measured again: faiss ranks them in float32
-SAMPLE = 200  # queries of which the true neighbours are searched too: of k = 10 they tell a recall of 99 % to 0.3 %
-HNSW_POINTS = 10**6  # from here on inverted lists, which take less time and memory to build than a graph of neighbours
+SAMPLE = 400  # queries of each of the two samples: of k = 10 they tell a recall of 99 % to about 0.2 %
+FEWEST = 2  # cells that are looked into at first
+GROWTH = 1.25  # of their number
+
+Exact = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 logger = logging.getLogger("torch_lapeig")
 
 
 def approximate_neighbors(
-    points: Tensor, k: int, queries: Tensor, valid: Tensor, itself: bool
+    points: Tensor, queries: Tensor, valid: Tensor, itself: bool, k: int, recall: float, exact: Exact
 ) -> tuple[Tensor, Tensor, float]:
-    """Numbers and squared distances ``(B, Q, k)`` of neighbours, and the smallest estimated recall of the items.
+    """Numbers and squared distances ``(Q, k)`` of neighbours, and the measured share of true ones among them.
 
     Args:
-        points, queries, valid: ``(B, N, D)``, ``(B, Q, D)`` and bool ``(B, N)``; each item is searched on its own.
+        points, queries, valid: ``(N, D)``, ``(Q, D)`` and bool ``(N,)``.
         itself: the queries are the points, and none is its own neighbour.
+        recall: asked for, below 1.
+        exact: gives the true neighbours of some rows of queries, int64 ``(R,)``.
 
     Raises:
         ImportError: faiss is not installed.
     """
-    items = zip(points, queries, valid, strict=True)
-    found = [_search_item(of_item, k, asked, there, itself) for of_item, asked, there in items]
-    indices, distances, recalls = zip(*found, strict=True)
-    return torch.stack(indices), torch.stack(distances), min(recalls)
+    faiss = _import_faiss()
+    asked = valid.nonzero().flatten() if itself else torch.arange(len(queries), device=queries.device)
+    sample = asked[torch.linspace(0, len(asked) - 1, min(2 * SAMPLE, len(asked)), device=asked.device).long()]
+    count = int(valid.sum())
+    cells = int(CELLS * math.sqrt(count))
+    learning = cells * (10 * CELL_SAMPLE * cells + count)
+    if learning + len(asked) * cells < len(asked) * count:
+        with _threads_of_torch(faiss):
+            index = _Index(faiss, points, queries, valid, itself, k, cells)
+            chosen, measured = sample[::2], sample[1::2]
+            if index.look_for(recall, chosen, exact):
+                found = index.search(torch.arange(len(queries), device=queries.device), exact)
+                share = _recall(found[1][measured], index.farthest(measured, exact)).mean().item()
+                logger.info(
+                    "faiss found %.2f %% of %d neighbours in %d of %d cells", 100 * share, k, *index.looked_into
+                )
+                _warn_if_missed(share, recall, len(measured))
+                return *found, share
+    logger.info("exact search: it costs less than an approximate one with a recall of %g", recall)
+    return *exact(torch.arange(len(queries), device=queries.device)), 1.0
 
 
-def _search_item(points: Tensor, k: int, queries: Tensor, valid: Tensor, itself: bool) -> tuple[Tensor, Tensor, float]:
-    """One item. The index is built on the CPU in float32, whatever the device of the points."""
-    index, numbers = _index_of(points, valid)
-    spare = min(k + itself + SPARE, len(numbers))
-    raw = torch.from_numpy(index.search(queries.float().cpu().contiguous().numpy(), spare)[1]).to(points.device)
-    candidates = torch.where(raw < 0, -1, numbers[raw.clamp_min(0)])
-    own = torch.arange(len(queries), device=points.device)
-    missing = candidates < 0
-    if itself:
-        missing |= candidates == own[:, None]
-    # Each candidate is gathered once, and its distances are ranked.
-    rows = rows_of_block(spare * (points.shape[1] * points.element_size() + 32), points.device)
-    parts = []
-    for block in own.split(rows):
-        near = points[candidates[block].clamp_min(0)]
-        parts.append(nearest_of_candidates(queries[block], near, candidates[block], missing[block], k))
-    indices, distances = (torch.cat(p) for p in zip(*parts, strict=True))
-    # Where the index gave fewer than k, all points are measured.
-    for row in distances[:, -1].isinf().nonzero().flatten().tolist():
-        indices[row], distances[row] = _nearest_to(points, queries[row], valid, row if itself else None, k)
-    recall = _estimate_recall(points, queries, valid, itself, indices)
-    logger.info("faiss %s found %.2f %% of %d neighbours (sample)", type(index).__name__, 100 * recall, k)
-    return indices, distances, recall
+class _Index:
+    """Inverted lists of the valid points; on the CPU and in float32, whatever the points are."""
+
+    def __init__(
+        self, faiss: Any, points: Tensor, queries: Tensor, valid: Tensor, itself: bool, k: int, cells: int
+    ) -> None:
+        self.points, self.queries, self.itself, self.k = points, queries, itself, k
+        self.numbers = valid.nonzero().flatten()
+        base = points[self.numbers]
+        # What float32 cannot tell apart, far from the origin or in tiny units, it can beside the mean.
+        self.centre = base.mean(0)
+        self.scale = _checks.power_of_two(base - self.centre, (0, 1))
+        self.lists = faiss.IndexIVFFlat(faiss.IndexFlatL2(points.shape[1]), points.shape[1], cells)
+        self.lists.cp.max_points_per_centroid, self.lists.cp.niter = CELL_SAMPLE, 10
+        base = self._given(base)
+        self.lists.train(base)
+        self.lists.add(base)
+        sizes = torch.tensor([self.lists.invlists.list_size(cell) for cell in range(cells)], dtype=torch.float64)
+        self.points_of_cell = float(sizes.square().sum() / sizes.sum())  # of that of a point
+
+    @property
+    def looked_into(self) -> tuple[int, int]:
+        """Cells a query looks into, and all of them."""
+        return self.lists.nprobe, self.lists.nlist
+
+    def look_for(self, recall: float, rows: Tensor, exact: Exact) -> bool:
+        """Look into as many cells as a recall on some queries takes; whether that costs less than an exact search."""
+        farthest, cells = self.farthest(rows, exact), float(FEWEST)
+        while SCANNED * int(cells) * self.points_of_cell + self.lists.nlist < len(self.numbers):
+            self.lists.nprobe = int(cells)
+            shares = _recall(self.search(rows, exact)[1], farthest)
+            if shares.mean() - 2 * shares.std() / math.sqrt(len(rows)) >= recall:
+                return True
+            cells = max(cells + 1, cells * GROWTH)
+        return False
+
+    def farthest(self, rows: Tensor, exact: Exact) -> Tensor:
+        """The squared distance ``(R, 1)`` of some queries to the k-th true neighbour, by direct differences."""
+        true = exact(rows)[0]
+        missing = torch.zeros_like(true, dtype=torch.bool)
+        return nearest_of_candidates(self.queries[rows], self.points[true], true, missing, self.k)[1][:, -1:]
+
+    def search(self, rows: Tensor, exact: Exact) -> tuple[Tensor, Tensor]:
+        """Numbers and squared distances ``(R, k)``; from the exact search where the cells hold fewer than k."""
+        spare = min(self.k + self.itself + SPARE, len(self.numbers))
+        block = rows_of_block(spare * (2 * self.points.shape[1] * self.points.element_size() + 32), rows.device)
+        indices = torch.empty(len(rows), self.k, dtype=torch.int64, device=rows.device)
+        distances = self.points.new_empty(len(rows), self.k)
+        # Cell after cell, so that what one query reads the next finds in the cache.
+        for part in self._nearest_cell(rows).argsort().split(block):
+            indices[part], distances[part] = self._search_block(rows[part], spare)
+        few = distances[:, -1].isinf().nonzero().flatten()
+        if len(few):
+            indices[few], distances[few] = exact(rows[few])
+        return indices, distances
+
+    def _nearest_cell(self, rows: Tensor) -> Tensor:
+        parts = rows.split(rows_of_block(8 * self.points.shape[1], rows.device))
+        cells = [self.lists.quantizer.search(self._given(self.queries[part]), 1)[1][:, 0] for part in parts]
+        return torch.cat([torch.from_numpy(cell) for cell in cells]).to(rows.device)
+
+    def _search_block(self, rows: Tensor, spare: int) -> tuple[Tensor, Tensor]:
+        raw = torch.from_numpy(self.lists.search(self._given(self.queries[rows]), spare)[1]).to(rows.device)
+        numbers = self.numbers[raw.clamp_min(0)]
+        missing = raw < 0
+        if self.itself:
+            missing |= numbers == rows[:, None]
+        return nearest_of_candidates(self.queries[rows], self.points[numbers], numbers, missing, self.k)
+
+    def _given(self, x: Tensor) -> Any:
+        return ((x - self.centre) / self.scale).float().cpu().contiguous().numpy()
 
 
-def _index_of(points: Tensor, valid: Tensor) -> tuple[Any, Tensor]:
-    """The trained index of the valid points, and the number of each of its entries."""
+def _recall(distances: Tensor, farthest: Tensor) -> Tensor:
+    """Share of true neighbours ``(R,)``: of several points at the k-th distance any will do."""
+    return (distances <= farthest).double().mean(1)
+
+
+def _warn_if_missed(share: float, recall: float, queries: int) -> None:
+    if share < recall:
+        _checks.warn(
+            f"the approximate search found {share:.2%} of the true neighbours of a sample of {queries} queries, where "
+            f"recall={recall} was asked for; ask for more (recall={(1 + recall) / 2:.4g}), or use the exact search "
+            "(recall=None)",
+            _checks.ConvergenceWarning,
+        )
+
+
+def _import_faiss() -> Any:
     try:
         import faiss  # an extra, and slow to import
     except ImportError as error:
-        raise ImportError('backend="faiss" needs faiss; pip install "torch-lapeig[ann]"') from error
-    numbers = valid.nonzero().flatten()
-    base = points[numbers].float().cpu().contiguous().numpy()
-    index = choose_index(faiss, len(base), base.shape[1])
-    if not index.is_trained:
-        index.train(base)
-    index.add(base)
-    return index, numbers
+        raise ImportError('approximate search needs faiss; pip install "torch-lapeig[ann]"') from error
+    return faiss
 
 
-def choose_index(faiss: Any, n: int, d: int) -> Any:
-    """HNSW for few points, inverted lists of about √n cells for many; the settings aim at a recall above 99 %."""
-    if n < HNSW_POINTS:
-        index = faiss.IndexHNSWFlat(d, 32)
-        index.hnsw.efConstruction, index.hnsw.efSearch = 80, 96
-        return index
-    cells = int(4 * math.sqrt(n))
-    index = faiss.IndexIVFFlat(faiss.IndexFlatL2(d), d, cells)
-    index.nprobe = max(16, cells // 64)
-    return index
-
-
-def _nearest_to(points: Tensor, query: Tensor, valid: Tensor, own: int | None, k: int) -> tuple[Tensor, Tensor]:
-    """The k nearest of all points to one query by direct differences, ties by number; ``own`` is not one of them."""
-    distances = squared_distances(query[None], points)[0].masked_fill(~valid, torch.inf)
-    if own is not None:
-        distances[own] = torch.inf
-    farthest = distances.kthvalue(k).values
-    within = (distances <= farthest).nonzero().flatten()
-    order = distances[within].argsort(stable=True)[:k]
-    return within[order], distances[within][order]
-
-
-def _estimate_recall(points: Tensor, queries: Tensor, valid: Tensor, itself: bool, indices: Tensor) -> float:
-    """Share of true neighbours among those found ``(Q, k)``, on a sample of queries spread over all."""
-    k = indices.shape[1]
-    sample = torch.linspace(0, len(queries) - 1, min(SAMPLE, len(queries)), device=points.device).long()
-    hits = 0
-    for row in sample.tolist():
-        true, _ = _nearest_to(points, queries[row], valid, row if itself else None, k)
-        hits += int(torch.isin(indices[row], true).sum())
-    return hits / (k * len(sample))
+@contextlib.contextmanager
+def _threads_of_torch(faiss: Any) -> Iterator[None]:
+    """Have faiss use as many threads as torch may."""
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(torch.get_num_threads())
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig._tuning import rows_of_block
+from torch_lapeig._tuning import TREE_DIMENSIONS, rows_of_block
 
 
 def squared_distances(queries: Tensor, points: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ def pair_distances(queries: Tensor, query: Tensor, points: Tensor, point: Tensor
     step = rows_of_block(2 * points.shape[1] * points.element_size(), points.device, "cache")
     pairs = zip(query.split(step), point.split(step), strict=True)
     differences = (queries.index_select(0, i).sub_(points.index_select(0, j)) for i, j in pairs)
-    return torch.cat([torch.linalg.vecdot(d, d) for d in differences])
+    return torch.cat([_sums_of_squares(d) for d in differences])
 
 
 def differentiable_pair_distances(queries: Tensor, query: Tensor, points: Tensor, point: Tensor) -> Tensor:
@@ -60,17 +60,30 @@ def nearest_of_candidates(
 ) -> tuple[Tensor, Tensor]:
     """The k nearest of each query's own candidates: their numbers and squared distances ``(Q, k)``, without gradients.
 
-    Ascending by distance, ties by number.
+    Ascending by distance, ties by number. The distances are those of `pair_distances` to the last bit.
 
     Args:
-        queries: ``(Q, D)``. candidates: ``(Q, m, D)``, k ≤ m.
+        queries: ``(Q, D)``. candidates: ``(Q, m, D)``, k ≤ m, which are overwritten.
         number: int64 ``(Q, m)``, of each candidate. missing: bool ``(Q, m)``, candidates that count as infinitely far.
     """
-    distances = squared_distances(queries[:, None, :], candidates)[:, 0].masked_fill(missing, torch.inf)
+    distances = _sums_of_squares(candidates.sub_(queries[:, None, :])).masked_fill_(missing, torch.inf)
     by_number = number.argsort(1)
     by_distance = distances.gather(1, by_number).argsort(dim=1, stable=True)[:, :k]
     order = by_number.gather(1, by_distance)
     return number.gather(1, order), distances.gather(1, order)
+
+
+def _sums_of_squares(x: Tensor) -> Tensor:
+    """Σ x² over the last axis; ``x`` is overwritten.
+
+    In few dimensions the squares are added one after the other: torch's sum may take another order on another machine,
+    and its rows are too short to be fast.
+    """
+    if x.shape[-1] > TREE_DIMENSIONS:
+        sums: Tensor = torch.linalg.vecdot(x, x)
+        return sums
+    first, *others = x.square_().unbind(-1)
+    return sum(others, first.clone())
 
 
 def _has_derivatives(*tensors: Tensor) -> bool:

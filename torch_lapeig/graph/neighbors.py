@@ -13,22 +13,28 @@ Ties go to the smaller index. Squared distances are good to 0.1 % at least, most
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import Literal, NamedTuple
+import queue
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig._threads import together
 from torch_lapeig._tuning import WHOLE_ROWS, budget_of, rows_of_block
 from torch_lapeig.graph.ann import approximate_neighbors
 from torch_lapeig.graph.distances import nearest_of_candidates, pair_distances
 from torch_lapeig.graph.tables import Block, Table, Tiles, Values, WholeRows, order_for_tiles, row_bytes
+from torch_lapeig.graph.tree import Tree, pairs_within, tree_pays
 
 Metric = Literal["euclidean", "cosine"]
 Backend = Literal["exact", "faiss"]
 
 SPARE = 5  # candidates beyond k that are measured again: enough for the ties and near ties of most rows
+RECALL = 0.99  # of an approximate search that is not told otherwise
 SMALL = 1e3  # times the error of the product: a squared distance above it is good to 0.1 %
 
 
@@ -78,6 +84,7 @@ def nearest_neighbors(
     metric: Metric = "euclidean",
     mask: Tensor | None = None,
     backend: Backend = "exact",
+    recall: float | None = None,
     budget: int | None = None,
 ) -> Neighbors:
     """The k nearest points of every query, or of every point among the others.
@@ -90,27 +97,32 @@ def nearest_neighbors(
         metric: ``"euclidean"``, or ``"cosine"``: squared distances are then 2 (1 − cos).
         mask: bool ``(N,)`` or ``(B, N)``, False for padding, which is nobody's neighbour. Rows of masked points
             themselves mean nothing.
-        backend: ``"exact"``, or ``"faiss"`` (extra ``ann``): HNSW below 10⁶ points, inverted lists above.
+        backend: ``"exact"``, or ``"faiss"`` (extra ``ann``), an approximate search with ``recall=0.99``.
+        recall: share of the true neighbours to be found, in (0, 1]; below 1 the search is approximate, through faiss
+            (extra ``ann``). It is measured on a sample and returned; an exact search is done where that costs less.
         budget: bytes of memory for the search: its table of points and a block of distances; default: by device.
 
     Raises:
         TypeError: wrong dtype. ValueError: wrong rank or option; non-finite points; k out of range; a zero vector with
-            ``"cosine"``. ImportError: faiss asked for and not installed.
+            ``"cosine"``. ImportError: an approximate search asked for and faiss not installed.
+
+    Warns:
+        ConvergenceWarning: the recall that was measured is below the one asked for.
     """
     sets = _prepare(x, queries, mask, metric)
     k, budget = _checks.check_count(k, "k"), _check_budget(budget, x)
-    _checks.check_choice(backend, "backend", ("exact", "faiss"))
+    asked = check_recall(backend, recall)
     fewest = int(sets.valid.sum(1).min())
     if k > fewest - sets.itself:
         limit = "smaller than" if sets.itself else "at most"
         raise ValueError(f"k must be {limit} the number of points, got k={k} with {fewest} points")
-    recall = 1.0
-    if backend == "faiss":
-        indices, distances, recall = approximate_neighbors(sets.points, k, sets.queries, sets.valid, sets.itself)
+    share = 1.0
+    if asked < 1:
+        indices, distances, share = _approximate_neighbors(sets, k, asked, budget)
     else:
         indices, distances = _exact_neighbors(sets, k, budget)
     lead = (x if queries is None else queries).shape[:-1]
-    return Neighbors(indices.reshape(*lead, k), distances.reshape(*lead, k), recall)
+    return Neighbors(indices.reshape(*lead, k), distances.reshape(*lead, k), share)
 
 
 @torch.no_grad()
@@ -166,6 +178,11 @@ def nearest_and_reaching(
     if k > len(x):
         raise ValueError(f"k must be at most the number of points, got k={k} with {len(x)} points")
     reach = _squared_reach(radius, x, sets.valid)[0]
+    if tree_pays(x, len(queries), k):
+        by_tree = pairs_within(sets.points[0], sets.queries[0], sets.valid[0], reach, False, budget)
+        if by_tree is not None:
+            near = Tree(sets.points[0], sets.valid[0], budget).nearest(sets.queries[0], k, False)
+            return Neighbors(*near), NeighborPairs(torch.zeros_like(by_tree[0]), *by_tree)
     order = order_for_tiles(reach)
     reach, points = reach[order], sets.points[:, order]
     table = _make_table(points, sets.valid, k, budget)
@@ -177,6 +194,44 @@ def nearest_and_reaching(
     query, point, of_pairs = (torch.cat(parts) for parts in zip(*pairs, strict=True))
     reached = NeighborPairs(torch.zeros_like(query), query, order[point], of_pairs)
     return Neighbors(order[indices], distances), reached
+
+
+def check_recall(backend: Any, recall: Any) -> float:
+    """The recall that two options ask for, 1 for an exact search."""
+    _checks.check_choice(backend, "backend", ("exact", "faiss"))
+    if recall is None:
+        return RECALL if backend == "faiss" else 1.0
+    if (asked := _checks.check_positive(recall, "recall")) > 1:
+        raise ValueError(f"recall must be in (0, 1], got {recall}")
+    return asked
+
+
+def _approximate_neighbors(sets: Sets, k: int, recall: float, budget: int) -> tuple[Tensor, Tensor, float]:
+    """Numbers and squared distances ``(B, Q, k)`` of an approximate search, and the smallest recall of the items."""
+    every = range(len(sets.points))
+    items = [Sets(sets.points[b : b + 1], sets.queries[b : b + 1], sets.valid[b : b + 1], sets.itself) for b in every]
+    found = [_approximate_item(item, k, recall, budget) for item in items]
+    indices, distances, shares = zip(*found, strict=True)
+    return torch.stack(indices), torch.stack(distances), min(shares)
+
+
+def _approximate_item(sets: Sets, k: int, recall: float, budget: int) -> tuple[Tensor, Tensor, float]:
+    (points,), (queries,), (valid,) = sets.points, sets.queries, sets.valid
+
+    def exact(rows: Tensor) -> tuple[Tensor, Tensor]:
+        """The neighbours of some queries: of those that are points, one more is searched and the point left out."""
+        if len(rows) == len(queries):
+            found = _exact_neighbors(sets, k, budget)
+            return found[0][0], found[1][0]
+        among = Sets(sets.points, sets.queries[:, rows], sets.valid, False)
+        indices, distances = (part[0] for part in _exact_neighbors(among, k + sets.itself, budget))
+        if not sets.itself:
+            return indices, distances
+        own = indices == rows[:, None]
+        own[:, -1] |= ~own.any(1)  # hidden behind k + 1 copies
+        return indices[~own].reshape(-1, k), distances[~own].reshape(-1, k)
+
+    return approximate_neighbors(points, queries, valid, sets.itself, k, recall, exact)
 
 
 def _check_budget(budget: int | None, x: Tensor) -> int:
@@ -254,6 +309,10 @@ def _make_table(points: Tensor, valid: Tensor, k: int, budget: int) -> Values:
 def _exact_neighbors(sets: Sets, k: int, budget: int) -> tuple[Tensor, Tensor]:
     """Numbers and squared distances ``(B, Q, k)``; as many items at a time as fit the budget with all their queries."""
     (b, q, _), n = sets.queries.shape, sets.points.shape[1]
+    if tree_pays(sets.points, q, k):
+        each = zip(sets.points, sets.valid, sets.queries, strict=True)
+        of_items = [Tree(points, valid, budget).nearest(asked, k, sets.itself) for points, valid, asked in each]
+        return torch.stack([numbers for numbers, _ in of_items]), torch.stack([squares for _, squares in of_items])
     indices = torch.empty(b, q, k, dtype=torch.int64, device=sets.points.device)
     distances = sets.points.new_empty(b, q, k)
     step = max(1, budget // (q * row_bytes(sets.points, k + SPARE))) if n <= WHOLE_ROWS else 1
@@ -261,11 +320,32 @@ def _exact_neighbors(sets: Sets, k: int, budget: int) -> tuple[Tensor, Tensor]:
         items = slice(start, start + step)
         points, queries = sets.points[items], sets.queries[items]
         table, numbered_through = _make_table(points, sets.valid[items], k, budget), points.flatten(0, 1)
-        for block in table.blocks(queries, sets.itself):
-            rows = slice(block.first, block.first + block.per_item)
-            found = _nearest_of_block(table, block, numbered_through, k)
-            indices[items, rows], distances[items, rows] = (part.reshape(len(points), -1, k) for part in found)
+        tables: queue.SimpleQueue[Values] = queue.SimpleQueue()
+        for twin in (table, *(table.twin() for _ in range(table.rooms - 1))):
+            tables.put(twin)
+
+        def search(first: int, asked: Tensor, items: slice, tables: Any, points: Tensor) -> None:
+            mine = tables.get()
+            try:
+                block = mine.block(asked, first, sets.itself)
+                rows = slice(first, first + block.per_item)
+                found = _nearest_of_block(mine, block, points, k)
+                indices[items, rows], distances[items, rows] = (part.reshape(len(asked), -1, k) for part in found)
+            finally:
+                tables.put(mine)
+
+        given = (queries, items, tables, numbered_through)
+        _run([functools.partial(search, first, *given) for first in range(0, q, table.step)], table.rooms)
     return indices, distances
+
+
+def _run(tasks: list[Callable[[], None]], threads: int) -> None:
+    """Do tasks one after the other with all threads in each, or on threads of their own."""
+    if threads > 1:
+        together(tasks)
+    else:
+        for task in tasks:
+            task()
 
 
 def _nearest_of_block(table: Values, block: Block, points: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -320,6 +400,10 @@ def _nearest_within(
 def _pairs_of_item(sets: Sets, b: int, reach: Tensor, budget: int) -> tuple[Tensor, Tensor, Tensor]:
     """Query, point and squared distance of all pairs of an item with d² ≤ reach of the point."""
     points, queries, valid = sets.points[b], sets.queries[b], sets.valid[b]
+    if tree_pays(points, len(queries), 1):
+        by_tree = pairs_within(points, queries, valid, reach, sets.itself, budget)
+        if by_tree is not None:
+            return by_tree
     table = Table(points, valid, reach)
     rows = max(1, budget // (4 * len(points) * points.element_size()))
     found = []

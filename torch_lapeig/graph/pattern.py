@@ -71,9 +71,8 @@ class SparsePattern:
     @cached_property
     def reverse(self) -> Tensor:
         """``(E,)``: the position of edge (j, i) for every edge (i, j)."""
-        # A stable sort by column lists the edges (i, j) in the order of (j, i).
-        order = self.col.argsort(stable=True)
-        return torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device)).to(self.index)
+        # A stable sort by column lists the edges (i, j) in the order of (j, i). To reverse twice changes nothing.
+        return self.col.argsort(stable=True).to(self.index)
 
     @cached_property
     def crow(self) -> Tensor:
@@ -229,15 +228,16 @@ class SparsePattern:
         within = torch.arange(len(position), device=nodes.device) - (count.cumsum(0) - count)[position]
         return position, begin[position] + within
 
-    def restrict(self, values: Tensor, nodes: Tensor) -> tuple[SparsePattern, Tensor]:
-        """The edges among ``nodes`` (int64 ``(M,)``, distinct) in their order, and the values on them."""
-        number = torch.full((self.total,), -1, device=nodes.device)
-        number[nodes] = torch.arange(len(nodes), device=nodes.device)
+    def restrict(self, nodes: Tensor) -> tuple[SparsePattern, Tensor]:
+        """The edges among ``nodes`` (int64 ``(M,)``, distinct) in their order, and the number of each of them here."""
+        ascending, number = nodes.sort()
         row, edge = self.edges_of(nodes)
-        col = number[self.col[edge].long()]
-        inside = (col >= 0).nonzero().flatten()
-        keys, order = (row[inside] * len(nodes) + col[inside]).sort()
-        return SparsePattern.from_keys(keys, (len(nodes),)), values[edge[inside[order]]]
+        col = self.col[edge].long()
+        # By search, not in a table of all nodes: these may be millions, and the ones asked for a mini-batch.
+        place = torch.searchsorted(ascending, col).clamp_max(len(nodes) - 1)
+        inside = (ascending[place] == col).nonzero().flatten()
+        keys, order = (row[inside] * len(nodes) + number[place[inside]]).sort()
+        return SparsePattern.from_keys(keys, (len(nodes),)), edge[inside[order]]
 
     def part_of(self, graphs: slice) -> tuple[SparsePattern, slice]:
         """The edges of some graphs of a batch, one after the other, and where values on them stand."""
@@ -384,14 +384,13 @@ class DensePattern:
         edges = SparsePattern(item * n + i, item * n + j, self.shape)
         return edges.components(weight.new_ones(len(i)))
 
-    def restrict(self, values: Tensor, nodes: Tensor) -> tuple[DensePattern, Tensor]:
-        """The values among ``nodes`` (int64 ``(M,)``, distinct, numbered through, of one item) in their order."""
-        n = self.shape[-1]
-        item = nodes[0] // n
-        if (nodes // n != item).any():
+    def restrict(self, nodes: Tensor) -> tuple[DensePattern, tuple[Tensor, ...]]:
+        """All pairs of ``nodes`` (int64 ``(M,)``, distinct, numbered through, of one item), and where these are."""
+        item, place = nodes // self.shape[-1], nodes % self.shape[-1]
+        if (item != item[0]).any():
             raise ValueError("nodes of a dense graph must be of one item; use graph.to_sparse()")
-        nodes = nodes % n
-        return DensePattern((len(nodes),)), values.reshape(-1, n, n)[item][nodes][:, nodes]
+        pairs = (place[:, None], place)
+        return DensePattern((len(nodes),)), pairs if len(self.shape) == 1 else (item[:, None], *pairs)
 
     def part_of(self, graphs: slice) -> tuple[DensePattern, slice]:
         """Some graphs of a batch, one after the other, and where their values stand among those of all."""

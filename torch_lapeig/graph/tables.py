@@ -13,6 +13,7 @@ row is narrowed by levels of minima instead of one `topk` over it).
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from abc import ABC, abstractmethod
@@ -22,7 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig._tuning import FAN, LEVELS, TILE, TILE_ROWS
+from torch_lapeig._tuning import FAN, LEVELS, THREAD_ROWS, TILE, TILE_ROWS
 
 
 class Block(NamedTuple):
@@ -77,15 +78,28 @@ class Values(Table, ABC):
     """A table that holds the values of one block of queries at a time; what it answers is about that block."""
 
     step: int  # queries of an item in a block
+    rooms: int = 1  # tables that fit the budget together, each with room for a block
 
     def blocks(self, asked: Tensor, itself: bool) -> Iterator[Block]:
         """The queries ``(B, Q, D)`` block by block; ``itself``: they are the points, none its own neighbour."""
-        _, q, d = asked.shape
-        for first in range(0, q, self.step):
-            queries = asked[:, first : first + self.step]
-            augmented, squares, slack = self.rows(queries)
-            self.compute(augmented, first if itself else None)
-            yield Block(first, queries.shape[1], queries.reshape(-1, d), squares.flatten(), slack.flatten())
+        for first in range(0, asked.shape[1], self.step):
+            yield self.block(asked, first, itself)
+
+    def block(self, asked: Tensor, first: int, itself: bool) -> Block:
+        """One of the `blocks`: that which begins with query ``first`` of each item."""
+        queries = asked[:, first : first + self.step]
+        augmented, squares, slack = self.rows(queries)
+        self.compute(augmented, first if itself else None)
+        return Block(first, queries.shape[1], queries.reshape(-1, asked.shape[2]), squares.flatten(), slack.flatten())
+
+    def twin(self) -> Values:
+        """A table of the same points, in the same memory, with room of its own for a block."""
+        other = copy.copy(self)
+        other.make_room()
+        return other
+
+    def make_room(self) -> None:
+        """Allocate what values are written to, where that is kept from block to block."""
 
     def first_points(self, block: Block, rows: Tensor) -> Tensor:
         """The number, through all items, of the first point of the item of each of some rows of a block."""
@@ -155,11 +169,17 @@ class Tiles(Values):
         # A query takes its values, their minima, and m candidates to measure again.
         query_bytes = (count * TILE * FAN / (FAN - 1) + m * d) * points.element_size()
         left = budget - self.columns.numel() * points.element_size()
-        self.step = max(16, min(TILE_ROWS, int(left / query_bytes)))
-        # Values, then minima of FAN of the level before; the last by row, to be searched as a whole.
-        self.levels = [points.new_empty(count, self.step, TILE // FAN**level) for level in range(LEVELS)]
-        self.top = points.new_empty(self.step, count, TILE // FAN**LEVELS)
+        rows, threads = int(left / query_bytes), torch.get_num_threads() if points.device.type == "cpu" else 1
+        self.rooms = threads if rows >= threads * THREAD_ROWS else 1
+        self.step = max(16, min(TILE_ROWS, rows // self.rooms))
         self.rows_held = 0
+        self.make_room()
+
+    def make_room(self) -> None:
+        """Values, then minima of FAN of the level before; the last by row, to be searched as a whole."""
+        count = len(self.tiles)
+        self.levels = [self.columns.new_empty(count, self.step, TILE // FAN**level) for level in range(LEVELS)]
+        self.top = self.columns.new_empty(self.step, count, TILE // FAN**LEVELS)
 
     def compute(self, augmented: Tensor, first: int | None) -> None:
         """A product for each tile, and its minima while it is in the cache."""

@@ -386,7 +386,7 @@ class ImprovedWeights(Weighting):
         inverse = 1 / root
         weighted = self.kernel(x, graph)
         weight = graph.pattern.at_row(inverse) * weighted.weight * graph.pattern.at_col(inverse)
-        return Graph(graph.pattern, weight, graph.mask, root, weighted.log_weight)
+        return Graph(graph.pattern, weight, graph.mask, root, weighted.log_weight, graph.recall)
 
     def _counts(self, graph: Graph) -> Tensor:
         """κ, of the shape of the graph, self loops left out; 1 without neighbours. Constant, so without gradients."""

@@ -93,7 +93,7 @@ class LLE(EmbeddingModule):
     def _nearest(self, points: Tensor, queries: Tensor | None) -> Neighbors:
         """The k nearest of each point among the others, or of each new point."""
         rule = rule_within(self.neighbors, len(points))
-        return nearest_neighbors(points, rule.k, queries, metric=rule.metric, backend=rule.backend)
+        return nearest_neighbors(points, rule.k, queries, metric=rule.metric, backend=rule.backend, recall=rule.recall)
 
     def _width(self, state: State) -> int:
         return self.neighbors.k * (self.neighbors.k + 2 * state["train_points"].shape[1])

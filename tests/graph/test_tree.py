@@ -1,0 +1,146 @@
+"""The k-d tree finds what the blocked search finds: ties by the smaller index, whatever the data."""
+
+import math
+
+import pytest
+import torch
+
+from problems import in_every_dtype, points
+from torch_lapeig import KNN
+from torch_lapeig.graph import nearest_neighbors, neighbors, radius_neighbors, tree
+from torch_lapeig.graph.neighbors import nearest_and_reaching
+
+
+@pytest.fixture
+def by_tree(monkeypatch):
+    """A function that has all searches done by the tree, or none."""
+
+    def switch(on):
+        monkeypatch.setattr(neighbors, "tree_pays", lambda *arguments: on)
+
+    return switch
+
+
+def lattice(side, d, dtype):
+    return torch.cartesian_prod(*[torch.arange(side, dtype=dtype)] * d).reshape(-1, d)
+
+
+def few_values(dtype):
+    return torch.randint(0, 3, (700, 3), generator=torch.Generator().manual_seed(0)).to(dtype)
+
+
+def one_far(dtype):
+    return torch.cat([points(400, 2, dtype=dtype), torch.full((1, 2), 1e6, dtype=dtype)])
+
+
+CLOUDS = {
+    "random": lambda dtype: points(900, 3, dtype=dtype),
+    "eight dimensions": lambda dtype: points(700, 8, dtype=dtype),
+    "a line": lambda dtype: points(500, 1, dtype=dtype),
+    "copies": lambda dtype: points(90, 3, dtype=dtype).repeat(9, 1),
+    "many copies": few_values,
+    "all equal": lambda dtype: torch.ones(300, 2, dtype=dtype),
+    "lattice": lambda dtype: lattice(9, 3, dtype),
+    "lattice far away": lambda dtype: lattice(20, 2, dtype) + 1e8,
+    "random far away": lambda dtype: points(600, 3, dtype=dtype) + 1e8,
+    "tiny": lambda dtype: points(500, 3, dtype=dtype) * (1e-15 if dtype == torch.float32 else 1e-140),
+    "units that underflow": lambda dtype: points(300, 3, dtype=dtype) * (1e-30 if dtype == torch.float32 else 1e-300),
+    "clusters": lambda dtype: 1e-3 * points(600, 3, dtype=dtype) + 1e3 * torch.arange(600)[:, None].remainder(4),
+    "one far": one_far,
+}
+
+
+@in_every_dtype
+@pytest.mark.parametrize("cloud", CLOUDS)
+@pytest.mark.parametrize("k", [1, 10])
+def test_equals_the_blocked_search(cloud, k, dtype, by_tree):
+    x = CLOUDS[cloud](dtype).to(dtype)
+    queries = torch.cat([x[::7], x[:40] + 0.5])
+    by_tree(False)
+    blocked = nearest_neighbors(x, k), nearest_neighbors(x, k, queries)
+    by_tree(True)
+    for expected, found in zip(blocked, (nearest_neighbors(x, k), nearest_neighbors(x, k, queries)), strict=True):
+        assert torch.equal(found.indices, expected.indices)
+        torch.testing.assert_close(found.squared_distances, expected.squared_distances, rtol=2e-3, atol=0)
+
+
+@in_every_dtype
+@pytest.mark.parametrize("cloud", CLOUDS)
+def test_radius_equals_the_blocked_search(cloud, dtype, by_tree):
+    """Also with a lattice's distances for the radius, which half of the pairs have exactly."""
+    x = CLOUDS[cloud](dtype).to(dtype)
+    scale = float(nearest_neighbors(x, 3).squared_distances[:, -1].median().sqrt()) or 1.0
+    reach = scale * torch.rand(len(x), generator=torch.Generator().manual_seed(0), dtype=dtype)
+    for radius, queries in ((scale, None), (math.sqrt(2), None), (reach, x[:50]), (2 * reach, x[::9] + scale / 3)):
+        by_tree(False)
+        expected = radius_neighbors(x, radius, queries)
+        by_tree(True)
+        found = radius_neighbors(x, radius, queries)
+        assert all(torch.equal(mine, theirs) for mine, theirs in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("k", [3, 9])
+def test_batches_and_masks(k, by_tree):
+    by_tree(True)
+    x = points(60, 3, batch=3)
+    x[1, 20:] = x[1, :40].clone()
+    mask = torch.arange(60) < torch.tensor([60, 31, 12])[:, None]
+    dirty = torch.where(mask[..., None], x, torch.nan)
+    whole, found = nearest_neighbors(x, k), nearest_neighbors(dirty, k, mask=mask)
+    pairs = radius_neighbors(dirty, 1.0, mask=mask)
+    by_tree(False)
+    assert torch.equal(whole.indices, nearest_neighbors(x, k).indices)
+    expected = radius_neighbors(dirty, 1.0, mask=mask)
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(pairs, expected, strict=True))
+    for b, length in enumerate(mask.sum(1).tolist()):
+        assert torch.equal(found.indices[b, :length], nearest_neighbors(x[b, :length], k).indices)
+
+
+def test_all_of_few_points(by_tree):
+    by_tree(True)
+    x = points(6, 2)
+    assert torch.equal(nearest_neighbors(x, 5).indices.sort().values[0], torch.arange(1, 6))
+    assert torch.equal(nearest_neighbors(x, 6, x).indices.sort().values[3], torch.arange(6))
+
+
+@pytest.mark.parametrize("budget", [1, 10**5])
+def test_the_budget_changes_nothing_but_memory(budget, by_tree):
+    by_tree(True)
+    for x in (points(500, 3), few_values(torch.float64)):
+        assert torch.equal(nearest_neighbors(x, 5, budget=budget).indices, nearest_neighbors(x, 5).indices)
+        assert torch.equal(radius_neighbors(x, 0.5, budget=budget).point, radius_neighbors(x, 0.5).point)
+
+
+def test_new_points_join_the_same_way(by_tree):
+    x, queries = points(600, 3), points(80, 3, seed=1)
+    radii = nearest_neighbors(x, 6).squared_distances[:, -1].sqrt()
+    answers = []
+    for on in (True, False):
+        by_tree(on)
+        nearest, reached = nearest_and_reaching(x, 5, radii, queries)
+        answers.append((nearest.indices.sort(1).values, (reached.query * 600 + reached.point).sort().values))
+        answers[-1] += (KNN(6)(x).to_dense(),)
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(*answers, strict=True))
+
+
+def test_a_radius_that_reaches_most_is_left_to_the_blocked_search():
+    x, valid = points(400, 2), torch.ones(400, dtype=torch.bool)
+    assert tree.pairs_within(x, x, valid, x.new_full((400,), 100.0), True, 10**6) is None
+    assert tree.pairs_within(x, x, valid, x.new_full((400,), 1e-3), True, 10**6) is not None
+
+
+def test_which_searches_take_the_tree():
+    """By dimensions, points and queries alone: in ten dimensions, or for a few queries, it may cost more."""
+    assert tree.tree_pays(torch.empty(2000, 3), 2000, 10)
+    assert not tree.tree_pays(torch.empty(2000, 3), 5, 10)
+    assert not tree.tree_pays(torch.empty(2000, 7), 2000, 10)
+    assert not tree.tree_pays(torch.empty(10**6, 10), 10**6, 10)
+    assert not tree.tree_pays(torch.empty(2000, 3, device="meta"), 2000, 10)
+
+
+def test_not_a_number_is_refused(by_tree):
+    by_tree(True)
+    x = points(50, 2)
+    x[3, 1] = torch.nan
+    with pytest.raises(ValueError, match="finite"):
+        nearest_neighbors(x, 3)
