@@ -21,7 +21,7 @@ ARROWS = {
     "eigen": {"_checks", "_tuning", "graph"},
     "methods": {"_checks", "_fitted", "graph", "eigen"},
     "losses": {"_checks", "_fitted", "graph", "eigen"},
-    "sklearn": {"_checks", "_fitted", "graph", "eigen", "methods"},
+    "sklearn": {"_checks", "_fitted", "_tuning", "graph", "eigen", "methods"},
     "lightning": {"_checks", "graph", "losses"},
     "pyg": {"_checks", "graph", "eigen", "methods"},
 }
@@ -30,8 +30,11 @@ LIBRARIES = {"torch", "numpy", "scipy"}
 OPTIONAL = {
     "graph.ann": {"faiss"},
     "eigen.solve": {"tqdm"},
-    "methods.clustering": {"sklearn"},
+    "methods.labels": {"sklearn"},
     "sklearn": {"sklearn"},
+    "sklearn.base": {"sklearn"},
+    "sklearn.spectral": {"sklearn"},
+    "sklearn.affinities": {"sklearn"},
     "lightning": {"lightning", "pytorch_lightning"},
 }
 FILES = sorted(set(ROOT.rglob("*.py")) - {ROOT / "__init__.py"})
