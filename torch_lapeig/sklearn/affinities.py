@@ -49,21 +49,13 @@ class Affinities(ABC):
         matrix = csr_array((entries.data[off], (entries.row[off], entries.col[off])), shape=entries.shape)
         return Graph.from_scipy(matrix, torch.float32 if matrix.dtype == np.float32 else torch.float64).to(device)
 
+    @abstractmethod
     def rows(self, X: Any) -> Array:
-        """Affinities ``(Q, N)`` of new samples; those of a training sample are its own row of the graph."""
-        rows, same = self._rows(X), self._same(X)
-        known = np.flatnonzero(same >= 0)
-        rows[known] = dense(self.matrix[same[known]])
-        rows[known, same[known]] = 0
-        return rows
+        """Affinities ``(Q, N)`` of samples that are none of the training samples."""
 
     @abstractmethod
-    def _rows(self, X: Any) -> Array:
-        """Affinities ``(Q, N)`` of samples that are none of the training samples, which may be written to."""
-
-    @abstractmethod
-    def _same(self, X: Any) -> Array:
-        """The first training sample that a sample equals, or −1."""
+    def same(self, X: Any) -> Array:
+        """The first training sample that a sample equals, or −1, int64 ``(Q,)``."""
 
 
 class Given(Affinities):
@@ -73,10 +65,12 @@ class Given(Affinities):
         self.given = X
         super().__init__(checked(X, X.shape, X.dtype, "X"))
 
-    def _rows(self, X: Any) -> Array:
-        return np.array(dense(checked(X, X.shape, self.matrix.dtype, "X")))
+    def rows(self, X: Any) -> Array:
+        """Rows as they are given."""
+        return dense(checked(X, X.shape, self.matrix.dtype, "X"))
 
-    def _same(self, X: Any) -> Array:
+    def same(self, X: Any) -> Array:
+        """The training row that equals a row."""
         return same_rows(X, self.given)
 
 
@@ -88,12 +82,14 @@ class OfKernel(Affinities):
         n = X.shape[0]
         super().__init__(checked(kernel(X), (n, n), X.dtype, "affinity(X)"))
 
-    def _rows(self, X: Any) -> Array:
+    def rows(self, X: Any) -> Array:
+        """The kernel of samples with the training samples."""
         shape = (X.shape[0], self.samples.shape[0])
-        found = checked(self.kernel(X, Y=self.samples), shape, self.samples.dtype, "affinity(X, Y=training samples)")
-        return np.array(dense(found))
+        found = self.kernel(X, Y=self.samples)
+        return dense(checked(found, shape, self.samples.dtype, "affinity(X, Y=training samples)"))
 
-    def _same(self, X: Any) -> Array:
+    def same(self, X: Any) -> Array:
+        """The training sample that equals a sample."""
         return same_rows(X, self.samples)
 
 
@@ -140,7 +136,7 @@ class OfDistances(Affinities):
     """
 
     def __init__(self, distances: Matrix, n_neighbors: int) -> None:
-        n = distances.shape[0]
+        n, self.distances = distances.shape[0], distances
         column, distance = nearest(self._checked(distances), n_neighbors, np.arange(n))
         itself = bool((column == np.arange(n)[:, None]).any())
         self.others, self.reach = n_neighbors - itself, distance[:, -1]
@@ -153,7 +149,8 @@ class OfDistances(Affinities):
             raise ValueError(f"X must hold distances, which are not negative, got a minimum of {low:.3g}")
         return distances
 
-    def _rows(self, X: Any) -> Array:
+    def rows(self, X: Any) -> Array:
+        """The two directions of each pair, ½ each."""
         return self._of_distances(self._checked(X))
 
     def _of_distances(self, distances: Matrix) -> Array:
@@ -168,9 +165,16 @@ class OfDistances(Affinities):
             rows[distances <= self.reach] += 0.5
         return rows
 
-    def _same(self, X: Any) -> Array:
-        column, distance = nearest(X, 1)
-        return np.where(distance[:, 0] == 0, column[:, 0], -1)
+    def same(self, X: Any) -> Array:
+        """The first training sample at distance zero, or the one whose distances these are."""
+        if issparse(X):  # zeros that are stored
+            entries = X.tocoo()
+            row, column = entries.row[entries.data == 0], entries.col[entries.data == 0]
+        else:
+            row, column = np.nonzero(X == 0)
+        first = np.full(X.shape[0], X.shape[1])
+        np.minimum.at(first, row, column)
+        return np.where(first < X.shape[1], first, same_rows(X, self.distances))
 
 
 class OfSparseSamples(OfDistances):
@@ -181,10 +185,12 @@ class OfSparseSamples(OfDistances):
         search = NearestNeighbors(n_neighbors=n_neighbors).fit(X)
         super().__init__(csr_array(search.kneighbors_graph(mode="distance").astype(X.dtype)), n_neighbors)
 
-    def _rows(self, X: Any) -> Array:
+    def rows(self, X: Any) -> Array:
+        """The two directions of each pair, ½ each."""
         return self._of_distances(pairwise_distances(X, self.samples))
 
-    def _same(self, X: Any) -> Array:
+    def same(self, X: Any) -> Array:
+        """The training sample that equals a sample."""
         return same_rows(X, self.samples)
 
 

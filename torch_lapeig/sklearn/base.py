@@ -50,12 +50,11 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
     def _new_samples(self, X: Any) -> Any:
         """New samples, in the dtype of the training samples."""
-        check_is_fitted(self)
         sparse = "csr" if self._sparse else False
         return validate_data(self, X, dtype=self.embedding_.dtype, order="C", accept_sparse=sparse, reset=False)
 
-    def _of_new(self, function: Callable[[Tensor], Tensor], X: Any) -> NDArray[Any]:
-        """``function`` of new samples, as tensors on the device of the module."""
+    def _of_new(self, function: Callable[[Tensor], Tensor], X: Any, known: NDArray[Any]) -> NDArray[Any]:
+        """``function`` of new samples, on the device of the module; ``known`` is that of the training samples."""
         return as_numpy(function(torch.tensor(self._new_samples(X), device=self.module_.embedding_.device)))
 
     def _keep(self, module: FittedModule) -> None:
@@ -91,7 +90,8 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
 
         A training sample gets its row of ``embedding_``. In the dtype of the training samples.
         """
-        return self._of_new(lambda x: self.module_.transform(x), X)
+        check_is_fitted(self)
+        return self._of_new(self.module_.transform, X, self.embedding_)
 
     @abstractmethod
     def _module(self, n_components: int, x: Any) -> Any:

@@ -136,16 +136,19 @@ class OnGraph(Estimator):
             raise ValueError(f'eigen_tol must be "auto" with a solve that has a tolerance, got {tolerance:g}')
         return dataclasses.replace(solve, tolerance=tolerance) if tolerance > 0 else solve
 
-    def _of_new(self, function: Callable[[Tensor], Tensor], X: Any) -> NDArray[Any]:
-        check_is_fitted(self)
-        affinities = self._affinities
-        if affinities is None:
-            return super()._of_new(function, X)
+    def _of_new(self, function: Callable[[Tensor], Tensor], X: Any, known: NDArray[Any]) -> NDArray[Any]:
+        """``function`` of new samples; what is ``known`` of the training samples for those that are such."""
+        if self._affinities is None:
+            return super()._of_new(function, X, known)
         X = self._new_samples(X)
-        device, width = self.module_.embedding_.device, len(self.embedding_)
-        step = rows_of_block(8 * width, device)
-        blocks = (affinities.rows(X[begin : begin + step]) for begin in range(0, X.shape[0], step))
-        return np.concatenate([as_numpy(function(torch.tensor(rows, device=device))) for rows in blocks])
+        same = self._affinities.same(X)
+        values, new = known[same], np.flatnonzero(same < 0)
+        step = rows_of_block(8 * len(known), self.module_.embedding_.device)
+        for block in np.split(new, range(step, len(new), step)):
+            if len(block):
+                rows = torch.tensor(self._affinities.rows(X[block]), device=self.module_.embedding_.device)
+                values[block] = as_numpy(function(rows))
+        return values
 
 
 class SpectralEmbedding(Embedding, OnGraph):
@@ -343,7 +346,8 @@ class SpectralClustering(ClusterMixin, OnGraph):  # type: ignore[misc]
 
         −1 for samples without any affinity to a training sample.
         """
-        return self._of_new(lambda x: self.module_.predict(x), X)
+        check_is_fitted(self)
+        return self._of_new(self.module_.predict, X, self.labels_)
 
     def _kernel(self, X: Any) -> Callable[..., Any]:
         parameters = dict(self.kernel_params or {})
