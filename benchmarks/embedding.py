@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
-from scipy.sparse import csr_array, diags_array
+from scipy.sparse import csr_array, diags
 from sklearn.datasets import load_digits
 from sklearn.manifold import SpectralEmbedding
 from sklearn.model_selection import StratifiedKFold, cross_val_score
@@ -104,7 +104,7 @@ def mnist(data: Path, rounds: int) -> list[dict[str, Any]]:
 def largest_residual(affinity: Any, y: NDArray[Any]) -> float:
     """Largest ‖L_sym v − λ v‖ of the columns v = D^½ y, of length 1, of affinities without their diagonal."""
     affinity = csr_array(affinity, dtype=np.float64)
-    affinity = affinity - diags_array(affinity.diagonal())
+    affinity = csr_array(affinity - diags(affinity.diagonal()))
     root = np.sqrt(affinity.sum(1))
     v = root[:, None] * y
     v = v / np.linalg.norm(v, axis=0)

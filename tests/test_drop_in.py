@@ -339,7 +339,9 @@ def test_nothing_of_the_users_is_changed():
     assert model.affinity_matrix_.shape == (160, 160)
     sparse = SpectralEmbedding(n_neighbors=11).fit(csr_array(X))
     assert sparse.affinity == "nearest_neighbors"
-    weighted = SpectralEmbedding(n_neighbors=11, weights=weights).fit(X)
+    weighted = clone(SpectralEmbedding(n_neighbors=11)).set_params(weights=weights).fit(X)
+    again = pickle.loads(pickle.dumps(clone(weighted).fit(X)))
+    np.testing.assert_array_equal(again.transform(NEW), weighted.transform(NEW))
     assert weighted.weights is weights
     assert weighted.module_.weights is not weights
     given = KERNEL.copy()

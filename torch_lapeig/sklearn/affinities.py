@@ -119,7 +119,11 @@ class MatrixFunction:
         if Y is None:
             return self.function(X)
         try:
-            inspect.signature(self.function).bind(X, Y=Y)
+            signature = inspect.signature(self.function)
+        except ValueError:  # a function that is not Python's and does not say
+            return self.function(X, Y=Y)
+        try:
+            signature.bind(X, Y=Y)
         except TypeError as error:
             raise TypeError(
                 "affinity must be a function that takes Y, the training samples, to embed new samples: "
@@ -136,8 +140,8 @@ class OfDistances(Affinities):
     """
 
     def __init__(self, distances: Matrix, n_neighbors: int) -> None:
-        n, self.distances = distances.shape[0], distances
-        column, distance = nearest(self._checked(distances), n_neighbors, np.arange(n))
+        n, self.distances = distances.shape[0], self._checked(distances)
+        column, distance = nearest(self.distances, n_neighbors, np.arange(n))
         itself = bool((column == np.arange(n)[:, None]).any())
         self.others, self.reach = n_neighbors - itself, distance[:, -1]
         ends = np.arange(n + 1) * n_neighbors
@@ -147,7 +151,7 @@ class OfDistances(Affinities):
     def _checked(self, distances: Matrix) -> Matrix:
         if (low := distances.min()) < 0:
             raise ValueError(f"X must hold distances, which are not negative, got a minimum of {low:.3g}")
-        return distances
+        return one_entry_each(distances)
 
     def rows(self, X: Any) -> Array:
         """The two directions of each pair, ½ each."""
@@ -195,13 +199,14 @@ class OfSparseSamples(OfDistances):
 
 
 def checked(matrix: Matrix, shape: tuple[int, int], dtype: Any, name: str) -> Matrix:
-    """Affinities of a shape, in CSR form if they are sparse; ValueError for others, or none."""
+    """Affinities of a shape, finite and non-negative, in CSR form if they are sparse; ValueError for others.
+
+    Less than round-off below zero counts as zero.
+    """
     matrix = check_array(matrix, accept_sparse="csr", dtype=dtype, ensure_min_features=0, input_name=name)
     if matrix.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, got {matrix.shape}")
-    if issparse(matrix):
-        matrix = csr_array(matrix)
-        matrix.sum_duplicates()
+    matrix = one_entry_each(matrix)
     low = matrix.min() if min(shape) else 0
     if low < -ROUND_OFF * np.finfo(dtype).eps * abs(matrix).max():
         raise ValueError(
@@ -265,11 +270,18 @@ def _row_by_row(X: Matrix) -> Callable[[int], bytes]:
     """The bytes of a row by its number, the same for equal rows."""
     if not issparse(X):
         return lambda i: (X[i] + 0.0).tobytes()  # −0 becomes 0
-    X = csr_array(X, copy=True)
-    X.sum_duplicates()
+    X = one_entry_each(X)
     X.eliminate_zeros()
     columns = X.indices.astype(np.int64)
     return lambda i: b"".join(part[X.indptr[i] : X.indptr[i + 1]].tobytes() for part in (columns, X.data))
+
+
+def one_entry_each(matrix: Matrix) -> Matrix:
+    """A sparse matrix as a copy in CSR form, sorted, copies of an entry summed; an array as it is."""
+    if issparse(matrix):
+        matrix = csr_array(matrix, copy=True)
+        matrix.sum_duplicates()
+    return matrix
 
 
 def dense(matrix: Matrix) -> Array:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, eye_array, issparse
+from scipy.sparse import csr_array, identity, issparse
 from sklearn.base import ClusterMixin
 from sklearn.metrics.pairwise import KERNEL_PARAMS
 from sklearn.utils import check_random_state
@@ -75,7 +75,7 @@ class OnGraph(Estimator):
         row, col = self.module_.train_edges
         n = len(self.embedding_)
         found = Graph(SparsePattern(row, col, (n,)), self.module_.train_connectivity).to_scipy()
-        return csr_array(found + eye_array(n, dtype=found.dtype, format="csr"))
+        return csr_array(found + identity(n, dtype=found.dtype, format="csr"))
 
     def _training(self, X: Any) -> Any:
         X = self._samples(X)
@@ -100,7 +100,7 @@ class OnGraph(Estimator):
             return Given(X)
         if self.affinity == "precomputed_nearest_neighbors":
             self.n_neighbors_ = self._neighbors(X.shape[0])
-            return OfDistances(csr_array(X) if issparse(X) else X, self.n_neighbors_)
+            return OfDistances(X, self.n_neighbors_)
         if self.affinity == "nearest_neighbors":
             self.n_neighbors_ = self._neighbors(X.shape[0])
             return OfSparseSamples(X, self.n_neighbors_ - 1)
