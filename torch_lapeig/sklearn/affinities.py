@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_array
 
 from torch_lapeig import _checks
 from torch_lapeig.graph.graph import Graph
+from torch_lapeig.graph.pattern import DensePattern
 
 Array = NDArray[Any]
 Matrix = Any  # an array or a SciPy sparse array in CSR form
@@ -43,7 +44,8 @@ class Affinities(ABC):
     def graph(self, device: str | torch.device) -> Graph:
         """The graph of the matrix, without its diagonal."""
         if not issparse(self.matrix):
-            return Graph.from_dense(torch.tensor(self.matrix, device=device).fill_diagonal_(0))
+            weight = torch.tensor(self.matrix, device=device).fill_diagonal_(0)
+            return Graph(DensePattern((len(weight),)), weight)  # checked already, which takes as long as a kernel
         entries = self.matrix.tocoo()
         off = entries.row != entries.col
         matrix = csr_array((entries.data[off], (entries.row[off], entries.col[off])), shape=entries.shape)
@@ -62,8 +64,8 @@ class Given(Affinities):
     """Affinities that the user gives. One row of them that equals a training row is of that sample."""
 
     def __init__(self, X: Matrix) -> None:
-        self.given = X
-        super().__init__(checked(X, X.shape, X.dtype, "X"))
+        self.given = X.copy()
+        super().__init__(checked(self.given, X.shape, X.dtype, "X"))
 
     def rows(self, X: Any) -> Array:
         """Rows as they are given."""
@@ -218,6 +220,8 @@ def checked(matrix: Matrix, shape: tuple[int, int], dtype: Any, name: str) -> Ma
 
 def symmetric(matrix: Matrix) -> Matrix:
     """The mean of affinities and their transpose, with a warning where these differ by more than round-off."""
+    if not issparse(matrix) and np.array_equal(matrix, matrix.T):
+        return matrix
     other = matrix.T.tocsr() if issparse(matrix) else matrix.T
     excess = (abs(matrix - other) - ASYMMETRY * (matrix + other)).max()
     if excess > ROUND_OFF * np.finfo(matrix.dtype).eps * matrix.max():
