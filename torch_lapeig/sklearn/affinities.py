@@ -220,11 +220,9 @@ def checked(matrix: Matrix, shape: tuple[int, int], dtype: Any, name: str) -> Ma
 
 def symmetric(matrix: Matrix) -> Matrix:
     """The mean of affinities and their transpose, with a warning where these differ by more than round-off."""
-    if not issparse(matrix) and np.array_equal(matrix, matrix.T):
-        return matrix
     other = matrix.T.tocsr() if issparse(matrix) else matrix.T
-    excess = (abs(matrix - other) - ASYMMETRY * (matrix + other)).max()
-    if excess > ROUND_OFF * np.finfo(matrix.dtype).eps * matrix.max():
+    difference, round_off = abs(matrix - other), ROUND_OFF * np.finfo(matrix.dtype).eps * matrix.max()
+    if difference.max() > round_off and (difference - ASYMMETRY * (matrix + other)).max() > round_off:
         _checks.warn(
             "the affinities are not symmetric: the mean of the two directions is taken; give (A + A.T) / 2 to say so",
             _checks.GraphWarning,
