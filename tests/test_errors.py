@@ -24,6 +24,7 @@ from torch_lapeig import (
     Precomputed,
     Radius,
     SelfTuning,
+    Solve,
     SpectralClustering,
     SpectralLoss,
     Whitening,
@@ -342,9 +343,9 @@ CASES = {
         "graph must be symmetric to be cut",
     ),
     "affinity": (
-        lambda: estimators.SpectralEmbedding(affinity="rbf").fit(X.numpy()),
+        lambda: estimators.SpectralEmbedding(affinity="cosine").fit(X.numpy()),
         ValueError,
-        "affinity must be one of 'nearest_neighbors', 'precomputed', got 'rbf'",
+        "affinity must be one of 'nearest_neighbors', 'rbf', .* got 'cosine'",
     ),
     "n_neighbors of an estimator": (
         lambda: estimators.SpectralEmbedding(n_neighbors=11).fit(X.numpy()),
@@ -352,7 +353,7 @@ CASES = {
         "n_neighbors must be at most .* got n_neighbors=11 with n_samples=10",
     ),
     "n_neighbors = 2.5": (
-        lambda: estimators.SpectralClustering(2, n_neighbors=2.5).fit(X.numpy()),
+        lambda: estimators.SpectralClustering(2, affinity="nearest_neighbors", n_neighbors=2.5).fit(X.numpy()),
         TypeError,
         "n_neighbors must be an integer, got 2.5",
     ),
@@ -411,15 +412,53 @@ CASES = {
         ValueError,
         "'euclidean', 'precomputed', got 'cosine'",
     ),
-    "asymmetric samples": (
-        lambda: estimators.SpectralEmbedding(affinity="precomputed").fit(path(4).triu().numpy()),
-        ValueError,
-        "affinity must be symmetric",
-    ),
     "affinities not square": (
         lambda: estimators.SpectralClustering(2, affinity="precomputed").fit(csr_array(path(4).numpy()[:3])),
         ValueError,
-        r"affinity must be square, got \(3, 4\)",
+        r"X must be square with affinity='precomputed', got \(3, 4\)",
+    ),
+    "negative affinities": (
+        lambda: estimators.SpectralClustering(2, affinity="linear").fit(X.numpy()),
+        ValueError,
+        r"affinities must be non-negative, got a minimum of -.* in affinity\(X\); use a kernel that is",
+    ),
+    "affinities of another shape": (
+        lambda: estimators.SpectralEmbedding(affinity=lambda x: x).fit(X.numpy()),
+        ValueError,
+        r"affinity\(X\) must have shape \(10, 10\), got \(10, ",
+    ),
+    "negative distances": (
+        lambda: estimators.SpectralEmbedding(affinity="precomputed_nearest_neighbors").fit(-path(4).numpy()),
+        ValueError,
+        "X must hold distances, which are not negative, got a minimum of -1",
+    ),
+    "too few distances": (
+        lambda: estimators.SpectralEmbedding(affinity="precomputed_nearest_neighbors", n_neighbors=3).fit(
+            csr_array(path(4).numpy())
+        ),
+        ValueError,
+        "X must hold a distance to n_neighbors=3 samples in every row, got 1 in row 0",
+    ),
+    "weights of a kernel": (
+        lambda: estimators.SpectralClustering(2, weights=HeatKernel()).fit(X.numpy()),
+        ValueError,
+        "weights must be None with affinity='rbf', which weights the edges itself",
+    ),
+    "two tolerances": (
+        lambda: estimators.SpectralEmbedding(eigen_tol=1e-3, solve=Solve(tolerance=1e-6)).fit(X.numpy()),
+        ValueError,
+        "eigen_tol must be .auto. with a solve that has a tolerance, got 0.001",
+    ),
+    "eigen_solver": (
+        lambda: estimators.SpectralEmbedding(eigen_solver="eigh").fit(X.numpy()),
+        ValueError,
+        "eigen_solver must be one of 'arpack', 'lobpcg', 'amg', got 'eigh'",
+    ),
+    "assign_labels": (lambda: SpectralClustering(2, assign_labels="qr"), ValueError, "'discretize', got 'qr'"),
+    "columns without clusters": (
+        lambda: SpectralClustering(2, assign_labels="cluster_qr", n_components=3),
+        ValueError,
+        "n_components must be None or n_clusters=2 with assign_labels='cluster_qr'.* got 3",
     ),
     "loss of integers": (lambda: laplacian_smoothness(X.long(), GRAPH), TypeError, "y must be float32 or float64, got"),
     "loss of an array": (lambda: spectral_loss(X.numpy(), GRAPH), TypeError, "y must be a torch.Tensor, got ndarray"),

@@ -83,9 +83,8 @@ CALLS = {
         "transform, data = Compose([AddLaplacianPE(1)]), Data(edge_index=edges, num_nodes=2)\ntransform(data)"
     ),
     "SpectralEmbedding": "estimators.SpectralEmbedding(n_neighbors=4).fit_transform(parts.numpy())",
-    "SpectralClustering": (
-        "model = estimators.SpectralClustering(2, n_neighbors=4).fit(near.numpy())\nmodel.predict(far.numpy())"
-    ),
+    "SpectralClustering": ("model = estimators.SpectralClustering(2).fit(near.numpy())\nmodel.predict(far.numpy())"),
+    "affinities": "estimators.SpectralClustering(2, affinity='precomputed').fit(torch.ones(5, 5).tril().numpy())",
     "Isomap": "estimators.Isomap().fit(parts.numpy())",
     "LocallyLinearEmbedding": "estimators.LocallyLinearEmbedding(n_neighbors=4).fit_transform(parts.numpy())",
     # What may lie between the line and the library.

@@ -277,6 +277,33 @@ def test_isolated_nodes_belong_to_no_cluster(variant):
     assert weight.grad.isfinite().all()
 
 
+@on_every_device
+@pytest.mark.parametrize("how", ["cluster_qr", "discretize"])
+@both_variants
+def test_other_ways_to_labels(variant, how, device):
+    """As good as k-means where clusters are clear; for new points too, and after a state was loaded."""
+    x, ring = three_rings()
+    x = torch.from_numpy(x).to(device)
+
+    def make():
+        return SpectralClustering(3, KNN(8), HeatKernel(0.05), variant=variant, assign_labels=how)
+
+    module = make().fit(x[::2])
+    labels = torch.cat([module.labels_, module.predict(x[1::2])])
+    assert same_clusters(labels, torch.from_numpy(np.concatenate([ring[::2], ring[1::2]])))
+    assert torch.equal(module.predict(x[::2]), module.labels_)
+    assert module.cluster_centers_ is None
+    assert module.cluster_axes_.shape == (3, 3)
+    other = make()
+    other.load_state_dict(module.state_dict())
+    assert torch.equal(other.to(device).predict(x), module.predict(x))
+    assert torch.equal(module.float().predict(x.float()), module.predict(x.float()))
+    half = module.predict(x.bfloat16())
+    assert half.dtype == torch.int64
+    with pytest.raises(RuntimeError, match=r"assign_labels is .* in the state"):
+        SpectralClustering(3, KNN(8), HeatKernel(0.05), variant=variant).load_state_dict(module.state_dict())
+
+
 @both_variants
 @pytest.mark.parametrize("k", [1, 6])
 def test_one_cluster_and_as_many_as_nodes(k, variant):
@@ -442,7 +469,8 @@ def test_autocast_does_not_lower_the_precision(dtype):
 
 def test_repr_reads_like_the_constructor():
     text = repr(SpectralClustering(3, Radius(0.5), HeatKernel(2.0), variant="shi_malik", seed=4))
-    assert "3, Radius(radius=0.5, metric='euclidean'), variant='shi_malik', solve=None, seed=4" in text
+    assert "3, Radius(radius=0.5, metric='euclidean'), variant='shi_malik', assign_labels='kmeans', " in text
+    assert "n_components=3, n_init=10, solve=None, seed=4" in text
     assert "HeatKernel(t=2.0, learnable=False)" in text
 
 
@@ -450,8 +478,9 @@ def test_without_scikit_learn_only_fit_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.cluster", None)
     module = SpectralClustering(2, KNN(5))
     assert module(points(30, 2)).shape == (30, 2)
-    with pytest.raises(ImportError, match=r"torch-lapeig\[sklearn\]"):
+    with pytest.raises(ImportError, match=r"torch-lapeig\[sklearn\].*cluster_qr"):
         module.fit(points(30, 2))
+    assert len(SpectralClustering(2, KNN(5), assign_labels="cluster_qr").fit_predict(points(30, 2))) == 30
 
 
 @pytest.mark.parametrize("variant", ["njw", "shi_malik"])

@@ -22,7 +22,7 @@ ARROWS = {
     "eigen": {"_checks", "_threads", "_tuning", "graph"},
     "methods": {"_checks", "_fitted", "_threads", "_tuning", "graph", "eigen"},
     "losses": {"_checks", "_fitted", "graph", "eigen"},
-    "sklearn": {"_checks", "_fitted", "graph", "eigen", "methods"},
+    "sklearn": {"_checks", "_fitted", "_tuning", "graph", "eigen", "methods"},
     "lightning": {"_checks", "graph", "losses"},
     "pyg": {"_checks", "graph", "eigen", "methods"},
 }
@@ -31,8 +31,11 @@ LIBRARIES = {"torch", "numpy", "scipy"}
 OPTIONAL = {
     "graph.ann": {"faiss"},
     "eigen.solve": {"tqdm"},
-    "methods.clustering": {"sklearn"},
+    "methods.labels": {"sklearn"},
     "sklearn": {"sklearn"},
+    "sklearn.base": {"sklearn"},
+    "sklearn.spectral": {"sklearn"},
+    "sklearn.affinities": {"sklearn"},
     "lightning": {"lightning", "pytorch_lightning"},
 }
 FILES = sorted(set(ROOT.rglob("*.py")) - {ROOT / "__init__.py"})

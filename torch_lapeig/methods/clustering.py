@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,6 +16,15 @@ from torch_lapeig.graph import KNN, Graph
 from torch_lapeig.graph.graph import check_graph
 from torch_lapeig.graph.weighted import Rule
 from torch_lapeig.graph.weights import Weighting
+from torch_lapeig.methods.labels import (
+    ASSIGNMENTS,
+    Assignment,
+    cluster_qr,
+    discretize,
+    k_means,
+    nearest_axis,
+    nearest_centre,
+)
 from torch_lapeig.methods.module import EigenSolves, Embedding
 from torch_lapeig.methods.spectral import GraphEmbedding, check_size, warn_of_isolated
 
@@ -92,11 +102,11 @@ def _assignment(labels: Tensor, graph: Graph) -> Tensor:
 
 
 class SpectralClustering(GraphEmbedding):
-    """Normalised spectral clustering: k-means on the rows of k eigenvectors of a neighbourhood graph.
+    """Normalised spectral clustering: labels from the rows of k eigenvectors of a neighbourhood graph.
 
     The k smallest eigenpairs of L y = λ D y are taken with the trivial one, as in the papers. A graph of k connected
     components has exactly k distinct rows, one for each component, which is the wanted answer: no warning is given.
-    The columns of ``forward`` and ``embed`` are the rows that k-means sees.
+    The columns of ``forward`` and ``embed`` are the rows that get labels.
 
     Args:
         n_clusters: k, at most the number of nodes of positive degree.
@@ -105,21 +115,27 @@ class SpectralClustering(GraphEmbedding):
             clustering*, 2002). ``"shi_malik"``: rows of the generalised eigenvectors, Yᵀ D Y = I (Shi & Malik,
             *Normalized cuts and image segmentation*, 2000). Both as in von Luxburg, *A tutorial on spectral
             clustering*, 2007, section 4.
+        assign_labels: how rows get labels. ``"kmeans"``: scikit-learn's (the extra ``sklearn``). ``"cluster_qr"``: by
+            a QR decomposition with column pivoting, at once and without chance (Damle, Minden & Ying 2019).
+            ``"discretize"``: by the nearest partition up to a rotation (Yu & Shi 2003). See `methods.labels`.
+        n_components: eigenvectors; default: n_clusters, as the ways other than k-means need it.
+        n_init: starts of k-means, of which the best is taken.
         solve: options of the eigensolve, a `Solve`, or a solver alone.
-        seed: of k-means (scikit-learn, the extra ``sklearn``; the best of ten starts).
+        seed: of k-means and ``"discretize"``.
 
     Isolated nodes get a row of zeros and a `GraphWarning`. The eigenvectors of equal eigenvalues, such as the zeros
     of several components, are one basis of many: a loss on the rows should not depend on which (see `eigenpairs`).
 
     Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
-        labels_: int64 ``(N,)``, 0 to k − 1, and −1 for isolated nodes. embedding_: ``(N, k)``, the rows that k-means
-        sees, and cluster_centers_: ``(k, k)``, their means. eigenvalues_, residuals_: ``(k,)``. gap_: ``()``,
-        λ_{k+1} − λ_k, large where k suits the graph.
+        labels_: int64 ``(N,)``, 0 to k − 1, and −1 for isolated nodes. embedding_: ``(N, k)``, the rows that get
+        labels. cluster_centers_: ``(k, k)``, of k-means their means; cluster_axes_: ``(k, k)``, of the other ways one
+        column for each cluster, None where not. eigenvalues_, residuals_: ``(k,)``. gap_: ``()``, λ_{k+1} − λ_k, large
+        where k suits the graph. (With ``n_components`` rows have as many columns.)
 
     Raises (``fit``, ``forward``):
         TypeError, ValueError: see `knn_graph`, `radius_graph` and `eigenpairs`; a single graph with fewer nodes of
             positive degree than clusters (in a batch the columns it lacks are zero).
-        ImportError: ``fit`` without scikit-learn.
+        ImportError: ``fit`` by k-means without scikit-learn.
 
     >>> x = torch.cat([torch.rand(30, 2), torch.rand(30, 2) + 2])
     >>> model = SpectralClustering(2, KNN(5)).fit(x)
@@ -129,10 +145,17 @@ class SpectralClustering(GraphEmbedding):
     True
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = (*GraphEmbedding.FITTED, "labels_", "cluster_centers_")
-    CONFIGURATION: ClassVar[tuple[str, ...]] = ("n_clusters", *GraphEmbedding.CONFIGURATION, "variant")
+    FITTED: ClassVar[tuple[str, ...]] = (*GraphEmbedding.FITTED, "labels_", "cluster_centers_", "cluster_axes_")
+    CONFIGURATION: ClassVar[tuple[str, ...]] = (
+        "n_clusters",
+        "n_components",
+        *GraphEmbedding.CONFIGURATION,
+        "variant",
+        "assign_labels",
+    )
     labels_: Tensor
     cluster_centers_: Tensor
+    cluster_axes_: Tensor
 
     def __init__(
         self,
@@ -141,13 +164,25 @@ class SpectralClustering(GraphEmbedding):
         weights: Weighting | None = None,
         *,
         variant: Variant = "njw",
+        assign_labels: Assignment = "kmeans",
+        n_components: int | None = None,
+        n_init: int = 10,
         solve: Solve | Solver | None = None,
         seed: int = 0,
     ) -> None:
-        super().__init__(_checks.check_count(n_clusters, "n_clusters"), neighbors, weights, solve)
+        n_clusters = _checks.check_count(n_clusters, "n_clusters")
+        super().__init__(n_clusters if n_components is None else n_components, neighbors, weights, solve)
         _checks.check_choice(variant, "variant", ("njw", "shi_malik"))
-        self.n_clusters = self.n_components
+        _checks.check_choice(assign_labels, "assign_labels", ASSIGNMENTS)
+        if assign_labels != "kmeans" and self.n_components != n_clusters:
+            raise ValueError(
+                f"n_components must be None or n_clusters={n_clusters} with assign_labels={assign_labels!r}, which "
+                f"gives each column a cluster, got {n_components}"
+            )
+        self.n_clusters = n_clusters
         self.variant: Variant = variant
+        self.assign_labels: Assignment = assign_labels
+        self.n_init = _checks.check_count(n_init, "n_init")
         self.seed = _checks.check_seed(seed)
 
     @property
@@ -156,13 +191,14 @@ class SpectralClustering(GraphEmbedding):
 
     def _solve_graph(self, laplacian: Laplacian, solve: EigenSolves, *, fill: bool) -> Embedding:
         if not fill:
-            check_size(laplacian, self.n_clusters, "n_clusters")
+            for name in ("n_clusters", "n_components"):
+                check_size(laplacian, getattr(self, name), name)
         warn_of_isolated(laplacian, " and their label is −1")
-        pairs = solve(laplacian, self.n_clusters, fill=fill)
+        pairs = solve(laplacian, self.n_components, fill=fill)
         return Embedding(self._rows(pairs.vectors), pairs.values, pairs.residuals, pairs.gap, ())
 
     def _rows(self, y: Tensor) -> Tensor:
-        """What k-means sees of generalised eigenvectors."""
+        """What gets labels, of generalised eigenvectors."""
         if self.variant == "shi_malik":
             return y
         # Rows of D^-½ V scaled to length 1 are those of V. The first column, constant on all but isolated nodes, keeps
@@ -179,21 +215,33 @@ class SpectralClustering(GraphEmbedding):
     def _extend(self, x: Tensor, state: State) -> Tensor:
         return self._rows(super()._extend(x, state))
 
-    @torch.no_grad()
     def fit(self, x: Tensor | Graph) -> SpectralClustering:
         """Cluster one set of points ``(N, D)``, affinities ``(N, N)`` or one `Graph`. Returns the module.
 
         Half precision is kept as float32. A batch is refused: fit its graphs one by one.
         """
-        k_means = _k_means(self.n_clusters, self.seed)
+        return self.fit_with(x, np.random.RandomState(self.seed))
+
+    @torch.no_grad()
+    @_checks.full_precision
+    def fit_with(self, x: Tensor | Graph, random: np.random.RandomState, verbose: int = 0) -> SpectralClustering:
+        """``fit`` with a generator of random numbers in the place of ``seed``; ``verbose`` is that of k-means."""
+        # Made first: without scikit-learn nothing else is done.
+        by_means = k_means(self.n_clusters, self.n_init, random, verbose) if self.assign_labels == "kmeans" else None
         super().fit(x)
-        rows = self.embedding_
-        active = rows[:, 0] != 0
-        k_means.fit(rows[active].cpu().numpy())
-        labels = torch.full_like(active, -1, dtype=torch.int64)
-        labels[active] = torch.as_tensor(k_means.labels_, dtype=torch.int64, device=rows.device)
-        self.labels_ = labels
-        self.cluster_centers_ = torch.as_tensor(k_means.cluster_centers_, dtype=rows.dtype, device=rows.device)
+        active = self.embedding_[:, 0] != 0
+        rows = self.embedding_[active]
+        if by_means is not None:
+            unit = _checks.power_of_two(rows, (0, 1))  # so that no square overflows
+            by_means.fit((rows / unit).cpu().numpy())
+            labels = torch.as_tensor(by_means.labels_)
+            self.cluster_centers_ = torch.as_tensor(by_means.cluster_centers_).to(rows) * unit
+        elif self.assign_labels == "cluster_qr":
+            labels, self.cluster_axes_ = cluster_qr(rows)
+        else:
+            labels, self.cluster_axes_ = discretize(rows, random)
+        self.labels_ = active.new_full(active.shape, -1, dtype=torch.int64)
+        self.labels_[active] = labels.to(rows.device, torch.int64)
         return self
 
     def fit_predict(self, x: Tensor | Graph) -> Tensor:
@@ -201,23 +249,16 @@ class SpectralClustering(GraphEmbedding):
         return self.fit(x).labels_
 
     @torch.no_grad()
+    @_checks.full_precision
     def predict(self, x_new: Tensor) -> Tensor:
-        """Labels of new points ``(Q, D)``, int64 ``(Q,)``: the nearest centre of their rows, −1 for rows of zeros.
+        """Labels of new points ``(Q, D)``, int64 ``(Q,)``: the nearest centre or axis of their rows, −1 for zeros.
 
         Raises:
             RuntimeError, TypeError, ValueError: see ``transform``.
         """
         rows = self.transform(x_new)
-        labels = torch.cdist(rows, self.cluster_centers_.to(rows.dtype)).argmin(1)
+        if self.assign_labels == "kmeans":
+            labels = nearest_centre(rows, self.cluster_centers_)
+        else:
+            labels = nearest_axis(rows, self.cluster_axes_.to(rows.dtype), signed=self.assign_labels == "discretize")
         return labels.masked_fill(rows[:, 0] == 0, -1)
-
-
-def _k_means(k: int, seed: int) -> Any:
-    """scikit-learn's estimator, which works on the CPU."""
-    try:
-        from sklearn.cluster import KMeans
-    except ImportError as error:
-        raise ImportError(
-            'SpectralClustering.fit needs scikit-learn for k-means; pip install "torch-lapeig[sklearn]"'
-        ) from error
-    return KMeans(k, n_init=10, random_state=seed)

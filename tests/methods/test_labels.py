@@ -1,0 +1,78 @@
+"""From rows to labels: the definitions, scikit-learn's own functions, bases and signs, and what new rows get."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.cluster import _spectral as theirs
+from sklearn.metrics import adjusted_rand_score
+
+from problems import on_every_device, points
+from torch_lapeig.methods.labels import cluster_qr, discretize, nearest_axis
+
+both = pytest.mark.parametrize("k", [1, 2, 5, 12])
+
+
+def rows_of_clusters(k, *, noise=0.3, n=40, dtype=torch.float64, spread=3.0):
+    """Rows about k orthogonal directions, of any length, in any basis."""
+    basis = torch.linalg.qr(points(k, k, seed=k))[0]
+    lengths = points(n * k, 1, seed=1).exp().clamp(1 / spread, spread)
+    label = torch.arange(k).repeat(n)
+    return (lengths * (basis[label] + noise / k**0.5 * points(n * k, k, seed=2))).to(dtype), label
+
+
+def same(one, other):
+    return adjusted_rand_score(one.cpu(), other.cpu()) == 1
+
+
+@on_every_device
+@both
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_clusters_about_orthogonal_directions_are_found(k, dtype, device):
+    rows, label = rows_of_clusters(k, dtype=dtype)
+    found, axes = cluster_qr(rows.to(device))
+    assert same(found, label)
+    assert found.dtype == torch.int64
+    assert axes.dtype == dtype
+    torch.testing.assert_close(axes.T @ axes, torch.eye(k, dtype=dtype, device=device), atol=1e-5, rtol=0)
+    assert torch.equal(nearest_axis(rows.to(device), axes, signed=False), found)
+    # `discretize` asks for columns of one length, as eigenvectors have.
+    rows = rows @ torch.linalg.eigh(rows.T @ rows)[1]
+    found, axes = discretize(rows.to(device), np.random.RandomState(0))
+    assert same(found, label)
+    assert torch.equal(nearest_axis(rows.to(device), axes), found)
+
+
+@both
+@pytest.mark.parametrize("noise", [0.3, 1.0, 3.0])
+def test_labels_are_those_of_scikit_learn(k, noise):
+    """Number by number, of clear clusters and of none."""
+    rows, _ = rows_of_clusters(k, noise=noise)
+    np.testing.assert_array_equal(cluster_qr(rows)[0], theirs.cluster_qr(rows.numpy()))
+    if k == 12 and noise > 0.3:  # some axes begin without any row: the rotation next to the partition is one of many
+        return
+    for seed in range(3):
+        ours = discretize(rows, np.random.RandomState(seed))[0]
+        np.testing.assert_array_equal(ours, theirs.discretize(rows.numpy(), random_state=seed))
+
+
+def test_neither_basis_nor_signs_nor_scale_matter():
+    rows, _ = rows_of_clusters(4, noise=1.0)
+    turned = rows @ torch.linalg.qr(points(4, 4, seed=9))[0]
+    assert torch.equal(cluster_qr(turned)[0], cluster_qr(rows)[0])
+    flipped = rows * torch.tensor([1.0, -1.0, -1.0, 1.0])
+    for other in (flipped, 1e200 * rows, 1e-200 * rows):
+        assert torch.equal(cluster_qr(other)[0], cluster_qr(rows)[0])
+        one, two = (discretize(each, np.random.RandomState(5))[0] for each in (rows, other))
+        assert torch.equal(one, two)
+
+
+def test_partition_and_rotation_of_discretize_suit_each_other():
+    """At the end neither improves the other: the objective of Yu & Shi, section 4, is stationary in both."""
+    rows, _ = rows_of_clusters(3, noise=0.8)
+    labels, axes = discretize(rows, np.random.RandomState(0))
+    lengths = axes.norm(dim=1)  # of the columns, as the rotation has none
+    unit, rotation = torch.nn.functional.normalize(rows * lengths, dim=1), axes / lengths[:, None]
+    assert torch.equal((unit @ rotation).argmax(1), labels)
+    sums = torch.stack([unit[labels == label].sum(0) for label in range(3)])
+    u, _, v = torch.linalg.svd(sums.T)
+    torch.testing.assert_close(rotation, u @ v)

@@ -1,0 +1,349 @@
+"""Spectral embedding and clustering in the place of scikit-learn's: same graphs, same columns, same labels."""
+
+import copy
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import coo_matrix, csc_array, csr_array, csr_matrix, issparse
+from scipy.spatial.distance import cdist
+from sklearn.base import clone
+from sklearn.cluster import SpectralClustering as TheirClustering
+from sklearn.datasets import load_digits, make_blobs, make_moons
+from sklearn.exceptions import NotFittedError
+from sklearn.manifold import SpectralEmbedding as TheirEmbedding
+from sklearn.metrics import adjusted_rand_score
+from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
+from sklearn.neighbors import KNeighborsTransformer, kneighbors_graph
+
+from problems import points, subspace_angle
+from torch_lapeig import DensityCorrected, GraphWarning, HeatKernel, Solve
+from torch_lapeig.eigen import Eigh
+from torch_lapeig.sklearn import SpectralClustering, SpectralEmbedding
+
+both_dtypes = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+
+X, NEW = points(160, 3).numpy(), points(15, 3, seed=1).numpy()
+SPARSE = csr_array(np.where(abs(X) > 0.3, X, 0) + 2 * np.eye(160, 3))
+MOONS = make_moons(200, noise=0.06, random_state=0)
+BLOBS = make_blobs(150, centers=[[0, 0], [8, 0], [0, 8]], random_state=0)
+DISTANCES = cdist(X, X)
+KNN_DISTANCES = KNeighborsTransformer(n_neighbors=14).fit_transform(X)
+KERNEL = rbf_kernel(X, gamma=0.7)
+
+# Parameters, what is fitted, and what stands for new samples.
+EMBEDDINGS = {
+    "a tenth": ({}, X, NEW),
+    "neighbors": ({"n_neighbors": 11}, X, NEW),
+    "rbf": ({"affinity": "rbf"}, X, NEW),
+    "gamma": ({"affinity": "rbf", "gamma": 0.7}, X, NEW),
+    "sparse rbf": ({"affinity": "rbf", "gamma": 0.7}, SPARSE, SPARSE[:9] * 0.9),
+    "callable": ({"affinity": laplacian_kernel}, X, NEW),
+    "precomputed": ({"affinity": "precomputed"}, KERNEL, rbf_kernel(NEW, X, gamma=0.7)),
+    "sparse": ({"affinity": "precomputed"}, csr_array(np.where(KERNEL > 0.05, KERNEL, 0)), csr_array(KERNEL[:9] / 2)),
+    "distances": ({"affinity": "precomputed_nearest_neighbors", "n_neighbors": 12}, DISTANCES, cdist(NEW, X)),
+    "sparse distances": (
+        {"affinity": "precomputed_nearest_neighbors", "n_neighbors": 12},
+        KNN_DISTANCES,
+        KNeighborsTransformer(n_neighbors=14).fit(X).transform(NEW),
+    ),
+    "distances without itself": (
+        {"affinity": "precomputed_nearest_neighbors", "n_neighbors": 10},
+        kneighbors_graph(X, 14, mode="distance"),
+        cdist(NEW, X),
+    ),
+}
+CLUSTERINGS = {
+    "rbf": ({}, *BLOBS),
+    "neighbors": ({"affinity": "nearest_neighbors"}, *BLOBS),
+    "sparse neighbors": ({"affinity": "nearest_neighbors"}, csr_array(BLOBS[0]), BLOBS[1]),
+    "moons": ({"affinity": "nearest_neighbors", "n_neighbors": 15}, MOONS[0], None),
+    "laplacian": ({"affinity": "laplacian", "gamma": 0.5}, *BLOBS),
+    "polynomial": ({"affinity": "poly", "degree": 4, "coef0": 2}, BLOBS[0] + 4, None),
+    "cosine": ({"affinity": "cosine"}, BLOBS[0] + 4, None),
+    "chi2": ({"affinity": "chi2", "gamma": 0.3}, BLOBS[0] + 4, None),
+    "of two samples": (
+        {"affinity": lambda x, y, scale: np.exp(-scale * abs(x - y).sum()), "kernel_params": {"scale": 0.5}},
+        *BLOBS,
+    ),
+    "precomputed": ({"affinity": "precomputed"}, rbf_kernel(BLOBS[0]), BLOBS[1]),
+    "distances": ({"affinity": "precomputed_nearest_neighbors"}, cdist(BLOBS[0], BLOBS[0]), BLOBS[1]),
+}
+every_embedding = pytest.mark.parametrize("name", EMBEDDINGS)
+every_clustering = pytest.mark.parametrize("name", CLUSTERINGS)
+every_way = pytest.mark.parametrize("how", ["kmeans", "cluster_qr", "discretize"])
+
+
+def dense(matrix):
+    return matrix.toarray() if issparse(matrix) else np.asarray(matrix)
+
+
+def fitted(model, theirs, x):
+    """Both, fitted to the same; scikit-learn warns of parts where ours says nothing in clustering."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Graph is not fully connected")
+        warnings.filterwarnings("ignore", "Precomputed sparse input was not sorted")
+        return model.fit(x), theirs.fit(x)
+
+
+@both_dtypes
+@every_embedding
+def test_embedding_is_theirs(name, dtype):
+    """Graph entry by entry; columns up to their signs, of the same scale."""
+    parameters, x, _ = EMBEDDINGS[name]
+    ours, theirs = fitted(SpectralEmbedding(3, **parameters), TheirEmbedding(3, **parameters), x.astype(dtype))
+    assert ours.embedding_.dtype == dtype
+    single = dtype == np.float32
+    matrix, expected = dense(ours.affinity_matrix_), dense(theirs.affinity_matrix_)
+    np.testing.assert_allclose(matrix, expected, rtol=0, atol=1e-6 if single else 1e-12)
+    signs = np.sign((ours.embedding_ * theirs.embedding_).sum(0))
+    scale = abs(theirs.embedding_).max()
+    tolerance = 1e-3 if single else 1e-9
+    np.testing.assert_allclose(ours.embedding_ * signs, theirs.embedding_, rtol=0, atol=tolerance * scale)
+    if hasattr(theirs, "n_neighbors_"):
+        assert ours.n_neighbors_ == theirs.n_neighbors_
+
+
+@both_dtypes
+@every_embedding
+def test_new_samples(name, dtype):
+    """A training sample keeps its row, a new one gets the mean of its neighbours' over 1 − λ."""
+    parameters, x, new = EMBEDDINGS[name]
+    model = SpectralEmbedding(3, **parameters).fit(x.astype(dtype))
+    tolerance = 1e-5 if dtype == np.float32 else 1e-12
+    np.testing.assert_allclose(model.transform(x.astype(dtype)), model.embedding_, rtol=0, atol=tolerance)
+    y = model.transform(new.astype(dtype))
+    assert y.dtype == dtype
+    assert y.shape == (new.shape[0], 3)
+    assert abs(y).max() < 2 * abs(model.embedding_).max()
+    again = pickle.loads(pickle.dumps(model)) if name != "callable" else copy.deepcopy(model)
+    np.testing.assert_array_equal(again.transform(new.astype(dtype)), y)
+    np.testing.assert_array_equal(clone(model).fit(x.astype(dtype)).embedding_, model.embedding_)
+    with pytest.raises(NotFittedError):
+        clone(model).transform(new)
+
+
+def test_rows_of_new_samples_are_those_of_the_formula():
+    for affinity, kernel in (("rbf", rbf_kernel), (laplacian_kernel, laplacian_kernel)):
+        model = SpectralEmbedding(3, affinity=affinity).fit(X)
+        rows = kernel(NEW, X)
+        expected = rows @ model.embedding_ / rows.sum(1)[:, None] / (1 - model.eigenvalues_)
+        np.testing.assert_allclose(model.transform(NEW), expected, atol=1e-12)
+
+
+def test_new_samples_by_distances_are_those_by_samples():
+    """Precomputed distances, whole or of the nearest only, and sparse samples join new samples as dense ones do."""
+    expected = SpectralEmbedding(3, n_neighbors=9).fit(X).transform(NEW)
+    whole = SpectralEmbedding(3, affinity="precomputed_nearest_neighbors", n_neighbors=9).fit(DISTANCES)
+    np.testing.assert_allclose(whole.transform(cdist(NEW, X)), expected, atol=1e-10)
+    everything = KNeighborsTransformer(n_neighbors=159).fit(X)
+    np.testing.assert_allclose(whole.transform(everything.transform(NEW)), expected, atol=1e-10)
+    sparse = SpectralEmbedding(3, n_neighbors=9).fit(csr_array(X))
+    np.testing.assert_allclose(sparse.transform(csr_array(NEW)), expected, atol=1e-10)
+    np.testing.assert_allclose(sparse.affinity_matrix_.toarray() + np.eye(160), whole.affinity_matrix_.toarray())
+
+
+def test_digits_differ_by_ties_only():
+    """Pixels are integers: equal distances abound, of which scikit-learn takes any and we the first."""
+    x = load_digits().data[:600]
+    ours, theirs = fitted(SpectralEmbedding(5, n_neighbors=11), TheirEmbedding(5, n_neighbors=11), x)
+    row, col = np.nonzero(ours.affinity_matrix_.toarray() != theirs.affinity_matrix_.toarray())
+    squared = np.square(x[:, None] - x).sum(-1)
+    last = np.sort(squared, 1)[:, 10]  # the sample itself is the first
+    assert ((squared[row, col] == last[row]) | (squared[row, col] == last[col])).all()
+    given = theirs.affinity_matrix_
+    ours = SpectralEmbedding(5, affinity="precomputed").fit_transform(given)
+    np.testing.assert_allclose(abs(ours), abs(theirs.embedding_), atol=1e-10)
+
+
+def test_equal_eigenvalues():
+    """On a circle they come in pairs, and the columns are theirs up to a rotation within each."""
+    angle = np.arange(60) * 2 * np.pi / 60
+    x = np.stack([np.cos(angle), np.sin(angle)], 1)
+    ours, theirs = fitted(SpectralEmbedding(4, affinity="rbf"), TheirEmbedding(4, affinity="rbf"), x)
+    for pair in (slice(0, 2), slice(2, 4)):
+        bases = (torch.from_numpy(np.linalg.qr(model.embedding_[:, pair])[0]) for model in (ours, theirs))
+        assert subspace_angle(*bases) < 1e-7
+    np.testing.assert_allclose(ours.embedding_ @ ours.embedding_.T, theirs.embedding_ @ theirs.embedding_.T, atol=1e-9)
+
+
+@every_way
+@every_clustering
+def test_labels_are_theirs(name, how):
+    """Up to their numbers; and right where the clusters are known."""
+    parameters, x, y = CLUSTERINGS[name]
+    options = {**copy.deepcopy(parameters), "assign_labels": how, "random_state": 0}
+    clusters = 3 if y is not None else 2
+    ours, theirs = fitted(SpectralClustering(clusters, **options), TheirClustering(clusters, **options), x)
+    assert adjusted_rand_score(ours.labels_, theirs.labels_) == 1
+    if name != "sparse neighbors":  # theirs have themselves on the diagonal
+        np.testing.assert_allclose(dense(ours.affinity_matrix_), dense(theirs.affinity_matrix_), atol=1e-12)
+    if y is not None:
+        assert adjusted_rand_score(ours.labels_, y) == 1
+    np.testing.assert_array_equal(ours.predict(x), ours.labels_)
+    assert ours.embedding_.shape == (x.shape[0], clusters)
+
+
+@every_way
+@both_dtypes
+def test_predicted_labels(how, dtype):
+    x, y = make_blobs(300, centers=[[0, 0], [8, 0], [0, 8]], random_state=1)
+    for affinity in ("rbf", "nearest_neighbors"):
+        model = SpectralClustering(3, affinity=affinity, assign_labels=how, random_state=0).fit(x[::2].astype(dtype))
+        labels = np.concatenate([model.labels_, model.predict(x[1::2].astype(dtype))])
+        assert adjusted_rand_score(labels, np.concatenate([y[::2], y[1::2]])) == 1
+        again = pickle.loads(pickle.dumps(model))
+        np.testing.assert_array_equal(again.predict(x), model.predict(x))
+
+
+def test_the_seed_of_k_means_is_theirs():
+    """Where k-means has many local optima, one start from the same seed ends in the same one."""
+    x = load_digits().data[:500] / 16
+    for seed in range(3):
+        options = {"affinity": "rbf", "gamma": 0.1, "n_init": 1, "random_state": seed}
+        ours, theirs = fitted(SpectralClustering(25, **options), TheirClustering(25, **options), x)
+        assert adjusted_rand_score(ours.labels_, theirs.labels_) == 1
+
+
+@pytest.mark.parametrize("n_components", [2, 4])
+def test_more_or_fewer_eigenvectors_than_clusters(n_components):
+    options = {"gamma": 0.1, "n_components": n_components, "random_state": 0}
+    ours, theirs = fitted(SpectralClustering(3, **options), TheirClustering(3, **options), BLOBS[0])
+    assert adjusted_rand_score(ours.labels_, theirs.labels_) == 1
+    assert ours.embedding_.shape == (150, n_components)
+    np.testing.assert_array_equal(ours.predict(BLOBS[0]), ours.labels_)
+
+
+def test_first_column_and_tolerance():
+    whole = SpectralEmbedding(3, n_neighbors=11, drop_first=False, eigen_tol=0).fit(X)
+    expected = SpectralEmbedding(2, n_neighbors=11).fit(X)
+    np.testing.assert_allclose(whole.embedding_[:, 1:], expected.embedding_, atol=1e-10)
+    assert np.ptp(whole.embedding_[:, 0]) < 1e-12
+    degrees = whole.affinity_matrix_.sum(1) - 1
+    np.testing.assert_allclose(whole.embedding_.T @ (degrees[:, None] * whole.embedding_), np.eye(3), atol=1e-10)
+    coarse = SpectralEmbedding(2, n_neighbors=11, eigen_tol=1e-3, solve=Solve(on_failure="raise")).fit(X)
+    assert coarse.module_.solve == Solve(on_failure="raise", tolerance=1e-3)
+    given = SpectralEmbedding(2, n_neighbors=11, eigen_solver="amg", n_jobs=2, random_state=3, solve=Eigh()).fit(X)
+    np.testing.assert_allclose(given.embedding_, expected.embedding_, atol=1e-9)
+
+
+def test_parts():
+    """Of c components scikit-learn's columns span the space of theirs, less one; ours too, less the constant."""
+    x = np.concatenate([X[:50], X[50:] + 40])
+    with pytest.warns(GraphWarning, match="2 connected components"):
+        ours = SpectralEmbedding(1, n_neighbors=11).fit(x)
+    y = ours.embedding_
+    assert max(np.ptp(y[:50]), np.ptp(y[50:])) < 1e-12
+    degrees = ours.affinity_matrix_.sum(1) - 1
+    assert abs(degrees @ y) < 1e-9
+    np.testing.assert_allclose(degrees @ y**2, 1)
+    for how in ("kmeans", "cluster_qr", "discretize"):
+        labels = SpectralClustering(2, affinity="nearest_neighbors", assign_labels=how).fit_predict(x)
+        assert adjusted_rand_score(labels, np.arange(160) < 50) == 1
+
+
+@every_way
+def test_isolated_samples(how):
+    affinity = np.zeros((152, 152))
+    affinity[:150, :150] = rbf_kernel(BLOBS[0])
+    with pytest.warns(GraphWarning, match="2 of 152 nodes are isolated"):
+        model = SpectralClustering(3, affinity="precomputed", assign_labels=how, random_state=0).fit(affinity)
+    assert (np.flatnonzero(model.labels_ == -1) == [150, 151]).all()
+    assert adjusted_rand_score(model.labels_[:150], BLOBS[1]) == 1
+    np.testing.assert_array_equal(model.predict(affinity), model.labels_)
+
+
+def test_copies_of_samples():
+    """More copies of a sample than it has neighbours; scikit-learn's does not count the sample itself then."""
+    x = np.concatenate([np.repeat(X[:1], 20, 0), X[1:60]])
+    model = SpectralEmbedding(3, n_neighbors=8).fit(x)
+    assert np.isfinite(model.embedding_).all()
+    assert (np.diff(model.affinity_matrix_.indptr) >= 8).all()
+    rows = SpectralEmbedding(3, affinity="rbf").fit(x).embedding_
+    np.testing.assert_allclose(rows[:20], np.repeat(rows[:1], 20, 0), atol=1e-12)
+    assert len(SpectralClustering(3, random_state=0).fit_predict(x)) == 79
+
+
+def test_constant_features():
+    x = np.concatenate([X, np.full((160, 4), 1e6)], 1)
+    for parameters in ({"n_neighbors": 11}, {"affinity": "rbf", "gamma": 0.7}):
+        expected = SpectralEmbedding(3, **parameters).fit_transform(X)
+        np.testing.assert_allclose(SpectralEmbedding(3, **parameters).fit_transform(x), expected, atol=1e-9)
+
+
+def test_samples_far_from_zero():
+    """The expanded square loses the distances there; the kernel is worked out about the mean."""
+    x = np.ldexp(np.round(np.ldexp(X, 12)), -12)  # so that the shift rounds nothing
+    expected = SpectralEmbedding(3, affinity="rbf").fit(x)
+    model = SpectralEmbedding(3, affinity="rbf").fit(x + 2.0**30)
+    np.testing.assert_allclose(model.affinity_matrix_, expected.affinity_matrix_, atol=1e-9)
+    np.testing.assert_allclose(model.embedding_, expected.embedding_, atol=1e-7)
+
+
+@pytest.mark.parametrize("n_components", [10, 11])
+def test_as_many_components_as_samples(n_components):
+    with pytest.raises(ValueError, match="n_components must be smaller than the number of samples"):
+        SpectralEmbedding(n_components, affinity="rbf").fit(X[:10])
+    y = SpectralEmbedding(9, affinity="rbf", gamma=0.5).fit(X[:10])
+    assert (y.residuals_ < 1e-12).all()
+
+
+@pytest.mark.parametrize("form", [csr_array, csr_matrix, csc_array, coo_matrix, np.asarray])
+@pytest.mark.parametrize("dtype", [np.int64, np.int8, bool, np.float32])
+def test_precomputed_of_every_form(form, dtype):
+    connected = (kneighbors_graph(X, 8, include_self=True).toarray() > 0).astype(dtype)
+    given = form(connected | connected.T if dtype != np.float32 else np.maximum(connected, connected.T))
+    expected = TheirEmbedding(3, affinity="precomputed").fit_transform(csr_array(given, dtype=np.float64))
+    model = SpectralEmbedding(3, affinity="precomputed").fit(given)
+    tolerance = 1e-3 if dtype == np.float32 else 1e-9
+    np.testing.assert_allclose(abs(model.embedding_), abs(expected), atol=tolerance * abs(expected).max())
+    np.testing.assert_allclose(model.transform(given), model.embedding_, atol=tolerance)
+
+
+def test_two_directions_are_averaged_aloud():
+    """As scikit-learn does; round-off is no matter."""
+    given = kneighbors_graph(X, 9)
+    with pytest.warns(GraphWarning, match="affinities are not symmetric: the mean"):
+        model = SpectralEmbedding(3, affinity="precomputed").fit(given)
+    with pytest.warns(UserWarning, match="not symmetric"):
+        expected = TheirEmbedding(3, affinity="precomputed").fit_transform(given)
+    np.testing.assert_allclose(abs(model.embedding_), abs(expected), atol=1e-10)
+    np.testing.assert_array_equal(model.transform(given), model.embedding_)
+    rounded = KERNEL * (1 + 1e-9 * points(160, 160).numpy())
+    SpectralEmbedding(3, affinity="precomputed").fit(rounded)
+
+
+def test_matrices_of_old_and_frames():
+    with pytest.raises(TypeError, match=r"np\.matrix"):
+        SpectralEmbedding(affinity="precomputed").fit(KERNEL.view(np.matrix))
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=["a", "b", "c"])
+    for model in (SpectralEmbedding(n_neighbors=11), SpectralEmbedding(affinity="rbf"), SpectralClustering(2)):
+        assert list(model.fit(frame).feature_names_in_) == ["a", "b", "c"]
+
+
+def test_a_function_without_others_embeds_no_new_samples():
+    model = SpectralEmbedding(affinity=lambda x: rbf_kernel(x)).fit(X)
+    np.testing.assert_array_equal(model.transform(X[:5]), model.embedding_[:5])
+    with pytest.raises(TypeError, match=r"affinity must be a function that takes Y.*affinity\(X_new, Y=X\)"):
+        model.transform(NEW)
+
+
+def test_nothing_of_the_users_is_changed():
+    """scikit-learn writes gamma into the parameters of the kernel, and another affinity into the estimator."""
+    parameters, weights = {"scale": 0.5}, DensityCorrected(1.0, HeatKernel(learnable=True))
+    model = SpectralClustering(2, affinity="rbf", kernel_params=parameters).fit(X)
+    assert parameters == {"scale": 0.5}
+    assert model.affinity_matrix_.shape == (160, 160)
+    sparse = SpectralEmbedding(n_neighbors=11).fit(csr_array(X))
+    assert sparse.affinity == "nearest_neighbors"
+    weighted = clone(SpectralEmbedding(n_neighbors=11)).set_params(weights=weights).fit(X)
+    again = pickle.loads(pickle.dumps(clone(weighted).fit(X)))
+    np.testing.assert_array_equal(again.transform(NEW), weighted.transform(NEW))
+    assert weighted.weights is weights
+    assert weighted.module_.weights is not weights
+    given = KERNEL.copy()
+    SpectralEmbedding(affinity="precomputed").fit(given).transform(given)
+    np.testing.assert_array_equal(given, KERNEL)

@@ -1,0 +1,116 @@
+"""From rows of eigenvectors to labels: k-means, pivoted QR, and the nearest partition up to a rotation.
+
+Each way gives labels ``(N,)`` and a matrix that labels new rows: centres, or axes of which a row takes the nearest. All
+but k-means run on the device of the rows. Lengths do not matter: rows may be scaled by any one number.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torch_lapeig import _checks
+
+Assignment = Literal["kmeans", "cluster_qr", "discretize"]
+ASSIGNMENTS = ("kmeans", "cluster_qr", "discretize")
+
+ROTATIONS = 20  # of `discretize`, at most, beside the first; as in the authors' code
+
+
+def cluster_qr(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Labels by a QR decomposition with column pivoting (Damle, Minden & Ying, *Information and Inference* 2019).
+
+    The pivots are rows that are as orthogonal to each other as can be, one of each cluster. The rotation next to them
+    takes the rows of a cluster to an axis. No iteration, no chance, and the same labels in any basis of the columns.
+
+    Args:
+        rows: ``(N, k)``, k ≤ N, floating, of rank k.
+
+    Returns:
+        int64 ``(N,)``, the axis of which each row has most, and the axes ``(k, k)`` as columns.
+
+    >>> cluster_qr(torch.tensor([[1.0, 0.1], [0.9, -0.1], [0.1, 1.0], [0.0, -0.8]]))[0].tolist()
+    [0, 0, 1, 1]
+    """
+    rows = rows / _checks.power_of_two(rows, (0, 1))  # so that no square overflows
+    rest, pivots = rows, []
+    for _ in range(rows.shape[1]):
+        squares = rest.square().sum(1)
+        pivots.append(squares.argmax())
+        direction = rest[pivots[-1]] / squares[pivots[-1]].sqrt().clamp_min(torch.finfo(rows.dtype).tiny)
+        rest = rest - (rest @ direction)[:, None] * direction
+    axes = _rotation(rows[torch.stack(pivots)].mT)
+    return nearest_axis(rows, axes, signed=False), axes
+
+
+def discretize(rows: Tensor, random: np.random.RandomState) -> tuple[Tensor, Tensor]:
+    """Labels by the partition nearest to the rows up to a rotation (Yu & Shi, *Multiclass spectral clustering*, 2003).
+
+    Partition and rotation are found in turn, from a random row and those most orthogonal to it, until neither changes.
+
+    Args:
+        rows: ``(N, k)``, floating, none of them zero.
+        random: of the first row.
+
+    Returns:
+        int64 ``(N,)``, the axis of which each row has most, and the axes ``(k, k)`` as columns.
+    """
+    n, k = rows.shape
+    # Columns of length √N, which do not depend on the signs of the eigenvectors, as in scikit-learn.
+    unit = _checks.power_of_two(rows, (0,))
+    columns = rows / unit
+    signs = torch.where(columns[0] > 0, -1, 1)
+    scale = signs * n**0.5 / torch.linalg.vector_norm(columns, dim=0)
+    columns = columns * scale
+    directions = columns / torch.linalg.vector_norm(columns, dim=1, keepdim=True)
+    rotation = _orthogonal_rows(directions, int(random.randint(n)))
+    labels, before = nearest_axis(directions, rotation), None
+    for _ in range(ROTATIONS):
+        if before is not None and torch.equal(labels, before):
+            break
+        sums = directions.new_zeros(k, k).index_add(0, labels, directions)
+        before, rotation = labels, _rotation(sums.mT)
+        labels = nearest_axis(directions, rotation)
+    return labels, (scale / unit[0])[:, None] * rotation
+
+
+def _orthogonal_rows(unit: Tensor, first: int) -> Tensor:
+    """As columns: a row, and rows each as orthogonal as can be to those before."""
+    chosen, alike = [unit[first]], unit.new_zeros(len(unit))
+    for _ in range(1, unit.shape[1]):
+        alike = alike + (unit @ chosen[-1]).abs()
+        chosen.append(unit[alike.argmin()])
+    return torch.stack(chosen, 1)
+
+
+def _rotation(matrix: Tensor) -> Tensor:
+    """The orthogonal matrix nearest to a square one."""
+    u, _, v = torch.linalg.svd(matrix)
+    rotation: Tensor = u @ v
+    return rotation
+
+
+def nearest_axis(rows: Tensor, axes: Tensor, *, signed: bool = True) -> Tensor:
+    """Of each row the axis that it has most of, int64 ``(N,)``; of either sign if not ``signed``."""
+    parts = rows @ axes
+    return (parts if signed else parts.abs()).argmax(1)
+
+
+def nearest_centre(rows: Tensor, centres: Tensor) -> Tensor:
+    """Of each row the nearest centre, int64 ``(N,)``."""
+    return torch.cdist(rows, centres.to(rows.dtype)).argmin(1)
+
+
+def k_means(n_clusters: int, n_init: int, random: np.random.RandomState | int, verbose: int = 0) -> Any:
+    """scikit-learn's estimator, which works on the CPU. ImportError without it."""
+    try:
+        from sklearn.cluster import KMeans
+    except ImportError as error:
+        raise ImportError(
+            'SpectralClustering.fit needs scikit-learn for k-means; pip install "torch-lapeig[sklearn]", or '
+            'assign_labels="cluster_qr"'
+        ) from error
+    return KMeans(n_clusters, n_init=n_init, random_state=random, verbose=verbose)

@@ -1,0 +1,24 @@
+"""scikit-learn estimators: NumPy in and out, thin faces over the modules with ``fit`` and ``transform``.
+
+Estimators have the names of scikit-learn's for the same method, and so have parameters that mean the same.
+`SpectralEmbedding` and `SpectralClustering` take the place of scikit-learn's: docs/sklearn.md has what differs.
+
+Needs scikit-learn ≥ 1.6, the extra ``sklearn``; ``import torch_lapeig`` alone does not.
+"""
+
+try:
+    import sklearn.base  # noqa: F401
+except ImportError as error:
+    raise ImportError('torch_lapeig.sklearn needs scikit-learn ≥ 1.6; pip install "torch-lapeig[sklearn]"') from error
+
+from torch_lapeig.sklearn.manifolds import ClassicalMDS, Isomap, KernelPCA, LocallyLinearEmbedding
+from torch_lapeig.sklearn.spectral import SpectralClustering, SpectralEmbedding
+
+__all__ = [
+    "ClassicalMDS",
+    "Isomap",
+    "KernelPCA",
+    "LocallyLinearEmbedding",
+    "SpectralClustering",
+    "SpectralEmbedding",
+]

@@ -1,0 +1,292 @@
+"""Affinities that are given or worked out as a matrix, as scikit-learn does, and rows of them for new samples.
+
+Nearest neighbours of dense samples are not here: the modules search them. A diagonal, the affinity of a sample to
+itself, stays in ``matrix`` and is left out of the graph: no edge leads from a node to itself.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse
+from sklearn.metrics.pairwise import pairwise_distances, pairwise_kernels
+from sklearn.neighbors import NearestNeighbors
+from sklearn.utils.validation import check_array
+
+from torch_lapeig import _checks
+from torch_lapeig.graph.graph import Graph
+from torch_lapeig.graph.pattern import DensePattern
+
+Array = NDArray[Any]
+Matrix = Any  # an array or a SciPy sparse array in CSR form
+Kernel = Callable[..., Matrix]  # of samples, or of samples and others: (X), (X, Y=Y)
+
+ROUND_OFF = 10  # times eps and the largest affinity: less than that is zero
+ASYMMETRY = 1e-5  # of two directions, relative to their sum, that is round-off; as in scikit-learn
+
+
+class Affinities(ABC):
+    """Affinities of the training samples among each other, and of new samples with them.
+
+    Attributes:
+        matrix: ``(N, N)``, an array or sparse, symmetric and non-negative, of the dtype of the samples.
+    """
+
+    def __init__(self, matrix: Matrix) -> None:
+        self.matrix = symmetric(matrix)
+
+    def graph(self, device: str | torch.device) -> Graph:
+        """The graph of the matrix, without its diagonal."""
+        if not issparse(self.matrix):
+            weight = torch.tensor(self.matrix, device=device).fill_diagonal_(0)
+            return Graph(DensePattern((len(weight),)), weight)  # checked already, which takes as long as a kernel
+        entries = self.matrix.tocoo()
+        off = entries.row != entries.col
+        matrix = csr_array((entries.data[off], (entries.row[off], entries.col[off])), shape=entries.shape)
+        return Graph.from_scipy(matrix, torch.float32 if matrix.dtype == np.float32 else torch.float64).to(device)
+
+    @abstractmethod
+    def rows(self, X: Any) -> Array:
+        """Affinities ``(Q, N)`` of samples that are none of the training samples."""
+
+    @abstractmethod
+    def same(self, X: Any) -> Array:
+        """The first training sample that a sample equals, or −1, int64 ``(Q,)``."""
+
+
+class Given(Affinities):
+    """Affinities that the user gives. One row of them that equals a training row is of that sample."""
+
+    def __init__(self, X: Matrix) -> None:
+        self.given = X.copy()
+        super().__init__(checked(self.given, X.shape, X.dtype, "X"))
+
+    def rows(self, X: Any) -> Array:
+        """Rows as they are given."""
+        return dense(checked(X, X.shape, self.matrix.dtype, "X"))
+
+    def same(self, X: Any) -> Array:
+        """The training row that equals a row."""
+        return same_rows(X, self.given)
+
+
+class OfKernel(Affinities):
+    """A kernel of samples. One that equals a training sample is that sample."""
+
+    def __init__(self, X: Matrix, kernel: Kernel) -> None:
+        self.samples, self.kernel = X, kernel
+        n = X.shape[0]
+        super().__init__(checked(kernel(X), (n, n), X.dtype, "affinity(X)"))
+
+    def rows(self, X: Any) -> Array:
+        """The kernel of samples with the training samples."""
+        shape = (X.shape[0], self.samples.shape[0])
+        found = self.kernel(X, Y=self.samples)
+        return dense(checked(found, shape, self.samples.dtype, "affinity(X, Y=training samples)"))
+
+    def same(self, X: Any) -> Array:
+        """The training sample that equals a sample."""
+        return same_rows(X, self.samples)
+
+
+class PairwiseKernel:
+    """One of scikit-learn's kernels, or a function of two samples, with its parameters."""
+
+    def __init__(self, metric: str | Callable[..., float], parameters: Mapping[str, Any], X: Matrix) -> None:
+        self.metric, self.parameters = metric, parameters
+        # A kernel of differences: about the mean less of their digits cancel in the expanded square.
+        self.centre = X.mean(0) if metric == "rbf" and not issparse(X) else 0
+
+    def __call__(self, X: Matrix, Y: Matrix | None = None) -> Matrix:
+        """Affinities of samples, or of samples with others."""
+        if not issparse(X):
+            X, Y = X - self.centre, None if Y is None else Y - self.centre
+        return pairwise_kernels(X, Y, metric=self.metric, filter_params=True, **self.parameters)
+
+
+class MatrixFunction:
+    """A function from samples to their affinities ``(N, N)``, and with ``Y=`` to those of samples with others."""
+
+    def __init__(self, function: Callable[..., Matrix]) -> None:
+        self.function = function
+
+    def __call__(self, X: Matrix, Y: Matrix | None = None) -> Matrix:
+        """Affinities of samples, or of samples with others."""
+        if Y is None:
+            return self.function(X)
+        try:
+            signature = inspect.signature(self.function)
+        except ValueError:  # a function that is not Python's and does not say
+            return self.function(X, Y=Y)
+        try:
+            signature.bind(X, Y=Y)
+        except TypeError as error:
+            raise TypeError(
+                "affinity must be a function that takes Y, the training samples, to embed new samples: "
+                "affinity(X_new, Y=X), got one that does not; add it, or embed all samples at once"
+            ) from error
+        return self.function(X, Y=Y)
+
+
+class OfDistances(Affinities):
+    """Nearest neighbours by given distances: 1 where each of two is among the nearest of the other, ½ for one only.
+
+    A distance of zero to itself that is given counts among the ``n_neighbors``. New samples have so many other
+    neighbours as training samples have, and are in turn among those of a sample that has none nearer.
+    """
+
+    def __init__(self, distances: Matrix, n_neighbors: int) -> None:
+        n, self.distances = distances.shape[0], self._checked(distances)
+        column, distance = nearest(self.distances, n_neighbors, np.arange(n))
+        itself = bool((column == np.arange(n)[:, None]).any())
+        self.others, self.reach = n_neighbors - itself, distance[:, -1]
+        ends = np.arange(n + 1) * n_neighbors
+        chosen = csr_array((np.full(column.size, 1, distances.dtype), column.ravel(), ends), shape=(n, n))
+        Affinities.__init__(self, 0.5 * (chosen + chosen.T))
+
+    def _checked(self, distances: Matrix) -> Matrix:
+        if (low := distances.min()) < 0:
+            raise ValueError(f"X must hold distances, which are not negative, got a minimum of {low:.3g}")
+        return one_entry_each(distances)
+
+    def rows(self, X: Any) -> Array:
+        """The two directions of each pair, ½ each."""
+        return self._of_distances(self._checked(X))
+
+    def _of_distances(self, distances: Matrix) -> Array:
+        q = np.arange(distances.shape[0])[:, None]
+        rows = np.zeros(distances.shape, self.matrix.dtype)
+        rows[q, nearest(distances, self.others)[0]] = 0.5
+        if issparse(distances):
+            entries = distances.tocoo()
+            reached = entries.data <= self.reach[entries.col]
+            rows[entries.row[reached], entries.col[reached]] += 0.5
+        else:
+            rows[distances <= self.reach] += 0.5
+        return rows
+
+    def same(self, X: Any) -> Array:
+        """The first training sample at distance zero, or the one whose distances these are."""
+        if issparse(X):  # zeros that are stored
+            entries = X.tocoo()
+            row, column = entries.row[entries.data == 0], entries.col[entries.data == 0]
+        else:
+            row, column = np.nonzero(X == 0)
+        first = np.full(X.shape[0], X.shape[1])
+        np.minimum.at(first, row, column)
+        return np.where(first < X.shape[1], first, same_rows(X, self.distances))
+
+
+class OfSparseSamples(OfDistances):
+    """Nearest neighbours of sparse samples."""
+
+    def __init__(self, X: Matrix, n_neighbors: int) -> None:
+        self.samples = X
+        search = NearestNeighbors(n_neighbors=n_neighbors).fit(X)
+        super().__init__(csr_array(search.kneighbors_graph(mode="distance").astype(X.dtype)), n_neighbors)
+
+    def rows(self, X: Any) -> Array:
+        """The two directions of each pair, ½ each."""
+        return self._of_distances(pairwise_distances(X, self.samples))
+
+    def same(self, X: Any) -> Array:
+        """The training sample that equals a sample."""
+        return same_rows(X, self.samples)
+
+
+def checked(matrix: Matrix, shape: tuple[int, int], dtype: Any, name: str) -> Matrix:
+    """Affinities of a shape, finite and non-negative, in CSR form if they are sparse; ValueError for others.
+
+    Less than round-off below zero counts as zero.
+    """
+    matrix = check_array(matrix, accept_sparse="csr", dtype=dtype, ensure_min_features=0, input_name=name)
+    if matrix.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {matrix.shape}")
+    matrix = one_entry_each(matrix)
+    low = matrix.min() if min(shape) else 0
+    if low < -ROUND_OFF * np.finfo(dtype).eps * abs(matrix).max():
+        raise ValueError(
+            f"affinities must be non-negative, got a minimum of {low:.3g} in {name}; use a kernel that is, such as "
+            '"rbf", or shift them'
+        )
+    return matrix.maximum(0) if issparse(matrix) and low < 0 else matrix if low >= 0 else np.maximum(matrix, 0)
+
+
+def symmetric(matrix: Matrix) -> Matrix:
+    """The mean of affinities and their transpose, with a warning where these differ by more than round-off."""
+    other = matrix.T.tocsr() if issparse(matrix) else matrix.T
+    difference, round_off = abs(matrix - other), ROUND_OFF * np.finfo(matrix.dtype).eps * matrix.max()
+    if difference.max() > round_off and (difference - ASYMMETRY * (matrix + other)).max() > round_off:
+        _checks.warn(
+            "the affinities are not symmetric: the mean of the two directions is taken; give (A + A.T) / 2 to say so",
+            _checks.GraphWarning,
+        )
+    return 0.5 * matrix + 0.5 * other
+
+
+def nearest(distances: Matrix, k: int, itself: Array | None = None) -> tuple[Array, Array]:
+    """The k nearest of each row of distances, their columns and distances ``(Q, k)``; of equal ones the first.
+
+    Args:
+        distances: ``(Q, N)``, an array, or sparse: what is not stored is too far.
+        itself: the column of each row that comes first, if it is stored.
+    """
+    count = np.diff(distances.indptr) if issparse(distances) else np.full(*distances.shape)
+    if len(count) and count.min() < k:
+        raise ValueError(
+            f"X must hold a distance to n_neighbors={k} samples in every row, got {count.min()} in row {count.argmin()}"
+        )
+    if not issparse(distances):
+        keys = np.array(distances)
+        if itself is not None:
+            keys[np.arange(len(keys)), itself] = -1
+        column = np.argsort(keys, axis=1, kind="stable")[:, :k]
+        return column, np.take_along_axis(distances, column, 1)
+    row = np.repeat(np.arange(len(count)), count)
+    others = np.ones(len(row), bool) if itself is None else distances.indices != itself[row]
+    order = np.lexsort((distances.indices, distances.data, others, row))
+    chosen = order[distances.indptr[:-1, None] + np.arange(k)]
+    return distances.indices[chosen], distances.data[chosen]
+
+
+def same_rows(X: Matrix, samples: Matrix) -> Array:
+    """The first of the samples that each row equals, or −1."""
+    if issparse(samples) and not issparse(X):
+        X = csr_array(X)
+    elif issparse(X) and not issparse(samples):
+        X = X.toarray()
+    new, old, places = _row_by_row(X), _row_by_row(samples), dict[int, int]()
+    for place in range(samples.shape[0]):
+        places.setdefault(hash(old(place)), place)
+    found = (places.get(hash(new(q)), -1) for q in range(X.shape[0]))
+    return np.array([i if i >= 0 and old(i) == new(q) else -1 for q, i in enumerate(found)], dtype=np.int64)
+
+
+def _row_by_row(X: Matrix) -> Callable[[int], bytes]:
+    """The bytes of a row by its number, the same for equal rows."""
+    if not issparse(X):
+        return lambda i: (X[i] + 0.0).tobytes()  # −0 becomes 0
+    X = one_entry_each(X)
+    X.eliminate_zeros()
+    columns = X.indices.astype(np.int64)
+    return lambda i: b"".join(part[X.indptr[i] : X.indptr[i + 1]].tobytes() for part in (columns, X.data))
+
+
+def one_entry_each(matrix: Matrix) -> Matrix:
+    """A sparse matrix as a copy in CSR form, sorted, copies of an entry summed; an array as it is."""
+    if issparse(matrix):
+        matrix = csr_array(matrix, copy=True)
+        matrix.sum_duplicates()
+    return matrix
+
+
+def dense(matrix: Matrix) -> Array:
+    """The matrix as an array."""
+    array: Array = matrix.toarray() if issparse(matrix) else matrix
+    return array

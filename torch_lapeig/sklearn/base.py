@@ -1,0 +1,122 @@
+"""What all estimators share: checked input, the fitted module, its state as NumPy arrays."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from torch_lapeig import _checks
+from torch_lapeig._fitted import FittedModule
+
+Own = TypeVar("Own", bound="Embedding")
+
+
+class Estimator(BaseEstimator):  # type: ignore[misc]
+    """A module behind checked input, its state as NumPy arrays."""
+
+    ARRAYS: ClassVar[tuple[str, ...]] = ("embedding_", "eigenvalues_", "residuals_")
+    device: str | torch.device
+    module_: Any
+    embedding_: NDArray[Any]
+
+    @property
+    def _pairwise(self) -> bool:
+        """Whether X is ``(N, N)``, of pairs of samples."""
+        return False
+
+    @property
+    def _sparse(self) -> bool:
+        """Whether X may be a SciPy sparse matrix."""
+        return False
+
+    def _samples(self, X: Any) -> Any:
+        """Training samples, or what is given of their pairs, checked."""
+        sparse = "csr" if self._sparse else False
+        return validate_data(
+            self, X, dtype=[np.float64, np.float32], order="C", accept_sparse=sparse, ensure_min_samples=2
+        )
+
+    def _training(self, X: Any) -> Any:
+        """What the module is fitted to, on the device."""
+        return torch.tensor(self._samples(X), device=self.device)  # a copy: torch takes no read-only memory
+
+    def _new_samples(self, X: Any) -> Any:
+        """New samples, in the dtype of the training samples."""
+        sparse = "csr" if self._sparse else False
+        return validate_data(self, X, dtype=self.embedding_.dtype, order="C", accept_sparse=sparse, reset=False)
+
+    def _of_new(self, function: Callable[[Tensor], Tensor], X: Any, known: NDArray[Any]) -> NDArray[Any]:
+        """``function`` of new samples, on the device of the module; ``known`` is that of the training samples."""
+        return as_numpy(function(torch.tensor(self._new_samples(X), device=self.module_.embedding_.device)))
+
+    def _keep(self, module: FittedModule) -> None:
+        self.module_ = module
+        for name in self.ARRAYS:
+            setattr(self, name, as_numpy(getattr(module, name)))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse, tags.input_tags.pairwise = self._sparse, self._pairwise
+        return tags
+
+
+class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  # type: ignore[misc]
+    """A transformer that embeds, with ``transform`` for new samples."""
+
+    n_components: int
+
+    def fit(self: Own, X: Any, y: Any = None) -> Own:
+        """Embed samples ``(N, D)``, or what is precomputed of their pairs ``(N, N)``; ``y`` is ignored."""
+        x = self._training(X)
+        k = check_below(self.n_components, "n_components", x.shape[0])
+        self._keep(self._module(k, x).fit(x))
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None) -> NDArray[Any]:
+        """``embedding_`` of ``fit(X)``."""
+        return self.fit(X).embedding_
+
+    @torch.no_grad()  # a kernel may have parameters
+    def transform(self, X: Any) -> NDArray[Any]:
+        """The embedding ``(Q, n_components)`` of new samples ``(Q, D)``, or of their pairs with the training samples.
+
+        A training sample gets its row of ``embedding_``. In the dtype of the training samples.
+        """
+        check_is_fitted(self)
+        return self._of_new(self.module_.transform, X, self.embedding_)
+
+    @abstractmethod
+    def _module(self, n_components: int, x: Any) -> Any:
+        """The module for these training samples."""
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.embedding_.shape[1])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def check_below(value: Any, name: str, n_samples: int, more: int = 0) -> int:
+    """The integer above ``more`` and smaller than the number of samples and that; raise for anything else."""
+    count = _checks.check_count(value, name, 1 + more)
+    if count >= n_samples + more:
+        limit = "at most" if more else "smaller than"
+        raise ValueError(f"{name} must be {limit} the number of samples, got {name}={count} with n_samples={n_samples}")
+    return count
+
+
+def as_numpy(value: Tensor) -> NDArray[Any]:
+    """A tensor as an array."""
+    array: NDArray[Any] = value.cpu().numpy()
+    return array

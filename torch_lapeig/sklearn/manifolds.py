@@ -1,0 +1,229 @@
+"""Scaling, Isomap, locally linear embedding and kernel PCA as scikit-learn transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from torch_lapeig import _checks, methods
+from torch_lapeig.eigen import Solve, Solver
+from torch_lapeig.graph.rules import KNN, Precomputed, Radius
+from torch_lapeig.sklearn.base import Embedding, check_below
+
+
+class ClassicalMDS(Embedding):
+    """`MDS`, classical scaling, as a scikit-learn transformer. (`sklearn.manifold.MDS` is another method, SMACOF.)
+
+    Args:
+        n_components: dimension of the embedding, at most the number of positive eigenvalues.
+        metric: ``"euclidean"``, or ``"precomputed"``: X holds distances ``(N, N)``.
+        solve: options of the eigensolve, a `torch_lapeig.Solve`, or a solver alone.
+        device: where it is computed, for example ``"cuda"``.
+
+    Attributes:
+        embedding_: ``(N, n_components)``, float32 or float64 as X is.
+        eigenvalues_, residuals_: ``(n_components,)``, of the centred kernel, descending.
+        module_: the fitted `MDS`. n_features_in_: columns of X.
+
+    Raises (``fit``, ``transform``):
+        TypeError, ValueError: samples that are not finite or too few, a parameter out of range, fewer positive
+            eigenvalues than components, and what `MDS` raises. NotFittedError: ``transform`` before ``fit``.
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        metric: Literal["euclidean", "precomputed"] = "euclidean",
+        solve: Solve | Solver | None = None,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        self.n_components = n_components
+        self.metric = metric
+        self.solve = solve
+        self.device = device
+
+    @property
+    def _pairwise(self) -> bool:
+        return self.metric == "precomputed"
+
+    def _module(self, n_components: int, x: Any) -> methods.MDS:
+        _checks.check_choice(self.metric, "metric", ("euclidean", "precomputed"))
+        metric: Any = Precomputed("distance") if self._pairwise else self.metric
+        return methods.MDS(n_components, metric=metric, solve=self.solve)
+
+
+class Isomap(Embedding):
+    """`torch_lapeig.Isomap` as a scikit-learn transformer.
+
+    Args:
+        n_neighbors: k of the nearest neighbours, smaller than the number of samples: samples are joined where one is
+            among those of the other. None takes 10, or all of fewer, and twice as many, with a `GraphWarning`, until
+            the graph is connected. (`sklearn.manifold.Isomap` takes 5 and joins components by their closest samples.)
+        radius: samples at most as far apart are joined; n_neighbors must be None.
+        n_components: dimension of the embedding, at most the number of positive eigenvalues.
+        solve: options of the eigensolve, a `torch_lapeig.Solve`, or a solver alone.
+        device: where it is computed, but for the shortest paths, for example ``"cuda"``.
+
+    Attributes:
+        embedding_, eigenvalues_, residuals_, n_features_in_: as of `ClassicalMDS`.
+        module_: the fitted `torch_lapeig.Isomap`, with its rule ``module_.neighbors``.
+
+    Raises (``fit``, ``transform``):
+        ValueError: a graph that is not connected. Else as for `ClassicalMDS`.
+    """
+
+    def __init__(
+        self,
+        *,
+        n_neighbors: int | None = None,
+        radius: float | None = None,
+        n_components: int = 2,
+        solve: Solve | Solver | None = None,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.radius = radius
+        self.n_components = n_components
+        self.solve = solve
+        self.device = device
+
+    def _module(self, n_components: int, x: Any) -> methods.Isomap:
+        return methods.Isomap(n_components, self._rule(x), solve=self.solve)
+
+    def _rule(self, x: Tensor) -> KNN | Radius:
+        if self.radius is None:
+            k = _neighbors(self.n_neighbors, len(x))
+            return KNN(k) if self.n_neighbors is not None else _connecting(x, k)
+        if self.n_neighbors is not None:
+            raise ValueError(
+                f"n_neighbors must be None with a radius, got n_neighbors={self.n_neighbors} with radius={self.radius}"
+            )
+        return Radius(self.radius)
+
+
+class LocallyLinearEmbedding(Embedding):
+    """`LLE` as a scikit-learn transformer.
+
+    Args:
+        n_neighbors: of each sample, smaller than the number of samples; None takes 10, or all of fewer.
+        n_components: dimension of the embedding, smaller than the number of samples.
+        reg: share of the trace added to the diagonal of the local Gram matrices.
+        solve: options of the eigensolve, a `torch_lapeig.Solve`, or a solver alone.
+        device: where it is computed, for example ``"cuda"``.
+
+    Attributes:
+        embedding_: ``(N, n_components)``, orthonormal columns, float32 or float64 as X is.
+        eigenvalues_, residuals_: ``(n_components,)``, ascending.
+        module_: the fitted `LLE`. n_features_in_: columns of X.
+
+    A `GraphWarning` says where the neighbourhoods do not connect all samples.
+
+    Raises (``fit``, ``transform``):
+        TypeError, ValueError: samples that are not finite or too few, a parameter out of range. NotFittedError:
+            ``transform`` before ``fit``.
+    """
+
+    def __init__(
+        self,
+        *,
+        n_neighbors: int | None = None,
+        n_components: int = 2,
+        reg: float = 1e-3,
+        solve: Solve | Solver | None = None,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.n_components = n_components
+        self.reg = reg
+        self.solve = solve
+        self.device = device
+
+    def _module(self, n_components: int, x: Any) -> methods.LLE:
+        return methods.LLE(n_components, KNN(_neighbors(self.n_neighbors, len(x))), reg=self.reg, solve=self.solve)
+
+
+class KernelPCA(Embedding):
+    """`torch_lapeig.KernelPCA` as a scikit-learn transformer.
+
+    Args:
+        n_components: dimension of the embedding, at most the number of positive eigenvalues of the centred kernel.
+        kernel: ``"linear"`` x·y, ``"rbf"`` exp(−γ ‖x − y‖²), ``"poly"`` (γ x·y + coef0)^degree, or a function of
+            tensors ``(N, D)`` and ``(M, D)`` to a symmetric kernel ``(N, M)`` (scikit-learn's is of two samples).
+            ``"precomputed"``: X holds the kernel ``(N, N)``.
+        gamma: γ; None takes 1/D.
+        degree, coef0: of the polynomial.
+        solve: options of the eigensolve, a `torch_lapeig.Solve`, or a solver alone.
+        device: where it is computed, for example ``"cuda"``.
+
+    Attributes:
+        embedding_, eigenvalues_, residuals_, n_features_in_: as of `ClassicalMDS`. module_: the fitted
+        `torch_lapeig.KernelPCA`.
+
+    Raises (``fit``, ``transform``):
+        TypeError, ValueError, NotFittedError: as for `ClassicalMDS`.
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        kernel: Literal["linear", "rbf", "poly", "precomputed"] | Callable[[Tensor, Tensor], Tensor] = "linear",
+        gamma: float | None = None,
+        degree: int = 3,
+        coef0: float = 1.0,
+        solve: Solve | Solver | None = None,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.solve = solve
+        self.device = device
+
+    @property
+    def _pairwise(self) -> bool:
+        return isinstance(self.kernel, str) and self.kernel == "precomputed"
+
+    def _module(self, n_components: int, x: Any) -> methods.KernelPCA:
+        if isinstance(self.kernel, str):
+            _checks.check_choice(self.kernel, "kernel", ("linear", "rbf", "poly", "precomputed"))
+        kernel: Any = Precomputed("kernel") if self._pairwise else self.kernel
+        return methods.KernelPCA(
+            n_components,
+            kernel,
+            gamma=self.gamma,
+            degree=self.degree,
+            coef0=self.coef0,
+            solve=self.solve,
+        )
+
+
+def _neighbors(n_neighbors: int | None, n_samples: int) -> int:
+    """Neighbours of a sample, checked; 10, or all of fewer samples, for None."""
+    return check_below(min(10, n_samples - 1) if n_neighbors is None else n_neighbors, "n_neighbors", n_samples)
+
+
+def _connecting(x: Tensor, k: int) -> KNN:
+    """The rule of k nearest neighbours, or, with a warning, of twice as many until the graph is connected."""
+    first, parts = k, [_parts(x, k)]
+    while parts[-1] > 1:
+        k = min(2 * k, len(x) - 1)
+        parts.append(_parts(x, k))
+    if k > first:
+        _checks.warn(
+            f"the graph of {first} nearest neighbours has {parts[0]} connected components, between which geodesics are "
+            f"infinite: n_neighbors={k} is taken, which connects it; or embed each on its own",
+            _checks.GraphWarning,
+        )
+    return KNN(k)
+
+
+def _parts(x: Tensor, k: int) -> int:
+    """Connected components of the graph of k nearest neighbours."""
+    return int(KNN(k)(x).connected_components().max()) + 1

@@ -1,0 +1,357 @@
+"""Spectral embedding and clustering that take the place of scikit-learn's, with its parameters and its graphs."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, identity, issparse
+from sklearn.base import ClusterMixin
+from sklearn.metrics.pairwise import KERNEL_PARAMS
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from torch_lapeig import _checks, methods
+from torch_lapeig._tuning import rows_of_block
+from torch_lapeig.eigen import Solve, Solver
+from torch_lapeig.graph.graph import Graph
+from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.graph.rules import KNN, Precomputed
+from torch_lapeig.graph.weighted import Rule
+from torch_lapeig.graph.weights import SimpleWeights, Weighting
+from torch_lapeig.sklearn.affinities import (
+    Affinities,
+    Given,
+    MatrixFunction,
+    OfDistances,
+    OfKernel,
+    OfSparseSamples,
+    PairwiseKernel,
+)
+from torch_lapeig.sklearn.base import Embedding, Estimator, as_numpy, check_below
+
+Variant = Literal["njw", "shi_malik"]
+Assignment = Literal["kmeans", "cluster_qr", "discretize"]
+GIVEN = ("precomputed", "precomputed_nearest_neighbors")
+SOLVERS = ("arpack", "lobpcg", "amg")  # scikit-learn's words
+
+
+class OnGraph(Estimator):
+    """An estimator on the weighted graph of its samples: its parameters as a rule and a weighting, or a matrix."""
+
+    WORDS: ClassVar[tuple[str, ...]]  # of ``affinity``
+    affinity: str | Callable[..., Any]
+    n_neighbors: int | None
+    gamma: float | None
+    weights: Weighting | None
+    eigen_solver: str | None
+    eigen_tol: float | str
+    solve: Solve | Solver | None
+    _affinities: Affinities | None  # None where the module searches the neighbours
+
+    @property
+    def _pairwise(self) -> bool:
+        return self.affinity in GIVEN
+
+    @property
+    def _sparse(self) -> bool:
+        return True
+
+    @property
+    def affinity_matrix_(self) -> Any:
+        """Affinities ``(N, N)`` of the training samples, an array or in CSR form."""
+        check_is_fitted(self)
+        if self._affinities is not None:
+            return self._affinities.matrix
+        if self.weights is not None:
+            points = self.module_.train_points
+            return self.module_.weights(points, self.module_.neighbors(points)).to_scipy()
+        row, col = self.module_.train_edges
+        n = len(self.embedding_)
+        found = Graph(SparsePattern(row, col, (n,)), self.module_.train_connectivity).to_scipy()
+        return csr_array(found + identity(n, dtype=found.dtype, format="csr"))
+
+    def _training(self, X: Any) -> Any:
+        X = self._samples(X)
+        if not callable(self.affinity):
+            _checks.check_choice(self.affinity, "affinity", self.WORDS)
+        if self.affinity == "nearest_neighbors" and not issparse(X):
+            self.n_neighbors_, self._affinities = self._neighbors(X.shape[0]), None
+            return torch.tensor(X, device=self.device)  # a copy: torch takes no read-only memory
+        if self.weights is not None:
+            raise ValueError(
+                f"weights must be None with affinity={self.affinity!r}{' of sparse samples' * issparse(X)}, which "
+                'weights the edges itself; use affinity="nearest_neighbors" of dense samples'
+            )
+        self._affinities = self._affinities_of(X)
+        return self._affinities.graph(self.device)
+
+    def _affinities_of(self, X: Any) -> Affinities:
+        """Affinities that are no matter of the module."""
+        if self._pairwise and X.shape[0] != X.shape[1]:
+            raise ValueError(f"X must be square with affinity={self.affinity!r}, got {X.shape}")
+        if self.affinity == "precomputed":
+            return Given(X)
+        if self.affinity == "precomputed_nearest_neighbors":
+            self.n_neighbors_ = self._neighbors(X.shape[0])
+            return OfDistances(X, self.n_neighbors_)
+        if self.affinity == "nearest_neighbors":
+            self.n_neighbors_ = self._neighbors(X.shape[0])
+            return OfSparseSamples(X, self.n_neighbors_ - 1)
+        return OfKernel(X, self._kernel(X))
+
+    def _kernel(self, X: Any) -> Callable[..., Any]:
+        """The kernel of the parameters."""
+        raise NotImplementedError
+
+    def _neighbors(self, n_samples: int) -> int:
+        """``n_neighbors``, checked, the sample itself counted; a tenth of the samples for None, or one neighbour."""
+        k = max(n_samples // 10, 2) if self.n_neighbors is None else self.n_neighbors
+        return check_below(k, "n_neighbors", n_samples, 1)
+
+    def _rule(self) -> tuple[Rule, Weighting | None]:
+        """Rule and weighting of the module."""
+        if self._affinities is not None:
+            return Precomputed("affinity"), None
+        weights = SimpleWeights() if self.weights is None else copy.deepcopy(self.weights)
+        return KNN(self.n_neighbors_ - 1), weights
+
+    def _solve(self) -> Solve | Solver | None:
+        """``solve`` with the tolerance of ``eigen_tol``."""
+        if self.eigen_solver is not None:
+            _checks.check_choice(self.eigen_solver, "eigen_solver", SOLVERS)
+        if isinstance(self.eigen_tol, str):
+            _checks.check_choice(self.eigen_tol, "eigen_tol", ("auto",))
+            return self.solve
+        tolerance = _checks.check_number(self.eigen_tol, "eigen_tol", 0)
+        methods.module.check_solve(self.solve)
+        solve = Solve.of(self.solve)
+        if solve.tolerance is not None:
+            raise ValueError(f'eigen_tol must be "auto" with a solve that has a tolerance, got {tolerance:g}')
+        return dataclasses.replace(solve, tolerance=tolerance) if tolerance > 0 else solve
+
+    def _of_new(self, function: Callable[[Tensor], Tensor], X: Any, known: NDArray[Any]) -> NDArray[Any]:
+        """``function`` of new samples; what is ``known`` of the training samples for those that are such."""
+        if self._affinities is None:
+            return super()._of_new(function, X, known)
+        X = self._new_samples(X)
+        same = self._affinities.same(X)
+        values, new = known[same], np.flatnonzero(same < 0)
+        step = rows_of_block(8 * len(known), self.module_.embedding_.device)
+        for block in np.split(new, range(step, len(new), step)):
+            if len(block):
+                rows = torch.tensor(self._affinities.rows(X[block]), device=self.module_.embedding_.device)
+                values[block] = as_numpy(function(rows))
+        return values
+
+
+class SpectralEmbedding(Embedding, OnGraph):
+    """Laplacian eigenmaps in the place of `sklearn.manifold.SpectralEmbedding`, with ``transform`` for new samples.
+
+    Same parameters, same graphs, same scale: the columns are scikit-learn's up to their signs, and up to the basis of
+    an eigenspace where eigenvalues are equal. docs/sklearn.md has what differs, and better settings.
+
+    Args:
+        n_components: dimension of the embedding, smaller than the number of samples.
+        affinity: ``"nearest_neighbors"``: samples have affinity 1 where each of two is among the nearest of the other,
+            ½ for one only. ``"rbf"``: exp(−γ ‖x_i − x_j‖²). ``"precomputed"``: X holds affinities ``(N, N)``.
+            ``"precomputed_nearest_neighbors"``: X holds distances, and a sparse X those of the nearest only, as of
+            `sklearn.neighbors.KNeighborsTransformer`. Or a function from X to affinities ``(N, N)``, which has to take
+            ``Y`` too for new samples: ``affinity(X_new, Y=X)``, as scikit-learn's kernels do.
+        gamma: γ of ``"rbf"``; None takes 1/D.
+        random_state, eigen_solver, n_jobs: without effect, so that calls of scikit-learn run as they are. The answer
+            depends neither on chance nor on the solver, which ``solve`` chooses; `torch.set_num_threads` sets threads.
+        eigen_tol: residual allowed, relative to the eigengap; ``"auto"`` and 0 take that of `torch_lapeig.Solve`.
+        n_neighbors: k, the sample itself counted, 2 to the number of samples; None takes a tenth of the samples.
+        drop_first: leave out the constant column, of λ = 0.
+        weights: of the edges of dense samples' nearest neighbours, a weighting such as `DensityCorrected()`, which
+            measured best; None for 1 and ½.
+        components: of a disconnected graph: ``"joint"``, ``"separate"`` or ``"error"``, see `LaplacianEigenmaps`.
+        solve: options of the eigensolve, a `torch_lapeig.Solve`, or a solver alone.
+        device: where it is computed, for example ``"cuda"``.
+
+    Samples may be sparse. Affinities must be non-negative. They should be symmetric: of others, the mean of the two
+    directions is taken, with a `GraphWarning`. Affinities of a sample to itself take no part.
+
+    Attributes:
+        embedding_: ``(N, n_components)``, generalised eigenvectors with Yᵀ D Y = I, float32 or float64 as X is; zeros
+            for isolated samples, with a `GraphWarning`.
+        affinity_matrix_: ``(N, N)``, an array or in CSR form; with ``weights`` it is worked out when it is asked for.
+        eigenvalues_, residuals_: ``(n_components,)``, or with ``"separate"`` one row for each component.
+        n_neighbors_: k. n_features_in_, feature_names_in_: of X. module_: the fitted `LaplacianEigenmaps`.
+
+    Raises (``fit``, ``transform``):
+        TypeError, ValueError: samples that are not finite or too few, a parameter out of range, negative affinities,
+            new samples for a function that takes no ``Y``. NotFittedError: ``transform`` before ``fit``.
+
+    >>> X = np.random.default_rng(0).random((60, 3))
+    >>> model = SpectralEmbedding(n_components=2, n_neighbors=6).fit(X[:50])
+    >>> model.transform(X[50:]).shape
+    (10, 2)
+    """
+
+    WORDS: ClassVar[tuple[str, ...]] = ("nearest_neighbors", "rbf", *GIVEN)
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        affinity: str | Callable[..., Any] = "nearest_neighbors",
+        gamma: float | None = None,
+        random_state: Any = None,
+        eigen_solver: str | None = None,
+        eigen_tol: float | str = "auto",
+        n_neighbors: int | None = None,
+        n_jobs: int | None = None,
+        drop_first: bool = True,
+        weights: Weighting | None = None,
+        components: Literal["joint", "separate", "error"] = "joint",
+        solve: Solve | Solver | None = None,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        self.n_components = n_components
+        self.affinity = affinity
+        self.gamma = gamma
+        self.random_state = random_state
+        self.eigen_solver = eigen_solver
+        self.eigen_tol = eigen_tol
+        self.n_neighbors = n_neighbors
+        self.n_jobs = n_jobs
+        self.drop_first = drop_first
+        self.weights = weights
+        self.components = components
+        self.solve = solve
+        self.device = device
+
+    def _kernel(self, X: Any) -> Callable[..., Any]:
+        if callable(self.affinity):
+            return MatrixFunction(self.affinity)
+        gamma = 1 / X.shape[1] if self.gamma is None else _checks.check_number(self.gamma, "gamma", 0)
+        return PairwiseKernel("rbf", {"gamma": gamma}, X)
+
+    def _module(self, n_components: int, x: Any) -> methods.LaplacianEigenmaps:
+        check_random_state(self.random_state)
+        options: Any = {"drop_trivial": self.drop_first, "components": self.components, "solve": self._solve()}
+        return methods.LaplacianEigenmaps(n_components, *self._rule(), **options)
+
+
+class SpectralClustering(ClusterMixin, OnGraph):  # type: ignore[misc]
+    """Spectral clustering in the place of `sklearn.cluster.SpectralClustering`, with ``predict`` for new samples.
+
+    Same parameters, graphs, rows and ways to labels. docs/sklearn.md has what differs.
+
+    Args:
+        n_clusters: at most the number of samples.
+        eigen_solver, n_jobs, eigen_tol, weights, solve, device: as for `SpectralEmbedding`.
+        n_components: eigenvectors, the constant one included; None takes ``n_clusters``, as the ways to labels other
+            than k-means need it.
+        random_state: of the way to labels; an int makes them the same every time.
+        n_init: starts of k-means, of which the best is taken.
+        gamma, degree, coef0, kernel_params: parameters of kernels, as for `sklearn.metrics.pairwise.pairwise_kernels`.
+        affinity: as for `SpectralEmbedding`; or any kernel of `pairwise_kernels` by its name, or a function of *two
+            samples* to their affinity.
+        n_neighbors: k, the sample itself counted, 2 to the number of samples.
+        assign_labels: ``"kmeans"``, ``"cluster_qr"`` or ``"discretize"``, see `torch_lapeig.SpectralClustering`.
+        verbose: of k-means.
+        variant: ``"shi_malik"``, the rows that scikit-learn clusters, or ``"njw"``, these scaled to length 1.
+
+    Attributes:
+        labels_: int64 ``(N,)``, −1 for samples without any affinity to another.
+        embedding_: ``(N, n_components)``, the rows that get labels, float32 or float64 as X is.
+        eigenvalues_, residuals_: ``(n_components,)``, the trivial one included.
+        affinity_matrix_, n_neighbors_, n_features_in_, feature_names_in_: as of `SpectralEmbedding`.
+        module_: the fitted `torch_lapeig.SpectralClustering`.
+
+    Raises (``fit``, ``predict``):
+        TypeError, ValueError, NotFittedError: as for `SpectralEmbedding`.
+
+    >>> X = np.repeat([[0.0], [9.0]], 10, 0) + np.linspace(0, 1, 20)[:, None]
+    >>> labels = SpectralClustering(2, random_state=0).fit_predict(X)
+    >>> len(set(labels[:10])), len(set(labels[10:])), bool(labels[0] == labels[-1])
+    (1, 1, False)
+    """
+
+    ARRAYS: ClassVar[tuple[str, ...]] = ("labels_", *Estimator.ARRAYS)
+    WORDS: ClassVar[tuple[str, ...]] = ("nearest_neighbors", *GIVEN, *KERNEL_PARAMS)
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        eigen_solver: str | None = None,
+        n_components: int | None = None,
+        random_state: Any = None,
+        n_init: int = 10,
+        gamma: float = 1.0,
+        affinity: str | Callable[..., Any] = "rbf",
+        n_neighbors: int = 10,
+        eigen_tol: float | str = "auto",
+        assign_labels: Assignment = "kmeans",
+        degree: float = 3,
+        coef0: float = 1,
+        kernel_params: dict[str, Any] | None = None,
+        n_jobs: int | None = None,
+        verbose: bool | int = False,
+        weights: Weighting | None = None,
+        variant: Variant = "shi_malik",
+        solve: Solve | Solver | None = None,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.eigen_solver = eigen_solver
+        self.n_components = n_components
+        self.random_state = random_state
+        self.n_init = n_init
+        self.gamma = gamma
+        self.affinity = affinity
+        self.n_neighbors = n_neighbors
+        self.eigen_tol = eigen_tol
+        self.assign_labels = assign_labels
+        self.degree = degree
+        self.coef0 = coef0
+        self.kernel_params = kernel_params
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.weights = weights
+        self.variant = variant
+        self.solve = solve
+        self.device = device
+
+    def fit(self, X: Any, y: Any = None) -> SpectralClustering:
+        """Cluster samples ``(N, D)``, or what is precomputed of their pairs ``(N, N)``; ``y`` is ignored."""
+        x = self._training(X)
+        random = check_random_state(self.random_state)
+        # scikit-learn draws the start of ARPACK first. With the same seed, k-means begins with the same samples.
+        random.uniform(-1, 1, x.shape[0])
+        module = methods.SpectralClustering(
+            self.n_clusters,
+            *self._rule(),
+            variant=self.variant,
+            assign_labels=self.assign_labels,
+            n_components=self.n_components,
+            n_init=self.n_init,
+            solve=self._solve(),
+        )
+        self._keep(module.fit_with(x, random, int(self.verbose)))
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Labels ``(Q,)`` of new samples ``(Q, D)``, or of their pairs ``(Q, N)``: those of the nearest centre or axis.
+
+        −1 for samples without any affinity to a training sample.
+        """
+        check_is_fitted(self)
+        return self._of_new(self.module_.predict, X, self.labels_)
+
+    def _kernel(self, X: Any) -> Callable[..., Any]:
+        parameters = dict(self.kernel_params or {})
+        if not callable(self.affinity):
+            gamma = _checks.check_number(self.gamma, "gamma", 0)
+            parameters.update(gamma=gamma, degree=self.degree, coef0=self.coef0)
+        return PairwiseKernel(self.affinity, parameters, X)
