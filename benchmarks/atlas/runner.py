@@ -74,32 +74,26 @@ class Beaten(Exception):  # noqa: N818
 
 
 class Bench:
-    """A graph in a worker, which is started again after a candidate had to be stopped."""
+    """A graph in a worker, which is given it again after a candidate had to be stopped."""
 
     def __init__(self, file: Path, settings: Settings) -> None:
         self.file, self.settings = file, settings
-        self.child: Child | None = None
-        self.about: dict[str, Any] = {}
-        self.start()
+        self.child = Child(settings.command, settings.threads)
+        self.about = self.load()
 
-    def start(self) -> None:
-        self.end()
-        self.child = Child(self.settings.command, self.settings.threads)
-        self.about = self.child.ask({"do": "load", "file": str(self.file), "k": self.settings.k})
-
-    def end(self) -> None:
-        if self.child is not None:
-            self.child.end()
-            self.child = None
+    def load(self) -> dict[str, Any]:
+        about: dict[str, Any] = self.child.ask({"do": "load", "file": str(self.file), "k": self.settings.k})
+        return about
 
     def ask(self, limit: float, **request: Any) -> dict[str, Any]:
         """The answer, or what ended the worker as an ``error``; {"stopped": …} where it was the limit."""
-        assert self.child is not None
-        limits = {"processor": limit, "elapsed": ELAPSED * limit + 10} if self.settings.threads == 1 else {"elapsed": limit}
+        limits = (
+            {"processor": limit, "elapsed": ELAPSED * limit + 10} if self.settings.threads == 1 else {"elapsed": limit}
+        )
         try:
             found: dict[str, Any] = self.child.ask({**request, "limit": limits})
         except Ended as ended:
-            self.start()
+            self.load()
             return {"stopped": True} if ended.stopped else {"error": str(ended)}
         return found
 
@@ -211,7 +205,6 @@ def run_graph(family: str, size: int, settings: Settings, say: Say) -> dict[str,
         say(f"{family}, {graph.num_nodes:,} nodes, {len(graph.weight):,} entries")
         bench = Bench(file, settings)
         try:
-            assert bench.child is not None
             choice = bench.child.ask({"do": "choose"})
             reference = reference_of(bench)
             say(f"    {choice['solvers']}: {choice['reason']}; reference {reference['checked']}")
@@ -226,7 +219,7 @@ def run_graph(family: str, size: int, settings: Settings, say: Say) -> dict[str,
             else:
                 results = []
         finally:
-            bench.end()
+            bench.child.end()
     return {
         "family": family, "size": size, "nodes": graph.num_nodes, "entries": len(graph.weight), "k": settings.k,
         "residual": settings.residual, "threads": settings.threads, "clock": settings.clock, "choice": choice,

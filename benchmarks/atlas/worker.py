@@ -1,7 +1,7 @@
 """The process in which candidates run: it holds one graph, solves, and judges its own answers, when asked.
 
-    {"do": "load", "file": …, "k": …} · {"do": "choose"} · {"do": "solve", "name": …, "tolerance": …}
-    {"do": "count", "sigma": …}
+{"do": "load", "file": …, "k": …} · {"do": "choose"} · {"do": "solve", "name": …, "tolerance": …}
+{"do": "count", "sigma": …}
 """
 
 from __future__ import annotations

@@ -1,0 +1,120 @@
+"""Tables, summary and picture of the atlas's records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from benchmarks.atlas.candidates import DEFAULT
+from benchmarks.atlas.profile import draw, geometric_mean, share_within
+
+Record = dict[str, Any]
+LEAST = 2_000  # nodes (of the size asked for) from which on goals count
+GOALS = {"shipped": (1.0, 0.4), "expert": (1.1, 0.8), "ours": (1.15, math.inf)}
+AGAINST = {"shipped": "best peer as shipped", "expert": "best expert's way", "ours": "our own best"}
+
+
+def result_of(record: Record, name: str) -> Record | None:
+    return next((result for result in record["results"] if result["name"] == name), None)
+
+
+def best_of(record: Record, column: str) -> Record | None:
+    """The fastest right answer of a column; of ours, the default counts too."""
+    right = [r for r in record["results"] if r["column"] == column and r["status"] == "ok"]
+    return min(right, key=lambda result: float(result["seconds"]), default=None)
+
+
+def ratio(record: Record, column: str) -> float | None:
+    """The default's time over the best one's of a column: where all were stopped, over what they were given at least.
+
+    Infinite where the default has no right answer and the column has; None where the column has nothing to compare.
+    """
+    ours, best = result_of(record, DEFAULT), best_of(record, column)
+    stopped = [r["seconds"] for r in record["results"] if r["column"] == column and r["status"] == "stopped"]
+    least = best["seconds"] if best else max(stopped, default=None)
+    if least is None:
+        return None
+    return math.inf if ours is None or ours["status"] != "ok" else ours["seconds"] / least
+
+
+def said(record: Record, column: str) -> str:
+    """Time and name of the best of a column."""
+    best = best_of(record, column)
+    return f"{best['seconds']:.3f} {best['name']}" if best else "–"
+
+
+def ordered(records: Sequence[Record]) -> list[Record]:
+    return sorted(
+        records, key=lambda record: (record["threads"], -record["residual"], record["family"], record["size"])
+    )
+
+
+def table(records: Sequence[Record], title: str = "") -> Table:
+    """A row for each graph."""
+    found = Table(title=title)
+    for heading in (
+        "graph",
+        "nodes",
+        "default s",
+        "our best",
+        "shipped",
+        "expert",
+        *(f"/ {c}" for c in GOALS),
+        "failed",
+    ):
+        found.add_column(heading, justify="left" if heading in ("graph", "failed") else "right")
+    for record in ordered(records):
+        ours = result_of(record, DEFAULT)
+        seconds = f"{ours['seconds']:.3f}" if ours and ours["status"] == "ok" else ours["status"] if ours else "–"
+        ratios = (ratio(record, column) for column in GOALS)
+        failed = ", ".join(r["name"] for r in record["results"] if r["status"] == "failed")
+        found.add_row(
+            record["family"], f"{record['nodes']:,}", seconds, *(said(record, c) for c in ("ours", "shipped", "expert")),
+            *("–" if r is None else f"{r:.2f}" for r in ratios), failed,
+        )  # fmt: skip
+    return found
+
+
+def summary(records: Sequence[Record]) -> Iterator[str]:
+    """The lines that have goals, over graphs of at least 2000 nodes."""
+    counted = [record for record in records if record["size"] >= LEAST]
+    for column, (worst, mean) in GOALS.items():
+        ratios = {(r["family"], r["nodes"]): x for r in counted if (x := ratio(r, column)) is not None}
+        if not ratios:
+            continue
+        most = max(ratios, key=lambda graph: ratios[graph])
+        goal = f"goal ≤ {worst}" + (f", {mean}" if math.isfinite(mean) else "")
+        yield (
+            f"default / {AGAINST[column]}: worst {ratios[most]:.2f} ({most[0]}, {most[1]:,}), geometric mean "
+            f"{geometric_mean(list(ratios.values())):.2f}, above {worst} on {sum(x > worst for x in ratios.values())} of "
+            f"{len(ratios)} graphs ({goal})"
+        )
+    wrong = [f"{r['family']} {r['nodes']:,}" for r in records if r["reference"]["checked"].startswith("WRONG")]
+    if wrong:
+        yield f"REFERENCE WRONG on {', '.join(wrong)}"
+
+
+def problems(records: Sequence[Record]) -> list[dict[str, float]]:
+    """Seconds of the right answers, by solver, for the profile."""
+    return [{r["name"]: r["seconds"] for r in record["results"] if r["status"] == "ok"} for record in records]
+
+
+def picture(records: Sequence[Record], file: Path, title: str) -> None:
+    columns = {result["name"]: result["column"] for record in records for result in record["results"]}
+    draw([p for p in problems(records) if p], columns, title, file)
+
+
+def shares(records: Sequence[Record]) -> Table:
+    """The profile at three factors."""
+    found = Table(title="Share of graphs done within a factor of the best")
+    for heading in ("solver", "best", "× 2", "× 10"):
+        found.add_column(heading, justify="left" if heading == "solver" else "right")
+    seconds = [p for p in problems(records) if p]
+    names = {result["name"] for record in records for result in record["results"]}
+    for name in sorted(names, key=lambda name: -share_within(seconds, name, 2.0)):
+        found.add_row(name, *(f"{share_within(seconds, name, factor):.0%}" for factor in (1.0, 2.0, 10.0)))
+    return found
