@@ -16,7 +16,7 @@ STOPPED = (-signal.SIGPROF, -signal.SIGALRM)
 ENDED = "the process has ended with"
 
 
-class Ended(Exception):  # noqa: N818
+class Ended(Exception):
     """The process ended without an answer; ``stopped`` says whether by the limit of a request."""
 
     def __init__(self, code: int) -> None:
@@ -71,7 +71,7 @@ def answers_to() -> TextIO:
 
 
 def serve(answer: Callable[[Any], Any]) -> None:
-    """Answer all requests; ``limit`` (``{"processor" | "elapsed": seconds}``) of one that takes longer ends its process.
+    """Answer all requests; one beyond its ``limit`` (``{"processor" | "elapsed": seconds}``) ends its process.
 
     That is a fork of this one, which has only imported: the next takes its place at once, with nothing but the imports.
     """

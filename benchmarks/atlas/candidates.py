@@ -1,7 +1,7 @@
 """Who takes part: our solvers, peers as they are shipped, and peers as an expert calls them.
 
-Each is a function of a `Problem` and a tolerance, its own, that returns vectors ``(N, k)`` of the smallest eigenvalues of
-L_sym. What it makes of the affinity (normalisation, factors, multigrid) is part of its time.
+Each is a function of a `Problem` and a tolerance, its own, that returns vectors ``(N, k)`` of the smallest eigenvalues
+of L_sym. What it makes of the affinity (normalisation, factors, multigrid) is part of its time.
 """
 
 from __future__ import annotations
@@ -143,8 +143,8 @@ def pyamg_expert(problem: Problem, tolerance: float) -> Vectors:
 
 def torch_lobpcg(problem: Problem, tolerance: float) -> Vectors:
     lap = laplacian(problem)
-    parts = (torch.from_numpy(part.astype(np.int64)) for part in (lap.indptr, lap.indices))
-    matrix = torch.sparse_csr_tensor(*parts, torch.from_numpy(lap.data), lap.shape)
+    row, col = (torch.from_numpy(part.astype(np.int64)) for part in (lap.indptr, lap.indices))
+    matrix = torch.sparse_csr_tensor(row, col, torch.from_numpy(lap.data), lap.shape)
     torch.manual_seed(0)
     vectors = torch.lobpcg(matrix, problem.k, largest=False, tol=tolerance, niter=ITERATIONS)[1]
     return np.asarray(vectors.numpy())

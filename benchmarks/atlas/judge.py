@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, eye_array
 from scipy.sparse.linalg import splu
 
-# Relative error of eigenvalues that is allowed: where the spectrum begins below the residual, residuals alone say little.
+# Relative error of eigenvalues that is allowed: where these are smaller than the residual, it alone says little.
 VALUES = 1e-3
 ROUND_OFF = 1e-13
 DEPENDENT = 1e-2  # of unit vectors: an inner product from which on they are not k different ones

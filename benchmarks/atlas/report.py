@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from benchmarks.atlas.candidates import DEFAULT
 from benchmarks.atlas.profile import draw, geometric_mean, share_within
+from benchmarks.record import Table
 
 Record = dict[str, Any]
+SHARES = {"solver": "", "best": ".0%", "× 2": ".0%", "× 10": ".0%"}
 LEAST = 2_000  # nodes (of the size asked for) from which on goals count
 GOALS = {"shipped": (1.0, 0.4), "expert": (1.1, 0.8), "ours": (1.15, math.inf)}
 AGAINST = {"shipped": "best peer as shipped", "expert": "best expert's way", "ours": "our own best"}
@@ -53,30 +53,31 @@ def ordered(records: Sequence[Record]) -> list[Record]:
     )
 
 
-def table(records: Sequence[Record], title: str = "") -> Table:
+def table(records: Sequence[Record], title: str) -> Table:
     """A row for each graph."""
-    found = Table(title=title)
-    for heading in (
-        "graph",
-        "nodes",
-        "default s",
-        "our best",
-        "shipped",
-        "expert",
-        *(f"/ {c}" for c in GOALS),
-        "failed",
-    ):
-        found.add_column(heading, justify="left" if heading in ("graph", "failed") else "right")
+    columns = {
+        "graph": "",
+        "nodes": ",",
+        "default": ".3f",
+        "solver": "",
+        "our best": "",
+        "as shipped": "",
+        "expert": "",
+    }
+    found = Table(title, columns | {f"default / {column}": ".2f" for column in GOALS} | {"failed": ""})
     for record in ordered(records):
         ours = result_of(record, DEFAULT)
-        seconds = f"{ours['seconds']:.3f}" if ours and ours["status"] == "ok" else ours["status"] if ours else "–"
-        ratios = (ratio(record, column) for column in GOALS)
         failed = ", ".join(r["name"] for r in record["results"] if r["status"] == "failed")
-        found.add_row(
-            record["family"], f"{record['nodes']:,}", seconds, *(said(record, c) for c in ("ours", "shipped", "expert")),
-            *("–" if r is None else f"{r:.2f}" for r in ratios), failed,
-        )  # fmt: skip
+        best = (said(record, column) for column in ("ours", "shipped", "expert"))
+        ratios = (ratio(record, column) for column in GOALS)
+        seconds = None if ours is None else ours["seconds"] if ours["status"] == "ok" else ours["status"]
+        found.add(record["family"], record["nodes"], seconds, solver_of(record), *best, *ratios, failed)
     return found
+
+
+def solver_of(record: Record) -> str:
+    """The first solver that the default chose."""
+    return str(record["choice"]["solvers"]).partition("(")[0]
 
 
 def summary(records: Sequence[Record]) -> Iterator[str]:
@@ -88,10 +89,10 @@ def summary(records: Sequence[Record]) -> Iterator[str]:
             continue
         most = max(ratios, key=lambda graph: ratios[graph])
         goal = f"goal ≤ {worst}" + (f", {mean}" if math.isfinite(mean) else "")
+        above = sum(x > worst for x in ratios.values())
         yield (
             f"default / {AGAINST[column]}: worst {ratios[most]:.2f} ({most[0]}, {most[1]:,}), geometric mean "
-            f"{geometric_mean(list(ratios.values())):.2f}, above {worst} on {sum(x > worst for x in ratios.values())} of "
-            f"{len(ratios)} graphs ({goal})"
+            f"{geometric_mean(list(ratios.values())):.2f}, above {worst} on {above} of {len(ratios)} graphs ({goal})"
         )
     wrong = [f"{r['family']} {r['nodes']:,}" for r in records if r["reference"]["checked"].startswith("WRONG")]
     if wrong:
@@ -110,11 +111,9 @@ def picture(records: Sequence[Record], file: Path, title: str) -> None:
 
 def shares(records: Sequence[Record]) -> Table:
     """The profile at three factors."""
-    found = Table(title="Share of graphs done within a factor of the best")
-    for heading in ("solver", "best", "× 2", "× 10"):
-        found.add_column(heading, justify="left" if heading == "solver" else "right")
+    found = Table("Share of graphs done within a factor of the best", dict(SHARES))
     seconds = [p for p in problems(records) if p]
     names = {result["name"] for record in records for result in record["results"]}
-    for name in sorted(names, key=lambda name: -share_within(seconds, name, 2.0)):
-        found.add_row(name, *(f"{share_within(seconds, name, factor):.0%}" for factor in (1.0, 2.0, 10.0)))
+    for name in sorted(names, key=lambda name: (-share_within(seconds, name, 2.0), name)):
+        found.add(name, *(share_within(seconds, name, factor) for factor in (1.0, 2.0, 10.0)))
     return found

@@ -1,4 +1,4 @@
-"""One graph after the other, each with every candidate; a JSON record for each, so that a run goes on where it stopped."""
+"""One graph after the other, each with every candidate; the JSON record of each lets a run go on where it stopped."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Result:
     times: list[float] = field(default_factory=list)
 
 
-class Beaten(Exception):  # noqa: N818
+class Beaten(Exception):
     """An answer has smaller eigenvalues than the reference."""
 
     def __init__(self, name: str, values: Sequence[float], residual: float) -> None:
@@ -101,10 +101,12 @@ class Bench:
 def search(bench: Bench, name: str, reference: Sequence[float] | None, limit: float) -> Result:
     """The loosest tolerance that reaches the residual with the right eigenvalues; any where there is no reference.
 
+    One run may take the limit, and no further one begins when all together have.
+
     Raises:
         Beaten: by smaller eigenvalues than the reference's.
     """
-    target = bench.settings.residual
+    target, spent = bench.settings.residual, 0.0
     result, place = Result(name, CANDIDATES[name].column if name in CANDIDATES else "shipped"), 0
     result.status, result.why = "failed", "no tolerance reaches the residual"
     while place < len(TOLERANCES):
@@ -118,6 +120,7 @@ def search(bench: Bench, name: str, reference: Sequence[float] | None, limit: fl
         found = judge.Quality(answer["values"], answer["residual"], answer["dependence"])
         result.tolerance, result.residual = TOLERANCES[place], found.residual
         result.seconds = answer[bench.settings.clock]
+        spent += answer[bench.settings.clock]
         if not math.isfinite(found.residual):
             result.why = "vectors that are not finite"
             return result
@@ -131,6 +134,9 @@ def search(bench: Bench, name: str, reference: Sequence[float] | None, limit: fl
             result.why, step = wrong, 3
         else:
             step = max(1, int(2 * math.log10(found.residual / target)) - 1)
+        if spent > limit:
+            result.status, result.why = "stopped", f"looser tolerances took {spent:.3g} s: {result.why}"
+            return result
         place += min(step, max(1, len(TOLERANCES) - 1 - place))
     return result
 
@@ -239,7 +245,7 @@ def run(graphs: Sequence[tuple[str, int]], settings: Settings, folder: Path, say
     for family, size in graphs:
         file = file_of(folder, family, size, settings)
         if file.exists():
-            continue
+            continue  # measured before
         try:
             record = run_graph(family, size, settings, say)
         except FileNotFoundError as error:  # data that is not there
@@ -250,6 +256,7 @@ def run(graphs: Sequence[tuple[str, int]], settings: Settings, folder: Path, say
         part.replace(file)
 
 
-def load(folder: Path) -> list[dict[str, Any]]:
-    """All records of a folder."""
-    return [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
+def load(file: Path) -> dict[str, Any]:
+    """The record of a graph."""
+    record: dict[str, Any] = json.loads(file.read_text())
+    return record
