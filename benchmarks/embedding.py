@@ -6,17 +6,16 @@ Both get the graph and return the embedding: scikit-learn as a SciPy CSR matrix,
 
 from __future__ import annotations
 
-import statistics
+import argparse
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
 from sklearn.datasets import load_digits
 from sklearn.manifold import SpectralEmbedding
 
-from benchmarks.timing import in_turn, ratio
+from benchmarks.record import Record, Table
+from benchmarks.timing import in_turn, median, ratio
 from torch_lapeig import Graph, HeatKernel, Laplacian, eigenpairs, knn_graph
 
 K = 10
@@ -40,7 +39,7 @@ def quality(graph: Graph, y: NDArray[np.float64], exact: torch.Tensor) -> tuple[
     return residual, torch.linalg.matrix_norm(q - exact @ (exact.T @ q), 2).item()
 
 
-def main() -> None:
+def run(record: Record, options: argparse.Namespace) -> None:
     double = digits_graph(torch.float64)
     exact = torch.linalg.eigh(Laplacian(double).to_dense())[1][:, 1 : K + 1]
     matrix = double.to_scipy()
@@ -60,16 +59,12 @@ def main() -> None:
         "torch_lapeig float64": (lambda: ours(double), double),
         PEER: (theirs, double),
     }
-    seconds = in_turn({name: call for name, (call, _) in candidates.items()})
-    table = Table(title=f"digits, N = {double.num_nodes}, k = {K}, {torch.get_num_threads()} threads, median of 15")
-    for heading in ("", "ms", "time / scikit-learn", "largest residual", "largest angle (sine)"):
-        table.add_column(heading, justify="right")
+    rounds = 5 if options.quick else 15
+    seconds = in_turn({name: call for name, (call, _) in candidates.items()}, rounds)
+    columns = {"": "", "ms": ".1f", f"time / {PEER}": ".2f", "largest residual": ".1e", "largest angle (sine)": ".1e"}
+    title = f"Digits, N = {double.num_nodes}, k = {K}, {torch.get_num_threads()} threads, median of {rounds}"
+    table = Table(title, columns, chart=f"time / {PEER}")
     for name, (call, graph) in candidates.items():
-        residual, angle = quality(graph, call(), exact)
-        times = f"{1e3 * statistics.median(seconds[name]):.1f}", f"{ratio(seconds[name], seconds[PEER]):.2f}"
-        table.add_row(name, *times, f"{residual:.1e}", f"{angle:.1e}")
-    Console().print(table)
-
-
-if __name__ == "__main__":
-    main()
+        times = seconds[name]
+        table.add(name, median(times, 1e3), ratio(times, seconds[PEER]), *quality(graph, call(), exact))
+    record.show(table)

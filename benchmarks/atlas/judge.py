@@ -46,7 +46,9 @@ def allowed_errors(values: Sequence[float], target: float) -> NDArray[np.float64
     found = np.asarray(values)
     positive = found[found > ROUND_OFF]
     least = positive[0] if len(positive) else np.inf
-    return np.maximum(np.minimum(2 * target * np.sqrt(len(found)), VALUES * np.maximum(found, least)), ROUND_OFF)
+    by_residual, by_value = 2 * target * np.sqrt(len(found)), VALUES * np.maximum(found, least)
+    allowed: NDArray[np.float64] = np.maximum(np.minimum(by_residual, by_value), ROUND_OFF)
+    return allowed
 
 
 def fault(found: Quality, reference: Sequence[float], target: float) -> str | None:
