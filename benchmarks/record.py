@@ -25,7 +25,8 @@ class Table:
     Args:
         title: above it.
         columns: name and format of each, such as ``.2f``; the format of text is empty.
-        chart: the column that a chart of the rows shows; None for no chart.
+        chart: the column that a chart of the rows shows; ``"profile"`` where the rows are problems and the columns from
+            the third on solvers; None for no chart.
     """
 
     def __init__(self, title: str, columns: Mapping[str, str], chart: str | None = None) -> None:

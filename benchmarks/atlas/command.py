@@ -22,7 +22,6 @@ from benchmarks.record import Record
 
 QUICK = ("path", "balanced tree", "grid", "power law", "swiss roll")
 QUICK_NAMES = ("default", "Lanczos", "Lobpcg", "ShiftInvert", "scikit-learn arpack", "SciPy eigsh", "shift-invert")
-IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images" / "benchmarks"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -69,9 +68,10 @@ def run(record: Record, options: argparse.Namespace) -> None:
 
 
 def show(record: Record, found: list[report.Record], folder: Path, title: str) -> None:
-    """Table, goals, shares and picture."""
-    record.show(report.table(found, f"Atlas, {title}, seconds"), *report.summary(found), report.shares(found))
+    """Table, goals and shares; the picture goes into the folder."""
+    seconds = report.seconds_of(found, f"Atlas, {title}: seconds of right answers")
+    record.show(report.table(found, f"Atlas, {title}, seconds"), *report.summary(found), report.shares(seconds))
     record.show(*(f"{name}: {package} is not installed" for name in CANDIDATES if (package := missing(name))))
+    record.show(seconds)
     if found:
-        report.picture(found, folder / f"profile-{record.threads}.png", f"Eigenpairs, {title}")
-        record.show(f"picture: profile-{record.threads}.png in the folder of the graphs' records")
+        report.picture(seconds, folder / f"profile-{record.threads}.png")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.atlas.candidates import DEFAULT
+from benchmarks.atlas.candidates import CANDIDATES, DEFAULT
 from benchmarks.atlas.profile import draw, geometric_mean, share_within
 from benchmarks.record import Table
 
@@ -99,21 +99,33 @@ def summary(records: Sequence[Record]) -> Iterator[str]:
         yield f"REFERENCE WRONG on {', '.join(wrong)}"
 
 
-def problems(records: Sequence[Record]) -> list[dict[str, float]]:
-    """Seconds of the right answers, by solver, for the profile."""
-    return [{r["name"]: r["seconds"] for r in record["results"] if r["status"] == "ok"} for record in records]
+def seconds_of(records: Sequence[Record], title: str) -> Table:
+    """Seconds of every candidate on every graph, or what became of it: what profiles are drawn from."""
+    names = list(dict.fromkeys(result["name"] for record in records for result in record["results"]))
+    found = Table(title, {"graph": "", "nodes": ","} | dict.fromkeys(names, ".4f"), chart="profile")
+    for record in ordered(records):
+        by_name = {r["name"]: r["seconds"] if r["status"] == "ok" else r["status"] for r in record["results"]}
+        found.add(record["family"], record["nodes"], *(by_name.get(name) for name in names))
+    return found
 
 
-def picture(records: Sequence[Record], file: Path, title: str) -> None:
-    columns = {result["name"]: result["column"] for record in records for result in record["results"]}
-    draw([p for p in problems(records) if p], columns, title, file)
+def problems(seconds: Table) -> list[dict[str, float]]:
+    """Of each graph the seconds of right answers, by candidate."""
+    names = list(seconds.columns)[2:]
+    rows = ({n: c for n, c in zip(names, row[2:], strict=True) if isinstance(c, float)} for row in seconds.rows)
+    return [row for row in rows if row]
 
 
-def shares(records: Sequence[Record]) -> Table:
+def picture(seconds: Table, file: Path) -> None:
+    """The performance profile of all candidates."""
+    columns = {name: CANDIDATES[name].column for name in list(seconds.columns)[2:] if name in CANDIDATES}
+    draw(problems(seconds), columns, seconds.title, file)
+
+
+def shares(seconds: Table) -> Table:
     """The profile at three factors."""
-    found = Table("Share of graphs done within a factor of the best", dict(SHARES))
-    seconds = [p for p in problems(records) if p]
-    names = {result["name"] for record in records for result in record["results"]}
-    for name in sorted(names, key=lambda name: (-share_within(seconds, name, 2.0), name)):
-        found.add(name, *(share_within(seconds, name, factor) for factor in (1.0, 2.0, 10.0)))
+    found, of = Table("Share of graphs done within a factor of the best", dict(SHARES)), problems(seconds)
+    names = list(seconds.columns)[2:]
+    for name in sorted(names, key=lambda name: (-share_within(of, name, 2.0), name)):
+        found.add(name, *(share_within(of, name, factor) for factor in (1.0, 2.0, 10.0)))
     return found
