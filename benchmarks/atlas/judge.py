@@ -41,7 +41,7 @@ def quality_of(s: csr_array, vectors: NDArray[np.float64]) -> Quality:
 def allowed_errors(values: Sequence[float], target: float) -> NDArray[np.float64]:
     """How far eigenvalues may be off: what the residual allows by Kahan's theorem, and 1e-3 of themselves.
 
-    A value that is zero may be off by 1e-3 of the first that is not.
+    A value that is zero may be off by 1e-3 of the first that is not: zeros of a reference have to be exact ones.
     """
     found = np.asarray(values)
     positive = found[found > ROUND_OFF]

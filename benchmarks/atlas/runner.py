@@ -21,6 +21,7 @@ from benchmarks.atlas.families import graph_of
 from benchmarks.child import Child, Ended
 
 TOLERANCES = [10 ** (-p / 2) for p in range(2, 27)]
+TIGHT = 1e-8  # tolerance of the reference
 PATIENCE = 10.0  # times our time that a peer is given
 LEAST_PATIENCE = 1.0  # seconds
 ELAPSED = 8.0  # how much longer than its processor time a process may last beside busy neighbours
@@ -66,11 +67,7 @@ class Result:
 
 
 class Beaten(Exception):
-    """An answer has smaller eigenvalues than the reference."""
-
-    def __init__(self, name: str, values: Sequence[float], residual: float) -> None:
-        super().__init__(name)
-        self.name, self.values, self.residual = name, list(values), residual
+    """An answer has smaller eigenvalues than the reference: that of the candidate of this name."""
 
 
 class Bench:
@@ -126,7 +123,7 @@ def search(bench: Bench, name: str, reference: Sequence[float] | None, limit: fl
             return result
         if found.residual <= target:
             if reference is not None and judge.is_beaten(reference, found, target):
-                raise Beaten(name, found.values, found.residual)
+                raise Beaten(name)
             wrong = None if reference is None else judge.fault(found, reference, target)
             if wrong is None:
                 result.status, result.why = "ok", ""
@@ -141,20 +138,19 @@ def search(bench: Bench, name: str, reference: Sequence[float] | None, limit: fl
     return result
 
 
-def reference_of(bench: Bench) -> dict[str, Any]:
-    """The default's eigenvalues at a tight tolerance, and whether a count of eigenvalues agrees."""
-    answer = bench.ask(bench.settings.seconds, do="solve", name=DEFAULT, tolerance=1e-8)
+def reference_of(bench: Bench, name: str = DEFAULT) -> dict[str, Any]:
+    """A candidate's eigenvalues at a tight tolerance, and whether a count of eigenvalues agrees with them."""
+    answer = bench.ask(bench.settings.seconds, do="solve", name=name, tolerance=TIGHT)
     if "values" not in answer:
-        return {"by": DEFAULT, "values": None, "checked": f"none: {answer}"}
-    return checked(bench, DEFAULT, answer["values"], answer["residual"], answer[bench.settings.clock])
-
-
-def checked(bench: Bench, name: str, values: list[float], residual: float, seconds: float) -> dict[str, Any]:
-    reference = {"by": name, "values": values, "residual": residual, "seconds": seconds}
+        return {"by": name, "values": None, "checked": f"none: {answer}"}
+    null = min(bench.about["components"], len(answer["values"]))
+    values, residual = [0.0] * null + answer["values"][null:], answer["residual"]
+    reference = {"by": name, "values": values, "residual": residual}
     place = judge.place_of_count(values, residual)
     if place is None:
         return {**reference, "checked": "by agreement: all values are one group"}
-    found = bench.ask(max(30.0, PATIENCE * seconds), do="count", sigma=place[0]).get("count")
+    limit = max(30.0, PATIENCE * answer[bench.settings.clock])
+    found = bench.ask(limit, do="count", sigma=place[0]).get("count")
     if found is None:
         return {**reference, "checked": "by agreement: no factors"}
     said = f"{found} eigenvalues below {place[0]:.6g}, {place[1]} known"
@@ -219,9 +215,8 @@ def run_graph(family: str, size: int, settings: Settings, say: Say) -> dict[str,
                     results = measure(bench, reference, say)
                     break
                 except Beaten as beaten:
-                    say(f"    {beaten.name} has smaller eigenvalues: it is the reference now")
-                    seconds = reference.get("seconds", 10.0)
-                    reference = checked(bench, beaten.name, beaten.values, beaten.residual, seconds)
+                    say(f"    {beaten} has smaller eigenvalues: it is the reference now")
+                    reference = reference_of(bench, str(beaten))
             else:
                 results = []
         finally:
