@@ -60,7 +60,7 @@ def all_points(x: Tensor) -> Tensor:
 
 
 def candidates() -> dict[str, Callable[[Tensor], Tensor]]:
-    return {OURS: LaplacianEigenmaps(K, KNN(NEIGHBORS)), SAME: same_graph, ALL: all_points}
+    return {OURS: LaplacianEigenmaps(K, KNN(NEIGHBORS, "union")), SAME: same_graph, ALL: all_points}
 
 
 def points(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:

@@ -109,11 +109,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(record: Record, options: argparse.Namespace) -> None:
     """Measure and show."""
-    rows, rounds, n = (1024, 2, 20_000) if options.quick else (options.rows, options.rounds, 70_000)
+    rows, rounds, n = (1024, 2, 10_000) if options.quick else (options.rows, options.rounds, 70_000)
     record.show(f"10⁶ × 50: {peak_memory(2048):.0f} MiB above the input for 2048 queries, default budget")
     record.show(compare(70_000, 50, rounds, rows), compare(10_000, 784, rounds, rows if options.quick else 10_000))
     search, rest = construction(n, rounds)
     record.show(f"graph of {n:,} × 50: search {search:.2f} s, the rest {rest:.2f} s: {rest / search:.1%}")
     for name, x in (("10,000 × 784", torch.randn(10_000, 784)), ("20,000 × 50", torch.randn(20_000, 50))):
-        share, moved = agreement(x), agreement(x + 1e4)
+        sample = 200 if options.quick else 2000
+        share, moved = agreement(x, sample), agreement(x + 1e4, sample)
         record.show(f"{name}: {share:.3%} of the neighbours of float64, shifted by 1e4 {moved:.3%}")
