@@ -24,8 +24,8 @@ from typing import Any
 
 from rich.console import Console
 
-# Libraries read these once, when they are loaded.
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+from benchmarks.child import THREADS
+
 HERE = Path(__file__).resolve().parent
 RECORDS = HERE / "records"
 BENCHMARKS = {

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
+# Libraries read these once, when they are loaded.
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 TIMERS = {"processor": signal.ITIMER_PROF, "elapsed": signal.ITIMER_REAL}
 STOPPED = (-signal.SIGPROF, -signal.SIGALRM)

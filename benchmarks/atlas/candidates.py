@@ -24,8 +24,8 @@ from scipy.sparse.linalg import LinearOperator, eigsh, lobpcg, splu
 from torch_lapeig import Graph, Laplacian, eigen, eigenpairs
 
 Vectors = NDArray[np.float64]
-COLUMNS = ("ours", "shipped", "expert")
 DEFAULT = "default"
+UNCHECKED = "default, copies not searched for"  # what the check costs is timed apart where it can be left out
 MOST_DENSE = 3_000  # nodes up to which all eigenpairs are computed
 ITERATIONS = 5_000  # of peers whose own limit is lower than what it takes
 
@@ -171,8 +171,16 @@ def shift_invert(shift: float = 1e-5, ncv: int | None = None) -> Solve:
     return solve
 
 
+def unchecked() -> Any:
+    """The default without its search for overlooked copies, or None where that cannot be left out."""
+    option = next((field.name for field in dataclasses.fields(eigen.Auto) if "copies" in field.name), None)
+    return None if option is None else eigen.Auto(**{option: False})
+
+
 def _ours() -> Iterator[tuple[str, Candidate]]:
     yield DEFAULT, Candidate("ours", of_solver(None))
+    if (solver := unchecked()) is not None:
+        yield UNCHECKED, Candidate("unchecked", of_solver(solver))
     yield "Eigh", Candidate("ours", of_solver(eigen.Eigh()), MOST_DENSE)
     for name in ("Lanczos", "ChebyshevSubspace", "Lobpcg", "ShiftInvert"):
         if hasattr(eigen, name):
@@ -203,12 +211,6 @@ def missing(name: str) -> str | None:
     """The package that a candidate lacks, or None."""
     package = NEEDS.get(name)
     return package if package and importlib.util.find_spec(package) is None else None
-
-
-def unchecked() -> Any:
-    """The default without its search for overlooked copies, or None where the solvers cannot leave it out."""
-    fields = {field.name for field in dataclasses.fields(eigen.Auto)}
-    return eigen.Auto(check_copies=False) if "check_copies" in fields else None  # type: ignore[call-arg]
 
 
 def solve_quietly(problem: Problem, name: str, tolerance: float) -> Vectors:

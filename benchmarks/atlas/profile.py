@@ -35,7 +35,7 @@ def draw(problems: Seconds, columns: Mapping[str, str], title: str, file: Path, 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    styles = {"ours": "-", "shipped": "--", "expert": ":"}
+    styles = {"ours": "-", "unchecked": "-", "shipped": "--", "expert": ":"}
     figure, axes = plt.subplots(figsize=(9, 5.5), layout="constrained")
     for solver, column in columns.items():
         ratios, shares = profile(problems, solver)

@@ -253,6 +253,12 @@ def test_ratios_are_those_over_the_best_right_answer() -> None:
     assert report.ratio(record, "ours") == 2.0
     assert report.ratio(record, "shipped") == 0.5, "a wrong answer is not a fast one"
     assert report.ratio(record, "expert") == 0.1, "a stopped one took at least as long as it was given"
+    apart = record_of(
+        result("default", "ours", 2.0), result(candidates.UNCHECKED, "unchecked", 1.5), result("e", "expert", 1.0)
+    )
+    assert report.ratio(apart, "expert") == 1.5, "our check for copies is timed apart"
+    assert report.ratio(apart, "ours") == 1.0
+    assert report.share_of_check(apart) == 0.25
     failed = record_of(result("default", "ours", 2.0, "failed"), result("right", "shipped", 4.0))
     assert report.ratio(failed, "shipped") == np.inf
     lines = list(report.summary([record, record_of(result("default", "ours", 1.0), size=1000)]))
