@@ -19,22 +19,23 @@ class Budget(NamedTuple):
 
     ``search``: a neighbour search above its input: its table of points and a block of distances. ``memory``: a block of
     temporary tensors, read and written a few times. ``cache``: a block that is made and used up at once, which costs
-    less while it stays in the processor's cache.
+    less while it stays in the processor's cache. ``factors``: sparse factors of a matrix, which are kept.
     """
 
     search: int
     memory: int
     cache: int
+    factors: int
 
 
 BUDGETS = {
     # search: with it 10⁶ points × 50 in float32 are searched in 512 MiB above the input (benchmarks/neighbors.py).
     # cache: half of the second-level cache of a server's core. Squared lengths of 260,000 edges × 50 in float64 took
     # 61 ms in blocks of 1 MiB, 90 ms of 8 MiB and 163 ms of 32 MiB; distances of 300,000 pairs × 50 took 64, 110, 232.
-    "cpu": Budget(search=384 * MIB, memory=128 * MIB, cache=1 * MIB),
+    "cpu": Budget(search=384 * MIB, memory=128 * MIB, cache=1 * MIB, factors=2048 * MIB),
     # Every other device. A launch costs some microseconds whatever its size, so that blocks are as large as fits beside
     # a network; nothing is gained by the cache. Not measured.
-    "accelerator": Budget(search=2048 * MIB, memory=512 * MIB, cache=512 * MIB),
+    "accelerator": Budget(search=2048 * MIB, memory=512 * MIB, cache=512 * MIB, factors=0),
 }
 
 

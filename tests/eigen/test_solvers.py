@@ -36,6 +36,7 @@ from torch_lapeig.eigen import (
     Eigh,
     Lanczos,
     Lobpcg,
+    ShiftInvert,
     TorchLobpcg,
     component_eigenpairs,
 )
@@ -47,10 +48,13 @@ SOLVERS = {
     "lanczos": Lanczos(),
     "lobpcg": Lobpcg(),
     "lobpcg-plain": Lobpcg(preconditioner=None, max_iterations=2000),
+    "shift-invert": ShiftInvert(),
     "torch.lobpcg": TorchLobpcg(),
 }
 EVERY_SOLVER = pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS.keys())
-ITERATIVE = {name: s for name, s in SOLVERS.items() if name in ("chebyshev", "lanczos", "lobpcg", "lobpcg-plain")}
+ITERATIVE = {
+    name: s for name, s in SOLVERS.items() if name in ("chebyshev", "lanczos", "lobpcg", "lobpcg-plain", "shift-invert")
+}
 GRAPHS = {
     "random": random_affinity(120),
     "star": complete_bipartite(1, 99),
@@ -160,7 +164,7 @@ def test_other_normalisations(normalization, solver):
 @pytest.mark.parametrize("solver", ITERATIVE.values(), ids=ITERATIVE.keys())
 def test_zero_iterations_are_not_converged(solver):
     laplacian = Laplacian(knn_graph(swiss_roll(1500), 8))
-    option = "max_products" if isinstance(solver, Lanczos) else "max_iterations"
+    option = "max_products" if isinstance(solver, (Lanczos, ShiftInvert)) else "max_iterations"
     none = type(solver)(**{option: 0})
     with pytest.warns(ConvergenceWarning, match="has not converged"):
         pairs = eigenpairs(laplacian, 4, none)

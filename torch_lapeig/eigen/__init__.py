@@ -9,6 +9,7 @@ from torch_lapeig.eigen.lanczos import Lanczos
 from torch_lapeig.eigen.laplacian import Laplacian
 from torch_lapeig.eigen.lobpcg import Lobpcg
 from torch_lapeig.eigen.operator import Operator
+from torch_lapeig.eigen.shift_invert import ShiftInvert
 from torch_lapeig.eigen.solve import ComponentEigenpairs, Eigenpairs, Solve, component_eigenpairs, eigenpairs
 from torch_lapeig.eigen.solver import Preconditioner, RitzPairs, Solver
 from torch_lapeig.eigen.symmetric import NullSpace, SymmetricOperator
@@ -28,6 +29,7 @@ __all__ = [
     "Operator",
     "Preconditioner",
     "RitzPairs",
+    "ShiftInvert",
     "SmoothedAggregation",
     "Solve",
     "Solver",

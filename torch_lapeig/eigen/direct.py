@@ -1,4 +1,4 @@
-"""Sparse direct factors as a preconditioner: for matrices that multigrid has no hold on."""
+"""Sparse direct factors, by SuperLU: what `ShiftInvert` solves with, and a preconditioner for its gradients and more."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Factors:
     factors: Any
 
     def __call__(self, r: Tensor) -> Tensor:
-        """(A + σ)⁻¹ r of a block ``(N, m)``, solved in float64."""
+        """(A + σ)⁻¹ r of a vector ``(N,)`` or a block ``(N, m)``, solved in float64."""
         solution = self.factors.solve(r.detach().double().cpu().numpy())
         return torch.from_numpy(solution).to(r)
 
@@ -45,15 +45,42 @@ class SparseLU:
         """The factors of one sparse operator.
 
         Raises:
-            TypeError: an operator that gives products only.
+            TypeError: an operator that gives products only. ConvergenceError: no factors, or no memory for them.
         """
-        # At the first use: few solves need factors, and SciPy's solvers are slow to import.
-        from scipy.sparse import csr_array, eye_array
-        from scipy.sparse.linalg import splu
+        return factors_of(shifted(operator, self.shift, self), self)
 
-        matrix = entries_of(operator, self).to_matrix().to_sparse_csr()
+
+def shifted(operator: Operator, shift: float, needed_by: object) -> Any:
+    """A + shift · bound of one graph in SciPy's CSR, float64. TypeError for an operator that gives products only."""
+    # At the first use: few solves need factors, and SciPy's solvers are slow to import.
+    from scipy.sparse import csr_array, eye_array
+
+    matrix = entries_of(operator, needed_by).to_matrix()
+    if matrix.layout is torch.sparse_csr:
         parts = (matrix.values().double(), matrix.col_indices(), matrix.crow_indices())
         entries = csr_array(tuple(part.cpu().numpy() for part in parts), shape=tuple(matrix.shape))
-        shifted = entries + self.shift * float(operator.bound) * eye_array(len(operator.active[0]))
-        options = {"SymmetricMode": True}
-        return Factors(splu(shifted.tocsc(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options))
+    else:
+        entries = csr_array(matrix.double().cpu().numpy())
+    return (entries + shift * float(operator.bound) * eye_array(operator.num_nodes, format="csr")).tocsr()
+
+
+def factorize(matrix: Any) -> Any:
+    """SuperLU's factors of a symmetric positive definite matrix in SciPy's CSR, ordered by minimum degree."""
+    from scipy.sparse import csc_array
+    from scipy.sparse.linalg import splu
+
+    columns = csc_array((matrix.data, matrix.indices, matrix.indptr), shape=matrix.shape)  # which are the rows
+    # Pivots on the diagonal are stable here, and keep the order that was chosen for little fill.
+    options = {"SymmetricMode": True}
+    return splu(columns, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
+
+
+def factors_of(matrix: Any, needed_by: object) -> Factors:
+    """The factors of a matrix in SciPy's CSR. ConvergenceError: it is singular, or memory is not enough."""
+    try:
+        return Factors(factorize(matrix))
+    except (RuntimeError, MemoryError) as error:
+        reason = "there is not enough memory" if isinstance(error, MemoryError) else str(error)
+        raise _checks.ConvergenceError(
+            f"{needed_by} has no factors of the matrix of {matrix.shape[0]} nodes ({reason}); use Lobpcg() or Lanczos()"
+        ) from error

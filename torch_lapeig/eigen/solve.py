@@ -21,6 +21,7 @@ from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalizatio
 from torch_lapeig.eigen.lobpcg import Lobpcg
 from torch_lapeig.eigen.operator import Operator, is_operator
 from torch_lapeig.eigen.rule import ImplicitEigenpairs
+from torch_lapeig.eigen.shift_invert import ShiftInvert
 from torch_lapeig.eigen.solver import Progress, RitzPairs, Solver, fewest_active
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.eigen.tails import with_tails
@@ -346,8 +347,8 @@ def _solution(operator: Operator, k: int, solve: Solve, restart: Restart | None,
     solvers = solver.choose(operator, k, start).solvers if isinstance(solver, Auto) else (solver,)
     if is_double or not isinstance(operator, SymmetricOperator):
         return first_converged(solvers, operator, k, tolerance, start, progress)
-    # Of float32 the first choice is asked, but not multigrid: what that is needed for is beyond float32.
-    if not isinstance(solver, Auto) or not isinstance(solvers[0], Lobpcg):
+    # Of float32 the first choice is asked, but not what is chosen for eigenvalues beyond float32.
+    if not isinstance(solvers[0], ShiftInvert) and not (isinstance(solver, Auto) and isinstance(solvers[0], Lobpcg)):
         with contextlib.suppress(_checks.ConvergenceError):
             solution = first_converged(solvers[:1], operator, k, tolerance, start, progress)
             if solution.converged.all() and (solution.residuals.amax(1) <= RESOLVED * solution.gap).all():

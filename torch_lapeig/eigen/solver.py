@@ -143,17 +143,20 @@ class Request:
     inverse: Inverse | None
     progress: Progress | None
 
-    def shortfall(self, iteration: int, values: Tensor, residuals: Tensor) -> tuple[float, float]:
+    def shortfall(
+        self, iteration: int, values: Tensor, residuals: Tensor, round_off: float | None = None
+    ) -> tuple[float, float]:
         """Worst residual over what is allowed, of the wanted pairs and the next one; and what is allowed."""
         w = self.wanted
+        round_off = float(self.operator.round_off) if round_off is None else round_off
         ritz, r = [0.0, *values.tolist()], residuals.tolist()
         gap = ritz[w + 1] - ritz[w] if len(r) > w else 0.0
-        allowed = max(self.tolerance * gap, float(self.operator.round_off))
+        allowed = max(self.tolerance * gap, round_off)
         worst = max(r[:w], default=0.0)
         if self.progress is not None:
             self.progress(iteration, worst, allowed)
         # Ritz values are upper bounds: where the gap between them is round-off, so is the gap.
-        settled = r[w] / max(SETTLED * gap, allowed) if len(r) > w and gap > float(self.operator.round_off) else 0.0
+        settled = r[w] / max(SETTLED * gap, allowed) if len(r) > w and gap > round_off else 0.0
         return max(worst / allowed, settled), allowed
 
     def answer(

@@ -1,0 +1,202 @@
+"""Block Lanczos on the inverse, by sparse factors."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torch_lapeig import _checks
+from torch_lapeig._tuning import budget_of
+from torch_lapeig.eigen.block_krylov import BlockKrylov
+from torch_lapeig.eigen.blocks import basis, eigh, residual
+from torch_lapeig.eigen.direct import Factors, factors_of, shifted
+from torch_lapeig.eigen.fill import Fill, predict_fill
+from torch_lapeig.eigen.operator import Operator
+from torch_lapeig.eigen.solver import (
+    SETTLED,
+    Inverse,
+    Progress,
+    Request,
+    RitzPairs,
+    check_options,
+    fewest_active,
+    one_by_one,
+)
+
+WIDTH = 4  # of a block: solves of four columns take the time of a bit more than two
+BASIS = 48  # vectors, at least: next to a solve they cost little
+POLISH = 20  # steps of inverse iteration on the whole block at the end, at most
+PATIENCE = 3  # of these without less shortfall
+MISSED = 5e-6  # probability to overlook a copy: of four random columns, that of a share of less than 0.05 in each
+BYTES = 24  # of an entry of L and of its place in U: two numbers and two indices
+
+
+@dataclass(frozen=True)
+class ShiftInvert:
+    """Block Lanczos on (A + σ)⁻¹ by sparse factors: for graphs whose factors stay sparse, however hard they are.
+
+    Paths, trees, grids, meshes, roads and data on curves and surfaces are such graphs; on data of many dimensions the
+    factors fill in. SuperLU orders by minimum degree. The wanted values become the largest and well apart, so that some
+    eight blocks of four solves are enough (Grimes, Lewis & Simon 1994). A block holds as many copies of a multiple
+    eigenvalue as it has columns; where that many are found, a random block is added to it. The pairs are
+    improved by inverse iteration until the residuals of A itself are as asked. The gradient's linear solve takes the
+    same factors. Works in float64, on the CPU.
+
+    Args:
+        basis: vectors kept at most; default max(48, 3k).
+        max_products: solves with the factors, at most.
+        shift: σ over the bound of the spectrum: large enough that a singular A has factors.
+        memory: bytes that the factors may take by prediction; None for the budget of the machine. Beyond, the solve
+            ends with a ConvergenceError before anything is factorised.
+        seed: of the random blocks.
+    """
+
+    basis: int | None = None
+    max_products: int = 2000
+    shift: float = 1e-14
+    memory: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_options(self, basis=3, max_products=0)
+        _checks.keep(self, shift=_checks.check_positive(self.shift, "shift"))
+        if self.memory is not None:
+            _checks.keep(self, memory=_checks.check_number(self.memory, "memory", 0))
+
+    def __call__(
+        self,
+        operator: Operator,
+        k: int,
+        tolerance: float,
+        start: RitzPairs | None = None,
+        progress: Progress | None = None,
+    ) -> RitzPairs:
+        """``k`` pairs and some guards.
+
+        Raises:
+            TypeError: an operator that gives products only. ConvergenceError: factors that would take too much memory.
+        """
+        m = min(k + max(4, k // 4), fewest_active(operator))
+        return one_by_one(self._solve, operator, k, m, tolerance, start, progress)
+
+    def factors(self, operator: Operator) -> Factors:
+        """The factors of one graph, if they fit into the memory. Raises: as a call."""
+        matrix = shifted(operator, self.shift, self)
+        memory, n = budget_of(torch.device("cpu")).factors if self.memory is None else self.memory, matrix.shape[0]
+        if BYTES * n * n / 2 > memory and (needed := bytes_of(predict_fill(matrix))) > memory:
+            raise _checks.ConvergenceError(
+                f"the factors of the matrix of {n} nodes would take about {needed / 2**30:.3g} GiB, more than memory="
+                f"{memory / 2**30:.3g} GiB of {self}; use Lobpcg() or the default solver"
+            )
+        return factors_of(matrix, self)
+
+    def _solve(self, request: Request) -> RitzPairs:
+        operator, null = request.operator, request.null
+        inverse = self.factors(operator)
+
+        def outside(y: Tensor) -> Tensor:
+            # What round-off brings of the null vectors is what the inverse enlarges most.
+            x = inverse(y)
+            return x - null @ operator.inner(null, x) if null.shape[1] else x
+
+        x, solves, is_certain = self._converge(request, outside)
+        return polish(request, inverse, basis(operator, x, null), solves, is_certain)
+
+    def _converge(self, request: Request, outside: Inverse) -> tuple[Tensor, int, bool]:
+        """(A + σ)⁻¹ X for Ritz vectors X of as many columns as asked; solves; and whether none is overlooked."""
+        operator, null, columns = request.operator, request.null, request.columns
+        free = fewest_active(operator) - null.shape[1]
+        size = min(free, max(BASIS, 3 * columns) if self.basis is None else max(self.basis, columns + 2 * WIDTH))
+        space = BlockKrylov(operator, outside, null, size, min(WIDTH, free), self.seed)
+        inner, block, before = dataclasses.replace(request, progress=None), space.random(), null.new_zeros(0)
+        while True:
+            space.extend(block[:, : space.room])
+            values, turn, residuals = space.ritz()
+            round_off = float(operator.round_off) / float(operator.bound) * float(values[0])
+            is_solved = space.filled >= columns and (
+                inner.shortfall(space.products, 2 * values[0] - values, residuals, round_off)[0] <= 1
+            )
+            found = Copies(request, values, residuals, before, self.shift)
+            is_certain = space.filled == free or (is_solved and found.growth(space.degree) >= found.needed(space.width))
+            if (is_solved and is_certain) or space.filled == free or space.products >= self.max_products:
+                return space.images(turn[:, :columns]), space.products, is_certain
+            block = space.following()
+            if is_solved and found.most >= space.width:
+                before, block = values[:columns], torch.cat([block, space.random(block)], 1)
+            if space.room < block.shape[1]:
+                kept = min(columns + WIDTH, size - block.shape[1])
+                space.keep(values[:kept], turn[:, :kept])
+
+
+class Copies:
+    """What a block Krylov space may have overlooked: copies of the wanted values of the inverse.
+
+    A space of degree d from p random vectors holds the image of each polynomial of degree d. That of Chebyshev which
+    stays in [−1, 1] on the values not yet known enlarges the wanted ones by ``growth``. A vector of an eigenspace is
+    overlooked if its share in the block, outside the f copies that are found, is too small for that: of p − f columns.
+
+    Args:
+        values, residuals: Ritz values of the inverse, descending, and residuals.
+        before: those that were known before the random block. shift: of the inverse, over the bound.
+    """
+
+    def __init__(self, request: Request, values: Tensor, residuals: Tensor, before: Tensor, shift: float) -> None:
+        w, same = request.wanted, 10 * float(request.operator.round_off)
+        shift = shift * float(request.operator.bound)
+        of_a, top = 1 / values - shift, 1 / float(values[min(w, len(values) - 1)]) - shift
+        # Where the cut goes through a cluster, its own copies make no difference: those of the values before it do.
+        below = of_a[:w][of_a[:w] < top - same]
+        self.most, self.rate, self.size = 0, math.inf, request.operator.num_nodes
+        if len(below) == 0:
+            return
+        # Values are as far apart as their residuals allow to tell: too many copies counted only cost time.
+        unsure = same + 2 * (residuals / values.square())[: len(below), None]
+        alike = [((below[:, None] - others).abs() <= unsure).sum(1) for others in (of_a, 1 / before - shift)]
+        self.most = int((alike[0] - alike[1]).max())
+        low, following = float(values[len(below) - 1]), values[w:]
+        self.distance = (low - float(following[0])) / float(values[0]) if len(following) else 1.0
+        settled = int((residuals[w:] <= SETTLED * (low - following)).long().cumprod(0).sum())
+        high = float(values[min(w + settled, len(values) - 1)])
+        self.rate = math.acosh(1 + 2 * max(low - high, 0.0) / max(high, 1e-300))
+
+    def growth(self, degree: int) -> float:
+        """Logarithm of the growth of the wanted values over that of the ones not known."""
+        return degree * self.rate - math.log(2)
+
+    def needed(self, width: int) -> float:
+        """Logarithm of the growth after which a copy rules, but with the probability `MISSED`."""
+        if self.rate == math.inf:
+            return -math.inf
+        if self.most >= width:
+            return math.inf
+        share = MISSED ** (1 / (width - self.most))
+        return 0.5 * math.log(self.size / max(self.distance, 1e-15)) - math.log(share)
+
+
+def polish(request: Request, inverse: Factors, x: Tensor, solves: int, is_certain: bool) -> RitzPairs:
+    """Inverse iteration on a block until the residuals of A, not of its inverse, are as asked.
+
+    What Lanczos leaves in a vector are small parts of all others. Those of large eigenvalues, which hardly show in the
+    inverse, a step reduces most.
+    """
+    operator, best, left = request.operator, math.inf, PATIENCE
+    for step in range(POLISH + 1):
+        ax = operator.matmul(x)
+        values, turn = eigh(operator.inner(x, ax))
+        x, ax = x @ turn, ax @ turn
+        shortfall, _ = request.shortfall(solves + step, values, residual(operator, x, ax, values)[1])
+        best, left = (shortfall, PATIENCE) if shortfall < 0.9 * best else (best, left - 1)
+        if shortfall <= 1 or left == 0 or step == POLISH:
+            break
+        x = basis(operator, inverse(x), request.null)
+    is_done = shortfall <= 1 and x.shape[1] >= min(request.wanted + 1, request.columns)
+    return request.answer(values, x, solves + step, is_certain and is_done, inverse)
+
+
+def bytes_of(fill: Fill) -> float:
+    """Memory that the two factors of a predicted fill take."""
+    return BYTES * fill.entries
