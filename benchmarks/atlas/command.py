@@ -3,8 +3,8 @@
     python -m benchmarks atlas --only grid "swiss roll" --sizes 2000 20000 --residual 1e-10
 
 Everybody has the loosest of his tolerances that reaches the residual with the right eigenvalues. A peer that misses
-copies has failed, one beyond ten times our time is stopped; both are recorded so. A graph that has a record in the
-folder is not measured again: the same command goes on where it was interrupted.
+copies has failed, one beyond ten times our time is stopped; both are recorded so. A graph that has a record of the same
+code and candidates in the folder is not measured again: the same command goes on where it was interrupted.
 
 Goals, over graphs of at least 2000 nodes: our default takes at most the time of the best peer as shipped on each, 0.4
 in the geometric mean; 1.1 and 0.8 of the best expert's way; and 1.15 of our own best solver.
@@ -64,6 +64,8 @@ def run(record: Record, options: argparse.Namespace) -> None:
             print("interrupted; the same command goes on from here")
     files = (runner.file_of(folder, *graph, settings) for graph in graphs)
     found = [runner.load(file) for file in files if file.exists()]
+    if other := sum(one["measured"] != runner.identity(settings) for one in found):
+        record.show(f"{other} of {len(found)} graphs were measured with other code or candidates")
     show(record, found, folder, f"residual {options.residual:.0e}, {options.threads} threads")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -15,6 +16,7 @@ from typing import Any
 
 from scipy.sparse import csr_array, save_npz
 
+import torch_lapeig
 from benchmarks.atlas import judge
 from benchmarks.atlas.candidates import CANDIDATES, DEFAULT, missing
 from benchmarks.atlas.families import graph_of
@@ -224,8 +226,16 @@ def run_graph(family: str, size: int, settings: Settings, say: Say) -> dict[str,
     return {
         "family": family, "size": size, "nodes": graph.num_nodes, "entries": len(graph.weight), "k": settings.k,
         "residual": settings.residual, "threads": settings.threads, "clock": settings.clock, "choice": choice,
-        "reference": reference, "results": [vars(result) for result in results],
+        "reference": reference, "results": [vars(result) for result in results], "measured": identity(settings),
     }  # fmt: skip
+
+
+def identity(settings: Settings) -> dict[str, Any]:
+    """What a record is of: one of other code or other candidates does not stand for a measurement now."""
+    code = hashlib.sha256()
+    for file in sorted(Path(torch_lapeig.__file__).parent.rglob("*.py")):
+        code.update(file.read_bytes())
+    return {"code": code.hexdigest()[:12], "names": list(settings.names), "k": settings.k}
 
 
 def file_of(folder: Path, family: str, size: int, settings: Settings) -> Path:
@@ -235,12 +245,13 @@ def file_of(folder: Path, family: str, size: int, settings: Settings) -> Path:
 
 
 def run(graphs: Sequence[tuple[str, int]], settings: Settings, folder: Path, say: Say) -> None:
-    """Measure the graphs that have no record in the folder."""
+    """Measure the graphs that have no record in the folder, or one of other code or candidates."""
     folder.mkdir(parents=True, exist_ok=True)
+    now = identity(settings)
     for family, size in graphs:
         file = file_of(folder, family, size, settings)
-        if file.exists():
-            continue  # measured before
+        if file.exists() and load(file)["measured"] == now:
+            continue
         try:
             record = run_graph(family, size, settings, say)
         except FileNotFoundError as error:  # data that is not there

@@ -201,9 +201,12 @@ def test_a_run_records_who_failed_who_was_stopped_and_goes_on(fakes: runner.Sett
     assert (results["broken"]["status"], results["broken"]["why"]) == ("failed", "RuntimeError: singular")
     assert record["reference"]["checked"].startswith("by count")
     file.write_text(json.dumps({**record, "mark": True}))
-    runner.run(graphs, dataclasses.replace(fakes, names=("default",)), tmp_path / "out", said.append)
+    runner.run(graphs[:1], fakes, tmp_path / "out", said.append)
     assert runner.load(file)["mark"], "what has a record is not measured again"
-    assert runner.file_of(tmp_path / "out", "grid", 100, fakes).exists()
+    alone = dataclasses.replace(fakes, names=("default",))
+    runner.run(graphs, alone, tmp_path / "out", said.append)
+    assert "mark" not in runner.load(file), "a record of other candidates does not stand for these"
+    assert runner.file_of(tmp_path / "out", "grid", 100, alone).exists()
 
 
 def test_whoever_has_smaller_eigenvalues_becomes_the_reference(fakes: runner.Settings, monkeypatch, tmp_path) -> None:
