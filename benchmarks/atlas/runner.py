@@ -24,7 +24,7 @@ from benchmarks.child import Child, Ended
 
 TOLERANCES = [10 ** (-p / 2) for p in range(2, 27)]
 TIGHT = 1e-8  # tolerance of the reference
-PATIENCE = 10.0  # times our time that a peer is given
+PATIENCE, OWN_PATIENCE = 10.0, 3.0  # times the default's time that a peer is given, and another solver of ours
 LEAST_PATIENCE = 1.0  # seconds
 ELAPSED = 8.0  # how much longer than its processor time a process may last beside busy neighbours
 WORKER = (sys.executable, "-m", "benchmarks.atlas.worker")
@@ -170,7 +170,9 @@ def measure(bench: Bench, reference: dict[str, Any], say: Say) -> list[Result]:
         if package := missing(name):
             results[name] = Result(name, CANDIDATES[name].column, "missing", f"{package} is not installed")
             continue
-        result = results[name] = search(bench, name, reference["values"], limit)
+        own = candidate is not None and candidate.column == "ours" and name != DEFAULT
+        patience = limit * OWN_PATIENCE / PATIENCE if own else limit
+        result = results[name] = search(bench, name, reference["values"], patience)
         if name == DEFAULT and reference["checked"].startswith("WRONG") and reference["by"] == DEFAULT:
             result.status, result.why = "failed", reference["checked"]
         if name == DEFAULT and result.seconds is not None:
