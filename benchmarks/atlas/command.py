@@ -64,7 +64,7 @@ def run(record: Record, options: argparse.Namespace) -> None:
             print("interrupted; the same command goes on from here")
     files = (runner.file_of(folder, *graph, settings) for graph in graphs)
     found = [runner.load(file) for file in files if file.exists()]
-    if other := sum(one["measured"] != runner.identity(settings) for one in found):
+    if other := sum(one.get("measured") != runner.identity(settings) for one in found):
         record.show(f"{other} of {len(found)} graphs were measured with other code or candidates")
     show(record, found, folder, f"residual {options.residual:.0e}, {options.threads} threads")
 

@@ -252,7 +252,7 @@ def run(graphs: Sequence[tuple[str, int]], settings: Settings, folder: Path, say
     now = identity(settings)
     for family, size in graphs:
         file = file_of(folder, family, size, settings)
-        if file.exists() and load(file)["measured"] == now:
+        if file.exists() and load(file).get("measured") == now:
             continue
         try:
             record = run_graph(family, size, settings, say)
