@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, csr_matrix, dia_array, eye_array
+from scipy.sparse import csr_array, csr_matrix, dia_array
 from scipy.sparse.linalg import LinearOperator, eigsh, lobpcg, splu
 
 from torch_lapeig import Graph, Laplacian, eigen, eigenpairs
@@ -75,9 +75,10 @@ def normalized(problem: Problem) -> csr_array:
     return csr_array(scale @ problem.affinity @ scale)
 
 
-def laplacian(problem: Problem) -> csr_array:
-    """L_sym = I − S."""
-    return csr_array(eye_array(problem.nodes) - normalized(problem))
+def laplacian(problem: Problem, shift: float = 0.0) -> csr_array:
+    """L_sym = I − S, and a shift of its eigenvalues."""
+    n = problem.nodes
+    return csr_array(dia_array((np.full(n, 1 + shift), 0), shape=(n, n)) - normalized(problem))
 
 
 def first_block(problem: Problem) -> Vectors:
@@ -162,7 +163,7 @@ def shift_invert(shift: float = 1e-5, ncv: int | None = None) -> Solve:
 
     def solve(problem: Problem, tolerance: float) -> Vectors:
         n = problem.nodes
-        shifted = (eye_array(n) * (1 + shift) - normalized(problem)).tocsc()
+        shifted = laplacian(problem, shift).tocsc()
         factors = splu(shifted, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
         inverse = LinearOperator((n, n), factors.solve, dtype=np.float64)
         start = np.random.default_rng(0).random(n)

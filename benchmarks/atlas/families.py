@@ -86,7 +86,7 @@ def balanced_tree(rng: Rng, n: int) -> Edges:
 def tree_of(edges: Edges, weight: Floats) -> Edges:
     """The minimum spanning tree by positive weights, unweighted itself."""
     found = coo_array(minimum_spanning_tree(affinity_of(Edges(edges.nodes, edges.pairs, weight))))
-    return simple(edges.nodes, np.stack(found.coords, 1))
+    return simple(edges.nodes, np.stack([found.row, found.col], 1))
 
 
 def random_tree(rng: Rng, n: int) -> Edges:
@@ -263,7 +263,7 @@ def bridged(rng: Rng, n: int, *, heat: bool = False) -> Graph:
     count, label = connected_components(affinity, directed=False)
     of = [np.flatnonzero(label == c) for c in range(count)]
     bridges = [np.stack([rng.choice(a, 3), rng.choice(b, 3)], 1) for a, b in itertools.pairwise(of)]
-    i, j = affinity.coords
+    i, j = affinity.row, affinity.col
     pairs = np.concatenate([np.stack([i, j], 1)[i < j], *bridges])
     weight = np.r_[affinity.data[i < j], np.full(len(pairs) - int((i < j).sum()), np.median(affinity.data))]
     return Graph.from_scipy(affinity_of(simple(n, pairs, weight)))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, eye_array
+from scipy.sparse import csr_array, dia_array
 from scipy.sparse.linalg import splu
 
 # Relative error of eigenvalues that is allowed: where these are smaller than the residual, it alone says little.
@@ -87,7 +87,7 @@ def place_of_count(values: Sequence[float], residual: float) -> tuple[float, int
 def count_below(s: csr_array, sigma: float) -> int | None:
     """Eigenvalues of I − S below σ by Sylvester's law, from sparse factors; None where they needed row exchanges."""
     n = s.shape[0]
-    shifted = (eye_array(n) * (1 - sigma) - s).tocsc()
+    shifted = (dia_array((np.full(n, 1 - sigma), 0), shape=(n, n)) - s).tocsc()
     factors = splu(shifted, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
     if not np.array_equal(factors.perm_r, factors.perm_c):
         return None
