@@ -12,7 +12,7 @@ export PYTHONUNBUFFERED := 1
 NOT_NUMERICAL := $(addprefix --ignore=tests/,benchmarks experiments project methods/test_clustering.py methods/test_fitted.py \
   graph/test_conversions.py test_autocast.py test_errors.py test_lightning.py test_sklearn.py test_warnings.py)
 
-.PHONY: demo test test-all test-lowest test-pythons lint types check check-plain bench clean
+.PHONY: demo test test-all test-lowest test-pythons lint types check check-plain bench bench-quick clean
 demo: $(VENV)/installed
 	@echo "==> main job: Laplacian eigenmaps of the digits (results in runs/demo)"
 	@$(BIN)/python -m experiments demo
@@ -54,17 +54,13 @@ test-pythons: $(VENV)/installed
 	@$(BIN)/python .ci/pythons.py $(PYTHONS)
 
 bench: $(VENV)/installed
-	@echo "==> benchmarks (figures are recorded in benchmarks/RESULTS.md)"
-	@$(BIN)/python -m benchmarks.embedding
-	@$(BIN)/python -m benchmarks.spmm
-	@$(BIN)/python -m benchmarks.neighbors
-	@$(BIN)/python -m benchmarks.eigensolvers
-	@$(BIN)/python -m benchmarks.backward
-	@$(BIN)/python -m benchmarks.layer
-	@$(BIN)/python -m benchmarks.positional_encoding
-	@$(BIN)/python -m benchmarks.transform
-	@$(BIN)/python -m benchmarks.loss
-	@$(BIN)/python -m benchmarks.import_time
+	@echo "==> benchmarks, one thread and two: records, benchmarks/RESULTS.md and charts"
+	@$(BIN)/python -m benchmarks all
+	@$(BIN)/python -m benchmarks results
+
+bench-quick: $(VENV)/installed
+	@echo "==> benchmarks, smaller problems, ten minutes on two cores (records in runs/records)"
+	@$(BIN)/python -m benchmarks all --quick
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	@echo "==> virtual environment $(VENV) from $$($(PYTHON) --version)"

@@ -14,17 +14,14 @@ import os
 import statistics
 import subprocess
 import sys
-import time
-import warnings
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
 from benchmarks import graphs
 from benchmarks.memory import growth
-from benchmarks.timing import in_turn, ratio
+from benchmarks.record import Record, Table
+from benchmarks.timing import clock, in_turn, median, ratio
 from torch_lapeig import Graph, HeatKernel, Laplacian, eigenpairs, knn_graph
 
 K = 10
@@ -36,31 +33,30 @@ def gradient(graph: Graph, tolerance: float, backward_tolerance: float) -> tuple
     """Edge gradient of a loss of vectors and values; seconds of forward and backward."""
     weight = graph.weight.clone().requires_grad_()
     to_vectors = torch.randn(graph.num_nodes, K, dtype=weight.dtype, generator=torch.Generator().manual_seed(0))
-    start = time.perf_counter()
+    now = clock()
+    start = now()
     pairs = eigenpairs(
         Laplacian(graph.with_weight(weight)), K, tolerance=tolerance, backward_tolerance=backward_tolerance
     )
-    middle = time.perf_counter()
+    middle = now()
     (result,) = torch.autograd.grad([pairs.vectors, pairs.values], weight, [to_vectors, torch.ones_like(pairs.values)])
-    return result, middle - start, time.perf_counter() - middle
+    return result, middle - start, now() - middle
 
 
 def times_and_error(n: int, rounds: int) -> Table:
     graph = graphs.swiss_roll(n)
     exact = gradient(graph, 1e-12, 1e-12)[0]
-    table = Table(title=f"Swiss roll {n:,}, {len(graph.weight):,} entries, k = {K}, median of {rounds}")
-    for heading in ("tolerance / backward", "forward, s", "backward, s", "backward / forward", "gradient error"):
-        table.add_column(heading, justify="right")
+    title = f"Swiss roll {n:,}, {len(graph.weight):,} entries, k = {K}, {torch.get_num_threads()} threads"
+    part = "backward / forward"
+    columns = {"tolerance / backward": "", "forward, s": ".2f", "backward, s": ".2f", part: ".2f"}
+    table = Table(f"{title}, median of {rounds}", columns | {"gradient error": ".1e"}, chart=part)
     for tolerance, backward_tolerance in ((1e-2, 1e-6), (1e-6, 1e-6), (1e-10, 1e-10)):
         runs = [gradient(graph, tolerance, backward_tolerance) for _ in range(rounds)]
-        error = (runs[0][0] - exact).norm() / exact.norm()
-        table.add_row(
-            f"{tolerance:.0e} / {backward_tolerance:.0e}",
-            f"{statistics.median(r[1] for r in runs):.2f}",
-            f"{statistics.median(r[2] for r in runs):.2f}",
-            f"{statistics.median(r[2] / r[1] for r in runs):.2f}",
-            f"{error:.1e}",
+        times = (
+            statistics.median(of(r) for r in runs) for of in (lambda r: r[1], lambda r: r[2], lambda r: r[2] / r[1])
         )
+        error = float((runs[0][0] - exact).norm() / exact.norm())
+        table.add(f"{tolerance:.0e} / {backward_tolerance:.0e}", *times, error)
     return table
 
 
@@ -85,7 +81,7 @@ def warm(n: int, rounds: int) -> str:
         iterations[name] = f"{pairs.iterations} iterations, residual {pairs.residuals.max():.0e}"
 
     seconds = in_turn({"cold": lambda: solve("cold"), "warm": lambda: solve("warm", warm_start=first)}, rounds)
-    part, cold = ratio(seconds["warm"], seconds["cold"]), statistics.median(seconds["cold"])
+    part, cold = ratio(seconds["warm"], seconds["cold"]), median(seconds["cold"])
     return (
         f"warm start, {n:,} nodes, weights changed by up to 1 %: {part:.2f} of a cold one "
         f"({cold:.2f} s, {iterations['cold']}; warm {iterations['warm']})"
@@ -105,9 +101,9 @@ def affinities(batch: int, n: int, kind: str) -> Tensor:
 
 
 def batches(rounds: int, k: int = 8) -> Table:
-    table = Table(title=f"Dense batches, k = {k}, float32, forward and backward, median of {rounds}")
-    for heading in ("graphs", "eigh with its backward, ms", "torch_lapeig, ms", "ours / eigh", "residual"):
-        table.add_column(heading, justify="right")
+    title = f"Dense batches, k = {k}, float32, forward and backward, {torch.get_num_threads()} threads"
+    columns = {"graphs": "", "eigh with its backward, ms": ".0f", "torch_lapeig, ms": ".0f", "ours / eigh": ".2f"}
+    table = Table(f"{title}, median of {rounds}", columns | {"residual": ".0e"}, chart="ours / eigh")
     for batch, n, kind in ((64, 128, "10-NN"), (64, 128, "all pairs"), (16, 512, "10-NN"), (16, 512, "all pairs")):
         weight = affinities(batch, n, kind).requires_grad_()
         to_vectors = torch.randn(batch, n, k, generator=torch.Generator().manual_seed(1))
@@ -124,34 +120,26 @@ def batches(rounds: int, k: int = 8) -> Table:
             return torch.autograd.grad((pairs.vectors * to_vectors).sum() + pairs.values.sum(), weight)
 
         seconds = in_turn({"eigh": peer, "ours": ours}, rounds, calls=3)
-        residual = eigenpairs(Laplacian(Graph.from_dense(weight)), k).residuals.max()
-        table.add_row(
-            f"{batch} × {n}, {kind}",
-            f"{1e3 * statistics.median(seconds['eigh']):.0f}",
-            f"{1e3 * statistics.median(seconds['ours']):.0f}",
-            f"{ratio(seconds['ours'], seconds['eigh']):.2f}",
-            f"{residual:.0e}",
-        )
+        residual = float(eigenpairs(Laplacian(Graph.from_dense(weight)), k).residuals.max())
+        times = median(seconds["eigh"], 1e3), median(seconds["ours"], 1e3), ratio(seconds["ours"], seconds["eigh"])
+        table.add(f"{batch} × {n}, {kind}", *times, residual)
     return table
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Of this benchmark alone."""
     parser.add_argument("--nodes", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--memory", action="store_true", help="measure memory only, in this process")
-    options = parser.parse_args()
-    warnings.simplefilter("ignore")
-    console = Console(width=120)
+
+
+def run(record: Record, options: argparse.Namespace) -> None:
+    """Measure and show."""
+    nodes, rounds = (20_000, 2) if options.quick else (options.nodes, options.rounds)
     if options.memory:
-        console.print(memory(options.nodes))
+        record.show(memory(nodes))
         return
-    command = [sys.executable, "-m", "benchmarks.backward", "--memory", "--nodes", str(options.nodes)]
-    subprocess.run(command, check=True, env=os.environ | RETURNED)
-    console.print(times_and_error(options.nodes, options.rounds))
-    console.print(warm(options.nodes, options.rounds))
-    console.print(batches(options.rounds))
-
-
-if __name__ == "__main__":
-    main()
+    command = [sys.executable, "-m", "benchmarks", "backward", "--memory", "--nodes", str(nodes)]
+    environment = os.environ | RETURNED
+    said = subprocess.run(command, check=True, env=environment, capture_output=True, text=True).stdout
+    record.show(said.strip(), times_and_error(nodes, rounds), warm(nodes, rounds), batches(rounds))

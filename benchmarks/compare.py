@@ -10,18 +10,15 @@ checkout over the median of the other. It ends with 1 if a row is slower than th
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import re
 import statistics
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.child import Child, Ended
 from benchmarks.compare_worker import ROWS
 from benchmarks.timing import ratio
 
@@ -29,36 +26,23 @@ HERE = Path(__file__).resolve().parents[1]
 SLOWER = 1.05
 
 
-class Side:
+class Side(Child):
     """A process that times rows with the package of one checkout."""
 
     def __init__(self, checkout: Path, threads: int) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": str(threads)}
         worker = Path(__file__).with_name("compare_worker.py")
-        self.process = subprocess.Popen(
-            [sys.executable, str(worker)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
+        super().__init__([sys.executable, str(worker)], threads, {"PYTHONPATH": str(checkout)})
         if checkout not in (found := Path(self.answer()["torch_lapeig"])).parents:
             self.end()
             raise SystemExit(f"error: {checkout} holds no torch_lapeig; {found} was imported")
 
-    def answer(self) -> Any:
-        assert self.process.stdout is not None
-        if not (line := self.process.stdout.readline()):
-            raise SystemExit(f"error: the worker has ended with {self.process.wait()}")
-        return json.loads(line)
-
     def time(self, row: str) -> tuple[float, float]:
         """Seconds, and the norm of what came out."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"row": row}) + "\n")
-        self.process.stdin.flush()
-        answer = self.answer()
+        try:
+            answer = self.ask({"row": row})
+        except Ended as ended:
+            raise SystemExit(f"error: {ended}") from ended
         return answer["seconds"], answer["result"]
-
-    def end(self) -> None:
-        """Close its input, at whose end it ends."""
-        self.process.communicate()
 
 
 def compare(row: str, here: Side, there: Side, rounds: int) -> tuple[list[float], list[float], float]:

@@ -1,20 +1,20 @@
 """Defaults of `LaplacianEigenmaps` by measurement: symmetrisation, weighting and number of neighbours.
 
-    python -m benchmarks.defaults --data FOLDER            # MNIST and Brown corpus from FOLDER; ten to fifteen minutes
-    python -m benchmarks.defaults --data FOLDER --quick    # few draws of the small sets, three minutes
+    python -m benchmarks defaults --data FOLDER            # MNIST and Brown corpus from FOLDER; ten to fifteen minutes
+    python -m benchmarks defaults --data FOLDER --quick    # few draws of the small sets, three minutes
 
 Every setting embeds the same draws of every data set, and is scored by what its neighbours in the embedding tell about
 labels that it never saw, or by how well a linear map leads from the embedding to the true coordinates of a manifold.
 Differences are paired by draw. Over data sets the unit is the data set: the interval is that of their mean differences,
-and the choice is repeated with each set left out. Tables are printed in Markdown.
+and the choice is repeated with each set left out.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from scipy.stats import rankdata, t
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 from sklearn.manifold import SpectralEmbedding
 
+from benchmarks.record import Record, Table
 from experiments.data import brown_words, ionosphere, locate, mnist_test
 from torch_lapeig import (
     KNN,
@@ -332,13 +333,16 @@ def plus_minus(values: Array, spread: float) -> str:
     return f"**{text}**" if abs(mean) > half else text
 
 
-def show(title: str, heading: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    print(f"\n### {title}\n\n| {' | '.join(heading)} |\n|{'---|' * len(heading)}")
+def show(record: Record, title: str, heading: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    table = Table(title, dict.fromkeys(heading, ""))
     for row in rows:
-        print(f"| {' | '.join(row)} |")
+        table.add(*row)
+    record.show(table)
 
 
-def show_contrasts(title: str, found: dict[str, Measured], contrasts: list[Contrast], dimension: int) -> None:
+def show_contrasts(
+    record: Record, title: str, found: dict[str, Measured], contrasts: list[Contrast], dimension: int
+) -> None:
     """A row for each contrast: its difference on each data set, and over data sets."""
     column = DIMENSIONS.index(dimension)
     labelled = np.array([measured.shape[2] > 0 for measured in found.values()])
@@ -352,7 +356,7 @@ def show_contrasts(title: str, found: dict[str, Measured], contrasts: list[Contr
         won = f"{(means > 0.05).sum()} : {(means < -0.05).sum()}"
         rows.append([contrast.name, *over, f"{min(others):+.1f} to {max(others):+.1f}", won, *cells])
     heading = ["", "labelled sets", "manifolds", "all sets", "all, one left out", "better : worse", *found]
-    show(f"{title}, {dimension} columns", heading, rows)
+    show(record, f"{title}, {dimension} columns", heading, rows)
 
 
 def ranks(found: dict[str, Measured]) -> Array:
@@ -364,7 +368,7 @@ def ranks(found: dict[str, Measured]) -> Array:
     return np.asarray(np.mean(both, 0))
 
 
-def show_ranks(found: dict[str, Measured], count: int = 12) -> list[Setting]:
+def show_ranks(record: Record, found: dict[str, Measured], count: int = 12) -> list[Setting]:
     """The best settings of the grid by mean rank, and what is best with each data set left out. Returns the best."""
     table = ranks(found)
     mean = table.mean(0)
@@ -381,7 +385,7 @@ def show_ranks(found: dict[str, Measured], count: int = 12) -> list[Setting]:
         if number <= count or number == place or number == len(order)
     ]
     title = f"Mean rank among the {len(GRID)} settings of the grid, of both dimensions"
-    show(title, ["", "setting", "all sets", "labelled sets", "manifolds"], rows)
+    show(record, title, ["", "setting", "all sets", "labelled sets", "manifolds"], rows)
     rows = []
     for i, (name, measured) in enumerate(found.items()):
         best = GRID[int(np.delete(table, i, 0).mean(0).argmin())]
@@ -389,25 +393,25 @@ def show_ranks(found: dict[str, Measured], count: int = 12) -> list[Setting]:
         gains = [plus_minus(contrast.values(measured, c), measured.source.spread) for c in range(len(DIMENSIONS))]
         rows.append([name, str(best), *gains])
     heading = ["left out", "best on the others by mean rank", *(f"its gain there, {d} columns" for d in DIMENSIONS)]
-    show("The choice without a set, judged on it, against the default before the study", heading, rows)
+    show(record, "The choice without a set, judged on it, against the default before the study", heading, rows)
     return [GRID[i] for i in order]
 
 
-def show_scores(found: dict[str, Measured]) -> None:
+def show_scores(record: Record, found: dict[str, Measured]) -> None:
     """Scores at k = 10 and of the peer; of manifolds trustworthiness and continuity too."""
     at_ten = [s for s in SHOWN if s.k == 10 or s.weighting == PEER]
     for column, dimension in enumerate(DIMENSIONS):
         rows = [[str(s), *(f"{m.scores[s][:, column].mean():.1f}" for m in found.values())] for s in at_ten]
-        show(f"Scores, {dimension} columns", ["", *found], rows)
+        show(record, f"Scores, {dimension} columns", ["", *found], rows)
     manifolds = {name: m for name, m in found.items() if not m.shape[2]}
     rows = [
         [str(s), *(f"{m.scores[s][:, 2].mean():.1f} / {m.scores[s][:, 3].mean():.1f}" for m in manifolds.values())]
         for s in SHOWN
     ]
-    show("Trustworthiness / continuity of 2 columns against the manifold", ["", *manifolds], rows)
+    show(record, "Trustworthiness / continuity of 2 columns against the manifold", ["", *manifolds], rows)
 
 
-def show_components(found: dict[str, Measured]) -> None:
+def show_components(record: Record, found: dict[str, Measured]) -> None:
     """Share of draws whose graph falls into parts, and the mean number of components."""
     keys = list(itertools.product(("union", "mutual"), NEIGHBORS))
     rows = []
@@ -415,10 +419,10 @@ def show_components(found: dict[str, Measured]) -> None:
         counts = [np.array(measured.components[key]) for key in keys]
         rows.append([name, *("–" if c.max() == 1 else f"{(c > 1).mean():.0%}, {c.mean():.1f}" for c in counts)])
     heading = ["", *(f"{'union, mean' if rule == 'union' else rule}, k = {k}" for rule, k in keys)]
-    show("Draws with a graph of several components, and their mean number", heading, rows)
+    show(record, "Draws with a graph of several components, and their mean number", heading, rows)
 
 
-def show_whole(folder: Path, settings: Sequence[Setting]) -> None:
+def show_whole(record: Record, folder: Path, settings: Sequence[Setting]) -> None:
     """The whole MNIST test set; intervals of paired differences over its points."""
     images, classes = mnist_test(folder)
     right: dict[Setting, list[Array]] = {}
@@ -433,37 +437,33 @@ def show_whole(folder: Path, settings: Sequence[Setting]) -> None:
             cells += [f"{ours.mean():.2f}", difference]
         rows.append([str(setting), *cells])
     heading = [text for d in DIMENSIONS for text in (f"accuracy, {d} columns", "difference")]
-    show(f"MNIST test set, N = {len(images)}", ["", *heading], rows)
+    show(record, f"MNIST test set, N = {len(images)}", ["", *heading], rows)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder of the data files")
-    parser.add_argument("--quick", action="store_true", help="few draws, small sets")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")  # graphs in several parts are counted instead
+def run(record: Record, options: argparse.Namespace) -> None:
+    """Measure and show."""
+    if (folder := options.data or os.environ.get("TORCH_LAPEIG_DATA")) is None:
+        raise SystemExit("error: name the folder of the data files by --data or TORCH_LAPEIG_DATA")
     found: dict[str, Measured] = {}
-    for name, source in sources(options.data, options.quick).items():
+    for name, source in sources(Path(folder), options.quick).items():
         start = time.perf_counter()
         found[name] = measure(source, [*GRID, *REFERENCE])
         n, d, classes = found[name].shape
         truth = f"{classes} classes" if classes else "coordinates"
-        print(
-            f"{name}: N = {n}, D = {d}, {truth}, {source.draws} draws, {time.perf_counter() - start:.0f} s", flush=True
-        )
-    show_components(found)
-    show_scores(found)
+        seconds = time.perf_counter() - start
+        record.show(f"{name}: N = {n}, D = {d}, {truth}, {source.draws} draws, {seconds:.0f} s")
+    show_components(record, found)
+    show_scores(record, found)
     for dimension in DIMENSIONS:
-        show_contrasts("Main effects over the grid", found, main_effects(), dimension)
-        show_contrasts(f"Against {BEFORE}", found, single(SHOWN, BEFORE), dimension)
-        show_contrasts(f"Against {MEAN}", found, single([s for s in SHOWN if s.rule == "mean"], MEAN), dimension)
-    best = show_ranks(found)
+        show_contrasts(record, "Main effects over the grid", found, main_effects(), dimension)
+        show_contrasts(record, f"Against {BEFORE}", found, single(SHOWN, BEFORE), dimension)
+        show_contrasts(
+            record, f"Against {MEAN}", found, single([s for s in SHOWN if s.rule == "mean"], MEAN), dimension
+        )
+    best = show_ranks(record, found)
     if not options.quick:
         means = [Setting(name, "mean", 10) for name in WEIGHTINGS]
         counts = [Setting("heat", "mean", k) for k in (7, 15)]
-        show_whole(options.data, list(dict.fromkeys([BEFORE, *means, *counts, *best[:2], Setting(PEER, "", 10)])))
-
-
-if __name__ == "__main__":
-    main()
+        show_whole(
+            record, Path(folder), list(dict.fromkeys([BEFORE, *means, *counts, *best[:2], Setting(PEER, "", 10)]))
+        )

@@ -11,23 +11,18 @@ from __future__ import annotations
 
 import argparse
 import functools
-import statistics
 import time
-import warnings
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
-import torch
-from rich.console import Console
-from rich.table import Table
 from scipy.sparse import csr_array, csr_matrix, dia_array
 from scipy.sparse.linalg import eigsh
 from sklearn.manifold import spectral_embedding
 
 from benchmarks import graphs
 from benchmarks.memory import status
-from benchmarks.timing import in_turn, ratio
+from benchmarks.record import Record, Table
+from benchmarks.timing import clock, in_turn, median, ratio
 from torch_lapeig import Graph, Laplacian, eigenpairs
 
 K, RESIDUAL = 10, 1e-6
@@ -82,14 +77,15 @@ def candidates(graph: Graph) -> dict[str, Solve]:
 
 def loosest(solve: Solve, s: csr_array, limit: float) -> tuple[float, float, float] | None:
     """Loosest tolerance that reaches the residual, that residual, and the seconds; None where none does in time."""
+    now = clock()
     begin = time.perf_counter()
     for tolerance in TOLERANCES:
-        start = time.perf_counter()
+        start = now()
         try:
             found = residual(s, solve(tolerance))
         except (RuntimeError, ValueError, np.linalg.LinAlgError):
             return None
-        seconds = time.perf_counter() - start
+        seconds = now() - start
         if found <= RESIDUAL:
             return tolerance, found, seconds
         if time.perf_counter() - begin > limit:
@@ -99,9 +95,9 @@ def loosest(solve: Solve, s: csr_array, limit: float) -> tuple[float, float, flo
 
 def compare(title: str, graph: Graph, rounds: int, limit: float = 120.0) -> Table:
     s = normalized(csr_array(graph.to_scipy()))
-    table = Table(title=f"{title}: {graph.num_nodes:,} nodes, {len(graph.weight):,} entries, {rounds} rounds")
-    for heading in ("", "s", "time / best peer", "residual", "largest angle", "tolerance"):
-        table.add_column(heading, justify="right")
+    title = f"{title}: {graph.num_nodes:,} nodes, {len(graph.weight):,} entries, {rounds} rounds"
+    columns = {"": "", "s": ".3f", "time / best peer": ".2f", "residual": ".1e", "largest angle": ".1e"}
+    table = Table(title, columns | {"tolerance": ".1e"}, chart="time / best peer")
     exact = eigenpairs(Laplacian(graph), K).vectors.numpy()
     chosen: dict[str, tuple[float, float]] = {}
     timed: dict[str, Callable[[], object]] = {}
@@ -109,70 +105,58 @@ def compare(title: str, graph: Graph, rounds: int, limit: float = 120.0) -> Tabl
     for name, solve in candidates(graph).items():
         found = loosest(solve, s, limit)
         if found is None:
-            table.add_row(name, "–", "–", f"not ≤ {RESIDUAL:.0e} in {limit:.0f} s", "", "")
+            table.add(name, None, None, f"not ≤ {RESIDUAL:.0e} in {limit:.0f} s", None, None)
             continue
         chosen[name] = found[:2]
         angles[name] = largest_angle(solve(found[0]), exact)
         timed[name] = functools.partial(solve, found[0])
     seconds = in_turn(timed, rounds)
-    best = min((name for name in timed if name != OURS), key=lambda name: statistics.median(seconds[name]))
+    best = min((name for name in timed if name != OURS), key=lambda name: median(seconds[name]))
     for name, times in seconds.items():
         tolerance, found_residual = chosen[name]
-        table.add_row(
-            name,
-            f"{statistics.median(times):.3f}",
-            f"{ratio(times, seconds[best]):.2f}",
-            f"{found_residual:.1e}",
-            f"{angles[name]:.1e}",
-            f"{tolerance:.1e}",
-        )
+        table.add(name, median(times), ratio(times, seconds[best]), found_residual, angles[name], tolerance)
     return table
 
 
 def growth() -> Table:
-    table = Table(title="Swiss roll, residual ≤ 1e-6 and ≤ 0.1 of the gap")
-    for heading in ("nodes", "iterations", "s", "residual", "gap", "peak memory of the process, GiB"):
-        table.add_column(heading, justify="right")
+    columns = {"nodes": ",", "iterations": "d", "s": ".2f", "residual": ".1e", "gap": ".1e", "peak MiB": ",.0f"}
+    table, now = (
+        Table("Swiss roll, residual ≤ 1e-6 and ≤ 0.1 of the gap; peak memory is the process's", columns),
+        clock(),
+    )
     for n in (10**4, 10**5, 10**6):
         graph = graphs.swiss_roll(n)
         gap = eigenpairs(Laplacian(graph), K, tolerance=0.1).gap.item() if n < 10**6 else 1e-5
-        start = time.perf_counter()
+        start = now()
         pairs = eigenpairs(Laplacian(graph), K, tolerance=min(0.1, RESIDUAL / gap))
-        seconds = time.perf_counter() - start
-        table.add_row(
-            f"{n:,}",
-            str(pairs.iterations),
-            f"{seconds:.2f}",
-            f"{pairs.residuals.max():.1e}",
-            f"{pairs.gap:.1e}",
-            f"{status('VmHWM') / 1024:.2f}",
-        )
+        seconds = now() - start
+        residual_found, gap_found = float(pairs.residuals.max()), float(pairs.gap)
+        table.add(n, pairs.iterations, seconds, residual_found, gap_found, status("VmHWM"))
     return table
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Of this benchmark alone."""
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--data", type=Path, default=None, help="folder with the MNIST test images")
     parser.add_argument("--large", action="store_true", help="only the growth up to 10⁶ nodes")
-    options = parser.parse_args()
-    warnings.simplefilter("ignore")
-    console = Console(width=120)
-    console.print(f"{torch.get_num_threads()} threads")
+
+
+def run(record: Record, options: argparse.Namespace) -> None:
+    """Measure and show."""
     if options.large:
-        console.print(growth())
+        record.show(growth())
         return
-    console.print(compare("Digits, 10-NN", graphs.digits(), 3 * options.rounds))
+    rounds = 2 if options.quick else options.rounds
+    record.show(compare("Digits, 10-NN", graphs.digits(), 3 * rounds))
+    if options.quick:
+        record.show(compare("Swiss roll, 15-NN", graphs.swiss_roll(5_000), rounds, 20.0))
+        return
     try:
-        console.print(compare("MNIST test set, 10-NN", graphs.mnist(options.data), options.rounds))
+        record.show(compare("MNIST test set, 10-NN", graphs.mnist(options.data), rounds))
     except FileNotFoundError as error:
-        console.print(f"skipped: {error}")
-    console.print(compare("10 bridged blobs, 10-NN", graphs.bridged_blobs(), options.rounds))
+        record.show(f"skipped: {error}")
+    record.show(compare("10 bridged blobs, 10-NN", graphs.bridged_blobs(), rounds))
     for n in (20_000, 100_000):
-        console.print(compare("Swiss roll, 15-NN", graphs.swiss_roll(n), options.rounds))
+        record.show(compare("Swiss roll, 15-NN", graphs.swiss_roll(n), rounds))
     heat = graphs.swiss_roll(20_000, 10, heat=True)
-    console.print(compare("Swiss roll, 10-NN, heat kernel", heat, options.rounds))
-
-
-if __name__ == "__main__":
-    main()
+    record.show(compare("Swiss roll, 10-NN, heat kernel", heat, rounds))

@@ -1,14 +1,10 @@
 """Embedding into ten dimensions against scikit-learn's SpectralEmbedding: digits on the same graph, MNIST in whole.
 
-    python -m benchmarks.embedding                 # the digits
-    python -m benchmarks.embedding --data FOLDER   # MNIST's test set, from pixels to embedding
-
 Digits (N = 1797): at most twice the time of ``eigen_solver="arpack"``, with residuals ≤ 1e-5 in float32 and ≤ 1e-10 in
 float64. Both get the graph and return the embedding: scikit-learn as a SciPy CSR matrix, which suits it best.
 
-MNIST (N = 10,000): search, graph and solve in at most 0.4 times scikit-learn's best solver, and with the settings that
-docs/sklearn.md recommends a 5-NN accuracy of at least 0.944 (by halves, ten folds are kinder). Processor time does not
-feel other processes; set OMP_NUM_THREADS=1 to compare it.
+MNIST's test set (N = 10,000, where its file is): search, graph and solve in at most 0.4 times scikit-learn's best solver,
+and with the settings that docs/sklearn.md recommends a 5-NN accuracy of at least 0.944 (by halves; ten folds are kinder).
 """
 
 from __future__ import annotations
@@ -16,23 +12,20 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
 from scipy.sparse import csr_array, diags
 from sklearn.datasets import load_digits
 from sklearn.manifold import SpectralEmbedding
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier
 
-from benchmarks.timing import in_turn, ratio
+from benchmarks.record import Record, Table
+from benchmarks.timing import in_turn, median, ratio
 from experiments.data import mnist_test
 from torch_lapeig import DensityCorrected, Graph, HeatKernel, Laplacian, eigenpairs, knn_graph
 from torch_lapeig import sklearn as estimators
@@ -72,9 +65,9 @@ def mnist_candidates() -> dict[str, Callable[[], Any]]:
     }
 
 
-def mnist(data: Path, rounds: int) -> list[dict[str, Any]]:
+def mnist(rounds: int) -> list[dict[str, Any]]:
     """One record for each candidate and dtype: seconds of the processor and elapsed, residual, accuracy."""
-    pixels, labels = (part.numpy() for part in mnist_test(data))
+    pixels, labels = (part.numpy() for part in mnist_test(None))
     rows: list[dict[str, Any]] = []
     for dtype in ("float32", "float64"):
         x, make = pixels.astype(dtype), mnist_candidates()
@@ -119,37 +112,22 @@ def accuracy(y: NDArray[Any], labels: NDArray[Any], folds: int) -> float:
     return float(np.mean([cross_val_score(classifier, y, labels, cv=division).mean() for division in divisions]))
 
 
-def show_mnist(rows: list[dict[str, Any]]) -> None:
-    """The records as a table, with processor time over that of scikit-learn's best solver for the dtype."""
-    table = Table(title=f"MNIST test set, pixels to {K} columns, {torch.get_num_threads()} threads")
-    for heading in (
-        "",
-        "dtype",
-        "processor s",
-        "elapsed s",
-        "/ best of scikit-learn",
-        "residual",
-        "halves",
-        "10 folds",
-    ):
-        table.add_column(heading, justify="right")
+def mnist_table(rows: list[dict[str, Any]], rounds: int) -> Table:
+    """The rows with their processor time over that of scikit-learn's best solver for the dtype."""
+    columns = {"": "", "dtype": "", "processor s": ".2f", "elapsed s": ".2f", "/ best of scikit-learn": ".2f"}
+    columns |= {"residual": ".1e", "5-NN, halves": ".4f", "5-NN, ten folds": ".4f"}
+    title = f"MNIST test set, pixels to {K} columns, {torch.get_num_threads()} threads, median of {rounds}"
+    table = Table(title, columns)
     for row in rows:
         peers = (r for r in rows if r["dtype"] == row["dtype"] and r["candidate"].startswith("scikit-learn"))
         best = min(peer["processor_seconds"] for peer in peers)
-        table.add_row(
-            row["candidate"],
-            row["dtype"],
-            f"{row['processor_seconds']:.2f}",
-            f"{row['elapsed_seconds']:.2f}",
-            f"{row['processor_seconds'] / best:.2f}",
-            f"{row['residual']:.1e}",
-            f"{row['accuracy_halves']:.4f}",
-            f"{row['accuracy_ten_folds']:.4f}",
-        )
-    Console(width=140).print(table)
+        seconds = row["processor_seconds"]
+        cells = row["candidate"], row["dtype"], seconds, row["elapsed_seconds"], seconds / best
+        table.add(*cells, row["residual"], row["accuracy_halves"], row["accuracy_ten_folds"])
+    return table
 
 
-def digits() -> None:
+def run(record: Record, options: argparse.Namespace) -> None:
     double = digits_graph(torch.float64)
     exact = torch.linalg.eigh(Laplacian(double).to_dense())[1][:, 1 : K + 1]
     matrix = double.to_scipy()
@@ -169,31 +147,18 @@ def digits() -> None:
         "torch_lapeig float64": (lambda: ours(double), double),
         PEER: (theirs, double),
     }
-    seconds = in_turn({name: call for name, (call, _) in candidates.items()})
-    table = Table(title=f"digits, N = {double.num_nodes}, k = {K}, {torch.get_num_threads()} threads, median of 15")
-    for heading in ("", "ms", "time / scikit-learn", "largest residual", "largest angle (sine)"):
-        table.add_column(heading, justify="right")
+    rounds = 5 if options.quick else 15
+    seconds = in_turn({name: call for name, (call, _) in candidates.items()}, rounds)
+    columns = {"": "", "ms": ".1f", f"time / {PEER}": ".2f", "largest residual": ".1e", "largest angle (sine)": ".1e"}
+    title = f"Digits, N = {double.num_nodes}, k = {K}, {torch.get_num_threads()} threads, median of {rounds}"
+    table = Table(title, columns, chart=f"time / {PEER}")
     for name, (call, graph) in candidates.items():
-        residual, angle = quality(graph, call(), exact)
-        times = f"{1e3 * statistics.median(seconds[name]):.1f}", f"{ratio(seconds[name], seconds[PEER]):.2f}"
-        table.add_row(name, *times, f"{residual:.1e}", f"{angle:.1e}")
-    Console().print(table)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--data", type=Path, help="folder with MNIST's test set, which is embedded in place of the digits"
-    )
-    parser.add_argument("--rounds", type=int, default=3, help="of MNIST, in turn; medians are shown")
-    arguments = parser.parse_args()
-    if arguments.data is None:
-        digits()
+        times = seconds[name]
+        table.add(name, median(times, 1e3), ratio(times, seconds[PEER]), *quality(graph, call(), exact))
+    record.show(table)
+    if options.quick:
         return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # lobpcg says that it has not reached its own tolerance
-        show_mnist(mnist(arguments.data, arguments.rounds))
-
-
-if __name__ == "__main__":
-    main()
+    try:
+        record.show(mnist_table(mnist(3), 3))
+    except FileNotFoundError as error:
+        record.show(f"MNIST skipped: {error}")

@@ -17,31 +17,49 @@ from torch_lapeig import Graph, HeatKernel, knn_graph
 MNIST = "t10k-images-idx3-ubyte.gz"
 
 
-def swiss_roll(n: int, k: int = 15, *, heat: bool = False) -> Graph:
-    """k-NN graph of a swiss roll, unweighted or with a heat kernel of median bandwidth.
-
-    By a k-d tree, because exact search by blocks is for many dimensions.
-    """
-    x = make_swiss_roll(n, random_state=0)[0]
+def neighbors_of(x: np.ndarray, k: int) -> Graph:
+    """Unweighted k-NN graph (union) of points in few dimensions, by a k-d tree."""
+    n = len(x)
     _, index = cKDTree(x).query(x, k + 1, workers=-1)
-    rows = np.repeat(np.arange(n), k)
-    one_way = csr_array((np.ones(n * k), (rows, index[:, 1:].ravel())), shape=(n, n))
-    graph = Graph.from_scipy(one_way.maximum(one_way.T))
+    # A point is its own first neighbour, but for copies of it.
+    own = index == np.arange(n)[:, None]
+    own[~own.any(1), -1] = True
+    one_way = csr_array((np.ones(n * k), (np.repeat(np.arange(n), k), index[~own])), shape=(n, n))
+    return Graph.from_scipy(one_way.maximum(one_way.T))
+
+
+def swiss_roll(n: int, k: int = 15, *, heat: bool = False) -> Graph:
+    """k-NN graph of a swiss roll, unweighted or with a heat kernel of median bandwidth."""
+    x = make_swiss_roll(n, random_state=0)[0]
+    graph = neighbors_of(x, k)
     return HeatKernel()(torch.from_numpy(x), graph) if heat else graph
 
 
-def mnist(data: Path | None, k: int = 10) -> Graph:
-    """k-NN graph of the MNIST test images, in ``data`` or the folder that TORCH_LAPEIG_DATA names."""
+def mnist_points(data: Path | None = None) -> np.ndarray:
+    """MNIST's test images, in ``data`` or the folder that TORCH_LAPEIG_DATA names; FileNotFoundError without them."""
     folder = data or Path(os.environ.get("TORCH_LAPEIG_DATA", "."))
     if not (folder / MNIST).exists():
-        raise FileNotFoundError(f"{MNIST} is not in {folder}; get it from the MNIST database, and pass --data FOLDER")
+        raise FileNotFoundError(
+            f"{MNIST} is not in {folder}; get it from the MNIST database, and name its folder by --data or "
+            "TORCH_LAPEIG_DATA"
+        )
     pixels = np.frombuffer(gzip.decompress((folder / MNIST).read_bytes()), np.uint8, offset=16)
-    return knn_graph(torch.tensor(pixels.reshape(-1, 784) / 255), k)
+    return pixels.reshape(-1, 784) / 255
+
+
+def mnist(data: Path | None, k: int = 10) -> Graph:
+    """k-NN graph of the MNIST test images."""
+    return knn_graph(torch.from_numpy(mnist_points(data)), k)
+
+
+def digits_points() -> np.ndarray:
+    """scikit-learn's digits."""
+    return np.asarray(load_digits().data, dtype=np.float64)
 
 
 def digits(k: int = 10) -> Graph:
     """k-NN graph of scikit-learn's digits."""
-    return knn_graph(torch.tensor(load_digits().data), k)
+    return knn_graph(torch.from_numpy(digits_points()), k)
 
 
 def bridged_blobs(n: int = 20_000, clusters: int = 10, k: int = 10) -> Graph:

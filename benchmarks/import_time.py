@@ -1,6 +1,6 @@
 """What `import torch_lapeig` costs once torch and SciPy's sparse matrices are there, and what it loads of SciPy.
 
-    python -m benchmarks.import_time
+    python -m benchmarks import_time
 
 Claims: the library's own modules take at most 50 ms, and of SciPy nothing is loaded but ``scipy.sparse``. One thread, a
 new interpreter for each round, bytecode compiled before.
@@ -14,6 +14,8 @@ import re
 import statistics
 import subprocess
 import sys
+
+from benchmarks.record import Record, Table
 
 BEFORE = "import sys, torch, scipy.sparse; before = set(sys.modules); "
 LOADED = "; print(*sorted(name for name in set(sys.modules) - before if name.partition('.')[0] == 'scipy'))"
@@ -34,17 +36,18 @@ def loaded_of_scipy() -> list[str]:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser("benchmarks.import_time", description=__doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Of this benchmark alone."""
     parser.add_argument("--rounds", type=int, default=11)
-    rounds = [own_seconds() for _ in range(parser.parse_args().rounds + 1)][1:]
+
+
+def run(record: Record, options: argparse.Namespace) -> None:
+    """Measure and show."""
+    rounds = [own_seconds() for _ in range((2 if options.quick else options.rounds) + 1)][1:]
     total = statistics.median(sum(seconds.values()) for seconds in rounds)
     modules = {name: statistics.median(seconds[name] for seconds in rounds) for name in rounds[0]}
-    print(f"own modules: {1e3 * total:.0f} ms, median of {len(rounds)}; the slowest:")
+    table = Table(f"Import, median of {len(rounds)}", {"module": "", "ms": ".1f"})
+    table.add("all of this library's", 1e3 * total)
     for name in sorted(modules, key=lambda name: -modules[name])[:5]:
-        print(f"  {1e3 * modules[name]:4.1f} ms {name}")
-    print(f"of SciPy beyond scipy.sparse: {', '.join(loaded_of_scipy()) or 'nothing'}")
-
-
-if __name__ == "__main__":
-    main()
+        table.add(name, 1e3 * modules[name])
+    record.show(table, f"of SciPy beyond scipy.sparse: {', '.join(loaded_of_scipy()) or 'nothing'}")

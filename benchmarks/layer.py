@@ -1,7 +1,7 @@
 """The layer inside a network: points to eigenvectors and back, against `cdist` and `eigh` with their own backward.
 
-    python -m benchmarks.layer            # speed and memory, then 300 random training steps
-    python -m benchmarks.layer --steps 10000
+    python -m benchmarks layer            # speed and memory, then 300 random training steps
+    python -m benchmarks layer --steps 10000
 
 Claims: forward and backward at 32 × 256 × 16, k = 8, at least 1.5 times as fast with a lower peak of memory; no NaN or
 Inf in 10,000 random training steps. The first peer embeds the same k-nearest-neighbour graph, so that gradients can be
@@ -14,17 +14,16 @@ import argparse
 import collections
 import functools
 import multiprocessing
-import statistics
 import warnings
 from collections.abc import Callable
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor, nn
 
 from benchmarks.memory import growth
+from benchmarks.record import Record, Table
 from benchmarks.timing import in_turn, ratio
+from benchmarks.timing import median as middle
 from torch_lapeig import KNN, HeatKernel, LaplacianEigenmaps, Radius
 
 SHAPE, K, NEIGHBORS = (32, 256, 16), 8, 10
@@ -61,7 +60,7 @@ def all_points(x: Tensor) -> Tensor:
 
 
 def candidates() -> dict[str, Callable[[Tensor], Tensor]]:
-    return {OURS: LaplacianEigenmaps(K, KNN(NEIGHBORS)), SAME: same_graph, ALL: all_points}
+    return {OURS: LaplacianEigenmaps(K, KNN(NEIGHBORS, "union")), SAME: same_graph, ALL: all_points}
 
 
 def points(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
@@ -92,28 +91,20 @@ def speed(rounds: int) -> Table:
     seconds = in_turn({name: functools.partial(gradient, layer) for name, layer in layers.items()}, rounds)
     forward = in_turn({name: functools.partial(layer, x) for name, layer in layers.items()}, rounds)
     exact = gradient(same_graph, torch.float64)
-    table = Table(
-        title=f"{' × '.join(map(str, SHAPE))}, k = {K}, {torch.get_num_threads()} threads, median of {rounds}"
-    )
-    for heading in (
-        "",
-        "forward ms",
-        "forward + backward ms",
-        "peer / torch_lapeig",
-        "peak MiB",
-        "error of the gradient",
-    ):
-        table.add_column(heading, justify="right")
+    title = f"{' × '.join(map(str, SHAPE))}, k = {K}, {torch.get_num_threads()} threads, median of {rounds}"
+    part, error_of = "time / torch_lapeig", "error of the gradient"
+    columns = {"": "", "forward ms": ".0f", "forward + backward ms": ".0f", part: ".2f", "peak MiB": ".0f"}
+    table = Table(title, columns | {error_of: ".1e"}, chart=part)
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         for name, layer in layers.items():
-            error = (gradient(layer) - exact).norm() / exact.norm()
-            table.add_row(
+            error = float((gradient(layer) - exact).norm() / exact.norm())
+            table.add(
                 name,
-                f"{1e3 * statistics.median(forward[name]):.0f}",
-                f"{1e3 * statistics.median(seconds[name]):.0f}",
-                f"{ratio(seconds[name], seconds[OURS]):.2f}",
-                f"{pool.apply(peak, (name,)):.0f}",
-                "another graph" if name == ALL else f"{error:.1e}",
+                middle(forward[name], 1e3),
+                middle(seconds[name], 1e3),
+                ratio(seconds[name], seconds[OURS]),
+                pool.apply(peak, (name,)),
+                "another graph" if name == ALL else error,
             )
     return table
 
@@ -169,25 +160,21 @@ def train(steps: int) -> Table:
         assert x.grad is not None
         counts["padding"] += bool(x.grad[~mask].any())
         optimiser.step()
-    table = Table(title=f"{steps} random training steps")
-    for heading in ("steps with", "", "of them"):
-        table.add_column(heading)
-    table.add_row("a loss that is NaN or Inf", str(counts["loss"]), "")
-    table.add_row("a gradient with NaN or Inf", str(counts["gradient"]), "")
-    table.add_row("a gradient in the padding", str(counts["padding"]), "")
+    table = Table(f"{steps} random training steps", {"steps with": "", "": ",", "of them": ".0%"})
+    table.add("a loss that is NaN or Inf", counts["loss"], None)
+    table.add("a gradient with NaN or Inf", counts["gradient"], None)
+    table.add("a gradient in the padding", counts["padding"], None)
     for name, number in heard.most_common():
-        table.add_row(name, str(number), f"{number / steps:.0%}")
+        table.add(name, number, number / steps)
     return table
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Of this benchmark alone."""
     parser.add_argument("--steps", type=int, default=300, help="random training steps")
     parser.add_argument("--rounds", type=int, default=15, help="rounds of timing")
-    options = parser.parse_args()
-    Console(width=140).print(speed(options.rounds))
-    Console(width=140).print(train(options.steps))
 
 
-if __name__ == "__main__":
-    main()
+def run(record: Record, options: argparse.Namespace) -> None:
+    """Measure and show."""
+    record.show(speed(3 if options.quick else options.rounds), train(100 if options.quick else options.steps))

@@ -5,22 +5,22 @@ Claim: forward and backward at most 2 × the time of torch's CSR product each.
 
 from __future__ import annotations
 
-import statistics
+import argparse
 from collections.abc import Callable
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
-from benchmarks.timing import in_turn, ratio
+from benchmarks.record import Record, Table
+from benchmarks.timing import in_turn, median, ratio
 from torch_lapeig import Graph, knn_graph, laplacian_smoothness
 from torch_lapeig.losses import spectral_loss
 
 PEER = "torch CSR product, int32"
 
 
-def main(nodes: int = 50_000, columns: int = 32) -> None:
+def run(record: Record, options: argparse.Namespace) -> None:
+    nodes, columns = 50_000, 32
     generator = torch.Generator().manual_seed(0)
     graph = knn_graph(torch.rand(nodes, 3, generator=generator), 18)
     y = torch.randn(nodes, columns, generator=generator).requires_grad_()
@@ -48,15 +48,11 @@ def main(nodes: int = 50_000, columns: int = 32) -> None:
         "spectral loss forward": lambda: spectral_loss(y, graph),
         "spectral loss backward": lambda: torch.autograd.grad(spectral, y, retain_graph=True),
     }
-    seconds = in_turn(candidates, 15, calls=5)
+    rounds = 5 if options.quick else 15
+    seconds = in_turn(candidates, rounds, calls=5)
     title = f"{nodes:,} nodes, {len(graph.weight):,} entries, {columns} columns, float32"
-    table = Table(title=f"{title}, {torch.get_num_threads()} threads, median of 15")
-    for heading in ("", "ms", "time / product"):
-        table.add_column(heading, justify="right")
+    threads = f"{torch.get_num_threads()} threads, median of {rounds}"
+    table = Table(f"{title}, {threads}", {"": "", "ms": ".1f", "time / product": ".2f"}, chart="time / product")
     for name, times in seconds.items():
-        table.add_row(name, f"{1e3 * statistics.median(times):.1f}", f"{ratio(times, seconds[PEER]):.2f}")
-    Console().print(table)
-
-
-if __name__ == "__main__":
-    main()
+        table.add(name, median(times, 1e3), ratio(times, seconds[PEER]))
+    record.show(table)

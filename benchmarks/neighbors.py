@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import argparse
 import resource
-import statistics
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
-from benchmarks.timing import in_turn, ratio
+from benchmarks.record import Record, Table
+from benchmarks.timing import in_turn, median, ratio
 from torch_lapeig import HeatKernel, Laplacian, knn_graph
 from torch_lapeig.graph import nearest_neighbors
 
@@ -70,11 +68,11 @@ def compare(n: int, d: int, rounds: int, rows: int) -> Table:
     except ImportError:
         print("faiss is not installed: left out")
     seconds = in_turn(candidates, rounds)
-    table = Table(title=f"{K}-NN of {len(asked):,} among {n:,} × {d}, float32, {torch.get_num_threads()} threads")
-    for heading in ("", "s (median)", "time / product"):
-        table.add_column(heading, justify="right")
+    title = f"{K}-NN of {len(asked):,} among {n:,} × {d}, float32, {torch.get_num_threads()} threads"
+    columns = {"": "", "s": ".3f", "time / product": ".2f"}
+    table = Table(f"{title}, median of {rounds}", columns, chart="time / product")
     for name, values in seconds.items():
-        table.add_row(name, f"{statistics.median(values):.3f}", f"{ratio(values, seconds[BARE]):.2f}")
+        table.add(name, median(values), ratio(values, seconds[BARE]))
     return table
 
 
@@ -103,22 +101,20 @@ def construction(n: int, rounds: int) -> tuple[float, float]:
     return search, built - search + weighted
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Of this benchmark alone."""
     parser.add_argument("--rows", type=int, default=8192, help="queries of each round at 70,000 points")
     parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
-    console = Console()
-    console.print(f"10⁶ × 50: {peak_memory(2048):.0f} MiB above the input for 2048 queries, default budget")
-    console.print(compare(70_000, 50, options.rounds, options.rows))
-    console.print(compare(10_000, 784, options.rounds, 10_000))
-    search, rest = construction(70_000, options.rounds)
-    console.print(f"graph of 70,000 × 50: search {search:.2f} s, the rest {rest:.2f} s: {rest / search:.1%}")
+
+
+def run(record: Record, options: argparse.Namespace) -> None:
+    """Measure and show."""
+    rows, rounds, n = (1024, 2, 10_000) if options.quick else (options.rows, options.rounds, 70_000)
+    record.show(f"10⁶ × 50: {peak_memory(2048):.0f} MiB above the input for 2048 queries, default budget")
+    record.show(compare(70_000, 50, rounds, rows), compare(10_000, 784, rounds, rows if options.quick else 10_000))
+    search, rest = construction(n, rounds)
+    record.show(f"graph of {n:,} × 50: search {search:.2f} s, the rest {rest:.2f} s: {rest / search:.1%}")
     for name, x in (("10,000 × 784", torch.randn(10_000, 784)), ("20,000 × 50", torch.randn(20_000, 50))):
-        console.print(
-            f"{name}: {agreement(x):.3%} of the neighbours of float64, shifted by 1e4 {agreement(x + 1e4):.3%}"
-        )
-
-
-if __name__ == "__main__":
-    main()
+        sample = 200 if options.quick else 2000
+        share, moved = agreement(x, sample), agreement(x + 1e4, sample)
+        record.show(f"{name}: {share:.3%} of the neighbours of float64, shifted by 1e4 {moved:.3%}")

@@ -6,18 +6,17 @@ Claim: at least 5 times the throughput of ``AddLaplacianEigenvectorPE`` on the C
 
 from __future__ import annotations
 
-import statistics
+import argparse
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import AddLaplacianEigenvectorPE
 from torch_geometric.utils import to_undirected
 
-from benchmarks.timing import in_turn, ratio
+from benchmarks.record import Record, Table
+from benchmarks.timing import in_turn, median, ratio
 from torch_lapeig import Graph, Laplacian
 from torch_lapeig.pyg import AddLaplacianPE
 
@@ -44,9 +43,11 @@ def residual(found: list[Data] | Batch, sizes: list[int], edges: list[Tensor]) -
     return largest
 
 
-def main() -> None:
+def run(record: Record, options: argparse.Namespace) -> None:
+    """Measure and show."""
+    count, rounds = (200, 3) if options.quick else (GRAPHS, ROUNDS)
     generator = torch.Generator().manual_seed(0)
-    sizes = torch.randint(SMALLEST, LARGEST + 1, (GRAPHS,), generator=generator).tolist()
+    sizes = torch.randint(SMALLEST, LARGEST + 1, (count,), generator=generator).tolist()
     graphs = [molecule(n, generator) for n in sizes]
     batch = Batch.from_data_list(graphs)
     ours = AddLaplacianPE(K)
@@ -62,21 +63,17 @@ def main() -> None:
         "PyG, is_undirected=True": lambda: one_by_one(symmetric),
         "PyG, default": lambda: one_by_one(general),
     }
-    seconds = in_turn(candidates, ROUNDS)
-    title = f"{GRAPHS} graphs of {SMALLEST} to {LARGEST} nodes, k = {K}, {torch.get_num_threads()} threads"
-    table = Table(title=f"{title}, median of {ROUNDS}")
-    for heading in ("", "graphs / s", "throughput / PyG symmetric", "throughput / PyG default", "largest residual"):
-        table.add_column(heading, justify="right")
+    seconds = in_turn(candidates, rounds)
+    title = f"{count} graphs of {SMALLEST} to {LARGEST} nodes, k = {K}, {torch.get_num_threads()} threads"
+    symmetric_peer, general_peer = (f"throughput / {name}" for name in ("PyG symmetric", "PyG default"))
+    columns = {"": "", "graphs / s": ",.0f", symmetric_peer: ".2f", general_peer: ".2f", "largest residual": ".1e"}
+    table = Table(f"{title}, median of {rounds}", columns, chart=symmetric_peer)
     for name, call in candidates.items():
-        table.add_row(
+        table.add(
             name,
-            f"{GRAPHS / statistics.median(seconds[name]):,.0f}",
-            f"{ratio(seconds['PyG, is_undirected=True'], seconds[name]):.1f}",
-            f"{ratio(seconds['PyG, default'], seconds[name]):.1f}",
-            f"{residual(call(), sizes, [data.edge_index for data in graphs]):.1e}",
+            count / median(seconds[name]),
+            ratio(seconds["PyG, is_undirected=True"], seconds[name]),
+            ratio(seconds["PyG, default"], seconds[name]),
+            residual(call(), sizes, [data.edge_index for data in graphs]),
         )
-    Console(width=120).print(table)
-
-
-if __name__ == "__main__":
-    main()
+    record.show(table)

@@ -5,23 +5,21 @@ Claims: forward not slower than torch CSR with int32 indices alone; backward to 
 
 from __future__ import annotations
 
-import statistics
+import argparse
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks.timing import in_turn, ratio
+from benchmarks.record import Record, Table
+from benchmarks.timing import in_turn, median, ratio
 from torch_lapeig import Graph, knn_graph
 
 PEER = "torch CSR, int32"
 
 
-def main() -> None:
-    x = torch.rand(100_000, 3, generator=torch.Generator().manual_seed(0))
+def run(record: Record, options: argparse.Namespace) -> None:
+    x = torch.rand(20_000 if options.quick else 100_000, 3, generator=torch.Generator().manual_seed(0))
     graph: Graph = knn_graph(x, 20)
     pattern = graph.pattern
-    console = Console()
     for columns in (8, 32):
         y = torch.randn(len(x), columns)
         values = graph.weight
@@ -45,15 +43,11 @@ def main() -> None:
             "torch_lapeig forward": lambda values=values, y=y: pattern.matmul(values, y),
             "torch_lapeig backward": backward,
         }
-        seconds = in_turn(candidates, 11, calls=20)
+        rounds = 5 if options.quick else 11
+        seconds = in_turn(candidates, rounds, calls=20)
         title = f"{len(x):,} rows, {len(values):,} entries, {columns} columns, float32"
-        table = Table(title=f"{title}, {torch.get_num_threads()} threads, median of 11")
-        for heading in ("", "ms", "time / torch CSR"):
-            table.add_column(heading, justify="right")
+        threads = f"{torch.get_num_threads()} threads, median of {rounds}"
+        table = Table(f"{title}, {threads}", {"": "", "ms": ".1f", "time / torch CSR": ".2f"}, chart="time / torch CSR")
         for name, times in seconds.items():
-            table.add_row(name, f"{1e3 * statistics.median(times):.1f}", f"{ratio(times, seconds[PEER]):.2f}")
-        console.print(table)
-
-
-if __name__ == "__main__":
-    main()
+            table.add(name, median(times, 1e3), ratio(times, seconds[PEER]))
+        record.show(table)

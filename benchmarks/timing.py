@@ -6,7 +6,14 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 
+import torch
+
 PAUSE = 0.3  # seconds
+
+
+def clock() -> Callable[[], float]:
+    """The processor's clock with one thread, since neighbours that are busy hardly change it; else the wall's."""
+    return time.process_time if torch.get_num_threads() == 1 else time.perf_counter
 
 
 def in_turn(candidates: Mapping[str, Callable[[], object]], rounds: int = 15, calls: int = 1) -> dict[str, list[float]]:
@@ -16,14 +23,21 @@ def in_turn(candidates: Mapping[str, Callable[[], object]], rounds: int = 15, ca
     spinning for a while, which costs a peer in the same process up to half of a two-core machine.
     """
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
+    now = clock()
     for _ in range(rounds + 1):
         for name, call in candidates.items():
-            time.sleep(PAUSE)
-            start = time.perf_counter()
+            if torch.get_num_threads() > 1:
+                time.sleep(PAUSE)
+            start = now()
             for _ in range(calls):
                 call()
-            seconds[name].append((time.perf_counter() - start) / calls)
+            seconds[name].append((now() - start) / calls)
     return {name: values[1:] for name, values in seconds.items()}
+
+
+def median(seconds: list[float], unit: float = 1.0) -> float:
+    """In units of so many of a second's parts: 1e3 for milliseconds."""
+    return unit * statistics.median(seconds)
 
 
 def ratio(ours: list[float], theirs: list[float]) -> float:

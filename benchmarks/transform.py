@@ -8,13 +8,10 @@ fit of the other methods on the swiss roll takes no longer than scikit-learn's, 
 from __future__ import annotations
 
 import argparse
-import statistics
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from sklearn import manifold
 from sklearn.datasets import make_swiss_roll
 from sklearn.decomposition import KernelPCA as PeerKernelPCA
@@ -22,11 +19,12 @@ from sklearn.manifold import Isomap as PeerIsomap
 from sklearn.manifold import LocallyLinearEmbedding
 
 from benchmarks.memory import growth
-from benchmarks.timing import in_turn, ratio
+from benchmarks.record import Record, Table
+from benchmarks.timing import in_turn, median, ratio
 from torch_lapeig import KNN, LLE, MDS, Isomap, KernelPCA, LaplacianEigenmaps
 from torch_lapeig.graph import nearest_neighbors
 
-N, ROUNDS = 3000, 5
+N = 3000
 ClassicalMDS: Any = getattr(manifold, "ClassicalMDS", None)  # from scikit-learn 1.8 on
 METHODS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "MDS": (lambda: MDS(2), lambda: ClassicalMDS(2)),
@@ -62,12 +60,10 @@ def new_points(queries: int, rounds: int) -> Table:
     calls = {"search": lambda: nearest_neighbors(train, 15, new), "transform": lambda: module.transform(new)}
     seconds = in_turn(calls, rounds)
     title = f"{queries:,} queries, 10,000 training points, D = 50, 15 neighbours, float32, median of {rounds}"
-    table = Table(title=f"{title}, {torch.get_num_threads()} threads")
-    for heading in ("", "s", "time / search", "memory above the input, MiB"):
-        table.add_column(heading, justify="right")
-    table.add_row("bare search", f"{statistics.median(seconds['search']):.2f}", "1.00", "")
-    part = ratio(seconds["transform"], seconds["search"])
-    table.add_row("transform", f"{statistics.median(seconds['transform']):.2f}", f"{part:.2f}", f"{used:.0f}")
+    columns = {"": "", "s": ".2f", "time / search": ".2f", "memory above the input, MiB": ".0f"}
+    table = Table(f"{title}, {torch.get_num_threads()} threads", columns, chart="time / search")
+    table.add("bare search", median(seconds["search"]), 1.0, None)
+    table.add("transform", median(seconds["transform"]), ratio(seconds["transform"], seconds["search"]), used)
     return table
 
 
@@ -79,9 +75,8 @@ def on_a_sphere(n: int, dimension: int, seed: int) -> torch.Tensor:
 
 def eigenfunction_errors(n: int, seeds: int) -> Table:
     """Relative errors after the linear map that fits the embedding of the training points best."""
-    table = Table(title=f"error against exact eigenfunctions, N = {n}, mean of {seeds} samples")
-    for heading in ("", "training points", "new points", "new / training"):
-        table.add_column(heading, justify="right")
+    columns = {"": "", "training points": ".3f", "new points": ".3f", "new / training": ".2f"}
+    table = Table(f"Error against exact eigenfunctions, N = {n}, mean of {seeds} samples", columns)
     for name, dimension, neighbors in (("circle", 2, 30), ("sphere", 3, 30)):
         errors = []
         for seed in range(seeds):
@@ -91,39 +86,33 @@ def eigenfunction_errors(n: int, seeds: int) -> Table:
             pairs = ((train, module.embedding_), (new, module.transform(new)))
             errors.append([float((y - x @ fitted).norm() / (x @ fitted).norm()) for x, y in pairs])
         of_train, of_new = torch.tensor(errors).mean(0).tolist()
-        table.add_row(name, f"{of_train:.3f}", f"{of_new:.3f}", f"{of_new / of_train:.2f}")
+        table.add(name, of_train, of_new, of_new / of_train)
     return table
 
 
-def fits() -> Table:
-    x, _ = make_swiss_roll(N, random_state=0)
+def fits(n: int, rounds: int) -> Table:
+    x, _ = make_swiss_roll(n, random_state=0)
     points = torch.from_numpy(x)
-    title = f"fit, swiss roll, N = {N}, float64, {torch.get_num_threads()} threads, median of {ROUNDS}"
-    table = Table(title=title)
-    for heading in ("", "s", "scikit-learn, s", "time / scikit-learn", "largest angle (sine)"):
-        table.add_column(heading, justify="right")
+    title = f"Fit, swiss roll, N = {n}, float64, {torch.get_num_threads()} threads, median of {rounds}"
+    part = "time / scikit-learn"
+    columns = {"": "", "s": ".2f", "scikit-learn, s": ".2f", part: ".2f", "largest angle (sine)": ".1e"}
+    table = Table(title, columns, chart=part)
     for name, (ours, theirs) in METHODS.items():
-        seconds = in_turn({"ours": lambda: ours().fit(points), "theirs": lambda: theirs().fit(x)}, ROUNDS)  # noqa: B023
-        table.add_row(
-            name,
-            f"{statistics.median(seconds['ours']):.2f}",
-            f"{statistics.median(seconds['theirs']):.2f}",
-            f"{ratio(seconds['ours'], seconds['theirs']):.2f}",
-            f"{angle(ours().fit(points).embedding_, embedding(theirs().fit(x))):.1e}",
-        )
+        seconds = in_turn({"ours": lambda: ours().fit(points), "theirs": lambda: theirs().fit(x)}, rounds)  # noqa: B023
+        times = median(seconds["ours"]), median(seconds["theirs"]), ratio(seconds["ours"], seconds["theirs"])
+        table.add(name, *times, angle(ours().fit(points).embedding_, embedding(theirs().fit(x))))
     return table
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Of this benchmark alone."""
     parser.add_argument("--queries", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
-    console = Console(width=120)
-    console.print(new_points(options.queries, options.rounds))
-    console.print(eigenfunction_errors(2000, 5))
-    console.print(fits())
 
 
-if __name__ == "__main__":
-    main()
+def run(record: Record, options: argparse.Namespace) -> None:
+    """Measure and show."""
+    queries, rounds = (10_000, 2) if options.quick else (options.queries, options.rounds)
+    record.show(new_points(queries, rounds))
+    record.show(eigenfunction_errors(*((1000, 2) if options.quick else (2000, 5))))
+    record.show(fits(800 if options.quick else N, rounds))

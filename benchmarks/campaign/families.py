@@ -16,7 +16,7 @@ Family = Callable[[Rng, int], Edges]
 
 
 def path(rng: Rng, n: int) -> Edges:
-    return simple(n, [(i, i + 1) for i in range(n - 1)])
+    return simple(n, np.stack([np.arange(n - 1), np.arange(1, n)], 1))
 
 
 def cycle(rng: Rng, n: int) -> Edges:
@@ -24,7 +24,8 @@ def cycle(rng: Rng, n: int) -> Edges:
 
 
 def circulant_of(n: int, steps: list[int]) -> Edges:
-    return simple(n, [(i, (i + step) % n) for step in steps for i in range(n)])
+    node = np.arange(n)
+    return simple(n, np.concatenate([np.stack([node, (node + step) % n], 1) for step in steps]))
 
 
 def circulant(rng: Rng, n: int) -> Edges:
@@ -79,7 +80,8 @@ def nearly_symmetric(rng: Rng, n: int) -> Edges:
 
 def hypercube(rng: Rng, n: int) -> Edges:
     d = max(1, round(math.log2(n)))
-    return simple(2**d, [(i, i ^ (1 << b)) for i in range(2**d) for b in range(d)])
+    node = np.arange(2**d)
+    return simple(2**d, np.concatenate([np.stack([node, node ^ (1 << b)], 1) for b in range(d)]))
 
 
 def hamming(rng: Rng, n: int) -> Edges:
@@ -146,7 +148,8 @@ def paley(rng: Rng, n: int) -> Edges:
 
 
 def binary_tree(rng: Rng, n: int) -> Edges:
-    return simple(n, [(i, (i - 1) // 2) for i in range(1, n)])
+    child = np.arange(1, n)
+    return simple(n, np.stack([child, (child - 1) // 2], 1))
 
 
 def spider(rng: Rng, n: int) -> Edges:

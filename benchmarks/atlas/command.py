@@ -1,0 +1,79 @@
+"""The atlas: eigenpairs of many families of graphs, by every solver of ours and every peer that can be installed.
+
+    python -m benchmarks atlas --only grid "swiss roll" --sizes 2000 20000 --residual 1e-10
+
+Everybody has the loosest of his tolerances that reaches the residual with the right eigenvalues. A peer that misses
+copies has failed, one beyond ten times our time is stopped; both are recorded so. A graph that has a record of the same
+code and candidates in the folder is not measured again: the same command goes on where it was interrupted.
+
+Goals, over graphs of at least 2000 nodes: our default takes at most the time of the best peer as shipped on each, 0.4
+in the geometric mean; 1.1 and 0.8 of the best expert's way; and 1.15 of our own best solver.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from benchmarks.atlas import report, runner
+from benchmarks.atlas.candidates import CANDIDATES, missing
+from benchmarks.atlas.families import FAMILIES
+from benchmarks.record import Record
+
+QUICK = ("path", "balanced tree", "grid", "power law", "swiss roll")
+QUICK_NAMES = ("default", "Lanczos", "Lobpcg", "ShiftInvert", "scikit-learn arpack", "SciPy eigsh", "shift-invert")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Of the atlas alone."""
+    parser.add_argument("--only", nargs="+", metavar="FAMILY", choices=FAMILIES, help="of: " + ", ".join(FAMILIES))
+    parser.add_argument("--sizes", nargs="+", type=int, metavar="N", help="in the place of each family's own")
+    parser.add_argument("--most", type=int, default=20_000, help="leave out larger sizes; up to 1,000,000")
+    parser.add_argument("--candidates", nargs="+", choices=CANDIDATES, metavar="NAME", help=", ".join(CANDIDATES))
+    parser.add_argument("--residual", type=float, default=1e-6)
+    parser.add_argument("--k", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--folder", type=Path, default=None, help="of the graphs' records, default runs/atlas")
+    parser.add_argument("--report", action="store_true", help="only show what the folder has")
+
+
+def graphs_of(options: argparse.Namespace) -> list[tuple[str, int]]:
+    """Families and sizes that are asked for, the small ones first."""
+    names = options.only or (QUICK if options.quick else list(FAMILIES))
+    asked = tuple(options.sizes) if options.sizes else (2_000,) if options.quick else None
+    graphs = [(name, size) for name in names for size in FAMILIES[name].sizes_of(asked)]
+    return sorted((graph for graph in graphs if options.sizes or graph[1] <= options.most), key=lambda graph: graph[1])
+
+
+def run(record: Record, options: argparse.Namespace) -> None:
+    """Measure what has no record yet, and show all of it."""
+    names = options.candidates or (QUICK_NAMES if options.quick else CANDIDATES)
+    settings = runner.Settings(
+        k=options.k,
+        residual=options.residual,
+        threads=options.threads,
+        names=tuple(name for name in names if name in CANDIDATES),
+        rounds=2 if options.quick else options.rounds,
+    )
+    folder = options.folder or Path("runs/atlas-quick" if options.quick else "runs/atlas")
+    graphs = graphs_of(options)
+    if not options.report:
+        try:
+            runner.run(graphs, settings, folder, record.say)
+        except KeyboardInterrupt:
+            print("interrupted; the same command goes on from here")
+    files = (runner.file_of(folder, *graph, settings) for graph in graphs)
+    found = [runner.load(file) for file in files if file.exists()]
+    if other := sum(one.get("measured") != runner.identity(settings) for one in found):
+        record.show(f"{other} of {len(found)} graphs were measured with other code or candidates")
+    show(record, found, folder, f"residual {options.residual:.0e}, {options.threads} threads")
+
+
+def show(record: Record, found: list[report.Record], folder: Path, title: str) -> None:
+    """Table, goals and shares; the picture goes into the folder."""
+    seconds = report.seconds_of(found, f"Atlas, {title}: seconds of right answers")
+    record.show(report.table(found, f"Atlas, {title}, seconds"), *report.summary(found), report.shares(seconds))
+    record.show(*(f"{name}: {package} is not installed" for name in CANDIDATES if (package := missing(name))))
+    record.show(seconds)
+    if found:
+        report.picture(seconds, folder / f"profile-{record.threads}.png")

@@ -1,0 +1,145 @@
+"""Tables, summary and picture of the atlas's records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.atlas.candidates import CANDIDATES, DEFAULT, UNCHECKED
+from benchmarks.atlas.profile import draw, geometric_mean, share_within
+from benchmarks.record import Table
+
+Record = dict[str, Any]
+SHARES = {"solver": "", "best": ".0%", "× 2": ".0%", "× 10": ".0%"}
+LEAST = 2_000  # nodes (of the size asked for) from which on goals count
+GOALS = {"shipped": (1.0, 0.4), "expert": (1.1, 0.8), "ours": (1.15, math.inf)}
+AGAINST = {"shipped": "best peer as shipped", "expert": "best expert's way", "ours": "our own best"}
+
+
+def result_of(record: Record, name: str) -> Record | None:
+    return next((result for result in record["results"] if result["name"] == name), None)
+
+
+def best_of(record: Record, column: str) -> Record | None:
+    """The fastest right answer of a column; of ours, the default counts too."""
+    right = [r for r in record["results"] if r["column"] == column and r["status"] == "ok"]
+    return min(right, key=lambda result: float(result["seconds"]), default=None)
+
+
+def ratio(record: Record, column: str) -> float | None:
+    """The default's time over the best one's of a column: where all were stopped, over what they were given at least.
+
+    Against experts, who do not look for copies that they have missed, without our check where it was timed apart.
+    Infinite where the default has no right answer and the column has; None where the column has nothing to compare.
+    """
+    ours, best = result_of(record, DEFAULT), best_of(record, column)
+    apart = result_of(record, UNCHECKED)
+    if column == "expert" and apart is not None and apart["status"] == "ok":
+        ours = apart
+    stopped = [r["seconds"] for r in record["results"] if r["column"] == column and r["status"] == "stopped"]
+    least = best["seconds"] if best else max(stopped, default=None)
+    if least is None:
+        return None
+    return math.inf if ours is None or ours["status"] != "ok" else ours["seconds"] / least
+
+
+def said(record: Record, column: str) -> str:
+    """Time and name of the best of a column."""
+    best = best_of(record, column)
+    return f"{best['seconds']:.3f} {best['name']}" if best else "–"
+
+
+def ordered(records: Sequence[Record]) -> list[Record]:
+    return sorted(
+        records, key=lambda record: (record["threads"], -record["residual"], record["family"], record["size"])
+    )
+
+
+def table(records: Sequence[Record], title: str) -> Table:
+    """A row for each graph."""
+    columns = {
+        "graph": "",
+        "nodes": ",",
+        "default": ".3f",
+        "solver": "",
+        "our best": "",
+        "as shipped": "",
+        "expert": "",
+    }
+    columns |= {f"default / {column}": ".2f" for column in GOALS}
+    found = Table(title, columns | {"check": ".0%", "failed": ""})
+    for record in ordered(records):
+        ours = result_of(record, DEFAULT)
+        failed = ", ".join(r["name"] for r in record["results"] if r["status"] == "failed")
+        best = (said(record, column) for column in ("ours", "shipped", "expert"))
+        ratios = (ratio(record, column) for column in GOALS)
+        seconds = None if ours is None else ours["seconds"] if ours["status"] == "ok" else ours["status"]
+        row = record["family"], record["nodes"], seconds, solver_of(record), *best, *ratios, share_of_check(record)
+        found.add(*row, failed)
+    return found
+
+
+def share_of_check(record: Record) -> float | None:
+    """What the default's search for overlooked copies takes of its time, where it was timed apart."""
+    ours, apart = result_of(record, DEFAULT), result_of(record, UNCHECKED)
+    if ours is None or apart is None or ours["status"] != "ok" or apart["status"] != "ok":
+        return None
+    return 1 - float(apart["seconds"]) / float(ours["seconds"])
+
+
+def solver_of(record: Record) -> str:
+    """The first solver that the default chose."""
+    return str(record["choice"]["solvers"]).partition("(")[0]
+
+
+def summary(records: Sequence[Record]) -> Iterator[str]:
+    """The lines that have goals, over graphs of at least 2000 nodes."""
+    counted = [record for record in records if record["size"] >= LEAST]
+    for column, (worst, mean) in GOALS.items():
+        ratios = {(r["family"], r["nodes"]): x for r in counted if (x := ratio(r, column)) is not None}
+        if not ratios:
+            continue
+        most = max(ratios, key=lambda graph: ratios[graph])
+        goal = f"goal ≤ {worst}" + (f", {mean}" if math.isfinite(mean) else "")
+        above = sum(x > worst for x in ratios.values())
+        yield (
+            f"default / {AGAINST[column]}: worst {ratios[most]:.2f} ({most[0]}, {most[1]:,}), geometric mean "
+            f"{geometric_mean(list(ratios.values())):.2f}, above {worst} on {above} of {len(ratios)} graphs ({goal})"
+        )
+    wrong = [f"{r['family']} {r['nodes']:,}" for r in records if r["reference"]["checked"].startswith("WRONG")]
+    if wrong:
+        yield f"REFERENCE WRONG on {', '.join(wrong)}"
+
+
+def seconds_of(records: Sequence[Record], title: str) -> Table:
+    """Seconds of every candidate on every graph, or what became of it: what profiles are drawn from."""
+    names = list(dict.fromkeys(result["name"] for record in records for result in record["results"]))
+    found = Table(title, {"graph": "", "nodes": ","} | dict.fromkeys(names, ".4f"), chart="profile")
+    for record in ordered(records):
+        by_name = {r["name"]: r["seconds"] if r["status"] == "ok" else r["status"] for r in record["results"]}
+        found.add(record["family"], record["nodes"], *(by_name.get(name) for name in names))
+    return found
+
+
+def problems(seconds: Table) -> list[dict[str, float]]:
+    """Of each graph the seconds of right answers, by candidate."""
+    names = list(seconds.columns)[2:]
+    rows = ({n: c for n, c in zip(names, row[2:], strict=True) if isinstance(c, float)} for row in seconds.rows)
+    return [row for row in rows if row]
+
+
+def picture(seconds: Table, file: Path) -> None:
+    """The performance profile of all candidates."""
+    columns = {name: CANDIDATES[name].column for name in list(seconds.columns)[2:] if name in CANDIDATES}
+    draw(problems(seconds), columns, seconds.title, file)
+
+
+def shares(seconds: Table) -> Table:
+    """The profile at three factors."""
+    found, of = Table("Share of graphs done within a factor of the best", dict(SHARES)), problems(seconds)
+    names = list(seconds.columns)[2:]
+    for name in sorted(names, key=lambda name: (-share_within(of, name, 2.0), name)):
+        found.add(name, *(share_within(of, name, factor) for factor in (1.0, 2.0, 10.0)))
+    return found

@@ -1,0 +1,78 @@
+"""The process in which candidates run: it holds one graph, solves, and judges its own answers, when asked.
+
+{"do": "load", "file": …, "k": …} · {"do": "choose"} · {"do": "solve", "name": …, "tolerance": …}
+{"do": "count", "sigma": …}
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import resource
+import time
+import warnings
+from typing import Any
+
+import torch
+from scipy.sparse import csr_array, load_npz
+from scipy.sparse.csgraph import connected_components
+
+from benchmarks.atlas import candidates, judge
+from benchmarks.child import serve
+from torch_lapeig import Graph, Laplacian, eigen
+
+
+class Desk:
+    """Answers requests about the graph it was given."""
+
+    def __init__(self) -> None:
+        self.problem: candidates.Problem
+        self.s: csr_array
+
+    def answer(self, request: dict[str, Any]) -> Any:
+        return getattr(self, request.pop("do"))(**request)
+
+    def load(self, file: str, k: int) -> dict[str, Any]:
+        self.problem = candidates.Problem(Graph.from_scipy(load_npz(file)), k)
+        self.s = candidates.normalized(self.problem)
+        # Not part of anybody's time: what scikit-learn is given.
+        _ = self.problem.matrix, self.problem.half
+        components = int(connected_components(self.s, directed=False)[0])
+        return {"nodes": self.problem.nodes, "components": components, "threads": torch.get_num_threads()}
+
+    def choose(self) -> dict[str, str]:
+        choice = eigen.Auto().choose(Laplacian(self.problem.graph).symmetric, self.problem.k)
+        return {"solvers": "; ".join(repr(solver) for solver in choice.solvers), "reason": choice.reason}
+
+    def solve(self, name: str, tolerance: float) -> dict[str, Any]:
+        start, begin = time.perf_counter(), time.process_time()
+        try:
+            vectors = candidates.solve_quietly(self.problem, name, tolerance)
+        except (Exception, SystemExit) as error:
+            return {"error": f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"}
+        found = {"processor": time.process_time() - begin, "elapsed": time.perf_counter() - start}
+        return {**found, **judge.quality_of(self.s, vectors)._asdict()}
+
+    def count(self, sigma: float) -> dict[str, Any]:
+        try:
+            return {"count": judge.count_below(self.s, sigma)}
+        except (RuntimeError, MemoryError):
+            return {"count": None}
+
+
+def limit_memory(gibibytes: float) -> None:
+    """Let what needs more fail, instead of the machine."""
+    most = int(gibibytes * 2**30)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+def main() -> None:
+    limit_memory(10)
+    warnings.simplefilter("ignore")
+    for package in ("sklearn.manifold", "pyamg", "primme"):
+        if importlib.util.find_spec(package.split(".")[0]):
+            importlib.import_module(package)
+    serve(Desk().answer)
+
+
+if __name__ == "__main__":
+    main()

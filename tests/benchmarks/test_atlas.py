@@ -1,0 +1,284 @@
+"""The atlas: its graphs are what they are called, a peer that misses a copy fails, a slow one is stopped."""
+
+import dataclasses
+import json
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from benchmarks.atlas import candidates, command, judge, profile, report, runner
+from benchmarks.atlas.families import FAMILIES, graph_of
+from benchmarks.record import Record
+from torch_lapeig import Graph
+
+SMALL = 600
+GIVEN = {"MNIST", "MNIST, heat"}  # whose data a test cannot have
+
+
+def spectrum(graph: Graph) -> np.ndarray:
+    s = candidates.normalized(candidates.Problem(graph, 1)).toarray()
+    return np.linalg.eigvalsh(np.eye(len(s)) - s)
+
+
+@pytest.mark.parametrize("name", sorted(set(FAMILIES) - GIVEN))
+def test_graphs_have_their_size_and_components(name: str) -> None:
+    family = FAMILIES[name]
+    graph = graph_of(name, SMALL)
+    count, _ = connected_components(graph.to_scipy(), directed=False)
+    # A sphere's mesh, a hypercube and a balanced tree have sizes of their own; components leave a few nodes out.
+    assert SMALL / 2.1 <= graph.num_nodes <= 2.1 * SMALL
+    assert count == family.components if family.components is not None else count > 1
+    assert float(graph.weight.min()) > 0
+    again = graph_of(name, SMALL)
+    assert (graph.to_scipy() != again.to_scipy()).nnz == 0
+
+
+def test_the_atlas_is_large_enough() -> None:
+    assert len(FAMILIES) >= 24
+    assert all(1_000 <= size <= 1_000_000 for family in FAMILIES.values() for size in family.sizes)
+    assert max(size for family in FAMILIES.values() for size in family.sizes) == 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("name", "exact"),
+    [
+        ("path", lambda n: 1 - np.cos(np.pi * np.arange(n) / (n - 1))),
+        ("cycle", lambda n: 1 - np.cos(2 * np.pi * np.arange(n) / n)),
+        ("torus grid", lambda n: _sums(1 - np.cos(2 * np.pi * np.arange(round(n**0.5)) / round(n**0.5)))),
+        ("hypercube", lambda n: _levels(round(np.log2(n)))),
+    ],
+)
+def test_spectra_that_are_known(name: str, exact) -> None:
+    graph = graph_of(name, 64)
+    assert np.allclose(spectrum(graph), np.sort(exact(graph.num_nodes)), atol=1e-12)
+
+
+def _sums(values: np.ndarray) -> np.ndarray:
+    return (values[:, None] + values).ravel() / 2
+
+
+def _levels(d: int) -> np.ndarray:
+    return np.array([2 * bin(node).count("1") / d for node in range(2**d)])
+
+
+def test_the_mesh_of_a_sphere_has_the_icosahedron_s_multiplicities() -> None:
+    graph = graph_of("sphere mesh", 162)
+    degree = np.diff(graph.to_scipy().tocsr().indptr)
+    assert graph.num_nodes == 162
+    assert len(graph.weight) // 2 == 3 * 162 - 6  # Euler's formula
+    assert sorted(set(degree.tolist())) == [5, 6]
+    values = spectrum(graph)
+    assert np.ptp(values[1:4]) < 1e-12
+    assert np.ptp(values[4:9]) < 1e-12
+
+
+def test_roads_are_long_paths_between_crossings() -> None:
+    degree = np.diff(graph_of("roads", 5000).to_scipy().tocsr().indptr)
+    assert 0.8 < (degree == 2).mean() < 0.99
+    assert degree.max() < 15
+
+
+def quality(values: list[float], residual: float = 1e-8) -> judge.Quality:
+    return judge.Quality(values, residual, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (quality([0.0, 0.1, 0.2, 0.2]), None),
+        (quality([0.0, 0.1, 0.2, 0.3]), "eigenvalue 4 is 0.3, 0.2 is right"),
+        (quality([1e-9, 0.1 + 1e-7, 0.2, 0.2]), None),
+        (judge.Quality([0.0, 0.1, 0.2, 0.2], 1e-8, 0.5), "vectors depend on each other"),
+        (quality([]), "too few vectors"),
+    ],
+)
+def test_a_missed_copy_is_a_fault(found: judge.Quality, said: str | None) -> None:
+    assert judge.fault(found, [0.0, 0.1, 0.2, 0.2], 1e-6) == said
+
+
+def test_small_eigenvalues_must_be_right_relatively() -> None:
+    """On a long path every smooth vector has a residual below 1e-6."""
+    reference = [0.0, 1e-8, 4e-8]
+    assert judge.fault(quality([0.0, 1e-8, 4e-8]), reference, 1e-6) is None
+    assert judge.fault(quality([0.0, 1e-8, 9e-8]), reference, 1e-6) is not None
+    assert judge.fault(quality([1e-8, 1e-8, 4e-8]), reference, 1e-6) is not None
+
+
+def test_smaller_eigenvalues_beat_the_reference() -> None:
+    assert judge.is_beaten([0.0, 0.1, 0.3], quality([0.0, 0.1, 0.2]), 1e-6)
+    assert not judge.is_beaten([0.0, 0.1, 0.2], quality([0.0, 0.1, 0.3]), 1e-6)
+    # The same vector twice has small Rayleigh quotients too.
+    assert not judge.is_beaten([0.0, 0.1, 0.3], judge.Quality([0.0, 0.1, 0.1], 1e-8, 1.0), 1e-6)
+
+
+def test_quality_is_that_of_unit_vectors() -> None:
+    graph = graph_of("torus grid", 100)
+    s = candidates.normalized(candidates.Problem(graph, 4))
+    values, vectors = np.linalg.eigh(np.eye(s.shape[0]) - s.toarray())
+    found = judge.quality_of(s, 7 * vectors[:, :6])
+    assert np.allclose(found.values, values[:6], atol=1e-13)
+    assert found.residual < 1e-13
+    assert found.dependence < 1e-13
+    assert judge.quality_of(s, np.zeros((100, 2))).residual == np.inf
+
+
+def test_counts_agree_with_the_spectrum() -> None:
+    graph = graph_of("planar", 300)
+    s = csr_array(candidates.normalized(candidates.Problem(graph, 4)))
+    values = spectrum(graph)
+    for j in (3, 10, 40):
+        assert judge.count_below(s, float(values[j - 1] + values[j]) / 2) == j
+
+
+def test_the_count_is_taken_below_the_last_group() -> None:
+    assert judge.place_of_count([0.2, 0.2, 0.2], 1e-9) is None
+    place = judge.place_of_count([0.0, 0.1, 0.2, 0.2], 1e-9)
+    assert place is not None
+    assert place[1] == 2
+    assert 0.1 < place[0] < 0.2
+
+
+FAKES = """
+import time
+import numpy as np
+from benchmarks.atlas import candidates, worker
+
+def exact(problem):
+    s = candidates.normalized(problem).toarray()
+    return np.linalg.eigh(np.eye(len(s)) - s)[1]
+
+def missing_a_copy(problem, tolerance):
+    return np.delete(exact(problem), 2, axis=1)[:, :problem.k]
+
+def busy(problem, tolerance):
+    while True:
+        pass
+
+def right_when_tight(problem, tolerance):
+    rng = np.random.default_rng(0)
+    vectors = exact(problem)[:, :problem.k]
+    return vectors + tolerance * rng.standard_normal(vectors.shape) / 10
+
+def broken(problem, tolerance):
+    raise RuntimeError("singular")
+
+fakes = dict(default=right_when_tight, missing=missing_a_copy, busy=busy, broken=broken)
+candidates.CANDIDATES = {name: candidates.Candidate("shipped", solve) for name, solve in fakes.items()}
+worker.main()
+"""
+
+
+@pytest.fixture
+def fakes(tmp_path, monkeypatch) -> runner.Settings:
+    """Settings with a worker of fake candidates, one of them the default."""
+    script = tmp_path / "fakes.py"
+    script.write_text(FAKES)
+    monkeypatch.setattr(runner, "LEAST_PATIENCE", 0.5)
+    names = ("default", "missing", "busy", "broken")
+    monkeypatch.setenv("PYTHONPATH", ":".join(path for path in ("", *sys.path) if path))
+    columns = {name: candidates.Candidate("ours" if name == "default" else "shipped", None) for name in names}
+    monkeypatch.setattr(runner, "CANDIDATES", columns)
+    return runner.Settings(k=5, names=names, rounds=1, command=(sys.executable, str(script)))
+
+
+def test_a_run_records_who_failed_who_was_stopped_and_goes_on(fakes: runner.Settings, tmp_path) -> None:
+    said: list[str] = []
+    graphs = [("torus grid", 144), ("grid", 100)]
+    runner.run(graphs[:1], fakes, tmp_path / "out", said.append)
+    file = runner.file_of(tmp_path / "out", "torus grid", 144, fakes)
+    record = runner.load(file)
+    results = {result["name"]: result for result in record["results"]}
+    assert results["default"]["status"] == "ok"
+    assert results["default"]["residual"] <= 1e-6
+    assert 1e-7 <= results["default"]["tolerance"] <= 1e-5, "the loosest tolerance that is enough"
+    assert results["missing"]["status"] == "failed"
+    assert "is right" in results["missing"]["why"]
+    assert results["busy"]["status"] == "stopped"
+    assert (results["broken"]["status"], results["broken"]["why"]) == ("failed", "RuntimeError: singular")
+    assert record["reference"]["checked"].startswith("by count")
+    file.write_text(json.dumps({**record, "mark": True}))
+    runner.run(graphs[:1], fakes, tmp_path / "out", said.append)
+    assert runner.load(file)["mark"], "what has a record is not measured again"
+    alone = dataclasses.replace(fakes, names=("default",))
+    runner.run(graphs, alone, tmp_path / "out", said.append)
+    assert "mark" not in runner.load(file), "a record of other candidates does not stand for these"
+    assert runner.file_of(tmp_path / "out", "grid", 100, alone).exists()
+
+
+def test_whoever_has_smaller_eigenvalues_becomes_the_reference(fakes: runner.Settings, monkeypatch, tmp_path) -> None:
+    """A default that misses a copy is found out by a count and by a peer, and has failed."""
+    swapped = FAKES.replace(
+        "default=right_when_tight, missing=missing_a_copy", "default=missing_a_copy, fine=right_when_tight"
+    )
+    script = tmp_path / "swapped.py"
+    script.write_text(swapped)
+    monkeypatch.setitem(runner.CANDIDATES, "fine", candidates.Candidate("shipped", None))
+    settings = dataclasses.replace(fakes, names=("default", "fine"), command=(sys.executable, str(script)))
+    said: list[str] = []
+    record = runner.run_graph("torus grid", 144, settings, said.append)
+    results = {result["name"]: result["status"] for result in record["results"]}
+    assert any("WRONG" in line for line in said)
+    assert record["reference"]["by"] == "fine"
+    assert results == {"default": "failed", "fine": "ok"}
+
+
+def test_profile_is_dolan_and_more_s() -> None:
+    problems = [{"a": 1.0, "b": 2.0}, {"a": 4.0, "b": 1.0}, {"b": 3.0}, {"a": 1.0, "b": 1.0}]
+    ratios, shares = profile.profile(problems, "a")
+    assert ratios.tolist() == [1.0, 1.0, 4.0]
+    assert shares.tolist() == [0.25, 0.5, 0.75], "a problem that is not solved never counts"
+    assert profile.share_within(problems, "a", 1.0) == 0.5
+    assert profile.share_within(problems, "a", 3.9) == 0.5
+    assert profile.share_within(problems, "b", 2.0) == 1.0
+    assert profile.geometric_mean([1.0, 4.0]) == pytest.approx(2.0)
+
+
+def result(name: str, column: str, seconds: float, status: str = "ok") -> dict:
+    return {"name": name, "column": column, "seconds": seconds, "status": status}
+
+
+def record_of(*results: dict, size: int = 2000) -> dict:
+    return {
+        "family": "grid", "size": size, "nodes": size, "threads": 1, "residual": 1e-6, "results": list(results),
+        "choice": {"solvers": "Lanczos(basis=None)", "reason": ""}, "reference": {"checked": "by count: 3"},
+    }  # fmt: skip
+
+
+def test_ratios_are_those_over_the_best_right_answer() -> None:
+    record = record_of(
+        result("default", "ours", 2.0), result("Lobpcg", "ours", 1.0), result("wrong", "shipped", 0.1, "failed"),
+        result("right", "shipped", 4.0), result("slow", "expert", 20.0, "stopped"),
+    )  # fmt: skip
+    assert report.ratio(record, "ours") == 2.0
+    assert report.ratio(record, "shipped") == 0.5, "a wrong answer is not a fast one"
+    assert report.ratio(record, "expert") == 0.1, "a stopped one took at least as long as it was given"
+    apart = record_of(
+        result("default", "ours", 2.0), result(candidates.UNCHECKED, "unchecked", 1.5), result("e", "expert", 1.0)
+    )
+    assert report.ratio(apart, "expert") == 1.5, "our check for copies is timed apart"
+    assert report.ratio(apart, "ours") == 1.0
+    assert report.share_of_check(apart) == 0.25
+    failed = record_of(result("default", "ours", 2.0, "failed"), result("right", "shipped", 4.0))
+    assert report.ratio(failed, "shipped") == np.inf
+    lines = list(report.summary([record, record_of(result("default", "ours", 1.0), size=1000)]))
+    assert any("default / best peer as shipped: worst 0.50 (grid, 2,000)" in line for line in lines)
+
+
+def test_tables_and_picture_are_made_of_records(tmp_path) -> None:
+    record = Record("atlas", "python -m benchmarks atlas", 1)
+    found = [record_of(result("default", "ours", 2.0), result("SciPy eigsh", "shipped", 1.0))]
+    command.show(record, found, tmp_path, "residual 1e-06")
+    assert (tmp_path / "profile-1.png").stat().st_size > 1000
+    assert any("2.000" in row for part in record.parts if not isinstance(part, str) for row in part.formatted())
+
+
+def test_sizes_and_families_can_be_chosen() -> None:
+    options = SimpleNamespace(only=["grid", "digits"], quick=False, sizes=[500, 5000], most=20_000)
+    chosen = command.graphs_of(options)
+    assert sorted(chosen) == [("digits", 500), ("digits", 1797), ("grid", 500), ("grid", 5000)]
+    assert [size for _, size in chosen] == sorted(size for _, size in chosen), "small ones first"
+    assert all(size <= 20_000 for _, size in command.graphs_of(SimpleNamespace(**{**vars(options), "sizes": None})))

@@ -1,0 +1,121 @@
+"""Benchmarks keep what they show; RESULTS.md is made from that and from the template, and nothing else."""
+
+import importlib
+import json
+
+import numpy as np
+import pytest
+
+from benchmarks import __main__ as command
+from benchmarks import results
+from benchmarks.record import Record, Table
+from benchmarks.timing import clock
+
+
+def table() -> Table:
+    found = Table("Times", {"": "", "s": ".2f", "nodes": ","}, chart="s")
+    found.add("torch_lapeig", 0.125, 1000)
+    found.add("a | b", np.float64(2.0), None)
+    return found
+
+
+def test_results_are_those_of_the_records() -> None:
+    generated = results.generate(results.TEMPLATE.read_text(), results.load())
+    assert generated == results.RESULTS.read_text(), "run python -m benchmarks results"
+
+
+def test_the_template_has_a_place_for_every_benchmark() -> None:
+    places = results.PLACE.findall(results.TEMPLATE.read_text())
+    assert sorted(places) == sorted([*command.BENCHMARKS, "versions"])
+
+
+def test_records_are_of_benchmarks_that_there_are() -> None:
+    for stem, record in results.load().items():
+        assert stem.partition("-")[0] == record["benchmark"]
+        assert record["benchmark"] in command.BENCHMARKS
+        assert {"date", "versions", "processor", "cores", "threads", "command"} <= set(record)
+        if any(part.chart for part in results.tables_of(record)):
+            assert (results.IMAGES / f"{stem}.png").exists()
+
+
+def test_tables_keep_numbers_and_say_them_as_asked() -> None:
+    found = table()
+    assert Table.unpack(json.loads(json.dumps(found.pack()))).pack() == found.pack()
+    assert found.formatted() == [["torch_lapeig", "0.12", "1,000"], ["a | b", "2.00", "–"]]
+    assert found.markdown().splitlines()[2:] == [
+        "|  | s | nodes |", "| --- | ---: | ---: |", "| torch_lapeig | 0.12 | 1,000 |", "| a \\| b | 2.00 | – |",
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="3 cells, got 2"):
+        found.add("x", 1.0)
+
+
+def test_a_record_says_what_it_was_made_with(tmp_path) -> None:
+    record = Record("spmm", "python -m benchmarks spmm", 1)
+    record.show(table(), "a line")
+    record.write(tmp_path / "deep" / "spmm.json")
+    packed = json.loads((tmp_path / "deep" / "spmm.json").read_text())
+    assert packed["clock"] == "processor"
+    assert {"torch", "numpy", "scipy"} <= set(packed["versions"])
+    assert packed["parts"][0]["rows"][0] == ["torch_lapeig", 0.125, 1000]
+    document = results.generate("# Head\n\n{{ versions }}\n\n{{ spmm }}\n\n{{ loss }}\n", {"spmm": packed})
+    assert "| torch_lapeig | 0.12 | 1,000 |" in document
+    assert "a line" in document
+    assert f"torch {packed['versions']['torch']}" in document
+    assert results.NOTHING in document, "what has no record is not passed over in silence"
+
+
+def test_charts_are_drawn(tmp_path) -> None:
+    results.draw("bars", [table(), table()], tmp_path)
+    assert (tmp_path / "bars.png").stat().st_size > 1000
+
+
+def test_a_record_does_not_name_folders_of_its_machine() -> None:
+    shown = command.without_paths(["--data", "/a/b", "--quick", "--json=/c/d.json", "--folder", "/e", "--sizes", "5"])
+    assert shown == ["--data FOLDER", "--quick", "--sizes", "5"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch Geometric
+@pytest.mark.parametrize("name", command.BENCHMARKS)
+def test_every_benchmark_can_be_asked(name: str) -> None:
+    try:
+        module = importlib.import_module(command.BENCHMARKS[name])
+    except ImportError as error:
+        pytest.skip(f"its peer is not installed: {error}")
+    options = command.parser_of(name, module).parse_args(["--quick"])
+    assert options.quick
+    assert callable(module.run)
+    assert (module.__doc__ or "").strip()
+
+
+def test_a_benchmark_runs_and_writes_its_record(tmp_path, capsys, monkeypatch) -> None:
+    class Fake:
+        """A benchmark."""
+
+        @staticmethod
+        def run(record: Record, options: object) -> None:
+            record.show(table())
+
+    monkeypatch.setattr(importlib, "import_module", lambda name: Fake)
+    for variable in command.THREADS:
+        monkeypatch.setenv(variable, "1")
+    assert command.main(["spmm", "--json", str(tmp_path / "spmm.json")]) == 0
+    assert "torch_lapeig" in capsys.readouterr().out
+    assert json.loads((tmp_path / "spmm.json").read_text())["command"] == "python -m benchmarks spmm"
+
+
+def test_the_list_names_all(capsys) -> None:
+    assert command.main([]) == 0
+    said = capsys.readouterr().out
+    assert all(name in said for name in (*command.BENCHMARKS, *command.PROGRAMS, "results"))
+    assert command.main(["nothing"]) == 1
+
+
+def test_one_thread_is_timed_by_the_processor_s_clock(monkeypatch) -> None:
+    import time
+
+    import torch
+
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    assert clock() is time.process_time
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    assert clock() is time.perf_counter
