@@ -1,10 +1,10 @@
-"""Embedding into ten dimensions against scikit-learn's SpectralEmbedding: digits on the same graph, MNIST in whole.
+"""Embedding into ten dimensions against scikit-learn: digits on the same graph, MNIST in whole.
 
 Digits (N = 1797): at most twice the time of ``eigen_solver="arpack"``, with residuals ≤ 1e-5 in float32 and ≤ 1e-10 in
 float64. Both get the graph and return the embedding: scikit-learn as a SciPy CSR matrix, which suits it best.
 
-MNIST's test set (N = 10,000, where its file is): search, graph and solve in at most 0.4 times scikit-learn's best solver,
-and with the settings that docs/sklearn.md recommends a 5-NN accuracy of at least 0.944 (by halves; ten folds are kinder).
+MNIST's test set (N = 10,000, where its file is): search, graph and solve in at most 0.4 times scikit-learn's best
+solver, and with the settings of docs/sklearn.md a 5-NN accuracy of at least 0.944 (by halves; ten folds are kinder).
 """
 
 from __future__ import annotations
