@@ -16,6 +16,8 @@ def small_blocks(monkeypatch):
 
     def switch():
         for device in _tuning.BUDGETS:
-            monkeypatch.setitem(_tuning.BUDGETS, device, _tuning.Budget(1, 1, 1))
+            monkeypatch.setitem(
+                _tuning.BUDGETS, device, _tuning.Budget(1, 1, 1, factors=_tuning.BUDGETS[device].factors)
+            )
 
     return switch

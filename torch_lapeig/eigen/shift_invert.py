@@ -12,9 +12,10 @@ from torch import Tensor
 from torch_lapeig import _checks
 from torch_lapeig._tuning import budget_of
 from torch_lapeig.eigen.block_krylov import BlockKrylov
-from torch_lapeig.eigen.blocks import basis, eigh, residual
+from torch_lapeig.eigen.blocks import basis
 from torch_lapeig.eigen.direct import Factors, factors_of, shifted
 from torch_lapeig.eigen.fill import Fill, predict_fill
+from torch_lapeig.eigen.lobpcg import lobpcg
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solver import (
     SETTLED,
@@ -29,8 +30,7 @@ from torch_lapeig.eigen.solver import (
 
 WIDTH = 4  # of a block: solves of four columns take the time of a bit more than two
 BASIS = 48  # vectors, at least: next to a solve they cost little
-POLISH = 20  # steps of inverse iteration on the whole block at the end, at most
-PATIENCE = 3  # of these without less shortfall
+POLISH = 20  # steps at the end, at most
 MISSED = 5e-6  # probability to overlook a copy: of four random columns, that of a share of less than 0.05 in each
 BYTES = 24  # of an entry of L and of its place in U: two numbers and two indices
 
@@ -43,7 +43,7 @@ class ShiftInvert:
     factors fill in. SuperLU orders by minimum degree. The wanted values become the largest and well apart, so that some
     eight blocks of four solves are enough (Grimes, Lewis & Simon 1994). A block holds as many copies of a multiple
     eigenvalue as it has columns; where that many are found, a random block is added to it. The pairs are
-    improved by inverse iteration until the residuals of A itself are as asked. The gradient's linear solve takes the
+    improved by steps of `Lobpcg` until the residuals of A itself are as asked. The gradient's linear solve takes the
     same factors. Works in float64, on the CPU.
 
     Args:
@@ -104,7 +104,14 @@ class ShiftInvert:
             return x - null @ operator.inner(null, x) if null.shape[1] else x
 
         x, solves, is_certain = self._converge(request, outside)
-        return polish(request, inverse, basis(operator, x, null), solves, is_certain)
+
+        def shortfall(iteration: int, values: Tensor, residuals: Tensor) -> tuple[float, float]:
+            return request.shortfall(solves + iteration, values, residuals)
+
+        # What Lanczos leaves in a vector are small parts of all others. Those of large eigenvalues hardly show in the
+        # inverse, but in the residuals of A. The factors take them out in a step or two.
+        values, x, more, is_done = lobpcg(operator, basis(operator, x, null), null, inverse, shortfall, POLISH)
+        return request.answer(values, x, solves + more, is_certain and is_done, inverse)
 
     def _converge(self, request: Request, outside: Inverse) -> tuple[Tensor, int, bool]:
         """(A + σ)⁻¹ X for Ritz vectors X of as many columns as asked; solves; and whether none is overlooked."""
@@ -177,26 +184,6 @@ class Copies:
             return math.inf
         share = MISSED ** (1 / (width - self.most))
         return 0.5 * math.log(self.size / max(self.distance, 1e-15)) - math.log(share)
-
-
-def polish(request: Request, inverse: Factors, x: Tensor, solves: int, is_certain: bool) -> RitzPairs:
-    """Inverse iteration on a block until the residuals of A, not of its inverse, are as asked.
-
-    What Lanczos leaves in a vector are small parts of all others. Those of large eigenvalues, which hardly show in the
-    inverse, a step reduces most.
-    """
-    operator, best, left = request.operator, math.inf, PATIENCE
-    for step in range(POLISH + 1):
-        ax = operator.matmul(x)
-        values, turn = eigh(operator.inner(x, ax))
-        x, ax = x @ turn, ax @ turn
-        shortfall, _ = request.shortfall(solves + step, values, residual(operator, x, ax, values)[1])
-        best, left = (shortfall, PATIENCE) if shortfall < 0.9 * best else (best, left - 1)
-        if shortfall <= 1 or left == 0 or step == POLISH:
-            break
-        x = basis(operator, inverse(x), request.null)
-    is_done = shortfall <= 1 and x.shape[1] >= min(request.wanted + 1, request.columns)
-    return request.answer(values, x, solves + step, is_certain and is_done, inverse)
 
 
 def bytes_of(fill: Fill) -> float:

@@ -1,0 +1,221 @@
+"""Shift-and-invert on sparse factors, the prediction of their fill, and what happens where there are none."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+
+from problems import cycle, in_every_dtype, path, points, preferential_attachment, sparse_path, subspace_angle
+from torch_lapeig import ConvergenceError, Graph, Laplacian, eigenpairs, knn_graph
+from torch_lapeig.eigen import Auto, Eigh, Lobpcg, ShiftInvert, complement, direct
+from torch_lapeig.eigen.block_krylov import BlockKrylov
+from torch_lapeig.eigen.direct import factorize, to_scipy
+from torch_lapeig.eigen.fill import fill_of, predict_fill
+from torch_lapeig.eigen.lanczos import Trend
+
+
+def scipy_graph(matrix):
+    return Graph.from_scipy(scipy.sparse.csr_array(matrix))
+
+
+def product(a, b):
+    """Adjacency of the Cartesian product of two graphs."""
+    return scipy.sparse.kron(a, scipy.sparse.eye(b.shape[0])) + scipy.sparse.kron(scipy.sparse.eye(a.shape[0]), b)
+
+
+def grid(*sides):
+    found = sparse_path(sides[0])
+    for side in sides[1:]:
+        found = product(found, sparse_path(side))
+    return found.tocsr()
+
+
+def hypercube(dimensions):
+    return grid(*[2] * dimensions)
+
+
+def tree(n):
+    child = np.arange(1, n)
+    half = scipy.sparse.coo_array((np.ones(n - 1), (child, (child - 1) // 2)), shape=(n, n))
+    return (half + half.T).tocsr()
+
+
+def expander(n):
+    random = np.random.default_rng(0)
+    rings = (random.permutation(n) for _ in range(3))
+    half = sum(scipy.sparse.coo_array((np.ones(n), (ring, np.roll(ring, 1))), shape=(n, n)).tocsr() for ring in rings)
+    return ((half + half.T) > 0).astype(float).tocsr()
+
+
+class TestPairs:
+    @pytest.mark.parametrize("k", [1, 2, 9, 10, 11, 12, 20])
+    @pytest.mark.parametrize("tolerance", [None, 1e-3])
+    def test_more_copies_than_a_block_has_columns(self, k, tolerance):
+        """Of the eigenvalues 2j/10 of a cube in ten dimensions there are 1, 10, 45, … ."""
+        pairs = eigenpairs(Laplacian(scipy_graph(hypercube(10))), k, ShiftInvert(), tolerance=tolerance)
+        exact = torch.tensor([0.0] + [0.2] * 10 + [0.4] * 45, dtype=torch.float64)
+        assert pairs.converged
+        torch.testing.assert_close(pairs.values, exact[:k], atol=1e-9, rtol=0)
+        torch.testing.assert_close(pairs.gap, exact[k] - exact[k - 1], atol=1e-9, rtol=0.05)
+
+    @in_every_dtype
+    def test_a_cycle_of_many_nodes(self, dtype):
+        n, k = 4000, 7
+        graph = scipy_graph(scipy.sparse.diags_array([1.0, 1, 1, 1], offsets=[-1, 1, n - 1, 1 - n], shape=(n, n)))
+        pairs = eigenpairs(Laplacian(graph.to(dtype)), k, ShiftInvert())
+        exact = 1 - torch.cos(2 * math.pi * torch.tensor([0, 1, 1, 2, 2, 3, 3], dtype=torch.float64) / n)
+        assert pairs.converged
+        torch.testing.assert_close(
+            pairs.values, exact.to(dtype), atol=1e-15 if dtype == torch.float64 else 1e-9, rtol=1e-6
+        )
+
+    def test_a_path_whose_second_eigenvalue_is_nearly_zero(self):
+        n = 100_000
+        pairs = eigenpairs(Laplacian(scipy_graph(sparse_path(n))), 3, ShiftInvert())
+        assert pairs.converged
+        exact = 1 - torch.cos(math.pi * torch.arange(3, dtype=torch.float64) / (n - 1))
+        torch.testing.assert_close(pairs.values, exact, atol=1e-15, rtol=1e-5)
+
+    def test_components_and_isolated_nodes(self):
+        parts = [grid(9, 8), tree(31), sparse_path(5), scipy.sparse.csr_array((2, 2))]
+        graph = scipy_graph(scipy.sparse.block_diag(parts))
+        laplacian = Laplacian(graph)
+        found, exact = eigenpairs(laplacian, 8, ShiftInvert()), eigenpairs(laplacian, 8, Eigh())
+        assert found.converged
+        torch.testing.assert_close(found.values, exact.values, atol=1e-13, rtol=0)
+        assert subspace_angle(exact.vectors, found.vectors) < 1e-8
+
+    def test_gradients_through_the_factors(self, monkeypatch):
+        """The factors that solved also precondition: a few iterations, and the gradient that all pairs give."""
+        products = []
+        solve = complement.conjugate_gradients
+
+        def counted(image, *rest):
+            return solve(lambda z: (products.append(1), image(z))[1], *rest)
+
+        monkeypatch.setattr(complement, "conjugate_gradients", counted)
+        edges, mix, grads = Graph.from_scipy(grid(30, 21)), points(630, 5), []
+        start = 1 + 0.1 * torch.rand(len(edges.weight), dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        for solver in (ShiftInvert(), Eigh()):
+            weight = start.clone().requires_grad_()
+            symmetric = (weight + edges.pattern.transpose(weight)) / 2
+            pairs = eigenpairs(Laplacian(edges.with_weight(symmetric)), 5, solver)
+            filtered = pairs.vectors @ torch.matrix_exp(-9 * pairs.projected) @ pairs.vectors.mT
+            grads.append(torch.autograd.grad((filtered @ mix).square().sum(), weight)[0])
+            if len(grads) == 1:
+                assert len(products) <= 20
+        torch.testing.assert_close(*grads, atol=1e-8 * float(grads[1].abs().max()), rtol=0)
+
+
+class TestFactors:
+    def test_what_would_not_fit_is_refused_before_it_is_made(self, monkeypatch):
+        monkeypatch.setattr(direct, "factorize", None)
+        with pytest.raises(ConvergenceError, match=r"would take about .* GiB, more than memory=.*Lobpcg\(\)"):
+            eigenpairs(Laplacian(scipy_graph(expander(3000))), 4, ShiftInvert(memory=2**20))
+
+    def test_out_of_memory_goes_on_with_another_solver(self, monkeypatch):
+        laplacian = Laplacian(scipy_graph(sparse_path(3000)))
+        expected = eigenpairs(laplacian, 4)
+        assert isinstance(expected.solver, ShiftInvert)
+
+        def full(_):
+            raise MemoryError
+
+        monkeypatch.setattr(direct, "factorize", full)
+        pairs = eigenpairs(laplacian, 4)
+        assert isinstance(pairs.solver, Lobpcg)
+        torch.testing.assert_close(pairs.values, expected.values, atol=1e-12, rtol=0)
+        with pytest.raises(ConvergenceError, match=r"ShiftInvert.* has no factors .* not enough memory.*use Lobpcg"):
+            ShiftInvert()(laplacian.symmetric, 4, 1e-8)
+
+    @pytest.mark.parametrize(("option", "value"), [("memory", -1), ("shift", 0.0), ("basis", 2), ("max_products", -1)])
+    def test_options_out_of_range(self, option, value):
+        with pytest.raises(ValueError, match=option):
+            ShiftInvert(**{option: value})
+
+
+GRAPHS = {
+    "path": lambda: sparse_path(6000),
+    "tree": lambda: tree(6000),
+    "grid": lambda: grid(80, 75),
+    "body": lambda: grid(17, 18, 19),
+    "surface": lambda: knn_graph(points(6000, 2), 10).to_scipy(),
+    "two bodies": lambda: scipy.sparse.block_diag([grid(12, 13, 14), grid(15, 14, 16)]).tocsr(),
+    "expander": lambda: expander(3000),
+    "hubs": lambda: preferential_attachment(3000, 4),
+}
+
+
+class TestFill:
+    @pytest.mark.parametrize("name", GRAPHS)
+    def test_prediction_within_a_factor(self, name):
+        matrix = to_scipy(Laplacian(scipy_graph(GRAPHS[name]())).symmetric, self)
+        predicted, found = predict_fill(matrix), fill_of(matrix)
+        factor = 10 if name in ("expander", "hubs") else 4
+        assert 1 / factor <= predicted.entries / found.entries <= factor
+        assert 1 / factor**1.5 <= predicted.work / found.work <= factor**1.5
+        assert predicted.is_mesh == (name not in ("expander", "hubs"))
+
+    @pytest.mark.parametrize("n", [1, 2, 3, 700])
+    def test_small_and_degenerate_graphs(self, n):
+        star = scipy.sparse.csr_array((np.ones(n - 1), (np.zeros(n - 1, int), np.arange(1, n))), shape=(n, n))
+        for graph in (star + star.T, sparse_path(n), scipy.sparse.csr_array((n, n))):
+            matrix = scipy.sparse.csr_array(graph + scipy.sparse.diags_array(np.full(n, 2.0 * n)))
+            exact = factorize(matrix).L.nnz
+            assert exact <= predict_fill(matrix).entries <= 2 * exact
+
+    def test_factors_are_taken_where_they_stay_sparse(self):
+        for name in ("path", "tree", "grid", "expander", "hubs"):
+            choice = Auto().choose(Laplacian(scipy_graph(GRAPHS[name]())).symmetric, 6)
+            is_direct = any(isinstance(solver, ShiftInvert) for solver in choice.solvers)
+            assert is_direct == (name not in ("expander", "hubs")), (name, choice)
+
+
+def test_a_krylov_space_knows_its_products():
+    laplacian = Laplacian(Graph.from_dense(cycle(40)))
+    operator, b = laplacian.symmetric, points(40, 40)
+    b = b @ b.mT
+    known = torch.linalg.qr(points(40, 2, seed=1))[0]
+    space = BlockKrylov(operator, lambda y: b @ y, known, 24, 3, 0)
+    block = space.random()
+    for _ in range(5):
+        space.extend(block)
+        block = space.following()
+    values, turn, residuals = space.ritz()
+    vectors, outside = space.vectors(turn), b - known @ (known.mT @ b)
+    torch.testing.assert_close(vectors.mT @ vectors, torch.eye(15, dtype=torch.float64), atol=1e-12, rtol=0)
+    torch.testing.assert_close(known.mT @ vectors, torch.zeros(2, 15, dtype=torch.float64), atol=1e-12, rtol=0)
+    torch.testing.assert_close(space.images(turn), outside @ vectors, atol=1e-10, rtol=0)
+    torch.testing.assert_close((outside @ vectors - vectors * values).norm(dim=0), residuals, atol=1e-10, rtol=1e-8)
+    space.keep(values[:6], turn[:, :6])
+    block = space.following()
+    space.extend(block)
+    again, turn, _ = space.ritz()
+    assert (again[:6] >= values[:6] - 1e-10).all()  # Ritz values only grow
+    torch.testing.assert_close(
+        space.vectors(turn).mT @ outside @ space.vectors(turn), torch.diag(again), atol=1e-9, rtol=0
+    )
+
+
+class TestTrend:
+    def test_a_steady_rate_is_followed_to_the_end(self):
+        trend = Trend()
+        for step in range(6):
+            trend.add(20 + 10 * step, 1e6 * math.exp(-step))
+        assert trend.left == pytest.approx(10 * (math.log(1e6) - 5))
+
+    def test_what_does_not_fall_never_ends_and_little_says_nothing(self):
+        trend = Trend()
+        for step in range(3):
+            trend.add(20 + 10 * step, 1e6)
+            assert trend.left == 0
+        trend.add(50, 1e6)
+        assert trend.left == math.inf
+
+
+def test_paths_stored_densely_are_no_matter():
+    found = eigenpairs(Laplacian(Graph.from_dense(path(60))), 4, ShiftInvert())
+    exact = eigenpairs(Laplacian(Graph.from_dense(path(60))), 4, Eigh())
+    torch.testing.assert_close(found.values, exact.values, atol=1e-13, rtol=0)
