@@ -56,10 +56,8 @@ class BlockKrylov:
         self.filled, self.degree, self.products = new, self.degree + 1, self.products + block.shape[1]
         known, w = self.columns(new), self.product(block)
         h = self.operator.inner(known, w)
-        w = torch.addmm(w, known, h, alpha=-1)
-        again = self.operator.inner(known, w)  # once more, for what cancelled
-        self.rest = torch.addmm(w, known, again, alpha=-1)
-        h = (h + again)[self.first :]
+        self.rest = torch.addmm(w, known, h, alpha=-1)  # to round-off of the product; `following` does it again
+        h = h[self.first :]
         self.projected[:new, old:new], self.projected[old:new, :new] = h, h.mT
         inner = h[old:new]
         self.projected[old:new, old:new] = (inner + inner.mT) / 2

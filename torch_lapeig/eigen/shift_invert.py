@@ -129,12 +129,12 @@ class ShiftInvert:
                 scale = allowed / float(values[min(request.wanted, len(values)) - 1]) ** 2
                 request.progress(space.products, shortfall * scale, scale)
             is_solved = space.filled >= columns and shortfall <= 1
-            found = Copies(request, values, residuals, before, self.shift)
-            is_certain = space.filled == free or (is_solved and found.growth(space.degree) >= found.needed(space.width))
-            if (is_solved and is_certain) or space.filled == free or space.products >= self.max_products:
-                return space.images(turn[:, :columns]), space.products, is_certain
+            found = Copies(request, values, residuals, before, self.shift) if is_solved else None
+            is_certain = found is not None and found.growth(space.degree) >= found.needed(space.width)
+            if is_certain or space.filled == free or space.products >= self.max_products:
+                return space.images(turn[:, :columns]), space.products, is_certain or space.filled == free
             block = space.following()
-            if is_solved and found.most >= space.width:
+            if found is not None and found.most >= space.width:
                 before, block = values[:columns], torch.cat([block, space.random(block)], 1)
             if space.room < block.shape[1]:
                 kept = min(columns + WIDTH, size - block.shape[1])
