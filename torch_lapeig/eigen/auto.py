@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
+
 from torch_lapeig import _checks, _tuning
 from torch_lapeig._tuning import DENSE_PRODUCTS, DENSE_WORK, FALLBACK_NODES, SMALL_NODES
 from torch_lapeig.eigen.amg import Multigrid
@@ -101,6 +103,7 @@ def choose_for_graph(operator: Operator, k: int) -> Choice:
     fill = predict_fill(to_scipy(operator, Auto())) if on_cpu else Fill(math.inf, math.inf, 1.0)
     per_entry = _tuning.FACTOR_ENTRY + _tuning.SOLVED_ENTRY * columns
     factors = _tuning.DIRECT_CALLS + _tuning.FACTOR_MULTIPLICATION * fill.work + per_entry * fill.entries
+    factors *= torch.get_num_threads() ** _tuning.THREADS_GAIN
     multigrid = _tuning.MULTIGRID_CALLS + columns * (_tuning.MULTIGRID_ENTRY * entries + _tuning.MULTIGRID_ROW * n)
     step = _tuning.LANCZOS_CALLS + _tuning.LANCZOS_ENTRY * entries + 2 * _tuning.LANCZOS_NUMBER * (columns + 1) * n
     product = _tuning.FILTER_CALLS + _tuning.FILTER_ENTRY * ChebyshevSubspace().block_size(k) * entries
