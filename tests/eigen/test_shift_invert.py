@@ -1,6 +1,8 @@
 """Shift-and-invert on sparse factors, the prediction of their fill, and what happens where there are none."""
 
+import copy
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -129,6 +131,18 @@ class TestFactors:
         torch.testing.assert_close(pairs.values, expected.values, atol=1e-12, rtol=0)
         with pytest.raises(ConvergenceError, match=r"ShiftInvert.* has no factors .* not enough memory.*use Lobpcg"):
             ShiftInvert()(laplacian.symmetric, 4, 1e-8)
+
+    @pytest.mark.parametrize("copied", [copy.deepcopy, lambda pairs: pickle.loads(pickle.dumps(pairs))])
+    def test_pairs_are_copied_and_pickled_with_their_factors(self, copied):
+        """SuperLU's own object can be neither."""
+        laplacian = Laplacian(scipy_graph(sparse_path(2000)))
+        pairs = eigenpairs(laplacian, 3, ShiftInvert())
+        again = copied(pairs)
+        torch.testing.assert_close(again.vectors, pairs.vectors, atol=0, rtol=0)
+        r = points(2000, 2)
+        was, now = (p.restart.ritz.inverses[0](r) for p in (pairs, again))
+        torch.testing.assert_close(now, was, atol=0, rtol=1e-12)
+        assert eigenpairs(laplacian, 3, Lobpcg(), warm_start=again).iterations == 0
 
     @pytest.mark.parametrize(("option", "value"), [("memory", -1), ("shift", 0.0), ("basis", 2), ("max_products", -1)])
     def test_options_out_of_range(self, option, value):

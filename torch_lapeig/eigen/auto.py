@@ -20,7 +20,7 @@ from torch_lapeig.eigen.lanczos import Lanczos
 from torch_lapeig.eigen.lobpcg import Lobpcg
 from torch_lapeig.eigen.operator import Operator, knows_entries
 from torch_lapeig.eigen.shift_invert import ShiftInvert, bytes_of
-from torch_lapeig.eigen.solver import BREAKDOWN, Progress, RitzPairs, Solver, fewest_active
+from torch_lapeig.eigen.solver import BREAKDOWN, Progress, RitzPairs, Solver, fewest_active, with_guards
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 
 # Where the spectrum begins so crowded that multigrid is faster, see `Lanczos`: rolls and rings have 10 to 15, data of
@@ -89,6 +89,31 @@ def last_resort(n: int) -> Solver:
     return Eigh() if n <= FALLBACK_NODES else Lanczos()
 
 
+class Work(NamedTuple):
+    """What solvers would take for one sparse Laplacian, in the nanoseconds of `torch_lapeig._tuning`.
+
+    ``factors`` and ``multigrid`` are whole solves; ``step`` is one of Lanczos, ``product`` one of a filter.
+    """
+
+    factors: float
+    multigrid: float
+    step: float
+    product: float
+
+    @classmethod
+    def of(cls, operator: Operator, k: int, fill: Fill) -> Work:
+        """That for the ``k`` smallest pairs, with factors of this fill."""
+        n, entries, columns, t = operator.num_nodes, _edges(operator), with_guards(k), _tuning
+        per_entry = t.FACTOR_ENTRY + t.SOLVED_ENTRY * columns
+        factors = t.DIRECT_CALLS + t.FACTOR_MULTIPLICATION * fill.work + per_entry * fill.entries
+        return cls(
+            factors=factors * torch.get_num_threads() ** t.THREADS_GAIN,
+            multigrid=t.MULTIGRID_CALLS + columns * (t.MULTIGRID_ENTRY * entries + t.MULTIGRID_ROW * n),
+            step=t.LANCZOS_CALLS + t.LANCZOS_ENTRY * entries + 2 * t.LANCZOS_NUMBER * (columns + 1) * n,
+            product=t.FILTER_CALLS + t.FILTER_ENTRY * ChebyshevSubspace().block_size(k) * entries,
+        )
+
+
 def choose_for_graph(operator: Operator, k: int) -> Choice:
     """The solvers for one sparse Laplacian, by the work they would take.
 
@@ -96,33 +121,26 @@ def choose_for_graph(operator: Operator, k: int) -> Choice:
     size. How many products a Krylov space or a filter needs depends on the spectrum, and only shows on the way: they
     are tried as long as what is left promises to be less than what the others would take.
     """
-    n, entries, columns = operator.num_nodes, _edges(operator), k + max(4, k // 4)
+    n = operator.num_nodes
     if int(operator.nullity) > k:
         return Choice((Lanczos(), last_resort(n)), "more components than pairs: null vectors, known in closed form")
     on_cpu = operator.device.type == "cpu"
     fill = predict_fill(to_scipy(operator, Auto())) if on_cpu else Fill(math.inf, math.inf, 1.0)
-    per_entry = _tuning.FACTOR_ENTRY + _tuning.SOLVED_ENTRY * columns
-    factors = _tuning.DIRECT_CALLS + _tuning.FACTOR_MULTIPLICATION * fill.work + per_entry * fill.entries
-    factors *= torch.get_num_threads() ** _tuning.THREADS_GAIN
-    multigrid = _tuning.MULTIGRID_CALLS + columns * (_tuning.MULTIGRID_ENTRY * entries + _tuning.MULTIGRID_ROW * n)
-    step = _tuning.LANCZOS_CALLS + _tuning.LANCZOS_ENTRY * entries + 2 * _tuning.LANCZOS_NUMBER * (columns + 1) * n
-    product = _tuning.FILTER_CALLS + _tuning.FILTER_ENTRY * ChebyshevSubspace().block_size(k) * entries
-    is_direct = factors < multigrid and bytes_of(fill) <= _tuning.budget_of(operator.device).factors
+    work = Work.of(operator, k, fill)
     others: tuple[Solver, ...] = (Lobpcg(), last_resort(n))
-    if is_direct:
-        others, what = (ShiftInvert(memory=math.inf), *others), f"{fill.entries / n:.3g} entries a row in its factors"
-        if factors <= _tuning.FEW_STEPS * step:
+    least, what = work.multigrid, "multigrid"
+    if work.factors < work.multigrid and bytes_of(fill) <= _tuning.budget_of(operator.device).factors:
+        others = (ShiftInvert(memory=math.inf), *others)
+        least, what = work.factors, f"{fill.entries / n:.3g} entries a row in its factors"
+        if work.factors <= _tuning.FEW_STEPS * work.step:
             return Choice(others, f"a sparse graph with {what}")
-    least = min(factors, multigrid)
+    filters = ChebyshevSubspace(max_products=int(2 * least / work.product))
     if n <= _tuning.FILTER_NODES:
-        filters = ChebyshevSubspace(max_products=int(2 * least / product))
         return Choice((filters, *others), "a small sparse graph: filters, as long as others would take")
     if not fill.is_mesh:
-        first = Lanczos(alternative=int(min(least, _tuning.FILTERS * product) / step))
-        filters = ChebyshevSubspace(max_products=int(2 * least / product))
+        first = Lanczos(alternative=int(min(least, _tuning.FILTERS * work.product) / work.step))
         return Choice((first, filters, *others), "a sparse graph of many dimensions, clusters or hubs")
-    first = Lanczos(crowded=CROWDED, alternative=int(least / step))
-    what = what if is_direct else "multigrid"
+    first = Lanczos(crowded=CROWDED, alternative=int(least / work.step))
     return Choice((first, *others), f"a sparse graph: {what} where its spectrum begins crowded")
 
 

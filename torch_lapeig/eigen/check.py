@@ -17,11 +17,6 @@ from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solver import RitzPairs, Solver, allowed_residual, parts_of_batch
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 
-OF_GRAPHS = (
-    *("values", "vectors", "present", "guard_values", "guard_vectors"),
-    *("residuals", "gap", "converged"),
-)
-
 
 @dataclass(frozen=True, eq=False)
 class Solution:
@@ -67,6 +62,10 @@ class Solution:
         return dataclasses.replace(
             self, operator=operator, values=values, vectors=v, guard_values=guards, guard_vectors=vectors
         )
+
+
+# Fields with a row for each graph.
+OF_GRAPHS = [field.name for field in dataclasses.fields(Solution) if field.type == "Tensor"]
 
 
 def check_answer(operator: Operator, k: int, solver: Solver, tolerance: float, ritz: RitzPairs) -> Solution:

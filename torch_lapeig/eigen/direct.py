@@ -15,14 +15,24 @@ from torch_lapeig.eigen.operator import Operator, entries_of
 
 @dataclass(frozen=True, eq=False)
 class Factors:
-    """LU factors of A + σ by SuperLU as A⁻¹. They live on the CPU; blocks on another device travel there and back."""
+    """LU factors of A + σ by SuperLU as A⁻¹. They live on the CPU; blocks on another device travel there and back.
 
+    SuperLU's object can be neither copied nor pickled: a copy shares it, and unpickling factorises ``matrix`` again.
+    """
+
+    matrix: Any  # SciPy's CSR
     factors: Any
 
     def __call__(self, r: Tensor) -> Tensor:
         """(A + σ)⁻¹ r of a vector ``(N,)`` or a block ``(N, m)``, solved in float64."""
         solution = self.factors.solve(r.detach().double().cpu().numpy())
         return torch.from_numpy(solution).to(r)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Factors:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return factors_of, (self.matrix, SparseLU())
 
 
 @dataclass(frozen=True)
@@ -86,7 +96,7 @@ def factorize(matrix: Any) -> Any:
 def factors_of(matrix: Any, needed_by: object) -> Factors:
     """The factors of a matrix in SciPy's CSR. ConvergenceError: it is singular, or memory is not enough."""
     try:
-        return Factors(factorize(matrix))
+        return Factors(matrix, factorize(matrix))
     except (RuntimeError, MemoryError) as error:
         reason = "there is not enough memory" if isinstance(error, MemoryError) else str(error)
         raise _checks.ConvergenceError(

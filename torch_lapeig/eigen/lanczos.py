@@ -12,7 +12,16 @@ from torch_lapeig import _checks
 from torch_lapeig.eigen.blocks import basis, eigh, residual
 from torch_lapeig.eigen.chebyshev import ChebyshevSubspace, needed_growth
 from torch_lapeig.eigen.operator import Operator
-from torch_lapeig.eigen.solver import SETTLED, Progress, Request, RitzPairs, check_options, fewest_active, one_by_one
+from torch_lapeig.eigen.solver import (
+    SETTLED,
+    Progress,
+    Request,
+    RitzPairs,
+    check_options,
+    fewest_active,
+    one_by_one,
+    with_guards,
+)
 
 FILTERED = 4  # columns in the search for copies
 SEARCH = 1000  # products that the search may take, or twice as many as the solve
@@ -60,7 +69,7 @@ class Lanczos:
         progress: Progress | None = None,
     ) -> RitzPairs:
         """``k`` pairs and the guards that are left of the basis."""
-        m = min(k + max(4, k // 4), fewest_active(operator))
+        m = min(with_guards(k), fewest_active(operator))
         return one_by_one(self._solve, operator, k, m, tolerance, start, progress)
 
     def _solve(self, request: Request) -> RitzPairs:

@@ -23,6 +23,7 @@ from torch_lapeig.eigen.solver import (
     check_preconditioner,
     fewest_active,
     one_by_one,
+    with_guards,
 )
 
 # In the search for what a start has overlooked: random columns, iterations at least, and the residual at which
@@ -73,7 +74,7 @@ class Lobpcg:
         progress: Progress | None = None,
     ) -> RitzPairs:
         """``k`` and the guards, or as many as there are nodes of positive degree."""
-        m = k + (max(4, k // 4) if self.guards is None else self.guards)
+        m = with_guards(k, self.guards)
         return one_by_one(self._solve, operator, k, min(m, fewest_active(operator)), tolerance, start, progress)
 
     def _solve(self, request: Request) -> RitzPairs:

@@ -26,6 +26,7 @@ from torch_lapeig.eigen.solver import (
     check_options,
     fewest_active,
     one_by_one,
+    with_guards,
 )
 
 WIDTH = 4  # of a block: solves of four columns take the time of a bit more than two
@@ -80,7 +81,7 @@ class ShiftInvert:
         Raises:
             TypeError: an operator that gives products only. ConvergenceError: factors that would take too much memory.
         """
-        m = min(k + max(4, k // 4), fewest_active(operator))
+        m = min(with_guards(k), fewest_active(operator))
         return one_by_one(self._solve, operator, k, m, tolerance, start, progress)
 
     def factors(self, operator: Operator) -> Factors:
@@ -120,6 +121,7 @@ class ShiftInvert:
         size = min(free, max(BASIS, 3 * columns) if self.basis is None else max(self.basis, columns + 2 * WIDTH))
         space = BlockKrylov(operator, outside, null, size, min(WIDTH, free), self.seed)
         inner, block, before = dataclasses.replace(request, progress=None), space.random(), null.new_zeros(0)
+        shift = self.shift * float(operator.bound)
         while True:
             space.extend(block[:, : space.room])
             values, turn, residuals = space.ritz()
@@ -129,8 +131,8 @@ class ShiftInvert:
                 scale = allowed / float(values[min(request.wanted, len(values)) - 1]) ** 2
                 request.progress(space.products, shortfall * scale, scale)
             is_solved = space.filled >= columns and shortfall <= 1
-            found = Copies(request, values, residuals, before, self.shift) if is_solved else None
-            is_certain = found is not None and found.growth(space.degree) >= found.needed(space.width)
+            found = Copies.of(request, values, residuals, before, shift) if is_solved else None
+            is_certain = found is not None and found.are_found(space.degree, space.width)
             if is_certain or space.filled == free or space.products >= self.max_products:
                 return space.images(turn[:, :columns]), space.products, is_certain or space.filled == free
             block = space.following()
@@ -141,49 +143,56 @@ class ShiftInvert:
                 space.keep(values[:kept], turn[:, :kept])
 
 
+@dataclass(frozen=True)
 class Copies:
     """What a block Krylov space may have overlooked: copies of the wanted values of the inverse.
 
     A space of degree d from p random vectors holds the image of each polynomial of degree d. That of Chebyshev which
-    stays in [−1, 1] on the values not yet known enlarges the wanted ones by ``growth``. A vector of an eigenspace is
-    overlooked if its share in the block, outside the f copies that are found, is too small for that: of p − f columns.
+    stays in [−1, 1] on the values not yet known enlarges the wanted ones by a factor for each degree. A vector of an
+    eigenspace is overlooked if its share in the block, outside the f copies that are found, is too small for that: in
+    p − f columns.
 
-    Args:
-        values, residuals: Ritz values of the inverse, descending, and residuals.
-        before: those that were known before the random block. shift: of the inverse, over the bound.
+    Attributes:
+        most: f, the largest number of copies that the block has found of a value.
+        rate: logarithm of the growth for each degree; infinite where no copy could make a difference.
+        start: logarithm of what the share of a vector in a random one has to grow by, on average.
     """
 
-    def __init__(self, request: Request, values: Tensor, residuals: Tensor, before: Tensor, shift: float) -> None:
+    most: int = 0
+    rate: float = math.inf
+    start: float = 0.0
+
+    @classmethod
+    def of(cls, request: Request, values: Tensor, residuals: Tensor, before: Tensor, shift: float) -> Copies:
+        """Those of Ritz values of the inverse, descending, with their residuals.
+
+        ``before``: the values that were known before the random block. ``shift``: of the inverse.
+        """
         w, same = request.wanted, 10 * float(request.operator.round_off)
-        shift = shift * float(request.operator.bound)
-        of_a, top = 1 / values - shift, 1 / float(values[min(w, len(values) - 1)]) - shift
+        of_a, following = 1 / values - shift, values[min(w, len(values) - 1) :]
         # Where the cut goes through a cluster, its own copies make no difference: those of the values before it do.
-        below = of_a[:w][of_a[:w] < top - same]
-        self.most, self.rate, self.size = 0, math.inf, request.operator.num_nodes
+        below = of_a[:w][of_a[:w] < 1 / following[0] - shift - same]
         if len(below) == 0:
-            return
+            return cls()
         # Values are as far apart as their residuals allow to tell: too many copies counted only cost time.
         unsure = same + 2 * (residuals / values.square())[: len(below), None]
-        alike = [((below[:, None] - others).abs() <= unsure).sum(1) for others in (of_a, 1 / before - shift)]
-        self.most = int((alike[0] - alike[1]).max())
-        low, following = float(values[len(below) - 1]), values[w:]
-        self.distance = (low - float(following[0])) / float(values[0]) if len(following) else 1.0
-        settled = int((residuals[w:] <= SETTLED * (low - following)).long().cumprod(0).sum())
-        high = float(values[min(w + settled, len(values) - 1)])
-        self.rate = math.acosh(1 + 2 * max(low - high, 0.0) / max(high, 1e-300))
+        now, then = (((below[:, None] - known).abs() <= unsure).sum(1) for known in (of_a, 1 / before - shift))
+        low = float(values[len(below) - 1])
+        settled = int((residuals[w:] <= SETTLED * (low - values[w:])).long().cumprod(0).sum())
+        high = float(following[min(settled, len(following) - 1)])
+        distance = (low - float(following[0])) / float(values[0])
+        return cls(
+            most=int((now - then).max()),
+            rate=math.acosh(1 + 2 * max(low / high - 1, 0.0)),
+            start=0.5 * math.log(request.operator.num_nodes / max(distance, 1e-15)),
+        )
 
-    def growth(self, degree: int) -> float:
-        """Logarithm of the growth of the wanted values over that of the ones not known."""
-        return degree * self.rate - math.log(2)
-
-    def needed(self, width: int) -> float:
-        """Logarithm of the growth after which a copy rules, but with the probability `MISSED`."""
-        if self.rate == math.inf:
-            return -math.inf
+    def are_found(self, degree: int, width: int) -> bool:
+        """Whether a space of this degree from a random block has all, but with the probability `MISSED`."""
         if self.most >= width:
-            return math.inf
-        share = MISSED ** (1 / (width - self.most))
-        return 0.5 * math.log(self.size / max(self.distance, 1e-15)) - math.log(share)
+            return False
+        share = math.log(MISSED) / (width - self.most)
+        return degree * self.rate - math.log(2) >= self.start - share
 
 
 def bytes_of(fill: Fill) -> float:

@@ -49,7 +49,7 @@ class Eigenpairs:
             multiple values searched for, and vectors orthonormal.
         iterations: of the solver.
         solver: the one that gave the answer.
-        restart: what ``warm_start`` needs: all vectors the solver had, and its multigrid hierarchies.
+        restart: what ``warm_start`` needs: all vectors the solver had, and its multigrid hierarchies or factors.
     """
 
     values: Tensor
@@ -76,10 +76,10 @@ class Solve:
     """Options of an eigensolve. Every method and encoding takes one as ``solve=``, or a solver in its place.
 
     Args:
-        solver: `Auto`, which chooses by size, storage, batch and spectrum, and asks another should the first not
-            converge; `Eigh`, `ChebyshevSubspace`, `Lanczos`, `Lobpcg`, `TorchLobpcg` of `torch_lapeig.eigen`; or a
-            `Solver` of yours. Where float32 does not resolve the gap (residual > gap / 100) it is solved and
-            differentiated in float64, and the answer rounded.
+        solver: `Auto`, which chooses by size, storage, batch and the work that each would take, and asks another should
+            the first not converge; `Eigh`, `ChebyshevSubspace`, `Lanczos`, `Lobpcg`, `ShiftInvert`, `TorchLobpcg` of
+            `torch_lapeig.eigen`; or a `Solver` of yours. Where float32 does not resolve the gap (residual > gap / 100)
+            it is solved and differentiated in float64, and the answer rounded.
         tolerance: residual allowed, relative to the gap after the k-th value, but never below round-off; default
             1e-10 in float64 and 1e-4 in float32.
         backward_tolerance: relative residual of the backward's linear solve; default 1e-10 and 1e-6.
@@ -92,8 +92,9 @@ class Solve:
             λ_k), eps of the solve and of the weights as they were given; √eps · bound for ``"lorentz"``.
         warm_start: eigenpairs of a similar problem of the same size, from an earlier step of a training. Begins with
             its vectors and keeps its preconditioner as long as that leads to the answer quickly. What they may
-            overlook, smaller pairs of the new problem, is searched for with random vectors. In a module also True: each
-            call begins with the pairs of the call before, where these are of the same size.
+            overlook, smaller pairs of the new problem, is searched for with random vectors. `Eigh` and `ShiftInvert`
+            begin anew, which costs as much as the first time. In a module also True: each call begins with the pairs of
+            the call before, where these are of the same size.
         on_failure: what to do where a graph has not converged: ``"warn"`` or ``"raise"``.
         progress: True for a bar by tqdm (to be installed), or a function of (iteration, largest residual, residual
             allowed), called in every iteration of an iterative solver.

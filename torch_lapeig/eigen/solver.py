@@ -117,6 +117,11 @@ def allowed_residual(values: Tensor, k: int, round_off: Tensor, tolerance: float
     return torch.maximum(tolerance * gap, round_off)
 
 
+def with_guards(k: int, guards: int | None = None) -> int:
+    """Columns to work with for ``k`` wanted pairs, if no other number of guards is given."""
+    return k + (max(4, k // 4) if guards is None else guards)
+
+
 def fewest_active(operator: Operator) -> int:
     """The smallest number of active nodes of a graph of the batch."""
     return int(operator.active_count.min())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
@@ -106,9 +107,9 @@ class OnGraph(Estimator):
             return OfSparseSamples(X, self.n_neighbors_ - 1)
         return OfKernel(X, self._kernel(X))
 
+    @abstractmethod
     def _kernel(self, X: Any) -> Callable[..., Any]:
         """The kernel of the parameters."""
-        raise NotImplementedError
 
     def _neighbors(self, n_samples: int) -> int:
         """``n_neighbors``, checked, the sample itself counted; a tenth of the samples for None, or one neighbour."""
