@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors, radius_neighbors_graph
 
 from problems import in_every_dtype, on_every_device, points
+from torch_lapeig import GraphWarning
 from torch_lapeig.graph import nearest_neighbors, radius_neighbors, tables
 from torch_lapeig.graph.neighbors import nearest_and_reaching
 
@@ -232,3 +233,14 @@ def test_threads_with_blocks_of_their_own_change_nothing(rows, monkeypatch):
     for one, other in zip(alone, together, strict=True):
         assert torch.equal(one.indices, other.indices)
         torch.testing.assert_close(one.squared_distances, other.squared_distances, rtol=1e-3, atol=0)
+
+
+@in_every_dtype
+def test_units_in_which_squares_underflow_are_said(dtype):
+    x, unit = points(60, 3).to(dtype), 1e-25 if dtype == torch.float32 else 1e-200
+    with pytest.warns(GraphWarning, match=r"squared distances of \d+ pairs of distinct points .* rescale"):
+        nearest_neighbors(unit * x, 4)
+    batch = torch.stack([x, torch.cat([x[:-1], unit * x[-1:]])])
+    with pytest.warns(GraphWarning, match="of 1 pairs of distinct points"):  # in a batch beside others, by queries
+        nearest_neighbors(batch, 1, torch.zeros(2, 1, 3, dtype=dtype))
+    nearest_neighbors(torch.cat([x, x]), 4)  # copies are at distance 0

@@ -50,6 +50,7 @@ CLOUDS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:squared distances of .* rescale:torch_lapeig.GraphWarning")
 @in_every_dtype
 @pytest.mark.parametrize("cloud", CLOUDS)
 @pytest.mark.parametrize("k", [1, 10])
@@ -64,6 +65,7 @@ def test_equals_the_blocked_search(cloud, k, dtype, by_tree):
         torch.testing.assert_close(found.squared_distances, expected.squared_distances, rtol=2e-3, atol=0)
 
 
+@pytest.mark.filterwarnings("ignore:squared distances of .* rescale:torch_lapeig.GraphWarning")
 @in_every_dtype
 @pytest.mark.parametrize("cloud", CLOUDS)
 def test_radius_equals_the_blocked_search(cloud, dtype, by_tree):

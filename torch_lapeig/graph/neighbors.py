@@ -107,7 +107,8 @@ def nearest_neighbors(
             ``"cosine"``. ImportError: an approximate search asked for and faiss not installed.
 
     Warns:
-        ConvergenceWarning: the recall that was measured is below the one asked for.
+        ConvergenceWarning: the recall that was measured is below the one asked for. GraphWarning: squared distances of
+            distinct points underflow, so that their order is not known.
     """
     sets = _prepare(x, queries, mask, metric)
     k, budget = _checks.check_count(k, "k"), _check_budget(budget, x)
@@ -121,6 +122,7 @@ def nearest_neighbors(
         indices, distances, share = _approximate_neighbors(sets, k, asked, budget)
     else:
         indices, distances = _exact_neighbors(sets, k, budget)
+    _warn_of_underflow(sets, indices, distances)
     lead = (x if queries is None else queries).shape[:-1]
     return Neighbors(indices.reshape(*lead, k), distances.reshape(*lead, k), share)
 
@@ -289,6 +291,24 @@ def _prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: str
     if metric == "cosine":
         points, asked = _normalize(points, valid), _normalize(asked, None if queries is not None else valid)
     return Sets(points, asked, valid, queries is None)
+
+
+def _warn_of_underflow(sets: Sets, indices: Tensor, distances: Tensor) -> None:
+    """Say so where neighbours are apart and their squared distance is no normal number."""
+    close = distances < torch.finfo(distances.dtype).tiny
+    if sets.itself:
+        close &= sets.valid[..., None]
+    item, query, place = close.nonzero(as_tuple=True)
+    lost, d = 0, sets.points.shape[2]
+    for part in torch.arange(len(item), device=item.device).split(rows_of_block(16 * d, item.device)):
+        of_item, point = item[part], indices[item[part], query[part], place[part]]
+        lost += int((sets.points[of_item, point] != sets.queries[of_item, query[part]]).any(1).sum())
+    if lost:
+        _checks.warn(
+            f"squared distances of {lost} pairs of distinct points are below {torch.finfo(distances.dtype).tiny:.1e}, "
+            f"the least normal {distances.dtype}, so that which are nearest is not known; rescale the points",
+            _checks.GraphWarning,
+        )
 
 
 def _normalize(x: Tensor, valid: Tensor | None) -> Tensor:
