@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import pretended
 from torch_lapeig import _tuning
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -21,3 +22,17 @@ def small_blocks(monkeypatch):
             )
 
     return switch
+
+
+@pytest.fixture(autouse=True)
+def _pretended_device(request):
+    """Tests that are given the pretended device as ``device`` run on it."""
+    given = getattr(getattr(request.node, "callspec", None), "params", {})
+    if given.get("device") != pretended.NAME:
+        yield
+        return
+    with pretended.device() as seen:
+        yield
+    assert not seen.shaky
+    assert not seen.unstable
+    assert not seen.rounded

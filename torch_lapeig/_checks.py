@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import itertools
 import math
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
@@ -18,6 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+
+from torch_lapeig._precision import full_precision as full_precision
+from torch_lapeig._precision import without_autocast as without_autocast
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -314,11 +314,6 @@ def keep(options: Any, **values: Any) -> None:
         object.__setattr__(options, name, value)
 
 
-def exporting() -> bool:
-    """Whether `torch.export` is recording."""
-    return torch.compiler.is_exporting() if hasattr(torch.compiler, "is_exporting") else False
-
-
 def is_dual(value: Tensor) -> bool:
     """Whether the tensor carries a tangent of forward-mode derivatives."""
     return forward_ad.unpack_dual(value).tangent is not None
@@ -374,124 +369,3 @@ def finite_gradient(value: Tensor) -> Tensor:
     """
     same: Tensor = _FiniteGradient.apply(value) if torch.is_grad_enabled() and value.requires_grad else value
     return same
-
-
-AUTOCAST = ("cpu", "cuda")
-
-
-@contextlib.contextmanager
-def _autocast_off() -> Iterator[None]:
-    enabled = _switch_off()
-    try:
-        yield
-    finally:
-        _switch_on(enabled)
-
-
-def _switch_off() -> list[str]:
-    """Turn autocast off in this thread; the devices it was on for."""
-    enabled = [device for device in AUTOCAST if torch.is_autocast_enabled(device)]
-    for device in enabled:
-        torch.set_autocast_enabled(device, False)
-    return enabled
-
-
-def _switch_on(devices: list[str]) -> None:
-    for device in devices:
-        torch.set_autocast_enabled(device, True)
-
-
-def without_autocast(function: F) -> F:
-    """`full_precision` for the methods of a `torch.autograd.Function`, which run by themselves in forward and backward.
-
-    Their derivatives are Functions and native operations: see `full_precision` for the latter.
-    """
-
-    @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        with _autocast_off():
-            return function(*args, **kwargs)
-
-    return wrapper  # type: ignore[return-value]
-
-
-def full_precision(function: F) -> F:
-    """Run ``function`` with autocast off, so that distances and eigenvectors keep their input's precision.
-
-    So do all derivatives of what it returns, wherever ``backward()`` is called: autocast would round the products in
-    them as well. What it does depends on the data at every step: under `torch.compile` it is a graph break and runs as
-    it is, and it cannot be recorded once and for all, as `torch.export` and `torch.jit.trace` would: RuntimeError.
-    """
-
-    @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if exporting() or torch._C._is_tracing():
-            name = type(args[0]).__name__ if args and isinstance(args[0], torch.nn.Module) else function.__name__
-            raise RuntimeError(
-                f"{name} cannot be recorded by torch.export or torch.jit.trace, as its graph and its solver depend on "
-                "the data at every step; use torch.compile, which works with one graph break, or export the parts of "
-                "the network before and after it"
-            )
-        if torch.compiler.is_compiling():
-            return torch.compiler.disable(wrapper)(*args, **kwargs)
-        inside = vars(_thread).get("inside", False)
-        _thread.inside = True
-        try:
-            with _autocast_off():
-                result = function(*args, **kwargs)
-        finally:
-            _thread.inside = inside
-        if torch.is_grad_enabled() and not inside:  # the outermost call sees to the whole graph
-            _differentiate_without_autocast(result, (args, kwargs))
-        return result
-
-    return wrapper  # type: ignore[return-value]
-
-
-GUARDED = "torch_lapeig runs this node without autocast"
-_thread = threading.local()  # whether a function in full precision runs
-# By thread, what autocast was on for before each node that runs there: one can call another backward. Python's own
-# storage of a thread does not last from hook to hook on the threads that autograd takes for the deepest of those.
-_before_nodes: dict[int, list[list[str]]] = {}
-
-
-def _differentiate_without_autocast(results: Any, arguments: Any) -> None:
-    """Have the nodes of the autograd graph between arguments and results run with autocast off."""
-    nodes = list(_nodes_of(results))
-    ends = set(_nodes_of(arguments))
-    while nodes:
-        node = nodes.pop()
-        # Leaves outlive the graph and compute nothing.
-        if node in ends or hasattr(node, "variable") or GUARDED in node.metadata:
-            continue
-        node.metadata[GUARDED] = True
-        node.register_prehook(_before)
-        node.register_hook(_after)
-        nodes.extend(above for above, _ in node.next_functions if above is not None)
-
-
-def _before(cotangents: tuple[Tensor, ...]) -> None:
-    _before_nodes.setdefault(threading.get_ident(), []).append(_switch_off())
-
-
-def _after(results: tuple[Tensor, ...], cotangents: tuple[Tensor, ...]) -> None:
-    thread = threading.get_ident()
-    _switch_on(_before_nodes[thread].pop())
-    if not _before_nodes[thread]:
-        del _before_nodes[thread]
-    if torch.is_grad_enabled():  # the backward is itself differentiated
-        _differentiate_without_autocast(results, cotangents)
-
-
-def _nodes_of(value: Any) -> Iterator[Any]:
-    """Nodes of the autograd graph that made the tensors in a value of this library, however deep."""
-    if isinstance(value, Tensor):
-        if value.grad_fn is not None:
-            yield value.grad_fn
-    elif isinstance(value, (tuple, list)):
-        for part in value:
-            yield from _nodes_of(part)
-    elif isinstance(value, dict):
-        yield from _nodes_of(list(value.values()))
-    elif type(value).__module__.startswith(__package__) and not isinstance(value, torch.nn.Module):
-        yield from _nodes_of(vars(value) if hasattr(value, "__dict__") else None)

@@ -7,6 +7,7 @@ Tolerances and other numerics stand beside their users.
 
 from __future__ import annotations
 
+import math
 from typing import Literal, NamedTuple
 
 import torch
@@ -37,6 +38,20 @@ BUDGETS = {
     # a network; nothing is gained by the cache. Not measured.
     "accelerator": Budget(search=2048 * MIB, memory=512 * MIB, cache=512 * MIB, factors=0),
 }
+
+
+# Bytes at whose multiples the operands of sparse products begin on accelerators: kernels read so many at a time.
+ALIGNMENT = 16
+
+
+# Terms that a product of two sparse matrices may have on accelerators, before those of one place are added. cuSPARSE
+# fails beyond some 10⁹, and gives zeros beyond 3·10⁹; it takes about 16 bytes for each.
+PRODUCT_TERMS = 2**28
+
+
+def product_terms(device: torch.device) -> float:
+    """The most terms of a product of two sparse matrices on a device."""
+    return math.inf if device.type == "cpu" else PRODUCT_TERMS
 
 
 def budget_of(device: torch.device) -> Budget:

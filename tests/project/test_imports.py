@@ -14,7 +14,8 @@ import torch_lapeig
 ROOT = Path(torch_lapeig.__file__).parent
 # Rooms, folders or modules of the package, and the rooms that each imports from.
 ARROWS = {
-    "_checks": set(),
+    "_precision": set(),
+    "_checks": {"_precision"},
     "_tuning": set(),
     "_threads": {"_checks", "_tuning"},
     "_fitted": {"_checks", "_tuning"},

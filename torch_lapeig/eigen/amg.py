@@ -9,6 +9,8 @@ Bell, Dalton & Olson 2012.
 
 from __future__ import annotations
 
+import itertools
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -17,8 +19,10 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig._tuning import product_terms
 from torch_lapeig.eigen.operator import Operator, entries_of
 from torch_lapeig.eigen.symmetric import SymmetricOperator
+from torch_lapeig.graph.groups import Groups
 from torch_lapeig.graph.pattern import csr
 
 
@@ -237,7 +241,7 @@ def _coarsen(matrix: Tensor, diagonal: Tensor, room: float, generator: torch.Gen
         return None
     radius = _radius(_unit(matrix, diagonal, torch.float64), generator)
     plain = _indicator(aggregate, count, matrix.dtype)
-    smooth = _jacobi_step(matrix, diagonal, aggregate, radius) @ plain
+    smooth = product(_jacobi_step(matrix, diagonal, aggregate, radius), plain)
     products = matrix.crow_indices().diff().double() @ smooth.crow_indices().diff().double()
     if products <= MOST_PRODUCTS * len(matrix.values()):
         coarsening = _galerkin(matrix, smooth, radius)
@@ -269,8 +273,35 @@ def _jacobi_step(matrix: Tensor, diagonal: Tensor, aggregate: Tensor, radius: fl
 
 def _galerkin(matrix: Tensor, prolongation: Tensor, radius: float) -> Coarsening:
     restriction = prolongation.t().to_sparse_csr()
-    coarse, diagonal = _balance(restriction @ (matrix @ prolongation))
+    coarse, diagonal = _balance(product(restriction, product(matrix, prolongation)))
     return Coarsening(prolongation, restriction, coarse, diagonal, radius)
+
+
+def product(left: Tensor, right: Tensor) -> Tensor:
+    """The product of two CSR matrices, in chunks of rows whose terms, before equal places are added, fit the device."""
+    most = product_terms(left.device)
+    if math.isinf(most):
+        return left @ right
+    crow, col, shape = left.crow_indices(), left.col_indices(), (left.shape[0], right.shape[1])
+    # Terms of the rows before each.
+    terms = right.crow_indices().diff().index_select(0, col).long().cumsum(0)
+    before = torch.nn.functional.pad(terms, (1, 0)).index_select(0, crow)
+    total = int(before[-1])
+    if total <= most:
+        return left @ right
+    ends = torch.arange(1, math.ceil(total / most) + 1, device=col.device) * most
+    cuts = [0, *(torch.searchsorted(before, ends, right=True) - 1).tolist(), shape[0]]
+    parts = []
+    for first, last in itertools.pairwise(sorted(set(cuts))):
+        begin, end = int(crow[first]), int(crow[last])
+        rows = csr(
+            crow[first : last + 1] - begin, col[begin:end], left.values()[begin:end], (last - first, left.shape[1])
+        )
+        parts.append(rows @ right)
+    counts = torch.cat([part.crow_indices().diff() for part in parts])
+    crow = torch.nn.functional.pad(counts.cumsum(0), (1, 0)).to(crow.dtype)
+    col, values = (torch.cat(found) for found in zip(*((p.col_indices(), p.values()) for p in parts), strict=True))
+    return csr(crow, col, values, shape)
 
 
 def _laplacian(row: Tensor, col: Tensor, weight: Tensor, n: int) -> Tensor:
@@ -284,7 +315,7 @@ def _laplacian(row: Tensor, col: Tensor, weight: Tensor, n: int) -> Tensor:
     diagonal = crow[1:] - 1 - before
     columns = col.new_empty(len(row) + n).index_copy_(0, place, col).index_copy_(0, diagonal, node)
     values = weight.new_empty(len(row) + n).index_copy_(0, place, -weight)
-    values.index_copy_(0, diagonal, weight.new_zeros(n).index_add_(0, row, weight))
+    values.index_copy_(0, diagonal, Groups(row, n, ascending=True).sum(weight))
     return csr(crow.to(row.dtype), columns, values, (n, n))
 
 
@@ -307,7 +338,7 @@ def _balance(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """
     row, values = _rows(matrix), matrix.values()
     loop = row == matrix.col_indices()
-    diagonal = -values.new_zeros(matrix.shape[0]).index_add_(0, row, values.masked_fill(loop, 0))
+    diagonal = -Groups(row, matrix.shape[0], ascending=True).sum(values.masked_fill(loop, 0))
     return _with_values(matrix, torch.where(loop, diagonal.index_select(0, row), values)), diagonal
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig._tuning import ALIGNMENT
 from torch_lapeig.eigen.blocks import basis, eigh, residual
 from torch_lapeig.eigen.chebyshev import ChebyshevSubspace, needed_growth
 from torch_lapeig.eigen.operator import Operator
@@ -179,7 +180,8 @@ class KrylovSpace:
 
     def __init__(self, operator: Operator, null: Tensor, size: int, seed: int) -> None:
         self.operator, self.seed, self.size, self.first = operator, seed, size, null.shape[1]
-        self.rows = null.new_empty(self.first + size + 1, len(null))
+        step = ALIGNMENT // null.element_size()
+        self.rows = null.new_empty(self.first + size + 1, -(-len(null) // step) * step)[:, : len(null)]
         self.columns = self.rows.mT
         self.rows[: self.first] = null.mT
         self.rows[self.first] = self._random(self.columns[:, : self.first], seed)

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch_lapeig import _checks
 from torch_lapeig.eigen.operator import Project, WithEntries, chebyshev_recurrence
 from torch_lapeig.graph.graph import check_edge_values
+from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern
 
 UNSET: Any = None  # of a field that is worked out of the others
@@ -53,7 +54,9 @@ class NullSpace:
             length = torch.linalg.vector_norm(self.ground, dim=1, keepdim=True)
             return (self.ground / torch.where(length > 0, length, 1))[..., None]
         size = self.ground.square()
-        volume = size.new_zeros(len(size), max(int(self.counts.max()), m, 1)).scatter_add(1, self.part, size)
+        most = max(int(self.counts.max()), m, 1)
+        place = self.part + most * torch.arange(len(size), device=size.device)[:, None]
+        volume = sum_of_groups(size.flatten(), place.flatten(), len(size) * most).reshape(-1, most)
         # −H = 2 w wᵀ / wᵀw − I with w = e_1 + s takes e_1 to s, the root of each part's share of the volume.
         whole = volume.sum(1, keepdim=True)
         w = (volume / torch.where(whole > 0, whole, 1)).sqrt()

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig.eigen.laplacian import Laplacian
+from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.pattern import SparsePattern
 
 MOST = 2**24  # entries of the dense matrices of one graph: k matrices of all its hidden rows
@@ -75,11 +76,11 @@ def _rows(laplacian: Laplacian, b: int, nodes: Tensor, known: Tensor) -> tuple[T
         return rows[:, nodes], rows @ known
     position, edge = pattern.edges_of(nodes + b * n)
     share, col = laplacian.values[edge], pattern.col[edge].long() - b * n
-    product = known.new_zeros(m, known.shape[1]).index_add(0, position, share[:, None] * known[col])
+    product = sum_of_groups(share[:, None] * known[col], position, m)
     number = torch.full((n,), -1, device=nodes.device).index_put((nodes,), torch.arange(m, device=nodes.device))[col]
     among = (number >= 0).nonzero().flatten()
     place = position[among] * m + number[among]
-    return known.new_zeros(m * m).index_add(0, place, share[among]).reshape(m, m), product
+    return sum_of_groups(share[among], place, m * m).reshape(m, m), product
 
 
 def _solve_rows(inner: Tensor, rhs: Tensor, projected: Tensor, unknown: Tensor) -> Tensor:

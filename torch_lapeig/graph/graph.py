@@ -17,6 +17,7 @@ from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern
 
 
@@ -119,7 +120,7 @@ class Graph:
         distinct, position = keys.unique(return_inverse=True)
         if (copies := edges - len(distinct)) > 0:
             _checks.warn(f"summed {copies} copies of edges", _checks.GraphWarning)
-        summed = weight.new_zeros(len(distinct)).index_add(0, position, weight)
+        summed = sum_of_groups(weight, position, len(distinct))
         back = distinct % total * total + distinct // total
         if not torch.equal(back.sort().values, distinct):
             raise ValueError(

@@ -1,16 +1,161 @@
-"""Reductions over groups of numbers: the edges of a node, of a component or of a graph."""
+"""Reductions over groups of numbers: the edges of a node, of a component or of a graph.
+
+Sums are the same from run to run. The processor adds in the order of the values. An accelerator would add by atomic
+operations in any order, so that there each group is brought together and summed by itself (`torch.segment_reduce`, of
+which torch knows neither a second derivative nor a forward mode). The derivative of such sums is a gather, whose
+derivative is the sum again: two functions, closed under differentiation of any order and mode.
+"""
 
 from __future__ import annotations
 
+from functools import cached_property
+from typing import Any
+
 import torch
 from torch import Tensor
+
+
+class Groups:
+    """Which of ``total`` groups each value belongs to.
+
+    Args:
+        index: int32 or int64 ``(E,)``, the group of each value.
+        total: number of groups; some may be empty.
+        ascending: whether ``index`` is sorted.
+
+    >>> groups = Groups(torch.tensor([2, 0, 2]), 3)
+    >>> groups.sum(torch.tensor([1.0, 2.0, 3.0]))
+    tensor([2., 0., 4.])
+    >>> groups.spread(torch.tensor([5.0, 6.0, 7.0]))
+    tensor([7., 5., 7.])
+    """
+
+    def __init__(self, index: Tensor, total: int, *, ascending: bool = False) -> None:
+        self.index, self.total, self.ascending = index, total, ascending
+
+    @cached_property
+    def order(self) -> Tensor:
+        """Positions of the values by group, in one group as they come; ``(E,)``."""
+        return self.index.argsort(stable=True).to(self.index.dtype)
+
+    @cached_property
+    def offsets(self) -> Tensor:
+        """Where each group begins when the values are in order, and their number; ``(total + 1,)``."""
+        index = self.index if self.ascending else self.index.index_select(0, self.order)
+        groups = torch.arange(self.total + 1, device=index.device, dtype=index.dtype)
+        return torch.searchsorted(index, groups, out_int32=index.dtype == torch.int32)
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Σ of the values ``(E, ...)`` of each group, ``(total, ...)``; differentiable at any order and in any mode."""
+        if values.device.type == "cpu":
+            return values.new_zeros(self.total, *values.shape[1:]).index_add(0, self.index, values)
+        result: Tensor = Sum.apply(values, self)
+        return result
+
+    def spread(self, sums: Tensor) -> Tensor:
+        """For each value that of its group, ``(E, ...)``; differentiable as `sum`."""
+        if sums.device.type == "cpu":
+            return sums.index_select(0, self.index)
+        result: Tensor = Spread.apply(sums, self)
+        return result
+
+
+class Sum(torch.autograd.Function):
+    """`Groups.sum` by segments."""
+
+    @staticmethod
+    def forward(values: Tensor, groups: Groups) -> Tensor:
+        """Each segment of the values in order is summed by itself."""
+        values = values if groups.ascending else values.index_select(0, groups.order)
+        if not len(values) or not groups.total:
+            return values.new_zeros(groups.total, *values.shape[1:])
+        return torch.segment_reduce(values.contiguous(), "sum", offsets=groups.offsets, initial=0, unsafe=True)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Groups], output: Tensor) -> None:
+        """Keep the groups."""
+        ctx.groups = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        """To each value the cotangent of its group."""
+        return Spread.apply(grads[0], ctx.groups), None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
+        """The sums of tangents."""
+        result: Tensor = Sum.apply(tangents[0], ctx.groups)
+        return result
+
+
+class Spread(torch.autograd.Function):
+    """`Groups.spread`, the transpose of `Sum`."""
+
+    @staticmethod
+    def forward(sums: Tensor, groups: Groups) -> Tensor:
+        """A gather."""
+        return sums.index_select(0, groups.index)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Groups], output: Tensor) -> None:
+        """Keep the groups."""
+        ctx.groups = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        """The sums of cotangents."""
+        return Sum.apply(grads[0], ctx.groups), None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
+        """To each value the tangent of its group."""
+        result: Tensor = Spread.apply(tangents[0], ctx.groups)
+        return result
+
+
+class Reversed(torch.autograd.Function):
+    """Values in an order that is its own inverse."""
+
+    @staticmethod
+    def forward(values: Tensor, order: Tensor) -> Tensor:
+        """A gather."""
+        return values.index_select(0, order)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        """Keep the order."""
+        ctx.order = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        """The same."""
+        return Reversed.apply(grads[0], ctx.order), None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor | None:
+        """The same."""
+        return None if tangents[0] is None else Reversed.apply(tangents[0], ctx.order)
+
+
+def reverse(values: Tensor, order: Tensor) -> Tensor:
+    """Values ``(E,)`` in an order that is its own inverse; differentiable at any order and in any mode."""
+    if values.device.type == "cpu":
+        return values.index_select(0, order)
+    result: Tensor = Reversed.apply(values, order)
+    return result
+
+
+def sum_of_groups(values: Tensor, group: Tensor, total: int) -> Tensor:
+    """Σ of the values ``(E, ...)`` of each of ``total`` groups, in any order; see `Groups.sum`."""
+    return Groups(group, total).sum(values)
 
 
 def segment_logsumexp(values: Tensor, group: Tensor, total: int) -> Tensor:
     """log Σ exp of the values of each of ``total`` groups; −∞ where a group is empty."""
     top = values.new_full((total,), -torch.inf).scatter_reduce(0, group, values.detach(), "amax")
     shift = torch.where(top.isinf(), 0, top)
-    summed = values.new_zeros(total).index_add(0, group, (values - shift[group]).exp())
+    groups = Groups(group, total)
+    summed = groups.sum((values - groups.spread(shift)).exp())
     return torch.where(summed > 0, torch.where(summed > 0, summed, 1).log() + shift, -torch.inf)
 
 

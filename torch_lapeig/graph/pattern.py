@@ -22,9 +22,10 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from torch_lapeig import _checks
-from torch_lapeig._tuning import rows_of_block
+from torch_lapeig._tuning import ALIGNMENT, rows_of_block
 from torch_lapeig.graph.components import SMALL, SQUARED_WORK, first_reaches_all, label_components, labels_by_squaring
 from torch_lapeig.graph.distances import squared_distances
+from torch_lapeig.graph.groups import Groups, reverse
 from torch_lapeig.graph.products import product, sampled_product, scaled_by_nodes, smoothness, squared_lengths
 
 
@@ -72,13 +73,22 @@ class SparsePattern:
     def reverse(self) -> Tensor:
         """``(E,)``: the position of edge (j, i) for every edge (i, j)."""
         # A stable sort by column lists the edges (i, j) in the order of (j, i). To reverse twice changes nothing.
-        return self.col.argsort(stable=True).to(self.index)
+        return self.cols.order
 
     @cached_property
+    def rows(self) -> Groups:
+        """The edges by their first node."""
+        return Groups(self.row, self.total, ascending=True)
+
+    @cached_property
+    def cols(self) -> Groups:
+        """The edges by their second node."""
+        return Groups(self.col, self.total)
+
+    @property
     def crow(self) -> Tensor:
         """``(total + 1,)``: where each row's edges begin."""
-        nodes = torch.arange(self.total + 1, device=self.row.device, dtype=self.index)
-        return torch.searchsorted(self.row, nodes, out_int32=self.index == torch.int32)
+        return self.rows.offsets
 
     @cached_property
     def longest_row(self) -> int:
@@ -96,23 +106,23 @@ class SparsePattern:
 
     def at_row(self, nodes: Tensor) -> Tensor:
         """Node values at the first node of each edge."""
-        return nodes.reshape(-1).index_select(0, self.row)
+        return self.rows.spread(nodes.reshape(-1))
 
     def at_col(self, nodes: Tensor) -> Tensor:
         """Node values at the second node of each edge."""
-        return nodes.reshape(-1).index_select(0, self.col)
+        return self.cols.spread(nodes.reshape(-1))
 
     def sum_rows(self, values: Tensor) -> Tensor:
         """Σ_j of edge values, of the graph's shape."""
-        return values.new_zeros(self.total).index_add(0, self.row, values).reshape(self.shape)
+        return self.rows.sum(values).reshape(self.shape)
 
     def sum_cols(self, values: Tensor) -> Tensor:
         """Σ_i of edge values, of the graph's shape."""
-        return values.new_zeros(self.total).index_add(0, self.col, values).reshape(self.shape)
+        return self.cols.sum(values).reshape(self.shape)
 
     def transpose(self, values: Tensor) -> Tensor:
         """The values of the reversed edges."""
-        return values.index_select(0, self.reverse)
+        return reverse(values, self.reverse)
 
     def without_loops(self, values: Tensor) -> Tensor:
         """The values with those of self loops set to zero."""
@@ -130,7 +140,7 @@ class SparsePattern:
 
     def direct_matmul(self, values: Tensor, y: Tensor) -> Tensor:
         """`matmul` without gradients, for ``(total, m)``."""
-        return self.to_matrix(values) @ y
+        return self.to_matrix(values) @ aligned(y)
 
     def direct_products(self, x: Tensor, y: Tensor) -> Tensor:
         """`products` without gradients, for ``(total, m)``."""
@@ -188,7 +198,7 @@ class SparsePattern:
         """The matrix ``(..., N, N)``, with gradients."""
         n = self.shape[-1]
         place = self.row.long() * n + self.col % n
-        return values.new_zeros(self.total * n).index_add(0, place, values).reshape(*self.shape, n)
+        return values.new_zeros(self.total * n).index_copy(0, place, values).reshape(*self.shape, n)
 
     def scaled(self, values: Tensor, nodes: Tensor) -> Tensor:
         """s_i m_ij s_j for values m on the edges and s at the nodes; differentiable in both at any order."""
@@ -209,7 +219,7 @@ class SparsePattern:
         self, matrix: Tensor, y: Tensor, other: Tensor | None = None, *, times: float = 1, plus: float = 1
     ) -> Tensor:
         """times · matrix · y + plus · other for a matrix of this pattern and ``(..., N, m)``."""
-        columns = y.reshape(self.total, -1)
+        columns = aligned(y.reshape(self.total, -1))
         if other is None:
             return (matrix @ columns).reshape(y.shape)
         return torch.addmm(other.reshape(self.total, -1), matrix, columns, beta=plus, alpha=times).reshape(y.shape)
@@ -442,7 +452,16 @@ def finite_log(values: Tensor) -> Tensor:
 def csr(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
     """A CSR tensor, unchecked."""
     _hear_beta_notice()
+    crow, col, values = (aligned(part.contiguous()) for part in (crow, col, values))
     return torch.sparse_csr_tensor(crow, col, values, shape, check_invariants=False)
+
+
+def aligned(x: Tensor) -> Tensor:
+    """``x``, as a copy where its memory does not begin as sparse products of accelerators may want it.
+
+    Kernels of cuSPARSE read 16 bytes at a time; a part of a batch or a row of odd length may begin anywhere.
+    """
+    return x.clone() if x.device.type != "cpu" and x.data_ptr() % ALIGNMENT else x
 
 
 @functools.cache

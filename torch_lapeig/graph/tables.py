@@ -69,7 +69,7 @@ class Table:
         """[q, 1], ‖q‖² and the slack of queries ``(..., Q, D)``."""
         centred = queries - self.centre
         squares = _squared_norms(centred)
-        unit = _product_precision(queries.dtype) * (4 + math.sqrt(queries.shape[-1]))
+        unit = torch.finfo(queries.dtype).eps * (4 + math.sqrt(queries.shape[-1]))
         slack = unit * (squares + self.largest[..., None])
         return torch.cat([centred, torch.ones_like(centred[..., :1])], -1), squares, slack
 
@@ -242,10 +242,3 @@ def _squared_norms(x: Tensor) -> Tensor:
     """‖x‖² of rows, without a copy of all their entries."""
     squares: Tensor = torch.linalg.vector_norm(x, dim=-1).square_()
     return squares
-
-
-def _product_precision(dtype: torch.dtype) -> float:
-    """Relative rounding of a product: coarser where the user lets torch take shortcuts in float32 (TF32, bf16)."""
-    if dtype == torch.float32:
-        return {"highest": torch.finfo(dtype).eps, "high": 2.0**-10}.get(torch.get_float32_matmul_precision(), 2.0**-7)
-    return torch.finfo(dtype).eps

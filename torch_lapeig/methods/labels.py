@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig.graph.groups import sum_of_groups
 
 Assignment = Literal["kmeans", "cluster_qr", "discretize"]
 ASSIGNMENTS = ("kmeans", "cluster_qr", "discretize")
@@ -71,7 +72,7 @@ def discretize(rows: Tensor, random: np.random.RandomState) -> tuple[Tensor, Ten
     for _ in range(ROTATIONS):
         if before is not None and torch.equal(labels, before):
             break
-        sums = directions.new_zeros(k, k).index_add(0, labels, directions)
+        sums = sum_of_groups(directions, labels, k)
         before, rotation = labels, _rotation(sums.mT)
         labels = nearest_axis(directions, rotation)
     return labels, (scale / unit[0])[:, None] * rotation

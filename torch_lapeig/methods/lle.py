@@ -11,6 +11,7 @@ from torch_lapeig import _checks
 from torch_lapeig._fitted import State, in_blocks
 from torch_lapeig.eigen import Solve, Solver, SymmetricOperator
 from torch_lapeig.graph import KNN, nearest_neighbors
+from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.neighbors import Neighbors
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.methods.module import EigenSolves, EmbeddingModule, rule_within
@@ -141,6 +142,6 @@ def _residual_operator(indices: Tensor, weights: Tensor) -> SymmetricOperator:
     keys, order = keys.sort()
     entries, position = keys.unique_consecutive(return_inverse=True)
     products = (row[:, :, None] * row[:, None, :]).flatten()[order]
-    values = products.new_zeros(len(entries)).index_add(0, position, products)
+    values = sum_of_groups(products, position, len(entries))
     pattern = SparsePattern.from_keys(entries, (n,))
     return SymmetricOperator(pattern, -values, values.new_zeros(n), constant_null=True)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.graph.groups import segment_logsumexp
+from torch_lapeig.graph.groups import segment_logsumexp, sum_of_groups
 
 SMALLEST = 1e-3  # of 1 − λ / D: below, a column is not extended
 
@@ -56,7 +56,7 @@ def extension(kernel: Tensor | SparseKernel, vectors: Tensor, eigenvalues: Tenso
         return kernel @ vectors / eigenvalues
     terms = kernel.value[:, None] * vectors.index_select(0, kernel.point)
     terms = terms if eigenvalues.ndim == 1 else terms / eigenvalues
-    summed = terms.new_zeros(kernel.num_queries, vectors.shape[1]).index_add(0, kernel.query, terms)
+    summed = sum_of_groups(terms, kernel.query, kernel.num_queries)
     return summed / eigenvalues if eigenvalues.ndim == 1 else summed
 
 
@@ -127,7 +127,7 @@ def nystrom(
     if len(growth) == 1:  # of all edges
         return extension(kernel, embedding, growth.new_ones(len(growth[0]))) * growth[0]
     terms = kernel.value[:, None] * growth * embedding.index_select(0, point)
-    return terms.new_zeros(num_queries, terms.shape[1]).index_add(0, query, terms)
+    return sum_of_groups(terms, query, num_queries)
 
 
 def _roots(total: Tensor, degrees: Tensor, query: Tensor, point: Tensor) -> Tensor:

@@ -177,7 +177,7 @@ def _dense_graph(edge_index: Tensor, batch: Tensor, sizes: Tensor, weight: Tenso
     within = torch.arange(len(batch), device=batch.device) - (sizes.cumsum(0) - sizes)[batch]
     place, graph = within.index_select(0, col), batch.index_select(0, row)
     line = (graph * widest).add_(within.index_select(0, row))
-    affinity = weight.new_zeros(count * widest * widest).index_add(0, line * widest + place, weight)
+    affinity = weight.new_zeros(count * widest * widest).index_copy(0, line * widest + place, weight)
     affinity = affinity.reshape(count, widest, widest)
     bare = affinity.detach()
     is_sound = (

@@ -1,0 +1,333 @@
+"""A pretended accelerator on a machine without one: what would mix devices, wait for the host, or be refused there.
+
+    with pretended.device() as seen:
+        x = torch.randn(100, 3).to("gpu")
+        ...
+    seen.launches, seen.waits
+
+Tensors of the device ``gpu:0`` (torch's backend for Python) keep their numbers on the CPU, so that code which depends
+on data runs. What mixes them with tensors of the CPU raises as CUDA would, and so do what CUDA refuses under
+`torch.use_deterministic_algorithms` and rounds through NumPy that nobody has given a reason for. Launches and waits are
+counted as those of the CUDA implementations. Errors inside CUDA kernels and libraries are not seen.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+import torch._dynamo  # before torch.Generator is another
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+NAME = "gpu"
+CPU = torch.device("cpu")
+NAMES: dict[Any, str] = {}
+
+# Functions of this library that may take tensors of a device through NumPy or SciPy, and why.
+ROUND_TRIPS = {
+    "pattern.bandwidth_reducing_order": "reverse Cuthill–McKee by SciPy; asked for on the CPU, or by the user",
+    "geodesics.shortest_paths": "Dijkstra by SciPy: shortest paths need a queue, which no launch replaces",
+    "graph.to_scipy": "the user asks for SciPy's matrix",
+    "direct.to_scipy": "SuperLU's factors, asked for by the user; `Auto` takes none off the CPU",
+    "direct.__call__": "a solve with SuperLU's factors",
+    "shift_invert.solve": "the same",
+    "shift_invert.__call__": "the same",
+    "ann._given": "faiss searches on the CPU",
+    "ann._cells": "the same",
+    "ann.__call__": "the same",
+    "clustering._labels": "k-means by scikit-learn on N × k numbers",
+    "labels._by_means": "the same",
+}
+
+# No kernel is launched for these.
+VIEWS = frozenset(
+    """view _unsafe_view reshape _reshape_alias expand slice select as_strided t transpose permute
+unsqueeze squeeze diagonal detach alias split split_with_sizes unbind unfold narrow values
+crow_indices col_indices lift_fresh empty empty_like new_empty empty_strided new_empty_strided
+is_same_size _local_scalar_dense resolve_conj resolve_neg view_as mT is_pinned resize_ set_ lift""".split()  # noqa: SIM905
+)
+# Waits of the host in the CUDA implementations, beside copies across and boolean indices.
+WAITS = {"_local_scalar_dense": 1, "nonzero": 1, "masked_select": 1, "equal": 1, "unique_consecutive": 1, "_unique2": 1}
+WAITS |= {"unique_dim": 1, "bincount": 2, "_linalg_eigh": 1, "_linalg_svd": 1, "linalg_cholesky": 1}
+WAITS |= {"_linalg_check_errors": 1}
+INDEXING = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")
+MAY_MIX = ("copy_", "_to_copy", *INDEXING)
+# What CUDA refuses under `torch.use_deterministic_algorithms`, and what gives other bits from run to run without it.
+REFUSED = ("put_", "histc", "kthvalue", "median.dim", "nanmedian.dim", "cumsum", "cumprod")
+UNSTABLE = ("index_add", "index_add_", "scatter_add", "scatter_add_", "scatter_reduce", "scatter_reduce_")
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "addbmm")
+
+
+class Seen(TorchDispatchMode):
+    """Runs the operations of the device, and counts.
+
+    Attributes:
+        kernels, waits_by_kind, sites: launches and waits by operation; waits by file and line of this library.
+        shaky: operands that some versions of cuSPARSE do not take: strided values, pointers off 16 bytes.
+        unstable: sums whose order changes from run to run, by file and line.
+        copying: functions of this library that take tensors to the host.
+        rounded: products of float32 that the settings of torch let round their operands.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reset()
+
+    def reset(self) -> None:
+        """Count from zero."""
+        self.copying: set[str] = set()
+        self.kernels, self.waits_by_kind, self.sites, self.shaky, self.unstable, self.rounded = (
+            collections.Counter[str]() for _ in range(6)
+        )
+
+    @property
+    def launches(self) -> int:
+        """Of kernels."""
+        return self.kernels.total()
+
+    @property
+    def waits(self) -> int:
+        """Of the host for the device."""
+        return self.waits_by_kind.total()
+
+    def wait(self, kind: str, times: int = 1) -> None:
+        """The host waits for the device."""
+        if times:
+            self.waits_by_kind[kind] += times
+            self.sites[site()] += times
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self.run(func, args, kwargs or {})
+
+    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """An operation, on the numbers of its operands."""
+        name = NAMES.get(func) or NAMES.setdefault(func, str(func).partition(".")[2])
+        short = name.partition(".")[0]
+        flat: list[Any] = []
+        of_cpu, options = _bare(args, flat), {key: _bare(value, flat) for key, value in kwargs.items()}
+        ours = [a for a in flat if isinstance(a, Pretended)]
+        plain = [a for a in flat if isinstance(a, Tensor) and not isinstance(a, Pretended)]
+        target = None if kwargs.get("device") is None else torch.device(kwargs["device"]).type
+        on_device = bool(ours) if target is None else target == NAME
+        if not ours and not on_device:
+            return func(*args, **kwargs)
+        self._count(short, name, flat, kwargs, bool(ours), bool(plain), target)
+        if ours and any(p.ndim > 0 for p in plain) and short not in MAY_MIX:
+            raise RuntimeError(
+                "Expected all tensors to be on the same device, but found at least two devices, "
+                f"{NAME}:0 and cpu! ({func} at {site()})"
+            )
+        if target == NAME:
+            options["device"] = CPU
+        out = func(*of_cpu, **options)
+        return _of_device(out, {id(a.elem): a for a in ours}) if on_device else out
+
+    def _count(
+        self, short: str, name: str, flat: Any, kwargs: Any, ours: bool, plain: bool, target: str | None
+    ) -> None:
+        floating = any(isinstance(a, Pretended) and a.is_floating_point() for a in flat)
+        if torch.are_deterministic_algorithms_enabled() and floating and (short in REFUSED or name in REFUSED):
+            raise RuntimeError(f"{name} does not have a deterministic implementation on CUDA (at {site()})")
+        if short in UNSTABLE and floating and not any(a in ("amax", "amin") for a in flat if isinstance(a, str)):
+            self.unstable[f"{short}, {site()}"] += 1
+        if short in PRODUCTS and torch._C._get_fp32_precision_getter("cuda", "matmul") not in ("ieee", "none"):
+            self.rounded[f"{short}, {site()}"] += any(_is_single(a) for a in flat)
+        if short not in VIEWS:
+            self.kernels[short] += 1
+        self.wait(short, WAITS.get(short, 0))
+        if short in INDEXING:
+            self.wait(short, sum(isinstance(a, Tensor) and a.dtype == torch.bool for a in flat[1:]))
+        if name == "repeat_interleave.Tensor" and not any(isinstance(a, int) for a in flat[1:]):
+            self.wait(short)
+        if short == "_to_copy" and target == "cpu" and ours:
+            self.wait("device to host")
+            self.copying.add(".".join(next(_frames(), ("", "", 0))[:2]))
+        if short == "_to_copy" and target == NAME and plain and not kwargs.get("non_blocking"):
+            self.wait("host to device")
+        if short == "copy_" and ours and plain and not (isinstance(flat[0], Pretended) and True in flat[2:]):
+            self.wait("copy_ across devices")
+        if short in ("mm", "addmm", "addmv", "mv") and any(_is_csr(a) for a in flat):
+            for a in flat:
+                if isinstance(a, Pretended) and not _is_csr(a) and a.elem.numel() and a.elem.data_ptr() % 16:
+                    self.shaky[f"{short}: dense operand at {a.elem.data_ptr() % 16} of 16 bytes, {site()}"] += 1
+
+
+def _bare(value: Any, flat: list[Any]) -> Any:
+    """The numbers of tensors on the device, and the rest as it is; all that is in lists and tuples goes to ``flat``."""
+    if type(value) in (tuple, list):
+        return type(value)([_bare(part, flat) for part in value])
+    flat.append(value)
+    return value.elem if type(value) is Pretended else value
+
+
+def _of_device(value: Any, known: dict[int, Any]) -> Any:
+    if isinstance(value, tuple | list):
+        return type(value)(_of_device(part, known) for part in value)
+    return (known.get(id(value)) if id(value) in known else Pretended(value)) if isinstance(value, Tensor) else value
+
+
+def _is_single(value: Any) -> bool:
+    return isinstance(value, Pretended) and value.dtype == torch.float32
+
+
+def _is_csr(value: Any) -> bool:
+    return isinstance(value, Pretended) and value.elem.layout == torch.sparse_csr
+
+
+def site() -> str:
+    """The innermost file and line of this library that runs."""
+    for file, _, line in _frames():
+        return f"{file}:{line}"
+    return "?"
+
+
+def _frames() -> Iterator[tuple[str, str, int]]:
+    frame = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename.replace("\\", "/")
+        if "/torch_lapeig/" in file and not file.endswith("_precision.py"):
+            yield file.rpartition("/")[2].removesuffix(".py"), frame.f_code.co_name, frame.f_lineno
+        frame = frame.f_back  # type: ignore[assignment]
+
+
+class Pretended(Tensor):
+    """A tensor that says it is on the device; its numbers are in ``elem``."""
+
+    elem: Tensor
+
+    @staticmethod
+    def __new__(cls, elem: Tensor) -> Pretended:
+        strided = elem.layout == torch.strided
+        where = {"strides": elem.stride(), "storage_offset": elem.storage_offset()} if strided else {}
+        made = Tensor._make_wrapper_subclass(cls, elem.size(), **where, dtype=elem.dtype, device=_where())
+        made.elem = elem
+        return made
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        return f"Pretended({self.elem})"
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in SPECIAL:
+            return SPECIAL[func](*args, **(kwargs or {}))
+        if func in (Tensor.__getitem__, Tensor.__setitem__):
+            index = args[1] if isinstance(args[1], tuple) else (args[1],)
+            args = (args[0], tuple(_tensor(i).to(_where()) if isinstance(i, list) else i for i in index), *args[2:])
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return SEEN.run(func, args, kwargs or {})
+
+
+_tensor, _as_tensor, _csr, _Generator = torch.tensor, torch.as_tensor, torch.sparse_csr_tensor, torch.Generator
+_to, _numpy = Tensor.to, Tensor.numpy
+
+
+def _where() -> torch.device:
+    return torch.device(NAME, 0)
+
+
+def _refused(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+    raise TypeError(f"can't convert {NAME}:0 device type tensor to numpy (at {site()})")
+
+
+def _to_dense(self: Any, *args: Any, **kwargs: Any) -> Any:
+    if self.elem.layout == torch.strided:
+        with torch._C.DisableTorchFunctionSubclass():
+            return Tensor.to_dense(self, *args, **kwargs)
+    SEEN.kernels["to_dense"] += 1
+    return Pretended(self.elem.to_dense())
+
+
+def _data_ptr(self: Any) -> int:
+    return int(self.elem.data_ptr())
+
+
+def _layout(self: Any) -> torch.layout:
+    with torch._C.DisableTorchFunctionSubclass():
+        return self.elem.layout  # type: ignore[no-any-return]
+
+
+SPECIAL: dict[Any, Any] = {
+    Tensor.to_dense: _to_dense,
+    Tensor.__format__: lambda self, form: self.item().__format__(form) if self.ndim == 0 else repr(self),
+    Tensor.tolist: lambda self: self.cpu().tolist(),
+    # As CUDA: made on the host, copied, waited for.
+    Tensor.new_tensor: lambda self, data, **options: _tensor(data, **{"dtype": self.dtype, **options}).to(_where()),
+    Tensor.numpy: _refused,
+    Tensor.__array__: _refused,
+    Tensor.data_ptr: _data_ptr,
+    Tensor.layout.__get__: _layout,  # type: ignore[attr-defined]
+}
+
+
+def _sparse_csr_tensor(crow: Any, col: Any, values: Any, size: Any = None, **options: Any) -> Any:
+    parts = (crow, col, values)
+    if not any(isinstance(p, Pretended) for p in parts):
+        return _csr(crow, col, values, size, **options)
+    if not all(isinstance(p, Pretended) for p in parts):
+        raise RuntimeError(f"sparse_csr_tensor: parts on different devices at {site()}")
+    for part, name in zip(parts, ("crow", "col", "values"), strict=True):
+        if not part.elem.is_contiguous():
+            SEEN.shaky[f"csr: {name} with strides {part.elem.stride()}, {site()}"] += 1
+        elif part.elem.numel() and part.elem.data_ptr() % 16:
+            SEEN.shaky[f"csr: {name} at {part.elem.data_ptr() % 16} of 16 bytes, {site()}"] += 1
+    return Pretended(_csr(*(p.elem for p in parts), size, **options))
+
+
+class _AnyGenerator(_Generator):
+    def __new__(cls, device: Any = "cpu") -> Any:
+        return _Generator()
+
+
+def _made(maker: Any) -> Any:
+    def make(data: Any, *args: Any, device: Any = None, **kwargs: Any) -> Any:
+        if isinstance(data, Pretended):
+            return data if device is None else data.to(device)
+        made = maker(data, *args, **kwargs)
+        return made if device is None else made.to(device)
+
+    return make
+
+
+def _to_indexed(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def indexed(value: Any) -> Any:
+        return _where() if isinstance(value, str | torch.device) and str(value) == NAME else value
+
+    return _to(self, *map(indexed, args), **{name: indexed(value) for name, value in kwargs.items()})
+
+
+def _seen_numpy(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+    file, function, line = next(_frames(), ("", "", 0))
+    if (name := f"{file}.{function}") in SEEN.copying and name not in ROUND_TRIPS:
+        raise AssertionError(f"a round through NumPy without a reason: {name}, line {line}")
+    return _numpy(self, *args, **kwargs)
+
+
+SEEN = Seen()
+
+
+@contextlib.contextmanager
+def device() -> Iterator[Seen]:
+    """While it is open, ``"gpu"`` is a device of torch."""
+    if torch._C._get_privateuse1_backend_name() != NAME:
+        _setup_privateuseone_for_python_backend(NAME)
+    SEEN.reset()
+    with contextlib.ExitStack() as stack:
+        replaced = (("tensor", _made(_tensor)), ("as_tensor", _made(_as_tensor)), ("Generator", _AnyGenerator))
+        for name, value in (*replaced, ("sparse_csr_tensor", _sparse_csr_tensor)):
+            stack.enter_context(mock.patch.object(torch, name, value))
+        stack.enter_context(mock.patch.object(Tensor, "to", _to_indexed))
+        stack.enter_context(mock.patch.object(Tensor, "numpy", _seen_numpy))
+        stack.enter_context(torch.autograd.set_multithreading_enabled(False))
+        stack.enter_context(SEEN)
+        yield SEEN

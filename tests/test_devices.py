@@ -1,0 +1,238 @@
+"""What an accelerator asks of the library, on one that is pretended: see benchmarks/pretended.py."""
+
+import threading
+
+import pytest
+import torch
+
+from benchmarks import pretended
+from problems import points, swiss_roll
+from torch_lapeig import KNN, GraphWarning, HeatKernel, Laplacian, LaplacianEigenmaps, _tuning, eigenpairs, knn_graph
+from torch_lapeig.eigen import ChebyshevSubspace, Lanczos, Lobpcg, amg
+from torch_lapeig.graph import nearest_neighbors
+from torch_lapeig.graph.groups import Groups, Reversed, Spread, Sum
+from torch_lapeig.graph.pattern import csr
+from torch_lapeig.methods import LLE
+
+DEVICE = pretended.NAME
+
+
+@pytest.fixture
+def seen():
+    with pretended.device() as counts:
+        yield counts
+
+
+@pytest.fixture
+def settings():
+    """The precision of products is put back, whatever a test sets."""
+    yield
+    torch.set_float32_matmul_precision("highest")
+    for product in ("cuda", "matmul"), ("mkldnn", "matmul"), ("generic", "all"):
+        torch._C._set_fp32_precision_setter(*product, "none")
+
+
+def by_newer():
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+
+
+def by_newer_for_all():
+    torch.backends.fp32_precision = "tf32"
+
+
+def by_older():
+    torch.set_float32_matmul_precision("medium")
+
+
+def by_oldest():
+    torch.backends.cuda.matmul.allow_tf32 = True
+
+
+def state():
+    """All that torch says, or refuses to say, about float32 products."""
+    found = [torch._C._get_fp32_precision_getter(*p) for p in (("cuda", "matmul"), ("mkldnn", "matmul"))]
+    for read in (torch.get_float32_matmul_precision, lambda: torch.backends.cuda.matmul.allow_tf32):
+        try:
+            found.append(read())
+        except RuntimeError:
+            found.append("refused")
+    return found
+
+
+EVERY_INTERFACE = pytest.mark.parametrize("reduce", [by_newer, by_newer_for_all, by_older, by_oldest])
+
+
+class TestPrecision:
+    @EVERY_INTERFACE
+    def test_reduced_products_enter_no_search_and_no_solve(self, reduce, seen, settings):
+        x = points(300, 5, dtype=torch.float32).to(DEVICE).requires_grad_()
+        reduce()
+        before = state()
+        network = x @ torch.eye(5, device=DEVICE)
+        assert seen.rounded.total() == 1  # what the user asked for
+        y = LaplacianEigenmaps(3, KNN(6), HeatKernel("median"), solve=ChebyshevSubspace())(network)
+        assert state() == before
+        y.square().sum().backward()
+        assert state() == before
+        assert seen.rounded.total() == 2, seen.rounded  # and its derivative
+
+    @EVERY_INTERFACE
+    def test_what_inherits_inherits_again(self, reduce, settings):
+        reduce()
+        nearest_neighbors(points(20, 2), 3)
+        found = state()[0]
+        torch.backends.fp32_precision = "ieee"
+        assert (state()[0] == found) == (reduce is not by_newer_for_all)
+
+    def test_threads_that_overlap(self, settings):
+        """The first call sets the precision, the last one puts it back, and calls of others in between have it."""
+        by_older()
+        before, inside, leave = state(), threading.Event(), threading.Event()
+        found = {}
+
+        def slow_rule(x, mask=None):
+            inside.set()
+            leave.wait(5)
+            found["slow"] = state()
+            return knn_graph(x, 5)
+
+        slow = threading.Thread(target=lambda: LaplacianEigenmaps(2, slow_rule)(points(30, 2)))
+        slow.start()
+        inside.wait(5)
+        nearest_neighbors(points(20, 2), 3)
+        found["between"] = state()
+        leave.set()
+        slow.join()
+        assert found["between"][:2] == found["slow"][:2] == ["ieee", "ieee"]
+        assert state() == before
+
+    def test_a_change_by_the_user_in_between_stays(self, settings):
+        by_older()
+
+        def rule(x, mask=None):
+            torch.set_float32_matmul_precision("high")
+            return knn_graph(x, 5)
+
+        LaplacianEigenmaps(2, rule)(points(30, 2))
+        assert torch.get_float32_matmul_precision() == "high"
+
+    def test_a_backward_that_fails_leaves_nothing_behind(self, settings):
+        by_older()
+        before = state()
+        x = points(30, 2).requires_grad_()
+        y = LaplacianEigenmaps(2, KNN(5))(x)
+
+        def fail(*_):
+            raise RuntimeError("on purpose")
+
+        y.grad_fn.register_hook(fail)
+        with pytest.raises(RuntimeError, match="on purpose"):
+            y.sum().backward()
+        nearest_neighbors(points(20, 2), 3)
+        assert state() == before
+
+
+class TestSparseProducts:
+    def test_values_are_contiguous(self, seen):
+        graph = knn_graph(points(40, 2), 4).to(DEVICE)
+        y = torch.ones(40, 3, device=DEVICE)
+        ones = torch.ones((), device=DEVICE, dtype=torch.float64).expand(len(graph.weight))
+        graph.pattern.matmul(ones, y.double())
+        assert not seen.shaky
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_memory_begins_where_kernels_read(self, dtype, seen):
+        """Items of a batch, and Lanczos vectors of odd length."""
+        x = points(61, 3, batch=3, dtype=dtype).to(DEVICE)
+        graph = HeatKernel(1.0)(x, KNN(5)(x))
+        eigenpairs(Laplacian(graph), 3, Lanczos())
+        for operator in Laplacian(graph).symmetric.items():
+            operator.matmul(points(61, 3, batch=2, dtype=dtype).to(DEVICE)[1])
+        assert not seen.shaky
+
+    def test_products_of_two_are_bounded(self, monkeypatch, seen):
+        laplacian = Laplacian(knn_graph(swiss_roll(2000), 8))
+        matrix = laplacian.symmetric.to_matrix()
+        whole, parts = (matrix @ matrix).to_dense(), []
+        monkeypatch.setattr(_tuning, "PRODUCT_TERMS", 30_000)
+        multiply = torch.Tensor.__matmul__
+        monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: parts.append(a.shape[0]) or multiply(a, b))
+        parts_of = (matrix.crow_indices(), matrix.col_indices(), matrix.values())
+        moved = csr(*(t.to(DEVICE) for t in parts_of), matrix.shape)
+        found = amg.product(moved, moved)
+        assert len(parts) > 3
+        assert sum(parts) == 2000
+        torch.testing.assert_close(found.to_dense().cpu(), whole)
+
+
+def test_components_are_counted(seen):
+    """LLE takes the largest label for the number of components less one."""
+    x = torch.cat([points(20, 2), points(20, 2, seed=1) + 100])
+    pattern = knn_graph(x, 4).to(DEVICE).pattern
+    assert pattern.components(torch.ones(len(pattern), device=DEVICE)).unique().tolist() == [0, 1]
+    with pytest.warns(GraphWarning, match="into 2 parts"):
+        LLE(1, KNN(4)).fit(x.to(DEVICE))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own, on first use
+class TestSums:
+    """Sums over groups are the same from run to run: no atomic addition, whatever the order of the values."""
+
+    @pytest.fixture(params=[True, False], ids=["sorted", "shuffled"])
+    def groups(self, request):
+        index = torch.tensor([0, 0, 1, 3, 3, 3, 4])  # the third and the last are empty
+        index = index if request.param else index[torch.tensor([3, 0, 6, 2, 5, 1, 4])]
+        return Groups(index, 6, ascending=request.param)
+
+    @pytest.mark.parametrize("shape", [(7,), (7, 2)])
+    def test_sum_and_gather(self, groups, shape):
+        values, sums = points(*shape[:1], 2)[:, : shape[1] if len(shape) > 1 else 1].reshape(shape), points(6, 2)
+        sums = sums.reshape(6, -1)[:, 0] if len(shape) == 1 else sums
+        expected = values.new_zeros(6, *shape[1:]).index_add(0, groups.index, values)
+        torch.testing.assert_close(Sum.apply(values, groups), expected)
+        torch.testing.assert_close(Spread.apply(sums, groups), sums[groups.index])
+
+    @pytest.mark.parametrize("function", [Sum, Spread])
+    def test_derivatives_of_either_mode_and_second_order(self, groups, function):
+        start = points(7 if function is Sum else 6, 2).requires_grad_()
+
+        def squared(x):  # linear functions alone have no second derivative
+            return function.apply(x * x, groups)
+
+        torch.autograd.gradcheck(squared, start, check_forward_ad=True)
+        torch.autograd.gradgradcheck(squared, start, check_fwd_over_rev=True)
+
+    def test_order_of_its_own_inverse(self):
+        order, x = torch.tensor([2, 1, 0]), points(3, 1)[:, 0].requires_grad_()
+        torch.autograd.gradcheck(lambda x: Reversed.apply(x * x, order), x, check_forward_ad=True)
+        torch.autograd.gradgradcheck(lambda x: Reversed.apply(x * x, order), x, check_fwd_over_rev=True)
+
+    def test_no_values(self):
+        empty = Groups(torch.zeros(0, dtype=torch.int64), 3)
+        assert Sum.apply(torch.zeros(0), empty).tolist() == [0, 0, 0]
+        assert Sum.apply(torch.zeros(0), Groups(torch.zeros(0, dtype=torch.int64), 0)).shape == (0,)
+
+    def test_the_same_numbers_as_on_the_processor(self, seen):
+        def slopes(device):
+            x = points(60, 3).to(device).requires_grad_()
+            y = LaplacianEigenmaps(3, KNN(6), HeatKernel("median"))(x)
+            (g,) = torch.autograd.grad(y.square().square().sum(), x)
+            return y.detach().cpu(), g.cpu()
+
+        for ours, theirs in zip(slopes(DEVICE), slopes("cpu"), strict=True):
+            torch.testing.assert_close(ours, theirs)
+        assert not seen.unstable
+
+    @pytest.mark.parametrize("solver", [None, Lobpcg(), Lanczos(), ChebyshevSubspace()])
+    def test_deterministic_algorithms(self, solver, seen):
+        """Of torch's setting, under which CUDA refuses some operations."""
+        torch.use_deterministic_algorithms(True)
+        try:
+            x = swiss_roll(900).to(DEVICE).requires_grad_()
+            module = LaplacianEigenmaps(2, KNN(8), HeatKernel("median"), solve=solver).fit(x)
+            y = module(x)
+            y.square().square().sum().backward()
+            module.transform(x.detach()[:5] + 0.01)
+        finally:
+            torch.use_deterministic_algorithms(False)
+        assert not seen.unstable

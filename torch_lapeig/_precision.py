@@ -1,0 +1,226 @@
+"""The precision of floats that solves need, whatever the user has chosen for a network: no autocast, IEEE float32.
+
+Autocast belongs to a thread. How float32 is multiplied (`torch.set_float32_matmul_precision`, or ``fp32_precision`` of
+`torch.backends`) belongs to the process: it is set where the first call begins that needs it, and put back where the
+last one ends, under one lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def exporting() -> bool:
+    """Whether `torch.export` is recording."""
+    return torch.compiler.is_exporting() if hasattr(torch.compiler, "is_exporting") else False
+
+
+class _Float32:
+    """How the process multiplies float32 while some calls need the whole of it.
+
+    Torch has two interfaces to one state, and raises where they contradict each other: both are set to agree. A value
+    that is inherited from a more general setting is put back as one that inherits.
+    """
+
+    PRODUCTS = (("cuda", "matmul"), ("mkldnn", "matmul"))
+    WHOLE = ("ieee", "none")  # "none" throughout: the default, which is IEEE
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.calls = 0
+        self.name: str | None = "highest"  # by the older interface; None where only the newer one can say
+        self.kept: dict[tuple[str, str], str] = {}
+
+    def begin(self) -> None:
+        """From now on in IEEE arithmetic."""
+        with self.lock:
+            self.calls += 1
+            found = self._settings()
+            if all(value in self.WHOLE for value in found.values()):
+                return
+            # What is "ieee" here may be our doing; what is not was chosen by the user, before this or since.
+            older = self._older()
+            self.kept = {p: value if value != "ieee" else self.kept.get(p, value) for p, value in found.items()}
+            self.name = older if older != "highest" else self.name
+            if older not in (None, "highest"):
+                torch.set_float32_matmul_precision("highest")
+            for product in self.PRODUCTS:
+                torch._C._set_fp32_precision_setter(*product, "ieee")
+
+    def end(self) -> None:
+        """As before, where nobody else needs it and nobody has changed it."""
+        with self.lock:
+            self.calls -= 1
+            if self.calls or not self.kept:
+                return
+            (kept, name), (self.kept, self.name) = (self.kept, self.name), ({}, "highest")
+            if any(value != "ieee" for value in self._settings().values()):
+                return
+            if name is not None:
+                torch.set_float32_matmul_precision(name)
+            for product, value in kept.items():
+                if name is None:
+                    torch._C._set_fp32_precision_setter(*product, "none")
+                if torch._C._get_fp32_precision_getter(*product) != value:
+                    torch._C._set_fp32_precision_setter(*product, value)
+
+    def _settings(self) -> dict[tuple[str, str], str]:
+        return {product: torch._C._get_fp32_precision_getter(*product) for product in self.PRODUCTS}
+
+    @staticmethod
+    def _older() -> str | None:
+        """What the older interface says; None where only the newer one can."""
+        try:
+            return torch.get_float32_matmul_precision()
+        except RuntimeError:
+            return None
+
+
+_float32 = _Float32()
+AUTOCAST = ("cpu", "cuda")
+
+
+@contextlib.contextmanager
+def _autocast_off() -> Iterator[None]:
+    enabled = _switch_off()
+    try:
+        yield
+    finally:
+        _switch_on(enabled)
+
+
+def _switch_off() -> list[str]:
+    """Turn autocast off in this thread; the devices it was on for."""
+    enabled = [device for device in AUTOCAST if torch.is_autocast_enabled(device)]
+    for device in enabled:
+        torch.set_autocast_enabled(device, False)
+    return enabled
+
+
+def _switch_on(devices: list[str]) -> None:
+    for device in devices:
+        torch.set_autocast_enabled(device, True)
+
+
+def without_autocast(function: F) -> F:
+    """`full_precision` for the methods of a `torch.autograd.Function`, which run by themselves in forward and backward.
+
+    Their derivatives are Functions and native operations: see `full_precision` for the latter.
+    """
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        _float32.begin()
+        try:
+            with _autocast_off():
+                return function(*args, **kwargs)
+        finally:
+            _float32.end()
+
+    return wrapper  # type: ignore[return-value]
+
+
+def full_precision(function: F) -> F:
+    """Run ``function`` with autocast off and float32 products in IEEE arithmetic.
+
+    So distances and eigenvectors keep their input's precision. So do all derivatives of what it returns, wherever
+    ``backward()`` is called: autocast would round the products in them as well. What it does depends on the data at
+    every step: under `torch.compile` it is a graph break and runs as it is, and it cannot be recorded once and for all,
+    as `torch.export` and `torch.jit.trace` would: RuntimeError.
+    """
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if exporting() or torch._C._is_tracing():
+            name = type(args[0]).__name__ if args and isinstance(args[0], torch.nn.Module) else function.__name__
+            raise RuntimeError(
+                f"{name} cannot be recorded by torch.export or torch.jit.trace, as its graph and its solver depend on "
+                "the data at every step; use torch.compile, which works with one graph break, or export the parts of "
+                "the network before and after it"
+            )
+        if torch.compiler.is_compiling():
+            return torch.compiler.disable(wrapper)(*args, **kwargs)
+        if vars(_thread).get("inside", False):
+            with _autocast_off():
+                return function(*args, **kwargs)
+        _forget_failures()
+        _thread.inside = True
+        _float32.begin()
+        try:
+            with _autocast_off():
+                result = function(*args, **kwargs)
+        finally:
+            _float32.end()
+            _thread.inside = False
+        if torch.is_grad_enabled():  # the outermost call sees to the whole graph
+            _differentiate_without_autocast(result, (args, kwargs))
+        return result
+
+    return wrapper  # type: ignore[return-value]
+
+
+GUARDED = "torch_lapeig runs this node without autocast"
+_thread = threading.local()  # whether a function in full precision runs
+# By thread, what autocast was on for before each node that runs there: one can call another backward. Python's own
+# storage of a thread does not last from hook to hook on the threads that autograd takes for the deepest of those.
+_before_nodes: dict[int, list[list[str]]] = {}
+
+
+def _differentiate_without_autocast(results: Any, arguments: Any) -> None:
+    """Have the nodes of the autograd graph between arguments and results run with autocast off."""
+    nodes = list(_nodes_of(results))
+    ends = set(_nodes_of(arguments))
+    while nodes:
+        node = nodes.pop()
+        # Leaves outlive the graph and compute nothing.
+        if node in ends or hasattr(node, "variable") or GUARDED in node.metadata:
+            continue
+        node.metadata[GUARDED] = True
+        node.register_prehook(_before)
+        node.register_hook(_after)
+        nodes.extend(above for above, _ in node.next_functions if above is not None)
+
+
+def _before(cotangents: tuple[Tensor, ...]) -> None:
+    _float32.begin()
+    _before_nodes.setdefault(threading.get_ident(), []).append(_switch_off())
+
+
+def _after(results: tuple[Tensor, ...], cotangents: tuple[Tensor, ...]) -> None:
+    thread = threading.get_ident()
+    _float32.end()
+    _switch_on(_before_nodes[thread].pop())
+    if not _before_nodes[thread]:
+        del _before_nodes[thread]
+    if torch.is_grad_enabled():  # the backward is itself differentiated
+        _differentiate_without_autocast(results, cotangents)
+
+
+def _forget_failures() -> None:
+    """End what nodes have begun that failed: of those there are, on a thread that is in no backward."""
+    if _before_nodes and torch._C._current_graph_task_id() == -1:
+        for _ in _before_nodes.pop(threading.get_ident(), ()):
+            _float32.end()
+
+
+def _nodes_of(value: Any) -> Iterator[Any]:
+    """Nodes of the autograd graph that made the tensors in a value of this library, however deep."""
+    if isinstance(value, Tensor):
+        if value.grad_fn is not None:
+            yield value.grad_fn
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _nodes_of(part)
+    elif isinstance(value, dict):
+        yield from _nodes_of(list(value.values()))
+    elif type(value).__module__.startswith(__package__) and not isinstance(value, torch.nn.Module):
+        yield from _nodes_of(vars(value) if hasattr(value, "__dict__") else None)
