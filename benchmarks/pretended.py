@@ -1,11 +1,11 @@
 """A pretended accelerator on a machine without one: what would mix devices, wait for the host, or be refused there.
 
     with pretended.device() as seen:
-        x = torch.randn(100, 3).to("gpu")
+        x = torch.randn(100, 3).to("pretended")
         ...
     seen.launches, seen.waits
 
-Tensors of the device ``gpu:0`` (torch's backend for Python) keep their numbers on the CPU, so that code which depends
+Tensors of the device ``pretended:0`` (torch's backend for Python) keep their numbers on the CPU, so that code which depends
 on data runs. What mixes them with tensors of the CPU raises as CUDA would, and so do what CUDA refuses under
 `torch.use_deterministic_algorithms` and rounds through NumPy that nobody has given a reason for. Launches and waits are
 counted as those of the CUDA implementations. Errors inside CUDA kernels and libraries are not seen.
@@ -26,24 +26,21 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-NAME = "gpu"
+NAME = "pretended"
 CPU = torch.device("cpu")
 NAMES: dict[Any, str] = {}
 
 # Functions of this library that may take tensors of a device through NumPy or SciPy, and why.
 ROUND_TRIPS = {
-    "pattern.bandwidth_reducing_order": "reverse Cuthill–McKee by SciPy; asked for on the CPU, or by the user",
-    "geodesics.shortest_paths": "Dijkstra by SciPy: shortest paths need a queue, which no launch replaces",
+    "pattern.bandwidth_reducing_order": "reverse Cuthill–McKee by SciPy, where the user asks for it",
+    "geodesics.geodesic_distances": "Dijkstra by SciPy: its queue is no work for a device",
     "graph.to_scipy": "the user asks for SciPy's matrix",
-    "direct.to_scipy": "SuperLU's factors, asked for by the user; `Auto` takes none off the CPU",
-    "direct.__call__": "a solve with SuperLU's factors",
-    "shift_invert.solve": "the same",
-    "shift_invert.__call__": "the same",
+    "direct.<genexpr>": "as direct.to_scipy",
+    "direct.to_scipy": "SuperLU's factors, where the user asks for them; `Auto` takes none off the CPU",
+    "direct.__call__": "a solve with them",
     "ann._given": "faiss searches on the CPU",
-    "ann._cells": "the same",
-    "ann.__call__": "the same",
-    "clustering._labels": "k-means by scikit-learn on N × k numbers",
-    "labels._by_means": "the same",
+    "clustering.fit_with": "k-means by scikit-learn, of N × k numbers",
+    "base.as_numpy": "the estimators for scikit-learn give NumPy's arrays",
 }
 
 # No kernel is launched for these.
@@ -308,19 +305,22 @@ def _to_indexed(self: Tensor, *args: Any, **kwargs: Any) -> Any:
 
 def _seen_numpy(self: Tensor, *args: Any, **kwargs: Any) -> Any:
     file, function, line = next(_frames(), ("", "", 0))
-    if (name := f"{file}.{function}") in SEEN.copying and name not in ROUND_TRIPS:
+    if file and (name := f"{file}.{function}") in SEEN.copying and name not in ROUND_TRIPS:
         raise AssertionError(f"a round through NumPy without a reason: {name}, line {line}")
     return _numpy(self, *args, **kwargs)
 
 
 SEEN = Seen()
+AUTOCAST = torch.library.Library("_", "IMPL")
 
 
 @contextlib.contextmanager
 def device() -> Iterator[Seen]:
-    """While it is open, ``"gpu"`` is a device of torch."""
+    """While it is open, ``"pretended"`` is a device of torch."""
     if torch._C._get_privateuse1_backend_name() != NAME:
         _setup_privateuseone_for_python_backend(NAME)
+        AUTOCAST.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
+        getattr(torch, NAME).get_amp_supported_dtype = lambda: [torch.float16, torch.bfloat16]
     SEEN.reset()
     with contextlib.ExitStack() as stack:
         replaced = (("tensor", _made(_tensor)), ("as_tensor", _made(_as_tensor)), ("Generator", _AnyGenerator))

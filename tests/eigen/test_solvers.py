@@ -6,6 +6,7 @@ import scipy.linalg
 import scipy.sparse
 import torch
 
+from benchmarks import pretended
 from problems import (
     complete,
     complete_bipartite,
@@ -73,6 +74,10 @@ GRAPHS = {
 @pytest.mark.parametrize("storage", ["dense", "sparse"])
 @pytest.mark.parametrize("name", GRAPHS)
 def test_agrees_with_scipy(name, storage, solver, dtype, device):
+    if device == pretended.NAME and (
+        isinstance(solver, TorchLobpcg) or dtype == torch.float32 or name not in ("power law", "cycle", "6 components")
+    ):
+        return  # thousands of calls, each of which takes long there, that are torch's own or those of the others
     affinity = torch.as_tensor(GRAPHS[name]).to(device, dtype)
     graph = Graph.from_dense(affinity)
     laplacian = Laplacian(graph if storage == "dense" else graph.to_sparse())
