@@ -260,6 +260,9 @@ SPECIAL: dict[Any, Any] = {
     Tensor.tolist: lambda self: self.cpu().tolist(),
     # As CUDA: made on the host, copied, waited for.
     Tensor.new_tensor: lambda self, data, **options: _tensor(data, **{"dtype": self.dtype, **options}).to(_where()),
+    Tensor.backward: lambda self, gradient=None, *args, **options: torch.autograd.backward(
+        self, gradient, *args, **options
+    ),
     Tensor.numpy: _refused,
     Tensor.__array__: _refused,
     Tensor.data_ptr: _data_ptr,
@@ -328,6 +331,8 @@ def device() -> Iterator[Seen]:
             stack.enter_context(mock.patch.object(torch, name, value))
         stack.enter_context(mock.patch.object(Tensor, "to", _to_indexed))
         stack.enter_context(mock.patch.object(Tensor, "numpy", _seen_numpy))
+        # What runs in a backward is to be seen as what runs in a forward.
+        stack.enter_context(mock.patch.object(torch.autograd, "has_torch_function", lambda *_: False))
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
         stack.enter_context(SEEN)
         yield SEEN

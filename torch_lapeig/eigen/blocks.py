@@ -1,4 +1,8 @@
-"""Algebra on blocks of vectors that the iterative solvers share: orthonormal bases, small problems, residuals."""
+"""Algebra on blocks of vectors that the iterative solvers share: orthonormal bases, small problems, residuals.
+
+Blocks stay on their device. Matrices of a few columns squared are solved on the host, where a launch costs nothing:
+what a step needs of them crosses in one copy, for which the host waits, and what it decides is sent without waiting.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +35,20 @@ class Space(Protocol):
         ...
 
 
+def to_host(*tensors: Tensor) -> list[Tensor]:
+    """Small tensors of one dtype on the processor, brought in one copy; themselves if they are there."""
+    if tensors[0].device.type == "cpu":
+        return list(tensors)
+    flat = torch.cat([t.reshape(-1) for t in tensors]).cpu()
+    parts = flat.split([t.numel() for t in tensors])
+    return [part.reshape(t.shape) for part, t in zip(parts, tensors, strict=True)]
+
+
+def to_device(x: Tensor, like: Tensor) -> Tensor:
+    """A small tensor where another one is; the host does not wait."""
+    return x.to(like.device, non_blocking=True)
+
+
 def residual(operator: Space, x: Tensor, ax: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
     """A x − x λ of a block ``(N, m)`` and its norms ``(m,)``."""
     r = torch.addcmul(ax, x, values, value=-1)
@@ -38,7 +56,7 @@ def residual(operator: Space, x: Tensor, ax: Tensor, values: Tensor) -> tuple[Te
 
 
 def eigh(a: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenpairs of the symmetric part of a small matrix."""
+    """Eigenpairs of the symmetric part of a small matrix, or of each of several."""
     values, vectors = torch.linalg.eigh((a + a.mT) / 2)
     return values, vectors
 
@@ -72,15 +90,15 @@ def basis(operator: Space, w: Tensor, *others: Tensor) -> Tensor:
         before = operator.dots(w, w)
         for q in others:
             w = torch.addmm(w, q, operator.inner(q, w), alpha=-1)
-        gram = operator.inner(w, w)
+        gram, before = to_host(operator.inner(w, w), before)
         size = gram.diagonal()
         some = size > torch.finfo(w.dtype).tiny
         if not some.any():
-            return w[:, some]
+            return w[:, :0]
         scale = torch.where(some, size, torch.inf).rsqrt()
         values, turn = eigh(scale[:, None] * gram * scale)
         keep = values > drop * values[-1]
-        w = w @ (scale[:, None] * turn[:, keep] * values[keep].rsqrt())
+        w = w @ to_device(scale[:, None] * turn[:, keep] * values[keep].rsqrt(), w)
         # Where next to nothing cancelled, once is enough.
         if values[0] > 0.1 * values[-1] and (size > 0.1 * before).all():
             break
@@ -96,22 +114,28 @@ def small_basis(c: Tensor, against: Tensor) -> Tensor:
     return c
 
 
-def orthonormalize(operator: Space, x: Tensor) -> Tensor:
-    """An orthonormal basis of the span of ``x`` ``(B, N, m)`` from its Gram matrix, twice for full accuracy.
+def orthonormalize(operator: Space, x: Tensor, *, careful: bool = True) -> tuple[Tensor, Tensor]:
+    """An orthonormal basis of the span of ``x`` ``(B, N, m)`` from its Gram matrix, and where it is one, bool ``(B,)``.
 
-    By Cholesky, or where columns are dependent to working precision by eigenvectors (SVQB, Stathopoulos & Wu 2002).
+    By Cholesky, twice for full accuracy, or where columns are dependent to working precision by eigenvectors (SVQB,
+    Stathopoulos & Wu 2002). Unless ``careful``, the host does not look: by Cholesky thrice, the first time with a shift
+    that keeps rounding from making the matrix indefinite (Fukaya, Kannan, Nakatsukasa, Yamamoto & Yanagisawa 2020).
     """
-    info = torch.finfo(x.dtype)
-    for _ in range(2):
+    info, m = torch.finfo(x.dtype), x.shape[2]
+    eye = torch.eye(m, dtype=x.dtype, device=x.device)
+    sound = torch.ones(len(x), dtype=torch.bool, device=x.device)
+    for shift in (0.0, 0.0) if careful else (10 * m * info.eps, 0.0, 0.0):
         gram = operator.inner(x, x)
         size = gram.diagonal(dim1=-2, dim2=-1).clamp_min(info.tiny).rsqrt()
         gram = size[:, :, None] * gram * size[:, None, :]
-        factor, failed = torch.linalg.cholesky_ex(gram)
-        if failed.any() or factor.diagonal(dim1=-2, dim2=-1).amin() < 10 * info.eps**0.5:
+        factor, failed = torch.linalg.cholesky_ex(gram + shift * eye if shift else gram)
+        diagonal = factor.diagonal(dim1=-2, dim2=-1)
+        if careful and (failed.any() or diagonal.amin() < 10 * info.eps**0.5):
             weight, turn = torch.linalg.eigh(gram)
             x = x @ (size[:, :, None] * turn * weight.clamp_min(info.eps).rsqrt()[:, None, :])
         else:
-            eye = torch.eye(x.shape[2], dtype=x.dtype, device=x.device)
             inverse = torch.linalg.solve_triangular(factor, eye, upper=False)
             x = x @ (size[:, :, None] * inverse.mT)
-    return x
+            sound = sound & (failed == 0)
+    # The last factor is that of nearly the identity.
+    return x, sound if careful else sound & (diagonal.amin(1) > 0.5)

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torch_lapeig._tuning import steps_between_looks
+
 Map = Callable[[Tensor], Tensor]
 
 REPLACED = 50  # iterations between two true residuals: until then round-off has not driven the recurrence far from it
@@ -50,20 +52,23 @@ def conjugate_gradients(
     z = torch.where(left[:, None, :] > 0, precondition(target), 0)
     r, direction = target, torch.zeros_like(target)
     energy = torch.full_like(left, torch.inf)
-    going, stale = left > allowed(best), 0
+    going, stale, look = left > allowed(best), 0, steps_between_looks(target.device)
     for iteration in range(limit + 1):
         # A column that looks solved stands still until all do: its round-off would lead it anywhere.
         moving = going & (norms(r) > 0.5 * allowed(z))
-        if iteration % REPLACED == 0 or iteration == limit or not moving.any():
+        is_due = iteration % REPLACED == 0 or iteration == limit
+        if is_due or (iteration % look == 0 and not moving.any()):
             r = target - image(z)
             size = norms(r)
             better, gained = size < left, size < 0.9 * left  # a NaN is neither
             best, left = torch.where(better[:, None, :], z, best), torch.where(better, size, left)
             going = left > allowed(best)
-            stale = 0 if (gained & going).any() or iteration == 0 else stale + 1
-            if not going.any() or stale > PATIENCE or iteration == limit:
+            lost = going & ~(size <= 1e3 * left)
+            is_going, has_gained, is_lost = torch.stack([x.any() for x in (going, gained & going, lost)]).tolist()
+            stale = 0 if has_gained or iteration == 0 else stale + 1
+            if not is_going or stale > PATIENCE or iteration == limit:
                 break
-            if (lost := going & ~(size <= 1e3 * left)).any():
+            if is_lost:
                 z, direction = (torch.where(lost[:, None, :], old, new) for old, new in ((best, z), (0, direction)))
                 r = target - image(z)
             energy, moving = torch.where(going & ~lost, energy, torch.inf), going

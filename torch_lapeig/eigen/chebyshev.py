@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.blocks import orthonormalize
+from torch_lapeig.eigen.blocks import orthonormalize, to_device, to_host
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solver import (
     SETTLED,
@@ -69,31 +70,33 @@ class ChebyshevSubspace:
         if progress is None and len(parts_of_batch(operator, k)) > 1:
             return in_parts_of_batch(self, operator, k, tolerance, start)
         m = min(self.block_size(k), fewest_active(operator))
-        null = operator.null_vectors(m)
-        values, vectors, residuals = _rayleigh_ritz(operator, self._first_block(operator, null, k, start), null)
-        products, grown = 0, torch.zeros_like(operator.bound)
+        null, known = operator.null_vectors(m), Known.of(operator)
+        ritz = _rayleigh_ritz(operator, self._first_block(operator, null, k, start), null, known.bound)
+        assert ritz is not None  # orthonormal columns and random ones are finite
+        products, grown, iteration = 0, torch.zeros_like(known.bound), 0
         for iteration in range(self.max_iterations + 1):
-            finished, gap = _is_finished(operator, values, residuals, k, tolerance, iteration, progress)
+            finished, gap = _is_finished(ritz, known.round_off, k, tolerance, iteration, progress)
             if start is not None:  # random columns have to show first that nothing smaller was overlooked
-                finished &= grown >= needed_growth(operator, gap)
+                finished &= grown >= needed_growth(known, gap)
             if finished.all():
-                return RitzPairs(values, vectors, iteration, finished)
+                # So say the small matrices: see whether it is true.
+                ritz = ritz._replace(residuals=_residuals(operator, ritz))
+                finished &= _is_finished(ritz, known.round_off, k, tolerance, iteration, None)[0]
+            if finished.all():
+                return RitzPairs(to_device(ritz.values, null), ritz.vectors, iteration, to_device(finished, null))
             if iteration == self.max_iterations:
                 break
-            # Where the whole block lies in one cluster, what grows begins beyond it.
-            within = values[:, -1] - values[:, k - 1] <= operator.round_off
-            low = values[:, -1] + BEYOND * within * (operator.bound - values[:, -1])
-            low = torch.minimum(low, 0.9 * operator.bound)
-            degree = self._degree(values, low, k, operator.bound)
+            degree, low = self._degree(ritz.values, k, known)
             products += int(degree.max()) + 1
-            grown += degree * log_growth(values[:, k - 1], low, operator.bound) - math.log(2)
+            grown += degree * log_growth(ritz.values[:, k - 1], low, known.bound) - math.log(2)
             if self.max_products is not None and products > self.max_products:
                 break
-            filtered = operator.chebyshev(vectors, degree, low, operator.bound)
-            if not operator.largest(filtered).isfinite().all():
+            filtered = operator.chebyshev(ritz.vectors, degree, to_device(low, null), operator.bound)
+            if (following := _rayleigh_ritz(operator, filtered, null, known.bound)) is None:
                 break
-            values, vectors, residuals = _rayleigh_ritz(operator, filtered, null)
-        return RitzPairs(values, vectors, iteration, torch.zeros_like(operator.bound, dtype=torch.bool))
+            ritz = following
+        unfinished = torch.zeros_like(operator.bound, dtype=torch.bool)
+        return RitzPairs(to_device(ritz.values, null), ritz.vectors, iteration, unfinished)
 
     def _first_block(self, operator: Operator, null: Tensor, k: int, start: RitzPairs | None) -> Tensor:
         """The null vectors and random columns; or the vectors of a start, and random columns for half of the guards."""
@@ -106,39 +109,62 @@ class ChebyshevSubspace:
         given = start.vectors[..., : min(m, k + (m - k) // 2)]
         return torch.cat([given, first[..., given.shape[2] :]], 2)
 
-    def _degree(self, values: Tensor, low: Tensor, k: int, bound: Tensor) -> Tensor:
-        """Degrees, int64 ``(B,)``: the unwanted damped by e^−12 against the k-th, the wanted spread by 1/√eps at most.
+    def _degree(self, values: Tensor, k: int, known: Known) -> tuple[Tensor, Tensor]:
+        """Degrees, int64 ``(B,)``, and where what is damped begins, ``(B,)``.
 
-        The cap is that of each graph of a batch: a polynomial that another one needs would overflow.
+        The unwanted are damped by e^−12 against the k-th, the wanted spread by 1/√eps at most. The cap is that of each
+        graph of a batch: a polynomial that another one needs would overflow.
         """
+        bound = known.bound
+        # Where the whole block lies in one cluster, what grows begins beyond it.
+        within = values[:, -1] - values[:, k - 1] <= known.round_off
+        low = values[:, -1] + BEYOND * within * (bound - values[:, -1])
+        low = torch.minimum(low, 0.9 * bound)
         kth, first = (log_growth(values[:, i], low, bound) for i in (k - 1, 0))
         spread = -0.5 * math.log(torch.finfo(values.dtype).eps)
         degree = torch.minimum(DAMPING / kth, spread / (first - kth).clamp_min(1e-7))
         most = (OVERFLOW * math.log(torch.finfo(values.dtype).max) / first).clamp_min(1)
-        return torch.minimum(degree.clamp(8, self.max_degree), most).ceil().long()
+        return torch.minimum(degree.clamp(8, self.max_degree), most).ceil().long(), low
+
+
+class Known(NamedTuple):
+    """Numbers ``(B,)`` of an operator, on the host."""
+
+    bound: Tensor
+    round_off: Tensor
+    active_count: Tensor
+
+    @classmethod
+    def of(cls, operator: Operator) -> Known:
+        """Those of an operator."""
+        count = operator.active_count.to(operator.bound.dtype)
+        return cls(*to_host(operator.bound, operator.round_off.to(operator.bound.dtype), count))
+
+
+class Ritz(NamedTuple):
+    """Ritz values ``(B, m)`` and norms of residuals ``(B, m)`` on the host, vectors ``(B, N, m)`` where they are."""
+
+    values: Tensor
+    vectors: Tensor
+    residuals: Tensor
 
 
 def _is_finished(
-    operator: Operator,
-    values: Tensor,
-    residuals: Tensor,
-    k: int,
-    tolerance: float,
-    iteration: int,
-    progress: Progress | None,
+    ritz: Ritz, round_off: Tensor, k: int, tolerance: float, iteration: int, progress: Progress | None
 ) -> tuple[Tensor, Tensor]:
     """Whether the k pairs and the one after them are known, bool ``(B,)``; and the gap after the k-th, ``(B, 0 or 1)``.
 
     The gap is part of the answer. Ritz values are upper bounds: where the gap between them is round-off, so is the gap.
     """
-    allowed = allowed_residual(values, k, operator.round_off, tolerance)
+    values, _, residuals = ritz
+    allowed = allowed_residual(values, k, round_off, tolerance)
     worst = residuals[:, :k].amax(1)
     gap = values[:, k - 1 : k + 1].diff()
     is_settled = residuals[:, k : k + 1] <= torch.maximum(SETTLED * gap, allowed[:, None])
     if progress is not None:
         b = (worst / allowed).argmax()
         progress(iteration, worst[b].item(), allowed[b].item())
-    return (worst <= allowed) & (is_settled | (gap <= operator.round_off[:, None])).all(1), gap
+    return (worst <= allowed) & (is_settled | (gap <= round_off[:, None])).all(1), gap
 
 
 def log_growth(value: Tensor, low: Tensor, bound: Tensor) -> Tensor:
@@ -146,28 +172,49 @@ def log_growth(value: Tensor, low: Tensor, bound: Tensor) -> Tensor:
     return torch.acosh(1 + (2 / (bound - low) * (low - value)).clamp_min(1e-7))
 
 
-def needed_growth(operator: Operator, gap: Tensor) -> Tensor:
+def needed_growth(known: Known, gap: Tensor) -> Tensor:
     """Logarithm of the growth after which an eigenvector rules a random block, ``(B,)``, for gaps ``(B, 0 or 1)``.
 
     It grows by √n, for its share in a random vector, over the root of the distance that its Rayleigh quotient shall
     come to, and over `SMALL_SHARE`.
     """
-    distance = gap.amin(1) if gap.shape[1] else operator.bound
-    distance = torch.maximum(distance, operator.round_off)
-    return 0.5 * (operator.active_count * operator.bound / distance).log() - math.log(SMALL_SHARE)
+    distance = gap.amin(1) if gap.shape[1] else known.bound
+    distance = torch.maximum(distance, known.round_off)
+    return 0.5 * (known.active_count * known.bound / distance).log() - math.log(SMALL_SHARE)
 
 
-def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Ritz values ``(B, m)``, vectors ``(B, N, m)`` and residual norms ``(B, m)`` of the span of ``x``.
+def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor, bound: Tensor) -> Ritz | None:
+    """The Ritz pairs of the span of ``x``; None where it is not finite.
 
-    The known null vectors count as below the spectrum, so that no small eigenvalue mixes with them.
+    The known null vectors count as below the spectrum, so that no small eigenvalue mixes with them. The host waits
+    once: with R = A X − X H, H = Xᵀ A X, the residual of X c is R c + X (H − λ) c, two orthogonal parts whose lengths
+    come from small matrices. Where most of the parts of R c cancel, its length is lost in their round-off: the
+    residuals are the least they can be.
     """
-    x = orthonormalize(operator, x)
-    ax = operator.matmul(x)
-    projected, overlap = operator.inner(x, ax), operator.inner(null, x)
-    projected = (projected + projected.mT) / 2 - operator.bound[:, None, None] * (overlap.mT @ overlap)
+    largest = operator.largest(x).amax(1)
+    for careful in (x.device.type == "cpu", True):
+        basis, sound = orthonormalize(operator, x, careful=careful)
+        image = operator.matmul(basis)
+        small, overlap = operator.inner(basis, image), operator.inner(null, basis)
+        rest = torch.baddbmm(image, basis, small, alpha=-1)
+        found = to_host(small, overlap, operator.inner(rest, rest), largest, sound.to(largest.dtype))
+        small, overlap, squares, largest, sound = found
+        if not largest.isfinite().all():
+            return None
+        if sound.all():
+            break
+    projected = (small + small.mT) / 2 - bound[:, None, None] * (overlap.mT @ overlap)
     values, turn = torch.linalg.eigh(projected)
     values = values.clamp_min(0)
-    x, ax = x @ turn, ax @ turn
-    residual = ax - values[:, None, :] * x
-    return values, x, operator.dots(residual, residual).sqrt()
+    within = small @ turn - values[:, None, :] * turn
+    parts = (squares.diagonal(dim1=1, dim2=2).sqrt()[:, None] @ turn.abs())[:, 0]
+    noise = 10 * torch.finfo(squares.dtype).eps * parts.square()
+    outside = ((turn * (squares @ turn)).sum(1) - noise).clamp_min(0)
+    return Ritz(values, basis @ to_device(turn, basis), (outside + within.square().sum(1)).sqrt())
+
+
+def _residuals(operator: Operator, ritz: Ritz) -> Tensor:
+    """Norms of the residuals on the host, from the vectors themselves."""
+    values = to_device(ritz.values, ritz.vectors)
+    rest = operator.matmul(ritz.vectors) - values[:, None, :] * ritz.vectors
+    return to_host(operator.dots(rest, rest).sqrt())[0]

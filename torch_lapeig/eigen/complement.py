@@ -146,6 +146,10 @@ class Complement:
         return inverse_differences(self.s.guard_values, self.s.values, self.s, self.rule.masked)
 
     @cached_property
+    def _splits(self) -> bool:
+        return bool(self._differences[1].any())
+
+    @cached_property
     def _inverse(self) -> Inverse | None:
         return preconditioner_of(self.s.operator, self.s.ritz.inverses)
 
@@ -157,7 +161,7 @@ class Complement:
         """The part of ``x`` outside V, and outside the guards of a cluster that the cut splits."""
         s, (_, is_split) = self.s, self._differences
         x = x - s.vectors @ s.operator.inner(s.vectors, x)
-        if is_split.any():
+        if self._splits:
             x = x - s.guard_vectors @ (is_split * s.operator.inner(s.guard_vectors, x))
         return x
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig._tuning import ALIGNMENT
-from torch_lapeig.eigen.blocks import basis, eigh, residual
-from torch_lapeig.eigen.chebyshev import ChebyshevSubspace, needed_growth
+from torch_lapeig.eigen.blocks import basis, eigh, residual, to_device, to_host
+from torch_lapeig.eigen.chebyshev import ChebyshevSubspace, Known, needed_growth
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solver import (
     SETTLED,
@@ -94,7 +94,7 @@ class Lanczos:
                 # The wanted pairs stay, and what was overlooked begins a Krylov space beside them.
                 kept, following = request.wanted, copy
             elif is_solved or space.products >= self.max_products or self._is_hopeless(request, values, trend):
-                x = space.vectors(size) @ turn[:, :columns]
+                x = space.vectors(size) @ to_device(turn[:, :columns], space.rows)
                 return request.answer(values[:columns], x, space.products, is_solved)
             else:
                 kept, following = min(columns, size - 1), space.following
@@ -117,7 +117,7 @@ class Lanczos:
         The recurrence forgets what was left of the residuals when a copy began a Krylov space of its own.
         """
         answer = request.answer(values, x, products, finished)
-        _, residuals = residual(request.operator, x, request.operator.matmul(x), values)
+        _, residuals = residual(request.operator, x, request.operator.matmul(x), to_device(values, x))
         if not finished or request.shortfall(products, values, residuals)[0] <= 1:
             return answer
         k = request.null.shape[1] + request.wanted
@@ -128,7 +128,7 @@ class Lanczos:
 
     def _is_hopeless(self, request: Request, values: Tensor, trend: Trend) -> bool:
         """Whether Ritz values, over the bound of the spectrum, belong to a problem for another solver."""
-        values = values / request.operator.bound
+        values = values / request.bound
         if trend.products == len(values) > 2 and float(values[2]) * len(values) ** 2 < self.crowded:
             return True
         small = float(values[max(request.wanted, 1) - 1]) < SMALL_VALUE
@@ -202,24 +202,25 @@ class KrylovSpace:
     def keep(self, turn: Tensor) -> None:
         """Put the combinations ``turn`` ``(size, m)`` of the vectors in the place of the first m."""
         basis = self.rows[self.first : self.first + self.size]
-        self.rows[self.first : self.first + turn.shape[1]] = turn.mT @ basis
+        self.rows[self.first : self.first + turn.shape[1]] = to_device(turn, basis).mT @ basis
 
     def restart(self, values: Tensor, following: Tensor) -> None:
         """Go on with Ritz vectors, which are in their places, of these values, and a vector beside them."""
         self.rows[self.first + len(values)] = following
-        self.projected.zero_().diagonal()[: len(values)] = values
+        self.projected.zero_().diagonal()[: len(values)] = to_device(values, self.projected)
 
     def fill(self, kept: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Fill the basis after the vectors that are kept; Ritz values, their coordinates, and residuals."""
-        beta, loss = 0.0, 1.0
-        for j in range(kept, self.size):
+        """Fill the basis after the kept vectors; Ritz values, their coordinates, and residuals, on the host."""
+        ahead, beta, projected = self._ahead(kept) if self.rows.device.type != "cpu" else (kept, 0.0, self.projected)
+        loss = 1.0
+        for j in range(ahead, self.size):
             known = self.columns[:, : self.first + j + 1]
             w = self.operator.matvec(self.rows[self.first + j], self.shift)
             w, h, beta = self._outside(known, w)
             # The loss of orthogonality grows by ‖h‖ / β from vector to vector: orthogonalise again now and then, and
             # where a sweep begins and ends, so that nothing is handed on.
             loss *= max(1.0, math.sqrt(h.dot(h)) / max(beta, self.round_off))
-            if loss > LARGEST_LOSS or j in (kept, self.size - 1):
+            if loss > LARGEST_LOSS or j in (ahead, self.size - 1):
                 once, loss = beta, 1.0
                 w, again, beta = self._outside(known, w)
                 h = h + again
@@ -230,10 +231,33 @@ class KrylovSpace:
                 torch.div(w, beta, out=self.rows[self.first + j + 1])
             elif j + 1 < self.size:
                 self.rows[self.first + j + 1] = self._random(known, self.seed + j + 1)
-        self.projected.diagonal()[kept:] += self.shift
+        projected = to_host(self.projected)[0] if ahead < self.size else projected
+        projected.diagonal()[kept:] += self.shift
         self.products += self.size - kept
-        values, turn = torch.linalg.eigh(self.projected, UPLO="U")
+        values, turn = torch.linalg.eigh(projected, UPLO="U")
         return values, turn, beta * turn[-1].abs()
+
+    def _ahead(self, kept: int) -> tuple[int, float, Tensor]:
+        """Fill the basis without a look at it, orthogonalising each vector twice; then the host waits, once.
+
+        Where nothing of a product was left outside, what follows means nothing: the number of the vector to begin at
+        again, the norm of what the last product left, and the projection on the host.
+        """
+        betas, tiny = self.rows.new_zeros(self.size), torch.finfo(self.rows.dtype).tiny
+        for j in range(kept, self.size):
+            known = self.columns[:, : self.first + j + 1]
+            w = self.operator.matvec(self.rows[self.first + j], self.shift)
+            h = self.operator.inner(known, w)
+            w = torch.addmv(w, known, h, alpha=-1)
+            again = self.operator.inner(known, w)
+            w = torch.addmv(w, known, again, alpha=-1)
+            self.projected[: j + 1, j] = (h + again)[self.first :]
+            betas[j] = self.operator.inner(w, w).sqrt()
+            torch.div(w, betas[j].clamp_min(tiny), out=self.rows[self.first + j + 1])
+        projected, betas = to_host(self.projected, betas)
+        lost = (~(betas[kept : self.size - 1] > self.round_off)).nonzero()
+        last = float(betas[-1])
+        return kept + int(lost[0]) if len(lost) else self.size, last if last > self.round_off else 0.0, projected
 
     def _outside(self, known: Tensor, w: Tensor) -> tuple[Tensor, Tensor, float]:
         """The part of ``w`` outside orthonormal columns, its coordinates in them, and the norm of that part."""
@@ -268,7 +292,7 @@ def copy_below(
         values, residuals: Ritz values and residuals of these and more.
     """
     operator, w, c = request.operator, request.wanted, request.null.shape[1]
-    ritz, bound, round_off = values.tolist(), float(operator.bound), float(operator.round_off)
+    ritz, bound, round_off = values.tolist(), request.bound, request.round_off
     top = ritz[min(w, len(ritz) - 1)]
     # Where the cut goes through a cluster, its own copies make no difference: those of the values before it do.
     low = max((x for x in ritz[:w] if x < top - 10 * round_off), default=None)
@@ -282,15 +306,15 @@ def copy_below(
     high = min(max(ritz[min(known + 1, len(rows) - c - 1)], top), 0.9 * bound)
     if high <= low:
         return None, 0
-    growth = float(needed_growth(operator, values.new_tensor([[top - low]])))
+    growth = float(needed_growth(Known.of(operator), torch.tensor([[top - low]], dtype=values.dtype)))
     degree = math.ceil((growth + math.log(2)) / math.acosh(1 + 2 * (high - low) / (bound - high)))
     if degree > most:
         return None, degree
     x = _filter(operator, rows[: c + known], degree, high, seed)
     if x.shape[1] == 0:
         return None, degree
-    found, turn = eigh(operator.inner(x, operator.matmul(x)))
-    return (x @ turn[:, 0] if float(found[0]) < 0.5 * (low + top) else None), degree
+    found, turn = eigh(*to_host(operator.inner(x, operator.matmul(x))))
+    return (x @ to_device(turn[:, 0], x) if float(found[0]) < 0.5 * (low + top) else None), degree
 
 
 def _filter(operator: Operator, rows: Tensor, degree: int, high: float, seed: int) -> Tensor:
@@ -306,5 +330,5 @@ def _filter(operator: Operator, rows: Tensor, degree: int, high: float, seed: in
         return torch.addmm(x[0], rows.mT, operator.inner(rows.mT, x[0]), alpha=-1)[None]
 
     x = basis(operator, operator.random(FILTERED, seed)[0], rows.mT)[None]
-    degrees = torch.full_like(operator.bound, degree, dtype=torch.int64)
+    degrees = torch.tensor([degree])
     return basis(operator, operator.chebyshev(x, degrees, edge, operator.bound, project, every)[0], rows.mT)

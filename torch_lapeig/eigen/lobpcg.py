@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.amg import Hierarchy, Level, Multigrid, SmoothedAggregation
-from torch_lapeig.eigen.blocks import Space, basis, eigh, residual, small_basis
+from torch_lapeig.eigen.blocks import Space, basis, eigh, residual, small_basis, to_device, to_host
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solver import (
     Inverse,
@@ -146,21 +146,26 @@ class Lobpcg:
 def lobpcg(
     operator: Space, x: Tensor, null: Tensor, precondition: Inverse | None, shortfall: Shortfall, limit: int
 ) -> tuple[Tensor, Tensor, int, bool]:
-    """Ritz values and vectors from the block ``x``, iterations done, and whether there is no shortfall left."""
+    """Ritz values and vectors from the block ``x``, iterations done, and whether there is no shortfall left.
+
+    The values, and what ``shortfall`` is given, are on the host: for these and the small problems it waits four times
+    an iteration, twice in `basis`.
+    """
     xp = _whole_basis(operator, x, null)
     axp, m = operator.matmul(xp), xp.shape[1]
-    values, turn = eigh(operator.inner(xp, axp))
-    xp, axp, projected = xp @ turn, axp @ turn, torch.diag(values)
+    values, turn = eigh(*to_host(operator.inner(xp, axp)))
+    projected, turn = torch.diag(values), to_device(turn, xp)
+    xp, axp = xp @ turn, axp @ turn
     patience = limit if precondition is None else STAGNATION
     best, left = math.inf, patience
     for iteration in range(limit + 1):
         x = xp[:, :m]
-        r, norms = residual(operator, x, axp[:, :m], values)
+        r, norms = _residual(operator, x, axp[:, :m], values)
         missing, allowed = shortfall(iteration, values, norms)
         if missing <= 1:
             # The image A X was updated from step to step: see whether it is still true.
             axp[:, :m] = operator.matmul(x)
-            r, norms = residual(operator, x, axp[:, :m], values)
+            r, norms = _residual(operator, x, axp[:, :m], values)
             missing, allowed = shortfall(iteration, values, norms)
             if missing <= 1:
                 return values, x, iteration, True
@@ -168,20 +173,27 @@ def lobpcg(
         if iteration == limit or left == 0:
             break
         moving = norms > 0.3 * allowed
-        r = r if moving.all() else r[:, moving]
+        r = r if moving.all() else r.index_select(1, to_device(moving.nonzero().flatten(), r))
         w = basis(operator, r if precondition is None else precondition(r), null, xp)
         if w.shape[1] == 0:
             break
         aw, q = operator.matmul(w), xp.shape[1]
-        cross = operator.inner(xp, aw)
-        whole = torch.cat([torch.cat([projected, cross], 1), torch.cat([cross.mT, operator.inner(w, aw)], 1)])
+        cross, own = to_host(operator.inner(xp, aw), operator.inner(w, aw))
+        whole = torch.cat([torch.cat([projected, cross], 1), torch.cat([cross.mT, own], 1)])
         ritz, c = eigh(whole)
         values, cx = ritz[:m], c[:, :m]
         cp = cx[:, moving]
         cp[:m] = 0
         c = torch.cat([cx, small_basis(cp, cx)], 1)
-        xp, axp, projected = (xp @ c[:q]).addmm_(w, c[q:]), (axp @ c[:q]).addmm_(aw, c[q:]), c.mT @ whole @ c
+        projected, c = c.mT @ whole @ c, to_device(c, xp)
+        xp, axp = (xp @ c[:q]).addmm_(w, c[q:]), (axp @ c[:q]).addmm_(aw, c[q:])
     return values, xp[:, :m], iteration, False
+
+
+def _residual(operator: Space, x: Tensor, ax: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    """`residual` for values on the host, with the norms there."""
+    r, norms = residual(operator, x, ax, to_device(values, x))
+    return r, to_host(norms)[0]
 
 
 def _whole_basis(operator: Space, x: Tensor, null: Tensor) -> Tensor:

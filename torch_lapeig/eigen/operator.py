@@ -121,8 +121,9 @@ class Operator(Protocol):
         """T_degree(Ã) X for a block ``(B, N, m)``: the Chebyshev polynomial that grows below ``low``.
 
         Ã = (2A − high − low) / (high − low) takes [low, high] of each graph, ``(B,)``, to [−1, 1]. Each graph has its
-        own degree, int64 ``(B,)``: what one of them needs would overflow in another. ``project``, if given, is applied
-        ``every`` so many products: it removes a subspace that ``x`` has no part in, before round-off in it grows.
+        own degree, int64 ``(B,)`` on the host: what one of them needs would overflow in another. ``project``, if given,
+        is applied ``every`` so many products: it removes a subspace that ``x`` has no part in, before round-off in it
+        grows.
         """
         half, centre = ((high - low) / 2)[:, None, None], ((high + low) / 2)[:, None, None]
 
@@ -142,6 +143,7 @@ def chebyshev_recurrence(
 ) -> Tensor:
     """T_{j+1} = 2 Ã T_j − T_{j−1} from T_0 = X and T_1 = ``first`` on; ``following`` of T_j and T_{j−1} is T_{j+1}."""
     least, most = int(degree.min()), int(degree.max())
+    degree = degree.to(x.device) if least < most else degree
     previous, current = x, first
     for step in range(1, most):
         new = following(current, previous)

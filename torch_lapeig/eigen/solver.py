@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -162,12 +162,22 @@ class Request:
     inverse: Inverse | None
     progress: Progress | None
 
+    @cached_property
+    def round_off(self) -> float:
+        """That of the operator."""
+        return float(self.operator.round_off)
+
+    @cached_property
+    def bound(self) -> float:
+        """That of the operator."""
+        return float(self.operator.bound)
+
     def shortfall(
         self, iteration: int, values: Tensor, residuals: Tensor, round_off: float | None = None
     ) -> tuple[float, float]:
         """Worst residual over what is allowed, of the wanted pairs and the next one; and what is allowed."""
         w = self.wanted
-        round_off = float(self.operator.round_off) if round_off is None else round_off
+        round_off = self.round_off if round_off is None else round_off
         ritz, r = [0.0, *values.tolist()], residuals.tolist()
         gap = ritz[w + 1] - ritz[w] if len(r) > w else 0.0
         allowed = max(self.tolerance * gap, round_off)
@@ -182,7 +192,7 @@ class Request:
         self, values: Tensor, x: Tensor, iterations: int, finished: bool, inverse: Inverse | None = None
     ) -> RitzPairs:
         """The null pairs and the solver's, with a batch axis."""
-        values = torch.cat([values.new_zeros(self.null.shape[1]), values.clamp_min(0)])
+        values = torch.cat([values.new_zeros(self.null.shape[1]), values.clamp_min(0)]).to(x.device)
         done = torch.tensor([finished], device=x.device)
         return RitzPairs(values[None], torch.cat([self.null, x], 1)[None], iterations, done, (inverse,))
 
