@@ -35,8 +35,9 @@ BUDGETS = {
     # 61 ms in blocks of 1 MiB, 90 ms of 8 MiB and 163 ms of 32 MiB; distances of 300,000 pairs × 50 took 64, 110, 232.
     "cpu": Budget(search=384 * MIB, memory=128 * MIB, cache=1 * MIB, factors=2048 * MIB),
     # Every other device. A launch costs some microseconds whatever its size, so that blocks are as large as fits beside
-    # a network; nothing is gained by the cache. Not measured.
-    "accelerator": Budget(search=2048 * MIB, memory=512 * MIB, cache=512 * MIB, factors=0),
+    # a network; nothing is gained by the cache. A search then takes tens of thousands of queries at a time at 50,000
+    # points and a thousand at 10⁶: tens of launches, not millions. Not measured.
+    "accelerator": Budget(search=8192 * MIB, memory=512 * MIB, cache=512 * MIB, factors=0),
 }
 
 
@@ -65,9 +66,17 @@ def steps_between_looks(device: torch.device) -> int:
     return 1 if device.type == "cpu" else LOOK
 
 
+# Of the memory of a CUDA device, what a search may take, beside a network.
+SEARCH_SHARE = 1 / 8
+
+
 def budget_of(device: torch.device) -> Budget:
     """The budget for work on a device."""
-    return BUDGETS["cpu" if device.type == "cpu" else "accelerator"]
+    budget = BUDGETS["cpu" if device.type == "cpu" else "accelerator"]
+    if device.type == "cuda" and torch.cuda.is_available():
+        memory = torch.cuda.get_device_properties(device).total_memory
+        budget = budget._replace(search=min(budget.search, int(SEARCH_SHARE * memory)))
+    return budget
 
 
 def rows_of_block(row_bytes: float, device: torch.device, room: Literal["memory", "cache"] = "memory") -> int:
@@ -91,6 +100,19 @@ THREAD_ROWS = 128
 # whole is FAN ** LEVELS = 512 times shorter than the row of distances. FAN ** LEVELS divides TILE.
 FAN = 8
 LEVELS = 3
+# The same on accelerators, where a launch costs as much as 10⁸ operations, and a tile need not fit a cache: as many
+# columns as have 2²⁶ values with a thousand rows. Parts of equal size leave little padding. Not measured.
+DEVICE_TILE = 2**16
+DEVICE_TILE_ROWS = 2**16
+
+
+def tile_of(points: int, device: torch.device) -> int:
+    """Columns of a tile in a search among so many points."""
+    if device.type == "cpu":
+        return TILE
+    group = FAN**LEVELS
+    return math.ceil(points / math.ceil(max(points, 1) / DEVICE_TILE) / group) * group
+
 
 # The k-d tree of SciPy (processor seconds with one thread, 15 neighbours of normal points, against the blocked search).
 # Dimensions up to which there is a tree at all: beyond, points that fill their space make it visit nearly all. In 10
@@ -126,10 +148,24 @@ SMALL_NODES = 2000
 # Products of a block of m vectors with a dense matrix that take the time of its `eigh`, times m / n. For m = 16: 100 at
 # n = 512, 230 at 1000, 500 at 2000 (on one core).
 DENSE_PRODUCTS = 4.0
+# The same on accelerators: `eigh` reaches a few hundredths of the speed of products there. Not measured.
+DEVICE_DENSE_PRODUCTS = 20.0
 # What does not converge otherwise is done again by `Eigh` up to here: 8000² float64 are 0.5 GiB.
 FALLBACK_NODES = 8000
-# One sparse graph of more nodes is solved in reverse Cuthill–McKee order: its products are several times faster.
+
+
+def dense_products(device: torch.device) -> float:
+    """`DENSE_PRODUCTS` of a device."""
+    return DENSE_PRODUCTS if device.type == "cpu" else DEVICE_DENSE_PRODUCTS
+
+
+# One sparse graph of more nodes is solved in reverse Cuthill–McKee order: its products are several times faster. On
+# the processor only: an accelerator's cache holds a block of vectors of a million nodes, and SciPy takes a second to
+# order these, longer than the solve.
 REORDER_NODES = 10**5
+# On accelerators the products of a filter of the block are launched ahead, where each step of Lanczos and each level of
+# multigrid is too small to fill the device. So filters are tried first, up to this many products. Not measured.
+DEVICE_PRODUCTS = 1000
 
 # Work of the solvers on one sparse graph, in nanoseconds of one core of a server (processor seconds with one thread, 23
 # families of 2000 to 50,000 nodes, residuals of 1e-6). Only ratios matter: they decide what `Auto` takes.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 from torch_lapeig import _checks, _tuning
-from torch_lapeig._tuning import DENSE_PRODUCTS, DENSE_WORK, FALLBACK_NODES, SMALL_NODES
+from torch_lapeig._tuning import DENSE_WORK, FALLBACK_NODES, SMALL_NODES, dense_products
 from torch_lapeig.eigen.amg import Multigrid
 from torch_lapeig.eigen.chebyshev import ChebyshevSubspace
 from torch_lapeig.eigen.check import Solution, check_answer
@@ -68,7 +68,7 @@ class Auto:
             return Choice((ChebyshevSubspace(), Lobpcg(), last), "a large dense graph")
         # What does not come in about the time of `Eigh` is left to it. An entry of a CSR matrix costs 10 dense ones.
         entries = n if not is_sparse else 10 * _edges(operator) / (batch * n)
-        products = DENSE_PRODUCTS * n / m * min(max(n / entries, 1), 4)
+        products = dense_products(operator.device) * n / m * min(max(n / entries, 1), 4)
         filters = ChebyshevSubspace(max_products=max(60, int(products)))
         return Choice((filters, last), "graphs together, in products that take less time than all their pairs")
 
@@ -124,8 +124,11 @@ def choose_for_graph(operator: Operator, k: int) -> Choice:
     n = operator.num_nodes
     if int(operator.nullity) > k:
         return Choice((Lanczos(), last_resort(n)), "more components than pairs: null vectors, known in closed form")
-    on_cpu = operator.device.type == "cpu"
-    fill = predict_fill(to_scipy(operator, Auto())) if on_cpu else Fill(math.inf, math.inf, 1.0)
+    if operator.device.type != "cpu":
+        filters = ChebyshevSubspace(max_products=_tuning.DEVICE_PRODUCTS, patient=False)
+        why = "a sparse graph on an accelerator: filters, unless its spectrum begins crowded"
+        return Choice((filters, Lobpcg(), last_resort(n)), why)
+    fill = predict_fill(to_scipy(operator, Auto()))
     work = Work.of(operator, k, fill)
     others: tuple[Solver, ...] = (Lobpcg(), last_resort(n))
     least, what = work.multigrid, "multigrid"

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torch_lapeig import _checks
 from torch_lapeig.eigen.blocks import orthonormalize, to_device, to_host
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solver import (
@@ -42,6 +43,8 @@ class ChebyshevSubspace:
         max_iterations: filters applied at most.
         max_degree: highest degree of a filter.
         max_products: of the block with the matrix, at most; None for no limit beside the others.
+        patient: False to give up as soon as a filter of the highest degree is too weak for the wanted pairs, whose
+            values are then tiny compared with the spectrum: `Lobpcg` is faster.
         seed: of the random start, from a generator of its own.
     """
 
@@ -50,9 +53,11 @@ class ChebyshevSubspace:
     max_degree: int = 120
     max_products: int | None = None
     seed: int = 0
+    patient: bool = True
 
     def __post_init__(self) -> None:
         check_options(self, guards=1, max_iterations=0, max_degree=1, max_products=0)
+        _checks.keep(self, patient=_checks.check_flag(self.patient, "patient"))
 
     def block_size(self, k: int) -> int:
         """Columns of the block for ``k`` wanted pairs."""
@@ -90,6 +95,9 @@ class ChebyshevSubspace:
             products += int(degree.max()) + 1
             grown += degree * log_growth(ritz.values[:, k - 1], low, known.bound) - math.log(2)
             if self.max_products is not None and products > self.max_products:
+                break
+            weak = self.max_degree * log_growth(ritz.values[:, k - 1], low, known.bound) < DAMPING
+            if not self.patient and iteration > 0 and weak.any():
                 break
             filtered = operator.chebyshev(ritz.vectors, degree, to_device(low, null), operator.bound)
             if (following := _rayleigh_ritz(operator, filtered, null, known.bound)) is None:

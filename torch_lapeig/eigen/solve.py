@@ -207,7 +207,8 @@ def _operator_of(laplacian: Any) -> Operator:
 
 
 def _is_large(operator: SymmetricOperator) -> bool:
-    return operator.is_sparse and len(operator.shape) == 1 and operator.num_nodes > REORDER_NODES
+    is_one = operator.is_sparse and len(operator.shape) == 1 and operator.device.type == "cpu"
+    return is_one and operator.num_nodes > REORDER_NODES
 
 
 def _differentiable(operator: Operator, solution: Solution, solve: Solve) -> tuple[Tensor, Tensor, Solution]:

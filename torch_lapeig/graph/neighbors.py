@@ -113,7 +113,7 @@ def nearest_neighbors(
     sets = _prepare(x, queries, mask, metric)
     k, budget = _checks.check_count(k, "k"), _check_budget(budget, x)
     asked = check_recall(backend, recall)
-    fewest = int(sets.valid.sum(1).min())
+    fewest = x.shape[-2] if mask is None else int(sets.valid.sum(1).min())
     if k > fewest - sets.itself:
         limit = "smaller than" if sets.itself else "at most"
         raise ValueError(f"k must be {limit} the number of points, got k={k} with {fewest} points")

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig._tuning import FAN, LEVELS, THREAD_ROWS, TILE, TILE_ROWS
+from torch_lapeig._tuning import DEVICE_TILE_ROWS, FAN, LEVELS, THREAD_ROWS, TILE_ROWS, tile_of
 
 
 class Block(NamedTuple):
@@ -163,32 +163,34 @@ class Tiles(Values):
 
     def __init__(self, points: Tensor, valid: Tensor, m: int, budget: int) -> None:
         n, d = points.shape[-2:]
-        count = -(-n // TILE)
-        super().__init__(points, valid, padding=count * TILE - n)
-        self.tiles = self.columns.reshape(count, TILE, -1).mT
+        self.tile = tile_of(n, points.device)
+        count = -(-n // self.tile)
+        super().__init__(points, valid, padding=count * self.tile - n)
+        self.tiles = self.columns.reshape(count, self.tile, -1).mT
         # A query takes its values, their minima, and m candidates to measure again.
-        query_bytes = (count * TILE * FAN / (FAN - 1) + m * d) * points.element_size()
+        query_bytes = (count * self.tile * FAN / (FAN - 1) + m * d) * points.element_size()
         left = budget - self.columns.numel() * points.element_size()
         rows, threads = int(left / query_bytes), torch.get_num_threads() if points.device.type == "cpu" else 1
         self.rooms = threads if rows >= threads * THREAD_ROWS else 1
-        self.step = max(16, min(TILE_ROWS, rows // self.rooms))
+        most = TILE_ROWS if points.device.type == "cpu" else min(DEVICE_TILE_ROWS, n)
+        self.step = max(16, min(most, rows // self.rooms))
         self.rows_held = 0
         self.make_room()
 
     def make_room(self) -> None:
         """Values, then minima of FAN of the level before; the last by row, to be searched as a whole."""
         count = len(self.tiles)
-        self.levels = [self.columns.new_empty(count, self.step, TILE // FAN**level) for level in range(LEVELS)]
-        self.top = self.columns.new_empty(self.step, count, TILE // FAN**LEVELS)
+        self.levels = [self.columns.new_empty(count, self.step, self.tile // FAN**level) for level in range(LEVELS)]
+        self.top = self.columns.new_empty(self.step, count, self.tile // FAN**LEVELS)
 
     def compute(self, augmented: Tensor, first: int | None) -> None:
         """A product for each tile, and its minima while it is in the cache."""
         r = self.rows_held = augmented.shape[1]
         for t, tile in enumerate(self.tiles):
             values = torch.mm(augmented[0], tile, out=self.levels[0][t, :r])
-            if first is not None and (t * TILE < first + r and first < (t + 1) * TILE):
-                low = max(first, t * TILE)
-                values[low - first :, low - t * TILE :].diagonal().fill_(torch.inf)
+            if first is not None and (t * self.tile < first + r and first < (t + 1) * self.tile):
+                low = max(first, t * self.tile)
+                values[low - first :, low - t * self.tile :].diagonal().fill_(torch.inf)
             for finer, coarser in itertools.pairwise([*(level[t, :r] for level in self.levels), self.top[:r, t]]):
                 torch.amin(finer.reshape(r, FAN, -1), 1, out=coarser)
 
@@ -200,7 +202,7 @@ class Tiles(Values):
         for level in reversed(self.levels):
             tile, column, values = _smallest_members(level, tile, column, m)
         # Columns of padding have infinite values and may stand for any point.
-        return values, (tile * TILE + column).clamp_max(self.points_of_item - 1)
+        return values, (tile * self.tile + column).clamp_max(self.points_of_item - 1)
 
     def of_rows(self, rows: Tensor) -> Tensor:
         """A copy of the rows, out of all tiles."""
@@ -210,12 +212,14 @@ class Tiles(Values):
         """By the minima of groups first: members of a group are looked at only where its minimum is small enough."""
         minima = self.levels[1][:, : len(limit)]
         count = len(self.tiles)
-        reaches = torch.nn.functional.pad(reach, (0, count * TILE - len(reach)), value=-torch.inf).reshape(count, -1)
+        reaches = torch.nn.functional.pad(reach, (0, count * self.tile - len(reach)), value=-torch.inf).reshape(
+            count, -1
+        )
         farthest = reaches.reshape(count, FAN, -1).amax(1)
         tile, row, group = (minima <= farthest[:, None] + limit[:, None]).nonzero(as_tuple=True)
-        member = group[:, None] + torch.arange(FAN, device=reach.device) * (TILE // FAN)
-        column = tile[:, None] * TILE + member
-        place = (tile * self.step + row)[:, None] * TILE + member
+        member = group[:, None] + torch.arange(FAN, device=reach.device) * (self.tile // FAN)
+        column = tile[:, None] * self.tile + member
+        place = (tile * self.step + row)[:, None] * self.tile + member
         near = self.levels[0].view(-1).take(place) <= reaches.flatten().take(column) + limit[row][:, None]
         return row[:, None].expand_as(near)[near], column[near]
 
@@ -232,9 +236,9 @@ def _smallest_members(level: Tensor, tile: Tensor, column: Tensor, m: int) -> tu
 
 def order_for_tiles(values: Tensor) -> Tensor:
     """An order of points in which a group of columns holds similar values: `Tiles.within` looks into few groups."""
-    order = values.argsort(descending=True)
-    whole = len(order) // TILE * TILE
-    tiles = order[:whole].reshape(-1, TILE // FAN, FAN).mT
+    order, tile = values.argsort(descending=True), tile_of(len(values), values.device)
+    whole = len(order) // tile * tile
+    tiles = order[:whole].reshape(-1, tile // FAN, FAN).mT
     return torch.cat([tiles.flatten(), order[whole:]])
 
 
