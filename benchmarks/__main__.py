@@ -41,6 +41,7 @@ BENCHMARKS = {
     "transform": "benchmarks.transform",
     "import_time": "benchmarks.import_time",
     "defaults": "benchmarks.defaults",
+    "launches": "benchmarks.launches",
 }
 PROGRAMS = {name: f"benchmarks.{name}" for name in ("campaign", "compare", "kill_and_resume")}
 

@@ -5,8 +5,8 @@
         ...
     seen.launches, seen.waits
 
-Tensors of the device ``pretended:0`` (torch's backend for Python) keep their numbers on the CPU, so that code which depends
-on data runs. What mixes them with tensors of the CPU raises as CUDA would, and so do what CUDA refuses under
+Tensors of the device ``pretended:0`` (torch's backend for Python) keep their numbers on the CPU, so that code runs that
+depends on data. What mixes them with tensors of the CPU raises as CUDA would, and so do what CUDA refuses under
 `torch.use_deterministic_algorithms` and rounds through NumPy that nobody has given a reason for. Launches and waits are
 counted as those of the CUDA implementations. Errors inside CUDA kernels and libraries are not seen.
 """
@@ -202,7 +202,7 @@ class Pretended(Tensor):
     @staticmethod
     def __new__(cls, elem: Tensor) -> Pretended:
         strided = elem.layout == torch.strided
-        where = {"strides": elem.stride(), "storage_offset": elem.storage_offset()} if strided else {}
+        where: dict[str, Any] = {"strides": elem.stride(), "storage_offset": elem.storage_offset()} if strided else {}
         made = Tensor._make_wrapper_subclass(cls, elem.size(), **where, dtype=elem.dtype, device=_where())
         made.elem = elem
         return made
@@ -221,11 +221,14 @@ class Pretended(Tensor):
             return func(*args, **(kwargs or {}))
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         return SEEN.run(func, args, kwargs or {})
 
 
-_tensor, _as_tensor, _csr, _Generator = torch.tensor, torch.as_tensor, torch.sparse_csr_tensor, torch.Generator
+_csr: Any = torch.sparse_csr_tensor
+_tensor, _as_tensor, _Generator = torch.tensor, torch.as_tensor, torch.Generator
 _to, _numpy = Tensor.to, Tensor.numpy
 
 
@@ -284,7 +287,7 @@ def _sparse_csr_tensor(crow: Any, col: Any, values: Any, size: Any = None, **opt
     return Pretended(_csr(*(p.elem for p in parts), size, **options))
 
 
-class _AnyGenerator(_Generator):
+class _AnyGenerator(_Generator):  # type: ignore[misc, valid-type]
     def __new__(cls, device: Any = "cpu") -> Any:
         return _Generator()
 
@@ -332,7 +335,7 @@ def device() -> Iterator[Seen]:
         stack.enter_context(mock.patch.object(Tensor, "to", _to_indexed))
         stack.enter_context(mock.patch.object(Tensor, "numpy", _seen_numpy))
         # What runs in a backward is to be seen as what runs in a forward.
-        stack.enter_context(mock.patch.object(torch.autograd, "has_torch_function", lambda *_: False))
+        stack.enter_context(mock.patch.object(torch.autograd, "has_torch_function", return_value=False))
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
         stack.enter_context(SEEN)
         yield SEEN

@@ -110,7 +110,7 @@ def tile_of(points: int, device: torch.device) -> int:
     """Columns of a tile in a search among so many points."""
     if device.type == "cpu":
         return TILE
-    group = FAN**LEVELS
+    group: int = FAN**LEVELS
     return math.ceil(points / math.ceil(max(points, 1) / DEVICE_TILE) / group) * group
 
 

@@ -19,8 +19,8 @@ def label_components(row: Tensor, col: Tensor, total: int) -> Tensor:
         row, col: ``(E,)``, both directions of every edge, ascending by row.
     """
     if row.device.type != "cpu":
-        first = propagate_labels(row.long(), col.long(), total)
-        return ((first == torch.arange(total, device=row.device)).cumsum(0) - 1)[first]
+        roots = propagate_labels(row.long(), col.long(), total)
+        return ((roots == torch.arange(total, device=row.device)).cumsum(0) - 1)[roots]
     from scipy.sparse.csgraph import connected_components  # comes with SciPy's linear algebra: not with this library
 
     crow = torch.searchsorted(row, torch.arange(total + 1, dtype=row.dtype))
