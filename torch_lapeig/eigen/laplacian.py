@@ -101,10 +101,7 @@ class Laplacian:
         Raises:
             ValueError: weights that are negative or not finite.
         """
-        for part in (self._symmetric_values, self.degrees):
-            _checks.check_finite(part, "laplacian")
-            if part.numel() and float(part.detach().amin()) < 0:
-                raise ValueError("laplacian must be of non-negative weights, got negative ones")
+        self._check_weights()
         batch = self.graph.batch_size
         degrees, r = _checks.primal(self.degrees).reshape(batch, -1), self.graph.similarity
         active = self.active.reshape(batch, -1)
@@ -123,6 +120,16 @@ class Laplacian:
             finer=lambda: self._double().symmetric,
             trusted=True,
         )
+
+    def _check_weights(self) -> None:
+        parts = [part.detach() for part in (self._symmetric_values, self.degrees) if part.numel()]
+        # One look at all, then at each where something is amiss or a sum overflows.
+        if not parts or torch.stack([(part.amin() >= 0) & part.sum().isfinite() for part in parts]).all():
+            return
+        for part in parts:
+            _checks.check_finite(part, "laplacian")
+            if float(part.amin()) < 0:
+                raise ValueError("laplacian must be of non-negative weights, got negative ones")
 
     def _double(self) -> Laplacian:
         """This Laplacian of the same weights in float64."""

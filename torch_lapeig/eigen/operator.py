@@ -143,7 +143,7 @@ def chebyshev_recurrence(
 ) -> Tensor:
     """T_{j+1} = 2 Ã T_j − T_{j−1} from T_0 = X and T_1 = ``first`` on; ``following`` of T_j and T_{j−1} is T_{j+1}."""
     least, most = int(degree.min()), int(degree.max())
-    degree = degree.to(x.device) if least < most else degree
+    degree = degree.to(x.device, non_blocking=True) if least < most else degree
     previous, current = x, first
     for step in range(1, most):
         new = following(current, previous)

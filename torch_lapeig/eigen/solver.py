@@ -124,7 +124,8 @@ def with_guards(k: int, guards: int | None = None) -> int:
 
 def fewest_active(operator: Operator) -> int:
     """The smallest number of active nodes of a graph of the batch."""
-    return int(operator.active_count.min())
+    found = operator.fewest_active if isinstance(operator, SymmetricOperator) else int(operator.active_count.min())
+    return found
 
 
 def preconditioner_of(operator: Operator, inverses: tuple[Inverse | None, ...]) -> Inverse | None:

@@ -180,6 +180,11 @@ class SymmetricOperator(WithEntries):
         """The number of active nodes of each graph, int64 ``(B,)``."""
         return self.active.sum(1)
 
+    @cached_property
+    def fewest_active(self) -> int:
+        """The smallest number of active nodes of a graph of the batch."""
+        return int(self.active_count.min())
+
     @property
     def nullity(self) -> Tensor:
         """Number of the null vectors that are known, int64 ``(B,)``."""

@@ -7,6 +7,8 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
+from torch_lapeig._tuning import steps_between_looks
+
 SQUARED_WORK = 3e5  # graphs · nodes³ up to which a dense graph is squared: less than a call of SciPy costs
 SMALL = 64  # nodes up to which the edges of a dense graph are soon listed; most such are padded, and never reached
 STEPS = 12  # products with a dense graph; those of real data have a diameter of a few edges
@@ -37,9 +39,11 @@ def propagate_labels(row: Tensor, col: Tensor, total: int) -> Tensor:
     """The smallest node number of each connected component, by propagation and pointer jumping on the device."""
     labels = torch.arange(total, device=row.device)
     while True:
-        reached = labels.scatter_reduce(0, row, labels[col], "amin")
-        reached = reached.scatter_reduce(0, labels, reached, "amin")  # tell the component's representative
-        reached = reached[reached]
+        reached = labels
+        for _ in range(steps_between_looks(row.device)):
+            told = reached.scatter_reduce(0, row, reached[col], "amin")
+            told = told.scatter_reduce(0, reached, told, "amin")  # tell the component's representative
+            reached = told[told]
         if torch.equal(reached, labels):
             return labels
         labels = reached

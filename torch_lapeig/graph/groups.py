@@ -191,5 +191,5 @@ def order_by_group(values: Tensor, group: Tensor, total: int) -> tuple[Tensor, T
     """Positions by group, then by value; and where each of ``total`` groups begins, and how many it has."""
     order = values.detach().argsort(stable=True)
     order = order[group[order].argsort(stable=True)]
-    count = torch.bincount(group, minlength=total)
-    return order, count.cumsum(0) - count, count
+    begin = Groups(group[order], total, ascending=True).offsets
+    return order, begin[:-1], begin.diff()

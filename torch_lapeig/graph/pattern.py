@@ -178,7 +178,7 @@ class SparsePattern:
         points, ends = x.reshape(self.total, -1), self._once[1]
         step = min(rows_of_block(points.shape[1] * points.element_size(), x.device, "cache"), max(1, len(values)))
         first = torch.arange(0, 2 * step, 2, dtype=self.index, device=x.device)
-        sign = points.new_tensor([1, -1]).repeat(step)
+        sign = 1 - 2 * (torch.arange(2 * step, device=x.device) % 2).to(points.dtype)
 
         def of_piece(pair: Tensor, part: Tensor) -> Tensor:
             # The signed sum of a bag of two rows reads and writes once what two gathers and a difference do thrice.
@@ -226,8 +226,8 @@ class SparsePattern:
 
     def components(self, weight: Tensor) -> Tensor:
         """Labels of the connected components by edges of positive weight, of the graph's shape; ascending by node."""
-        keep = weight > 0
-        row, col = self.row[keep], self.col[keep]
+        keep = (weight > 0).nonzero().flatten()
+        row, col = self.row.index_select(0, keep), self.col.index_select(0, keep)
         return label_components(row, col, self.total).reshape(self.shape)
 
     def edges_of(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
