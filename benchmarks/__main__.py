@@ -43,7 +43,7 @@ BENCHMARKS = {
     "defaults": "benchmarks.defaults",
     "launches": "benchmarks.launches",
 }
-PROGRAMS = {name: f"benchmarks.{name}" for name in ("campaign", "compare", "kill_and_resume")}
+PROGRAMS = {name: f"benchmarks.{name}" for name in ("campaign", "compare", "gpu", "kill_and_resume")}
 
 
 def first_line(module: str) -> str:
