@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from torch_lapeig._precision import full_precision as full_precision
+from torch_lapeig._precision import is_known_finite, know_finite
 from torch_lapeig._precision import without_autocast as without_autocast
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -154,6 +155,8 @@ def single(value: Any) -> Any:
 
 def check_finite(value: Tensor, name: str) -> None:
     """Raise ValueError if ``value`` has a NaN or an infinity."""
+    if is_known_finite(value):
+        return
     # The sum is finite only if all entries are, and needs no memory.
     if not torch.isfinite(value.detach().sum()) and not torch.isfinite(value).all():
         bad = (~torch.isfinite(value)).nonzero()
@@ -161,6 +164,7 @@ def check_finite(value: Tensor, name: str) -> None:
             f"{name} must be finite, got {len(bad)} NaN or Inf of {value.numel()} entries "
             f"(first at {tuple(bad[0].tolist())}); drop or impute them"
         )
+    know_finite(value)
 
 
 def check_non_negative(value: Tensor, name: str) -> None:

@@ -161,11 +161,24 @@ def full_precision(function: F) -> F:
         finally:
             _float32.end()
             _thread.inside = False
+            vars(_thread).pop("finite", None)
         if torch.is_grad_enabled():  # the outermost call sees to the whole graph
             _differentiate_without_autocast(result, (args, kwargs))
         return result
 
     return wrapper  # type: ignore[return-value]
+
+
+def know_finite(value: Tensor) -> None:
+    """Remember until the outermost call ends that a tensor is finite: its rooms each check what they are given."""
+    if vars(_thread).get("inside", False) and not value.is_inference():
+        vars(_thread).setdefault("finite", {})[id(value)] = value, value._version
+
+
+def is_known_finite(value: Tensor) -> bool:
+    """Whether this very tensor has been found finite in this call, and has not been written to since."""
+    known, version = vars(_thread).get("finite", {}).get(id(value), (None, 0))
+    return known is value and version == value._version
 
 
 GUARDED = "torch_lapeig runs this node without autocast"

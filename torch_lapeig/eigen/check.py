@@ -14,7 +14,7 @@ from torch_lapeig import _checks
 from torch_lapeig._threads import together
 from torch_lapeig.eigen.eigh import Eigh
 from torch_lapeig.eigen.operator import Operator
-from torch_lapeig.eigen.solver import RitzPairs, Solver, allowed_residual, parts_of_batch
+from torch_lapeig.eigen.solver import RitzPairs, Solver, allowed_residual, most_null, parts_of_batch
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 
 
@@ -156,7 +156,7 @@ def _gap(operator: Operator, values: Tensor, guard_values: Tensor) -> Tensor:
 
 def _with_exact_null_space(operator: Operator, vectors: Tensor) -> Tensor:
     """The vectors ``(B, N, m)`` with the known null vectors in front, the others orthogonal to them."""
-    c = min(int(operator.nullity.max()), vectors.shape[2])
+    c = min(most_null(operator), vectors.shape[2])
     null = operator.null_vectors(c)
     rest = vectors - null @ operator.inner(null, vectors)
     rest = rest / norms(operator, rest)[:, None, :].clamp_min(torch.finfo(rest.dtype).tiny)

@@ -8,7 +8,7 @@ import torch
 
 from torch_lapeig.eigen.blocks import eigh_of_batch
 from torch_lapeig.eigen.operator import Operator, entries_of
-from torch_lapeig.eigen.solver import Progress, RitzPairs
+from torch_lapeig.eigen.solver import Progress, RitzPairs, most_null
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Eigh:
         """
         b, n = operator.batch_size, operator.num_nodes
         dense = entries_of(operator, self).to_dense().reshape(b, n, n)
-        null = operator.null_vectors(int(operator.nullity.max()))
+        null = operator.null_vectors(most_null(operator))
         # Known null vectors below the spectrum, so that no small eigenvalue mixes with them; inactive nodes above it.
         dense = torch.baddbmm(dense, null * operator.bound[:, None, None], null.mT, alpha=-1)
         inactive = ~operator.active

@@ -128,6 +128,12 @@ def fewest_active(operator: Operator) -> int:
     return found
 
 
+def most_null(operator: Operator) -> int:
+    """The largest number of known null vectors of a graph of the batch."""
+    found = operator.most_null if isinstance(operator, SymmetricOperator) else int(operator.nullity.max())
+    return found
+
+
 def preconditioner_of(operator: Operator, inverses: tuple[Inverse | None, ...]) -> Inverse | None:
     """What was built for each graph, on ``(B, N, m)``, or ``(N, m)`` of one graph; None where one has nothing."""
     found = [inverse for inverse in inverses if inverse is not None]

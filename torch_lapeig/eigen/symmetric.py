@@ -45,8 +45,8 @@ class NullSpace:
         """Those of one graph of the batch."""
         return NullSpace(self.ground[b : b + 1], self.part[b : b + 1], self.counts[b : b + 1])
 
-    def vectors(self, m: int) -> Tensor:
-        """The first ``m`` of an orthonormal basis, ``(B, N, m)``, zero beyond its number.
+    def vectors(self, m: int, most: int | None = None) -> Tensor:
+        """The first ``m`` of an orthonormal basis, ``(B, N, m)``, zero beyond its number; ``most``: no fewer parts.
 
         The vectors of the parts are turned by a Householder reflection, so that the first is that of the whole graph.
         """
@@ -54,7 +54,7 @@ class NullSpace:
             length = torch.linalg.vector_norm(self.ground, dim=1, keepdim=True)
             return (self.ground / torch.where(length > 0, length, 1))[..., None]
         size = self.ground.square()
-        most = max(int(self.counts.max()), m, 1)
+        most = max(int(self.counts.max()), m, 1) if most is None else most
         place = self.part + most * torch.arange(len(size), device=size.device)[:, None]
         volume = sum_of_groups(size.flatten(), place.flatten(), len(size) * most).reshape(-1, most)
         # −H = 2 w wᵀ / wᵀw − I with w = e_1 + s takes e_1 to s, the root of each part's share of the volume.
@@ -183,7 +183,19 @@ class SymmetricOperator(WithEntries):
     @cached_property
     def fewest_active(self) -> int:
         """The smallest number of active nodes of a graph of the batch."""
-        return int(self.active_count.min())
+        return self._numbers[0]
+
+    @cached_property
+    def most_null(self) -> int:
+        """The largest number of known null vectors of a graph of the batch."""
+        return self._numbers[1]
+
+    @cached_property
+    def _numbers(self) -> list[int]:
+        """Fewest active nodes, most null vectors, longest row, and whether the diagonal is 1: in one look."""
+        longest = self.pattern.rows.offsets.diff().max() if isinstance(self.pattern, SparsePattern) else self.nullity[0]
+        numbers = (self.active_count.min(), self.nullity.max(), longest, (self.diagonal == 1).all())
+        return [int(number) for number in torch.stack([number.long() for number in numbers]).tolist()]
 
     @property
     def nullity(self) -> Tensor:
@@ -192,12 +204,12 @@ class SymmetricOperator(WithEntries):
 
     def null_vectors(self, m: int) -> Tensor:
         """The first ``m`` of an orthonormal basis of the known null vectors, ``(B, N, m)``; zeros beyond."""
-        return super().null_vectors(m) if self.null is None else self.null.vectors(m)
+        return super().null_vectors(m) if self.null is None else self.null.vectors(m, max(self.most_null, m, 1))
 
     @cached_property
     def round_off(self) -> Tensor:
         """Residual ``(B,)`` of unit vectors that rounding alone leaves behind, in products and in Ritz vectors."""
-        longest = self.pattern.longest_row if isinstance(self.pattern, SparsePattern) else 1  # dense: sums in blocks
+        longest = self._numbers[2] if self.is_sparse else 1  # dense: sums in blocks
         factor = max(40.0, 0.3 * self.num_nodes**0.5, 4.0 * longest**0.5)
         scale: Tensor = factor * torch.finfo(self.dtype).eps * self.bound
         return scale
@@ -298,7 +310,7 @@ class SymmetricOperator(WithEntries):
 
     @cached_property
     def _has_unit_diagonal(self) -> bool:
-        return bool((self.diagonal == 1).all())
+        return bool(self._numbers[3])
 
     @cached_property
     def _couplings(self) -> Tensor:

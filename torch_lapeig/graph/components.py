@@ -41,6 +41,7 @@ def propagate_labels(row: Tensor, col: Tensor, total: int) -> Tensor:
     while True:
         reached = labels
         for _ in range(steps_between_looks(row.device)):
+            labels = reached
             told = reached.scatter_reduce(0, row, reached[col], "amin")
             told = told.scatter_reduce(0, reached, told, "amin")  # tell the component's representative
             reached = told[told]

@@ -299,6 +299,8 @@ def _warn_of_underflow(sets: Sets, indices: Tensor, distances: Tensor) -> None:
     if sets.itself:
         close &= sets.valid[..., None]
     item, query, place = close.nonzero(as_tuple=True)
+    if not len(item):
+        return
     lost, d = 0, sets.points.shape[2]
     for part in torch.arange(len(item), device=item.device).split(rows_of_block(16 * d, item.device)):
         of_item, point = item[part], indices[item[part], query[part], place[part]]

@@ -226,6 +226,9 @@ class SparsePattern:
 
     def components(self, weight: Tensor) -> Tensor:
         """Labels of the connected components by edges of positive weight, of the graph's shape; ascending by node."""
+        if weight.device.type != "cpu":  # an edge of no weight as a loop, which joins nothing
+            col = torch.where(weight > 0, self.col, self.row)
+            return label_components(self.row, col, self.total).reshape(self.shape)
         keep = (weight > 0).nonzero().flatten()
         row, col = self.row.index_select(0, keep), self.col.index_select(0, keep)
         return label_components(row, col, self.total).reshape(self.shape)

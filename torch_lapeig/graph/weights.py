@@ -471,13 +471,15 @@ def _local_scales(squared_lengths: Tensor, node: Tensor, total: int, m: int) -> 
 def _median_at_nodes(squared_lengths: Tensor, graph: Graph, group: Tensor) -> Tensor:
     """Lower median of the squared edge lengths of each group of nodes, at its nodes."""
     lengths, node = _lengths_by_node(squared_lengths, graph)
-    total, of_edge = int(group.max()) + 1, group.flatten()[node]
+    # Elsewhere than on the CPU more groups than there are cost less than to ask for their number.
+    total = int(group.max()) + 1 if group.device.type == "cpu" else group.numel()
+    of_edge = group.flatten()[node]
     medians = median_of_groups(lengths, of_edge, total)
     if (none := medians <= 0).any():
         _checks.warn(
-            f"at least half of the edges join copies of the same point in {int(none.sum())} of {total} graphs or "
-            "components: their bandwidth is the median of the positive lengths; give t as a number, or remove "
-            "duplicates",
+            f"at least half of the edges join copies of the same point in {int(none.sum())} of {int(group.max()) + 1} "
+            "graphs or components: their bandwidth is the median of the positive lengths; give t as a number, or "
+            "remove duplicates",
             _checks.GraphWarning,
         )
         positive = lengths > 0
