@@ -37,6 +37,22 @@ def residual(operator: Space, x: Tensor, ax: Tensor, values: Tensor) -> tuple[Te
     return r, operator.dots(r, r).sqrt()
 
 
+def combined(x: Tensor, c: Tensor) -> Tensor:
+    """X C for a block ``(N, m)``, in the storage of X: by columns if its columns are contiguous."""
+    return (c.mT @ x.mT).mT if _is_by_columns(x) else x @ c
+
+
+def without(w: Tensor, q: Tensor, c: Tensor) -> Tensor:
+    """W − Q C for blocks ``(N, ·)``. Both by columns take half the time of storages that differ."""
+    if _is_by_columns(w) and _is_by_columns(q):
+        return torch.addmm(w.mT, c.mT, q.mT, alpha=-1).mT
+    return torch.addmm(w, q, c, alpha=-1)
+
+
+def _is_by_columns(x: Tensor) -> bool:
+    return x.stride(0) == 1 and x.mT.is_contiguous()
+
+
 def eigh(a: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenpairs of the symmetric part of a small matrix."""
     values, vectors = torch.linalg.eigh((a + a.mT) / 2)
@@ -71,7 +87,7 @@ def basis(operator: Space, w: Tensor, *others: Tensor) -> Tensor:
     for drop in (50 * eps, eps ** (2 / 3)):
         before = operator.dots(w, w)
         for q in others:
-            w = torch.addmm(w, q, operator.inner(q, w), alpha=-1)
+            w = without(w, q, operator.inner(q, w))
         gram = operator.inner(w, w)
         size = gram.diagonal()
         some = size > torch.finfo(w.dtype).tiny
@@ -80,7 +96,7 @@ def basis(operator: Space, w: Tensor, *others: Tensor) -> Tensor:
         scale = torch.where(some, size, torch.inf).rsqrt()
         values, turn = eigh(scale[:, None] * gram * scale)
         keep = values > drop * values[-1]
-        w = w @ (scale[:, None] * turn[:, keep] * values[keep].rsqrt())
+        w = combined(w, scale[:, None] * turn[:, keep] * values[keep].rsqrt())
         # Where next to nothing cancelled, once is enough.
         if values[0] > 0.1 * values[-1] and (size > 0.1 * before).all():
             break
