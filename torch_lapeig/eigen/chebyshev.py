@@ -24,7 +24,8 @@ from torch_lapeig.eigen.solver import (
 BEYOND = 0.05  # of the rest of the spectrum, from the end of a cluster on
 OVERFLOW = 0.5  # of the logarithm of the largest number: what a filter may grow to
 SMALL_SHARE = 0.05  # of a vector in a random column: one that has less in all columns is overlooked
-DAMPING = 12.0  # logarithm of the factor between the k-th pair and the unwanted ones after a filter
+DAMPING = 12.0  # logarithm of the factor between the k-th pair and the unwanted ones after a filter, at most
+SPARE = 2.0  # the same beyond what the residuals need, as long as a filter is
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,10 @@ class ChebyshevSubspace:
         values, vectors, residuals = _rayleigh_ritz(operator, self._first_block(operator, null, k, start), null)
         products, grown = 0, torch.zeros_like(operator.bound)
         for iteration in range(self.max_iterations + 1):
-            finished, gap = _is_finished(operator, values, residuals, k, tolerance, iteration, progress)
+            needed, gap = _shortfall(operator, values, residuals, k, tolerance, iteration, progress)
             if start is not None:  # random columns have to show first that nothing smaller was overlooked
-                finished &= grown >= needed_growth(operator, gap)
+                needed[:, 0] = torch.maximum(needed[:, 0], needed_growth(operator, gap) - grown)
+            finished = (needed <= 0).all(1)
             if finished.all():
                 return RitzPairs(values, vectors, iteration, finished)
             if iteration == self.max_iterations:
@@ -84,7 +86,7 @@ class ChebyshevSubspace:
             within = values[:, -1] - values[:, k - 1] <= operator.round_off
             low = values[:, -1] + BEYOND * within * (operator.bound - values[:, -1])
             low = torch.minimum(low, 0.9 * operator.bound)
-            degree = self._degree(values, low, k, operator.bound)
+            degree = self._degree(values, low, needed, k, operator.bound)
             products += int(degree.max()) + 1
             grown += degree * log_growth(values[:, k - 1], low, operator.bound) - math.log(2)
             if self.max_products is not None and products > self.max_products:
@@ -106,19 +108,23 @@ class ChebyshevSubspace:
         given = start.vectors[..., : min(m, k + (m - k) // 2)]
         return torch.cat([given, first[..., given.shape[2] :]], 2)
 
-    def _degree(self, values: Tensor, low: Tensor, k: int, bound: Tensor) -> Tensor:
-        """Degrees, int64 ``(B,)``: the unwanted damped by e^−12 against the k-th, the wanted spread by 1/√eps at most.
+    def _degree(self, values: Tensor, low: Tensor, needed: Tensor, k: int, bound: Tensor) -> Tensor:
+        """Degrees, int64 ``(B,)``: the unwanted damped against the k-th pair as residuals need, by e^−12 at most.
 
-        The cap is that of each graph of a batch: a polynomial that another one needs would overflow.
+        The wanted ones are spread by 1/√eps at most. The cap is that of each graph of a batch: a polynomial that
+        another one needs would overflow.
         """
-        kth, first = (log_growth(values[:, i], low, bound) for i in (k - 1, 0))
+        first, kth, following = (log_growth(values[:, i], low, bound) for i in (0, k - 1, min(k, values.shape[1] - 1)))
         spread = -0.5 * math.log(torch.finfo(values.dtype).eps)
-        degree = torch.minimum(DAMPING / kth, spread / (first - kth).clamp_min(1e-7))
+        enough = torch.maximum((needed[:, 0] + SPARE) / kth, torch.where(needed[:, 1] > 0, needed[:, 1] / following, 0))
+        # As many for all graphs as far as that goes: a product of fewer graphs takes a copy of the others.
+        longest = enough.minimum(DAMPING / kth).amax()
+        degree = torch.minimum(longest, spread / (first - kth).clamp_min(1e-7))
         most = (OVERFLOW * math.log(torch.finfo(values.dtype).max) / first).clamp_min(1)
         return torch.minimum(degree.clamp(8, self.max_degree), most).ceil().long()
 
 
-def _is_finished(
+def _shortfall(
     operator: Operator,
     values: Tensor,
     residuals: Tensor,
@@ -127,18 +133,21 @@ def _is_finished(
     iteration: int,
     progress: Progress | None,
 ) -> tuple[Tensor, Tensor]:
-    """Whether the k pairs and the one after them are known, bool ``(B,)``; and the gap after the k-th, ``(B, 0 or 1)``.
+    """Logarithms ``(B, 2)`` of what residuals have to fall by, of the k pairs and the one after; ≤ 0 where they are known.
 
-    The gap is part of the answer. Ritz values are upper bounds: where the gap between them is round-off, so is the gap.
+    And the gap after the k-th, ``(B, 0 or 1)``, which is part of the answer. Ritz values are upper bounds: where the gap
+    between them is round-off, so is the gap.
     """
     allowed = allowed_residual(values, k, operator.round_off, tolerance)
     worst = residuals[:, :k].amax(1)
     gap = values[:, k - 1 : k + 1].diff()
-    is_settled = residuals[:, k : k + 1] <= torch.maximum(SETTLED * gap, allowed[:, None])
+    unsettled = residuals[:, k : k + 1] / torch.maximum(SETTLED * gap, allowed[:, None])
+    unsettled = torch.where(gap <= operator.round_off[:, None], 0, unsettled)
     if progress is not None:
         b = (worst / allowed).argmax()
         progress(iteration, worst[b].item(), allowed[b].item())
-    return (worst <= allowed) & (is_settled | (gap <= operator.round_off[:, None])).all(1), gap
+    shortfall = torch.cat([(worst / allowed)[:, None], unsettled, torch.zeros_like(allowed)[:, None]], 1)[:, :2]
+    return shortfall.log(), gap
 
 
 def log_growth(value: Tensor, low: Tensor, bound: Tensor) -> Tensor:
