@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -161,18 +162,17 @@ def first_converged(
     Raises:
         ConvergenceError: all of them break down.
     """
-    answer, failure = None, None
+    found, failure = None, None
     for solver in solvers:
         try:
             ritz = solver(operator, k, tolerance, start, progress)
-            answer = check_answer(operator, k, solver, tolerance, ritz)
+            found = partial(check_answer, operator, k, solver, tolerance, ritz)
+            if ritz.finished.all() and (answer := found()).converged.all():
+                return answer
         except BREAKDOWN as error:
             failure = _checks.ConvergenceError(f"{solver} broke down ({error}); use another solver")
             failure.__cause__ = error
-            continue
-        if answer.converged.all():
-            break
-    if answer is None:
+    if found is None:
         assert failure is not None
         raise failure
-    return answer
+    return found()

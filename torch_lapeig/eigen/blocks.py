@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from torch_lapeig._threads import in_parts
-from torch_lapeig._tuning import PART_OF_EIGH, WHOLE_EIGH
+from torch_lapeig._threads import in_parts, slices, together
+from torch_lapeig._tuning import PART_OF_EIGH, WHOLE_EIGH, rows_of_block
 
 
 class Space(Protocol):
@@ -35,6 +37,50 @@ def residual(operator: Space, x: Tensor, ax: Tensor, values: Tensor) -> tuple[Te
     """A x − x λ of a block ``(N, m)`` and its norms ``(m,)``."""
     r = torch.addcmul(ax, x, values, value=-1)
     return r, operator.dots(r, r).sqrt()
+
+
+def dots(x: Tensor, y: Tensor) -> Tensor:
+    """Inner products of columns, ``(..., N, m)`` to ``(..., m)``; large blocks are not multiplied as a whole."""
+    n, m = x.shape[-2:]
+    if torch.is_grad_enabled() or x.numel() > n * m or x.shape != y.shape or x.numel() == 0:
+        return (x * y).sum(-2)
+    a, b, parts = x.reshape(n, m), y.reshape(n, m), dict[int, Tensor]()
+
+    def dot(rows: slice) -> None:
+        parts[rows.start] = (a[rows] * b[rows]).sum(0)
+
+    by_rows(dot, n, 3 * m * x.element_size(), x.device)
+    found = torch.stack([parts[start] for start in sorted(parts)]).sum(0) if len(parts) > 1 else parts[0]
+    return found.reshape(*x.shape[:-2], m)
+
+
+def rotate_(x: Tensor, q: int, w: Tensor, c: Tensor) -> Tensor:
+    """[Q W] C in the place of Q, the first q columns of X; and beyond, where C has more columns."""
+    m = c.shape[1]
+
+    def rotate(rows: slice) -> None:
+        x[rows, :m] = torch.addmm(w[rows] @ c[q:], x[rows, :q], c[:q])
+
+    by_rows(rotate, len(x), (q + 2 * m + w.shape[1]) * x.element_size(), x.device)
+    return x[:, :m]
+
+
+def by_rows(work: Callable[[slice], None], n: int, row_bytes: float, device: torch.device) -> None:
+    """Do work on slices of n rows which fit the cache, side by side on torch's threads.
+
+    Several operations on a slice read and write it once. New tensors of all rows would cost as much again: the system
+    clears their memory.
+    """
+    length = rows_of_block(row_bytes, device, "cache")
+    if length >= n:
+        return work(slice(0, n))
+
+    def some(part: slice) -> None:
+        for start in range(part.start, part.stop, length):
+            work(slice(start, min(start + length, part.stop)))
+
+    together([partial(some, part) for part in slices(n, length)])
+    return None
 
 
 def combined(x: Tensor, c: Tensor) -> Tensor:

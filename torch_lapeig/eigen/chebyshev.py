@@ -133,10 +133,10 @@ def _shortfall(
     iteration: int,
     progress: Progress | None,
 ) -> tuple[Tensor, Tensor]:
-    """Logarithms ``(B, 2)`` of what residuals have to fall by, of the k pairs and the one after; ≤ 0 where they are known.
+    """Logarithms ``(B, 2)`` of what residuals of the k pairs and the one after have to fall by; ≤ 0: they are known.
 
-    And the gap after the k-th, ``(B, 0 or 1)``, which is part of the answer. Ritz values are upper bounds: where the gap
-    between them is round-off, so is the gap.
+    And the gap after the k-th, ``(B, 0 or 1)``, which is part of the answer. Ritz values are upper bounds: where the
+    gap between them is round-off, so is the gap.
     """
     allowed = allowed_residual(values, k, operator.round_off, tolerance)
     worst = residuals[:, :k].amax(1)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.amg import Hierarchy, Level, Multigrid, SmoothedAggregation
-from torch_lapeig.eigen.blocks import Space, basis, eigh, residual, small_basis
+from torch_lapeig.eigen.blocks import Space, basis, dots, eigh, residual, rotate_, small_basis
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solver import (
     Inverse,
@@ -147,10 +147,12 @@ def lobpcg(
     operator: Space, x: Tensor, null: Tensor, precondition: Inverse | None, shortfall: Shortfall, limit: int
 ) -> tuple[Tensor, Tensor, int, bool]:
     """Ritz values and vectors from the block ``x``, iterations done, and whether there is no shortfall left."""
-    xp = _whole_basis(operator, x, null)
-    axp, m = operator.matmul(xp), xp.shape[1]
-    values, turn = eigh(operator.inner(xp, axp))
-    xp, axp, projected = xp @ turn, axp @ turn, torch.diag(values)
+    first = _whole_basis(operator, x, null)
+    image, m = operator.matmul(first), first.shape[1]
+    values, turn = eigh(operator.inner(first, image))
+    space, images = (x.new_empty(len(x), 2 * m) for _ in range(2))  # with room for the directions of the last step
+    xp, axp = torch.mm(first, turn, out=space[:, :m]), torch.mm(image, turn, out=images[:, :m])
+    projected = torch.diag(values)
     patience = limit if precondition is None else STAGNATION
     best, left = math.inf, patience
     for iteration in range(limit + 1):
@@ -180,7 +182,7 @@ def lobpcg(
         cp = cx[:, moving]
         cp[:m] = 0
         c = torch.cat([cx, small_basis(cp, cx)], 1)
-        xp, axp, projected = (xp @ c[:q]).addmm_(w, c[q:]), (axp @ c[:q]).addmm_(aw, c[q:]), c.mT @ whole @ c
+        xp, axp, projected = rotate_(space, q, w, c), rotate_(images, q, aw, c), c.mT @ whole @ c
     return values, xp[:, :m], iteration, False
 
 
@@ -254,7 +256,7 @@ class CoarseSpace:
 
     def dots(self, x: Tensor, y: Tensor) -> Tensor:
         """Inner products of columns."""
-        return (x * y).sum(-2)
+        return dots(x, y)
 
     def random(self, m: int, seed: int) -> Tensor:
         """Random columns ``(n, m)``, zero on nodes without edges."""
