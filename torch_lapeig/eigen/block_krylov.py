@@ -10,7 +10,8 @@ from torch import Tensor
 from torch_lapeig.eigen.blocks import basis, without
 from torch_lapeig.eigen.operator import Operator
 
-LEAST_PIVOT = 1e-6  # of a column, that orthogonalising twice takes to round-off
+LEAST_PIVOT = 1e-6  # of a column, that its neighbours leave: orthogonalising once more takes to round-off
+LEAST_LEFT = 0.1  # of a column, that the space leaves: below, once is not enough
 
 
 class BlockKrylov:
@@ -82,9 +83,10 @@ class BlockKrylov:
         for q in known:
             block = without(block, q, self.operator.inner(q, block))
         block, again = torch.linalg.qr(block)
-        # Small pivots are columns that depend on others, or lie in the space: rare, and left to a search for the rank.
-        pivots = torch.stack([r.diagonal() / torch.linalg.vector_norm(w, dim=0), again.diagonal()]).abs()
-        return block if (pivots > LEAST_PIVOT).all() else basis(self.operator, w, *known)
+        # Columns that depend on others, or lie in the space, are rare, and left to a search for the rank.
+        pivots = (r.diagonal() / torch.linalg.vector_norm(w, dim=0)).abs()
+        is_sound = (pivots > LEAST_PIVOT).all() and (again.diagonal().abs() > LEAST_LEFT).all()
+        return block if is_sound else basis(self.operator, w, *known)
 
     def ritz(self) -> tuple[Tensor, Tensor, Tensor]:
         """Ritz values, descending, the coordinates of their vectors in the space, and residuals."""
