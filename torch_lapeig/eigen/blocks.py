@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig._threads import in_parts, slices, together
-from torch_lapeig._tuning import PART_OF_EIGH, WHOLE_EIGH, rows_of_block
+from torch_lapeig._tuning import PART_OF_BLOCK, PART_OF_EIGH, WHOLE_EIGH, rows_of_block
 
 
 class Space(Protocol):
@@ -42,7 +42,7 @@ def residual(operator: Space, x: Tensor, ax: Tensor, values: Tensor) -> tuple[Te
 def dots(x: Tensor, y: Tensor) -> Tensor:
     """Inner products of columns, ``(..., N, m)`` to ``(..., m)``; large blocks are not multiplied as a whole."""
     n, m = x.shape[-2:]
-    if torch.is_grad_enabled() or x.numel() > n * m or x.shape != y.shape or x.numel() == 0:
+    if x.numel() <= PART_OF_BLOCK or torch.is_grad_enabled() or x.numel() > n * m or x.shape != y.shape:
         return (x * y).sum(-2)
     a, b, parts = x.reshape(n, m), y.reshape(n, m), dict[int, Tensor]()
 

@@ -217,8 +217,9 @@ class SparsePattern:
     def components(self, weight: Tensor) -> Tensor:
         """Labels of the connected components by edges of positive weight, of the graph's shape; ascending by node."""
         keep = weight > 0
-        row, col = self.row[keep], self.col[keep]
-        return label_components(row, col, self.total).reshape(self.shape)
+        if keep.all():
+            return label_components(self.row, self.col, self.total, self.crow).reshape(self.shape)
+        return label_components(self.row[keep], self.col[keep], self.total).reshape(self.shape)
 
     def edges_of(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Edges that begin at ``nodes`` (int64 ``(M,)``): the position in ``nodes`` of each, and its number."""
