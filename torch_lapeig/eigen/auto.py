@@ -135,13 +135,14 @@ def choose_for_graph(operator: Operator, k: int) -> Choice:
         least, what = work.factors, f"{fill.entries / n:.3g} entries a row in its factors"
         if work.factors <= _tuning.FEW_STEPS * work.step:
             return Choice(others, f"a sparse graph with {what}")
-    filters = ChebyshevSubspace(max_products=int(2 * least / work.product))
     if n <= _tuning.FILTER_NODES:
+        filters = ChebyshevSubspace(max_products=int(2 * least / work.product))
         return Choice((filters, *others), "a small sparse graph: filters, as long as others would take")
+    steps = int(least / work.step)
     if not fill.is_mesh:
-        first = Lanczos(alternative=int(min(least, _tuning.FILTERS * work.product) / work.step))
-        return Choice((first, filters, *others), "a sparse graph of many dimensions, clusters or hubs")
-    first = Lanczos(crowded=CROWDED, alternative=int(least / work.step))
+        first = Lanczos(alternative=steps, patience=steps)
+        return Choice((first, *others), "a sparse graph of many dimensions, clusters or hubs")
+    first = Lanczos(crowded=CROWDED, alternative=steps)
     return Choice((first, *others), f"a sparse graph: {what} where its spectrum begins crowded")
 
 
