@@ -190,7 +190,8 @@ _before_nodes: dict[int, list[list[str]]] = {}
 
 def _differentiate_without_autocast(results: Any, arguments: Any) -> None:
     """Have the nodes of the autograd graph between arguments and results run with autocast off."""
-    nodes = list(_nodes_of(results))
+    if not (nodes := list(_nodes_of(results))):
+        return
     ends = set(_nodes_of(arguments))
     while nodes:
         node = nodes.pop()

@@ -180,7 +180,6 @@ MULTIGRID_ENTRY, MULTIGRID_ROW, MULTIGRID_CALLS = 45.0, 950.0, 3e7
 LANCZOS_CALLS, LANCZOS_ENTRY, LANCZOS_NUMBER = 4e4, 2.0, 1.2
 # A product of a filter: its calls, an entry of the matrix for each column.
 FILTER_CALLS, FILTER_ENTRY = 6e4, 0.5
-FILTERS = 300  # of these are usual where the spectrum does not begin crowded
 # Solves that take less than so many steps of Lanczos are begun at once: it is hardly done in fewer.
 FEW_STEPS = 250
 # Up to here filters of a block take less time than single products, which wait for calls.

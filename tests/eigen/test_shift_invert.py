@@ -62,6 +62,21 @@ class TestPairs:
         torch.testing.assert_close(pairs.values, exact[:k], atol=1e-9, rtol=0)
         torch.testing.assert_close(pairs.gap, exact[k] - exact[k - 1], atol=1e-9, rtol=0.05)
 
+    @pytest.mark.parametrize("k", [2, 9, 40])
+    def test_graphs_of_few_eigenvalues_whose_krylov_spaces_end_at_once(self, k):
+        """A star has the eigenvalue 1 for all leaves but one, a rook's graph of m × m has m / (2m − 2) for 2m − 2."""
+        m = 20
+        star = scipy.sparse.coo_array((np.ones(300), (np.zeros(300, int), np.arange(1, 301))), shape=(301, 301)).tocsr()
+        line = scipy.sparse.csr_array(np.ones((m, m)) - np.eye(m))
+        ends = (
+            np.array([0.0, *[1] * 299, 2]),
+            np.array([0.0, *[m / (2 * m - 2)] * (2 * m - 2), *[m / (m - 1)] * (m - 1) ** 2]),
+        )
+        for matrix, exact in zip((star + star.T, product(line, line)), ends, strict=True):
+            pairs = eigenpairs(Laplacian(scipy_graph(matrix)), k, ShiftInvert())
+            assert pairs.converged
+            torch.testing.assert_close(pairs.values, torch.tensor(exact[:k]), atol=1e-12, rtol=0)
+
     @in_every_dtype
     def test_a_cycle_of_many_nodes(self, dtype):
         n, k = 4000, 7

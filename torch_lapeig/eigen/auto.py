@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -137,13 +138,14 @@ def choose_for_graph(operator: Operator, k: int) -> Choice:
         least, what = work.factors, f"{fill.entries / n:.3g} entries a row in its factors"
         if work.factors <= _tuning.FEW_STEPS * work.step:
             return Choice(others, f"a sparse graph with {what}")
-    filters = ChebyshevSubspace(max_products=int(2 * least / work.product))
     if n <= _tuning.FILTER_NODES:
+        filters = ChebyshevSubspace(max_products=int(2 * least / work.product))
         return Choice((filters, *others), "a small sparse graph: filters, as long as others would take")
+    steps = int(least / work.step)
     if not fill.is_mesh:
-        first = Lanczos(alternative=int(min(least, _tuning.FILTERS * work.product) / work.step))
-        return Choice((first, filters, *others), "a sparse graph of many dimensions, clusters or hubs")
-    first = Lanczos(crowded=CROWDED, alternative=int(least / work.step))
+        first = Lanczos(alternative=steps, patience=steps)
+        return Choice((first, *others), "a sparse graph of many dimensions, clusters or hubs")
+    first = Lanczos(crowded=CROWDED, alternative=steps)
     return Choice((first, *others), f"a sparse graph: {what} where its spectrum begins crowded")
 
 
@@ -164,18 +166,17 @@ def first_converged(
     Raises:
         ConvergenceError: all of them break down.
     """
-    answer, failure = None, None
+    found, failure = None, None
     for solver in solvers:
         try:
             ritz = solver(operator, k, tolerance, start, progress)
-            answer = check_answer(operator, k, solver, tolerance, ritz)
+            found = partial(check_answer, operator, k, solver, tolerance, ritz)
+            if ritz.finished.all() and (answer := found()).converged.all():
+                return answer
         except BREAKDOWN as error:
             failure = _checks.ConvergenceError(f"{solver} broke down ({error}); use another solver")
             failure.__cause__ = error
-            continue
-        if answer.converged.all():
-            break
-    if answer is None:
+    if found is None:
         assert failure is not None
         raise failure
-    return answer
+    return found()

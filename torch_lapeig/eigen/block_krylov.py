@@ -7,8 +7,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.blocks import basis
+from torch_lapeig.eigen.blocks import basis, without
 from torch_lapeig.eigen.operator import Operator
+
+LEAST_PIVOT = 1e-6  # of a column, that its neighbours leave: orthogonalising once more takes to round-off
+LEAST_LEFT = 0.1  # of a column, that the space leaves: below, once is not enough
 
 
 class BlockKrylov:
@@ -56,7 +59,7 @@ class BlockKrylov:
         self.filled, self.degree, self.products = new, self.degree + 1, self.products + block.shape[1]
         known, w = self.columns(new), self.product(block)
         h = self.operator.inner(known, w)
-        self.rest = torch.addmm(w, known, h, alpha=-1)  # to round-off of the product; `following` does it again
+        self.rest = without(w, known, h)  # to round-off of the product; `following` does it again
         h = h[self.first :]
         self.projected[:new, old:new], self.projected[old:new, :new] = h, h.mT
         inner = h[old:new]
@@ -64,14 +67,26 @@ class BlockKrylov:
 
     def following(self) -> Tensor:
         """The block that goes on with the space; a random one where the space is invariant."""
-        block = basis(self.operator, self.rest, self.columns(self.filled))
+        block = self._outside(self.rest)
         return block if block.shape[1] else self.random(block)
 
     def random(self, *others: Tensor) -> Tensor:
         """A random block outside the space and others: what it leads to is another look at all eigenspaces."""
         self.degree = 0
-        noise = self.operator.random(self.width, self.seed + self.products)[0]
-        return basis(self.operator, noise, self.columns(self.filled), *others)
+        noise = self.operator.random(self.width, self.seed + self.products)[0].mT.contiguous().mT
+        return self._outside(noise, *others)
+
+    def _outside(self, w: Tensor, *others: Tensor) -> Tensor:
+        """An orthonormal basis of what a block has outside the space and others."""
+        known = (self.columns(self.filled), *others)
+        block, r = torch.linalg.qr(w)
+        for q in known:
+            block = without(block, q, self.operator.inner(q, block))
+        block, again = torch.linalg.qr(block)
+        # Columns that depend on others, or lie in the space, are rare, and left to a search for the rank.
+        pivots = (r.diagonal() / torch.linalg.vector_norm(w, dim=0)).abs()
+        is_sound = (pivots > LEAST_PIVOT).all() and (again.diagonal().abs() > LEAST_LEFT).all()
+        return block if is_sound else basis(self.operator, w, *known)
 
     def ritz(self) -> tuple[Tensor, Tensor, Tensor]:
         """Ritz values, descending, the coordinates of their vectors in the space, and residuals."""

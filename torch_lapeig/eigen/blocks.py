@@ -6,13 +6,15 @@ what a step needs of them crosses in one copy, for which the host waits, and wha
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from torch_lapeig._threads import in_parts
-from torch_lapeig._tuning import PART_OF_EIGH, WHOLE_EIGH
+from torch_lapeig._threads import in_parts, slices, together
+from torch_lapeig._tuning import PART_OF_BLOCK, PART_OF_EIGH, WHOLE_EIGH, rows_of_block
 
 
 class Space(Protocol):
@@ -55,6 +57,66 @@ def residual(operator: Space, x: Tensor, ax: Tensor, values: Tensor) -> tuple[Te
     return r, operator.dots(r, r).sqrt()
 
 
+def dots(x: Tensor, y: Tensor) -> Tensor:
+    """Inner products of columns, ``(..., N, m)`` to ``(..., m)``; large blocks are not multiplied as a whole."""
+    n, m = x.shape[-2:]
+    if x.numel() <= PART_OF_BLOCK or torch.is_grad_enabled() or x.numel() > n * m or x.shape != y.shape:
+        return (x * y).sum(-2)
+    a, b, parts = x.reshape(n, m), y.reshape(n, m), dict[int, Tensor]()
+
+    def dot(rows: slice) -> None:
+        parts[rows.start] = (a[rows] * b[rows]).sum(0)
+
+    by_rows(dot, n, 3 * m * x.element_size(), x.device)
+    found = torch.stack([parts[start] for start in sorted(parts)]).sum(0) if len(parts) > 1 else parts[0]
+    return found.reshape(*x.shape[:-2], m)
+
+
+def rotate_(x: Tensor, q: int, w: Tensor, c: Tensor) -> Tensor:
+    """[Q W] C in the place of Q, the first q columns of X; and beyond, where C has more columns."""
+    m = c.shape[1]
+
+    def rotate(rows: slice) -> None:
+        x[rows, :m] = torch.addmm(w[rows] @ c[q:], x[rows, :q], c[:q])
+
+    by_rows(rotate, len(x), (q + 2 * m + w.shape[1]) * x.element_size(), x.device)
+    return x[:, :m]
+
+
+def by_rows(work: Callable[[slice], None], n: int, row_bytes: float, device: torch.device) -> None:
+    """Do work on slices of n rows which fit the cache, side by side on torch's threads.
+
+    Several operations on a slice read and write it once. New tensors of all rows would cost as much again: the system
+    clears their memory.
+    """
+    length = rows_of_block(row_bytes, device, "cache")
+    if length >= n:
+        return work(slice(0, n))
+
+    def some(part: slice) -> None:
+        for start in range(part.start, part.stop, length):
+            work(slice(start, min(start + length, part.stop)))
+
+    together([partial(some, part) for part in slices(n, length)])
+    return None
+
+
+def combined(x: Tensor, c: Tensor) -> Tensor:
+    """X C for a block ``(N, m)``, in the storage of X: by columns if its columns are contiguous."""
+    return (c.mT @ x.mT).mT if _is_by_columns(x) else x @ c
+
+
+def without(w: Tensor, q: Tensor, c: Tensor) -> Tensor:
+    """W − Q C for blocks ``(N, ·)``. Both by columns take half the time of storages that differ."""
+    if _is_by_columns(w) and _is_by_columns(q):
+        return torch.addmm(w.mT, c.mT, q.mT, alpha=-1).mT
+    return torch.addmm(w, q, c, alpha=-1)
+
+
+def _is_by_columns(x: Tensor) -> bool:
+    return x.stride(0) == 1 and x.mT.is_contiguous()
+
+
 def eigh(a: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenpairs of the symmetric part of a small matrix, or of each of several."""
     values, vectors = torch.linalg.eigh((a + a.mT) / 2)
@@ -89,7 +151,7 @@ def basis(operator: Space, w: Tensor, *others: Tensor) -> Tensor:
     for drop in (50 * eps, eps ** (2 / 3)):
         before = operator.dots(w, w)
         for q in others:
-            w = torch.addmm(w, q, operator.inner(q, w), alpha=-1)
+            w = without(w, q, operator.inner(q, w))
         gram, before = to_host(operator.inner(w, w), before)
         size = gram.diagonal()
         some = size > torch.finfo(w.dtype).tiny
@@ -98,7 +160,7 @@ def basis(operator: Space, w: Tensor, *others: Tensor) -> Tensor:
         scale = torch.where(some, size, torch.inf).rsqrt()
         values, turn = eigh(scale[:, None] * gram * scale)
         keep = values > drop * values[-1]
-        w = w @ to_device(scale[:, None] * turn[:, keep] * values[keep].rsqrt(), w)
+        w = combined(w, to_device(scale[:, None] * turn[:, keep] * values[keep].rsqrt(), w))
         # Where next to nothing cancelled, once is enough.
         if values[0] > 0.1 * values[-1] and (size > 0.1 * before).all():
             break

@@ -26,7 +26,8 @@ from torch_lapeig.eigen.solver import (
 BEYOND = 0.05  # of the rest of the spectrum, from the end of a cluster on
 OVERFLOW = 0.5  # of the logarithm of the largest number: what a filter may grow to
 SMALL_SHARE = 0.05  # of a vector in a random column: one that has less in all columns is overlooked
-DAMPING = 12.0  # logarithm of the factor between the k-th pair and the unwanted ones after a filter
+DAMPING = 12.0  # logarithm of the factor between the k-th pair and the unwanted ones after a filter, at most
+SPARE = 2.0  # the same beyond what the residuals need, as long as a filter is
 
 
 @dataclass(frozen=True)
@@ -80,18 +81,19 @@ class ChebyshevSubspace:
         assert ritz is not None  # orthonormal columns and random ones are finite
         products, grown, iteration = 0, torch.zeros_like(known.bound), 0
         for iteration in range(self.max_iterations + 1):
-            finished, gap = _is_finished(ritz, known.round_off, k, tolerance, iteration, progress)
-            if start is not None:  # random columns have to show first that nothing smaller was overlooked
-                finished &= grown >= needed_growth(known, gap)
-            if finished.all():
+            needed, gap = _shortfall(ritz, known.round_off, k, tolerance, iteration, progress)
+            if (needed <= 0).all():
                 # So say the small matrices: see whether it is true.
                 ritz = ritz._replace(residuals=_residuals(operator, ritz))
-                finished &= _is_finished(ritz, known.round_off, k, tolerance, iteration, None)[0]
+                needed, gap = _shortfall(ritz, known.round_off, k, tolerance, iteration, None)
+            if start is not None:  # random columns have to show first that nothing smaller was overlooked
+                needed[:, 0] = torch.maximum(needed[:, 0], needed_growth(known, gap) - grown)
+            finished = (needed <= 0).all(1)
             if finished.all():
                 return RitzPairs(to_device(ritz.values, null), ritz.vectors, iteration, to_device(finished, null))
             if iteration == self.max_iterations:
                 break
-            degree, low = self._degree(ritz.values, k, known)
+            degree, low = self._degree(ritz.values, needed, k, known)
             products += int(degree.max()) + 1
             grown += degree * log_growth(ritz.values[:, k - 1], low, known.bound) - math.log(2)
             if self.max_products is not None and products > self.max_products:
@@ -117,20 +119,23 @@ class ChebyshevSubspace:
         given = start.vectors[..., : min(m, k + (m - k) // 2)]
         return torch.cat([given, first[..., given.shape[2] :]], 2)
 
-    def _degree(self, values: Tensor, k: int, known: Known) -> tuple[Tensor, Tensor]:
+    def _degree(self, values: Tensor, needed: Tensor, k: int, known: Known) -> tuple[Tensor, Tensor]:
         """Degrees, int64 ``(B,)``, and where what is damped begins, ``(B,)``.
 
-        The unwanted are damped by e^−12 against the k-th, the wanted spread by 1/√eps at most. The cap is that of each
-        graph of a batch: a polynomial that another one needs would overflow.
+        The unwanted are damped against the k-th pair as residuals need, by e^−12 at most, the wanted ones spread by
+        1/√eps at most. The cap is that of each graph of a batch: a polynomial that another one needs would overflow.
         """
         bound = known.bound
         # Where the whole block lies in one cluster, what grows begins beyond it.
         within = values[:, -1] - values[:, k - 1] <= known.round_off
         low = values[:, -1] + BEYOND * within * (bound - values[:, -1])
         low = torch.minimum(low, 0.9 * bound)
-        kth, first = (log_growth(values[:, i], low, bound) for i in (k - 1, 0))
+        first, kth, following = (log_growth(values[:, i], low, bound) for i in (0, k - 1, min(k, values.shape[1] - 1)))
         spread = -0.5 * math.log(torch.finfo(values.dtype).eps)
-        degree = torch.minimum(DAMPING / kth, spread / (first - kth).clamp_min(1e-7))
+        enough = torch.maximum((needed[:, 0] + SPARE) / kth, torch.where(needed[:, 1] > 0, needed[:, 1] / following, 0))
+        # As many for all graphs as far as that goes: a product of fewer graphs takes a copy of the others.
+        longest = enough.minimum(DAMPING / kth).amax()
+        degree = torch.minimum(longest, spread / (first - kth).clamp_min(1e-7))
         most = (OVERFLOW * math.log(torch.finfo(values.dtype).max) / first).clamp_min(1)
         return torch.minimum(degree.clamp(8, self.max_degree), most).ceil().long(), low
 
@@ -157,22 +162,25 @@ class Ritz(NamedTuple):
     residuals: Tensor
 
 
-def _is_finished(
+def _shortfall(
     ritz: Ritz, round_off: Tensor, k: int, tolerance: float, iteration: int, progress: Progress | None
 ) -> tuple[Tensor, Tensor]:
-    """Whether the k pairs and the one after them are known, bool ``(B,)``; and the gap after the k-th, ``(B, 0 or 1)``.
+    """Logarithms ``(B, 2)`` of what residuals of the k pairs and the one after have to fall by; ≤ 0: they are known.
 
-    The gap is part of the answer. Ritz values are upper bounds: where the gap between them is round-off, so is the gap.
+    And the gap after the k-th, ``(B, 0 or 1)``, which is part of the answer. Ritz values are upper bounds: where the
+    gap between them is round-off, so is the gap.
     """
     values, _, residuals = ritz
     allowed = allowed_residual(values, k, round_off, tolerance)
     worst = residuals[:, :k].amax(1)
     gap = values[:, k - 1 : k + 1].diff()
-    is_settled = residuals[:, k : k + 1] <= torch.maximum(SETTLED * gap, allowed[:, None])
+    unsettled = residuals[:, k : k + 1] / torch.maximum(SETTLED * gap, allowed[:, None])
+    unsettled = torch.where(gap <= round_off[:, None], 0, unsettled)
     if progress is not None:
         b = (worst / allowed).argmax()
         progress(iteration, worst[b].item(), allowed[b].item())
-    return (worst <= allowed) & (is_settled | (gap <= round_off[:, None])).all(1), gap
+    shortfall = torch.cat([(worst / allowed)[:, None], unsettled, torch.zeros_like(allowed)[:, None]], 1)[:, :2]
+    return shortfall.log(), gap
 
 
 def log_growth(value: Tensor, low: Tensor, bound: Tensor) -> Tensor:

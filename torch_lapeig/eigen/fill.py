@@ -8,7 +8,7 @@ import numpy as np
 
 from torch_lapeig.eigen.direct import factorize
 
-LEAST_PART = 500  # nodes of the part that is factorised
+LEAST_PART = 250  # nodes of the part that is factorised
 SHARE = 16  # of the nodes are in that part
 SMALLEST = 16  # nodes of a region that is not divided any further
 MESHED = 0.5  # share of a ball that is inside, from which on its factors tell those of the whole

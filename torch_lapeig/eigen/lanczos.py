@@ -27,7 +27,7 @@ from torch_lapeig.eigen.solver import (
 FILTERED = 4  # columns in the search for copies
 SEARCH = 1000  # products that the search may take, or twice as many as the solve
 POLISH = 1000  # the same for the filters that polish an answer
-SMALL_VALUE = 0.04  # of the bound: a spectrum that begins beyond is too narrow for a preconditioner to gain by it
+SMALL_VALUE = 0.02  # of the bound: a spectrum that begins beyond is too narrow for a preconditioner to gain by it
 LEARNED = 3  # restarts before a rate of convergence is believed
 LARGEST_LOSS = 30.0  # of orthogonality, against round-off, in Lanczos vectors
 
@@ -55,10 +55,11 @@ class Lanczos:
     max_products: int = 10_000
     crowded: float = 0.0
     alternative: int | None = None
+    patience: int = 0
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_options(self, basis=3, max_products=0, alternative=1)
+        check_options(self, basis=3, max_products=0, alternative=1, patience=0)
         _checks.keep(self, crowded=_checks.check_number(self.crowded, "crowded", 0))
 
     def __call__(
@@ -131,8 +132,9 @@ class Lanczos:
         values = values / request.bound
         if trend.products == len(values) > 2 and float(values[2]) * len(values) ** 2 < self.crowded:
             return True
-        small = float(values[max(request.wanted, 1) - 1]) < SMALL_VALUE
-        return self.alternative is not None and small and trend.left > self.alternative
+        if self.alternative is None or trend.products < self.patience:
+            return False
+        return float(values[max(request.wanted, 1) - 1]) < SMALL_VALUE and trend.left > self.alternative
 
 
 class Trend:

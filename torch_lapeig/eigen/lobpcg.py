@@ -10,7 +10,17 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.amg import Hierarchy, Level, Multigrid, SmoothedAggregation
-from torch_lapeig.eigen.blocks import Space, basis, eigh, residual, small_basis, to_device, to_host
+from torch_lapeig.eigen.blocks import (
+    Space,
+    basis,
+    dots,
+    eigh,
+    residual,
+    rotate_,
+    small_basis,
+    to_device,
+    to_host,
+)
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solver import (
     Inverse,
@@ -151,11 +161,12 @@ def lobpcg(
     The values, and what ``shortfall`` is given, are on the host: for these and the small problems it waits four times
     an iteration, twice in `basis`.
     """
-    xp = _whole_basis(operator, x, null)
-    axp, m = operator.matmul(xp), xp.shape[1]
-    values, turn = eigh(*to_host(operator.inner(xp, axp)))
-    projected, turn = torch.diag(values), to_device(turn, xp)
-    xp, axp = xp @ turn, axp @ turn
+    first = _whole_basis(operator, x, null)
+    image, m = operator.matmul(first), first.shape[1]
+    values, turn = eigh(*to_host(operator.inner(first, image)))
+    projected, turn = torch.diag(values), to_device(turn, x)
+    space, images = (x.new_empty(len(x), 2 * m) for _ in range(2))  # with room for the directions of the last step
+    xp, axp = torch.mm(first, turn, out=space[:, :m]), torch.mm(image, turn, out=images[:, :m])
     patience = limit if precondition is None else STAGNATION
     best, left = math.inf, patience
     for iteration in range(limit + 1):
@@ -185,8 +196,8 @@ def lobpcg(
         cp = cx[:, moving]
         cp[:m] = 0
         c = torch.cat([cx, small_basis(cp, cx)], 1)
-        projected, c = c.mT @ whole @ c, to_device(c, xp)
-        xp, axp = (xp @ c[:q]).addmm_(w, c[q:]), (axp @ c[:q]).addmm_(aw, c[q:])
+        projected, c = c.mT @ whole @ c, to_device(c, x)
+        xp, axp = rotate_(space, q, w, c), rotate_(images, q, aw, c)
     return values, xp[:, :m], iteration, False
 
 
@@ -266,7 +277,7 @@ class CoarseSpace:
 
     def dots(self, x: Tensor, y: Tensor) -> Tensor:
         """Inner products of columns."""
-        return (x * y).sum(-2)
+        return dots(x, y)
 
     def random(self, m: int, seed: int) -> Tensor:
         """Random columns ``(n, m)``, zero on nodes without edges."""

@@ -13,6 +13,8 @@ from typing import Any, Protocol, TypeGuard
 import torch
 from torch import Tensor
 
+from torch_lapeig.eigen.blocks import dots
+
 Project = Callable[[Tensor], Tensor]
 
 
@@ -89,7 +91,7 @@ class Operator(Protocol):
 
     def dots(self, x: Tensor, y: Tensor) -> Tensor:
         """Inner products of each column of ``x`` with that of ``y``: ``(..., N, m)`` to ``(..., m)``."""
-        return (x * y).sum(-2)
+        return dots(x, y)
 
     def largest(self, x: Tensor) -> Tensor:
         """The largest size in each column, ``(..., N, m)`` to ``(..., m)``; NaN where there is one."""

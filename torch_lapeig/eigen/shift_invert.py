@@ -98,13 +98,7 @@ class ShiftInvert:
     def _solve(self, request: Request) -> RitzPairs:
         operator, null = request.operator, request.null
         inverse = self.factors(operator)
-
-        def outside(y: Tensor) -> Tensor:
-            # What round-off brings of the null vectors is what the inverse enlarges most.
-            x = inverse(y)
-            return x - null @ operator.inner(null, x) if null.shape[1] else x
-
-        x, solves, is_certain = self._converge(request, outside)
+        x, solves, is_certain = self._converge(request, inverse)
 
         def shortfall(iteration: int, values: Tensor, residuals: Tensor) -> tuple[float, float]:
             return request.shortfall(solves + iteration, values, residuals)
@@ -114,12 +108,12 @@ class ShiftInvert:
         values, x, more, is_done = lobpcg(operator, basis(operator, x, null), null, inverse, shortfall, POLISH)
         return request.answer(values, x, solves + more, is_certain and is_done, inverse)
 
-    def _converge(self, request: Request, outside: Inverse) -> tuple[Tensor, int, bool]:
+    def _converge(self, request: Request, inverse: Inverse) -> tuple[Tensor, int, bool]:
         """(A + σ)⁻¹ X for Ritz vectors X of as many columns as asked; solves; and whether none is overlooked."""
         operator, null, columns = request.operator, request.null, request.columns
         free = fewest_active(operator) - null.shape[1]
         size = min(free, max(BASIS, 3 * columns) if self.basis is None else max(self.basis, columns + 2 * WIDTH))
-        space = BlockKrylov(operator, outside, null, size, min(WIDTH, free), self.seed)
+        space = BlockKrylov(operator, inverse, null, size, min(WIDTH, free), self.seed)
         inner, block, before = dataclasses.replace(request, progress=None), space.random(), null.new_zeros(0)
         shift = self.shift * float(operator.bound)
         while True:

@@ -14,22 +14,26 @@ SMALL = 64  # nodes up to which the edges of a dense graph are soon listed; most
 STEPS = 12  # products with a dense graph; those of real data have a diameter of a few edges
 
 
-def label_components(row: Tensor, col: Tensor, total: int) -> Tensor:
+def label_components(row: Tensor, col: Tensor, total: int, crow: Tensor | None = None) -> Tensor:
     """Labels int64 ``(total,)``, equal within each connected component and ascending by its first node.
 
     Args:
         row, col: ``(E,)``, both directions of every edge, ascending by row.
+        crow: ``(total + 1,)``, where the edges of each row begin, if that is known.
     """
     if row.device.type != "cpu":
         roots = propagate_labels(row.long(), col.long(), total)
         return ((roots == torch.arange(total, device=row.device)).cumsum(0) - 1)[roots]
     from scipy.sparse.csgraph import connected_components  # comes with SciPy's linear algebra: not with this library
 
-    crow = torch.searchsorted(row, torch.arange(total + 1, dtype=row.dtype))
+    if crow is None:
+        crow = torch.searchsorted(row, torch.arange(total + 1, dtype=row.dtype), out_int32=row.dtype == torch.int32)
     data = np.ones(len(col), dtype=np.int8)
     structure = csr_array((data, col.numpy(), crow.numpy()), shape=(total, total))
     # With both directions of every edge the strong components are the components, and take half the time: no transpose.
     count, found = connected_components(structure, connection="strong")
+    if count == 1:
+        return torch.zeros(total, dtype=torch.int64)
     first = np.empty(count, dtype=np.int64)
     first[found[::-1]] = np.arange(total)[::-1]  # of several assignments the last one counts
     return torch.from_numpy(first.argsort().argsort()[found])

@@ -229,9 +229,10 @@ class SparsePattern:
         if weight.device.type != "cpu":  # an edge of no weight as a loop, which joins nothing
             col = torch.where(weight > 0, self.col, self.row)
             return label_components(self.row, col, self.total).reshape(self.shape)
-        keep = (weight > 0).nonzero().flatten()
-        row, col = self.row.index_select(0, keep), self.col.index_select(0, keep)
-        return label_components(row, col, self.total).reshape(self.shape)
+        keep = weight > 0
+        if keep.all():
+            return label_components(self.row, self.col, self.total, self.crow).reshape(self.shape)
+        return label_components(self.row[keep], self.col[keep], self.total).reshape(self.shape)
 
     def edges_of(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Edges that begin at ``nodes`` (int64 ``(M,)``): the position in ``nodes`` of each, and its number."""
