@@ -88,6 +88,8 @@ class Lobpcg:
         inverse = None if self.preconditioner is None else self.preconditioner(request.operator)
         if x is None and isinstance(inverse, Multigrid):
             x = nested_iteration(inverse.hierarchy, request, self.seed).to(request.null)
+        elif x is None and hasattr(inverse, "first_block"):  # of a hierarchy on several ranks
+            x = inverse.first_block(request, self.seed).to(request.null)  # type: ignore[union-attr]
         values, x, more, finished = self._iterate(request, inverse, x, self.max_iterations - iterations)
         return request.answer(values, x, iterations + more, finished, inverse)
 

@@ -1,0 +1,228 @@
+"""Exact neighbours among points that lie on several ranks. Chooses edges: no gradients.
+
+Each query is searched among the points of one rank first. The distance found rules out the ranks whose points, by the
+balls around parts of them, all lie farther; the others are asked, in as many rounds as keep the queries that arrive at
+a rank as few as its points. So memory is O(N / W) whatever the data, and where points are spread by locality little
+more than the queries along the borders travels. Distances are direct differences, ties go to the smaller number: the
+answer does not depend on the ranks.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torch_lapeig import _checks
+from torch_lapeig._tuning import rows_of_block
+from torch_lapeig.distributed.points import ShardedPoints
+from torch_lapeig.graph.distances import pair_distances
+from torch_lapeig.graph.neighbors import nearest_neighbors, radius_neighbors
+
+BALLS = 64  # parts of a rank's points, each with a ball around it, that all other ranks know
+FEWEST = 4096  # queries that may arrive at a rank in one round, if it has fewer points
+
+
+class ShardedNeighbors(NamedTuple):
+    """Neighbours of each query, ascending: places and numbers int64 ``(Q, k)``, squared distances ``(Q, k)``."""
+
+    places: Tensor
+    numbers: Tensor
+    squared_distances: Tensor
+
+
+class Reached(NamedTuple):
+    """Pairs of a query and a point in its reach: position of the query and place of the point, int64 ``(E,)``."""
+
+    query: Tensor
+    place: Tensor
+
+
+class Search:
+    """The points of all ranks, ready to be asked.
+
+    Args:
+        points: spread over ranks. x: ``(n, D)``, other coordinates of them to measure in (unit vectors).
+    """
+
+    def __init__(self, points: ShardedPoints, x: Tensor | None = None) -> None:
+        self.points, self.ranks = points, points.ranks
+        self.x = _checks.primal(points.x if x is None else x)
+        # In the order of their numbers, so that ties go to the smaller one.
+        self.order = points.numbers.argsort()
+        self.sorted = self.x[self.order]
+
+    @_checks.full_precision
+    def nearest(self, k: int, queries: Tensor | None = None) -> ShardedNeighbors:
+        """The ``k`` nearest points of every query of this rank, or of every own point among the others.
+
+        Raises:
+            ValueError: on all ranks, fewer points than that.
+        """
+        most = self.points.offsets[-1] - (queries is None)
+        if k > most:
+            limit = "smaller than" if queries is None else "at most"
+            raise self.ranks.alike(
+                ValueError(f"k must be {limit} the number of points, got k={k} with {self.points.offsets[-1]} points")
+            )
+        if self.ranks.world == 1:
+            return self._own(k, queries)
+        asked = self.x if queries is None else _checks.primal(queries)
+        pending = self._bounds(asked)
+        first = torch.zeros_like(pending, dtype=torch.bool)
+        if queries is None:
+            found = self._own(k, None)
+            first[:, self.ranks.rank] = True
+        else:
+            first[torch.arange(len(asked), device=asked.device), pending.argmin(1)] = True
+            found = self._ask(asked, first, self._nothing(len(asked), k), k)
+        reach = found.squared_distances[:, -1:].double().sqrt() * self._slack
+        return self._ask(asked, (pending <= reach) & ~first, found, k)
+
+    @_checks.full_precision
+    def within(self, radius: float) -> Reached:
+        """All pairs of an own point and another point, of any rank, at squared distance ≤ radius²."""
+        local = radius_neighbors(self.sorted[None], radius) if len(self.x) > 1 else None
+        begin = self.points.offsets[self.ranks.rank]
+        none = self.points.numbers[:0]
+        query = [none if local is None else self.order[local.query]]
+        place = [none if local is None else self.order[local.point] + begin]
+        bounds = self._bounds(self.x)
+        bounds[:, self.ranks.rank] = torch.inf
+
+        def answer(asked: Tensor) -> tuple[Tensor, Tensor]:
+            if len(asked) == 0 or len(self.x) == 0:
+                return none, none
+            pairs = radius_neighbors(self.sorted[None], radius, asked[None])
+            return pairs.query, self.order[pairs.point] + begin
+
+        for chosen, send, recv in self._rounds(bounds <= radius * self._slack):
+            position, found = answer(self.ranks.exchange(self.x[chosen], send, recv))
+            source, begin_of = _source_and_begin(recv, position.device)
+            rank = source[position]
+            back = torch.bincount(rank, minlength=self.ranks.world).tolist()
+            counts = self.ranks.counts(back)
+            pairs = self.ranks.exchange(torch.stack([position - begin_of[rank], found], 1), back, counts)
+            asked_first = _source_and_begin(send, pairs.device)[1]
+            query.append(chosen[pairs[:, 0] + asked_first[_source_and_begin(counts, pairs.device)[0]]])
+            place.append(pairs[:, 1])
+        return Reached(torch.cat(query), torch.cat(place))
+
+    @property
+    def _slack(self) -> float:
+        """Times a distance: what it may be if its square is rounded."""
+        return 1 + 8 * (self.x.shape[1] + 4) * torch.finfo(self.x.dtype).eps
+
+    def _own(self, k: int, queries: Tensor | None) -> ShardedNeighbors:
+        """The ``k`` nearest of this rank's own points, and points infinitely far where it has fewer."""
+        asked = self.sorted if queries is None else queries
+        here = min(k, len(self.x) - (queries is None))
+        found = self._nothing(len(asked), k)
+        if here < 1 or len(asked) == 0:
+            return found
+        index = nearest_neighbors(self.sorted[None], here, None if queries is None else queries[None]).indices[0]
+        row = torch.arange(len(asked), device=asked.device)[:, None].expand_as(index)
+        distances = pair_distances(asked, row.flatten(), self.sorted, index.flatten()).reshape(index.shape)
+        own = self.order[index]
+        found.places[:, :here] = own + self.points.offsets[self.ranks.rank]
+        found.numbers[:, :here] = self.points.numbers[own]
+        found.squared_distances[:, :here] = distances
+        if queries is None:  # back from the order of the numbers
+            found = ShardedNeighbors(*(torch.empty_like(part).index_copy_(0, self.order, part) for part in found))
+        return _sorted(found)
+
+    def _nothing(self, queries: int, k: int) -> ShardedNeighbors:
+        none = torch.full((queries, k), -1, device=self.x.device)
+        last = torch.full_like(none, torch.iinfo(torch.int64).max)
+        return ShardedNeighbors(none, last, self.x.new_full((queries, k), torch.inf))
+
+    def _ask(self, queries: Tensor, wanted: Tensor, found: ShardedNeighbors, k: int) -> ShardedNeighbors:
+        """``found`` with what the ranks ``wanted``, bool ``(Q, W)``, have for each query."""
+        for chosen, send, recv in self._rounds(wanted):
+            theirs = self._own(k, self.ranks.exchange(queries[chosen], send, recv))
+            answers = ShardedNeighbors(*(self.ranks.exchange(part, recv, send) for part in theirs))
+            begin = 0
+            for count in send:  # a query may have asked several ranks, each of them once
+                rows, part = chosen[begin : begin + count], slice(begin, begin + count)
+                begin += count
+                both = (torch.cat([old[rows], new[part]], 1) for old, new in zip(found, answers, strict=True))
+                for old, new in zip(found, _sorted(ShardedNeighbors(*both)), strict=True):
+                    old[rows] = new[:, :k]
+        return found
+
+    def _rounds(self, wanted: Tensor) -> list[tuple[Tensor, list[int], list[int]]]:
+        """Queries to send, by the rank that is asked, and how many go to and come from each: for each round.
+
+        Rank r asks rank r + s in a round that depends on s alone.
+        """
+        world, rank = self.ranks.world, self.ranks.rank
+        if world == 1:
+            return []
+        counts = self.ranks.gather(wanted.sum(0)[None], [1] * world)  # (source, target)
+        target = torch.arange(world, device=counts.device)
+        room = [max(self.points.offsets[r + 1] - self.points.offsets[r], FEWEST) for r in range(world)]
+        shifts: list[list[int]] = [[]]
+        load = torch.zeros_like(target)
+        for shift in range(world):
+            arriving = counts[(target - shift) % world, target]
+            if shifts[-1] and (load + arriving > torch.tensor(room, device=load.device)).any():
+                shifts.append([])
+                load = torch.zeros_like(target)
+            shifts[-1].append(shift)
+            load = load + arriving
+        rounds = []
+        for group in shifts:
+            if not counts[target[:, None], (target[:, None] + torch.tensor(group, device=target.device)) % world].any():
+                continue
+            to = sorted((rank + shift) % world for shift in group)
+            chosen = torch.cat([wanted[:, r].nonzero().flatten() for r in to])
+            send = [int(counts[rank, r]) if r in to else 0 for r in range(world)]
+            recv = [int(counts[r, rank]) if (rank - r) % world in group else 0 for r in range(world)]
+            rounds.append((chosen, send, recv))
+        return rounds
+
+    @cached_property
+    def _balls(self) -> tuple[Tensor, list[int]]:
+        """Centre and radius ``(b, D + 1)`` of the balls of all ranks, and how many each has."""
+        leaf = self.points.leaf
+        count = int(leaf.max()) + 1 if len(leaf) else 0
+        part = leaf * min(BALLS, count) // max(count, 1)
+        parts = int(part.max()) + 1 if len(part) else 0
+        x = self.x.double()
+        size = torch.bincount(part, minlength=parts).clamp_min(1)
+        centre = x.new_zeros(parts, x.shape[1]).index_add_(0, part, x) / size[:, None]
+        radius = x.new_zeros(parts).scatter_reduce_(0, part, (x - centre[part]).norm(dim=1), "amax")
+        sizes = self.ranks.sizes(parts)
+        return self.ranks.gather(torch.cat([centre, radius[:, None]], 1), sizes), sizes
+
+    def _bounds(self, queries: Tensor) -> Tensor:
+        """Distances ``(Q, W)`` that each query has at least from the points of each rank; infinite from no points."""
+        bounds = torch.full((len(queries), self.ranks.world), torch.inf, dtype=torch.float64, device=queries.device)
+        if self.ranks.world == 1:
+            bounds[:] = 0.0
+            return bounds
+        balls, sizes = self._balls
+        step = rows_of_block(24 * max(1, max(sizes)), queries.device)
+        for begin in range(0, len(queries), step):
+            block = queries[begin : begin + step].double()
+            for rank, part in enumerate(balls.split(sizes)):
+                if len(part):
+                    apart = torch.cdist(block, part[:, :-1], compute_mode="donot_use_mm_for_euclid_dist")
+                    least = (apart * (1 - 1e-9) - part[:, -1] * (1 + 1e-9)).amin(1)
+                    bounds[begin : begin + step, rank] = least.clamp_min(0)
+        return bounds
+
+
+def _source_and_begin(counts: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Of rows that came from the ranks in their order: the rank of each, and where those of each rank begin."""
+    count = torch.tensor(counts, device=device)
+    return torch.arange(len(counts), device=device).repeat_interleave(count), count.cumsum(0) - count
+
+
+def _sorted(found: ShardedNeighbors) -> ShardedNeighbors:
+    """Ascending by distance, ties by number."""
+    order = found.numbers.argsort(1)
+    order = order.gather(1, found.squared_distances.gather(1, order).argsort(dim=1, stable=True))
+    return ShardedNeighbors(*(part.gather(1, order) for part in found))
