@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.distributed.halo import counts_by_rank, owners
+from torch_lapeig.distributed.halo import counts_by_rank, offsets_of, owners
 from torch_lapeig.distributed.pattern import ShardedPattern
 from torch_lapeig.distributed.points import ShardedPoints
+from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.distributed.search import Search
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.rules import KNN, Radius
@@ -23,6 +24,40 @@ class ShardedGraph(Graph):
     Weightings, `Laplacian`, `eigenpairs` and their derivatives take it as they take any graph, where all ranks call
     them together. What needs the whole graph in one place refuses it.
     """
+
+    @classmethod
+    def from_rows(cls, ranks: Ranks, row: Tensor, col: Tensor, weight: Tensor, nodes: int) -> ShardedGraph:
+        """The graph of edges that each rank has: those that begin at its nodes, both directions of every edge in all.
+
+        The nodes are numbered through, rank by rank, and stay where they are: neighbours should be on one rank.
+
+        Args:
+            row, col: int64 ``(E,)``, first node among this rank's ``nodes``, second node among all; each pair once.
+            weight: ``(E,)``, float32 or float64, of both directions the same; gradients flow to it.
+            nodes: of this rank, ≥ 0.
+
+        Raises:
+            TypeError, ValueError: on the rank that gives something else, `DistributedError` on the others; on all
+                where an edge lacks its reverse, or has another weight in it.
+        """
+        ranks.agree(lambda: _facts_of_rows(row, col, weight, nodes))
+        offsets = offsets_of(ranks.sizes(nodes))
+        ranks.agree(lambda: _checks.check_indices(col, "col", offsets[-1]) or {})
+        order = (row * offsets[-1] + col).argsort()
+        row, col, weight = row[order], col[order], weight.index_select(0, order)
+        begin = offsets[ranks.rank]
+        back = torch.stack([col, row + begin], 1)[owners(col, offsets).argsort(stable=True)]
+        send = counts_by_rank(col, offsets)
+        arrived = ranks.exchange(back, send, ranks.counts(send))
+        given, asked = row * offsets[-1] + col, ((arrived[:, 0] - begin) * offsets[-1] + arrived[:, 1]).sort().values
+        if ranks.any(not torch.equal(given, asked)):
+            raise ranks.alike(ValueError("row and col must hold both directions of every edge, each of them once"))
+        numbers = torch.arange(begin, begin + nodes, device=row.device)
+        pattern = ShardedPattern(ranks, offsets, row, col, numbers)
+        weight = weight.index_select(0, pattern.given_order)
+        reverse = pattern.transpose(weight.detach())
+        ranks.agree(lambda: _checks.check_symmetric(weight, reverse, "weight") or {})
+        return cls(pattern, weight)
 
     @functools.cached_property
     def _components(self) -> Tensor:
@@ -76,6 +111,21 @@ def symmetrized(points: ShardedPoints, row: Tensor, place: Tensor, symmetrize: s
     weight = directions.to(points.x.dtype) / 2 if symmetrize == "mean" else torch.ones_like(keys, dtype=points.x.dtype)
     pattern = ShardedPattern(ranks, offsets, keys // total, keys % total, points.numbers)
     return ShardedGraph(pattern, weight.index_select(0, pattern.given_order))
+
+
+def _facts_of_rows(row: Tensor, col: Tensor, weight: Tensor, nodes: int) -> dict[str, object]:
+    _checks.check_count(nodes, "nodes", 0)
+    _checks.check_indices(row, "row", nodes)
+    _checks.check_indices(col, "col")
+    _checks.check_floating(weight, "weight")
+    if not row.shape == col.shape == weight.shape or row.ndim != 1:
+        raise ValueError(
+            f"row, col and weight must have the same shape (E,), got {tuple(row.shape)}, {tuple(col.shape)} and "
+            f"{tuple(weight.shape)}"
+        )
+    _checks.check_finite(weight, "weight")
+    _checks.check_non_negative(weight, "weight")
+    return {"dtype of weight": weight.dtype}
 
 
 def _checked_rule(rule: KNN | Radius) -> KNN | Radius:

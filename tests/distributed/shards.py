@@ -1,0 +1,436 @@
+"""Checks that every rank of a group runs: what it has of the answer is compared with that of one process."""
+
+import functools
+import math
+import warnings
+
+import pytest
+import torch
+
+from problems import known_spectra, subspace_angle, surface, swiss_roll
+from torch_lapeig import (
+    KNN,
+    DensityCorrected,
+    Graph,
+    HeatKernel,
+    ImprovedWeights,
+    Laplacian,
+    Radius,
+    SelfTuning,
+    SimpleWeights,
+    eigenpairs,
+    knn_graph,
+)
+from torch_lapeig.distributed import Ranks, ShardedGraph, ShardedPoints, sharded_graph
+from torch_lapeig.distributed.search import Search
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lanczos, Lobpcg
+from torch_lapeig.graph import nearest_neighbors
+
+
+def cut(n, ranks, how="uneven"):
+    """The rows of this rank: unequal parts, or all of them on the last rank."""
+    w = ranks.world
+    ends = {
+        "uneven": [n * i * i // (w * w) for i in range(w + 1)],
+        "equal": [n * i // w for i in range(w + 1)],
+        "last": [0] * w + [n],
+    }[how]
+    return slice(ends[ranks.rank], ends[ranks.rank + 1])
+
+
+def spread(x, ranks, how="uneven"):
+    return ShardedPoints.spread(x[cut(len(x), ranks, how)], ranks)
+
+
+def whole(points, rows):
+    """The rows of all ranks in the order given."""
+    return points.ranks.gather(points.home(rows))
+
+
+def blobs(n=300, d=12):
+    g = torch.Generator().manual_seed(1)
+    centre = 20 * torch.randn(5, d, generator=g, dtype=torch.float64)
+    return centre[torch.arange(n) % 5] + torch.randn(n, d, generator=g, dtype=torch.float64)
+
+
+def copies(n=90):
+    """A grid, full of ties, with each third point twice."""
+    side = torch.cartesian_prod(torch.arange(9.0), torch.arange(n // 9).double()).double()
+    return torch.cat([side, side[::3]])
+
+
+SETS = {
+    "roll": lambda: swiss_roll(400),
+    "blobs": blobs,
+    "copies": copies,
+    "one place": lambda: torch.ones(20, 2).double(),
+}
+
+
+def edges_of(graph, points):
+    """Edges of all ranks by number and their weights, sorted."""
+    pattern, ranks = graph.pattern, points.ranks
+    every = ranks.gather(points.numbers)
+    begin = points.offsets[ranks.rank]
+    place = torch.cat([torch.arange(begin, begin + len(points.numbers)), pattern.halo.needed])[pattern.col.long()]
+    ends = ranks.gather(torch.stack([points.numbers[pattern.row.long()], every[place]], 1))
+    order = (ends[:, 0] * len(every) + ends[:, 1]).argsort()
+    return ends[order].T, ranks.gather(graph.weight.detach())[order]
+
+
+# --- Points and neighbours --------------------------------------------------------------------------------------------
+
+
+def check_points_go_and_come_home(ranks):
+    for how in ("uneven", "last"):
+        x = swiss_roll(301)
+        mine = x[cut(301, ranks, how)].requires_grad_()
+        points = ShardedPoints.spread(mine, ranks)
+        assert torch.equal(points.home(points.x), mine)
+        assert torch.equal(points.here(mine), points.x)
+        assert torch.equal(points.x, x[points.numbers])
+        assert points.offsets[-1] == 301
+        sizes = torch.tensor(points.offsets).diff()
+        assert sizes.max() - sizes.min() <= 0.1 * 301
+        factor = torch.arange(301.0, dtype=torch.float64)[cut(301, ranks, how), None]
+        (points.home(points.x.square()) * factor).sum().backward()
+        torch.testing.assert_close(mine.grad, 2 * factor * mine.detach(), atol=0, rtol=1e-15)
+
+
+def check_neighbours_are_those_of_one_process(ranks):
+    for name, make in SETS.items():
+        x = make()
+        for how in ("uneven", "last"):
+            points = spread(x, ranks, how)
+            found, exact = Search(points).nearest(6), nearest_neighbors(x, 6)
+            assert torch.equal(whole(points, found.numbers), exact.indices), (name, how)
+            torch.testing.assert_close(whole(points, found.squared_distances), exact.squared_distances)
+
+
+def check_graphs_are_those_of_one_process(ranks):
+    roll = swiss_roll(300)
+    rules = [(roll, KNN(7, how)) for how in ("mean", "union", "mutual")] + [(copies(), KNN(5)), (roll.float(), KNN(9))]
+    rules += [(roll, Radius(3.0)), (blobs(), KNN(4, metric="cosine")), (copies(), Radius(1.0)), (roll[:7], KNN(6))]
+    for x, rule in rules:
+        points, exact = spread(x, ranks), rule(x)
+        graph = sharded_graph(points, rule)
+        edges, weight = edges_of(graph, points)
+        assert torch.equal(edges, exact.edge_index), rule
+        assert torch.equal(weight, exact.weight), rule
+        assert torch.equal(whole(points, graph.connected_components()), exact.connected_components())
+
+
+def check_queries_of_any_rank(ranks):
+    x, new = blobs(), blobs(101)[:, :] * 0.9
+    points, rows = spread(x, ranks), cut(101, ranks, "last")
+    found, exact = Search(points).nearest(5, new[rows]), nearest_neighbors(x, 5, new)
+    assert torch.equal(found.numbers, exact.indices[rows])
+    torch.testing.assert_close(found.squared_distances, exact.squared_distances[rows])
+
+
+def check_fewer_points_than_ranks(ranks):
+    x = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)
+    for how in ("equal", "last"):
+        points = spread(x, ranks, how)
+        edges, weight = edges_of(sharded_graph(points, KNN(1)), points)
+        exact = knn_graph(x, 1)
+        assert torch.equal(edges, exact.edge_index)
+        assert torch.equal(weight, exact.weight)
+
+
+def check_only_queries_near_borders_travel(ranks):
+    x = swiss_roll(4000)
+    points = spread(x, ranks, "equal")
+    before = ranks.sent
+    sharded_graph(points, KNN(8))
+    if ranks.world > 1:
+        assert ranks.sent - before < 0.5 * 4000 * 3 * 8  # less than half of the points once, edges and balls included
+
+
+# --- Patterns, weights, Laplacians ------------------------------------------------------------------------------------
+
+
+def check_algebra_of_patterns(ranks):
+    x = swiss_roll(200)
+    points = spread(x, ranks)
+    graph, exact = sharded_graph(points, KNN(6)), KNN(6)(x)
+    pattern, reference, numbers = graph.pattern, exact.pattern, points.numbers
+    g = torch.Generator().manual_seed(0)
+    y, z = torch.randn(2, 200, 3, generator=g, dtype=torch.float64)
+    dense = torch.randn(200, 200, generator=g, dtype=torch.float64)
+    own_ends, _ = edges_of(graph, points)
+    del own_ends
+    begin = points.offsets[ranks.rank]
+    every = ranks.gather(numbers)
+    place = torch.cat([torch.arange(begin, begin + len(numbers)), pattern.halo.needed])[pattern.col.long()]
+    m = dense[numbers[pattern.row.long()], every[place]]
+    whole_m = dense[reference.row.long(), reference.col.long()]
+    mine = y[numbers]
+    close = functools.partial(torch.testing.assert_close, atol=1e-12, rtol=1e-12)
+    close(pattern.matmul(m, mine), reference.matmul(whole_m, y)[numbers])
+    close(pattern.sum_rows(m), reference.sum_rows(whole_m)[numbers])
+    close(pattern.sum_cols(m), reference.sum_cols(whole_m)[numbers])
+    assert torch.equal(pattern.transpose(m), dense.T[numbers[pattern.row.long()], every[place]])
+    close(pattern.products(mine, z[numbers]), (y @ z.T)[numbers[pattern.row.long()], every[place]])
+    assert torch.equal(
+        pattern.squared_lengths(points.x), (points.x[pattern.row.long()] - x[every[place]]).square().sum(1)
+    )
+    close(ranks.sum(pattern.smoothness(m, mine)), reference.smoothness(whole_m, y))
+
+
+def check_derivatives_of_patterns(ranks):
+    """First and second directional derivatives, by differences, of a sum over ranks."""
+    x = surface(60)
+    points = spread(x, ranks)
+    pattern = sharded_graph(points, KNN(5)).pattern
+    g = torch.Generator().manual_seed(2)
+    along, y = torch.randn(2, 60, 3, generator=g, dtype=torch.float64)
+    along, y, base = along[points.numbers], y[points.numbers], points.x.detach()
+
+    def loss(p):
+        weight = (-pattern.squared_lengths(p)).exp()
+        z = pattern.matmul(pattern.scaled(weight, 1 + p[:, 0].square()), y * p)
+        both = pattern.products(z, p) * pattern.transpose(weight).sin()
+        return (z * pattern.sum_cols(both)[:, None]).sum() + pattern.smoothness(weight, p)
+
+    def slope(t):
+        p = (base + t * along).requires_grad_()
+        (grad,) = torch.autograd.grad(loss(p), p, create_graph=True)
+        (second,) = torch.autograd.grad((grad * along).sum(), p)
+        return ranks.sum((grad * along).sum().detach()), ranks.sum((second * along).sum())
+
+    h = 1e-5
+    values = [ranks.sum(loss(base + t * along)) for t in (-h, h)]
+    first, second = slope(0.0)
+    torch.testing.assert_close((values[1] - values[0]) / (2 * h), first, rtol=1e-6, atol=0)
+    torch.testing.assert_close((slope(h)[0] - slope(-h)[0]) / (2 * h), second, rtol=1e-6, atol=0)
+
+
+def check_weights_and_their_gradients(ranks):
+    x = torch.cat([surface(120), 5 + surface(60, seed=3)])
+    rows = cut(180, ranks)
+    weightings = [HeatKernel("median"), HeatKernel("component-median"), HeatKernel(0.7), SelfTuning(4), SimpleWeights()]
+    weightings += [DensityCorrected(1.0), ImprovedWeights()]
+    for weights in weightings:
+        for dtype in (torch.float64, torch.float32):
+            one = x.to(dtype).requires_grad_()
+            mine = x[rows].to(dtype).requires_grad_()
+            points = ShardedPoints.spread(mine, ranks)
+            laplacian = Laplacian(weights(points.x, sharded_graph(points, KNN(8))), "random_walk")
+            exact = Laplacian(weights(one, KNN(8)(one.detach())), "random_walk")
+            tight = 1e-11 if dtype == torch.float64 else 2e-4
+            torch.testing.assert_close(whole(points, laplacian.degrees), exact.degrees, rtol=tight, atol=tight)
+            if isinstance(weights, SimpleWeights):
+                continue
+            factor = torch.linspace(-1, 2, 180, dtype=dtype)
+            (points.home(laplacian.degrees.sin()) * factor[rows]).sum().backward()
+            (exact.degrees.sin() * factor).sum().backward()
+            torch.testing.assert_close(mine.grad, one.grad[rows], rtol=tight, atol=tight * float(one.grad.abs().max()))
+
+
+def check_random_columns_do_not_depend_on_ranks(ranks):
+    x = swiss_roll(300)
+    points = spread(x, ranks)
+    operator = Laplacian(sharded_graph(points, KNN(8))).symmetric
+    alone = ShardedPoints.spread(x, Ranks.alone())
+    reference = Laplacian(sharded_graph(alone, KNN(8))).symmetric
+    assert torch.equal(whole(points, operator.random(3, 5)[0]), alone.home(reference.random(3, 5)[0]))
+    noise = reference.random(40, 1)[0]
+    assert abs(float(noise.mean())) < 0.05
+    assert abs(float(noise.std()) - 1) < 0.05
+
+
+# --- Eigenpairs -------------------------------------------------------------------------------------------------------
+
+
+def rows_of(graph, ranks, how="equal"):
+    """The rows of this rank of a whole graph, as they are, without redistribution."""
+    part = cut(graph.num_nodes, ranks, how)
+    (row, col), weight = graph.edge_index, graph.weight
+    mine = (row >= part.start) & (row < part.stop)
+    return ShardedGraph.from_rows(ranks, row[mine] - part.start, col[mine], weight[mine], part.stop - part.start)
+
+
+def check_known_spectra(ranks):
+    for known in known_spectra():
+        graph = rows_of(Graph.from_dense(known.affinity).to_sparse(), ranks)
+        n = len(known.affinity)
+        for k in (1, 4, n - 1, n):
+            for normalization, spectrum in (("symmetric", known.normalized), ("unnormalized", known.unnormalized)):
+                pairs = eigenpairs(Laplacian(graph, normalization), k)
+                expected = torch.tensor(sorted(spectrum)[:k], dtype=torch.float64)
+                torch.testing.assert_close(pairs.values, expected, atol=1e-12, rtol=0, msg=f"{known.name} {k}")
+                assert pairs.converged
+
+
+def compare(pairs, exact, home):
+    torch.testing.assert_close(pairs.values, exact.values, atol=1e-10, rtol=0)
+    torch.testing.assert_close(pairs.gap, exact.gap, atol=1e-8, rtol=0.1)
+    orthonormal = torch.linalg.qr(exact.vectors.detach())[0]
+    assert subspace_angle(orthonormal, torch.linalg.qr(home(pairs.vectors.detach()))[0]) < 1e-8
+
+
+def check_eigenpairs_are_those_of_one_process(ranks):
+    apart = torch.cat([swiss_roll(150), 100 + swiss_roll(100, seed=2), -100 + blobs(50, 3)])
+    for x, rule, normalization in (
+        (swiss_roll(500), KNN(8), "random_walk"),
+        (blobs(), KNN(10), "unnormalized"),
+        (apart, KNN(6), "symmetric"),
+        (copies(), KNN(7), "symmetric"),
+    ):
+        points = spread(x, ranks)
+        laplacian = Laplacian(HeatKernel(2.0)(points.x, sharded_graph(points, rule)), normalization)
+        reference = Laplacian(HeatKernel(2.0)(x, rule(x)), normalization)
+        exact = eigenpairs(reference, 6, Eigh())
+        assert int(laplacian.nullity) == int(reference.nullity)
+        pairs = eigenpairs(laplacian, 6)
+        compare(pairs, exact, functools.partial(whole, points))
+        assert float(pairs.residuals.max()) < 1e-10
+
+
+def check_every_solver(ranks):
+    x = surface(300)
+    points = spread(x, ranks)
+    graph = HeatKernel()(points.x, sharded_graph(points, KNN(10)))
+    reference = Laplacian(HeatKernel()(x, KNN(10)(x)))
+    exact = eigenpairs(reference, 5, Eigh())
+    for solver in (Lanczos(), ChebyshevSubspace(), Lobpcg(), Lobpcg(preconditioner=None, max_iterations=500)):
+        pairs = eigenpairs(Laplacian(graph), 5, solver)
+        assert pairs.converged
+        compare(pairs, exact, functools.partial(whole, points))
+        again = eigenpairs(Laplacian(graph), 5, solver, warm_start=pairs)
+        compare(again, exact, functools.partial(whole, points))
+        one = eigenpairs(reference, 5, solver)
+        assert pairs.iterations <= 1.3 * one.iterations + 5
+        same = ranks.gather(pairs.values[None])
+        assert bool((same == same[0]).all()), "ranks differ in bits"
+    with pytest.raises(TypeError, match="several ranks"):
+        eigenpairs(Laplacian(graph), 5, Eigh())
+
+
+def check_float32(ranks):
+    x = surface(300).float()
+    points = spread(x, ranks)
+    pairs = eigenpairs(Laplacian(HeatKernel()(points.x, sharded_graph(points, KNN(10)))), 5)
+    exact = eigenpairs(Laplacian(HeatKernel()(x, KNN(10)(x))), 5)
+    assert pairs.values.dtype == torch.float32
+    torch.testing.assert_close(pairs.values, exact.values, atol=1e-6, rtol=1e-3)
+
+
+def check_the_finest_level_is_never_gathered(ranks):
+    x = swiss_roll(6000)
+    points = spread(x, ranks, "equal")
+    laplacian = Laplacian(HeatKernel()(points.x, sharded_graph(points, KNN(8))))
+    ranks.most_rows = 0
+    pairs = eigenpairs(laplacian, 4, Lobpcg())
+    assert pairs.converged
+    assert ranks.most_rows < 0.5 * 6000 * (8 + 8) / ranks.world  # entries of coarse matrices are rows too
+    halo = len(laplacian.graph.pattern.halo)
+    before, y = ranks.sent, points.x.new_ones(len(points.x), 5)
+    laplacian.symmetric.matmul(y)
+    assert ranks.sum(torch.tensor(ranks.sent - before)) == ranks.sum(torch.tensor(halo)) * 5 * 8
+
+
+# --- Gradients --------------------------------------------------------------------------------------------------------
+
+
+def gradients(ranks, rows, x, loss, *, learn=True):
+    """Gradients of a loss of rows of values and vectors, on ranks and on one process."""
+    found = []
+    for one in (False, True):
+        weights = HeatKernel(learnable=learn)
+        mine = (x if one else x[rows]).clone().requires_grad_()
+        if one:
+            graph, home, part = weights(mine, KNN(8)(x)), (lambda y: y), slice(0, len(x))
+        else:
+            points = ShardedPoints.spread(mine, ranks)
+            graph, home, part = weights(points.x, sharded_graph(points, KNN(8))), points.home, rows
+        pairs = eigenpairs(Laplacian(graph, "random_walk"), 4)
+        value = loss(pairs, home(pairs.vectors), part, one)
+        value.backward()
+        bandwidth = weights.log_factor.grad
+        found.append((mine.grad, bandwidth if one else ranks.sum(bandwidth)))
+    (mine, bandwidth), (exact, whole_bandwidth) = found
+    size = float(exact.abs().max())
+    torch.testing.assert_close(mine, exact[rows], atol=1e-8 * size, rtol=0)
+    torch.testing.assert_close(bandwidth, whole_bandwidth, atol=1e-8, rtol=1e-8)
+
+
+def check_gradients_are_those_of_one_process(ranks):
+    x = surface(150)
+    factor = torch.randn(150, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+    def on_rows(pairs, y, part, one):
+        return (y[:, 1:].square() * factor[part, 1:]).sum()
+
+    def on_values(pairs, y, part, one):
+        share = 1.0 if one else (ranks.rank + 1) / (ranks.world * (ranks.world + 1) / 2)  # of a replicated quantity
+        return share * pairs.values.exp().sum() + (y[:, 1] * factor[part, 0]).sum()
+
+    def on_projected(pairs, y, part, one):
+        # each rank has its rows of V exp(−Λ), whose sum of squares is that of one process
+        return ((y @ torch.matrix_exp(-pairs.projected)).square() * factor[part]).sum()
+
+    def ignoring_a_rank(pairs, y, part, one):
+        wanted = torch.arange(len(x))[part] < 70  # rows of the last ranks are ignored
+        return (y[wanted, 2] * factor[part][wanted, 1]).sum()
+
+    for loss in (on_rows, on_values, on_projected, ignoring_a_rank):
+        gradients(ranks, cut(150, ranks), x, loss)
+
+
+def check_second_derivatives(ranks):
+    x = surface(60)
+    rows = cut(60, ranks)
+    g = torch.Generator().manual_seed(3)
+    factor, along = torch.randn(60, 3, generator=g, dtype=torch.float64), torch.randn(60, 3, generator=g).double()
+
+    def second(one):
+        mine = (x if one else x[rows]).clone().requires_grad_()
+        part = slice(0, 60) if one else rows
+        if one:
+            graph, home = HeatKernel(3.0)(mine, KNN(6)(x)), (lambda y: y)
+        else:
+            points = ShardedPoints.spread(mine, ranks)
+            graph, home = HeatKernel(3.0)(points.x, sharded_graph(points, KNN(6))), points.home
+        pairs = eigenpairs(Laplacian(graph), 3)
+        y = home(pairs.vectors) @ torch.matrix_exp(-pairs.projected)
+        (grad,) = torch.autograd.grad((y.square() * factor[part]).sum(), mine, create_graph=True)
+        (hessian,) = torch.autograd.grad((grad * along[part]).sum(), mine)
+        return hessian
+
+    mine, exact = second(False), second(True)
+    torch.testing.assert_close(mine, exact[rows], atol=1e-8 * float(exact.abs().max()), rtol=0)
+
+
+def check_gradients_by_differences(ranks):
+    x = surface(80)
+    rows = cut(80, ranks)
+    g = torch.Generator().manual_seed(4)
+    along, factor = torch.randn(2, 80, 3, generator=g, dtype=torch.float64)
+    graph_points = spread(x, ranks)
+    pattern_graph = sharded_graph(graph_points, KNN(8))
+
+    def loss(mine):
+        pairs = eigenpairs(Laplacian(HeatKernel()(graph_points.here(mine), pattern_graph)), 3)
+        return ((graph_points.home(pairs.vectors) @ pairs.projected).square() * factor[rows]).sum()
+
+    mine = x[rows].clone().requires_grad_()
+    loss(mine).backward()
+    slope = ranks.sum((mine.grad * along[rows]).sum())
+    h = 1e-5
+    up, down = (ranks.sum(loss(x[rows] + t * along[rows]).detach()) for t in (h, -h))
+    torch.testing.assert_close((up - down) / (2 * h), slope, rtol=1e-5, atol=1e-10)
+
+
+def check_sums_are_summed_in_the_same_order_everywhere(ranks):
+    for shape in ((3,), (14, 14), (200, 50)):
+        x = torch.randn(shape, generator=torch.Generator().manual_seed(ranks.rank), dtype=torch.float64)
+        same = ranks.gather(ranks.sum(x)[None])
+        assert bool((same == same[0]).all())
+    assert math.isclose(float(ranks.total(torch.tensor(1.0))), ranks.world)
+
+
+def check_warnings_are_errors_here(ranks):
+    with pytest.raises(UserWarning):
+        warnings.warn("so that no check overlooks one", UserWarning, stacklevel=1)
