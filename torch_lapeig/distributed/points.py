@@ -11,7 +11,7 @@ from torch_lapeig import _checks
 from torch_lapeig.distributed.halo import offsets_of
 from torch_lapeig.distributed.ranks import Ranks
 
-LEAF = 128  # points of a part within a rank: its rows are close in memory, and near each other in space
+LEAF = 32  # points of a part within a rank: its rows are close in memory, and near each other in space
 DIRECTION_STEPS = 3  # of the power method: any direction in which a part is long will do
 BINS, ZOOMS = 128, 4  # of a histogram, and histograms, by which a cut is found: one point in 10⁸ is off at most
 

@@ -254,11 +254,10 @@ class Ranks:
             try:
                 work.wait(POLL)
                 return
-            except RuntimeError as error:
+            except RuntimeError:
                 if work.is_completed():
-                    if work.is_success():
-                        return
-                    raise self._lost(error) from error
+                    self._end(work)
+                    return
                 self._hear()
                 if time.monotonic() > deadline:
                     self._failure = f"rank {self.rank} waited longer than {self.timeout:g} s for the others"
@@ -266,6 +265,13 @@ class Ranks:
                         f"{self._failure}: one of them is slower, has stopped, or has left out a step that all must "
                         "take; use a larger timeout if they only need longer"
                     ) from None
+
+    def _end(self, work: Any) -> None:
+        """Raise what a collective that is over has failed with, if it has."""
+        try:
+            work.wait()
+        except RuntimeError as error:
+            raise self._lost(error) from error
 
     def _hear(self) -> None:
         """Raise what another rank has told, if one has."""

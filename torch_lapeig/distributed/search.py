@@ -21,7 +21,8 @@ from torch_lapeig.distributed.points import ShardedPoints
 from torch_lapeig.graph.distances import pair_distances
 from torch_lapeig.graph.neighbors import nearest_neighbors, radius_neighbors
 
-BALLS = 64  # parts of a rank's points, each with a ball around it, that all other ranks know
+BALLS = 256  # parts of a rank's points, each with a ball around it, that all other ranks know
+BALL_NUMBERS = 2**22  # of the balls of all ranks, at most
 FEWEST = 4096  # queries that may arrive at a rank in one round, if it has fewer points
 
 
@@ -188,7 +189,8 @@ class Search:
         """Centre and radius ``(b, D + 1)`` of the balls of all ranks, and how many each has."""
         leaf = self.points.leaf
         count = int(leaf.max()) + 1 if len(leaf) else 0
-        part = leaf * min(BALLS, count) // max(count, 1)
+        most = max(1, min(BALLS, BALL_NUMBERS // (self.ranks.world * (self.x.shape[1] + 1))))
+        part = leaf * min(most, count) // max(count, 1)
         parts = int(part.max()) + 1 if len(part) else 0
         x = self.x.double()
         size = torch.bincount(part, minlength=parts).clamp_min(1)
