@@ -29,9 +29,13 @@ def check_points_that_one_rank_should_not_give(ranks):
     bad = x.clone()
     bad[0, 0] = torch.nan
     first = ranks.rank == 0
-    refused(ranks, lambda: ShardedPoints.spread(bad if first else x, ranks), "finite", "rank 0: ValueError: x must be f")
+    refused(
+        ranks, lambda: ShardedPoints.spread(bad if first else x, ranks), "finite", "rank 0: ValueError: x must be f"
+    )
     whole = x.int() if first else x
-    refused(ranks, lambda: ShardedPoints.spread(whole, ranks), "float32", "rank 0: TypeError: x must be float", TypeError)
+    refused(
+        ranks, lambda: ShardedPoints.spread(whole, ranks), "float32", "rank 0: TypeError: x must be float", TypeError
+    )
 
 
 def differ(ranks, action, match):
@@ -42,8 +46,12 @@ def differ(ranks, action, match):
 
 def check_ranks_that_ask_for_different_things(ranks):
     x, last = part(swiss_roll(60), ranks), ranks.rank == ranks.world - 1
-    differ(ranks, lambda: ShardedPoints.spread(x[:, :2] if last else x, ranks), "dimension must be the same .* 3 on rank 0")
-    differ(ranks, lambda: ShardedPoints.spread(x.float() if last else x, ranks), "dtype must be the same .* torch.float64")
+    differ(
+        ranks, lambda: ShardedPoints.spread(x[:, :2] if last else x, ranks), "dimension must be the same .* 3 on rank 0"
+    )
+    differ(
+        ranks, lambda: ShardedPoints.spread(x.float() if last else x, ranks), "dtype must be the same .* torch.float64"
+    )
     points = ShardedPoints.spread(x, ranks)
     differ(ranks, lambda: sharded_graph(points, KNN(5 + last)), "neighbors must be the same .*k=5")
     laplacian = Laplacian(sharded_graph(points, KNN(5)))
@@ -56,7 +64,9 @@ def check_what_all_ranks_should_not_ask_for(ranks):
     x = part(swiss_roll(3 * ranks.world), ranks)
     points = ShardedPoints.spread(x, ranks)
     everyone = float(ranks.sum(torch.ones(())))
-    with pytest.raises(ValueError, match=f"k must be smaller than the number of points, got k=50 with {3 * ranks.world}"):
+    with pytest.raises(
+        ValueError, match=f"k must be smaller than the number of points, got k=50 with {3 * ranks.world}"
+    ):
         sharded_graph(points, KNN(50))
     with pytest.raises(ValueError, match="at least one neighbour"):
         sharded_graph(points, Radius(1e-9))

@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 
 FOLDERS = (str(Path(__file__).parent), str(Path(__file__).parents[1]), str(Path(__file__).parents[2]))
-PRELOADED = ["torch", "torch.distributed", "scipy.sparse.csgraph", "scipy.spatial"]
+PRELOADED = ["torch", "scipy.sparse.csgraph", "scipy.spatial", "torch_lapeig.distributed"]
 PATIENCE = 20.0  # seconds that a rank waits for the others in a check
 DEADLINE = 240.0  # seconds for all checks of a group
 

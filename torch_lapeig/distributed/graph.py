@@ -42,7 +42,7 @@ class ShardedGraph(Graph):
         """
         ranks.agree(lambda: _facts_of_rows(row, col, weight, nodes))
         offsets = offsets_of(ranks.sizes(nodes))
-        ranks.agree(lambda: _checks.check_indices(col, "col", offsets[-1]) or {})
+        ranks.agree(lambda: _checks.check_indices(col, "col", offsets[-1]))
         order = (row * offsets[-1] + col).argsort()
         row, col, weight = row[order], col[order], weight.index_select(0, order)
         begin = offsets[ranks.rank]
@@ -56,7 +56,7 @@ class ShardedGraph(Graph):
         pattern = ShardedPattern(ranks, offsets, row, col, numbers)
         weight = weight.index_select(0, pattern.given_order)
         reverse = pattern.transpose(weight.detach())
-        ranks.agree(lambda: _checks.check_symmetric(weight, reverse, "weight") or {})
+        ranks.agree(lambda: _checks.check_symmetric(weight, reverse, "weight"))
         return cls(pattern, weight)
 
     @functools.cached_property

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
@@ -31,6 +32,7 @@ GRACE = 1.0  # seconds in which the error of a rank that has gone may still arri
 
 
 ALONE = object()
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a function or object, another one in each process
 
 
 class DistributedError(RuntimeError):
@@ -170,7 +172,7 @@ class Ranks:
 
     # --- Agreement and failure ----------------------------------------------------------------------------------------
 
-    def agree(self, check: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def agree(self, check: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
         """Run a check on every rank and see that all of them pass, with the same facts (compared as text).
 
         All ranks come out of it together, with the facts or with an error: a rank whose own check fails raises what
@@ -179,16 +181,17 @@ class Ranks:
         facts: dict[str, Any] = {}
         failure: Exception | None = None
         try:
-            facts = check()
+            facts = check() or {}
         except Exception as error:
             failure = error
         if self.world > 1:
-            mark = _digest({name: str(value) for name, value in facts.items()})
+            words = {name: ADDRESS.sub("", str(value)) for name, value in facts.items()}
+            mark = _digest(words)
             seen = torch.tensor([failure is not None, mark, -mark], dtype=torch.int64, device=self.device)
             failed, most, least = self.maximum(seen).tolist()
             if failed or most != -least:
                 text = f"{type(failure).__name__}: {failure}" if failure else ""
-                said = self._say_all({"error": text, "facts": {name: str(value) for name, value in facts.items()}})
+                said = self._say_all({"error": text, "facts": words})
                 failure = failure or DistributedError(_difference(said))
         if failure is not None:
             raise self.alike(failure)

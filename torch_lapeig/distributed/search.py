@@ -18,8 +18,8 @@ from torch import Tensor
 from torch_lapeig import _checks
 from torch_lapeig._tuning import rows_of_block
 from torch_lapeig.distributed.points import ShardedPoints
-from torch_lapeig.graph.distances import pair_distances
-from torch_lapeig.graph.neighbors import nearest_neighbors, radius_neighbors
+from torch_lapeig.distributed.tiles import Tiles
+from torch_lapeig.graph.neighbors import radius_neighbors
 
 BALLS = 256  # parts of a rank's points, each with a ball around it, that all other ranks know
 BALL_NUMBERS = 2**22  # of the balls of all ranks, at most
@@ -69,12 +69,12 @@ class Search:
                 ValueError(f"k must be {limit} the number of points, got k={k} with {self.points.offsets[-1]} points")
             )
         if self.ranks.world == 1:
-            return self._own(k, queries)
+            return self._own(k, queries, None)
         asked = self.x if queries is None else _checks.primal(queries)
         pending = self._bounds(asked)
         first = torch.zeros_like(pending, dtype=torch.bool)
         if queries is None:
-            found = self._own(k, None)
+            found = self._own(k, None, None)
             first[:, self.ranks.rank] = True
         else:
             first[torch.arange(len(asked), device=asked.device), pending.argmin(1)] = True
@@ -116,23 +116,22 @@ class Search:
         """Times a distance: what it may be if its square is rounded."""
         return 1 + 8 * (self.x.shape[1] + 4) * torch.finfo(self.x.dtype).eps
 
-    def _own(self, k: int, queries: Tensor | None) -> ShardedNeighbors:
+    def _own(self, k: int, queries: Tensor | None, reach: Tensor | None) -> ShardedNeighbors:
         """The ``k`` nearest of this rank's own points, and points infinitely far where it has fewer."""
-        asked = self.sorted if queries is None else queries
+        asked = self.x if queries is None else queries
         here = min(k, len(self.x) - (queries is None))
         found = self._nothing(len(asked), k)
         if here < 1 or len(asked) == 0:
             return found
-        index = nearest_neighbors(self.sorted[None], here, None if queries is None else queries[None]).indices[0]
-        row = torch.arange(len(asked), device=asked.device)[:, None].expand_as(index)
-        distances = pair_distances(asked, row.flatten(), self.sorted, index.flatten()).reshape(index.shape)
-        own = self.order[index]
-        found.places[:, :here] = own + self.points.offsets[self.ranks.rank]
-        found.numbers[:, :here] = self.points.numbers[own]
+        index, distances = self._tiles.nearest(here, queries, reach)
+        found.places[:, :here] = index + self.points.offsets[self.ranks.rank]
+        found.numbers[:, :here] = self.points.numbers[index]
         found.squared_distances[:, :here] = distances
-        if queries is None:  # back from the order of the numbers
-            found = ShardedNeighbors(*(torch.empty_like(part).index_copy_(0, self.order, part) for part in found))
         return _sorted(found)
+
+    @cached_property
+    def _tiles(self) -> Tiles:
+        return Tiles(self.x, self.points.numbers, self.points.leaf)
 
     def _nothing(self, queries: int, k: int) -> ShardedNeighbors:
         none = torch.full((queries, k), -1, device=self.x.device)
@@ -142,7 +141,9 @@ class Search:
     def _ask(self, queries: Tensor, wanted: Tensor, found: ShardedNeighbors, k: int) -> ShardedNeighbors:
         """``found`` with what the ranks ``wanted``, bool ``(Q, W)``, have for each query."""
         for chosen, send, recv in self._rounds(wanted):
-            theirs = self._own(k, self.ranks.exchange(queries[chosen], send, recv))
+            reach = found.squared_distances[chosen, -1:].sqrt().to(queries.dtype) * self._slack
+            arrived = self.ranks.exchange(torch.cat([queries[chosen], reach], 1), send, recv)
+            theirs = self._own(k, arrived[:, :-1].contiguous(), arrived[:, -1])
             answers = ShardedNeighbors(*(self.ranks.exchange(part, recv, send) for part in theirs))
             begin = 0
             for count in send:  # a query may have asked several ranks, each of them once
