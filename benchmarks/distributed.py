@@ -166,9 +166,10 @@ def table(found: list[dict[str, Any]]) -> Table:
         total, of_one = sum(r["seconds"].values()), sum(one["seconds"].values())
         error = max(abs(a - b) for a, b in zip(r["values"], one["values"], strict=True))
         n = max(r["iterations"], 1)
+        times = [r["seconds"][phase] for phase in PHASES]
         shown.add(
-            f"{r['data']} × {r['dims']}", r["nodes"], r["ranks"], *(r["seconds"][p] for p in PHASES), total, of_one / total,
-            r["memory"], r["memory"] / one["memory"], 100 * r["halo"] / r["own"], r["iterations"], r["calls"] / n,
+            f"{r['data']} × {r['dims']}", r["nodes"], r["ranks"], *times, total, of_one / total, r["memory"],
+            r["memory"] / one["memory"], 100 * r["halo"] / r["own"], r["iterations"], r["calls"] / n,
             r["sent"] / n / 1e6, error,
         )  # fmt: skip
     return shown

@@ -15,16 +15,21 @@ from torch_lapeig import (
     HeatKernel,
     ImprovedWeights,
     Laplacian,
+    LaplacianEigenmaps,
+    LaplacianSmoothness,
     Radius,
     SelfTuning,
     SimpleWeights,
+    Solve,
+    SpectralClustering,
     eigenpairs,
     knn_graph,
 )
-from torch_lapeig.distributed import Ranks, ShardedGraph, ShardedPoints, sharded_graph
+from torch_lapeig.distributed import Ranks, Sharded, ShardedGraph, ShardedPoints, sharded_graph, sum_gradients
 from torch_lapeig.distributed.search import Search
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lanczos, Lobpcg
 from torch_lapeig.graph import nearest_neighbors
+from torch_lapeig.losses import spectral_loss
 
 
 def cut(n, ranks, how="uneven"):
@@ -430,3 +435,104 @@ def check_sums_are_summed_in_the_same_order_everywhere(ranks):
 def check_warnings_are_errors_here(ranks):
     with pytest.raises(UserWarning):
         warnings.warn("so that no check overlooks one", UserWarning, stacklevel=1)
+
+
+# --- Faces ------------------------------------------------------------------------------------------------------------
+
+
+def check_eigenmaps_and_new_points(ranks):
+    x, new = surface(150), torch.cat([surface(40, seed=8), surface(150)[:9]])
+    rows, of_new = cut(150, ranks), cut(49, ranks, "last")
+    for rule, options in (
+        (KNN(8), {}),
+        (KNN(8, "mutual"), {"scale": "unit"}),
+        (KNN(7, "union"), {"scale": "orthonormal", "drop_trivial": False}),
+        (Radius(0.9), {"normalization": "unnormalized"}),
+        (KNN(9), {"diffusion": 2.0}),
+    ):
+        one = LaplacianEigenmaps(3, rule, SelfTuning(4), **options)
+        module = Sharded(LaplacianEigenmaps(3, rule, SelfTuning(4), **options), ranks)
+        exact = one.fit(x)
+        close = functools.partial(torch.testing.assert_close, atol=1e-7, rtol=1e-7)
+        close(module(x[rows]), exact.embedding_[rows])
+        close(module.fit(x[rows]).embedding_, exact.embedding_[rows])
+        close(module.eigenvalues_, exact.eigenvalues_)
+        mine, whole_new = new[of_new].clone().requires_grad_(), new.clone().requires_grad_()
+        close(module.transform(mine), exact.transform(new)[of_new])
+        module.transform(mine).sin().sum().backward()
+        one.transform(whole_new).sin().sum().backward()
+        close(mine.grad, whole_new.grad[of_new])
+
+
+def check_clusters_are_those_of_one_process(ranks):
+    x = blobs(250)
+    rows = cut(250, ranks)
+    for options in ({}, {"assign_labels": "cluster_qr"}, {"variant": "shi_malik"}):
+        module = Sharded(SpectralClustering(5, KNN(8), HeatKernel(200.0), **options), ranks).fit(x[rows])
+        labels = ranks.gather(module.labels_)
+        expected = torch.arange(250) % 5
+        pairs = torch.stack([labels, expected], 1).unique(dim=0)
+        assert len(pairs) == 5
+        assert torch.equal(module.predict(x[rows][:4]), module.labels_[:4])
+
+
+def check_smoothness_and_its_parameters(ranks):
+    """A training step of a network: the sum of the ranks' losses, and the sum of their gradients."""
+    x = surface(120)
+    rows = cut(120, ranks)
+    for reduction in ("sum", "mean"):
+        found = []
+        for one in (True, False):
+            torch.manual_seed(0)
+            network = torch.nn.Linear(3, 2).double()
+            loss = LaplacianSmoothness(KNN(6), HeatKernel(learnable=True).double(), reduction)
+            everything = torch.nn.ModuleList([network, loss])
+            mine = x if one else x[rows]
+            value = (loss if one else Sharded(loss, ranks))(network(mine), mine)
+            value.backward()
+            if not one:
+                sum_gradients(everything, ranks)
+            found.append([value.detach(), *(p.grad for p in everything.parameters())])
+        exact, mine = found
+        for a, b in zip([ranks.sum(mine[0]), *mine[1:]], exact, strict=True):
+            torch.testing.assert_close(a, b, atol=1e-10, rtol=1e-10)
+
+
+def check_warm_starts_of_faces(ranks):
+    x, rows = surface(150), cut(150, ranks)
+    module = Sharded(LaplacianEigenmaps(2, KNN(8), solve=Solve(warm_start=True)), ranks)
+    for step in range(3):
+        moved = x + 0.001 * step * x.roll(1, 1)
+        expected = LaplacianEigenmaps(2, KNN(8))(moved)[rows]
+        torch.testing.assert_close(module(moved[rows]), expected, atol=1e-7, rtol=0)
+
+
+def check_inside_data_parallel_training(ranks):
+    """`DistributedDataParallel` averages over the ranks: the loss times their number makes a sum of it."""
+    x, rows = surface(120), cut(120, ranks, "equal")
+    found = []
+    for one in (True, False):
+        torch.manual_seed(1)
+        network = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 3)).double()
+        embed = LaplacianEigenmaps(2, KNN(8))
+        if one:
+            embed(network(x))[:, 0].square().mul(torch.arange(120.0)).sum().backward()
+        else:
+            wrapped = torch.nn.parallel.DistributedDataParallel(network, process_group=ranks.group)
+            y = Sharded(embed, ranks)(wrapped(x[rows]))
+            (ranks.world * (y[:, 0].square() * torch.arange(120.0)[rows]).sum()).backward()
+        found.append([p.grad for p in network.parameters()])
+    size = max(float(grad.abs().max()) for grad in found[0])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-8 * size, rtol=0)
+
+
+def check_what_needs_the_whole_graph_says_so(ranks):
+    x = surface(60)
+    graph = sharded_graph(spread(x, ranks), KNN(5))
+    ones = graph.weight.new_ones(graph.num_nodes, 1)
+    for action in (graph.to_dense, graph.to_scipy, lambda: spectral_loss(ones, graph)):
+        with pytest.raises(TypeError, match="several ranks"):
+            action()
+    with pytest.raises(ValueError, match="separate"):
+        Sharded(LaplacianEigenmaps(2, KNN(5), components="separate"), ranks)

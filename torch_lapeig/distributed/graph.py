@@ -86,7 +86,7 @@ def sharded_graph(points: ShardedPoints, rule: KNN | Radius) -> ShardedGraph:
         row = torch.arange(len(found), device=found.device).repeat_interleave(rule.k)
         place = found.flatten()
     else:
-        row, place = search.within(rule.radius)
+        row, place, _ = search.within(search.x.new_full((len(search.x),), rule.radius))
         if not ranks.any(len(row) > 0):
             raise ranks.alike(
                 ValueError(

@@ -57,7 +57,8 @@ class Halo:
 
 def owners(numbers: Tensor, offsets: list[int]) -> Tensor:
     """The rank of each row number."""
-    return torch.bucketize(numbers, torch.tensor(offsets[1:-1], device=numbers.device, dtype=numbers.dtype), right=True)
+    ends = torch.tensor(offsets[1:-1], device=numbers.device, dtype=numbers.dtype)
+    return torch.bucketize(numbers.contiguous(), ends, right=True)
 
 
 def counts_by_rank(numbers: Tensor, offsets: list[int]) -> list[int]:

@@ -35,10 +35,14 @@ class ShardedNeighbors(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """Pairs of a query and a point in its reach: position of the query and place of the point, int64 ``(E,)``."""
+    """Pairs of a query and a point that reaches it.
+
+    Position of the query and place of the point, int64 ``(E,)``, and whether they are equal, bool ``(E,)``.
+    """
 
     query: Tensor
     place: Tensor
+    equal: Tensor
 
 
 class Search:
@@ -83,33 +87,42 @@ class Search:
         return self._ask(asked, (pending <= reach) & ~first, found, k)
 
     @_checks.full_precision
-    def within(self, radius: float) -> Reached:
-        """All pairs of an own point and another point, of any rank, at squared distance ≤ radius²."""
-        local = radius_neighbors(self.sorted[None], radius) if len(self.x) > 1 else None
-        begin = self.points.offsets[self.ranks.rank]
-        none = self.points.numbers[:0]
-        query = [none if local is None else self.order[local.query]]
-        place = [none if local is None else self.order[local.point] + begin]
-        bounds = self._bounds(self.x)
-        bounds[:, self.ranks.rank] = torch.inf
+    def within(self, reach: Tensor, queries: Tensor | None = None) -> Reached:
+        """All pairs of a query, or an own point, and another point at a distance in the ``reach`` ``(n,)`` of that."""
+        begin, none = self.points.offsets[self.ranks.rank], self.order[:0]
+        itself = queries is None
+        asked = self.x if queries is None else _checks.primal(queries)
 
-        def answer(asked: Tensor) -> tuple[Tensor, Tensor]:
-            if len(asked) == 0 or len(self.x) == 0:
-                return none, none
-            pairs = radius_neighbors(self.sorted[None], radius, asked[None])
-            return pairs.query, self.order[pairs.point] + begin
+        def answer(asked: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+            """Position of the query, place, and whether the points are equal; of own points themselves for None."""
+            if len(self.x) < 1 + (asked is None) or (asked is not None and len(asked) == 0):
+                return none, none, none
+            radii = reach[self.order][None].to(self.x.dtype)
+            pairs = radius_neighbors(self.sorted[None], radii, None if asked is None else asked[None])
+            query = self.order[pairs.query] if asked is None else pairs.query
+            return query, self.order[pairs.point] + begin, (pairs.squared_distances == 0).long()
 
-        for chosen, send, recv in self._rounds(bounds <= radius * self._slack):
-            position, found = answer(self.ranks.exchange(self.x[chosen], send, recv))
+        found = [torch.stack(answer(None), 1)] if itself else []
+        if self.ranks.world == 1:
+            found = found or [torch.stack(answer(asked), 1)]
+            pairs = torch.cat(found)
+            return Reached(pairs[:, 0], pairs[:, 1], pairs[:, 2] > 0)
+        wanted = self._bounds(asked, reach) <= 0
+        if itself:
+            wanted[:, self.ranks.rank] = False
+        for chosen, send, recv in self._rounds(wanted):
+            position, place, equal = answer(self.ranks.exchange(asked[chosen], send, recv))
+            order = position.argsort(stable=True)
+            position, place, equal = position[order], place[order], equal[order]
             source, begin_of = _source_and_begin(recv, position.device)
             rank = source[position]
             back = torch.bincount(rank, minlength=self.ranks.world).tolist()
             counts = self.ranks.counts(back)
-            pairs = self.ranks.exchange(torch.stack([position - begin_of[rank], found], 1), back, counts)
-            asked_first = _source_and_begin(send, pairs.device)[1]
-            query.append(chosen[pairs[:, 0] + asked_first[_source_and_begin(counts, pairs.device)[0]]])
-            place.append(pairs[:, 1])
-        return Reached(torch.cat(query), torch.cat(place))
+            pairs = self.ranks.exchange(torch.stack([position - begin_of[rank], place, equal], 1), back, counts)
+            first = _source_and_begin(send, pairs.device)[1][_source_and_begin(counts, pairs.device)[0]]
+            found.append(torch.cat([chosen[pairs[:, 0] + first][:, None], pairs[:, 1:]], 1))
+        pairs = torch.cat([*found, torch.stack([none] * 3, 1)])
+        return Reached(pairs[:, 0], pairs[:, 1], pairs[:, 2] > 0)
 
     @property
     def _slack(self) -> float:
@@ -187,7 +200,13 @@ class Search:
 
     @cached_property
     def _balls(self) -> tuple[Tensor, list[int]]:
-        """Centre and radius ``(b, D + 1)`` of the balls of all ranks, and how many each has."""
+        return self._make_balls(None)
+
+    def _make_balls(self, reach: Tensor | None) -> tuple[Tensor, list[int]]:
+        """Centre and radius ``(b, D + 1)`` of the balls of all ranks, and how many each has.
+
+        With the reach ``(n,)`` of each own point they hold all that is in reach of their points.
+        """
         leaf = self.points.leaf
         count = int(leaf.max()) + 1 if len(leaf) else 0
         most = max(1, min(BALLS, BALL_NUMBERS // (self.ranks.world * (self.x.shape[1] + 1))))
@@ -196,17 +215,16 @@ class Search:
         x = self.x.double()
         size = torch.bincount(part, minlength=parts).clamp_min(1)
         centre = x.new_zeros(parts, x.shape[1]).index_add_(0, part, x) / size[:, None]
-        radius = x.new_zeros(parts).scatter_reduce_(0, part, (x - centre[part]).norm(dim=1), "amax")
+        away = (x - centre[part]).norm(dim=1)
+        away = away if reach is None else away + reach.double() * self._slack
+        radius = away.new_zeros(parts).scatter_reduce_(0, part, away, "amax")
         sizes = self.ranks.sizes(parts)
         return self.ranks.gather(torch.cat([centre, radius[:, None]], 1), sizes), sizes
 
-    def _bounds(self, queries: Tensor) -> Tensor:
-        """Distances ``(Q, W)`` that each query has at least from the points of each rank; infinite from no points."""
+    def _bounds(self, queries: Tensor, reach: Tensor | None = None) -> Tensor:
+        """Distances ``(Q, W)`` that each query has at least from the points of each rank, less what these reach."""
         bounds = torch.full((len(queries), self.ranks.world), torch.inf, dtype=torch.float64, device=queries.device)
-        if self.ranks.world == 1:
-            bounds[:] = 0.0
-            return bounds
-        balls, sizes = self._balls
+        balls, sizes = self._balls if reach is None else self._make_balls(reach)
         step = rows_of_block(24 * max(1, max(sizes)), queries.device)
         for begin in range(0, len(queries), step):
             block = queries[begin : begin + step].double()

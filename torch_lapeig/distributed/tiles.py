@@ -91,7 +91,8 @@ class Tiles:
         full = self.size >= k
         if not full.any():
             return queries.new_full((len(queries),), torch.inf, dtype=torch.float64)
-        return (torch.cdist(queries.double(), self.centre[full]) + self.radius[full]).amin(1) * (1 + 1e-6)
+        least: Tensor = (torch.cdist(queries.double(), self.centre[full]) + self.radius[full]).amin(1)
+        return least * (1 + 1e-6)
 
     def _near(self, queries: Tensor, reach: Tensor) -> Tensor:
         """The tiles that may hold a point within reach of one of the queries, ascending."""
@@ -101,7 +102,8 @@ class Tiles:
         some = ((self.centre - middle).norm(dim=1) - self.radius <= farthest * (1 + 1e-9)).nonzero().flatten()
         apart = torch.cdist(queries, self.centre[some], compute_mode="donot_use_mm_for_euclid_dist")
         least = apart * (1 - 1e-9) - self.radius[some] * (1 + 1e-9)
-        return some[(least <= reach[:, None]).any(0)]
+        near: Tensor = some[(least <= reach[:, None]).any(0)]
+        return near
 
     def _among(self, asked: Tensor, k: int, members: Tensor, itself: bool, first: int) -> tuple[Tensor, Tensor]:
         """The nearest of ``members``, ascending by number; with ``itself`` the queries are points from ``first`` on."""
