@@ -138,6 +138,18 @@ def check_fewer_points_than_ranks(ranks):
         assert torch.equal(weight, exact.weight)
 
 
+def check_tiles_of_few_intrinsic_dimensions(ranks):
+    turn = torch.linalg.qr(torch.randn(12, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64))[0]
+    x = swiss_roll(2500) @ turn.mT
+    x = torch.cat([x, x[:40], 50 + x[:3]])
+    points = spread(x, ranks)
+    found, exact = Search(points).nearest(5), nearest_neighbors(x, 5)
+    assert torch.equal(whole(points, found.numbers), exact.indices)
+    rows = cut(100, ranks)
+    new = (x[:100] * 1.01)[rows]
+    assert torch.equal(Search(points).nearest(5, new).numbers, nearest_neighbors(x, 5, new).indices)
+
+
 def check_only_queries_near_borders_travel(ranks):
     x = swiss_roll(20000)
     points = spread(x, ranks, "equal")

@@ -16,7 +16,7 @@ from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.eigen.amg import LOWER, Hierarchy, SmoothedAggregation
 from torch_lapeig.eigen.lobpcg import LEVEL_ACCURACY, LEVEL_ITERATIONS, CoarseSpace, lobpcg, nested_iteration
 from torch_lapeig.eigen.solver import Request
-from torch_lapeig.eigen.symmetric import SymmetricOperator
+from torch_lapeig.eigen.symmetric import SymmetricOperator, in_one_message
 
 GATHERED = 10_000  # rows of a coarse level from which down every rank has it as a whole; the finest never is
 
@@ -136,6 +136,8 @@ class ShardedMultigrid:
 class ShardedSpace:
     """The operator of a level on several ranks; products in the precision of the level."""
 
+    is_sharded = True
+
     def __init__(self, ranks: Ranks, level: ShardedLevel) -> None:
         self.ranks, self.level = ranks, level
 
@@ -151,6 +153,10 @@ class ShardedSpace:
     def dots(self, x: Tensor, y: Tensor) -> Tensor:
         """Inner products of columns."""
         return self.ranks.sum((x * y).sum(-2))
+
+    def overlaps(self, w: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+        """See `SymmetricOperator.overlaps`."""
+        return in_one_message(self.ranks.sum, (w * w).sum(-2), *(q.mT @ w for q in others))
 
     def random(self, m: int, seed: int) -> Tensor:
         """Random columns ``(n, m)``, zero on nodes without edges."""

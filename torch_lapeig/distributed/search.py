@@ -137,8 +137,10 @@ class Search:
         if here < 1 or len(asked) == 0:
             return found
         index, distances = self._tiles.nearest(here, queries, reach)
-        found.places[:, :here] = index + self.points.offsets[self.ranks.rank]
-        found.numbers[:, :here] = self.points.numbers[index]
+        missing = index < 0
+        found.places[:, :here] = (index + self.points.offsets[self.ranks.rank]).masked_fill(missing, -1)
+        last = found.numbers[:, :here]
+        found.numbers[:, :here] = torch.where(missing, last, self.points.numbers[index.clamp_min(0)])
         found.squared_distances[:, :here] = distances
         return _sorted(found)
 

@@ -47,7 +47,8 @@ class Tiles:
 
         Args:
             k: at most the number of points, less one without queries.
-            reach: ``(Q,)``, distance beyond which neighbours are of no interest: what is found there may be anything.
+            reach: ``(Q,)``, distance beyond which neighbours are of no interest: there may be none (−1, infinitely
+                far) or any.
         """
         asked = self.x if queries is None else queries
         if len(self.size) < 4 or tree_pays(self.x, len(asked), k):
@@ -113,6 +114,9 @@ class Tiles:
             index = torch.empty_like(found).index_copy_(0, members, members[found])
         else:
             here = min(k + itself, len(members))
+            if here == 0:
+                none = torch.full((len(asked), k), -1, device=members.device)
+                return none, asked.new_full(none.shape, torch.inf)
             index = members[nearest_neighbors(points[None], here, asked[None]).indices[0]]
             if itself:
                 own = index == torch.arange(first, first + len(asked), device=index.device)[:, None]
@@ -120,4 +124,6 @@ class Tiles:
                 index = index[~own].reshape(-1, k)
         row = torch.arange(len(asked), device=index.device)[:, None].expand_as(index)
         distances = pair_distances(asked, row.flatten(), self.x, index.flatten())
-        return index, distances.reshape(index.shape)
+        pad = (0, k - index.shape[1])  # fewer in reach than asked for
+        distances = torch.nn.functional.pad(distances.reshape(index.shape), pad, value=torch.inf)
+        return torch.nn.functional.pad(index, pad, value=-1), distances

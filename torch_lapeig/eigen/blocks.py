@@ -69,9 +69,7 @@ def basis(operator: Space, w: Tensor, *others: Tensor) -> Tensor:
     """An orthonormal basis of the span of ``w`` orthogonal to ``others``, without the directions that are round-off."""
     eps = torch.finfo(w.dtype).eps
     for drop in (50 * eps, eps ** (2 / 3)):
-        before = operator.dots(w, w)
-        for q in others:
-            w = torch.addmm(w, q, operator.inner(q, w), alpha=-1)
+        before, w = _outside(operator, w, others)
         gram = operator.inner(w, w)
         size = gram.diagonal()
         some = size > torch.finfo(w.dtype).tiny
@@ -85,6 +83,19 @@ def basis(operator: Space, w: Tensor, *others: Tensor) -> Tensor:
         if values[0] > 0.1 * values[-1] and (size > 0.1 * before).all():
             break
     return w
+
+
+def _outside(operator: Space, w: Tensor, others: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+    """The squares of the columns of ``w``, and their part outside orthonormal ``others``."""
+    if getattr(operator, "is_sharded", False):  # `others` are orthogonal to each other: one message for all
+        before, *overlaps = operator.overlaps(w, *others)  # type: ignore[attr-defined]
+        for q, overlap in zip(others, overlaps, strict=True):
+            w = torch.addmm(w, q, overlap, alpha=-1)
+        return before, w
+    before = operator.dots(w, w)
+    for q in others:
+        w = torch.addmm(w, q, operator.inner(q, w), alpha=-1)
+    return before, w
 
 
 def small_basis(c: Tensor, against: Tensor) -> Tensor:

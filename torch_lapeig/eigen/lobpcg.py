@@ -175,8 +175,8 @@ def lobpcg(
         if w.shape[1] == 0:
             break
         aw, q = operator.matmul(w), xp.shape[1]
-        cross = operator.inner(xp, aw)
-        whole = torch.cat([torch.cat([projected, cross], 1), torch.cat([cross.mT, operator.inner(w, aw)], 1)])
+        cross, own = _inners(operator, aw, xp, w)
+        whole = torch.cat([torch.cat([projected, cross], 1), torch.cat([cross.mT, own], 1)])
         ritz, c = eigh(whole)
         values, cx = ritz[:m], c[:, :m]
         cp = cx[:, moving]
@@ -184,6 +184,14 @@ def lobpcg(
         c = torch.cat([cx, small_basis(cp, cx)], 1)
         xp, axp, projected = (xp @ c[:q]).addmm_(w, c[q:]), (axp @ c[:q]).addmm_(aw, c[q:]), c.mT @ whole @ c
     return values, xp[:, :m], iteration, False
+
+
+def _inners(operator: Space, y: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+    """Xᵀ Y for each X of ``others``, in one message where rows lie on several ranks."""
+    if getattr(operator, "is_sharded", False):
+        _, *found = operator.overlaps(y, *others)  # type: ignore[attr-defined]
+        return tuple(found)
+    return tuple(operator.inner(x, y) for x in others)
 
 
 def _whole_basis(operator: Space, x: Tensor, null: Tensor) -> Tensor:

@@ -70,6 +70,13 @@ class NullSpace:
         return basis.masked_fill((number >= self.counts[:, None])[:, None, :], 0)
 
 
+def in_one_message(total: Callable[[Tensor], Tensor], *parts: Tensor) -> tuple[Tensor, ...]:
+    """The totals over ranks of several tensors of one dtype, with one call."""
+    whole = total(torch.cat([part.flatten() for part in parts]))
+    flat = whole.split([part.numel() for part in parts])
+    return tuple(found.reshape(part.shape) for found, part in zip(flat, parts, strict=True))
+
+
 @dataclass(frozen=True, eq=False)
 class SymmetricOperator(WithEntries):
     """A = diag(c) − M, positive semidefinite, for a symmetric M on the edges of a graph: a kernel, (I − W)ᵀ(I − W), …
@@ -202,6 +209,10 @@ class SymmetricOperator(WithEntries):
     def sum(self, x: Tensor) -> Tensor:
         """Σ over the places where rows lie; see `torch_lapeig.graph.nodes.Nodes`."""
         return self.pattern.sum(x)
+
+    def overlaps(self, w: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+        """``dots(w, w)`` and ``inner(q, w)`` for each q of ``others``, in one message; blocks ``(N, m)``."""
+        return in_one_message(self.sum, (w * w).sum(-2), *(q.mT @ w for q in others))
 
     def largest(self, x: Tensor) -> Tensor:
         """See `Operator.largest`."""
