@@ -63,18 +63,19 @@ class Clock:
     """Seconds of each phase: all ranks begin and end it together."""
 
     def __init__(self, ranks: Ranks) -> None:
-        self.ranks, self.seconds = ranks, dict.fromkeys(PHASES, 0.0)
+        self.ranks, self.seconds, self.busy = ranks, dict.fromkeys(PHASES, 0.0), dict.fromkeys(PHASES, 0.0)
         self.start()
 
     def start(self) -> None:
         self.ranks.sum(torch.ones(()))
-        self.last = time.perf_counter()
+        self.last, self.last_busy = time.perf_counter(), time.process_time()
 
     def lap(self, phase: str) -> None:
         self.ranks.sum(torch.ones(()))
-        now = time.perf_counter()
+        now, busy = time.perf_counter(), time.process_time()
         self.seconds[phase] += now - self.last
-        self.last = now
+        self.busy[phase] += busy - self.last_busy
+        self.last, self.last_busy = now, busy
 
 
 def measure(ranks: Ranks, data: str, nodes: int, dims: int, before: float) -> dict[str, Any]:
@@ -95,7 +96,7 @@ def measure(ranks: Ranks, data: str, nodes: int, dims: int, before: float) -> di
     halo: int = len(laplacian.graph.pattern.halo)  # type: ignore[union-attr]
     edges = ranks.sum(torch.tensor(float(len(graph.weight))))
     return {
-        "data": data, "nodes": nodes, "dims": dims, "ranks": ranks.world, "seconds": clock.seconds,
+        "data": data, "nodes": nodes, "dims": dims, "ranks": ranks.world, "seconds": clock.seconds, "busy": clock.busy,
         "halo": halo, "own": len(points.x), "edges": float(edges), "iterations": pairs.iterations,
         "converged": bool(pairs.converged), "values": pairs.values.tolist(), "calls": counted.of_solve()[0],
         "sent": counted.of_solve()[1], "memory": status("VmHWM") - before,
@@ -147,13 +148,28 @@ def run(data: str, nodes: int, dims: int, world: int) -> dict[str, Any]:
     first["same"] = all(other["values"] == first["values"] for other in all_ranks)
     for name in ("memory", "halo", "own", "sent"):
         first[name] = max(other[name] for other in all_ranks)
+    first["busy"] = {phase: max(other["busy"][phase] for other in all_ranks) for phase in PHASES}
     return dict(first)
 
 
 def table(found: list[dict[str, Any]]) -> Table:
     """The runs, each beside that of one rank on the same data."""
-    columns = {"data": "", "points": ".0f", "ranks": ".0f", **dict.fromkeys(PHASES, ".2f"), "sum s": ".2f"}
-    columns |= {"times as fast": ".2f", "memory MiB": ".0f", "of one": ".2f", "halo %": ".1f", "iterations": ".0f"}
+    columns = {
+        "data": "",
+        "points": ".0f",
+        "ranks": ".0f",
+        **dict.fromkeys(PHASES, ".2f"),
+        "sum s": ".2f",
+        "processor s": ".2f",
+    }
+    columns |= {
+        "times as fast": ".2f",
+        "by processor": ".2f",
+        "memory MiB": ".0f",
+        "of one": ".2f",
+        "halo %": ".1f",
+        "iterations": ".0f",
+    }
     columns |= {"collectives an iteration": ".1f", "MB an iteration": ".2f", "|Δλ|": ".0e"}
     shown = Table(f"{NEIGHBORS}-NN, {PAIRS} pairs, one thread a rank", columns)
     for r in found:
@@ -168,7 +184,8 @@ def table(found: list[dict[str, Any]]) -> Table:
         n = max(r["iterations"], 1)
         times = [r["seconds"][phase] for phase in PHASES]
         shown.add(
-            f"{r['data']} × {r['dims']}", r["nodes"], r["ranks"], *times, total, of_one / total, r["memory"],
+            f"{r['data']} × {r['dims']}", r["nodes"], r["ranks"], *times, total, sum(r["busy"].values()), of_one / total,
+            sum(one["busy"].values()) / sum(r["busy"].values()), r["memory"],
             r["memory"] / one["memory"], 100 * r["halo"] / r["own"], r["iterations"], r["calls"] / n,
             r["sent"] / n / 1e6, error,
         )  # fmt: skip
