@@ -183,11 +183,11 @@ def table(found: list[dict[str, Any]]) -> Table:
         error = max(abs(a - b) for a, b in zip(r["values"], one["values"], strict=True))
         n = max(r["iterations"], 1)
         times = [r["seconds"][phase] for phase in PHASES]
+        busy, busy_of_one = sum(r["busy"].values()), sum(one["busy"].values())
         shown.add(
-            f"{r['data']} × {r['dims']}", r["nodes"], r["ranks"], *times, total, sum(r["busy"].values()), of_one / total,
-            sum(one["busy"].values()) / sum(r["busy"].values()), r["memory"],
-            r["memory"] / one["memory"], 100 * r["halo"] / r["own"], r["iterations"], r["calls"] / n,
-            r["sent"] / n / 1e6, error,
+            f"{r['data']} × {r['dims']}", r["nodes"], r["ranks"], *times, total, busy, of_one / total,
+            busy_of_one / busy, r["memory"], r["memory"] / one["memory"], 100 * r["halo"] / r["own"], r["iterations"],
+            r["calls"] / n, r["sent"] / n / 1e6, error,
         )  # fmt: skip
     return shown
 

@@ -26,7 +26,8 @@ class ShardedPoints:
         x: ``(n, D)``, those that this rank works on, neighbours together; differentiable in what was given.
         numbers: int64 ``(n,)``, the row of each among all points given, rank by rank.
         offsets: the points ``offsets[r]`` to ``offsets[r + 1]`` of all are those of rank r: their places.
-        leaf: int64 ``(n,)``, the part of its rank's points that each belongs to, ascending.
+        leaf: int64 ``(n,)``, the part of its rank's points that each belongs to, ascending; a power of two of them,
+            halves of halves.
         given: the number of rows that this rank gave.
     """
 
@@ -63,7 +64,9 @@ class ShardedPoints:
         recv = ranks.counts(send)
         arrived = ranks.moved(x.index_select(0, first), send, recv)
         numbers = ranks.exchange(numbers[first], send, recv)
-        leaves = bisect(_checks.primal(arrived), max(1, len(arrived) // LEAF), Ranks.alone())
+        # A power of two: then so many leaves in turn as another one have a box of their own, and a small ball.
+        halvings = max(0, (len(arrived) // LEAF).bit_length() - 1)
+        leaves = bisect(_checks.primal(arrived), 2**halvings, Ranks.alone())
         second = leaves.argsort(stable=True)
         return cls(
             ranks,

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch_lapeig import _checks
 from torch_lapeig._tuning import rows_of_block
 from torch_lapeig.distributed.points import ShardedPoints
-from torch_lapeig.distributed.tiles import Tiles
+from torch_lapeig.distributed.tiles import Tiles, merged
 from torch_lapeig.graph.neighbors import radius_neighbors
 
 BALLS = 256  # parts of a rank's points, each with a ball around it, that all other ranks know
@@ -212,7 +212,7 @@ class Search:
         leaf = self.points.leaf
         count = int(leaf.max()) + 1 if len(leaf) else 0
         most = max(1, min(BALLS, BALL_NUMBERS // (self.ranks.world * (self.x.shape[1] + 1))))
-        part = leaf * min(most, count) // max(count, 1)
+        part = merged(leaf, count, most)
         parts = int(part.max()) + 1 if len(part) else 0
         x = self.x.double()
         size = torch.bincount(part, minlength=parts).clamp_min(1)

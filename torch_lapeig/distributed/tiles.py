@@ -21,6 +21,13 @@ SAMPLE = 16  # tiles that are looked at to see whether the others are far enough
 WORTH = 0.4  # of the points near a tile, up to which it pays to gather them
 
 
+def merged(leaf: Tensor, leaves: int, most: int) -> Tensor:
+    """The leaves put together to at most so many parts, by the halves that they came from."""
+    while leaves > most:
+        leaf, leaves = leaf // 2, (leaves + 1) // 2
+    return leaf
+
+
 class Tiles:
     """Points ``(n, D)`` with neighbours in space mostly together, and a ball around each tile of them.
 
@@ -32,8 +39,8 @@ class Tiles:
         self.x, self.numbers = x, numbers
         self.order = numbers.argsort()
         leaves = int(leaf.max()) + 1 if len(leaf) else 0
-        tiles = min(leaves, -(-len(x) // TILE))
-        tile = leaf * tiles // max(leaves, 1)
+        tile = merged(leaf, leaves, max(1, len(x) // TILE))
+        tiles = int(tile.max()) + 1 if len(tile) else 0
         self.size = torch.bincount(tile, minlength=tiles)
         self.begin = self.size.cumsum(0) - self.size
         points = x.double()
