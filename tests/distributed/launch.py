@@ -1,5 +1,6 @@
 """Runs checks in groups of processes on the loopback: each group of processes is started once, for all its checks."""
 
+import importlib
 import json
 import multiprocessing
 import os
@@ -24,15 +25,14 @@ def free_port():
         return found.getsockname()[1]
 
 
-def run(module, names, world):
-    """What each check said on each rank: "" where it passed, else its traceback, {name: [text of each rank]}."""
+def run(names, world):
+    """What each check, "module.function", said on each rank: "" where it passed, else its traceback."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     with tempfile.TemporaryDirectory() as folder:
         port = free_port()
         started = [
-            context.Process(target=work, args=(module, names, rank, world, port, folder), daemon=True)
-            for rank in range(world)
+            context.Process(target=work, args=(names, rank, world, port, folder), daemon=True) for rank in range(world)
         ]
         for process in started:
             process.start()
@@ -52,7 +52,7 @@ def said_by(file):
     return dict(json.loads(line) for line in lines)
 
 
-def work(module, names, rank, world, port, folder):
+def work(names, rank, world, port, folder):
     sys.path[:0] = FOLDERS
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     warnings.simplefilter("error")
@@ -60,7 +60,6 @@ def work(module, names, rank, world, port, folder):
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    checks = __import__(module)
     from torch_lapeig.distributed import Ranks
 
     dist.init_process_group("gloo", rank=rank, world_size=world, timeout=timedelta(seconds=PATIENCE))
@@ -70,7 +69,8 @@ def work(module, names, rank, world, port, folder):
         try:
             ranks = Ranks(group, timeout=PATIENCE)
             with ranks.guard():
-                getattr(checks, name)(ranks)
+                module, function = name.split(".")
+                getattr(importlib.import_module(module), function)(ranks)
         except BaseException:
             text = traceback.format_exc()
         with open(Path(folder) / f"{rank}.jsonl", "a") as file:

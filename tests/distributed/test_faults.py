@@ -4,13 +4,13 @@ import faults
 import launch
 import pytest
 
-NAMES = [name for name in vars(faults) if name.startswith("check_")]
-DEADLY = "check_a_rank_that_dies"
+NAMES = [f"faults.{name}" for name in vars(faults) if name.startswith("check_")]
+DEADLY = "faults.check_a_rank_that_dies"
 
 
 @pytest.fixture(scope="module", params=[2, 3], ids="{} processes".format)
 def said(request):
-    return launch.run("faults", NAMES, request.param)
+    return launch.run(NAMES, request.param)
 
 
 @pytest.mark.parametrize("name", NAMES)
