@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -99,8 +100,26 @@ def measure(ranks: Ranks, data: str, nodes: int, dims: int, before: float) -> di
         "data": data, "nodes": nodes, "dims": dims, "ranks": ranks.world, "seconds": clock.seconds, "busy": clock.busy,
         "halo": halo, "own": len(points.x), "edges": float(edges), "iterations": pairs.iterations,
         "converged": bool(pairs.converged), "values": pairs.values.tolist(), "calls": counted.of_solve()[0],
-        "sent": counted.of_solve()[1], "memory": status("VmHWM") - before,
+        "sent": counted.of_solve()[1], "memory": status("VmHWM") - before, **network(ranks),
     }  # fmt: skip
+
+
+def network(ranks: Ranks, rounds: int = 50) -> dict[str, float]:
+    """Seconds of a small sum, and bytes a second of an exchange, between the ranks."""
+    if ranks.world == 1:
+        return {"latency": 0.0, "bandwidth": float("inf")}
+    small, large = torch.ones(100, dtype=torch.float64), torch.ones(2**20, dtype=torch.float64)
+    each = [len(large) // ranks.world] * ranks.world
+    times: dict[str, list[float]] = {"small": [], "large": []}
+    for _ in range(rounds):
+        start = time.perf_counter()
+        ranks.sum(small)
+        middle = time.perf_counter()
+        ranks.exchange(large[: sum(each)], each, each)
+        times["small"].append(middle - start)
+        times["large"].append(time.perf_counter() - middle)
+    sent = 8 * (sum(each) - each[0])
+    return {"latency": median(times["small"]), "bandwidth": sent / median(times["large"])}
 
 
 class Counted:

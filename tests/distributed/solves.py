@@ -22,8 +22,8 @@ from torch_lapeig import (
     SpectralClustering,
     eigenpairs,
 )
-from torch_lapeig.distributed import Sharded, ShardedGraph, ShardedPoints, sharded_graph, sum_gradients
-from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lanczos, Lobpcg
+from torch_lapeig.distributed import Sharded, ShardedGraph, ShardedPoints, multigrid, sharded_graph, sum_gradients
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lanczos, Lobpcg, SmoothedAggregation
 from torch_lapeig.losses import spectral_loss
 
 # --- Eigenpairs -------------------------------------------------------------------------------------------------------
@@ -116,6 +116,27 @@ def check_the_finest_level_is_never_gathered(ranks):
     before, y = ranks.sent, points.x.new_ones(len(points.x), 5)
     laplacian.symmetric.matmul(y)
     assert ranks.sum(torch.tensor(ranks.sent - before)) == ranks.sum(torch.tensor(halo)) * 5 * 8
+
+
+def check_several_levels_on_several_ranks(ranks):
+    x = swiss_roll(3000)
+    points = spread(x, ranks)
+    laplacian = Laplacian(HeatKernel()(points.x, sharded_graph(points, KNN(8))))
+    one = eigenpairs(Laplacian(HeatKernel()(x, KNN(8)(x))), 5, Lobpcg())
+    before = multigrid.GATHERED
+    multigrid.GATHERED = 100
+    try:
+        inverse = laplacian.symmetric.multigrid(SmoothedAggregation(coarsest=30))
+        pairs = eigenpairs(laplacian, 5, Lobpcg(preconditioner=SmoothedAggregation(coarsest=30)))
+    finally:
+        multigrid.GATHERED = before
+    assert len(inverse.levels) >= 2
+    assert pairs.converged
+    assert pairs.iterations <= 1.3 * one.iterations + 2
+    torch.testing.assert_close(pairs.values, one.values, atol=1e-10, rtol=0)
+    r, s = laplacian.symmetric.random(2, 7)[0].unbind(1)
+    ahead = ranks.sum((s * inverse(r[:, None])[:, 0]).sum()), ranks.sum((r * inverse(s[:, None])[:, 0]).sum())
+    torch.testing.assert_close(*ahead, rtol=1e-4, atol=1e-4 * float(ahead[0].abs()))  # symmetric, in float32
 
 
 # --- Gradients --------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ def normal_numbers(numbers: Tensor, m: int, seed: int) -> Tensor:
     start = _mixed(torch.tensor(seed + 1, device=numbers.device) * STEP)
     bits = _mixed(_mixed(start + numbers[:, None] * STEP) + column * COLUMN)
     uniform = (_shifted(bits, 11).double() + 0.5) * 2.0**-53
-    radius, angle = uniform.split(m, 1)
+    radius, angle = uniform[:, :m], uniform[:, m:]
     normal: Tensor = (-2 * radius.log()).sqrt() * (2 * math.pi * angle).cos()
     return normal
 
