@@ -7,6 +7,7 @@ import warnings
 import pytest
 import torch
 from common import blobs, copies, cut, spread, whole
+from torch.distributed.device_mesh import init_device_mesh
 
 from problems import known_spectra, subspace_angle, surface, swiss_roll
 from torch_lapeig import (
@@ -343,3 +344,31 @@ def check_what_needs_the_whole_graph_says_so(ranks):
             action()
     with pytest.raises(ValueError, match="separate"):
         Sharded(LaplacianEigenmaps(2, KNN(5), components="separate"), ranks)
+
+
+def check_a_dimension_of_a_mesh(ranks):
+    """Two data sets, each on half of the processes, inside data parallel training over all of them."""
+    sets = 2 if ranks.world == 4 else 1
+    mesh = init_device_mesh("cpu", (sets, ranks.world // sets), mesh_dim_names=("data", "shard"))
+    which, module = mesh.get_local_rank("data"), Sharded(LaplacianEigenmaps(2, KNN(8)), mesh["shard"])
+    assert module.ranks.world == ranks.world // sets
+
+    def network():
+        torch.manual_seed(1)
+        return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 3)).double()
+
+    def loss(y, x):
+        return (y[:, 0].square() * x[:, 0]).sum()
+
+    exact = network()
+    for data in range(sets):
+        x = surface(100 + 10 * data, seed=data)
+        (loss(LaplacianEigenmaps(2, KNN(8))(exact(x)), x) / sets).backward()
+    x = surface(100 + 10 * which, seed=which)
+    x = x[cut(len(x), module.ranks)]
+    mine = network()
+    wrapped = torch.nn.parallel.DistributedDataParallel(mine, process_group=ranks.group)
+    (module.ranks.world * loss(module(wrapped(x)), x)).backward()
+    size = max(float(p.grad.abs().max()) for p in exact.parameters())
+    for a, b in zip(mine.parameters(), exact.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad, atol=1e-8 * size, rtol=0)

@@ -88,7 +88,8 @@ class Sharded(nn.Module):
         with self.ranks.guard():
             points = self._spread(x)
             _, found, pairs = self._solve(points, sharded_graph(points, self.module.neighbors))
-            return found._replace(columns=points.home(found.columns), pairs=pairs)
+            columns = points.home(found.columns)
+            return found._replace(columns=columns.to(x.dtype) if x.dtype in _checks.HALVES else columns, pairs=pairs)
 
     @torch.no_grad()
     @_checks.full_precision
