@@ -22,6 +22,7 @@ from torch_lapeig.distributed.tiles import Tiles, merged
 from torch_lapeig.graph.neighbors import radius_neighbors
 
 BALLS = 256  # parts of a rank's points, each with a ball around it, that all other ranks know
+BLOCK = 512  # queries that are held against the balls together
 BALL_NUMBERS = 2**22  # of the balls of all ranks, at most
 FEWEST = 4096  # queries that may arrive at a rank in one round, if it has fewer points
 
@@ -75,16 +76,20 @@ class Search:
         if self.ranks.world == 1:
             return self._own(k, queries, None)
         asked = self.x if queries is None else _checks.primal(queries)
-        pending = self._bounds(asked)
-        first = torch.zeros_like(pending, dtype=torch.bool)
+        first = torch.zeros(len(asked), self.ranks.world, dtype=torch.bool, device=asked.device)
         if queries is None:
             found = self._own(k, None, None)
+            pending = self._bounds(asked, self._reach(found)[:, 0])
             first[:, self.ranks.rank] = True
         else:
+            pending = self._bounds(asked)
             first[torch.arange(len(asked), device=asked.device), pending.argmin(1)] = True
             found = self._ask(asked, first, self._nothing(len(asked), k), k)
-        reach = found.squared_distances[:, -1:].double().sqrt() * self._slack
-        return self._ask(asked, (pending <= reach) & ~first, found, k)
+        return self._ask(asked, (pending <= self._reach(found)) & ~first, found, k)
+
+    def _reach(self, found: ShardedNeighbors) -> Tensor:
+        """How far each query has to look beyond what it has found, ``(Q, 1)``."""
+        return found.squared_distances[:, -1:].double().sqrt() * self._slack
 
     @_checks.full_precision
     def within(self, reach: Tensor, queries: Tensor | None = None) -> Reached:
@@ -107,7 +112,7 @@ class Search:
             found = found or [torch.stack(answer(asked), 1)]
             pairs = torch.cat(found)
             return Reached(pairs[:, 0], pairs[:, 1], pairs[:, 2] > 0)
-        wanted = self._bounds(asked, reach) <= 0
+        wanted = self._bounds(asked, torch.zeros_like(asked[:, 0], dtype=torch.float64), reach) <= 0
         if itself:
             wanted[:, self.ranks.rank] = False
         for chosen, send, recv in self._rounds(wanted):
@@ -223,18 +228,28 @@ class Search:
         sizes = self.ranks.sizes(parts)
         return self.ranks.gather(torch.cat([centre, radius[:, None]], 1), sizes), sizes
 
-    def _bounds(self, queries: Tensor, reach: Tensor | None = None) -> Tensor:
-        """Distances ``(Q, W)`` that each query has at least from the points of each rank, less what these reach."""
-        bounds = torch.full((len(queries), self.ranks.world), torch.inf, dtype=torch.float64, device=queries.device)
+    def _bounds(self, queries: Tensor, within: Tensor | None = None, reach: Tensor | None = None) -> Tensor:
+        """Distances ``(Q, W)`` that each query has at least from the points of each rank; infinite from no points.
+
+        Where they are more than ``within`` ``(Q,)``, if that is given, they may be infinite too. With the ``reach``
+        ``(n,)`` of each own point they are distances from what is in reach of the points.
+        """
         balls, sizes = self._balls if reach is None else self._make_balls(reach)
-        step = rows_of_block(24 * max(1, max(sizes)), queries.device)
+        owner, centre, radius = _source_and_begin(sizes, balls.device)[0], balls[:, :-1], balls[:, -1]
+        everything = torch.arange(len(balls), device=balls.device)
+        bounds = torch.full((len(queries), self.ranks.world), torch.inf, dtype=torch.float64, device=queries.device)
+        step = min(BLOCK, rows_of_block(24 * max(1, len(balls)), queries.device))
         for begin in range(0, len(queries), step):
-            block = queries[begin : begin + step].double()
-            for rank, part in enumerate(balls.split(sizes)):
-                if len(part):
-                    apart = torch.cdist(block, part[:, :-1], compute_mode="donot_use_mm_for_euclid_dist")
-                    least = (apart * (1 - 1e-9) - part[:, -1] * (1 + 1e-9)).amin(1)
-                    bounds[begin : begin + step, rank] = least.clamp_min(0)
+            rows = slice(begin, begin + step)
+            block, near = queries[rows].double(), everything
+            if within is not None:  # queries in turn are near each other, mostly: far balls are ruled out for all
+                middle = block.mean(0)
+                limit = ((block - middle).norm(dim=1) + within[rows]).amax() * (1 + 1e-9)
+                near = ((centre - middle).norm(dim=1) * (1 - 1e-9) - radius <= limit).nonzero().flatten()
+            apart = torch.cdist(block, centre[near], compute_mode="donot_use_mm_for_euclid_dist")
+            least = (apart * (1 - 1e-9) - radius[near] * (1 + 1e-9)).clamp_min(0)
+            of_rank = owner[near].expand(len(block), -1)
+            bounds[rows] = bounds[rows].scatter_reduce(1, of_rank, least, "amin")
         return bounds
 
 
