@@ -5,7 +5,8 @@
 
 Rates are processor seconds of one rank for each point; α and β are measured between two ranks of the loopback; c comes
 from the halos. Assumptions: data of two intrinsic dimensions spread evenly, iterations and collectives of an iteration
-as measured, whatever N and W, one thread a rank, a network like the loopback, and enough memory for each rank.
+as measured, whatever N and W (more levels would take more), the work on the gathered coarse level left out, one thread
+a rank, a network like the loopback, and enough memory for each rank.
 """
 
 from __future__ import annotations
@@ -57,10 +58,12 @@ def fitted(found: list[dict[str, Any]]) -> Model | None:
 
 def predictions(model: Model, found: list[dict[str, Any]]) -> list[Table]:
     """What the model says of what was measured, and of more points and ranks."""
-    measured = Table("The model against the runs", {"points": ".0f", "ranks": ".0f", "s": ".1f", "model s": ".1f"})
+    columns = {"points": ".0f", "ranks": ".0f", "s": ".1f", "processor s": ".1f", "model s": ".1f"}
+    measured = Table("The model against the runs", columns)
     for r in found:
         if r["data"] == "roll":
-            measured.add(r["nodes"], r["ranks"], sum(r["seconds"].values()), model.seconds(r["nodes"], r["ranks"]))
+            seconds, busy = sum(r["seconds"].values()), sum(r["busy"].values())
+            measured.add(r["nodes"], r["ranks"], seconds, busy, model.seconds(r["nodes"], r["ranks"]))
     columns = {"points": ".0e", **{f"{ranks} ranks": ".0f" for ranks in RANKS}}
     beyond = Table("Seconds from points to eigenvectors, by the model", columns)
     for points in POINTS:
