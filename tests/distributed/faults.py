@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from problems import swiss_roll
-from torch_lapeig import KNN, HeatKernel, Laplacian, Radius, SelfTuning, eigenpairs
-from torch_lapeig.distributed import DistributedError, Ranks, ShardedPoints, sharded_graph
+from torch_lapeig import KNN, HeatKernel, Laplacian, LaplacianEigenmaps, Radius, SelfTuning, eigenpairs
+from torch_lapeig.distributed import DistributedError, Ranks, Sharded, ShardedPoints, sharded_graph
 from torch_lapeig.eigen import Lanczos, Lobpcg
 
 
@@ -77,6 +77,15 @@ def check_what_all_ranks_should_not_ask_for(ranks):
     with pytest.raises(ValueError, match="k must be at most"):
         eigenpairs(Laplacian(sharded_graph(points, KNN(2))), 3 * ranks.world + 1)
     assert float(ranks.sum(torch.ones(()))) == everyone
+
+
+def check_what_no_rank_can_do_leaves_the_group_sound(ranks):
+    x = part(swiss_roll(30), ranks)
+    for _ in range(2):
+        ranks._depth = 0  # the check itself is run within a guard
+        with pytest.raises(ValueError, match="n_components must be smaller than"):
+            Sharded(LaplacianEigenmaps(40, KNN(4)), ranks)(x)
+    assert Sharded(LaplacianEigenmaps(2, KNN(6)), ranks)(x).shape == (len(x), 2)
 
 
 def check_an_error_in_the_middle_of_one_rank(ranks):

@@ -42,7 +42,7 @@ def check_known_spectra(ranks):
     for known in known_spectra():
         graph = rows_of(Graph.from_dense(known.affinity).to_sparse(), ranks)
         n = len(known.affinity)
-        for k in (1, 4, n):
+        for k in (4, n):
             for normalization, spectrum in (("symmetric", known.normalized), ("unnormalized", known.unnormalized)):
                 pairs = eigenpairs(Laplacian(graph, normalization), k)
                 expected = torch.tensor(sorted(spectrum)[:k], dtype=torch.float64)
@@ -252,11 +252,9 @@ def check_eigenmaps_and_new_points(ranks):
     x, new = surface(150), torch.cat([surface(40, seed=8), surface(150)[:9]])
     rows, of_new = cut(150, ranks), cut(49, ranks, "last")
     for rule, options in (
-        (KNN(8), {}),
-        (KNN(8, "mutual"), {"scale": "unit"}),
         (KNN(7, "union"), {"scale": "orthonormal", "drop_trivial": False}),
+        (KNN(8, "mutual"), {"scale": "unit"}),
         (Radius(0.9), {"normalization": "unnormalized"}),
-        (KNN(9), {"diffusion": 2.0}),
     ):
         one = LaplacianEigenmaps(3, rule, SelfTuning(4), **options)
         module = Sharded(LaplacianEigenmaps(3, rule, SelfTuning(4), **options), ranks)

@@ -63,7 +63,7 @@ class Ranks:
         self.timeout = _checks.check_positive(timeout, "timeout")
         self.sent = self.calls = self.most_rows = 0
         self._failure: str | None = None
-        self._depth = 0
+        self._depth = self._failures = 0
         self.group = None if group is ALONE else _group_of(group)
         alone = self.group is None
         self.world = 1 if alone else dist.get_world_size(self.group)
@@ -206,6 +206,8 @@ class Ranks:
     def guard(self) -> Iterator[None]:
         """Within it the error of this rank is told to the others, which wait for it; the group cannot be used after.
 
+        Where all ranks fail at the same point, as on a wish that none can fulfil, the group stays sound.
+
         Raises:
             DistributedError: the group has failed before.
         """
@@ -223,11 +225,24 @@ class Ranks:
             self._depth -= 1
 
     def _tell(self, error: BaseException) -> None:
-        if self._failure is None:
+        if self._failure is None and not self._all_failed():
             self._failure = f"rank {self.rank} failed: {type(error).__name__}: {error}"
             with contextlib.suppress(Exception):  # the store may be gone, and the error is raised here in any case
                 if self._store is not None:
                     self._store.set(self._key, self._failure)
+
+    def _all_failed(self) -> bool:
+        """Whether all ranks have failed after the same collective: nobody waits for another, and they can go on."""
+        self._failures += 1
+        name, deadline = f"{self._key}/{self._failures}/{self.calls}", time.monotonic() + GRACE
+        with contextlib.suppress(Exception):
+            if self._store is not None:
+                count = self._store.add(name, 1)
+                while count < self.world and time.monotonic() < deadline:
+                    time.sleep(0.02)
+                    count = self._store.add(name, 0)
+                return bool(count >= self.world)
+        return False
 
     def _say_all(self, words: Any) -> list[Any]:
         """What each rank says, on all of them."""
