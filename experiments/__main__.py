@@ -32,6 +32,7 @@ EXPERIMENTS = (
     "weightings",
     "spectral_layer",
     "parametric",
+    "roll",
 )
 
 
@@ -106,10 +107,10 @@ def parser_of(function: Callable[..., None]) -> Parser:
 
 
 def spelled_out(arguments: Iterable[str]) -> list[str]:
-    """``--data-dir`` as ``--data_dir``, and ``--quick`` and ``--fresh`` without a value as ``--quick=true``."""
+    """``--data-dir`` as ``--data_dir``, and flags such as ``--quick`` without a value as ``--quick=true``."""
     result = [re.sub(r"^--[a-z][\w.-]*", lambda name: "--" + name[0][2:].replace("-", "_"), a) for a in arguments]
     for i, (option, following) in enumerate(zip(result, [*result[1:], "--"], strict=True)):
-        if option in ("--quick", "--fresh") and following.startswith("--"):
+        if option in ("--quick", "--fresh", "--distributed") and following.startswith("--"):
             result[i] += "=true"
     return result
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch_lapeig import _checks
 from torch_lapeig._fitted import FittedModule
 from torch_lapeig.eigen.laplacian import Laplacian
-from torch_lapeig.graph.graph import Graph, check_graph
+from torch_lapeig.graph.graph import Graph, check_graph, check_whole
 from torch_lapeig.graph.rules import KNN, Precomputed
 from torch_lapeig.graph.weighted import Rule, check_rule_and_weights, weighted_graph
 from torch_lapeig.graph.weights import Weighting
@@ -68,7 +68,7 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
         return (graph.weight * graph.pattern.squared_lengths(columns) / 2).to(y.dtype)
     loss = graph.pattern.smoothness(graph.weight, columns)
     if reduction == "mean":
-        if (edges := int(graph.weight.count_nonzero())) == 0:
+        if (edges := int(graph.pattern.sum(graph.weight.count_nonzero()))) == 0:
             raise ValueError('graph has no edges to take the mean of; use reduction="sum"')
         loss = loss / edges
     return loss.to(y.dtype)
@@ -357,6 +357,7 @@ def _with_row_weights(y: Tensor, graph: Graph | None, mask: Tensor | None) -> tu
     if graph is not None:
         if mask is not None:
             raise ValueError("mask must be None with a Graph, which carries its own")
+        check_whole(graph)
         columns, graph = _in_one_dtype(y, graph)
         return columns, Laplacian(graph, "unnormalized").degrees, graph.mask
     columns = _checks.single(y)

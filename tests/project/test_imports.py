@@ -24,6 +24,7 @@ ARROWS = {
     "methods": {"_checks", "_fitted", "_threads", "_tuning", "graph", "eigen"},
     "losses": {"_checks", "_fitted", "graph", "eigen"},
     "sklearn": {"_checks", "_fitted", "_tuning", "graph", "eigen", "methods"},
+    "distributed": {"_checks", "_fitted", "_tuning", "graph", "eigen", "losses", "methods"},
     "lightning": {"_checks", "graph", "losses"},
     "pyg": {"_checks", "graph", "eigen", "methods"},
 }

@@ -179,6 +179,8 @@ class SmoothedAggregation:
         Raises:
             TypeError: an operator that gives products only, or is not made of affinities.
         """
+        if operator.is_sharded:
+            return operator.multigrid(self)  # type: ignore[attr-defined, no-any-return]
         edges = entries_of(operator, self).affinities()
         assert isinstance(operator, SymmetricOperator)  # so far the only kind that has affinities
         ground = _ground(operator)

@@ -149,9 +149,7 @@ def basis(operator: Space, w: Tensor, *others: Tensor) -> Tensor:
     """An orthonormal basis of the span of ``w`` orthogonal to ``others``, without the directions that are round-off."""
     eps = torch.finfo(w.dtype).eps
     for drop in (50 * eps, eps ** (2 / 3)):
-        before = operator.dots(w, w)
-        for q in others:
-            w = without(w, q, operator.inner(q, w))
+        before, w = _outside(operator, w, others)
         gram, before = to_host(operator.inner(w, w), before)
         size = gram.diagonal()
         some = size > torch.finfo(w.dtype).tiny
@@ -165,6 +163,19 @@ def basis(operator: Space, w: Tensor, *others: Tensor) -> Tensor:
         if values[0] > 0.1 * values[-1] and (size > 0.1 * before).all():
             break
     return w
+
+
+def _outside(operator: Space, w: Tensor, others: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+    """The squares of the columns of ``w``, and their part outside orthonormal ``others``."""
+    if getattr(operator, "is_sharded", False):  # `others` are orthogonal to each other: one message for all
+        before, *overlaps = operator.overlaps(w, *others)  # type: ignore[attr-defined]
+        for q, overlap in zip(others, overlaps, strict=True):
+            w = without(w, q, overlap)
+        return before, w
+    before = operator.dots(w, w)
+    for q in others:
+        w = without(w, q, operator.inner(q, w))
+    return before, w
 
 
 def small_basis(c: Tensor, against: Tensor) -> Tensor:

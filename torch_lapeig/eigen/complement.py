@@ -60,7 +60,8 @@ class ComplementSolve(torch.autograd.Function):
         y = ComplementSolve.apply(edges, diagonal, projected, vectors, to_z, s, ctx.rule)
         of_g, of_z = (_multiplier(s, edges, diagonal, vectors, rhs, x) for rhs, x in ((g, z), (to_z, y)))
         to_vectors = y @ of_g.mT + z @ of_z.mT
-        return *edge_gradient(s, y, z), -s.operator.inner(z, y), to_vectors, y, None, None
+        # Of Λ, which every rank has, the part of this one: `ImplicitEigenpairs.backward` sums them.
+        return *edge_gradient(s, y, z), -(z.mT @ y), to_vectors, y, None, None
 
     @staticmethod
     @_checks.without_autocast

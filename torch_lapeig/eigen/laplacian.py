@@ -113,7 +113,7 @@ class Laplacian:
             self.graph.pattern,
             self._symmetric_values,
             self.diagonal,
-            bound=2 * degrees.amax(1) if unnormalized else degrees.new_full((batch,), 2.0),
+            bound=2 * self._largest_degree if unnormalized else degrees.new_full((batch,), 2.0),
             null=NullSpace(ground, *self.active_components),
             active=active,
             of_affinities=True,
@@ -134,7 +134,9 @@ class Laplacian:
     def _double(self) -> Laplacian:
         """This Laplacian of the same weights in float64."""
         weight, log_weight, r = self.graph.weight.double(), self.graph.log_weight, self.graph.similarity
-        if ((self.degrees.detach() > 0) & ~self.active).any():  # what float32 leaves out stays out
+        if self.graph.pattern.any(
+            ((self.degrees.detach() > 0) & ~self.active).any()
+        ):  # what float32 leaves out stays out
             weight = self.graph.pattern.scaled(weight, self.active.double())
         log_weight = None if log_weight is None else log_weight.double()
         similarity = None if r is None else r.double()
@@ -150,9 +152,15 @@ class Laplacian:
         return self.degrees.detach() > torch.finfo(self.degrees.dtype).tiny
 
     @cached_property
+    def _largest_degree(self) -> Tensor:
+        """Of each graph, ``(B,)``."""
+        degrees = _checks.primal(self.degrees).reshape(self.graph.batch_size, -1, 1)
+        return self.graph.pattern.largest(degrees)[:, 0]
+
+    @cached_property
     def fewest_active(self) -> int:
         """The smallest number of active nodes of a graph of the batch."""
-        return int(self.active.reshape(self.graph.batch_size, -1).sum(1).min())
+        return int(self.graph.pattern.sum(self.active.reshape(self.graph.batch_size, -1).sum(1)).min())
 
     @cached_property
     def slight(self) -> Tensor:
@@ -161,7 +169,7 @@ class Laplacian:
         Below eps^¾ of it, where an error of eps in v is one of eps^⅝ in D^-½ v, or more.
         """
         degrees = _checks.primal(self.degrees)
-        least = torch.finfo(degrees.dtype).eps ** 0.75 * degrees.amax(-1, keepdim=True)
+        least = torch.finfo(degrees.dtype).eps ** 0.75 * self._largest_degree.reshape(*self.shape[:-1], 1)
         below: Tensor = self.active & (degrees < least)
         return below
 
@@ -170,19 +178,14 @@ class Laplacian:
         """Whether derivatives in the weights may overflow where those in their logarithms do not: they are w times."""
         degrees = _checks.primal(self.degrees)
         tiny = self.active & (degrees < torch.finfo(degrees.dtype).tiny ** 0.25)
-        return bool((self.slight | tiny).any())
+        return self.graph.pattern.any((self.slight | tiny).any())
 
     @cached_property
     def active_components(self) -> tuple[Tensor, Tensor]:
         """Component labels ``(B, N)`` counted over active nodes only (0 elsewhere), and their number ``(B,)``."""
         active = self.active.reshape(self.graph.batch_size, -1)
         labels = self.graph.pattern.components(self.graph.weight.detach()).reshape(active.shape)
-        labels = labels - labels.amin(1, keepdim=True)
-        present = torch.zeros(len(labels), labels.shape[1] + 1, dtype=torch.int64, device=labels.device)
-        present.scatter_(1, torch.where(active, labels, labels.shape[1]), 1)
-        present = present[:, :-1]
-        number = present.cumsum(1) - 1
-        return torch.where(active, number.gather(1, labels), 0), present.sum(1)
+        return self.graph.pattern.numbered_parts(labels, active)
 
     @cached_property
     def nullity(self) -> Tensor:

@@ -98,6 +98,8 @@ class Lobpcg:
         inverse = None if self.preconditioner is None else self.preconditioner(request.operator)
         if x is None and isinstance(inverse, Multigrid):
             x = nested_iteration(inverse.hierarchy, request, self.seed).to(request.null)
+        elif x is None and hasattr(inverse, "first_block"):  # of a hierarchy on several ranks
+            x = inverse.first_block(request, self.seed).to(request.null)  # type: ignore[union-attr]
         values, x, more, finished = self._iterate(request, inverse, x, self.max_iterations - iterations)
         return request.answer(values, x, iterations + more, finished, inverse)
 
@@ -189,7 +191,7 @@ def lobpcg(
         if w.shape[1] == 0:
             break
         aw, q = operator.matmul(w), xp.shape[1]
-        cross, own = to_host(operator.inner(xp, aw), operator.inner(w, aw))
+        cross, own = to_host(*_inners(operator, aw, xp, w))
         whole = torch.cat([torch.cat([projected, cross], 1), torch.cat([cross.mT, own], 1)])
         ritz, c = eigh(whole)
         values, cx = ritz[:m], c[:, :m]
@@ -205,6 +207,14 @@ def _residual(operator: Space, x: Tensor, ax: Tensor, values: Tensor) -> tuple[T
     """`residual` for values on the host, with the norms there."""
     r, norms = residual(operator, x, ax, to_device(values, x))
     return r, to_host(norms)[0]
+
+
+def _inners(operator: Space, y: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+    """Xᵀ Y for each X of ``others``, in one message where rows lie on several ranks."""
+    if getattr(operator, "is_sharded", False):
+        _, *found = operator.overlaps(y, *others)  # type: ignore[attr-defined]
+        return tuple(found)
+    return tuple(operator.inner(x, y) for x in others)
 
 
 def _whole_basis(operator: Space, x: Tensor, null: Tensor) -> Tensor:

@@ -51,6 +51,14 @@ class Operator(Protocol):
         ...
 
     @property
+    def is_sharded(self) -> bool:
+        """Whether its rows lie on several ranks, of which this process has its own."""
+        return False
+
+    def agree(self, **facts: Any) -> None:
+        """Raise on all ranks unless they were asked for the same."""
+
+    @property
     def batch_size(self) -> int:
         """B; 1 without a batch axis."""
         return self.shape[0] if len(self.shape) > 1 else 1
@@ -59,6 +67,11 @@ class Operator(Protocol):
     def num_nodes(self) -> int:
         """N: the rows of ``matmul``."""
         return self.shape[-1]
+
+    @property
+    def all_nodes(self) -> int:
+        """N, with the rows that lie elsewhere."""
+        return self.num_nodes
 
     @property
     def active(self) -> Tensor:
@@ -73,7 +86,7 @@ class Operator(Protocol):
     @property
     def round_off(self) -> Tensor:
         """Residual ``(B,)`` of unit vectors that rounding alone leaves behind, in products and in Ritz vectors."""
-        factor: float = max(40.0, 0.3 * self.num_nodes**0.5)
+        factor: float = max(40.0, 0.3 * self.all_nodes**0.5)
         return self.bound * (factor * torch.finfo(self.dtype).eps)
 
     @property
@@ -87,11 +100,15 @@ class Operator(Protocol):
 
     def inner(self, x: Tensor, y: Tensor) -> Tensor:
         """Xᵀ Y: ``(..., N, m)`` and ``(..., N, l)`` to ``(..., m, l)``; of vectors ``(N,)`` as in `torch.matmul`."""
-        return x.dot(y) if x.ndim == 1 else x.mT @ y
+        return self.sum(x.dot(y) if x.ndim == 1 else x.mT @ y)
 
     def dots(self, x: Tensor, y: Tensor) -> Tensor:
         """Inner products of each column of ``x`` with that of ``y``: ``(..., N, m)`` to ``(..., m)``."""
-        return dots(x, y)
+        return self.sum(dots(x, y))
+
+    def sum(self, x: Tensor) -> Tensor:
+        """Σ over the places where rows lie, given that of each; differentiable."""
+        return x
 
     def largest(self, x: Tensor) -> Tensor:
         """The largest size in each column, ``(..., N, m)`` to ``(..., m)``; NaN where there is one."""
@@ -202,5 +219,10 @@ def entries_of(operator: Operator, needed_by: object) -> WithEntries:
         raise TypeError(
             f"{needed_by} needs the entries of the matrix, got a {type(operator).__name__}, which gives products only; "
             "use Lanczos(), ChebyshevSubspace() or Lobpcg(preconditioner=None)"
+        )
+    if operator.is_sharded:
+        raise TypeError(
+            f"{needed_by} needs the whole matrix, whose rows lie on several ranks; use Lobpcg(), Lanczos() or "
+            "ChebyshevSubspace()"
         )
     return operator

@@ -74,6 +74,7 @@ class ImplicitEigenpairs(torch.autograd.Function):
         edges, diagonal, projected, vectors = ctx.saved_tensors
         s: Solution = ctx.solution
         to_projected, to_vectors = cotangents
+        to_projected = s.operator.sum(to_projected)  # each rank has Λ, and a part of the loss
         values = projected.diagonal(dim1=-2, dim2=-1)
         inverse, cluster = inverse_differences(values, values, s, ctx.rule)
         skew = s.operator.inner(vectors, to_vectors)

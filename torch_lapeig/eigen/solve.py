@@ -164,6 +164,7 @@ def eigenpairs(
     """
     solve = dataclasses.replace(Solve.of(solve), **options) if options else Solve.of(solve)
     operator = _operator_of(laplacian)
+    operator.agree(k=k, fill=fill, solver=solve.solver, tolerance=solve.tolerance, degeneracy=solve.degeneracy)
     k = _check_request(operator, k, fill, solve)
     restart = _restart_of(solve.warm_start, operator) if isinstance(solve.warm_start, Eigenpairs) else None
     worked, order = operator, None
@@ -171,7 +172,7 @@ def eigenpairs(
         worked, order = operator.reordered(None if restart is None else restart.order)
     with torch.no_grad(), _progress_function(solve.progress) as report:
         bare = worked.frozen() if isinstance(worked, SymmetricOperator) else worked
-        solution = _solution(bare, min(k, operator.num_nodes), solve, restart, report)
+        solution = _solution(bare, min(k, operator.all_nodes), solve, restart, report)
     projected, vectors, solution = _differentiable(worked, solution, solve)
     if not solution.converged.all():
         report_failure(solution, solve.on_failure)
@@ -207,8 +208,8 @@ def _operator_of(laplacian: Any) -> Operator:
 
 
 def _is_large(operator: SymmetricOperator) -> bool:
-    is_one = operator.is_sparse and len(operator.shape) == 1 and operator.device.type == "cpu"
-    return is_one and operator.num_nodes > REORDER_NODES
+    is_one = len(operator.shape) == 1 and not operator.is_sharded and operator.device.type == "cpu"
+    return operator.is_sparse and is_one and operator.num_nodes > REORDER_NODES
 
 
 def _differentiable(operator: Operator, solution: Solution, solve: Solve) -> tuple[Tensor, Tensor, Solution]:

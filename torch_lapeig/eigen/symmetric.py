@@ -15,6 +15,7 @@ from torch_lapeig import _checks
 from torch_lapeig.eigen.operator import Project, WithEntries, chebyshev_recurrence
 from torch_lapeig.graph.graph import check_edge_values
 from torch_lapeig.graph.groups import sum_of_groups
+from torch_lapeig.graph.nodes import Nodes
 from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern
 
 UNSET: Any = None  # of a field that is worked out of the others
@@ -45,18 +46,20 @@ class NullSpace:
         """Those of one graph of the batch."""
         return NullSpace(self.ground[b : b + 1], self.part[b : b + 1], self.counts[b : b + 1])
 
-    def vectors(self, m: int, most: int | None = None) -> Tensor:
+    def vectors(self, m: int, most: int | None = None, nodes: Nodes | None = None) -> Tensor:
         """The first ``m`` of an orthonormal basis, ``(B, N, m)``, zero beyond its number; ``most``: no fewer parts.
 
         The vectors of the parts are turned by a Householder reflection, so that the first is that of the whole graph.
+        ``nodes`` sums over the places where nodes lie.
         """
+        total = (Nodes() if nodes is None else nodes).sum
         if m == 1:  # that of the whole graph
-            length = torch.linalg.vector_norm(self.ground, dim=1, keepdim=True)
+            length = total(self.ground.square().sum(1, keepdim=True)).sqrt()
             return (self.ground / torch.where(length > 0, length, 1))[..., None]
         size = self.ground.square()
         most = max(int(self.counts.max()), m, 1) if most is None else most
         place = self.part + most * torch.arange(len(size), device=size.device)[:, None]
-        volume = sum_of_groups(size.flatten(), place.flatten(), len(size) * most).reshape(-1, most)
+        volume = total(sum_of_groups(size.flatten(), place.flatten(), len(size) * most).reshape(-1, most))
         # −H = 2 w wᵀ / wᵀw − I with w = e_1 + s takes e_1 to s, the root of each part's share of the volume.
         whole = volume.sum(1, keepdim=True)
         w = (volume / torch.where(whole > 0, whole, 1)).sqrt()
@@ -68,6 +71,13 @@ class NullSpace:
         unit = (size / volume.gather(1, self.part)).sqrt()
         basis = torch.where(self.ground > 0, unit, 0)[..., None] * turn
         return basis.masked_fill((number >= self.counts[:, None])[:, None, :], 0)
+
+
+def in_one_message(total: Callable[[Tensor], Tensor], *parts: Tensor) -> tuple[Tensor, ...]:
+    """The totals over ranks of several tensors of one dtype, with one call."""
+    whole = total(torch.cat([part.flatten() for part in parts]))
+    flat = whole.split([part.numel() for part in parts])
+    return tuple(found.reshape(part.shape) for found, part in zip(flat, parts, strict=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +130,7 @@ class SymmetricOperator(WithEntries):
             _checks.keep(self, null=NullSpace.constant(self.diagonal))
         if self.bound is UNSET:
             rows = _checks.primal(self.diagonal).abs() + self.pattern.sum_rows(_checks.primal(self.values).abs())
-            _checks.keep(self, bound=rows.reshape(self.batch_size, -1).amax(1))
+            _checks.keep(self, bound=self.pattern.largest(rows.reshape(self.batch_size, -1, 1))[:, 0])
         if self.active is UNSET:
             _checks.keep(self, active=super().active)
 
@@ -175,10 +185,20 @@ class SymmetricOperator(WithEntries):
         """Whether M is stored as a list of edges."""
         return isinstance(self.pattern, SparsePattern)
 
+    @property
+    def is_sharded(self) -> bool:
+        """Whether its rows lie on several ranks, of which this process has its own."""
+        return self.pattern.is_sharded
+
+    @cached_property
+    def all_nodes(self) -> int:
+        """N, with the rows that lie elsewhere."""
+        return int(self.pattern.sum(torch.tensor(self.num_nodes, device=self.device)))
+
     @cached_property
     def active_count(self) -> Tensor:
         """The number of active nodes of each graph, int64 ``(B,)``."""
-        return self.active.sum(1)
+        return self.pattern.sum(self.active.sum(1))
 
     @cached_property
     def fewest_active(self) -> int:
@@ -194,6 +214,7 @@ class SymmetricOperator(WithEntries):
     def _numbers(self) -> list[int]:
         """Fewest active nodes, most null vectors, longest row, and whether the diagonal is 1: in one look."""
         longest = self.pattern.rows.offsets.diff().max() if isinstance(self.pattern, SparsePattern) else self.nullity[0]
+        longest = self.pattern.maximum(longest)
         numbers = (self.active_count.min(), self.nullity.max(), longest, (self.diagonal == 1).all())
         return [int(number) for number in torch.stack([number.long() for number in numbers]).tolist()]
 
@@ -204,13 +225,40 @@ class SymmetricOperator(WithEntries):
 
     def null_vectors(self, m: int) -> Tensor:
         """The first ``m`` of an orthonormal basis of the known null vectors, ``(B, N, m)``; zeros beyond."""
-        return super().null_vectors(m) if self.null is None else self.null.vectors(m, max(self.most_null, m, 1))
+        if self.null is None:
+            return super().null_vectors(m)
+        return self.null.vectors(m, max(self.most_null, m, 1), self.pattern)
+
+    def sum(self, x: Tensor) -> Tensor:
+        """Σ over the places where rows lie; see `torch_lapeig.graph.nodes.Nodes`."""
+        return self.pattern.sum(x)
+
+    def overlaps(self, w: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+        """``dots(w, w)`` and ``inner(q, w)`` for each q of ``others``, in one message; blocks ``(N, m)``."""
+        return in_one_message(self.sum, (w * w).sum(-2), *(q.mT @ w for q in others))
+
+    def largest(self, x: Tensor) -> Tensor:
+        """See `Operator.largest`."""
+        return self.pattern.largest(x)
+
+    def signs(self, x: Tensor) -> Tensor:
+        """See `Operator.signs`."""
+        return self.pattern.signs(x) if self.is_sharded else super().signs(x)
+
+    def agree(self, **facts: Any) -> None:
+        """See `Operator.agree`."""
+        self.pattern.agree(**facts)
+
+    def random(self, m: int, seed: int) -> Tensor:
+        """See `Operator.random`."""
+        noise = self.pattern.noise(m, seed, self.dtype)
+        return super().random(m, seed) if noise is None else self.active[..., None] * noise
 
     @cached_property
     def round_off(self) -> Tensor:
         """Residual ``(B,)`` of unit vectors that rounding alone leaves behind, in products and in Ritz vectors."""
         longest = self._numbers[2] if self.is_sparse else 1  # dense: sums in blocks
-        factor = max(40.0, 0.3 * self.num_nodes**0.5, 4.0 * longest**0.5)
+        factor = max(40.0, 0.3 * self.all_nodes**0.5, 4.0 * longest**0.5)
         scale: Tensor = factor * torch.finfo(self.dtype).eps * self.bound
         return scale
 
@@ -319,6 +367,8 @@ class SymmetricOperator(WithEntries):
 
     def matvec(self, v: Tensor, shift: float = 0.0) -> Tensor:
         """(A − shift) v for one vector ``(N,)`` of one graph, without gradients: `matmul` for many small products."""
+        if self.is_sharded:
+            return super().matvec(v, shift)
         if self._has_unit_diagonal:
             return torch.addmv(v, self._couplings, v, beta=1 - shift, alpha=-1)
         return torch.addmv((self.diagonal.detach() - shift) * v, self._couplings, v, alpha=-1)
@@ -340,6 +390,10 @@ class SymmetricOperator(WithEntries):
     def to_matrix(self) -> Tensor:
         """The matrix without gradients: CSR over all nodes of a batch if the graph is sparse, else dense."""
         return self.pattern.assemble(self.diagonal, -self.values.detach())
+
+    def multigrid(self, options: Any) -> Any:
+        """A preconditioner of a sharded operator by `SmoothedAggregation` of these options."""
+        return self.pattern.multigrid(self, options)
 
     def to_dense(self) -> Tensor:
         """The matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""

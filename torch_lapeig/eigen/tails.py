@@ -34,6 +34,13 @@ def with_tails(laplacian: Laplacian, vectors: Tensor, y: Tensor, projected: Tens
 
     A `GraphWarning` says where there are too many of them, or where they are no better determined: such ``y`` stay.
     """
+    if laplacian.graph.pattern.is_sharded:
+        _checks.warn(
+            "entries of eigenvectors at nodes of tiny degree are hidden in round-off, and are not solved for where the "
+            "graph lies on several ranks: they are not accurate; use a larger bandwidth or more neighbours",
+            _checks.GraphWarning,
+        )
+        return y
     size, spectrum = _checks.primal(vectors).abs(), _checks.primal(projected).diagonal(dim1=-2, dim2=-1)
     # At such sizes an error of eps is one of eps^¾ of the entry.
     small = torch.finfo(size.dtype).eps ** 0.25 * size.amax(1, keepdim=True)

@@ -297,6 +297,12 @@ def check_graph(graph: Any, name: str = "graph") -> None:
         raise TypeError(f"{name} must be a Graph, got {_checks.arrived(graph)}; {way_out}")
 
 
+def check_whole(graph: Graph, name: str = "graph") -> None:
+    """Raise TypeError for a graph whose nodes lie on several ranks."""
+    if graph.pattern.is_sharded:
+        raise TypeError(f"{name} must be in one place, got one on several ranks; docs/distributed.md says what works")
+
+
 def check_edge_values(pattern: Any, values: Any, name: str) -> None:
     """Raise unless ``values`` are float32 or float64 on the edges of a pattern."""
     expected = "a SparsePattern or DensePattern (see Graph.from_dense, Graph.from_edge_index, knn_graph)"

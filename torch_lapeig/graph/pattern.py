@@ -26,10 +26,11 @@ from torch_lapeig._tuning import ALIGNMENT, rows_of_block
 from torch_lapeig.graph.components import SMALL, SQUARED_WORK, first_reaches_all, label_components, labels_by_squaring
 from torch_lapeig.graph.distances import squared_distances
 from torch_lapeig.graph.groups import Groups, reverse
+from torch_lapeig.graph.nodes import Nodes
 from torch_lapeig.graph.products import product, sampled_product, scaled_by_nodes, smoothness, squared_lengths
 
 
-class SparsePattern:
+class SparsePattern(Nodes):
     """Edges in CSR order, both directions of each stored, nodes of a batch numbered through as ``b * N + i``.
 
     Args:
@@ -290,7 +291,7 @@ class SparsePattern:
         return crow.to(self.index), col, edge, diagonal
 
 
-class DensePattern:
+class DensePattern(Nodes):
     """Every pair of nodes an edge; an affinity of zero means none. For graphs that are nearly complete.
 
     Args:

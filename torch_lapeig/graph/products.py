@@ -30,6 +30,12 @@ class Edges(Protocol):
     def at_col(self, nodes: Tensor) -> Tensor:
         """Node values at the second node of each edge."""
 
+    def centre(self, x: Tensor) -> Tensor:
+        """The mean of node values over all nodes, a constant."""
+
+    def any(self, flag: Tensor) -> bool:
+        """Whether a flag is true wherever nodes are."""
+
     def sum_rows(self, values: Tensor) -> Tensor:
         """Σ_j of edge values."""
 
@@ -227,7 +233,7 @@ class _SquaredLengths(torch.autograd.Function):
         (x,), pattern = ctx.saved_tensors, ctx.pattern
         # 2 (x_i − x_j)·(u_i − u_j)
         u, x = tangents[0].double(), x.double()  # what cancels is as large as the points, not as the edges
-        u, x = u - _checks.primal(u).mean(-2, keepdim=True), x - _checks.primal(x).mean(-2, keepdim=True)
+        u, x = u - pattern.centre(u), x - pattern.centre(x)
         inner = (x * u).sum(-1)
         crossed = pattern.products(x, u) + pattern.products(u, x)
         change: Tensor = 2 * (pattern.at_row(inner) + pattern.at_col(inner) - crossed)
@@ -241,9 +247,9 @@ def _pull(values: Tensor, x: Tensor, pattern: Edges, scale: Tensor) -> Tensor:
     their differences, float32 is summed in float64.
     """
     # Shifting the points changes nothing but the size of what cancels.
-    centred = x - _checks.primal(x).mean(-2, keepdim=True)
-    if x.dtype == torch.float32 and (1e-4 * _checks.primal(centred).abs().amax() > scale):
-        values, centred = values.double(), x.double() - _checks.primal(x).double().mean(-2, keepdim=True)
+    centred = x - pattern.centre(x)
+    if x.dtype == torch.float32 and pattern.any((1e-4 * _checks.primal(centred).abs() > scale).any()):
+        values, centred = values.double(), x.double() - pattern.centre(x.double())
     pulled: Tensor = pattern.sum_rows(values)[..., None] * centred - pattern.matmul(values, centred)
     return pulled.to(x.dtype)
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch_lapeig import _checks
 from torch_lapeig._fitted import Configured
 from torch_lapeig.graph.graph import Graph, check_graph
-from torch_lapeig.graph.groups import kth_of_groups, median_of_groups, segment_logsumexp
+from torch_lapeig.graph.groups import kth_of_groups, segment_logsumexp
 from torch_lapeig.graph.pattern import SparsePattern, finite_log, inverse_power, log_sums, with_log_derivative
 
 
@@ -233,7 +233,7 @@ class HeatKernel(Weighting):
 
     def forward(self, x: Tensor, graph: Graph) -> Graph:
         """``graph`` with its weights times the kernel."""
-        points, unit = _rescale(_check_points(x, graph))
+        points, unit = _rescale(_check_points(x, graph), graph)
         squared_lengths = graph.pattern.squared_lengths(points)
         t = self.bandwidth(squared_lengths, graph)
         t = t if isinstance(self.t, str) else t / unit / unit
@@ -285,7 +285,7 @@ class SelfTuning(Weighting):
     def forward(self, x: Tensor, graph: Graph) -> Graph:
         """``graph`` with its weights times the kernel; gradients flow through σ too."""
         pattern = graph.pattern
-        squared_lengths = pattern.squared_lengths(_rescale(_check_points(x, graph))[0])
+        squared_lengths = pattern.squared_lengths(_rescale(_check_points(x, graph), graph)[0])
         sigma = self._sigma(squared_lengths, graph)
         return _gaussian(graph, squared_lengths, pattern.at_row(sigma) * pattern.at_col(sigma))
 
@@ -386,7 +386,7 @@ class ImprovedWeights(Weighting):
         inverse = 1 / root
         weighted = self.kernel(x, graph)
         weight = graph.pattern.at_row(inverse) * weighted.weight * graph.pattern.at_col(inverse)
-        return Graph(graph.pattern, weight, graph.mask, root, weighted.log_weight, graph.recall)
+        return dataclasses.replace(weighted, weight=weight, similarity=root)
 
     def _counts(self, graph: Graph) -> Tensor:
         """κ, of the shape of the graph, self loops left out; 1 without neighbours. Constant, so without gradients."""
@@ -419,13 +419,13 @@ def _check_points(x: Tensor, graph: Graph) -> Tensor:
     return _checks.finite_gradient(x)
 
 
-def _rescale(x: Tensor) -> tuple[Tensor, Tensor]:
+def _rescale(x: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
     """Points over a power of two near their largest coordinate in each graph, and that power, ``(1,)`` or ``(B, 1)``.
 
     A kernel that does not depend on the unit has the same values to the last bit, and neither its lengths nor their
     derivatives overflow or underflow with the unit of the points.
     """
-    unit = _checks.power_of_two(x, (-2, -1))
+    unit = _checks.power_of_two(graph.pattern.largest(x)[..., None, :], (-2, -1))
     return x / unit, unit[..., 0]
 
 
@@ -471,18 +471,22 @@ def _local_scales(squared_lengths: Tensor, node: Tensor, total: int, m: int) -> 
 def _median_at_nodes(squared_lengths: Tensor, graph: Graph, group: Tensor) -> Tensor:
     """Lower median of the squared edge lengths of each group of nodes, at its nodes."""
     lengths, node = _lengths_by_node(squared_lengths, graph)
+    pattern, of_edge = graph.pattern, group.flatten()[node]
+
+    def count() -> int:
+        return int(pattern.largest(group.reshape(-1, 1))) + 1
+
     # Elsewhere than on the CPU more groups than there are cost less than to ask for their number.
-    total = int(group.max()) + 1 if group.device.type == "cpu" else group.numel()
-    of_edge = group.flatten()[node]
-    medians = median_of_groups(lengths, of_edge, total)
+    total = count() if group.device.type == "cpu" or pattern.is_sharded else group.numel()
+    medians = pattern.medians(lengths, of_edge, total)
     if (none := medians <= 0).any():
         _checks.warn(
-            f"at least half of the edges join copies of the same point in {int(none.sum())} of {int(group.max()) + 1} "
+            f"at least half of the edges join copies of the same point in {int(none.sum())} of {count()} "
             "graphs or components: their bandwidth is the median of the positive lengths; give t as a number, or "
             "remove duplicates",
             _checks.GraphWarning,
         )
         positive = lengths > 0
-        medians = torch.where(none, median_of_groups(lengths[positive], of_edge[positive], total), medians)
+        medians = torch.where(none, pattern.medians(lengths[positive], of_edge[positive], total), medians)
     # Sums over edges and nodes that overflow would cancel to NaN.
     return _checks.finite_gradient(_checks.finite_gradient(medians)[group])

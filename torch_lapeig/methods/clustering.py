@@ -13,7 +13,7 @@ from torch_lapeig._fitted import State
 from torch_lapeig.eigen import Laplacian, Solve, Solver
 from torch_lapeig.eigen.laplacian import Normalization
 from torch_lapeig.graph import KNN, Graph
-from torch_lapeig.graph.graph import check_graph
+from torch_lapeig.graph.graph import check_graph, check_whole
 from torch_lapeig.graph.weighted import Rule
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.labels import (
@@ -62,6 +62,7 @@ def normalized_cut(labels: Tensor, graph: Graph) -> Tensor:
     check_graph(graph)
     if graph.similarity is not None:
         raise ValueError("graph must be symmetric to be cut, got one of ImprovedWeights")
+    check_whole(graph)
     assignment = _assignment(labels, graph)
     pattern = graph.pattern
     volume = (pattern.sum_rows(graph.weight)[..., None] * assignment).sum(-2)

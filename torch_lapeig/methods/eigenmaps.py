@@ -12,6 +12,7 @@ from torch_lapeig._fitted import State
 from torch_lapeig.eigen import Laplacian, Solve, Solver, component_eigenpairs
 from torch_lapeig.eigen.laplacian import Normalization
 from torch_lapeig.graph import KNN, Graph, ImprovedWeights
+from torch_lapeig.graph.nodes import Nodes
 from torch_lapeig.graph.weighted import Rule
 from torch_lapeig.graph.weights import Bandwidth, Weighting
 from torch_lapeig.methods.module import EigenSolves, Embedding, with_random_signs
@@ -179,7 +180,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         if not fill:
             check_size(laplacian, self.n_components, "n_components", first)
         pairs = solve(laplacian, self.n_components + first, fill=fill)
-        columns = self._columns(pairs.vectors, pairs.projected, laplacian.active)
+        columns = self._columns(pairs.vectors, pairs.projected, laplacian.active, laplacian.graph.pattern)
         return Embedding(columns, pairs.values[..., first:], pairs.residuals[..., first:], pairs.gap, ())
 
     def _warn_of_parts(self, laplacian: Laplacian) -> None:
@@ -208,7 +209,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         for nodes, pairs in ((part.nodes, part.pairs) for part in parts):
             solve.pairs.append(pairs)
             padding = (0, k + first - pairs.values.shape[-1])
-            columns = self._columns(pairs.vectors, pairs.projected, pairs.vectors[:, 0].detach() != 0)
+            columns = self._columns(pairs.vectors, pairs.projected, pairs.vectors[:, 0].detach() != 0, Nodes())
             y = y.index_copy(0, nodes, nn.functional.pad(columns, padding))
             of_part = (nn.functional.pad(p[first:], padding, value=torch.inf) for p in (pairs.values, pairs.residuals))
             values, residuals = (
@@ -219,13 +220,13 @@ class LaplacianEigenmaps(GraphEmbedding):
         columns, values, residuals = (part.reshape(*graph.shape, k) for part in (y, values, residuals))
         return Embedding(columns, values, residuals, gap.reshape(graph.shape), ())
 
-    def _columns(self, vectors: Tensor, projected: Tensor, active: Tensor) -> Tensor:
+    def _columns(self, vectors: Tensor, projected: Tensor, active: Tensor, nodes: Nodes) -> Tensor:
         """The columns of the embedding, scaled."""
         first = int(self.drop_trivial)
         y = vectors[..., first:]
         if self.scale == "unit":
-            y = y / _checks.power_of_two(y, (-2,))  # so that no square overflows
-            count, squares = active.sum(-1)[..., None, None], y.square().sum(-2, keepdim=True)
+            y = y / _checks.power_of_two(nodes.largest(y)[..., None, :], (-2,))  # so that no square overflows
+            count, squares = nodes.sum(active.sum(-1))[..., None, None], nodes.sum(y.square().sum(-2, keepdim=True))
             # A column that a small graph lacks is zero and stays so.
             y = y * (count / torch.where(squares > 0, squares, 1)).sqrt()
         if self.diffusion > 0:

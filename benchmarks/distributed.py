@@ -1,0 +1,239 @@
+"""One graph on several processes of this machine: end to end, phase by phase, with memory, messages and a cost model.
+
+    python -m benchmarks.distributed                              # 1 and 2 ranks, rolls of 10⁵ and 4·10⁵ points, blobs
+    python -m benchmarks.distributed --ranks 1 2 4 --nodes 20000 --json FILE
+
+Each rank computes on one thread. Claims: 2 ranks at least 1.6 times as fast as one from 4·10⁵ points on, 1.3 times at
+10⁵; equal eigenvalues; iterations within 1.3 of one rank; memory above the start at most 0.6 of one rank's; the bytes
+of a product are halo rows × columns × 8. A model of the cost is fitted to what was measured and extrapolated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from rich.console import Console
+from torch import Tensor
+from torch.multiprocessing.spawn import start_processes
+
+from benchmarks.memory import status
+from benchmarks.model import fitted, predictions
+from benchmarks.record import Table
+from torch_lapeig import KNN, HeatKernel, Laplacian, eigenpairs
+from torch_lapeig.distributed import Ranks, ShardedPoints, sharded_graph
+from torch_lapeig.eigen import Lobpcg, Preconditioner, SmoothedAggregation
+
+CHUNK = 10_000  # points drawn together, so that a rank draws its own only
+PHASES = ("spread", "graph", "weights", "set-up", "solve")
+NEIGHBORS, PAIRS, TOLERANCE = 10, 10, 1e-6
+
+
+def roll(chunk: int, dims: int) -> Tensor:
+    """A part of a swiss roll, turned in ``dims`` dimensions."""
+    g = torch.Generator().manual_seed(1000 + chunk)
+    t = 1.5 * torch.pi * (1 + 2 * torch.rand(CHUNK, generator=g, dtype=torch.float64))
+    x = torch.stack([t * t.cos(), 21 * torch.rand(CHUNK, generator=g, dtype=torch.float64), t * t.sin()], 1)
+    turn = torch.randn(dims, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    turned: Tensor = x @ torch.linalg.qr(turn)[0].mT
+    return turned
+
+
+def blobs(chunk: int, dims: int) -> Tensor:
+    """A part of 20 normal blobs that overlap."""
+    g = torch.Generator().manual_seed(1000 + chunk)
+    centres = 2 * torch.randn(20, dims, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    of_point = torch.randint(20, (CHUNK,), generator=g)
+    return centres[of_point] + torch.randn(CHUNK, dims, generator=g, dtype=torch.float64)
+
+
+SETS: dict[str, Callable[[int, int], Tensor]] = {"roll": roll, "blobs": blobs}
+
+
+class Clock:
+    """Seconds of each phase: all ranks begin and end it together."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks, self.seconds, self.busy = ranks, dict.fromkeys(PHASES, 0.0), dict.fromkeys(PHASES, 0.0)
+        self.start()
+
+    def start(self) -> None:
+        self.ranks.sum(torch.ones(()))
+        self.last, self.last_busy = time.perf_counter(), time.process_time()
+
+    def lap(self, phase: str) -> None:
+        self.ranks.sum(torch.ones(()))
+        now, busy = time.perf_counter(), time.process_time()
+        self.seconds[phase] += now - self.last
+        self.busy[phase] += busy - self.last_busy
+        self.last, self.last_busy = now, busy
+
+
+def measure(ranks: Ranks, data: str, nodes: int, dims: int, before: float) -> dict[str, Any]:
+    """One run from points to eigenpairs on all ranks."""
+    chunks = range(nodes // CHUNK)
+    mine = [SETS[data](chunk, dims) for chunk in chunks if chunk % ranks.world == ranks.rank]
+    x = torch.cat(mine) if mine else torch.zeros(0, dims, dtype=torch.float64)
+    clock, counted = Clock(ranks), Counted(ranks)
+    points = ShardedPoints.spread(x, ranks)
+    clock.lap("spread")
+    graph = sharded_graph(points, KNN(NEIGHBORS))
+    clock.lap("graph")
+    laplacian = Laplacian(HeatKernel()(points.x, graph))
+    clock.lap("weights")
+    solver = Lobpcg(preconditioner=counted.timed(clock, SmoothedAggregation()))
+    pairs = eigenpairs(laplacian, PAIRS, solver, tolerance=TOLERANCE)
+    clock.lap("solve")
+    halo: int = len(laplacian.graph.pattern.halo)  # type: ignore[union-attr]
+    edges = ranks.sum(torch.tensor(float(len(graph.weight))))
+    return {
+        "data": data, "nodes": nodes, "dims": dims, "ranks": ranks.world, "seconds": clock.seconds, "busy": clock.busy,
+        "halo": halo, "own": len(points.x), "edges": float(edges), "iterations": pairs.iterations,
+        "converged": bool(pairs.converged), "values": pairs.values.tolist(), "calls": counted.of_solve()[0],
+        "sent": counted.of_solve()[1], "memory": status("VmHWM") - before, **network(ranks),
+    }  # fmt: skip
+
+
+def network(ranks: Ranks, rounds: int = 50) -> dict[str, float]:
+    """Seconds of a small sum, and bytes a second of an exchange, between the ranks."""
+    if ranks.world == 1:
+        return {"latency": 0.0, "bandwidth": float("inf")}
+    small, large = torch.ones(100, dtype=torch.float64), torch.ones(2**20, dtype=torch.float64)
+    each = [len(large) // ranks.world] * ranks.world
+    times: dict[str, list[float]] = {"small": [], "large": []}
+    for _ in range(rounds):
+        start = time.perf_counter()
+        ranks.sum(small)
+        middle = time.perf_counter()
+        ranks.exchange(large[: sum(each)], each, each)
+        times["small"].append(middle - start)
+        times["large"].append(time.perf_counter() - middle)
+    sent = 8 * (sum(each) - each[0])
+    return {"latency": median(times["small"]), "bandwidth": sent / median(times["large"])}
+
+
+class Counted:
+    """Collectives and bytes of the iterations alone, which begin when the preconditioner is ready."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks, self.start = ranks, (0, 0)
+
+    def timed(self, clock: Clock, preconditioner: SmoothedAggregation) -> Preconditioner:
+        def build(operator: Any) -> Any:
+            clock.lap("weights")
+            inverse = preconditioner(operator)
+            clock.lap("set-up")
+            self.start = (self.ranks.calls, self.ranks.sent)
+            return inverse
+
+        return build
+
+    def of_solve(self) -> tuple[int, int]:
+        return self.ranks.calls - self.start[0], self.ranks.sent - self.start[1]
+
+
+def worker(rank: int, world: int, port: int, runs: list[tuple[str, int, int]], folder: str) -> None:
+    """One process: all runs, each on a group of its own."""
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=world)
+    ranks = Ranks(timeout=600)
+    ranks.sum(torch.ones(3))
+    (data, nodes, dims), before = runs[0], status("VmRSS")
+    found = measure(ranks, data, nodes, dims, before)
+    Path(folder, f"{rank}.json").write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+def run(data: str, nodes: int, dims: int, world: int) -> dict[str, Any]:
+    """The measures of all ranks together: the largest memory and halo, the messages of one rank."""
+    with socket.socket() as found, tempfile.TemporaryDirectory() as folder:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+        found.close()
+        start_processes(worker, (world, port, [(data, nodes, dims)], folder), world, start_method="spawn")
+        all_ranks = [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(world)]
+    first = all_ranks[0]
+    first["same"] = all(other["values"] == first["values"] for other in all_ranks)
+    for name in ("memory", "halo", "own", "sent"):
+        first[name] = max(other[name] for other in all_ranks)
+    first["busy"] = {phase: max(other["busy"][phase] for other in all_ranks) for phase in PHASES}
+    return dict(first)
+
+
+def table(found: list[dict[str, Any]]) -> Table:
+    """The runs, each beside that of one rank on the same data."""
+    columns = {
+        "data": "",
+        "points": ".0f",
+        "ranks": ".0f",
+        **dict.fromkeys(PHASES, ".2f"),
+        "sum s": ".2f",
+        "processor s": ".2f",
+    }
+    columns |= {
+        "times as fast": ".2f",
+        "by processor": ".2f",
+        "memory MiB": ".0f",
+        "of one": ".2f",
+        "halo %": ".1f",
+        "iterations": ".0f",
+    }
+    columns |= {"collectives an iteration": ".1f", "MB an iteration": ".2f", "|Δλ|": ".0e"}
+    shown = Table(f"{NEIGHBORS}-NN, {PAIRS} pairs, one thread a rank", columns)
+    for r in found:
+        same = (
+            other
+            for other in found
+            if (other["data"], other["nodes"], other["dims"]) == (r["data"], r["nodes"], r["dims"])
+        )
+        one = next((other for other in same if other["ranks"] == 1), r)
+        total, of_one = sum(r["seconds"].values()), sum(one["seconds"].values())
+        error = max(abs(a - b) for a, b in zip(r["values"], one["values"], strict=True))
+        n = max(r["iterations"], 1)
+        times = [r["seconds"][phase] for phase in PHASES]
+        busy, busy_of_one = sum(r["busy"].values()), sum(one["busy"].values())
+        shown.add(
+            f"{r['data']} × {r['dims']}", r["nodes"], r["ranks"], *times, total, busy, of_one / total,
+            busy_of_one / busy, r["memory"], r["memory"] / one["memory"], 100 * r["halo"] / r["own"], r["iterations"],
+            r["calls"] / n, r["sent"] / n / 1e6, error,
+        )  # fmt: skip
+    return shown
+
+
+def main() -> None:
+    """Run, print, keep."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--nodes", type=int, nargs="*", default=[100_000, 400_000], help="points of the rolls")
+    parser.add_argument("--blobs", type=int, nargs="*", default=[], help="points of the blobs, in 50 dimensions")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--read", type=Path, nargs="*", default=[], help="earlier records to show and fit too")
+    options = parser.parse_args()
+    found = [r for file in options.read for r in json.loads(file.read_text())]
+    wanted = [("roll", n, 10) for n in options.nodes] + [("blobs", n, 50) for n in options.blobs]
+    for data, nodes, dims in wanted:
+        for world in options.ranks:
+            found.append(run(data, nodes, dims, world))
+            print(json.dumps({k: v for k, v in found[-1].items() if k != "values"}), flush=True)
+            if options.json:
+                options.json.write_text(json.dumps(found, indent=1))
+    console = Console(width=220)
+    console.print(table(found).rich())
+    model = fitted(found)
+    if model is not None:
+        console.print(*(part.rich() for part in predictions(model, found)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""What the checks of several processes share: how rows are cut, and how those of all ranks are compared."""
+
+import torch
+
+from problems import swiss_roll
+from torch_lapeig.distributed import ShardedPoints
+
+
+def cut(n, ranks, how="uneven"):
+    """The rows of this rank: unequal parts, or all of them on the last rank."""
+    w = ranks.world
+    ends = {
+        "uneven": [n * i * i // (w * w) for i in range(w + 1)],
+        "equal": [n * i // w for i in range(w + 1)],
+        "last": [0] * w + [n],
+    }[how]
+    return slice(ends[ranks.rank], ends[ranks.rank + 1])
+
+
+def spread(x, ranks, how="uneven"):
+    return ShardedPoints.spread(x[cut(len(x), ranks, how)], ranks)
+
+
+def whole(points, rows):
+    """The rows of all ranks in the order given."""
+    return points.ranks.gather(points.home(rows))
+
+
+def blobs(n=300, d=12):
+    g = torch.Generator().manual_seed(1)
+    centre = 20 * torch.randn(5, d, generator=g, dtype=torch.float64)
+    return centre[torch.arange(n) % 5] + torch.randn(n, d, generator=g, dtype=torch.float64)
+
+
+def copies(n=90):
+    """A grid, full of ties, with each third point twice."""
+    side = torch.cartesian_prod(torch.arange(9), torch.arange(n // 9)).double()
+    return torch.cat([side, side[::3]])
+
+
+ONE_PLACE = torch.ones(20, 2, dtype=torch.float64)
+SETS = {"roll": swiss_roll(400), "blobs": blobs(), "copies": copies(), "one place": ONE_PLACE}
+
+
+def edges_of(graph, points):
+    """Edges of all ranks by number and their weights, sorted."""
+    pattern, ranks = graph.pattern, points.ranks
+    every = ranks.gather(points.numbers)
+    begin = points.offsets[ranks.rank]
+    place = torch.cat([torch.arange(begin, begin + len(points.numbers)), pattern.halo.needed])[pattern.col.long()]
+    ends = ranks.gather(torch.stack([points.numbers[pattern.row.long()], every[place]], 1))
+    order = (ends[:, 0] * len(every) + ends[:, 1]).argsort()
+    return ends[order].T, ranks.gather(graph.weight.detach())[order]

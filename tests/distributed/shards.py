@@ -1,0 +1,210 @@
+"""Checks that every rank of a group runs: what it has of points, graphs and weights is that of one process."""
+
+import functools
+
+import numpy as np
+import torch
+from common import SETS, blobs, copies, cut, edges_of, spread, whole
+
+from problems import surface, swiss_roll
+from torch_lapeig import (
+    KNN,
+    DensityCorrected,
+    HeatKernel,
+    ImprovedWeights,
+    Laplacian,
+    Radius,
+    SelfTuning,
+    SimpleWeights,
+    knn_graph,
+)
+from torch_lapeig.distributed import Ranks, ShardedPoints, sharded_graph
+from torch_lapeig.distributed.search import Search
+from torch_lapeig.graph import nearest_neighbors
+
+# --- Points and neighbours --------------------------------------------------------------------------------------------
+
+
+def check_points_go_and_come_home(ranks):
+    for how in ("uneven", "last"):
+        x = swiss_roll(301)
+        mine = x[cut(301, ranks, how)].requires_grad_()
+        points = ShardedPoints.spread(mine, ranks)
+        assert torch.equal(points.home(points.x), mine)
+        assert torch.equal(points.here(mine), points.x)
+        assert torch.equal(points.x, x[points.numbers])
+        assert points.offsets[-1] == 301
+        sizes = torch.tensor(points.offsets).diff()
+        assert sizes.max() - sizes.min() <= 0.1 * 301
+        factor = torch.arange(301.0, dtype=torch.float64)[cut(301, ranks, how), None]
+        (points.home(points.x.square()) * factor).sum().backward()
+        torch.testing.assert_close(mine.grad, 2 * factor * mine.detach(), atol=0, rtol=1e-15)
+
+
+def check_neighbours_are_those_of_one_process(ranks):
+    for name, x in SETS.items():
+        for how in ("uneven", "last"):
+            points = spread(x, ranks, how)
+            found, exact = Search(points).nearest(6), nearest_neighbors(x, 6)
+            assert torch.equal(whole(points, found.numbers), exact.indices), (name, how)
+            torch.testing.assert_close(whole(points, found.squared_distances), exact.squared_distances)
+
+
+def check_graphs_are_those_of_one_process(ranks):
+    roll = swiss_roll(300)
+    rules = [(roll, KNN(7, how)) for how in ("mean", "union", "mutual")] + [(copies(), KNN(5)), (roll.float(), KNN(9))]
+    rules += [(roll, Radius(3.0)), (blobs(), KNN(4, metric="cosine")), (copies(), Radius(1.0)), (roll[:7], KNN(6))]
+    for x, rule in rules:
+        points, exact = spread(x, ranks), rule(x)
+        graph = sharded_graph(points, rule)
+        edges, weight = edges_of(graph, points)
+        assert torch.equal(edges, exact.edge_index), rule
+        assert torch.equal(weight, exact.weight), rule
+        assert torch.equal(whole(points, graph.connected_components()), exact.connected_components())
+
+
+def check_queries_of_any_rank(ranks):
+    x, new = blobs(), blobs(101)[:, :] * 0.9
+    points, rows = spread(x, ranks), cut(101, ranks, "last")
+    found, exact = Search(points).nearest(5, new[rows]), nearest_neighbors(x, 5, new)
+    assert torch.equal(found.numbers, exact.indices[rows])
+    torch.testing.assert_close(found.squared_distances, exact.squared_distances[rows])
+
+
+def check_fewer_points_than_ranks(ranks):
+    x = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)
+    for how in ("equal", "last"):
+        points = spread(x, ranks, how)
+        edges, weight = edges_of(sharded_graph(points, KNN(1)), points)
+        exact = knn_graph(x, 1)
+        assert torch.equal(edges, exact.edge_index)
+        assert torch.equal(weight, exact.weight)
+
+
+def check_tiles_of_few_intrinsic_dimensions(ranks):
+    turn = torch.linalg.qr(torch.randn(12, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64))[0]
+    x = swiss_roll(2500) @ turn.mT
+    x = torch.cat([x, x[:40], 50 + x[:3]])
+    points = spread(x, ranks)
+    found, exact = Search(points).nearest(5), nearest_neighbors(x, 5)
+    assert torch.equal(whole(points, found.numbers), exact.indices)
+    rows = cut(100, ranks)
+    new = (x[:100] * 1.01)[rows]
+    assert torch.equal(Search(points).nearest(5, new).numbers, nearest_neighbors(x, 5, new).indices)
+
+
+def check_only_queries_near_borders_travel(ranks):
+    x = swiss_roll(20000)
+    points = spread(x, ranks, "equal")
+    before = ranks.sent
+    sharded_graph(points, KNN(8))
+    if ranks.world > 1:
+        assert ranks.sent - before < 20000 * 3 * 8, ranks.sent - before  # less than all points once
+
+
+# --- Patterns, weights, Laplacians ------------------------------------------------------------------------------------
+
+
+def check_algebra_of_patterns(ranks):
+    x = swiss_roll(200)
+    points = spread(x, ranks)
+    graph, exact = sharded_graph(points, KNN(6)), KNN(6)(x)
+    pattern, reference, numbers = graph.pattern, exact.pattern, points.numbers
+    g = torch.Generator().manual_seed(0)
+    y, z = torch.randn(2, 200, 3, generator=g, dtype=torch.float64)
+    dense = torch.randn(200, 200, generator=g, dtype=torch.float64)
+    own_ends, _ = edges_of(graph, points)
+    del own_ends
+    begin = points.offsets[ranks.rank]
+    every = ranks.gather(numbers)
+    place = torch.cat([torch.arange(begin, begin + len(numbers)), pattern.halo.needed])[pattern.col.long()]
+    m = dense[numbers[pattern.row.long()], every[place]]
+    whole_m = dense[reference.row.long(), reference.col.long()]
+    mine = y[numbers]
+    close = functools.partial(torch.testing.assert_close, atol=1e-12, rtol=1e-12)
+    close(pattern.matmul(m, mine), reference.matmul(whole_m, y)[numbers])
+    close(pattern.sum_rows(m), reference.sum_rows(whole_m)[numbers])
+    close(pattern.sum_cols(m), reference.sum_cols(whole_m)[numbers])
+    assert torch.equal(pattern.transpose(m), dense.T[numbers[pattern.row.long()], every[place]])
+    close(pattern.products(mine, z[numbers]), (y @ z.T)[numbers[pattern.row.long()], every[place]])
+    ends = points.x[pattern.row.long()], x[every[place]]
+    close(pattern.squared_lengths(points.x), (ends[0] - ends[1]).square().sum(1))
+    m, whole_m = m + pattern.transpose(m), whole_m + reference.transpose(whole_m)
+    close(ranks.sum(pattern.smoothness(m, mine)), reference.smoothness(whole_m, y))
+
+
+def check_derivatives_of_patterns(ranks):
+    """First and second directional derivatives, by differences, of a sum over ranks."""
+    x = surface(60)
+    points = spread(x, ranks)
+    pattern = sharded_graph(points, KNN(5)).pattern
+    g = torch.Generator().manual_seed(2)
+    along, y = torch.randn(2, 60, 3, generator=g, dtype=torch.float64)
+    along, y, base = along[points.numbers], y[points.numbers], points.x.detach()
+
+    def loss(p):
+        weight = (-pattern.squared_lengths(p)).exp()
+        z = pattern.matmul(pattern.scaled(weight, 1 + p[:, 0].square()), y * p)
+        both = pattern.products(z, p) * pattern.transpose(weight).sin()
+        return (z * pattern.sum_cols(both)[:, None]).sum() + pattern.smoothness(weight, p)
+
+    def slope(t):
+        p = (base + t * along).requires_grad_()
+        (grad,) = torch.autograd.grad(loss(p), p, create_graph=True)
+        (second,) = torch.autograd.grad((grad * along).sum(), p)
+        return ranks.sum((grad * along).sum().detach()), ranks.sum((second * along).sum())
+
+    h = 1e-5
+    values = [ranks.sum(loss(base + t * along)) for t in (-h, h)]
+    first, second = slope(0.0)
+    torch.testing.assert_close((values[1] - values[0]) / (2 * h), first, rtol=1e-6, atol=0)
+    torch.testing.assert_close((slope(h)[0] - slope(-h)[0]) / (2 * h), second, rtol=1e-6, atol=0)
+
+
+def check_weights_and_their_gradients(ranks):
+    x = torch.cat([surface(120), 5 + surface(60, seed=3)])
+    rows = cut(180, ranks)
+    weightings = [HeatKernel("median"), HeatKernel("component-median"), HeatKernel(0.7), SelfTuning(4), SimpleWeights()]
+    weightings += [DensityCorrected(1.0), ImprovedWeights()]
+    for weights in weightings:
+        for dtype in (torch.float64, torch.float32):
+            one = x.to(dtype, copy=True).requires_grad_()
+            mine = x[rows].to(dtype, copy=True).requires_grad_()
+            points = ShardedPoints.spread(mine, ranks)
+            laplacian = Laplacian(weights(points.x, sharded_graph(points, KNN(8))), "random_walk")
+            exact = Laplacian(weights(one, KNN(8)(one.detach())), "random_walk")
+            tight = 1e-11 if dtype == torch.float64 else 2e-4
+            torch.testing.assert_close(whole(points, laplacian.degrees), exact.degrees, rtol=tight, atol=tight)
+            if isinstance(weights, SimpleWeights):
+                continue
+            factor = torch.linspace(-1, 2, 180, dtype=dtype)
+            (points.home(laplacian.degrees.sin()) * factor[rows]).sum().backward()
+            (exact.degrees.sin() * factor).sum().backward()
+            torch.testing.assert_close(mine.grad, one.grad[rows], rtol=tight, atol=tight * float(one.grad.abs().max()))
+
+
+def check_random_columns_do_not_depend_on_ranks(ranks):
+    x = swiss_roll(300)
+    points = spread(x, ranks)
+    operator = Laplacian(sharded_graph(points, KNN(8))).symmetric
+    alone = ShardedPoints.spread(x, Ranks.alone())
+    reference = Laplacian(sharded_graph(alone, KNN(8))).symmetric
+    assert torch.equal(whole(points, operator.random(3, 5)[0]), alone.home(reference.random(3, 5)[0]))
+    noise = reference.random(40, 1)[0]
+    assert abs(float(noise.mean())) < 0.05
+    assert abs(float(noise.std()) - 1) < 0.05
+
+
+def check_sizes_and_splits_at_random(ranks):
+    random = np.random.RandomState(0)
+    for _ in range(12):
+        n = int(random.randint(2, 60))
+        ends = [0, *sorted(random.randint(0, n + 1, ranks.world - 1)), n]
+        x = torch.from_numpy(random.randint(0, 9, (n, 2)) / 2.0)  # full of ties and copies
+        rule = KNN(int(random.randint(1, min(n, 8))), ("mean", "union", "mutual")[random.randint(3)])
+        points = ShardedPoints.spread(x[ends[ranks.rank] : ends[ranks.rank + 1]], ranks)
+        graph, exact = sharded_graph(points, rule), rule(x)
+        edges, weight = edges_of(graph, points)
+        assert torch.equal(edges, exact.edge_index), (n, ends, rule)
+        assert torch.equal(weight, exact.weight)
+        assert torch.equal(whole(points, graph.connected_components()), exact.connected_components())

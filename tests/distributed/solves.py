@@ -1,0 +1,372 @@
+"""Checks that every rank of a group runs: eigenpairs, gradients and methods are those of one process."""
+
+import functools
+import math
+import warnings
+
+import pytest
+import torch
+from common import blobs, copies, cut, spread, whole
+from torch.distributed.device_mesh import init_device_mesh
+
+from problems import known_spectra, subspace_angle, surface, swiss_roll
+from torch_lapeig import (
+    KNN,
+    Graph,
+    HeatKernel,
+    Laplacian,
+    LaplacianEigenmaps,
+    LaplacianSmoothness,
+    Radius,
+    SelfTuning,
+    Solve,
+    SpectralClustering,
+    eigenpairs,
+)
+from torch_lapeig.distributed import Sharded, ShardedGraph, ShardedPoints, multigrid, sharded_graph, sum_gradients
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lanczos, Lobpcg, SmoothedAggregation
+from torch_lapeig.losses import spectral_loss
+
+# --- Eigenpairs -------------------------------------------------------------------------------------------------------
+
+
+def rows_of(graph, ranks, how="equal"):
+    """The rows of this rank of a whole graph, as they are, without redistribution."""
+    part = cut(graph.num_nodes, ranks, how)
+    (row, col), weight = graph.edge_index, graph.weight
+    mine = (row >= part.start) & (row < part.stop)
+    return ShardedGraph.from_rows(ranks, row[mine] - part.start, col[mine], weight[mine], part.stop - part.start)
+
+
+def check_known_spectra(ranks):
+    for known in known_spectra():
+        graph = rows_of(Graph.from_dense(known.affinity).to_sparse(), ranks)
+        n = len(known.affinity)
+        for k in (4, n):
+            for normalization, spectrum in (("symmetric", known.normalized), ("unnormalized", known.unnormalized)):
+                pairs = eigenpairs(Laplacian(graph, normalization), k)
+                expected = torch.tensor(sorted(spectrum)[:k], dtype=torch.float64)
+                torch.testing.assert_close(pairs.values, expected, atol=1e-12, rtol=0, msg=f"{known.name} {k}")
+                assert pairs.converged
+
+
+def compare(pairs, exact, home):
+    torch.testing.assert_close(pairs.values, exact.values, atol=1e-10, rtol=0)
+    torch.testing.assert_close(pairs.gap, exact.gap, atol=1e-8, rtol=0.1)
+    orthonormal = torch.linalg.qr(exact.vectors.detach())[0]
+    assert subspace_angle(orthonormal, torch.linalg.qr(home(pairs.vectors.detach()))[0]) < 1e-8
+
+
+def check_eigenpairs_are_those_of_one_process(ranks):
+    apart = torch.cat([swiss_roll(150), 100 + swiss_roll(100, seed=2), -100 + blobs(50, 3)])
+    for x, rule, normalization in (
+        (swiss_roll(500), KNN(8), "random_walk"),
+        (blobs(), KNN(10), "unnormalized"),
+        (apart, KNN(6), "symmetric"),
+        (copies(), KNN(7), "symmetric"),
+    ):
+        points = spread(x, ranks)
+        laplacian = Laplacian(HeatKernel(2.0)(points.x, sharded_graph(points, rule)), normalization)
+        reference = Laplacian(HeatKernel(2.0)(x, rule(x)), normalization)
+        exact = eigenpairs(reference, 6, Eigh())
+        assert int(laplacian.nullity) == int(reference.nullity)
+        pairs = eigenpairs(laplacian, 6)
+        compare(pairs, exact, functools.partial(whole, points))
+        assert float(pairs.residuals.max()) < 1e-10
+
+
+def check_every_solver(ranks):
+    x = surface(300)
+    points = spread(x, ranks)
+    graph = HeatKernel()(points.x, sharded_graph(points, KNN(10)))
+    reference = Laplacian(HeatKernel()(x, KNN(10)(x)))
+    exact = eigenpairs(reference, 5, Eigh())
+    for solver in (Lanczos(), ChebyshevSubspace(), Lobpcg(), Lobpcg(preconditioner=None, max_iterations=500)):
+        pairs = eigenpairs(Laplacian(graph), 5, solver)
+        assert pairs.converged
+        compare(pairs, exact, functools.partial(whole, points))
+        again = eigenpairs(Laplacian(graph), 5, solver, warm_start=pairs)
+        compare(again, exact, functools.partial(whole, points))
+        same = ranks.gather(pairs.values[None])
+        assert bool((same == same[0]).all()), "ranks differ in bits"
+    with pytest.raises(TypeError, match="several ranks"):
+        eigenpairs(Laplacian(graph), 5, Eigh())
+
+
+def check_float32(ranks):
+    x = surface(300).float()
+    points = spread(x, ranks)
+    pairs = eigenpairs(Laplacian(HeatKernel()(points.x, sharded_graph(points, KNN(10)))), 5)
+    exact = eigenpairs(Laplacian(HeatKernel()(x, KNN(10)(x))), 5)
+    assert pairs.values.dtype == torch.float32
+    torch.testing.assert_close(pairs.values, exact.values, atol=1e-6, rtol=1e-3)
+
+
+def check_the_finest_level_is_never_gathered(ranks):
+    x = swiss_roll(6000)
+    points = spread(x, ranks, "equal")
+    laplacian = Laplacian(HeatKernel()(points.x, sharded_graph(points, KNN(8))))
+    ranks.most_rows = 0
+    pairs = eigenpairs(laplacian, 4, Lobpcg())
+    assert pairs.converged
+    one = eigenpairs(Laplacian(HeatKernel()(x, KNN(8)(x))), 4, Lobpcg())
+    torch.testing.assert_close(pairs.values, one.values, atol=1e-10, rtol=0)
+    assert pairs.iterations <= 1.3 * one.iterations
+    assert ranks.most_rows < 0.5 * 6000 * (8 + 8) / ranks.world  # entries of coarse matrices are rows too
+    halo = len(laplacian.graph.pattern.halo)
+    before, y = ranks.sent, points.x.new_ones(len(points.x), 5)
+    laplacian.symmetric.matmul(y)
+    assert ranks.sum(torch.tensor(ranks.sent - before)) == ranks.sum(torch.tensor(halo)) * 5 * 8
+
+
+def check_several_levels_on_several_ranks(ranks):
+    x = swiss_roll(3000)
+    points = spread(x, ranks)
+    laplacian = Laplacian(HeatKernel()(points.x, sharded_graph(points, KNN(8))))
+    one = eigenpairs(Laplacian(HeatKernel()(x, KNN(8)(x))), 5, Lobpcg())
+    before = multigrid.GATHERED
+    multigrid.GATHERED = 100
+    try:
+        inverse = laplacian.symmetric.multigrid(SmoothedAggregation(coarsest=30))
+        pairs = eigenpairs(laplacian, 5, Lobpcg(preconditioner=SmoothedAggregation(coarsest=30)))
+    finally:
+        multigrid.GATHERED = before
+    assert len(inverse.levels) >= 2
+    assert pairs.converged
+    assert pairs.iterations <= 1.3 * one.iterations + 2
+    torch.testing.assert_close(pairs.values, one.values, atol=1e-10, rtol=0)
+    r, s = laplacian.symmetric.random(2, 7)[0].unbind(1)
+    ahead = ranks.sum((s * inverse(r[:, None])[:, 0]).sum()), ranks.sum((r * inverse(s[:, None])[:, 0]).sum())
+    torch.testing.assert_close(*ahead, rtol=1e-4, atol=1e-4 * float(ahead[0].abs()))  # symmetric, in float32
+
+
+# --- Gradients --------------------------------------------------------------------------------------------------------
+
+
+def gradients(ranks, rows, x, loss):
+    """Gradients of a loss of rows of values and vectors, on ranks and on one process."""
+    found = []
+    for one in (False, True):
+        weights = HeatKernel(learnable=True).double()
+        mine = (x if one else x[rows]).clone().requires_grad_()
+        if one:
+            graph, home, part = weights(mine, KNN(8)(x)), (lambda y: y), slice(0, len(x))
+        else:
+            points = ShardedPoints.spread(mine, ranks)
+            graph, home, part = weights(points.x, sharded_graph(points, KNN(8))), points.home, rows
+        pairs = eigenpairs(Laplacian(graph, "random_walk"), 4)
+        value = loss(pairs, home(pairs.vectors), part, one)
+        value.backward()
+        bandwidth = weights.log_factor.grad
+        found.append((mine.grad, bandwidth if one else ranks.sum(bandwidth)))
+    (mine, bandwidth), (exact, whole_bandwidth) = found
+    size = float(exact.abs().max())
+    torch.testing.assert_close(mine, exact[rows], atol=1e-8 * size, rtol=0)
+    torch.testing.assert_close(bandwidth, whole_bandwidth, atol=1e-8, rtol=1e-8)
+
+
+def check_gradients_are_those_of_one_process(ranks):
+    x = surface(150)
+    factor = torch.randn(150, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+    def on_rows(pairs, y, part, one):
+        return (y[:, 1:].square() * factor[part, 1:]).sum()
+
+    def on_values(pairs, y, part, one):
+        share = 1.0 if one else (ranks.rank + 1) / (ranks.world * (ranks.world + 1) / 2)  # of a replicated quantity
+        return share * pairs.values.exp().sum() + (y[:, 1] * factor[part, 0]).sum()
+
+    def on_projected(pairs, y, part, one):
+        # each rank has its rows of V exp(−Λ), whose sum of squares is that of one process
+        return ((y @ torch.matrix_exp(-pairs.projected)).square() * factor[part]).sum()
+
+    def ignoring_a_rank(pairs, y, part, one):
+        wanted = torch.arange(len(x))[part] < 70  # rows of the last ranks are ignored
+        return (y[wanted, 2] * factor[part][wanted, 1]).sum()
+
+    for loss in (on_rows, on_values, on_projected, ignoring_a_rank):
+        gradients(ranks, cut(150, ranks), x, loss)
+
+
+def check_second_derivatives(ranks):
+    x = surface(60)
+    rows = cut(60, ranks)
+    g = torch.Generator().manual_seed(3)
+    factor, along = torch.randn(60, 3, generator=g, dtype=torch.float64), torch.randn(60, 3, generator=g).double()
+
+    def second(one):
+        mine = (x if one else x[rows]).clone().requires_grad_()
+        part = slice(0, 60) if one else rows
+        if one:
+            graph, home = HeatKernel(3.0)(mine, KNN(6)(x)), (lambda y: y)
+        else:
+            points = ShardedPoints.spread(mine, ranks)
+            graph, home = HeatKernel(3.0)(points.x, sharded_graph(points, KNN(6))), points.home
+        pairs = eigenpairs(Laplacian(graph), 3)
+        y = home(pairs.vectors) @ torch.matrix_exp(-pairs.projected)
+        (grad,) = torch.autograd.grad((y.square() * factor[part]).sum(), mine, create_graph=True)
+        (hessian,) = torch.autograd.grad((grad * along[part]).sum(), mine)
+        return hessian
+
+    mine, exact = second(False), second(True)
+    torch.testing.assert_close(mine, exact[rows], atol=1e-8 * float(exact.abs().max()), rtol=0)
+
+
+def check_gradients_by_differences(ranks):
+    x = surface(80)
+    rows = cut(80, ranks)
+    g = torch.Generator().manual_seed(4)
+    along, factor = torch.randn(2, 80, 3, generator=g, dtype=torch.float64)
+    graph_points = spread(x, ranks)
+    pattern_graph = sharded_graph(graph_points, KNN(8))
+
+    def loss(mine):
+        pairs = eigenpairs(Laplacian(HeatKernel()(graph_points.here(mine), pattern_graph)), 3)
+        return ((graph_points.home(pairs.vectors) @ pairs.projected).square() * factor[rows]).sum()
+
+    mine = x[rows].clone().requires_grad_()
+    loss(mine).backward()
+    slope = ranks.sum((mine.grad * along[rows]).sum())
+    h = 1e-5
+    up, down = (ranks.sum(loss(x[rows] + t * along[rows]).detach()) for t in (h, -h))
+    torch.testing.assert_close((up - down) / (2 * h), slope, rtol=1e-5, atol=1e-10)
+
+
+def check_sums_are_summed_in_the_same_order_everywhere(ranks):
+    for shape in ((3,), (14, 14), (200, 50)):
+        x = torch.randn(shape, generator=torch.Generator().manual_seed(ranks.rank), dtype=torch.float64)
+        same = ranks.gather(ranks.sum(x)[None])
+        assert bool((same == same[0]).all())
+    assert math.isclose(float(ranks.total(torch.tensor(1.0))), ranks.world)
+
+
+def check_warnings_are_errors_here(ranks):
+    with pytest.raises(UserWarning):
+        warnings.warn("so that no check overlooks one", UserWarning, stacklevel=1)
+
+
+# --- Faces ------------------------------------------------------------------------------------------------------------
+
+
+def check_eigenmaps_and_new_points(ranks):
+    x, new = surface(150), torch.cat([surface(40, seed=8), surface(150)[:9]])
+    rows, of_new = cut(150, ranks), cut(49, ranks, "last")
+    for rule, options in (
+        (KNN(7, "union"), {"scale": "orthonormal", "drop_trivial": False}),
+        (KNN(8, "mutual"), {"scale": "unit"}),
+        (Radius(0.9), {"normalization": "unnormalized"}),
+    ):
+        one = LaplacianEigenmaps(3, rule, SelfTuning(4), **options)
+        module = Sharded(LaplacianEigenmaps(3, rule, SelfTuning(4), **options), ranks)
+        exact = one.fit(x)
+        close = functools.partial(torch.testing.assert_close, atol=1e-7, rtol=1e-7)
+        close(module(x[rows]), exact.embedding_[rows])
+        close(module.fit(x[rows]).embedding_, exact.embedding_[rows])
+        close(module.eigenvalues_, exact.eigenvalues_)
+        mine, whole_new = new[of_new].clone().requires_grad_(), new.clone().requires_grad_()
+        close(module.transform(mine), exact.transform(new)[of_new])
+        module.transform(mine).sin().sum().backward()
+        one.transform(whole_new).sin().sum().backward()
+        close(mine.grad, whole_new.grad[of_new])
+
+
+def check_clusters_are_those_of_one_process(ranks):
+    x = blobs(250)
+    rows = cut(250, ranks)
+    for options in ({}, {"assign_labels": "cluster_qr"}, {"variant": "shi_malik"}):
+        module = Sharded(SpectralClustering(5, KNN(8), HeatKernel(200.0), **options), ranks).fit(x[rows])
+        labels = ranks.gather(module.labels_)
+        expected = torch.arange(250) % 5
+        pairs = torch.stack([labels, expected], 1).unique(dim=0)
+        assert len(pairs) == 5
+        assert torch.equal(module.predict(x[rows][:4]), module.labels_[:4])
+
+
+def check_smoothness_and_its_parameters(ranks):
+    """A training step of a network: the sum of the ranks' losses, and the sum of their gradients."""
+    x = surface(120)
+    rows = cut(120, ranks)
+    for reduction in ("sum", "mean"):
+        found = []
+        for one in (True, False):
+            torch.manual_seed(0)
+            network = torch.nn.Linear(3, 2).double()
+            loss = LaplacianSmoothness(KNN(6), HeatKernel(learnable=True).double(), reduction)
+            everything = torch.nn.ModuleList([network, loss])
+            mine = x if one else x[rows]
+            value = (loss if one else Sharded(loss, ranks))(network(mine), mine)
+            value.backward()
+            if not one:
+                sum_gradients(everything, ranks)
+            found.append([value.detach(), *(p.grad for p in everything.parameters())])
+        exact, mine = found
+        for a, b in zip([ranks.sum(mine[0]), *mine[1:]], exact, strict=True):
+            torch.testing.assert_close(a, b, atol=1e-10, rtol=1e-10)
+
+
+def check_warm_starts_of_faces(ranks):
+    x, rows = surface(150), cut(150, ranks)
+    module = Sharded(LaplacianEigenmaps(2, KNN(8), solve=Solve(warm_start=True)), ranks)
+    for step in range(3):
+        moved = x + 0.001 * step * x.roll(1, 1)
+        expected = LaplacianEigenmaps(2, KNN(8))(moved)[rows]
+        torch.testing.assert_close(module(moved[rows]), expected, atol=1e-7, rtol=0)
+
+
+def check_inside_data_parallel_training(ranks):
+    """`DistributedDataParallel` averages over the ranks: the loss times their number makes a sum of it."""
+    x, rows = surface(120), cut(120, ranks, "equal")
+    found = []
+    for one in (True, False):
+        torch.manual_seed(1)
+        network = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 3)).double()
+        embed = LaplacianEigenmaps(2, KNN(8))
+        if one:
+            embed(network(x))[:, 0].square().mul(torch.arange(120.0)).sum().backward()
+        else:
+            wrapped = torch.nn.parallel.DistributedDataParallel(network, process_group=ranks.group)
+            y = Sharded(embed, ranks)(wrapped(x[rows]))
+            (ranks.world * (y[:, 0].square() * torch.arange(120.0)[rows]).sum()).backward()
+        found.append([p.grad for p in network.parameters()])
+    size = max(float(grad.abs().max()) for grad in found[0])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-8 * size, rtol=0)
+
+
+def check_what_needs_the_whole_graph_says_so(ranks):
+    x = surface(60)
+    graph = sharded_graph(spread(x, ranks), KNN(5))
+    ones = graph.weight.new_ones(graph.num_nodes, 1)
+    for action in (graph.to_dense, graph.to_scipy, lambda: spectral_loss(ones, graph)):
+        with pytest.raises(TypeError, match="several ranks"):
+            action()
+    with pytest.raises(ValueError, match="separate"):
+        Sharded(LaplacianEigenmaps(2, KNN(5), components="separate"), ranks)
+
+
+def check_a_dimension_of_a_mesh(ranks):
+    """Two data sets, each on half of the processes, inside data parallel training over all of them."""
+    sets = 2 if ranks.world == 4 else 1
+    mesh = init_device_mesh("cpu", (sets, ranks.world // sets), mesh_dim_names=("data", "shard"))
+    which, module = mesh.get_local_rank("data"), Sharded(LaplacianEigenmaps(2, KNN(8)), mesh["shard"])
+    assert module.ranks.world == ranks.world // sets
+
+    def network():
+        torch.manual_seed(1)
+        return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 3)).double()
+
+    def loss(y, x):
+        return (y[:, 0].square() * x[:, 0]).sum()
+
+    exact = network()
+    for data in range(sets):
+        x = surface(100 + 10 * data, seed=data)
+        (loss(LaplacianEigenmaps(2, KNN(8))(exact(x)), x) / sets).backward()
+    x = surface(100 + 10 * which, seed=which)
+    x = x[cut(len(x), module.ranks)]
+    mine = network()
+    wrapped = torch.nn.parallel.DistributedDataParallel(mine, process_group=ranks.group)
+    (module.ranks.world * loss(module(wrapped(x)), x)).backward()
+    size = max(float(p.grad.abs().max()) for p in exact.parameters())
+    for a, b in zip(mine.parameters(), exact.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad, atol=1e-8 * size, rtol=0)

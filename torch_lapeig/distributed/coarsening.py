@@ -1,0 +1,222 @@
+"""One step of smoothed aggregation for a graph Laplacian whose rows lie on several ranks.
+
+As in `torch_lapeig.eigen.amg`, with aggregates that never leave their rank. The prolongation P = (I − ω D⁻¹ L) P₀ needs
+of others only the aggregates of the halo's nodes; Pᵀ L P needs the halo's rows of P, and sends what it adds to coarse
+rows of others to these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from torch_lapeig.distributed.halo import Halo, ShardedMatrix, counts_by_rank, csr_of, offsets_of, owners
+from torch_lapeig.distributed.noise import normal_numbers
+from torch_lapeig.distributed.ranks import Ranks
+from torch_lapeig.eigen.amg import MOST_PRODUCTS, STRONG, _aggregates
+
+RADIUS_STEPS = 15  # of Lanczos, for the largest eigenvalue
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The own rows of a Laplacian L: entries off the diagonal, which is what makes the sums of the rows zero.
+
+    Attributes:
+        halo: of the columns. row, col: int64 ``(E,)``, ascending by row; columns in [own | halo]. value: ``(E,)``
+        float64, L_ij. mass: ``(n,)`` float64.
+    """
+
+    halo: Halo
+    row: Tensor
+    col: Tensor
+    value: Tensor
+    mass: Tensor
+
+    @property
+    def ranks(self) -> Ranks:
+        """The processes that share it."""
+        return self.halo.ranks
+
+    @property
+    def count(self) -> int:
+        """The number of rows of all ranks."""
+        return self.halo.offsets[-1]
+
+    @cached_property
+    def diagonal(self) -> Tensor:
+        """``(n,)``, the negative sums of the rows."""
+        return -self.value.new_zeros(len(self.mass)).index_add_(0, self.row, self.value)
+
+    @cached_property
+    def roots(self) -> Tensor:
+        """d^-½ ``(n + h,)`` of own nodes and the halo's, 0 where d is not positive."""
+        return self.halo.with_halo(torch.where(self.diagonal > 0, self.diagonal, torch.inf).rsqrt())
+
+    @cached_property
+    def ratio(self) -> Tensor:
+        """(d / mass)^½ ``(n, 1)``, see `torch_lapeig.eigen.amg.Level`."""
+        some = (self.mass > 0) & (self.diagonal > 0)
+        return torch.where(some, self.diagonal / self.mass, 0).sqrt()[:, None]
+
+    @cached_property
+    def unit(self) -> ShardedMatrix:
+        """D^-½ L D^-½ in float64."""
+        n, roots = len(self.mass), self.roots
+        value = self.value * roots[self.row] * roots[self.col]
+        inside = self.col < n
+        node = torch.arange(n, device=value.device)
+        row, col = torch.cat([self.row[inside], node]), torch.cat([self.col[inside], node])
+        order = (row * n + col).argsort()
+        entries = torch.cat([value[inside], (roots[:n] > 0).to(value.dtype)])
+        own = csr_of(row[order], col[order], entries[order], (n, n))
+        border, place = self.row[~inside].unique_consecutive(return_inverse=True)
+        far = csr_of(place, self.col[~inside] - n, value[~inside], (len(border), len(self.halo)))
+        return ShardedMatrix(own, far, border, self.halo)
+
+    @cached_property
+    def radius(self) -> float:
+        """Estimate of the largest eigenvalue of ``unit`` from above: see `torch_lapeig.eigen.amg`."""
+        begin = self.halo.offsets[self.ranks.rank]
+        numbers = torch.arange(begin, begin + len(self.mass), device=self.mass.device)
+        x = normal_numbers(numbers, 1, 0)
+
+        def dot(a: Tensor, b: Tensor) -> Tensor:
+            return self.ranks.sum((a * b).sum())
+
+        x = x / dot(x, x).sqrt()
+        before, beta = torch.zeros_like(x), x.new_zeros(())
+        alphas, betas = [], []
+        for _ in range(RADIUS_STEPS):
+            image = self.unit.times(x) - beta * before
+            alphas.append(dot(x, image))
+            image = image - alphas[-1] * x
+            betas.append(beta := dot(image, image).sqrt())
+            x, before = image / beta.clamp_min(torch.finfo(x.dtype).tiny), x
+        off = torch.diag(torch.stack(betas[:-1]), 1)
+        values, vectors = torch.linalg.eigh(torch.diag(torch.stack(alphas)) + off + off.mT)
+        return min(float(values[-1] + betas[-1] * vectors[-1, -1].abs()), 2.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Prolongation:
+    """Own rows of P, of entries with the coarse nodes of all ranks.
+
+    Attributes:
+        row: int64 ``(F,)``, ascending; place: int64 ``(F,)``, coarse node among all; value: ``(F,)``.
+        offsets: of the coarse nodes.
+    """
+
+    row: Tensor
+    place: Tensor
+    value: Tensor
+    offsets: list[int]
+
+
+def aggregated(rows: Rows, seed: int) -> tuple[Tensor, list[int]]:
+    """The aggregate among all of each own node, −1 for nodes without edges, and where those of each rank begin."""
+    n, size = len(rows.mass), rows.value.abs()
+    largest = size.new_zeros(n).scatter_reduce_(0, rows.row, size, "amax")
+    inside = rows.col < n
+    row, col, size = rows.row[inside], rows.col[inside], size[inside]
+    strong = (size > 0) & (size >= STRONG * torch.minimum(largest[row], largest[col]))
+    generator = torch.Generator(row.device).manual_seed(seed)
+    aggregate, count = _aggregates(row[strong], col[strong], rows.diagonal > 0, generator)
+    offsets = offsets_of(rows.ranks.sizes(count))
+    return torch.where(aggregate >= 0, aggregate + offsets[rows.ranks.rank], -1), offsets
+
+
+def prolongation(rows: Rows, aggregate: Tensor, offsets: list[int], smooth: bool) -> Prolongation:
+    """P = (I − ω D⁻¹ L) P₀ with ω = 4 / (3 radius), or the indicators P₀ of the aggregates themselves."""
+    node = (aggregate >= 0).nonzero().flatten()
+    one = rows.value.new_ones(len(node))
+    if not smooth:
+        return Prolongation(node, aggregate[node], one, offsets)
+    omega = 4 / (3 * rows.radius)
+    near = rows.halo.with_halo(aggregate)[rows.col]
+    some = (near >= 0) & (aggregate[rows.row] >= 0)
+    row = rows.row[some]
+    step = -omega * (rows.value[some] / rows.diagonal[row])
+    keys = torch.cat([node * offsets[-1] + aggregate[node], row * offsets[-1] + near[some]])
+    keys, position = keys.unique(return_inverse=True)
+    value = one.new_zeros(len(keys)).index_add_(0, position, torch.cat([(1 - omega) * one, step]))
+    return Prolongation(keys // offsets[-1], keys % offsets[-1], value, offsets)
+
+
+def products_of(rows: Rows, p: Prolongation) -> float:
+    """Multiplications of L P over the entries of L, on all ranks."""
+    heights = torch.bincount(p.row, minlength=len(rows.mass))
+    own = torch.stack([rows.halo.with_halo(heights)[rows.col].sum() + heights.sum(), heights.new_tensor(len(rows.row))])
+    products, entries = rows.ranks.sum(own.double()).tolist()
+    return float(products / max(entries, 1))
+
+
+def coarsened(rows: Rows, p: Prolongation) -> Rows:
+    """Pᵀ L P on the ranks of the aggregates, with their mass."""
+    n, ranks, begin = len(rows.mass), rows.ranks, p.offsets[rows.ranks.rank]
+    row, place, value = _with_rows_of_halo(rows, p)
+    columns, col = place.unique(return_inverse=True)
+    i, j, v = place[:0], place[:0], value[:0]
+    if n and len(columns):
+        node = torch.arange(n, device=row.device)
+        every = torch.cat([rows.row, node]), torch.cat([rows.col, node]), torch.cat([rows.value, rows.diagonal])
+        order = every[0].argsort(stable=True)
+        width = n + len(rows.halo)
+        matrix = csr_of(every[0][order], every[1][order], every[2][order], (n, width))
+        all_rows = csr_of(row, col, value, (width, len(columns)))
+        own = len(p.row)
+        restriction = csr_of(p.row, col[:own], p.value, (n, len(columns))).t().to_sparse_csr()
+        part = restriction @ (matrix @ all_rows)
+        crow = part.crow_indices().diff()
+        i = columns[torch.arange(len(columns), device=row.device).repeat_interleave(crow)]
+        j, v = columns[part.col_indices().long()], part.values()
+    i, j, v = _to_owners(ranks, p.offsets, i, j, v)
+    apart = i != j
+    keys, position = ((i[apart] - begin) * p.offsets[-1] + j[apart]).unique(return_inverse=True)
+    v = v.new_zeros(len(keys)).index_add_(0, position, v[apart])
+    i, j = keys // p.offsets[-1], keys % p.offsets[-1]
+    count = p.offsets[ranks.rank + 1] - begin
+    inside = (j >= begin) & (j < begin + count)
+    needed, far = j[~inside].unique(return_inverse=True)
+    j = j - begin
+    j[~inside] = count + far
+    whose, _, mass = _to_owners(ranks, p.offsets, p.place, p.place, p.value * rows.mass[p.row])
+    coarse_mass = mass.new_zeros(count).index_add_(0, whose - begin, mass)
+    return Rows(Halo(ranks, p.offsets, needed), i, j, v, coarse_mass)
+
+
+def is_too_full(rows: Rows, p: Prolongation) -> bool:
+    """Whether hubs would fill the coarse matrix."""
+    return products_of(rows, p) > MOST_PRODUCTS
+
+
+def _with_rows_of_halo(rows: Rows, p: Prolongation) -> tuple[Tensor, Tensor, Tensor]:
+    """Row, coarse node and value of the entries of P in the own rows and, after them, in the halo's."""
+    halo, n = rows.halo, len(rows.mass)
+    heights = torch.bincount(p.row, minlength=n)
+    if rows.ranks.world == 1:
+        return p.row, p.place, p.value
+    first = heights.cumsum(0) - heights
+    asked = heights[halo.sent]
+    position = torch.arange(int(asked.sum()), device=asked.device)
+    within = position - (asked.cumsum(0) - asked).repeat_interleave(asked)
+    entry = first[halo.sent].repeat_interleave(asked) + within
+    send = [int(part.sum()) for part in asked.split(halo.send)]
+    of_halo = rows.ranks.exchange(heights[halo.sent], halo.send, halo.recv)
+    recv = [int(part.sum()) for part in of_halo.split(halo.recv)]
+    places = rows.ranks.exchange(p.place[entry], send, recv)
+    values = rows.ranks.exchange(p.value[entry], send, recv)
+    far = torch.arange(n, n + len(halo), device=places.device).repeat_interleave(of_halo)
+    return torch.cat([p.row, far]), torch.cat([p.place, places]), torch.cat([p.value, values])
+
+
+def _to_owners(ranks: Ranks, offsets: list[int], i: Tensor, j: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Entries brought to the ranks of their rows ``i``."""
+    order = owners(i, offsets).argsort(stable=True)
+    send = counts_by_rank(i, offsets)
+    recv = ranks.counts(send)
+    ends = ranks.exchange(torch.stack([i, j], 1)[order], send, recv)
+    return ends[:, 0], ends[:, 1], ranks.exchange(v[order], send, recv)

@@ -1,0 +1,144 @@
+"""Graphs whose nodes lie on several ranks, as `KNN` and `Radius` make them of points."""
+
+from __future__ import annotations
+
+import functools
+from typing import NoReturn
+
+import torch
+from torch import Tensor
+
+from torch_lapeig import _checks
+from torch_lapeig.distributed.halo import counts_by_rank, offsets_of, owners
+from torch_lapeig.distributed.pattern import ShardedPattern
+from torch_lapeig.distributed.points import ShardedPoints
+from torch_lapeig.distributed.ranks import Ranks
+from torch_lapeig.distributed.search import Search
+from torch_lapeig.graph.graph import Graph
+from torch_lapeig.graph.rules import KNN, Radius
+
+
+class ShardedGraph(Graph):
+    """A graph of which each rank has its own nodes, ``(n,)``, and the edges that begin there.
+
+    Weightings, `Laplacian`, `eigenpairs` and their derivatives take it as they take any graph, where all ranks call
+    them together. What needs the whole graph in one place refuses it.
+    """
+
+    @classmethod
+    def from_rows(cls, ranks: Ranks, row: Tensor, col: Tensor, weight: Tensor, nodes: int) -> ShardedGraph:
+        """The graph of edges that each rank has: those that begin at its nodes, both directions of every edge in all.
+
+        The nodes are numbered through, rank by rank, and stay where they are: neighbours should be on one rank.
+
+        Args:
+            row, col: int64 ``(E,)``, first node among this rank's ``nodes``, second node among all; each pair once.
+            weight: ``(E,)``, float32 or float64, of both directions the same; gradients flow to it.
+            nodes: of this rank, ≥ 0.
+
+        Raises:
+            TypeError, ValueError: on the rank that gives something else, `DistributedError` on the others; on all
+                where an edge lacks its reverse, or has another weight in it.
+        """
+        ranks.agree(lambda: _facts_of_rows(row, col, weight, nodes))
+        offsets = offsets_of(ranks.sizes(nodes))
+        ranks.agree(lambda: _checks.check_indices(col, "col", offsets[-1]))
+        order = (row * offsets[-1] + col).argsort()
+        row, col, weight = row[order], col[order], weight.index_select(0, order)
+        begin = offsets[ranks.rank]
+        back = torch.stack([col, row + begin], 1)[owners(col, offsets).argsort(stable=True)]
+        send = counts_by_rank(col, offsets)
+        arrived = ranks.exchange(back, send, ranks.counts(send))
+        given, asked = row * offsets[-1] + col, ((arrived[:, 0] - begin) * offsets[-1] + arrived[:, 1]).sort().values
+        if ranks.any(not torch.equal(given, asked)):
+            raise ranks.alike(ValueError("row and col must hold both directions of every edge, each of them once"))
+        numbers = torch.arange(begin, begin + nodes, device=row.device)
+        pattern = ShardedPattern(ranks, offsets, row, col, numbers)
+        weight = weight.index_select(0, pattern.given_order)
+        reverse = pattern.transpose(weight.detach())
+        ranks.agree(lambda: _checks.check_symmetric(weight, reverse, "weight"))
+        return cls(pattern, weight)
+
+    @functools.cached_property
+    def _components(self) -> Tensor:
+        return self.pattern.components(self.weight.detach())
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("this needs the whole graph, whose nodes lie on several ranks")
+
+    to_scipy = subgraph = nodes_of_components = _refuse
+
+
+def sharded_graph(points: ShardedPoints, rule: KNN | Radius) -> ShardedGraph:
+    """The graph of points by a rule, every edge of weight 1, or ½ where only one end chose the other ("mean").
+
+    The same graph as the rule gives of all points on one process: its nodes are in another order.
+
+    Raises:
+        TypeError: another rule. ValueError: an approximate search; as the rule.
+    """
+    ranks, symmetrize = points.ranks, "union"
+    ranks.agree(lambda: {"neighbors": _checked_rule(rule)})
+    search = Search(points, _unit_vectors(points) if rule.metric == "cosine" else None)
+    if isinstance(rule, KNN):
+        symmetrize = rule.symmetrize
+        found = search.nearest(rule.k).places
+        row = torch.arange(len(found), device=found.device).repeat_interleave(rule.k)
+        place = found.flatten()
+    else:
+        row, place, _ = search.within(search.x.new_full((len(search.x),), rule.radius))
+        if not ranks.any(len(row) > 0):
+            raise ranks.alike(
+                ValueError(
+                    f"radius must reach at least one neighbour, got {rule.radius} and no edge; use a larger radius"
+                )
+            )
+    return symmetrized(points, row, place, symmetrize)
+
+
+def symmetrized(points: ShardedPoints, row: Tensor, place: Tensor, symmetrize: str) -> ShardedGraph:
+    """The undirected graph of directed edges, each given once, from own nodes ``row`` to any ``place``."""
+    ranks, offsets = points.ranks, points.offsets
+    begin, total = offsets[ranks.rank], offsets[-1]
+    order = owners(place, offsets).argsort(stable=True)
+    send = counts_by_rank(place, offsets)
+    reversed_ends = torch.stack([place, row + begin], 1)[order]
+    chosen_by = ranks.exchange(reversed_ends, send, ranks.counts(send))
+    both = torch.cat([row * total + place, (chosen_by[:, 0] - begin) * total + chosen_by[:, 1]])
+    keys, directions = both.sort().values.unique_consecutive(return_counts=True)
+    if symmetrize == "mutual":
+        keys, directions = keys[directions == 2], directions[directions == 2]
+    weight = directions.to(points.x.dtype) / 2 if symmetrize == "mean" else torch.ones_like(keys, dtype=points.x.dtype)
+    pattern = ShardedPattern(ranks, offsets, keys // total, keys % total, points.numbers)
+    return ShardedGraph(pattern, weight.index_select(0, pattern.given_order))
+
+
+def _facts_of_rows(row: Tensor, col: Tensor, weight: Tensor, nodes: int) -> dict[str, object]:
+    _checks.check_count(nodes, "nodes", 0)
+    _checks.check_indices(row, "row", nodes)
+    _checks.check_indices(col, "col")
+    _checks.check_floating(weight, "weight")
+    if not row.shape == col.shape == weight.shape or row.ndim != 1:
+        raise ValueError(
+            f"row, col and weight must have the same shape (E,), got {tuple(row.shape)}, {tuple(col.shape)} and "
+            f"{tuple(weight.shape)}"
+        )
+    _checks.check_finite(weight, "weight")
+    _checks.check_non_negative(weight, "weight")
+    return {"dtype of weight": weight.dtype}
+
+
+def _checked_rule(rule: KNN | Radius) -> KNN | Radius:
+    _checks.check_instance(rule, "neighbors", (KNN, Radius), "KNN(k) or Radius(r) of points on several ranks")
+    if isinstance(rule, KNN) and (rule.backend != "exact" or (rule.recall or 1) < 1):
+        raise ValueError(f"neighbors must be an exact search on several ranks, got {rule}")
+    return rule
+
+
+def _unit_vectors(points: ShardedPoints) -> Tensor:
+    x = _checks.primal(points.x)
+    size = x.norm(dim=1, keepdim=True)
+    if points.ranks.any((size == 0).any()):
+        raise points.ranks.alike(ValueError('metric="cosine" needs vectors of positive length, got zero vectors'))
+    unit: Tensor = x / size
+    return unit

@@ -1,0 +1,117 @@
+"""Rows that a rank needs of others, and matrices whose rows lie on several ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torch_lapeig.distributed.ranks import Ranks
+from torch_lapeig.graph.pattern import csr
+
+
+class Halo:
+    """The rows of other ranks that this one needs, and the lists of who sends what, made once.
+
+    Args:
+        offsets: the rows ``offsets[r]`` to ``offsets[r + 1]`` of all lie on rank r.
+        needed: numbers among all rows of those needed here, int64, ascending, none of this rank.
+
+    Attributes:
+        sent: numbers here of the rows that others need, by rank. recv, send: rows from and to each rank.
+    """
+
+    def __init__(self, ranks: Ranks, offsets: list[int], needed: Tensor) -> None:
+        self.ranks, self.offsets, self.needed = ranks, offsets, needed
+        self.recv = counts_by_rank(needed, offsets)
+        self.send = ranks.counts(self.recv)
+        self.sent = ranks.exchange(needed, self.recv, self.send) - offsets[ranks.rank]
+        if ranks.world == 1:
+            self.sent = needed
+
+    def __len__(self) -> int:
+        return len(self.needed)
+
+    def fetch(self, y: Tensor) -> Tensor:
+        """The rows needed, of the own rows ``y`` ``(n, ...)`` of every rank; differentiable."""
+        return self.ranks.moved(y.index_select(0, self.sent), self.send, self.recv)
+
+    def start(self, y: Tensor) -> Callable[[], Tensor]:
+        """`fetch` without gradients that goes on while this rank computes."""
+        return self.ranks.start(y.index_select(0, self.sent), self.send, self.recv)
+
+    def with_halo(self, y: Tensor) -> Tensor:
+        """The own rows and after them those needed; differentiable."""
+        return torch.cat([y, self.fetch(y)]) if self.ranks.world > 1 else y
+
+    def give_back(self, z: Tensor, n: int) -> Tensor:
+        """Rows for [own | halo] brought to their owners and summed there, ``(n, ...)``; differentiable."""
+        if self.ranks.world == 1:
+            return z
+        own, foreign = z.split([n, len(self)])
+        result: Tensor = own.index_add(0, self.sent, self.ranks.moved(foreign, self.recv, self.send))
+        return result
+
+
+def owners(numbers: Tensor, offsets: list[int]) -> Tensor:
+    """The rank of each row number."""
+    ends = torch.tensor(offsets[1:-1], device=numbers.device, dtype=numbers.dtype)
+    return torch.bucketize(numbers.contiguous(), ends, right=True)
+
+
+def counts_by_rank(numbers: Tensor, offsets: list[int]) -> list[int]:
+    """How many row numbers lie on each rank."""
+    counts: list[int] = torch.bincount(owners(numbers, offsets), minlength=len(offsets) - 1).tolist()
+    return counts
+
+
+def offsets_of(sizes: list[int]) -> list[int]:
+    """Where the rows of each rank begin among all, and their number."""
+    offsets = [0]
+    for size in sizes:
+        offsets.append(offsets[-1] + size)
+    return offsets
+
+
+@dataclass(frozen=True, eq=False)
+class ShardedMatrix:
+    """The own rows of a matrix: CSR over the own columns, and over the halo's for the rows that have such.
+
+    Attributes:
+        own: CSR ``(n, n)``. far: CSR ``(b, h)`` of the rows ``border`` ``(b,)``.
+    """
+
+    own: Tensor
+    far: Tensor
+    border: Tensor
+    halo: Halo
+
+    def times(self, y: Tensor, other: Tensor | None = None, times: float = 1, plus: float = 1) -> Tensor:
+        """times · A · y + plus · other for the own rows ``(n, m)`` of all ranks, without gradients.
+
+        The halo travels while the own columns are multiplied. Every rank takes part, also one without a halo.
+        """
+        y = y.detach()
+        halo = self.halo.start(y) if self.halo.ranks.world > 1 else None
+        if len(y) == 0:
+            z = y.clone()
+        elif other is None:
+            z = self.own @ y if times == 1 else (self.own @ y).mul_(times)
+        else:
+            z = torch.addmm(other.detach(), self.own, y, beta=plus, alpha=times)
+        if halo is None:
+            return z
+        rows = halo()
+        return z.index_add_(0, self.border, self.far @ rows, alpha=times) if len(self.border) else z
+
+    def to(self, dtype: torch.dtype) -> ShardedMatrix:
+        """The matrix in another precision."""
+        return ShardedMatrix(self.own.to(dtype), self.far.to(dtype), self.border, self.halo)
+
+
+def csr_of(row: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
+    """CSR of entries in ascending order of their rows."""
+    crow = torch.searchsorted(row, torch.arange(shape[0] + 1, device=row.device, dtype=row.dtype))
+    return csr(crow.to(torch.int32), col.to(torch.int32), values, shape)

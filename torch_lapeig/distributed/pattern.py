@@ -1,0 +1,245 @@
+"""Edges whose first nodes lie on this rank, behind the interface of `torch_lapeig.graph.pattern.SparsePattern`.
+
+Weights, Laplacian, operator, solvers and the differentiation rule know patterns only, so all of them work on shards.
+Each rank stores its own rows. Their columns are renumbered to [own | halo], and what is at the halo's nodes is fetched.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from torch_lapeig import _checks
+from torch_lapeig._tuning import rows_of_block
+from torch_lapeig.distributed.components import sharded_components
+from torch_lapeig.distributed.halo import Halo, ShardedMatrix, csr_of, owners
+from torch_lapeig.distributed.multigrid import multigrid
+from torch_lapeig.distributed.noise import normal_numbers
+from torch_lapeig.distributed.ranks import Ranks
+from torch_lapeig.distributed.selection import medians_of_groups
+from torch_lapeig.graph.distances import pair_distances
+from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.graph.products import product, sampled_product
+
+
+class ShardedPattern(SparsePattern):
+    """The edges that begin on this rank, both directions of every edge on one rank or another.
+
+    Args:
+        ranks: the processes that share the graph. All of them call each method together.
+        offsets: the nodes ``offsets[r]`` to ``offsets[r + 1]`` of all are those of rank r.
+        row: int64 ``(E,)``, first node of each edge among the own ones, ascending.
+        place: int64 ``(E,)``, second node among all, ascending within each row.
+        numbers: int64 ``(n,)``, a name of each own node that does not depend on the ranks: random vectors and ties
+            follow it.
+    """
+
+    is_sharded = True
+
+    def __init__(self, ranks: Ranks, offsets: list[int], row: Tensor, place: Tensor, numbers: Tensor) -> None:
+        begin, end = offsets[ranks.rank], offsets[ranks.rank + 1]
+        n = end - begin
+        inside = (place >= begin) & (place < end)
+        needed, position = place[~inside].unique(return_inverse=True)
+        col = place - begin
+        col[~inside] = n + position
+        order = (row * (n + len(needed) + 1) + col).argsort()  # the own columns first in each row
+        super().__init__(row[order], col[order], (n,))
+        self.given_order = order  # of the edges given, as they are kept
+        self.ranks, self.numbers, self.halo = ranks, numbers, Halo(ranks, offsets, needed)
+        is_own = self.col < n
+        self.inner, self.cross = is_own.nonzero().flatten(), (~is_own).nonzero().flatten()
+
+    @property
+    def offsets(self) -> list[int]:
+        """Where the nodes of each rank begin."""
+        return self.halo.offsets
+
+    def __repr__(self) -> str:
+        return f"ShardedPattern({self.total} of {self.offsets[-1]} nodes, {len(self)} edges, {self.ranks})"
+
+    # --- What concerns all nodes --------------------------------------------------------------------------------------
+
+    def sum(self, x: Tensor) -> Tensor:
+        """Σ over ranks; differentiable."""
+        return self.ranks.total(x)
+
+    def maximum(self, x: Tensor) -> Tensor:
+        """The largest over ranks, elementwise; without gradients."""
+        return self.ranks.maximum(x)
+
+    def any(self, flag: Tensor) -> bool:
+        """Whether it is true on one of the ranks."""
+        return self.ranks.any(flag)
+
+    def largest(self, x: Tensor) -> Tensor:
+        """The largest size in each column over all ranks; infinite where there is a NaN."""
+        bare = _checks.primal(x).abs()
+        bare = bare.nan_to_num(torch.inf, torch.inf) if bare.is_floating_point() else bare
+        zero = bare.new_zeros(*bare.shape[:-2], 1, bare.shape[-1])  # a rank may have no rows
+        return self.ranks.maximum(torch.cat([bare, zero], -2).amax(-2))
+
+    def centre(self, x: Tensor) -> Tensor:
+        """The mean ``(..., 1, D)`` of node values over all ranks, a constant."""
+        return self.ranks.sum(_checks.primal(x).sum(-2, keepdim=True)) / self.offsets[-1]
+
+    def numbered_parts(self, labels: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
+        """Component labels ``(1, n)`` counted over active nodes only (0 elsewhere), and their number ``(1,)``."""
+        count = int(self.largest(labels.reshape(-1, 1) + 1))
+        present = self.ranks.maximum(labels.new_zeros(count).index_fill(0, labels[active], 1))
+        number = present.cumsum(0) - 1
+        return torch.where(active, number[labels], 0), present.sum()[None]
+
+    def agree(self, **facts: Any) -> None:
+        """Raise on all ranks unless facts are the same on all."""
+        self.ranks.agree(lambda: facts)
+
+    def noise(self, m: int, seed: int, dtype: torch.dtype) -> Tensor:
+        """Random columns ``(n, m)`` that depend on the numbers of the nodes alone."""
+        return normal_numbers(self.numbers, m, seed).to(dtype)
+
+    def medians(self, values: Tensor, group: Tensor, total: int) -> Tensor:
+        """The lower median ``(total,)`` of each group of the edges of all ranks; 1 for a group without any."""
+        return medians_of_groups(self.ranks, values, group, total)
+
+    def signs(self, x: Tensor) -> Tensor:
+        """±1 for each column of ``(1, n, m)``: see `torch_lapeig.eigen.operator.signs`, first by number."""
+        bare = _checks.primal(x)
+        size = bare.abs()
+        candidate = size >= 0.999 * self.largest(bare)[:, None, :]
+        last = torch.iinfo(torch.int64).max
+        number = torch.where(candidate, self.numbers[:, None], last)
+        pad = number.new_full((1, 1, x.shape[-1]), last)
+        first = -self.ranks.maximum(-torch.cat([number, pad], -2).amin(-2, keepdim=True))
+        sign = self.ranks.sum(torch.where(number == first, bare.sign(), 0).sum(-2, keepdim=True))
+        return torch.where(sign == 0, 1, sign.sign())
+
+    def multigrid(self, operator: Any, options: Any) -> Any:
+        """Smoothed aggregation over the ranks."""
+        return multigrid(operator, options)
+
+    def components(self, weight: Tensor) -> Tensor:
+        """Labels 0, 1, … ``(n,)`` of the connected components by edges of positive weight, by their first number."""
+        keep = weight > 0
+        return sharded_components(self.halo, self.row[keep].long(), self.col[keep].long(), self.numbers)
+
+    # --- Values at the ends of edges ----------------------------------------------------------------------------------
+
+    def of_graph(self, values: Tensor) -> Tensor:
+        """Values ``(1,)`` on the edges."""
+        return values.expand(len(self))
+
+    @property
+    def longest_row(self) -> int:
+        """The largest number of edges at an own node."""
+        return int(self.crow.diff().max()) if self.total else 0
+
+    def at_col(self, nodes: Tensor) -> Tensor:
+        """Node values at the second node of each edge."""
+        return self.halo.with_halo(nodes.reshape(-1)).index_select(0, self.col)
+
+    def sum_cols(self, values: Tensor) -> Tensor:
+        """Σ_i of edge values, ``(n,)``."""
+        at_all = values.new_zeros(self.total + len(self.halo)).index_add(0, self.col, values)
+        return self.halo.give_back(at_all, self.total)
+
+    def transpose(self, values: Tensor) -> Tensor:
+        """The values of the reversed edges."""
+        places, reverse, sent, received, counts = self._reversed
+        result = values.new_zeros(len(self)).index_copy(0, places, values.index_select(0, reverse))
+        if self.ranks.world == 1:
+            return result
+        others = self.ranks.moved(values.index_select(0, sent), counts, counts)
+        return result.index_copy(0, received, others)
+
+    @cached_property
+    def _reversed(self) -> tuple[Tensor, Tensor, Tensor, Tensor, list[int]]:
+        """Where inner edges and their reverse stand; the order in which edges across are sent and received."""
+        reverse = self.inner[self.col[self.inner].argsort(stable=True)]
+        far = self.col[self.cross].long() - self.total
+        rank = owners(self.halo.needed, self.offsets)[far]
+        counts: list[int] = torch.bincount(rank, minlength=self.ranks.world).tolist()
+        # Sent by rank and second node, received by rank and first node: the same edges in the same order.
+        return self.inner, reverse, self.cross[far.argsort(stable=True)], self.cross[rank.argsort(stable=True)], counts
+
+    # --- Products -----------------------------------------------------------------------------------------------------
+
+    @_checks.full_precision
+    def matmul(self, values: Tensor, y: Tensor) -> Tensor:
+        """M Y for ``y`` ``(..., n, m)``; differentiable in both at any order."""
+        return product(values, y.reshape(y.shape[-2:]), self).reshape(y.shape)
+
+    @_checks.full_precision
+    def products(self, x: Tensor, y: Tensor) -> Tensor:
+        """(X Yᵀ)_ij on the edges for ``(..., n, m)``; differentiable in both at any order."""
+        return sampled_product(x.reshape(x.shape[-2:]), y.reshape(y.shape[-2:]), self)
+
+    def direct_matmul(self, values: Tensor, y: Tensor) -> Tensor:
+        """`matmul` without gradients, for ``(n, m)``."""
+        return self.to_matrix(values).times(y)
+
+    def direct_products(self, x: Tensor, y: Tensor) -> Tensor:
+        """`products` without gradients, for ``(n, m)``."""
+        others = self.halo.with_halo(y.detach())
+        if len(self) == 0:
+            return x.new_zeros(0)
+        if x.is_cuda or torch.backends.mkl.is_available():
+            sampled = csr_of(self.row, self.col, x.new_zeros(len(self)), (len(x), len(others)))
+            torch.sparse.sampled_addmm(sampled, x.contiguous(), others.contiguous().mT, beta=0, out=sampled)
+            return sampled.values()
+        step = rows_of_block(3 * x.shape[1] * x.element_size(), x.device)
+        pairs = zip(self.row.split(step), self.col.split(step), strict=True)
+        return torch.cat([(x.index_select(0, i) * others.index_select(0, j)).sum(1) for i, j in pairs])
+
+    def direct_lengths(self, x: Tensor) -> Tensor:
+        """`squared_lengths` without gradients."""
+        others = self.halo.with_halo(x.detach().reshape(x.shape[-2:]))
+        return pair_distances(others, self.row, others, self.col) if len(self) else x.new_zeros(0)
+
+    def smoothness(self, values: Tensor, y: Tensor) -> Tensor:
+        """This rank's share of ½ Σ m_ij ‖y_i − y_j‖², that of the edges which begin here; differentiable."""
+        return (values * self.squared_lengths(y)).sum() / 2
+
+    def to_matrix(self, values: Tensor) -> ShardedMatrix:  # type: ignore[override]
+        """M as a matrix for `multiply`, without gradients."""
+        values = values.detach()
+        return self._sharded(self._inner_pattern.to_matrix(values.index_select(0, self.inner)), values)
+
+    def assemble(self, diagonal: Tensor, values: Tensor) -> ShardedMatrix:  # type: ignore[override]
+        """diag + M as a matrix for `multiply`, without gradients."""
+        values = values.detach()
+        return self._sharded(self._inner_pattern.assemble(diagonal, values.index_select(0, self.inner)), values)
+
+    def multiply(  # type: ignore[override]
+        self, matrix: ShardedMatrix, y: Tensor, other: Tensor | None = None, *, times: float = 1, plus: float = 1
+    ) -> Tensor:
+        """times · matrix · y + plus · other for a matrix of this pattern and ``(..., n, m)``."""
+        others = None if other is None else other.reshape(other.shape[-2:])
+        return matrix.times(y.reshape(y.shape[-2:]), others, times, plus).reshape(y.shape)
+
+    @cached_property
+    def _inner_pattern(self) -> SparsePattern:
+        return SparsePattern(self.row[self.inner], self.col[self.inner], self.shape)
+
+    @cached_property
+    def _far(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The rows with edges to the halo, and of each edge across the number of its row among them and its column."""
+        border, row = self.row[self.cross].unique_consecutive(return_inverse=True)
+        return border, row, self.col[self.cross] - self.total
+
+    def _sharded(self, own: Tensor, values: Tensor) -> ShardedMatrix:
+        border, row, col = self._far
+        far = csr_of(row, col, values.index_select(0, self.cross), (len(border), len(self.halo)))
+        return ShardedMatrix(own, far, border, self.halo)
+
+    # --- What one rank cannot do --------------------------------------------------------------------------------------
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError(
+            "this needs the whole graph, whose rows lie on several ranks; see docs/distributed.md for what does not"
+        )
+
+    keys = to_dense = edges_of = restrict = part_of = item_of = bandwidth_reducing_order = to = _refuse

@@ -1,0 +1,174 @@
+"""Points spread over ranks by locality: neighbours on the same rank, mostly, so that little has to be exchanged."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torch_lapeig import _checks
+from torch_lapeig.distributed.halo import offsets_of
+from torch_lapeig.distributed.ranks import Ranks
+
+LEAF = 32  # points of a part within a rank: its rows are close in memory, and near each other in space
+DIRECTION_STEPS = 3  # of the power method: any direction in which a part is long will do
+BINS, ZOOMS = 128, 4  # of a histogram, and histograms, by which a cut is found: one point in 10⁸ is off at most
+
+
+@dataclass(frozen=True, eq=False)
+class ShardedPoints:
+    """Points ``(N, D)`` on the ranks where they are worked on, and their way back to where they came from.
+
+    Attributes:
+        ranks: the processes that share them.
+        x: ``(n, D)``, those that this rank works on, neighbours together; differentiable in what was given.
+        numbers: int64 ``(n,)``, the row of each among all points given, rank by rank.
+        offsets: the points ``offsets[r]`` to ``offsets[r + 1]`` of all are those of rank r: their places.
+        leaf: int64 ``(n,)``, the part of its rank's points that each belongs to, ascending; a power of two of them,
+            halves of halves.
+        given: the number of rows that this rank gave.
+    """
+
+    ranks: Ranks
+    x: Tensor
+    numbers: Tensor
+    offsets: list[int]
+    leaf: Tensor
+    given: int
+    _first: Tensor  # rows given, in the order they were sent in
+    _send: list[int]
+    _recv: list[int]
+    _second: Tensor  # rows received, in the order they are kept in
+
+    @classmethod
+    def spread(cls, x: Tensor, ranks: Ranks) -> ShardedPoints:
+        """Spread points, of which each rank gives ``(n_r, D)``, n_r ≥ 0: by bisection along their longest directions.
+
+        Raises:
+            TypeError, ValueError: on any rank points that are not finite, not float32 or float64, not ``(n, D)``; on
+                all the ranks, other D or dtype on one of them, fewer than two points in all.
+            DistributedError: what another rank has raised.
+        """
+        ranks.agree(lambda: _facts_of(x, "x"))
+        sizes = ranks.sizes(len(x))
+        if sum(sizes) < 2:
+            raise ranks.alike(ValueError(f"x must hold at least 2 points on all ranks together, got {sum(sizes)}"))
+        begin = offsets_of(sizes)[ranks.rank]
+        numbers = torch.arange(begin, begin + len(x), device=x.device)
+        bare = _checks.primal(x)
+        part = bisect(bare, ranks.world, ranks)
+        first = part.argsort(stable=True)
+        send = torch.bincount(part, minlength=ranks.world).tolist()
+        recv = ranks.counts(send)
+        arrived = ranks.moved(x.index_select(0, first), send, recv)
+        numbers = ranks.exchange(numbers[first], send, recv)
+        # A power of two: then so many leaves in turn as another one have a box of their own, and a small ball.
+        halvings = max(0, (len(arrived) // LEAF).bit_length() - 1)
+        leaves = bisect(_checks.primal(arrived), 2**halvings, Ranks.alone())
+        second = leaves.argsort(stable=True)
+        return cls(
+            ranks,
+            arrived.index_select(0, second),
+            numbers[second],
+            offsets_of(ranks.sizes(len(second))),
+            leaves[second],
+            len(x),
+            first,
+            send,
+            recv,
+            second,
+        )
+
+    def with_points(self, x: Tensor) -> ShardedPoints:
+        """Other points in the places of these: rows given as these were, ``(given, D)``."""
+        self.ranks.agree(lambda: _facts_of(x, "x"))
+        return dataclasses.replace(self, x=self.here(x))
+
+    def bare(self) -> ShardedPoints:
+        """These without gradients."""
+        return dataclasses.replace(self, x=_checks.primal(self.x))
+
+    def home(self, y: Tensor) -> Tensor:
+        """Rows ``(n, ...)`` of these points brought to where these came from, in that order; differentiable."""
+        received = y.index_select(0, _inverse(self._second))
+        return self.ranks.moved(received, self._recv, self._send).index_select(0, _inverse(self._first))
+
+    def here(self, y: Tensor) -> Tensor:
+        """Rows that go with the points given, ``(given, ...)``, brought to where these are; differentiable."""
+        sent = self.ranks.moved(y.index_select(0, self._first), self._send, self._recv)
+        return sent.index_select(0, self._second)
+
+
+def _facts_of(x: Tensor, name: str) -> dict[str, object]:
+    """What all ranks must agree on of their points; raises if this rank's cannot be points."""
+    _checks.check_floating(x, name)
+    if x.ndim != 2 or x.shape[1] < 1:
+        raise ValueError(f"{name} must have shape (n, D), rows of this rank, got {tuple(x.shape)}")
+    _checks.check_finite(x, name)
+    return {"dimension": x.shape[1], "dtype": x.dtype}
+
+
+def _inverse(order: Tensor) -> Tensor:
+    return torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+
+
+def bisect(x: Tensor, parts: int, ranks: Ranks) -> Tensor:
+    """The part of each point ``(n, D)``, 0 … parts − 1, of about equal size: halved again and again, all parts at once.
+
+    Each part is cut across the direction in which it is longest. Only labels change, nothing moves yet. Equal points
+    stay together.
+    """
+    group, counts = torch.zeros(len(x), dtype=torch.int64, device=x.device), [parts]
+    x = x.double()
+    while max(counts) > 1:
+        count = torch.tensor(counts, device=x.device)
+        size, along = _along_longest(x, group, len(counts), ranks)
+        left = (count + 1) // 2
+        cut = _quantiles(along, group, size * left / count, ranks)
+        cut = torch.where(count > 1, cut, torch.inf)
+        begin = (1 + (count > 1).long()).cumsum(0) - (1 + (count > 1).long())
+        group = begin[group] + (along > cut[group])
+        counts = [part for n in counts for part in ((n - n // 2, n // 2) if n > 1 else (n,))]
+    return group
+
+
+def _along_longest(x: Tensor, group: Tensor, groups: int, ranks: Ranks) -> tuple[Tensor, Tensor]:
+    """The size of each group, and the coordinate of each point along a direction in which its group is long."""
+    d = x.shape[1]
+
+    def sums(values: Tensor) -> Tensor:
+        return ranks.sum(values.new_zeros(groups, values.shape[1]).index_add_(0, group, values))
+
+    moments = sums(torch.cat([x.new_ones(len(x), 1), x], 1))
+    size = moments[:, 0]
+    centred = x - (moments[:, 1:] / size.clamp_min(1)[:, None])[group]
+    spread = sums(centred.square())
+    direction = torch.nn.functional.one_hot(spread.argmax(1), d).to(x.dtype)
+    along = centred.gather(1, spread.argmax(1)[group][:, None])
+    for _ in range(DIRECTION_STEPS if d > 1 else 0):
+        following = sums(along * centred)
+        length = following.norm(dim=1, keepdim=True)
+        direction = torch.where(length > 0, following / length, direction)
+        along = (centred * direction[group]).sum(1, keepdim=True)
+    return size, along[:, 0]
+
+
+def _quantiles(values: Tensor, group: Tensor, below: Tensor, ranks: Ranks) -> Tensor:
+    """A cut of each group ``(g,)`` with about ``below`` of its values under it, by histograms that zoom in."""
+    groups = len(below)
+    ends = values.new_full((2, groups), -torch.inf)
+    ends[0].scatter_reduce_(0, group, values, "amax")
+    ends[1].scatter_reduce_(0, group, -values, "amax")
+    high, low = ranks.maximum(ends)
+    low = torch.where(low.isfinite(), -low, 0.0)
+    high = torch.where(high.isfinite(), high, 0.0)
+    for _ in range(ZOOMS):
+        width = (high - low) / BINS
+        place = ((values - low[group]) / width[group].clamp_min(1e-300)).clamp(-1, BINS).nan_to_num(0)
+        counts = torch.bincount(group * (BINS + 2) + place.floor().long() + 1, minlength=groups * (BINS + 2))
+        under = ranks.sum(counts).reshape(groups, BINS + 2).cumsum(1)
+        inside = (under < below[:, None]).sum(1).clamp(1, BINS) - 1
+        low, high = low + inside * width, low + (inside + 1) * width
+    return high

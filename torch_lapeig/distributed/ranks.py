@@ -1,0 +1,391 @@
+"""The processes that hold a graph together: what they exchange, what they agree on, and how they fail together.
+
+There are two kinds of messages only: sums and maxima of small tensors that all ranks have, and rows that go from the
+ranks that have them to those that need them (`all_to_all_single`). Both are differentiable. The rule of differentiation
+is that of one program run by all: the loss is the sum of the ranks' losses, and each tensor has the gradient of that
+sum. So the derivative of a sum over ranks is a sum over ranks, and that of an exchange the exchange back.
+
+A rank that waits for the others listens: where one has failed, its error is told through the store of the group, and
+where one has died or does not come, the wait ends with an error. No rank waits longer than ``timeout``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from torch_lapeig import _checks
+
+POLL = timedelta(seconds=0.5)  # between two looks whether another rank has failed, while this one waits
+GRACE = 1.0  # seconds in which the error of a rank that has gone may still arrive
+
+
+ALONE = object()
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a function or object, another one in each process
+
+
+class DistributedError(RuntimeError):
+    """Ranks that do not agree, or another rank that failed, died or did not come in time."""
+
+
+class Ranks:
+    """The processes that share one graph, each with its own rows. Made by all of them together.
+
+    Args:
+        group: a process group, a `DeviceMesh` of one dimension (``mesh["shard"]``), or None: all processes, or this one
+            alone where `torch.distributed` has not been started.
+        timeout: seconds that a rank waits for the others at most.
+
+    Attributes:
+        world, rank: the number of processes, and which of them this is.
+        sent, calls, most_rows: bytes that have left this rank, collectives so far, and the most rows of one of them.
+
+    Raises:
+        TypeError, ValueError: no group, or a mesh of several dimensions. DistributedError: the others do not come.
+
+    >>> ranks = Ranks()
+    >>> ranks.world, ranks.rank
+    (1, 0)
+    """
+
+    def __init__(self, group: Any = None, *, timeout: float = 300.0) -> None:
+        self.timeout = _checks.check_positive(timeout, "timeout")
+        self.sent = self.calls = self.most_rows = 0
+        self._failure: str | None = None
+        self._depth = self._failures = 0
+        self.group = None if group is ALONE else _group_of(group)
+        alone = self.group is None
+        self.world = 1 if alone else dist.get_world_size(self.group)
+        self.rank = 0 if alone else dist.get_rank(self.group)
+        if self.rank < 0:
+            raise ValueError("group must have this process in it, got one of other processes")
+        self._listens = self.world > 1 and dist.get_backend(self.group) == "gloo"
+        self.device = torch.device("cpu")
+        if self.world > 1 and not self._listens:
+            self.device = torch.device("cuda", torch.cuda.current_device())
+        self._store, self._key = _store() if self.world > 1 else None, ""
+        if self.world > 1:  # a name for this group of ranks that no earlier one has had
+            token = time.time_ns() % 2**53 if self.rank == 0 else 0
+            self._key = f"torch_lapeig/{int(self.sum(torch.tensor(token, device=self.device)))}"
+
+    @classmethod
+    def alone(cls) -> Ranks:
+        """This process for itself, whatever groups there are."""
+        return cls(ALONE)
+
+    def __repr__(self) -> str:
+        return f"Ranks(world={self.world}, rank={self.rank})"
+
+    # --- Sums and maxima ----------------------------------------------------------------------------------------------
+
+    def sum(self, x: Tensor) -> Tensor:
+        """Σ over ranks, the same bits on all of them; without gradients."""
+        return self._reduce(x, dist.ReduceOp.SUM)
+
+    def maximum(self, x: Tensor) -> Tensor:
+        """The largest over ranks, elementwise; without gradients."""
+        return self._reduce(x, dist.ReduceOp.MAX)
+
+    def total(self, x: Tensor) -> Tensor:
+        """Σ over ranks, with derivatives of any order."""
+        if self.world == 1:
+            return x
+        if not (torch.is_grad_enabled() and x.requires_grad) and not _checks.is_dual(x):
+            return self.sum(x)
+        result: Tensor = _Total.apply(x, self)
+        return result
+
+    def any(self, flag: Tensor | bool) -> bool:
+        """Whether it is true on one rank at least."""
+        if self.world == 1:
+            return bool(flag)
+        return bool(self.maximum(torch.tensor(int(flag), device=self.device)))
+
+    def _reduce(self, x: Tensor, operation: Any) -> Tensor:
+        if self.world == 1:
+            return x
+        out = x.detach().contiguous().clone()
+        self.sent += out.numel() * out.element_size()
+        self._call(lambda: dist.all_reduce(out, operation, group=self.group, async_op=True), 0)()
+        return out
+
+    # --- Rows ---------------------------------------------------------------------------------------------------------
+
+    def exchange(self, rows: Tensor, send: Sequence[int], recv: Sequence[int]) -> Tensor:
+        """Rows in the order of their destination to rows in the order of their source; without gradients."""
+        return self.start(rows, send, recv)()
+
+    def start(self, rows: Tensor, send: Sequence[int], recv: Sequence[int]) -> Callable[[], Tensor]:
+        """`exchange` that goes on while this rank computes: the function returned waits for the rows."""
+        if self.world == 1:
+            return lambda: rows
+        rows = rows.detach().contiguous()
+        out = rows.new_empty((sum(recv), *rows.shape[1:]))
+        bytes_of_row = rows[0].numel() * rows.element_size() if len(rows) else 0
+        self.sent += (len(rows) - send[self.rank]) * bytes_of_row
+        arguments = (list(recv), list(send), self.group, True)
+        wait = self._call(lambda: dist.all_to_all_single(out, rows, *arguments), max(len(rows), len(out)))
+
+        def finish() -> Tensor:
+            wait()
+            return out
+
+        return finish
+
+    def moved(self, rows: Tensor, send: Sequence[int], recv: Sequence[int]) -> Tensor:
+        """`exchange` with derivatives of any order."""
+        if self.world == 1:
+            return rows
+        if not (torch.is_grad_enabled() and rows.requires_grad) and not _checks.is_dual(rows):
+            return self.exchange(rows, send, recv)
+        result: Tensor = _Moved.apply(rows, tuple(send), tuple(recv), self)
+        return result
+
+    def counts(self, send: Sequence[int]) -> list[int]:
+        """How many each rank has for this one, if this one has so many for each."""
+        if self.world == 1:
+            return list(send)
+        ones = [1] * self.world
+        return self.exchange(torch.tensor(send, dtype=torch.int64, device=self.device), ones, ones).tolist()
+
+    def gather(self, rows: Tensor, sizes: Sequence[int] | None = None) -> Tensor:
+        """The rows of all ranks in their order, on every rank: for what is small. ``sizes``: of each rank, if known."""
+        if self.world == 1:
+            return rows
+        sizes = self.sizes(len(rows)) if sizes is None else sizes
+        return self.exchange(rows.repeat(self.world, *[1] * (rows.ndim - 1)), [len(rows)] * self.world, sizes)
+
+    def sizes(self, n: int) -> list[int]:
+        """The number that each rank gives."""
+        return self.counts([n] * self.world)
+
+    # --- Agreement and failure ----------------------------------------------------------------------------------------
+
+    def agree(self, check: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
+        """Run a check on every rank and see that all of them pass, with the same facts (compared as text).
+
+        All ranks come out of it together, with the facts or with an error: a rank whose own check fails raises what
+        that raised, the others a `DistributedError` that says it. The group stays sound.
+        """
+        facts: dict[str, Any] = {}
+        failure: Exception | None = None
+        try:
+            facts = check() or {}
+        except Exception as error:
+            failure = error
+        if self.world > 1:
+            words = {name: ADDRESS.sub("", str(value)) for name, value in facts.items()}
+            mark = _digest(words)
+            seen = torch.tensor([failure is not None, mark, -mark], dtype=torch.int64, device=self.device)
+            failed, most, least = self.maximum(seen).tolist()
+            if failed or most != -least:
+                text = f"{type(failure).__name__}: {failure}" if failure else ""
+                said = self._say_all({"error": text, "facts": words})
+                failure = failure or DistributedError(_difference(said))
+        if failure is not None:
+            raise self.alike(failure)
+        return facts
+
+    def alike(self, error: Exception) -> Exception:
+        """Mark an error that all ranks raise at the same point, after which they go on together."""
+        error._is_alike = True  # type: ignore[attr-defined]
+        return error
+
+    @contextlib.contextmanager
+    def guard(self) -> Iterator[None]:
+        """Within it the error of this rank is told to the others, which wait for it; the group cannot be used after.
+
+        Where all ranks fail at the same point, as on a wish that none can fulfil, the group stays sound.
+
+        Raises:
+            DistributedError: the group has failed before.
+        """
+        if self._failure is not None:
+            raise DistributedError(f"this group of ranks has failed before ({self._failure}); start the processes anew")
+        self._depth += 1
+        try:
+            yield
+        except BaseException as error:
+            alike = getattr(error, "_is_alike", False) or isinstance(error, _checks.ConvergenceError)
+            if self._depth == 1 and self.world > 1 and not alike:
+                self._tell(error)
+            raise
+        finally:
+            self._depth -= 1
+
+    def _tell(self, error: BaseException) -> None:
+        if self._failure is None and not self._all_failed():
+            self._failure = f"rank {self.rank} failed: {type(error).__name__}: {error}"
+            with contextlib.suppress(Exception):  # the store may be gone, and the error is raised here in any case
+                if self._store is not None:
+                    self._store.set(self._key, self._failure)
+
+    def _all_failed(self) -> bool:
+        """Whether all ranks have failed after the same collective: nobody waits for another, and they can go on."""
+        self._failures += 1
+        name, deadline = f"{self._key}/{self._failures}/{self.calls}", time.monotonic() + GRACE
+        with contextlib.suppress(Exception):
+            if self._store is not None:
+                count = self._store.add(name, 1)
+                while count < self.world and time.monotonic() < deadline:
+                    time.sleep(0.02)
+                    count = self._store.add(name, 0)
+                return bool(count >= self.world)
+        return False
+
+    def _say_all(self, words: Any) -> list[Any]:
+        """What each rank says, on all of them."""
+        raw = torch.tensor(list(json.dumps(words).encode()), dtype=torch.uint8, device=self.device)
+        sizes = self.sizes(len(raw))
+        parts = self.gather(raw, sizes).split(sizes)
+        return [json.loads(bytes(part.tolist())) for part in parts]
+
+    def _call(self, begin: Callable[[], Any], rows: int) -> Callable[[], None]:
+        """Begin a collective; the function returned waits for its end."""
+        self.calls += 1
+        self.most_rows = max(self.most_rows, rows)
+        if self._failure is not None:
+            raise DistributedError(f"this group of ranks has failed before ({self._failure}); start the processes anew")
+        try:
+            work = begin()
+        except RuntimeError as error:
+            raise self._lost(error) from error
+        return lambda: self._wait(work)
+
+    def _wait(self, work: Any) -> None:
+        if not self._listens:
+            work.wait()
+            return
+        deadline = time.monotonic() + self.timeout
+        while True:
+            try:
+                work.wait(POLL)
+                return
+            except RuntimeError:
+                if work.is_completed():
+                    self._end(work)
+                    return
+                self._hear()
+                if time.monotonic() > deadline:
+                    self._failure = f"rank {self.rank} waited longer than {self.timeout:g} s for the others"
+                    raise DistributedError(
+                        f"{self._failure}: one of them is slower, has stopped, or has left out a step that all must "
+                        "take; use a larger timeout if they only need longer"
+                    ) from None
+
+    def _end(self, work: Any) -> None:
+        """Raise what a collective that is over has failed with, if it has."""
+        try:
+            work.wait()
+        except RuntimeError as error:
+            raise self._lost(error) from error
+
+    def _hear(self) -> None:
+        """Raise what another rank has told, if one has."""
+        told = ""
+        with contextlib.suppress(Exception):
+            if self._store is not None and self._store.check([self._key]):
+                told = self._store.get(self._key).decode()
+        if told:
+            self._failure = told
+            raise DistributedError(told)
+
+    def _lost(self, error: Exception) -> DistributedError:
+        """What to raise where a connection has failed: what the other has told, if it could."""
+        deadline = time.monotonic() + GRACE
+        while time.monotonic() < deadline:
+            try:
+                self._hear()
+            except DistributedError as told:
+                return told
+            time.sleep(0.05)
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        self._failure = f"rank {self.rank} has lost another rank, which has stopped or died ({reason})"
+        return DistributedError(self._failure)
+
+
+class _Total(torch.autograd.Function):
+    @staticmethod
+    def forward(x: Tensor, ranks: Ranks) -> Tensor:
+        return ranks.sum(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, ctx.ranks = inputs
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return ctx.ranks.total(grads[0]), None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        result: Tensor = ctx.ranks.total(tangents[0])
+        return result
+
+
+class _Moved(torch.autograd.Function):
+    @staticmethod
+    def forward(rows: Tensor, send: tuple[int, ...], recv: tuple[int, ...], ranks: Ranks) -> Tensor:
+        return ranks.exchange(rows, send, recv)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, ctx.send, ctx.recv, ctx.ranks = inputs
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return ctx.ranks.moved(grads[0], ctx.recv, ctx.send), None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        result: Tensor = ctx.ranks.moved(tangents[0], ctx.send, ctx.recv)
+        return result
+
+
+def _group_of(group: Any) -> Any:
+    """The process group meant, or None for this process alone."""
+    if isinstance(group, DeviceMesh):
+        if group.ndim != 1:
+            raise ValueError(f"group must be a mesh of one dimension, got {group.ndim}; use mesh['name']")
+        return group.get_group()
+    if group is None:
+        return dist.group.WORLD if dist.is_available() and dist.is_initialized() else None
+    if isinstance(group, dist.ProcessGroup):
+        return group
+    raise TypeError(f"group must be a process group, a DeviceMesh or None, got {_checks.arrived(group)}")
+
+
+def _store() -> Any:
+    """The store that the processes met in, or None."""
+    get = getattr(dist.distributed_c10d, "_get_default_store", None)
+    return None if get is None else get()
+
+
+def _digest(facts: dict[str, str]) -> int:
+    text = json.dumps(facts, sort_keys=True).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "big")
+
+
+def _difference(said: list[Any]) -> str:
+    """What ranks have said that does not go together."""
+    failed = [f"rank {rank}: {words['error']}" for rank, words in enumerate(said) if words["error"]]
+    if failed:
+        return f"{len(failed)} of {len(said)} ranks refused what they were given; {'; '.join(failed[:3])}"
+    names = {name for words in said for name in words["facts"]}
+    for name in sorted(names):
+        given = [words["facts"].get(name, "nothing") for words in said]
+        if len(set(given)) > 1:
+            each = ", ".join(f"{value} on rank {rank}" for rank, value in enumerate(given[:8]))
+            return f"{name} must be the same on all ranks, got {each}"
+    return "ranks do not agree"

@@ -1,0 +1,266 @@
+"""Exact neighbours among points that lie on several ranks. Chooses edges: no gradients.
+
+Each query is searched among the points of one rank first. The distance found rules out the ranks whose points, by the
+balls around parts of them, all lie farther; the others are asked, in as many rounds as keep the queries that arrive at
+a rank as few as its points. So memory is O(N / W) whatever the data, and where points are spread by locality little
+more than the queries along the borders travels. Distances are direct differences, ties go to the smaller number: the
+answer does not depend on the ranks.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torch_lapeig import _checks
+from torch_lapeig._tuning import rows_of_block
+from torch_lapeig.distributed.points import ShardedPoints
+from torch_lapeig.distributed.tiles import Tiles, merged
+from torch_lapeig.graph.neighbors import radius_neighbors
+
+BALLS = 256  # parts of a rank's points, each with a ball around it, that all other ranks know
+BLOCK = 512  # queries that are held against the balls together
+BALL_NUMBERS = 2**22  # of the balls of all ranks, at most
+FEWEST = 4096  # queries that may arrive at a rank in one round, if it has fewer points
+
+
+class ShardedNeighbors(NamedTuple):
+    """Neighbours of each query, ascending: places and numbers int64 ``(Q, k)``, squared distances ``(Q, k)``."""
+
+    places: Tensor
+    numbers: Tensor
+    squared_distances: Tensor
+
+
+class Reached(NamedTuple):
+    """Pairs of a query and a point that reaches it.
+
+    Position of the query and place of the point, int64 ``(E,)``, and whether they are equal, bool ``(E,)``.
+    """
+
+    query: Tensor
+    place: Tensor
+    equal: Tensor
+
+
+class Search:
+    """The points of all ranks, ready to be asked.
+
+    Args:
+        points: spread over ranks. x: ``(n, D)``, other coordinates of them to measure in (unit vectors).
+    """
+
+    def __init__(self, points: ShardedPoints, x: Tensor | None = None) -> None:
+        self.points, self.ranks = points, points.ranks
+        self.x = _checks.primal(points.x if x is None else x)
+        # In the order of their numbers, so that ties go to the smaller one.
+        self.order = points.numbers.argsort()
+        self.sorted = self.x[self.order]
+
+    @_checks.full_precision
+    def nearest(self, k: int, queries: Tensor | None = None) -> ShardedNeighbors:
+        """The ``k`` nearest points of every query of this rank, or of every own point among the others.
+
+        Raises:
+            ValueError: on all ranks, fewer points than that.
+        """
+        most = self.points.offsets[-1] - (queries is None)
+        if k > most:
+            limit = "smaller than" if queries is None else "at most"
+            raise self.ranks.alike(
+                ValueError(f"k must be {limit} the number of points, got k={k} with {self.points.offsets[-1]} points")
+            )
+        if self.ranks.world == 1:
+            return self._own(k, queries, None)
+        asked = self.x if queries is None else _checks.primal(queries)
+        first = torch.zeros(len(asked), self.ranks.world, dtype=torch.bool, device=asked.device)
+        if queries is None:
+            found = self._own(k, None, None)
+            pending = self._bounds(asked, self._reach(found)[:, 0])
+            first[:, self.ranks.rank] = True
+        else:
+            pending = self._bounds(asked)
+            first[torch.arange(len(asked), device=asked.device), pending.argmin(1)] = True
+            found = self._ask(asked, first, self._nothing(len(asked), k), k)
+        return self._ask(asked, (pending <= self._reach(found)) & ~first, found, k)
+
+    def _reach(self, found: ShardedNeighbors) -> Tensor:
+        """How far each query has to look beyond what it has found, ``(Q, 1)``."""
+        return found.squared_distances[:, -1:].double().sqrt() * self._slack
+
+    @_checks.full_precision
+    def within(self, reach: Tensor, queries: Tensor | None = None) -> Reached:
+        """All pairs of a query, or an own point, and another point at a distance in the ``reach`` ``(n,)`` of that."""
+        begin, none = self.points.offsets[self.ranks.rank], self.order[:0]
+        itself = queries is None
+        asked = self.x if queries is None else _checks.primal(queries)
+
+        def answer(asked: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+            """Position of the query, place, and whether the points are equal; of own points themselves for None."""
+            if len(self.x) < 1 + (asked is None) or (asked is not None and len(asked) == 0):
+                return none, none, none
+            radii = reach[self.order][None].to(self.x.dtype)
+            pairs = radius_neighbors(self.sorted[None], radii, None if asked is None else asked[None])
+            query = self.order[pairs.query] if asked is None else pairs.query
+            return query, self.order[pairs.point] + begin, (pairs.squared_distances == 0).long()
+
+        found = [torch.stack(answer(None), 1)] if itself else []
+        if self.ranks.world == 1:
+            found = found or [torch.stack(answer(asked), 1)]
+            pairs = torch.cat(found)
+            return Reached(pairs[:, 0], pairs[:, 1], pairs[:, 2] > 0)
+        wanted = self._bounds(asked, torch.zeros_like(asked[:, 0], dtype=torch.float64), reach) <= 0
+        if itself:
+            wanted[:, self.ranks.rank] = False
+        for chosen, send, recv in self._rounds(wanted):
+            position, place, equal = answer(self.ranks.exchange(asked[chosen], send, recv))
+            order = position.argsort(stable=True)
+            position, place, equal = position[order], place[order], equal[order]
+            source, begin_of = _source_and_begin(recv, position.device)
+            rank = source[position]
+            back = torch.bincount(rank, minlength=self.ranks.world).tolist()
+            counts = self.ranks.counts(back)
+            pairs = self.ranks.exchange(torch.stack([position - begin_of[rank], place, equal], 1), back, counts)
+            first = _source_and_begin(send, pairs.device)[1][_source_and_begin(counts, pairs.device)[0]]
+            found.append(torch.cat([chosen[pairs[:, 0] + first][:, None], pairs[:, 1:]], 1))
+        pairs = torch.cat([*found, torch.stack([none] * 3, 1)])
+        return Reached(pairs[:, 0], pairs[:, 1], pairs[:, 2] > 0)
+
+    @property
+    def _slack(self) -> float:
+        """Times a distance: what it may be if its square is rounded."""
+        return 1 + 8 * (self.x.shape[1] + 4) * torch.finfo(self.x.dtype).eps
+
+    def _own(self, k: int, queries: Tensor | None, reach: Tensor | None) -> ShardedNeighbors:
+        """The ``k`` nearest of this rank's own points, and points infinitely far where it has fewer."""
+        asked = self.x if queries is None else queries
+        here = min(k, len(self.x) - (queries is None))
+        found = self._nothing(len(asked), k)
+        if here < 1 or len(asked) == 0:
+            return found
+        index, distances = self._tiles.nearest(here, queries, reach)
+        missing = index < 0
+        found.places[:, :here] = (index + self.points.offsets[self.ranks.rank]).masked_fill(missing, -1)
+        last = found.numbers[:, :here]
+        found.numbers[:, :here] = torch.where(missing, last, self.points.numbers[index.clamp_min(0)])
+        found.squared_distances[:, :here] = distances
+        return _sorted(found)
+
+    @cached_property
+    def _tiles(self) -> Tiles:
+        return Tiles(self.x, self.points.numbers, self.points.leaf)
+
+    def _nothing(self, queries: int, k: int) -> ShardedNeighbors:
+        none = torch.full((queries, k), -1, device=self.x.device)
+        last = torch.full_like(none, torch.iinfo(torch.int64).max)
+        return ShardedNeighbors(none, last, self.x.new_full((queries, k), torch.inf))
+
+    def _ask(self, queries: Tensor, wanted: Tensor, found: ShardedNeighbors, k: int) -> ShardedNeighbors:
+        """``found`` with what the ranks ``wanted``, bool ``(Q, W)``, have for each query."""
+        for chosen, send, recv in self._rounds(wanted):
+            reach = found.squared_distances[chosen, -1:].sqrt().to(queries.dtype) * self._slack
+            arrived = self.ranks.exchange(torch.cat([queries[chosen], reach], 1), send, recv)
+            theirs = self._own(k, arrived[:, :-1].contiguous(), arrived[:, -1])
+            answers = ShardedNeighbors(*(self.ranks.exchange(part, recv, send) for part in theirs))
+            begin = 0
+            for count in send:  # a query may have asked several ranks, each of them once
+                rows, part = chosen[begin : begin + count], slice(begin, begin + count)
+                begin += count
+                both = (torch.cat([old[rows], new[part]], 1) for old, new in zip(found, answers, strict=True))
+                for old, new in zip(found, _sorted(ShardedNeighbors(*both)), strict=True):
+                    old[rows] = new[:, :k]
+        return found
+
+    def _rounds(self, wanted: Tensor) -> list[tuple[Tensor, list[int], list[int]]]:
+        """Queries to send, by the rank that is asked, and how many go to and come from each: for each round.
+
+        Rank r asks rank r + s in a round that depends on s alone.
+        """
+        world, rank = self.ranks.world, self.ranks.rank
+        if world == 1:
+            return []
+        counts = self.ranks.gather(wanted.sum(0)[None], [1] * world)  # (source, target)
+        target = torch.arange(world, device=counts.device)
+        room = [max(self.points.offsets[r + 1] - self.points.offsets[r], FEWEST) for r in range(world)]
+        shifts: list[list[int]] = [[]]
+        load = torch.zeros_like(target)
+        for shift in range(world):
+            arriving = counts[(target - shift) % world, target]
+            if shifts[-1] and (load + arriving > torch.tensor(room, device=load.device)).any():
+                shifts.append([])
+                load = torch.zeros_like(target)
+            shifts[-1].append(shift)
+            load = load + arriving
+        rounds = []
+        for group in shifts:
+            if not counts[target[:, None], (target[:, None] + torch.tensor(group, device=target.device)) % world].any():
+                continue
+            to = sorted((rank + shift) % world for shift in group)
+            chosen = torch.cat([wanted[:, r].nonzero().flatten() for r in to])
+            send = [int(counts[rank, r]) if r in to else 0 for r in range(world)]
+            recv = [int(counts[r, rank]) if (rank - r) % world in group else 0 for r in range(world)]
+            rounds.append((chosen, send, recv))
+        return rounds
+
+    @cached_property
+    def _balls(self) -> tuple[Tensor, list[int]]:
+        return self._make_balls(None)
+
+    def _make_balls(self, reach: Tensor | None) -> tuple[Tensor, list[int]]:
+        """Centre and radius ``(b, D + 1)`` of the balls of all ranks, and how many each has.
+
+        With the reach ``(n,)`` of each own point they hold all that is in reach of their points.
+        """
+        leaf = self.points.leaf
+        count = int(leaf.max()) + 1 if len(leaf) else 0
+        most = max(1, min(BALLS, BALL_NUMBERS // (self.ranks.world * (self.x.shape[1] + 1))))
+        part = merged(leaf, count, most)
+        parts = int(part.max()) + 1 if len(part) else 0
+        x = self.x.double()
+        size = torch.bincount(part, minlength=parts).clamp_min(1)
+        centre = x.new_zeros(parts, x.shape[1]).index_add_(0, part, x) / size[:, None]
+        away = (x - centre[part]).norm(dim=1)
+        away = away if reach is None else away + reach.double() * self._slack
+        radius = away.new_zeros(parts).scatter_reduce_(0, part, away, "amax")
+        sizes = self.ranks.sizes(parts)
+        return self.ranks.gather(torch.cat([centre, radius[:, None]], 1), sizes), sizes
+
+    def _bounds(self, queries: Tensor, within: Tensor | None = None, reach: Tensor | None = None) -> Tensor:
+        """Distances ``(Q, W)`` that each query has at least from the points of each rank; infinite from no points.
+
+        Where they are more than ``within`` ``(Q,)``, if that is given, they may be infinite too. With the ``reach``
+        ``(n,)`` of each own point they are distances from what is in reach of the points.
+        """
+        balls, sizes = self._balls if reach is None else self._make_balls(reach)
+        owner, centre, radius = _source_and_begin(sizes, balls.device)[0], balls[:, :-1], balls[:, -1]
+        everything = torch.arange(len(balls), device=balls.device)
+        bounds = torch.full((len(queries), self.ranks.world), torch.inf, dtype=torch.float64, device=queries.device)
+        step = min(BLOCK, rows_of_block(24 * max(1, len(balls)), queries.device))
+        for begin in range(0, len(queries), step):
+            rows = slice(begin, begin + step)
+            block, near = queries[rows].double(), everything
+            if within is not None:  # queries in turn are near each other, mostly: far balls are ruled out for all
+                middle = block.mean(0)
+                limit = ((block - middle).norm(dim=1) + within[rows]).amax() * (1 + 1e-9)
+                near = ((centre - middle).norm(dim=1) * (1 - 1e-9) - radius <= limit).nonzero().flatten()
+            apart = torch.cdist(block, centre[near], compute_mode="donot_use_mm_for_euclid_dist")
+            least = (apart * (1 - 1e-9) - radius[near] * (1 + 1e-9)).clamp_min(0)
+            of_rank = owner[near].expand(len(block), -1)
+            bounds[rows] = bounds[rows].scatter_reduce(1, of_rank, least, "amin")
+        return bounds
+
+
+def _source_and_begin(counts: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Of rows that came from the ranks in their order: the rank of each, and where those of each rank begin."""
+    count = torch.tensor(counts, device=device)
+    return torch.arange(len(counts), device=device).repeat_interleave(count), count.cumsum(0) - count
+
+
+def _sorted(found: ShardedNeighbors) -> ShardedNeighbors:
+    """Ascending by distance, ties by number."""
+    order = found.numbers.argsort(1)
+    order = order.gather(1, found.squared_distances.gather(1, order).argsort(dim=1, stable=True))
+    return ShardedNeighbors(*(part.gather(1, order) for part in found))

@@ -1,0 +1,69 @@
+"""Sums and maxima over all nodes of a graph, wherever these are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torch_lapeig import _checks
+from torch_lapeig.graph.groups import median_of_groups
+
+
+class Nodes:
+    """What concerns all nodes of a graph at once; here this process holds them all.
+
+    Reductions over nodes go through these methods, so that the rows of a graph may lie on several ranks
+    (`torch_lapeig.distributed`). ``sum`` and ``maximum`` are given what this process has found.
+    """
+
+    is_sharded = False
+
+    def sum(self, x: Tensor) -> Tensor:
+        """Σ over the places where nodes lie; differentiable."""
+        return x
+
+    def maximum(self, x: Tensor) -> Tensor:
+        """The largest over the places where nodes lie, elementwise; without gradients."""
+        return x
+
+    def any(self, flag: Tensor) -> bool:
+        """Whether a flag ``()`` is true in one of the places."""
+        return bool(flag)
+
+    def largest(self, x: Tensor) -> Tensor:
+        """The largest size in each column, ``(..., N, m)`` to ``(..., m)``; NaN where there is one; no gradients."""
+        return _checks.primal(x).abs().amax(-2)
+
+    def centre(self, x: Tensor) -> Tensor:
+        """The mean ``(..., 1, D)`` of node values ``(..., N, D)``, a constant."""
+        return _checks.primal(x).mean(-2, keepdim=True)
+
+    def medians(self, values: Tensor, group: Tensor, total: int) -> Tensor:
+        """The lower median ``(total,)`` of the values on the edges of each group; 1 for a group without any."""
+        return median_of_groups(values, group, total)
+
+    def numbered_parts(self, labels: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
+        """Component labels ``(B, N)`` counted over active nodes only (0 elsewhere), and their number ``(B,)``."""
+        labels = labels - labels.amin(1, keepdim=True)
+        present = torch.zeros(len(labels), labels.shape[1] + 1, dtype=torch.int64, device=labels.device)
+        present.scatter_(1, torch.where(active, labels, labels.shape[1]), 1)
+        present = present[:, :-1]
+        number = present.cumsum(1) - 1
+        return torch.where(active, number.gather(1, labels), 0), present.sum(1)
+
+    def noise(self, m: int, seed: int, dtype: torch.dtype) -> Tensor | None:
+        """Random columns ``(N, m)`` that belong to the nodes; None for those of a generator."""
+        return None
+
+    def signs(self, x: Tensor) -> Tensor:
+        """±1 for each column of ``(B, N, m)``: see `torch_lapeig.eigen.operator.signs`, for columns in parts."""
+        raise NotImplementedError
+
+    def multigrid(self, operator: Any, options: Any) -> Any:
+        """A preconditioner of an operator whose rows lie in several places."""
+        raise NotImplementedError
+
+    def agree(self, **facts: Any) -> None:
+        """Raise unless all places have been asked for the same."""
