@@ -47,6 +47,13 @@ def run(names, world):
     return {name: [words.get(name, "never finished") for words in said] for name in names}
 
 
+def failures(said):
+    """What went wrong, check by check and rank by rank; "" where nothing did."""
+    return "\n".join(
+        f"{name}, rank {rank}:\n{text}" for name, words in said.items() for rank, text in enumerate(words) if text
+    )
+
+
 def said_by(file):
     lines = file.read_text().splitlines() if file.exists() else []
     return dict(json.loads(line) for line in lines)

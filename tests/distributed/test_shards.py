@@ -1,4 +1,7 @@
-"""Several processes give what one gives. The checks are in `shards` and `solves`, and run on every rank of a group."""
+"""Several processes give what one gives. The checks are in `shards` and `solves`, and run on every rank of a group.
+
+All checks of a group are one test: its processes are started once, whichever worker of pytest runs it.
+"""
 
 import launch
 import pytest
@@ -11,28 +14,13 @@ def names_of(module):
 
 
 # More processes than cores wait for each other at each of thousands of messages: with 3 and 4 of them what matters.
-FEW = ["eigenpairs_are_those_of_one_process", "second_derivatives", "the_finest_level_is_never_gathered"]
-SOME = [f"solves.check_{name}" for name in FEW]
+PAIRS, SECOND = "solves.check_eigenpairs_are_those_of_one_process", "solves.check_second_derivatives"
 MESH = "solves.check_a_dimension_of_a_mesh"
 ALL = [name for name in names_of(solves) if name != MESH]
-NAMES = {1: ALL, 2: ALL, 3: SOME, 4: [*SOME, MESH]}
-CASES = [(world, name) for world, names in NAMES.items() for name in (*names_of(shards), *names)]
+NAMES = {1: ALL, 2: ALL, 3: [PAIRS, SECOND], 4: [PAIRS, MESH]}
 
 
-@pytest.fixture(scope="module")
-def said():
-    """What the checks of each group of processes say: a group is started when it is first asked for."""
-    known = {}
-
-    def of_group(world):
-        if world not in known:
-            known[world] = launch.run([name for w, name in CASES if w == world], world)
-        return known[world]
-
-    return of_group
-
-
-@pytest.mark.parametrize(("world", "name"), CASES, ids=lambda value: str(value))
-def test_on_every_rank(said, world, name):
-    failed = {rank: text for rank, text in enumerate(said(world)[name]) if text}
-    assert not failed, "\n".join(f"rank {rank}:\n{text}" for rank, text in failed.items())
+@pytest.mark.parametrize("world", NAMES, ids="{} processes".format)
+def test_on_every_rank(world):
+    said = launch.run([*names_of(shards), *NAMES[world]], world)
+    assert launch.failures(said) == ""
