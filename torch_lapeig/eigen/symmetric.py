@@ -193,7 +193,8 @@ class SymmetricOperator(WithEntries):
     @cached_property
     def all_nodes(self) -> int:
         """N, with the rows that lie elsewhere."""
-        return int(self.pattern.sum(torch.tensor(self.num_nodes, device=self.device)))
+        n = self.num_nodes
+        return int(self.pattern.sum(torch.tensor(n, device=self.device))) if self.is_sharded else n
 
     @cached_property
     def active_count(self) -> Tensor:
