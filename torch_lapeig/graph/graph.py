@@ -298,7 +298,8 @@ def check_graph(graph: Any, name: str = "graph") -> None:
 
 
 def check_whole(graph: Graph, name: str = "graph") -> None:
-    """Raise TypeError for a graph whose nodes lie on several ranks."""
+    """Raise TypeError for what is no graph, or one whose nodes lie on several ranks."""
+    check_graph(graph, name)
     if graph.pattern.is_sharded:
         raise TypeError(f"{name} must be in one place, got one on several ranks; docs/distributed.md says what works")
 
