@@ -127,7 +127,7 @@ def check_several_levels_on_several_ranks(ranks):
     before = multigrid.GATHERED
     multigrid.GATHERED = 100
     try:
-        inverse = laplacian.symmetric.multigrid(SmoothedAggregation(coarsest=30))
+        inverse = SmoothedAggregation(coarsest=30)(laplacian.symmetric)
         pairs = eigenpairs(laplacian, 5, Lobpcg(preconditioner=SmoothedAggregation(coarsest=30)))
     finally:
         multigrid.GATHERED = before

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig._tuning import rows_of_block
 from torch_lapeig.distributed.components import sharded_components
 from torch_lapeig.distributed.halo import Halo, ShardedMatrix, csr_of, owners
 from torch_lapeig.distributed.multigrid import multigrid
@@ -21,7 +20,7 @@ from torch_lapeig.distributed.noise import normal_numbers
 from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.distributed.selection import medians_of_groups
 from torch_lapeig.graph.distances import pair_distances
-from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.graph.pattern import SparsePattern, edge_products
 from torch_lapeig.graph.products import product, sampled_product
 
 
@@ -106,7 +105,7 @@ class ShardedPattern(SparsePattern):
         return medians_of_groups(self.ranks, values, group, total)
 
     def signs(self, x: Tensor) -> Tensor:
-        """±1 for each column of ``(1, n, m)``: see `torch_lapeig.eigen.operator.signs`, first by number."""
+        """±1 for each column of ``(1, n, m)``: see `torch_lapeig.graph.nodes.signs`, first by number."""
         bare = _checks.primal(x)
         size = bare.abs()
         candidate = size >= 0.999 * self.largest(bare)[:, None, :]
@@ -183,16 +182,7 @@ class ShardedPattern(SparsePattern):
 
     def direct_products(self, x: Tensor, y: Tensor) -> Tensor:
         """`products` without gradients, for ``(n, m)``."""
-        others = self.halo.with_halo(y.detach())
-        if len(self) == 0:
-            return x.new_zeros(0)
-        if x.is_cuda or torch.backends.mkl.is_available():
-            sampled = csr_of(self.row, self.col, x.new_zeros(len(self)), (len(x), len(others)))
-            torch.sparse.sampled_addmm(sampled, x.contiguous(), others.contiguous().mT, beta=0, out=sampled)
-            return sampled.values()
-        step = rows_of_block(3 * x.shape[1] * x.element_size(), x.device)
-        pairs = zip(self.row.split(step), self.col.split(step), strict=True)
-        return torch.cat([(x.index_select(0, i) * others.index_select(0, j)).sum(1) for i, j in pairs])
+        return edge_products(self.crow, self.row, self.col, x, self.halo.with_halo(y.detach()))
 
     def direct_lengths(self, x: Tensor) -> Tensor:
         """`squared_lengths` without gradients."""

@@ -179,8 +179,11 @@ class SmoothedAggregation:
         Raises:
             TypeError: an operator that gives products only, or is not made of affinities.
         """
-        if operator.is_sharded:
-            return operator.multigrid(self)  # type: ignore[attr-defined, no-any-return]
+        if (
+            isinstance(operator, SymmetricOperator)
+            and (found := operator.pattern.multigrid(operator, self)) is not None
+        ):
+            return found  # type: ignore[no-any-return]
         edges = entries_of(operator, self).affinities()
         assert isinstance(operator, SymmetricOperator)  # so far the only kind that has affinities
         ground = _ground(operator)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.blocks import dots
+from torch_lapeig.graph.nodes import signs
 
 Project = Callable[[Tensor], Tensor]
 
@@ -172,19 +173,6 @@ def chebyshev_recurrence(
         if project is not None and step % every == 0:
             previous, current = project(previous), project(current)
     return current
-
-
-def signs(vectors: Tensor) -> Tensor:
-    """±1 for each column of ``(B, N, k)``, ``(B, 1, k)``, that makes its entry of largest magnitude positive.
-
-    Among entries within 0.1 % of the largest the first one counts, so that round-off cannot decide between the two
-    ends of a symmetric graph.
-    """
-    bare = vectors.detach()
-    size = bare.abs()
-    first = (size >= 0.999 * size.amax(-2, keepdim=True)).to(torch.int8).argmax(-2, keepdim=True)
-    sign = bare.gather(-2, first).sign()
-    return torch.where(sign == 0, 1, sign)
 
 
 class WithEntries(Operator, Protocol):

@@ -244,7 +244,7 @@ class SymmetricOperator(WithEntries):
 
     def signs(self, x: Tensor) -> Tensor:
         """See `Operator.signs`."""
-        return self.pattern.signs(x) if self.is_sharded else super().signs(x)
+        return self.pattern.signs(x)
 
     def agree(self, **facts: Any) -> None:
         """See `Operator.agree`."""
@@ -391,10 +391,6 @@ class SymmetricOperator(WithEntries):
     def to_matrix(self) -> Tensor:
         """The matrix without gradients: CSR over all nodes of a batch if the graph is sparse, else dense."""
         return self.pattern.assemble(self.diagonal, -self.values.detach())
-
-    def multigrid(self, options: Any) -> Any:
-        """A preconditioner of a sharded operator by `SmoothedAggregation` of these options."""
-        return self.pattern.multigrid(self, options)
 
     def to_dense(self) -> Tensor:
         """The matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""

@@ -58,12 +58,25 @@ class Nodes:
         return None
 
     def signs(self, x: Tensor) -> Tensor:
-        """±1 for each column of ``(B, N, m)``: see `torch_lapeig.eigen.operator.signs`, for columns in parts."""
-        raise NotImplementedError
+        """±1 for each column of ``(B, N, m)``: see `signs`."""
+        return signs(x)
 
     def multigrid(self, operator: Any, options: Any) -> Any:
-        """A preconditioner of an operator whose rows lie in several places."""
-        raise NotImplementedError
+        """A preconditioner of an operator whose rows lie in several places; None for that of one place."""
+        return None
 
     def agree(self, **facts: Any) -> None:
         """Raise unless all places have been asked for the same."""
+
+
+def signs(vectors: Tensor) -> Tensor:
+    """±1 for each column of ``(B, N, k)``, ``(B, 1, k)``, that makes its entry of largest magnitude positive.
+
+    Among entries within 0.1 % of the largest the first one counts, so that round-off cannot decide between the two
+    ends of a symmetric graph.
+    """
+    bare = vectors.detach()
+    size = bare.abs()
+    first = (size >= 0.999 * size.amax(-2, keepdim=True)).to(torch.int8).argmax(-2, keepdim=True)
+    sign = bare.gather(-2, first).sign()
+    return torch.where(sign == 0, 1, sign)

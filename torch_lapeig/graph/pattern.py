@@ -145,14 +145,7 @@ class SparsePattern(Nodes):
 
     def direct_products(self, x: Tensor, y: Tensor) -> Tensor:
         """`products` without gradients, for ``(total, m)``."""
-        if x.is_cuda or torch.backends.mkl.is_available():  # elsewhere torch has no sampled product
-            sampled = self._csr(self.crow, self.col, x.new_zeros(len(self)))
-            # Into itself: a new matrix would copy the pattern, which takes longer than the products.
-            torch.sparse.sampled_addmm(sampled, x.contiguous(), y.contiguous().mT, beta=0, out=sampled)
-            return sampled.values()
-        step = rows_of_block(3 * x.shape[1] * x.element_size(), x.device)
-        pairs = zip(self.row.split(step), self.col.split(step), strict=True)
-        return torch.cat([(x.index_select(0, i) * y.index_select(0, j)).sum(1) for i, j in pairs])
+        return edge_products(self.crow, self.row, self.col, x, y)
 
     def squared_lengths(self, x: Tensor) -> Tensor:
         """‖x_i − x_j‖² on the edges for ``(..., N, D)``, by direct differences, in O(E + N·D) memory."""
@@ -459,6 +452,20 @@ def csr(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Te
     _hear_beta_notice()
     crow, col, values = (aligned(part.contiguous()) for part in (crow, col, values))
     return torch.sparse_csr_tensor(crow, col, values, shape, check_invariants=False)
+
+
+def edge_products(crow: Tensor, row: Tensor, col: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """x_i · y_j on the edges ``(E,)`` of CSR order between rows of X and of Y, without gradients."""
+    if len(row) == 0:
+        return x.new_zeros(0)
+    if x.is_cuda or torch.backends.mkl.is_available():  # elsewhere torch has no sampled product
+        sampled = csr(crow, col, x.new_zeros(len(row)), (len(x), len(y)))
+        # Into itself: a new matrix would copy the pattern, which takes longer than the products.
+        torch.sparse.sampled_addmm(sampled, x.contiguous(), y.contiguous().mT, beta=0, out=sampled)
+        return sampled.values()
+    step = rows_of_block(3 * x.shape[1] * x.element_size(), x.device)
+    pairs = zip(row.split(step), col.split(step), strict=True)
+    return torch.cat([(x.index_select(0, i) * y.index_select(0, j)).sum(1) for i, j in pairs])
 
 
 def aligned(x: Tensor) -> Tensor:
