@@ -24,10 +24,6 @@ from torch_lapeig.eigen.shift_invert import ShiftInvert, bytes_of
 from torch_lapeig.eigen.solver import BREAKDOWN, Progress, RitzPairs, Solver, fewest_active, with_guards
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 
-# Where the spectrum begins so crowded that multigrid is faster, see `Lanczos`: rolls and rings have 10 to 15, data of
-# five and more dimensions 20 and more. Otherwise 150 to 300 products are usual.
-CROWDED = 17.5
-
 
 class Choice(NamedTuple):
     """Solvers to ask one after the other, until one converges, and why these."""
@@ -125,8 +121,9 @@ def choose_for_graph(operator: Operator, k: int) -> Choice:
     """The solvers for one sparse Laplacian, by the work they would take.
 
     That of factors is predicted (`torch_lapeig.eigen.fill`), that of multigrid is much the same on all graphs of a
-    size. How many products a Krylov space or a filter needs depends on the spectrum, and only shows on the way: they
-    are tried as long as what is left promises to be less than what the others would take.
+    size. How many products a Krylov space or a filter needs depends on the spectrum. On meshes it begins crowded, by
+    Weyl's law, and products alone take longer than the others from some thousand nodes on. Elsewhere it only shows on
+    the way: they are tried as long as what is left promises to be less than what the others would take.
     """
     n = operator.num_nodes
     if int(operator.nullity) > k:
@@ -142,17 +139,16 @@ def choose_for_graph(operator: Operator, k: int) -> Choice:
     if work.factors < work.multigrid and bytes_of(fill) <= _tuning.budget_of(operator.device).factors:
         others = (ShiftInvert(memory=math.inf), *others)
         least, what = work.factors, f"{fill.entries / n:.3g} entries a row in its factors"
-        if work.factors <= _tuning.FEW_STEPS * work.step:
+        if least <= max(_tuning.FEW_STEPS, _tuning.MESH_STEPS * math.sqrt(n) * fill.is_mesh) * work.step:
             return Choice(others, f"a sparse graph with {what}")
     if n <= _tuning.FILTER_NODES:
         filters = ChebyshevSubspace(max_products=int(2 * least / work.product))
         return Choice((filters, *others), "a small sparse graph: filters, as long as others would take")
+    if fill.is_mesh:
+        return Choice(others, f"a large mesh: {what}")
     steps = int(least / work.step)
-    if not fill.is_mesh:
-        first = Lanczos(alternative=steps, patience=steps)
-        return Choice((first, *others), "a sparse graph of many dimensions, clusters or hubs")
-    first = Lanczos(crowded=CROWDED, alternative=steps)
-    return Choice((first, *others), f"a sparse graph: {what} where its spectrum begins crowded")
+    first = Lanczos(alternative=steps, patience=steps)
+    return Choice((first, *others), "a sparse graph of many dimensions, clusters or hubs")
 
 
 def _edges(operator: Operator) -> int:

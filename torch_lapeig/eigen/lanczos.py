@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
 from torch_lapeig._tuning import ALIGNMENT
 from torch_lapeig.eigen.blocks import basis, eigh, residual, to_device, to_host
 from torch_lapeig.eigen.chebyshev import ChebyshevSubspace, Known, needed_growth
@@ -43,24 +42,21 @@ class Lanczos:
     Args:
         basis: vectors kept at most; default max(20, 2k + 2).
         max_products: with the matrix, at most.
-        crowded: give up as soon as the basis is full, if the third Ritz value · basis² / bound of the spectrum is below
-            this: the spectrum begins with many close values then, and `Lobpcg` is faster. 0 to go on.
         alternative: products that another solver would cost. Give up as soon as those that are left, by the rate at
             which residuals fall, are more, if the wanted values are small against the bound of the spectrum: others
             are of use for these only. None to go on.
+        patience: products before which it does not give up so.
         seed: of the random start.
     """
 
     basis: int | None = None
     max_products: int = 10_000
-    crowded: float = 0.0
     alternative: int | None = None
     patience: int = 0
     seed: int = 0
 
     def __post_init__(self) -> None:
         check_options(self, basis=3, max_products=0, alternative=1, patience=0)
-        _checks.keep(self, crowded=_checks.check_number(self.crowded, "crowded", 0))
 
     def __call__(
         self,
@@ -129,12 +125,9 @@ class Lanczos:
 
     def _is_hopeless(self, request: Request, values: Tensor, trend: Trend) -> bool:
         """Whether Ritz values, over the bound of the spectrum, belong to a problem for another solver."""
-        values = values / request.bound
-        if trend.products == len(values) > 2 and float(values[2]) * len(values) ** 2 < self.crowded:
-            return True
         if self.alternative is None or trend.products < self.patience:
             return False
-        return float(values[max(request.wanted, 1) - 1]) < SMALL_VALUE and trend.left > self.alternative
+        return float(values[max(request.wanted, 1) - 1]) < SMALL_VALUE * request.bound and trend.left > self.alternative
 
 
 class Trend:

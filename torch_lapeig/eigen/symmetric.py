@@ -326,10 +326,9 @@ class SymmetricOperator(WithEntries):
         if not isinstance(pattern, SparsePattern) or len(self.shape) > 1:
             raise ValueError(f"only one sparse graph can be reordered, got shape {self.shape}")
         places = pattern.bandwidth_reducing_order() if order is None else order
-        number = torch.empty_like(places).scatter_(0, places, torch.arange(len(places), device=places.device))
-        keys, edges = (number[pattern.row.long()] * len(places) + number[pattern.col.long()]).sort()
+        kept, edges = pattern.restrict(places)
         operator = self._with(
-            pattern=SparsePattern.from_keys(keys, pattern.shape),
+            pattern=kept,
             values=self.values[edges],
             diagonal=self.diagonal[places],
             null=None if null is None else NullSpace(null.ground[:, places], null.part[:, places], null.counts),

@@ -11,8 +11,12 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor
+
+TABLE_SHARE = 1 / 16  # of all nodes, from which on a table of all of them is faster than a search
 
 
 class Groups:
@@ -193,3 +197,27 @@ def order_by_group(values: Tensor, group: Tensor, total: int) -> tuple[Tensor, T
     order = order[group[order].argsort(stable=True)]
     begin = Groups(group[order], total, ascending=True).offsets
     return order, begin[:-1], begin.diff()
+
+
+def places_among(nodes: Tensor, asked: Tensor, total: int) -> Tensor:
+    """Where in ``nodes`` (int64 ``(M,)``, distinct, of ``total``) each of those asked for is, int64; −1: nowhere."""
+    count = torch.arange(len(nodes), device=nodes.device)
+    if len(nodes) > total * TABLE_SHARE:
+        return nodes.new_full((total,), -1).scatter_(0, nodes, count).index_select(0, asked)
+    # By search, not in a table of all nodes: these may be millions, and the ones asked for a mini-batch.
+    ascending, number = nodes.sort()
+    place = torch.searchsorted(ascending, asked).clamp_max(max(len(nodes) - 1, 0))
+    return torch.where(ascending[place] == asked, number[place], -1)
+
+
+def by_column(row: Tensor, col: Tensor, total: int) -> tuple[Tensor, Tensor]:
+    """The columns of entries in ascending rows, ascending in each row, and where they were."""
+    if row.device.type != "cpu":
+        keys, order = (row * total + col).sort()
+        return keys % max(total, 1), order
+    # Row by row: several times faster than one sort of all.
+    offsets = Groups(row, total, ascending=True).offsets
+    entries = csr_array((np.arange(len(row)), col.numpy(), offsets.numpy()), shape=(total, total))
+    entries.has_sorted_indices = False
+    entries.sort_indices()
+    return torch.from_numpy(entries.indices), torch.from_numpy(entries.data)

@@ -25,7 +25,7 @@ from torch_lapeig import _checks
 from torch_lapeig._tuning import ALIGNMENT, rows_of_block
 from torch_lapeig.graph.components import SMALL, SQUARED_WORK, first_reaches_all, label_components, labels_by_squaring
 from torch_lapeig.graph.distances import squared_distances
-from torch_lapeig.graph.groups import Groups, reverse
+from torch_lapeig.graph.groups import Groups, by_column, places_among, reverse
 from torch_lapeig.graph.nodes import Nodes
 from torch_lapeig.graph.products import product, sampled_product, scaled_by_nodes, smoothness, squared_lengths
 
@@ -238,14 +238,13 @@ class SparsePattern(Nodes):
 
     def restrict(self, nodes: Tensor) -> tuple[SparsePattern, Tensor]:
         """The edges among ``nodes`` (int64 ``(M,)``, distinct) in their order, and the number of each of them here."""
-        ascending, number = nodes.sort()
         row, edge = self.edges_of(nodes)
-        col = self.col[edge].long()
-        # By search, not in a table of all nodes: these may be millions, and the ones asked for a mini-batch.
-        place = torch.searchsorted(ascending, col).clamp_max(len(nodes) - 1)
-        inside = (ascending[place] == col).nonzero().flatten()
-        keys, order = (row[inside] * len(nodes) + number[place[inside]]).sort()
-        return SparsePattern.from_keys(keys, (len(nodes),)), edge[inside[order]]
+        number = places_among(nodes, self.col.index_select(0, edge), self.total)
+        if (number < 0).any():
+            inside = (number >= 0).nonzero().flatten()
+            row, edge, number = row[inside], edge[inside], number[inside]
+        col, order = by_column(row, number, len(nodes))
+        return SparsePattern(row, col, (len(nodes),)), edge[order]
 
     def part_of(self, graphs: slice) -> tuple[SparsePattern, slice]:
         """The edges of some graphs of a batch, one after the other, and where values on them stand."""

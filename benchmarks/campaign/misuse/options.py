@@ -134,7 +134,6 @@ NUMBERS: dict[str, tuple[str, Callable[[Any], object], tuple[float, float, bool]
     "eigenpairs": ("tolerance", _solved("tolerance"), OPEN),
     "eigenpairs, backward": ("backward_tolerance", _solved("backward_tolerance"), OPEN),
     "eigenpairs, width": ("cluster_width", _solved("cluster_width"), OPEN),
-    "Lanczos": ("crowded", _made("Lanczos", "crowded"), CLOSED),
     "SparseLU": ("shift", _made("SparseLU", "shift"), OPEN),
     "SmoothedAggregation": ("max_complexity", _made("SmoothedAggregation", "max_complexity"), OPEN),
     "SpectralClustering estimator": ("gamma", estimated("SpectralClustering", "gamma", n_clusters=2), CLOSED),
