@@ -169,9 +169,9 @@ DEVICE_PRODUCTS = 1000
 
 # Work of the solvers on one sparse graph, in nanoseconds of one core of a server (processor seconds with one thread, 23
 # families of 2000 to 50,000 nodes, residuals of 1e-6). Only ratios matter: they decide what `Auto` takes.
-# Factors: a multiplication, an entry of L; then for each column of the block, an entry of L once more. A round of small
-# calls before and after.
-FACTOR_MULTIPLICATION, FACTOR_ENTRY, SOLVED_ENTRY, DIRECT_CALLS = 0.8, 440.0, 22.0, 1e7
+# Factors: a multiplication, an entry of L; then for each column of the block an entry of L once more, and a row, which
+# is orthogonalised. A round of small calls before and after.
+FACTOR_MULTIPLICATION, FACTOR_ENTRY, SOLVED_ENTRY, SOLVED_ROW, DIRECT_CALLS = 0.3, 117.0, 10.0, 280.0, 9e6
 # SuperLU computes on one thread, the others on all: on two, multigrid takes 0.64 to 0.71 of the time of one.
 THREADS_GAIN = 0.5  # exponent
 # Multigrid: an entry of the matrix and a row, for each column, in all iterations together.
@@ -180,10 +180,10 @@ MULTIGRID_ENTRY, MULTIGRID_ROW, MULTIGRID_CALLS = 45.0, 950.0, 3e7
 LANCZOS_CALLS, LANCZOS_ENTRY, LANCZOS_NUMBER = 4e4, 2.0, 1.2
 # A product of a filter: its calls, an entry of the matrix for each column.
 FILTER_CALLS, FILTER_ENTRY = 6e4, 0.5
-# Solves that take less than so many steps of Lanczos are begun at once: it is hardly done in fewer.
-FEW_STEPS = 250
-# The same on meshes, times the root of the nodes, as of condition numbers: 205 at 1000 nodes, 410 at 4000.
-MESH_STEPS = 6.5
+# Solves that take less than so many steps of Lanczos are begun at once: nothing is done in fewer. Of 60 graphs of 1000
+# to 4000 nodes, factors took less time than filters where they were predicted to take less than 235 steps, but for
+# tori and spheres, whose copies take long.
+FEW_STEPS = 235
 # Up to here filters of a block take less time than single products, which wait for calls.
 FILTER_NODES = 4000
 

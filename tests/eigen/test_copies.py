@@ -16,6 +16,7 @@ from torch_lapeig import (
     ConvergenceWarning,
     Graph,
     GraphWarning,
+    HeatKernel,
     Laplacian,
     eigenpairs,
     knn_graph,
@@ -103,3 +104,15 @@ def test_copies_of_points_and_a_cloud_of_clusters():
     for solver in (None, Lanczos(), Lobpcg()):
         pairs = eigenpairs(laplacian, 6, solver)
         torch.testing.assert_close(pairs.values, exact.values, atol=1e-11, rtol=0)
+
+
+@pytest.mark.parametrize(("dimensions", "seed", "k"), [(3, 1, 8), (4, 0, 5), (4, 4, 8)])
+def test_copies_of_many_values_leave_room_for_none_in_a_filter(dimensions, seed, k):
+    """Three equal components: what lies between the values known and where the filter ends are copies as well."""
+    x = torch.randn(400, dimensions, generator=torch.Generator().manual_seed(seed))
+    x = torch.cat([x + 100 * i for i in range(3)])
+    laplacian = Laplacian(HeatKernel()(x, knn_graph(x, 10)))
+    pairs = eigenpairs(laplacian, k, Lanczos(), tolerance=0.1)
+    exact = torch.linalg.eigvalsh(laplacian.to_dense().double())
+    torch.testing.assert_close(pairs.values.double(), exact[:k], atol=1e-4, rtol=0)
+    torch.testing.assert_close(pairs.gap.double(), exact[k] - exact[k - 1], atol=1e-4, rtol=0)

@@ -109,6 +109,7 @@ class Work(NamedTuple):
         n, entries, columns, t = operator.num_nodes, _edges(operator), with_guards(k), _tuning
         per_entry = t.FACTOR_ENTRY + t.SOLVED_ENTRY * columns
         factors = t.DIRECT_CALLS + t.FACTOR_MULTIPLICATION * fill.work + per_entry * fill.entries
+        factors += t.SOLVED_ROW * columns * n
         return cls(
             factors=factors * torch.get_num_threads() ** t.THREADS_GAIN,
             multigrid=t.MULTIGRID_CALLS + columns * (t.MULTIGRID_ENTRY * entries + t.MULTIGRID_ROW * n),
@@ -134,12 +135,15 @@ def choose_for_graph(operator: Operator, k: int) -> Choice:
         return Choice((filters, Lobpcg(), last_resort(n)), why)
     fill = predict_fill(to_scipy(operator, Auto()))
     work = Work.of(operator, k, fill)
-    others: tuple[Solver, ...] = (Lobpcg(), last_resort(n))
+    fits = bytes_of(fill) <= _tuning.budget_of(operator.device).factors
+    factors: tuple[Solver, ...] = (ShiftInvert(memory=math.inf),) if fits else ()
+    # Factors bear weights of all sizes: where multigrid fails, they come before what takes longest.
+    others: tuple[Solver, ...] = (Lobpcg(), *factors, last_resort(n))
     least, what = work.multigrid, "multigrid"
-    if work.factors < work.multigrid and bytes_of(fill) <= _tuning.budget_of(operator.device).factors:
-        others = (ShiftInvert(memory=math.inf), *others)
+    if factors and work.factors < work.multigrid:
+        others = (*factors, Lobpcg(), last_resort(n))
         least, what = work.factors, f"{fill.entries / n:.3g} entries a row in its factors"
-        if least <= max(_tuning.FEW_STEPS, _tuning.MESH_STEPS * math.sqrt(n) * fill.is_mesh) * work.step:
+        if least <= _tuning.FEW_STEPS * work.step:
             return Choice(others, f"a sparse graph with {what}")
     if n <= _tuning.FILTER_NODES:
         filters = ChebyshevSubspace(max_products=int(2 * least / work.product))

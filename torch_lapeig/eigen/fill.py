@@ -93,12 +93,15 @@ def _without_leaves(matrix: Any) -> tuple[Any, int]:
 
 def _balls(matrix: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Nodes in breadth-first order from one end of the graph; and at m the nodes among the first m with an edge out."""
+    from scipy.sparse import csr_array
     from scipy.sparse.csgraph import breadth_first_order
 
-    n, linked = matrix.shape[0], matrix
+    n = matrix.shape[0]
+    # A weight that is zero is an entry like others, but sums of matrices leave zeros out.
+    linked = csr_array((np.ones(matrix.nnz), matrix.indices, matrix.indptr), shape=matrix.shape)
     found = breadth_first_order(linked, 0, return_predecessors=False)
     if len(found) < n:
-        linked = _linked(matrix)
+        linked = _linked(linked)
         found = breadth_first_order(linked, 0, return_predecessors=False)
     order = breadth_first_order(linked, found[-1], return_predecessors=False)
     place = np.empty(n, dtype=np.int64)
@@ -109,7 +112,7 @@ def _balls(matrix: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
 
 
 def _linked(matrix: Any) -> Any:
-    """The matrix with an edge from each connected component to the next."""
+    """A matrix of ones with an edge from each connected component to the next."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 

@@ -278,9 +278,10 @@ def copy_below(
 
     A Krylov space of one vector holds one vector of each eigenspace: what it can miss are copies. In the complement of
     the pairs that have settled, a random block is filtered by a Chebyshev polynomial that stays in [−1, 1] from a later
-    Ritz value on and grows below, until a copy that is left rules the block. A vector in the complement that lies below
-    the pair after the wanted ones proves that one is missing. That none does proves nothing only if the share of the
-    copy happened to be small in all columns: `torch_lapeig.eigen.chebyshev.SMALL_SHARE`, 1 in 10⁵.
+    Ritz value on and grows below, until a copy that is left rules the block; from the value after the wanted ones on
+    where the block had no room left. A vector in the complement that lies below that value proves that one is missing.
+    That none does proves nothing only if the share of the copy happened to be small in all columns:
+    `torch_lapeig.eigen.chebyshev.SMALL_SHARE`, 1 in 10⁵.
 
     Args:
         rows: ``(c + m, N)``, the null vectors and those of the ``m`` smallest Ritz values.
@@ -301,15 +302,21 @@ def copy_below(
     high = min(max(ritz[min(known + 1, len(rows) - c - 1)], top), 0.9 * bound)
     if high <= low:
         return None, 0
-    growth = float(needed_growth(Known.of(operator), torch.tensor([[top - low]], dtype=values.dtype)))
-    degree = math.ceil((growth + math.log(2)) / math.acosh(1 + 2 * (high - low) / (bound - high)))
-    if degree > most:
-        return None, degree
-    x = _filter(operator, rows[: c + known], degree, high, seed)
-    if x.shape[1] == 0:
-        return None, degree
-    found, turn = eigh(*to_host(operator.inner(x, operator.matmul(x))))
-    return (x @ to_device(turn[:, 0], x) if float(found[0]) < 0.5 * (low + top) else None), degree
+    growth = float(needed_growth(Known.of(operator), torch.tensor([[top - low]], dtype=values.dtype))) + math.log(2)
+    work = 0
+    while True:
+        degree = math.ceil(growth / math.acosh(1 + 2 * (high - low) / (bound - high)))
+        if (work := work + degree) > most:
+            return None, work
+        x = _filter(operator, rows[: c + known], degree, high, seed)
+        if x.shape[1] == 0:
+            return None, work
+        found, turn = eigh(*to_host(operator.inner(x, operator.matmul(x))))
+        if float(found[0]) < 0.5 * (low + top):
+            return x @ to_device(turn[:, 0], x), work
+        if high <= top or float(found[-1]) >= high:
+            return None, work
+        high = top  # all of the block lies below: what is enlarged there, as copies of those values, took its room
 
 
 def _filter(operator: Operator, rows: Tensor, degree: int, high: float, seed: int) -> Tensor:

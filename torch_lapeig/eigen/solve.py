@@ -230,8 +230,9 @@ def _differentiable(operator: Operator, solution: Solution, solve: Solve) -> tup
         # The residuals of what is returned, not of what it was rounded from.
         bare, values = operator.frozen(), solution.values.to(dtype)
         residuals = residual_norms(bare, values, _checks.primal(vectors))
-        converged = solution.converged & (residuals.amax(1) <= operator.round_off)
-    gap = solution.gap.to(dtype)
+        gap = solution.gap.to(dtype)
+        asked = _tolerance(solve, dtype) * gap.masked_fill(gap.isinf(), 0)  # as of the solve, and what rounding adds
+        converged = solution.converged & (residuals.amax(1) <= asked + operator.round_off)
     return projected, vectors, dataclasses.replace(solution, residuals=residuals, gap=gap, converged=converged)
 
 
@@ -342,10 +343,15 @@ def _restart_of(warm_start: Eigenpairs, operator: Operator) -> Restart:
     return dataclasses.replace(warm_start.restart, ritz=ritz._replace(vectors=vectors))
 
 
+def _tolerance(solve: Solve, dtype: torch.dtype) -> float:
+    """Of residuals against the gap."""
+    return solve.tolerance or (1e-10 if dtype == torch.float64 else 1e-4)
+
+
 def _solution(operator: Operator, k: int, solve: Solve, restart: Restart | None, progress: Progress | None) -> Solution:
     """The answer of the solver; in float64 where float32 does not resolve the eigenvalues."""
     is_double, solver = operator.dtype == torch.float64, solve.solver
-    tolerance = solve.tolerance or (1e-10 if is_double else 1e-4)
+    tolerance = _tolerance(solve, operator.dtype)
     start = None if restart is None else restart.ritz
     solvers = solver.choose(operator, k, start).solvers if isinstance(solver, Auto) else (solver,)
     if is_double or not isinstance(operator, SymmetricOperator):
