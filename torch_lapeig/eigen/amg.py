@@ -233,7 +233,7 @@ class SmoothedAggregation:
 
 
 class Coarsening(NamedTuple):
-    """A step from one level to the next: P, Pᵀ, Pᵀ L P, the diagonal with its excess, the radius of D⁻¹ L, the excess."""
+    """A step to the next level: P, Pᵀ, Pᵀ L P, the diagonal with its excess, the radius of D⁻¹ L, the excess."""
 
     prolongation: Tensor
     restriction: Tensor

@@ -1,8 +1,8 @@
 """Linear systems A Z = B of symmetric positive definite matrices on the edges of a graph, with gradients.
 
-For a change of A and B the solution changes by dZ = A⁻¹ (dB − dA Z). With the cotangent Z̄ and Y = A⁻¹ Z̄ the cotangents
-are Y of B and −½ (Y Zᵀ + Z Yᵀ) of A, of which only the entries on the edges and the diagonal are formed. Y is a solution
-of the same system, so that the rule holds for its own derivatives.
+For a change of A and B the solution changes by dZ = A⁻¹ (dB − dA Z). With the cotangent Z̄ and Y = A⁻¹ Z̄ the
+cotangents are Y of B and −½ (Y Zᵀ + Z Yᵀ) of A, of which only the entries on the edges and the diagonal are formed. Y
+is a solution of the same system, so that the rule holds for its own derivatives.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ ROUND_OFF = 8  # machine epsilons of the bound times the solution, which is what
 def solve_linear(operator: SymmetricOperator, rhs: Tensor) -> Tensor:
     """Z of A Z = B by preconditioned conjugate gradients, differentiable in the entries of A and in B, at any order.
 
-    A small or dense matrix is factorised. Else a few products show whether the system is easy; where it is not, and A is
-    made of affinities with an excess on the diagonal (`SymmetricOperator.excess`), multigrid preconditions it.
+    A small or dense matrix is factorised. Else a few products show whether the system is easy; where it is not, and A
+    is made of affinities with an excess on the diagonal (`SymmetricOperator.excess`), multigrid preconditions it.
 
     Args:
         operator: A, positive definite, float64; gradients flow to its values and its diagonal, in forward mode too.

@@ -323,7 +323,7 @@ class EmbeddingModule(FittedModule):
 
 
 def check_given(x: Any, mask: Tensor | None, pairs: str | None = None) -> None:
-    """Raise unless ``x`` holds points ``(N, D)`` or ``(B, N, D)``, or ``pairs`` of them, finite where ``mask`` is True."""
+    """Raise unless ``x`` is finite where ``mask`` is True: points ``(N, D)`` or ``(B, N, D)``, or ``pairs`` of them."""
     _checks.check_floating(x, "x")
     if pairs is not None and (x.ndim not in (2, 3) or x.shape[-1] != x.shape[-2]):
         raise ValueError(f"{pairs} must have shape (N, N) or (B, N, N), got {tuple(x.shape)}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
@@ -81,7 +80,7 @@ class GraphEmbedding(EmbeddingModule):
 
     def _fit_points(self, x: Any, solve: EigenSolves, *, fill: bool) -> State:
         if isinstance(x, Graph):
-            laplacian, state = Laplacian(x, self._normalization), {}
+            laplacian, state = Laplacian(x, self._normalization), State()
         else:
             assert self.weights is not None
             graph, state = fitted_graph(self.neighbors, self.weights, x)
