@@ -36,6 +36,7 @@ OPTIONAL = {
     "methods.labels": {"sklearn"},
     "sklearn": {"sklearn"},
     "sklearn.base": {"sklearn"},
+    "sklearn.labels": {"sklearn"},
     "sklearn.spectral": {"sklearn"},
     "sklearn.affinities": {"sklearn"},
     "lightning": {"lightning", "pytorch_lightning"},
