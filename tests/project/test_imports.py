@@ -23,6 +23,7 @@ ARROWS = {
     "eigen": {"_checks", "_threads", "_tuning", "graph"},
     "methods": {"_checks", "_fitted", "_threads", "_tuning", "graph", "eigen"},
     "losses": {"_checks", "_fitted", "graph", "eigen"},
+    "samplers": {"_checks", "graph"},
     "sklearn": {"_checks", "_fitted", "_tuning", "graph", "eigen", "methods"},
     "distributed": {"_checks", "_fitted", "_tuning", "graph", "eigen", "losses", "methods"},
     "lightning": {"_checks", "graph", "losses"},
