@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-from problems import points, random_affinity, swiss_roll
+from problems import on_every_device, points, random_affinity, swiss_roll
 from torch_lapeig import ConvergenceWarning, Graph, HeatKernel, Laplacian, knn_graph
 from torch_lapeig.eigen import NullSpace, SmoothedAggregation, SymmetricOperator, linear, solve_linear
 
@@ -30,7 +30,7 @@ def roll(n, orders=0):
 def with_excess(graph, share):
     """D^-½ (D − W + diag(e)) D^-½ of degrees D with the excess e, which is a share of them; of each node, ``(N,)``."""
     laplacian = Laplacian(graph, "symmetric")
-    share = torch.as_tensor(share, dtype=torch.float64).expand(graph.shape)
+    share = torch.as_tensor(share).to(graph.weight).expand(graph.shape)
     keep = (1 - share).sqrt()  # N A N of N = D^½, as of label spreading with α = 1 − share
     batch, pattern = graph.batch_size, graph.pattern
     degrees = laplacian.degrees.reshape(batch, -1)
@@ -146,6 +146,16 @@ def test_batches_of_sparse_graphs_are_preconditioned_as_one(products):
     for alone, of_item, expected in zip((one, other), z, rhs, strict=True):
         residual = with_excess(alone, 1e-6).matmul(of_item) - expected
         assert residual.norm() < 1e-9 * of_item.norm()
+
+
+@on_every_device
+def test_solutions_are_the_same_on_every_device(device):
+    """A system that needs multigrid, and one that is factorised."""
+    for graph, share in ((roll(1200), 1e-7), (roll(60), 0.1)):
+        n, moved = graph.num_nodes, graph.to(device)
+        found = solve_linear(with_excess(moved, share), points(n, 2).to(device))
+        expected = solve_linear(with_excess(graph, share), points(n, 2))
+        torch.testing.assert_close(found.cpu(), expected, atol=1e-6 * expected.abs().max().item(), rtol=0)
 
 
 def test_a_nan_stays_in_its_column_and_zeros_are_zeros():

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch_lapeig import _checks
 from torch_lapeig._fitted import FittedModule, State, check_like, in_blocks
 from torch_lapeig.graph import Graph, Precomputed
+from torch_lapeig.graph.graph import check_whole
 from torch_lapeig.graph.weighted import Rule, check_rule_and_weights, weighted_graph
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.module import check_given
@@ -170,6 +171,8 @@ class SemiSupervised(FittedModule):
 
     def _check(self, x: Any, mask: Tensor | None) -> Any:
         """Checked points, or the graph of what is given."""
+        if isinstance(x, Graph):
+            check_whole(x, "x")
         if self._is_given:
             return weighted_graph(self.neighbors, None, x, mask)
         if isinstance(x, Graph):
