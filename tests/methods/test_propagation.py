@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
-from problems import edge_parameters, on_every_device, points, surface
+from problems import edge_parameters, on_every_device, points, random_affinity, surface
 from torch_lapeig import (
     KNN,
     ConvergenceWarning,
@@ -225,6 +225,23 @@ def test_isolated_nodes_have_their_own_label_or_none(name):
         model = METHODS[name](GIVEN).fit(affinity, labels)
     assert model.predict().tolist() == [1, 1, 0, -1, -1]
     assert model.scores_.isfinite().all()
+
+
+@pytest.mark.filterwarnings("ignore::torch_lapeig.GraphWarning")
+@every_method
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_gradients_beside_isolated_nodes_and_padding_are_finite(make, sparse):
+    affinity = torch.zeros(2, 8, 8, dtype=torch.float64)
+    affinity[0, :6, :6], affinity[1, :5, :5] = random_affinity(6), random_affinity(5, seed=1)
+    mask = torch.arange(8) < torch.tensor([[8], [5]])
+    labels = torch.tensor([[0, 1, -1, -1, -1, -1, 1, -1], [2, -1, -1, 0, -1, 5, 5, 5]])
+    leaf = affinity.requires_grad_()
+    graph = Graph.from_dense(leaf, mask)
+    scores = make(GIVEN, n_classes=3)(graph.to_sparse() if sparse else graph, labels)
+    scores.square().sum().backward()
+    assert scores.isfinite().all()
+    assert leaf.grad.isfinite().all()
+    assert leaf.grad[:, :5, :5].abs().max() > 0
 
 
 def test_one_class_is_that_of_all_nodes_that_it_reaches():

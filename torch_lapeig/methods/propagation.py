@@ -154,7 +154,8 @@ class HarmonicFunction(SemiSupervised):
         free = keep[..., None]
         # The function that is 1 at every label is 1 everywhere: its error is that of the others.
         known = torch.cat([targets.double(), labelled[..., None].double()], -1)
-        scaled = laplacian.degrees.sqrt()[..., None] * known
+        # D^½ as a quotient, whose derivative is 0 at isolated nodes.
+        scaled = (laplacian.degrees * inverse_power(laplacian.degrees, 0.5))[..., None] * known
         z = solve_linear(_system(laplacian, keep), scaled + free * graph.pattern.matmul(laplacian.values, scaled))
         scores = inverse_power(laplacian.degrees, 0.5)[..., None] * z * free + known
         # Once more the mean of the neighbours: a node of tiny degree is only as good as its row of D^½ F.
