@@ -127,6 +127,26 @@ def test_a_batch_is_its_items_alone_whatever_the_padding(make):
     torch.testing.assert_close(*both, atol=1e-9, rtol=0)
 
 
+@pytest.mark.filterwarnings("ignore::torch_lapeig.GraphWarning")
+@every_method
+def test_items_of_any_size(make):
+    """Of two points, one and none, with labels and without: forward and out_of_sample agree."""
+    sizes = torch.tensor([20, 2, 1, 1, 0])
+    x, mask = points(20, 3, batch=5), torch.arange(20) < sizes[:, None]
+    labels = torch.full((5, 20), -1)
+    labels[0, :3], labels[1, 0], labels[2, 0] = torch.arange(3), 1, 2
+    leaf = x.masked_fill(~mask[..., None], torch.nan).requires_grad_()
+    model = make(KNN(5))
+    scores = model(leaf, labels, mask=mask)
+    again, new = model.out_of_sample(leaf, labels, points(4, 3, batch=5), mask=mask)
+    torch.testing.assert_close(again, scores, atol=1e-9, rtol=0)
+    assert not scores[3:].any()
+    assert not new[2:].any()
+    assert new[0].any()
+    (scores.sum() + new.sum()).backward()
+    assert leaf.grad.isfinite().all()
+
+
 @every_method
 @pytest.mark.parametrize("rule", [KNN(6), Radius(1.5)], ids=["KNN", "Radius"])
 def test_fitted_points_keep_their_scores_as_new_ones(make, rule):

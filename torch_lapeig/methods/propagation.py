@@ -76,7 +76,7 @@ class LabelSpreading(SemiSupervised):
         """The constructor's arguments, but for the weights, which are shown as a submodule."""
         return f"{self.neighbors}, alpha={self.alpha}, n_classes={self.n_classes}"
 
-    def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor) -> State:
+    def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
         laplacian, reached = _in_double(graph), reached_by(graph, labelled)
         source = (1 - self.alpha) * targets.double()
         keep = laplacian.degrees.new_full(graph.shape, self.alpha**0.5)
@@ -148,7 +148,7 @@ class HarmonicFunction(SemiSupervised):
         """The constructor's arguments, but for the weights, which are shown as a submodule."""
         return f"{self.neighbors}, n_classes={self.n_classes}"
 
-    def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor) -> State:
+    def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
         laplacian, reached = _in_double(graph), reached_by(graph, labelled)
         keep = (reached & ~labelled).double()
         free = keep[..., None]
@@ -229,12 +229,11 @@ class EigenmapsRegression(SemiSupervised):
         """The constructor's arguments, but for the weights, which are shown as a submodule."""
         return f"{self.n_components}, {self.neighbors}, ridge={self.ridge}, n_classes={self.n_classes}"
 
-    def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor) -> State:
+    def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
         laplacian, reached = Laplacian(graph, "random_walk"), reached_by(graph, labelled)
-        is_batch = len(graph.shape) > 1
-        if not is_batch:
+        if not fill:
             check_size(laplacian, self.n_components, "n_components")
-        pairs = eigenpairs(laplacian, self.n_components, self.solve, fill=is_batch)
+        pairs = eigenpairs(laplacian, self.n_components, self.solve, fill=fill)
         basis, known = pairs.vectors.double(), labelled[..., None]
         at_labels = basis * known
         gram = at_labels.mT @ at_labels

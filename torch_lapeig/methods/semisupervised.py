@@ -14,6 +14,7 @@ from torch_lapeig import _checks
 from torch_lapeig._fitted import FittedModule, State, check_like, in_blocks
 from torch_lapeig.graph import Graph, Precomputed
 from torch_lapeig.graph.graph import check_whole
+from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.weighted import Rule, check_rule_and_weights, weighted_graph
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.module import check_given
@@ -69,7 +70,7 @@ class SemiSupervised(FittedModule):
         """
         graph = self._graph(_checks.single(x), mask)
         targets, labelled = self._targets(labels, graph.shape, graph.mask, graph.weight)
-        return _like(self._solved(graph, targets, labelled)["scores_"], x)
+        return _like(self._solved(graph, targets, labelled, fill=len(graph.shape) > 1)["scores_"], x)
 
     @torch.no_grad()
     @_checks.full_precision
@@ -90,7 +91,7 @@ class SemiSupervised(FittedModule):
         x = Graph.from_dense(x) if self._is_given and not isinstance(x, Graph) else x
         like = x.weight if isinstance(x, Graph) else x
         own_mask = x.mask if isinstance(x, Graph) else None
-        self._keep(self._fit_points(x, *self._targets(labels, shape, own_mask, like)), x)
+        self._keep(self._fit_points(x, *self._targets(labels, shape, own_mask, like), fill=False), x)
         return self
 
     @torch.no_grad()
@@ -152,15 +153,13 @@ class SemiSupervised(FittedModule):
         for item, places, of_item in _items(given, shape, mask, targets, labelled):
             new = next(news)
             new = new[:, places] if self._is_given else new
-            state = self._fit_points(item, *of_item) if len(places) > 1 else {}
-            if not state:  # one point, or none, which nothing is joined to
-                rows.append((0 * like.sum() + of_item[0]).new_zeros(shape[-1], targets.shape[-1]))
-                rows[-1] = rows[-1].index_copy(0, places, of_item[0])
-                rows_new.append(new.new_zeros(len(new), targets.shape[-1]) + 0 * new.sum())
-                continue
+            state = self._fit_points(item, *of_item, fill=len(shape) > 1) if len(places) else {"scores_": of_item[0]}
             scores = state["scores_"]
             rows.append(scores.new_zeros(shape[-1], scores.shape[-1]).index_copy(0, places, scores))
-            rows_new.append(self._extend_in_blocks(new, state))
+            if len(places) > 1:
+                rows_new.append(self._extend_in_blocks(new, state))
+            else:  # nothing that new points could be near to
+                rows_new.append(0 * new.sum() + new.new_zeros(len(new), scores.shape[-1]))
         joined = [torch.stack(part) if len(shape) > 1 else part[0] for part in (rows, rows_new)]
         return _like(joined[0], x), _like(joined[1], x_new)
 
@@ -192,13 +191,16 @@ class SemiSupervised(FittedModule):
             raise ValueError(f"labels must be on the device of x, {like.device}, got {targets.device}")
         return targets.to(like.dtype), labelled
 
-    def _fit_points(self, x: Tensor | Graph, targets: Tensor, labelled: Tensor) -> State:
+    def _fit_points(self, x: Tensor | Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
         """Scores of one set of points, and all that new points need, by the names in ``FITTED``."""
         if isinstance(x, Graph):
-            return self._solved(x, targets, labelled)
+            return self._solved(x, targets, labelled, fill=fill)
+        if len(x) < 2:
+            none = torch.zeros(0, dtype=torch.int64, device=x.device)
+            return self._solved(Graph(SparsePattern(none, none, (len(x),)), x[:0, 0]), targets, labelled, fill=fill)
         assert self.weights is not None
         graph, state = fitted_graph(self.neighbors, self.weights, x)
-        return state | self._solved(graph, targets, labelled)
+        return state | self._solved(graph, targets, labelled, fill=fill)
 
     def _extend_in_blocks(self, x: Tensor, state: State) -> Tensor:
         scores = state["scores_"]
@@ -211,8 +213,11 @@ class SemiSupervised(FittedModule):
         return in_blocks(rows, x, width_of_new(scores, state))
 
     @abstractmethod
-    def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor) -> State:
-        """``scores_`` of the nodes of a graph or a batch, and what `_extended` needs of one graph."""
+    def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
+        """``scores_`` of the nodes of a graph or a batch, and what `_extended` needs of one graph.
+
+        With ``fill``, for items of a batch, a graph may be too small for the method; else that is an error.
+        """
 
     @abstractmethod
     def _extended(self, new: NewAffinities, queries: int, state: State) -> Tensor:
