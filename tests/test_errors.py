@@ -298,11 +298,11 @@ CASES = {
     "shift": (lambda: SparseLU(0.0), ValueError, "shift must be positive"),
     "loss shape": (lambda: laplacian_smoothness(X[:5], GRAPH), ValueError, "to go with the graph"),
     "loss rank": (lambda: laplacian_smoothness(X[:, 0], GRAPH), ValueError, r"\(10, 'k'\)"),
-    "loss reduction": (lambda: LaplacianSmoothness(reduction="max"), ValueError, "'mean', 'sum', 'none'"),
-    "mean of nothing": (
-        lambda: laplacian_smoothness(X[:4], Graph.from_dense(0 * two_cliques(2, 2))),
-        ValueError,
-        "no edges",
+    "loss reduction": (lambda: LaplacianSmoothness(reduction="max"), ValueError, "'weighted_mean', 'sum', 'none'"),
+    "part by a mask": (
+        lambda: GRAPH.subgraph(torch.ones(10, dtype=torch.bool)),
+        TypeError,
+        r"int64 tensor, got torch.bool; use nodes.nonzero\(\).flatten\(\)",
     ),
     "no clusters": (lambda: SpectralClustering(0), ValueError, "n_clusters must be at least 1, got 0"),
     "variant": (lambda: SpectralClustering(2, variant="sm"), ValueError, "'njw', 'shi_malik', got 'sm'"),

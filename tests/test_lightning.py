@@ -20,6 +20,7 @@ from torch_lapeig import (
     knn_graph,
     laplacian_smoothness,
 )
+from torch_lapeig.samplers import NeighborhoodSampler
 
 with warnings.catch_warnings():  # Lightning's imports warn of what is deprecated elsewhere
     warnings.simplefilter("ignore")
@@ -117,6 +118,30 @@ def test_the_graph_is_built_from(source):
     else:
         assert not x.requires_grad
         torch.testing.assert_close(x, y.detach() if source == "features" else X[:12])
+
+
+def test_the_global_graph_gives_each_batch_its_part():
+    graph = HeatKernel(2.0)(X, knn_graph(X, 5))
+
+    class Numbered(Regression):
+        def training_step(self, batch, batch_idx):
+            self.nodes = batch[2]
+            return super().training_step(batch[:2], batch_idx)
+
+        def on_before_backward(self, loss):
+            term = laplacian_smoothness(self.encoder(X[self.nodes]), graph.subgraph(self.nodes))
+            self.trained.append((loss.item(), self.own[-1] + 3.0 * term.item()))
+
+    data = torch.utils.data.TensorDataset(X, TARGET, torch.arange(24))
+    for nodes in ({}, {"nodes": lambda batch: batch[2]}):
+        model = Numbered()
+        batches = NeighborhoodSampler(graph, 12, neighbors=3)
+        loader = torch.utils.data.DataLoader(data, batch_sampler=batches)
+        callback = SmoothnessCallback(3.0, "encoder", graph_from=graph, **nodes)
+        trainer(callback, steps=-1, max_epochs=3).fit(model, loader)
+        assert len(model.trained) == 3 * len(batches) == 24
+        assert all(found == pytest.approx(expected, rel=1e-5) for found, expected in model.trained)
+        assert batches.epoch == 3  # as Lightning sets it, and one more for each
 
 
 def test_images_are_flattened_and_calls_averaged():
@@ -282,6 +307,16 @@ CASES = {
         r"\(N, k\) or \(B, N, k\), got \(24,\)",
     ),
     "other nodes": (lambda: broken("encoder", graph_from=lambda batch: X), ValueError, "y must have shape .24, 'k'."),
+    "no numbers": (
+        lambda: broken("encoder", graph_from=knn_graph(X, 3)),
+        TypeError,
+        "numbers of its points in the graph, int64 .*, got torch.float32 of shape",
+    ),
+    "nodes alone": (
+        lambda: SmoothnessCallback(1.0, nodes=lambda batch: batch[1]),
+        ValueError,
+        "nodes goes with a Graph of all points",
+    ),
     "manual": (lambda: broken("encoder", automatic_optimization=False), ValueError, "automatic_optimization must be"),
     "reduction": (
         lambda: broken("encoder", LaplacianSmoothness(KNN(3), reduction="none")),

@@ -459,3 +459,29 @@ def test_the_path_has_cosines():
     node = torch.arange(40, dtype=torch.float64)
     values = [spectral_loss((f * torch.pi * node / 39).cos()[:, None], graph) for f in torch.linspace(0.5, 1.5, 21)]
     assert int(torch.stack(values).argmin()) == 10
+
+
+@pytest.mark.parametrize("reduction", ["mean", "weighted_mean", "sum", "none"])
+def test_a_batch_without_edges_costs_nothing_and_has_gradients_of_zero(reduction):
+    for graph in (*both_kinds(0 * path(4)), KNN(2)(points(30, 2)).subgraph(torch.tensor([3]))):
+        y = points(graph.num_nodes, 2).requires_grad_()
+        loss = laplacian_smoothness(y, graph, reduction).sum()
+        assert loss == 0
+        loss.backward()
+        assert torch.equal(y.grad, torch.zeros_like(y))
+
+
+def test_the_weighted_mean_does_not_change_with_the_unit_of_the_weights():
+    affinity, y = random_affinity(12), points(12, 3)
+    expected = 0.5 * (affinity * (y[:, None] - y).square().sum(-1)).sum() / affinity.sum()
+    for graph in both_kinds(affinity):
+        found = laplacian_smoothness(y, graph, "weighted_mean")
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(laplacian_smoothness(y, graph.with_weight(7 * graph.weight), "weighted_mean"), found)
+        torch.testing.assert_close(LaplacianSmoothness(reduction="weighted_mean")(y, graph), found)
+    weight = affinity.clone().requires_grad_()
+
+    def loss(weight):
+        return laplacian_smoothness(y, Graph.from_dense((weight + weight.T) / 2 + 0.1), "weighted_mean")
+
+    assert torch.autograd.gradcheck(loss, weight, fast_mode=True)

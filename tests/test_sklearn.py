@@ -24,14 +24,17 @@ from torch_lapeig import KNN, DensityCorrected, GraphWarning, HeatKernel, Laplac
 from torch_lapeig.eigen import Eigh
 from torch_lapeig.sklearn import (
     ClassicalMDS,
+    HarmonicFunction,
     Isomap,
     KernelPCA,
+    LabelSpreading,
     LocallyLinearEmbedding,
     SpectralClustering,
     SpectralEmbedding,
 )
 
 X = points(150, 4).numpy()
+UNLABELLED = {"check_classifiers_classes": "−1 is no class, as of scikit-learn's two, which the check knows by name"}
 AFFINITY = HeatKernel()(torch.from_numpy(X), KNN(10)(torch.from_numpy(X))).to_dense().numpy()
 
 
@@ -43,7 +46,11 @@ AFFINITY = HeatKernel()(torch.from_numpy(X), KNN(10)(torch.from_numpy(X))).to_de
         SpectralClustering(affinity="nearest_neighbors", n_neighbors=6),
         ClassicalMDS(),
         KernelPCA(),
-    ]
+        LabelSpreading(),
+        LabelSpreading("knn", n_neighbors=4, alpha=0.5),
+        HarmonicFunction(),
+    ],
+    expected_failed_checks=lambda estimator: UNLABELLED if isinstance(estimator, HarmonicFunction) else {},
 )
 def test_estimator_checks(estimator, check):
     check(estimator)

@@ -132,7 +132,8 @@ def check_indices(value: Any, name: str, below: int | None = None) -> None:
     """Raise unless ``value`` is an int64 tensor, of numbers from 0 to ``below`` − 1 if that is given."""
     check_tensor(value, name)
     if value.dtype != torch.int64:
-        raise TypeError(f"{name} must be an int64 tensor, got {value.dtype}; use {name}.long()")
+        way_out = f"{name}.nonzero().flatten()" if value.dtype == torch.bool else f"{name}.long()"
+        raise TypeError(f"{name} must be an int64 tensor, got {value.dtype}; use {way_out}")
     if below is not None and value.numel():
         low, high = map(int, value.aminmax())
         if low < 0 or high >= below:

@@ -145,6 +145,9 @@ DENSE_WORK = 8e7
 # Graphs of a batch are solved together up to here, and one by one beyond; one graph up to here is left to Lanczos for
 # longer.
 SMALL_NODES = 2000
+# Linear systems are solved by Cholesky factors up to here, in graphs · nodes³: a fifteenth of the work of `eigh`, and
+# exact, where conjugate gradients take 100 products of small blocks.
+DENSE_SOLVE = 1e9
 # Products of a block of m vectors with a dense matrix that take the time of its `eigh`, times m / n. For m = 16: 100 at
 # n = 512, 230 at 1000, 500 at 2000 (on one core).
 DENSE_PRODUCTS = 4.0

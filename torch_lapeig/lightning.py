@@ -38,7 +38,19 @@ else:
         )
     Callback = type("Callback", found, {})
 
-Source = Literal["inputs", "features"] | Callable[[Any], Tensor | Graph]
+Source = Literal["inputs", "features"] | Graph | Callable[[Any], Tensor | Graph]
+
+
+def last_of_batch(batch: Any) -> Tensor:
+    """The numbers of the points of a batch: its last part, int64 ``(M,)``."""
+    nodes = batch[-1] if isinstance(batch, (list, tuple)) and batch else batch
+    if not isinstance(nodes, Tensor) or nodes.dtype.is_floating_point or nodes.ndim != 1:
+        arrived = f"{nodes.dtype} of shape {tuple(nodes.shape)}" if isinstance(nodes, Tensor) else type(nodes).__name__
+        raise TypeError(
+            "the last part of a batch must be the numbers of its points in the graph, int64 (M,), got "
+            f"{arrived}; let the data set return them, or pass nodes=lambda batch: ..."
+        )
+    return nodes
 
 
 class SmoothnessCallback(Callback):
@@ -55,10 +67,14 @@ class SmoothnessCallback(Callback):
             output y has shape ``(N, k)`` or ``(B, N, k)``.
         loss: called as ``loss(y, points or graph)``, with a scalar result: `LaplacianSmoothness` (the default),
             `SpectralLoss` or a module of yours. Its parameters are not trained.
-        graph_from: what the graph is built from, without gradients: ``"inputs"``: the submodule's first argument,
-            flattened to ``(N, D)`` or ``(B, N, D)``; ``"features"``: its output; or a function from the batch to points
-            or a `Graph`.
+        graph_from: a `Graph` of all training points, of which each step takes the part of its batch: the best choice,
+            with the batches of `torch_lapeig.samplers.NeighborhoodSampler`. Or what the graph of a batch is built from,
+            without gradients: ``"inputs"``: the submodule's first argument, flattened to ``(N, D)`` or ``(B, N, D)``;
+            ``"features"``: its output; or a function from the batch to points or a `Graph`. Graphs of random batches
+            join what are no neighbours, and may make a classifier worse: see docs/losses.md.
         name: of the logged value, which is without the weight.
+        nodes: function from the batch to the numbers of its points in the graph of all, int64 ``(M,)``, distinct;
+            default: the last part of the batch, ``TensorDataset(x, target, torch.arange(len(x)))``.
 
     Raises:
         ValueError: weight, a loss with learnable parameters; when training begins: no such submodule, manual
@@ -77,8 +93,13 @@ class SmoothnessCallback(Callback):
         loss: nn.Module | None = None,
         graph_from: Source = "inputs",
         name: str = "smoothness",
+        nodes: Callable[[Any], Tensor] = last_of_batch,
     ) -> None:
-        if not callable(graph_from):
+        _checks.check_function(nodes, "nodes", "a function from the batch to the numbers of its points")
+        if nodes is not last_of_batch and not isinstance(graph_from, Graph):
+            raise ValueError("nodes goes with a Graph of all points as graph_from, got nodes without it")
+        self.nodes = nodes
+        if not callable(graph_from) and not isinstance(graph_from, Graph):
             _checks.check_choice(graph_from, "graph_from", ("inputs", "features"))
         _checks.check_instance(module, "module", str, "the name of a submodule")
         _checks.check_instance(name, "name", str, "the name of the logged value")
@@ -131,7 +152,9 @@ class SmoothnessCallback(Callback):
             arrived = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
             raise ValueError(f"module {self.module!r} must give a tensor (N, k) or (B, N, k), got {arrived}")
         source = y if self.graph_from == "features" else inputs
-        if callable(self.graph_from):
+        if isinstance(self.graph_from, Graph):
+            source = self.graph_from.subgraph(self.nodes(batch).to(self.graph_from.weight.device)).to(y.device)
+        elif callable(self.graph_from):
             source = self.graph_from(batch)
         elif not isinstance(source, Tensor) or source.ndim < y.ndim:
             arrived = tuple(source.shape) if isinstance(source, Tensor) else type(source).__name__

@@ -30,7 +30,8 @@ __all__ = [
     "whiten",
 ]
 
-Reduction = Literal["mean", "sum", "none"]
+Reduction = Literal["mean", "weighted_mean", "sum", "none"]
+REDUCTIONS = ("mean", "weighted_mean", "sum", "none")
 
 RIDGE = 1e-12  # of a column's variance, or the machine epsilon of its dtype if that is more
 ROUNDING = 64  # machine epsilons of a column's mean: a smaller standard deviation is none
@@ -44,33 +45,39 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
     Summed over differences, so that it is never negative, zero for constant ``y``, and accurate for smooth ``y`` far
     from the origin.
 
+    The graph should be one of all points, and ``y`` a part of them that holds neighbours: ``graph.subgraph(nodes)``
+    with the batches of `torch_lapeig.samplers`. A graph of the points of a random batch joins what are no neighbours,
+    and trains a classifier to blur its classes (docs/losses.md).
+
     Args:
         y: ``(N, k)`` or ``(B, N, k)``, of any float dtype: half precision is computed in float32. Gradients flow to it
             and to the graph's weights; not to rows that the graph's mask leaves out, whatever they hold.
         graph: of the same nodes. Every edge is stored in both directions, with the same weight.
         reduction: ``"none"``: ½ W_ij ‖y_i − y_j‖² of every stored edge, of the shape of
-            ``graph.weight``; ``"sum"``: their sum, the formula;
-            ``"mean"``: their mean over the edges of positive weight.
+            ``graph.weight``; ``"sum"``: their sum, the formula; ``"mean"``: their mean over the edges of positive
+            weight; ``"weighted_mean"``: their sum over that of the weights, the mean of ½ ‖y_i − y_j‖², which does not
+            change with the unit of the weights. Without edges all are zero, with gradients of zero.
 
     Returns:
         The loss in the dtype of ``y``.
 
     Raises:
-        TypeError: wrong dtype. ValueError: shape that does not go with the graph, no edges, unknown reduction.
+        TypeError: wrong dtype. ValueError: shape that does not go with the graph, unknown reduction.
 
     >>> path = Graph.from_dense(torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]))
     >>> laplacian_smoothness(torch.tensor([[0.0], [1.0], [3.0]]), path, "sum")
     tensor(5.)
     """
-    _checks.check_choice(reduction, "reduction", ("mean", "sum", "none"))
+    _checks.check_choice(reduction, "reduction", REDUCTIONS)
     columns, graph = _in_one_dtype(y, graph)
     if reduction == "none":
         return (graph.weight * graph.pattern.squared_lengths(columns) / 2).to(y.dtype)
     loss = graph.pattern.smoothness(graph.weight, columns)
     if reduction == "mean":
-        if (edges := int(graph.pattern.sum(graph.weight.count_nonzero()))) == 0:
-            raise ValueError('graph has no edges to take the mean of; use reduction="sum"')
-        loss = loss / edges
+        loss = loss / max(1, int(graph.pattern.sum(graph.weight.count_nonzero())))
+    elif reduction == "weighted_mean":
+        total = graph.pattern.sum(graph.weight.sum())
+        loss = loss / torch.where(total > 0, total, 1)
     return loss.to(y.dtype)
 
 
@@ -198,10 +205,11 @@ class LaplacianSmoothness(_GraphLoss):
     Args:
         neighbors: rule of the graph that points are turned into.
         weights: weighting of its edges; default ``HeatKernel("median")``.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        reduction: ``"mean"``, ``"weighted_mean"``, ``"sum"`` or ``"none"``; see `laplacian_smoothness`.
 
     The graph may come from the network's inputs, from features of one of its layers, or from elsewhere:
-    ``loss(y, x)``, ``loss(y, features.detach())``, ``loss(y, graph)``.
+    ``loss(y, x)``, ``loss(y, features.detach())``, ``loss(y, graph)``. In mini-batches take the last, with a part of a
+    graph of all points: ``loss(y, graph.subgraph(nodes))``. The graph of a random batch's own points harms.
 
     >>> x = torch.arange(5.0)[:, None]
     >>> LaplacianSmoothness(KNN(1), reduction="sum")(torch.ones(5, 2), x)
@@ -215,7 +223,7 @@ class LaplacianSmoothness(_GraphLoss):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__(neighbors, weights)
-        _checks.check_choice(reduction, "reduction", ("mean", "sum", "none"))
+        _checks.check_choice(reduction, "reduction", REDUCTIONS)
         self.reduction: Reduction = reduction
 
     def forward(self, y: Tensor, x: Tensor | Graph, mask: Tensor | None = None) -> Tensor:

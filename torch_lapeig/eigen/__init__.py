@@ -7,6 +7,7 @@ from torch_lapeig.eigen.direct import SparseLU
 from torch_lapeig.eigen.eigh import Eigh
 from torch_lapeig.eigen.lanczos import Lanczos
 from torch_lapeig.eigen.laplacian import Laplacian
+from torch_lapeig.eigen.linear import solve_linear
 from torch_lapeig.eigen.lobpcg import Lobpcg
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.shift_invert import ShiftInvert
@@ -38,4 +39,5 @@ __all__ = [
     "TorchLobpcg",
     "component_eigenpairs",
     "eigenpairs",
+    "solve_linear",
 ]

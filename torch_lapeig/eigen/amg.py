@@ -22,7 +22,7 @@ from torch_lapeig import _checks
 from torch_lapeig._tuning import product_terms
 from torch_lapeig.eigen.operator import Operator, entries_of
 from torch_lapeig.eigen.symmetric import SymmetricOperator
-from torch_lapeig.graph.groups import Groups
+from torch_lapeig.graph.groups import Groups, sum_of_groups
 from torch_lapeig.graph.pattern import csr
 
 
@@ -187,26 +187,34 @@ class SmoothedAggregation:
         edges = entries_of(operator, self).affinities()
         assert isinstance(operator, SymmetricOperator)  # so far the only kind that has affinities
         ground = _ground(operator)
-        hierarchy = self.hierarchy(*edges, ground.square()[:, 0])
+        excess = None if operator.excess is None else operator.excess.reshape(-1)
+        hierarchy = self.hierarchy(*edges, ground.square()[:, 0], excess)
         return None if hierarchy is None else Multigrid(hierarchy, hierarchy.scale(ground))
 
-    def hierarchy(self, row: Tensor, col: Tensor, weight: Tensor, mass: Tensor) -> Hierarchy | None:
+    def hierarchy(
+        self, row: Tensor, col: Tensor, weight: Tensor, mass: Tensor, excess: Tensor | None = None
+    ) -> Hierarchy | None:
         """The hierarchy of the Laplacian of edges, or None where it would have to end far above the coarsest size.
+
+        An excess on the diagonal goes to the next level as its sums over aggregates, apart from the Laplacian, whose
+        row sums stay zero: however small it is, it is not lost beside the weights.
 
         Args:
             row, col: ``(E,)`` int32 or int64, both directions of every edge in CSR order, no loops.
             weight: ``(E,)``, positive.
             mass: ``(N,)``, of each node: the square of the operator's null vector.
+            excess: ``(N,)``, non-negative: what the diagonal has beyond the sums of weights; None for nothing.
         """
         generator = torch.Generator(weight.device).manual_seed(self.seed)
         matrix, mass = _laplacian(row, col, weight.double(), len(mass)), mass.double()
         dtype = torch.float32 if self.single else torch.float64
-        matrix, diagonal = _balance(matrix)
+        excess = None if excess is None else excess.double()
+        matrix, diagonal = _balance(matrix, excess)
         finest = diagonal
         levels: list[Level] = []
         total = first = len(matrix.values())
         while matrix.shape[0] > self.coarsest:
-            step = _coarsen(matrix, diagonal, self.max_complexity * first - total, generator)
+            step = _coarsen(matrix, diagonal, excess, self.max_complexity * first - total, generator)
             if step is None:
                 break
             total += len(step.matrix.values())
@@ -216,7 +224,7 @@ class SmoothedAggregation:
             down = _scale(step.restriction, coarse_root, root, dtype)
             levels.append(Level(_unit(matrix, diagonal, dtype), _ratio(diagonal, mass), step.radius, up, down))
             mass = (step.restriction @ mass[:, None])[:, 0]
-            matrix, diagonal = step.matrix, step.diagonal
+            matrix, diagonal, excess = step.matrix, step.diagonal, step.excess
         if matrix.shape[0] > max(self.coarsest, LARGEST_DENSE):
             return None
         # The coarsest stays in float64: its null space has to be told from its smallest eigenvalues.
@@ -225,16 +233,19 @@ class SmoothedAggregation:
 
 
 class Coarsening(NamedTuple):
-    """A step from one level to the next: P, Pᵀ, Pᵀ L P, the diagonal of that, and the spectral radius of D⁻¹ L."""
+    """A step to the next level: P, Pᵀ, Pᵀ L P, the diagonal with its excess, the radius of D⁻¹ L, the excess."""
 
     prolongation: Tensor
     restriction: Tensor
     matrix: Tensor
     diagonal: Tensor
     radius: float
+    excess: Tensor | None
 
 
-def _coarsen(matrix: Tensor, diagonal: Tensor, room: float, generator: torch.Generator) -> Coarsening | None:
+def _coarsen(
+    matrix: Tensor, diagonal: Tensor, excess: Tensor | None, room: float, generator: torch.Generator
+) -> Coarsening | None:
     """The next coarser level of a Laplacian; None where the nodes do not get fewer.
 
     Where hubs would fill the coarse matrix beyond ``room`` entries, the aggregates are not smoothed: a poorer
@@ -246,13 +257,16 @@ def _coarsen(matrix: Tensor, diagonal: Tensor, room: float, generator: torch.Gen
         return None
     radius = _radius(_unit(matrix, diagonal, torch.float64), generator)
     plain = _indicator(aggregate, count, matrix.dtype)
+    if excess is not None:
+        inside = aggregate >= 0
+        excess = sum_of_groups(excess[inside], aggregate[inside], count)
     smooth = product(_jacobi_step(matrix, diagonal, aggregate, radius), plain)
     products = matrix.crow_indices().diff().double() @ smooth.crow_indices().diff().double()
     if products <= MOST_PRODUCTS * len(matrix.values()):
-        coarsening = _galerkin(matrix, smooth, radius)
+        coarsening = _galerkin(matrix, smooth, radius, excess)
         if len(coarsening.matrix.values()) <= room:
             return coarsening
-    return _galerkin(matrix, plain, radius)
+    return _galerkin(matrix, plain, radius, excess)
 
 
 def _strong_edges(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -276,10 +290,11 @@ def _jacobi_step(matrix: Tensor, diagonal: Tensor, aggregate: Tensor, radius: fl
     return _with_values(matrix, step)
 
 
-def _galerkin(matrix: Tensor, prolongation: Tensor, radius: float) -> Coarsening:
+def _galerkin(matrix: Tensor, prolongation: Tensor, radius: float, excess: Tensor | None) -> Coarsening:
+    """Pᵀ L P with the excess of the coarse level."""
     restriction = prolongation.t().to_sparse_csr()
-    coarse, diagonal = _balance(product(restriction, product(matrix, prolongation)))
-    return Coarsening(prolongation, restriction, coarse, diagonal, radius)
+    coarse, diagonal = _balance(product(restriction, product(matrix, prolongation)), excess)
+    return Coarsening(prolongation, restriction, coarse, diagonal, radius, excess)
 
 
 def product(left: Tensor, right: Tensor) -> Tensor:
@@ -335,8 +350,8 @@ def _with_values(matrix: Tensor, values: Tensor) -> Tensor:
     return csr(crow, col, values, (matrix.shape[0], matrix.shape[1]))
 
 
-def _balance(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """The matrix with row sums of exactly zero, and its diagonal.
+def _balance(matrix: Tensor, excess: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The matrix with row sums of exactly zero, and its diagonal with the excess.
 
     The diagonal of a Galerkin product is what is left of cancellation: between faintly joined clusters, and for a
     component that has become one node, nothing but round-off.
@@ -344,7 +359,8 @@ def _balance(matrix: Tensor) -> tuple[Tensor, Tensor]:
     row, values = _rows(matrix), matrix.values()
     loop = row == matrix.col_indices()
     diagonal = -Groups(row, matrix.shape[0], ascending=True).sum(values.masked_fill(loop, 0))
-    return _with_values(matrix, torch.where(loop, diagonal.index_select(0, row), values)), diagonal
+    balanced = _with_values(matrix, torch.where(loop, diagonal.index_select(0, row), values))
+    return balanced, diagonal if excess is None else diagonal + excess
 
 
 def _inverse_root(diagonal: Tensor) -> Tensor:
@@ -359,9 +375,10 @@ def _scale(matrix: Tensor, left: Tensor, right: Tensor, dtype: torch.dtype) -> T
 
 
 def _unit(matrix: Tensor, diagonal: Tensor, dtype: torch.dtype) -> Tensor:
-    """D^-½ · matrix · D^-½."""
-    root = _inverse_root(diagonal)
-    return _scale(matrix, root, root, dtype)
+    """D^-½ · matrix · D^-½, with the diagonal D in the place of the matrix's, which lacks the excess."""
+    root, row = _inverse_root(diagonal), _rows(matrix)
+    values = torch.where(row == matrix.col_indices(), diagonal.index_select(0, row), matrix.values())
+    return _scale(_with_values(matrix, values), root, root, dtype)
 
 
 def _ratio(diagonal: Tensor, mass: Tensor) -> Tensor:

@@ -97,6 +97,8 @@ class SymmetricOperator(WithEntries):
             multigrid needs.
         finer: gives the same operator in float64, of what it was made of; None: its entries are what is known.
         trusted: whether the checks below have been done.
+        excess: e ≥ 0, ``(B, N)``, where N A N is D − W + diag(e) and ``null`` has no null vector but ``ground``; None
+            for nothing.
         constant_null: short for ``null=NullSpace.constant(diagonal)``: A 1 = 0.
 
     Raises:
@@ -121,6 +123,7 @@ class SymmetricOperator(WithEntries):
     of_affinities: bool = False
     finer: Callable[[], SymmetricOperator] | None = None
     trusted: bool = False
+    excess: Tensor | None = None
     constant_null: InitVar[bool] = False
 
     def __post_init__(self, constant_null: bool) -> None:
@@ -284,7 +287,8 @@ class SymmetricOperator(WithEntries):
             return self.finer()
         null = None if self.null is None else dataclasses.replace(self.null, ground=self.null.ground.double())
         values, diagonal, bound = self.values.double(), self.diagonal.double(), self.bound.double()
-        return self._with(values=values, diagonal=diagonal, bound=bound, null=null)
+        excess = None if self.excess is None else self.excess.double()
+        return self._with(values=values, diagonal=diagonal, bound=bound, null=null, excess=excess)
 
     def items(self) -> Iterator[SymmetricOperator]:
         """The operator of each graph of a batch, without gradients."""
@@ -300,6 +304,7 @@ class SymmetricOperator(WithEntries):
                 bound=self.bound[b : b + 1],
                 null=None if self.null is None else self.null.of_graph(b),
                 active=self.active[b : b + 1],
+                excess=None if self.excess is None else self.excess[b : b + 1],
                 finer=None,
             )
 
@@ -314,6 +319,7 @@ class SymmetricOperator(WithEntries):
             bound=self.bound[graphs],
             null=None if null is None else NullSpace(null.ground[graphs], null.part[graphs], null.counts[graphs]),
             active=self.active[graphs],
+            excess=None if self.excess is None else self.excess[graphs],
             finer=None,
         )
 
@@ -333,6 +339,7 @@ class SymmetricOperator(WithEntries):
             diagonal=self.diagonal[places],
             null=None if null is None else NullSpace(null.ground[:, places], null.part[:, places], null.counts),
             active=self.active[:, places],
+            excess=None if self.excess is None else self.excess[:, places],
             finer=lambda: self.double().reordered(places)[0],
         )
         return operator, places

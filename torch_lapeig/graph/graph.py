@@ -21,12 +21,13 @@ from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Graph:
     """An undirected weighted graph, or a batch of graphs of N nodes each.
 
     Build one with `knn_graph`, `radius_graph` (sparse), ``from_dense`` (dense), ``from_edge_index`` or ``from_scipy``
-    (sparse). Graphs of unequal size share a batch by a mask.
+    (sparse). Graphs of unequal size share a batch by a mask. ``torch.save`` takes a graph, and ``torch.load`` gives it
+    back, with ``weights_only=True`` too.
 
     Attributes:
         pattern: where the edges are. Sparse: both directions of every edge in CSR order, nodes of a batch numbered
@@ -51,6 +52,22 @@ class Graph:
 
     def __post_init__(self) -> None:
         check_edge_values(self.pattern, self.weight, "weight")
+
+    def __repr__(self) -> str:
+        n, nodes = self.num_nodes, f"{self.num_nodes} nodes"
+        if len(self.shape) > 1:
+            sizes = f"{n} nodes each" if self.mask is None else f"up to {n} nodes"
+            nodes = f"{self.batch_size} graphs of {sizes}"
+        edges = f"{len(self.weight)} stored edges" if self.is_sparse else "dense"
+        return f"{type(self).__name__}({nodes}, {edges}, {self.weight.dtype}, {self.weight.device})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields: what has been worked out of them is not saved."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.__post_init__()
 
     @classmethod
     def from_dense(cls, affinity: Tensor, mask: Tensor | None = None) -> Graph:
@@ -241,13 +258,25 @@ class Graph:
         return csr_array(parts, shape=(self.num_nodes, self.num_nodes))
 
     def subgraph(self, nodes: Tensor) -> Graph:
-        """One graph of ``nodes`` (int64 ``(M,)``, distinct, numbered through a batch) and the edges among them.
+        """The graph of some nodes and the edges among them, with gradients to their weights.
 
-        The nodes of a dense batch must be of one item.
+        In a training it is the graph of a mini-batch, whose rows are those nodes in the same order: see
+        `torch_lapeig.samplers`. In O(edges at these nodes), whatever the size of the graph.
+
+        Args:
+            nodes: int64 ``(M,)``, distinct, in any order, which is that of the result; in a batch of graphs numbered
+                through as ``b * N + i``, in a dense one all of one item. Of a bool mask ``mask.nonzero().flatten()``.
+
+        Returns:
+            One graph of M nodes, without a mask. It may have no edges: then its smoothness is zero.
 
         Raises:
-            TypeError: not an int64 tensor. ValueError: none, out of range, a node more than once, nodes of several
-                items of a dense batch.
+            TypeError: not an int64 tensor. ValueError: none, out of range (negative numbers too), a node more than
+                once, nodes of several items of a dense batch.
+
+        >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+        >>> path.subgraph(torch.tensor([2, 1]))
+        Graph(2 nodes, 2 stored edges, torch.float32, cpu)
         """
         _checks.check_indices(nodes, "nodes", self.batch_size * self.num_nodes)
         _checks.check_distinct(nodes, "nodes")
@@ -284,6 +313,10 @@ class Graph:
         if self.mask is not None:
             labels = torch.where(self.mask.reshape(labels.shape), labels, -1)
         return _count_from_zero(labels).reshape(self.shape)
+
+
+# What `torch.load` may make of a file: tensors and numbers in objects of this library, which check them.
+torch.serialization.add_safe_globals([Graph, SparsePattern, DensePattern])
 
 
 def check_graph(graph: Any, name: str = "graph") -> None:

@@ -14,6 +14,7 @@ import math
 import warnings
 from collections.abc import Callable
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -54,6 +55,11 @@ class SparsePattern(Nodes):
 
     def __len__(self) -> int:
         return len(self.row)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What it is made of: what has been worked out of that is not saved."""
+        kept = ((k, v) for k, v in vars(self).items() if not isinstance(getattr(type(self), k, None), cached_property))
+        return dict(kept)
 
     def to(self, device: torch.device) -> SparsePattern:
         """The pattern on a device; itself if it is there."""

@@ -196,16 +196,17 @@ class HeatKernel(Weighting):
     deviation σ has ``t`` = 2σ².
 
     Args:
-        t: bandwidth in squared units of the points, positive. ``"median"``: the median of the squared edge lengths of
-            each graph (the lower one of two); ``"component-median"``: the median of each connected component. Gradients
-            flow through medians. Where copies of points make it 0, it is the median of the positive lengths (1
-            without any), with a `GraphWarning`.
+        t: bandwidth in squared units of the points, positive; ``math.inf`` gives 1 on every edge, as `SimpleWeights`.
+            ``"median"``: the median of the squared edge lengths of each graph (the lower one of two);
+            ``"component-median"``: the median of each connected component. Gradients flow through medians. Where copies
+            of points make it 0, it is the median of the positive lengths (1 without any), with a `GraphWarning`.
         learnable: learn a factor on the bandwidth, t · exp(``log_factor``), which keeps it positive. ``log_factor`` is
             0 at first, whether ``t`` is a number or a median. It is float32 as any parameter: ``.double()`` for points
             in float64.
 
     Raises:
-        TypeError, ValueError: ``t`` is not a positive number or one of the words.
+        TypeError, ValueError: ``t`` is not a positive number or one of the words; an infinite one with ``learnable``,
+            as no factor changes it.
     """
 
     CONFIGURATION: ClassVar[tuple[str, ...]] = ("t", "learnable")
@@ -215,8 +216,10 @@ class HeatKernel(Weighting):
         super().__init__()
         if isinstance(t, str):
             _checks.check_choice(t, "t", ("median", "component-median"))
-        else:
+        elif not (isinstance(t, float) and t == math.inf):
             t = _checks.check_positive(t, "t")
+        elif learnable:
+            raise ValueError("t must be finite to be learnable, got inf, which no factor changes")
         _checks.check_flag(learnable, "learnable")
         self.t: Bandwidth = t
         self.register_parameter("log_factor", nn.Parameter(torch.zeros(())) if learnable else None)

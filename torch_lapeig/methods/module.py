@@ -238,16 +238,7 @@ class EmbeddingModule(FittedModule):
 
     def _prepare(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
         """What is embedded and its mask, checked."""
-        _checks.check_floating(x, "x")
-        name = self.pairs_given
-        if name is not None and (x.ndim not in (2, 3) or x.shape[-1] != x.shape[-2]):
-            raise ValueError(f"{name} must have shape (N, N) or (B, N, N), got {tuple(x.shape)}")
-        valid = x
-        if mask is not None:
-            _checks.check_mask(mask, x)
-            of_pair = mask[..., None] if name is None else mask[..., None] & mask[..., None, :]
-            valid = torch.where(of_pair, x, 0)
-        _checks.check_points(valid, min_points=1 if x.ndim == 3 else 2)
+        check_given(x, mask, self.pairs_given)
         return x, mask
 
     def _embed(self, x: Any, mask: Tensor | None, solve: EigenSolves) -> Embedding:
@@ -329,6 +320,19 @@ class EmbeddingModule(FittedModule):
     @abstractmethod
     def _width(self, state: State) -> int:
         """Numbers of memory that a new point needs."""
+
+
+def check_given(x: Any, mask: Tensor | None, pairs: str | None = None) -> None:
+    """Raise unless ``x`` is finite where ``mask`` is True: points ``(N, D)`` or ``(B, N, D)``, or ``pairs`` of them."""
+    _checks.check_floating(x, "x")
+    if pairs is not None and (x.ndim not in (2, 3) or x.shape[-1] != x.shape[-2]):
+        raise ValueError(f"{pairs} must have shape (N, N) or (B, N, N), got {tuple(x.shape)}")
+    valid = x
+    if mask is not None:
+        _checks.check_mask(mask, x)
+        of_pair = mask[..., None] if pairs is None else mask[..., None] & mask[..., None, :]
+        valid = torch.where(of_pair, x, 0)
+    _checks.check_points(valid, min_points=1 if x.ndim == 3 else 2)
 
 
 def rule_within(rule: Any, points: int) -> Any:

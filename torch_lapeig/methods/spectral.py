@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
@@ -13,12 +12,10 @@ from torch_lapeig._fitted import State
 from torch_lapeig.eigen import Laplacian, Solve, Solver
 from torch_lapeig.eigen.laplacian import Normalization
 from torch_lapeig.graph import Graph, Precomputed
-from torch_lapeig.graph.distances import differentiable_pair_distances
-from torch_lapeig.graph.pattern import SparsePattern
-from torch_lapeig.graph.rules import check_extends, graph_with_state
 from torch_lapeig.graph.weighted import Rule, check_rule_and_weights, weighted_graph
-from torch_lapeig.graph.weights import NewEdges, Weighting
-from torch_lapeig.methods.module import EigenSolves, Embedding, EmbeddingModule, rule_within, warn_of_unreached
+from torch_lapeig.graph.weights import Weighting
+from torch_lapeig.methods.module import EigenSolves, Embedding, EmbeddingModule
+from torch_lapeig.methods.newpoints import affinities_of_new, fitted_graph, width_of_new
 from torch_lapeig.methods.nystrom import nystrom
 
 
@@ -83,20 +80,11 @@ class GraphEmbedding(EmbeddingModule):
 
     def _fit_points(self, x: Any, solve: EigenSolves, *, fill: bool) -> State:
         if isinstance(x, Graph):
-            laplacian, state = Laplacian(x, self._normalization), {}
+            laplacian, state = Laplacian(x, self._normalization), State()
         else:
             assert self.weights is not None
-            graph, train_rule = graph_with_state(rule_within(self.neighbors, len(x)), x.detach())
-            laplacian = Laplacian(self.weights(x, graph), self._normalization)
-            # An edge whose weight underflows is none, and a node with no other edge has none.
-            kept = (laplacian.graph.weight > 0) & laplacian.active[graph.edge_index[0]]
-            state = {
-                "train_points": x,
-                "train_rule": train_rule,
-                "train_weighting": self.weights.state(x, graph),
-                "train_edges": graph.edge_index[:, kept],
-                "train_connectivity": graph.weight[kept],
-            }
+            graph, state = fitted_graph(self.neighbors, self.weights, x)
+            laplacian = Laplacian(graph, self._normalization)
         found = self._solve_graph(laplacian, solve, fill=fill)
         if laplacian.normalization == "symmetric":
             state["train_degrees"] = laplacian.degrees
@@ -111,51 +99,19 @@ class GraphEmbedding(EmbeddingModule):
         return {"eigenvalues_": found.eigenvalues, "residuals_": found.residuals, "gap_": found.gap}
 
     def _width(self, state: State) -> int:
-        n, k = state["embedding_"].shape
-        if self.pairs_given is not None:
-            return n * (k + 4)
-        return (1 + state["train_edges"].shape[1] // n) * (k + 2 * state["train_points"].shape[1] + 8)
+        return width_of_new(state["embedding_"], state)
 
     def _extend(self, x: Tensor, state: State) -> Tensor:
-        if self.pairs_given is not None:
-            if (x < 0).any():
-                raise ValueError(f"affinities must be non-negative, got a minimum of {x.min():.3g}")
-            query, point = x.detach().nonzero(as_tuple=True)
-            log_affinity = x[query, point].log()
-        else:
-            assert self.weights is not None
-            query, point, connectivity = self._new_edges(x.detach(), state)
-            squared_lengths = differentiable_pair_distances(x, query, state["train_points"], point)
-            edges = NewEdges(query, point, squared_lengths, connectivity, len(x))
-            log_affinity = self.weights.extend(edges, state["train_weighting"])
-        warn_of_unreached(int((query.bincount(minlength=len(x)) == 0).sum()), len(x))
+        reached = affinities_of_new(self.neighbors, self.weights, x, state)
         return nystrom(
-            log_affinity,
-            query,
-            point,
+            reached.log_affinity,
+            reached.query,
+            reached.point,
             len(x),
             state.get("train_vectors", state["embedding_"]),
             state["train_eigenvalues"],
             normalized=self._normalization != "unnormalized",
             degrees=state.get("train_degrees"),
-        )
-
-    @torch.no_grad()
-    def _new_edges(self, x: Tensor, state: State) -> tuple[Tensor, Tensor, Tensor]:
-        """Edges of queries to training points with their connectivity; those of a training point are its own."""
-        points = state["train_points"].detach()
-        found = check_extends(rule_within(self.neighbors, len(points))).extend(x, points, state["train_rule"])
-        coincides = found.same >= 0
-        if not coincides.any():
-            return found.query, found.point, found.connectivity
-        row, col = state["train_edges"]
-        pattern = SparsePattern(row, col, (len(points),))
-        position, edge = pattern.edges_of(found.same[coincides])
-        other = ~coincides[found.query]
-        return (
-            torch.cat([found.query[other], coincides.nonzero().flatten()[position]]),
-            torch.cat([found.point[other], pattern.col[edge].long()]),
-            torch.cat([found.connectivity[other], state["train_connectivity"][edge]]),
         )
 
 

@@ -11,13 +11,16 @@ try:
 except ImportError as error:
     raise ImportError('torch_lapeig.sklearn needs scikit-learn ≥ 1.6; pip install "torch-lapeig[sklearn]"') from error
 
+from torch_lapeig.sklearn.labels import HarmonicFunction, LabelSpreading
 from torch_lapeig.sklearn.manifolds import ClassicalMDS, Isomap, KernelPCA, LocallyLinearEmbedding
 from torch_lapeig.sklearn.spectral import SpectralClustering, SpectralEmbedding
 
 __all__ = [
     "ClassicalMDS",
+    "HarmonicFunction",
     "Isomap",
     "KernelPCA",
+    "LabelSpreading",
     "LocallyLinearEmbedding",
     "SpectralClustering",
     "SpectralEmbedding",

@@ -177,7 +177,7 @@ def callbacks() -> Iterator[Probe]:
         others: dict[str, tuple[Any, ...]] = {
             "module": (3, None, nn.Linear(2, 2)),
             "loss": ("smoothness", lapeig.LaplacianSmoothness, lapeig.laplacian_smoothness, 1.0),
-            "graph_from": ("x", None, 3, GRAPH),
+            "graph_from": ("x", None, 3),
             "name": (3, None),
         }
         for name, values in others.items():

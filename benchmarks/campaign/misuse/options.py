@@ -206,6 +206,9 @@ def probes() -> Iterator[Probe]:
         bad = [math.nan, math.inf, -math.inf, "1", True, [1.0], 1j, np.float32("nan"), torch.ones(3, 3)]
         bad += [None] * (name not in NONE_OR_NUMBER) + [high + 0.5] * (high < math.inf)
         bad += [low - 1.0] * (low > -math.inf) + [low] * (not closed)
+        if argument == "t":
+            bad.remove(math.inf)
+            yield f"{name}: t=inf", partial(make, math.inf), Accepted("the limit of the heat kernel, simple weights")
         yield from _refused(name, make, argument, bad)
         for value in (np.float32(0.75), np.float64(0.75), np.int64(1), 1):
             yield (

@@ -1,0 +1,188 @@
+"""Linear systems on edges: dense solves, the excess of multigrid, what does not converge."""
+
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+from problems import on_every_device, points, random_affinity, swiss_roll
+from torch_lapeig import ConvergenceWarning, Graph, HeatKernel, Laplacian, knn_graph
+from torch_lapeig.eigen import NullSpace, SmoothedAggregation, SymmetricOperator, linear, solve_linear
+
+
+def lattice(n):
+    """An n × n grid."""
+    node = torch.arange(n * n).reshape(n, n)
+    across, down = (
+        torch.stack([a.flatten(), b.flatten()]) for a, b in ((node[:, :-1], node[:, 1:]), (node[:-1], node[1:]))
+    )
+    edges = torch.cat([across, down], 1)
+    return Graph.from_edge_index(torch.cat([edges, edges.flip(0)], 1)).to(torch.float64)
+
+
+def roll(n, orders=0):
+    """Neighbours of a swiss roll; ends of edges weighted over so many orders of magnitude, edges over twice as many."""
+    x = swiss_roll(n)
+    graph = HeatKernel()(x, knn_graph(x, 8))
+    scale = 10 ** (-orders * torch.rand(n, generator=torch.Generator().manual_seed(0), dtype=torch.float64))
+    return graph.with_weight(graph.pattern.scaled(graph.weight, scale))
+
+
+def with_excess(graph, share):
+    """D^-½ (D − W + diag(e)) D^-½ of degrees D with the excess e, which is a share of them; of each node, ``(N,)``."""
+    laplacian = Laplacian(graph, "symmetric")
+    share = torch.as_tensor(share).to(graph.weight).expand(graph.shape)
+    keep = (1 - share).sqrt()  # N A N of N = D^½, as of label spreading with α = 1 − share
+    batch, pattern = graph.batch_size, graph.pattern
+    degrees = laplacian.degrees.reshape(batch, -1)
+    excess = pattern.sum_rows(graph.weight * (1 - pattern.at_row(keep) * pattern.at_col(keep)))
+    part = torch.zeros_like(degrees, dtype=torch.int64)
+    return SymmetricOperator(
+        pattern,
+        pattern.scaled(laplacian.values, keep),
+        torch.ones_like(laplacian.degrees),
+        null=NullSpace(degrees.sqrt(), part, part[:, 0]),
+        of_affinities=True,
+        excess=excess.reshape(batch, -1),
+    )
+
+
+def spectrum(operator, **options):
+    """Of the preconditioned operator."""
+    values, vectors = torch.linalg.eigh(operator.to_dense())
+    root = vectors * values.clamp_min(0).sqrt()
+    cycle = root.T @ SmoothedAggregation(single=False, **options)(operator)(root)
+    return torch.linalg.eigvalsh((cycle + cycle.T) / 2)
+
+
+@pytest.fixture
+def products(monkeypatch):
+    """The number of products of each run of conjugate gradients."""
+    counts = []
+
+    def counted(image, precondition, *rest):
+        counts.append(0)
+
+        def counting(x):
+            counts[-1] += 1
+            return image(x)
+
+        return original(counting, precondition, *rest)
+
+    original = linear.conjugate_gradients
+    monkeypatch.setattr(linear, "conjugate_gradients", counted)
+    return counts
+
+
+@pytest.mark.parametrize("share", [0.5, 1e-2, 1e-6, 1e-12])
+def test_multigrid_takes_an_excess_however_small(share):
+    """The spectrum is that of the Laplacian itself, whose null vector is held by nothing but the excess."""
+    found = spectrum(with_excess(roll(600), share), coarsest=50)
+    assert found.min() > (0.3 if share < 1e-10 else 0.4)  # a value of 1e-12 is known to 1e-4
+    assert found.max() < 1.1
+
+
+@pytest.mark.parametrize("where", ["few", "many"])
+def test_multigrid_takes_an_excess_at_some_nodes_alone(where):
+    share = torch.zeros(600)
+    share[torch.randperm(600, generator=torch.Generator().manual_seed(0))[: 2 if where == "few" else 100]] = 1.0
+    found = spectrum(with_excess(roll(600), share), coarsest=50)
+    assert found.min() > 0.3
+    assert found.max() < 1.3
+
+
+def test_weights_over_24_decades_leave_few_outliers():
+    found = spectrum(with_excess(roll(600, orders=12), 1e-4), coarsest=50)
+    assert found.min() > 1e-4
+    assert (found < 0.05).sum() < 20
+    assert found.max() < 1.1
+
+
+@pytest.mark.parametrize("kind", [lattice, lambda n: roll(n * n)], ids=["lattice", "roll"])
+def test_iterations_do_not_grow_with_the_graph(kind, products):
+    most = []
+    for n in (36, 72):
+        operator = with_excess(kind(n), 1e-7)
+        z = solve_linear(operator, points(n * n, 2))
+        assert (operator.matmul(z) - points(n * n, 2)).norm() < 1e-9 * z.norm()
+        most.append(products[-1])
+        assert len(products) == 2
+        products.clear()
+    assert max(most) < 35
+    assert most[1] <= most[0] + 6
+
+
+def test_easy_systems_need_no_preconditioner(products):
+    solve_linear(with_excess(roll(2000), 0.3), points(2000, 2))
+    assert len(products) == 1
+    assert products[0] < 60
+
+
+@pytest.mark.parametrize("dense", [False, True], ids=["sparse", "dense"])
+def test_solutions_and_derivatives_are_those_of_dense_solves(dense):
+    graph = Graph.from_dense(torch.stack([random_affinity(9, seed=s) for s in range(2)]))
+    graph = graph if dense else graph.to_sparse()
+    values, rhs = (graph.weight * 0.1).requires_grad_(), points(9, 2, batch=2).requires_grad_()
+    diagonal = (2 + points(9, 1, batch=2, seed=3)[..., 0].abs()).requires_grad_()
+    pattern = graph.pattern
+
+    def solve(values, diagonal, rhs):
+        both = (values + pattern.transpose(values)) / 2
+        return solve_linear(SymmetricOperator(pattern, both, diagonal), rhs)
+
+    matrix = torch.diag_embed(diagonal) - pattern.to_dense(values)
+    torch.testing.assert_close(solve(values, diagonal, rhs), torch.linalg.solve(matrix, rhs))
+    assert gradcheck(solve, (values, diagonal, rhs), fast_mode=True)
+    assert gradgradcheck(solve, (values, diagonal, rhs), fast_mode=True)
+
+
+def test_batches_of_sparse_graphs_are_preconditioned_as_one(products):
+    one, other = roll(1300), roll(1300, orders=2)
+    edges = torch.cat([one.edge_index, other.edge_index + 1300], 1)
+    batch = torch.arange(2).repeat_interleave(1300)
+    graph = Graph.from_edge_index(edges, torch.cat([one.weight, other.weight]), batch=batch)
+    rhs = torch.stack([points(1300, 2), 1e20 * points(1300, 2, seed=1)])
+    z = solve_linear(with_excess(graph, 1e-6), rhs)
+    assert len(products) == 2
+    for alone, of_item, expected in zip((one, other), z, rhs, strict=True):
+        residual = with_excess(alone, 1e-6).matmul(of_item) - expected
+        assert residual.norm() < 1e-9 * of_item.norm()
+
+
+@on_every_device
+def test_solutions_are_the_same_on_every_device(device):
+    """A system that needs multigrid, and one that is factorised."""
+    for graph, share in ((roll(1200), 1e-7), (roll(60), 0.1)):
+        n, moved = graph.num_nodes, graph.to(device)
+        found = solve_linear(with_excess(moved, share), points(n, 2).to(device))
+        expected = solve_linear(with_excess(graph, share), points(n, 2))
+        torch.testing.assert_close(found.cpu(), expected, atol=1e-6 * expected.abs().max().item(), rtol=0)
+
+
+def test_a_nan_stays_in_its_column_and_zeros_are_zeros():
+    rhs = points(30, 3)
+    rhs[4, 1], rhs[:, 2] = torch.nan, 0
+    z = solve_linear(with_excess(knn_graph(points(30, 2), 4), 0.5), rhs)
+    assert z[:, 0].isfinite().all()
+    assert z[:, 1].isnan().all()
+    assert not z[:, 2].any()
+
+
+def test_what_is_not_solved_is_said(monkeypatch):
+    monkeypatch.setattr(linear, "DENSE_SOLVE", 0)
+    monkeypatch.setattr(linear, "EASY", 1)
+    monkeypatch.setattr(linear, "PATIENCE", 2)
+    with pytest.warns(ConvergenceWarning, match="linear solve has not reached its tolerance for 2 of 2 columns"):
+        solve_linear(with_excess(roll(2000, orders=12), 1e-9), points(2000, 2))
+
+
+@pytest.mark.parametrize(
+    ("rhs", "error", "message"),
+    [
+        (torch.ones(30, 1), TypeError, "must be float64, got torch.float64 and torch.float32"),
+        (torch.ones(30).double(), ValueError, r"rhs must have shape \(30, 'm'\), got \(30,\)"),
+        ([1.0], TypeError, "rhs must be a torch.Tensor"),
+    ],
+)
+def test_errors(rhs, error, message):
+    with pytest.raises(error, match=message):
+        solve_linear(with_excess(knn_graph(points(30, 2), 4), 0.5), rhs)

@@ -1,0 +1,376 @@
+"""Semi-supervised methods: dense solves, the contract of the other methods, components without labels, gradients."""
+
+import copy
+import io
+import warnings
+
+import pytest
+import torch
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
+
+from problems import edge_parameters, on_every_device, points, random_affinity, surface
+from torch_lapeig import (
+    KNN,
+    ConvergenceWarning,
+    EigenmapsRegression,
+    Graph,
+    GraphWarning,
+    HarmonicFunction,
+    HeatKernel,
+    ImprovedWeights,
+    LabelSpreading,
+    Laplacian,
+    Precomputed,
+    Radius,
+    SimpleWeights,
+    eigenpairs,
+)
+from torch_lapeig.eigen import Eigh
+
+METHODS = {
+    "LabelSpreading": lambda *a, **o: LabelSpreading(*a, alpha=0.9, **o),
+    "HarmonicFunction": HarmonicFunction,
+    "EigenmapsRegression": lambda *a, **o: EigenmapsRegression(3, *a, **o),
+}
+every_method = pytest.mark.parametrize("make", METHODS.values(), ids=METHODS.keys())
+GIVEN = Precomputed("affinity")
+
+
+def some_labels(n, classes=3, count=7, seed=0):
+    labels = torch.full((n,), -1)
+    chosen = torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:count]
+    labels[chosen] = torch.arange(count) % classes
+    return labels
+
+
+def one_hot(labels, classes=3):
+    return torch.nn.functional.one_hot(labels.clamp_min(0), classes).double() * (labels >= 0)[:, None]
+
+
+X, NEW, LABELS = surface(60), surface(9, seed=1), some_labels(60)
+
+
+def expected(name, graph, labels):
+    """By dense solves."""
+    w, y = graph.to_dense(), one_hot(labels)
+    degrees, known = w.sum(1), labels >= 0
+    if name == "LabelSpreading":
+        s = w / (degrees[:, None] * degrees).sqrt()
+        return 0.1 * torch.linalg.solve(torch.eye(len(w)) - 0.9 * s, y)
+    if name == "HarmonicFunction":
+        laplacian = torch.diag(degrees) - w
+        y[~known] = torch.linalg.solve(laplacian[~known][:, ~known], w[~known][:, known] @ y[known])
+        return y
+    basis = eigenpairs(Laplacian(graph, "random_walk"), 3).vectors
+    return basis @ torch.linalg.lstsq(basis[known], y[known]).solution
+
+
+@pytest.mark.parametrize("dense", [False, True], ids=["sparse", "dense"])
+@pytest.mark.parametrize("name", METHODS)
+def test_scores_are_those_of_dense_solves(name, dense):
+    graph = HeatKernel()(X, KNN(6)(X))
+    graph = Graph.from_dense(graph.to_dense()) if dense else graph
+    options = {"ridge": 1e-12} if name == "EigenmapsRegression" else {}
+    model = METHODS[name](GIVEN, **options)
+    torch.testing.assert_close(model(graph, LABELS), expected(name, graph, LABELS), atol=1e-8, rtol=0)
+    of_points = METHODS[name](KNN(6), **options)(X, LABELS)
+    torch.testing.assert_close(of_points, model(graph, LABELS), atol=1e-9, rtol=0)
+    torch.testing.assert_close(model(graph.to_dense(), LABELS), model(graph, LABELS), atol=1e-9, rtol=0)
+
+
+@every_method
+@on_every_device
+def test_shapes_dtypes_and_labels(make, device):
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        x, labels = X.to(device, dtype), LABELS.to(device)
+        model = make(KNN(6))
+        scores = model(x, labels)
+        assert (scores.shape, scores.dtype, scores.device) == ((60, 3), dtype, x.device)
+        assert model.fit(x, labels) is model
+        torch.testing.assert_close(model.scores_.to(dtype), scores)
+        assert torch.equal(model.predict(), model.scores_.argmax(1))
+        assert model.predict(NEW.to(device, dtype)).shape == (9,)
+        assert model.transform(NEW.to(device, dtype)).dtype == dtype
+        assert torch.equal(model.predict()[labels >= 0], labels[labels >= 0]) or make is METHODS["EigenmapsRegression"]
+    assert make(KNN(6), n_classes=5)(X, LABELS).shape == (60, 5)
+    torch.testing.assert_close(make(KNN(6))(X, LABELS.int()), make(KNN(6))(X, one_hot(LABELS)))
+
+
+@every_method
+def test_float32_is_solved_in_float64(make):
+    torch.testing.assert_close(make(KNN(6))(X.float(), LABELS).double(), make(KNN(6))(X, LABELS), atol=1e-4, rtol=1e-3)
+
+
+@every_method
+def test_a_batch_is_its_items_alone_whatever_the_padding(make):
+    sizes = [40, 25, 12]
+    mask = torch.arange(40) < torch.tensor(sizes)[:, None]
+    x = torch.stack([surface(40, seed=s) for s in range(3)]).masked_fill(~mask[..., None], torch.nan).requires_grad_()
+    labels = torch.stack([some_labels(40, seed=s) for s in range(3)])
+    for b, size in enumerate(sizes):
+        labels[b, :3] = torch.arange(3)
+        labels[b, size:] = 77  # of padding, whatever they are
+    model, news = make(KNN(5)), torch.stack([NEW, NEW, NEW])
+    scores = model(x, labels, mask=mask)
+    again, new = model.out_of_sample(x, labels, news, mask=mask)
+    torch.testing.assert_close(again, scores, atol=1e-8, rtol=0)
+    assert not scores[~mask].any()
+    for b, size in enumerate(sizes):
+        alone = model.fit(x[b, :size].detach(), labels[b, :size])
+        torch.testing.assert_close(scores[b, :size], alone.scores_, atol=1e-8, rtol=0)
+        torch.testing.assert_close(new[b], alone.transform(NEW), atol=1e-8, rtol=0)
+    (scores.square().sum() + new.square().sum()).backward()
+    assert not x.grad[~mask].any()
+    assert x.grad.isfinite().all()
+    given = Graph.from_dense(torch.stack([KNN(5)(surface(40, seed=s)).to_dense() for s in range(3)]))
+    both = [make(GIVEN)(graph, labels.masked_fill(labels > 5, -1)) for graph in (given, given.to_sparse())]
+    torch.testing.assert_close(*both, atol=1e-9, rtol=0)
+
+
+@pytest.mark.filterwarnings("ignore::torch_lapeig.GraphWarning")
+@every_method
+def test_items_of_any_size(make):
+    """Of two points, one and none, with labels and without: forward and out_of_sample agree."""
+    sizes = torch.tensor([20, 2, 1, 1, 0])
+    x, mask = points(20, 3, batch=5), torch.arange(20) < sizes[:, None]
+    labels = torch.full((5, 20), -1)
+    labels[0, :3], labels[1, 0], labels[2, 0] = torch.arange(3), 1, 2
+    leaf = x.masked_fill(~mask[..., None], torch.nan).requires_grad_()
+    model = make(KNN(5))
+    scores = model(leaf, labels, mask=mask)
+    again, new = model.out_of_sample(leaf, labels, points(4, 3, batch=5), mask=mask)
+    torch.testing.assert_close(again, scores, atol=1e-9, rtol=0)
+    assert not scores[3:].any()
+    assert not new[2:].any()
+    assert new[0].any()
+    (scores.sum() + new.sum()).backward()
+    assert leaf.grad.isfinite().all()
+
+
+@every_method
+@pytest.mark.parametrize("rule", [KNN(6), Radius(1.5)], ids=["KNN", "Radius"])
+def test_fitted_points_keep_their_scores_as_new_ones(make, rule):
+    model = make(rule).fit(X, LABELS)
+    torch.testing.assert_close(model.transform(X), model.scores_, atol=1e-8, rtol=0)
+    mixed = torch.cat([NEW, X[:4]])
+    scores, new = model.out_of_sample(X, LABELS, mixed)
+    torch.testing.assert_close(scores, model.scores_, atol=1e-9, rtol=0)
+    torch.testing.assert_close(new, model.transform(mixed), atol=1e-9, rtol=0)
+    assert torch.equal(model.predict(mixed)[9:], model.predict()[:4])
+
+
+def test_a_new_point_is_a_node_more_that_the_others_do_not_see():
+    """Of harmonic functions: the mean of the neighbours, weighted."""
+    x = torch.arange(6.0, dtype=torch.float64)[:, None]
+    labels = torch.tensor([0, -1, -1, -1, -1, 1])
+    model = HarmonicFunction(Radius(1.1), SimpleWeights()).fit(x, labels)
+    torch.testing.assert_close(model.scores_[:, 1], torch.arange(6, dtype=torch.float64) / 5)
+    between = model.transform(torch.tensor([[1.5], [4.25]], dtype=torch.float64))
+    torch.testing.assert_close(between[:, 1], torch.tensor([0.3, 0.9], dtype=torch.float64))
+    spreading = LabelSpreading(GIVEN, alpha=0.8).fit(Radius(1.1)(x), labels)
+    row = torch.tensor([[0.0, 2.0, 0, 0, 1.0, 0]], dtype=torch.float64)
+    by_hand = 0.8 * (row / (3 * torch.tensor([1, 2, 2, 2, 2, 1])).sqrt()) @ spreading.scores_
+    torch.testing.assert_close(spreading.transform(row), by_hand)
+
+
+@every_method
+def test_gradients_to_weights_labels_points_and_bandwidth(make):
+    """The loss is on all scores; labels of others are constant zeros."""
+    graph = HeatKernel()(X[:14], KNN(4)(X[:14]))
+    weight, of_weight = edge_parameters(graph.to_dense())
+    labels = some_labels(14, classes=2, count=5)
+    soft = (one_hot(labels, 2)[labels >= 0] + 0.3).requires_grad_()
+    places = (labels >= 0).nonzero().flatten()
+    model = make(GIVEN)
+
+    def scores(weight, soft):
+        rows = soft.new_zeros(14, 2).index_copy(0, places, soft)
+        return model(of_weight(weight), rows)
+
+    assert gradcheck(scores, (weight, soft), atol=1e-6, fast_mode=True)
+    assert gradgradcheck(scores, (weight, soft), atol=1e-4, rtol=1e-3, fast_mode=True)
+    kernel = HeatKernel(1.0, learnable=True).double()
+    of_points = make(KNN(4), kernel)
+
+    def both(x, new, factor):
+        kernel.log_factor.data.copy_(factor.detach())
+        return torch.cat(of_points.out_of_sample(x, labels, new))
+
+    x, new = X[:14].clone().requires_grad_(), NEW[:3].clone().requires_grad_()
+    assert gradcheck(lambda x, new: both(x, new, torch.zeros(())), (x, new), atol=1e-6, fast_mode=True)
+    total = both(x, new, torch.zeros(())).square().sum()
+    slope = torch.autograd.grad(total, kernel.log_factor)[0]
+    up, down = (both(x, new, torch.tensor(step)).square().sum() for step in (1e-5, -1e-5))
+    torch.testing.assert_close(slope, ((up - down) / 2e-5).detach(), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own, on first use
+@pytest.mark.parametrize("name", ["LabelSpreading", "HarmonicFunction"])
+def test_forward_mode_is_the_transpose_of_the_backward(name):
+    graph, soft = HeatKernel()(X, KNN(6)(X)), one_hot(LABELS)
+    model, generator = METHODS[name](GIVEN), torch.Generator().manual_seed(0)
+    change = torch.rand(graph.weight.shape, generator=generator).double()
+    change = change + graph.pattern.transpose(change)
+    of_scores = points(60, 3, seed=4)
+    with forward_ad.dual_level():
+        weight = forward_ad.make_dual(graph.weight, change)
+        rows = forward_ad.make_dual(soft, soft * 0.5)
+        with_tangent = model(Graph(graph.pattern, weight), rows)
+        forward = (forward_ad.unpack_dual(with_tangent).tangent * of_scores).sum()
+    weight, rows = graph.weight.clone().requires_grad_(), soft.clone().requires_grad_()
+    (model(Graph(graph.pattern, weight), rows) * of_scores).sum().backward()
+    torch.testing.assert_close(forward, (weight.grad * change).sum() + (rows.grad * soft * 0.5).sum())
+
+
+@every_method
+def test_a_component_without_labels_has_zeros_and_minus_one_and_a_warning(make):
+    x = torch.cat([X, X + 100.0])
+    labels = torch.cat([LABELS, torch.full((60,), -1)])
+    with pytest.warns(GraphWarning, match="60 of 120 nodes lie in components of the graph without any label"):
+        model = make(KNN(6)).fit(x, labels)
+    assert not model.scores_[60:].any()
+    assert (model.predict()[60:] == -1).all()
+    if make is not METHODS["EigenmapsRegression"]:  # whose columns the components share
+        assert torch.equal(model.predict()[:60], make(KNN(6)).fit(X, LABELS).predict())
+    assert (model.predict(NEW + 100.0) == -1).all()
+    assert (model.predict(NEW) >= 0).all()
+
+
+@pytest.mark.parametrize("name", ["LabelSpreading", "HarmonicFunction"])
+def test_isolated_nodes_have_their_own_label_or_none(name):
+    affinity = torch.zeros(5, 5, dtype=torch.float64)
+    affinity[0, 1] = affinity[1, 0] = 1
+    labels = torch.tensor([1, -1, 0, -1, -1])
+    with pytest.warns(GraphWarning, match="2 of 5 nodes"):
+        model = METHODS[name](GIVEN).fit(affinity, labels)
+    assert model.predict().tolist() == [1, 1, 0, -1, -1]
+    assert model.scores_.isfinite().all()
+
+
+@pytest.mark.filterwarnings("ignore::torch_lapeig.GraphWarning")
+@every_method
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_gradients_beside_isolated_nodes_and_padding_are_finite(make, sparse):
+    affinity = torch.zeros(2, 8, 8, dtype=torch.float64)
+    affinity[0, :6, :6], affinity[1, :5, :5] = random_affinity(6), random_affinity(5, seed=1)
+    mask = torch.arange(8) < torch.tensor([[8], [5]])
+    labels = torch.tensor([[0, 1, -1, -1, -1, -1, 1, -1], [2, -1, -1, 0, -1, 5, 5, 5]])
+    leaf = affinity.requires_grad_()
+    graph = Graph.from_dense(leaf, mask)
+    scores = make(GIVEN, n_classes=3)(graph.to_sparse() if sparse else graph, labels)
+    scores.square().sum().backward()
+    assert scores.isfinite().all()
+    assert leaf.grad.isfinite().all()
+    assert leaf.grad[:, :5, :5].abs().max() > 0
+
+
+def test_one_class_is_that_of_all_nodes_that_it_reaches():
+    labels = LABELS.clamp_max(0)
+    for make in METHODS.values():
+        model = make(KNN(6)).fit(X, labels)
+        assert model.scores_.shape == (60, 1)
+        assert not model.predict().any()
+    torch.testing.assert_close(HarmonicFunction(KNN(6))(X, labels), torch.ones(60, 1, dtype=torch.float64))
+
+
+def test_nodes_too_far_for_label_spreading_are_said():
+    x = torch.arange(3000.0, dtype=torch.float64)[:, None]
+    labels = torch.full((3000,), -1)
+    labels[0] = 0
+    with pytest.warns(GraphWarning, match="so far from all labels that their scores are below round-off"):
+        predicted = LabelSpreading(Radius(1.0), SimpleWeights(), alpha=0.9).fit(x, labels).predict()
+    assert (predicted[:50] == 0).all()
+    assert (predicted[-1000:] == -1).all()
+    assert not HarmonicFunction(Radius(1.0), SimpleWeights()).fit(x, labels).predict().any()
+
+
+@pytest.mark.parametrize("orders", [0, 6, 24])
+def test_harmonic_functions_of_wild_weights_are_right_or_loud(orders):
+    """On a path the function grows by the resistances."""
+    n = 1500
+    power = torch.rand(n - 1, generator=torch.Generator().manual_seed(1)).double() - 0.5
+    conductance = 10 ** (orders * power)
+    row = torch.arange(n - 1)
+    edges = torch.stack([torch.cat([row, row + 1]), torch.cat([row + 1, row])])
+    graph = Graph.from_edge_index(edges, torch.cat([conductance, conductance]))
+    labels = torch.full((n,), -1)
+    labels[0], labels[-1] = 0, 1
+    exact = torch.cat([torch.zeros(1).double(), (1 / conductance).cumsum(0)]) * (1 / (1 / conductance).sum())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = HarmonicFunction(GIVEN)(graph, labels)[:, 1]
+    loud = any(issubclass(w.category, ConvergenceWarning) for w in caught)
+    assert loud or (found - exact).abs().max() < 1e-5
+    assert not (loud and orders < 10)
+
+
+@every_method
+def test_a_fit_goes_through_a_file(make):
+    model, file = make(KNN(6)).fit(X, LABELS), io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    fresh = make(KNN(6))
+    fresh.load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(fresh.transform(NEW), model.transform(NEW))
+    assert torch.equal(copy.deepcopy(model).predict(), model.predict())
+    file.seek(0)
+    with pytest.raises(RuntimeError, match=r"neighbors.k is 6 in the state and 7 here"):
+        make(KNN(7)).load_state_dict(torch.load(file, weights_only=True))
+    assert eval(repr(KNN(6))) == model.neighbors
+    assert "KNN(k=6" in repr(model)
+
+
+def test_regression_takes_the_solver_that_it_is_given():
+    model = EigenmapsRegression(3, KNN(6), solve=Eigh())
+    torch.testing.assert_close(model(X, LABELS), EigenmapsRegression(3, KNN(6))(X, LABELS), atol=1e-8, rtol=0)
+    with pytest.raises(TypeError, match="solve must be a Solve"):
+        EigenmapsRegression(3, solve="lanczos")
+
+
+def spreading(x=X, labels=LABELS, **options):
+    return LabelSpreading(options.pop("neighbors", KNN(6)), **options)(x, labels)
+
+
+ERRORS = {
+    "no labels": (lambda: spreading(labels=torch.full((60,), -1)), ValueError, "at least one label, got −1 for every"),
+    "no soft ones": (lambda: spreading(labels=torch.zeros(60, 2)), ValueError, "at least one label, got zeros for"),
+    "below": (lambda: spreading(labels=LABELS - 1), ValueError, "labels must be at least −1, .* got -2"),
+    "beyond": (lambda: spreading(n_classes=2), ValueError, "smaller than n_classes=2, got 2"),
+    "float": (lambda: spreading(labels=LABELS.double()), TypeError, "labels must be integers, .* got torch.float64"),
+    "bool": (lambda: spreading(labels=LABELS > 0), TypeError, "labels must be integers, .* got torch.bool"),
+    "list": (lambda: spreading(labels=LABELS.tolist()), TypeError, "labels must be a torch.Tensor, got list"),
+    "length": (lambda: spreading(labels=LABELS[:50]), ValueError, r"labels must have shape \(60,\), .* got \(50,\)"),
+    "soft length": (lambda: spreading(labels=torch.ones(50, 2)), ValueError, r"soft labels must have shape"),
+    "soft classes": (lambda: spreading(labels=torch.ones(60, 2), n_classes=3), ValueError, r"\(60, 3\), a row"),
+    "NaN": (lambda: spreading(labels=torch.full((60, 2), torch.nan)), ValueError, "labels must be finite"),
+    "negative": (lambda: spreading(labels=torch.full((60, 2), -1.0)), ValueError, "labels must be non-negative"),
+    "integers": (lambda: spreading(labels=torch.ones(60, 2).long()), TypeError, "labels must be float32 or float64"),
+    "NaN points": (lambda: spreading(x=X * torch.nan), ValueError, "x must be finite"),
+    "a graph": (lambda: spreading(x=KNN(6)(X)), TypeError, "x must be points, got a Graph"),
+    "not symmetric": (lambda: spreading(weights=ImprovedWeights()), ValueError, "got ImprovedWeights; use HeatKernel"),
+    "alpha 0": (lambda: LabelSpreading(alpha=0), ValueError, "alpha must be above 0 and below 1"),
+    "alpha 1": (lambda: LabelSpreading(alpha=1), ValueError, "for 1 use HarmonicFunction"),
+    "classes": (lambda: HarmonicFunction(n_classes=0), ValueError, "n_classes must be at least 1"),
+    "weights": (lambda: HarmonicFunction(GIVEN, HeatKernel()), ValueError, "weights must be None with Precomputed"),
+    "columns": (lambda: EigenmapsRegression(61, KNN(6))(X, LABELS), ValueError, "n_components must be at most"),
+    "ridge": (lambda: EigenmapsRegression(2, ridge=0), ValueError, "ridge must be positive"),
+    "not fitted": (lambda: HarmonicFunction().predict(), RuntimeError, "must be fitted"),
+    "batch": (lambda: HarmonicFunction().fit(X[None], LABELS[None]), ValueError, "fit takes one set of points"),
+    "new": (lambda: HarmonicFunction(KNN(6)).fit(X, LABELS).transform(NEW[:, :2]), ValueError, "of dimension 3"),
+    "new batch": (
+        lambda: HarmonicFunction(KNN(6)).out_of_sample(X, LABELS, NEW[None]),
+        ValueError,
+        r"x_new must have shape \(Q, D\)",
+    ),
+    "new affinities": (
+        lambda: HarmonicFunction(GIVEN).fit(KNN(6)(X), LABELS).transform(-torch.ones(1, 60).double()),
+        ValueError,
+        "affinities must be non-negative",
+    ),
+}
+
+
+@pytest.mark.parametrize(("call", "error", "message"), ERRORS.values(), ids=ERRORS.keys())
+def test_errors(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

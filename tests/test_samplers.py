@@ -1,0 +1,145 @@
+"""Batches from a graph: who is in them, their share of an epoch, seeds, processes, and what they estimate."""
+
+import itertools
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from problems import points, random_affinity
+from torch_lapeig import Graph, HeatKernel, knn_graph, laplacian_smoothness
+from torch_lapeig.samplers import EdgeSampler, NeighborhoodSampler
+
+X = points(100, 3)
+GRAPH = HeatKernel(2.0)(X, knn_graph(X, 6))
+
+
+def test_a_neighbourhood_is_a_node_with_neighbours_of_its_own():
+    dense = GRAPH.to_dense() > 0
+    sampler = NeighborhoodSampler(GRAPH, 5, neighbors=4)
+    assert sampler.centres == 1
+    batches = list(sampler)
+    assert len(batches) == len(sampler) == 100
+    for batch in batches:
+        assert len(batch) == len(set(batch)) == 5
+        assert max(int(dense[node][batch].sum()) for node in batch) == 4  # the centre is joined to all others
+
+
+@pytest.mark.parametrize("size", [5, 30, 1000])
+def test_every_node_is_a_centre_once(size):
+    """With as many neighbours as the longest row each batch is the neighbourhood of its centres."""
+    most = int((GRAPH.to_dense() > 0).sum(1).max())
+    sampler = NeighborhoodSampler(GRAPH, size + most, neighbors=most)
+    batches = list(sampler)
+    assert len(batches) == len(sampler) == -(-100 // sampler.centres)
+    assert set().union(*batches) == set(range(100))
+    assert max(map(len, batches)) <= size + most
+
+
+def test_isolated_nodes_loops_and_padding():
+    affinity = torch.zeros(4, 4).fill_diagonal_(1.0)
+    affinity[0, 1] = affinity[1, 0] = 1
+    assert sorted(NeighborhoodSampler(Graph.from_dense(affinity), 2, neighbors=1)) == [[0, 1], [0, 1], [2], [3]]
+    affinity[3, 3] = 0
+    graph = Graph.from_dense(affinity, torch.tensor([True, True, True, False]))
+    assert sorted(NeighborhoodSampler(graph, 2, neighbors=1)) == [[0, 1], [0, 1], [2]]
+    assert all(sorted(batch) == [0, 1] for batch in EdgeSampler(graph, 2))
+
+
+@pytest.mark.parametrize("kind", [NeighborhoodSampler, EdgeSampler])
+def test_epochs_differ_and_seeds_repeat_them(kind):
+    sampler = kind(GRAPH, 20, seed=3)
+    first, second = list(sampler), list(sampler)
+    assert first != second
+    assert list(kind(GRAPH, 20, seed=3)) == first != list(kind(GRAPH, 20, seed=4))
+    resumed = kind(GRAPH.to_sparse(), 20, seed=3)
+    resumed.set_epoch(1)
+    assert list(resumed) == second
+    assert list(kind(Graph.from_dense(GRAPH.to_dense()), 20, seed=3)) == first
+    assert sampler.sampler is sampler
+
+
+@pytest.mark.parametrize("kind", [NeighborhoodSampler, EdgeSampler])
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_processes_share_an_epoch_evenly(kind, replicas):
+    samplers = [kind(GRAPH, 22, num_replicas=replicas, rank=rank) for rank in range(replicas)]
+    epochs = [list(sampler) for sampler in samplers]
+    assert {len(epoch) for epoch in epochs} == {len(samplers[0])}
+    for one, other in itertools.combinations(epochs, 2):
+        assert one != other
+    if kind is NeighborhoodSampler:
+        assert set().union(*itertools.chain(*epochs)) == set(range(100))
+        assert -(-100 // (replicas * samplers[0].centres)) <= len(samplers[0]) <= 1 + 100 // replicas
+
+
+def test_processes_are_those_of_torch_distributed(monkeypatch):
+    """Joined after the sampler was made."""
+    sampler = NeighborhoodSampler(GRAPH, 22)
+    alone = len(sampler)
+    for name, value in (("is_initialized", True), ("get_world_size", 4), ("get_rank", 2)):
+        monkeypatch.setattr(torch.distributed, name, lambda value=value: value)
+    assert (sampler.num_replicas, sampler.rank) == (4, 2)
+    assert list(sampler) == list(NeighborhoodSampler(GRAPH, 22, num_replicas=4, rank=2))
+    assert len(sampler) < alone
+
+
+def test_more_processes_than_nodes_all_have_batches():
+    graph = Graph.from_dense(random_affinity(3))
+    assert [len(list(NeighborhoodSampler(graph, 2, neighbors=1, num_replicas=8, rank=r))) for r in range(8)] == [1] * 8
+
+
+def test_loaders_take_them():
+    data = TensorDataset(X, torch.arange(100))
+    for x, nodes in DataLoader(data, batch_sampler=NeighborhoodSampler(GRAPH, 33)):
+        assert torch.equal(x, X[nodes])
+        part = GRAPH.subgraph(nodes)
+        assert laplacian_smoothness(x, part, "weighted_mean") > 0
+    loader = DataLoader(data, batch_sampler=EdgeSampler(GRAPH, 16))
+    assert len(loader) == -(-int((GRAPH.to_dense() > 0).sum()) // 16)
+    joined = GRAPH.to_dense()
+    for x, nodes in loader:
+        assert len(x) == 16
+        assert (joined[nodes[::2], nodes[1::2]] > 0).all()
+        pairs = EdgeSampler.pairs(x)
+        assert torch.equal(pairs.edge_index[0] ^ 1, pairs.edge_index[1])
+        expected = (x[::2] - x[1::2]).square().sum(1).mean() / 2
+        torch.testing.assert_close(laplacian_smoothness(x, pairs), expected)
+
+
+def test_edges_estimate_the_smoothness_of_the_whole_without_bias():
+    """The mean of 200 epochs is within four of its standard errors; of the graph of random batches it is not."""
+    y = points(100, 2, seed=1)
+    whole = laplacian_smoothness(y, GRAPH, "weighted_mean")
+    sampler = EdgeSampler(GRAPH, 40)
+    losses = [laplacian_smoothness(y[b], EdgeSampler.pairs(y[b])) for _ in range(40) for b in sampler]
+    found = torch.stack(losses)
+    assert abs(found.mean() - whole) < 4 * found.std() / len(found) ** 0.5
+    assert found.std() / len(found) ** 0.5 < 0.05 * whole
+
+
+def test_edges_are_drawn_in_proportion_to_their_weight():
+    affinity = torch.tensor([[0.0, 3.0, 1.0], [3.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
+    drawn = torch.tensor(next(iter(EdgeSampler(Graph.from_dense(affinity), 20_000)))).reshape(-1, 2)
+    share = (drawn == 1).any(1).double().mean()
+    assert abs(share - 0.75) < 4 * (0.75 * 0.25 / 10_000) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: NeighborhoodSampler(X), TypeError, "graph must be a Graph"),
+        (lambda: NeighborhoodSampler(knn_graph(X[None], 3)), ValueError, "one graph of all points, got a batch"),
+        (lambda: NeighborhoodSampler(GRAPH, 10), ValueError, "batch_size must be above neighbors=10 .* got 10"),
+        (lambda: NeighborhoodSampler(GRAPH, neighbors=0), ValueError, "neighbors must be at least 1"),
+        (lambda: NeighborhoodSampler(GRAPH, rank=0), ValueError, "rank and num_replicas must be given together"),
+        (lambda: NeighborhoodSampler(GRAPH, rank=2, num_replicas=2), ValueError, "rank must be below num_replicas=2"),
+        (lambda: NeighborhoodSampler(GRAPH).set_epoch(-1), ValueError, "epoch must be at least 0"),
+        (lambda: EdgeSampler(GRAPH, 3), ValueError, "batch_size must be even"),
+        (lambda: EdgeSampler(GRAPH, 2.0), TypeError, "batch_size must be an integer"),
+        (lambda: EdgeSampler(Graph.from_dense(torch.eye(3))), ValueError, "graph must have an edge"),
+        (lambda: EdgeSampler.pairs(X[:3]), ValueError, "rows must be an even number"),
+    ],
+)
+def test_errors(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

@@ -1,0 +1,92 @@
+"""scikit-learn faces of semi-supervised methods: agreement with its own at the limit, classes, new samples."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn import semi_supervised
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+
+from problems import points
+from torch_lapeig import KNN, GraphWarning, HeatKernel
+from torch_lapeig import LabelSpreading as Module
+from torch_lapeig.sklearn import HarmonicFunction, LabelSpreading
+
+X = points(90, 3).numpy()
+Y = np.full(90, -1)
+Y[:15] = np.arange(15) % 3
+NEW = points(12, 3, seed=1).numpy()
+
+
+@pytest.mark.parametrize("alpha", [0.2, 0.9, 0.99])
+def test_label_spreading_is_the_limit_of_theirs(alpha):
+    theirs = semi_supervised.LabelSpreading("rbf", gamma=0.7, alpha=alpha, max_iter=100_000, tol=1e-13).fit(X, Y)
+    ours = LabelSpreading("rbf", gamma=0.7, alpha=alpha).fit(X, Y)
+    np.testing.assert_allclose(ours.label_distributions_, theirs.label_distributions_, atol=1e-8)
+    np.testing.assert_array_equal(ours.transduction_, theirs.transduction_)
+    np.testing.assert_array_equal(ours.classes_, theirs.classes_)
+
+
+def test_harmonic_functions_are_the_limit_of_their_label_propagation():
+    theirs = semi_supervised.LabelPropagation("rbf", gamma=0.7, max_iter=100_000, tol=1e-13).fit(X, Y)
+    ours = HarmonicFunction("rbf", gamma=0.7).fit(X, Y)
+    np.testing.assert_allclose(ours.label_distributions_, theirs.label_distributions_, atol=1e-8)
+
+
+def test_parameters_are_those_of_the_module():
+    model = LabelSpreading("knn", n_neighbors=6, alpha=0.9, weights=HeatKernel()).fit(X, Y)
+    module = Module(KNN(6), HeatKernel(), alpha=0.9).fit(torch.from_numpy(X), torch.from_numpy(Y))
+    np.testing.assert_array_equal(model.scores_, module.scores_.numpy())
+    np.testing.assert_array_equal(model.predict(NEW), module.predict(torch.from_numpy(NEW)).numpy())
+
+
+@pytest.mark.parametrize(
+    "kernel", ["rbf", "knn", lambda x, Y=None: np.exp(-np.abs(x[:, None] - (x if Y is None else Y)).sum(-1))]
+)
+@pytest.mark.parametrize("kind", [LabelSpreading, HarmonicFunction])
+def test_training_samples_keep_their_scores_and_new_ones_have_shares(kind, kernel):
+    model = kind(kernel, gamma=0.7).fit(X, Y)
+    np.testing.assert_allclose(model.predict_proba(X), model.label_distributions_, atol=1e-12)
+    np.testing.assert_array_equal(model.predict(X), model.transduction_)
+    shares = model.predict_proba(NEW)
+    np.testing.assert_allclose(shares.sum(1), 1)
+    np.testing.assert_array_equal(model.predict(NEW), model.classes_[shares.argmax(1)])
+
+
+def test_classes_are_any_and_minus_one_is_none():
+    names = np.array(["a", "b", "c"], dtype=object)
+    y = np.where(Y < 0, -1, names[Y])
+    model = LabelSpreading("knn").fit(X, y)
+    assert model.classes_.tolist() == ["a", "b", "c"]
+    assert set(model.transduction_) <= {"a", "b", "c"}
+    far = np.concatenate([X, X + 1e3])
+    with pytest.warns(GraphWarning, match="90 of 180 nodes lie in components"):
+        model = LabelSpreading("knn").fit(far, np.concatenate([y, np.full(90, -1)]))
+    assert (model.transduction_[90:] == -1).all()
+    assert not model.predict_proba(far)[90:].any()
+
+
+def test_a_grid_of_parameters_is_searched():
+    labelled = Y >= 0
+    search = GridSearchCV(LabelSpreading("knn", n_neighbors=4), {"alpha": [0.2, 0.8]}, cv=2)
+    assert search.fit(X[labelled], Y[labelled]).best_params_["alpha"] in (0.2, 0.8)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: LabelSpreading(alpha=1.0).fit(X, Y), ValueError, "alpha must be above 0 and below 1, got 1.0"),
+        (lambda: LabelSpreading().fit(X, np.full(90, -1)), ValueError, "y must hold at least one class"),
+        (lambda: LabelSpreading("poly").fit(X, Y), ValueError, "kernel must be one of 'rbf', 'knn', got 'poly'"),
+        (
+            lambda: LabelSpreading(weights=HeatKernel()).fit(X, Y),
+            ValueError,
+            "weights must be None with kernel=\"?'?rbf",
+        ),
+        (lambda: LabelSpreading("knn", n_neighbors=90).fit(X, Y), ValueError, "n_neighbors must be smaller than"),
+        (lambda: HarmonicFunction().predict(X), NotFittedError, "not fitted"),
+    ],
+)
+def test_errors(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

@@ -1,0 +1,117 @@
+"""What docs/theory.md says, and no other test does."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from problems import distances, points, random_affinity, surface
+from torch_lapeig import KNN, LLE, MDS, Graph, HeatKernel, Laplacian, LaplacianEigenmaps, Precomputed, SimpleWeights
+from torch_lapeig.graph import nearest_neighbors
+from torch_lapeig.methods.lle import reconstruction_weights
+
+
+def rebuilding(x, k, reg=1e-3):
+    """W of locally linear embedding."""
+    indices = nearest_neighbors(x, k).indices
+    return torch.zeros(len(x), len(x), dtype=x.dtype).scatter_(1, indices, reconstruction_weights(x, x, indices, reg))
+
+
+@pytest.mark.parametrize("mu", [3.0, 10.0, 1e4])
+def test_the_kernel_of_lle_at_finite_mu(mu):
+    x, new = surface(60), surface(7, seed=1)
+    w, eye = rebuilding(x, 6), torch.eye(60, dtype=torch.float64)
+    kernel = (mu - 1) * eye + (w + w.T - w.T @ w)
+    torch.testing.assert_close(kernel, mu * eye - (eye - w).T @ (eye - w))
+    model = LLE(2, KNN(6)).fit(x)
+    values, vectors = torch.linalg.eigh(kernel)
+    at_end = vectors[:, [-2, -3]]
+    torch.testing.assert_close(at_end @ at_end.T, model.embedding_ @ model.embedding_.T, atol=1e-6, rtol=0)
+    torch.testing.assert_close(mu - values[[-2, -3]], model.eigenvalues_, atol=1e-14 * 60 * mu, rtol=0)
+    torch.testing.assert_close(kernel @ at_end / values[[-2, -3]], at_end)  # Nyström's formula at the points
+    indices = nearest_neighbors(x, 6, new).indices
+    of_new = (mu - 1) * reconstruction_weights(new, x, indices, 1e-3)
+    eigenvalue = mu - model.eigenvalues_
+    extended = (of_new[..., None] * model.embedding_[indices]).sum(1) / eigenvalue
+    factor = 1 + (model.eigenvalues_ - 1) / eigenvalue
+    torch.testing.assert_close(extended, factor * model.transform(new))
+
+
+def test_lle_of_a_line_is_a_quarter_of_the_squared_laplacian():
+    x = torch.arange(30, dtype=torch.float64)[:, None]
+    w = rebuilding(x, 2, reg=1e-12)
+    residual = torch.eye(30) - w
+    laplacian = Laplacian(SimpleWeights()(x, KNN(2, "mutual")(x)), "unnormalized").to_dense()
+    inside = slice(4, 26)
+    torch.testing.assert_close((residual.T @ residual)[inside], (laplacian @ laplacian / 4)[inside], atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("euclidean", [True, False])
+def test_mds_extends_by_the_formula_of_gower(euclidean):
+    x, new = points(30, 4), points(5, 4, seed=1)
+    d, to_new = distances(x), torch.cdist(new, x)
+    if not euclidean:
+        d, to_new = d**1.5, to_new**1.5
+    model = MDS(3, metric=Precomputed("distance")).fit(d)
+    by_gower = 0.5 * (d.square().mean(0) - to_new.square()) @ model.embedding_ / model.eigenvalues_
+    torch.testing.assert_close(model.transform(to_new), by_gower)
+
+
+def test_the_laplacian_is_a_sum_of_squares_of_edges():
+    affinity = random_affinity(12)
+    i, j = affinity.triu(1).nonzero(as_tuple=True)
+    eye = torch.eye(12, dtype=torch.float64)
+    k = (affinity[i, j].sqrt() * (eye[i] - eye[j]).T.unsqueeze(0)).squeeze(0)
+    torch.testing.assert_close(k @ k.T, Laplacian(Graph.from_dense(affinity), "unnormalized").to_dense())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_bounds_of_cheeger(seed):
+    w = random_affinity(9, seed=seed, keep=0.3)
+    degrees = w.sum(1)
+    smallest, ncut = math.inf, math.inf
+    for size in range(1, 5):
+        for part in itertools.combinations(range(9), size):
+            inside = torch.zeros(9, dtype=torch.bool)
+            inside[list(part)] = True
+            cut, volume, rest = w[inside][:, ~inside].sum(), degrees[inside].sum(), degrees[~inside].sum()
+            smallest = min(smallest, float(cut / min(volume, rest)))
+            ncut = min(ncut, float(cut / volume + cut / rest))
+    values = torch.linalg.eigvalsh(Laplacian(Graph.from_dense(w)).to_dense())
+    second = float(values[1])
+    assert second / 2 <= smallest <= math.sqrt(2 * second)
+    assert second <= ncut <= 2 * math.sqrt(2 * second)
+
+
+def test_an_infinite_bandwidth_is_simple_weights():
+    x, new = points(40, 3), points(5, 3, seed=1)
+    for rule in (KNN(6), KNN(6, "union")):
+        heat, simple = (kind(x, rule(x)) for kind in (HeatKernel(math.inf), SimpleWeights()))
+        assert torch.equal(heat.weight, simple.weight)
+        models = [LaplacianEigenmaps(2, rule, kind).fit(x) for kind in (HeatKernel(math.inf), SimpleWeights())]
+        torch.testing.assert_close(models[0].transform(new), models[1].transform(new))
+    leaf = x.clone().requires_grad_()
+    HeatKernel(math.inf)(leaf, KNN(6)(x)).weight.sum().backward()
+    assert not leaf.grad.any()
+    fresh = LaplacianEigenmaps(2, KNN(6), HeatKernel(math.inf))
+    fresh.load_state_dict(LaplacianEigenmaps(2, KNN(6), HeatKernel(math.inf)).fit(x).state_dict())
+    with pytest.raises(ValueError, match="t must be finite to be learnable, got inf"):
+        HeatKernel(math.inf, learnable=True)
+    for wrong in (-math.inf, math.nan, 0.0):
+        with pytest.raises(ValueError, match="t must be positive"):
+            HeatKernel(wrong)
+
+
+def test_the_random_walk_laplacian_approaches_that_of_the_circle():
+    """(1/t)(I − D⁻¹W) f with exp(−‖x − y‖²/4t): cos has the eigenvalue 1, with a bias of the order of t."""
+    angle = 2 * math.pi * torch.arange(2000, dtype=torch.float64) / 2000
+    x = torch.stack([angle.cos(), angle.sin()], 1)
+    errors = []
+    for t in (0.04, 0.02, 0.01):
+        weight = (-torch.cdist(x, x).square() / (4 * t)).exp()
+        walk = Laplacian(Graph.from_dense((weight + weight.T) / 2), "random_walk")
+        errors.append(float((walk.matmul(angle.cos()[:, None])[0, 0] / t - 1).abs()))
+    assert errors[0] < 0.1
+    assert errors[1] < 0.7 * errors[0]
+    assert errors[2] < 0.7 * errors[1]

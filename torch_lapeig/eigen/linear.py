@@ -1,0 +1,201 @@
+"""Linear systems A Z = B of symmetric positive definite matrices on the edges of a graph, with gradients.
+
+For a change of A and B the solution changes by dZ = A⁻¹ (dB − dA Z). With the cotangent Z̄ and Y = A⁻¹ Z̄ the
+cotangents are Y of B and −½ (Y Zᵀ + Z Yᵀ) of A, of which only the entries on the edges and the diagonal are formed. Y
+is a solution of the same system, so that the rule holds for its own derivatives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torch_lapeig import _checks
+from torch_lapeig._tuning import DENSE_SOLVE
+from torch_lapeig.eigen.amg import SmoothedAggregation
+from torch_lapeig.eigen.cg import Map, conjugate_gradients
+from torch_lapeig.eigen.symmetric import NullSpace, SymmetricOperator
+from torch_lapeig.graph.pattern import SparsePattern
+
+TOLERANCE = 1e-12  # residual relative to the right-hand side: a solution is asked for to what float64 resolves
+EASY = 150  # products after which a preconditioner is built: about what multigrid costs to build
+PATIENCE = 3000  # products in all
+ROUND_OFF = 8  # machine epsilons of the bound times the solution, which is what a residual may always be
+
+
+def solve_linear(operator: SymmetricOperator, rhs: Tensor) -> Tensor:
+    """Z of A Z = B by preconditioned conjugate gradients, differentiable in the entries of A and in B, at any order.
+
+    A small or dense matrix is factorised. Else a few products show whether the system is easy; where it is not, and A
+    is made of affinities with an excess on the diagonal (`SymmetricOperator.excess`), multigrid preconditions it.
+
+    Args:
+        operator: A, positive definite, float64; gradients flow to its values and its diagonal, in forward mode too.
+        rhs: B, ``(N, m)`` or ``(B, N, m)``, float64, each column of each graph a system of its own.
+
+    Returns:
+        Z of the shape of B; with a `ConvergenceWarning` where the residual of a column is above 1e-12 of its norm and
+        above round-off.
+
+    Raises:
+        TypeError: not float64. ValueError: another shape.
+
+    >>> from torch_lapeig.graph.pattern import DensePattern
+    >>> matrix = torch.tensor([[0.0, 0.5], [0.5, 0.0]], dtype=torch.float64)
+    >>> operator = SymmetricOperator(DensePattern((2,)), matrix, torch.ones(2, dtype=torch.float64))
+    >>> solve_linear(operator, torch.tensor([[0.75], [0.0]], dtype=torch.float64))
+    tensor([[1.0000],
+            [0.5000]], dtype=torch.float64)
+    """
+    _checks.check_tensor(rhs, "rhs")
+    if operator.dtype != torch.float64 or rhs.dtype != torch.float64:
+        raise TypeError(f"operator and rhs must be float64, got {operator.dtype} and {rhs.dtype}; use .double()")
+    if rhs.ndim != len(operator.shape) + 1 or tuple(rhs.shape[:-1]) != tuple(operator.shape):
+        raise ValueError(f"rhs must have shape {(*operator.shape, 'm')}, got {tuple(rhs.shape)}")
+    solution: Tensor = _LinearSolve.apply(operator.values, operator.diagonal, rhs, _System(operator.frozen()))
+    return solution
+
+
+class _LinearSolve(torch.autograd.Function):
+    """(M on the edges, c, B) -> (diag(c) − M)⁻¹ B."""
+
+    @staticmethod
+    @_checks.without_autocast
+    def forward(values: Tensor, diagonal: Tensor, rhs: Tensor, system: _System) -> Tensor:
+        return system.solve(rhs.detach())
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        values, diagonal, _, ctx.system = inputs
+        ctx.save_for_backward(values, diagonal, output)
+        ctx.save_for_forward(values, diagonal, output)
+
+    @staticmethod
+    @_checks.without_autocast
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
+        (to_z,), (values, diagonal, z), system = cotangents, ctx.saved_tensors, ctx.system
+        y = _LinearSolve.apply(values, diagonal, to_z, system)
+        pattern = system.operator.pattern
+        to_values = to_diagonal = None
+        if ctx.needs_input_grad[0]:
+            to_values = pattern.products(torch.cat([y, z], -1), torch.cat([z, y], -1)) / 2
+        if ctx.needs_input_grad[1]:
+            to_diagonal = -(y * z).sum(-1)
+        return to_values, to_diagonal, y, None
+
+    @staticmethod
+    @_checks.without_autocast
+    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
+        (values, diagonal, z), system = ctx.saved_tensors, ctx.system
+        change = torch.zeros_like(z) if tangents[2] is None else tangents[2]
+        if tangents[0] is not None:
+            change = change + system.operator.pattern.matmul(tangents[0], z)
+        if tangents[1] is not None:
+            change = change - tangents[1][..., None] * z
+        solution: Tensor = _LinearSolve.apply(values, diagonal, change, system)
+        return solution
+
+
+@dataclass(frozen=True, eq=False)
+class _System:
+    """A and what has been built to solve with it, which the backward uses again."""
+
+    operator: SymmetricOperator
+
+    @torch.no_grad()
+    def solve(self, rhs: Tensor) -> Tensor:
+        """Z of one right-hand side: candidates go on from each other's best until all columns are solved."""
+        operator = self.operator
+        target = rhs.reshape(operator.batch_size, operator.num_nodes, -1)
+        # Powers of two take no bit: columns of any size are solved alike.
+        unit = _checks.power_of_two(target, (1,))
+        target = target / unit
+        z, rest = torch.zeros_like(target), target
+        enough = TOLERANCE * operator.dots(target, target).sqrt()
+        eps = ROUND_OFF * torch.finfo(rhs.dtype).eps * operator.bound[:, None]
+
+        def allowed(change: Tensor) -> Tensor:
+            whole = z + change
+            return torch.maximum(enough, eps * operator.dots(whole, whole).sqrt())
+
+        for number, (precondition, limit) in enumerate(self._candidates()):
+            # What an easy system leaves is above round-off: looks at that would take a third of its time.
+            goal = allowed if number else lambda _: enough
+            found = conjugate_gradients(operator.matmul, precondition, rest, operator.dots, goal, limit)
+            solved = (found.residuals <= allowed(found.z)) | ~found.residuals.isfinite()
+            z = z + found.z
+            if solved.all():
+                break
+            rest = target - operator.matmul(z)
+        else:
+            _checks.warn(
+                f"the linear solve has not reached its tolerance for {int((~solved).sum())} of {solved.numel()} "
+                f"columns (largest residual {float(found.residuals[~solved].max()):.1e}): they are inexact",
+                _checks.ConvergenceWarning,
+            )
+        # A NaN of the loss is not hidden, and no failure of the solve.
+        return torch.where(enough.isfinite()[:, None, :], z * unit, torch.nan).reshape(rhs.shape)
+
+    def _candidates(self) -> Iterator[tuple[Map, int]]:
+        """Preconditioners and the iterations that each may take, the cheapest first."""
+        shape, is_sparse = self.operator.shape, self.operator.is_sparse
+        if self.operator.batch_size * shape[-1] ** 3 <= DENSE_SOLVE and self._cholesky is not None:
+            yield self._cholesky, EASY
+        yield self._scaling, EASY
+        better = self._multigrid if is_sparse else self._cholesky
+        if better is not None:
+            yield better, EASY * 2
+        yield self._scaling, PATIENCE
+
+    def _scaling(self, r: Tensor) -> Tensor:
+        diagonal = self.operator.diagonal.detach()
+        return r if self._has_unit_diagonal else r / diagonal.reshape(r.shape[:2])[..., None]
+
+    @cached_property
+    def _has_unit_diagonal(self) -> bool:
+        return bool((self.operator.diagonal == 1).all())
+
+    @cached_property
+    def _cholesky(self) -> Map | None:
+        """By the Cholesky factors of the dense matrices; None where round-off leaves one indefinite."""
+        operator = self.operator
+        n = operator.num_nodes
+        factors, failed = torch.linalg.cholesky_ex(operator.to_dense().detach().reshape(-1, n, n))
+        return None if failed.any() else lambda r: torch.cholesky_solve(r, factors)
+
+    @cached_property
+    def _multigrid(self) -> Map | None:
+        """By multigrid of all graphs of a batch as one, and by the diagonal where a node is on no level."""
+        operator = self.operator
+        if not operator.of_affinities or operator.null is None:
+            return None
+        pattern, total = operator.pattern, operator.batch_size * operator.num_nodes
+        assert isinstance(pattern, SparsePattern)
+        excess = operator.excess
+        part = torch.zeros(1, total, dtype=torch.int64, device=operator.device)
+        null = NullSpace(operator.null.ground.reshape(1, -1), part, part[:, 0])
+        union = SymmetricOperator(
+            SparsePattern(pattern.row, pattern.col, (total,)),
+            operator.values.detach(),
+            operator.diagonal.detach().reshape(-1),
+            bound=operator.bound.max()[None],
+            null=null,
+            of_affinities=True,
+            trusted=True,
+            excess=None if excess is None else excess.reshape(1, -1),
+        )
+        cycle = SmoothedAggregation(single=False)(union)
+        if cycle is None:
+            return None
+        alone = cycle.scale == 0
+
+        def precondition(r: Tensor) -> Tensor:
+            flat = r.reshape(total, -1)
+            return torch.where(alone, self._scaling(r).reshape(total, -1), cycle(flat)).reshape(r.shape)
+
+        return precondition

@@ -1,0 +1,96 @@
+"""What methods on a graph keep of a fit, and the affinities of new points with the fitted ones."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torch_lapeig._fitted import State
+from torch_lapeig.eigen import Laplacian
+from torch_lapeig.graph import Graph, Precomputed
+from torch_lapeig.graph.distances import differentiable_pair_distances
+from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.graph.rules import NeighborRule, check_extends, graph_with_state
+from torch_lapeig.graph.weighted import Rule
+from torch_lapeig.graph.weights import NewEdges, Weighting
+from torch_lapeig.methods.module import rule_within, warn_of_unreached
+
+# What `fitted_graph` keeps, as part of ``FITTED``.
+GRAPH_STATE = ("train_points", "train_rule", "train_weighting", "train_edges", "train_connectivity")
+
+
+class NewAffinities(NamedTuple):
+    """Affinities between new points and the fitted ones.
+
+    ``log_affinity`` ``(E,)``, with gradients; ``query`` and ``point`` int64 ``(E,)``, the new and the fitted point of
+    each; ``same`` int64 ``(Q,)``, the fitted point that a new one equals, or −1.
+    """
+
+    log_affinity: Tensor
+    query: Tensor
+    point: Tensor
+    same: Tensor
+
+
+def fitted_graph(neighbors: Rule, weights: Weighting, x: Tensor) -> tuple[Graph, State]:
+    """The weighted graph of points ``(N, D)``, and what new points need of it."""
+    graph, train_rule = graph_with_state(rule_within(neighbors, len(x)), x.detach())
+    weighted = weights(x, graph)
+    # An edge whose weight underflows is none, and a node with no other edge has none.
+    kept = (weighted.weight > 0) & Laplacian(weighted, "unnormalized").active[graph.edge_index[0]]
+    return weighted, {
+        "train_points": x,
+        "train_rule": train_rule,
+        "train_weighting": weights.state(x, graph),
+        "train_edges": graph.edge_index[:, kept],
+        "train_connectivity": graph.weight[kept],
+    }
+
+
+def affinities_of_new(neighbors: Rule, weights: Weighting | None, x: Tensor, state: State) -> NewAffinities:
+    """Those of new points ``(Q, D)``, or of given affinities ``(Q, N)``; a `GraphWarning` where there are none.
+
+    A new point that equals a fitted one has the edges of that. Given affinities do not say which these are.
+    """
+    if isinstance(neighbors, Precomputed) or weights is None:
+        if (x < 0).any():
+            raise ValueError(f"affinities must be non-negative, got a minimum of {x.min():.3g}")
+        query, point = x.detach().nonzero(as_tuple=True)
+        log_affinity, same = x[query, point].log(), query.new_full((len(x),), -1)
+    else:
+        query, point, connectivity, same = _new_edges(neighbors, x.detach(), state)
+        squared_lengths = differentiable_pair_distances(x, query, state["train_points"], point)
+        edges = NewEdges(query, point, squared_lengths, connectivity, len(x))
+        log_affinity = weights.extend(edges, state["train_weighting"])
+    warn_of_unreached(int((query.bincount(minlength=len(x)) == 0).sum()), len(x))
+    return NewAffinities(log_affinity, query, point, same)
+
+
+@torch.no_grad()
+def _new_edges(neighbors: NeighborRule, x: Tensor, state: State) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Edges of queries to training points with their connectivity, and the training point that each query equals."""
+    points = state["train_points"].detach()
+    found = check_extends(rule_within(neighbors, len(points))).extend(x, points, state["train_rule"])
+    coincides = found.same >= 0
+    if not coincides.any():
+        return found.query, found.point, found.connectivity, found.same
+    row, col = state["train_edges"]
+    pattern = SparsePattern(row, col, (len(points),))
+    position, edge = pattern.edges_of(found.same[coincides])
+    other = ~coincides[found.query]
+    return (
+        torch.cat([found.query[other], coincides.nonzero().flatten()[position]]),
+        torch.cat([found.point[other], pattern.col[edge].long()]),
+        torch.cat([found.connectivity[other], state["train_connectivity"][edge]]),
+        found.same,
+    )
+
+
+def width_of_new(columns: Tensor, state: State) -> int:
+    """Numbers of memory that a new point needs, given the columns ``(N, k)`` that are extended."""
+    n, k = columns.shape
+    if "train_edges" not in state:
+        return n * (k + 4)
+    return int((1 + state["train_edges"].shape[1] // n) * (k + 2 * state["train_points"].shape[1] + 8))

@@ -1,0 +1,299 @@
+"""Labels carried along a graph: label spreading, harmonic functions, and regression on eigenvectors."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from torch_lapeig import _checks
+from torch_lapeig._fitted import State
+from torch_lapeig.eigen import Laplacian, NullSpace, Solve, Solver, SymmetricOperator, eigenpairs
+from torch_lapeig.eigen.linear import TOLERANCE, solve_linear
+from torch_lapeig.graph import KNN, Graph
+from torch_lapeig.graph.pattern import inverse_power
+from torch_lapeig.graph.weighted import Rule
+from torch_lapeig.graph.weights import Weighting
+from torch_lapeig.methods.module import check_solve
+from torch_lapeig.methods.newpoints import NewAffinities
+from torch_lapeig.methods.nystrom import nystrom
+from torch_lapeig.methods.semisupervised import SemiSupervised, reached_by
+from torch_lapeig.methods.spectral import check_size
+
+INEXACT = 1e-6  # of a harmonic function that should be 1: beyond, weights are too far apart for float64
+
+
+class LabelSpreading(SemiSupervised):
+    """F = (1 − α)(I − α S)⁻¹ Y with S = D^-½ W D^-½ (Zhou, Bousquet, Lal, Weston & Schölkopf 2004, section 2).
+
+    The limit of F ← α S F + (1 − α) Y, scikit-learn's `LabelSpreading`: each node takes the share α from its neighbours
+    and keeps 1 − α of its own label, so that labels may be wrong. Solved to round-off by preconditioned conjugate
+    gradients, with gradients, instead of some steps of the iteration.
+
+    Args:
+        neighbors: rule of the graph, as of `LaplacianEigenmaps`; ``Precomputed("affinity")`` for affinities, a `Graph`.
+        weights: weighting of its edges; default ``HeatKernel("median")``. None with ``Precomputed``.
+        alpha: α, above 0 and below 1. 0.99 is the paper's; scikit-learn's default is 0.2, which hardly leaves the
+            labelled nodes. Labels reach about 1/√(2 − 2α) edges far.
+        n_classes: C; default: the largest label plus one, or the columns of soft labels.
+
+    Scores are not probabilities: their sum falls with the distance from labels. A node whose scores are all below what
+    the solve resolves (1e-12 of a label's, some hundred edges from any) counts as not reached: zeros, −1, a
+    `GraphWarning`. For the rest of the contract see `SemiSupervised`.
+
+    A new point x takes α Σ_i W(x, i) (D(x) d_i)^-½ F_i, its row of the system.
+
+    Tensors after ``fit``: scores_ ``(N, C)``.
+
+    >>> _ = torch.manual_seed(0)
+    >>> x = torch.cat([torch.randn(30, 2), torch.randn(30, 2) + 6])
+    >>> labels = torch.full((60,), -1)
+    >>> labels[0], labels[30] = 0, 1
+    >>> model = LabelSpreading(KNN(12)).fit(x, labels)
+    >>> model.predict()[[5, 45]].tolist(), model.predict(torch.tensor([[6.5, 5.5]])).tolist()
+    ([0, 1], [1])
+    """
+
+    FITTED: ClassVar[tuple[str, ...]] = (*SemiSupervised.FITTED, "train_degrees", "train_growth", "train_source")
+    CONFIGURATION: ClassVar[tuple[str, ...]] = (*SemiSupervised.CONFIGURATION, "alpha")
+
+    def __init__(
+        self,
+        neighbors: Rule = KNN(10),  # noqa: B008 (frozen)
+        weights: Weighting | None = None,
+        *,
+        alpha: float = 0.99,
+        n_classes: int | None = None,
+    ) -> None:
+        super().__init__(neighbors, weights, n_classes)
+        self.alpha = _checks.check_number(alpha, "alpha", 0, 1)
+        if not 0 < self.alpha < 1:
+            raise ValueError(f"alpha must be above 0 and below 1, got {alpha}; for 1 use HarmonicFunction")
+
+    def extra_repr(self) -> str:
+        """The constructor's arguments, but for the weights, which are shown as a submodule."""
+        return f"{self.neighbors}, alpha={self.alpha}, n_classes={self.n_classes}"
+
+    def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
+        laplacian, reached = _in_double(graph), reached_by(graph, labelled)
+        source = (1 - self.alpha) * targets.double()
+        keep = laplacian.degrees.new_full(graph.shape, self.alpha**0.5)
+        z = solve_linear(_system(laplacian, keep), source)
+        scores = self.alpha * graph.pattern.matmul(laplacian.values, z) + source  # the last step of the iteration
+        scores = torch.where((reached & self._resolved(scores, targets, reached))[..., None], scores, 0)
+        found = {
+            "scores_": scores,
+            "train_degrees": laplacian.degrees,
+            "train_growth": torch.full_like(keep, self.alpha),
+            "train_source": source,
+        }
+        return {name: value.to(graph.weight.dtype) for name, value in found.items()}
+
+    def _resolved(self, scores: Tensor, targets: Tensor, reached: Tensor) -> Tensor:
+        """Which nodes have a score above the error that the residual allows: over 1 − α, the smallest eigenvalue."""
+        floor = TOLERANCE * torch.linalg.vector_norm(targets.detach(), dim=-2, keepdim=True)
+        resolved: Tensor = (scores.detach() > floor).any(-1)
+        if (far := reached & ~resolved).any():
+            _checks.warn(
+                f"{int(far.sum())} of {far.numel()} nodes are so far from all labels that their scores are below "
+                "round-off: zeros, and predict gives −1; use a larger alpha, more neighbours, or HarmonicFunction",
+                _checks.GraphWarning,
+            )
+        return resolved
+
+    def _extended(self, new: NewAffinities, queries: int, state: State) -> Tensor:
+        return _own_row(new, queries, state, self.alpha, state["train_degrees"])
+
+
+class HarmonicFunction(SemiSupervised):
+    """Scores that are the labels where there are any, and elsewhere the mean of their neighbours, weighted by W.
+
+    L_uu F_u = W_ul Y_l (Zhu, Ghahramani & Lafferty 2003): the minimum of tr(Fᵀ L F) with F_l = Y_l, and the probability
+    that a random walk first meets a label of each class. Labels are kept, and reach as far as the graph does. With few
+    of them in many dimensions F is nearly constant but for spikes at the labels (Nadler, Srebro & Zhou 2009).
+
+    Args:
+        neighbors, weights: as of `LaplacianEigenmaps`.
+        n_classes: C; default: the largest label plus one, or the columns of soft labels.
+
+    Scores of each node that a label reaches sum to 1 (of soft labels: to a mean of their sums). Where the weights are
+    so far apart that float64 does not hold them together, a `ConvergenceWarning` says for how many nodes that fails.
+    For the rest of the contract see `SemiSupervised`.
+
+    A new point gets the mean of its neighbours, so a fitted one its own scores.
+
+    Tensors after ``fit``: scores_ ``(N, C)``.
+
+    >>> path = torch.arange(5.0)[:, None]
+    >>> labels = torch.tensor([0, -1, -1, -1, 1])
+    >>> from torch_lapeig import Radius, SimpleWeights
+    >>> HarmonicFunction(Radius(1.5), SimpleWeights())(path, labels)[:, 1]
+    tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
+    """
+
+    FITTED: ClassVar[tuple[str, ...]] = (*SemiSupervised.FITTED, "train_growth", "train_source")
+
+    def __init__(
+        self,
+        neighbors: Rule = KNN(10),  # noqa: B008 (frozen)
+        weights: Weighting | None = None,
+        *,
+        n_classes: int | None = None,
+    ) -> None:
+        super().__init__(neighbors, weights, n_classes)
+
+    def extra_repr(self) -> str:
+        """The constructor's arguments, but for the weights, which are shown as a submodule."""
+        return f"{self.neighbors}, n_classes={self.n_classes}"
+
+    def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
+        laplacian, reached = _in_double(graph), reached_by(graph, labelled)
+        keep = (reached & ~labelled).double()
+        free = keep[..., None]
+        # The function that is 1 at every label is 1 everywhere: its error is that of the others.
+        known = torch.cat([targets.double(), labelled[..., None].double()], -1)
+        # D^½ as a quotient, whose derivative is 0 at isolated nodes.
+        scaled = (laplacian.degrees * inverse_power(laplacian.degrees, 0.5))[..., None] * known
+        z = solve_linear(_system(laplacian, keep), scaled + free * graph.pattern.matmul(laplacian.values, scaled))
+        scores = inverse_power(laplacian.degrees, 0.5)[..., None] * z * free + known
+        # Once more the mean of the neighbours: a node of tiny degree is only as good as its row of D^½ F.
+        walk = Laplacian(laplacian.graph, "random_walk").values
+        scores = free * graph.pattern.matmul(walk, scores) + known
+        if (wrong := reached & ((scores[..., -1].detach() - 1).abs() > INEXACT)).any():
+            _checks.warn(
+                f"the harmonic functions are inexact at {int(wrong.sum())} of {int(reached.sum())} nodes, which "
+                "weights of this range hardly join to any label; use a larger bandwidth or more neighbours",
+                _checks.ConvergenceWarning,
+            )
+        found = {"scores_": scores[..., :-1], "train_growth": keep, "train_source": known[..., :-1]}
+        return {name: value.to(graph.weight.dtype) for name, value in found.items()}
+
+    def _extended(self, new: NewAffinities, queries: int, state: State) -> Tensor:
+        return _own_row(new, queries, state, 1.0)
+
+
+class EigenmapsRegression(SemiSupervised):
+    """Least squares of the labels on the smoothest functions of the graph (Belkin & Niyogi 2004, section 2).
+
+    The eigenvectors of L y = λ D y of the ``n_components`` smallest eigenvalues, the constant one included, are the
+    basis; its coefficients are fitted to the labelled nodes alone. The fewer columns, the smoother.
+
+    Args:
+        n_components: p; the paper's is a fifth of the number of labels.
+        neighbors, weights: as of `LaplacianEigenmaps`.
+        ridge: ρ > 0, penalty on the squares of the coefficients, over those of a column at the labelled nodes. With
+            fewer labels than columns the coefficients are about the smallest that fit.
+        n_classes: C; default: the largest label plus one, or the columns of soft labels.
+        solve: options of the eigensolve, a `Solve`, or a solver alone.
+
+    Scores are the values of the regression, of any sign. For the rest of the contract see `SemiSupervised`. New points
+    are extended by Nyström's formula, as in `LaplacianEigenmaps`.
+
+    Tensors after ``fit``: scores_ ``(N, C)``, coefficients_ ``(n_components, C)``.
+
+    >>> x = torch.linspace(0, 1, 40, dtype=torch.float64)[:, None]
+    >>> labels = torch.full((40,), -1)
+    >>> labels[[0, 10]], labels[[30, 39]] = 0, 1
+    >>> EigenmapsRegression(2, KNN(4)).fit(x, labels).predict()[[5, 35]].tolist()
+    [0, 1]
+    """
+
+    FITTED: ClassVar[tuple[str, ...]] = (
+        *SemiSupervised.FITTED,
+        "coefficients_",
+        "train_vectors",
+        "train_eigenvalues",
+    )
+    CONFIGURATION: ClassVar[tuple[str, ...]] = (*SemiSupervised.CONFIGURATION, "n_components", "ridge")
+    coefficients_: Tensor
+
+    def __init__(
+        self,
+        n_components: int,
+        neighbors: Rule = KNN(10),  # noqa: B008 (frozen)
+        weights: Weighting | None = None,
+        *,
+        ridge: float = 1e-6,
+        n_classes: int | None = None,
+        solve: Solve | Solver | None = None,
+    ) -> None:
+        super().__init__(neighbors, weights, n_classes)
+        self.n_components = _checks.check_count(n_components, "n_components")
+        self.ridge = _checks.check_positive(ridge, "ridge")
+        check_solve(solve)
+        self.solve = solve
+
+    def extra_repr(self) -> str:
+        """The constructor's arguments, but for the weights, which are shown as a submodule."""
+        return f"{self.n_components}, {self.neighbors}, ridge={self.ridge}, n_classes={self.n_classes}"
+
+    def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
+        laplacian, reached = Laplacian(graph, "random_walk"), reached_by(graph, labelled)
+        if not fill:
+            check_size(laplacian, self.n_components, "n_components")
+        pairs = eigenpairs(laplacian, self.n_components, self.solve, fill=fill)
+        basis, known = pairs.vectors.double(), labelled[..., None]
+        at_labels = basis * known
+        gram = at_labels.mT @ at_labels
+        # The ridge is the same for all columns: their basis, where eigenvalues are equal, does not matter.
+        size = gram.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
+        ridge = self.ridge * torch.where(size > 0, size, 1)
+        gram = gram + ridge * torch.eye(self.n_components, dtype=gram.dtype, device=gram.device)
+        coefficients = torch.linalg.solve(gram, at_labels.mT @ targets.double())
+        found = {
+            "scores_": torch.where(reached[..., None], basis @ coefficients, 0),
+            "coefficients_": coefficients,
+            "train_vectors": basis * reached[..., None],
+            "train_eigenvalues": pairs.values.masked_fill(pairs.values.isinf(), 0),
+        }
+        return {name: value.to(graph.weight.dtype) for name, value in found.items()}
+
+    def _extended(self, new: NewAffinities, queries: int, state: State) -> Tensor:
+        vectors, values = state["train_vectors"], state["train_eigenvalues"]
+        rows = nystrom(new.log_affinity, new.query, new.point, queries, vectors, values)
+        return rows @ state["coefficients_"]
+
+
+def _in_double(graph: Graph) -> Laplacian:
+    """L_sym of a graph in float64."""
+    if graph.similarity is not None:
+        raise ValueError("affinities must be symmetric to carry labels, got ImprovedWeights; use HeatKernel")
+    log_weight = None if graph.log_weight is None else graph.log_weight.double()
+    return Laplacian(dataclasses.replace(graph, weight=graph.weight.double(), log_weight=log_weight), "symmetric")
+
+
+def _system(laplacian: Laplacian, keep: Tensor) -> SymmetricOperator:
+    """I − Q S Q for factors 0 ≤ q ≤ 1 at the nodes, ``keep`` ``(N,)`` or ``(B, N)``, so that N A N is D − Q W Q.
+
+    That is the Laplacian of Q W Q and the excess e_i = Σ_j w_ij (1 − q_i q_j), a sum in which nothing cancels. q = √α
+    gives label spreading. q = 0 at the labels and 1 elsewhere takes these out of the system: their rows are those of
+    the identity, and others have their edges to them on the diagonal.
+    """
+    graph, batch = laplacian.graph, laplacian.graph.batch_size
+    pattern, degrees = graph.pattern, _checks.primal(laplacian.degrees).reshape(batch, -1)
+    excess = pattern.sum_rows(_checks.primal(graph.weight) * (1 - pattern.at_row(keep) * pattern.at_col(keep)))
+    part = torch.zeros_like(degrees, dtype=torch.int64)
+    return SymmetricOperator(
+        pattern,
+        pattern.scaled(laplacian.values, keep),
+        torch.ones_like(keep),
+        bound=degrees.new_full((batch,), 2.0),
+        null=NullSpace(degrees.sqrt(), part, part[:, 0]),
+        of_affinities=True,
+        trusted=True,
+        excess=excess.reshape(batch, -1),
+    )
+
+
+def _own_row(new: NewAffinities, queries: int, state: State, growth: float, degrees: Tensor | None = None) -> Tensor:
+    """The row of the system at new points: what their neighbours give, and for a fitted point its own label."""
+    scores = state["scores_"]
+    none = scores.new_zeros(scores.shape[1])
+    rows = nystrom(new.log_affinity, new.query, new.point, queries, scores, none, degrees=degrees)
+    if not (is_fitted := new.same >= 0).any():
+        return growth * rows
+    place = new.same.clamp_min(0)
+    factor = torch.where(is_fitted, state["train_growth"][place], growth)[:, None]
+    return factor * rows + torch.where(is_fitted[:, None], state["train_source"][place], 0)

@@ -1,0 +1,237 @@
+"""Mini-batches that know a graph of all points: edges, and neighbourhoods.
+
+A graph built from a random batch joins points that are no neighbours among all of them, and smoothness along its edges
+makes a classifier worse. These samplers draw batches from a fixed graph instead. Each is the ``batch_sampler`` of a
+`torch.utils.data.DataLoader`; docs/losses.md says which to take.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, distributed
+from torch.utils.data import Sampler
+
+from torch_lapeig import _checks
+from torch_lapeig.graph.graph import Graph, check_whole
+from torch_lapeig.graph.pattern import SparsePattern
+
+__all__ = ["EdgeSampler", "NeighborhoodSampler"]
+
+
+class _GraphSampler(Sampler[list[int]]):
+    """Batches of node numbers of one graph, the same for a seed and an epoch; each process has its own.
+
+    An epoch follows the one before without `set_epoch`, which a resumed training calls, and Lightning does.
+    """
+
+    def __init__(self, graph: Graph, batch_size: int, seed: int, num_replicas: int | None, rank: int | None) -> None:
+        check_whole(graph)
+        if len(graph.shape) > 1:
+            raise ValueError(f"graph must be one graph of all points, got a batch of shape {tuple(graph.shape)}")
+        self.batch_size = _checks.check_count(batch_size, "batch_size", 2)
+        self.seed = _checks.check_seed(seed)
+        self.epoch = 0
+        if num_replicas is not None:
+            num_replicas = _checks.check_count(num_replicas, "num_replicas")
+        if rank is not None and _checks.check_count(rank, "rank", 0) >= (num_replicas or 1):
+            raise ValueError(f"rank must be below num_replicas={num_replicas}, got {rank}")
+        if (rank is None) != (num_replicas is None):
+            raise ValueError(f"rank and num_replicas must be given together, got {rank} and {num_replicas}")
+        self._given = None if rank is None or num_replicas is None else (num_replicas, rank)
+        sparse = graph.to("cpu").to_sparse()
+        assert isinstance(sparse.pattern, SparsePattern)
+        self._pattern, self._weight = sparse.pattern, sparse.weight.detach()
+        present = (self._weight > 0) & (self._pattern.row != self._pattern.col)
+        self._edges = present.nonzero().flatten()
+
+    def set_epoch(self, epoch: int) -> None:
+        """The number of the next epoch, from 0 on, on every process."""
+        self.epoch = _checks.check_count(epoch, "epoch", 0)
+
+    @property
+    def sampler(self) -> _GraphSampler:
+        """Itself: where Lightning looks for `set_epoch`."""
+        return self
+
+    @property
+    def num_replicas(self) -> int:
+        """Processes that share an epoch: those of `torch.distributed`, or as given."""
+        return self._place[0]
+
+    @property
+    def rank(self) -> int:
+        """The number of this process among them."""
+        return self._place[1]
+
+    @property
+    def _place(self) -> tuple[int, int]:
+        # When it is asked for: samplers are made before processes are joined.
+        if self._given is not None:
+            return self._given
+        if distributed.is_available() and distributed.is_initialized():
+            return distributed.get_world_size(), distributed.get_rank()
+        return 1, 0
+
+    def __iter__(self) -> Iterator[list[int]]:
+        generator = torch.Generator().manual_seed((self.seed << 31) + self.epoch)
+        self.epoch += 1
+        return self._batches(generator)
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Batches of an epoch of this process."""
+
+    @abstractmethod
+    def _batches(self, generator: torch.Generator) -> Iterator[list[int]]:
+        """Those of an epoch; the generator is the same on every process."""
+
+
+class NeighborhoodSampler(_GraphSampler):
+    """Batches of random nodes with neighbours of each in a graph of all points.
+
+    Every node is the centre of one neighbourhood an epoch, and comes with others besides. In a step the graph of the
+    batch is ``graph.subgraph(nodes)``, so the data set has to return the number of each point:
+
+        loader = DataLoader(TensorDataset(x, target, torch.arange(len(x))), batch_sampler=NeighborhoodSampler(graph))
+        for x, target, nodes in loader:
+            loss = cross_entropy(network(x), target) + 0.3 * laplacian_smoothness(network(x), graph.subgraph(nodes))
+
+    With several processes each has its share of the centres, as many as the others. Lightning must not put its own
+    sampler in the place: ``Trainer(use_distributed_sampler=False)``.
+
+    Args:
+        graph: one graph of all points, `knn_graph` say. Padding of its mask is left out.
+        batch_size: nodes of a batch at most.
+        neighbors: of each centre, chosen at random where it has more.
+        seed: of centres and choices.
+        num_replicas, rank: of this process; default: those of `torch.distributed` if that is initialised, else 1 and 0.
+
+    Raises:
+        TypeError, ValueError: no single graph; ``batch_size`` does not hold a centre with its neighbours.
+
+    >>> from torch_lapeig import knn_graph
+    >>> graph = knn_graph(torch.rand(100, 2, generator=torch.Generator().manual_seed(0)), 5)
+    >>> batches = list(NeighborhoodSampler(graph, 24, neighbors=5))
+    >>> len(batches), max(map(len, batches)) <= 24, len(set().union(*batches))
+    (25, True, 100)
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        batch_size: int = 256,
+        *,
+        neighbors: int = 10,
+        seed: int = 0,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+    ) -> None:
+        super().__init__(graph, batch_size, seed, num_replicas, rank)
+        self.neighbors = _checks.check_count(neighbors, "neighbors")
+        if self.batch_size <= self.neighbors:
+            raise ValueError(
+                f"batch_size must be above neighbors={neighbors} to hold a node and its neighbours, got {batch_size}"
+            )
+        mask = torch.ones(graph.num_nodes, dtype=torch.bool) if graph.mask is None else graph.mask.cpu()
+        self._nodes = mask.nonzero().flatten()
+        if len(self._nodes) == 0:
+            raise ValueError("graph must have at least one node, got none")
+
+    @property
+    def centres(self) -> int:
+        """Nodes of a batch that come with their neighbours."""
+        return self.batch_size // (1 + self.neighbors)
+
+    def __len__(self) -> int:
+        return -(-self._share // self.centres)
+
+    @property
+    def _share(self) -> int:
+        return -(-len(self._nodes) // self.num_replicas)
+
+    def _batches(self, generator: torch.Generator) -> Iterator[list[int]]:
+        replicas, rank = self._place
+        order = self._nodes[torch.randperm(len(self._nodes), generator=generator)]
+        order = order.repeat(-(-self._share * replicas // len(order)))[: self._share * replicas][rank::replicas]
+        # A random number for each edge: the smallest of a node are its neighbours in this epoch.
+        key = torch.rand(len(self._pattern), generator=generator)
+        proper = torch.zeros(len(self._pattern), dtype=torch.bool).index_fill_(0, self._edges, True)
+        for centres in order.split(self.centres):
+            position, edge = self._pattern.edges_of(centres)
+            position, edge = position[proper[edge]], edge[proper[edge]]
+            by_key = key[edge].argsort()
+            by_key = by_key[position[by_key].argsort(stable=True)]
+            position, edge = position[by_key], edge[by_key]
+            first = torch.searchsorted(position, position)
+            near = edge[torch.arange(len(edge)) - first < self.neighbors]
+            yield torch.cat([centres, self._pattern.col[near].long()]).unique().tolist()
+
+
+class EdgeSampler(_GraphSampler):
+    """Batches of edges of a graph of all points, drawn in proportion to their weight.
+
+    A batch holds the two ends of each edge in turn, i₁, j₁, i₂, j₂, …: a node as often as it is drawn. In a step
+    ``EdgeSampler.pairs(y)`` is the graph of the rows:
+
+        for x, *_ in DataLoader(dataset, batch_sampler=EdgeSampler(graph, 512)):
+            y = network(x)
+            loss = laplacian_smoothness(y, EdgeSampler.pairs(y))
+
+    That is an unbiased estimate of ``laplacian_smoothness(y, graph, "weighted_mean")`` of all points, whatever the size
+    of the batch; an epoch has as many draws as the graph has edges. With several processes each has its share.
+
+    Args:
+        graph: one weighted graph of all points.
+        batch_size: nodes of a batch, an even number: two for each edge.
+        seed, num_replicas, rank: as of `NeighborhoodSampler`.
+
+    Raises:
+        TypeError, ValueError: no single graph, or one without edges; an odd ``batch_size``.
+
+    >>> path = Graph.from_dense(torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]))
+    >>> [sorted(batch) in ([0, 1], [1, 2]) for batch in EdgeSampler(path, 2)]
+    [True, True]
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        batch_size: int = 512,
+        *,
+        seed: int = 0,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+    ) -> None:
+        super().__init__(graph, batch_size, seed, num_replicas, rank)
+        if self.batch_size % 2:
+            raise ValueError(f"batch_size must be even, two nodes for each edge, got {batch_size}")
+        pattern = self._pattern
+        self._edges = self._edges[pattern.row[self._edges] < pattern.col[self._edges]]
+        if len(self._edges) == 0:
+            raise ValueError("graph must have an edge of positive weight between two nodes, got none")
+        self._share = self._weight[self._edges].double().cumsum(0)
+
+    @staticmethod
+    def pairs(rows: Tensor) -> Graph:
+        """The graph of a batch: rows ``(2m, k)`` whose first is joined to the second, the third to the fourth, …"""
+        _checks.check_tensor(rows, "rows")
+        if rows.ndim == 0 or len(rows) == 0 or len(rows) % 2:
+            raise ValueError(f"rows must be an even number, two for each edge, got shape {tuple(rows.shape)}")
+        row = torch.arange(len(rows), device=rows.device)
+        dtype = torch.float64 if rows.dtype == torch.float64 else torch.float32
+        return Graph(SparsePattern(row, row ^ 1, (len(rows),)), torch.ones(len(rows), dtype=dtype, device=rows.device))
+
+    def __len__(self) -> int:
+        return -(-len(self._edges) // (self.batch_size // 2 * self.num_replicas))
+
+    def _batches(self, generator: torch.Generator) -> Iterator[list[int]]:
+        replicas, rank = self._place
+        size = self.batch_size // 2
+        for _ in range(len(self)):
+            draws = torch.rand(replicas, size, dtype=torch.float64, generator=generator)[rank] * self._share[-1]
+            drawn = torch.searchsorted(self._share, draws, right=True).clamp_max(len(self._edges) - 1)
+            edge = self._edges[drawn]
+            yield torch.stack([self._pattern.row[edge], self._pattern.col[edge]], 1).flatten().tolist()

@@ -1,0 +1,214 @@
+"""Label spreading in the place of scikit-learn's, and harmonic functions, the limit of its label propagation."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from torch_lapeig import _checks, methods
+from torch_lapeig._tuning import rows_of_block
+from torch_lapeig.graph.rules import KNN, Precomputed
+from torch_lapeig.graph.weighted import Rule
+from torch_lapeig.graph.weights import SimpleWeights, Weighting
+from torch_lapeig.sklearn.affinities import Affinities, MatrixFunction, OfKernel, PairwiseKernel
+from torch_lapeig.sklearn.base import Estimator, as_numpy, check_below
+
+Array = NDArray[Any]
+Own = TypeVar("Own", bound="FromLabels")
+
+UNLABELLED = -1
+
+
+class FromLabels(ClassifierMixin, Estimator):  # type: ignore[misc]
+    """A classifier that carries the labels of some samples to all, and to new ones."""
+
+    kernel: str | Callable[..., Any]
+    gamma: float
+    n_neighbors: int
+    weights: Weighting | None
+    _affinities: Affinities | None  # None where the module searches the neighbours
+
+    def fit(self: Own, X: Any, y: Any) -> Own:
+        """Carry the labels ``y`` ``(N,)``, −1 for samples without one, to all samples ``(N, D)``."""
+        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], order="C", ensure_min_samples=2)
+        unlabelled = np.array([value == UNLABELLED for value in y.tolist()])
+        if unlabelled.all():
+            raise ValueError("y must hold at least one class, got −1 for every sample")
+        check_classification_targets(y[~unlabelled])
+        self.classes_, number = np.unique(y[~unlabelled], return_inverse=True)
+        labels = np.full(len(y), UNLABELLED)
+        labels[~unlabelled] = number
+        x, rule = self._training_graph(X)
+        self.module_ = self._module(*rule, len(self.classes_)).fit(x, torch.tensor(labels, device=self.device))
+        self.scores_ = as_numpy(self.module_.scores_)
+        self.label_distributions_ = shares(self.scores_)
+        self.transduction_ = self._classes_of(self.scores_)
+        self.n_iter_ = 1  # scikit-learn asks for it where there is a max_iter
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """Classes ``(Q,)`` of samples: that of the largest score, −1 for a sample that no label reaches."""
+        return self._classes_of(self._scores_of(X))
+
+    def predict_proba(self, X: Any) -> Array:
+        """The share of each class ``(Q, C)`` in the scores of samples, zeros for a sample that no label reaches."""
+        return shares(self._scores_of(X))
+
+    def _training_graph(self, X: Array) -> tuple[Any, tuple[Rule, Weighting | None]]:
+        """What the module is fitted to, and its rule and weighting."""
+        if self.kernel == "knn":
+            self._affinities = None
+            weights = SimpleWeights() if self.weights is None else copy.deepcopy(self.weights)
+            k = check_below(self.n_neighbors, "n_neighbors", len(X))
+            return torch.tensor(X, device=self.device), (KNN(k), weights)
+        if self.weights is not None:
+            raise ValueError(
+                f'weights must be None with kernel={self.kernel!r}, which weights the edges itself; use kernel="knn"'
+            )
+        if callable(self.kernel):
+            self._affinities = OfKernel(X, MatrixFunction(self.kernel))
+        else:
+            _checks.check_choice(self.kernel, "kernel", ("rbf", "knn"))
+            gamma = _checks.check_number(self.gamma, "gamma", 0)
+            self._affinities = OfKernel(X, PairwiseKernel("rbf", {"gamma": gamma}, X))
+        return self._affinities.graph(self.device), (Precomputed("affinity"), None)
+
+    @torch.no_grad()
+    def _scores_of(self, X: Any) -> Array:
+        """Scores of new samples; of training samples their own."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=self.scores_.dtype, order="C", reset=False)
+        if self._affinities is None:
+            return self._transformed(X)
+        same = self._affinities.same(X)
+        scores, new = self.scores_[same], np.flatnonzero(same < 0)
+        step = rows_of_block(8 * len(self.scores_), self.module_.scores_.device)
+        for block in np.split(new, range(step, len(new), step)):
+            if len(block):
+                scores[block] = self._transformed(self._affinities.rows(X[block]))
+        return scores
+
+    def _transformed(self, X: Array) -> Array:
+        found: Tensor = self.module_.transform(torch.tensor(X, device=self.module_.scores_.device))
+        return as_numpy(found)
+
+    def _classes_of(self, scores: Array) -> Array:
+        classes: Array = self.classes_[scores.argmax(1)]
+        unreached = ~scores.any(1)
+        if unreached.any():
+            classes = classes if classes.dtype.kind in "if" else classes.astype(object)
+            classes[unreached] = UNLABELLED
+        return classes
+
+    @abstractmethod
+    def _module(self, neighbors: Rule, weights: Weighting | None, n_classes: int) -> Any:
+        """The module of these samples."""
+
+
+class LabelSpreading(FromLabels):
+    """`torch_lapeig.LabelSpreading` in the place of `sklearn.semi_supervised.LabelSpreading`, with its parameters.
+
+    Solved for the limit of the iteration, which scikit-learn's comes to by more steps and a smaller ``tol``.
+
+    Args:
+        kernel: ``"rbf"``: exp(−γ ‖x_i − x_j‖²) of all pairs; ``"knn"``: the nearest neighbours; or a function from X to
+            affinities ``(N, N)``, which has to take ``Y`` too for new samples.
+        gamma: γ of ``"rbf"``.
+        n_neighbors: of ``"knn"``. A pair has affinity 1 where each is among the nearest of the other, ½ for one only;
+            scikit-learn's graph has edges in one direction.
+        alpha: the share that a sample takes from its neighbours, above 0 and below 1. 0.99 carries labels far.
+        max_iter, tol, n_jobs: without effect, so that calls of scikit-learn run as they are.
+        weights: of the edges of ``"knn"``, a weighting such as `HeatKernel()`; None for 1 and ½.
+        device: where it is computed, for example ``"cuda"``.
+
+    Attributes:
+        classes_: ``(C,)``. scores_: ``(N, C)``. label_distributions_: scores over their sum, zeros where no label
+            reaches. transduction_: ``(N,)``, the class of each sample, −1 where no label reaches, with a
+            `GraphWarning`. module_: the fitted `torch_lapeig.LabelSpreading`. n_iter_: 1.
+
+    New samples get the row of the system that they would have, where scikit-learn gives the mean of the label
+    distributions, and a training sample gets its own scores.
+
+    >>> import numpy as np
+    >>> X = np.array([[0.0], [0.1], [0.2], [1.0], [1.1]])
+    >>> LabelSpreading(alpha=0.9).fit(X, [0, -1, -1, 1, -1]).transduction_.tolist()
+    [0, 0, 0, 1, 1]
+    """
+
+    def __init__(
+        self,
+        kernel: str | Callable[..., Any] = "rbf",
+        *,
+        gamma: float = 20,
+        n_neighbors: int = 7,
+        alpha: float = 0.2,
+        max_iter: int = 30,
+        tol: float = 1e-3,
+        n_jobs: int | None = None,
+        weights: Weighting | None = None,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.n_neighbors = n_neighbors
+        self.alpha = alpha
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_jobs = n_jobs
+        self.weights = weights
+        self.device = device
+
+    def _module(self, neighbors: Rule, weights: Weighting | None, n_classes: int) -> Any:
+        return methods.LabelSpreading(neighbors, weights, alpha=self.alpha, n_classes=n_classes)
+
+
+class HarmonicFunction(FromLabels):
+    """`torch_lapeig.HarmonicFunction` as a classifier: the limit of `sklearn.semi_supervised.LabelPropagation`.
+
+    Labels are kept as they are given; every other sample has the mean of its neighbours.
+
+    Args:
+        kernel, gamma, n_neighbors, weights, device: as of `LabelSpreading`.
+
+    Attributes:
+        classes_, scores_, label_distributions_, transduction_, module_, n_iter_: as of `LabelSpreading`.
+
+    >>> import numpy as np
+    >>> X = np.array([[0.0], [0.1], [0.2], [1.0], [1.1]])
+    >>> HarmonicFunction().fit(X, [0, -1, -1, 1, -1]).transduction_.tolist()
+    [0, 0, 0, 1, 1]
+    """
+
+    def __init__(
+        self,
+        kernel: str | Callable[..., Any] = "rbf",
+        *,
+        gamma: float = 20,
+        n_neighbors: int = 7,
+        weights: Weighting | None = None,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.n_neighbors = n_neighbors
+        self.weights = weights
+        self.device = device
+
+    def _module(self, neighbors: Rule, weights: Weighting | None, n_classes: int) -> Any:
+        return methods.HarmonicFunction(neighbors, weights, n_classes=n_classes)
+
+
+def shares(scores: Array) -> Array:
+    """Scores over the sum of their row; rows of zeros stay."""
+    total = scores.sum(1, keepdims=True)
+    return scores / np.where(total > 0, total, 1)
