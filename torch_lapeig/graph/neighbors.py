@@ -8,6 +8,8 @@ digits in which distances of close points far from the origin differ, so each ro
    least as far as the farthest candidate, up to the error: where the k-th is closer than that, the row is done;
 3. what remains is searched among all points whose values could be among the k nearest, by direct differences.
 
+On CUDA most rows of large searches are decided before that, by products of bfloat16 (`candidates`).
+
 Ties go to the smaller index. Squared distances are good to 0.1 % at least, mostly to round-off.
 """
 
@@ -26,6 +28,7 @@ from torch_lapeig import _checks
 from torch_lapeig._threads import together
 from torch_lapeig._tuning import WHOLE_ROWS, budget_of, rows_of_block
 from torch_lapeig.graph.ann import approximate_neighbors
+from torch_lapeig.graph.candidates import candidates_pay, nearest_by_candidates
 from torch_lapeig.graph.distances import nearest_of_candidates, pair_distances
 from torch_lapeig.graph.tables import Block, Table, Tiles, Values, WholeRows, order_for_tiles, row_bytes
 from torch_lapeig.graph.tree import Tree, pairs_within, tree_pays
@@ -221,17 +224,7 @@ def _approximate_item(sets: Sets, k: int, recall: float, budget: int) -> tuple[T
     (points,), (queries,), (valid,) = sets.points, sets.queries, sets.valid
 
     def exact(rows: Tensor) -> tuple[Tensor, Tensor]:
-        """The neighbours of some queries: of those that are points, one more is searched and the point left out."""
-        if len(rows) == len(queries):
-            found = _exact_neighbors(sets, k, budget)
-            return found[0][0], found[1][0]
-        among = Sets(sets.points, sets.queries[:, rows], sets.valid, False)
-        indices, distances = (part[0] for part in _exact_neighbors(among, k + sets.itself, budget))
-        if not sets.itself:
-            return indices, distances
-        own = indices == rows[:, None]
-        own[:, -1] |= ~own.any(1)  # hidden behind k + 1 copies
-        return indices[~own].reshape(-1, k), distances[~own].reshape(-1, k)
+        return _exact_rows(sets, rows, k, budget, _exact_neighbors)
 
     return approximate_neighbors(points, queries, valid, sets.itself, k, recall, exact)
 
@@ -329,12 +322,45 @@ def _make_table(points: Tensor, valid: Tensor, k: int, budget: int) -> Values:
 
 
 def _exact_neighbors(sets: Sets, k: int, budget: int) -> tuple[Tensor, Tensor]:
-    """Numbers and squared distances ``(B, Q, k)``; as many items at a time as fit the budget with all their queries."""
+    """Numbers and squared distances ``(B, Q, k)``, by the search that costs least."""
+    items = list(zip(sets.points, sets.queries, sets.valid, strict=True))
+    if tree_pays(sets.points, sets.queries.shape[1], k):
+        of_items = [Tree(points, valid, budget).nearest(asked, k, sets.itself) for points, asked, valid in items]
+    elif candidates_pay(sets.points, k):
+        of_items = [_by_candidates(*item, sets.itself, k, budget) for item in items]
+    else:
+        return _by_values(sets, k, budget)
+    return torch.stack([numbers for numbers, _ in of_items]), torch.stack([squares for _, squares in of_items])
+
+
+def _by_candidates(
+    points: Tensor, queries: Tensor, valid: Tensor, itself: bool, k: int, budget: int
+) -> tuple[Tensor, Tensor]:
+    """Numbers and squared distances ``(Q, k)`` of one item; what products of bfloat16 leave goes to `_by_values`."""
+    indices, distances, left = nearest_by_candidates(points, queries, valid, itself, k, budget)
+    if len(left):
+        item = Sets(points[None], queries[None], valid[None], itself)
+        indices[left], distances[left] = _exact_rows(item, left, k, budget, _by_values)
+    return indices, distances
+
+
+def _exact_rows(sets: Sets, rows: Tensor, k: int, budget: int, search: Any) -> tuple[Tensor, Tensor]:
+    """The neighbours of some queries of one item: of those that are points, one more is searched and it is left out."""
+    if len(rows) == sets.queries.shape[1]:
+        found = search(sets, k, budget)
+        return found[0][0], found[1][0]
+    among = Sets(sets.points, sets.queries[:, rows], sets.valid, False)
+    indices, distances = (part[0] for part in search(among, k + sets.itself, budget))
+    if not sets.itself:
+        return indices, distances
+    own = indices == rows[:, None]
+    own[:, -1] |= ~own.any(1)  # hidden behind k + 1 copies
+    return indices[~own].reshape(-1, k), distances[~own].reshape(-1, k)
+
+
+def _by_values(sets: Sets, k: int, budget: int) -> tuple[Tensor, Tensor]:
+    """By tables of values; as many items at a time as fit the budget with all their queries."""
     (b, q, _), n = sets.queries.shape, sets.points.shape[1]
-    if tree_pays(sets.points, q, k):
-        each = zip(sets.points, sets.valid, sets.queries, strict=True)
-        of_items = [Tree(points, valid, budget).nearest(asked, k, sets.itself) for points, valid, asked in each]
-        return torch.stack([numbers for numbers, _ in of_items]), torch.stack([squares for _, squares in of_items])
     indices = torch.empty(b, q, k, dtype=torch.int64, device=sets.points.device)
     distances = sets.points.new_empty(b, q, k)
     step = max(1, budget // (q * row_bytes(sets.points, k + SPARE))) if n <= WHOLE_ROWS else 1
