@@ -82,7 +82,7 @@ def _is_installed() -> bool:
 def _kernel(rows: Tensor, columns: Tensor, own: int | None) -> tuple[Tensor, Tensor]:
     from torch_lapeig.graph.triton_minima import minima_by_triton
 
-    return minima_by_triton(rows, columns, own)
+    return minima_by_triton(rows, columns, own, GROUP, PADDING)
 
 
 def _give_up(reason: str) -> None:

@@ -9,8 +9,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from torch_lapeig.graph.minima import GROUP, PADDING
-
 ROWS, COLUMNS = 128, 128  # of a tile
 SWATH = 8  # tiles of rows that are done with one tile of columns while it is in the cache
 NOBODY = -(2**30)  # a number that no point has
@@ -60,19 +58,24 @@ def _tile(
     tl.store(second + place, tl.min(others, axis=2), mask=inside)
 
 
-def minima_by_triton(rows: Tensor, columns: Tensor, own: int | None = None) -> tuple[Tensor, Tensor]:
-    """`torch_lapeig.graph.minima.group_minima` on CUDA; on the CPU under ``TRITON_INTERPRET=1`` only, for tests."""
+def minima_by_triton(
+    rows: Tensor, columns: Tensor, own: int | None, group: int, padding: float
+) -> tuple[Tensor, Tensor]:
+    """`torch_lapeig.graph.minima.group_minima` on CUDA; on the CPU under ``TRITON_INTERPRET=1`` only, for tests.
+
+    ``group``: columns of a group, a power of two. ``padding``: the value between a row and its own point.
+    """
     if not rows.is_cuda:  # the interpreter multiplies bfloat16 wrongly; in float32 its products are exact
         rows, columns = rows.float(), columns.float()
-    count, terms, groups = len(rows), rows.shape[1], len(columns) // GROUP
+    count, terms, groups = len(rows), rows.shape[1], len(columns) // group
     first, second = (torch.empty(count, groups, device=rows.device) for _ in range(2))
     inner = 64 if terms % 64 == 0 else 32
     grid = (triton.cdiv(count, ROWS) * (len(columns) // COLUMNS),)
     with torch.cuda.device_of(rows):
         _tile[grid](
             *(rows.contiguous(), columns.contiguous(), first, second),
-            *(count, groups, NOBODY if own is None else own, PADDING),
-            *(terms, ROWS, COLUMNS, inner, GROUP, SWATH),
+            *(count, groups, NOBODY if own is None else own, padding),
+            *(terms, ROWS, COLUMNS, inner, group, SWATH),
             num_warps=8,
             num_stages=3,
         )
