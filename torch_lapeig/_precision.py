@@ -157,11 +157,15 @@ def full_precision(function: F) -> F:
         _float32.begin()
         try:
             with _autocast_off():
-                result = function(*args, **kwargs)
+                try:
+                    result = function(*args, **kwargs)
+                finally:
+                    look()
         finally:
             _float32.end()
             _thread.inside = False
-            vars(_thread).pop("finite", None)
+            for kept in ("finite", "pending"):
+                vars(_thread).pop(kept, None)
         if torch.is_grad_enabled():  # the outermost call sees to the whole graph
             _differentiate_without_autocast(result, (args, kwargs))
         return result
@@ -169,16 +173,42 @@ def full_precision(function: F) -> F:
     return wrapper  # type: ignore[return-value]
 
 
-def know_finite(value: Tensor) -> None:
-    """Remember until the outermost call ends that a tensor is finite: its rooms each check what they are given."""
+def know_size(value: Tensor, size: Tensor) -> None:
+    """Remember until the outermost call ends how large the entries of a tensor are: its rooms each check them."""
     if vars(_thread).get("inside", False) and not value.is_inference():
-        vars(_thread).setdefault("finite", {})[id(value)] = value, value._version
+        vars(_thread).setdefault("finite", {})[id(value)] = value, value._version, size
 
 
-def is_known_finite(value: Tensor) -> bool:
-    """Whether this very tensor has been found finite in this call, and has not been written to since."""
-    known, version = vars(_thread).get("finite", {}).get(id(value), (None, 0))
-    return known is value and version == value._version
+def known_size(value: Tensor) -> Tensor | None:
+    """The largest size of an entry of this very tensor, if it was found in this call and not written to since."""
+    known, version, size = vars(_thread).get("finite", {}).get(id(value), (None, 0, None))
+    return size if known is value and version == value._version else None
+
+
+def look(*flags: Tensor) -> list[bool]:
+    """Whether flags ``()`` are true: all of them, and those of `later`, in one copy that the host waits for."""
+    pending: list[tuple[Tensor, Callable[[], None]]] = vars(_thread).pop("pending", [])
+    every = [*flags, *(flag for flag, _ in pending)]
+    if len({flag.device for flag in every}) == 1 and every[0].device.type != "cpu":
+        found = torch.stack(every).tolist()
+    else:
+        found = [bool(flag) for flag in every]
+    for is_true, (_, say) in zip(found[len(flags) :], pending, strict=True):
+        if is_true:
+            say()
+    return found[: len(flags)]
+
+
+def later(flag: Tensor, say: Callable[[], None]) -> None:
+    """Call ``say`` if a flag ``()`` is true, when the host next looks at the device, or when the outermost call ends.
+
+    For warnings, and for errors that nothing before would hide: where something else fails, what is left is looked at
+    first. On the processor, where a look costs nothing, at once.
+    """
+    if flag.device.type != "cpu" and vars(_thread).get("inside", False):
+        vars(_thread).setdefault("pending", []).append((flag, say))
+    elif flag:
+        say()
 
 
 GUARDED = "torch_lapeig runs this node without autocast"

@@ -258,6 +258,7 @@ def _prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: str
         _checks.check_mask(mask, x)
         x = torch.where(mask[..., None], x, 0)
     _checks.check_points(x, min_points=1 if x.ndim == 3 else 2)  # items of a batch may be of any size
+    given = {"x": x} if queries is None else {"x": x, "queries": queries}
     x = _checks.primal(x)
     points = x.reshape(-1, *x.shape[-2:])
     valid = points.new_ones(points.shape[:2], dtype=torch.bool) if mask is None else mask.reshape(points.shape[:2])
@@ -273,17 +274,19 @@ def _prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: str
         asked = queries.reshape(-1, *queries.shape[-2:])
     # Squared distances of such points, and what is added to them, stay finite.
     largest = math.sqrt(torch.finfo(x.dtype).max / (64 * x.shape[-1]))
-    given = {"x": points} if queries is None else {"x": points, "queries": asked}
     for name, values in given.items():
-        lowest, highest = values.aminmax()
-        if (size := torch.maximum(-lowest, highest)) > largest:
-            raise ValueError(
-                f"{name} must be at most {largest:.1e} in size for squared distances in {x.dtype}, got {size:.1e}; "
-                "rescale the points"
-            )
+        size = _checks.largest(values)
+        _checks.later(size > largest, functools.partial(_refuse_size, name, size, largest))
     if metric == "cosine":
         points, asked = _normalize(points, valid), _normalize(asked, None if queries is not None else valid)
     return Sets(points, asked, valid, queries is None)
+
+
+def _refuse_size(name: str, size: Tensor, largest: float) -> None:
+    raise ValueError(
+        f"{name} must be at most {largest:.1e} in size for squared distances in {size.dtype}, got {size:.1e}; "
+        "rescale the points"
+    )
 
 
 def _warn_of_underflow(sets: Sets, indices: Tensor, distances: Tensor) -> None:
@@ -291,9 +294,11 @@ def _warn_of_underflow(sets: Sets, indices: Tensor, distances: Tensor) -> None:
     close = distances < torch.finfo(distances.dtype).tiny
     if sets.itself:
         close &= sets.valid[..., None]
+    _checks.later(close.any(), functools.partial(_say_underflow, sets, indices, distances, close))
+
+
+def _say_underflow(sets: Sets, indices: Tensor, distances: Tensor, close: Tensor) -> None:
     item, query, place = close.nonzero(as_tuple=True)
-    if not len(item):
-        return
     lost, d = 0, sets.points.shape[2]
     for part in torch.arange(len(item), device=item.device).split(rows_of_block(16 * d, item.device)):
         of_item, point = item[part], indices[item[part], query[part], place[part]]
@@ -399,8 +404,12 @@ def _run(tasks: list[Callable[[], None]], threads: int) -> None:
 def _nearest_of_block(table: Values, block: Block, points: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Numbers in their item and squared distances ``(R, k)`` of the nearest of ``points``, all items' ``(B·N, D)``."""
     values, candidates = table.smallest(k + SPARE)
-    indices, distances, certain = _rank_by_values(values, candidates, block, k)
-    doubtful = (~certain).nonzero().flatten()
+    if values.device.type == "cpu":
+        indices, distances, certain = _rank_by_values(values, candidates, block, k)
+        doubtful = (~certain).nonzero().flatten()
+    else:  # to measure all again costs less than to look which
+        indices, distances = candidates[:, :k].clone(), values[:, :k].clone()
+        doubtful = torch.arange(len(values), device=values.device)
     if len(doubtful):
         values, candidates = values[doubtful], candidates[doubtful]
         missing, near = values.isinf(), points[candidates + table.first_points(block, doubtful)[:, None]]
@@ -408,8 +417,9 @@ def _nearest_of_block(table: Values, block: Block, points: Tensor, k: int) -> tu
         indices[doubtful], distances[doubtful] = found
         if candidates.shape[1] < table.points_of_item:
             others = values.amax(1) + block.squares[doubtful] - block.slack[doubtful]  # no other point is closer
-            open_rows = doubtful[(distances[doubtful, -1] >= others) & ~missing.any(1)]
-            if len(open_rows):
+            is_open = (distances[doubtful, -1] >= others) & ~missing.any(1)
+            if _checks.look(is_open.any())[0]:
+                open_rows = doubtful[is_open]
                 limit = distances[open_rows, -1] + (block.slack - block.squares)[open_rows]
                 indices[open_rows], distances[open_rows] = _nearest_within(table, block, open_rows, limit, points, k)
     return indices, distances
