@@ -152,7 +152,6 @@ def full_precision(function: F) -> F:
         if vars(_thread).get("inside", False):
             with _autocast_off():
                 return function(*args, **kwargs)
-        _forget_failures()
         _thread.inside = True
         _float32.begin()
         try:
@@ -213,9 +212,11 @@ def later(flag: Tensor, say: Callable[[], None]) -> None:
 
 GUARDED = "torch_lapeig runs this node without autocast"
 _thread = threading.local()  # whether a function in full precision runs
-# By thread, what autocast was on for before each node that runs there: one can call another backward. Python's own
-# storage of a thread does not last from hook to hook on the threads that autograd takes for the deepest of those.
-_before_nodes: dict[int, list[list[str]]] = {}
+# What nodes have begun and not ended: backward and thread of each, and what autocast was on for before. One can call
+# another backward. Python's own storage of a thread does not last from hook to hook on the threads that autograd takes
+# for the deepest of those.
+_begun: list[tuple[int, int, list[str]]] = []
+_guarded: set[int] = set()  # backwards that run, whose failure is seen to
 
 
 def _differentiate_without_autocast(results: Any, arguments: Any) -> None:
@@ -235,25 +236,49 @@ def _differentiate_without_autocast(results: Any, arguments: Any) -> None:
 
 
 def _before(cotangents: tuple[Tensor, ...]) -> None:
+    backward = torch._C._current_graph_task_id()
+    if backward not in _guarded:
+        _guarded.add(backward)
+        torch.autograd.Variable._execution_engine.queue_callback(_End(backward))
     _float32.begin()
-    _before_nodes.setdefault(threading.get_ident(), []).append(_switch_off())
+    _begun.append((backward, threading.get_ident(), _switch_off()))
 
 
 def _after(results: tuple[Tensor, ...], cotangents: tuple[Tensor, ...]) -> None:
-    thread = threading.get_ident()
-    _float32.end()
-    _switch_on(_before_nodes[thread].pop())
-    if not _before_nodes[thread]:
-        del _before_nodes[thread]
+    here = torch._C._current_graph_task_id(), threading.get_ident()
+    mine = next((begun for begun in reversed(_begun) if begun[:2] == here), None)
+    if mine is not None and _end(mine):  # or it failed on another thread, and all has been put back
+        _switch_on(mine[2])
     if torch.is_grad_enabled():  # the backward is itself differentiated
         _differentiate_without_autocast(results, cotangents)
 
 
-def _forget_failures() -> None:
-    """End what nodes have begun that failed: of those there are, on a thread that is in no backward."""
-    if _before_nodes and torch._C._current_graph_task_id() == -1:
-        for _ in _before_nodes.pop(threading.get_ident(), ()):
-            _float32.end()
+def _end(begun: tuple[int, int, list[str]]) -> bool:
+    """End what a node has begun; False if that was done."""
+    try:
+        _begun.remove(begun)
+    except ValueError:
+        return False
+    _float32.end()
+    return True
+
+
+class _End:
+    """Held by a backward, and let go when it ends: what nodes began that failed, which no hook follows, ends then.
+
+    Autograd itself puts autocast back.
+    """
+
+    def __init__(self, backward: int) -> None:
+        self.backward = backward
+
+    def __call__(self) -> None:
+        """Called where nothing failed."""
+
+    def __del__(self) -> None:
+        _guarded.discard(self.backward)
+        for begun in [begun for begun in _begun if begun[0] == self.backward]:
+            _end(begun)
 
 
 def _nodes_of(value: Any) -> Iterator[Any]:
