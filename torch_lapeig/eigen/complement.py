@@ -201,9 +201,7 @@ class Complement:
         limit = BACKWARD_ITERATIONS if g.dtype == torch.float64 else REFINEMENTS
         # A preconditioner of a user's may do something else each time.
         is_ours = operator.is_recordable and all(x is None or isinstance(x, Multigrid) for x in self.s.ritz.inverses)
-        found = conjugate_gradients(
-            self.image, self.precondition, target, operator.dots, allowed, limit, recordable=is_ours
-        )
+        found = conjugate_gradients(self.image, self.precondition, target, operator.dots, allowed, limit, is_ours)
         # A NaN of the loss is not hidden, and no failure of the solve.
         is_unknown = ~size.isfinite()
         z = torch.where(is_unknown[:, None, :], torch.nan, self.project(found.z))
