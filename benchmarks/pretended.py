@@ -70,6 +70,7 @@ class Seen(TorchDispatchMode):
         shaky: operands that some versions of cuSPARSE do not take: strided values, pointers off 16 bytes.
         unstable: sums whose order changes from run to run, by file and line.
         copying: functions of this library that take tensors to the host.
+        sent: tensors from the host to the device, waited for or not, by file and line.
         rounded: products of float32 that the settings of torch let round their operands.
     """
 
@@ -80,8 +81,8 @@ class Seen(TorchDispatchMode):
     def reset(self) -> None:
         """Count from zero."""
         self.copying: set[str] = set()
-        self.kernels, self.waits_by_kind, self.sites, self.shaky, self.unstable, self.rounded = (
-            collections.Counter[str]() for _ in range(6)
+        self.kernels, self.waits_by_kind, self.sites, self.sent, self.shaky, self.unstable, self.rounded = (
+            collections.Counter[str]() for _ in range(7)
         )
 
     @property
@@ -146,10 +147,12 @@ class Seen(TorchDispatchMode):
         if short == "_to_copy" and target == "cpu" and ours:
             self.wait("device to host")
             self.copying.add(".".join(next(_frames(), ("", "", 0))[:2]))
-        if short == "_to_copy" and target == NAME and plain and not kwargs.get("non_blocking"):
-            self.wait("host to device")
-        if short == "copy_" and ours and plain and not (isinstance(flat[0], Pretended) and True in flat[2:]):
-            self.wait("copy_ across devices")
+        if short == "_to_copy" and target == NAME and plain:
+            self.sent[site()] += 1
+            self.wait("host to device", not kwargs.get("non_blocking"))
+        if short == "copy_" and ours and plain:
+            self.sent[site()] += isinstance(flat[0], Pretended)
+            self.wait("copy_ across devices", not (isinstance(flat[0], Pretended) and True in flat[2:]))
         if short in ("mm", "addmm", "addmv", "mv") and any(_is_csr(a) for a in flat):
             for a in flat:
                 if isinstance(a, Pretended) and not _is_csr(a) and a.elem.numel() and a.elem.data_ptr() % 16:

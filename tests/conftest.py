@@ -1,9 +1,14 @@
 """The tests import `problems` by name whatever folder pytest is started from; fixtures for every room."""
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+if not torch.cuda.is_available():  # kernels are interpreted then; Triton has to know when it is imported
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 from benchmarks import pretended
 from torch_lapeig import _tuning

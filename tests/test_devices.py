@@ -117,6 +117,7 @@ class TestPrecision:
         assert torch.get_float32_matmul_precision() == "high"
 
     def test_a_backward_that_fails_leaves_nothing_behind(self, settings):
+        """Not even until the next call."""
         by_older()
         before = state()
         x = points(30, 2).requires_grad_()
@@ -128,7 +129,6 @@ class TestPrecision:
         y.grad_fn.register_hook(fail)
         with pytest.raises(RuntimeError, match="on purpose"):
             y.sum().backward()
-        nearest_neighbors(points(20, 2), 3)
         assert state() == before
 
 
@@ -151,17 +151,17 @@ class TestSparseProducts:
         assert not seen.shaky
 
     def test_products_of_two_are_bounded(self, monkeypatch, seen):
-        laplacian = Laplacian(knn_graph(swiss_roll(2000), 8))
+        laplacian = Laplacian(knn_graph(swiss_roll(1000), 8))
         matrix = laplacian.symmetric.to_matrix()
         whole, parts = (matrix @ matrix).to_dense(), []
-        monkeypatch.setattr(_tuning, "PRODUCT_TERMS", 30_000)
+        monkeypatch.setattr(_tuning, "PRODUCT_TERMS", 15_000)
         multiply = torch.Tensor.__matmul__
         monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: parts.append(a.shape[0]) or multiply(a, b))
         parts_of = (matrix.crow_indices(), matrix.col_indices(), matrix.values())
         moved = csr(*(t.to(DEVICE) for t in parts_of), matrix.shape)
         found = amg.product(moved, moved)
         assert len(parts) > 3
-        assert sum(parts) == 2000
+        assert sum(parts) == 1000
         torch.testing.assert_close(found.to_dense().cpu(), whole)
 
 
@@ -228,7 +228,7 @@ class TestSums:
         """Of torch's setting, under which CUDA refuses some operations."""
         torch.use_deterministic_algorithms(True)
         try:
-            x = swiss_roll(900).to(DEVICE).requires_grad_()
+            x = swiss_roll(500).to(DEVICE).requires_grad_()
             module = LaplacianEigenmaps(2, KNN(8), HeatKernel("median"), solve=solver).fit(x)
             y = module(x)
             y.square().square().sum().backward()

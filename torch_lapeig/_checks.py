@@ -17,7 +17,9 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from torch_lapeig._precision import full_precision as full_precision
-from torch_lapeig._precision import is_known_finite, know_finite
+from torch_lapeig._precision import know_size, known_size
+from torch_lapeig._precision import later as later
+from torch_lapeig._precision import look as look
 from torch_lapeig._precision import without_autocast as without_autocast
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -155,17 +157,28 @@ def single(value: Any) -> Any:
 
 
 def check_finite(value: Tensor, name: str) -> None:
-    """Raise ValueError if ``value`` has a NaN or an infinity."""
-    if is_known_finite(value):
+    """Raise ValueError if ``value`` has a NaN or an infinity; on a device when the host looks at it next: `later`."""
+    if known_size(value) is not None:
         return
-    # The sum is finite only if all entries are, and needs no memory.
-    if not torch.isfinite(value.detach().sum()) and not torch.isfinite(value).all():
+
+    def refuse() -> None:
         bad = (~torch.isfinite(value)).nonzero()
         raise ValueError(
             f"{name} must be finite, got {len(bad)} NaN or Inf of {value.numel()} entries "
             f"(first at {tuple(bad[0].tolist())}); drop or impute them"
         )
-    know_finite(value)
+
+    later(~largest(value).isfinite(), refuse)
+
+
+def largest(value: Tensor) -> Tensor:
+    """The largest size ``()`` of an entry, 0 where there is none and NaN where one is NaN; found once in a call."""
+    size = known_size(value)
+    if size is None:
+        low, high = value.detach().aminmax() if value.numel() else (value.new_zeros(()),) * 2
+        size = torch.maximum(-low, high)
+        know_size(value, size)
+    return size
 
 
 def check_non_negative(value: Tensor, name: str) -> None:

@@ -152,16 +152,19 @@ def full_precision(function: F) -> F:
         if vars(_thread).get("inside", False):
             with _autocast_off():
                 return function(*args, **kwargs)
-        _forget_failures()
         _thread.inside = True
         _float32.begin()
         try:
             with _autocast_off():
-                result = function(*args, **kwargs)
+                try:
+                    result = function(*args, **kwargs)
+                finally:
+                    look()
         finally:
             _float32.end()
             _thread.inside = False
-            vars(_thread).pop("finite", None)
+            for kept in ("finite", "pending"):
+                vars(_thread).pop(kept, None)
         if torch.is_grad_enabled():  # the outermost call sees to the whole graph
             _differentiate_without_autocast(result, (args, kwargs))
         return result
@@ -169,23 +172,51 @@ def full_precision(function: F) -> F:
     return wrapper  # type: ignore[return-value]
 
 
-def know_finite(value: Tensor) -> None:
-    """Remember until the outermost call ends that a tensor is finite: its rooms each check what they are given."""
+def know_size(value: Tensor, size: Tensor) -> None:
+    """Remember until the outermost call ends how large the entries of a tensor are: its rooms each check them."""
     if vars(_thread).get("inside", False) and not value.is_inference():
-        vars(_thread).setdefault("finite", {})[id(value)] = value, value._version
+        vars(_thread).setdefault("finite", {})[id(value)] = value, value._version, size
 
 
-def is_known_finite(value: Tensor) -> bool:
-    """Whether this very tensor has been found finite in this call, and has not been written to since."""
-    known, version = vars(_thread).get("finite", {}).get(id(value), (None, 0))
-    return known is value and version == value._version
+def known_size(value: Tensor) -> Tensor | None:
+    """The largest size of an entry of this very tensor, if it was found in this call and not written to since."""
+    known, version, size = vars(_thread).get("finite", {}).get(id(value), (None, 0, None))
+    return size if known is value and version == value._version else None
+
+
+def look(*flags: Tensor) -> list[bool]:
+    """Whether flags ``()`` are true: all of them, and those of `later`, in one copy that the host waits for."""
+    pending: list[tuple[Tensor, Callable[[], None]]] = vars(_thread).pop("pending", [])
+    every = [*flags, *(flag for flag, _ in pending)]
+    if len({flag.device for flag in every}) == 1 and every[0].device.type != "cpu":
+        found = torch.stack(every).tolist()
+    else:
+        found = [bool(flag) for flag in every]
+    for is_true, (_, say) in zip(found[len(flags) :], pending, strict=True):
+        if is_true:
+            say()
+    return found[: len(flags)]
+
+
+def later(flag: Tensor, say: Callable[[], None]) -> None:
+    """Call ``say`` if a flag ``()`` is true, when the host next looks at the device, or when the outermost call ends.
+
+    For warnings, and for errors that nothing before would hide: where something else fails, what is left is looked at
+    first. On the processor, where a look costs nothing, at once.
+    """
+    if flag.device.type != "cpu" and vars(_thread).get("inside", False):
+        vars(_thread).setdefault("pending", []).append((flag, say))
+    elif flag:
+        say()
 
 
 GUARDED = "torch_lapeig runs this node without autocast"
 _thread = threading.local()  # whether a function in full precision runs
-# By thread, what autocast was on for before each node that runs there: one can call another backward. Python's own
-# storage of a thread does not last from hook to hook on the threads that autograd takes for the deepest of those.
-_before_nodes: dict[int, list[list[str]]] = {}
+# What nodes have begun and not ended: backward and thread of each, and what autocast was on for before. One can call
+# another backward. Python's own storage of a thread does not last from hook to hook on the threads that autograd takes
+# for the deepest of those.
+_begun: list[tuple[int, int, list[str]]] = []
+_guarded: set[int] = set()  # backwards that run, whose failure is seen to
 
 
 def _differentiate_without_autocast(results: Any, arguments: Any) -> None:
@@ -205,25 +236,49 @@ def _differentiate_without_autocast(results: Any, arguments: Any) -> None:
 
 
 def _before(cotangents: tuple[Tensor, ...]) -> None:
+    backward = torch._C._current_graph_task_id()
+    if backward not in _guarded:
+        _guarded.add(backward)
+        torch.autograd.Variable._execution_engine.queue_callback(_End(backward))
     _float32.begin()
-    _before_nodes.setdefault(threading.get_ident(), []).append(_switch_off())
+    _begun.append((backward, threading.get_ident(), _switch_off()))
 
 
 def _after(results: tuple[Tensor, ...], cotangents: tuple[Tensor, ...]) -> None:
-    thread = threading.get_ident()
-    _float32.end()
-    _switch_on(_before_nodes[thread].pop())
-    if not _before_nodes[thread]:
-        del _before_nodes[thread]
+    here = torch._C._current_graph_task_id(), threading.get_ident()
+    mine = next((begun for begun in reversed(_begun) if begun[:2] == here), None)
+    if mine is not None and _end(mine):  # or it failed on another thread, and all has been put back
+        _switch_on(mine[2])
     if torch.is_grad_enabled():  # the backward is itself differentiated
         _differentiate_without_autocast(results, cotangents)
 
 
-def _forget_failures() -> None:
-    """End what nodes have begun that failed: of those there are, on a thread that is in no backward."""
-    if _before_nodes and torch._C._current_graph_task_id() == -1:
-        for _ in _before_nodes.pop(threading.get_ident(), ()):
-            _float32.end()
+def _end(begun: tuple[int, int, list[str]]) -> bool:
+    """End what a node has begun; False if that was done."""
+    try:
+        _begun.remove(begun)
+    except ValueError:
+        return False
+    _float32.end()
+    return True
+
+
+class _End:
+    """Held by a backward, and let go when it ends: what nodes began that failed, which no hook follows, ends then.
+
+    Autograd itself puts autocast back.
+    """
+
+    def __init__(self, backward: int) -> None:
+        self.backward = backward
+
+    def __call__(self) -> None:
+        """Called where nothing failed."""
+
+    def __del__(self) -> None:
+        _guarded.discard(self.backward)
+        for begun in [begun for begun in _begun if begun[0] == self.backward]:
+            _end(begun)
 
 
 def _nodes_of(value: Any) -> Iterator[Any]:

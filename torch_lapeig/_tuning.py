@@ -66,6 +66,18 @@ def steps_between_looks(device: torch.device) -> int:
     return 1 if device.type == "cpu" else LOOK
 
 
+# Work of solvers that is launched over and over is recorded as a CUDA graph and launched at once, where blocks of
+# vectors have at most so many bytes: an operation on more takes longer than its launch. It stays below an eighth of
+# `Budget.cache`, so that no block is done in parts, on threads. Not measured.
+CUDA_GRAPHS = True
+GRAPH_BYTES = 64 * MIB
+
+
+def graphs_pay(device: torch.device) -> bool:
+    """Whether repeated work on a device is recorded."""
+    return CUDA_GRAPHS and device.type == "cuda"
+
+
 # Of the memory of a CUDA device, what a search may take, beside a network.
 SEARCH_SHARE = 1 / 8
 
@@ -112,6 +124,22 @@ def tile_of(points: int, device: torch.device) -> int:
         return TILE
     group: int = FAN**LEVELS
     return math.ceil(points / math.ceil(max(points, 1) / DEVICE_TILE) / group) * group
+
+
+# Dimensions from which a search on CUDA takes its candidates from products of bfloat16: below, near points are so near
+# beside all others that the margin of such a product (4·2⁻¹⁶ of the squared norms) hides them. Not measured.
+HALVES_DIMENSIONS = 16
+# Up to here its bound on what a sum of products in float32 loses was proved.
+HALVES_MOST_DIMENSIONS = 2**14
+# Compute capability of the first devices whose tensor cores multiply bfloat16.
+HALVES_CAPABILITY = 8
+
+
+def halves_pay(points: int, dimension: int, device: torch.device) -> bool:
+    """Whether candidates of a search come from products of bfloat16 on a device."""
+    if device.type != "cuda" or points <= WHOLE_ROWS or not HALVES_DIMENSIONS <= dimension <= HALVES_MOST_DIMENSIONS:
+        return False
+    return torch.version.hip is None and torch.cuda.get_device_capability(device)[0] >= HALVES_CAPABILITY
 
 
 # The k-d tree of SciPy (processor seconds with one thread, 15 neighbours of normal points, against the blocked search).

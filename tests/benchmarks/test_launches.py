@@ -2,16 +2,15 @@
 
 from benchmarks import launches, pretended
 
-OPEN = "layer"  # the forward of a layer still waits more often than its budget
-
 
 def test_waits_are_within_their_budgets():
     found = [work for work in launches.counted(quick=True) if work.budget is not None]
     assert len(found) == 6
-    assert [work for work in found if not work.is_within and not work.name.startswith(OPEN)] == []
+    assert [work for work in found if not work.is_within] == []
 
 
-def test_a_layer_waits_no_more_often_than_it_did():
+def test_a_layer_of_many_nodes_too():
+    """Whose eigenpairs are of filters, each of which waits once."""
     with pretended.device() as seen:
-        forward, _ = launches.of_layer(seen, quick=True)
-    assert forward.waits <= 22
+        forward = next(launches.of_layer(seen, quick=False))
+    assert forward.is_within

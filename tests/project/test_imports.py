@@ -18,9 +18,10 @@ ARROWS = {
     "_checks": {"_precision"},
     "_tuning": set(),
     "_threads": {"_checks", "_tuning"},
+    "_graphs": {"_threads", "_tuning"},
     "_fitted": {"_checks", "_tuning"},
     "graph": {"_checks", "_fitted", "_threads", "_tuning"},
-    "eigen": {"_checks", "_threads", "_tuning", "graph"},
+    "eigen": {"_checks", "_graphs", "_threads", "_tuning", "graph"},
     "methods": {"_checks", "_fitted", "_threads", "_tuning", "graph", "eigen"},
     "losses": {"_checks", "_fitted", "graph", "eigen"},
     "samplers": {"_checks", "graph"},
@@ -33,6 +34,7 @@ LIBRARIES = {"torch", "numpy", "scipy"}
 # Imported where it is asked for.
 OPTIONAL = {
     "graph.ann": {"faiss"},
+    "graph.triton_minima": {"triton"},
     "eigen.solve": {"tqdm"},
     "methods.labels": {"sklearn"},
     "sklearn": {"sklearn"},

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig._graphs import captured
 from torch_lapeig._tuning import product_terms
 from torch_lapeig.eigen.operator import Operator, entries_of
 from torch_lapeig.eigen.symmetric import SymmetricOperator
@@ -125,7 +127,11 @@ class Multigrid:
 
     def __call__(self, r: Tensor) -> Tensor:
         """A⁻¹ r, about."""
-        return self.hierarchy.inverse(self.scale, r)
+        return self._cycle(r)
+
+    @cached_property
+    def _cycle(self) -> Callable[[Tensor], Tensor]:
+        return captured(partial(self.hierarchy.inverse, self.scale), self.scale.device)
 
     def adapted(self, operator: SymmetricOperator) -> Multigrid:
         """The same levels for a similar operator."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from torch_lapeig._graphs import captured
 from torch_lapeig._tuning import steps_between_looks
 
 Map = Callable[[Tensor], Tensor]
@@ -30,6 +32,7 @@ def conjugate_gradients(
     dots: Callable[[Tensor, Tensor], Tensor],
     allowed: Map,
     limit: int,
+    recordable: bool = False,
 ) -> Found:
     """Z with image(Z) = ``target``, every column ``(N,)`` of ``(B, N, k)`` a system of its own.
 
@@ -43,11 +46,14 @@ def conjugate_gradients(
         dots: inner products of columns, ``(B, k)``.
         allowed: of an iterate, the residual norms ``(B, k)`` at which its columns are solved.
         limit: iterations at most.
+        recordable: whether ``image`` and ``precondition`` do the same each time, as `torch_lapeig._graphs` asks for.
     """
 
     def norms(x: Tensor) -> Tensor:
         return dots(x, x).sqrt()
 
+    step = partial(_step, image, precondition, dots)
+    step = captured(step, target.device) if recordable else step
     best, left = torch.zeros_like(target), norms(target)
     z = torch.where(left[:, None, :] > 0, precondition(target), 0)
     r, direction = target, torch.zeros_like(target)
@@ -72,12 +78,26 @@ def conjugate_gradients(
                 z, direction = (torch.where(lost[:, None, :], old, new) for old, new in ((best, z), (0, direction)))
                 r = target - image(z)
             energy, moving = torch.where(going & ~lost, energy, torch.inf), going
-        conditioned = precondition(r)
-        fresh = dots(r, conditioned)
-        direction = torch.where(energy.isfinite() & (energy > 0), fresh / energy, 0)[:, None, :] * direction
-        direction = direction.add_(conditioned)
-        pushed, energy = image(direction), fresh
-        curvature = dots(direction, pushed)
-        step = torch.where(moving & (curvature > 0), fresh / curvature, 0)[:, None, :]
-        z, r = z + step * direction, r - step * pushed
+        z, r, direction, energy = step(z, r, direction, energy, moving)
     return Found(best, left)
+
+
+def _step(
+    image: Map,
+    precondition: Map,
+    dots: Callable[[Tensor, Tensor], Tensor],
+    z: Tensor,
+    r: Tensor,
+    direction: Tensor,
+    energy: Tensor,
+    moving: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The iterate, its residual, the direction and r · precondition(r) after a step of the columns that move."""
+    conditioned = precondition(r)
+    fresh = dots(r, conditioned)
+    direction = torch.where(energy.isfinite() & (energy > 0), fresh / energy, 0)[:, None, :] * direction
+    direction = direction.add_(conditioned)
+    pushed = image(direction)
+    curvature = dots(direction, pushed)
+    length = torch.where(moving & (curvature > 0), fresh / curvature, 0)[:, None, :]
+    return z + length * direction, r - length * pushed, direction, fresh

@@ -76,9 +76,10 @@ class ChebyshevSubspace:
         if progress is None and len(parts_of_batch(operator, k)) > 1:
             return in_parts_of_batch(self, operator, k, tolerance, start)
         m = min(self.block_size(k), fewest_active(operator))
-        null, known = operator.null_vectors(m), Known.of(operator)
-        ritz = _rayleigh_ritz(operator, self._first_block(operator, null, k, start), null, known.bound)
+        null = operator.null_vectors(m)
+        ritz = _rayleigh_ritz(operator, self._first_block(operator, null, k, start), null, None)
         assert ritz is not None  # orthonormal columns and random ones are finite
+        known = ritz.known
         products, grown, iteration = 0, torch.zeros_like(known.bound), 0
         for iteration in range(self.max_iterations + 1):
             needed, gap = _shortfall(ritz, known.round_off, k, tolerance, iteration, progress)
@@ -102,7 +103,7 @@ class ChebyshevSubspace:
             if not self.patient and iteration > 0 and weak.any():
                 break
             filtered = operator.chebyshev(ritz.vectors, degree, to_device(low, null), operator.bound)
-            if (following := _rayleigh_ritz(operator, filtered, null, known.bound)) is None:
+            if (following := _rayleigh_ritz(operator, filtered, null, known)) is None:
                 break
             ritz = following
         unfinished = torch.zeros_like(operator.bound, dtype=torch.bool)
@@ -150,8 +151,13 @@ class Known(NamedTuple):
     @classmethod
     def of(cls, operator: Operator) -> Known:
         """Those of an operator."""
-        count = operator.active_count.to(operator.bound.dtype)
-        return cls(*to_host(operator.bound, operator.round_off.to(operator.bound.dtype), count))
+        return cls(*to_host(*cls.there(operator)))
+
+    @classmethod
+    def there(cls, operator: Operator) -> Known:
+        """The same where they are."""
+        dtype = operator.bound.dtype
+        return cls(operator.bound, operator.round_off.to(dtype), operator.active_count.to(dtype))
 
 
 class Ritz(NamedTuple):
@@ -160,6 +166,7 @@ class Ritz(NamedTuple):
     values: Tensor
     vectors: Tensor
     residuals: Tensor
+    known: Known
 
 
 def _shortfall(
@@ -170,7 +177,7 @@ def _shortfall(
     And the gap after the k-th, ``(B, 0 or 1)``, which is part of the answer. Ritz values are upper bounds: where the
     gap between them is round-off, so is the gap.
     """
-    values, _, residuals = ritz
+    values, _, residuals, _ = ritz
     allowed = allowed_residual(values, k, round_off, tolerance)
     worst = residuals[:, :k].amax(1)
     gap = values[:, k - 1 : k + 1].diff()
@@ -199,8 +206,8 @@ def needed_growth(known: Known, gap: Tensor) -> Tensor:
     return 0.5 * (known.active_count * known.bound / distance).log() - math.log(SMALL_SHARE)
 
 
-def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor, bound: Tensor) -> Ritz | None:
-    """The Ritz pairs of the span of ``x``; None where it is not finite.
+def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor, known: Known | None) -> Ritz | None:
+    """The Ritz pairs of the span of ``x``; None where it is not finite. What is not yet ``known`` comes along.
 
     The known null vectors count as below the spectrum, so that no small eigenvalue mixes with them. The host waits
     once: with R = A X − X H, H = Xᵀ A X, the residual of X c is R c + X (H − λ) c, two orthogonal parts whose lengths
@@ -213,20 +220,21 @@ def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor, bound: Tensor) -
         image = operator.matmul(basis)
         small, overlap = operator.inner(basis, image), operator.inner(null, basis)
         rest = torch.baddbmm(image, basis, small, alpha=-1)
-        found = to_host(small, overlap, operator.inner(rest, rest), largest, sound.to(largest.dtype))
-        small, overlap, squares, largest, sound = found
+        sent = small, overlap, operator.inner(rest, rest), largest, sound.to(largest.dtype)
+        found = to_host(*sent, *(Known.there(operator) if known is None else ()))
+        (small, overlap, squares, largest, sound), others = found[:5], known or Known(*found[5:])
         if not largest.isfinite().all():
             return None
         if sound.all():
             break
-    projected = (small + small.mT) / 2 - bound[:, None, None] * (overlap.mT @ overlap)
+    projected = (small + small.mT) / 2 - others.bound[:, None, None] * (overlap.mT @ overlap)
     values, turn = torch.linalg.eigh(projected)
     values = values.clamp_min(0)
     within = small @ turn - values[:, None, :] * turn
     parts = (squares.diagonal(dim1=1, dim2=2).sqrt()[:, None] @ turn.abs())[:, 0]
     noise = 10 * torch.finfo(squares.dtype).eps * parts.square()
     outside = ((turn * (squares @ turn)).sum(1) - noise).clamp_min(0)
-    return Ritz(values, basis @ to_device(turn, basis), (outside + within.square().sum(1)).sqrt())
+    return Ritz(values, basis @ to_device(turn, basis), (outside + within.square().sum(1)).sqrt(), others)
 
 
 def _residuals(operator: Operator, ritz: Ritz) -> Tensor:

@@ -17,6 +17,8 @@ from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solver import RitzPairs, Solver, allowed_residual, most_null, parts_of_batch
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 
+RESOLVED = 1e-2
+
 
 @dataclass(frozen=True, eq=False)
 class Solution:
@@ -44,6 +46,21 @@ class Solution:
         """The pairs of some graphs of the batch, one after the other."""
         of_graphs = {name: getattr(self, name)[graphs] for name in OF_GRAPHS}
         return dataclasses.replace(self, operator=self.symmetric.part(graphs), ritz=self.ritz.part(graphs), **of_graphs)
+
+    @property
+    def is_converged(self) -> bool:
+        """Whether the pairs of all graphs are."""
+        return self._looked_at[0]
+
+    @property
+    def is_resolved(self) -> bool:
+        """Whether the residuals are small against the gaps, in all graphs."""
+        return self._looked_at[1]
+
+    @cached_property
+    def _looked_at(self) -> list[bool]:
+        is_resolved = self.residuals.amax(1) <= RESOLVED * self.gap
+        return _checks.look(self.converged.all(), is_resolved.all())
 
     @property
     def is_whole(self) -> bool:

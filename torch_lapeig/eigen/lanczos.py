@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from torch_lapeig._graphs import captured
 from torch_lapeig._tuning import ALIGNMENT
 from torch_lapeig.eigen.blocks import basis, eigh, residual, to_device, to_host
 from torch_lapeig.eigen.chebyshev import ChebyshevSubspace, Known, needed_growth
@@ -184,6 +186,8 @@ class KrylovSpace:
         self.products = 0
         self.shift = 0.5 * float(operator.bound)  # as much of A v as possible is not parallel to v: less cancels
         self.round_off = 10 * torch.finfo(null.dtype).eps * float(operator.bound)
+        sweep = partial(_sweep, operator, self.rows, self.projected, self.first, self.shift)
+        self._sweep = captured(sweep, null.device) if operator.is_recordable else sweep
 
     @property
     def following(self) -> Tensor:
@@ -238,18 +242,7 @@ class KrylovSpace:
         Where nothing of a product was left outside, what follows means nothing: the number of the vector to begin at
         again, the norm of what the last product left, and the projection on the host.
         """
-        betas, tiny = self.rows.new_zeros(self.size), torch.finfo(self.rows.dtype).tiny
-        for j in range(kept, self.size):
-            known = self.columns[:, : self.first + j + 1]
-            w = self.operator.matvec(self.rows[self.first + j], self.shift)
-            h = self.operator.inner(known, w)
-            w = torch.addmv(w, known, h, alpha=-1)
-            again = self.operator.inner(known, w)
-            w = torch.addmv(w, known, again, alpha=-1)
-            self.projected[: j + 1, j] = (h + again)[self.first :]
-            betas[j] = self.operator.inner(w, w).sqrt()
-            torch.div(w, betas[j].clamp_min(tiny), out=self.rows[self.first + j + 1])
-        projected, betas = to_host(self.projected, betas)
+        projected, betas = to_host(self.projected, self._sweep(kept))
         lost = (~(betas[kept : self.size - 1] > self.round_off)).nonzero()
         last = float(betas[-1])
         return kept + int(lost[0]) if len(lost) else self.size, last if last > self.round_off else 0.0, projected
@@ -267,6 +260,22 @@ class KrylovSpace:
             w, _, size = self._outside(known, w)
             w = w / size
         return w
+
+
+def _sweep(operator: Operator, rows: Tensor, projected: Tensor, first: int, shift: float, kept: int) -> Tensor:
+    """Write the vectors after the kept ones, and their projection; norms ``(size,)`` of what products left outside."""
+    betas, tiny = rows.new_zeros(len(projected)), torch.finfo(rows.dtype).tiny
+    for j in range(kept, len(projected)):
+        known = rows[: first + j + 1].mT
+        w = operator.matvec(rows[first + j], shift)
+        h = operator.inner(known, w)
+        w = torch.addmv(w, known, h, alpha=-1)
+        again = operator.inner(known, w)
+        w = torch.addmv(w, known, again, alpha=-1)
+        projected[: j + 1, j] = (h + again)[first:]
+        betas[j] = operator.inner(w, w).sqrt()
+        torch.div(w, betas[j].clamp_min(tiny), out=rows[first + j + 1])
+    return betas
 
 
 def copy_below(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +16,16 @@ from torch_lapeig.graph.pattern import finite_log, inverse_power, log_sums, with
 
 Normalization = Literal["symmetric", "random_walk", "unnormalized"]
 NORMALIZATIONS = ("symmetric", "random_walk", "unnormalized")
+
+
+class Has(NamedTuple):
+    """Whether a Laplacian has weights that are negative or not finite; valid nodes without edges; `Laplacian.slight`
+    nodes; and nodes at which derivatives in the weights may overflow."""
+
+    unsound: bool
+    isolated: bool
+    slight: bool
+    delicate: bool
 
 
 class Laplacian:
@@ -123,8 +133,7 @@ class Laplacian:
 
     def _check_weights(self) -> None:
         parts = [part.detach() for part in (self._symmetric_values, self.degrees) if part.numel()]
-        # One look at all, then at each where something is amiss or a sum overflows.
-        if not parts or torch.stack([(part.amin() >= 0) & part.sum().isfinite() for part in parts]).all():
+        if not self.has.unsound:  # or a sum overflows
             return
         for part in parts:
             _checks.check_finite(part, "laplacian")
@@ -176,9 +185,20 @@ class Laplacian:
     @property
     def _is_delicate(self) -> bool:
         """Whether derivatives in the weights may overflow where those in their logarithms do not: they are w times."""
-        degrees = _checks.primal(self.degrees)
+        delicate = self.has.delicate
+        return self.graph.pattern.any(self.degrees.new_tensor(delicate)) if self.graph.pattern.is_sharded else delicate
+
+    @cached_property
+    def has(self) -> Has:
+        """What there is among nodes and weights of this process, found out in one look."""
+        degrees, weight = _checks.primal(self.degrees), _checks.primal(self._affinity)
+        isolated = ~self.active if self.graph.mask is None else ~self.active & self.graph.mask
         tiny = self.active & (degrees < torch.finfo(degrees.dtype).tiny ** 0.25)
-        return self.graph.pattern.any((self.slight | tiny).any())
+        unsound = ~degrees.sum().isfinite()
+        if weight.numel():
+            unsound = unsound | ~(weight.amin() >= 0)
+        slight = self.slight.any()
+        return Has(*_checks.look(unsound, isolated.any(), slight, slight | tiny.any()))
 
     @cached_property
     def active_components(self) -> tuple[Tensor, Tensor]:

@@ -13,10 +13,13 @@ from typing import Any, Protocol, TypeGuard
 import torch
 from torch import Tensor
 
+from torch_lapeig._graphs import captured
 from torch_lapeig.eigen.blocks import dots
 from torch_lapeig.graph.nodes import signs
 
 Project = Callable[[Tensor], Tensor]
+
+AT_ONCE = 8  # products of a filter that are recorded together
 
 
 class Operator(Protocol):
@@ -54,6 +57,11 @@ class Operator(Protocol):
     @property
     def is_sharded(self) -> bool:
         """Whether its rows lie on several ranks, of which this process has its own."""
+        return False
+
+    @property
+    def is_recordable(self) -> bool:
+        """Whether its products are the same operations each time, with no look at them: see `torch_lapeig._graphs`."""
         return False
 
     def agree(self, **facts: Any) -> None:
@@ -160,12 +168,23 @@ def chebyshev_recurrence(
     first: Tensor,
     project: Project | None,
     every: int,
+    recordable: bool = False,
 ) -> Tensor:
     """T_{j+1} = 2 Ã T_j − T_{j−1} from T_0 = X and T_1 = ``first`` on; ``following`` of T_j and T_{j−1} is T_{j+1}."""
+
+    def several(previous: Tensor, current: Tensor) -> tuple[Tensor, Tensor]:
+        for _ in range(AT_ONCE):
+            previous, current = current, following(current, previous)
+        return previous, current
+
     least, most = int(degree.min()), int(degree.max())
     degree = degree.to(x.device, non_blocking=True) if least < most else degree
     previous, current = x, first
-    for step in range(1, most):
+    times = max(least - 1, 0) // AT_ONCE if recordable and project is None else 0
+    advance = captured(several, x.device)
+    for _ in range(times):
+        previous, current = advance(previous, current)
+    for step in range(1 + times * AT_ONCE, most):
         new = following(current, previous)
         if step >= least:
             new = torch.where((degree > step)[:, None, None], new, current)

@@ -28,7 +28,6 @@ from torch_lapeig.eigen.tails import with_tails
 from torch_lapeig.graph.graph import Graph, check_graph
 
 # Eigenvectors are within this angle of the true ones, by residual over gap, or float32 is given up for float64.
-RESOLVED = 1e-2
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +173,7 @@ def eigenpairs(
         bare = worked.frozen() if isinstance(worked, SymmetricOperator) else worked
         solution = _solution(bare, min(k, operator.all_nodes), solve, restart, report)
     projected, vectors, solution = _differentiable(worked, solution, solve)
-    if not solution.converged.all():
+    if not solution.is_converged:
         report_failure(solution, solve.on_failure)
     projected, vectors, values, residuals = _fill(projected, vectors, solution, k)
     if order is not None:
@@ -240,7 +239,7 @@ def _apply_factor(laplacian: Laplacian, projected: Tensor, vectors: Tensor) -> t
     """Λ and the eigenvectors of a Laplacian that is similar to a symmetric one, from those of the latter."""
     assert laplacian.factor is not None
     y = laplacian.factor.reshape(vectors.shape[:2])[..., None] * vectors
-    if laplacian.normalization == "random_walk" and laplacian.slight.any():
+    if laplacian.normalization == "random_walk" and laplacian.has.slight:
         y = with_tails(laplacian, vectors, y, projected)
     # Λ as a matrix is that of the vectors as they are returned: their signs are its signs.
     sign = laplacian.symmetric.signs(y)
@@ -360,7 +359,7 @@ def _solution(operator: Operator, k: int, solve: Solve, restart: Restart | None,
     if not isinstance(solvers[0], ShiftInvert) and not (isinstance(solver, Auto) and isinstance(solvers[0], Lobpcg)):
         with contextlib.suppress(_checks.ConvergenceError):
             solution = first_converged(solvers[:1], operator, k, tolerance, start, progress)
-            if solution.converged.all() and (solution.residuals.amax(1) <= RESOLVED * solution.gap).all():
+            if solution.is_converged and solution.is_resolved:
                 return solution
             if not solution.ritz.finished.all():  # in float64 it would not either
                 solvers = solvers[1:] or solvers

@@ -193,6 +193,11 @@ class SymmetricOperator(WithEntries):
         """Whether its rows lie on several ranks, of which this process has its own."""
         return self.pattern.is_sharded
 
+    @property
+    def is_recordable(self) -> bool:
+        """See `Operator.is_recordable`: messages to other ranks are not recorded."""
+        return not self.is_sharded
+
     @cached_property
     def all_nodes(self) -> int:
         """N, with the rows that lie elsewhere."""
@@ -392,7 +397,7 @@ class SymmetricOperator(WithEntries):
             return self.pattern.multiply(twice, y, before, plus=-1)
 
         first = self.pattern.multiply(twice, x) / 2
-        return chebyshev_recurrence(x, degree, following, first, project, every)
+        return chebyshev_recurrence(x, degree, following, first, project, every, self.is_recordable)
 
     def to_matrix(self) -> Tensor:
         """The matrix without gradients: CSR over all nodes of a batch if the graph is sparse, else dense."""

@@ -8,6 +8,8 @@ digits in which distances of close points far from the origin differ, so each ro
    least as far as the farthest candidate, up to the error: where the k-th is closer than that, the row is done;
 3. what remains is searched among all points whose values could be among the k nearest, by direct differences.
 
+On CUDA most rows of large searches are decided before that, by products of bfloat16 (`candidates`).
+
 Ties go to the smaller index. Squared distances are good to 0.1 % at least, mostly to round-off.
 """
 
@@ -26,6 +28,7 @@ from torch_lapeig import _checks
 from torch_lapeig._threads import together
 from torch_lapeig._tuning import WHOLE_ROWS, budget_of, rows_of_block
 from torch_lapeig.graph.ann import approximate_neighbors
+from torch_lapeig.graph.candidates import candidates_pay, nearest_by_candidates
 from torch_lapeig.graph.distances import nearest_of_candidates, pair_distances
 from torch_lapeig.graph.tables import Block, Table, Tiles, Values, WholeRows, order_for_tiles, row_bytes
 from torch_lapeig.graph.tree import Tree, pairs_within, tree_pays
@@ -221,17 +224,7 @@ def _approximate_item(sets: Sets, k: int, recall: float, budget: int) -> tuple[T
     (points,), (queries,), (valid,) = sets.points, sets.queries, sets.valid
 
     def exact(rows: Tensor) -> tuple[Tensor, Tensor]:
-        """The neighbours of some queries: of those that are points, one more is searched and the point left out."""
-        if len(rows) == len(queries):
-            found = _exact_neighbors(sets, k, budget)
-            return found[0][0], found[1][0]
-        among = Sets(sets.points, sets.queries[:, rows], sets.valid, False)
-        indices, distances = (part[0] for part in _exact_neighbors(among, k + sets.itself, budget))
-        if not sets.itself:
-            return indices, distances
-        own = indices == rows[:, None]
-        own[:, -1] |= ~own.any(1)  # hidden behind k + 1 copies
-        return indices[~own].reshape(-1, k), distances[~own].reshape(-1, k)
+        return _exact_rows(sets, rows, k, budget, _exact_neighbors)
 
     return approximate_neighbors(points, queries, valid, sets.itself, k, recall, exact)
 
@@ -265,6 +258,7 @@ def _prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: str
         _checks.check_mask(mask, x)
         x = torch.where(mask[..., None], x, 0)
     _checks.check_points(x, min_points=1 if x.ndim == 3 else 2)  # items of a batch may be of any size
+    given = {"x": x} if queries is None else {"x": x, "queries": queries}
     x = _checks.primal(x)
     points = x.reshape(-1, *x.shape[-2:])
     valid = points.new_ones(points.shape[:2], dtype=torch.bool) if mask is None else mask.reshape(points.shape[:2])
@@ -280,17 +274,19 @@ def _prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: str
         asked = queries.reshape(-1, *queries.shape[-2:])
     # Squared distances of such points, and what is added to them, stay finite.
     largest = math.sqrt(torch.finfo(x.dtype).max / (64 * x.shape[-1]))
-    given = {"x": points} if queries is None else {"x": points, "queries": asked}
     for name, values in given.items():
-        lowest, highest = values.aminmax()
-        if (size := torch.maximum(-lowest, highest)) > largest:
-            raise ValueError(
-                f"{name} must be at most {largest:.1e} in size for squared distances in {x.dtype}, got {size:.1e}; "
-                "rescale the points"
-            )
+        size = _checks.largest(values)
+        _checks.later(size > largest, functools.partial(_refuse_size, name, size, largest))
     if metric == "cosine":
         points, asked = _normalize(points, valid), _normalize(asked, None if queries is not None else valid)
     return Sets(points, asked, valid, queries is None)
+
+
+def _refuse_size(name: str, size: Tensor, largest: float) -> None:
+    raise ValueError(
+        f"{name} must be at most {largest:.1e} in size for squared distances in {size.dtype}, got {size:.1e}; "
+        "rescale the points"
+    )
 
 
 def _warn_of_underflow(sets: Sets, indices: Tensor, distances: Tensor) -> None:
@@ -298,9 +294,11 @@ def _warn_of_underflow(sets: Sets, indices: Tensor, distances: Tensor) -> None:
     close = distances < torch.finfo(distances.dtype).tiny
     if sets.itself:
         close &= sets.valid[..., None]
+    _checks.later(close.any(), functools.partial(_say_underflow, sets, indices, distances, close))
+
+
+def _say_underflow(sets: Sets, indices: Tensor, distances: Tensor, close: Tensor) -> None:
     item, query, place = close.nonzero(as_tuple=True)
-    if not len(item):
-        return
     lost, d = 0, sets.points.shape[2]
     for part in torch.arange(len(item), device=item.device).split(rows_of_block(16 * d, item.device)):
         of_item, point = item[part], indices[item[part], query[part], place[part]]
@@ -329,12 +327,45 @@ def _make_table(points: Tensor, valid: Tensor, k: int, budget: int) -> Values:
 
 
 def _exact_neighbors(sets: Sets, k: int, budget: int) -> tuple[Tensor, Tensor]:
-    """Numbers and squared distances ``(B, Q, k)``; as many items at a time as fit the budget with all their queries."""
+    """Numbers and squared distances ``(B, Q, k)``, by the search that costs least."""
+    items = list(zip(sets.points, sets.queries, sets.valid, strict=True))
+    if tree_pays(sets.points, sets.queries.shape[1], k):
+        of_items = [Tree(points, valid, budget).nearest(asked, k, sets.itself) for points, asked, valid in items]
+    elif candidates_pay(sets.points, k):
+        of_items = [_by_candidates(*item, sets.itself, k, budget) for item in items]
+    else:
+        return _by_values(sets, k, budget)
+    return torch.stack([numbers for numbers, _ in of_items]), torch.stack([squares for _, squares in of_items])
+
+
+def _by_candidates(
+    points: Tensor, queries: Tensor, valid: Tensor, itself: bool, k: int, budget: int
+) -> tuple[Tensor, Tensor]:
+    """Numbers and squared distances ``(Q, k)`` of one item; what products of bfloat16 leave goes to `_by_values`."""
+    indices, distances, left = nearest_by_candidates(points, queries, valid, itself, k, budget)
+    if len(left):
+        item = Sets(points[None], queries[None], valid[None], itself)
+        indices[left], distances[left] = _exact_rows(item, left, k, budget, _by_values)
+    return indices, distances
+
+
+def _exact_rows(sets: Sets, rows: Tensor, k: int, budget: int, search: Any) -> tuple[Tensor, Tensor]:
+    """The neighbours of some queries of one item: of those that are points, one more is searched and it is left out."""
+    if len(rows) == sets.queries.shape[1]:
+        found = search(sets, k, budget)
+        return found[0][0], found[1][0]
+    among = Sets(sets.points, sets.queries[:, rows], sets.valid, False)
+    indices, distances = (part[0] for part in search(among, k + sets.itself, budget))
+    if not sets.itself:
+        return indices, distances
+    own = indices == rows[:, None]
+    own[:, -1] |= ~own.any(1)  # hidden behind k + 1 copies
+    return indices[~own].reshape(-1, k), distances[~own].reshape(-1, k)
+
+
+def _by_values(sets: Sets, k: int, budget: int) -> tuple[Tensor, Tensor]:
+    """By tables of values; as many items at a time as fit the budget with all their queries."""
     (b, q, _), n = sets.queries.shape, sets.points.shape[1]
-    if tree_pays(sets.points, q, k):
-        each = zip(sets.points, sets.valid, sets.queries, strict=True)
-        of_items = [Tree(points, valid, budget).nearest(asked, k, sets.itself) for points, valid, asked in each]
-        return torch.stack([numbers for numbers, _ in of_items]), torch.stack([squares for _, squares in of_items])
     indices = torch.empty(b, q, k, dtype=torch.int64, device=sets.points.device)
     distances = sets.points.new_empty(b, q, k)
     step = max(1, budget // (q * row_bytes(sets.points, k + SPARE))) if n <= WHOLE_ROWS else 1
@@ -373,8 +404,12 @@ def _run(tasks: list[Callable[[], None]], threads: int) -> None:
 def _nearest_of_block(table: Values, block: Block, points: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Numbers in their item and squared distances ``(R, k)`` of the nearest of ``points``, all items' ``(B·N, D)``."""
     values, candidates = table.smallest(k + SPARE)
-    indices, distances, certain = _rank_by_values(values, candidates, block, k)
-    doubtful = (~certain).nonzero().flatten()
+    if values.device.type == "cpu":
+        indices, distances, certain = _rank_by_values(values, candidates, block, k)
+        doubtful = (~certain).nonzero().flatten()
+    else:  # to measure all again costs less than to look which
+        indices, distances = candidates[:, :k].clone(), values[:, :k].clone()
+        doubtful = torch.arange(len(values), device=values.device)
     if len(doubtful):
         values, candidates = values[doubtful], candidates[doubtful]
         missing, near = values.isinf(), points[candidates + table.first_points(block, doubtful)[:, None]]
@@ -382,8 +417,9 @@ def _nearest_of_block(table: Values, block: Block, points: Tensor, k: int) -> tu
         indices[doubtful], distances[doubtful] = found
         if candidates.shape[1] < table.points_of_item:
             others = values.amax(1) + block.squares[doubtful] - block.slack[doubtful]  # no other point is closer
-            open_rows = doubtful[(distances[doubtful, -1] >= others) & ~missing.any(1)]
-            if len(open_rows):
+            is_open = (distances[doubtful, -1] >= others) & ~missing.any(1)
+            if _checks.look(is_open.any())[0]:
+                open_rows = doubtful[is_open]
                 limit = distances[open_rows, -1] + (block.slack - block.squares)[open_rows]
                 indices[open_rows], distances[open_rows] = _nearest_within(table, block, open_rows, limit, points, k)
     return indices, distances

@@ -158,9 +158,12 @@ class SparsePattern(Nodes):
         return squared_lengths(x, self)
 
     def direct_lengths(self, x: Tensor) -> Tensor:
-        """`squared_lengths` without gradients: each undirected edge once, in pieces."""
+        """`squared_lengths` without gradients: each undirected edge once, in pieces; on a device each direction."""
+        if x.device.type != "cpu":  # to choose one of the two, the host would wait
+            ends = torch.stack([self.row, self.col], 1).flatten()
+            return torch.cat(self._of_squares(x, ends, self.row, lambda squares, _: squares.sum(1)))
         once, ones = self._once[0], x.new_ones(x.shape[-1])
-        lengths = torch.cat(self._of_squares(x, once, lambda squares, _: squares @ ones))
+        lengths = torch.cat(self._of_squares(x, self._once[1], once, lambda squares, _: squares @ ones))
         result = x.new_zeros(len(self)).index_copy_(0, once.long(), lengths)
         return result.index_copy_(0, self.reverse.index_select(0, once).long(), lengths)
 
@@ -170,12 +173,15 @@ class SparsePattern(Nodes):
 
     def direct_smoothness(self, values: Tensor, y: Tensor) -> Tensor:
         """`smoothness` without gradients, in O(E) memory."""
-        sums = self._of_squares(y, values.index_select(0, self._once[0]), lambda squares, part: part[None] @ squares)
+        once, ends = self._once
+        sums = self._of_squares(y, ends, values.index_select(0, once), lambda squares, part: part[None] @ squares)
         return torch.stack(sums).sum()
 
-    def _of_squares(self, x: Tensor, values: Tensor, function: Callable[[Tensor, Tensor], Tensor]) -> list[Tensor]:
-        """A function of the squares of x_i − x_j ``(U, D)`` on undirected edges and of values on them, in pieces."""
-        points, ends = x.reshape(self.total, -1), self._once[1]
+    def _of_squares(
+        self, x: Tensor, ends: Tensor, values: Tensor, function: Callable[[Tensor, Tensor], Tensor]
+    ) -> list[Tensor]:
+        """A function of the squares of x_i − x_j ``(U, D)`` on edges of these ends and of values on them, in pieces."""
+        points = x.reshape(self.total, -1)
         step = min(rows_of_block(points.shape[1] * points.element_size(), x.device, "cache"), max(1, len(values)))
         first = torch.arange(0, 2 * step, 2, dtype=self.index, device=x.device)
         sign = 1 - 2 * (torch.arange(2 * step, device=x.device) % 2).to(points.dtype)

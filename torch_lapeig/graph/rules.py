@@ -133,7 +133,7 @@ def _edges_of_batch(
         _checks.check_mask(mask, x)
     valid = torch.ones(b, n, dtype=torch.bool, device=x.device) if mask is None else mask
     small = valid.sum(1) <= k
-    if not small.any():
+    if not (n <= k if mask is None else small.any()):
         found = search(x, k, mask=mask)
         return *_directed_edges(found, mask), found.recall
     _checks.check_points(torch.where(valid[..., None], x, 0), min_points=1)

@@ -472,24 +472,31 @@ def _local_scales(squared_lengths: Tensor, node: Tensor, total: int, m: int) -> 
 
 
 def _median_at_nodes(squared_lengths: Tensor, graph: Graph, group: Tensor) -> Tensor:
-    """Lower median of the squared edge lengths of each group of nodes, at its nodes."""
-    lengths, node = _lengths_by_node(squared_lengths, graph)
-    pattern, of_edge = graph.pattern, group.flatten()[node]
+    """Lower median of the squared edge lengths of each group of nodes, at its nodes.
 
-    def count() -> int:
-        return int(pattern.largest(group.reshape(-1, 1))) + 1
+    On a device edges that do not count are a group of their own: to ask which they are would cost more.
+    """
+    pattern, of_node = graph.pattern, group.flatten()
+    unseen = isinstance(pattern, SparsePattern) and group.device.type != "cpu" and not pattern.is_sharded
+    if unseen:
+        counts, lengths, total = pattern.without_loops(graph.weight.detach()) != 0, squared_lengths, len(of_node)
+        of_edge = torch.where(counts, pattern.at_row(of_node), total)
+    else:
+        lengths, node = _lengths_by_node(squared_lengths, graph)
+        of_edge, total = of_node[node], int(pattern.largest(group.reshape(-1, 1))) + 1
+    medians = pattern.medians(lengths, of_edge, total + 1)[:-1]
+    none = medians <= 0
 
-    # Elsewhere than on the CPU more groups than there are cost less than to ask for their number.
-    total = count() if group.device.type == "cpu" or pattern.is_sharded else group.numel()
-    medians = pattern.medians(lengths, of_edge, total)
-    if (none := medians <= 0).any():
+    def warn() -> None:
         _checks.warn(
-            f"at least half of the edges join copies of the same point in {int(none.sum())} of {count()} "
-            "graphs or components: their bandwidth is the median of the positive lengths; give t as a number, or "
-            "remove duplicates",
+            f"at least half of the edges join copies of the same point in {int(none.sum())} of {int(group.max()) + 1} "
+            "graphs or components: their bandwidth is the median of the positive lengths; set t, or remove duplicates",
             _checks.GraphWarning,
         )
-        positive = lengths > 0
-        medians = torch.where(none, pattern.medians(lengths[positive], of_edge[positive], total), medians)
+
+    _checks.later(none.any(), warn)
+    if unseen or none.any():
+        of_positive = torch.where(lengths.detach() > 0, of_edge, total)
+        medians = torch.where(none, pattern.medians(lengths, of_positive, total + 1)[:-1], medians)
     # Sums over edges and nodes that overflow would cancel to NaN.
     return _checks.finite_gradient(_checks.finite_gradient(medians)[group])

@@ -186,7 +186,7 @@ class LaplacianEigenmaps(GraphEmbedding):
     def _warn_of_parts(self, laplacian: Laplacian) -> None:
         """Warn of isolated nodes; warn or raise where a graph has several components."""
         warn_of_isolated(laplacian)
-        most = int(laplacian.active_components[1].max())
+        most = laplacian.symmetric.most_null
         if self.components == "separate" or most <= 1:
             return
         message = (

@@ -117,10 +117,10 @@ class GraphEmbedding(EmbeddingModule):
 
 def warn_of_isolated(laplacian: Laplacian, also: str = "") -> None:
     """Warn of valid nodes of degree zero, with what becomes of them beside zero rows."""
-    isolated = ~laplacian.active
-    if laplacian.graph.mask is not None:
-        isolated = isolated & laplacian.graph.mask
-    if isolated.any():
+    if laplacian.has.isolated:
+        isolated = ~laplacian.active
+        if laplacian.graph.mask is not None:
+            isolated = isolated & laplacian.graph.mask
         _checks.warn(
             f"{int(isolated.sum())} of {isolated.numel()} nodes are isolated (no edge of positive weight): their "
             f"rows are zero{also}; use more neighbours, a larger radius or a larger bandwidth",
