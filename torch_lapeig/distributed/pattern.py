@@ -70,6 +70,10 @@ class ShardedPattern(SparsePattern):
         """The largest over ranks, elementwise; without gradients."""
         return self.ranks.maximum(x)
 
+    def shared(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Small tensors that all ranks have worked out, the same on all."""
+        return self.ranks.shared(*tensors)
+
     def any(self, flag: Tensor) -> bool:
         """Whether it is true on one of the ranks."""
         return self.ranks.any(flag)

@@ -234,6 +234,10 @@ class SymmetricOperator(WithEntries):
         """Σ over the places where rows lie; see `torch_lapeig.graph.nodes.Nodes`."""
         return self.pattern.sum(x)
 
+    def shared(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Small tensors that were worked out wherever rows lie, the same everywhere; see `Nodes.shared`."""
+        return self.pattern.shared(*tensors)
+
     def overlaps(self, w: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
         """``dots(w, w)`` and ``inner(q, w)`` for each q of ``others``, in one message; blocks ``(N, m)``."""
         return in_one_message(self.sum, (w * w).sum(-2), *(q.mT @ w for q in others))

@@ -28,6 +28,10 @@ class Nodes:
         """The largest over the places where nodes lie, elementwise; without gradients."""
         return x
 
+    def shared(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Small tensors that were worked out wherever nodes lie, the same everywhere: decisions are made of them."""
+        return tensors
+
     def any(self, flag: Tensor) -> bool:
         """Whether a flag ``()`` is true in one of the places."""
         return bool(flag)
