@@ -23,7 +23,8 @@ from torch_lapeig import (
     SpectralClustering,
     eigenpairs,
 )
-from torch_lapeig.distributed import Sharded, ShardedGraph, ShardedPoints, multigrid, sharded_graph, sum_gradients
+from torch_lapeig.distributed import Ranks, Sharded, ShardedGraph, ShardedPoints, multigrid, sharded_graph, sum_gradients
+from torch_lapeig.distributed import ranks as ranks_module
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lanczos, Lobpcg, SmoothedAggregation
 from torch_lapeig.losses import spectral_loss
 
@@ -138,6 +139,46 @@ def check_several_levels_on_several_ranks(ranks):
     r, s = laplacian.symmetric.random(2, 7)[0].unbind(1)
     ahead = ranks.sum((s * inverse(r[:, None])[:, 0]).sum()), ranks.sum((r * inverse(s[:, None])[:, 0]).sum())
     torch.testing.assert_close(*ahead, rtol=1e-4, atol=1e-4 * float(ahead[0].abs()))  # symmetric, in float32
+
+
+def check_ranks_whose_round_off_differs(ranks):
+    """As on other hardware: on the last rank dense problems give other signs and other last bits."""
+    x, eigh, svd = surface(250), torch.linalg.eigh, torch.linalg.svd
+    g = torch.Generator().manual_seed(ranks.rank)
+
+    def noisy(y):
+        return y * (1 + 1e-14 * torch.randn(y.shape, generator=g, dtype=y.dtype))
+
+    def other_eigh(a, UPLO="L"):
+        values, vectors = eigh(a, UPLO=UPLO)
+        return noisy(values), -noisy(vectors)
+
+    def other_svd(a, full_matrices=True):
+        u, s, v = svd(a, full_matrices=full_matrices)
+        return -noisy(u), noisy(s), -noisy(v)
+
+    exact = eigenpairs(Laplacian(HeatKernel()(x, KNN(10)(x))), 5, Eigh())
+    factor = torch.linspace(-1, 1, 250, dtype=torch.float64)[:, None]
+    one = x.clone().requires_grad_()
+    LaplacianEigenmaps(2, KNN(10))(one).square().mul(factor).sum().backward()
+    with pytest.MonkeyPatch.context() as patch:
+        if ranks.rank == ranks.world - 1:
+            patch.setattr(torch.linalg, "eigh", other_eigh)
+            patch.setattr(torch.linalg, "svd", other_svd)
+        ranks_module._arithmetic.cache_clear()
+        other = Ranks(ranks.group, timeout=20)
+        assert other.same_bits == (ranks.world == 1)
+        points = spread(x, other)
+        laplacian = Laplacian(HeatKernel()(points.x, sharded_graph(points, KNN(10))))
+        for solver in (Lobpcg(), Lanczos(), ChebyshevSubspace()):
+            pairs = eigenpairs(laplacian, 5, solver)
+            assert pairs.converged
+            compare(pairs, exact, functools.partial(whole, points))
+        rows = cut(250, ranks)
+        mine = x[rows].clone().requires_grad_()
+        Sharded(LaplacianEigenmaps(2, KNN(10)), other)(mine).square().mul(factor[rows]).sum().backward()
+        torch.testing.assert_close(mine.grad, one.grad[rows], atol=1e-8 * float(one.grad.abs().max()), rtol=0)
+    ranks_module._arithmetic.cache_clear()
 
 
 # --- Gradients --------------------------------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ class Rows:
             betas.append(beta := dot(image, image).sqrt())
             x, before = image / beta.clamp_min(torch.finfo(x.dtype).tiny), x
         off = torch.diag(torch.stack(betas[:-1]), 1)
-        values, vectors = torch.linalg.eigh(torch.diag(torch.stack(alphas)) + off + off.mT)
+        values, vectors = self.ranks.shared(*torch.linalg.eigh(torch.diag(torch.stack(alphas)) + off + off.mT))
         return min(float(values[-1] + betas[-1] * vectors[-1, -1].abs()), 2.0)
 
 

@@ -106,7 +106,8 @@ class ShardedMultigrid:
     def cycle(self, b: Tensor, depth: int) -> Tensor:
         """One V-cycle from x = 0 in the scaled coordinates of a level."""
         if depth == len(self.levels):
-            return self.coarse.cycle(b.to(self.coarse.levels[0].matrix.dtype)).to(b.dtype)
+            (e,) = self.ranks.shared(self.coarse.cycle(b.to(self.coarse.levels[0].matrix.dtype)))
+            return e.to(b.dtype)
         here = self.levels[depth]
         x = self._smooth(here, b, torch.zeros_like(b))
         residual = here.matrix.times(x, b, times=-1)
@@ -134,7 +135,7 @@ class ShardedMultigrid:
         if len(self.coarse.levels) > 1:
             x = torch.cat([x, space.random(columns - x.shape[1], seed)], 1)
             x = _improved(space, x, wanted, lambda r: self.coarse.inverse(_inverse(self.coarse.levels[0].ratio), r))
-        ratio = self.coarse.levels[0].ratio
+        (x,), ratio = self.ranks.shared(x), self.coarse.levels[0].ratio
         for depth in reversed(range(len(self.levels))):
             level = self.levels[depth]
             up, _ = level.transfer.prolonged((ratio * x).to(level.matrix.own.dtype))
@@ -211,8 +212,9 @@ def multigrid(operator: SymmetricOperator, options: SmoothedAggregation) -> Shar
     if not levels or rows.count > GATHERED:
         return None
     rest = _gathered(rows, options)
-    if rest is None:
+    if ranks.any(rest is None):
         return None
+    assert rest is not None
     scale, largest = scale_of(operator, diagonal)
     return ShardedMultigrid(ranks, tuple(levels), rest, scale, largest, diagonal, options.smoothing)
 

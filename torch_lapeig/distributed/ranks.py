@@ -12,6 +12,7 @@ where one has died or does not come, the wait ends with an error. No rank waits 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import re
@@ -80,7 +81,7 @@ class Ranks:
         if self.world > 1:  # a name for this group of ranks that no earlier one has had
             token = time.time_ns() % 2**53 if self.rank == 0 else 0
             self._key = f"torch_lapeig/{int(self.sum(torch.tensor(token, device=self.device)))}"
-        self.same_bits = self.world == 1 or self._same(_arithmetic())
+        self.same_bits = self.world == 1 or self._same(_arithmetic(torch.get_num_threads()))
 
     @classmethod
     def alone(cls) -> Ranks:
@@ -388,9 +389,10 @@ def _store() -> Any:
     return None if get is None else get()
 
 
-def _arithmetic() -> str:
+@functools.cache
+def _arithmetic(threads: int) -> str:
     """The bits that this process's dense algebra gives: others on other hardware, with other threads or libraries."""
-    found = [torch.__version__, torch.backends.cpu.get_cpu_capability(), str(torch.get_num_threads())]
+    found = [torch.__version__, torch.backends.cpu.get_cpu_capability(), str(threads)]
     for n in (5, 14, 29, 43, 120):
         a = torch.arange(n * n, dtype=torch.float64).reshape(n, n).sin()
         parts = (*torch.linalg.eigh(a + a.mT), *torch.linalg.svd(a), *torch.linalg.eigh((a + a.mT).float()))

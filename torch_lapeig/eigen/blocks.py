@@ -208,9 +208,10 @@ def orthonormalize(operator: Space, x: Tensor, *, careful: bool = True) -> tuple
         size = gram.diagonal(dim1=-2, dim2=-1).clamp_min(info.tiny).rsqrt()
         gram = size[:, :, None] * gram * size[:, None, :]
         factor, failed = torch.linalg.cholesky_ex(gram + shift * eye if shift else gram)
+        factor, failed = shared(operator, factor, failed.to(factor.dtype))
         diagonal = factor.diagonal(dim1=-2, dim2=-1)
         if careful and (failed.any() or diagonal.amin() < 10 * info.eps**0.5):
-            weight, turn = torch.linalg.eigh(gram)
+            weight, turn = shared(operator, *torch.linalg.eigh(gram))
             x = x @ (size[:, :, None] * turn * weight.clamp_min(info.eps).rsqrt()[:, None, :])
         else:
             inverse = torch.linalg.solve_triangular(factor, eye, upper=False)

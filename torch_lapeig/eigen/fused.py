@@ -44,7 +44,7 @@ def fused_directions(
         on_null, on_xp, gram, cross, own, *found = in_one_message(operator.sum, *parts)
         squares = found[0] if found else squares
         before = gram.diagonal()
-        rest = gram - on_null.mT @ on_null - on_xp.mT @ on_xp
+        (rest,) = shared(operator, gram - on_null.mT @ on_null - on_xp.mT @ on_xp)
         size, some = rest.diagonal(), before > tiny
         lost = float((before / size.clamp_min(tiny))[some].max()) if some.any() else 1.0
         is_last, is_safe = turn_number == PASSES - 1, bool((size[some] * CANCELLED > before[some]).all())

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig._tuning import ALIGNMENT
-from torch_lapeig.eigen.blocks import basis, eigh, residual, to_device, to_host
+from torch_lapeig.eigen.blocks import basis, eigh, residual, shared, to_device, to_host
 from torch_lapeig.eigen.chebyshev import ChebyshevSubspace, Known, needed_growth
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solver import (
@@ -221,7 +221,8 @@ class KrylovSpace:
             w, h, beta = self._outside(known, w)
             # The loss of orthogonality grows by ‖h‖ / β from vector to vector: orthogonalise again now and then, and
             # where a sweep begins and ends, so that nothing is handed on.
-            loss *= max(1.0, math.sqrt(h.dot(h)) / max(beta, self.round_off))
+            (square,) = shared(self.operator, h.dot(h))
+            loss *= max(1.0, math.sqrt(square) / max(beta, self.round_off))
             if loss > LARGEST_LOSS or j in (ahead, self.size - 1):
                 once, loss = beta, 1.0
                 w, again, beta = self._outside(known, w)
@@ -236,7 +237,7 @@ class KrylovSpace:
         projected = to_host(self.projected)[0] if ahead < self.size else projected
         projected.diagonal()[kept:] += self.shift
         self.products += self.size - kept
-        values, turn = torch.linalg.eigh(projected, UPLO="U")
+        values, turn = shared(self.operator, *torch.linalg.eigh(projected, UPLO="U"))
         return values, turn, beta * turn[-1].abs()
 
     def _ahead(self, kept: int) -> tuple[int, float, Tensor]:
@@ -308,14 +309,14 @@ def copy_below(
     high = min(max(ritz[min(known + 1, len(rows) - c - 1)], top), 0.9 * bound)
     if high <= low:
         return None, 0
-    growth = float(needed_growth(Known.of(operator), torch.tensor([[top - low]], dtype=values.dtype)))
+    growth = float(*shared(operator, needed_growth(Known.of(operator), torch.tensor([[top - low]], dtype=values.dtype))))
     degree = math.ceil((growth + math.log(2)) / math.acosh(1 + 2 * (high - low) / (bound - high)))
     if degree > most:
         return None, degree
     x = _filter(operator, rows[: c + known], degree, high, seed)
     if x.shape[1] == 0:
         return None, degree
-    found, turn = eigh(*to_host(operator.inner(x, operator.matmul(x))))
+    found, turn = shared(operator, *eigh(*to_host(operator.inner(x, operator.matmul(x)))))
     return (x @ to_device(turn[:, 0], x) if float(found[0]) < 0.5 * (low + top) else None), degree
 
 

@@ -42,7 +42,7 @@ from torch_lapeig.eigen.solver import (
 # the smallest of them counts as known, relative to its distance from the wanted values.
 FRESH, LEAST_ITERATIONS, SETTLED_OUTSIDE = 3, 4, 0.2
 STAGNATION = 30  # iterations without a tenth less residual after which a preconditioned iteration gives up
-NEAR = 10  # times the goal, from which on residuals are not left to the next message
+NEAR = 5  # times the goal, from which on residuals are not left to the next message
 LEVEL_ACCURACY, LEVEL_ITERATIONS = 0.1, 8  # on the levels below the finest
 
 # Of the number of an iteration, Ritz values and residuals: the worst residual over what is allowed, and that.
