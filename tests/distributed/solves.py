@@ -23,7 +23,15 @@ from torch_lapeig import (
     SpectralClustering,
     eigenpairs,
 )
-from torch_lapeig.distributed import Ranks, Sharded, ShardedGraph, ShardedPoints, multigrid, sharded_graph, sum_gradients
+from torch_lapeig.distributed import (
+    Ranks,
+    Sharded,
+    ShardedGraph,
+    ShardedPoints,
+    multigrid,
+    sharded_graph,
+    sum_gradients,
+)
 from torch_lapeig.distributed import ranks as ranks_module
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lanczos, Lobpcg, SmoothedAggregation
 from torch_lapeig.losses import spectral_loss

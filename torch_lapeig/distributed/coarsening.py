@@ -180,9 +180,9 @@ def coarsened(rows: Rows, p: Prolongation, far: Prolongation) -> Rows:
     i, j = keys // p.offsets[-1], keys % p.offsets[-1]
     count = p.offsets[ranks.rank + 1] - begin
     inside = (j >= begin) & (j < begin + count)
-    needed, far = j[~inside].unique(return_inverse=True)
+    needed, outside = j[~inside].unique(return_inverse=True)
     j = j - begin
-    j[~inside] = count + far
+    j[~inside] = count + outside
     whose, _, mass = _to_owners(ranks, p.offsets, p.place, p.place, p.value * rows.mass[p.row])
     coarse_mass = mass.new_zeros(count).index_add_(0, whose - begin, mass)
     return Rows(Halo(ranks, p.offsets, needed), i, j, v, coarse_mass)

@@ -98,8 +98,8 @@ class ShardedMatrix:
     ) -> Tensor:
         """times · A · y + plus · other for the own rows ``(n, m)`` of all ranks, without gradients.
 
-        The halo travels while the own columns are multiplied, unless its ``rows`` ``(h, m)`` are known. Every rank takes
-        part, also one without a halo.
+        The halo travels while the own columns are multiplied, unless its ``rows`` ``(h, m)`` are known. Every rank
+        takes part, also one without a halo.
         """
         y = y.detach()
         halo = self.halo.start(y) if self.halo.ranks.world > 1 and rows is None else None

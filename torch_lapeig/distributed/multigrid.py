@@ -78,7 +78,8 @@ class ShardedMultigrid:
 
     Attributes:
         levels: on several ranks, from the finest on. coarse: the rest, the same on every rank.
-        scale: ``(n, 1)``, see `Hierarchy.scale`, over ``largest``, the largest of all. diagonal: ``(n,)`` of the finest Laplacian.
+        scale: ``(n, 1)``, see `Hierarchy.scale`, over ``largest``, the largest of all. diagonal: ``(n,)`` of the finest
+            Laplacian.
     """
 
     ranks: Ranks

@@ -93,7 +93,7 @@ class ChebyshevSubspace:
                 return RitzPairs(to_device(ritz.values, null), ritz.vectors, iteration, to_device(finished, null))
             if iteration == self.max_iterations:
                 break
-            degree, low = self._degree(ritz.values, *shared(operator, needed), k, known)
+            degree, low = self._degree(ritz.values, needed, k, known)
             degree = shared(operator, degree.to(low))[0].long()
             products += int(degree.max()) + 1
             grown += degree * log_growth(ritz.values[:, k - 1], low, known.bound) - math.log(2)

@@ -36,11 +36,11 @@ def fused_directions(
     Args:
         operator: with ``matmul`` and ``sum``. projected: [X P]ᵀ A [X P]. rider: ``(n, ·)``, measured on the way.
     """
-    aw, squares = operator.matmul(w), None
+    aw, squares = operator.matmul(w), rider[0, :0]
     eps, tiny = torch.finfo(w.dtype).eps, torch.finfo(w.dtype).tiny
     for turn_number in range(PASSES):
-        extra = () if squares is not None else ((rider * rider).sum(0),)
-        parts = (null.mT @ w, xp.mT @ w, w.mT @ w, xp.mT @ aw, w.mT @ aw, *extra)
+        riders = ((rider * rider).sum(0),) if turn_number == 0 else ()
+        parts = (null.mT @ w, xp.mT @ w, w.mT @ w, xp.mT @ aw, w.mT @ aw, *riders)
         on_null, on_xp, gram, cross, own, *found = in_one_message(operator.sum, *parts)
         squares = found[0] if found else squares
         before = gram.diagonal()

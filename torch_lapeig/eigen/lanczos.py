@@ -309,7 +309,9 @@ def copy_below(
     high = min(max(ritz[min(known + 1, len(rows) - c - 1)], top), 0.9 * bound)
     if high <= low:
         return None, 0
-    growth = float(*shared(operator, needed_growth(Known.of(operator), torch.tensor([[top - low]], dtype=values.dtype))))
+    growth = float(
+        *shared(operator, needed_growth(Known.of(operator), torch.tensor([[top - low]], dtype=values.dtype)))
+    )
     degree = math.ceil((growth + math.log(2)) / math.acosh(1 + 2 * (high - low) / (bound - high)))
     if degree > most:
         return None, degree
