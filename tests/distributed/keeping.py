@@ -14,7 +14,15 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 from problems import surface
-from torch_lapeig import KNN, HeatKernel, LaplacianEigenmaps, LaplacianSmoothness, Radius, SelfTuning, SpectralClustering
+from torch_lapeig import (
+    KNN,
+    HeatKernel,
+    LaplacianEigenmaps,
+    LaplacianSmoothness,
+    Radius,
+    SelfTuning,
+    SpectralClustering,
+)
 from torch_lapeig.distributed import DistributedError, Ranks, Sharded
 
 close = functools.partial(torch.testing.assert_close, atol=1e-7, rtol=1e-7)

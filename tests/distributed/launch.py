@@ -15,7 +15,17 @@ from pathlib import Path
 
 FOLDERS = (str(Path(__file__).parent), str(Path(__file__).parents[1]), str(Path(__file__).parents[2]))
 # What takes seconds to import is imported once, and every process is forked from there.
-PRELOADED = ["torch", "torch._dynamo", "sklearn.cluster", "shards", "solves", "faults"]
+PRELOADED = [
+    "torch",
+    "torch._dynamo",
+    "sklearn.cluster",
+    "shards",
+    "solves",
+    "keeping",
+    "training",
+    "properties",
+    "faults",
+]
 PATIENCE = 20.0  # seconds that a rank waits for the others in a check
 DEADLINE = 240.0  # seconds for all checks of a group
 

@@ -50,7 +50,8 @@ class Ranks:
 
     Attributes:
         world, rank: the number of processes, and which of them this is.
-        sent, calls, most_rows: bytes that have left this rank, collectives so far, and the most rows of one of them.
+        sent, calls, messages, most_rows: bytes that have left this rank, collectives so far, blocks of rows that have
+            gone to another rank, and the most rows of one collective.
         same_bits: whether small dense problems come out the same, to the last bit, on all ranks. If not, those of the
             first rank are taken, which costs a message each.
 
@@ -64,7 +65,7 @@ class Ranks:
 
     def __init__(self, group: Any = None, *, timeout: float = 300.0) -> None:
         self.timeout = _checks.check_positive(timeout, "timeout")
-        self.sent = self.calls = self.most_rows = 0
+        self.sent = self.calls = self.messages = self.most_rows = 0
         self._failure: str | None = None
         self._depth = self._failures = 0
         self.group = None if group is ALONE else _group_of(group)
@@ -147,6 +148,7 @@ class Ranks:
         out = rows.new_empty((sum(recv), *rows.shape[1:]))
         bytes_of_row = rows[0].numel() * rows.element_size() if len(rows) else 0
         self.sent += (len(rows) - send[self.rank]) * bytes_of_row
+        self.messages += sum(count > 0 for to, count in enumerate(send) if to != self.rank)
         arguments = (list(recv), list(send), self.group, True)
         wait = self._call(lambda: dist.all_to_all_single(out, rows, *arguments), max(len(rows), len(out)))
 
