@@ -32,7 +32,8 @@ from torch_lapeig.distributed import (
 )
 from torch_lapeig.distributed import ranks as ranks_module
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lanczos, Lobpcg, SmoothedAggregation
-from torch_lapeig.losses import spectral_loss
+from torch_lapeig.losses import SpectralLoss, Whitening, orthogonality, spectral_loss, whiten
+from torch_lapeig.methods import normalized_cut
 
 # --- Eigenpairs -------------------------------------------------------------------------------------------------------
 
@@ -342,6 +343,35 @@ def check_smoothness_and_its_parameters(ranks):
             torch.testing.assert_close(a, b, atol=1e-10, rtol=1e-10)
 
 
+def check_losses_of_all_rows(ranks):
+    """Spectral loss and orthogonality: the shares sum to one process's, and so do gradients; rows are whitened."""
+    x, rows = surface(100), cut(100, ranks)
+    y = torch.randn(100, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    factor = torch.linspace(-1, 1, 300, dtype=torch.float64).reshape(100, 3)
+    face, weights = Sharded(SpectralLoss(KNN(6)), ranks), HeatKernel(2.0)
+
+    def found(one):
+        mine, values = (
+            (x if one else x[rows]).clone().requires_grad_(),
+            (y if one else y[rows]).clone().requires_grad_(),
+        )
+        if one:
+            graph, here, home, part = weights(mine, KNN(6)(x)), values, (lambda z: z), slice(None)
+        else:
+            points = ShardedPoints.spread(mine, ranks)
+            graph, here = weights(points.x, sharded_graph(points, KNN(6))), points.here(values)
+            home, part = points.home, rows
+        losses = [spectral_loss(here, graph), orthogonality(here, graph)]
+        losses.append((home(whiten(here, graph)) * factor[part]).sum())
+        losses.append((SpectralLoss(KNN(6)) if one else face)(values, mine))
+        return [(loss.detach(), *torch.autograd.grad(loss, (mine, values), retain_graph=True)) for loss in losses]
+
+    for (share, to_x, to_y), (loss, exact_x, exact_y) in zip(found(False), found(True), strict=True):
+        torch.testing.assert_close(ranks.sum(share), loss, atol=1e-10, rtol=1e-10)
+        torch.testing.assert_close(to_x, exact_x[rows], atol=1e-9, rtol=1e-8)
+        torch.testing.assert_close(to_y, exact_y[rows], atol=1e-9, rtol=1e-8)
+
+
 def check_warm_starts_of_faces(ranks):
     x, rows = surface(150), cut(150, ranks)
     module = Sharded(LaplacianEigenmaps(2, KNN(8), solve=Solve(warm_start=True)), ranks)
@@ -355,7 +385,13 @@ def check_what_needs_the_whole_graph_says_so(ranks):
     x = surface(60)
     graph = sharded_graph(spread(x, ranks), KNN(5))
     ones = graph.weight.new_ones(graph.num_nodes, 1)
-    for action in (graph.to_dense, graph.to_scipy, lambda: spectral_loss(ones, graph)):
+    labels = torch.zeros(graph.num_nodes, dtype=torch.int64)
+    for action in (
+        graph.to_dense,
+        graph.to_scipy,
+        lambda: Whitening(1).fit(ones, graph),
+        lambda: normalized_cut(labels, graph),
+    ):
         with pytest.raises(TypeError, match="several ranks"):
             action()
     with pytest.raises(ValueError, match="separate"):

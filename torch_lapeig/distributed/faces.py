@@ -20,7 +20,7 @@ from torch_lapeig.distributed.points import ShardedPoints
 from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.eigen import Laplacian
 from torch_lapeig.graph import Precomputed
-from torch_lapeig.losses import LaplacianSmoothness, laplacian_smoothness
+from torch_lapeig.losses import LaplacianSmoothness, SpectralLoss, laplacian_smoothness, spectral_loss
 from torch_lapeig.methods import LaplacianEigenmaps, SpectralClustering
 from torch_lapeig.methods.module import EigenSolves, Embedding
 
@@ -30,12 +30,12 @@ class Sharded(nn.Module):
 
     Every process of the group calls every method, with its rows in any number and order; none is a number too. The
     answer is that of all rows on one process. The loss of a training is the sum of what each process makes of its own
-    rows: so `LaplacianSmoothness` gives each its share, and gradients to the rows are those of the sum. Parameters,
+    rows: so a loss gives each its share, and gradients to the rows are those of the sum. Parameters,
     which every process has, get that part of their gradient which its rows have made: `sum_gradients` adds the parts.
 
     Args:
-        module: a `LaplacianEigenmaps`, `SpectralClustering` or `LaplacianSmoothness`, whose graph is one of `KNN`
-            or `Radius`; its parameters are those of this module.
+        module: a `LaplacianEigenmaps`, `SpectralClustering`, `LaplacianSmoothness` or `SpectralLoss`, whose graph is
+            one of `KNN` or `Radius`; its parameters are those of this module.
         group: the processes: a process group, a dimension of a `DeviceMesh` (``mesh["shard"]``), a `Ranks`, or None for
             all of them; without `torch.distributed` this process alone.
         timeout: seconds that a process waits for the others at most.
@@ -72,8 +72,8 @@ class Sharded(nn.Module):
 
     def __init__(self, module: nn.Module, group: Any = None, *, timeout: float = 300.0) -> None:
         super().__init__()
-        kinds = (LaplacianEigenmaps, SpectralClustering, LaplacianSmoothness)
-        _checks.check_instance(module, "module", kinds, "LaplacianEigenmaps, SpectralClustering or LaplacianSmoothness")
+        kinds = (LaplacianEigenmaps, SpectralClustering, LaplacianSmoothness, SpectralLoss)
+        _checks.check_instance(module, "module", kinds, f"one of {', '.join(kind.__name__ for kind in kinds)}")
         self.module: Any = module
         if isinstance(self.module.neighbors, Precomputed):
             raise ValueError(f"module must be of points, got neighbors={self.module.neighbors}")
@@ -90,8 +90,8 @@ class Sharded(nn.Module):
 
     def forward(self, *given: Tensor) -> Tensor:
         """The rows ``(n, k)`` of the points ``(n, D)`` of this process, or the share ``()`` of a loss of ``(y, x)``."""
-        if isinstance(self.module, LaplacianSmoothness):
-            return self._smoothness(*given)
+        if isinstance(self.module, (LaplacianSmoothness, SpectralLoss)):
+            return self._loss(*given)
         return self.embed(*given).columns
 
     @_checks.full_precision
@@ -230,12 +230,14 @@ class Sharded(nn.Module):
             points = self._spread(x)
             return points, self._graph(points)
 
-    def _smoothness(self, y: Tensor, x: Tensor) -> Tensor:
+    def _loss(self, y: Tensor, x: Tensor) -> Tensor:
         with self.ranks.guard():
             points = self._spread(x)
             self.ranks.agree(lambda: _check_rows(own_rows(y, self.ranks, "y"), points.given))
-            graph = self._graph(points)
-            return laplacian_smoothness(points.here(own_rows(y, self.ranks, "y")), graph, self.module.reduction)
+            graph, here = self._graph(points), points.here(own_rows(y, self.ranks, "y"))
+            if isinstance(self.module, SpectralLoss):
+                return spectral_loss(here, graph)
+            return laplacian_smoothness(here, graph, self.module.reduction)
 
     def _spread(self, x: Tensor) -> ShardedPoints:
         self.ranks.agree(

@@ -53,6 +53,11 @@ class ShardedPattern(SparsePattern):
         self.inner, self.cross = is_own.nonzero().flatten(), (~is_own).nonzero().flatten()
 
     @property
+    def places(self) -> int:  # type: ignore[override]
+        """The number of ranks."""
+        return self.ranks.world
+
+    @property
     def offsets(self) -> list[int]:
         """Where the nodes of each rank begin."""
         return self.halo.offsets

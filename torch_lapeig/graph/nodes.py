@@ -19,6 +19,7 @@ class Nodes:
     """
 
     is_sharded = False
+    places = 1  # in which nodes lie; what all of them have is shared out between them in a loss
 
     def sum(self, x: Tensor) -> Tensor:
         """Σ over the places where nodes lie; differentiable."""
