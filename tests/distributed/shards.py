@@ -3,7 +3,7 @@
 import functools
 
 import torch
-from common import SETS, blobs, copies, cut, edges_of, spread, whole
+from common import ONE_PLACE, SETS, blobs, copies, cut, edges_of, spread, whole
 
 from problems import surface, swiss_roll
 from torch_lapeig import (
@@ -78,6 +78,9 @@ def check_fewer_points_than_ranks(ranks):
         exact = knn_graph(x, 1)
         assert torch.equal(edges, exact.edge_index)
         assert torch.equal(weight, exact.weight)
+    for x, rule in ((x, Radius(1.5)), (ONE_PLACE, Radius(0.5)), (ONE_PLACE, KNN(3))):  # on one rank, others are empty
+        points = spread(x, ranks, "last")
+        assert torch.equal(edges_of(sharded_graph(points, rule), points)[0], rule(x).edge_index)
 
 
 def check_tiles_of_few_intrinsic_dimensions(ranks):
