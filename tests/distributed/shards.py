@@ -78,9 +78,9 @@ def check_fewer_points_than_ranks(ranks):
         exact = knn_graph(x, 1)
         assert torch.equal(edges, exact.edge_index)
         assert torch.equal(weight, exact.weight)
-    for x, rule in ((x, Radius(1.5)), (ONE_PLACE, Radius(0.5)), (ONE_PLACE, KNN(3))):  # on one rank, others are empty
-        points = spread(x, ranks, "last")
-        assert torch.equal(edges_of(sharded_graph(points, rule), points)[0], rule(x).edge_index)
+    for place, rule in ((x, Radius(1.5)), (ONE_PLACE, Radius(0.5)), (ONE_PLACE, KNN(3))):  # others are empty
+        points = spread(place, ranks, "last")
+        assert torch.equal(edges_of(sharded_graph(points, rule), points)[0], rule(place).edge_index)
 
 
 def check_tiles_of_few_intrinsic_dimensions(ranks):
