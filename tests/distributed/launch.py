@@ -87,3 +87,5 @@ def work(names, rank, world, port, folder):
         if os.environ.get("DISTRIBUTED_TIMES") and rank == 0:
             print(f"{world} {name} {time.perf_counter() - begin:.2f} s", file=sys.stderr)
     dist.destroy_process_group()
+    if os.environ.get("DISTRIBUTED_TIMES"):
+        print(f"{world} rank {rank}: {time.process_time():.1f} s of the processor", file=sys.stderr)

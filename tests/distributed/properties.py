@@ -31,7 +31,7 @@ def sizes_and_splits(draw, world, least=8, most=70):
 
 
 def check_graphs_over_sizes_and_splits(ranks):
-    @few(max_examples=8)
+    @few(max_examples=6)
     @given(sizes_and_splits(ranks.world), st.integers(1, 6), st.sampled_from(["mean", "union", "mutual"]))
     def law(case, k, symmetrize):
         (x, ends), rule = case, KNN(k, symmetrize)
@@ -48,7 +48,7 @@ def check_graphs_over_sizes_and_splits(ranks):
 def check_pairs_over_sizes_and_splits(ranks):
     """Values and, where the cut is no cluster, subspaces; gradients of a function of the subspace."""
 
-    @few(max_examples=6)
+    @few(max_examples=4)
     @given(sizes_and_splits(ranks.world, least=12), st.integers(1, 5))
     def law(case, k):
         x, rows = case[0], slice(*case[1][ranks.rank : ranks.rank + 2])

@@ -36,7 +36,7 @@ def fused_directions(
     Args:
         operator: with ``matmul`` and ``sum``. projected: [X P]ᵀ A [X P]. rider: ``(n, ·)``, measured on the way.
     """
-    aw, squares = operator.matmul(w), rider[0, :0]
+    aw, squares = operator.matmul(w), rider.new_zeros(0)
     eps, tiny = torch.finfo(w.dtype).eps, torch.finfo(w.dtype).tiny
     for turn_number in range(PASSES):
         riders = ((rider * rider).sum(0),) if turn_number == 0 else ()

@@ -214,7 +214,9 @@ class SymmetricOperator(WithEntries):
     @cached_property
     def _numbers(self) -> list[int]:
         """Fewest active nodes, most null vectors, longest row, and whether the diagonal is 1: in one look."""
-        longest = self.pattern.rows.offsets.diff().max() if isinstance(self.pattern, SparsePattern) else self.nullity[0]
+        longest = self.nullity.new_zeros(())
+        if isinstance(self.pattern, SparsePattern) and self.num_nodes > 0:  # a rank may have none
+            longest = self.pattern.rows.offsets.diff().max().to(longest)
         longest = self.pattern.maximum(longest)
         numbers = (self.active_count.min(), self.nullity.max(), longest, (self.diagonal == 1).all())
         return [int(number) for number in torch.stack([number.long() for number in numbers]).tolist()]
