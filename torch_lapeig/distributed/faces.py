@@ -134,15 +134,15 @@ class Sharded(nn.Module):
             checkpoint: path of the folder, or a `StorageReader`. prefix: of this module's names in it, ``"model."``
                 of what was saved as ``{"model": module.state_dict()}``.
 
-        >>> import tempfile
+        >>> import tempfile, warnings
         >>> import torch.distributed.checkpoint as dcp
         >>> from torch_lapeig import KNN, LaplacianEigenmaps
         >>> x = torch.rand(60, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
         >>> module, fresh = (Sharded(LaplacianEigenmaps(2, KNN(8))) for _ in range(2))
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = dcp.save({"model": module.fit(x).state_dict()}, checkpoint_id=folder, no_dist=True)
+        >>> with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
+        ...     _ = dcp.save({"model": module.fit(x).state_dict()}, checkpoint_id=folder)
         ...     state = {"model": fresh.room_for(folder, "model.")}
-        ...     dcp.load(state, checkpoint_id=folder, no_dist=True)
+        ...     dcp.load(state, checkpoint_id=folder)
         >>> fresh.load_state_dict(state["model"])
         <All keys matched successfully>
         >>> torch.allclose(fresh.transform(x[:5]), module.transform(x[:5]))
