@@ -42,6 +42,7 @@ BENCHMARKS = {
     "import_time": "benchmarks.import_time",
     "defaults": "benchmarks.defaults",
     "launches": "benchmarks.launches",
+    "distributed": "benchmarks.distributed",
 }
 PROGRAMS = {name: f"benchmarks.{name}" for name in ("campaign", "compare", "gpu", "kill_and_resume")}
 

@@ -1,7 +1,9 @@
 """One graph on several processes of this machine: end to end, phase by phase, with memory, messages and a cost model.
 
-    python -m benchmarks.distributed                              # 1 and 2 ranks, rolls of 10⁵ and 4·10⁵ points, blobs
-    python -m benchmarks.distributed --ranks 1 2 4 --nodes 20000 --json FILE
+    python -m benchmarks.distributed                   # rolls of 10⁵, 4·10⁵ and 10⁶ points, blobs; 1 and 2 ranks
+    python -m benchmarks.distributed --quick           # of 2·10⁴ points, and 4 ranks
+    python -m benchmarks.distributed --nodes 100000 --blobs --keep FILE
+    python -m benchmarks.distributed --nodes --blobs --read FILE FILE --json benchmarks/records/distributed.json
 
 Each rank computes on one thread. Claims: 2 ranks at least 1.6 times as fast as one from 4·10⁵ points on, 1.3 times at
 10⁵; equal eigenvalues; iterations within 1.3 of one rank; memory above the start at most 0.6 of one rank's; the bytes
@@ -11,9 +13,11 @@ of a product are halo rows × columns × 8. A model of the cost is fitted to wha
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -27,9 +31,10 @@ from rich.console import Console
 from torch import Tensor
 from torch.multiprocessing.spawn import start_processes
 
+from benchmarks import __main__ as command
 from benchmarks.memory import status
 from benchmarks.model import fitted, predictions
-from benchmarks.record import Table
+from benchmarks.record import Record, Table
 from torch_lapeig import KNN, HeatKernel, Laplacian, eigenpairs
 from torch_lapeig.distributed import Ranks, ShardedPoints, sharded_graph
 from torch_lapeig.eigen import Lobpcg, Preconditioner, SmoothedAggregation
@@ -52,7 +57,7 @@ def roll(chunk: int, dims: int) -> Tensor:
 def blobs(chunk: int, dims: int) -> Tensor:
     """A part of 20 normal blobs that overlap."""
     g = torch.Generator().manual_seed(1000 + chunk)
-    centres = 2 * torch.randn(20, dims, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    centres = 0.5 * torch.randn(20, dims, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     of_point = torch.randint(20, (CHUNK,), generator=g)
     return centres[of_point] + torch.randn(CHUNK, dims, generator=g, dtype=torch.float64)
 
@@ -92,7 +97,7 @@ def measure(ranks: Ranks, data: str, nodes: int, dims: int, before: float) -> di
     laplacian = Laplacian(HeatKernel()(points.x, graph))
     clock.lap("weights")
     solver = Lobpcg(preconditioner=counted.timed(clock, SmoothedAggregation()))
-    pairs = eigenpairs(laplacian, PAIRS, solver, tolerance=TOLERANCE)
+    pairs = eigenpairs(laplacian, PAIRS, solver, tolerance=TOLERANCE, progress=counted.look)
     clock.lap("solve")
     halo: int = len(laplacian.graph.pattern.halo)  # type: ignore[union-attr]
     edges = ranks.sum(torch.tensor(float(len(graph.weight))))
@@ -100,7 +105,8 @@ def measure(ranks: Ranks, data: str, nodes: int, dims: int, before: float) -> di
         "data": data, "nodes": nodes, "dims": dims, "ranks": ranks.world, "seconds": clock.seconds, "busy": clock.busy,
         "halo": halo, "own": len(points.x), "edges": float(edges), "iterations": pairs.iterations,
         "converged": bool(pairs.converged), "values": pairs.values.tolist(), "calls": counted.of_solve()[0],
-        "sent": counted.of_solve()[1], "memory": status("VmHWM") - before, **network(ranks),
+        "sent": counted.of_solve()[1], "collectives": counted.of_iteration()[0], "bytes": counted.of_iteration()[1],
+        "memory": status("VmHWM") - before, **network(ranks),
     }  # fmt: skip
 
 
@@ -126,7 +132,15 @@ class Counted:
     """Collectives and bytes of the iterations alone, which begin when the preconditioner is ready."""
 
     def __init__(self, ranks: Ranks) -> None:
-        self.ranks, self.start = ranks, (0, 0)
+        self.ranks, self.start, self.looks = ranks, (0, 0), list[tuple[int, int]]()
+
+    def look(self, iteration: int, residual: float, allowed: float) -> None:
+        self.looks.append((self.ranks.calls, self.ranks.sent))
+
+    def of_iteration(self) -> tuple[float, float]:
+        """Collectives and bytes of an iteration, the median."""
+        steps = list(itertools.pairwise(self.looks)) or [((0, 0), (0, 0))]
+        return tuple(median(after[i] - before[i] for before, after in steps) for i in (0, 1))  # type: ignore[return-value]
 
     def timed(self, clock: Clock, preconditioner: SmoothedAggregation) -> Preconditioner:
         def build(operator: Any) -> Any:
@@ -155,7 +169,7 @@ def worker(rank: int, world: int, port: int, runs: list[tuple[str, int, int]], f
     dist.destroy_process_group()
 
 
-def run(data: str, nodes: int, dims: int, world: int) -> dict[str, Any]:
+def measured(data: str, nodes: int, dims: int, world: int) -> dict[str, Any]:
     """The measures of all ranks together: the largest memory and halo, the messages of one rank."""
     with socket.socket() as found, tempfile.TemporaryDirectory() as folder:
         found.bind(("127.0.0.1", 0))
@@ -200,40 +214,47 @@ def table(found: list[dict[str, Any]]) -> Table:
         one = next((other for other in same if other["ranks"] == 1), r)
         total, of_one = sum(r["seconds"].values()), sum(one["seconds"].values())
         error = max(abs(a - b) for a, b in zip(r["values"], one["values"], strict=True))
-        n = max(r["iterations"], 1)
         times = [r["seconds"][phase] for phase in PHASES]
         busy, busy_of_one = sum(r["busy"].values()), sum(one["busy"].values())
         shown.add(
             f"{r['data']} × {r['dims']}", r["nodes"], r["ranks"], *times, total, busy, of_one / total,
             busy_of_one / busy, r["memory"], r["memory"] / one["memory"], 100 * r["halo"] / r["own"], r["iterations"],
-            r["calls"] / n, r["sent"] / n / 1e6, error,
+            r["collectives"], r["bytes"] / 1e6, error,
         )  # fmt: skip
     return shown
 
 
-def main() -> None:
-    """Run, print, keep."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def cases(options: argparse.Namespace) -> list[tuple[str, int, int, int]]:
+    """Data, points, dimensions and ranks of each run."""
+    if options.quick:
+        return [("roll", 20_000, 10, 1), ("roll", 20_000, 10, 2), ("roll", 20_000, 10, 4), ("blobs", 10_000, 20, 2)]
+    wanted = [("roll", n, 10, world) for n in options.nodes for world in options.ranks]
+    wanted += [("roll", min(options.nodes), 10, 4)] if options.nodes and 4 not in options.ranks else []
+    return wanted + [("blobs", n, 50, world) for n in options.blobs for world in options.ranks]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What is run."""
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--nodes", type=int, nargs="*", default=[100_000, 400_000], help="points of the rolls")
-    parser.add_argument("--blobs", type=int, nargs="*", default=[], help="points of the blobs, in 50 dimensions")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--read", type=Path, nargs="*", default=[], help="earlier records to show and fit too")
-    options = parser.parse_args()
+    parser.add_argument("--nodes", type=int, nargs="*", default=[100_000, 400_000, 1_000_000], help="of the rolls")
+    parser.add_argument("--blobs", type=int, nargs="*", default=[200_000], help="points, in 50 dimensions")
+    parser.add_argument("--keep", type=Path, help="where to keep each run as it ends, for --read")
+    parser.add_argument("--read", type=Path, nargs="*", default=[], help="earlier runs to show and fit too")
+
+
+def run(record: Record, options: argparse.Namespace) -> None:
+    """Run, show, fit the model; each rank has one thread."""
     found = [r for file in options.read for r in json.loads(file.read_text())]
-    wanted = [("roll", n, 10) for n in options.nodes] + [("blobs", n, 50) for n in options.blobs]
-    for data, nodes, dims in wanted:
-        for world in options.ranks:
-            found.append(run(data, nodes, dims, world))
-            print(json.dumps({k: v for k, v in found[-1].items() if k != "values"}), flush=True)
-            if options.json:
-                options.json.write_text(json.dumps(found, indent=1))
-    console = Console(width=220)
-    console.print(table(found).rich())
+    for data, nodes, dims, world in cases(options):
+        found.append(measured(data, nodes, dims, world))
+        record.say(f"{data}, {nodes} points, {world} ranks: {sum(found[-1]['seconds'].values()):.1f} s")
+        if options.keep:
+            options.keep.write_text(json.dumps(found, indent=1))
+    record.show(table(found))
     model = fitted(found)
     if model is not None:
-        console.print(*(part.rich() for part in predictions(model, found)))
+        record.show(*predictions(model, found))
 
 
 if __name__ == "__main__":
-    main()
+    command.run("distributed", sys.argv[1:], Console(width=240))

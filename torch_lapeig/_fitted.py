@@ -72,8 +72,7 @@ class FittedModule(Configured, nn.Module):
         for name, value in (fit := self._fitted()).items():
             destination[prefix + name] = value if keep_vars else value.detach()
         if fit:
-            # Bytes in a tensor: whatever handles a state dict expects tensors.
-            destination[prefix + ENTRY] = torch.frombuffer(bytearray(_as_json(self), "utf-8"), dtype=torch.uint8)
+            destination[prefix + ENTRY] = entry_of(self)
 
     def _load_from_state_dict(
         self,
@@ -116,6 +115,11 @@ class FittedModule(Configured, nn.Module):
         if not differences:
             return None
         return f"{', '.join(differences)}; construct the module as it was, or fit again"
+
+
+def entry_of(module: Configured) -> Tensor:
+    """What a fit of a module means. Bytes in a tensor: whatever handles a state dict expects tensors."""
+    return torch.frombuffer(bytearray(_as_json(module), "utf-8"), dtype=torch.uint8)
 
 
 def _as_json(value: Any) -> str:

@@ -16,6 +16,7 @@ from torch_lapeig import _checks
 from torch_lapeig._fitted import FittedModule
 from torch_lapeig.eigen.laplacian import Laplacian
 from torch_lapeig.graph.graph import Graph, check_graph, check_whole
+from torch_lapeig.graph.nodes import Nodes
 from torch_lapeig.graph.rules import KNN, Precomputed
 from torch_lapeig.graph.weighted import Rule, check_rule_and_weights, weighted_graph
 from torch_lapeig.graph.weights import Weighting
@@ -104,10 +105,12 @@ def orthogonality(y: Tensor, graph: Graph | None = None, mask: Tensor | None = N
     tensor(0.)
     """
     columns, degrees, _ = _with_row_weights(y, graph, mask)
-    volume = degrees.sum(-1)
+    nodes = _nodes_of(graph)
+    volume = nodes.sum(degrees.sum(-1))
     share = (degrees / torch.where(volume > 0, volume, 1)[..., None])[..., None]
-    excess = columns.mT @ (share * columns) - torch.eye(y.shape[-1], dtype=columns.dtype, device=y.device)
-    return _mean_over_graphs(excess.square().sum((-2, -1)), volume).to(y.dtype)
+    moments = nodes.sum(columns.mT @ (share * columns))
+    excess = moments - torch.eye(y.shape[-1], dtype=columns.dtype, device=y.device)
+    return _mean_over_graphs(excess.square().sum((-2, -1)) / nodes.places, volume).to(y.dtype)
 
 
 @_checks.full_precision
@@ -135,7 +138,7 @@ def whiten(y: Tensor, graph: Graph | None = None, mask: Tensor | None = None) ->
     tensor(True)
     """
     columns, degrees, valid = _with_row_weights(y, graph, mask)
-    mean, matrix, _ = _whitening(columns, degrees)
+    mean, matrix, _ = _whitening(columns, degrees, _nodes_of(graph))
     z = ((columns - mean) @ matrix).to(y.dtype)
     return z if valid is None else z.masked_fill(~valid[..., None], 0)
 
@@ -168,12 +171,13 @@ def spectral_loss(y: Tensor, graph: Graph) -> Tensor:
     1.0
     """
     columns, degrees, _ = _with_row_weights(y, _symmetric(graph), None)
-    mean, matrix, missing = _whitening(columns, degrees)
+    nodes = _nodes_of(graph)
+    mean, matrix, missing = _whitening(columns, degrees, nodes)
     graph = dataclasses.replace(graph, weight=graph.weight.to(columns.dtype))
     smoothness = graph.pattern.smoothness(graph.weight, ((columns - mean) @ matrix).to(columns.dtype))
-    volume = degrees.sum(-1)
+    volume = nodes.sum(degrees.sum(-1))
     # Graphs without edges have no part in the smoothness, and none in the mean.
-    return (smoothness / (volume > 0).sum() + 2 * _mean_over_graphs(missing, volume)).to(y.dtype)
+    return (smoothness / (volume > 0).sum() + 2 * _mean_over_graphs(missing / nodes.places, volume)).to(y.dtype)
 
 
 class _GraphLoss(nn.Module):
@@ -303,12 +307,13 @@ class Whitening(FittedModule):
             TypeError: wrong dtype. ValueError: wrong shape, not finite, affinities that are not symmetric, columns that
                 are constant or linearly dependent on the graph.
         """
+        check_whole(graph)
         columns, degrees, valid = _with_row_weights(y, _symmetric(graph), None)
         self._check(y)
         if y.ndim != 2:
             raise ValueError(f"fit takes one graph, got y of shape {tuple(y.shape)}")
         _checks.check_finite(columns, "y")
-        mean, matrix, missing = _whitening(columns, degrees)
+        mean, matrix, missing = _whitening(columns, degrees, Nodes())
         if missing > 0.5:
             raise ValueError(
                 f"y must have {len(matrix)} linearly independent columns that vary over the graph, got about "
@@ -365,8 +370,8 @@ def _with_row_weights(y: Tensor, graph: Graph | None, mask: Tensor | None) -> tu
     if graph is not None:
         if mask is not None:
             raise ValueError("mask must be None with a Graph, which carries its own")
-        check_whole(graph)
         columns, graph = _in_one_dtype(y, graph)
+        graph.pattern.agree(**{"columns of y": y.shape[-1], "dtype of y": y.dtype})
         return columns, Laplacian(graph, "unnormalized").degrees, graph.mask
     columns = _checks.single(y)
     _checks.check_floating(columns, "y")
@@ -376,6 +381,11 @@ def _with_row_weights(y: Tensor, graph: Graph | None, mask: Tensor | None) -> tu
         return columns, columns.new_ones(y.shape[:-1]), None
     _checks.check_mask(mask, y)
     return columns.masked_fill(~mask[..., None], 0), mask.to(columns.dtype), mask
+
+
+def _nodes_of(graph: Graph | None) -> Nodes:
+    """Sums over the rows, which may lie on several ranks."""
+    return Nodes() if graph is None else graph.pattern
 
 
 def _symmetric(graph: Graph) -> Graph:
@@ -393,7 +403,7 @@ def _mean_over_graphs(values: Tensor, volume: Tensor) -> Tensor:
     return torch.where(present, values, 0).sum() / present.sum()
 
 
-def _whitening(y: Tensor, degrees: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _whitening(y: Tensor, degrees: Tensor, nodes: Nodes) -> tuple[Tensor, Tensor, Tensor]:
     """μ ``(..., 1, k)`` and T ``(..., k, k)``, in float64, with Zᵀ D Z = I for Z = (Y − μ) T, and k minus its trace.
 
     T = C⁻ᵀ of C Cᵀ = G + R, the covariance G = (Y − μ)ᵀ D (Y − μ) and the ridge R = diag(r), so that
@@ -403,13 +413,13 @@ def _whitening(y: Tensor, degrees: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """
     eps = torch.finfo(y.dtype).eps
     share = degrees.double()[..., None]
-    volume = share.sum(-2, keepdim=True)
+    volume = nodes.sum(share.sum(-2, keepdim=True))
     volume = torch.where(volume > 0, volume, 1)
     share = share / volume
     columns = y.double()
-    mean = (share * columns).sum(-2, keepdim=True)
+    mean = nodes.sum((share * columns).sum(-2, keepdim=True))
     centred = columns - mean
-    covariance = centred.mT @ (share * centred)
+    covariance = nodes.sum(centred.mT @ (share * centred))
     variance = covariance.diagonal(dim1=-2, dim2=-1)
     ridge = max(eps, RIDGE) * variance + (ROUNDING * eps * mean.squeeze(-2)).square() + SMALLEST
     # Without its error check, which NaN would trip: NaN in gives NaN out.

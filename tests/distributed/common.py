@@ -2,8 +2,8 @@
 
 import torch
 
-from problems import swiss_roll
-from torch_lapeig.distributed import ShardedPoints
+from problems import subspace_angle, swiss_roll
+from torch_lapeig.distributed import ShardedGraph, ShardedPoints
 
 
 def cut(n, ranks, how="uneven"):
@@ -51,3 +51,16 @@ def edges_of(graph, points):
     ends = ranks.gather(torch.stack([points.numbers[pattern.row.long()], every[place]], 1))
     order = (ends[:, 0] * len(every) + ends[:, 1]).argsort()
     return ends[order].T, ranks.gather(graph.weight.detach())[order]
+
+
+def rows_of(graph, ranks, how="equal"):
+    """The rows of this rank of a whole graph, as they are, without redistribution."""
+    part = cut(graph.num_nodes, ranks, how)
+    (row, col), weight = graph.edge_index, graph.weight
+    mine = (row >= part.start) & (row < part.stop)
+    return ShardedGraph.from_rows(ranks, row[mine] - part.start, col[mine], weight[mine], part.stop - part.start)
+
+
+def subspaces(a, b):
+    """The angle between the spans of two blocks."""
+    return subspace_angle(torch.linalg.qr(a.detach())[0], torch.linalg.qr(b.detach())[0])

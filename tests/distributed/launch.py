@@ -14,7 +14,9 @@ from datetime import timedelta
 from pathlib import Path
 
 FOLDERS = (str(Path(__file__).parent), str(Path(__file__).parents[1]), str(Path(__file__).parents[2]))
-PRELOADED = ["torch", "scipy.sparse.csgraph", "scipy.spatial", "torch_lapeig.distributed"]
+CHECKS = ("shards", "solves", "keeping", "training", "properties", "faults")
+# What takes seconds to import is imported once, and every process is forked from there.
+PRELOADED = ["torch", "torch._dynamo", "sklearn.cluster", *CHECKS]
 PATIENCE = 20.0  # seconds that a rank waits for the others in a check
 DEADLINE = 240.0  # seconds for all checks of a group
 
@@ -85,3 +87,5 @@ def work(names, rank, world, port, folder):
         if os.environ.get("DISTRIBUTED_TIMES") and rank == 0:
             print(f"{world} {name} {time.perf_counter() - begin:.2f} s", file=sys.stderr)
     dist.destroy_process_group()
+    if os.environ.get("DISTRIBUTED_TIMES"):
+        print(f"{world} rank {rank}: {time.process_time():.1f} s of the processor", file=sys.stderr)

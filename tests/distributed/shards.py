@@ -2,9 +2,8 @@
 
 import functools
 
-import numpy as np
 import torch
-from common import SETS, blobs, copies, cut, edges_of, spread, whole
+from common import ONE_PLACE, SETS, blobs, copies, cut, edges_of, spread, whole
 
 from problems import surface, swiss_roll
 from torch_lapeig import (
@@ -79,6 +78,9 @@ def check_fewer_points_than_ranks(ranks):
         exact = knn_graph(x, 1)
         assert torch.equal(edges, exact.edge_index)
         assert torch.equal(weight, exact.weight)
+    for place, rule in ((x, Radius(1.5)), (ONE_PLACE, Radius(0.5)), (ONE_PLACE, KNN(3))):  # others are empty
+        points = spread(place, ranks, "last")
+        assert torch.equal(edges_of(sharded_graph(points, rule), points)[0], rule(place).edge_index)
 
 
 def check_tiles_of_few_intrinsic_dimensions(ranks):
@@ -193,18 +195,3 @@ def check_random_columns_do_not_depend_on_ranks(ranks):
     noise = reference.random(40, 1)[0]
     assert abs(float(noise.mean())) < 0.05
     assert abs(float(noise.std()) - 1) < 0.05
-
-
-def check_sizes_and_splits_at_random(ranks):
-    random = np.random.RandomState(0)
-    for _ in range(12):
-        n = int(random.randint(2, 60))
-        ends = [0, *sorted(random.randint(0, n + 1, ranks.world - 1)), n]
-        x = torch.from_numpy(random.randint(0, 9, (n, 2)) / 2.0)  # full of ties and copies
-        rule = KNN(int(random.randint(1, min(n, 8))), ("mean", "union", "mutual")[random.randint(3)])
-        points = ShardedPoints.spread(x[ends[ranks.rank] : ends[ranks.rank + 1]], ranks)
-        graph, exact = sharded_graph(points, rule), rule(x)
-        edges, weight = edges_of(graph, points)
-        assert torch.equal(edges, exact.edge_index), (n, ends, rule)
-        assert torch.equal(weight, exact.weight)
-        assert torch.equal(whole(points, graph.connected_components()), exact.connected_components())

@@ -64,5 +64,5 @@ def _axes(points: ShardedPoints, rows: Tensor) -> Tensor:
         direction = pair[1] / longest.sqrt().clamp_min(torch.finfo(rows.dtype).tiny)
         rest = rest - (rest @ direction)[:, None] * direction
     u, _, v = torch.linalg.svd(torch.stack(pivots, 1))
-    axes: Tensor = u @ v
+    (axes,) = ranks.shared(u @ v)
     return axes

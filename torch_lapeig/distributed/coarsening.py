@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -97,13 +98,12 @@ class Rows:
             betas.append(beta := dot(image, image).sqrt())
             x, before = image / beta.clamp_min(torch.finfo(x.dtype).tiny), x
         off = torch.diag(torch.stack(betas[:-1]), 1)
-        values, vectors = torch.linalg.eigh(torch.diag(torch.stack(alphas)) + off + off.mT)
+        values, vectors = self.ranks.shared(*torch.linalg.eigh(torch.diag(torch.stack(alphas)) + off + off.mT))
         return min(float(values[-1] + betas[-1] * vectors[-1, -1].abs()), 2.0)
 
 
-@dataclass(frozen=True, eq=False)
-class Prolongation:
-    """Own rows of P, of entries with the coarse nodes of all ranks.
+class Prolongation(NamedTuple):
+    """Rows of P, the own ones or those at the halo, of entries with the coarse nodes of all ranks.
 
     Attributes:
         row: int64 ``(F,)``, ascending; place: int64 ``(F,)``, coarse node among all; value: ``(F,)``.
@@ -154,10 +154,10 @@ def products_of(rows: Rows, p: Prolongation) -> float:
     return float(products / max(entries, 1))
 
 
-def coarsened(rows: Rows, p: Prolongation) -> Rows:
-    """Pᵀ L P on the ranks of the aggregates, with their mass."""
+def coarsened(rows: Rows, p: Prolongation, far: Prolongation) -> Rows:
+    """Pᵀ L P on the ranks of the aggregates, with their mass; ``far``: the rows of P at the halo."""
     n, ranks, begin = len(rows.mass), rows.ranks, p.offsets[rows.ranks.rank]
-    row, place, value = _with_rows_of_halo(rows, p)
+    row, place, value = (torch.cat(both) for both in zip(p[:3], (far.row + n, *far[1:3]), strict=True))
     columns, col = place.unique(return_inverse=True)
     i, j, v = place[:0], place[:0], value[:0]
     if n and len(columns):
@@ -180,9 +180,9 @@ def coarsened(rows: Rows, p: Prolongation) -> Rows:
     i, j = keys // p.offsets[-1], keys % p.offsets[-1]
     count = p.offsets[ranks.rank + 1] - begin
     inside = (j >= begin) & (j < begin + count)
-    needed, far = j[~inside].unique(return_inverse=True)
+    needed, outside = j[~inside].unique(return_inverse=True)
     j = j - begin
-    j[~inside] = count + far
+    j[~inside] = count + outside
     whose, _, mass = _to_owners(ranks, p.offsets, p.place, p.place, p.value * rows.mass[p.row])
     coarse_mass = mass.new_zeros(count).index_add_(0, whose - begin, mass)
     return Rows(Halo(ranks, p.offsets, needed), i, j, v, coarse_mass)
@@ -193,12 +193,10 @@ def is_too_full(rows: Rows, p: Prolongation) -> bool:
     return products_of(rows, p) > MOST_PRODUCTS
 
 
-def _with_rows_of_halo(rows: Rows, p: Prolongation) -> tuple[Tensor, Tensor, Tensor]:
-    """Row, coarse node and value of the entries of P in the own rows and, after them, in the halo's."""
+def rows_at_halo(rows: Rows, p: Prolongation) -> Prolongation:
+    """The rows of P at the nodes of the halo."""
     halo, n = rows.halo, len(rows.mass)
     heights = torch.bincount(p.row, minlength=n)
-    if rows.ranks.world == 1:
-        return p.row, p.place, p.value
     first = heights.cumsum(0) - heights
     asked = heights[halo.sent]
     position = torch.arange(int(asked.sum()), device=asked.device)
@@ -209,8 +207,8 @@ def _with_rows_of_halo(rows: Rows, p: Prolongation) -> tuple[Tensor, Tensor, Ten
     recv = [int(part.sum()) for part in of_halo.split(halo.recv)]
     places = rows.ranks.exchange(p.place[entry], send, recv)
     values = rows.ranks.exchange(p.value[entry], send, recv)
-    far = torch.arange(n, n + len(halo), device=places.device).repeat_interleave(of_halo)
-    return torch.cat([p.row, far]), torch.cat([p.place, places]), torch.cat([p.value, values])
+    far = torch.arange(len(halo), device=places.device).repeat_interleave(of_halo)
+    return Prolongation(far, places, values, p.offsets)
 
 
 def _to_owners(ranks: Ranks, offsets: list[int], i: Tensor, j: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:

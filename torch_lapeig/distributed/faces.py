@@ -6,23 +6,23 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.storage import StorageReader
 
 from torch_lapeig import _checks
-from torch_lapeig._fitted import State
+from torch_lapeig._fitted import ENTRY, State, entry_of
 from torch_lapeig.distributed.clusters import sharded_labels
+from torch_lapeig.distributed.dtensors import as_given, equal_part, of_all, own_rows, part_of
+from torch_lapeig.distributed.fits import ROWS, SMALL, ShardedFit
 from torch_lapeig.distributed.graph import ShardedGraph, sharded_graph
-from torch_lapeig.distributed.newpoints import extension, fetched, with_own_edges
 from torch_lapeig.distributed.points import ShardedPoints
 from torch_lapeig.distributed.ranks import Ranks
-from torch_lapeig.distributed.search import Search
 from torch_lapeig.eigen import Laplacian
-from torch_lapeig.graph import KNN, Precomputed, Radius
-from torch_lapeig.graph.distances import differentiable_pair_distances
-from torch_lapeig.graph.weights import NewEdges
-from torch_lapeig.losses import LaplacianSmoothness, laplacian_smoothness
+from torch_lapeig.graph import Precomputed
+from torch_lapeig.losses import LaplacianSmoothness, SpectralLoss, laplacian_smoothness, spectral_loss
 from torch_lapeig.methods import LaplacianEigenmaps, SpectralClustering
-from torch_lapeig.methods.module import EigenSolves, Embedding, warn_of_unreached
-from torch_lapeig.methods.nystrom import nystrom
+from torch_lapeig.methods.module import EigenSolves, Embedding
 
 
 class Sharded(nn.Module):
@@ -30,19 +30,26 @@ class Sharded(nn.Module):
 
     Every process of the group calls every method, with its rows in any number and order; none is a number too. The
     answer is that of all rows on one process. The loss of a training is the sum of what each process makes of its own
-    rows: so `LaplacianSmoothness` gives each its share, and gradients to the rows are those of the sum. Parameters,
+    rows: so a loss gives each its share, and gradients to the rows are those of the sum. Parameters,
     which every process has, get that part of their gradient which its rows have made: `sum_gradients` adds the parts.
 
     Args:
-        module: a `LaplacianEigenmaps`, `SpectralClustering` or `LaplacianSmoothness`, whose graph is one of `KNN`
-            or `Radius`; its parameters are those of this module.
+        module: a `LaplacianEigenmaps`, `SpectralClustering`, `LaplacianSmoothness` or `SpectralLoss`, whose graph is
+            one of `KNN` or `Radius`; its parameters are those of this module.
         group: the processes: a process group, a dimension of a `DeviceMesh` (``mesh["shard"]``), a `Ranks`, or None for
             all of them; without `torch.distributed` this process alone.
         timeout: seconds that a process waits for the others at most.
 
+    Rows may come as `DTensor` with the placement ``Shard(0)`` over the same processes, and what is returned for them
+    is one too.
+
     Attributes:
         labels_: int64 ``(n,)``, of the rows that this process gave to ``fit``, of `SpectralClustering`.
-        embedding_: ``(n, k)``, of the same rows.
+        embedding_: ``(n, k)``, of the same rows. Of a fit that was loaded: of an equal part of all rows.
+        eigenvalues_, residuals_: ``(k,)``; gap_: ``()``.
+
+    A fit is part of ``state_dict``, its rows as `DTensor` in equal parts, which `torch.distributed.checkpoint` saves.
+    It loads on any number of processes, all of which call ``load_state_dict``: see ``room_for``.
 
     Raises:
         TypeError, ValueError: another module, or options that need the whole graph in one place
@@ -59,10 +66,14 @@ class Sharded(nn.Module):
     True
     """
 
+    embedding_: Tensor
+    labels_: Tensor
+    cluster_centers_: Tensor
+
     def __init__(self, module: nn.Module, group: Any = None, *, timeout: float = 300.0) -> None:
         super().__init__()
-        kinds = (LaplacianEigenmaps, SpectralClustering, LaplacianSmoothness)
-        _checks.check_instance(module, "module", kinds, "LaplacianEigenmaps, SpectralClustering or LaplacianSmoothness")
+        kinds = (LaplacianEigenmaps, SpectralClustering, LaplacianSmoothness, SpectralLoss)
+        _checks.check_instance(module, "module", kinds, f"one of {', '.join(kind.__name__ for kind in kinds)}")
         self.module: Any = module
         if isinstance(self.module.neighbors, Precomputed):
             raise ValueError(f"module must be of points, got neighbors={self.module.neighbors}")
@@ -74,12 +85,13 @@ class Sharded(nn.Module):
             raise ValueError('assign_labels must be "kmeans" or "cluster_qr" on several processes, got "discretize"')
         self.ranks = group if isinstance(group, Ranks) else Ranks(group, timeout=timeout)
         self._layout: ShardedPoints | None = None  # of the call before, which a warm start goes on with
-        self._fit: _Fit | None = None
+        self._fit: ShardedFit | None = None
+        self._kept: State = {}  # of the fit, what a state dict holds
 
     def forward(self, *given: Tensor) -> Tensor:
         """The rows ``(n, k)`` of the points ``(n, D)`` of this process, or the share ``()`` of a loss of ``(y, x)``."""
-        if isinstance(self.module, LaplacianSmoothness):
-            return self._smoothness(*given)
+        if isinstance(self.module, (LaplacianSmoothness, SpectralLoss)):
+            return self._loss(*given)
         return self.embed(*given).columns
 
     @_checks.full_precision
@@ -89,7 +101,8 @@ class Sharded(nn.Module):
             points = self._spread(x)
             _, found, pairs = self._solve(points, sharded_graph(points, self.module.neighbors))
             columns = points.home(found.columns)
-            return found._replace(columns=columns.to(x.dtype) if x.dtype in _checks.HALVES else columns, pairs=pairs)
+            columns = columns.to(x.dtype) if x.dtype in _checks.HALVES else columns
+            return found._replace(columns=as_given(columns, x), pairs=pairs)
 
     @torch.no_grad()
     @_checks.full_precision
@@ -99,13 +112,97 @@ class Sharded(nn.Module):
             points = self._spread(x)
             graph = sharded_graph(points, self.module.neighbors)
             laplacian, found, pairs = self._solve(points, graph)
-            self._fit = _Fit.of(self.module, points, graph, laplacian, found, pairs)
-            self.embedding_ = points.home(found.columns)
-            self.eigenvalues_, self.residuals_, self.gap_ = found.eigenvalues, found.residuals, found.gap
+            fit = ShardedFit.of(self.module, points, graph, laplacian, found, pairs)
+            own = {"embedding_": found.columns}
+            small = {name + "_": getattr(found, name) for name in ("eigenvalues", "residuals", "gap")}
             if isinstance(self.module, SpectralClustering):
-                labels, self.cluster_centers_ = sharded_labels(self.module, points, found.columns)
-                self.labels_ = points.home(labels)
+                own["labels_"], small["cluster_centers_"] = sharded_labels(self.module, points, found.columns)
+            rows = fit.kept(own)
+            small = {**small, "train_dropped": fit.dropped} if len(fit.dropped) else small
+            self._keep(fit, rows, small, {name: as_given(points.home(y), x) for name, y in own.items()})
         return self
+
+    def _keep(self, fit: ShardedFit, rows: State, small: State, own: State) -> None:
+        self._fit, self._kept = fit, {**rows, **small}
+        for name, value in {**small, **own}.items():
+            setattr(self, name, value)
+
+    def room_for(self, checkpoint: Any, prefix: str = "") -> dict[str, Any]:
+        """A state dict with empty tensors of the sizes of the fit in a checkpoint, for `torch.distributed.checkpoint`.
+
+        Args:
+            checkpoint: path of the folder, or a `StorageReader`. prefix: of this module's names in it, ``"model."``
+                of what was saved as ``{"model": module.state_dict()}``.
+
+        >>> import tempfile, warnings
+        >>> import torch.distributed.checkpoint as dcp
+        >>> from torch_lapeig import KNN, LaplacianEigenmaps
+        >>> x = torch.rand(60, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        >>> module, fresh = (Sharded(LaplacianEigenmaps(2, KNN(8))) for _ in range(2))
+        >>> with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
+        ...     _ = dcp.save({"model": module.fit(x).state_dict()}, checkpoint_id=folder)
+        ...     state = {"model": fresh.room_for(folder, "model.")}
+        ...     dcp.load(state, checkpoint_id=folder)
+        >>> fresh.load_state_dict(state["model"])
+        <All keys matched successfully>
+        >>> torch.allclose(fresh.transform(x[:5]), module.transform(x[:5]))
+        True
+        """
+        reader = checkpoint if isinstance(checkpoint, StorageReader) else FileSystemReader(checkpoint)
+        sizes = reader.read_metadata().state_dict_metadata
+        state = {name: value for name, value in self.state_dict().items() if name not in (*ROWS, *SMALL, ENTRY)}
+        for name in (*ROWS, *SMALL, ENTRY):
+            saved = sizes.get(prefix + name)
+            if not isinstance(saved, TensorStorageMetadata):
+                continue
+            size, dtype = list(saved.size), saved.properties.dtype
+            if name in ROWS:
+                begin, end = part_of(self.ranks, size[0])
+                empty = torch.empty(end - begin, *size[1:], dtype=dtype, device=self.ranks.device)
+                state[name] = of_all(empty, self.ranks, size[0])
+            else:
+                state[name] = torch.empty(size, dtype=dtype, device="cpu" if name == ENTRY else self.ranks.device)
+        return state
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self._fit is not None:
+            total = self._fit.points.offsets[-1]
+            for name, value in self._kept.items():
+                destination[prefix + name] = of_all(value, self.ranks, total) if name in ROWS else value
+            destination[prefix + ENTRY] = entry_of(self.module)
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+        known = {prefix + name for name in (*ROWS, *SMALL, ENTRY)}
+        unexpected_keys[:] = [key for key in unexpected_keys if key not in known]
+        saved = {name: state_dict[prefix + name] for name in (*ROWS, *SMALL) if prefix + name in state_dict}
+        if strict:
+            missing_keys.extend(prefix + name for name in self._kept if name not in saved)
+        with self.ranks.guard():
+            self.ranks.agree(lambda: {"saved fit": sorted(saved)})
+            if not saved:
+                return
+            reason = self.module._refusal(state_dict.get(prefix + ENTRY))
+            if self.ranks.any(reason is not None):
+                error_msgs.append(f"The fit of {prefix.rstrip('.') or 'Sharded'} was not loaded: {reason}.")
+                return
+            with torch.no_grad():
+                rows = {name: equal_part(saved[name], self.ranks) for name in ROWS if name in saved}
+                small = {name: saved[name].detach().clone() for name in SMALL if name in saved}
+                fit = ShardedFit.loaded(self.module, self.ranks, rows, small)
+                self._keep(fit, rows, small, {name: rows[name] for name in ("embedding_", "labels_") if name in rows})
 
     @_checks.full_precision
     def transform(self, x_new: Tensor) -> Tensor:
@@ -114,18 +211,18 @@ class Sharded(nn.Module):
         if fit is None:
             raise RuntimeError("Sharded must be fitted before it takes new points; call fit first")
         with self.ranks.guard():
-            self.ranks.agree(lambda: _check_new(x_new, fit.points.x))
-            return fit.rows_of(x_new)
+            self.ranks.agree(lambda: _check_new(own_rows(x_new, self.ranks, "x_new"), fit.points.x))
+            return as_given(fit.rows_of(own_rows(x_new, self.ranks, "x_new")), x_new)
 
     @torch.no_grad()
     def predict(self, x_new: Tensor) -> Tensor:
         """The cluster of each new point ``(q, D)`` of this process, int64 ``(q,)``; −1 for those without neighbours."""
-        rows = self.transform(x_new)
+        rows = self.transform(own_rows(x_new, self.ranks, "x_new"))
         if self.module.assign_labels == "kmeans":
             labels = torch.cdist(rows, self.cluster_centers_).argmin(1)
         else:
             labels = (rows @ self.cluster_centers_).abs().argmax(1)
-        return labels.masked_fill(rows[:, 0] == 0, -1)
+        return as_given(labels.masked_fill(rows[:, 0] == 0, -1), x_new)
 
     def graph_of(self, x: Tensor) -> tuple[ShardedPoints, ShardedGraph]:
         """The points where they are worked on, and their weighted graph: for what else can be made of them."""
@@ -133,16 +230,23 @@ class Sharded(nn.Module):
             points = self._spread(x)
             return points, self._graph(points)
 
-    def _smoothness(self, y: Tensor, x: Tensor) -> Tensor:
+    def _loss(self, y: Tensor, x: Tensor) -> Tensor:
         with self.ranks.guard():
             points = self._spread(x)
-            self.ranks.agree(lambda: _check_rows(y, len(x)))
-            graph = self._graph(points)
-            return laplacian_smoothness(points.here(y), graph, self.module.reduction)
+            self.ranks.agree(lambda: _check_rows(own_rows(y, self.ranks, "y"), points.given))
+            graph, here = self._graph(points), points.here(own_rows(y, self.ranks, "y"))
+            if isinstance(self.module, SpectralLoss):
+                return spectral_loss(here, graph)
+            return laplacian_smoothness(here, graph, self.module.reduction)
 
     def _spread(self, x: Tensor) -> ShardedPoints:
-        self.ranks.agree(lambda: {"module": f"{self.module}, training={self.module.training}"})
-        x, before = _checks.single(x), self._layout
+        self.ranks.agree(
+            lambda: {
+                "module": f"{self.module}, training={self.module.training}",
+                "a DTensor": own_rows(x, self.ranks, "x") is not x,
+            }
+        )
+        x, before = _checks.single(own_rows(x, self.ranks, "x")), self._layout
         keep = getattr(self.module, "solve", None) is not None and EigenSolves(self.module.solve, ()).options.warm_start
         if keep and before is not None and not self.ranks.any(before.given != len(x)):
             return before.with_points(x)
@@ -163,70 +267,6 @@ class Sharded(nn.Module):
         found = self.module._solve_graph(laplacian, solve, fill=False)
         self.module._before = solve.for_next_call()
         return laplacian, found, tuple(solve.pairs)
-
-
-class _Fit:
-    """What new points need of fitted ones, each rank having that of its own points."""
-
-    def __init__(self, module: Any, points: ShardedPoints, laplacian: Laplacian, state: State) -> None:
-        self.module, self.points, self.laplacian, self.state = module, points, laplacian, state
-        rule: KNN | Radius = module.neighbors
-        self.rule = rule
-        cosine = rule.metric == "cosine"
-        self.search = Search(points, points.x / points.x.norm(dim=1, keepdim=True) if cosine else None)
-        if isinstance(rule, KNN):
-            found = self.search.nearest(rule.k)
-            self.reach = found.squared_distances[:, -1].sqrt()
-        else:
-            self.reach = points.x.new_full((len(points.x),), rule.radius)
-
-    @classmethod
-    def of(
-        cls,
-        module: Any,
-        points: ShardedPoints,
-        graph: ShardedGraph,
-        laplacian: Laplacian,
-        found: Embedding,
-        pairs: Any,
-    ) -> _Fit:
-        """That of an embedding."""
-        values = found.eigenvalues
-        state = {
-            "weighting": module.weights.state(points.x, graph),
-            "vectors": found.columns,
-            "eigenvalues": values.masked_fill(values.isinf(), 0),
-            "connectivity": torch.where(laplacian.graph.weight > 0, graph.weight, 0),
-        }
-        if getattr(module, "variant", "") == "njw":
-            state["vectors"] = pairs[-1].vectors
-        if laplacian.normalization == "symmetric":
-            state["degrees"] = laplacian.degrees
-        return cls(module, points, laplacian, state)
-
-    def rows_of(self, x: Tensor) -> Tensor:
-        """The rows of new points, as `GraphEmbedding` extends its own."""
-        asked, state, pattern = _checks.primal(x), self.state, self.laplacian.graph.pattern
-        unit = asked / asked.norm(dim=1, keepdim=True) if self.rule.metric == "cosine" else asked
-        edges = extension(self.search, self.rule, unit, self.reach)
-        edges = with_own_edges(edges, pattern, state["connectivity"])  # type: ignore[arg-type]
-        degrees = state.get("degrees")
-        kept = (self.points.x, state["weighting"], state["vectors"], *(() if degrees is None else (degrees,)))
-        number, points, weighting, vectors, *rest = fetched(self.search, edges.place, *kept)
-        lengths = differentiable_pair_distances(x, edges.query, points, number)
-        new = NewEdges(edges.query, number, lengths, edges.connectivity, len(x))
-        warn_of_unreached(int((edges.query.bincount(minlength=len(x)) == 0).sum()), len(x))
-        rows = nystrom(
-            self.module.weights.extend(new, weighting),
-            edges.query,
-            number,
-            len(x),
-            vectors,
-            state["eigenvalues"],
-            normalized=self.module._normalization != "unnormalized",
-            degrees=rest[0] if rest else None,
-        )
-        return self.module._rows(rows) if isinstance(self.module, SpectralClustering) else rows
 
 
 def sum_gradients(module: nn.Module, ranks: Ranks) -> None:

@@ -88,22 +88,30 @@ class ShardedMatrix:
     border: Tensor
     halo: Halo
 
-    def times(self, y: Tensor, other: Tensor | None = None, times: float = 1, plus: float = 1) -> Tensor:
+    def times(
+        self,
+        y: Tensor,
+        other: Tensor | None = None,
+        times: float = 1,
+        plus: float = 1,
+        rows: Tensor | None = None,
+    ) -> Tensor:
         """times · A · y + plus · other for the own rows ``(n, m)`` of all ranks, without gradients.
 
-        The halo travels while the own columns are multiplied. Every rank takes part, also one without a halo.
+        The halo travels while the own columns are multiplied, unless its ``rows`` ``(h, m)`` are known. Every rank
+        takes part, also one without a halo.
         """
         y = y.detach()
-        halo = self.halo.start(y) if self.halo.ranks.world > 1 else None
+        halo = self.halo.start(y) if self.halo.ranks.world > 1 and rows is None else None
         if len(y) == 0:
             z = y.clone()
         elif other is None:
             z = self.own @ y if times == 1 else (self.own @ y).mul_(times)
         else:
             z = torch.addmm(other.detach(), self.own, y, beta=plus, alpha=times)
-        if halo is None:
+        rows = rows if halo is None else halo()
+        if rows is None:
             return z
-        rows = halo()
         return z.index_add_(0, self.border, self.far @ rows, alpha=times) if len(self.border) else z
 
     def to(self, dtype: torch.dtype) -> ShardedMatrix:

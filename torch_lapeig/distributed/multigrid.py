@@ -9,7 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_lapeig.distributed.coarsening import Prolongation, Rows, aggregated, coarsened, is_too_full, prolongation
+from torch_lapeig.distributed.coarsening import (
+    Prolongation,
+    Rows,
+    aggregated,
+    coarsened,
+    is_too_full,
+    prolongation,
+    rows_at_halo,
+)
 from torch_lapeig.distributed.halo import Halo, ShardedMatrix, csr_of
 from torch_lapeig.distributed.noise import normal_numbers
 from torch_lapeig.distributed.ranks import Ranks
@@ -27,19 +35,22 @@ class Transfer:
 
     Attributes:
         up: CSR ``(n, c + h)`` to own rows from the coarse [own | halo], or from the whole coarse level if that is
-            gathered. down: its transpose. halo: of the coarse nodes; None where these are gathered.
+            gathered. far: of the same columns, to the rows at the halo of the level. down: the transpose of ``up``.
+        halo: of the coarse nodes; None where these are gathered.
     """
 
     up: Tensor
+    far: Tensor
     down: Tensor
     halo: Halo | None
     ranks: Ranks
     own: int
 
-    def prolonged(self, e: Tensor) -> Tensor:
-        """P e."""
+    def prolonged(self, e: Tensor) -> tuple[Tensor, Tensor]:
+        """P e in the own rows, and at the halo, which so need not be fetched."""
         e = e if self.halo is None else self.halo.with_halo(e)
-        return self.up @ e if self.up.shape[0] else e.new_zeros(0, e.shape[1])
+        up, far = (p @ e if p.shape[0] else e.new_zeros(0, e.shape[1]) for p in (self.up, self.far))
+        return up, far
 
     def restricted(self, r: Tensor) -> Tensor:
         """Pᵀ r."""
@@ -62,50 +73,54 @@ class ShardedLevel:
 class ShardedMultigrid:
     """One V-cycle as an approximate A⁻¹ on blocks ``(n, m)``.
 
+    With two products in each smoothing, a level on several ranks costs three exchanges of its halo, and those of its
+    transfer to the next: one sum if that is gathered, else two exchanges.
+
     Attributes:
         levels: on several ranks, from the finest on. coarse: the rest, the same on every rank.
-        scale: ``(n, 1)``, see `Hierarchy.scale`. diagonal: ``(n,)`` of the finest Laplacian.
+        scale: ``(n, 1)``, see `Hierarchy.scale`, over ``largest``, the largest of all. diagonal: ``(n,)`` of the finest
+            Laplacian.
     """
 
     ranks: Ranks
     levels: tuple[ShardedLevel, ...]
     coarse: Hierarchy
     scale: Tensor
+    largest: Tensor
     diagonal: Tensor
     smoothing: int
 
     def __call__(self, r: Tensor) -> Tensor:
-        """A⁻¹ r, about."""
-        return self.inverse(self.scale, r, 0)
+        """A⁻¹ r, about. Columns of any length that the squares of float32 hold: 1e-18 to 1e18."""
+        return self.inverse(self.scale, r, 0).mul_(self.largest).mul_(self.largest)
 
     def adapted(self, operator: SymmetricOperator) -> ShardedMultigrid:
         """The same levels for a similar operator."""
-        return dataclasses.replace(self, scale=scale_of(operator, self.diagonal))
+        scale, largest = scale_of(operator, self.diagonal)
+        return dataclasses.replace(self, scale=scale, largest=largest)
 
     def inverse(self, scale: Tensor, r: Tensor, depth: int) -> Tensor:
         """See `Hierarchy.inverse`."""
-        b = scale * r
-        size = self.ranks.sum(b.square().sum(0)).sqrt().clamp_min(torch.finfo(r.dtype).tiny)
-        x = self.cycle(b.div_(size).to(self.levels[depth].matrix.own.dtype), depth)
-        return x.to(r.dtype).mul_(scale).mul_(size)
+        x = self.cycle((scale * r).to(self.levels[depth].matrix.own.dtype), depth)
+        return x.to(r.dtype).mul_(scale)
 
     def cycle(self, b: Tensor, depth: int) -> Tensor:
         """One V-cycle from x = 0 in the scaled coordinates of a level."""
         if depth == len(self.levels):
-            return self.coarse.cycle(b.to(self.coarse.levels[0].matrix.dtype)).to(b.dtype)
+            (e,) = self.ranks.shared(self.coarse.cycle(b.to(self.coarse.levels[0].matrix.dtype)))
+            return e.to(b.dtype)
         here = self.levels[depth]
-        x = self._smooth(here, b, None)
+        x = self._smooth(here, b, torch.zeros_like(b))
         residual = here.matrix.times(x, b, times=-1)
-        x = x.add_(here.transfer.prolonged(self.cycle(here.transfer.restricted(residual), depth + 1)))
-        return self._smooth(here, b, x)
+        up, far = here.transfer.prolonged(self.cycle(here.transfer.restricted(residual), depth + 1))
+        return self._smooth(here, here.matrix.times(up, residual, times=-1, rows=far), x.add_(up))
 
-    def _smooth(self, here: ShardedLevel, b: Tensor, x: Tensor | None) -> Tensor:
-        """Chebyshev iteration over the upper part of the spectrum, as `Hierarchy` does it."""
+    def _smooth(self, here: ShardedLevel, r: Tensor, x: Tensor) -> Tensor:
+        """Chebyshev iteration over the upper part of the spectrum, as `Hierarchy` does it, from x of residual r."""
         centre, half = 0.5 * (1 + LOWER) * here.radius, 0.5 * (1 - LOWER) * here.radius
         ratio = half / centre
-        r = b if x is None else here.matrix.times(x, b, times=-1)
         d = r / centre
-        x = d.clone() if x is None else x.add_(d)
+        x = x.add_(d)
         for _ in range(self.smoothing - 1):
             r = here.matrix.times(d, r, times=-1)
             following = 1 / (2 * centre / half - ratio)
@@ -121,11 +136,11 @@ class ShardedMultigrid:
         if len(self.coarse.levels) > 1:
             x = torch.cat([x, space.random(columns - x.shape[1], seed)], 1)
             x = _improved(space, x, wanted, lambda r: self.coarse.inverse(_inverse(self.coarse.levels[0].ratio), r))
-        ratio = self.coarse.levels[0].ratio
+        (x,), ratio = self.ranks.shared(x), self.coarse.levels[0].ratio
         for depth in reversed(range(len(self.levels))):
             level = self.levels[depth]
-            up = level.transfer.prolonged((ratio * x).to(level.matrix.own.dtype)).double()
-            x, ratio = _inverse(level.ratio) * up, level.ratio
+            up, _ = level.transfer.prolonged((ratio * x).to(level.matrix.own.dtype))
+            x, ratio = _inverse(level.ratio) * up.double(), level.ratio
             if depth > 0:
                 here = ShardedSpace(self.ranks, level)
                 x = torch.cat([x, here.random(columns - x.shape[1], seed + depth)], 1)
@@ -149,6 +164,14 @@ class ShardedSpace:
     def inner(self, x: Tensor, y: Tensor) -> Tensor:
         """Xᵀ Y."""
         return self.ranks.sum(x.mT @ y)
+
+    def sum(self, x: Tensor) -> Tensor:
+        """Σ over ranks."""
+        return self.ranks.sum(x)
+
+    def shared(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """See `Ranks.shared`."""
+        return self.ranks.shared(*tensors)
 
     def dots(self, x: Tensor, y: Tensor) -> Tensor:
         """Inner products of columns."""
@@ -180,8 +203,9 @@ def multigrid(operator: SymmetricOperator, options: SmoothedAggregation) -> Shar
         p = prolongation(rows, aggregate, offsets, smooth=True)
         if is_too_full(rows, p):
             p = prolongation(rows, aggregate, offsets, smooth=False)
-        coarse = coarsened(rows, p)
-        transfer = _transfer(rows, p, coarse, dtype, coarse.count <= GATHERED)
+        far = rows_at_halo(rows, p)
+        coarse = coarsened(rows, p, far)
+        transfer = _transfer(rows, p, far, coarse, dtype)
         begin = rows.halo.offsets[ranks.rank]
         numbers = torch.arange(begin, begin + len(rows.mass), device=diagonal.device)
         levels.append(ShardedLevel(rows.unit.to(dtype), rows.ratio, rows.radius, transfer, numbers))
@@ -189,16 +213,20 @@ def multigrid(operator: SymmetricOperator, options: SmoothedAggregation) -> Shar
     if not levels or rows.count > GATHERED:
         return None
     rest = _gathered(rows, options)
-    if rest is None:
+    if ranks.any(rest is None):
         return None
-    return ShardedMultigrid(ranks, tuple(levels), rest, scale_of(operator, diagonal), diagonal, options.smoothing)
+    assert rest is not None
+    scale, largest = scale_of(operator, diagonal)
+    return ShardedMultigrid(ranks, tuple(levels), rest, scale, largest, diagonal, options.smoothing)
 
 
-def scale_of(operator: SymmetricOperator, diagonal: Tensor) -> Tensor:
-    """N D^-½ ``(n, 1)``: see `Hierarchy.scale`."""
+def scale_of(operator: SymmetricOperator, diagonal: Tensor) -> tuple[Tensor, Tensor]:
+    """N D^-½ ``(n, 1)``, see `Hierarchy.scale`, over the largest of all, and that: beside it float32 holds the rest."""
     assert operator.null is not None
     ground, d = operator.null.ground.reshape(-1, 1), diagonal[:, None]
-    return torch.where(d > 0, ground / d.sqrt(), 0).to(ground.dtype)
+    scale = torch.where(d > 0, ground / d.sqrt(), 0)
+    largest = operator.largest(scale).clamp_min(torch.finfo(scale.dtype).tiny)
+    return (scale / largest).to(ground.dtype), largest.to(ground.dtype)
 
 
 def _rows_of(operator: SymmetricOperator) -> Rows:
@@ -213,22 +241,25 @@ def _rows_of(operator: SymmetricOperator) -> Rows:
     return Rows(pattern.halo, row, col, -affinity[keep], ground.double().square())
 
 
-def _transfer(rows: Rows, p: Prolongation, coarse: Rows, dtype: torch.dtype, gathered: bool) -> Transfer:
+def _transfer(rows: Rows, p: Prolongation, far: Prolongation, coarse: Rows, dtype: torch.dtype) -> Transfer:
     """P in scaled coordinates, D^½ P D_c^-½."""
-    ranks, n = rows.ranks, len(rows.mass)
-    begin, count = p.offsets[ranks.rank], len(coarse.mass)
-    inside = (p.place >= begin) & (p.place < begin + count)
-    needed, far = p.place[~inside].unique(return_inverse=True)
-    halo, col = Halo(ranks, p.offsets, needed), p.place - begin
-    col[~inside] = count + far
-    root = rows.diagonal.clamp_min(0).sqrt()
-    value = (p.value * root[p.row] * halo.with_halo(coarse.roots[:count])[col]).to(dtype)
-    col, width = (p.place, p.offsets[-1]) if gathered else (col, count + len(needed))
-    order = (p.row * max(width, 1) + col).argsort()
-    up = csr_of(p.row[order], col[order], value[order], (n, width))
-    back = (col * max(n, 1) + p.row).argsort()
-    down = csr_of(col[back], p.row[back], value[back], (width, n))
-    return Transfer(up, down, None if gathered else halo, ranks, count)
+    ranks, n, gathered = rows.ranks, len(rows.mass), coarse.count <= GATHERED
+    begin, count, place = p.offsets[ranks.rank], len(coarse.mass), torch.cat([p.place, far.place])
+    inside = (place >= begin) & (place < begin + count)
+    needed, position = place[~inside].unique(return_inverse=True)
+    halo, col = Halo(ranks, p.offsets, needed), place - begin
+    col[~inside] = count + position
+    row = torch.cat([p.row, far.row + n])
+    root = torch.where(rows.roots > 0, 1 / rows.roots, 0)[row]
+    value = (torch.cat([p.value, far.value]) * root * halo.with_halo(coarse.roots[:count])[col]).to(dtype)
+    col, width = (place, p.offsets[-1]) if gathered else (col, count + len(needed))
+    order = (row * max(width, 1) + col).argsort()
+    own, rest = order[: len(p.row)], order[len(p.row) :]  # the rows of the halo come last
+    up = csr_of(row[own], col[own], value[own], (n, width))
+    at_halo = csr_of(row[rest] - n, col[rest], value[rest], (len(rows.halo), width))
+    back = own[(col[own] * max(n, 1) + row[own]).argsort()]
+    down = csr_of(col[back], row[back], value[back], (width, n))
+    return Transfer(up, at_halo, down, None if gathered else halo, ranks, count)
 
 
 def _gathered(rows: Rows, options: SmoothedAggregation) -> Hierarchy | None:

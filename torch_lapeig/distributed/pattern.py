@@ -53,6 +53,11 @@ class ShardedPattern(SparsePattern):
         self.inner, self.cross = is_own.nonzero().flatten(), (~is_own).nonzero().flatten()
 
     @property
+    def places(self) -> int:  # type: ignore[override]
+        """The number of ranks."""
+        return self.ranks.world
+
+    @property
     def offsets(self) -> list[int]:
         """Where the nodes of each rank begin."""
         return self.halo.offsets
@@ -69,6 +74,10 @@ class ShardedPattern(SparsePattern):
     def maximum(self, x: Tensor) -> Tensor:
         """The largest over ranks, elementwise; without gradients."""
         return self.ranks.maximum(x)
+
+    def shared(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Small tensors that all ranks have worked out, the same on all."""
+        return self.ranks.shared(*tensors)
 
     def any(self, flag: Tensor) -> bool:
         """Whether it is true on one of the ranks."""

@@ -12,6 +12,7 @@ where one has died or does not come, the wait ends with an error. No rank waits 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import re
@@ -49,7 +50,10 @@ class Ranks:
 
     Attributes:
         world, rank: the number of processes, and which of them this is.
-        sent, calls, most_rows: bytes that have left this rank, collectives so far, and the most rows of one of them.
+        sent, calls, messages, most_rows: bytes that have left this rank, collectives so far, blocks of rows that have
+            gone to another rank, and the most rows of one collective.
+        same_bits: whether small dense problems come out the same, to the last bit, on all ranks. If not, those of the
+            first rank are taken, which costs a message each.
 
     Raises:
         TypeError, ValueError: no group, or a mesh of several dimensions. DistributedError: the others do not come.
@@ -61,7 +65,7 @@ class Ranks:
 
     def __init__(self, group: Any = None, *, timeout: float = 300.0) -> None:
         self.timeout = _checks.check_positive(timeout, "timeout")
-        self.sent = self.calls = self.most_rows = 0
+        self.sent = self.calls = self.messages = self.most_rows = 0
         self._failure: str | None = None
         self._depth = self._failures = 0
         self.group = None if group is ALONE else _group_of(group)
@@ -78,6 +82,7 @@ class Ranks:
         if self.world > 1:  # a name for this group of ranks that no earlier one has had
             token = time.time_ns() % 2**53 if self.rank == 0 else 0
             self._key = f"torch_lapeig/{int(self.sum(torch.tensor(token, device=self.device)))}"
+        self.same_bits = self.world == 1 or self._same(_arithmetic(torch.get_num_threads()))
 
     @classmethod
     def alone(cls) -> Ranks:
@@ -105,6 +110,15 @@ class Ranks:
             return self.sum(x)
         result: Tensor = _Total.apply(x, self)
         return result
+
+    def shared(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Small tensors of one dtype that every rank has worked out of the same numbers, the same bits on all."""
+        if self.same_bits:
+            return tensors
+        whole = torch.cat([x.flatten() for x in tensors])
+        whole = self.sum(whole if self.rank == 0 else torch.zeros_like(whole))
+        parts = whole.split([x.numel() for x in tensors])
+        return tuple(part.reshape(x.shape) for part, x in zip(parts, tensors, strict=True))
 
     def any(self, flag: Tensor | bool) -> bool:
         """Whether it is true on one rank at least."""
@@ -134,6 +148,7 @@ class Ranks:
         out = rows.new_empty((sum(recv), *rows.shape[1:]))
         bytes_of_row = rows[0].numel() * rows.element_size() if len(rows) else 0
         self.sent += (len(rows) - send[self.rank]) * bytes_of_row
+        self.messages += sum(count > 0 for to, count in enumerate(send) if to != self.rank)
         arguments = (list(recv), list(send), self.group, True)
         wait = self._call(lambda: dist.all_to_all_single(out, rows, *arguments), max(len(rows), len(out)))
 
@@ -186,16 +201,20 @@ class Ranks:
             failure = error
         if self.world > 1:
             words = {name: ADDRESS.sub("", str(value)) for name, value in facts.items()}
-            mark = _digest(words)
-            seen = torch.tensor([failure is not None, mark, -mark], dtype=torch.int64, device=self.device)
-            failed, most, least = self.maximum(seen).tolist()
-            if failed or most != -least:
+            if not self._same(json.dumps(words, sort_keys=True), failure is not None):
                 text = f"{type(failure).__name__}: {failure}" if failure else ""
                 said = self._say_all({"error": text, "facts": words})
                 failure = failure or DistributedError(_difference(said))
         if failure is not None:
             raise self.alike(failure)
         return facts
+
+    def _same(self, text: str, failed: bool = False) -> bool:
+        """Whether a text is the same on all ranks, of which none has failed."""
+        mark = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "big")
+        seen = torch.tensor([failed, mark, -mark], dtype=torch.int64, device=self.device)
+        bad, most, least = self.maximum(seen).tolist()
+        return not bad and bool(most == -least)
 
     def alike(self, error: Exception) -> Exception:
         """Mark an error that all ranks raise at the same point, after which they go on together."""
@@ -372,9 +391,15 @@ def _store() -> Any:
     return None if get is None else get()
 
 
-def _digest(facts: dict[str, str]) -> int:
-    text = json.dumps(facts, sort_keys=True).encode()
-    return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "big")
+@functools.cache
+def _arithmetic(threads: int) -> str:
+    """The bits that this process's dense algebra gives: others on other hardware, with other threads or libraries."""
+    found = [torch.__version__, torch.backends.cpu.get_cpu_capability(), str(threads)]
+    for n in (5, 14, 29, 43, 120):
+        a = torch.arange(n * n, dtype=torch.float64).reshape(n, n).sin()
+        parts = (*torch.linalg.eigh(a + a.mT), *torch.linalg.svd(a), *torch.linalg.eigh((a + a.mT).float()))
+        found += [hashlib.blake2b(part.contiguous().numpy().tobytes(), digest_size=8).hexdigest() for part in parts]
+    return " ".join(found)
 
 
 def _difference(said: list[Any]) -> str:

@@ -145,6 +145,12 @@ def _eigh(a: Tensor) -> tuple[Tensor, Tensor]:
     return values, vectors
 
 
+def shared(operator: Space, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """Small tensors that every rank has worked out, the same on all: decisions are made of them."""
+    share = getattr(operator, "shared", None)
+    return tensors if share is None else share(*tensors)
+
+
 def basis(operator: Space, w: Tensor, *others: Tensor) -> Tensor:
     """An orthonormal basis of the span of ``w`` orthogonal to ``others``, without the directions that are round-off."""
     eps = torch.finfo(w.dtype).eps
@@ -156,7 +162,7 @@ def basis(operator: Space, w: Tensor, *others: Tensor) -> Tensor:
         if not some.any():
             return w[:, :0]
         scale = torch.where(some, size, torch.inf).rsqrt()
-        values, turn = eigh(scale[:, None] * gram * scale)
+        values, turn = shared(operator, *eigh(scale[:, None] * gram * scale))
         keep = values > drop * values[-1]
         w = combined(w, to_device(scale[:, None] * turn[:, keep] * values[keep].rsqrt(), w))
         # Where next to nothing cancelled, once is enough.
@@ -178,11 +184,11 @@ def _outside(operator: Space, w: Tensor, others: tuple[Tensor, ...]) -> tuple[Te
     return before, w
 
 
-def small_basis(c: Tensor, against: Tensor) -> Tensor:
+def small_basis(operator: Space, c: Tensor, against: Tensor) -> Tensor:
     """Orthonormal columns that span ``c`` orthogonally to the orthonormal ``against``: coordinates, not nodes."""
     for _ in range(2):
         c = c - against @ (against.mT @ c)
-        u, size, _ = torch.linalg.svd(c, full_matrices=False)
+        u, size = shared(operator, *torch.linalg.svd(c, full_matrices=False)[:2])
         c = u[:, size > 1e3 * torch.finfo(c.dtype).eps * max(float(size[0]), 1e-3)] if len(size) else c
     return c
 
@@ -202,9 +208,10 @@ def orthonormalize(operator: Space, x: Tensor, *, careful: bool = True) -> tuple
         size = gram.diagonal(dim1=-2, dim2=-1).clamp_min(info.tiny).rsqrt()
         gram = size[:, :, None] * gram * size[:, None, :]
         factor, failed = torch.linalg.cholesky_ex(gram + shift * eye if shift else gram)
+        factor, failed = shared(operator, factor, failed.to(factor.dtype))
         diagonal = factor.diagonal(dim1=-2, dim2=-1)
         if careful and (failed.any() or diagonal.amin() < 10 * info.eps**0.5):
-            weight, turn = torch.linalg.eigh(gram)
+            weight, turn = shared(operator, *torch.linalg.eigh(gram))
             x = x @ (size[:, :, None] * turn * weight.clamp_min(info.eps).rsqrt()[:, None, :])
         else:
             inverse = torch.linalg.solve_triangular(factor, eye, upper=False)

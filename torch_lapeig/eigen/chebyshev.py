@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.eigen.blocks import orthonormalize, to_device, to_host
+from torch_lapeig.eigen.blocks import orthonormalize, shared, to_device, to_host
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solver import (
     SETTLED,
@@ -89,12 +89,13 @@ class ChebyshevSubspace:
                 needed, gap = _shortfall(ritz, known.round_off, k, tolerance, iteration, None)
             if start is not None:  # random columns have to show first that nothing smaller was overlooked
                 needed[:, 0] = torch.maximum(needed[:, 0], needed_growth(known, gap) - grown)
-            finished = (needed <= 0).all(1)
+            finished = (shared(operator, needed)[0] <= 0).all(1)
             if finished.all():
                 return RitzPairs(to_device(ritz.values, null), ritz.vectors, iteration, to_device(finished, null))
             if iteration == self.max_iterations:
                 break
             degree, low = self._degree(ritz.values, needed, k, known)
+            degree = shared(operator, degree.to(low))[0].long()
             products += int(degree.max()) + 1
             grown += degree * log_growth(ritz.values[:, k - 1], low, known.bound) - math.log(2)
             if self.max_products is not None and products > self.max_products:
@@ -228,13 +229,14 @@ def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor, known: Known | N
         if sound.all():
             break
     projected = (small + small.mT) / 2 - others.bound[:, None, None] * (overlap.mT @ overlap)
-    values, turn = torch.linalg.eigh(projected)
+    values, turn = shared(operator, *torch.linalg.eigh(projected))
     values = values.clamp_min(0)
     within = small @ turn - values[:, None, :] * turn
     parts = (squares.diagonal(dim1=1, dim2=2).sqrt()[:, None] @ turn.abs())[:, 0]
     noise = 10 * torch.finfo(squares.dtype).eps * parts.square()
     outside = ((turn * (squares @ turn)).sum(1) - noise).clamp_min(0)
-    return Ritz(values, basis @ to_device(turn, basis), (outside + within.square().sum(1)).sqrt(), others)
+    (residuals,) = shared(operator, (outside + within.square().sum(1)).sqrt())
+    return Ritz(values, basis @ to_device(turn, basis), residuals, others)
 
 
 def _residuals(operator: Operator, ritz: Ritz) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torch_lapeig._graphs import captured
 from torch_lapeig._tuning import ALIGNMENT
-from torch_lapeig.eigen.blocks import basis, eigh, residual, to_device, to_host
+from torch_lapeig.eigen.blocks import basis, eigh, residual, shared, to_device, to_host
 from torch_lapeig.eigen.chebyshev import ChebyshevSubspace, Known, needed_growth
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solver import (
@@ -218,7 +218,8 @@ class KrylovSpace:
             w, h, beta = self._outside(known, w)
             # The loss of orthogonality grows by ‖h‖ / β from vector to vector: orthogonalise again now and then, and
             # where a sweep begins and ends, so that nothing is handed on.
-            loss *= max(1.0, math.sqrt(h.dot(h)) / max(beta, self.round_off))
+            (square,) = shared(self.operator, h.dot(h))
+            loss *= max(1.0, math.sqrt(square) / max(beta, self.round_off))
             if loss > LARGEST_LOSS or j in (ahead, self.size - 1):
                 once, loss = beta, 1.0
                 w, again, beta = self._outside(known, w)
@@ -233,7 +234,7 @@ class KrylovSpace:
         projected = to_host(self.projected)[0] if ahead < self.size else projected
         projected.diagonal()[kept:] += self.shift
         self.products += self.size - kept
-        values, turn = torch.linalg.eigh(projected, UPLO="U")
+        values, turn = shared(self.operator, *torch.linalg.eigh(projected, UPLO="U"))
         return values, turn, beta * turn[-1].abs()
 
     def _ahead(self, kept: int) -> tuple[int, float, Tensor]:
@@ -311,7 +312,8 @@ def copy_below(
     high = min(max(ritz[min(known + 1, len(rows) - c - 1)], top), 0.9 * bound)
     if high <= low:
         return None, 0
-    growth = float(needed_growth(Known.of(operator), torch.tensor([[top - low]], dtype=values.dtype))) + math.log(2)
+    needed = needed_growth(Known.of(operator), torch.tensor([[top - low]], dtype=values.dtype))
+    growth = float(*shared(operator, needed)) + math.log(2)
     work = 0
     while True:
         degree = math.ceil(growth / math.acosh(1 + 2 * (high - low) / (bound - high)))
@@ -320,7 +322,7 @@ def copy_below(
         x = _filter(operator, rows[: c + known], degree, high, seed)
         if x.shape[1] == 0:
             return None, work
-        found, turn = eigh(*to_host(operator.inner(x, operator.matmul(x))))
+        found, turn = shared(operator, *eigh(*to_host(operator.inner(x, operator.matmul(x)))))
         if float(found[0]) < 0.5 * (low + top):
             return x @ to_device(turn[:, 0], x), work
         if high <= top or float(found[-1]) >= high:

@@ -17,10 +17,12 @@ from torch_lapeig.eigen.blocks import (
     eigh,
     residual,
     rotate_,
+    shared,
     small_basis,
     to_device,
     to_host,
 )
+from torch_lapeig.eigen.fused import Directions, fused_directions
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solver import (
     Inverse,
@@ -40,6 +42,7 @@ from torch_lapeig.eigen.solver import (
 # the smallest of them counts as known, relative to its distance from the wanted values.
 FRESH, LEAST_ITERATIONS, SETTLED_OUTSIDE = 3, 4, 0.2
 STAGNATION = 30  # iterations without a tenth less residual after which a preconditioned iteration gives up
+NEAR = 5  # times the goal, from which on residuals are not left to the next message
 LEVEL_ACCURACY, LEVEL_ITERATIONS = 0.1, 8  # on the levels below the finest
 
 # Of the number of an iteration, Ritz values and residuals: the worst residual over what is allowed, and that.
@@ -161,43 +164,52 @@ def lobpcg(
     """Ritz values and vectors from the block ``x``, iterations done, and whether there is no shortfall left.
 
     The values, and what ``shortfall`` is given, are on the host: for these and the small problems it waits four times
-    an iteration, twice in `basis`.
+    an iteration, twice in `basis`. Where rows lie on several ranks all sums of an iteration travel together, those of
+    the residuals too as long as these are far from their goal: they are known when the next directions are.
     """
     first = _whole_basis(operator, x, null)
     image, m = operator.matmul(first), first.shape[1]
-    values, turn = eigh(*to_host(operator.inner(first, image)))
+    values, turn = shared(operator, *eigh(*to_host(operator.inner(first, image))))
     projected, turn = torch.diag(values), to_device(turn, x)
+    is_sharded, missing, moving = getattr(operator, "is_sharded", False), math.inf, torch.ones(m, dtype=torch.bool)
     space, images = (x.new_empty(len(x), 2 * m) for _ in range(2))  # with room for the directions of the last step
     xp, axp = torch.mm(first, turn, out=space[:, :m]), torch.mm(image, turn, out=images[:, :m])
     patience = limit if precondition is None else STAGNATION
     best, left = math.inf, patience
     for iteration in range(limit + 1):
         x = xp[:, :m]
-        r, norms = _residual(operator, x, axp[:, :m], values)
-        missing, allowed = shortfall(iteration, values, norms)
-        if missing <= 1:
-            # The image A X was updated from step to step: see whether it is still true.
-            axp[:, :m] = operator.matmul(x)
+        rides = is_sharded and missing > NEAR and iteration < limit
+        if rides:
+            r = torch.addcmul(axp[:, :m], x, values, value=-1)
+        else:
             r, norms = _residual(operator, x, axp[:, :m], values)
             missing, allowed = shortfall(iteration, values, norms)
             if missing <= 1:
-                return values, x, iteration, True
+                # The image A X was updated from step to step: see whether it is still true.
+                axp[:, :m] = operator.matmul(x)
+                r, norms = _residual(operator, x, axp[:, :m], values)
+                missing, allowed = shortfall(iteration, values, norms)
+                if missing <= 1:
+                    return values, x, iteration, True
+            moving = norms > 0.3 * allowed
         best, left = (missing, patience) if missing < 0.9 * best else (best, left - 1)
         if iteration == limit or left == 0:
             break
-        moving = norms > 0.3 * allowed
-        r = r if moving.all() else r.index_select(1, to_device(moving.nonzero().flatten(), r))
-        w = basis(operator, r if precondition is None else precondition(r), null, xp)
+        some = r if moving.all() else r.index_select(1, to_device(moving.nonzero().flatten(), r))
+        w = some if precondition is None else precondition(some)
+        w, aw, cross, own, squares = _directions(operator, w, null, xp, axp, projected, r[:, : m * rides])
         if w.shape[1] == 0:
             break
-        aw, q = operator.matmul(w), xp.shape[1]
-        cross, own = to_host(*_inners(operator, aw, xp, w))
+        q, now = xp.shape[1], moving
+        if rides:
+            missing, allowed = shortfall(iteration, values, norms := squares.sqrt())
+            moving = norms > 0.3 * allowed
         whole = torch.cat([torch.cat([projected, cross], 1), torch.cat([cross.mT, own], 1)])
-        ritz, c = eigh(whole)
+        ritz, c = shared(operator, *eigh(whole))
         values, cx = ritz[:m], c[:, :m]
-        cp = cx[:, moving]
+        cp = cx[:, now]
         cp[:m] = 0
-        c = torch.cat([cx, small_basis(cp, cx)], 1)
+        c = torch.cat([cx, small_basis(operator, cp, cx)], 1)
         projected, c = c.mT @ whole @ c, to_device(c, x)
         xp, axp = rotate_(space, q, w, c), rotate_(images, q, aw, c)
     return values, xp[:, :m], iteration, False
@@ -209,12 +221,18 @@ def _residual(operator: Space, x: Tensor, ax: Tensor, values: Tensor) -> tuple[T
     return r, to_host(norms)[0]
 
 
-def _inners(operator: Space, y: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-    """Xᵀ Y for each X of ``others``, in one message where rows lie on several ranks."""
+def _directions(
+    operator: Space, w: Tensor, null: Tensor, xp: Tensor, axp: Tensor, projected: Tensor, rider: Tensor
+) -> Directions:
+    """A basis of ``w`` outside the null vectors and [X P], with its image and products, these on the host."""
     if getattr(operator, "is_sharded", False):
-        _, *found = operator.overlaps(y, *others)  # type: ignore[attr-defined]
-        return tuple(found)
-    return tuple(operator.inner(x, y) for x in others)
+        return fused_directions(operator, w, null, xp, axp, projected, rider)
+    w = basis(operator, w, null, xp)
+    if w.shape[1] == 0:
+        return Directions(w, w, w.new_zeros(0), w.new_zeros(0), w.new_zeros(0))
+    aw = operator.matmul(w)
+    cross, own = to_host(operator.inner(xp, aw), operator.inner(w, aw))
+    return Directions(w, aw, cross, own, own.new_zeros(0))
 
 
 def _whole_basis(operator: Space, x: Tensor, null: Tensor) -> Tensor:
@@ -231,7 +249,7 @@ def _new_directions(x: Tensor, request: Request) -> Tensor:
     operator = request.operator
     x = x * operator.active.reshape(-1, 1)
     x = torch.addmm(x, request.null, operator.inner(request.null, x), alpha=-1)
-    values, turn = eigh(operator.inner(x, x))
+    values, turn = shared(operator, *eigh(operator.inner(x, x)))
     new = (values > 0.1 * values[-1]).nonzero().flatten()[-request.columns :]
     return x @ turn[:, new]
 

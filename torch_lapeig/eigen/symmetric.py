@@ -222,7 +222,9 @@ class SymmetricOperator(WithEntries):
     @cached_property
     def _numbers(self) -> list[int]:
         """Fewest active nodes, most null vectors, longest row, and whether the diagonal is 1: in one look."""
-        longest = self.pattern.rows.offsets.diff().max() if isinstance(self.pattern, SparsePattern) else self.nullity[0]
+        longest = self.nullity.new_zeros(())
+        if isinstance(self.pattern, SparsePattern) and self.num_nodes > 0:  # a rank may have none
+            longest = self.pattern.rows.offsets.diff().max().to(longest)
         longest = self.pattern.maximum(longest)
         numbers = (self.active_count.min(), self.nullity.max(), longest, (self.diagonal == 1).all())
         return [int(number) for number in torch.stack([number.long() for number in numbers]).tolist()]
@@ -241,6 +243,10 @@ class SymmetricOperator(WithEntries):
     def sum(self, x: Tensor) -> Tensor:
         """Σ over the places where rows lie; see `torch_lapeig.graph.nodes.Nodes`."""
         return self.pattern.sum(x)
+
+    def shared(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Small tensors that were worked out wherever rows lie, the same everywhere; see `Nodes.shared`."""
+        return self.pattern.shared(*tensors)
 
     def overlaps(self, w: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
         """``dots(w, w)`` and ``inner(q, w)`` for each q of ``others``, in one message; blocks ``(N, m)``."""

@@ -19,6 +19,7 @@ class Nodes:
     """
 
     is_sharded = False
+    places = 1  # in which nodes lie; what all of them have is shared out between them in a loss
 
     def sum(self, x: Tensor) -> Tensor:
         """Σ over the places where nodes lie; differentiable."""
@@ -27,6 +28,10 @@ class Nodes:
     def maximum(self, x: Tensor) -> Tensor:
         """The largest over the places where nodes lie, elementwise; without gradients."""
         return x
+
+    def shared(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Small tensors that were worked out wherever nodes lie, the same everywhere: decisions are made of them."""
+        return tensors
 
     def any(self, flag: Tensor) -> bool:
         """Whether a flag ``()`` is true in one of the places."""

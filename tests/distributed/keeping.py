@@ -1,0 +1,161 @@
+"""Checks that every rank of a group runs: fits that are kept, and rows as `DTensor` at the border."""
+
+import contextlib
+import functools
+import tempfile
+import warnings
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from common import blobs, cut
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+
+from problems import surface
+from torch_lapeig import (
+    KNN,
+    HeatKernel,
+    LaplacianEigenmaps,
+    LaplacianSmoothness,
+    Radius,
+    SelfTuning,
+    SpectralClustering,
+)
+from torch_lapeig.distributed import DistributedError, Ranks, Sharded
+
+close = functools.partial(torch.testing.assert_close, atol=1e-7, rtol=1e-7)
+
+
+@contextlib.contextmanager
+def folder(ranks):
+    """A new folder that all ranks know."""
+    with tempfile.TemporaryDirectory() as own:
+        yield ranks._say_all(own)[0]
+        ranks.sum(torch.ones(()))  # nobody leaves it before all have read
+
+
+def parts(ranks):
+    """The first ranks by themselves, one, two and so on, each a group; None on ranks that are not of it."""
+    for some in range(1, ranks.world + 1):
+        group = dist.new_group(list(range(some)))
+        yield (Ranks(group, timeout=20) if ranks.rank < some else None), group
+
+
+def save(state, path, group):
+    with warnings.catch_warnings(action="ignore"):  # of torch's own
+        dcp.save(state, checkpoint_id=path, process_group=group)
+
+
+def load(state, path, group):
+    with warnings.catch_warnings(action="ignore"):
+        dcp.load(state, checkpoint_id=path, process_group=group)
+
+
+def check_a_fit_loads_on_other_numbers_of_ranks(ranks):
+    """Saved on all of them, and loaded by each number of them: new points get the same rows."""
+    x, new = surface(130), torch.cat([surface(20, seed=8), surface(130)[:9]])
+    makers = [
+        lambda: LaplacianEigenmaps(3, KNN(7), SelfTuning(4)),
+        lambda: LaplacianEigenmaps(2, Radius(0.9), HeatKernel(learnable=True).double(), normalization="unnormalized"),
+    ]
+    for make in makers:
+        module = Sharded(make(), ranks).fit(x[cut(130, ranks)])
+        expected = make().fit(x)
+        with folder(ranks) as path:
+            save({"model": module.state_dict()}, path, ranks.group)
+            for some, group in parts(ranks):
+                if some is None:
+                    continue
+                fresh = Sharded(make(), some)
+                state = {"model": fresh.room_for(path, "model.")}
+                load(state, path, group)
+                fresh.load_state_dict(state["model"])
+                rows = cut(29, some, "last")
+                close(fresh.transform(new[rows]), expected.transform(new)[rows])
+                close(fresh.embedding_, expected.embedding_[equal(130, some)])
+                close(fresh.eigenvalues_, expected.eigenvalues_)
+                again = fresh.state_dict()
+                assert again.keys() == module.state_dict().keys()
+
+
+def equal(n, ranks):
+    size = -(-n // ranks.world)
+    return slice(ranks.rank * size, (ranks.rank + 1) * size)
+
+
+def check_clusters_and_plain_tensors(ranks):
+    """A fit of one process loads on several, and labels come with it; another configuration is refused."""
+    x = blobs(120)
+
+    def make(neighbors=7):
+        return SpectralClustering(5, KNN(neighbors), HeatKernel(200.0), assign_labels="cluster_qr")
+
+    alone = Sharded(make(), Ranks.alone()).fit(x)
+    state = alone.state_dict()
+    assert not any(isinstance(value, DTensor) for value in state.values())
+    fresh = Sharded(make(), ranks)
+    fresh.load_state_dict(state)
+    assert torch.equal(fresh.labels_, alone.labels_[equal(120, ranks)])
+    assert torch.equal(fresh.predict(x[:7]), alone.predict(x[:7]))
+    with pytest.raises(RuntimeError, match=r"neighbors.k is 7 in the state and 6 here"):
+        Sharded(make(6), ranks).load_state_dict(state)
+    with pytest.raises(RuntimeError, match="call fit first"):
+        Sharded(make(), ranks).transform(x[:2])
+    assert not Sharded(make(), ranks).state_dict()
+
+
+def check_edges_without_weights_are_kept(ranks):
+    """Weights that underflow are no edges of the fit, on any number of ranks."""
+    x = torch.cat([surface(40), 60 + surface(40, seed=2), torch.tensor([[30.0, 30.0, 30.0]]).double()])
+    make = functools.partial(LaplacianEigenmaps, 2, KNN(5), HeatKernel(0.5))
+    with warnings.catch_warnings(action="ignore"):
+        module, expected = Sharded(make(), ranks).fit(x[cut(81, ranks)]), make().fit(x)
+        assert len(module.train_dropped) > 0
+        fresh = Sharded(make(), Ranks.alone())
+        state = {name: full(value) for name, value in module.state_dict().items()}
+        fresh.load_state_dict(state)
+        close(fresh.transform(x[:9]).abs(), expected.transform(x[:9]).abs())
+
+
+def full(value):
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def mesh_of(ranks):
+    return DeviceMesh.from_group(ranks.group, "cpu")
+
+
+def check_rows_as_dtensors(ranks):
+    x, mesh = surface(101), mesh_of(ranks)
+    module = Sharded(LaplacianEigenmaps(2, KNN(8)), mesh)
+    given = distribute_tensor(x, mesh, [Shard(0)]).requires_grad_()
+    one, exact = x.clone().requires_grad_(), LaplacianEigenmaps(2, KNN(8))
+    y = module(given)
+    assert isinstance(y, DTensor)
+    assert y.placements == (Shard(0),)
+    close(y.full_tensor(), exact(one))
+    factor = torch.linspace(-1, 2, 101, dtype=torch.float64)[:, None]
+    (y.square() * distribute_tensor(factor, mesh, [Shard(0)])).sum().full_tensor().backward()
+    (exact(one).square() * factor).sum().backward()
+    close(given.grad.full_tensor(), one.grad)
+    module.fit(given)
+    exact.fit(x)
+    assert isinstance(module.embedding_, DTensor)
+    close(module.transform(given.detach()).full_tensor(), exact.embedding_)
+    loss = Sharded(LaplacianSmoothness(KNN(6)), mesh)(y.detach(), given.detach())
+    close(ranks.sum(loss), LaplacianSmoothness(KNN(6))(y.detach().full_tensor(), x))
+
+
+def check_other_dtensors_are_refused(ranks):
+    x, mesh = surface(60), mesh_of(ranks)
+    module = Sharded(LaplacianEigenmaps(2, KNN(8)), mesh)
+    whole = distribute_tensor(x, mesh, [Replicate()])
+    with pytest.raises(ValueError, match=r"x must have the placement Shard\(0\).*x.to_local\(\)"):
+        module(whole)
+    if ranks.world > 1:
+        rows = distribute_tensor(x, mesh, [Shard(0)])
+        with pytest.raises(DistributedError, match="a DTensor must be the same on all ranks"):
+            module(rows if ranks.rank else rows.to_local())
+    assert float(ranks.sum(torch.ones(()))) == ranks.world

@@ -1,0 +1,43 @@
+"""Several processes give what one gives, and fail together. All checks of a group of processes are one test.
+
+The processes of a group are started once, whichever worker of pytest runs it. More processes than cores wait for each
+other at each of thousands of messages: with 3 and 4 of them what matters.
+"""
+
+import faults
+import keeping
+import launch
+import properties
+import pytest
+import shards
+import solves
+import training
+
+
+def names_of(module):
+    return [f"{module.__name__}.{name}" for name in vars(module) if name.startswith("check_")]
+
+
+DEADLY = "faults.check_a_rank_that_dies"  # the last one
+LAWS, FAULTS = names_of(properties), names_of(faults)
+WHOLE = [*names_of(shards), *names_of(solves), *names_of(keeping)]
+SLOW = ["shards.check_weights_and_their_gradients", "shards.check_derivatives_of_patterns"]
+FEW = [name for name in names_of(shards) if name not in SLOW]
+DIFFERENCES = "solves.check_gradients_by_differences"
+PAIRS = "solves.check_eigenpairs_are_those_of_one_process"
+FITS = "keeping.check_a_fit_loads_on_other_numbers_of_ranks"
+MESH = "training.check_shards_beside_data_parallel_training"
+NAMES = {
+    1: WHOLE,
+    2: [*(name for name in WHOLE if name != DIFFERENCES), *names_of(training), *LAWS, *FAULTS],
+    3: [*FEW, PAIRS, FITS, MESH, *LAWS[:2], *FAULTS],
+    4: [FEW[0], FEW[2], PAIRS, MESH],
+}
+
+
+@pytest.mark.parametrize("world", NAMES, ids="{} processes".format)
+def test_on_every_rank(world):
+    said = launch.run(NAMES[world], world)
+    if DEADLY in said:
+        assert said[DEADLY].pop() == "never finished"  # the one that was killed
+    assert launch.failures(said) == ""

@@ -1,0 +1,85 @@
+"""Rows as one tensor of all ranks: `DTensor` with the placement ``Shard(0)`` at the border, and parts of equal size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Shard
+
+from torch_lapeig.distributed.halo import counts_by_rank, owners
+from torch_lapeig.distributed.points import ShardedPoints
+from torch_lapeig.distributed.ranks import Ranks
+
+
+def own_rows(x: Any, ranks: Ranks, name: str) -> Any:
+    """The rows of this rank of a `DTensor`; differentiable. Any other thing is returned as it is.
+
+    Raises:
+        ValueError: a `DTensor` of other placements, or over other processes.
+    """
+    if not isinstance(x, DTensor):
+        return x
+    mesh = x.device_mesh
+    group = None if mesh.ndim != 1 else dist.get_process_group_ranks(mesh.get_group())
+    if x.placements != (Shard(0),) or ranks.group is None or group != dist.get_process_group_ranks(ranks.group):
+        raise ValueError(
+            f"{name} must have the placement Shard(0) over the processes that share the points, got {x.placements} "
+            f"over {mesh}; use {name}.redistribute(placements=[Shard(0)]), or {name}.to_local() if that is the "
+            "rows of this process"
+        )
+    return x.to_local()
+
+
+def as_given(rows: Tensor, x: Any) -> Tensor:
+    """Rows that go with those of ``x``: a `DTensor` if that is one."""
+    if not isinstance(x, DTensor):
+        return rows
+    return _dtensor(rows, x.device_mesh, x.shape[0])
+
+
+def of_all(rows: Tensor, ranks: Ranks, total: int) -> Tensor:
+    """Equal parts of ``total`` rows as one tensor of all ranks; themselves where there is one process."""
+    if ranks.group is None:
+        return rows
+    return _dtensor(rows, DeviceMesh.from_group(ranks.group, rows.device.type), total)
+
+
+def equal_part(x: Tensor, ranks: Ranks) -> Tensor:
+    """This rank's part of rows that `of_all` has made a tensor of, or that every rank has as a whole."""
+    if isinstance(x, DTensor):
+        part: Tensor = own_rows(x, ranks, "the rows of a fit")
+        return part
+    begin, end = part_of(ranks, len(x))
+    return x[begin:end].clone()
+
+
+def part_of(ranks: Ranks, total: int) -> tuple[int, int]:
+    """The rows of this rank of parts as `torch.chunk` cuts them, but for ranks that have none."""
+    size = -(-total // ranks.world)
+    return min(ranks.rank * size, total), min((ranks.rank + 1) * size, total)
+
+
+def by_number(points: ShardedPoints, rows: Tensor) -> Tensor:
+    """Rows ``(n, ...)`` of points brought to equal parts of all, in the order of their numbers; without gradients."""
+    ranks, total = points.ranks, points.offsets[-1]
+    size = -(-total // ranks.world)
+    offsets = [min(r * size, total) for r in range(ranks.world + 1)]
+    order = owners(points.numbers, offsets).argsort(stable=True)
+    send = counts_by_rank(points.numbers, offsets)
+    recv = ranks.counts(send)
+    numbers = ranks.exchange(points.numbers[order], send, recv)
+    arrived = ranks.exchange(rows[order], send, recv)
+    return torch.empty_like(arrived).index_copy_(0, numbers - offsets[ranks.rank], arrived)
+
+
+def _dtensor(rows: Tensor, mesh: DeviceMesh, total: int) -> Tensor:
+    shape = torch.Size([total, *rows.shape[1:]])
+    stride = torch.empty(shape, device="meta").stride()
+    result: Tensor = DTensor.from_local(
+        rows.contiguous(), mesh, [Shard(0)], run_check=False, shape=shape, stride=stride
+    )
+    return result
