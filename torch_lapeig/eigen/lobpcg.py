@@ -44,6 +44,8 @@ FRESH, LEAST_ITERATIONS, SETTLED_OUTSIDE = 3, 4, 0.2
 STAGNATION = 30  # iterations without a tenth less residual after which a preconditioned iteration gives up
 NEAR = 5  # times the goal, from which on residuals are not left to the next message
 LEVEL_ACCURACY, LEVEL_ITERATIONS = 0.1, 8  # on the levels below the finest
+NOISE = 1.0  # of a column from the levels, relative to it: costs one iteration
+FELL = 1e-3  # of the sum of Ritz values: one that had been overlooked has come out
 
 # Of the number of an iteration, Ritz values and residuals: the worst residual over what is allowed, and that.
 Shortfall = Callable[[int, Tensor, Tensor], tuple[float, float]]
@@ -103,6 +105,8 @@ class Lobpcg:
             x = nested_iteration(inverse.hierarchy, request, self.seed).to(request.null)
         elif x is None and hasattr(inverse, "first_block"):  # of a hierarchy on several ranks
             x = inverse.first_block(request, self.seed).to(request.null)  # type: ignore[union-attr]
+        if request.start is None and x is not None:
+            x = _stirred(x, request, self.seed)
         values, x, more, finished = self._iterate(request, inverse, x, self.max_iterations - iterations)
         return request.answer(values, x, iterations + more, finished, inverse)
 
@@ -175,7 +179,7 @@ def lobpcg(
     space, images = (x.new_empty(len(x), 2 * m) for _ in range(2))  # with room for the directions of the last step
     xp, axp = torch.mm(first, turn, out=space[:, :m]), torch.mm(image, turn, out=images[:, :m])
     patience = limit if precondition is None else STAGNATION
-    best, left = math.inf, patience
+    best, left, total = math.inf, patience, math.inf
     for iteration in range(limit + 1):
         x = xp[:, :m]
         rides = is_sharded and missing > NEAR and iteration < limit
@@ -192,6 +196,8 @@ def lobpcg(
                 if missing <= 1:
                     return values, x, iteration, True
             moving = norms > 0.3 * allowed
+        best = math.inf if (sum_now := float(values.sum())) < (1 - FELL) * total else best
+        total = min(total, sum_now)
         best, left = (missing, patience) if missing < 0.9 * best else (best, left - 1)
         if iteration == limit or left == 0:
             break
@@ -252,6 +258,16 @@ def _new_directions(x: Tensor, request: Request) -> Tensor:
     values, turn = shared(operator, *eigh(operator.inner(x, x)))
     new = (values > 0.1 * values[-1]).nonzero().flatten()[-request.columns :]
     return x @ turn[:, new]
+
+
+def _stirred(x: Tensor, request: Request, seed: int) -> Tensor:
+    """Columns with noise: coarse levels may know nothing of an eigenvector, which a loose tolerance would not show.
+
+    What is rough of the noise is gone in a step; the share of an eigenvector grows from step to step.
+    """
+    noise = request.operator.random(x.shape[1], seed + 1)[0]
+    sizes = (request.operator.dots(y, y).sqrt() for y in (x, noise))
+    return torch.addcmul(x, noise, NOISE * next(sizes) / next(sizes))
 
 
 def nested_iteration(hierarchy: Hierarchy, request: Request, seed: int) -> Tensor:

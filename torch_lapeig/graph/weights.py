@@ -1,7 +1,6 @@
 """Edge weightings: small modules from points and a graph to the same graph with weights, with gradients.
 
-Nyström's formula needs the weights of new points too. For it `Weighting.state` keeps some numbers of each training
-point, and `Weighting.extend` gives the weights of edges between new points and these.
+For new points `Weighting.state` keeps numbers of each training point, and `Weighting.extend` weighs edges to these.
 """
 
 from __future__ import annotations
@@ -201,8 +200,7 @@ class HeatKernel(Weighting):
             ``"component-median"``: the median of each connected component. Gradients flow through medians. Where copies
             of points make it 0, it is the median of the positive lengths (1 without any), with a `GraphWarning`.
         learnable: learn a factor on the bandwidth, t · exp(``log_factor``), which keeps it positive. ``log_factor`` is
-            0 at first, whether ``t`` is a number or a median. It is float32 as any parameter: ``.double()`` for points
-            in float64.
+            0 at first. It is float32 as any parameter: ``.double()`` for points in float64.
 
     Raises:
         TypeError, ValueError: ``t`` is not a positive number or one of the words; an infinite one with ``learnable``,
@@ -239,8 +237,9 @@ class HeatKernel(Weighting):
         points, unit = _rescale(_check_points(x, graph), graph)
         squared_lengths = graph.pattern.squared_lengths(points)
         t = self.bandwidth(squared_lengths, graph)
-        t = t if isinstance(self.t, str) else t / unit / unit
-        return _gaussian(graph, squared_lengths, graph.pattern.at_row(t))
+        return _gaussian(
+            graph, squared_lengths, graph.pattern.at_row(t if isinstance(self.t, str) else t / unit / unit)
+        )
 
     def bandwidth(self, squared_lengths: Tensor, graph: Graph) -> Tensor:
         """Bandwidth of each node, of the shape of the graph, from squared edge lengths: t · exp(``log_factor``)."""
