@@ -237,9 +237,8 @@ class HeatKernel(Weighting):
         points, unit = _rescale(_check_points(x, graph), graph)
         squared_lengths = graph.pattern.squared_lengths(points)
         t = self.bandwidth(squared_lengths, graph)
-        return _gaussian(
-            graph, squared_lengths, graph.pattern.at_row(t if isinstance(self.t, str) else t / unit / unit)
-        )
+        t = t if isinstance(self.t, str) else t / unit / unit
+        return _gaussian(graph, squared_lengths, graph.pattern.at_row(t))
 
     def bandwidth(self, squared_lengths: Tensor, graph: Graph) -> Tensor:
         """Bandwidth of each node, of the shape of the graph, from squared edge lengths: t · exp(``log_factor``)."""
@@ -314,11 +313,10 @@ class SelfTuning(Weighting):
 class DensityCorrected(Weighting):
     """W_ij = K_ij / (q_i q_j)^α with q_i = Σ_j K_ij of another weighting K (Coifman & Lafon 2006, section 3.4).
 
-    α = 0 changes nothing; α = 1 removes the influence of the sampling density, so that the eigenvectors approach those
-    of the Laplace–Beltrami operator.
+    α = 1 removes the influence of the sampling density: eigenvectors approach those of the Laplace–Beltrami operator.
 
     Args:
-        alpha: in [0, 1].
+        alpha: in [0, 1]; 0 changes nothing.
         weights: K; default ``HeatKernel("median")``.
     """
 
