@@ -330,8 +330,11 @@ def device() -> Iterator[Seen]:
         _setup_privateuseone_for_python_backend(NAME)
         AUTOCAST.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
         getattr(torch, NAME).get_amp_supported_dtype = lambda: [torch.float16, torch.bfloat16]
+        # Torch keeps the name for good. Nothing shall take it for an accelerator outside, as checkpoints do.
+        getattr(torch, NAME).is_available = lambda: False
     SEEN.reset()
     with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(getattr(torch, NAME), "is_available", return_value=True))
         replaced = (("tensor", _made(_tensor)), ("as_tensor", _made(_as_tensor)), ("Generator", _AnyGenerator))
         for name, value in (*replaced, ("sparse_csr_tensor", _sparse_csr_tensor)):
             stack.enter_context(mock.patch.object(torch, name, value))

@@ -312,3 +312,16 @@ def test_all_pairs_of_a_star_without_a_preconditioner():
         assert pairs.converged
         exact = torch.tensor([0, *[1] * (n - 2), 2], dtype=torch.float64)[:k]
         torch.testing.assert_close(pairs.values.double(), exact, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_eigenvectors_that_coarse_levels_lack_are_found(seed):
+    """A loose tolerance is reached in a few iterations, before a vector comes out of which the start had nothing."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(8000, 3, generator=generator, dtype=torch.float64)
+    x += 8 * torch.randint(0, 4, (8000, 1), generator=generator)
+    laplacian = Laplacian(HeatKernel()(x, knn_graph(x, 9)))
+    exact = eigenpairs(laplacian, 10, ShiftInvert(), tolerance=1e-6).values
+    for tolerance in (1e-1, 1e-2):
+        pairs = eigenpairs(laplacian, 8, Lobpcg(), tolerance=tolerance)
+        torch.testing.assert_close(pairs.values, exact[:8], atol=float(exact[8] - exact[7]) / 10, rtol=0)

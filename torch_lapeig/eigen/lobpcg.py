@@ -44,7 +44,8 @@ FRESH, LEAST_ITERATIONS, SETTLED_OUTSIDE = 3, 4, 0.2
 STAGNATION = 30  # iterations without a tenth less residual after which a preconditioned iteration gives up
 NEAR = 5  # times the goal, from which on residuals are not left to the next message
 LEVEL_ACCURACY, LEVEL_ITERATIONS = 0.1, 8  # on the levels below the finest
-NOISE = 1.0  # of a column from the levels, relative to it: costs one iteration
+NOISE = 0.3  # of a column from the levels, relative to it: more leaves round-off that smooth vectors do not get rid of
+SURE = 12  # iterations after which all that coarse levels lack has come out: at most 10 on 24 clouds of 8000 points
 FELL = 1e-3  # of the sum of Ritz values: one that had been overlooked has come out
 
 # Of the number of an iteration, Ritz values and residuals: the worst residual over what is allowed, and that.
@@ -105,8 +106,8 @@ class Lobpcg:
             x = nested_iteration(inverse.hierarchy, request, self.seed).to(request.null)
         elif x is None and hasattr(inverse, "first_block"):  # of a hierarchy on several ranks
             x = inverse.first_block(request, self.seed).to(request.null)  # type: ignore[union-attr]
-        if request.start is None and x is not None:
-            x = _stirred(x, request, self.seed)
+        if request.start is None and x is not None and inverse is not None:
+            x = _stirred(x, inverse, request, self.seed)
         values, x, more, finished = self._iterate(request, inverse, x, self.max_iterations - iterations)
         return request.answer(values, x, iterations + more, finished, inverse)
 
@@ -123,9 +124,9 @@ class Lobpcg:
                 operator, block, request.null, inverse, request.shortfall, limit - iterations
             )
             iterations += more
-            if request.start is None or not finished:
+            if not finished or (request.start is None and (x is None or iterations >= SURE)):
                 return values, block, iterations, finished
-            # Old pairs may all be eigenpairs still, but no longer the smallest.
+            # Old pairs may all be eigenpairs still, but no longer the smallest; and coarse levels may lack some.
             found, is_settled = self._search_outside(request, inverse, values, block)
             if found is None or iterations >= limit:
                 return values, block, iterations, is_settled and found is None
@@ -150,16 +151,21 @@ class Lobpcg:
         if fresh.shape[1] == 0:
             return None, True
 
+        left = math.inf
+
         def shortfall(iteration: int, ritz: Tensor, residuals: Tensor) -> tuple[float, float]:
+            nonlocal left
             allowed = max(SETTLED_OUTSIDE * (float(ritz[0]) - low), round_off)
             if float(ritz[0]) < 0.5 * (low + top):
                 return 0.0, allowed
-            return (math.inf if iteration < LEAST_ITERATIONS else float(residuals[0]) / allowed), allowed
+            left = float(residuals[0]) / allowed
+            return (math.inf if iteration < LEAST_ITERATIONS else left), allowed
 
         known = torch.cat([request.null, x], 1)
         ritz, found, _, is_settled = lobpcg(request.operator, fresh, known, inverse, shortfall, self.max_iterations)
         smaller = ritz < 0.5 * (low + top)
-        return (found[:, smaller] if smaller.any() else None), is_settled
+        # It ends early where random columns span an invariant space already, as on stars.
+        return (found[:, smaller] if smaller.any() else None), is_settled or left <= 1
 
 
 def lobpcg(
@@ -260,12 +266,12 @@ def _new_directions(x: Tensor, request: Request) -> Tensor:
     return x @ turn[:, new]
 
 
-def _stirred(x: Tensor, request: Request, seed: int) -> Tensor:
+def _stirred(x: Tensor, inverse: Inverse, request: Request, seed: int) -> Tensor:
     """Columns with noise: coarse levels may know nothing of an eigenvector, which a loose tolerance would not show.
 
-    What is rough of the noise is gone in a step; the share of an eigenvector grows from step to step.
+    The preconditioner takes out what is rough, and enlarges what is wanted.
     """
-    noise = request.operator.random(x.shape[1], seed + 1)[0]
+    noise = inverse(request.operator.random(x.shape[1], seed + 1)[0])
     sizes = (request.operator.dots(y, y).sqrt() for y in (x, noise))
     return torch.addcmul(x, noise, NOISE * next(sizes) / next(sizes))
 
