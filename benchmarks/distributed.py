@@ -166,6 +166,7 @@ def worker(rank: int, world: int, port: int, runs: list[tuple[str, int, int]], f
     (data, nodes, dims), before = runs[0], status("VmRSS")
     found = measure(ranks, data, nodes, dims, before)
     Path(folder, f"{rank}.json").write_text(json.dumps(found))
+    dist.barrier()  # who leaves early takes the others' connections along
     dist.destroy_process_group()
 
 
