@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -87,10 +87,8 @@ class FittedModule(Configured, nn.Module):
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
-        known = {prefix + name for name in (*self.FITTED, ENTRY)}
-        unexpected_keys[:] = [key for key in unexpected_keys if key not in known]
         own = self._fitted()
-        saved = {name: state_dict[prefix + name] for name in self.FITTED if prefix + name in state_dict}
+        saved = saved_fit(state_dict, prefix, self.FITTED, unexpected_keys)
         if strict:
             missing_keys.extend(prefix + name for name in own if name not in saved)
         if not saved:
@@ -115,6 +113,13 @@ class FittedModule(Configured, nn.Module):
         if not differences:
             return None
         return f"{', '.join(differences)}; construct the module as it was, or fit again"
+
+
+def saved_fit(state_dict: State, prefix: str, names: Iterable[str], unexpected_keys: list[str]) -> State:
+    """What a state dict has of these names, which are then expected, as is the entry of the configuration."""
+    known = {prefix + name for name in (*names, ENTRY)}
+    unexpected_keys[:] = [key for key in unexpected_keys if key not in known]
+    return {name: state_dict[prefix + name] for name in names if prefix + name in state_dict}
 
 
 def entry_of(module: Configured) -> Tensor:

@@ -11,7 +11,7 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.storage import StorageReader
 
 from torch_lapeig import _checks
-from torch_lapeig._fitted import ENTRY, State, entry_of
+from torch_lapeig._fitted import ENTRY, State, entry_of, saved_fit
 from torch_lapeig.distributed.clusters import sharded_labels
 from torch_lapeig.distributed.dtensors import as_given, equal_part, of_all, own_rows, part_of
 from torch_lapeig.distributed.fits import ROWS, SMALL, ShardedFit
@@ -185,9 +185,7 @@ class Sharded(nn.Module):
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
-        known = {prefix + name for name in (*ROWS, *SMALL, ENTRY)}
-        unexpected_keys[:] = [key for key in unexpected_keys if key not in known]
-        saved = {name: state_dict[prefix + name] for name in (*ROWS, *SMALL) if prefix + name in state_dict}
+        saved = saved_fit(state_dict, prefix, (*ROWS, *SMALL), unexpected_keys)
         if strict:
             missing_keys.extend(prefix + name for name in self._kept if name not in saved)
         with self.ranks.guard():

@@ -17,6 +17,7 @@ from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solver import RitzPairs, Solver, allowed_residual, most_null, parts_of_batch
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 
+# Eigenvectors are within this angle of the true ones, by residual over gap, or float32 is given up for float64.
 RESOLVED = 1e-2
 
 

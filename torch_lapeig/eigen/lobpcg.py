@@ -272,8 +272,8 @@ def _stirred(x: Tensor, inverse: Inverse, request: Request, seed: int) -> Tensor
     The preconditioner takes out what is rough, and enlarges what is wanted.
     """
     noise = inverse(request.operator.random(x.shape[1], seed + 1)[0])
-    sizes = (request.operator.dots(y, y).sqrt() for y in (x, noise))
-    return torch.addcmul(x, noise, NOISE * next(sizes) / next(sizes))
+    size, of_noise = (request.operator.dots(y, y).sqrt() for y in (x, noise))
+    return torch.addcmul(x, noise, NOISE * size / of_noise.clamp_min(torch.finfo(x.dtype).tiny))
 
 
 def nested_iteration(hierarchy: Hierarchy, request: Request, seed: int) -> Tensor:
