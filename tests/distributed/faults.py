@@ -3,12 +3,26 @@
 import os
 import signal
 import time
+import warnings
 
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
+from keeping import folder, save
 
 from problems import swiss_roll
-from torch_lapeig import KNN, HeatKernel, Laplacian, LaplacianEigenmaps, Radius, SelfTuning, eigenpairs
+from torch_lapeig import (
+    KNN,
+    HeatKernel,
+    Laplacian,
+    LaplacianEigenmaps,
+    LaplacianSmoothness,
+    Radius,
+    SelfTuning,
+    Solve,
+    SpectralClustering,
+    eigenpairs,
+)
 from torch_lapeig.distributed import DistributedError, Ranks, Sharded, ShardedPoints, sharded_graph
 from torch_lapeig.eigen import Lanczos, Lobpcg
 
@@ -58,6 +72,88 @@ def check_ranks_that_ask_for_different_things(ranks):
     differ(ranks, lambda: eigenpairs(laplacian, 3 + last), "k must be the same on all ranks, got 3 on rank 0")
     solver = Lanczos() if last else Lobpcg()
     differ(ranks, lambda: eigenpairs(laplacian, 3, solver), "solver must be the same on all ranks")
+
+
+def check_faces_that_are_called_with_different_things(ranks):
+    """Rows of another dtype, other columns of targets, modules of other options or parameters."""
+    x, last = part(swiss_roll(60), ranks), ranks.rank == ranks.world - 1
+
+    def module(k=2, **options):
+        return Sharded(LaplacianEigenmaps(k, KNN(6), **options), ranks)
+
+    differ(ranks, lambda: module()(x.float() if last else x), "dtype must be the same")
+    differ(ranks, lambda: module(2 + last)(x), r"module must be the same on all ranks, got LaplacianEigenmaps\( 2")
+    differ(ranks, lambda: module().fit(x[:, :2] if last else x), "dimension must be the same")
+    differ(ranks, lambda: module(solve=Solve(tolerance=1e-6 if last else 1e-8))(x), "tolerance=1e-0?8")
+    differ(ranks, lambda: module().train(not last)(x), "training=False")
+    loss = Sharded(LaplacianSmoothness(KNN(6)), ranks)
+    differ(ranks, lambda: loss(x[:, : 3 - last], x), "columns must be the same on all ranks, got 3 on rank 0")
+    differ(ranks, lambda: loss(x.float() if last else x, x), "dtype of y must be the same")
+    refused(ranks, lambda: loss(x[ranks.rank == 0 :], x), "y must have shape", "rank 0: ValueError: y must have shape")
+    weights = HeatKernel(learnable=True)
+    with torch.no_grad():
+        weights.log_factor += 1e-3 * last
+    differ(ranks, lambda: module(weights=weights)(x), r"parameter weights.log_factor must be .*sum_gradients")
+    seen = []
+    shown = Solve(progress=lambda *_: seen.append(1)) if last else Solve()
+    assert module(solve=shown)(x).shape == (len(x), 2)  # what one rank shows is its own business
+    for method, kind in (("fit", LaplacianSmoothness(KNN(4))), ("predict", LaplacianEigenmaps(2, KNN(4)))):
+        with pytest.raises(TypeError, match=f"{method} needs a Sharded"):
+            getattr(Sharded(kind, ranks), method)(x)
+
+
+def check_new_points_that_one_rank_should_not_give(ranks):
+    x, first = part(swiss_roll(60), ranks), ranks.rank == 0
+    module = Sharded(SpectralClustering(3, KNN(6)), ranks).fit(x)
+    bad = x[:5].clone()
+    bad[2, 1] = torch.nan
+    for method in (module.transform, module.predict):
+        refused(ranks, lambda m=method: m(bad if first else x[:4]), "finite", "rank 0: ValueError: x_new must be f")
+        refused(ranks, lambda m=method: m(x[:5, : 3 - first]), "x_new must be like", "rank 0: ValueError: x_new must b")
+        refused(ranks, lambda m=method: m(x[:5].float() if first else x[:4]), "of torch.float64", "rank 0: ValueError")
+    fresh = Sharded(SpectralClustering(3, KNN(6)), ranks)
+    other = fresh if first else module
+    refused(ranks, lambda: other.transform(x[:4]), "call fit first", "rank 0: RuntimeError: .*call fit", RuntimeError)
+
+
+def check_states_that_are_not_those_of_the_other_ranks(ranks):
+    """Each rank has read a file of its own: another fit, one that lacks a key, or one of another configuration."""
+    x, last = swiss_roll(60), ranks.rank == ranks.world - 1
+
+    def state(x, neighbors=6):
+        return Sharded(LaplacianEigenmaps(2, KNN(neighbors)), Ranks.alone()).fit(x).state_dict()
+
+    def load(state, ranks=ranks):
+        return Sharded(LaplacianEigenmaps(2, KNN(6)), ranks).load_state_dict(state)
+
+    good = state(x)
+    differ(ranks, lambda: load(state(x[:50]) if last else good), r"train_points of the state must be .*\(60, 3\)")
+    differ(ranks, lambda: load(state(x + 1) if last else good), "contents of train_points in the state must be")
+    lacking = {name: value for name, value in good.items() if name != "train_vectors"}
+    differ(ranks, lambda: load(lacking if last else good), f"train_vectors of .* nothing on rank {ranks.world - 1}")
+    differ(ranks, lambda: load({} if last else good), "must be the same on all ranks")
+    other = {**good, "_extra_state": state(x, 5)["_extra_state"]}
+    with pytest.raises(RuntimeError, match=r"was not loaded: (rank \d: )?neighbors.k is 5 in the state and 6 here"):
+        load(other if last else good)
+    assert float(ranks.sum(torch.ones(()))) == ranks.world
+    assert not load(good).missing_keys
+
+
+def check_checkpoints_that_one_rank_lacks(ranks):
+    x, last = part(swiss_roll(60), ranks), ranks.rank == ranks.world - 1
+    module = Sharded(LaplacianEigenmaps(2, KNN(6)), ranks).fit(x)
+    with folder(ranks) as path, folder(ranks) as other:
+        save({"model": module.state_dict()}, path, ranks.group)
+        smaller = Sharded(LaplacianEigenmaps(2, KNN(6)), ranks).fit(x[:-1])
+        save({"model": smaller.state_dict()}, other, ranks.group)
+        error = FileNotFoundError if last else DistributedError
+        with pytest.raises(error, match="No such file"):
+            module.room_for(f"{path}/elsewhere" if last else path, "model.")
+        differ(ranks, lambda: module.room_for(other if last else path, "model."), "train_points of the checkpoint must")
+        room = module.room_for(path, "model.")
+        with pytest.raises(dcp.api.CheckpointException), warnings.catch_warnings(action="ignore"):
+            dcp.load({"model": room}, checkpoint_id=other if last else path, process_group=ranks.group)
+    assert float(ranks.sum(torch.ones(()))) == ranks.world
 
 
 def check_what_all_ranks_should_not_ask_for(ranks):
@@ -126,3 +222,22 @@ def check_a_rank_that_dies(ranks):
     with pytest.raises(DistributedError, match=r"lost another rank|rank . failed"), ranks.guard():
         eigenpairs(laplacian, 4, Lanczos(), progress=progress)
     assert time.monotonic() - begin < 15
+
+
+def kill_in_a_backward(ranks):
+    """One process is killed in the middle of the linear solve of a backward; the others stop with an error."""
+    x = part(swiss_roll(400), ranks).requires_grad_()
+    y = Sharded(LaplacianEigenmaps(2, KNN(6)), ranks)(x)
+    before, call = ranks.calls, ranks._call
+
+    def dying(*arguments):
+        if ranks.rank == ranks.world - 1 and ranks.calls > before + 9:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return call(*arguments)
+
+    ranks._call, begin = dying, time.monotonic()
+    with pytest.raises(DistributedError, match=r"lost another rank|rank . failed"):
+        y.square()[:, 0].sum().backward()
+    assert time.monotonic() - begin < 15
+    with pytest.raises(DistributedError, match="has failed before"), ranks.guard():
+        pass

@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 
 FOLDERS = (str(Path(__file__).parent), str(Path(__file__).parents[1]), str(Path(__file__).parents[2]))
-CHECKS = ("shards", "solves", "keeping", "training", "properties", "faults")
+CHECKS = ("shards", "solves", "keeping", "training", "lit", "properties", "faults")
 # What takes seconds to import is imported once, and every process is forked from there.
 PRELOADED = ["torch", "torch._dynamo", "sklearn.cluster", *CHECKS]
 PATIENCE = 20.0  # seconds that a rank waits for the others in a check

@@ -7,6 +7,7 @@ other at each of thousands of messages: with 3 and 4 of them what matters.
 import faults
 import keeping
 import launch
+import lit
 import properties
 import pytest
 import shards
@@ -29,7 +30,7 @@ FITS = "keeping.check_a_fit_loads_on_other_numbers_of_ranks"
 MESH = "training.check_shards_beside_data_parallel_training"
 NAMES = {
     1: WHOLE,
-    2: [*(name for name in WHOLE if name != DIFFERENCES), *names_of(training), *LAWS, *FAULTS],
+    2: [*(name for name in WHOLE if name != DIFFERENCES), *names_of(training), *names_of(lit), *LAWS, *FAULTS],
     3: [*FEW, PAIRS, FITS, MESH, *LAWS[:2], *FAULTS],
     4: [FEW[0], FEW[2], PAIRS, MESH],
 }
@@ -40,4 +41,12 @@ def test_on_every_rank(world):
     said = launch.run(NAMES[world], world)
     if DEADLY in said:
         assert said[DEADLY].pop() == "never finished"  # the one that was killed
+    assert launch.failures(said) == ""
+
+
+@pytest.mark.parametrize("world", [2, 3], ids="{} processes".format)
+def test_a_rank_is_killed_in_a_backward(world):
+    name = "faults.kill_in_a_backward"
+    said = launch.run([name], world)
+    assert said[name].pop() == "never finished"
     assert launch.failures(said) == ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 from typing import Any
 
 import torch
@@ -9,6 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.storage import StorageReader
+from torch.distributed.tensor import DTensor
 
 from torch_lapeig import _checks
 from torch_lapeig._fitted import ENTRY, State, entry_of, saved_fit
@@ -17,8 +20,8 @@ from torch_lapeig.distributed.dtensors import as_given, equal_part, of_all, own_
 from torch_lapeig.distributed.fits import ROWS, SMALL, ShardedFit
 from torch_lapeig.distributed.graph import ShardedGraph, sharded_graph
 from torch_lapeig.distributed.points import ShardedPoints
-from torch_lapeig.distributed.ranks import Ranks
-from torch_lapeig.eigen import Laplacian
+from torch_lapeig.distributed.ranks import DistributedError, Ranks
+from torch_lapeig.eigen import Laplacian, Solve
 from torch_lapeig.graph import Precomputed
 from torch_lapeig.losses import LaplacianSmoothness, SpectralLoss, laplacian_smoothness, spectral_loss
 from torch_lapeig.methods import LaplacianEigenmaps, SpectralClustering
@@ -97,6 +100,7 @@ class Sharded(nn.Module):
     @_checks.full_precision
     def embed(self, x: Tensor) -> Embedding:
         """What ``forward`` returns, with eigenvalues, residuals and eigengap: see `Embedding`."""
+        self._check_kind("embed", LaplacianEigenmaps, SpectralClustering)
         with self.ranks.guard():
             points = self._spread(x)
             _, found, pairs = self._solve(points, sharded_graph(points, self.module.neighbors))
@@ -108,6 +112,7 @@ class Sharded(nn.Module):
     @_checks.full_precision
     def fit(self, x: Tensor) -> Sharded:
         """Embed points, and cluster them, and keep what new points need. Returns the module."""
+        self._check_kind("fit", LaplacianEigenmaps, SpectralClustering)
         with self.ranks.guard():
             points = self._spread(x)
             graph = sharded_graph(points, self.module.neighbors)
@@ -134,6 +139,10 @@ class Sharded(nn.Module):
             checkpoint: path of the folder, or a `StorageReader`. prefix: of this module's names in it, ``"model."``
                 of what was saved as ``{"model": module.state_dict()}``.
 
+        Raises:
+            OSError: on the process that cannot read it; `DistributedError` on the others, and on
+                all that read others.
+
         >>> import tempfile, warnings
         >>> import torch.distributed.checkpoint as dcp
         >>> from torch_lapeig import KNN, LaplacianEigenmaps
@@ -148,8 +157,16 @@ class Sharded(nn.Module):
         >>> torch.allclose(fresh.transform(x[:5]), module.transform(x[:5]))
         True
         """
-        reader = checkpoint if isinstance(checkpoint, StorageReader) else FileSystemReader(checkpoint)
-        sizes = reader.read_metadata().state_dict_metadata
+        sizes: dict[str, Any] = {}
+
+        def read() -> dict[str, Any]:
+            reader = checkpoint if isinstance(checkpoint, StorageReader) else FileSystemReader(checkpoint)
+            sizes.update(reader.read_metadata().state_dict_metadata)
+            found = {name: sizes.get(prefix + name) for name in (*ROWS, *SMALL, ENTRY)}
+            return {f"{name} of the checkpoint": getattr(saved, "size", None) for name, saved in found.items()}
+
+        with self.ranks.guard():
+            self.ranks.agree(read)
         state = {name: value for name, value in self.state_dict().items() if name not in (*ROWS, *SMALL, ENTRY)}
         for name in (*ROWS, *SMALL, ENTRY):
             saved = sizes.get(prefix + name)
@@ -189,11 +206,11 @@ class Sharded(nn.Module):
         if strict:
             missing_keys.extend(prefix + name for name in self._kept if name not in saved)
         with self.ranks.guard():
-            self.ranks.agree(lambda: {"saved fit": sorted(saved)})
+            self.ranks.agree(lambda: _facts_of_fit(saved))
             if not saved:
                 return
-            reason = self.module._refusal(state_dict.get(prefix + ENTRY))
-            if self.ranks.any(reason is not None):
+            reason = self.ranks.one_of(self.module._refusal(state_dict.get(prefix + ENTRY)))
+            if reason is not None:
                 error_msgs.append(f"The fit of {prefix.rstrip('.') or 'Sharded'} was not loaded: {reason}.")
                 return
             with torch.no_grad():
@@ -205,22 +222,40 @@ class Sharded(nn.Module):
     @_checks.full_precision
     def transform(self, x_new: Tensor) -> Tensor:
         """The rows ``(q, k)`` of new points ``(q, D)`` of this process given the fitted ones, with gradients."""
-        fit = self._fit
-        if fit is None:
-            raise RuntimeError("Sharded must be fitted before it takes new points; call fit first")
         with self.ranks.guard():
-            self.ranks.agree(lambda: _check_new(own_rows(x_new, self.ranks, "x_new"), fit.points.x))
-            return as_given(fit.rows_of(own_rows(x_new, self.ranks, "x_new")), x_new)
+            self.ranks.agree(lambda: self._check_new(x_new))
+            assert self._fit is not None
+            return as_given(self._fit.rows_of(own_rows(x_new, self.ranks, "x_new")), x_new)
 
     @torch.no_grad()
     def predict(self, x_new: Tensor) -> Tensor:
         """The cluster of each new point ``(q, D)`` of this process, int64 ``(q,)``; −1 for those without neighbours."""
-        rows = self.transform(own_rows(x_new, self.ranks, "x_new"))
+        self._check_kind("predict", SpectralClustering)
+        rows = own_rows(self.transform(x_new), self.ranks, "x_new")
         if self.module.assign_labels == "kmeans":
             labels = torch.cdist(rows, self.cluster_centers_).argmin(1)
         else:
             labels = (rows @ self.cluster_centers_).abs().argmax(1)
         return as_given(labels.masked_fill(rows[:, 0] == 0, -1), x_new)
+
+    def _check_kind(self, method: str, *kinds: type) -> None:
+        if not isinstance(self.module, kinds):
+            names = " or ".join(kind.__name__ for kind in kinds)
+            raise TypeError(f"{method} needs a Sharded({names}), got a Sharded({type(self.module).__name__})")
+
+    def _check_new(self, given: Any) -> dict[str, object]:
+        """What all ranks must agree on of new points; raises if this rank's cannot be such, or it has no fit."""
+        if self._fit is None:
+            raise RuntimeError("Sharded must be fitted before it takes new points; call fit first")
+        x, points = own_rows(given, self.ranks, "x_new"), self._fit.points.x
+        _checks.check_floating(x, "x_new")
+        if x.ndim != 2 or x.shape[1] != points.shape[1] or x.dtype != points.dtype:
+            raise ValueError(
+                f"x_new must be like the training points, (q, {points.shape[1]}) of {points.dtype}, got "
+                f"{tuple(x.shape)} of {x.dtype}"
+            )
+        _checks.check_finite(x, "x_new")
+        return {"a DTensor": x is not given}
 
     def graph_of(self, x: Tensor) -> tuple[ShardedPoints, ShardedGraph]:
         """The points where they are worked on, and their weighted graph: for what else can be made of them."""
@@ -238,15 +273,18 @@ class Sharded(nn.Module):
             return laplacian_smoothness(here, graph, self.module.reduction)
 
     def _spread(self, x: Tensor) -> ShardedPoints:
-        self.ranks.agree(
-            lambda: {
-                "module": f"{self.module}, training={self.module.training}",
-                "a DTensor": own_rows(x, self.ranks, "x") is not x,
-            }
-        )
+        self.ranks.agree(lambda: {"module": _words(self.module), "a DTensor": own_rows(x, self.ranks, "x") is not x})
+        if (other := self.ranks.unlike(self.module)) is not None:
+            raise self.ranks.alike(
+                DistributedError(
+                    f"parameter {other} must be the same on all ranks; use sum_gradients(module, ranks) before each "
+                    "step, or DistributedDataParallel"
+                )
+            )
         x, before = _checks.single(own_rows(x, self.ranks, "x")), self._layout
         keep = getattr(self.module, "solve", None) is not None and EigenSolves(self.module.solve, ()).options.warm_start
-        if keep and before is not None and not self.ranks.any(before.given != len(x)):
+        if keep and not self.ranks.any(before is None or before.given != len(x)):
+            assert before is not None
             return before.with_points(x)
         points = ShardedPoints.spread(x, self.ranks)
         self._layout = points.bare() if keep else None
@@ -280,15 +318,24 @@ def sum_gradients(module: nn.Module, ranks: Ranks) -> None:
                 parameter.grad = ranks.sum(own)
 
 
-def _check_new(x: Any, points: Tensor) -> dict[str, object]:
-    _checks.check_floating(x, "x_new")
-    if x.ndim != 2 or x.shape[1] != points.shape[1] or x.dtype != points.dtype:
-        raise ValueError(
-            f"x_new must be like the training points, (q, {points.shape[1]}) of {points.dtype}, got {tuple(x.shape)} "
-            f"of {x.dtype}"
-        )
-    _checks.check_finite(x, "x_new")
-    return {}
+def _words(module: nn.Module) -> str:
+    """What all ranks must agree on of a module. Progress may be shown by one of them, and pairs are each one's rows."""
+    text, solve = f"{module}, training={module.training}", getattr(module, "solve", None)
+    if isinstance(solve, Solve):
+        started = solve.warm_start if isinstance(solve.warm_start, bool) else solve.warm_start is not None
+        text = text.replace(repr(solve), repr(dataclasses.replace(solve, progress=False, warm_start=started)))
+    return " ".join(text.split())
+
+
+def _facts_of_fit(saved: State) -> dict[str, object]:
+    """What all ranks must agree on of a saved fit: what they have as a whole byte by byte, rows by their number."""
+    facts: dict[str, object] = {}
+    for name, value in saved.items():
+        facts[f"{name} of the state"] = f"{type(value).__name__} {tuple(value.shape)} of {value.dtype}"
+        if not isinstance(value, DTensor):
+            raw = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+            facts[f"contents of {name} in the state"] = hashlib.blake2b(raw.data, digest_size=8).hexdigest()
+    return facts
 
 
 def _check_rows(y: Any, rows: int) -> dict[str, object]:

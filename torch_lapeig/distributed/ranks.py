@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from torch_lapeig import _checks
@@ -216,6 +216,25 @@ class Ranks:
         bad, most, least = self.maximum(seen).tolist()
         return not bad and bool(most == -least)
 
+    def one_of(self, text: str | None) -> str | None:
+        """A text that this rank has, else what others have, with their numbers; None where no rank has one."""
+        if not self.any(text is not None):
+            return None
+        said = self._say_all(text) if self.world > 1 else []
+        return text or "; ".join(f"rank {rank}: {words}" for rank, words in enumerate(said) if words)
+
+    def unlike(self, module: nn.Module) -> str | None:
+        """The name of a parameter that is another one on another rank, beyond half of its digits; None for none."""
+        named = {name: p.detach().to(self.device) for name, p in module.named_parameters() if p.is_floating_point()}
+        if self.world == 1 or not named:
+            return None
+        flat = torch.cat([p.double().flatten() for p in named.values()]).nan_to_num(torch.inf, torch.inf, -torch.inf)
+        most, least = self.maximum(torch.stack([flat, -flat]))
+        eps = torch.cat([flat.new_full((p.numel(),), torch.finfo(p.dtype).eps) for p in named.values()])
+        apart = most + least > eps.sqrt() * most.abs().clamp_min(1)
+        sizes = [p.numel() for p in named.values()]
+        return next((name for name, part in zip(named, apart.split(sizes), strict=True) if part.any()), None)
+
     def alike(self, error: Exception) -> Exception:
         """Mark an error that all ranks raise at the same point, after which they go on together."""
         error._is_alike = True  # type: ignore[attr-defined]
@@ -407,8 +426,7 @@ def _difference(said: list[Any]) -> str:
     failed = [f"rank {rank}: {words['error']}" for rank, words in enumerate(said) if words["error"]]
     if failed:
         return f"{len(failed)} of {len(said)} ranks refused what they were given; {'; '.join(failed[:3])}"
-    names = {name for words in said for name in words["facts"]}
-    for name in sorted(names):
+    for name in dict.fromkeys(name for words in said for name in words["facts"]):
         given = [words["facts"].get(name, "nothing") for words in said]
         if len(set(given)) > 1:
             each = ", ".join(f"{value} on rank {rank}" for rank, value in enumerate(given[:8]))
