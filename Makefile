@@ -53,6 +53,18 @@ test-pythons: $(VENV)/installed
 	@echo "==> each Python that is installed, without torch (PYTHONS=... to choose)"
 	@$(BIN)/python .ci/pythons.py $(PYTHONS)
 
+coverage: $(VENV)/installed
+	@echo "==> lines of torch_lapeig that the tests run, those of other processes too (report in runs/coverage)"
+	@$(BIN)/coverage erase
+	@OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest -n auto
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage html --quiet
+	@$(BIN)/coverage report
+
+dist: $(VENV)/installed
+	@echo "==> wheel and source distribution in dist, checked; the wheel alone runs the README's code"
+	@$(BIN)/python .ci/dist.py
+
 bench: $(VENV)/installed
 	@echo "==> benchmarks, one thread and two: records, benchmarks/RESULTS.md and charts"
 	@$(BIN)/python -m benchmarks all
@@ -76,4 +88,4 @@ $(LOWEST)/installed: pyproject.toml constraints-lowest.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(LOWEST) .venv-pythons runs
+	rm -rf $(VENV) $(LOWEST) .venv-pythons .venv-dist dist runs

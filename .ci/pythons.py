@@ -20,7 +20,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 WITH_TORCH = {"torch", "lightning", "pytorch-lightning", "torch-geometric"}
-TOOLS = {"ruff", "mypy", "pre-commit", "types-tqdm", "pyamg", "hatchling"}
+TOOLS = {"ruff", "mypy", "pre-commit", "types-tqdm", "pyamg", "hatchling", "coverage"}
 FOLDERS = ("torch_lapeig", "experiments", "benchmarks", "tests")
 OURS = {*FOLDERS, *(path.stem for path in (ROOT / "tests").rglob("*.py"))}
 NOT_THERE = OURS | {name.replace("-", "_") for name in WITH_TORCH}

@@ -38,7 +38,7 @@ from torch_lapeig.methods import (
     normalized_cut,
 )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "KNN",

@@ -1,0 +1,95 @@
+"""Builds the source distribution and the wheel, checks them, and tries the wheel alone in a fresh environment.
+
+`python .ci/dist.py` leaves both in `dist/`. The wheel, which is built from the source distribution, is installed into a
+new environment with the versions of constraints.txt and nothing else of the project. There the code of README.md
+runs in an empty folder. For each extra that a message of the package advises, pip finds what to install.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+DIST, FOLDER = ROOT / "dist", ROOT / ".venv-dist"
+PIP = ("-m", "pip", "--disable-pip-version-check", "--quiet")
+NEEDED = {  # of what each has to hold
+    ".whl": ("torch_lapeig/py.typed", "torch_lapeig/distributed/__init__.py", "licenses/LICENSE"),
+    ".gz": ("LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "constraints.txt", "tests/conftest.py", "Makefile"),
+}
+
+
+def environment(name: str) -> Path:
+    """The interpreter of a new virtual environment."""
+    shutil.rmtree(FOLDER / name, ignore_errors=True)
+    subprocess.run([sys.executable, "-m", "venv", FOLDER / name], check=True)
+    return FOLDER / name / "bin" / "python"
+
+
+def built() -> tuple[Path, Path]:
+    """The source distribution and the wheel built from it."""
+    shutil.rmtree(DIST, ignore_errors=True)
+    tools = environment("tools")
+    subprocess.run([tools, *PIP, "install", "build", "twine"], check=True)
+    subprocess.run([tools, "-m", "build", "--outdir", DIST, ROOT], check=True)
+    (source,), (wheel,) = DIST.glob("*.tar.gz"), DIST.glob("*.whl")
+    subprocess.run([tools, "-m", "twine", "check", "--strict", source, wheel], check=True)
+    return source, wheel
+
+
+def check_contents(source: Path, wheel: Path) -> None:
+    """Raise SystemExit where a file is missing, or the wheel holds anything but the package."""
+    with tarfile.open(source) as archive:
+        in_source = [name.partition("/")[2] for name in archive.getnames()]
+    with zipfile.ZipFile(wheel) as archive:
+        in_wheel = archive.namelist()
+    for file, names in ((source, in_source), (wheel, in_wheel)):
+        if missing := [name for name in NEEDED[file.suffix] if not any(found.endswith(name) for found in names)]:
+            raise SystemExit(f"error: {file.name} lacks {', '.join(missing)}")
+    if foreign := [name for name in in_wheel if not re.match(r"torch_lapeig(-[\d.]+\.dist-info)?/", name)]:
+        raise SystemExit(f"error: {wheel.name} holds {', '.join(foreign)}")
+
+
+def blocks(page: Path) -> list[str]:
+    """The Python code of a page."""
+    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def advised() -> set[str]:
+    """The extras that messages of the package name."""
+    files = (ROOT / "torch_lapeig").rglob("*.py")
+    return {extra for file in files for extra in re.findall(r"torch-lapeig\[(\w+)\]", file.read_text(encoding="utf-8"))}
+
+
+def try_wheel(wheel: Path) -> None:
+    """Install it alone and use it; CalledProcessError where that fails."""
+    inside = environment("wheel")
+    pinned = ("-c", ROOT / "constraints.txt", "--only-binary", ":all:")
+    print(f"==> {wheel.name} alone in a fresh environment", flush=True)
+    subprocess.run([inside, *PIP, "install", *pinned, wheel], check=True)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    with tempfile.TemporaryDirectory() as empty:
+        for number, code in enumerate(blocks(ROOT / "README.md"), 1):
+            print(f"==> README.md, code {number}", flush=True)
+            Path(empty, "code.py").write_text(code, encoding="utf-8")
+            subprocess.run([inside, "code.py"], cwd=empty, env=clean, check=True)
+        where = "import torch_lapeig; print(torch_lapeig.__version__, torch_lapeig.__file__)"
+        said = subprocess.run([inside, "-c", where], cwd=empty, env=clean, check=True, capture_output=True, text=True)
+    version, file = said.stdout.split(maxsplit=1)
+    if f"-{version}-" not in wheel.name or not file.startswith(str(FOLDER)):
+        raise SystemExit(f"error: {wheel.name} installs {version} as {file.strip()}")
+    for extra in sorted(advised()):
+        print(f'==> pip install "torch-lapeig[{extra}]", as a message advises', flush=True)
+        subprocess.run([inside, *PIP, "install", "--dry-run", *pinned, f"torch-lapeig[{extra}]"], check=True)
+
+
+if __name__ == "__main__":
+    files = built()
+    check_contents(*files)
+    try_wheel(files[1])
+    print(f"{' and '.join(file.name for file in files)} are in {DIST.name}/: checked, installed, README's code ran")
