@@ -14,11 +14,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig.distributed.halo import Halo, ShardedMatrix, counts_by_rank, csr_of, offsets_of, owners
+from torch_lapeig.distributed.halo import Halo, ShardedMatrix, counts_by_rank, csr_of, offsets_of
 from torch_lapeig.distributed.noise import normal_numbers
 from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.eigen.amg import MOST_PRODUCTS, STRONG, _aggregates
 
+COUNTED = 64  # rows of a coarse matrix, on each rank, by whose entries those of all are estimated
 RADIUS_STEPS = 15  # of Lanczos, for the largest eigenvalue
 
 
@@ -46,6 +47,11 @@ class Rows:
     def count(self) -> int:
         """The number of rows of all ranks."""
         return self.halo.offsets[-1]
+
+    @cached_property
+    def entries(self) -> float:
+        """Of the matrix, with its diagonal, on all ranks."""
+        return float(self.ranks.sum(self.mass.new_tensor(float(len(self.row) + len(self.mass)))))
 
     @cached_property
     def diagonal(self) -> Tensor:
@@ -154,38 +160,105 @@ def products_of(rows: Rows, p: Prolongation) -> float:
     return float(products / max(entries, 1))
 
 
-def coarsened(rows: Rows, p: Prolongation, far: Prolongation) -> Rows:
-    """Pᵀ L P on the ranks of the aggregates, with their mass; ``far``: the rows of P at the halo."""
-    n, ranks, begin = len(rows.mass), rows.ranks, p.offsets[rows.ranks.rank]
+class Factors(NamedTuple):
+    """What Pᵀ L P is made of on a rank.
+
+    Attributes:
+        matrix: CSR ``(n, n + h)``, own rows of L.
+        prolongation: CSR ``(n + h, c)``, rows of P at own nodes and the halo's.
+        columns: int64 ``(c,)``, ascending: the coarse nodes among all that these reach.
+        row, col, value: of the entries of P at own nodes.
+    """
+
+    matrix: Tensor
+    prolongation: Tensor
+    columns: Tensor
+    row: Tensor
+    col: Tensor
+    value: Tensor
+
+
+def factors_of(rows: Rows, p: Prolongation, far: Prolongation) -> Factors:
+    """The factors of Pᵀ L P; ``far``: the rows of P at the halo."""
+    n = len(rows.mass)
     row, place, value = (torch.cat(both) for both in zip(p[:3], (far.row + n, *far[1:3]), strict=True))
     columns, col = place.unique(return_inverse=True)
-    i, j, v = place[:0], place[:0], value[:0]
+    node = torch.arange(n, device=row.device)
+    every = torch.cat([rows.row, node]), torch.cat([rows.col, node]), torch.cat([rows.value, rows.diagonal])
+    order = every[0].argsort(stable=True)
+    width = n + len(rows.halo)
+    matrix = csr_of(every[0][order], every[1][order], every[2][order], (n, width))
+    return Factors(matrix, csr_of(row, col, value, (width, len(columns))), columns, p.row, col[: len(p.row)], p.value)
+
+
+def coarse_entries(rows: Rows, p: Prolongation, factors: Factors) -> float:
+    """Entries of Pᵀ L P on all ranks, about and from below, by counting those of a few rows of each rank."""
+    begin, end = (int(torch.searchsorted(factors.columns, place)) for place in _ends(rows.ranks, p.offsets))
+    share = max(1, (end - begin) // COUNTED)
+    some = ((factors.col >= begin) & (factors.col < end) & ((factors.col - begin) % share == 0)).nonzero().flatten()
+    counted = 0
+    if len(some):
+        number = (factors.col[some] - begin) // share
+        order = number.argsort(stable=True)
+        chosen = some[order]
+        shape = (int(number.max()) + 1, len(rows.mass))
+        restriction = csr_of(number[order], factors.row[chosen], factors.value[chosen], shape)
+        counted = share * len(((restriction @ factors.matrix) @ factors.prolongation).values())
+    return float(rows.ranks.sum(factors.value.new_tensor(float(counted))))
+
+
+def coarsened(rows: Rows, p: Prolongation, factors: Factors) -> Rows:
+    """Pᵀ L P on the ranks of the aggregates, with their mass."""
+    n, ranks, columns, total = len(rows.mass), rows.ranks, factors.columns, p.offsets[-1]
+    begin, end = _ends(ranks, p.offsets)
+    keys, v = columns[:0], factors.value[:0]
+    send = [0] * ranks.world
     if n and len(columns):
-        node = torch.arange(n, device=row.device)
-        every = torch.cat([rows.row, node]), torch.cat([rows.col, node]), torch.cat([rows.value, rows.diagonal])
-        order = every[0].argsort(stable=True)
-        width = n + len(rows.halo)
-        matrix = csr_of(every[0][order], every[1][order], every[2][order], (n, width))
-        all_rows = csr_of(row, col, value, (width, len(columns)))
-        own = len(p.row)
-        restriction = csr_of(p.row, col[:own], p.value, (n, len(columns))).t().to_sparse_csr()
-        part = restriction @ (matrix @ all_rows)
-        crow = part.crow_indices().diff()
-        i = columns[torch.arange(len(columns), device=row.device).repeat_interleave(crow)]
-        j, v = columns[part.col_indices().long()], part.values()
-    i, j, v = _to_owners(ranks, p.offsets, i, j, v)
-    apart = i != j
-    keys, position = ((i[apart] - begin) * p.offsets[-1] + j[apart]).unique(return_inverse=True)
+        back = csr_of(factors.row, factors.col, factors.value, (n, len(columns))).t().to_sparse_csr()
+        part = back @ (factors.matrix @ factors.prolongation)
+        i = columns.repeat_interleave(part.crow_indices().diff())  # ascending, so that those of each rank are together
+        send = counts_by_rank(i, p.offsets)
+        keys, v = i.mul_(total).add_(columns[part.col_indices().long()]), part.values()
+        del part
+    recv = ranks.counts(send)
+    keys, v = ranks.exchange(keys, send, recv), ranks.exchange(v, send, recv)
+    apart = keys // total != keys % total
+    keys, position = keys[apart].unique(return_inverse=True)
     v = v.new_zeros(len(keys)).index_add_(0, position, v[apart])
-    i, j = keys // p.offsets[-1], keys % p.offsets[-1]
-    count = p.offsets[ranks.rank + 1] - begin
-    inside = (j >= begin) & (j < begin + count)
+    i, j = keys // total - begin, keys % total
+    inside = (j >= begin) & (j < end)
     needed, outside = j[~inside].unique(return_inverse=True)
     j = j - begin
-    j[~inside] = count + outside
-    whose, _, mass = _to_owners(ranks, p.offsets, p.place, p.place, p.value * rows.mass[p.row])
-    coarse_mass = mass.new_zeros(count).index_add_(0, whose - begin, mass)
-    return Rows(Halo(ranks, p.offsets, needed), i, j, v, coarse_mass)
+    j[~inside] = end - begin + outside
+    mass = v.new_zeros(len(columns)).index_add_(0, factors.col, factors.value * rows.mass[factors.row])
+    send = counts_by_rank(columns, p.offsets)
+    recv = ranks.counts(send)
+    whose = ranks.exchange(columns, send, recv) - begin
+    mass = v.new_zeros(end - begin).index_add_(0, whose, ranks.exchange(mass, send, recv))
+    return Rows(Halo(ranks, p.offsets, needed), i, j, v, mass)
+
+
+def _ends(ranks: Ranks, offsets: list[int]) -> tuple[int, int]:
+    return offsets[ranks.rank], offsets[ranks.rank + 1]
+
+
+def coarser(rows: Rows, aggregate: Tensor, offsets: list[int], room: float) -> tuple[Prolongation, Prolongation, Rows]:
+    """P, its rows at the halo, and the next level; aggregates are not smoothed where it had more entries than ``room``.
+
+    Hubs and many dimensions fill a smoothed coarse matrix, and the memory of a rank with it.
+    """
+    for smooth in (True, False):
+        p = prolongation(rows, aggregate, offsets, smooth)
+        if smooth and is_too_full(rows, p):
+            continue
+        far = rows_at_halo(rows, p)
+        factors = factors_of(rows, p, far)
+        if smooth and coarse_entries(rows, p, factors) > room:
+            continue
+        coarse = coarsened(rows, p, factors)
+        if not smooth or coarse.entries <= room:
+            break
+    return p, far, coarse
 
 
 def is_too_full(rows: Rows, p: Prolongation) -> bool:
@@ -209,12 +282,3 @@ def rows_at_halo(rows: Rows, p: Prolongation) -> Prolongation:
     values = rows.ranks.exchange(p.value[entry], send, recv)
     far = torch.arange(len(halo), device=places.device).repeat_interleave(of_halo)
     return Prolongation(far, places, values, p.offsets)
-
-
-def _to_owners(ranks: Ranks, offsets: list[int], i: Tensor, j: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Entries brought to the ranks of their rows ``i``."""
-    order = owners(i, offsets).argsort(stable=True)
-    send = counts_by_rank(i, offsets)
-    recv = ranks.counts(send)
-    ends = ranks.exchange(torch.stack([i, j], 1)[order], send, recv)
-    return ends[:, 0], ends[:, 1], ranks.exchange(v[order], send, recv)

@@ -100,12 +100,13 @@ def symmetrized(points: ShardedPoints, row: Tensor, place: Tensor, symmetrize: s
     """The undirected graph of directed edges, each given once, from own nodes ``row`` to any ``place``."""
     ranks, offsets = points.ranks, points.offsets
     begin, total = offsets[ranks.rank], offsets[-1]
-    order = owners(place, offsets).argsort(stable=True)
     send = counts_by_rank(place, offsets)
-    reversed_ends = torch.stack([place, row + begin], 1)[order]
-    chosen_by = ranks.exchange(reversed_ends, send, ranks.counts(send))
-    both = torch.cat([row * total + place, (chosen_by[:, 0] - begin) * total + chosen_by[:, 1]])
+    backward = (place * total + (row + begin))[owners(place, offsets).argsort(stable=True)]
+    chosen_by = ranks.exchange(backward, send, ranks.counts(send)) - begin * total
+    both = torch.cat([row * total + place, chosen_by])
+    del backward, chosen_by  # each of these is as large as the graph
     keys, directions = both.sort().values.unique_consecutive(return_counts=True)
+    del both
     if symmetrize == "mutual":
         keys, directions = keys[directions == 2], directions[directions == 2]
     weight = directions.to(points.x.dtype) / 2 if symmetrize == "mean" else torch.ones_like(keys, dtype=points.x.dtype)

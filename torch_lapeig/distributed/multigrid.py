@@ -13,10 +13,7 @@ from torch_lapeig.distributed.coarsening import (
     Prolongation,
     Rows,
     aggregated,
-    coarsened,
-    is_too_full,
-    prolongation,
-    rows_at_halo,
+    coarser,
 )
 from torch_lapeig.distributed.halo import Halo, ShardedMatrix, csr_of
 from torch_lapeig.distributed.noise import normal_numbers
@@ -196,15 +193,13 @@ def multigrid(operator: SymmetricOperator, options: SmoothedAggregation) -> Shar
     ranks, dtype = rows.ranks, torch.float32 if options.single else torch.float64
     diagonal = rows.diagonal
     levels: list[ShardedLevel] = []
+    total = first = rows.entries
     while not levels or rows.count > GATHERED:
         aggregate, offsets = aggregated(rows, options.seed + ranks.rank)
         if offsets[-1] == 0 or offsets[-1] > 0.8 * rows.count:
             break
-        p = prolongation(rows, aggregate, offsets, smooth=True)
-        if is_too_full(rows, p):
-            p = prolongation(rows, aggregate, offsets, smooth=False)
-        far = rows_at_halo(rows, p)
-        coarse = coarsened(rows, p, far)
+        p, far, coarse = coarser(rows, aggregate, offsets, options.max_complexity * first - total)
+        total += coarse.entries
         transfer = _transfer(rows, p, far, coarse, dtype)
         begin = rows.halo.offsets[ranks.rank]
         numbers = torch.arange(begin, begin + len(rows.mass), device=diagonal.device)

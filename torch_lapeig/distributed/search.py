@@ -9,6 +9,7 @@ answer does not depend on the ranks.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from torch_lapeig.graph.neighbors import radius_neighbors
 
 BALLS = 256  # parts of a rank's points, each with a ball around it, that all other ranks know
 BLOCK = 512  # queries that are held against the balls together
+ANSWERS = 2**14  # of a search that are sorted together
 BALL_NUMBERS = 2**22  # of the balls of all ranks, at most
 FEWEST = 4096  # queries that may arrive at a rank in one round, if it has fewer points
 
@@ -142,12 +144,16 @@ class Search:
         if here < 1 or len(asked) == 0:
             return found
         index, distances = self._tiles.nearest(here, queries, reach)
-        missing = index < 0
-        found.places[:, :here] = (index + self.points.offsets[self.ranks.rank]).masked_fill(missing, -1)
-        last = found.numbers[:, :here]
-        found.numbers[:, :here] = torch.where(missing, last, self.points.numbers[index.clamp_min(0)])
-        found.squared_distances[:, :here] = distances
-        return _sorted(found)
+        begin = self.points.offsets[self.ranks.rank]
+        for rows in _blocks(len(asked)):  # what is in between needs several times the memory of the answer
+            missing = index[rows] < 0
+            found.places[rows, :here] = (index[rows] + begin).masked_fill(missing, -1)
+            last = found.numbers[rows, :here]
+            found.numbers[rows, :here] = torch.where(missing, last, self.points.numbers[index[rows].clamp_min(0)])
+            found.squared_distances[rows, :here] = distances[rows]
+            for part, ordered in zip(found, _sorted(ShardedNeighbors(*(part[rows] for part in found))), strict=True):
+                part[rows] = ordered
+        return found
 
     @cached_property
     def _tiles(self) -> Tiles:
@@ -167,11 +173,13 @@ class Search:
             answers = ShardedNeighbors(*(self.ranks.exchange(part, recv, send) for part in theirs))
             begin = 0
             for count in send:  # a query may have asked several ranks, each of them once
-                rows, part = chosen[begin : begin + count], slice(begin, begin + count)
+                for block in _blocks(count):
+                    part = slice(begin + block.start, begin + min(block.stop, count))
+                    rows = chosen[part]
+                    both = (torch.cat([old[rows], new[part]], 1) for old, new in zip(found, answers, strict=True))
+                    for old, new in zip(found, _sorted(ShardedNeighbors(*both)), strict=True):
+                        old[rows] = new[:, :k]
                 begin += count
-                both = (torch.cat([old[rows], new[part]], 1) for old, new in zip(found, answers, strict=True))
-                for old, new in zip(found, _sorted(ShardedNeighbors(*both)), strict=True):
-                    old[rows] = new[:, :k]
         return found
 
     def _rounds(self, wanted: Tensor) -> list[tuple[Tensor, list[int], list[int]]]:
@@ -257,6 +265,11 @@ def _source_and_begin(counts: list[int], device: torch.device) -> tuple[Tensor, 
     """Of rows that came from the ranks in their order: the rank of each, and where those of each rank begin."""
     count = torch.tensor(counts, device=device)
     return torch.arange(len(counts), device=device).repeat_interleave(count), count.cumsum(0) - count
+
+
+def _blocks(n: int) -> Iterator[slice]:
+    """The rows of answers, some at a time."""
+    return (slice(begin, begin + ANSWERS) for begin in range(0, n, ANSWERS))
 
 
 def _sorted(found: ShardedNeighbors) -> ShardedNeighbors:

@@ -65,16 +65,17 @@ class Tiles:
         near = sum(int(self.size[self._near(asked[rows], r)].sum()) for rows, r in sample)
         if near > WORTH * len(sample) * len(self.x):
             return self._among(asked, k, self.order, queries is None, 0)
-        parts = []
+        # Kept where it belongs at once: small tensors between large ones that come and go hold their memory.
+        index = torch.empty(len(asked), k, dtype=torch.int64, device=asked.device)
+        distances = asked.new_empty(len(asked), k)
         for rows, r in blocks:
             tiles = self._near(asked[rows], r)
             size = self.size[tiles]
             shift = (self.begin[tiles] - (size.cumsum(0) - size)).repeat_interleave(size)
             members = torch.arange(int(size.sum()), device=shift.device) + shift
             members = members[self.numbers[members].argsort()]
-            parts.append(self._among(asked[rows], k, members, queries is None, rows.start))
-        index, distances = zip(*parts, strict=True)
-        return torch.cat(index), torch.cat(distances)
+            index[rows], distances[rows] = self._among(asked[rows], k, members, queries is None, rows.start)
+        return index, distances
 
     def _blocks(self, queries: Tensor | None, reach: Tensor | None, k: int) -> list[tuple[slice, Tensor]]:
         """Queries that are searched together, and how far each may have to look."""
