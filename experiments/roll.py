@@ -92,7 +92,10 @@ def drawn(nodes: int, dims: int, ranks: Ranks) -> tuple[Tensor, Tensor]:
 
 
 def measured(ranks: Ranks, nodes: int, dims: int, neighbors: int, components: int) -> dict[str, Any]:
-    """The embedding of the roll, what it cost, and how well its first column follows the roll."""
+    """The embedding of the roll, what it cost, and how well its first column follows the roll.
+
+    The memory of a rank is that above the process with its points.
+    """
     x, along = drawn(nodes, dims, ranks)
 
     def progress(iteration: int, residual: float, allowed: float) -> None:
@@ -101,11 +104,11 @@ def measured(ranks: Ranks, nodes: int, dims: int, neighbors: int, components: in
 
     method = LaplacianEigenmaps(components, KNN(neighbors), solve=Solve(tolerance=1e-6, progress=progress))
     module = Sharded(method, ranks)
-    start = time.perf_counter()
+    before, start = peak_memory(), time.perf_counter()
     with torch.no_grad():
         found = module.embed(x)
     seconds = time.perf_counter() - start
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    memory = peak_memory() - before
     # The first column of a strip is a cosine of the length along it, which grows as the angle's square, nearly.
     length = along.square()
     columns = torch.stack([found.columns[:, 0].detach(), length], 1)
@@ -119,10 +122,15 @@ def measured(ranks: Ranks, nodes: int, dims: int, neighbors: int, components: in
         "residual": float(found.residuals.max()),
         "correlation": abs(float(correlation)),
         "seconds": seconds,
-        "own": {"points": len(x), "memory_mib": peak, "sent_mb": ranks.sent / 1e6, "collectives": ranks.calls},
+        "own": {"points": len(x), "memory_mib": memory, "sent_mb": ranks.sent / 1e6, "collectives": ranks.calls},
         "rows": ranks.gather(found.columns[some].detach()),
         "along": ranks.gather(along[some]),
     }
+
+
+def peak_memory() -> float:
+    """MiB of this process at its highest."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def every_rank(ranks: Ranks, own: dict[str, float]) -> list[dict[str, float]]:
@@ -136,7 +144,7 @@ def ranks_table(everyone: list[dict[str, float]], seconds: float) -> Any:
     rows = [
         [str(rank), *(f"{value:,.0f}" for value in own.values()), f"{seconds:.1f}"] for rank, own in enumerate(everyone)
     ]
-    names = ["rank", "points", "memory (MiB)", "sent (MB)", "collectives", "seconds"]
+    names = ["rank", "points", "memory above start (MiB)", "sent (MB)", "collectives", "seconds"]
     return table("Processes", names, rows)
 
 

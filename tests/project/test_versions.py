@@ -6,7 +6,14 @@ from pathlib import Path
 from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
-TOOLS = {"hatchling", "pyamg", "ruff", "mypy", "pre-commit", "coverage"}  # of those who build, measure and edit; tests need none
+TOOLS = {
+    "hatchling",
+    "pyamg",
+    "ruff",
+    "mypy",
+    "pre-commit",
+    "coverage",
+}  # of those who build, measure and edit; tests need none
 
 
 def pins(name):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from torch_lapeig._tuning import rows_of_block
 from torch_lapeig.graph.distances import pair_distances
 from torch_lapeig.graph.neighbors import nearest_neighbors
 from torch_lapeig.graph.tree import tree_pays
@@ -100,8 +101,10 @@ class Tiles:
         full = self.size >= k
         if not full.any():
             return queries.new_full((len(queries),), torch.inf, dtype=torch.float64)
-        least: Tensor = (torch.cdist(queries.double(), self.centre[full]) + self.radius[full]).amin(1)
-        return least * (1 + 1e-6)
+        centre, radius = self.centre[full], self.radius[full]
+        step = rows_of_block(24 * len(centre), queries.device, "cache")
+        blocks = queries.double().split(step)
+        return torch.cat([(torch.cdist(block, centre) + radius).amin(1) for block in blocks]) * (1 + 1e-6)
 
     def _near(self, queries: Tensor, reach: Tensor) -> Tensor:
         """The tiles that may hold a point within reach of one of the queries, ascending."""
