@@ -1,8 +1,9 @@
 """Command line: ``python -m experiments demo [--config configs/demo.yaml] [--steps 300 ...]``.
 
 ``python -m experiments list`` names the experiments; ``results`` fills README and docs with the numbers of recorded
-runs (`experiments.results`). An experiment is added by its name in `EXPERIMENTS`, that of a module and of the function
-in it, by a file ``configs/<name>.yaml`` of its defaults, and by a section in docs/experiments.md.
+runs (`experiments.results`); ``embed`` is for your own data (`torch_lapeig.command`). An experiment is added by its
+name in `EXPERIMENTS`, that of a module and of the function in it, by a file ``configs/<name>.yaml`` of its defaults,
+and by a section in docs/experiments.md.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ EXPERIMENTS = (
     "parametric",
     "roll",
 )
-
+EMBED = "Laplacian eigenmaps of your own data; installed users have it as torch-lapeig embed."
 
 # Modules whose classes an argument or a configuration may name (class_path): naming imports, and imports run code.
 IMPORTABLE = ["pytorch_lightning", "experiments"]
@@ -125,6 +126,8 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = list((sys.argv[1:] if arguments is None else arguments) or ["--help"])
     if arguments[0] == "results":
         results.main(arguments[1:])
+    elif arguments[0] == "embed":
+        import_module("torch_lapeig.command").main(arguments)
     elif arguments == ["list"]:
         list_experiments()
     else:
@@ -137,7 +140,7 @@ def run(arguments: list[str]) -> None:
     commands = parser.add_subcommands(dest="name")
     for name in EXPERIMENTS:
         commands.add_subcommand(name, parser_of(name) if name == arguments[0] else Parser(), help=headline(name))
-    for name, told in (("list", "Name the experiments."), ("results", results.main.__doc__)):
+    for name, told in (("list", "Name the experiments."), ("results", results.main.__doc__), ("embed", EMBED)):
         commands.add_subcommand(name, Parser(), help=told)
     check_configurations(arguments)
     parsed = parser.parse_args(arguments).as_dict()
