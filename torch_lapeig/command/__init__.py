@@ -118,7 +118,7 @@ def labels_of(given: str | None, found: Array | Columns, n: int, column: bool, n
         return None
     if column and not isinstance(found, np.ndarray):
         return reading.labels_of({given: found[given]}, f"column {given!r}", n, notes)
-    if not Path(given.partition(".npz:")[0]).suffix and not Path(given).exists():
+    if not reading.is_file(given):
         raise InputError(f"--labels {given}: there is no such file, and no such column in the input")
     return reading.labels_of(reading.read(given, notes), given, n, notes)
 

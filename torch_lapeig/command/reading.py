@@ -54,6 +54,11 @@ def read(given: str, notes: list[str]) -> Array | Columns:
         raise InputError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
 
 
+def is_file(given: str) -> bool:
+    """Whether `read` would find a file."""
+    return _member(given)[0].is_file()
+
+
 def _member(given: str) -> tuple[Path, str]:
     """A path, and the name of an array in it."""
     before, _, after = given.rpartition(":")
@@ -61,13 +66,14 @@ def _member(given: str) -> tuple[Path, str]:
 
 
 def _npy(path: Path, member: str, notes: list[str]) -> Array:
-    found: Array = np.load(path, allow_pickle=False)
-    return found
+    with path.open("rb") as file:
+        found: Array = np.load(file, allow_pickle=False)
+        return found
 
 
 def _npz(path: Path, member: str, notes: list[str]) -> Array:
     """The one array of an archive, the one that is named, or a sparse matrix of SciPy's, written out."""
-    with np.load(path, allow_pickle=False) as archive:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
         names = archive.files
         if {"format", "shape", "data"} <= set(names):
             size = int(np.prod(archive["shape"])) * archive["data"].itemsize
@@ -88,7 +94,7 @@ def _npz(path: Path, member: str, notes: list[str]) -> Array:
 def _csv(path: Path, member: str, notes: list[str]) -> Columns:
     """Columns of words or numbers; the first line holds their names if none of its cells is a number."""
     text = path.read_text(encoding="utf-8-sig")
-    delimiter = max(",;\t", key=text.partition("\n")[0].count)
+    delimiter = max(";\t,", key=text.partition("\n")[0].count)  # where both stand once, commas are decimal
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     rows = [(reader.line_num, row) for row in reader if row]
     if not rows:
