@@ -9,8 +9,8 @@ its gradient goes through the eigenvectors, the weights and the distances back t
 # %%
 # A circle hidden in noise
 # ------------------------
-# Two of six channels lie on a circle; the other four are noise of the same size. Neighbours in all six are mostly
-# wrong.
+# Two of six channels lie on a circle; the other four are noise of the same size. Neighbours in all six are not
+# those on the circle.
 
 import matplotlib.pyplot as plt
 import torch
