@@ -33,9 +33,10 @@ def degrees_from_truth(y):
 
 
 # %%
-# Five weightings of two graphs
-# -----------------------------
-# ``KNN`` gives every point as many neighbours; ``Radius`` those within a distance, many where the points are crowded.
+# Weightings of two graphs
+# ------------------------
+# ``KNN`` gives every point as many neighbours; ``Radius`` those within a distance, many where the points are crowded;
+# only that has a density to be corrected by the number of neighbours, so the improved weights go with it.
 # What is printed is the largest angle between the plane found and the true one, in degrees.
 
 weightings = {
@@ -49,7 +50,7 @@ maps = {}
 for rule_name, rule in rules.items():
     for name, weights in weightings.items():
         maps[rule_name, name] = LaplacianEigenmaps(2, rule, weights, scale="unit")(x)
-    maps[rule_name, "improved"] = LaplacianEigenmaps.improved(2, rule, scale="unit")(x)
+maps["Radius(0.3)", "improved"] = LaplacianEigenmaps.improved(2, Radius(0.3), scale="unit")(x)
 angles = {key: degrees_from_truth(y) for key, y in maps.items()}
 for (rule_name, name), value in angles.items():
     print(f"{rule_name:12s} {name:18s} {value:5.1f}°")
@@ -59,7 +60,7 @@ for (rule_name, name), value in angles.items():
 # -----------
 # True eigenfunctions make a round circle on which the crowded points lie close together. Colour is the angle.
 
-figure, axes = plt.subplots(2, 5, figsize=(13, 5.4), layout="constrained")
+figure, axes = plt.subplots(3, 3, figsize=(8, 8.6), layout="constrained")
 for panel, ((rule_name, name), y) in zip(axes.flat, maps.items(), strict=True):
     panel.scatter(*y.T, c=angle, cmap="hsv", s=4)
     panel.set(title=f"{name}\n{rule_name}: {angles[rule_name, name]:.1f}°", aspect="equal")

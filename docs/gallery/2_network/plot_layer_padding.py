@@ -28,10 +28,10 @@ def clouds(count):
     sizes = torch.randint(30, 61, (count, 1), generator=generator)
     mask = torch.arange(60) < sizes
     start = 2 * torch.pi * torch.rand(count, 1, generator=generator)
-    turn = 2 * torch.pi - 0.9 * gap[:, None]
+    turn = 2 * torch.pi - 1.2 * gap[:, None]
     angle = start + turn * (torch.arange(60) + 0.5 * torch.rand(count, 60, generator=generator)) / sizes
-    x = torch.stack([angle.cos(), angle.sin(), 0.3 * torch.randn(count, 60, generator=generator)], -1)
-    return x.masked_fill(~mask[..., None], torch.nan), mask, gap  # padding may hold anything
+    x = torch.stack([angle.cos(), angle.sin(), 0.15 * torch.randn(count, 60, generator=generator)], -1)
+    return x.masked_fill(~mask[..., None], 99.0), mask, gap  # padding may hold anything
 
 
 class Network(nn.Module):
@@ -40,7 +40,7 @@ class Network(nn.Module):
     def __init__(self):
         super().__init__()
         self.scale = nn.Parameter(torch.zeros(3))
-        self.spectrum = LaplacianEigenmaps(4, KNN(4), HeatKernel("median", learnable=True))
+        self.spectrum = LaplacianEigenmaps(4, KNN(6), HeatKernel("median", learnable=True))
         self.head = nn.Linear(4, 2)
 
     def forward(self, x, mask):

@@ -20,7 +20,7 @@ from torch_lapeig import HeatKernel, LaplacianEigenmaps, Radius
 torch.manual_seed(0)
 t = torch.rand(300, dtype=torch.float64)
 x = torch.stack([(9 * t).cos() * (1 + t), (9 * t).sin() * (1 + t), 2 * t], 1) + 0.05 * torch.randn(300, 3).double()
-target = (7 * t).sin()[:, None]
+target = (12 * t).sin()[:, None]
 train, held_out = torch.arange(150), torch.arange(150, 300)
 
 
@@ -32,13 +32,13 @@ def unexplained(y, rows):
     return (target[rows] - design[rows] @ weights).square().mean() / target[rows].var()
 
 
-layer = LaplacianEigenmaps(6, Radius(0.9), HeatKernel("median", learnable=True), scale="unit")
-optimiser = torch.optim.Adam(layer.parameters(), lr=0.15)
+layer = LaplacianEigenmaps(6, Radius(1.6), HeatKernel("median", learnable=True), scale="unit")
+optimiser = torch.optim.Adam(layer.parameters(), lr=0.25)
 path = []
-for _ in range(40):
+for _ in range(25):
     y = layer(x)
     loss = unexplained(y, train)
-    path.append((layer.weights.factor.item(), loss.item(), unexplained(y.detach(), held_out).item()))
+    path.append((float(layer.weights.factor), loss.item(), unexplained(y.detach(), held_out).item()))
     optimiser.zero_grad()
     loss.backward()
     optimiser.step()
@@ -53,7 +53,7 @@ print(f"unexplained at held-out points {first[2]:.4f} -> {last[2]:.4f}")
 # The loss over the factor, computed anew on a grid, and the path of the training on it. The gradient at the start is
 # compared with a difference quotient.
 
-factors = torch.logspace(-1.7, 0.7, 40).double()
+factors = torch.logspace(-1.7, 0.7, 25).double()
 curve = []
 with torch.no_grad():
     for factor in factors:

@@ -29,7 +29,7 @@ x = torch.stack([tube * angles[:, 0].cos(), tube * angles[:, 0].sin(), angles[:,
 def train(warm_start):
     """Five steps; seconds and iterations of each solve, and the last eigenvalues."""
     channels = torch.nn.Parameter(torch.zeros(3, dtype=torch.float64))
-    layer = LaplacianEigenmaps(4, KNN(10), solve=Solve(Lobpcg(), warm_start=warm_start))
+    layer = LaplacianEigenmaps(4, KNN(10), solve=Solve(Lobpcg(), tolerance=1e-4, warm_start=warm_start))
     optimiser = torch.optim.SGD([channels], lr=1.0)
     seconds, iterations = [], []
     for _ in range(5):
@@ -40,7 +40,7 @@ def train(warm_start):
         loss = found.eigenvalues[0].log()
         optimiser.zero_grad()
         loss.backward()
-        channels.grad /= channels.grad.norm() / 0.005  # steps of one size
+        channels.grad /= channels.grad.norm() / 0.002  # steps of one size
         optimiser.step()
     return seconds, iterations, found
 
