@@ -3,8 +3,8 @@
 Claim: of losses that have a gradient, ours is exact at equal eigenvalues, where others return NaN, zero or noise.
 
 The matrix is I − D^-½ W D^-½ of a ring and of a hypercube; the variables are the weights of its edges, all 1 but for
-one, which is 1 + δ. A loss sees the k smallest eigenvectors by functions that no turn within an eigenspace changes. Compared
-are derivatives in three random directions with central differences of the same loss by mpmath.
+one, which is 1 + δ. A loss sees the k smallest eigenvectors by functions that no turn within an eigenspace changes.
+Compared are derivatives in three random directions with central differences of the same loss by mpmath.
 """
 
 from __future__ import annotations

@@ -80,7 +80,8 @@ for name, row in errors.items():
 # %%
 # The picture
 # -----------
-# The rightmost points are those of equal eigenvalues; a missing one is a gradient that is not finite. The floor is the error of the difference quotient itself.
+# The rightmost points are those of equal eigenvalues; a missing one is a gradient that is
+# not finite. The floor is the error of the difference quotient itself.
 
 figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
 for name, row in errors.items():
