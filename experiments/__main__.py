@@ -30,6 +30,7 @@ EXPERIMENTS = (
     "cut",
     "outofsample",
     "weightings",
+    "choosing",
     "spectral_layer",
     "parametric",
     "roll",
