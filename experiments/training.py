@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,14 +39,7 @@ def add_trainer_flags(parser: ArgumentParser, defaults: Mapping[str, Any]) -> No
     parser.set_defaults({f"trainer.{name}": value for name, value in defaults.items()})
 
 
-def train(
-    folder: Path,
-    module: LightningModule,
-    data: LightningDataModule,
-    flags: Flags,
-    seed: int,
-    callbacks: Sequence[Callback] = (),
-) -> Trainer:
+def train(folder: Path, module: LightningModule, data: LightningDataModule, flags: Flags, seed: int) -> Trainer:
     """Fit a module to data, or go on with it where the folder holds the checkpoint of an interrupted training.
 
     Args:
@@ -56,7 +49,6 @@ def train(
             interrupted ends like any other. The module is left on the CPU, in evaluation mode.
         flags: of the Trainer.
         seed: of everything random, also of what follows the training.
-        callbacks: of the experiment, such as a loss on a graph.
 
     Returns:
         The Trainer, for its ``global_step`` and ``current_epoch``.
@@ -71,7 +63,7 @@ def train(
     last = folder / "last.ckpt"
     with _quiet():
         try:
-            trainer = _trainer(folder, module, _with_instances(flags), seed, callbacks)
+            trainer = _trainer(folder, module, _with_instances(flags), seed)
         except (TypeError, ValueError, RuntimeError, MisconfigurationException) as error:
             raise Refusal(f"Lightning's Trainer does not take --trainer.*: {error}") from error
         try:
@@ -85,7 +77,7 @@ def train(
     return trainer
 
 
-def _trainer(folder: Path, module: LightningModule, flags: Flags, seed: int, callbacks: Sequence[Callback]) -> Trainer:
+def _trainer(folder: Path, module: LightningModule, flags: Flags, seed: int) -> Trainer:
     """A Trainer with the checkpoints and logs that `train` describes."""
     logger = CSVLogger(folder, name="logs", version=_attempt(folder))
     checkpoint = ModelCheckpoint(folder, filename="last", enable_version_counter=False, save_on_train_epoch_end=True)
@@ -93,7 +85,7 @@ def _trainer(folder: Path, module: LightningModule, flags: Flags, seed: int, cal
         **flags,
         devices=1,
         logger=[logger, TensorBoardLogger(folder, name="logs", version=logger.version)],
-        callbacks=[_WholeEpochs(seed), checkpoint, *callbacks],
+        callbacks=[_WholeEpochs(seed), checkpoint],
         plugins=[_WholeCheckpoints(module)],
         default_root_dir=folder,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,7 +16,6 @@ from rich.table import Table
 from torch import Tensor
 
 from experiments import data
-from experiments.data import Split
 from experiments.fewlabels import (
     COLUMNS,
     PLAIN,
@@ -29,9 +28,8 @@ from experiments.fewlabels import (
 )
 from experiments.metrics import mean_and_interval, plus_minus
 from experiments.runs import Refusal, Run, check_least, check_names, table
-from experiments.smoothing import BATCHES, LAYERS, NEIGHBORS, Kind, parts
-from experiments.training import QUIET, Flags, train
-from torch_lapeig import KNN, Graph, HeatKernel
+from experiments.smoothing import BATCHES, LAYERS, Kind, Problem, Schedule, accuracy, trained
+from torch_lapeig import KNN
 
 SETS: dict[str, tuple[str, Callable[[Path | None], Points]]] = {
     "digits": ("digits", lambda data_dir: Points(*data.digits_points())),
@@ -40,15 +38,14 @@ SETS: dict[str, tuple[str, Callable[[Path | None], Points]]] = {
 SET_NAMES = list(SETS)
 LABELS = [1, 5, 10, 100]
 STRENGTHS = [0.1, 1.0, 10.0]
-TRAINER = {**QUIET, "max_epochs": 5, "log_every_n_steps": 50}
 TUNING = 100  # first seed of the splits that choose, none of which is reported
 
 # What the recipe is chosen from, on the digits.
 KINDS = [("spreading", 0.9), ("spreading", 0.99), ("spreading", 0.999), ("harmonic", 0.0)]
-KINDS += [("regression", columns) for columns in (10.0, 20.0, 50.0)]
+KINDS += [("regression", columns) for columns in (20.0, 50.0)]
 GRID = [
     Method(weighting, neighbors, symmetrize, kind, number)
-    for weighting in ("heat", "simple", "self_tuning")
+    for weighting in ("heat", "self_tuning")
     for neighbors in (5, 10, 15)
     for symmetrize in ("mean", "union")
     for kind, number in KINDS
@@ -76,9 +73,8 @@ def weightings(
     strengths: list[float] = STRENGTHS,
     tuned_at: int = 10,
     batch: int = 128,
-    steps: int = 40,
+    steps: int = 150,
     learning_rate: float = 3e-3,
-    trainer: Flags = TRAINER,
     data_dir: Path | None = None,
     quick: bool = False,
     fresh: bool = False,
@@ -96,16 +92,15 @@ def weightings(
             set alone softmax and the middle λ.
         tuned_at: labelled images of each class where all λ are tried; one of labels.
         batch: images in a batch, besides up to 32 labelled ones.
-        steps: batches in an epoch.
+        steps: of a training.
         learning_rate: the largest of Adam's.
-        trainer: flags of Lightning's Trainer.
         data_dir: folder of the MNIST files; default: TORCH_LAPEIG_DATA.
         quick: digits with 1 label a class, few splits, one λ, fewer steps.
         fresh: start anew where the folder holds a run already.
     """
     if quick:
         sets, labels, splits, tuning, trainings, strengths, tuned_at = ["digits"], [1], 4, 1, 2, [1.0], 1
-        steps = 20
+        steps = 60
     _check(sets, labels, splits, tuning, trainings, strengths, tuned_at, steps)
     run = Run(out, locals())
     points = cache(lambda name: SETS[name][1](data_dir))
@@ -118,31 +113,15 @@ def weightings(
     recipe = max(choice, key=lambda way: choice[way])
     compared = carried(carry, run, [*COMPARED, recipe._replace(variant=PLAIN)], sets, splits)
 
-    problem = lru_cache(1)(lambda name, seed: Problem.of(points(name), seed))
-    new = run.cells(
-        "new", lambda *case: new_points(problem(*case).split, labels, case[1], recipe), _all(sets, trainings)
-    )
-    training = Training(run, problem, recipe, (batch, steps), learning_rate, trainer)
-    kinds = [Kind(*parts) for parts in product(BATCHES, LAYERS, strengths)]
-    swept = training.cells("strength", sets, [tuned_at], [ALONE, *kinds], trainings)
-    chosen = {name: best_elsewhere(swept, name, sets, strengths, tuned_at) for name in sets}
-    networks = {}
-    for name in sets:
-        found = training.cells("networks", [name], labels, [ALONE, SELF, *chosen[name], TAUGHT], trainings)
-        networks[name] = at_new_points(new, found, name, labels, trainings)
+    problem = lru_cache(1)(lambda name, seed: Problem.of(data.split_by_class(*points(name), seed=seed)))
+    training = Training(run, problem, recipe, Schedule(steps, batch, learning_rate), labels, trainings)
     metrics = {
         "recipe": {"name": str(recipe), "digits_tuning": choice[recipe]},
         "graph": {name: summaries(compared[name], str(recipe)) for name in sets},
-        "new": {name: summaries(networks[name], "recipe") for name in sets},
-        "strength": {name: gains(swept, name, tuned_at) for name in sets},
-        "chosen": {name: {kind.batches: kind._asdict() for kind in chosen[name]} for name in sets},
+        **training.outcome(sets, strengths, tuned_at),
     }
     run.figure("weightings", figure(metrics, labels, strengths), dpi=80)
     run.finish(metrics, *tables(metrics, choice, splits, tuning, trainings, tuned_at))
-
-
-def _all(sets: list[str], seeds: int) -> list[tuple[str, int]]:
-    return list(product(sets, range(seeds)))
 
 
 def _check(
@@ -201,68 +180,63 @@ def carried(
 # --------------------------------------------------------------------------------------------------------- networks
 
 
-class Problem(NamedTuple):
-    """A split into training and held-out part, and the graph of the former, with the library's defaults."""
-
-    split: Split
-    graph: Graph
-
-    @classmethod
-    def of(cls, points: Points, seed: int) -> Problem:
-        """That of a seed."""
-        split = data.split_by_class(*points, seed=seed)
-        return cls(split, HeatKernel()(split.train, KNN(NEIGHBORS)(split.train)))
-
-
 @dataclass(frozen=True)
 class Training:
-    """Trains networks; arguments as those of `weightings`, with the splits by name and seed."""
+    """Trains networks, and lets methods on a graph tell new points, on splits by name and seed."""
 
     run: Run
     problem: Callable[[str, int], Problem]
     recipe: Method
-    sizes: tuple[int, int]
-    learning_rate: float
-    trainer: Flags
+    schedule: Schedule
+    counts: list[int]
+    seeds: int
 
-    def cells(
-        self, part: str, sets: list[str], counts: list[int], kinds: Sequence[Kind], seeds: int
-    ) -> dict[Any, float]:
+    def outcome(self, sets: list[str], strengths: list[float], tuned_at: int) -> dict[str, Any]:
+        """Accuracies at new points, and what each smoothness gains."""
+        kinds = [Kind(*parts) for parts in product(BATCHES, LAYERS, strengths)]
+        swept = self.cells(sets, [tuned_at], [ALONE, *kinds])
+        chosen = {name: best_elsewhere(swept, name, sets, strengths) for name in sets}
+        new = self.run.cells("new", self.on_graph, product(sets, range(self.seeds)))
+        of = {}
+        for name in sets:
+            found = self.cells([name], self.counts, [ALONE, SELF, *chosen[name], TAUGHT])
+            of[name] = at_new_points(new, found, name, self.counts, self.seeds)
+        return {
+            "new": {name: summaries(of[name], "recipe") for name in sets},
+            "strength": {name: gains(swept, name, tuned_at) for name in sets},
+            "chosen": {name: {kind.batches: kind._asdict() for kind in chosen[name]} for name in sets},
+        }
+
+    def on_graph(self, name: str, seed: int) -> dict[str, Any]:
+        """Accuracies of methods on a graph at the held-out points."""
+        return new_points(self.problem(name, seed).split, self.counts, seed, self.recipe)
+
+    def cells(self, sets: list[str], counts: list[int], kinds: Sequence[Kind]) -> dict[Any, float]:
         """Accuracy at the held-out points by (set, number of labels, kind, seed)."""
-        cases = [
-            (name, seed, count, *kind)
-            for name, seed, count, kind in product(sets, range(seeds), counts, dict.fromkeys(kinds))
-        ]
-        found = self.run.cells(part, lambda *case: self.train(part, *case), cases)
+        every = product(sets, range(self.seeds), counts, dict.fromkeys(kinds))
+        found = self.run.cells("network", self.train, [(name, seed, count, *kind) for name, seed, count, kind in every])
         return {(name, count, Kind(*kind), seed): of["accuracy"] for (name, seed, count, *kind), of in found.items()}
 
-    def train(self, part: str, name: str, seed: int, count: int, *kind: Any) -> dict[str, float]:
+    def train(self, name: str, seed: int, count: int, *kind: Any) -> dict[str, float]:
         """Train, and test on what is held out."""
-        split, graph = self.problem(name, seed)
+        problem = self.problem(name, seed)
 
         def teacher(known: Tensor) -> Tensor:
-            labels: Tensor = self.recipe.module().fit(split.train, known).predict()
+            labels: Tensor = self.recipe.module().fit(problem.split.train, known).predict()
             return labels
 
-        made = parts(split, graph, count, Kind(*kind), seed, self.sizes, self.learning_rate, teacher)
-        module, few, callbacks = made
-        folder = self.run.folder(part, name, seed, count, *kind)
-        train(folder, module, few, self.trainer, seed, callbacks)
-        return {"accuracy": module.accuracy(split.heldout, split.heldout_labels)}
+        model = trained(problem, count, Kind(*kind), seed, self.schedule, teacher)
+        return {"accuracy": accuracy(model, problem.split)}
 
 
-def best_elsewhere(
-    swept: dict[Any, float], name: str, sets: list[str], strengths: list[float], count: int
-) -> list[Kind]:
+def best_elsewhere(swept: dict[Any, float], name: str, sets: list[str], strengths: list[float]) -> list[Kind]:
     """Layer and λ of the batches with a graph of their own, and of neighbourhoods: the best of the other sets."""
     others = [other for other in sets if other != name]
     result = []
-    for batches in ("own", "near"):
-        kinds = [kind for kind in _kinds(swept) if kind.batches == batches]
+    for batches in BATCHES:
+        kinds = [kind for kind in _kinds(swept) if kind.batches == batches and others]
+        mean = {k: np.mean([v for (of, _, kind, _), v in swept.items() if kind == k and of in others]) for k in kinds}
         middle = Kind(batches, LAYERS[0], strengths[len(strengths) // 2])
-        mean = {
-            k: np.mean([v for (s, _, of, _), v in swept.items() if of == k and s in others]) for k in kinds if others
-        }
         result.append(max(mean, key=lambda kind: mean[kind]) if mean else middle)
     return result
 
@@ -405,7 +379,7 @@ def _curves(panel: Axes, of: dict[str, Any], labels: list[int]) -> None:
 
 def _sweep(panel: Axes, of: dict[str, Any], strengths: list[float]) -> None:
     panel.axhline(0, color="0.7", lw=0.8)
-    for (batches, label), colour in zip(BATCHES.items(), ("C2", "0.5", "C0"), strict=True):
+    for (batches, label), colour in zip(BATCHES.items(), ("C2", "C0"), strict=True):
         for layer, style in zip(LAYERS, ("-", "--"), strict=True):
             cells = [of[f"{batches}.{layer}.{strength:g}"] for strength in strengths]
             mean, half = (100 * np.array([cell[key] for cell in cells]) for key in ("mean", "interval"))

@@ -1,42 +1,44 @@
 """The experiment weightings: methods on many splits at once, networks, batches, losses, and that it resumes."""
 
 import json
-import warnings
+from itertools import islice
 
 import pytest
 import torch
 
+from experiments.__main__ import main
+from experiments.data import Split, digits_points
+from experiments.fewlabels import (
+    PLAIN,
+    PRIOR,
+    WEIGHTINGS,
+    Method,
+    Points,
+    Transduction,
+    known,
+    labelled,
+    nearest_label,
+    new_points,
+    predictions,
+)
 from experiments.runs import Refusal
-from torch_lapeig import KNN, HeatKernel, LabelSpreading, Precomputed, knn_graph, laplacian_smoothness
-
-with warnings.catch_warnings():  # Lightning's imports warn of what is deprecated elsewhere
-    warnings.simplefilter("ignore")
-    pytest.importorskip("pytorch_lightning")
-    from experiments.__main__ import main
-    from experiments.data import Split, digits_points
-    from experiments.fewlabels import (
-        PLAIN,
-        PRIOR,
-        WEIGHTINGS,
-        Method,
-        Points,
-        Transduction,
-        known,
-        labelled,
-        nearest_label,
-        new_points,
-        predictions,
-    )
-    from experiments.smoothing import Classifier, FewLabels, Kind, SelfTraining, WithLabels, parts
-    from experiments.training import QUIET, train
-    from experiments.weightings import best_elsewhere, summaries, weightings
-    from torch_lapeig.samplers import NeighborhoodSampler
-
-FLAGS = {**QUIET, "accelerator": "cpu", "max_epochs": 2}
+from experiments.smoothing import (
+    Kind,
+    Problem,
+    Schedule,
+    accuracy,
+    batches_of,
+    loss_of,
+    network,
+    trained,
+    with_sure_predictions,
+)
+from experiments.weightings import best_elsewhere, summaries, weightings
+from torch_lapeig import KNN, HeatKernel, LabelSpreading, Precomputed
 
 
 def quick(out, *more):
-    main(["weightings", "--quick", "--trainer.accelerator", "cpu", "--out", str(out), *more])
+    main(["weightings", "--quick", "--out", str(out), *more])
     return json.loads((out / "metrics.json").read_text())
 
 
@@ -49,14 +51,13 @@ def test_a_graph_helps_with_few_labels_and_the_run_resumes(tmp_path, capsys):
     assert new["recipe"]["1"]["accuracy"]["mean"] > new["alone"]["1"]["accuracy"]["mean"] > 0.3
     assert new["taught"]["1"]["difference"]["mean"] > -0.1
     assert (tmp_path / "weightings.png").read_bytes().startswith(b"\x89PNG")
-    assert not list(tmp_path.rglob("*.ckpt"))
     cells = tmp_path / "cells.jsonl"
     lines = cells.read_text().splitlines(keepends=True)
     cells.write_text("".join(lines[:-2]))  # as after an interruption
     capsys.readouterr()
     resumed = quick(tmp_path)
     assert resumed["new"] == metrics["new"]
-    assert "networks: 8 of 10 cells read" in capsys.readouterr().out
+    assert "cells read" in capsys.readouterr().out
 
 
 # --------------------------------------------------------------------------------------------- methods on a graph
@@ -119,90 +120,75 @@ def test_every_weighting_is_one_of_the_library():
 def tiny():
     generator = torch.Generator().manual_seed(0)
     pixels, classes = torch.rand(80, 64, generator=generator), torch.arange(80) % 10
-    split = Split(pixels, classes, pixels[:10], classes[:10])
-    return split, HeatKernel()(pixels, knn_graph(pixels, 10))
+    return Problem.of(Split(pixels, classes, pixels[:10], classes[:10]))
 
 
 @pytest.mark.parametrize("batches", ["alone", "self", "own", "near"])
 def test_batches_hold_labelled_images_and_what_their_kind_says(batches):
-    split, graph = tiny()
-    chosen = labelled(split.train_labels, 2, 0)
-    few = FewLabels(split, graph, chosen, Kind(batches), 33, 4, 0)
-    sampler = few.train_dataloader().sampler
-    epochs = []
-    for epoch in range(2):
-        sampler.set_epoch(epoch)
-        epochs.append(list(sampler))
-        assert len(epochs[-1]) == len(sampler) == 4
-        for batch in epochs[-1]:
-            assert len(set(batch)) == len(batch)
-            assert set(chosen.tolist()) <= set(batch)  # 20 are fewer than a batch has
-            assert (batch == sorted(chosen.tolist())) == (batches == "alone")
-            assert len(batch) <= 20 + 33
-    assert (epochs[0] != epochs[1]) == (batches != "alone")
-    sampler.set_epoch(0)
-    assert list(sampler) == epochs[0]
+    problem = tiny()
+    chosen = labelled(problem.split.train_labels, 2, 0)
 
+    def first(seed, count=6):
+        return list(islice(batches_of(problem, chosen, Kind(batches), Schedule(6, 33, 1e-3), seed), count))
 
-def test_neighbourhoods_hold_neighbours():
-    _, graph = tiny()
-    sampler = WithLabels(torch.arange(3), NeighborhoodSampler(graph, 22, neighbors=10), 5, 0)
-    edges = [len(graph.subgraph(torch.tensor(batch)).weight) / len(batch) for batch in sampler]
-    random = [len(graph.subgraph(torch.randperm(80)[:22]).weight) / 22 for _ in range(5)]
-    assert sum(edges) > 1.2 * sum(random)
+    for batch in first(0):
+        assert len(batch.unique()) == len(batch) <= 20 + 33
+        assert set(chosen.tolist()) <= set(batch.tolist())  # 20 are fewer than a batch may have
+        assert (len(batch) == 20) == (batches == "alone")
+    assert all(map(torch.equal, first(0), first(0)))
+    assert all(map(torch.equal, first(0), first(1))) == (batches == "alone")
+    if batches == "near":
+        edges, random = (
+            sum(len(problem.graph.subgraph(nodes).weight) / len(nodes) ** 2 for nodes in of)
+            for of in (first(0), [torch.randperm(80)[: len(batch)] for batch in first(0)])
+        )
+        assert edges > 1.1 * random
 
 
 @pytest.mark.parametrize("layer", ["softmax", "logits"])
 @pytest.mark.parametrize("batches", ["own", "near"])
-def test_the_loss_is_cross_entropy_and_smoothness_of_the_layer(batches, layer, tmp_path):
-    split, graph = tiny()
-    kind = Kind(batches, layer, 0.5)
-    module, few, callbacks = parts(split, graph, 2, kind, 0, (33, 1), 1e-12, lambda known: known)
-    losses = []
-    module.on_before_backward = lambda loss: losses.append(float(loss))
-    train(tmp_path, module, few, {**FLAGS, "max_epochs": 1}, 0, callbacks)
-    sampler = few.train_dataloader().sampler
-    sampler.set_epoch(0)
-    nodes = torch.tensor(next(iter(sampler)))
-    pixels, logits = split.train[nodes], module(split.train[nodes])
+def test_the_loss_is_cross_entropy_and_smoothness_of_the_layer(batches, layer):
+    problem, kind = tiny(), Kind(batches, layer, 0.5)
+    targets = known(problem.split.train_labels, labelled(problem.split.train_labels, 2, 0))
+    nodes, model = torch.arange(7, 40), network(8)
+    loss = loss_of(model, problem, targets, nodes, kind)
+    pixels = problem.split.train[nodes]
+    logits, given = model(pixels), targets[nodes]
     y = logits.softmax(1) if layer == "softmax" else logits
-    own = HeatKernel()(pixels, KNN(10)(pixels)) if batches == "own" else graph.subgraph(nodes)
-    given = module.targets[nodes]
+    w = (HeatKernel()(pixels, KNN(10)(pixels)) if batches == "own" else problem.graph.subgraph(nodes)).to_dense()
     entropy = -logits.log_softmax(1)[given >= 0, given[given >= 0]].mean()
-    assert losses[0] == pytest.approx(float(entropy + 0.5 * laplacian_smoothness(y, own, "weighted_mean")), rel=1e-4)
-    assert (given >= 0).sum() == 20
+    smooth = (w * torch.cdist(y, y).square()).sum() / 2 / w.sum()
+    torch.testing.assert_close(loss, entropy + 0.5 * smooth)
+    torch.testing.assert_close(loss_of(model, problem, targets, nodes, Kind("self")), entropy)
+    loss.backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
 
 
-def test_self_training_takes_sure_predictions_and_keeps_what_is_given(tmp_path):
-    split, graph = tiny()
-    module, few, callbacks = parts(split, graph, 1, Kind("self"), 0, (33, 4), 1e-3, lambda known: known)
-    given = module.targets.clone()
+def test_self_training_takes_sure_predictions_and_keeps_what_is_given():
+    problem = tiny()
+    given = known(problem.split.train_labels, labelled(problem.split.train_labels, 1, 0))
+    model = network(8)
+    assert torch.equal(with_sure_predictions(model, problem.split.train, given), given)  # of nothing is it sure
     with torch.no_grad():
-        module.logits[-1].bias[3] = 50.0  # sure of class 3, whatever comes
-    train(tmp_path, module, few, {**FLAGS, "max_epochs": 2}, 0, callbacks)
-    assert isinstance(callbacks[0], SelfTraining)
-    assert (module.targets[given >= 0] == given[given >= 0]).all()
-    assert (module.targets[given < 0] == 3).all()
+        model[-1].bias[3] = 50.0
+    found = with_sure_predictions(model, problem.split.train, given)
+    assert (found[given >= 0] == given[given >= 0]).all()
+    assert (found[given < 0] == 3).all()
 
 
-def test_a_taught_network_has_the_teachers_labels_but_for_those_that_are_given():
-    split, graph = tiny()
-    module, _, callbacks = parts(
-        split, graph, 1, Kind("taught"), 0, (33, 1), 1e-3, lambda known: torch.full_like(known, 7)
-    )
-    chosen = labelled(split.train_labels, 1, 0)
-    assert (module.targets[chosen] == split.train_labels[chosen]).all()
-    assert (module.targets == 7).sum() == 80 - 9
-    assert not callbacks
-    again = parts(split, graph, 1, Kind("alone"), 0, (33, 1), 1e-3, lambda known: known)[0]
-    assert all(torch.equal(a, b) for a, b in zip(module.parameters(), again.parameters(), strict=True))
+@pytest.mark.parametrize("kind", ["alone", "self", "taught", "own", "near"])
+def test_trainings_learn_and_are_the_same_again(kind):
+    problem = Problem.of(Split(*(part for half in (some(400), some(400)) for part in half)))
+    kind, schedule = Kind(kind, "softmax", 0.1), Schedule(40, 64, 3e-3)
+    models = [trained(problem, 5, kind, 0, schedule, lambda known: problem.split.train_labels) for _ in range(2)]
+    assert accuracy(models[0], problem.split) == accuracy(models[1], problem.split) > 0.5
+    asked = []
+    trained(problem, 5, kind, 0, Schedule(2, 64, 3e-3), lambda known: asked.append(known) or known.clamp_min(0))
+    assert [int((known >= 0).sum()) for known in asked] == ([50] if kind.batches == "taught" else [])
 
 
-@pytest.mark.parametrize("side", [8, 28])
-def test_every_parameter_has_a_gradient(side):
-    module = Classifier(side, torch.arange(10), 1e-3)
-    module.softmax(module(torch.rand(10, side**2)))[:, 0].sum().backward()
-    assert all(torch.isfinite(p.grad).all() for p in module.parameters())
+def test_networks_take_images_of_either_size():
+    assert [network(side)(torch.rand(3, side**2)).shape for side in (8, 28)] == [(3, 10), (3, 10)]
 
 
 def test_layer_and_strength_are_those_of_the_other_set():
@@ -210,9 +196,9 @@ def test_layer_and_strength_are_those_of_the_other_set():
     best = {"digits": Kind("near", "logits", 0.1), "mnist": Kind("near", "softmax", 1.0)}
     swept = {(name, 10, kind, seed): float(best[name] == kind) for name in best for kind in kinds for seed in (0, 1)}
     sets = list(best)
-    assert best_elsewhere(swept, "digits", sets, [0.1, 1.0], 10)[1] == best["mnist"]
-    assert best_elsewhere(swept, "mnist", sets, [0.1, 1.0], 10)[1] == best["digits"]
-    assert best_elsewhere(swept, "mnist", ["mnist"], [0.1, 1.0, 2.0], 10)[1] == Kind("near", "softmax", 1.0)
+    assert best_elsewhere(swept, "digits", sets, [0.1, 1.0])[1] == best["mnist"]
+    assert best_elsewhere(swept, "mnist", sets, [0.1, 1.0])[1] == best["digits"]
+    assert best_elsewhere(swept, "mnist", ["mnist"], [0.1, 1.0, 2.0])[1] == Kind("near", "softmax", 1.0)
 
 
 def test_differences_are_paired():
