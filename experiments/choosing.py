@@ -84,7 +84,8 @@ def _whole(name: str, data_dir: Path | None) -> Sample:
         return Sample(x.numpy(), labels.numpy())
     faces = data.isomap_faces(data_dir) if name == "Isomap faces" else data.frey_faces(data_dir)
     left, right = (half.reshape(len(faces), -1) for half in np.split(faces, 2, axis=2))
-    return Sample(left, right, np.arange(len(faces)), 0 if name == "Isomap faces" else 10)
+    kept = np.sort(np.unique(left, axis=0, return_index=True)[1])  # of black and white halves some are equal
+    return Sample(left[kept], right[kept], kept, 0 if name == "Isomap faces" else 10)
 
 
 def _new(draw: Callable[[Generator], tuple[Array, Array]], generator: Generator) -> Sample:
