@@ -39,7 +39,7 @@ from torch_lapeig.graph import Weighting
 
 Array = NDArray[Any]
 VOTERS = 5  # nearest in the embedding, which tell of a point
-NEIGHBORS, COLUMNS, MOST = 10, 10, 50  # defaults, and the most columns that are tried
+NEIGHBORS, COLUMNS, FLAT, MOST = 10, 10, 2, 50  # k; columns, those of a picture, and the most that are tried
 FEW = 50  # points whose truth is known where that picks an option
 
 
@@ -73,8 +73,8 @@ def _whole(name: str, data_dir: Path | None) -> Sample:
         bunch = bundled[name]()
         return Sample(standardised(bunch.data), bunch.target)
     if name == "ionosphere":
-        good = np.loadtxt(data.locate("ionosphere.data", data_dir), delimiter=",", usecols=34, dtype=str) == "g"
-        return Sample(data.ionosphere(data_dir), good.astype(int))
+        good = np.loadtxt(data.locate("ionosphere.data", data_dir), delimiter=",", usecols=34, dtype=str)
+        return Sample(data.ionosphere(data_dir), np.unique(good, return_inverse=True)[1])
     if name == "speech":
         speech = data.speech_frames("speech/sentence", data_dir)
         number = np.unique(speech.classes, return_inverse=True)[1]
@@ -145,6 +145,7 @@ QUESTIONS: dict[str, dict[str, Setting]] = {
 }
 WIDTHS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50)
 GAP, PICKED = "largest gap", f"picked by {FEW} labels"
+IN_PLANE = ", 2 components"
 TITLES = {
     "k": "neighbours k",
     "bandwidth": "bandwidth, times the median",
@@ -152,6 +153,7 @@ TITLES = {
     "weighting": "weighting",
     "components": "number of components",
 }
+ALL = {**TITLES, **{question + IN_PLANE: TITLES[question] + IN_PLANE for question in QUESTIONS}}
 BASE = {"k": "10", "bandwidth": "1", "symmetrisation": "mean", "weighting": "heat", "components": "10"}
 
 
@@ -191,7 +193,7 @@ def choosing(
     scores = {name: [cells[name, seed] for seed in range(draws)] for name in sets}
     metrics = {
         "sets": {name: described(of) for name, of in scores.items()},
-        "difference": {question: contrasts(scores, question) for question in TITLES},
+        "difference": {question: contrasts(scores, question) for question in ALL},
         "components": {name: parts_of(of) for name, of in scores.items()},
     }
     run.figure("choosing", figure(metrics["difference"]), dpi=80)
@@ -212,7 +214,8 @@ def measured(sample: Sample, seed: int) -> dict[str, Any]:
             if setting not in embedded:
                 embedded[setting] = setting.embed(x, min(MOST, len(x) - 2) if setting == DEFAULT else COLUMNS)
             y, _, count = embedded[setting]
-            scores.setdefault(question, {})[option] = told(y[:, :COLUMNS], sample.truth, far)
+            for name, columns in ((question, COLUMNS), (question + IN_PLANE, FLAT)):
+                scores.setdefault(name, {})[option] = told(y[:, :columns], sample.truth, far)
             seen.setdefault(question, {})[option] = told(y[some, :COLUMNS], sample.truth[some], far[some][:, some], 1)
             parts.setdefault(question, {})[option] = count
     y, values, _ = embedded[DEFAULT]
@@ -273,14 +276,12 @@ def contrasts(scores: Mapping[str, Sequence[Mapping[str, Any]]], question: str) 
     ``all``, ``labels``, ``numbers``: mean and interval over all sets, those with labels, those with numbers; ``sets``:
     the mean difference of each set.
     """
-    first = next(iter(scores.values()))[0]["scores"][question]
+    first, base = next(iter(scores.values()))[0]["scores"][question], BASE[question.removesuffix(IN_PLANE)]
     labelled = {name for name, of in scores.items() if of[0]["labels"]}
     result = {}
     for option in first:
         means = {
-            name: float(
-                np.mean([cell["scores"][question][option] - cell["scores"][question][BASE[question]] for cell in of])
-            )
+            name: float(np.mean([cell["scores"][question][option] - cell["scores"][question][base] for cell in of]))
             for name, of in scores.items()
             if option in of[0]["scores"][question]
         }
@@ -312,10 +313,10 @@ def tables(metrics: dict[str, Any]) -> list[Table]:
         for name, of in sets.items()
     ]
     result = [table("data sets and the score of the defaults", ["", "points", "dimension", "truth", "score"], rows)]
-    for question, title in TITLES.items():
-        rows = []
+    for question, title in ALL.items():
+        rows, base = [], BASE[question.removesuffix(IN_PLANE)]
         for option, of in metrics["difference"][question].items():
-            if option == BASE[question]:
+            if option == base:
                 continue
             low = min(of["sets"], key=lambda name: of["sets"][name])
             high = max(of["sets"], key=lambda name: of["sets"][name])
@@ -325,7 +326,7 @@ def tables(metrics: dict[str, Any]) -> list[Table]:
             extremes = [f"{of['sets'][name]:+.1f} {name}" for name in (low, high)]
             rows.append([option, *cells, f"{of['better']} : {of['worse']}", *extremes])
         heading = ["", "sets with labels", "with numbers", "all sets", "better : worse", "worst", "best"]
-        result.append(table(f"{title}, difference to {BASE[question]}", heading, rows))
+        result.append(table(f"{title}, difference to {base}", heading, rows))
     kinds = [f"symmetrisation {name}" for name in QUESTIONS["symmetrisation"] if name != "union"]
     rows = [[name, *(f"{of[kind]:.1f}" for kind in kinds)] for name, of in metrics["components"].items()]
     result.append(table("components of the graph, k = 10", ["", "mean and union", "mutual"], rows))
@@ -356,15 +357,18 @@ def _colour(number: int) -> Any:
 
 
 def _panel(panel: Axes, options: dict[str, Any]) -> None:
-    place = np.arange(len(options))
-    names = list(next(iter(options.values()))["sets"])
-    for i, name in enumerate(names):
-        values = [of["sets"].get(name, np.nan) for of in options.values()]
-        panel.plot(place, values, color=_colour(i), lw=0.8, marker=".", ms=3, alpha=0.8)
-    mean = [of["all"]["mean"] for of in options.values()]
+    """Options in their order are joined by lines; those that depend on the data follow."""
+    place = np.arange(len(options)) + np.cumsum([option in (GAP, PICKED, "√N") for option in options]) / 2
+    joined = place == np.arange(len(options))
+    for i, name in enumerate(next(iter(options.values()))["sets"]):
+        values = np.array([of["sets"].get(name, np.nan) for of in options.values()])
+        panel.plot(place[joined], values[joined], color=_colour(i), lw=0.8, alpha=0.8)
+        panel.plot(place, values, ".", color=_colour(i), ms=4, alpha=0.8)
+    mean = np.array([of["all"]["mean"] for of in options.values()])
     half = [of["all"]["interval"] or 0 for of in options.values()]
-    panel.errorbar(place, mean, yerr=half, fmt="ko-", capsize=3, ms=4, zorder=5)
+    panel.plot(place[joined], mean[joined], "k-")
+    panel.errorbar(place, mean, half, fmt="ko", capsize=3, ms=4, zorder=5)
     panel.axhline(0, color="0.7", lw=0.8, zorder=0)
-    panel.set_xticks(place, list(options), fontsize=8, rotation=30 if max(map(len, options)) > 6 else 0)
-    panel.set_ylim(max(panel.get_ylim()[0], -25), min(panel.get_ylim()[1], 15))
+    panel.set_xticks(place, list(options), fontsize=8, rotation=30, ha="right")
+    panel.set_ylim(max(panel.get_ylim()[0], -20), min(panel.get_ylim()[1], 10))
     panel.spines[["top", "right"]].set_visible(False)

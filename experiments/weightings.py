@@ -36,8 +36,9 @@ SETS: dict[str, tuple[str, Callable[[Path | None], Points]]] = {
     "mnist": ("MNIST test set", lambda data_dir: Points(*data.mnist_test(data_dir))),
 }
 SET_NAMES = list(SETS)
-LABELS = [1, 5, 10, 100]
-STRENGTHS = [0.1, 1.0, 10.0]
+LABELS = [1, 5, 10]
+MANY = [1, 10, 100]
+STRENGTHS = [1.0, 10.0]
 TUNING = 100  # first seed of the splits that choose, none of which is reported
 
 # What the recipe is chosen from, on the digits.
@@ -70,11 +71,12 @@ def weightings(
     splits: int = 20,
     tuning: int = 10,
     trainings: int = 10,
+    labels_new: list[int] = MANY,
     strengths: list[float] = STRENGTHS,
     tuned_at: int = 10,
-    batch: int = 128,
-    steps: int = 150,
-    learning_rate: float = 3e-3,
+    batch: int = 64,
+    steps: int = 200,
+    learning_rate: float = 1e-2,
     data_dir: Path | None = None,
     quick: bool = False,
     fresh: bool = False,
@@ -88,9 +90,10 @@ def weightings(
         splits: choices of the labelled images for methods on a graph of all points, seeds from 0 on.
         tuning: choices, seeds from 100 on, by which the recipe is chosen on the digits.
         trainings: splits into training and held-out part, for networks and for methods at new points.
+        labels_new: numbers of labelled images of each class there.
         strengths: λ of the smoothness. Layer and λ of a data set are those that are best on the other one, or with one
             set alone softmax and the middle λ.
-        tuned_at: labelled images of each class where all λ are tried; one of labels.
+        tuned_at: labelled images of each class where all λ are tried; one of labels_new.
         batch: images in a batch, besides up to 32 labelled ones.
         steps: of a training.
         learning_rate: the largest of Adam's.
@@ -99,9 +102,9 @@ def weightings(
         fresh: start anew where the folder holds a run already.
     """
     if quick:
-        sets, labels, splits, tuning, trainings, strengths, tuned_at = ["digits"], [1], 4, 1, 2, [1.0], 1
-        steps = 60
-    _check(sets, labels, splits, tuning, trainings, strengths, tuned_at, steps)
+        sets, labels, splits, tuning, trainings, labels_new = ["digits"], [1], 4, 1, 2, [1]
+        strengths, tuned_at, steps = [1.0], 1, 60
+    _check(locals())
     run = Run(out, locals())
     points = cache(lambda name: SETS[name][1](data_dir))
     pattern = cache(lambda name, k, symmetrize: KNN(k, symmetrize)(points(name).x))
@@ -114,38 +117,27 @@ def weightings(
     compared = carried(carry, run, [*COMPARED, recipe._replace(variant=PLAIN)], sets, splits)
 
     problem = lru_cache(1)(lambda name, seed: Problem.of(data.split_by_class(*points(name), seed=seed)))
-    training = Training(run, problem, recipe, Schedule(steps, batch, learning_rate), labels, trainings)
+    training = Training(run, problem, recipe, Schedule(steps, batch, learning_rate), labels_new, trainings)
     metrics = {
         "recipe": {"name": str(recipe), "digits_tuning": choice[recipe]},
         "graph": {name: summaries(compared[name], str(recipe)) for name in sets},
         **training.outcome(sets, strengths, tuned_at),
     }
-    run.figure("weightings", figure(metrics, labels, strengths), dpi=80)
+    run.figure("weightings", figure(metrics, labels_new, strengths), dpi=80)
     run.finish(metrics, *tables(metrics, choice, splits, tuning, trainings, tuned_at))
 
 
-def _check(
-    sets: list[str],
-    labels: list[int],
-    splits: int,
-    tuning: int,
-    trainings: int,
-    strengths: list[float],
-    tuned_at: int,
-    steps: int,
-) -> None:
+def _check(given: dict[str, Any]) -> None:
     """Raise unless names are known and numbers allow intervals and batches."""
-    check_names("sets", sets, SET_NAMES)
-    for option, value, least in (
-        *(("splits", splits, 2), ("tuning", tuning, 1), ("trainings", trainings, 2), ("steps", steps, 1)),
-        ("labels", min(labels, default=0), 1),
-        ("strengths", min(strengths, default=0.0), 1e-9),
-    ):
-        check_least(option, value, least)
-    if max(labels) > TUNING:
-        raise Refusal(f"--labels must be at most {TUNING}, of which each class of the digits has enough, got {labels}")
-    if tuned_at not in labels:
-        raise Refusal(f"--tuned_at must be one of --labels {labels}, got {tuned_at}")
+    check_names("sets", given["sets"], SET_NAMES)
+    for option, least in {"splits": 2, "tuning": 1, "trainings": 2, "steps": 1}.items():
+        check_least(option, given[option], least)
+    for option, smallest in {"labels": 1, "labels_new": 1, "strengths": 1e-9}.items():
+        check_least(option, min(given[option], default=0), smallest)
+    if (most := max(given["labels"] + given["labels_new"])) > TUNING:
+        raise Refusal(f"--labels and --labels_new must be at most {TUNING}, as many as every class has, got {most}")
+    if given["tuned_at"] not in given["labels_new"]:
+        raise Refusal(f"--tuned_at must be one of --labels_new {given['labels_new']}, got {given['tuned_at']}")
 
 
 # ------------------------------------------------------------------------------------------------ methods on a graph
@@ -193,18 +185,18 @@ class Training:
 
     def outcome(self, sets: list[str], strengths: list[float], tuned_at: int) -> dict[str, Any]:
         """Accuracies at new points, and what each smoothness gains."""
+        new = self.run.cells("new", self.on_graph, product(sets, range(self.seeds)))
         kinds = [Kind(*parts) for parts in product(BATCHES, LAYERS, strengths)]
         swept = self.cells(sets, [tuned_at], [ALONE, *kinds])
         chosen = {name: best_elsewhere(swept, name, sets, strengths) for name in sets}
-        new = self.run.cells("new", self.on_graph, product(sets, range(self.seeds)))
         of = {}
         for name in sets:
-            found = self.cells([name], self.counts, [ALONE, SELF, *chosen[name], TAUGHT])
+            found = self.cells([name], self.counts, [ALONE, SELF, chosen[name], TAUGHT])
             of[name] = at_new_points(new, found, name, self.counts, self.seeds)
         return {
             "new": {name: summaries(of[name], "recipe") for name in sets},
             "strength": {name: gains(swept, name, tuned_at) for name in sets},
-            "chosen": {name: {kind.batches: kind._asdict() for kind in chosen[name]} for name in sets},
+            "chosen": {name: kind._asdict() for name, kind in chosen.items()},
         }
 
     def on_graph(self, name: str, seed: int) -> dict[str, Any]:
@@ -229,16 +221,13 @@ class Training:
         return {"accuracy": accuracy(model, problem.split)}
 
 
-def best_elsewhere(swept: dict[Any, float], name: str, sets: list[str], strengths: list[float]) -> list[Kind]:
-    """Layer and λ of the batches with a graph of their own, and of neighbourhoods: the best of the other sets."""
+def best_elsewhere(swept: dict[Any, float], name: str, sets: list[str], strengths: list[float]) -> Kind:
+    """Layer and λ of neighbourhoods: the best of the other sets, so that no label of this one has a say."""
     others = [other for other in sets if other != name]
-    result = []
-    for batches in BATCHES:
-        kinds = [kind for kind in _kinds(swept) if kind.batches == batches and others]
-        mean = {k: np.mean([v for (of, _, kind, _), v in swept.items() if kind == k and of in others]) for k in kinds}
-        middle = Kind(batches, LAYERS[0], strengths[len(strengths) // 2])
-        result.append(max(mean, key=lambda kind: mean[kind]) if mean else middle)
-    return result
+    kinds = [kind for kind in _kinds(swept) if kind.batches == "near" and others]
+    mean = {k: np.mean([v for (of, _, kind, _), v in swept.items() if kind == k and of in others]) for k in kinds}
+    middle = Kind("near", LAYERS[0], strengths[len(strengths) // 2])
+    return max(mean, key=lambda kind: mean[kind]) if mean else middle
 
 
 def _kinds(swept: dict[Any, float]) -> list[Kind]:
@@ -295,12 +284,11 @@ NETWORKS = {
     "recipe": "the recipe",
     "alone": "network alone",
     "self": "network, self-training",
-    "own": "network, smoothness, " + BATCHES["own"],
     "near": "network, smoothness, " + BATCHES["near"],
     "taught": "network taught by the recipe",
 }
 
-COLOURS = dict(zip(NETWORKS, ("0.6", "C1", "C3", "k", "C7", "C2", "C0", "C4"), strict=True))
+COLOURS = dict(zip(NETWORKS, ("0.6", "C1", "C3", "k", "C7", "C0", "C4"), strict=True))
 
 
 def tables(

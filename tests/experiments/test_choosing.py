@@ -8,6 +8,7 @@ import torch
 
 from experiments.__main__ import main
 from experiments.choosing import (
+    ALL,
     BASE,
     DEFAULT,
     QUESTIONS,
@@ -58,7 +59,7 @@ def test_every_option_is_measured_and_differences_are_paired():
     generator = np.random.default_rng(0)
     sample = Sample(generator.standard_normal((90, 3)), np.arange(90) % 3)
     of = measured(sample, 0)
-    assert set(of["scores"]) == {*QUESTIONS, "components"}
+    assert set(of["scores"]) == set(ALL)
     assert all(set(options) <= set(of["scores"][question]) for question, options in QUESTIONS.items())
     assert 2 <= of["gap"] <= 50
     cells = {

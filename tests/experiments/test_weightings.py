@@ -196,9 +196,9 @@ def test_layer_and_strength_are_those_of_the_other_set():
     best = {"digits": Kind("near", "logits", 0.1), "mnist": Kind("near", "softmax", 1.0)}
     swept = {(name, 10, kind, seed): float(best[name] == kind) for name in best for kind in kinds for seed in (0, 1)}
     sets = list(best)
-    assert best_elsewhere(swept, "digits", sets, [0.1, 1.0])[1] == best["mnist"]
-    assert best_elsewhere(swept, "mnist", sets, [0.1, 1.0])[1] == best["digits"]
-    assert best_elsewhere(swept, "mnist", ["mnist"], [0.1, 1.0, 2.0])[1] == Kind("near", "softmax", 1.0)
+    assert best_elsewhere(swept, "digits", sets, [0.1, 1.0]) == best["mnist"]
+    assert best_elsewhere(swept, "mnist", sets, [0.1, 1.0]) == best["digits"]
+    assert best_elsewhere(swept, "mnist", ["mnist"], [0.1, 1.0, 2.0]) == Kind("near", "softmax", 1.0)
 
 
 def test_differences_are_paired():
@@ -214,8 +214,8 @@ def test_differences_are_paired():
         ({"splits": 1}, "--splits must be at least 2"),
         ({"trainings": 1}, "--trainings must be at least 2"),
         ({"labels": [0, 10]}, "--labels must be at least 1"),
-        ({"labels": [10, 130]}, "--labels must be at most 100"),
-        ({"tuned_at": 7}, "--tuned_at must be one of --labels"),
+        ({"labels_new": [10, 130]}, "--labels and --labels_new must be at most 100"),
+        ({"tuned_at": 7}, "--tuned_at must be one of --labels_new"),
         ({"strengths": [0.0]}, "--strengths must be at least"),
     ],
 )
