@@ -33,6 +33,7 @@ EXPERIMENTS = (
     "cut",
     "outofsample",
     "weightings",
+    "choosing",
     "spectral_layer",
     "parametric",
     "roll",
