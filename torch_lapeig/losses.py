@@ -282,7 +282,7 @@ class Whitening(FittedModule):
     Args:
         n_components: k, the number of outputs of the encoder.
 
-    Tensors (part of ``state_dict``, which loads into a fresh module of as many columns; see `FittedModule`):
+    Tensors (part of ``state_dict``, which loads into a fresh module of as many columns):
         mean: ``(k,)``. matrix: ``(k, k)``. eigenvalues_: ``(k,)`` in [0, 2].
     """
 

@@ -114,7 +114,7 @@ class ShardedPattern(SparsePattern):
         return medians_of_groups(self.ranks, values, group, total)
 
     def signs(self, x: Tensor) -> Tensor:
-        """±1 for each column of ``(1, n, m)``: see `torch_lapeig.graph.nodes.signs`, first by number."""
+        """±1 for each column of ``(1, n, m)``: see ``torch_lapeig.graph.nodes.signs``, first by number."""
         bare = _checks.primal(x)
         size = bare.abs()
         candidate = size >= 0.999 * self.largest(bare)[:, None, :]

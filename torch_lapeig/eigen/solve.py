@@ -151,7 +151,7 @@ def eigenpairs(
         fill: let graphs have fewer than ``k`` nodes of positive degree, or none at all, as in batches of unequal
             sizes. The pairs they lack have zero vectors, eigenvalues +∞ (zero in ``projected``), and no gradient.
 
-    Gradients follow the implicit rule of `torch_lapeig.eigen.rule`, never that of ``torch.linalg.eigh``: they are
+    Gradients follow the implicit rule of ``torch_lapeig.eigen.rule``, never that of ``torch.linalg.eigh``: they are
     finite, and with equal eigenvalues exact for losses that do not depend on the choice of basis in an eigenspace (that
     mix values and vectors through `Eigenpairs.projected`). A `DegeneracyWarning` says when a loss does, or when the cut
     between k and k + 1 splits a cluster of eigenvalues, and a `ConvergenceWarning` when the linear solve of the

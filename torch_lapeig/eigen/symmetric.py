@@ -241,11 +241,11 @@ class SymmetricOperator(WithEntries):
         return self.null.vectors(m, max(self.most_null, m, 1), self.pattern)
 
     def sum(self, x: Tensor) -> Tensor:
-        """Σ over the places where rows lie; see `torch_lapeig.graph.nodes.Nodes`."""
+        """Σ over the places where rows lie; see ``torch_lapeig.graph.nodes.Nodes``."""
         return self.pattern.sum(x)
 
     def shared(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Small tensors that were worked out wherever rows lie, the same everywhere; see `Nodes.shared`."""
+        """Small tensors that were worked out wherever rows lie, the same everywhere; see ``Nodes.shared``."""
         return self.pattern.shared(*tensors)
 
     def overlaps(self, w: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
