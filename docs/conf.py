@@ -30,7 +30,6 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",
-    "sphinx.ext.viewcode",
     "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
@@ -39,7 +38,6 @@ extensions = [
 root_doc = "index"
 exclude_patterns = ["_build", "gallery"]
 nitpicky = True
-suppress_warnings = ["toc.empty_glob"]  # a pattern names pages that a clone may not have yet
 
 # Markdown. Headings get the anchors that code forges give them, so that links work there as here.
 myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
@@ -87,6 +85,7 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "remove_config_comments": True,
     "show_signature": False,
+    "write_computation_times": False,
     "min_reported_time": 5,
 }
 
@@ -127,6 +126,16 @@ FILES = {
 PAGES = {ROOT / file: f"{page}.md" for page, file in FILES.items()}
 
 
+def unlisted() -> list[str]:
+    """Pages that no list of pages names: they come at the end of the guide."""
+    lists = [(DOCS / name).read_text() for name in ("index.md", "guide.md", "project.md")]
+    blocks = "".join(
+        block for text in lists for block in re.findall(r"^```{toctree}.*?^```", text, re.MULTILINE | re.DOTALL)
+    )
+    named = set(re.findall(r"^(?:.*<)?([\w./-]+)>?$", blocks, re.MULTILINE))
+    return sorted(page.stem for page in DOCS.glob("*.md") if page.stem not in {*named, "index"})
+
+
 def read(app: Sphinx, page: str, content: list[str]) -> None:
     """Puts the files of the repository in the place of their pages, and makes links between files links between pages.
 
@@ -153,6 +162,10 @@ def read(app: Sphinx, page: str, content: list[str]) -> None:
             return match[0]
         return f"[{label}]({ADDRESS}/blob/main/{path.relative_to(ROOT)}{anchor})" if ADDRESS else label
 
+    if page == "guide":
+        app.env.note_dependency(str(DOCS))
+    if page == "guide" and (others := unlisted()):
+        content[0] += "\n".join(["\n```{toctree}", ":maxdepth: 1", "", *others, "```\n"])
     text = re.sub(r"<!-- (?:value: |results: |end).*?-->", "", content[0])
     content[0] = re.sub(r"\[([^\]\[]*)\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)", link, text)
 
@@ -162,9 +175,11 @@ def escape(app: Sphinx, kind: str, name: str, what: object, options: object, lin
 
     "Raises (``fit``):" is a section as "Raises:" is.
     """
+    in_example = False
     for number, line in enumerate(lines):
         line = re.sub(r"^(\s*Raises) \(.*\):$", r"\1:", line)
-        if not line.lstrip().startswith((">>>", "...")):
+        in_example = bool(line.strip()) and (in_example or line.lstrip().startswith(">>>"))
+        if not in_example:
             parts = re.split(r"(``.*?``|`.*?`)", line)
             parts[::2] = [re.sub(r"(?<=\w)_(?!\w)|\|", r"\\\g<0>", part) for part in parts[::2]]
             line = "".join(parts)
@@ -179,7 +194,7 @@ def skip(app: Sphinx, kind: str, name: str, what: object, skipped: bool, options
 
 
 FOREIGN = ("torch", "numpy", "scipy", "sklearn", "pytorch_lightning", "lightning", "collections", "typing")
-TORCH = ("DeviceMesh", "DistributedDataParallel", "DTensor", "StorageReader")
+OTHERS = ("DeviceMesh", "DistributedDataParallel", "DTensor", "StorageReader", "NotFittedError")
 
 
 def resolve(
@@ -199,7 +214,7 @@ def resolve(
             name = min(found, key=len)
             uri = app.builder.get_relative_uri(node["refdoc"], objects[name].docname) + f"#{objects[name].node_id}"
             return nodes.reference("", "", content, internal=True, refuri=uri, reftitle=name)
-    return content if parts[0] in FOREIGN or parts[-1] in TORCH or node.get("reftype") == "class" else None
+    return content if parts[0] in FOREIGN or parts[-1] in OTHERS or node.get("reftype") == "class" else None
 
 
 def setup(app: Sphinx) -> None:

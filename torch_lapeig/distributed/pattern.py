@@ -34,6 +34,11 @@ class ShardedPattern(SparsePattern):
         place: int64 ``(E,)``, second node among all, ascending within each row.
         numbers: int64 ``(n,)``, a name of each own node that does not depend on the ranks: random vectors and ties
             follow it.
+
+    >>> row, col = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> path = ShardedPattern(Ranks(), [0, 3], row, col, torch.arange(3))
+    >>> path.sum_rows(torch.ones(4))
+    tensor([1., 2., 1.])
     """
 
     is_sharded = True

@@ -29,6 +29,10 @@ class NullSpace:
         ground: ``(B, N)``, positive on active nodes and zero on the others, where nothing flows back.
         part: int64 ``(B, N)``, the part of each active node, counted from 0 in each graph.
         counts: int64 ``(B,)``, the number of parts.
+
+    >>> null = NullSpace(torch.ones(1, 3), torch.tensor([[0, 0, 1]]), torch.tensor([2]))  # two parts of three nodes
+    >>> null.counts
+    tensor([2])
     """
 
     ground: Tensor

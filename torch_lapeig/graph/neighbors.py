@@ -46,6 +46,13 @@ class Neighbors(NamedTuple):
 
     ``indices`` int64 and ``squared_distances`` of the points' dtype, both ``(Q, k)`` or ``(B, Q, k)``; ``recall`` is
     the share of true neighbours found, 1 for an exact search and estimated on a sample for an approximate one.
+
+    >>> nearest_neighbors(torch.tensor([[0.0], [1.0], [3.0]]), 1)
+    Neighbors(indices=tensor([[1],
+            [0],
+            [1]]), squared_distances=tensor([[1.],
+            [1.],
+            [4.]]), recall=1.0)
     """
 
     indices: Tensor
@@ -57,6 +64,10 @@ class NeighborPairs(NamedTuple):
     """Pairs of a query and a point within its reach.
 
     ``item`` (of the batch), ``query`` and ``point`` int64 ``(E,)``; ``squared_distances`` ``(E,)``.
+
+    >>> pairs = radius_neighbors(torch.tensor([[0.0], [1.0], [3.0]]), 1.5)
+    >>> pairs.query.tolist(), pairs.point.tolist(), pairs.squared_distances.tolist()
+    ([0, 1], [1, 0], [1.0, 1.0])
     """
 
     item: Tensor
@@ -100,6 +111,10 @@ def nearest_neighbors(
     Warns:
         ConvergenceWarning: the recall that was measured is below the one asked for. GraphWarning: squared distances of
             distinct points underflow, so that their order is not known.
+
+    >>> x = torch.tensor([[0.0], [1.0], [3.0]])
+    >>> nearest_neighbors(x, 2, queries=torch.tensor([[2.5]])).indices
+    tensor([[2, 1]])
     """
     sets = prepare(x, queries, mask, metric)
     k, budget = _checks.check_count(k, "k"), _check_budget(budget, x)
@@ -140,6 +155,10 @@ def radius_neighbors(
 
     Raises:
         TypeError, ValueError: as `nearest_neighbors`; a radius that is not positive, or reaches of another shape.
+
+    >>> x = torch.tensor([[0.0], [1.0], [3.0]])
+    >>> radius_neighbors(x, 1.0, queries=torch.tensor([[2.5]])).point
+    tensor([2])
     """
     sets = prepare(x, queries, mask, metric)
     budget = _check_budget(budget, x)

@@ -39,6 +39,10 @@ class SparsePattern(Nodes):
         shape: ``(N,)`` or ``(B, N)``.
 
     Indices are int32 wherever that suffices, the fastest in torch's sparse products.
+
+    >>> path = SparsePattern(torch.tensor([0, 1, 1, 2]), torch.tensor([1, 0, 2, 1]), (3,))
+    >>> path.sum_rows(torch.ones(4)), path.squared_lengths(torch.tensor([[0.0], [1.0], [3.0]]))
+    (tensor([1., 2., 1.]), tensor([1., 1., 4., 4.]))
     """
 
     def __init__(self, row: Tensor, col: Tensor, shape: tuple[int, ...]) -> None:
@@ -300,6 +304,11 @@ class DensePattern(Nodes):
 
     Args:
         shape: ``(N,)`` or ``(B, N)``.
+
+    >>> DensePattern((3,)).squared_lengths(torch.tensor([[0.0], [1.0], [3.0]]))
+    tensor([[0., 1., 9.],
+            [1., 0., 4.],
+            [9., 4., 0.]])
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:

@@ -28,6 +28,10 @@ class NewEdges(NamedTuple):
     ``query`` and ``point`` int64 ``(E,)``, the number of the new and of the training point of each; ``squared_lengths``
     ``(E,)``, with gradients; ``connectivity`` ``(E,)``: 1, or ½ for one-sided edges of ``symmetrize="mean"``;
     ``num_queries``: how many new points there are.
+
+    >>> edges = NewEdges(torch.tensor([0, 0]), torch.tensor([3, 7]), torch.tensor([1.0, 4.0]), torch.ones(2), 1)
+    >>> SimpleWeights().extend(edges, torch.zeros(8, 1)).exp()
+    tensor([1., 1.])
     """
 
     query: Tensor
@@ -120,7 +124,12 @@ class Weighting(Configured, nn.Module, abc.ABC):
 
 
 class SimpleWeights(Weighting):
-    """W_ij = 1 on every edge, the limit t → ∞ of the heat kernel (Belkin & Niyogi 2003, section 2, step 2b)."""
+    """W_ij = 1 on every edge, the limit t → ∞ of the heat kernel (Belkin & Niyogi 2003, section 2, step 2b).
+
+    >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+    >>> SimpleWeights()(torch.tensor([[0.0], [1.0], [3.0]]), path).weight
+    tensor([1., 1., 1., 1.])
+    """
 
     def forward(self, x: Tensor, graph: Graph) -> Graph:
         """The graph as it is."""
@@ -207,6 +216,10 @@ class HeatKernel(Weighting):
     Raises:
         TypeError, ValueError: ``t`` is not a positive number or one of the words; an infinite one with ``learnable``,
             as no factor changes it.
+
+    >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+    >>> HeatKernel(2.0)(torch.tensor([[0.0], [1.0], [3.0]]), path).weight
+    tensor([0.6065, 0.6065, 0.1353, 0.1353])
     """
 
     CONFIGURATION: ClassVar[tuple[str, ...]] = ("t", "learnable")
@@ -277,6 +290,10 @@ class SelfTuning(Weighting):
 
     Raises:
         ValueError: when called, if a node's m-th neighbour is a copy of it (σ = 0).
+
+    >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+    >>> SelfTuning(1)(torch.tensor([[0.0], [1.0], [3.0]]), path).weight  # σ is 1, 1, 2
+    tensor([0.3679, 0.3679, 0.1353, 0.1353])
     """
 
     CONFIGURATION: ClassVar[tuple[str, ...]] = ("m",)
@@ -320,6 +337,10 @@ class DensityCorrected(Weighting):
     Args:
         alpha: in [0, 1]; 0 changes nothing.
         weights: K; default ``HeatKernel("median")``.
+
+    >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+    >>> DensityCorrected(1.0, SimpleWeights())(torch.zeros(3, 1), path).weight  # degrees are 1, 2, 1
+    tensor([0.5000, 0.5000, 0.5000, 0.5000])
     """
 
     CONFIGURATION: ClassVar[tuple[str, ...]] = ("alpha", "weights")
@@ -372,6 +393,12 @@ class ImprovedWeights(Weighting):
 
     Args:
         t, learnable: as for `HeatKernel`.
+
+    >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+    >>> ImprovedWeights(math.inf)(torch.zeros(3, 1), path).to_dense()  # 1/κ_j, κ is 1, 2, 1
+    tensor([[0.0000, 0.5000, 0.0000],
+            [1.0000, 0.0000, 1.0000],
+            [0.0000, 0.5000, 0.0000]])
     """
 
     CONFIGURATION: ClassVar[tuple[str, ...]] = ("kernel",)
