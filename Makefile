@@ -42,6 +42,7 @@ check: $(VENV)/installed
 
 docs: $(VENV)/installed
 	@echo "==> the site, with the programs of its gallery: docs/_build/html/index.html"
+	@rm -rf docs/_build/html
 	@if $(BIN)/python -c "import sys; sys.exit(sys.version_info < (3, 11))"; \
 	then OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -n -W --keep-going -q -d docs/_build/doctrees docs docs/_build/html; \
 	else echo "skipped: Sphinx needs Python 3.11"; fi
@@ -86,4 +87,4 @@ $(LOWEST)/installed: pyproject.toml constraints-lowest.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(LOWEST) .venv-pythons runs
+	rm -rf $(VENV) $(LOWEST) .venv-pythons runs docs/_build docs/api docs/auto_gallery
