@@ -14,7 +14,7 @@ from torch_lapeig._fitted import State
 from torch_lapeig.eigen import Laplacian, NullSpace, Solve, Solver, SymmetricOperator, eigenpairs
 from torch_lapeig.eigen.linear import TOLERANCE, solve_linear
 from torch_lapeig.graph import KNN, Graph
-from torch_lapeig.graph.pattern import inverse_power
+from torch_lapeig.graph.logarithms import inverse_power
 from torch_lapeig.graph.weighted import Rule
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.module import check_solve
