@@ -6,6 +6,7 @@ and of the function in it, by a file ``configs/<name>.yaml`` of its defaults, an
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
@@ -17,8 +18,6 @@ from typing import Any, NoReturn
 
 import yaml
 from jsonargparse import ArgumentParser, set_parsing_settings
-
-from experiments.runs import Refusal
 
 EXPERIMENTS = (
     "demo",
@@ -83,20 +82,22 @@ def experiment(name: str) -> Callable[..., None]:
     return function
 
 
-def headline(function: Callable[..., None]) -> str:
-    """First line of the docstring."""
-    return (function.__doc__ or "").splitlines()[0]
+def headline(name: str) -> str:
+    """First line of the docstring of an experiment, read from its source: imports of all would take seconds."""
+    source = Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
+    functions = (node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef))
+    return next((ast.get_docstring(f) or "" for f in functions if f.name == name), "").partition("\n")[0]
 
 
 def list_experiments() -> None:
     """Name the experiments, one line each."""
     for name in EXPERIMENTS:
-        print(f"{name:14} {headline(experiment(name))}")
+        print(f"{name:14} {headline(name)}")
 
 
 def parser_of(function: Callable[..., None]) -> Parser:
     """Typed options of a function's arguments; of ``trainer``, a dict, those of Lightning's Trainer."""
-    parser = Parser(description=headline(function), allow_abbrev=False)
+    parser = Parser(description=(function.__doc__ or "").partition("\n")[0], allow_abbrev=False)
     parser.add_argument("--config", action="config", help="file of arguments; those after it override it")
     parser.add_function_arguments(function, as_positional=False, skip={"trainer"})
     if (flags := inspect.signature(function).parameters.get("trainer")) is not None:
@@ -118,21 +119,26 @@ def spelled_out(arguments: Iterable[str]) -> list[str]:
 def main(arguments: list[str] | None = None) -> None:
     """Run the experiment named in the arguments (default: those of the command line)."""
     arguments = spelled_out((sys.argv[1:] if arguments is None else arguments) or ["--help"])
-    names = arguments[:1] if arguments[0] in EXPERIMENTS else EXPERIMENTS
     parser = Parser(prog="python -m experiments", allow_abbrev=False)
     commands = parser.add_subcommands(dest="name")
-    functions = {name: experiment(name) for name in names}
-    functions["list"] = list_experiments
-    for name, function in functions.items():
-        commands.add_subcommand(name, parser_of(function), help=headline(function))
+    for name in EXPERIMENTS:
+        # Only the one that is asked for is imported; of the others the help shows a line.
+        named = parser_of(experiment(name)) if name == arguments[0] else Parser()
+        commands.add_subcommand(name, named, help=headline(name))
+    commands.add_subcommand("list", Parser(), help="name the experiments, one line each")
     check_configurations(arguments)
     parsed = parser.parse_args(arguments).as_dict()
+    if parsed["name"] == "list":
+        list_experiments()
+        return
     options = parsed[parsed["name"]] or {}
     options.pop("config", None)
     for path in class_paths(options):
         check_class_path(path)
+    from experiments.runs import Refusal  # here, because it imports torch, which `list` does without
+
     try:
-        functions[parsed["name"]](**options)
+        experiment(parsed["name"])(**options)
     except Refusal as refusal:
         raise SystemExit(f"error: {refusal}") from None
     except KeyboardInterrupt:

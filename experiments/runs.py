@@ -178,15 +178,16 @@ class Run:
         figure.savefig(self.out / f"{name}.pdf")
 
     def finish(self, metrics: Result, *tables: Table) -> None:
-        """Write metrics.json, with arguments, versions and seconds; print tables.
+        """Write metrics.json, with tables, arguments, versions and seconds; print tables.
 
         ``seconds`` are those of all cells, added up, and of the rest; ``elapsed`` those of this call. Of a cell that
         was interrupted those of its last part count.
         """
         elapsed = time.perf_counter() - self._start
         seconds = elapsed - self._spent + sum(self._seconds.values())
-        times = {"seconds": round(seconds, 1), "elapsed": round(elapsed, 1)}
-        outcome = {**metrics, "config": self.config, "versions": self.versions, **times}
+        times = {"seconds": round(seconds, 1), "elapsed": round(elapsed, 1), "threads": torch.get_num_threads()}
+        about = {"tables": dict(map(_rows, tables)), "config": self.config, "versions": self.versions}
+        outcome = {**metrics, **about, **times}
         with replacing(self.out / "metrics.json") as part:
             part.write_text(json.dumps(outcome, indent=2) + "\n")
         for table in tables:
@@ -265,6 +266,12 @@ def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]]) -> 
     for row in rows:
         result.add_row(*row)
     return result
+
+
+def _rows(table: Table) -> tuple[str, list[list[str]]]:
+    """Title and rows of a table, its header first."""
+    columns = [[str(column.header), *map(str, column.cells)] for column in table.columns]
+    return str(table.title), [list(row) for row in zip(*columns, strict=True)]
 
 
 def pick_device(name: str) -> torch.device:
