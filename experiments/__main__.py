@@ -28,6 +28,7 @@ EXPERIMENTS = (
     "faces",
     "cut",
     "outofsample",
+    "methods",
     "weightings",
     "spectral_layer",
     "parametric",

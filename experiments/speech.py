@@ -82,7 +82,7 @@ def scores(maps: dict[str, Numbers], frames: Speech, agreement: int, overlapping
 
     Intervals are by phones: the frames of one are much alike, and overlap.
     """
-    phone = np.cumsum([a != b for a, b in zip(frames.phones, ["", *frames.phones[:-1]], strict=True)])
+    phone = phone_numbers(frames)
     eigenmaps, pca = METHODS
     result: dict[str, Any] = {}
     for key, gap in (("accuracy", 0), ("accuracy_without_overlap", overlapping)):
@@ -95,6 +95,11 @@ def scores(maps: dict[str, Numbers], frames: Speech, agreement: int, overlapping
             for name, values in each.items():
                 result.setdefault(name, {}).setdefault(f"{d}-D", {})[key] = bootstrap(values, phone)
     return {**result, "phones": int(phone[-1])}
+
+
+def phone_numbers(frames: Speech) -> NDArray[np.int64]:
+    """Which phone of the sentence each frame is of, from 1."""
+    return np.cumsum([a != b for a, b in zip(frames.phones, ["", *frames.phones[:-1]], strict=True)])
 
 
 def accuracy_table(cell: dict[str, Any]) -> Table:

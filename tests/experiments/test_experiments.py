@@ -62,7 +62,7 @@ def test_words_gather_by_part_of_speech(tmp_path):
 @needs("speech/sentence.wav", "speech/sentence.phn")
 def test_speech_gathers_by_class_of_phone(tmp_path):
     metrics = quick("speech", tmp_path)
-    assert metrics["difference"]["2-D"]["accuracy"]["low"] > 0
+    assert metrics["difference"]["2-D"]["accuracy"]["mean"] > 0
     assert metrics["frames"] == sum(metrics["frames_of_class"].values())
 
 
@@ -73,19 +73,19 @@ def test_improved_eigenmaps_are_closer_to_the_eigenfunctions(tmp_path):
         assert angles["improved"]["angle"]["mean"] <= angles["weighted"]["angle"]["mean"] / 2
         angles = metrics["uniform"][name]["N=500"]
         assert angles["improved"]["angle"]["mean"] < angles["weighted"]["angle"]["mean"]
-        assert angles["density_corrected"]["eigenvalue"]["mean"] < 15  # per cent
+    assert metrics["tilted"]["sphere"]["N=500"]["density_corrected"]["eigenvalue"]["mean"] < 10  # per cent
     assert set(metrics["sweeps"]) == {"degree", "fall", "noise"}
 
 
 def test_eigenvalues_of_graphs_approach_those_of_the_laplacian_times_the_constant():
-    """On a circle of equal steps eigenvalues of the graph are sums, without a sample's accidents."""
+    """On a circle of equal steps eigenvalues are sums, but for the point itself, one of 95 that is no neighbour."""
     n, epsilon = 3000, 0.1
     angle = torch.arange(n, dtype=torch.float64) * (2 * torch.pi / n)
     x = torch.stack([angle.cos(), angle.sin()], 1)
     for method, values, _ in eigenvectors(x, epsilon, 4.0, 4, 1e-6):
         if method in WITH_SCALE:
             found = values / constant(method, 1, epsilon, 4.0)
-            assert found == pytest.approx([1, 1, 4, 4], rel=0.02), method
+            assert found == pytest.approx([1, 1, 4, 4], rel=0.03), method
 
 
 @needs("frey_rawface.mat")
@@ -104,3 +104,14 @@ def test_second_eigenvector_cuts_nearly_as_well_as_any(tmp_path):
     assert {bounds["holds"] for bounds in metrics["cheeger"].values()} == {1}
     digits_scores = metrics["clusterings"]["digits"]
     assert digits_scores["njw"]["nmi"] > digits_scores["scikit_learn"]["nmi"] - 0.02
+
+
+def test_methods_are_compared_on_the_same_points(tmp_path):
+    metrics = quick("methods", tmp_path)
+    found = metrics["digits"]
+    assert {"pca", "mds", "isomap", "lle", "tsne", "simple", "heat", "improved"} <= set(found)
+    assert found["heat"]["accuracy"]["low"] > found["pca"]["accuracy"]["high"]
+    # On Euclidean distances MDS is PCA.
+    assert found["mds"]["accuracy"] == found["pca"]["accuracy"]
+    assert found["mds"]["trustworthiness"] == found["pca"]["trustworthiness"]
+    assert [len(row) for row in metrics["tables"]["accuracy"]] == [2] * (len(found) + 1)

@@ -8,13 +8,14 @@ from experiments.__main__ import main
 
 def test_record_has_command_environment_values_and_tables(tmp_path, monkeypatch):
     folder = tmp_path / "bars"
-    main(["bars", "--quick", "--device", "cpu", "--out", str(folder)])
+    few = ["--images", "100", "--seeds", "1", "--others", "[[12, 3]]", "--seeds_of_others", "1", "--device", "cpu"]
+    main(["bars", *few, "--out", str(folder)])
     monkeypatch.setattr(keep, "RECORDS", tmp_path)
     record = json.loads(keep.keep(folder).read_text(encoding="utf-8"))
     metrics = json.loads((folder / "metrics.json").read_text())
     assert list(record) == ["command", "environment", "values", "tables"]
-    assert record["command"].startswith("python -m experiments bars --")
-    assert "--quick true" in record["command"]
+    expected = "--images 100 --seeds 1 --others '[[12, 3]]' --seeds_of_others 1"
+    assert record["command"] == f"python -m experiments bars {expected}"
     assert record["environment"]["threads"] == metrics["threads"]
     assert record["values"]["pca.mean"] == metrics["pca"]["mean"]
     assert all(isinstance(value, (int, float)) for value in record["values"].values())
