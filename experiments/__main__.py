@@ -32,6 +32,7 @@ EXPERIMENTS = (
     "faces",
     "cut",
     "outofsample",
+    "methods",
     "weightings",
     "choosing",
     "spectral_layer",

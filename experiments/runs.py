@@ -189,11 +189,12 @@ class Run:
         """
         elapsed = time.perf_counter() - self._start
         seconds = elapsed - self._spent + sum(self._seconds.values())
-        times = {"seconds": round(seconds, 1), "elapsed": round(elapsed, 1)}
-        outcome = {**metrics, "config": self.config, "versions": self.versions, **times}
+        times = {"seconds": round(seconds, 1), "elapsed": round(elapsed, 1), "threads": torch.get_num_threads()}
+        shown = {str(table.title): _rows(table) for table in tables}
+        about = {"tables": shown, "config": self.config, "versions": self.versions}
+        outcome = {**metrics, **about, **times}
         with replacing(self.out / "metrics.json") as part:
             part.write_text(json.dumps(outcome, indent=2) + "\n")
-        shown = {str(table.title): _rows(table) for table in tables}
         record("record", _command(sys.argv[1:]), flat({**metrics, **times}), shown, self.out)
         for table in tables:
             Console(width=None if sys.stdout.isatty() else 120).print(table)
