@@ -105,13 +105,12 @@ def _write(file: Path, packed: Mapping[str, Any]) -> Path:
     return part.replace(file)
 
 
-def flat(values: Mapping[Any, Any], prefix: str = "") -> dict[str, float]:
-    """Numbers in nested dicts and lists by dotted names; texts and truths are left out."""
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    """Numbers in nested dicts by dotted names; lists, texts and truths are left out."""
     result: dict[str, float] = {}
     for name, value in values.items():
-        if isinstance(value, Mapping | list):
-            inner = value if isinstance(value, Mapping) else dict(enumerate(value))
-            result |= flat(inner, f"{prefix}{name}.")
+        if isinstance(value, Mapping):
+            result |= flat(value, f"{prefix}{name}.")
         elif isinstance(value, int | float) and not isinstance(value, bool):
             result[f"{prefix}{name}"] = value
     return result

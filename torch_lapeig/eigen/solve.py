@@ -165,8 +165,8 @@ def eigenpairs(
     backward fails. Forward-mode derivatives (`torch.autograd.forward_ad`) follow the same rule.
 
     Raises:
-        TypeError, ValueError: k out of range, unknown option, a warm start of another size. ConvergenceError: see
-            `Solve`; `TorchLobpcg` also raises it where `torch.lobpcg` breaks down. ImportError: no tqdm.
+        TypeError, ValueError: k out of range, unknown option, warm start of another size. ConvergenceError, ImportError
+            (no tqdm): see `Solve`; `TorchLobpcg` raises the first, too, where `torch.lobpcg` breaks down.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> eigenpairs(Laplacian(path), 3, tolerance=1e-6).values.round(decimals=5) + 0  # 1 − cos(πj/2)
