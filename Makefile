@@ -12,12 +12,12 @@ export PYTHONUNBUFFERED := 1
 NOT_NUMERICAL := $(addprefix --ignore=tests/,benchmarks experiments project methods/test_clustering.py methods/test_fitted.py \
   graph/test_conversions.py test_autocast.py test_errors.py test_lightning.py test_sklearn.py test_warnings.py)
 
-.PHONY: demo test test-all test-lowest test-pythons lint types check check-plain bench bench-quick clean
+.PHONY: docs docs-test demo test test-all test-lowest test-pythons lint types check check-plain bench bench-quick clean
 demo: $(VENV)/installed
 	@echo "==> main job: Laplacian eigenmaps of the digits (results in runs/demo)"
 	@$(BIN)/python -m experiments demo
 
-test: lint types check check-plain
+test: lint types docs check check-plain
 
 test-all: test test-lowest test-pythons
 	@$(MAKE) check-plain NOT_NUMERICAL=
@@ -39,6 +39,17 @@ check: $(VENV)/installed
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 	@echo "==> eigenpairs again with all threads"
 	@$(BIN)/python -m pytest tests/eigen/test_eigen.py
+
+docs: $(VENV)/installed
+	@echo "==> the site, with the programs of its gallery: docs/_build/html/index.html"
+	@rm -rf docs/_build/html
+	@if $(BIN)/python -c "import sys; sys.exit(sys.version_info < (3, 11))"; \
+	then OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -n -W --keep-going -q -d docs/_build/doctrees docs docs/_build/html; \
+	else echo "skipped: Sphinx needs Python 3.11"; fi
+
+docs-test: docs
+	@echo "==> the site in a browser: links, search, mathematics"
+	@$(BIN)/python -m pytest tests/project/test_site.py
 
 # Another processor rounds otherwise. This pass keeps ATen and MKL to the instructions that every x86-64 has.
 check-plain: $(VENV)/installed
@@ -88,4 +99,4 @@ $(LOWEST)/installed: pyproject.toml constraints-lowest.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(LOWEST) .venv-pythons .venv-dist dist runs
+	rm -rf $(VENV) $(LOWEST) .venv-pythons .venv-dist dist runs docs/_build docs/api docs/auto_gallery

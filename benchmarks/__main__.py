@@ -43,6 +43,7 @@ BENCHMARKS = {
     "defaults": "benchmarks.defaults",
     "launches": "benchmarks.launches",
     "distributed": "benchmarks.distributed",
+    "degeneracy": "benchmarks.degeneracy",
 }
 PROGRAMS = {name: f"benchmarks.{name}" for name in ("campaign", "compare", "gpu", "kill_and_resume")}
 

@@ -35,7 +35,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from experiments.runs import Run
 
-TRAININGS = ("parametric", "weightings", "spectral_layer")
+TRAININGS = ("parametric", "spectral_layer")
 KINDS = ("step", "writing", "replacing", "time")
 Moment = tuple[str, float]  # kind and number of it, or seconds
 
@@ -44,15 +44,12 @@ CONTEXT.set_forkserver_preload([f"experiments.{name}" for name in TRAININGS])
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "parametric": {"data": ["sphere"], "sampling": ["edges"], "points": 200, "batch": 64, "width": 16, "seeds": 1},
-    "weightings": {"sets": ["digits"], "labels": [1], "methods": ["none", "learnable"], "seeds": 2, "batch": 64},
     "spectral_layer": {"shapes": ["sphere", "torus"], "variants": ["learned"], "nuisance": [0], "seeds": 1},
 }
-OPTIONS["weightings"] |= {"steps": 4, "rounds": 1}
 OPTIONS["spectral_layer"] |= {"clouds": 16, "heldout": 16, "points": (30, 36), "batch": 4}
 OPTIONS["spectral_layer"] |= {"neighbors": 5, "eigenvectors": 8}
 FLAGS: dict[str, dict[str, Any]] = {
     "parametric": {"max_steps": 18, "limit_train_batches": 4},  # the last epoch is cut short
-    "weightings": {"max_epochs": 3},
     "spectral_layer": {"max_epochs": 5, "check_val_every_n_epoch": 2},
 }
 

@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -69,10 +69,15 @@ class Table:
 
     def markdown(self) -> str:
         """For a document."""
-        sides = ["---:" if form else "---" for form in self.columns.values()]
-        rows = [list(self.columns), sides, *self.formatted()]
-        lines = ("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
-        return f"**{self.title}**\n\n" + "\n".join(lines)
+        numbers = [bool(form) for form in self.columns.values()]
+        return f"**{self.title}**\n\n{markdown(list(self.columns), numbers, self.formatted())}"
+
+
+def markdown(header: Sequence[str], numbers: Sequence[bool], rows: Sequence[Sequence[str]]) -> str:
+    """A table of Markdown; columns of numbers are aligned on the right."""
+    sides = ["---:" if number else "---" for number in numbers]
+    lines = ("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in [header, sides, *rows])
+    return "\n".join(lines)
 
 
 def said(cell: Cell, form: str) -> str:

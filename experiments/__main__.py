@@ -1,11 +1,14 @@
 """Command line: ``python -m experiments demo [--config configs/demo.yaml] [--steps 300 ...]``.
 
-``python -m experiments list`` names the experiments. One is added by its name in `EXPERIMENTS`, that of a module
-and of the function in it, by a file ``configs/<name>.yaml`` of its defaults, and by a section in docs/experiments.md.
+``python -m experiments list`` names the experiments; ``results`` fills README and docs with the numbers of recorded
+runs (`experiments.results`); ``embed`` is for your own data (`torch_lapeig.command`). An experiment is added by its
+name in `EXPERIMENTS`, that of a module and of the function in it, by a file ``configs/<name>.yaml`` of its defaults,
+and by a section in docs/experiments.md.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
@@ -18,7 +21,7 @@ from typing import Any, NoReturn
 import yaml
 from jsonargparse import ArgumentParser, set_parsing_settings
 
-from experiments.runs import Refusal
+from experiments import results
 
 EXPERIMENTS = (
     "demo",
@@ -29,12 +32,14 @@ EXPERIMENTS = (
     "faces",
     "cut",
     "outofsample",
+    "methods",
     "weightings",
+    "choosing",
     "spectral_layer",
     "parametric",
     "roll",
 )
-
+EMBED = "Laplacian eigenmaps of your own data; installed users have it as torch-lapeig embed."
 
 # Modules whose classes an argument or a configuration may name (class_path): naming imports, and imports run code.
 IMPORTABLE = ["pytorch_lightning", "experiments"]
@@ -83,20 +88,23 @@ def experiment(name: str) -> Callable[..., None]:
     return function
 
 
-def headline(function: Callable[..., None]) -> str:
-    """First line of the docstring."""
-    return (function.__doc__ or "").splitlines()[0]
+def headline(name: str) -> str:
+    """First line of an experiment's docstring, read from its file: loading it would take seconds."""
+    source = Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
+    functions = (node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == name)
+    return (ast.get_docstring(next(functions)) or "").splitlines()[0]
 
 
 def list_experiments() -> None:
     """Name the experiments, one line each."""
     for name in EXPERIMENTS:
-        print(f"{name:14} {headline(experiment(name))}")
+        print(f"{name:14} {headline(name)}")
 
 
-def parser_of(function: Callable[..., None]) -> Parser:
-    """Typed options of a function's arguments; of ``trainer``, a dict, those of Lightning's Trainer."""
-    parser = Parser(description=headline(function), allow_abbrev=False)
+def parser_of(name: str) -> Parser:
+    """Typed options of an experiment's arguments; of ``trainer``, a dict, those of Lightning's Trainer."""
+    function = experiment(name)
+    parser = Parser(description=headline(name), allow_abbrev=False)
     parser.add_argument("--config", action="config", help="file of arguments; those after it override it")
     parser.add_function_arguments(function, as_positional=False, skip={"trainer"})
     if (flags := inspect.signature(function).parameters.get("trainer")) is not None:
@@ -116,23 +124,36 @@ def spelled_out(arguments: Iterable[str]) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the experiment named in the arguments (default: those of the command line)."""
-    arguments = spelled_out((sys.argv[1:] if arguments is None else arguments) or ["--help"])
-    names = arguments[:1] if arguments[0] in EXPERIMENTS else EXPERIMENTS
+    """Run what is named in the arguments (default: those of the command line)."""
+    arguments = list((sys.argv[1:] if arguments is None else arguments) or ["--help"])
+    if arguments[0] == "results":
+        results.main(arguments[1:])
+    elif arguments[0] == "embed":
+        import_module("torch_lapeig.command").main(arguments)
+    elif arguments == ["list"]:
+        list_experiments()
+    else:
+        run(spelled_out(arguments))
+
+
+def run(arguments: list[str]) -> None:
+    """Run the experiment named in the arguments; of the others the headlines alone are read."""
     parser = Parser(prog="python -m experiments", allow_abbrev=False)
     commands = parser.add_subcommands(dest="name")
-    functions = {name: experiment(name) for name in names}
-    functions["list"] = list_experiments
-    for name, function in functions.items():
-        commands.add_subcommand(name, parser_of(function), help=headline(function))
+    for name in EXPERIMENTS:
+        commands.add_subcommand(name, parser_of(name) if name == arguments[0] else Parser(), help=headline(name))
+    for name, told in (("list", "Name the experiments."), ("results", results.main.__doc__), ("embed", EMBED)):
+        commands.add_subcommand(name, Parser(), help=told)
     check_configurations(arguments)
     parsed = parser.parse_args(arguments).as_dict()
     options = parsed[parsed["name"]] or {}
     options.pop("config", None)
     for path in class_paths(options):
         check_class_path(path)
+    from experiments.runs import Refusal
+
     try:
-        functions[parsed["name"]](**options)
+        experiment(parsed["name"])(**options)
     except Refusal as refusal:
         raise SystemExit(f"error: {refusal}") from None
     except KeyboardInterrupt:

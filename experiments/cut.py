@@ -1,9 +1,10 @@
-"""Normalised cuts (Shi & Malik 2000): the second eigenvector against the best of all cuts, and clusters of digits."""
+"""Normalised cuts (Shi & Malik 2000) and Cheeger's bounds: the second eigenvector against the best of all cuts."""
 
 from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -11,17 +12,20 @@ from typing import Any, Literal
 import numpy as np
 import sklearn.cluster
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.table import Table
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from torch import Tensor
 
 from experiments.data import digits, mnist_test
-from experiments.metrics import Numbers
+from experiments.metrics import Numbers, mean_and_interval, plus_minus
 from experiments.runs import Run, pick_device, table
 from torch_lapeig import KNN, Graph, GraphWarning, HeatKernel, Laplacian, SpectralClustering, eigenpairs, normalized_cut
 
 KINDS = {"blobs": "two blobs", "square": "uniform in a square", "random": "random weights"}
+KNOWN = {"hypercube": "hypercube", "path": "path", "cycle": "cycle", "dumbbell": "dumbbell", "complete": "complete"}
+RESAMPLES = 100  # of a score's interval
 METHODS = {"njw": "Ng–Jordan–Weiss", "shi_malik": "Shi–Malik", "scikit_learn": "scikit-learn"}
 
 
@@ -61,16 +65,19 @@ def cut(
         lambda kind, seed: cuts_of(small_graph(kind, nodes, seed)),
         [(kind, seed) for kind in KINDS for seed in range(graphs)],
     )
+    known = {name: cuts_of(known_graph(name)) for name in KNOWN}
     cases = [(name, method, seed) for name in data for method in METHODS for seed in range(seeds)]
     clusterings = run.cells("clusterings", partial(scores, points, place, neighbors), cases)
     cuts = {kind: ratios([small[kind, seed] for seed in range(graphs)]) for kind in KINDS}
+    bounds = {kind: cheeger([small[kind, seed] for seed in range(graphs)]) for kind in KINDS}
+    bounds |= {name: cheeger([result]) for name, result in known.items()}
     clusters: dict[str, dict[str, dict[str, float]]] = {
         name: {method: means([clusterings[name, method, seed] for seed in range(seeds)]) for method in METHODS}
         for name in data
     }
-    run.figure("cut", figure(small, clusters), dpi=80)
-    tables = cut_table(cuts, graphs, nodes), cluster_table(clusters)
-    run.finish({"small_graphs": cuts, "clusterings": clusters}, *tables)
+    run.figure("cut", figure(small, known, clusters), dpi=80)
+    tables = cut_table(cuts), cheeger_table(bounds), cluster_table(clusters)
+    run.finish({"small_graphs": cuts, "cheeger": bounds, "clusterings": clusters}, *tables)
 
 
 def _points(name: str, data_dir: Path | None) -> tuple[Tensor, Tensor]:
@@ -98,8 +105,26 @@ def small_graph(kind: str, nodes: int, seed: int) -> Graph:
             return graph
 
 
+def known_graph(name: str) -> Graph:
+    """A graph of 16 nodes whose λ₂ and h are known in closed form, or nearly: see tests/experiments/test_metrics.py."""
+    node = np.arange(16)
+    apart = np.abs(node[:, None] - node)
+    weights = {
+        "hypercube": np.isin(node[:, None] ^ node, [1, 2, 4, 8]),
+        "path": apart == 1,
+        "cycle": (apart == 1) | (apart == 15),
+        "dumbbell": (apart > 0) & ((node[:, None] // 8 == node // 8) | ((node[:, None] + node == 15) & (apart == 1))),
+        "complete": apart > 0,
+    }
+    return Graph.from_dense(torch.from_numpy(weights[name].astype(float)))
+
+
 def cuts_of(graph: Graph) -> dict[str, Any]:
-    """λ₂, the smallest normalised cut, and those that the second eigenvector gives: its best threshold, its signs."""
+    """λ₂, the smallest normalised cut, and those that the second eigenvector gives: its best threshold, its signs.
+
+    ``conductance`` is Cheeger's h, the smallest cut over the smaller volume, and ``sweep_conductance`` the smallest of
+    the second eigenvector's thresholds.
+    """
     weights = graph.to_dense().numpy()
     n = len(weights)
     pairs = eigenpairs(Laplacian(graph, "random_walk"), 2)
@@ -111,42 +136,94 @@ def cuts_of(graph: Graph) -> dict[str, Any]:
         "optimum": float(normalized_cuts(weights, every).min()),
         "sweep": float(normalized_cuts(weights, thresholds).min()),
         "sign": float(normalized_cut((pairs.vectors[:, 1] > 0).long(), graph)),
+        "conductance": float(conductances(weights, every).min()),
+        "sweep_conductance": float(conductances(weights, thresholds).min()),
     }
 
 
-def normalized_cuts(weights: Numbers, parts: Numbers) -> Numbers:
-    """cut · (1/vol A + 1/vol B) of each of many two-part partitions, rows of ``parts`` ``(P, N)`` in {0, 1}."""
+def cuts_and_volumes(weights: Numbers, parts: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """Cut and both volumes of each of many two-part partitions, rows of ``parts`` ``(P, N)`` in {0, 1}."""
     degrees = weights.sum(0)
     a = parts.astype(float)
     volume = a @ degrees
-    cut = ((a @ weights) * (1 - a)).sum(1)
-    return np.asarray(cut * (1 / volume + 1 / (degrees.sum() - volume)))
+    return ((a @ weights) * (1 - a)).sum(1), volume, degrees.sum() - volume
 
 
-def ratios(results: list[dict[str, float]]) -> dict[str, float]:
+def normalized_cuts(weights: Numbers, parts: Numbers) -> Numbers:
+    """cut · (1/vol A + 1/vol B) of each partition."""
+    cut, a, b = cuts_and_volumes(weights, parts)
+    return np.asarray(cut * (1 / a + 1 / b))
+
+
+def conductances(weights: Numbers, parts: Numbers) -> Numbers:
+    """cut / min(vol A, vol B) of each partition."""
+    cut, a, b = cuts_and_volumes(weights, parts)
+    return np.asarray(cut / np.minimum(a, b))
+
+
+def ratios(results: list[dict[str, float]]) -> dict[str, Any]:
     """Of the sweep and the sign cut: mean and largest ratio to the optimum, and how often they are it."""
     optimum = np.array([result["optimum"] for result in results])
-    summary = {"eigenvalue_over_optimum": float(np.mean([r["second_eigenvalue"] / r["optimum"] for r in results]))}
+    summary: dict[str, Any] = {
+        "eigenvalue_over_optimum": mean_and_interval([r["second_eigenvalue"] / r["optimum"] for r in results])
+    }
     for name in ("sweep", "sign"):
         ratio = np.array([result[name] for result in results]) / optimum
-        summary |= {
-            f"{name}_mean": ratio.mean(),
-            f"{name}_max": ratio.max(),
-            f"{name}_exact": (ratio < 1 + 1e-9).mean(),
+        summary[name] = {
+            **mean_and_interval(ratio),
+            "greatest": float(ratio.max()),
+            "exact": float((ratio < 1 + 1e-9).mean()),
         }
-    return {key: float(value) for key, value in summary.items()}
+    return summary
+
+
+def cheeger(results: list[dict[str, float]]) -> dict[str, Any]:
+    """λ₂/2 ≤ h ≤ the sweep's cut over volume ≤ √(2 λ₂): how far apart, and how often all hold (but for round-off)."""
+    second, h, sweep = (
+        np.array([result[key] for result in results])
+        for key in ("second_eigenvalue", "conductance", "sweep_conductance")
+    )
+    lower, upper = second / 2, np.sqrt(2 * second)
+    chain = np.stack([lower, h, sweep, upper])
+    return {
+        **{
+            key: mean_and_interval(values)
+            for key, values in {
+                "lower": lower,
+                "conductance": h,
+                "upper": upper,
+                "h_over_lower": h / lower,
+                "upper_over_h": upper / h,
+                "sweep_over_h": sweep / h,
+            }.items()
+        },
+        "holds": float((chain[1:] >= chain[:-1] * (1 - 1e-9)).all(0).mean()),
+        "graphs": len(results),
+    }
 
 
 def scores(
     points: dict[str, tuple[Tensor, Tensor]], place: torch.device, neighbors: int, name: str, method: str, seed: int
 ) -> dict[str, Any]:
-    """Agreement of one clustering with the classes, and its seconds."""
+    """Agreement of one clustering with the classes, half the width of its 95 % interval, and seconds."""
     x, classes = points[name]
     start = time.perf_counter()
     labels = labels_of(x.to(place), method, neighbors, seed)
     seconds = time.perf_counter() - start
-    nmi, ari = (score(classes, labels) for score in (normalized_mutual_info_score, adjusted_rand_score))
-    return {"nmi": float(nmi), "ari": float(ari), "seconds": seconds}
+    true = classes.numpy()
+    return {
+        **with_interval("nmi", normalized_mutual_info_score, true, labels),
+        **with_interval("ari", adjusted_rand_score, true, labels),
+        "seconds": seconds,
+    }
+
+
+def with_interval(name: str, score: Callable[..., Any], classes: Numbers, labels: Numbers) -> dict[str, float]:
+    """A score of labels, and 1.96 standard deviations of it over points that are drawn again, with replacement."""
+    generator = np.random.default_rng(0)
+    draws = (generator.integers(len(labels), size=len(labels)) for _ in range(RESAMPLES))
+    again = [score(classes[chosen], labels[chosen]) for chosen in draws]
+    return {name: float(score(classes, labels)), f"{name}_interval": float(1.96 * np.std(again))}
 
 
 def labels_of(x: Tensor, method: str, neighbors: int, seed: int) -> Numbers:
@@ -169,49 +246,91 @@ def means(results: list[dict[str, float]]) -> dict[str, float]:
     return {key: float(np.mean([result[key] for result in results])) for key in results[0]}
 
 
-def cut_table(cuts: dict[str, dict[str, float]], graphs: int, nodes: int) -> Table:
+def cut_table(cuts: dict[str, dict[str, Any]]) -> Table:
     """Rows: kinds of small graphs; columns: cuts over the smallest one."""
     rows = [
         [
             label,
-            *(f"{cuts[kind][f'{of}_mean']:.3f}, {cuts[kind][f'{of}_exact']:.0%} exact" for of in ("sweep", "sign")),
-            f"{cuts[kind]['eigenvalue_over_optimum']:.3f}",
+            *(f"{plus_minus(cuts[kind][of], 3)}, {cuts[kind][of]['exact']:.0%} exact" for of in ("sweep", "sign")),
+            plus_minus(cuts[kind]["eigenvalue_over_optimum"], 3),
         ]
         for kind, label in KINDS.items()
     ]
-    title = f"cut by the second eigenvector over the smallest of all, mean of {graphs} graphs of {nodes} nodes"
-    return table(title, ["graphs", "best threshold", "signs", "λ₂ over it"], rows)
+    return table("cuts", ["graphs", "best threshold", "signs", "λ₂ over it"], rows)
+
+
+def cheeger_table(bounds: dict[str, dict[str, Any]]) -> Table:
+    """Rows: graphs; columns: the bounds and what lies between them."""
+    keys = ("lower", "conductance", "upper", "h_over_lower", "upper_over_h", "sweep_over_h")
+    rows = [
+        [
+            (KINDS | KNOWN)[name],
+            *(f"{of_kind[key]['mean']:.3f}" for key in keys),
+            f"{of_kind['holds'] * of_kind['graphs']:.0f} of {of_kind['graphs']}",
+        ]
+        for name, of_kind in bounds.items()
+    ]
+    columns = ["graphs", "λ₂/2", "h", "√(2λ₂)", "h over λ₂/2", "√(2λ₂) over h", "best threshold over h", "both hold"]
+    return table("Cheeger", columns, rows)
 
 
 def cluster_table(clusters: dict[str, dict[str, dict[str, float]]]) -> Table:
     """Rows: data sets and methods; columns: their scores."""
     rows = [
-        [name, METHODS[method], *(f"{mean[key]:.3f}" for key in ("nmi", "ari")), f"{mean['seconds']:.1f}"]
+        [
+            name,
+            METHODS[method],
+            *(f"{mean[key]:.3f} ± {mean[f'{key}_interval']:.3f}" for key in ("nmi", "ari")),
+            f"{mean['seconds']:.1f}",
+        ]
         for name, by_method in clusters.items()
         for method, mean in by_method.items()
     ]
-    return table("spectral clustering into ten", ["data", "method", "NMI", "ARI", "seconds"], rows)
+    return table("clusters", ["data", "method", "NMI", "ARI", "seconds"], rows)
 
 
-def figure(small: dict[Any, dict[str, float]], clusterings: dict[str, dict[str, dict[str, float]]]) -> Figure:
-    """Cut of the second eigenvector against the best cut; scores of the clusterings."""
-    figure = Figure(figsize=(12, 4.6), layout="constrained")
-    left, *right = figure.subplots(1, 1 + len(clusterings))
+def figure(
+    small: dict[Any, dict[str, float]],
+    known: dict[str, dict[str, float]],
+    clusterings: dict[str, dict[str, dict[str, float]]],
+) -> Figure:
+    """Cut of the second eigenvector against the best cut; Cheeger's bounds; scores of the clusterings."""
+    figure = Figure(figsize=(15, 4.6), layout="constrained")
+    left, middle, *right = figure.subplots(1, 2 + len(clusterings), width_ratios=[1.2, 1.2, *[0.8] * len(clusterings)])
     for i, (kind, label) in enumerate(KINDS.items()):
         of_kind = [result for (name, _), result in small.items() if name == kind]
         optimum, sweep, sign = (np.array([r[key] for r in of_kind]) for key in ("optimum", "sweep", "sign"))
-        left.scatter(optimum, sign, s=22, facecolors="none", edgecolors=f"C{i}", lw=0.7, label=f"{label}: sign")
-        left.scatter(optimum, sweep, s=9, color=f"C{i}", lw=0, label=f"{label}: sweep")
+        left.scatter(optimum, sign, s=22, facecolors="none", edgecolors=f"C{i}", lw=0.7, label=f"{label}: signs")
+        left.scatter(optimum, sweep, s=9, color=f"C{i}", lw=0, label=f"{label}: best threshold")
+        middle.scatter(*bounded(of_kind), s=12, color=f"C{i}", lw=0, alpha=0.7, label=label)
     left.axline((0.5, 0.5), slope=1, color="0.6", lw=0.8, zorder=0)
     left.set(xlabel="smallest normalised cut", ylabel="cut by the second eigenvector")
-    left.legend(frameon=False, fontsize=8)
+    cheeger_panel(middle, known)
     for panel, (name, by_method) in zip(right, clusterings.items(), strict=True):
         for i, (method, label) in enumerate(METHODS.items()):
-            panel.bar(
-                np.arange(2) + 0.27 * (i - 1), [by_method[method][key] for key in ("nmi", "ari")], 0.25, label=label
+            heights, errors = (
+                [by_method[method][f"{key}{end}"] for key in ("nmi", "ari")] for end in ("", "_interval")
             )
-        panel.set(xticks=[0, 1], xticklabels=["NMI", "ARI"], ylim=(0, 1), title=name)
-        panel.legend(frameon=False, fontsize=8, loc="upper right")
+            panel.bar(np.arange(2) + 0.27 * (i - 1), heights, 0.25, yerr=errors, label=label, error_kw={"lw": 0.8})
+        panel.set(xticks=[0, 1], xticklabels=["NMI", "ARI"], ylim=(0, 1.15), title=name)
     for panel in figure.axes:
+        panel.legend(frameon=False, fontsize=8)
         panel.spines[["top", "right"]].set_visible(False)
     return figure
+
+
+def bounded(results: list[dict[str, float]]) -> tuple[list[float], list[float]]:
+    """λ₂ and h."""
+    return [r["second_eigenvalue"] for r in results], [r["conductance"] for r in results]
+
+
+def cheeger_panel(panel: Axes, known: dict[str, dict[str, float]]) -> None:
+    """The bounds as lines, and the known graphs by name."""
+    values = np.geomspace(0.001, 1.2, 50)
+    panel.plot(values, values / 2, "k-", lw=0.8, label="λ₂/2 ≤ h ≤ √(2λ₂)")
+    panel.plot(values, np.sqrt(2 * values), "k-", lw=0.8)
+    panel.plot(*bounded(list(known.values())), "kx", ms=5)
+    for name, result in known.items():
+        place = result["second_eigenvalue"], result["conductance"]
+        panel.annotate(name, place, xytext=(4, -9), textcoords="offset points", fontsize=8)
+    panel.set(xscale="log", yscale="log", xlabel="λ₂", ylabel="h, smallest cut over smaller volume")

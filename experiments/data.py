@@ -63,10 +63,13 @@ def locate(name: str, data_dir: Path | None) -> Path:
 
 def digits(*, heldout: float = 0.2, seed: int = 0) -> Split:
     """The 1797 handwritten digits that come with scikit-learn, 8 × 8 pixels in [0, 1], split by class."""
+    return split_by_class(*digits_points(), heldout=heldout, seed=seed)
+
+
+def digits_points() -> tuple[Tensor, Tensor]:
+    """All of them: pixels float32 ``(1797, 64)`` in [0, 1], labels int64 ``(1797,)``."""
     bunch = load_digits()
-    pixels = torch.tensor(bunch.data / 16, dtype=torch.float32)
-    labels = torch.tensor(bunch.target, dtype=torch.int64)
-    return split_by_class(pixels, labels, heldout=heldout, seed=seed)
+    return torch.tensor(bunch.data / 16, dtype=torch.float32), torch.tensor(bunch.target, dtype=torch.int64)
 
 
 def split_by_class(points: Tensor, labels: Tensor, *, heldout: float = 0.2, seed: int = 0) -> Split:

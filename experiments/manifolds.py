@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
 from rich.table import Table
+from scipy.integrate import quad
 from scipy.linalg import subspace_angles
 from torch import Tensor
 
-from experiments.metrics import Numbers
-from experiments.runs import Refusal, Run, check_least, check_names, pick_device, table
+from experiments.metrics import Numbers, mean_and_interval, plus_minus
+from experiments.runs import Case, Refusal, Run, check_least, check_names, pick_device, table
 from experiments.shapes import MANIFOLDS, Manifold
 from torch_lapeig import (
     KNN,
@@ -38,10 +39,28 @@ METHODS = {
     "density_corrected": "density-corrected, α = 1",
     "self_tuning": "self-tuning",
 }
-Normalization = Literal["random_walk", "unnormalized"]
+WITH_SCALE = [
+    method for method in METHODS if method != "self_tuning"
+]  # whose eigenvalues approach −Δ's times a constant
+MEASURES = {"angle": "principal angle (degrees)", "eigenvalue": "error of eigenvalues (%)"}
 SAMPLINGS = {"uniform": "uniform", "tilted": "non-uniform"}
 NAMES = list(MANIFOLDS)
-SEEDS = {500: 20, 1000: 20, 2000: 20, 4000: 5, 8000: 3}
+SEEDS = {500: 10, 1000: 10, 2000: 5, 4000: 3}
+SWEPT = ["circle", "square", "sphere"]
+SWEEPS = {"degree": [15.0, 25.0, 80.0, 160.0], "fall": [0.5, 1.0, 2.0, 8.0, 16.0], "noise": [0.1, 0.2, 0.4]}
+AXES = {
+    "degree": "neighbours of a point within ε",
+    "fall": "ε²/t, the exponent at ε",
+    "noise": "noise over ε",
+}
+
+
+class Setting(NamedTuple):
+    """How a sample is joined and weighted, see the arguments of `manifolds`."""
+
+    degree: float
+    fall: float = 4.0
+    noise: float = 0.0
 
 
 def manifolds(
@@ -52,100 +71,171 @@ def manifolds(
     tilt: float = 1.0,
     degree: float = 40.0,
     eigenspaces: int = 2,
+    sweeps: dict[str, list[float]] = SWEEPS,
+    swept: list[str] = SWEPT,
+    points_of_sweeps: int = 1000,
+    seeds_of_sweeps: int = 3,
     tolerance: float = 1e-3,
     device: str = "auto",
     jobs: int | None = None,
     quick: bool = False,
     fresh: bool = False,
 ) -> None:
-    """Manifolds: angles between eigenvectors of each weighting and the eigenfunctions of the Laplace–Beltrami operator.
+    """Manifolds: eigenvectors and eigenvalues of each weighting against those of the Laplace–Beltrami operator.
 
     Args:
         out: folder of metrics.json, the figures and what is finished.
         shapes: which manifolds: circle, eight, disc, ring, square, sphere, cylinder.
         seeds: number of random samples for each number of points N.
-        reference: N of the table and the figure of embeddings; one of those in seeds.
+        reference: N of the tables and the figure of embeddings; one of those in seeds.
         tilt: non-uniform samples have a density ∝ exp(tilt · x₁), |x₁| ≤ 1: it varies by exp(2 tilt).
         degree: expected neighbours of a point within ε among 500 uniform ones; ε shrinks as N^(−1/(d + 2)).
         eigenspaces: how many of them are compared after the constant, each as a whole.
+        sweeps: further values, one setting changed at a time: ``degree``; ``fall``, ε² over the heat kernel's t, which
+            is 4 otherwise; ``noise``, the standard deviation of each coordinate's noise over ε.
+        swept: manifolds of the sweeps, non-uniform samples.
+        points_of_sweeps: N of the sweeps.
+        seeds_of_sweeps: number of random samples for each value.
         tolerance: residual of the eigenvectors, relative to the eigengap.
         device: "auto" (CUDA where there is one), "cpu" or "cuda".
         jobs: processes that work on the samples; default: one for each core, on CUDA one.
-        quick: one sample of 500 points of circle, square and sphere.
+        quick: one sample of 500 points of circle, square and sphere; of the sweeps circles of 500 points.
         fresh: start anew where the folder holds a run already.
     """
     if quick:
         shapes, seeds, reference, jobs = ["circle", "square", "sphere"], {500: 1}, 500, 1
-    _check(shapes, seeds, reference)
+        swept, points_of_sweeps, seeds_of_sweeps = ["circle"], 500, 1
+    _check(shapes, swept, list(sweeps), seeds, reference)
     run = Run(out, locals())
-    place = pick_device(device)
-    samples = Samples({shape: MANIFOLDS[shape]() for shape in shapes}, tilt, degree, tolerance, place)
-    cases = [
-        (shape, sampling, n, seed)
-        for n, count in seeds.items()
-        for shape in shapes
-        for sampling in SAMPLINGS
-        for seed in range(count)
-    ]
-    jobs = 1 if jobs is None and place.type == "cuda" else jobs
-    cells = run.cells("samples", partial(samples.angles, eigenspaces), cases, jobs)
-    metrics = summary(cells, shapes, seeds)
+    samples = Samples(tilt, eigenspaces, tolerance, pick_device(device))
+    base = Setting(degree)
+    plan = Plan(shapes, seeds, base, sweeps, swept, points_of_sweeps, seeds_of_sweeps)
+    jobs = 1 if jobs is None and samples.place.type == "cuda" else jobs
+    cells = run.cells("samples", samples.measured, plan.cases(), jobs)
+    metrics, of_sweeps = plan.over_sizes(cells), plan.over_sweeps(cells)
     run.figure("convergence", convergence_figure(metrics, list(seeds)), dpi=80)
-    maps = {shape: samples.maps(shape, "tilted", reference, 0) for shape in shapes}
-    run.figure("manifolds", embeddings_figure(maps, reference), dpi=75)
-    run.finish(metrics, angle_table(metrics, reference, seeds[reference]))
+    run.figure("sweeps", sweeps_figure(of_sweeps), dpi=80)
+    run.figure(
+        "manifolds", embeddings_figure({shape: samples.maps(shape, reference, base) for shape in shapes}), dpi=75
+    )
+    tables = [measure_table(metrics, reference, measure) for measure in MEASURES]
+    tables += [sweep_table(name, of_sweep) for name, of_sweep in of_sweeps.items()]
+    run.finish({**metrics, "sweeps": of_sweeps}, *tables)
+
+
+class Plan(NamedTuple):
+    """Which samples are drawn, and what is averaged over them; the arguments as those of `manifolds`."""
+
+    shapes: list[str]
+    seeds: dict[int, int]
+    base: Setting
+    sweeps: dict[str, list[float]]
+    swept: list[str]
+    points: int
+    repeats: int
+
+    def cases(self) -> list[Case]:
+        """Shape, sampling, number of points, seed and setting of each sample."""
+        of_sizes = [
+            case
+            for n in self.seeds
+            for shape in self.shapes
+            for sampling in SAMPLINGS
+            for case in self._of_size(shape, sampling, n)
+        ]
+        settings = (setting for name in self.sweeps for setting in self._settings(name))
+        of_sweeps = [case for setting in settings for case in self._of_setting(setting)]
+        return list(dict.fromkeys([*of_sizes, *of_sweeps]))
+
+    def over_sizes(self, cells: dict[Any, Any]) -> dict[str, Any]:
+        """`over_samples` by sampling, manifold and N."""
+
+        def mean(shape: str, sampling: str, n: int) -> dict[str, Any]:
+            return over_samples([cells[case] for case in self._of_size(shape, sampling, n)])
+
+        return {
+            sampling: {shape: {f"N={n}": mean(shape, sampling, n) for n in self.seeds} for shape in self.shapes}
+            for sampling in SAMPLINGS
+        }
+
+    def over_sweeps(self, cells: dict[Any, Any]) -> dict[str, Any]:
+        """`over_samples` by setting and its value."""
+        return {
+            name: {
+                f"{getattr(setting, name):g}": over_samples([cells[case] for case in self._of_setting(setting)])
+                for setting in self._settings(name)
+            }
+            for name in self.sweeps
+        }
+
+    def _of_size(self, shape: str, sampling: str, n: int) -> list[Case]:
+        return [(shape, sampling, n, seed, *self.base) for seed in range(self.seeds[n])]
+
+    def _of_setting(self, setting: Setting) -> list[Case]:
+        return [(shape, "tilted", self.points, seed, *setting) for shape in self.swept for seed in range(self.repeats)]
+
+    def _settings(self, name: str) -> list[Setting]:
+        """The values of one setting, that of the base among them."""
+        return sorted({self.base, *(self.base._replace(**{name: value}) for value in self.sweeps[name])})
 
 
 @dataclass(frozen=True)
 class Samples:
     """Random points of manifolds, and what the weightings make of them; the arguments as those of `manifolds`."""
 
-    manifold: dict[str, Manifold]
     tilt: float
-    degree: float
+    eigenspaces: int
     tolerance: float
     place: torch.device
 
-    def draw(self, shape: str, sampling: str, n: int, seed: int) -> tuple[Numbers, Tensor]:
-        """Coordinates on the manifold and points in space."""
+    def draw(self, shape: str, sampling: str, n: int, seed: int, noise: float) -> tuple[Numbers, Tensor]:
+        """Coordinates on the manifold, and points in space with noise of a standard deviation."""
         generator = np.random.default_rng([NAMES.index(shape), n, seed])
-        u = self.manifold[shape].sample(n, self.tilt if sampling == "tilted" else 0.0, generator)
-        return u, torch.from_numpy(self.manifold[shape].embed(u)).to(self.place)
+        manifold = manifold_of(shape)
+        u = manifold.sample(n, self.tilt if sampling == "tilted" else 0.0, generator)
+        x = manifold.embed(u)
+        x = x + noise * generator.standard_normal(x.shape)
+        return u, torch.from_numpy(x).to(self.place)
 
-    def angles(self, eigenspaces: int, shape: str, sampling: str, n: int, seed: int) -> dict[str, Any]:
-        """Angles to the true eigenspaces, by method."""
-        u, x = self.draw(shape, sampling, n, seed)
-        spaces = self.manifold[shape].eigenspaces(eigenspaces)
-        true = [np.stack([mode.function(u) for mode in modes], 1) for modes in spaces]
-        epsilon = radius(self.manifold[shape], n, self.degree)
-        found = eigenvectors(x, epsilon, sum(space.shape[1] for space in true), self.tolerance)
-        return {method: mean_angles(true, vectors) for method, vectors in found}
+    def measured(
+        self, shape: str, sampling: str, n: int, seed: int, degree: float, fall: float, noise: float
+    ) -> dict[str, Any]:
+        """By method: angles to the true eigenspaces, and errors of their eigenvalues relative to the true ones."""
+        manifold = manifold_of(shape)
+        epsilon = radius(manifold, n, degree)
+        u, x = self.draw(shape, sampling, n, seed, noise * epsilon)
+        spaces = manifold.eigenspaces(self.eigenspaces)
+        functions = [np.stack([mode.function(u) for mode in modes], 1) for modes in spaces]
+        true = np.array([modes[0].value for modes in spaces])
+        sizes = [len(modes) for modes in spaces]
+        result: dict[str, Any] = {}
+        for method, values, vectors in eigenvectors(x, epsilon, fall, sum(sizes), self.tolerance):
+            result[method] = {"angle": mean_angles(functions, vectors)}
+            if method in WITH_SCALE:
+                found = [part.mean() for part in np.split(values, np.cumsum(sizes)[:-1])]
+                error = np.array(found) / constant(method, manifold.dimension, epsilon, fall) / true - 1
+                result[method]["eigenvalue"] = (100 * error).tolist()
+        return result
 
-    def maps(self, shape: str, sampling: str, n: int, seed: int) -> tuple[Numbers, dict[str, Numbers]]:
-        """Points, and their first two eigenvectors by method."""
-        _, x = self.draw(shape, sampling, n, seed)
-        epsilon = radius(self.manifold[shape], n, self.degree)
-        return x.cpu().numpy(), dict(eigenvectors(x, epsilon, 2, self.tolerance))
-
-
-def angle_table(metrics: dict[str, Any], n: int, samples: int) -> Table:
-    """Rows: samplings and manifolds; columns: methods."""
-    rows = [
-        [
-            SAMPLINGS[sampling],
-            shape,
-            *(f"{by_n[f'N={n}'][method]['mean']:.1f} ± {by_n[f'N={n}'][method]['sd']:.1f}" for method in METHODS),
-        ]
-        for sampling, by_shape in metrics.items()
-        for shape, by_n in by_shape.items()
-    ]
-    title = f"principal angle in degrees, mean ± sd, N = {n}, {samples} samples"
-    return table(title, ["sampling", "manifold", *METHODS.values()], rows)
+    def maps(self, shape: str, n: int, setting: Setting) -> tuple[Numbers, dict[str, Numbers]]:
+        """Points of non-uniform density, and their first eigenvectors by method: two, or three of what is in space."""
+        epsilon = radius(manifold_of(shape), n, setting.degree)
+        _, x = self.draw(shape, "tilted", n, 0, 0.0)
+        found = eigenvectors(x, epsilon, setting.fall, x.shape[1], self.tolerance)
+        return x.cpu().numpy(), {method: vectors for method, _, vectors in found}
 
 
-def _check(shapes: list[str], seeds: dict[int, int], reference: int) -> None:
-    """Raise unless the names are those of manifolds and the reference is one of the sizes."""
+@cache
+def manifold_of(shape: str) -> Manifold:
+    """The manifold of a name: its modes take a moment to find."""
+    return MANIFOLDS[shape]()
+
+
+def _check(shapes: list[str], swept: list[str], sweeps: list[str], seeds: dict[int, int], reference: int) -> None:
+    """Raise unless the names are those of manifolds and settings, and the reference is one of the sizes."""
+    check_names("sweeps", sweeps, Setting._fields)
     check_names("shapes", shapes, NAMES)
+    check_names("swept", swept, NAMES)
     check_least("seeds", min(seeds.values(), default=0), 1)
     if reference not in seeds:
         raise Refusal(f"--reference must be one of the numbers of points in --seeds, {list(seeds)}, got {reference}")
@@ -158,15 +248,33 @@ def radius(manifold: Manifold, n: int, degree: float) -> float:
     return float(ball / 2 if d == 1 else np.sqrt(ball / np.pi))
 
 
-def eigenvectors(x: Tensor, epsilon: float, count: int, tolerance: float) -> Iterator[tuple[str, Numbers]]:
-    """The first ``count`` eigenvectors ``(N, count)`` after the constant one, for each method.
+def constant(method: str, d: int, epsilon: float, fall: float) -> float:
+    """c such that eigenvalues of the graph approach c times those of −Δ in dimension d.
 
-    All are on the graph that joins points within ε, with a heat kernel that falls to e⁻⁴ there; self-tuning weights,
-    whose scale is that of the nearest neighbours, on the graph of the 20 nearest.
+    For a kernel K(s) = exp(−fall · s²) of s = r/ε < 1, a row of the Laplacian is an average of f(x) − f(y) over the
+    ball of radius ε, whose second order is −Δf/(2d) times the mean square distance: weighted by K over ∫K where rows
+    are divided by degrees, over the ball's volume in Improved LE, where they are divided by numbers of neighbours.
     """
-    t = epsilon**2 / 4
+    exponent = 0.0 if method == "simple" else fall
+
+    def moment(power: int, exponent: float) -> float:
+        return float(quad(lambda s: s ** (d - 1 + power) * np.exp(-exponent * s**2), 0, 1)[0])
+
+    mass = moment(0, 0.0 if method == "improved" else exponent)
+    return epsilon**2 / (2 * d) * moment(2, exponent) / mass
+
+
+def eigenvectors(
+    x: Tensor, epsilon: float, fall: float, count: int, tolerance: float
+) -> Iterator[tuple[str, Numbers, Numbers]]:
+    """The first ``count`` eigenvalues and eigenvectors ``(N, count)`` after the constant one, for each method.
+
+    All are on the graph that joins points within ε, with a heat kernel that falls to e^−fall there; self-tuning
+    weights, whose scale is that of the nearest neighbours, on the graph of the 20 nearest.
+    """
+    t = epsilon**2 / fall
     graph = Radius(epsilon)(x)
-    problems: dict[str, tuple[Graph, Normalization]] = {
+    problems: dict[str, tuple[Graph, Literal["random_walk", "unnormalized"]]] = {
         "weighted": (HeatKernel(t)(x, graph), "random_walk"),
         "simple": (SimpleWeights()(x, graph), "random_walk"),
         "improved": (ImprovedWeights(t)(x, graph), "unnormalized"),
@@ -175,7 +283,7 @@ def eigenvectors(x: Tensor, epsilon: float, count: int, tolerance: float) -> Ite
     }
     for method, (weighted, normalization) in problems.items():
         pairs = eigenpairs(Laplacian(weighted, normalization), count + 1, tolerance=tolerance)
-        yield method, pairs.vectors[:, 1:].cpu().numpy()
+        yield method, pairs.values[1:].cpu().numpy(), pairs.vectors[:, 1:].cpu().numpy()
 
 
 def mean_angles(true: list[Numbers], vectors: Numbers) -> list[float]:
@@ -185,69 +293,113 @@ def mean_angles(true: list[Numbers], vectors: Numbers) -> list[float]:
     return [float(np.degrees(subspace_angles(a, b)).mean()) for a, b in zip(true, found, strict=True)]
 
 
-def summary(cells: dict[Any, dict[str, list[float]]], shapes: list[str], seeds: dict[int, int]) -> dict[str, Any]:
-    """Mean and sd over seeds of the angle averaged over eigenspaces, by sampling, manifold, N and method."""
-
-    def over_seeds(shape: str, sampling: str, n: int, method: str) -> dict[str, Any]:
-        angles = np.array([cells[shape, sampling, n, seed][method] for seed in range(seeds[n])])
-        each = angles.mean(1)
-        return {"mean": each.mean(), "sd": each.std(), "by_eigenspace": angles.mean(0).tolist()}
-
+def over_samples(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """By method: over samples, the angle averaged over eigenspaces, and the absolute error of eigenvalues likewise."""
     return {
-        sampling: {
-            shape: {f"N={n}": {method: over_seeds(shape, sampling, n, method) for method in METHODS} for n in seeds}
-            for shape in shapes
+        method: {
+            measure: mean_and_interval([float(np.abs(result[method][measure]).mean()) for result in results])
+            for measure in results[0][method]
         }
-        for sampling in SAMPLINGS
+        for method in METHODS
     }
 
 
+def measure_table(metrics: dict[str, Any], n: int, measure: str) -> Table:
+    """Rows: samplings and manifolds; columns: methods."""
+    methods = METHODS if measure == "angle" else {method: METHODS[method] for method in WITH_SCALE}
+    rows = [
+        [SAMPLINGS[sampling], shape, *(plus_minus(by_n[f"N={n}"][method][measure], 1) for method in methods)]
+        for sampling, by_shape in metrics.items()
+        for shape, by_n in by_shape.items()
+    ]
+    return table(f"{measure}s", ["sampling", "manifold", *methods.values()], rows)
+
+
+def sweep_table(name: str, of_sweep: dict[str, Any]) -> Table:
+    """Rows: values of a setting; columns: both measures of the methods."""
+    columns = [
+        (measure, method) for measure in MEASURES for method in METHODS if measure == "angle" or method in WITH_SCALE
+    ]
+    rows = [
+        [value, *(f"{found[method][measure]['mean']:.1f}" for measure, method in columns)]
+        for value, found in of_sweep.items()
+    ]
+    heads = [f"{METHODS[method]}{', °' if measure == 'angle' else ', %'}" for measure, method in columns]
+    return table(f"sweep of {name}", [AXES[name], *heads], rows)
+
+
+def _curves(panel: Any, at: Sequence[float], found: list[dict[str, Any]], measure: str) -> None:
+    """A line for each method, with intervals, on logarithmic axes."""
+    for i, (method, name) in enumerate(METHODS.items()):
+        if measure in found[0][method]:
+            mean = np.array([each[method][measure]["mean"] for each in found])
+            half = np.array([each[method][measure]["interval"] or 0 for each in found])
+            # On a logarithmic axis the lower end of the bar has to stay above zero.
+            ends = np.stack([np.minimum(half, 0.9 * mean), half])
+            panel.errorbar(at, mean, ends, fmt="o-", ms=3, lw=1.2, elinewidth=0.7, color=f"C{i}", label=name)
+    panel.set(yscale="log")
+    panel.minorticks_off()
+    panel.spines[["top", "right"]].set_visible(False)
+
+
 def convergence_figure(metrics: dict[str, Any], sizes: list[int]) -> Figure:
-    """Angle against N for each manifold (columns) and sampling (rows)."""
-    figure = Figure(figsize=(15, 5.6))
+    """Angle and error of eigenvalues against N for each manifold (columns) and sampling (rows)."""
     shapes = list(metrics["uniform"])
+    figure = Figure(figsize=(15, 10))
+    kinds = [(sampling, measure) for measure in MEASURES for sampling in SAMPLINGS]
     panels = figure.subplots(
-        len(SAMPLINGS), len(shapes), squeeze=False, sharex=True, sharey=True, gridspec_kw={"wspace": 0.08}
+        len(kinds), len(shapes), squeeze=False, sharex=True, sharey="row", gridspec_kw={"wspace": 0.08, "hspace": 0.12}
     )
-    figure.subplots_adjust(0.06, 0.17, 0.99, 0.95)
-    for row, (sampling, label) in zip(panels, SAMPLINGS.items(), strict=True):
+    figure.subplots_adjust(0.06, 0.09, 0.99, 0.97)
+    for row, (sampling, measure) in zip(panels, kinds, strict=True):
         for panel, shape in zip(row, shapes, strict=True):
-            for i, (method, name) in enumerate(METHODS.items()):
-                angles = [metrics[sampling][shape][f"N={n}"][method] for n in sizes]
-                mean, sd = (np.array([angle[key] for angle in angles]) for key in ("mean", "sd"))
-                # On a logarithmic axis the lower end of the bar has to stay above zero.
-                bars = np.stack([np.minimum(sd, 0.9 * mean), sd])
-                panel.errorbar(sizes, mean, bars, fmt="o-", ms=3, lw=1.2, elinewidth=0.7, color=f"C{i}", label=name)
-            panel.set(xscale="log", yscale="log", xticks=sizes, xticklabels=[f"{n / 1000:g}" for n in sizes])
+            _curves(panel, sizes, [metrics[sampling][shape][f"N={n}"] for n in sizes], measure)
+            panel.set(xscale="log", xticks=sizes, xticklabels=[f"{n / 1000:g}" for n in sizes])
             panel.minorticks_off()
-            panel.spines[["top", "right"]].set_visible(False)
-            panel.set_title(shape if sampling == "uniform" else "", fontsize=11)
-        row[0].set_ylabel(f"{label}\nprincipal angle (degrees)")
+        row[0].set_ylabel(f"{SAMPLINGS[sampling]}\n{MEASURES[measure]}")
+    for panel, shape in zip(panels[0], shapes, strict=True):
+        panel.set_title(shape, fontsize=11)
     for panel in panels[-1]:
         panel.set_xlabel("N / 1000")
-    handles, names = panels[0][0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="lower center", ncols=len(METHODS), frameon=False)
+    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="lower center", ncols=len(METHODS), frameon=False)
     return figure
 
 
-def embeddings_figure(maps: dict[str, tuple[Numbers, dict[str, Numbers]]], n: int) -> Figure:
-    """Rows: the manifolds; columns: a non-uniform sample, then its first two eigenvectors for each method."""
-    figure = Figure(figsize=(13, 2.1 * len(maps)))  # a constrained layout of so many panels takes seconds
-    panels = figure.subplots(len(maps), 1 + len(METHODS), squeeze=False, gridspec_kw={"wspace": 0.06, "hspace": 0.06})
+def sweeps_figure(sweeps: dict[str, Any]) -> Figure:
+    """Both measures (rows) against each setting (columns)."""
+    figure = Figure(figsize=(12, 6.4))
+    panels = figure.subplots(len(MEASURES), len(sweeps), squeeze=False, sharex="col", sharey="row")
+    figure.subplots_adjust(0.07, 0.16, 0.99, 0.98, wspace=0.06, hspace=0.08)
+    for column, (name, of_sweep) in zip(panels.T, sweeps.items(), strict=True):
+        at = [float(value) for value in of_sweep]
+        for panel, measure in zip(column, MEASURES, strict=True):
+            _curves(panel, at, list(of_sweep.values()), measure)
+            panel.set(xscale="linear" if name == "noise" else "log", xticks=at, xticklabels=list(of_sweep))
+            panel.minorticks_off()
+        column[-1].set_xlabel(AXES[name])
+    for row, label in zip(panels, MEASURES.values(), strict=True):
+        row[0].set_ylabel(label)
+    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="lower center", ncols=len(METHODS), frameon=False)
+    return figure
+
+
+def embeddings_figure(maps: dict[str, tuple[Numbers, dict[str, Numbers]]]) -> Figure:
+    """Rows: the manifolds; columns: a non-uniform sample, then its first eigenvectors for each method, two or three."""
+    figure = Figure(figsize=(13, 2.15 * len(maps)))  # a constrained layout of so many panels takes seconds
+    grid = figure.add_gridspec(len(maps), 1 + len(METHODS), wspace=0.06, hspace=0.06)
     figure.subplots_adjust(0.04, 0.01, 0.99, 0.97)
-    for row, (shape, (x, vectors)) in zip(panels, maps.items(), strict=True):
+    for i, (shape, (x, vectors)) in enumerate(maps.items()):
         colour = np.arctan2(x[:, 1], x[:, 0])
-        depth = 0.35 * x[:, 2:].sum(1)  # a third axis is drawn aslant
-        row[0].scatter(x[:, 0] + depth, x[:, 1] + 1.2 * depth, s=1.5, c=colour, cmap="hsv", lw=0, rasterized=True)
-        row[0].set_aspect("equal")
-        row[0].set_ylabel(shape, fontsize=12)
-        for panel, method in zip(row[1:], METHODS, strict=True):
-            y = vectors[method] / np.abs(vectors[method]).max(0)
-            panel.scatter(y[:, 0], y[:, 1], s=1.5, c=colour, cmap="hsv", lw=0, rasterized=True)
-            panel.set_box_aspect(1)
-    for panel, title in zip(panels[0], [f"{n} points", *METHODS.values()], strict=True):
-        panel.set_title(title, fontsize=11)
-    for panel in panels.flat:
-        panel.set(xticks=[], yticks=[])
-        panel.spines[:].set_color("0.8")
+        for j, (title, y) in enumerate({f"{len(x)} points": x, **{METHODS[m]: vectors[m] for m in METHODS}}.items()):
+            panel: Any = figure.add_subplot(grid[i, j], projection="3d" if y.shape[1] == 3 else None)
+            y = y / np.abs(y).max(0)
+            panel.scatter(*y.T, s=1.5, c=colour, cmap="hsv", lw=0, rasterized=True)
+            panel.set_box_aspect((1, 1, 1) if y.shape[1] == 3 else 1)
+            panel.set(**{f"{axis}ticks": [] for axis in "xyz"[: y.shape[1]]})
+            if y.shape[1] == 2:
+                panel.spines[:].set_color("0.8")
+            if i == 0:
+                panel.set_title(title, fontsize=11)
+            if j == 0:
+                figure.text(0.015, 0.985 - 0.96 * (i + 0.5) / len(maps), shape, rotation=90, fontsize=12, va="center")
     return figure

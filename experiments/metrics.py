@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import pdist, squareform
 from scipy.stats import t
 from sklearn.cluster import KMeans
-from sklearn.manifold import trustworthiness
 from sklearn.model_selection import cross_val_score
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 
@@ -39,8 +40,8 @@ def scores(split: Split, inputs: Split, module: LaplacianEigenmaps) -> dict[str,
         "knn_heldout": float(
             classifier.fit(train, split.train_labels.numpy()).score(heldout, split.heldout_labels.numpy())
         ),
-        "trustworthiness_train": float(trustworthiness(split.train.numpy(), train, n_neighbors=NEIGHBORS)),
-        "trustworthiness_heldout": float(trustworthiness(split.heldout.numpy(), heldout, n_neighbors=NEIGHBORS)),
+        "trustworthiness_train": float(trustworthiness(ranks(split.train.numpy()), train).mean()),
+        "trustworthiness_heldout": float(trustworthiness(ranks(split.heldout.numpy()), heldout).mean()),
         "eigenvalues": module.eigenvalues_.tolist(),
         "eigengap": float(module.gap_),
         "largest_residual": float(module.residuals_.max()),
@@ -54,17 +55,21 @@ def two_means_accuracy(y: Numbers, second: NDArray[np.bool_]) -> float:
     return max(agreement, 1 - agreement)
 
 
-def neighbour_agreement(y: Numbers, classes: list[str], neighbors: int = NEIGHBORS, apart: int = 0) -> dict[str, float]:
+def neighbour_agreement(
+    y: Numbers, classes: Sequence[Any], neighbors: int = NEIGHBORS, apart: int = 0
+) -> dict[str, Numbers]:
     """How often points and their nearest neighbours in ``y`` ``(N, d)`` are of one class.
 
     Args:
-        y: an embedding. classes: of its rows.
-        neighbors: k.
-        apart: rows of index i − apart to i + apart are not counted as neighbours of row i (frames that overlap).
+        y: the points.
+        classes: the class of each.
+        neighbors: how many neighbours are asked.
+        apart: points whose numbers differ by at most this much are no neighbours.
 
     Returns:
-        ``share``: of the k nearest that have the point's class, averaged over points; ``majority``: of points whose
-        class is that of most of the k nearest (leave-one-out k-NN accuracy, the nearer class where there is a tie).
+        Of each point ``(N,)``: ``share``, that of its neighbours in its class; ``majority``, whether the most frequent
+        class among them is its own (their means are the leave-one-out k-NN accuracy, the nearer class where there is a
+        tie).
     """
     numbers = np.unique(classes, return_inverse=True)[1]
     found = NearestNeighbors(n_neighbors=neighbors + 2 * apart).fit(y).kneighbors(return_distance=False)
@@ -73,7 +78,58 @@ def neighbour_agreement(y: Numbers, classes: list[str], neighbors: int = NEIGHBO
     labels = numbers[nearest]
     votes = (labels[:, :, None] == labels[:, None, :]).sum(2)
     winner = labels[np.arange(len(y)), votes.argmax(1)]
-    return {"share": float((labels == numbers[:, None]).mean()), "majority": float((winner == numbers).mean())}
+    return {"share": (labels == numbers[:, None]).mean(1), "majority": (winner == numbers).astype(float)}
+
+
+def ranks(x: Numbers) -> NDArray[np.int64]:
+    """``(N, N)``: which number j is among the neighbours of i, 1 for the nearest; 0 for i itself."""
+    distances = squareform(pdist(x))
+    np.fill_diagonal(distances, -1)
+    place = np.empty(distances.shape, np.int64)
+    np.put_along_axis(place, distances.argsort(1), np.arange(len(x))[None], 1)
+    return place
+
+
+def trustworthiness(rank: NDArray[np.int64], y: Numbers, neighbors: int = NEIGHBORS) -> Numbers:
+    """What each point ``(N,)`` contributes to the trustworthiness of a map ``y`` ``(N, d)``, which is the mean.
+
+    Venna & Kaski, *Neighborhood preservation in nonlinear projection methods* (2001): neighbours in the map that are
+    none in the data cost the places that they are too far down there.
+
+    Args:
+        rank: `ranks` of the data.
+        y: the map.
+        neighbors: k.
+    """
+    n, k = len(y), neighbors
+    found = NearestNeighbors(n_neighbors=k).fit(y).kneighbors(return_distance=False)
+    excess = np.maximum(np.take_along_axis(rank, found, 1) - k, 0).sum(1)
+    return np.asarray(1 - 2 * excess / (k * (2 * n - 3 * k - 1)))
+
+
+DRAWS = 2000  # of a bootstrap: the ends of its intervals then move by a few per cent of their width
+
+
+def bootstrap(values: Numbers | Sequence[float], blocks: Numbers | None = None) -> dict[str, float]:
+    """``mean``, and its 95 % interval from ``low`` to ``high`` by the bootstrap (percentiles; Efron 1979), seeded.
+
+    Args:
+        values: ``(N,)``.
+        blocks: to which block each belongs; values of one block are not independent, such as frames of one sound, and
+            are drawn together. Default: each is its own.
+    """
+    values = np.asarray(values, float)
+    block = np.arange(len(values)) if blocks is None else np.unique(blocks, return_inverse=True)[1]
+    total, count = np.bincount(block, values), np.bincount(block)
+    chosen = np.random.default_rng(0).integers(len(total), size=(DRAWS, len(total)))
+    low, high = np.quantile(total[chosen].sum(1) / count[chosen].sum(1), [0.025, 0.975])
+    return {"mean": float(values.mean()), "low": float(low), "high": float(high)}
+
+
+def between(value: dict[str, float], digits: int = 3, factor: float = 1, sign: str = "") -> str:
+    """A mean with its interval of `bootstrap`."""
+    mean, low, high = (f"{factor * value[key]:{sign}.{digits}f}" for key in ("mean", "low", "high"))
+    return f"{mean} [{low}, {high}]"
 
 
 def mean_and_interval(values: Numbers | list[float]) -> dict[str, float | None]:

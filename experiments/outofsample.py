@@ -1,4 +1,4 @@
-"""New points against other training points (Bengio et al., NIPS 2003, section 5 and Figure 1), for four methods."""
+"""New points against other training points (Bengio et al., NIPS 2003, section 5 and Figure 1), for five methods."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Module = MDS | LaplacianEigenmaps | Isomap | LLE
 SetName = Literal["swiss_roll", "ionosphere", "frey_faces", "isomap_faces", "digits"]
 
 COMPONENTS = 2
-DISTANCES = ("variability", "error", "variability_of_all")
+DISTANCES = ("variability", "error", "error_as_written", "variability_of_all")
 DRAWS = 100  # of a split, until all its training sets have a connected graph
 
 SETS: dict[str, tuple[str, Callable[[int, int, Path | None], Array]]] = {
@@ -43,10 +43,8 @@ SETS: dict[str, tuple[str, Callable[[int, int, Path | None], Array]]] = {
 }
 METHODS: dict[str, tuple[str, Callable[[int], Module]]] = {
     "mds": ("MDS", lambda k: MDS(COMPONENTS, metric=Precomputed("distance"))),
-    "eigenmaps": (
-        "spectral clustering, Laplacian eigenmaps",
-        lambda k: LaplacianEigenmaps(COMPONENTS, KNN(k, "union")),
-    ),
+    "gaussian": ("eigenmaps, complete Gaussian", lambda k: LaplacianEigenmaps(COMPONENTS, Precomputed("affinity"))),
+    "eigenmaps": ("eigenmaps, kNN graph", lambda k: LaplacianEigenmaps(COMPONENTS, KNN(k, "union"))),
     "isomap": ("Isomap", lambda k: Isomap(COMPONENTS, KNN(k, "union"))),
     "lle": ("LLE", lambda k: LLE(COMPONENTS, KNN(k))),
 }
@@ -58,12 +56,14 @@ class Sample(NamedTuple):
     Attributes:
         points: ``(n, D)``. distances: between them, ``(n, n)``.
         neighbors: k of the neighbourhood graphs. copies: number of points left out because they equal another one.
+        sigma: standard deviation of the complete Gaussian kernel.
     """
 
     points: Array
     distances: Array
     neighbors: int
     copies: int
+    sigma: float
 
 
 class Split(NamedTuple):
@@ -82,12 +82,13 @@ class Split(NamedTuple):
 
 def outofsample(
     out: Path = Path("runs/outofsample"),
-    sets: tuple[SetName, ...] = ("swiss_roll", "ionosphere", "frey_faces", "isomap_faces", "digits"),
-    points: int = 700,
+    sets: tuple[SetName, ...] = ("swiss_roll", "ionosphere", "isomap_faces"),
+    points: int = 300,
     neighbors: int = 10,
-    fractions: tuple[float, ...] = (0.01, 0.02, 0.04, 0.08, 0.16, 0.25),
-    repeats: int = 8,
-    left_out: int = 5,
+    sigma: float = 0.1,
+    fractions: tuple[float, ...] = (0.01, 0.02, 0.04, 0.16),
+    repeats: int = 30,
+    left_out: int = 2,
     seed: int = 0,
     data_dir: Path | None = None,
     jobs: int | None = None,
@@ -98,9 +99,10 @@ def outofsample(
 
     Args:
         out: folder of metrics.json, the figures and what is finished.
-        sets: names of the data sets.
+        sets: which of swiss_roll, ionosphere, frey_faces, isomap_faces, digits.
         points: of each data set at most; drawn at random where it has more.
         neighbors: k of the neighbourhood graphs; more where a data set's graph is not connected.
+        sigma: standard deviation of the complete Gaussian kernel, over the largest distance in the data.
         fractions: shares of the training set that are substituted.
         repeats: random splits of each fraction.
         left_out: points left out in turn in each of them.
@@ -115,7 +117,7 @@ def outofsample(
     fractions = tuple(sorted(set(fractions)))
     _check_arguments(points, neighbors, fractions, repeats, left_out, seed)
     run = Run(out, locals())
-    samples: dict[str, Sample] = {name: sample(name, points, neighbors, seed, data_dir) for name in sets}
+    samples: dict[str, Sample] = {name: sample(name, points, neighbors, seed, data_dir, sigma) for name in sets}
     for name, fraction in itertools.product(sets, fractions):
         _check_split(name, samples[name], fraction, left_out)
 
@@ -130,13 +132,14 @@ def outofsample(
         name: {m: curve([[cell[m] for cell in row] for row in rows], fractions) for m in METHODS}
         for name, rows in by_set.items()
     }
-    about = {name: about_sample(samples[name], rows) for name, rows in by_set.items()}
+    about: dict[str, Any] = {name: about_sample(samples[name], rows) for name, rows in by_set.items()}
     for name in sets:
         run.figure(name, figure(SETS[name][0], curves[name], fractions), dpi=90)
-    run.finish({"sets": about, "curves": curves}, summary(curves, fractions))
+    tables = summary(curves, fractions, ""), summary(curves, fractions, "median_"), kernel_table(about)
+    run.finish({"sets": about, "curves": curves}, *tables)
 
 
-def sample(name: str, points: int, neighbors: int, seed: int, data_dir: Path | None) -> Sample:
+def sample(name: str, points: int, neighbors: int, seed: int, data_dir: Path | None, sigma: float = 0.1) -> Sample:
     """At most ``points`` distinct points of a data set, and the least k from ``neighbors`` on that connects them."""
     everything = SETS[name][1](points, seed, data_dir)
     flat = everything.reshape(len(everything), -1)
@@ -149,12 +152,16 @@ def sample(name: str, points: int, neighbors: int, seed: int, data_dir: Path | N
         x = PCA(svd_solver="full").fit_transform(x)
     distances = squareform(pdist(x))
     k = next(k for k in itertools.count(neighbors) if connected(distances, k))
-    return Sample(x, distances, k, len(flat) - len(first))
+    return Sample(x, distances, k, len(flat) - len(first), sigma * distances.max())
 
 
-def about_sample(sample: Sample, cells: list[list[dict[str, Any]]]) -> dict[str, int]:
+def about_sample(sample: Sample, cells: list[list[dict[str, Any]]]) -> dict[str, Any]:
     """What the metrics say of a data set, given the results of its splits by fraction and repeat."""
+    largest = sample.distances.max()
+    sigmas = {"as_given": 0.01, "of_largest": 0.01 * largest, "used": sample.sigma}
     return {
+        "largest_distance": float(largest),
+        "sigma": {name: {"sigma": float(value), **parts(sample.distances, value)} for name, value in sigmas.items()},
         "points": len(sample.points),
         "copies_dropped": sample.copies,
         "neighbors": sample.neighbors,
@@ -166,6 +173,33 @@ def connected(distances: Array, k: int) -> bool:
     """Whether the graph of k nearest neighbours, either way, is."""
     graph = kneighbors_graph(distances, min(k, len(distances) - 1), metric="precomputed")
     return bool(connected_components(graph, directed=False, return_labels=False) == 1)
+
+
+def parts(distances: Array, sigma: float) -> dict[str, float]:
+    """Components of the complete Gaussian graph in double precision, and the share of points without any affinity."""
+    affinity = gaussian(distances, sigma)
+    np.fill_diagonal(affinity, 0)
+    components = connected_components(affinity > 0, directed=False, return_labels=False)
+    return {"components": int(components), "alone": float((affinity.max(1) == 0).mean())}
+
+
+def gaussian(distances: Array, sigma: float) -> Array:
+    """exp(−d²/2σ²)."""
+    return np.asarray(np.exp(-(distances**2) / (2 * sigma**2)))
+
+
+def kernel_table(about: dict[str, Any]) -> Table:
+    """What is left of the complete Gaussian graph in double precision: the paper's σ in two units, and ours."""
+    rows = [
+        [
+            SETS[name][0],
+            f"{of_set['largest_distance']:.1f}",
+            *(f"{kernel['components']} ({kernel['alone']:.0%} alone)" for kernel in of_set["sigma"].values()),
+        ]
+        for name, of_set in about.items()
+    ]
+    columns = ["data set", "largest distance", "σ = 0.01", "σ = 0.01 of the largest distance", "σ used"]
+    return table("components of the complete graph", columns, rows)
 
 
 def substituted(points: int, fraction: float) -> int:
@@ -225,27 +259,32 @@ def compared(sample: Sample, method: str, split: Split) -> dict[str, Any]:
         ``variability``: between its places in the embeddings of F ∪ R1 and F ∪ R2; ``error``: between its place in the
         former and where the formula puts it given the rest of F ∪ R1; ``variability_of_all``: the mean over F. Each
         time the other embedding is first mapped to that of F ∪ R1, by the affine map that fits best on F (less the
-        point left out).
+        point left out). ``error_as_written``: the paper aligns the two embeddings of the variability only, so here the
+        signs of the columns, which are arbitrary, are all that is made equal.
     """
     target, _ = embed(sample, method, split.train(0), split.fixed, [])
     other, _ = embed(sample, method, split.train(1), split.fixed, [])
     unit = np.sqrt(np.mean(np.sum((target - target.mean(0)) ** 2, 1)))
     moved = np.linalg.norm(affine(other, target)(other) - target, axis=1) / unit
-    errors = []
+    errors: dict[str, list[float]] = {"error": [], "error_as_written": []}
     for point in split.left_out:
         rest = split.fixed != point
         without, new = embed(sample, method, split.train(0, point), split.fixed[rest], [point])
-        errors.append(np.linalg.norm(affine(without, target[rest])(new) - target[~rest]) / unit)
+        signs = np.where((without * target[rest]).sum(0) < 0, -1, 1)
+        for key, place in (("error", affine(without, target[rest])(new)), ("error_as_written", signs * new)):
+            errors[key].append(float(np.linalg.norm(place - target[~rest]) / unit))
     places = np.searchsorted(split.fixed, split.left_out)
-    return {"variability": moved[places].tolist(), "error": errors, "variability_of_all": moved.mean()}
+    return {"variability": moved[places].tolist(), **errors, "variability_of_all": moved.mean()}
 
 
 def embed(sample: Sample, method: str, train: Indices, shown: Indices, new: list[int]) -> tuple[Array, Array]:
     """The embedding of ``train``, its rows of ``shown``, and that of new points by the formula."""
 
     def given(which: Any) -> Tensor:
-        rows = sample.distances[np.ix_(which, train)] if method == "mds" else sample.points[which]
-        return torch.from_numpy(rows)
+        if method not in ("mds", "gaussian"):
+            return torch.from_numpy(sample.points[which])
+        distances = sample.distances[np.ix_(which, train)]
+        return torch.from_numpy(distances if method == "mds" else gaussian(distances, sample.sigma))
 
     module = METHODS[method][1](sample.neighbors).fit(given(train))
     rows: Array = module.embedding_[np.searchsorted(train, shown)].numpy()
@@ -272,16 +311,26 @@ def curve(cells: list[list[dict[str, Any]]], fractions: tuple[float, ...]) -> di
         it always is; ``comparable_from`` and ``clear_from``: the first fractions from which on no interval lies below
         0, and all lie above; None for never.
     """
-    paired = np.array([[np.subtract(c["variability"], c["error"]).mean() for c in row] for row in cells])
-    repeats = paired.shape[1]
-    difference = paired.mean(1)
-    half_width = t.ppf(0.975, repeats - 1) * paired.std(1, ddof=1) / repeats**0.5
+
+    def paired(error: str) -> Array:
+        return np.array([[np.subtract(c["variability"], c[error]).mean() for c in row] for row in cells])
+
+    by_split = paired("error")
+    repeats = by_split.shape[1]
+    difference = by_split.mean(1)
+    half_width = t.ppf(0.975, repeats - 1) * by_split.std(1, ddof=1) / repeats**0.5
+    means = {key: [float(np.mean([c[key] for c in row])) for row in cells] for key in DISTANCES}
+    medians = {f"median_{key}": [float(np.median([c[key] for c in row])) for row in cells] for key in DISTANCES[:3]}
+    of_medians = np.subtract(medians["median_variability"], medians["median_error"])
     return {
         "difference": difference.tolist(),
         "half_width": half_width.tolist(),
-        **{key: [float(np.mean([c[key] for c in row])) for row in cells] for key in DISTANCES},
-        **{f"median_{key}": [float(np.median([c[key] for c in row])) for row in cells] for key in DISTANCES[:2]},
+        "difference_as_written": paired("error_as_written").mean(1).tolist(),
+        "median_difference": of_medians.tolist(),
+        **means,
+        **medians,
         "equal_at": crossing(fractions, difference),
+        "median_equal_at": crossing(fractions, of_medians),
         "comparable_from": _from(fractions, difference + half_width >= 0),
         "clear_from": _from(fractions, difference - half_width > 0),
     }
@@ -305,8 +354,8 @@ def _from(fractions: tuple[float, ...], holds: NDArray[np.bool_]) -> float | Non
     return fractions[first] if first < len(fractions) else None
 
 
-def summary(curves: Curves, fractions: tuple[float, ...]) -> Table:
-    """A row for each curve: error (mean and median) over the fractions, variability at each, and where they meet."""
+def summary(curves: Curves, fractions: tuple[float, ...], kind: Literal["", "median_"]) -> Table:
+    """A row for each curve: errors over the fractions, variability at each, and where they meet; means or medians."""
 
     def percent(value: float | None, never: str) -> str:
         return never if value is None else f"{100 * value:.2g}"
@@ -314,38 +363,48 @@ def summary(curves: Curves, fractions: tuple[float, ...]) -> Table:
     largest = f"> {100 * fractions[-1]:g}"
     rows = [
         [
-            SETS[name][0] if method == next(iter(METHODS)) else "",
-            method,
-            *(percent(float(np.mean(one[key])), "") for key in ("error", "median_error")),
-            *(percent(value, "") for value in one["variability"]),
-            f"< {100 * fractions[0]:g}" if one["equal_at"] == 0 else percent(one["equal_at"], largest),
-            percent(one["clear_from"], largest),
+            SETS[name][0],
+            METHODS[method][0],
+            *(percent(float(np.mean(one[f"{kind}{key}"])), "") for key in ("error", "error_as_written")),
+            *(percent(value, "") for value in one[f"{kind}variability"]),
+            f"< {100 * fractions[0]:g}" if one[f"{kind}equal_at"] == 0 else percent(one[f"{kind}equal_at"], largest),
+            *([] if kind else [percent(one["clear_from"], largest)]),
         ]
         for name, of_set in curves.items()
         for method, one in of_set.items()
     ]
+    shares = [f"{100 * f:g} %" for f in fractions]
     columns = [
         "data set",
         "method",
         "error",
-        "median",
-        *(f"{100 * f:g} %" for f in fractions),
+        "error as written",
+        *shares,
         "equal at",
-        "clear from",
+        *([] if kind else ["clear from"]),
     ]
-    return table("Out-of-sample error, and variability by share substituted, in % of the RMS radius", columns, rows)
+    return table("medians" if kind else "means", columns, rows)
 
 
 def figure(title: str, curves: dict[str, dict[str, Any]], fractions: tuple[float, ...]) -> Figure:
     """Variability minus out-of-sample error against the share substituted, one panel for each method."""
-    figure = Figure(figsize=(9, 6.2), layout="constrained")
+    figure = Figure(figsize=(12, 6.2), layout="constrained")
     figure.suptitle(title, fontsize=12)
-    for panel, (method, one) in zip(figure.subplots(2, 2, sharex=True).flat, curves.items(), strict=True):
-        difference, half_width = (100 * np.array(one[key]) for key in ("difference", "half_width"))
+    at = 100 * np.array(fractions)
+    panels = figure.subplots(2, 3, sharex=True)
+    for panel, (method, one) in zip(panels.flat, curves.items(), strict=False):
+        difference, half_width, written, median = (
+            100 * np.array(one[key])
+            for key in ("difference", "half_width", "difference_as_written", "median_difference")
+        )
         panel.axhline(0, color="0.6", lw=0.8)
-        panel.errorbar(100 * np.array(fractions), difference, half_width, fmt="o-", ms=4, lw=1.2, capsize=3)
+        panel.errorbar(at, difference, half_width, fmt="o-", ms=4, lw=1.2, capsize=3, label="mean, 95 % interval")
+        panel.plot(at, written, "s--", ms=3, lw=1, color="C1", label="mean, error not aligned (the paper)")
+        panel.plot(at, median, "^:", ms=3, lw=1, color="C2", label="median variability − median error")
         panel.set_title(METHODS[method][0], fontsize=11, loc="left")
         panel.spines[["top", "right"]].set_visible(False)
+    panels.flat[-1].axis("off")
+    panels.flat[-1].legend(*panels.flat[0].get_legend_handles_labels(), frameon=False, loc="center")
     figure.supxlabel("share of the training set substituted, %", fontsize=10)
     figure.supylabel("variability − out-of-sample error, % of the RMS radius", fontsize=10)
     return figure

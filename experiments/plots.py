@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from matplotlib.patches import Rectangle
@@ -108,23 +109,60 @@ def thumbnails(axes: Axes, images: Numbers, y: Numbers, spacing: float, zoom: fl
             axes.add_artist(box)
 
 
-def label(axes: Axes, place: Numbers, text: str, **style: Any) -> None:
-    """Text at the first two coordinates of a place; it takes no part in the layout, which hundreds would make slow."""
-    axes.text(float(place[0]), float(place[1]), text, **style).set_in_layout(False)
+# Eleven colours on white that are far apart by the eye's measure, not only by number (CIELAB, at least 25 apart).
+COLOURS = (
+    "#e6194b", "#f58231", "#4363d8", "#000000", "#3cb44b", "#911eb4", "#00a5b5", "#9a6324", "#f032e6", "#808000",
+    "#a9a9a9",
+)  # fmt: skip
+
+
+def spread_labels(axes: Axes, y: Numbers, texts: Sequence[str], colours: Sequence[str], size: float) -> list[int]:
+    """Write texts at their places, in their order, as many as lie within the axes and over no other one; else a dot.
+
+    Args:
+        axes: of a figure whose layout is done (`Figure.draw_without_rendering`).
+        y: places ``(N, 2)``.
+        texts, colours: of each.
+        size: of the letters in points.
+
+    Returns:
+        The numbers of the texts that are written.
+    """
+    figure: Any = axes.get_figure()
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    taken: dict[int, Any] = {}
+    for i, (place, text, colour) in enumerate(zip(y, texts, colours, strict=True)):
+        x, height = map(float, place)
+        artist = axes.text(x, height, text, color=colour, fontsize=size, ha="center", va="center")
+        artist.set_in_layout(False)  # hundreds would make it slow
+        box = artist.get_window_extent(renderer)
+        inside = axes.bbox.containsx(box.x0) and axes.bbox.containsx(box.x1)
+        inside = inside and axes.bbox.containsy(box.y0) and axes.bbox.containsy(box.y1)
+        if inside and not any(box.overlaps(other) for other in taken.values()):
+            taken[i] = box
+        else:
+            artist.remove()
+    rest = [i for i in range(len(y)) if i not in taken]
+    axes.scatter(y[rest, 0], y[rest, 1], s=size, c=[colours[i] for i in rest], lw=0, alpha=0.8, zorder=1)
+    return list(taken)
 
 
 def map_with_zooms(
-    y: Numbers, draw: Callable[[Axes, NDArray[np.int64], bool], None], points: int, title: str
+    y: Numbers,
+    draw: Callable[[Axes, NDArray[np.int64], bool], None],
+    points: int,
+    title: str,
+    centres: dict[str, int] | None = None,
 ) -> Figure:
-    """A map and, beside it, three of its tips enlarged.
-
-    The tips are far from the middle and from each other, in units of each axis's standard deviation.
+    """A map and, beside it, three of its regions enlarged.
 
     Args:
         y: the map ``(N, 2)``.
         draw: puts the points of the given indices into axes; the last argument says whether these are a zoom.
-        points: nearest to each tip that its zoom shows.
+        points: nearest to the centre of each region that it holds at least.
         title: of the map.
+        centres: titles of three regions, and the point in the middle of each; default: tips of the map, far from the
+            middle and from each other in units of each axis's standard deviation.
     """
     figure = Figure(figsize=(13, 7.4), layout="constrained")
     grid = figure.add_gridspec(3, 2, width_ratios=[2, 1])
@@ -132,15 +170,16 @@ def map_with_zooms(
     draw(main, np.arange(len(y)), False)
     main.set_title(title, fontsize=12, loc="left")
     unit = (y - y.mean(0)) / y.std(0)
-    for row, (name, tip) in enumerate(zip("abc", _tips(unit), strict=True)):
-        near = np.argsort(np.linalg.norm(unit - unit[tip], axis=1))[:points]
+    centres = dict(zip("abc", _tips(unit), strict=True)) if centres is None else centres
+    for row, (name, centre) in enumerate(centres.items()):
+        near = np.argsort(np.linalg.norm(unit - unit[centre], axis=1))[:points]
         low, high = y[near].min(0), y[near].max(0)
         margin = 0.12 * np.maximum(high - low, 0.01 * np.ptp(y, axis=0))
         (left, bottom), (width, height) = low - margin, high - low + 2 * margin
         main.add_patch(Rectangle((left, bottom), width, height, fill=False, lw=0.8, ec="k", zorder=4))
-        main.annotate(name, (left, bottom + height), fontsize=11, weight="bold", ha="right", va="bottom")
+        main.annotate(name[0], (left, bottom + height), fontsize=11, weight="bold", ha="right", va="bottom")
         zoom = figure.add_subplot(grid[row, 1])
-        draw(zoom, near, True)
+        draw(zoom, np.flatnonzero(((y >= low - margin) & (y <= high + margin)).all(1)), True)
         zoom.set(xlim=(left, left + width), ylim=(bottom, bottom + height))
         zoom.set_title(name, fontsize=11, loc="left", weight="bold")
     for axes in figure.axes:

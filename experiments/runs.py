@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import platform
+import shlex
 import shutil
 import sys
 import time
@@ -28,9 +29,11 @@ from joblib import Parallel, delayed, parallel_config
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from tqdm import tqdm
 
 import torch_lapeig
+from experiments.results import flat, record
 
 PLACES = ("out", "data_dir", "jobs", "fresh")  # arguments that do not change what is computed
 
@@ -47,7 +50,8 @@ class Run:
 
     config.yaml: every argument as it was resolved, to be given to ``--config``. cells.jsonl: arguments and versions,
     then the results of the finished cells. cells/: what cells keep while they are not finished, such as checkpoints.
-    metrics.json: the outcome with arguments, versions and seconds. Figures as PNG and PDF.
+    metrics.json: the outcome with arguments, versions and seconds. record.json: its numbers and tables, for README and
+    docs (`experiments.results`). Figures as PNG and PDF.
 
     The process may be killed at any moment: files that are read again are written aside and then take their place, and
     a cell is finished once its line in cells.jsonl is whole, line end included. A last line without one is dropped.
@@ -178,17 +182,20 @@ class Run:
         figure.savefig(self.out / f"{name}.pdf")
 
     def finish(self, metrics: Result, *tables: Table) -> None:
-        """Write metrics.json, with arguments, versions and seconds; print tables.
+        """Write metrics.json, with arguments, versions and seconds, and record.json; print tables.
 
         ``seconds`` are those of all cells, added up, and of the rest; ``elapsed`` those of this call. Of a cell that
         was interrupted those of its last part count.
         """
         elapsed = time.perf_counter() - self._start
         seconds = elapsed - self._spent + sum(self._seconds.values())
-        times = {"seconds": round(seconds, 1), "elapsed": round(elapsed, 1)}
-        outcome = {**metrics, "config": self.config, "versions": self.versions, **times}
+        times = {"seconds": round(seconds, 1), "elapsed": round(elapsed, 1), "threads": torch.get_num_threads()}
+        shown = {str(table.title): _rows(table) for table in tables}
+        about = {"tables": shown, "config": self.config, "versions": self.versions}
+        outcome = {**metrics, **about, **times}
         with replacing(self.out / "metrics.json") as part:
             part.write_text(json.dumps(outcome, indent=2) + "\n")
+        record("record", _command(sys.argv[1:]), flat({**metrics, **times}), shown, self.out)
         for table in tables:
             Console(width=None if sys.stdout.isatty() else 120).print(table)
         print(f"{self.out / 'metrics.json'} and figures written in {elapsed:.0f} s")
@@ -265,6 +272,22 @@ def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]]) -> 
     for row in rows:
         result.add_row(*row)
     return result
+
+
+def _rows(table: Table) -> list[list[str]]:
+    """The header and the rows as plain text."""
+    columns = [[column.header, *column.cells] for column in table.columns]
+    return [[Text.from_markup(str(cell)).plain for cell in row] for row in zip(*columns, strict=True)]
+
+
+def _command(arguments: Sequence[str]) -> str:
+    """What repeats the run anywhere: folders and the number of processes are this machine's own."""
+    shown, ours = ["python", "-m", "experiments"], True
+    for argument in arguments:
+        if argument.startswith("--"):
+            ours = argument[2:].partition("=")[0].replace("-", "_") not in PLACES
+        shown += [argument] if ours else []
+    return shlex.join(shown)
 
 
 def pick_device(name: str) -> torch.device:

@@ -1,4 +1,4 @@
-"""Speech (Belkin & Niyogi, *Laplacian eigenmaps and spectral techniques*, 2001, Figures 4, 5): a map of sounds."""
+"""Synthetic speech (after Belkin & Niyogi, *Laplacian eigenmaps and spectral techniques*, 2001, Figures 4, 5)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 import torch
 from matplotlib.axes import Axes
@@ -16,8 +15,8 @@ from rich.table import Table
 from sklearn.decomposition import PCA
 
 from experiments.data import PHONE_CLASSES, Speech, speech_frames
-from experiments.metrics import Numbers, neighbour_agreement
-from experiments.plots import label, map_with_zooms
+from experiments.metrics import Numbers, between, bootstrap, neighbour_agreement
+from experiments.plots import COLOURS, map_with_zooms, spread_labels
 from experiments.runs import Run, pick_device, table
 from torch_lapeig import KNN, LaplacianEigenmaps, SimpleWeights
 
@@ -37,7 +36,7 @@ def speech(
     quick: bool = False,
     fresh: bool = False,
 ) -> None:
-    """Speech: spectra of short frames of a sentence gather by class of phone.
+    """Speech: spectra of short frames of a sentence, a synthesised one, gather by class of phone.
 
     Args:
         out: folder of metrics.json, the figures and what is finished.
@@ -58,15 +57,15 @@ def speech(
     frames = speech_frames(sentence, data_dir, window, step)
     overlapping = int(np.ceil(window / step)) - 1
     embed = partial(embedding, frames, neighbors, place)
-    cells = run.cells(
+    (cell,) = run.cells(
         "embeddings",
-        lambda method: accuracies(embed(method), frames, agreement, overlapping),
-        [(method,) for method in METHODS],
-    )
+        lambda _: scores({method: embed(method) for method in METHODS}, frames, agreement, overlapping),
+        [(sentence,)],
+    ).values()
     counts = {name: frames.classes.count(name) for name in PHONE_CLASSES}
-    metrics = {**cells, "frames": len(frames.classes), "frames_of_class": counts}
-    run.figure("speech", figure(embed("laplacian_eigenmaps"), frames), dpi=85)
-    run.finish(metrics, accuracy_table(cells, agreement, len(frames.classes)))
+    metrics = {**cell, "frames": len(frames.classes), "frames_of_class": counts}
+    run.figure("speech", figure(embed("laplacian_eigenmaps"), frames), dpi=100)
+    run.finish(metrics, accuracy_table(cell))
 
 
 def embedding(frames: Speech, neighbors: int, place: torch.device, method: str) -> Numbers:
@@ -78,43 +77,56 @@ def embedding(frames: Speech, neighbors: int, place: torch.device, method: str) 
     return module.fit(torch.from_numpy(frames.spectra).to(place)).embedding_.cpu().numpy()
 
 
-def accuracies(y: Numbers, frames: Speech, agreement: int, overlapping: int) -> dict[str, Any]:
-    """By dimension: the share of frames whose class the nearest ones vote for, overlapping ones among them or not."""
+def scores(maps: dict[str, Numbers], frames: Speech, agreement: int, overlapping: int) -> dict[str, Any]:
+    """Shares of frames whose class the nearest ones vote for, overlapping ones among them or not, and differences.
 
-    def accuracy(d: int, gap: int) -> float:
-        return neighbour_agreement(y[:, :d], frames.classes, agreement, gap)["majority"]
+    Intervals are by phones: the frames of one are much alike, and overlap.
+    """
+    phone = phone_numbers(frames)
+    eigenmaps, pca = METHODS
+    result: dict[str, Any] = {}
+    for key, gap in (("accuracy", 0), ("accuracy_without_overlap", overlapping)):
+        for d in DIMENSIONS:
+            each = {
+                method: neighbour_agreement(y[:, :d], frames.classes, agreement, gap)["majority"]
+                for method, y in maps.items()
+            }
+            each["difference"] = each[eigenmaps] - each[pca]
+            for name, values in each.items():
+                result.setdefault(name, {}).setdefault(f"{d}-D", {})[key] = bootstrap(values, phone)
+    return {**result, "phones": int(phone[-1])}
 
-    return {
-        f"{d}-D": {"accuracy": accuracy(d, 0), "accuracy_without_overlap": accuracy(d, overlapping)} for d in DIMENSIONS
-    }
+
+def phone_numbers(frames: Speech) -> NDArray[np.int64]:
+    """Which phone of the sentence each frame is of, from 1."""
+    return np.cumsum([a != b for a, b in zip(frames.phones, ["", *frames.phones[:-1]], strict=True)])
 
 
-def accuracy_table(cells: dict[str, dict[str, Any]], agreement: int, frames: int) -> Table:
-    """Rows: methods; columns: dimensions."""
+def accuracy_table(cell: dict[str, Any]) -> Table:
+    """Rows: neighbours and methods; columns: dimensions."""
     rows = [
-        [METHODS[method], label, *(f"{result[f'{d}-D'][key]:.3f}" for d in DIMENSIONS)]
-        for key, label in (("accuracy", "all frames"), ("accuracy_without_overlap", "not overlapping ones"))
-        for method, result in cells.items()
+        [title, label, *(between(cell[name][f"{d}-D"][key], sign=sign) for d in DIMENSIONS)]
+        for key, title in (("accuracy", "all frames"), ("accuracy_without_overlap", "not overlapping ones"))
+        for name, label, sign in [*((*method, "") for method in METHODS.items()), ("difference", "difference", "+")]
     ]
-    title = f"{agreement}-NN accuracy of phone classes, leave one out, {frames} frames"
-    return table(title, ["method", "neighbours", *(f"{d}-D" for d in DIMENSIONS)], rows)
+    return table("accuracy", ["neighbours", "method", *(f"{d}-D" for d in DIMENSIONS)], rows)
 
 
 def figure(y: Numbers, frames: Speech) -> Figure:
     """The frames at their places, coloured by class of phone, and three zooms with the phones."""
     names = [name for name in [*PHONE_CLASSES, "other"] if name in frames.classes]
-    colours = {name: matplotlib.colormaps["tab10"](i) for i, name in enumerate(names)}
+    colours = dict(zip(names, COLOURS, strict=False))
+    of_frame = [colours[name] for name in frames.classes]
 
     def draw(axes: Axes, chosen: NDArray[np.int64], zoomed: bool) -> None:
-        for name in names:
-            of_class = np.array([i for i in chosen if frames.classes[i] == name], dtype=int)
-            place = y[of_class, 0], y[of_class, 1]
-            axes.scatter(*place, 4 if zoomed else 12, color=colours[name], lw=0, alpha=0.8)
-        for i in chosen if zoomed else []:
-            label(axes, y[i], frames.phones[i], color=colours[frames.classes[i]], fontsize=8)
+        colour = [of_frame[i] for i in chosen]
+        axes.scatter(y[chosen, 0], y[chosen, 1], s=0 if zoomed else 14, c=colour, lw=0, alpha=0.8)
 
-    title = f"{len(y)} frames of a sentence: Laplacian eigenmap, coloured by class of phone"
+    title = f"{len(y)} frames of a synthesised sentence: Laplacian eigenmap, coloured by class of phone"
     result = map_with_zooms(y[:, :2], draw, 25, title)
     dots = [result.axes[0].scatter([], [], s=30, color=colours[name]) for name in names]
     result.legend(dots, names, loc="outside lower left", ncols=len(names), frameon=False, fontsize=9)
+    result.draw_without_rendering()
+    for axes in result.axes[1:4]:
+        spread_labels(axes, y[:, :2], frames.phones, of_frame, 10)
     return result

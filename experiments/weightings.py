@@ -1,419 +1,377 @@
-"""Weightings in training: cross-entropy of few labels plus λ × smoothness on the graph of each batch."""
+"""Few labels: methods on a graph, whatever its weighting, against networks, alone and with smoothness as a loss."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
-from itertools import cycle, islice, product
+from functools import cache, lru_cache
+from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from pytorch_lightning import LightningDataModule, LightningModule
 from rich.table import Table
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, TensorDataset
+from torch import Tensor
 
-from benchmarks.timing import in_turn, ratio
 from experiments import data
-from experiments.data import Split
+from experiments.fewlabels import (
+    COLUMNS,
+    PLAIN,
+    PRIOR,
+    WEIGHTINGS,
+    Method,
+    Points,
+    Transduction,
+    new_points,
+)
 from experiments.metrics import mean_and_interval, plus_minus
 from experiments.runs import Refusal, Run, check_least, check_names, table
-from experiments.training import QUIET, Batches, Flags, train
-from torch_lapeig import (
-    KNN,
-    DensityCorrected,
-    Graph,
-    HeatKernel,
-    ImprovedWeights,
-    SelfTuning,
-    SimpleWeights,
-    laplacian_smoothness,
-)
-from torch_lapeig.graph import Weighting, nearest_neighbors
+from experiments.smoothing import BATCHES, LAYERS, Kind, Problem, Schedule, accuracy, trained
+from torch_lapeig import KNN
 
-# By name: how it is called, and the module, given the bandwidth of the data set.
-WEIGHTINGS: dict[str, tuple[str, Callable[[float], Weighting | None]]] = {
-    "none": ("none", lambda t: None),
-    "fixed": ("heat, t fixed", HeatKernel),
-    "median": ("heat, median", lambda t: HeatKernel()),
-    "learnable": ("heat, learnable", lambda t: HeatKernel(learnable=True)),
-    "simple": ("simple", lambda t: SimpleWeights()),
-    "self_tuning": ("self-tuning", lambda t: SelfTuning()),
-    "density_corrected": ("density-corrected", lambda t: DensityCorrected()),
-    "improved": ("Improved LE", lambda t: ImprovedWeights()),
+SETS: dict[str, tuple[str, Callable[[Path | None], Points]]] = {
+    "digits": ("digits", lambda data_dir: Points(*data.digits_points())),
+    "mnist": ("MNIST test set", lambda data_dir: Points(*data.mnist_test(data_dir))),
 }
-SETS: dict[str, tuple[str, Callable[[Path | None], Split]]] = {
-    "digits": ("digits", lambda data_dir: data.digits()),
-    "mnist": ("MNIST test set", lambda data_dir: data.split_by_class(*data.mnist_test(data_dir))),
-}
-SET_NAMES, WEIGHTING_NAMES = list(SETS), list(WEIGHTINGS)
+SET_NAMES = list(SETS)
 LABELS = [1, 5, 10]
-CLASSES = 10
-UNKNOWN = -1  # label that the loss leaves out
-CALLS = 5  # steps that are timed together
-TRAINER = {**QUIET, "max_epochs": 5, "log_every_n_steps": 10}
+MANY = [1, 10, 100]
+STRENGTHS = [1.0, 10.0]
+TUNING = 100  # first seed of the splits that choose, none of which is reported
+
+# What the recipe is chosen from, on the digits.
+KINDS = [("spreading", 0.9), ("spreading", 0.99), ("spreading", 0.999), ("harmonic", 0.0)]
+KINDS += [("regression", columns) for columns in (20.0, 50.0)]
+GRID = [
+    Method(weighting, neighbors, symmetrize, kind, number)
+    for weighting in ("heat", "self_tuning")
+    for neighbors in (5, 10, 15)
+    for symmetrize in ("mean", "union")
+    for kind, number in KINDS
+]
+# What is compared on all sets, at the library's defaults.
+COMPARED = [
+    Method(kind="pixels", number=0.0),
+    Method(kind="eigenmaps", number=0.0),
+    Method(kind="regression", number=20.0),
+    *(Method(weighting) for weighting in WEIGHTINGS),
+    Method(kind="harmonic", number=0.0),
+]
+ALONE, SELF, TAUGHT = Kind("alone"), Kind("self"), Kind("taught")
+
+Accuracies = dict[str, dict[str, list[float]]]  # by name, by number of labels: of each split
 
 
 def weightings(
     out: Path = Path("runs/weightings"),
     sets: list[str] = SET_NAMES,
     labels: list[int] = LABELS,
-    methods: list[str] = WEIGHTING_NAMES,
-    seeds: int = 5,
-    batch: int = 256,
-    steps: int = 24,
-    neighbors: int = 10,
-    smoothness: float = 0.3,
-    learning_rate: float = 2e-3,
-    rounds: int = 11,
-    trainer: Flags = TRAINER,
+    splits: int = 20,
+    tuning: int = 10,
+    trainings: int = 10,
+    labels_new: list[int] = MANY,
+    strengths: list[float] = STRENGTHS,
+    tuned_at: int = 10,
+    batch: int = 64,
+    steps: int = 200,
+    learning_rate: float = 1e-2,
     data_dir: Path | None = None,
     quick: bool = False,
     fresh: bool = False,
 ) -> None:
-    """Weightings: accuracy of a small network trained with few labels and smoothness by each weighting, and the time.
+    """Few labels: methods on a graph with each weighting against networks, alone and with smoothness as a loss.
 
     Args:
         out: folder of metrics.json, the figure and what is finished.
         sets: which data sets: digits, mnist.
         labels: numbers of labelled images of each class.
-        methods: which weightings: none (first), fixed, median, learnable, simple, self_tuning, density_corrected,
-            improved.
-        seeds: number of trainings of each kind, with other labelled images, first weights and batches.
-        batch: images in a batch, all labelled ones among them.
-        steps: batches in an epoch.
-        neighbors: k of the graph of a batch, and of the neighbourhoods a batch is made of.
-        smoothness: λ, the factor of the smoothness of the logits.
-        learning_rate: of Adam.
-        rounds: in which the steps of all methods are timed in turn, on the CPU.
-        trainer: flags of Lightning's Trainer.
+        splits: choices of the labelled images for methods on a graph of all points, seeds from 0 on.
+        tuning: choices, seeds from 100 on, by which the recipe is chosen on the digits.
+        trainings: splits into training and held-out part, for networks and for methods at new points.
+        labels_new: numbers of labelled images of each class there.
+        strengths: λ of the smoothness. Layer and λ of a data set are those that are best on the other one, or with one
+            set alone softmax and the middle λ.
+        tuned_at: labelled images of each class where all λ are tried; one of labels_new.
+        batch: images in a batch, besides up to 32 labelled ones.
+        steps: of a training.
+        learning_rate: the largest of Adam's.
         data_dir: folder of the MNIST files; default: TORCH_LAPEIG_DATA.
-        quick: digits with 1 label a class, none and learnable, fewer steps.
+        quick: digits with 1 label a class, few splits, one λ, fewer steps.
         fresh: start anew where the folder holds a run already.
     """
     if quick:
-        sets, labels, methods, seeds, rounds, batch = ["digits"], [1], ["none", "learnable"], 3, 1, 128
-        trainer = {**trainer, "max_epochs": 3}
-    _check(sets, labels, methods, seeds, batch, neighbors, rounds)
+        sets, labels, splits, tuning, trainings, labels_new = ["digits"], [1], 4, 1, 2, [1]
+        strengths, tuned_at, steps = [1.0], 1, 60
+    _check(locals())
     run = Run(out, locals())
-    problem = cache(lambda name: Problem.of(SETS[name][1](data_dir), neighbors))
-    training = Training(run, problem, batch, steps, neighbors, smoothness, learning_rate, trainer)
-    cells = run.cells("training", training, product(sets, labels, methods, range(seeds)))
-    overhead = partial(training.overhead, max(labels), methods, rounds)
-    seconds = run.cells("overhead", overhead, [(name,) for name in sets])
-    metrics: dict[str, Any] = {
-        "accuracy": accuracies(cells, sets, labels, methods, seeds),
-        "overhead": {name: overheads(times) for name, times in seconds.items()},
-        "threads": torch.get_num_threads(),
-        "bandwidth": {name: problem(name).bandwidth for name in sets},
+    points = cache(lambda name: SETS[name][1](data_dir))
+    pattern = cache(lambda name, k, symmetrize: KNN(k, symmetrize)(points(name).x))
+    for name in sets:
+        points(name)  # what is missing is said before the work
+    carry = Transduction(points, pattern, labels)
+    grid = GRID if not quick else [way for way in GRID if (way.neighbors, way.weighting) == (10, "heat")]
+    choice = tuned(carry, run, grid, tuning)
+    recipe = max(choice, key=lambda way: choice[way])
+    compared = carried(carry, run, [*COMPARED, recipe._replace(variant=PLAIN)], sets, splits)
+
+    problem = lru_cache(1)(lambda name, seed: Problem.of(data.split_by_class(*points(name), seed=seed)))
+    training = Training(run, problem, recipe, Schedule(steps, batch, learning_rate), labels_new, trainings)
+    metrics = {
+        "recipe": {"name": str(recipe), "digits_tuning": choice[recipe]},
+        "graph": {name: summaries(compared[name], str(recipe)) for name in sets},
+        **training.outcome(sets, strengths, tuned_at),
     }
-    run.figure("weightings", figure(metrics["accuracy"]), dpi=80)
-    run.finish(metrics, accuracy_table(metrics["accuracy"], seeds), overhead_table(metrics["overhead"], batch))
+    run.figure("weightings", figure(metrics, labels_new, strengths), dpi=80)
+    run.finish(metrics, *tables(metrics, choice, splits, tuning, trainings, tuned_at))
+
+
+def _check(given: dict[str, Any]) -> None:
+    """Raise unless names are known and numbers allow intervals and batches."""
+    check_names("sets", given["sets"], SET_NAMES)
+    for option, least in {"splits": 2, "tuning": 1, "trainings": 2, "steps": 1}.items():
+        check_least(option, given[option], least)
+    for option, smallest in {"labels": 1, "labels_new": 1, "strengths": 1e-9}.items():
+        check_least(option, min(given[option], default=0), smallest)
+    if (most := max(given["labels"] + given["labels_new"])) > TUNING:
+        raise Refusal(f"--labels and --labels_new must be at most {TUNING}, as many as every class has, got {most}")
+    if given["tuned_at"] not in given["labels_new"]:
+        raise Refusal(f"--tuned_at must be one of --labels_new {given['labels_new']}, got {given['tuned_at']}")
+
+
+# ------------------------------------------------------------------------------------------------ methods on a graph
+
+
+def tuned(carry: Transduction, run: Run, grid: Sequence[Method], splits: int) -> dict[Method, float]:
+    """Mean accuracy of each candidate on the digits, over numbers of labels and the splits that choose."""
+    cases = [("digits", TUNING, splits, *way.case) for way in grid]
+    found = run.cells("choice", carry, cases)
+    return {
+        way._replace(variant=variant): float(np.mean([by_count[variant] for by_count in found[case].values()]))
+        for way, case in zip(grid, cases, strict=True)
+        for variant in next(iter(found[case].values()))
+    }
+
+
+def carried(
+    carry: Transduction, run: Run, ways: Iterable[Method], sets: Iterable[str], splits: int
+) -> dict[str, Accuracies]:
+    """Accuracies of each method on each set."""
+    cases = {(name, way): (name, 0, splits, *way.case) for name in sets for way in ways}
+    found = run.cells("graph", carry, dict.fromkeys(cases.values()))
+    result: dict[str, Accuracies] = {}
+    for (name, way), case in cases.items():
+        for variant in (PLAIN, PRIOR):
+            of = {count: values[variant] for count, values in found[case].items() if variant in values}
+            if of:
+                result.setdefault(name, {})[str(way._replace(variant=variant))] = of
+    return result
+
+
+# --------------------------------------------------------------------------------------------------------- networks
 
 
 @dataclass(frozen=True)
 class Training:
-    """Trains one network; arguments as those of `weightings`, with the data sets by name."""
+    """Trains networks, and lets methods on a graph tell new points, on splits by name and seed."""
 
     run: Run
-    problem: Callable[[str], Problem]
-    batch: int
-    steps: int
-    neighbors: int
-    smoothness: float
-    learning_rate: float
-    trainer: Flags
+    problem: Callable[[str, int], Problem]
+    recipe: Method
+    schedule: Schedule
+    counts: list[int]
+    seeds: int
 
-    def __call__(self, name: str, count: int, method: str, seed: int) -> dict[str, Any]:
+    def outcome(self, sets: list[str], strengths: list[float], tuned_at: int) -> dict[str, Any]:
+        """Accuracies at new points, and what each smoothness gains."""
+        new = self.run.cells("new", self.on_graph, product(sets, range(self.seeds)))
+        kinds = [Kind(*parts) for parts in product(BATCHES, LAYERS, strengths)]
+        swept = self.cells(sets, [tuned_at], [ALONE, *kinds])
+        chosen = {name: best_elsewhere(swept, name, sets, strengths) for name in sets}
+        of = {}
+        for name in sets:
+            found = self.cells([name], self.counts, [ALONE, SELF, chosen[name], TAUGHT])
+            of[name] = at_new_points(new, found, name, self.counts, self.seeds)
+        return {
+            "new": {name: summaries(of[name], "recipe") for name in sets},
+            "strength": {name: gains(swept, name, tuned_at) for name in sets},
+            "chosen": {name: kind._asdict() for name, kind in chosen.items()},
+        }
+
+    def on_graph(self, name: str, seed: int) -> dict[str, Any]:
+        """Accuracies of methods on a graph at the held-out points."""
+        return new_points(self.problem(name, seed).split, self.counts, seed, self.recipe)
+
+    def cells(self, sets: list[str], counts: list[int], kinds: Sequence[Kind]) -> dict[Any, float]:
+        """Accuracy at the held-out points by (set, number of labels, kind, seed)."""
+        every = product(sets, range(self.seeds), counts, dict.fromkeys(kinds))
+        found = self.run.cells("network", self.train, [(name, seed, count, *kind) for name, seed, count, kind in every])
+        return {(name, count, Kind(*kind), seed): of["accuracy"] for (name, seed, count, *kind), of in found.items()}
+
+    def train(self, name: str, seed: int, count: int, *kind: Any) -> dict[str, float]:
         """Train, and test on what is held out."""
-        module, few = self.parts(name, count, method, seed)
-        train(self.run.folder("training", name, count, method, seed), module, few, self.trainer, seed)
-        split = self.problem(name).split
-        accuracy = module.accuracy(split.heldout, split.heldout_labels)
-        return {"accuracy": accuracy, "factor": learned_factor(module.weights)}
+        problem = self.problem(name, seed)
 
-    def parts(self, name: str, count: int, method: str, seed: int) -> tuple[Classifier, FewLabels]:
-        """A new network and its batches."""
-        given = self.problem(name)
-        torch.manual_seed(seed)  # the same first weights for all methods
-        weights = WEIGHTINGS[method][1](given.bandwidth)
-        side = round(given.split.train.shape[1] ** 0.5)
-        module = Classifier(side, weights, self.neighbors, self.smoothness, self.learning_rate)
-        return module, FewLabels(given, count, self.batch, self.steps, seed)
+        def teacher(known: Tensor) -> Tensor:
+            labels: Tensor = self.recipe.module().fit(problem.split.train, known).predict()
+            return labels
 
-    def overhead(self, count: int, methods: list[str], rounds: int, name: str) -> dict[str, list[float]]:
-        """Seconds of a step of each method in each round."""
-        return in_turn({m: timed_step(*self.parts(name, count, m, 0)) for m in methods}, rounds, CALLS)
+        model = trained(problem, count, Kind(*kind), seed, self.schedule, teacher)
+        return {"accuracy": accuracy(model, problem.split)}
 
 
-def _check(
-    sets: list[str], labels: list[int], methods: list[str], seeds: int, batch: int, neighbors: int, rounds: int
-) -> None:
-    """Raise unless names are known and numbers allow the batches and the intervals."""
-    check_names("sets", sets, SET_NAMES)
-    check_names("methods", methods, WEIGHTING_NAMES)
-    if methods[0] != "none":
-        raise Refusal(f"--methods must begin with none, which the others are compared with, got {methods[0]}")
-    check_least("seeds", seeds, 2)
-    check_least("rounds", rounds, 1)
-    if not labels or min(labels) < 1 or CLASSES * max(labels) > batch:
-        raise Refusal(f"--labels must be positive, {CLASSES} times each at most --batch {batch}, got {labels}")
-    if not 0 < neighbors < batch:
-        raise Refusal(f"--neighbors must be positive and less than --batch {batch}, got {neighbors}")
+def best_elsewhere(swept: dict[Any, float], name: str, sets: list[str], strengths: list[float]) -> Kind:
+    """Layer and λ of neighbourhoods: the best of the other sets, so that no label of this one has a say."""
+    others = [other for other in sets if other != name]
+    kinds = [kind for kind in _kinds(swept) if kind.batches == "near" and others]
+    mean = {k: np.mean([v for (of, _, kind, _), v in swept.items() if kind == k and of in others]) for k in kinds}
+    middle = Kind("near", LAYERS[0], strengths[len(strengths) // 2])
+    return max(mean, key=lambda kind: mean[kind]) if mean else middle
 
 
-class Problem(NamedTuple):
-    """A data set, its neighbourhoods and its bandwidth.
-
-    Attributes:
-        split: images as rows of pixels.
-        near: each training image and its nearest others, int64 ``(N, 1 + k)``.
-        bandwidth: t of the fixed heat kernel, the median of the squared distances to those.
-    """
-
-    split: Split
-    near: Tensor
-    bandwidth: float
-
-    @classmethod
-    def of(cls, split: Split, neighbors: int) -> Problem:
-        """Neighbourhoods and bandwidth of the training part."""
-        found = nearest_neighbors(split.train, neighbors)
-        itself = torch.arange(len(split.train))[:, None]
-        return cls(split, torch.cat([itself, found.indices], 1), found.squared_distances.median().item())
+def _kinds(swept: dict[Any, float]) -> list[Kind]:
+    return list(dict.fromkeys(kind for _, _, kind, _ in swept))
 
 
-class Classifier(LightningModule):
-    """A convolutional network, trained with cross-entropy of the labelled images and smoothness of all logits.
-
-    Args:
-        side: of the square images.
-        weights: weighting of the graph of the images of a batch; None for no smoothness.
-        neighbors: k of that graph.
-        smoothness: λ, the factor of `roughness`.
-        learning_rate: of Adam, also for the parameters of the weighting.
-    """
-
-    def __init__(
-        self, side: int, weights: Weighting | None, neighbors: int, smoothness: float, learning_rate: float
-    ) -> None:
-        super().__init__()
-        stride = 2 if side > 16 else 1
-        last = -(-side // (2 * stride))
-        self.network = nn.Sequential(
-            nn.Unflatten(1, (1, side, side)),
-            nn.Conv2d(1, 32, 5, stride, padding=2),
-            nn.ReLU(),
-            nn.Conv2d(32, 64, 3, 2, padding=1),
-            nn.ReLU(),
-            nn.Flatten(),
-            nn.Linear(64 * last**2, 64),
-            nn.ReLU(),
-            nn.Linear(64, CLASSES),
-        )
-        self.weights, self.neighbors = weights, KNN(neighbors, "union")
-        self.smoothness, self.learning_rate = smoothness, learning_rate
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        """Logits ``(N, 10)`` of images ``(N, side²)``."""
-        logits: Tensor = self.network(pixels)
-        return logits
-
-    def losses(self, pixels: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """What is minimised, ``loss``, and its parts; labels ``(N,)`` are −1 where they are not known."""
-        logits = self(pixels)
-        parts = {"cross_entropy": cross_entropy(logits, labels, ignore_index=UNKNOWN)}
-        if self.weights is None:
-            return {"loss": parts["cross_entropy"], **parts}
-        graph = self.weights(pixels, self.neighbors(pixels))
-        parts["roughness"] = roughness(logits.float(), graph)
-        return {"loss": parts["cross_entropy"] + self.smoothness * parts["roughness"], **parts}
-
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        """The loss of a batch, logged with its parts."""
-        losses = self.losses(*batch)
-        self.log_dict(losses)
-        return losses["loss"]
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Adam for all parameters."""
-        return torch.optim.Adam(self.parameters(), self.learning_rate)
-
-    @torch.no_grad()
-    def accuracy(self, pixels: Tensor, labels: Tensor) -> float:
-        """Share of images whose class is right."""
-        return float((self(pixels).argmax(1) == labels).float().mean())
-
-
-def learned_factor(weights: Weighting | None) -> float | None:
-    """What a learnable median bandwidth has been multiplied by; None for other weightings."""
-    return weights.factor if isinstance(weights, HeatKernel) and weights.learnable else None
-
-
-def roughness(y: Tensor, graph: Graph) -> Tensor:
-    """Σ W_ij ‖y_i − y_j‖² / Σ W_ij, the mean over edges in proportion to their weights.
-
-    λ thus means the same for all weightings, and a learnable bandwidth gains nothing from making all weights small.
-    """
-    return 2 * laplacian_smoothness(y, graph, "sum") / graph.weight.sum()
-
-
-class FewLabels(LightningDataModule):
-    """Batches of images with few labels: the others are −1.
-
-    Args:
-        problem: the images.
-        count: labelled images of each class, chosen by the seed.
-        batch, steps: images in a batch, batches in an epoch.
-        seed: of the choice and the batches.
-    """
-
-    def __init__(self, problem: Problem, count: int, batch: int, steps: int, seed: int) -> None:
-        super().__init__()
-        self.problem, self.count, self.batch, self.steps, self.seed = problem, count, batch, steps, seed
-
-    def train_dataloader(self) -> DataLoader[tuple[Tensor, ...]]:
-        """Pixels ``(batch, side²)`` and labels ``(batch,)``."""
-        split = self.problem.split
-        chosen = labelled(split.train_labels, self.count, self.seed)
-        known = torch.full_like(split.train_labels, UNKNOWN).index_copy_(0, chosen, split.train_labels[chosen])
-        sampler = Neighborhoods(self.problem.near, chosen, self.batch, self.steps, self.seed)
-        return DataLoader(TensorDataset(split.train, known), sampler=sampler, batch_size=None)
-
-
-def labelled(labels: Tensor, count: int, seed: int) -> Tensor:
-    """Indices of ``count`` random examples of each class."""
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
-    return torch.cat([order[labels[order] == c][:count] for c in range(CLASSES)])
-
-
-class Neighborhoods(Batches):
-    """Batches of distinct indices: all labelled ones, then neighbourhoods, of labelled and of any ones in turn.
-
-    Among a random batch the nearest are not near.
-
-    Args:
-        near: each point and its nearest others, int64 ``(N, 1 + k)``.
-        labelled: indices ``(L,)``, L ≤ size.
-        size: of a batch; at most N.
-        steps: batches in an epoch.
-        seed: of the batches.
-    """
-
-    def __init__(self, near: Tensor, labelled: Tensor, size: int, steps: int, seed: int) -> None:
-        super().__init__(len(near), size, seed, steps)
-        self.near, self.labelled = near, labelled
-
-    def __iter__(self) -> Iterator[list[int]]:
-        generator = self.generator()
-        for _ in range(self.count):
-            points = torch.randperm(self.n, generator=generator)  # all: whatever overlaps, a batch gets full
-            known = self.labelled[torch.randint(len(self.labelled), (self.size // 4,), generator=generator)]
-            centres = torch.stack([known, points[: len(known)]], 1).flatten()
-            candidates = torch.cat([self.labelled, self.near[centres].flatten(), points])
-            yield list(dict.fromkeys(candidates.tolist()))[: self.size]
-
-
-def timed_step(module: Classifier, few: FewLabels) -> Callable[[], None]:
-    """A whole step of training, without the loading of batches: they are a few, in turn."""
-    batches = cycle(list(islice(few.train_dataloader(), CALLS)))
-    optimizer = module.configure_optimizers()
-
-    def step() -> None:
-        optimizer.zero_grad()
-        module.losses(*next(batches))["loss"].backward()
-        optimizer.step()
-
-    return step
-
-
-def overheads(seconds: dict[str, list[float]]) -> dict[str, dict[str, float]]:
-    """Milliseconds of a step, median over rounds, and how much more it is than without smoothness, as a share."""
-    return {
-        method: {"milliseconds": 1e3 * float(np.median(times)), "overhead": ratio(times, seconds["none"]) - 1}
-        for method, times in seconds.items()
+def at_new_points(new: dict[Any, Any], found: dict[Any, float], name: str, labels: list[int], seeds: int) -> Accuracies:
+    """Accuracies of one set at the held-out points: of the methods on a graph and of the networks."""
+    result: Accuracies = {
+        method: {str(count): [new[name, seed][method][str(count)] for seed in range(seeds)] for count in labels}
+        for method in new[name, 0]
     }
+    for kind in _kinds(found):
+        result[kind.batches] = {
+            str(count): [found[name, count, kind, seed] for seed in range(seeds)] for count in labels
+        }
+    return result
 
 
-def summary(results: dict[str, list[dict[str, Any]]]) -> dict[str, dict[str, Any]]:
-    """Accuracies over seeds of each method, and their differences to those of the same seeds without smoothness.
+# ---------------------------------------------------------------------------------------------------------- outcome
 
-    ``mean`` and ``interval`` of both, see `mean_and_interval`; the factors a bandwidth has learned.
-    """
-    accuracy = {method: np.array([cell["accuracy"] for cell in cells]) for method, cells in results.items()}
+
+def summaries(of: Accuracies, base: str) -> dict[str, Any]:
+    """Mean and interval of each accuracy, and of its difference to that of ``base`` on the same splits."""
     return {
         method: {
-            "accuracy": mean_and_interval(values),
-            "gain": mean_and_interval(values - accuracy["none"]),
-            "values": values.tolist(),
-            **({"factors": factors} if (factors := [c["factor"] for c in results[method] if c["factor"]]) else {}),
+            count: {
+                "accuracy": mean_and_interval(values),
+                "difference": mean_and_interval(np.subtract(values, of[base][count])),
+                "values": values,
+            }
+            for count, values in by_count.items()
         }
-        for method, values in accuracy.items()
+        for method, by_count in of.items()
     }
 
 
-def accuracies(
-    cells: dict[Any, dict[str, Any]], sets: list[str], labels: list[int], methods: list[str], seeds: int
-) -> dict[str, Any]:
-    """The `summary` of each data set and number of labels."""
-    return {
-        name: {
-            f"labels={count}": summary({m: [cells[name, count, m, seed] for seed in range(seeds)] for m in methods})
-            for count in labels
-        }
-        for name in sets
+def gains(swept: dict[Any, float], name: str, count: int) -> dict[str, Any]:
+    """What each smoothness adds to the accuracy of the network alone, seed by seed."""
+    seeds = sorted({seed for of, _, _, seed in swept if of == name})
+    of = {kind: np.array([swept[name, count, kind, seed] for seed in seeds]) for kind in _kinds(swept)}
+    alone = {"alone": mean_and_interval(of[ALONE])}
+    rest = {
+        f"{kind.batches}.{kind.layer}.{kind.strength:g}": mean_and_interval(values - of[ALONE])
+        for kind, values in of.items()
+        if kind != ALONE
     }
+    return alone | rest
 
 
-def accuracy_table(metrics: dict[str, Any], seeds: int) -> Table:
-    """Rows: weightings; columns: data sets and numbers of labels."""
-    columns = [(name, count) for name, by_count in metrics.items() for count in by_count]
-    headings = [f"{name}, {count.partition('=')[2]}" for name, count in columns]
-    methods = metrics[columns[0][0]][columns[0][1]]
-    rows = []
-    for method in methods:
-        cells = [metrics[name][count][method] for name, count in columns]
-        rows.append([WEIGHTINGS[method][0], *(plus_minus(cell["accuracy"], 1, 100) for cell in cells)])
-        if method != "none":
-            rows.append(["  − none", *(plus_minus(cell["gain"], 1, 100, "+") for cell in cells)])
-    return table(f"held-out accuracy (%), data and labels a class, 95 % interval, {seeds} seeds", ["", *headings], rows)
+NETWORKS = {
+    "pixels": "pixels, 1-NN",
+    "eigenmaps": f"eigenmaps, {COLUMNS} columns, 1-NN",
+    "recipe": "the recipe",
+    "alone": "network alone",
+    "self": "network, self-training",
+    "near": "network, smoothness, " + BATCHES["near"],
+    "taught": "network taught by the recipe",
+}
+
+COLOURS = dict(zip(NETWORKS, ("0.6", "C1", "C3", "k", "C7", "C0", "C4"), strict=True))
 
 
-def overhead_table(metrics: dict[str, Any], batch: int) -> Table:
-    """Rows: weightings; columns: data sets."""
+def tables(
+    metrics: dict[str, Any], choice: dict[Method, float], splits: int, tuning: int, trainings: int, tuned_at: int
+) -> list[Table]:
+    """What is printed and recorded."""
+    recipe = metrics["recipe"]["name"]
+    order = sorted(choice, key=lambda way: -choice[way])
+    kinds = {(way.kind, way.number, way.variant): way for way in reversed(order)}  # the best of each kind
+    shown = [way for way in order if way in kinds.values() or way in order[:5]]
+    same = {method: method for method in next(iter(metrics["graph"].values()))}
+    whole, held = f"{splits} splits", f"new points, {trainings} splits"
+    swept = metrics["strength"]
+    strengths = list(dict.fromkeys(key.split(".", 2)[2] for key in next(iter(swept.values())) if key != "alone"))
     rows = [
         [
-            WEIGHTINGS[method][0],
-            *(f"{of[method]['milliseconds']:.1f} ms, {100 * of[method]['overhead']:+.0f} %" for of in metrics.values()),
+            BATCHES[batches],
+            layer,
+            *(plus_minus(swept[name][f"{batches}.{layer}.{of}"], 1, 100, "+") for name in swept for of in strengths),
         ]
-        for method in next(iter(metrics.values()))
+        for batches, layer in product(BATCHES, LAYERS)
     ]
-    return table(f"a step of training, {batch} images, and more than without smoothness", ["", *metrics], rows)
+    headings = ["batches, graph", "layer", *(f"{SETS[name][0]}, λ = {of}" for name in swept for of in strengths)]
+    return [
+        table(
+            f"candidates on the digits, mean accuracy (%), {tuning} splits",
+            ["", "%"],
+            [[str(way), f"{100 * choice[way]:.2f}"] for way in shown],
+        ),
+        _by_count(f"all points at hand, accuracy (%), {whole}", metrics["graph"], same, "accuracy"),
+        _by_count(
+            f"all points at hand, difference to the recipe, {whole}", metrics["graph"], same, "difference", recipe
+        ),
+        _by_count(f"{held}, accuracy (%)", metrics["new"], NETWORKS, "accuracy"),
+        _by_count(f"{held}, difference to the recipe", metrics["new"], NETWORKS, "difference", "recipe"),
+        table(f"smoothness, gain over the network alone, {tuned_at} labels a class, {held}", headings, rows),
+    ]
 
 
-def figure(metrics: dict[str, Any]) -> Figure:
-    """Accuracy with intervals by weighting: rows data sets, columns numbers of labels."""
-    counts = list(next(iter(metrics.values())))
-    figure = Figure(figsize=(1 + 3.9 * len(counts), 0.6 + 2.5 * len(metrics)), layout="constrained")
-    panels = figure.subplots(len(metrics), len(counts), squeeze=False, sharey=True)
-    for row, (name, by_count) in zip(panels, metrics.items(), strict=True):
-        for panel, (count, by_method) in zip(row, by_count.items(), strict=True):
-            labels = [WEIGHTINGS[method][0] for method in by_method]
-            place = np.arange(len(labels))[::-1]
-            means, widths = (
-                100 * np.array([cell["accuracy"][key] for cell in by_method.values()]) for key in ("mean", "interval")
-            )
-            panel.errorbar(means[1:], place[1:], xerr=widths[1:], fmt="o", ms=5, color="C0", capsize=2)
-            panel.errorbar(means[:1], place[:1], xerr=widths[:1], fmt="o", ms=5, color="0.4", capsize=2)
-            panel.axvline(means[0], color="0.7", lw=0.8, zorder=0)
-            panel.set_yticks(place, labels)
-            panel.set_title(f"{SETS[name][0]}, {count.partition('=')[2]} a class", fontsize=11)
-            panel.spines[["top", "right"]].set_visible(False)
-    for panel in panels[-1]:
-        panel.set_xlabel("held-out accuracy (%)")
+def _by_count(title: str, metrics: dict[str, Any], names: dict[str, str], of: str, base: str = "") -> Table:
+    """Rows: methods but for ``base``; columns: data sets and numbers of labels."""
+    columns = [(name, count) for name, by in metrics.items() for count in next(iter(by.values()))]
+    sign = "+" if base else ""
+    rows = [
+        [label, *(plus_minus(metrics[name][method][count][of], 1, 100, sign) for name, count in columns)]
+        for method, label in names.items()
+        if method != base
+    ]
+    return table(title, ["labels a class", *(f"{SETS[name][0]}, {count}" for name, count in columns)], rows)
+
+
+def figure(metrics: dict[str, Any], labels: list[int], strengths: list[float]) -> Figure:
+    """Above: accuracy at new points against labels. Below: what smoothness adds, against λ."""
+    sets = list(metrics["new"])
+    figure = Figure(figsize=(0.6 + 5.4 * len(sets), 8.2), layout="constrained")
+    panels = figure.subplots(2, len(sets), squeeze=False)
+    for place, name in enumerate(sets):
+        _curves(panels[0, place], metrics["new"][name], labels)
+        panels[0, place].set_title(f"{SETS[name][0]}, new points", fontsize=11)
+        _sweep(panels[1, place], metrics["strength"][name], strengths)
+    panels[0, 0].legend(frameon=False, fontsize=8)
+    panels[1, 0].legend(frameon=False, fontsize=8)
     return figure
+
+
+def _curves(panel: Axes, of: dict[str, Any], labels: list[int]) -> None:
+    for method, label in NETWORKS.items():
+        cells = [of[method][str(count)]["accuracy"] for count in labels]
+        mean, half = (100 * np.array([cell[key] for cell in cells]) for key in ("mean", "interval"))
+        style = "--" if label.startswith("network") else "-"
+        panel.errorbar(labels, mean, half, fmt="o", ls=style, ms=3, capsize=2, color=COLOURS[method], label=label)
+    panel.set(xscale="log", xlabel="labelled images of each class", ylabel="accuracy (%)")
+    panel.set_xticks(labels, [str(count) for count in labels])
+    panel.spines[["top", "right"]].set_visible(False)
+
+
+def _sweep(panel: Axes, of: dict[str, Any], strengths: list[float]) -> None:
+    panel.axhline(0, color="0.7", lw=0.8)
+    for (batches, label), colour in zip(BATCHES.items(), ("C2", "C0"), strict=True):
+        for layer, style in zip(LAYERS, ("-", "--"), strict=True):
+            cells = [of[f"{batches}.{layer}.{strength:g}"] for strength in strengths]
+            mean, half = (100 * np.array([cell[key] for cell in cells]) for key in ("mean", "interval"))
+            name = f"{label}, {layer}"
+            panel.errorbar(strengths, mean, half, fmt="o", ls=style, ms=3, capsize=2, color=colour, label=name)
+    panel.set(xscale="log", xlabel="λ", ylabel="gain over the network alone (points)")
+    panel.spines[["top", "right"]].set_visible(False)

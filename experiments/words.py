@@ -6,23 +6,26 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
 
-import matplotlib
 import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from rich.table import Table
+from scipy.stats import rankdata
 from sklearn.decomposition import PCA
 
 from experiments.data import PARTS_OF_SPEECH, Words, brown_words
-from experiments.metrics import Numbers, neighbour_agreement
-from experiments.plots import label, map_with_zooms
+from experiments.metrics import Numbers, between, bootstrap, neighbour_agreement
+from experiments.plots import COLOURS, map_with_zooms, spread_labels
 from experiments.runs import Run, pick_device, table
 from torch_lapeig import KNN, LaplacianEigenmaps, SimpleWeights
 
 METHODS = {"laplacian_eigenmaps": "Laplacian eigenmaps", "pca": "PCA"}
 SCALINGS = {"counts": "counts, as in the paper", "root": "square roots of relative counts"}
 DIMENSIONS = (2, 3, 10)
+SHOWN = {"verb": "verbs", "preposition": "prepositions", "modal or auxiliary": "modal and auxiliary verbs"}  # Figure 3
+REGION = 14  # words of a zoom
 
 
 def words(
@@ -63,23 +66,17 @@ def words(
         module = LaplacianEigenmaps(max(DIMENSIONS), KNN(neighbors, "union"), SimpleWeights())
         return module.fit(torch.from_numpy(vectors).to(place)).embedding_.cpu().numpy()
 
-    def score(scaling: str, method: str) -> dict[str, Any]:
-        y = embed(scaling, method)
-        return {f"{d}-D": neighbour_agreement(y[:, :d], found.classes, agreement) for d in DIMENSIONS}
-
-    cells = run.cells("embeddings", score, [(scaling, method) for scaling in scalings for method in METHODS])
+    cells = run.cells(
+        "scalings",
+        lambda scaling: scores({method: embed(scaling, method) for method in METHODS}, found.classes, agreement),
+        [(scaling,) for scaling in scalings],
+    )
     shares = np.array(list(Counter(found.classes).values())) / count
-    metrics: dict[str, Any] = {"chance": float((shares**2).sum()), "words": count}
-    for (scaling, method), result in cells.items():
-        metrics.setdefault(scaling, {})[method] = result
+    metrics: dict[str, Any] = {"chance": float((shares**2).sum()), "words": count, **cells}
     for scaling in scalings:
-        run.figure(f"words_{scaling}", figure(embed(scaling, "laplacian_eigenmaps"), found), dpi=85)
-    rows = [
-        [SCALINGS[scaling], METHODS[method], *(f"{result[f'{d}-D']['share']:.3f}" for d in DIMENSIONS)]
-        for (scaling, method), result in cells.items()
-    ]
-    title = f"share of the {agreement} nearest words of the same part of speech ({metrics['chance']:.3f} by chance)"
-    run.finish(metrics, table(title, ["vectors", "method", *(f"{d}-D" for d in DIMENSIONS)], rows))
+        drawing, metrics[scaling]["labels"] = figure(embed(scaling, "laplacian_eigenmaps"), found, SCALINGS[scaling])
+        run.figure(f"words_{scaling}", drawing, dpi=110)
+    run.finish(metrics, agreement_table(cells), class_table(cells, Counter(found.classes)))
 
 
 def vectors_of(found: Words, scaling: str) -> Numbers:
@@ -87,24 +84,78 @@ def vectors_of(found: Words, scaling: str) -> Numbers:
     return found.counts if scaling == "counts" else np.sqrt(found.counts / found.frequency[:, None])
 
 
-def figure(y: Numbers, found: Words) -> Figure:
-    """The words at their places, coloured by part of speech, and three zooms."""
-    names = [*PARTS_OF_SPEECH, "other"]
-    colours = {name: matplotlib.colormaps["tab10"](i) for i, name in enumerate(names)}
+def scores(maps: dict[str, Numbers], classes: list[str], agreement: int) -> dict[str, Any]:
+    """By method and dimension: the share of a word's neighbours of its part of speech; the difference; by class."""
+    each = {
+        (method, d): neighbour_agreement(y[:, :d], classes, agreement)["share"]
+        for method, y in maps.items()
+        for d in DIMENSIONS
+    }
+    eigenmaps, pca = METHODS
+
+    def of_class(method: str, name: str) -> float:
+        return float(each[method, 2][np.array(classes) == name].mean())
+
+    return {
+        **{method: {f"{d}-D": bootstrap(each[method, d]) for d in DIMENSIONS} for method in METHODS},
+        "difference": {f"{d}-D": bootstrap(each[eigenmaps, d] - each[pca, d]) for d in DIMENSIONS},
+        "classes": {name: {method: of_class(method, name) for method in METHODS} for name in sorted(set(classes))},
+    }
+
+
+def agreement_table(cells: dict[str, dict[str, Any]]) -> Table:
+    """Rows: scalings and methods; columns: dimensions."""
+    rows = [
+        [SCALINGS[scaling], label, *(between(cell[key][f"{d}-D"], sign=sign) for d in DIMENSIONS)]
+        for scaling, cell in cells.items()
+        for key, label, sign in [*((*method, "") for method in METHODS.items()), ("difference", "difference", "+")]
+    ]
+    return table("agreement", ["vectors", "method", *(f"{d}-D" for d in DIMENSIONS)], rows)
+
+
+def class_table(cells: dict[str, dict[str, Any]], sizes: Counter[str]) -> Table:
+    """Rows: parts of speech by number; columns: agreement in the plane by scaling and method."""
+    columns = [(scaling, method) for scaling in cells for method in METHODS]
+    rows = [
+        [name, str(number), *(f"{cells[scaling]['classes'][name][method]:.2f}" for scaling, method in columns)]
+        for name, number in sizes.most_common()
+    ]
+    heads = [f"{scaling}: {METHODS[method]}" for scaling, method in columns]
+    return table("parts of speech", ["part of speech", "words", *heads], rows)
+
+
+def figure(y: Numbers, found: Words, vectors: str) -> tuple[Figure, int]:
+    """The words by the rank of their coordinates, coloured by part of speech; three zooms; how many have labels."""
+    names = [name for name in [*PARTS_OF_SPEECH, "other"] if name in found.classes]
+    colours = {name: COLOURS[[*PARTS_OF_SPEECH, "other"].index(name)] for name in names}
+    of_word = [colours[name] for name in found.classes]
+    place = rankdata(y[:, :2], axis=0) / len(y)
 
     def draw(axes: Axes, chosen: NDArray[np.int64], zoomed: bool) -> None:
-        colour = [colours[found.classes[i]] for i in chosen]
-        if not zoomed:
-            axes.scatter(y[chosen, 0], y[chosen, 1], s=7, c=colour, lw=0)
-        for i, of_word in zip(chosen, colour, strict=True):
-            if zoomed:
-                label(axes, y[i], found.words[i], color=of_word, fontsize=9, ha="center", va="center")
-            else:
-                label(axes, y[i], found.words[i], color=of_word, fontsize=5, alpha=0.8)
+        axes.scatter(place[chosen, 0], place[chosen, 1], s=0)  # sets the limits: dots and labels follow the layout
 
-    title = f"{len(y)} most frequent words of the Brown corpus: Laplacian eigenmap"
-    result = map_with_zooms(y[:, :2], draw, 16, title)
-    dots = [result.axes[0].scatter([], [], s=30, color=colours[name]) for name in names if name in found.classes]
-    shown = [name for name in names if name in found.classes]
-    result.legend(dots, shown, loc="outside lower left", ncols=len(shown), frameon=False, fontsize=8, handletextpad=0.1)
-    return result
+    title = f"Laplacian eigenmap of {len(y)} words by {vectors}; axes: ranks"
+    centres = {
+        f"{letter}: {SHOWN[name]}": densest(place, np.array(found.classes) == name)
+        for letter, name in zip("abc", SHOWN, strict=True)
+    }
+    result = map_with_zooms(place, draw, REGION, title, centres)
+    panels = result.axes
+    dots = [panels[0].scatter([], [], s=30, color=colours[name]) for name in names]
+    result.legend(
+        dots, names, loc="outside lower left", ncols=len(names), frameon=False, fontsize=8.5, handletextpad=0.1
+    )
+    result.draw_without_rendering()
+    written = [
+        spread_labels(axes, place, found.words, of_word, size)
+        for axes, size in zip(panels, (8, 10, 10, 10), strict=True)
+    ]
+    return result, len(written[0])
+
+
+def densest(y: Numbers, members: NDArray[np.bool_]) -> int:
+    """The member of a class among whose nearest points ``(N, d)`` are most of its class."""
+    distances = np.linalg.norm(y[:, None] - y[None], axis=2)
+    count = members[distances.argsort(1)[:, :REGION]].sum(1)
+    radius = np.sort(distances, 1)[:, REGION - 1] / distances.max()  # the narrower one of equals
+    return int(np.where(members, count - radius, -np.inf).argmax())

@@ -30,19 +30,58 @@ LARGEST = sys.float_info.max
 
 
 class GraphWarning(UserWarning):
-    """The graph has isolated nodes or more than one connected component."""
+    """The graph has isolated nodes or more than one connected component.
+
+    >>> from torch_lapeig import KNN, LaplacianEigenmaps
+    >>> with warnings.catch_warnings(record=True) as said:
+    ...     warnings.simplefilter("always")
+    ...     _ = LaplacianEigenmaps(1, KNN(1))(torch.tensor([[0.0], [1.0], [8.0], [9.0]]))  # two pairs
+    >>> said[0].category.__name__
+    'GraphWarning'
+    """
 
 
 class ConvergenceWarning(UserWarning):
-    """An iterative solve stopped before it reached its tolerance."""
+    """An iterative solve stopped before it reached its tolerance.
+
+    >>> from torch_lapeig import KNN, Laplacian, eigenpairs
+    >>> from torch_lapeig.eigen import Lanczos
+    >>> laplacian = Laplacian(KNN(5)(torch.rand(500, 2, generator=torch.Generator().manual_seed(0))))
+    >>> with warnings.catch_warnings(record=True) as said:
+    ...     warnings.simplefilter("always")
+    ...     pairs = eigenpairs(laplacian, 4, Lanczos(max_products=20))
+    >>> said[0].category.__name__, bool(pairs.converged)
+    ('ConvergenceWarning', False)
+    """
 
 
 class DegeneracyWarning(UserWarning):
-    """A gradient of eigenvectors is not defined: equal eigenvalues and a loss that tells them apart."""
+    """A gradient of eigenvectors is not defined: equal eigenvalues and a loss that tells them apart.
+
+    >>> from torch_lapeig import Graph, Laplacian, eigenpairs
+    >>> square = torch.eye(4, dtype=torch.float64).roll(1, 0)
+    >>> affinity = (square + square.T).requires_grad_()  # its eigenvalues are 0, 1, 1, 2
+    >>> pairs = eigenpairs(Laplacian(Graph.from_dense(affinity)), 3)
+    >>> with warnings.catch_warnings(record=True) as said:
+    ...     warnings.simplefilter("always")
+    ...     pairs.vectors[0, 1].backward()  # an entry of one vector of a plane
+    >>> said[0].category.__name__
+    'DegeneracyWarning'
+    """
 
 
 class ConvergenceError(RuntimeError):
-    """An eigensolve did not reach its tolerance and ``on_failure="raise"`` was asked for."""
+    """An eigensolve did not reach its tolerance and ``on_failure="raise"`` was asked for.
+
+    >>> from torch_lapeig import KNN, Laplacian, eigenpairs
+    >>> from torch_lapeig.eigen import Lanczos
+    >>> laplacian = Laplacian(KNN(5)(torch.rand(500, 2, generator=torch.Generator().manual_seed(0))))
+    >>> try:
+    ...     eigenpairs(laplacian, 4, Lanczos(max_products=20), on_failure="raise")
+    ... except ConvergenceError:
+    ...     print("try another solver")
+    try another solver
+    """
 
 
 # The first names of modules that call this library for the user: their lines are not the user's.

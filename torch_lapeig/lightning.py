@@ -17,6 +17,8 @@ from torch_lapeig import _checks
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.losses import LaplacianSmoothness
 
+__all__ = ["SmoothnessCallback"]
+
 if TYPE_CHECKING:
     from pytorch_lightning import Callback, LightningModule, Trainer
 else:
@@ -84,6 +86,13 @@ class SmoothnessCallback(Callback):
     With several processes each smooths, and logs, on the graphs of its own batches, as it does with any loss.
 
     Use ``drop_last=True`` in the data loader where a last batch would have fewer points than the graph has neighbours.
+
+    >>> import torch
+    >>> from torch_lapeig import knn_graph
+    >>> x = torch.rand(100, 3, generator=torch.Generator().manual_seed(0))
+    >>> callback = SmoothnessCallback(0.1, "encoder", graph_from=knn_graph(x, 10))
+    >>> callback.weight, callback.module  # Trainer(callbacks=[callback])
+    (0.1, 'encoder')
     """
 
     def __init__(

@@ -35,6 +35,12 @@ class AddLaplacianPE:
 
     Raises:
         TypeError, ValueError: an option that is none; when called, as there; data without ``edge_index``.
+
+    >>> class Data(dict):  # in the place of torch_geometric.data.Data
+    ...     __getattr__ = dict.get
+    >>> square = torch.tensor([[0, 1, 2, 3, 1, 2, 3, 0], [1, 2, 3, 0, 0, 1, 2, 3]])
+    >>> AddLaplacianPE(2, attr_name="pe")(Data(edge_index=square, num_nodes=4)).pe.shape
+    torch.Size([4, 2])
     """
 
     def __init__(

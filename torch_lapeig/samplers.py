@@ -93,7 +93,7 @@ class NeighborhoodSampler(_GraphSampler):
     """Batches of random nodes with neighbours of each in a graph of all points.
 
     Every node is the centre of one neighbourhood an epoch, and comes with others besides. In a step the graph of the
-    batch is ``graph.subgraph(nodes)``, so the data set has to return the number of each point:
+    batch is ``graph.subgraph(nodes)``, so the data set has to return the number of each point::
 
         loader = DataLoader(TensorDataset(x, target, torch.arange(len(x))), batch_sampler=NeighborhoodSampler(graph))
         for x, target, nodes in loader:
@@ -174,7 +174,7 @@ class EdgeSampler(_GraphSampler):
     """Batches of edges of a graph of all points, drawn in proportion to their weight.
 
     A batch holds the two ends of each edge in turn, i₁, j₁, i₂, j₂, …: a node as often as it is drawn. In a step
-    ``EdgeSampler.pairs(y)`` is the graph of the rows:
+    ``EdgeSampler.pairs(y)`` is the graph of the rows::
 
         for x, *_ in DataLoader(dataset, batch_sampler=EdgeSampler(graph, 512)):
             y = network(x)

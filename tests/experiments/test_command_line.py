@@ -2,6 +2,8 @@
 
 import inspect
 import re
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -40,7 +42,16 @@ def test_list_names_every_experiment(capsys):
     main(["list"])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == NAMES
-    assert all(len(line.split()) > 4 for line in lines)
+    for name, line in zip(NAMES, lines, strict=True):
+        assert line.split(maxsplit=1)[1] == experiment(name).__doc__.splitlines()[0]
+
+
+def test_list_and_help_import_no_torch():
+    """They answer within a second: what an experiment needs is imported when it is asked for."""
+    code = "import sys\nfrom experiments.__main__ import main\ntry:\n    main()\nexcept SystemExit:\n    pass\n"
+    code += "assert not {'torch', 'matplotlib', 'sklearn'} & set(sys.modules)"
+    for arguments in (["list"], ["--help"], ["nothing"]):
+        subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, check=True)
 
 
 def test_options_are_spelled_out():
@@ -170,6 +181,8 @@ def test_damaged_configuration_is_named(content, tmp_path):
     ("arguments", "says"),
     [
         (["--shapes", "[torus]"], "--shapes must be of circle.*got torus"),
+        (["--swept", "[torus]"], "--swept must be of circle.*got torus"),
+        (["--sweeps", "{size: [1.0]}"], "--sweeps must be of degree, fall, noise, got size"),
         (["--reference", "3"], "--reference must be"),
         (["--jobs", "0", "--seeds", "{500: 1}", "--reference", "500"], "--jobs must be at least 1, got 0"),
         (["--seeds", "{500: 0}", "--reference", "500"], "--seeds must be at least 1"),

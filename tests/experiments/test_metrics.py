@@ -4,11 +4,21 @@ import math
 
 import numpy as np
 import pytest
+import sklearn.manifold
 import torch
 
-from experiments.cut import cuts_of, normalized_cuts, small_graph
+from experiments.cut import KNOWN, cheeger, cuts_of, known_graph, normalized_cuts, small_graph
 from experiments.demo import neighbour_loss
-from experiments.metrics import mean_and_interval, neighbour_agreement, plus_minus, two_means_accuracy
+from experiments.metrics import (
+    between,
+    bootstrap,
+    mean_and_interval,
+    neighbour_agreement,
+    plus_minus,
+    ranks,
+    trustworthiness,
+    two_means_accuracy,
+)
 from torch_lapeig import normalized_cut
 
 
@@ -32,10 +42,31 @@ def test_neighbour_agreement_by_hand():
     y = np.array([[0.0], [1.0], [2.1], [3.3], [10.0]])
     scores = neighbour_agreement(y, ["a", "a", "b", "b", "b"], neighbors=2)
     # neighbours: 0: 1, 2; 1: 0, 2; 2: 1, 3; 3: 2, 1; 4: 3, 2
-    assert scores["share"] == pytest.approx((1 + 1 + 1 + 1 + 2) / 10)
-    assert scores["majority"] == pytest.approx(4 / 5)  # the nearer one decides a tie: 2 goes to 1
+    assert scores["share"].tolist() == [0.5, 0.5, 0.5, 0.5, 1]
+    assert scores["majority"].tolist() == [1, 1, 0, 1, 1]  # the nearer one decides a tie: 2 goes to 1
     apart = neighbour_agreement(y, ["a", "a", "b", "b", "b"], neighbors=1, apart=1)
-    assert apart["share"] == pytest.approx(1 / 5)  # 0: 2, 1: 3, 2: 0, 3: 1, 4: 2
+    assert apart["share"].tolist() == [0, 0, 0, 0, 1]  # 0: 2, 1: 3, 2: 0, 3: 1, 4: 2
+
+
+def test_trustworthiness_is_the_mean_of_what_points_contribute():
+    generator = np.random.default_rng(0)
+    x, y = generator.standard_normal((60, 5)), generator.standard_normal((60, 2))
+    each = trustworthiness(ranks(x), y, 4)
+    assert each.shape == (60,)
+    assert each.mean() == pytest.approx(sklearn.manifold.trustworthiness(x, y, n_neighbors=4), rel=1e-12)
+    assert (trustworthiness(ranks(x), 3 * x + 1) == 1).all()
+
+
+def test_bootstrap_covers_and_draws_blocks_whole():
+    """The interval is that of the normal law of a mean, by the number of blocks, not of values."""
+    values = np.random.default_rng(0).standard_normal(400)
+    found = bootstrap(values)
+    assert found["mean"] == pytest.approx(values.mean())
+    assert (found["high"] - found["low"]) / 2 == pytest.approx(1.96 * values.std() / 20, rel=0.1)
+    repeated = bootstrap(np.repeat(values, 9), np.repeat(np.arange(400), 9))
+    assert repeated == pytest.approx(found)
+    assert bootstrap([2.0, 2.0]) == {"mean": 2, "low": 2, "high": 2}
+    assert between({"mean": 0.5, "low": 0.25, "high": 0.75}, 1, 100) == "50.0 [25.0, 75.0]"
 
 
 def test_interval_is_students():
@@ -59,3 +90,21 @@ def test_cut_is_the_normalised_cut_and_the_optimum_the_least():
     assert found["second_eigenvalue"] <= found["optimum"]
     assert found["optimum"] <= found["sweep"] * (1 + 1e-12)
     assert found["sweep"] <= found["sign"] * (1 + 1e-12)
+
+
+def test_cheegers_bounds_hold_and_the_hypercube_attains_the_lower_one():
+    """λ₂ and h in closed form."""
+    found = {name: cuts_of(known_graph(name)) for name in KNOWN}
+    expected = {
+        "hypercube": (0.5, 0.25),
+        "path": (1 - math.cos(math.pi / 15), 1 / 15),
+        "cycle": (1 - math.cos(math.pi / 8), 1 / 8),
+        "complete": (16 / 15, 8 / 15),
+    }
+    for name, (second, h) in expected.items():
+        assert found[name]["second_eigenvalue"] == pytest.approx(second)
+        assert found[name]["conductance"] == pytest.approx(h)
+    assert found["dumbbell"]["conductance"] == pytest.approx(1 / 57)  # one edge; 8 · 7 + 1
+    for result in found.values():
+        assert cheeger([result])["holds"] == 1
+    assert cheeger([found["hypercube"]])["h_over_lower"]["mean"] == pytest.approx(1)

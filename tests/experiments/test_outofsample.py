@@ -19,7 +19,8 @@ FOLDER = Path(os.environ.get("TORCH_LAPEIG_DATA", "data"))
 
 
 def sample_of(points, neighbors=8):
-    return Sample(points, squareform(pdist(points)), neighbors, 0)
+    distances = squareform(pdist(points))
+    return Sample(points, distances, neighbors, 0, 0.1 * distances.max())
 
 
 def split_of(sample, fraction=0.2, left_out=6):
@@ -86,9 +87,25 @@ def test_sample_connects_its_graph_and_drops_copies(monkeypatch):
     assert len(outofsample.sample("digits", 20, 10, 0, None).points) == 20
 
 
+def test_complete_gaussian_is_the_papers_kernel_and_formula():
+    """Eigenvectors of K_ij / √(k_i k_j), the point itself among its neighbours, and the formula for new points."""
+    sample = sample_of(np.random.default_rng(0).uniform(size=(40, 2)))
+    train, new = np.arange(38), 39
+    rows, place = outofsample.embed(sample, "gaussian", train, train, [new])
+    kernel = outofsample.gaussian(sample.distances, sample.sigma)
+    degree = kernel[:38, :38].sum(1)
+    values, vectors = np.linalg.eigh(kernel[:38, :38] / np.sqrt(np.outer(degree, degree)))
+    columns = vectors[:, [-2, -3]]
+    formula = kernel[new, :38] / np.sqrt(kernel[new, :38].sum() * degree) @ columns / values[[-2, -3]]
+    expected = np.vstack([columns / np.sqrt(degree)[:, None], formula / np.sqrt(kernel[new, :38].sum())])
+    expected *= np.sign((expected[:38] * rows).sum(0))
+    assert np.allclose(np.vstack([rows, place]), expected, atol=1e-8)
+
+
 def test_intervals_and_crossings_by_hand():
     def cell(variability, error):
-        return {"variability": variability, "error": error, "variability_of_all": 0.5}
+        written = [2 * value for value in error]
+        return {"variability": variability, "error": error, "error_as_written": written, "variability_of_all": 0.5}
 
     low = [cell([1.0, 1.0], [2.0, 3.0]), cell([1.0, 2.0], [3.0, 3.0])]  # differences −1.5, −1.5
     high = [cell([1.0, 3.0], [1.0, 1.0]), cell([4.0, 4.0], [1.0, 1.0])]  # 1, 3
@@ -98,6 +115,10 @@ def test_intervals_and_crossings_by_hand():
     assert of_both["variability"] == [1.25, 3.0]
     assert of_both["error"] == [2.75, 1.0]
     assert of_both["median_error"] == [3.0, 1.0]
+    assert of_both["median_variability"] == [1.0, 3.5]
+    assert of_both["median_difference"] == [-2.0, 2.5]
+    assert of_both["median_equal_at"] == pytest.approx(0.1 + 0.1 * 2 / 4.5)
+    assert of_both["difference_as_written"] == [-4.25, 1.0]
     assert of_both["equal_at"] == pytest.approx(0.1 + 0.1 * 1.5 / 3.5)
     assert of_both["comparable_from"] == 0.2
     assert of_both["clear_from"] is None
@@ -115,7 +136,10 @@ def quick(folder):
 def test_quick_run_writes_everything_and_resumes(tmp_path, monkeypatch, capsys):
     metrics = quick(tmp_path)
     assert "equal at" in capsys.readouterr().out
-    assert metrics["sets"]["swiss_roll"] == {"points": 60, "copies_dropped": 0, "neighbors": 8, "splits_redrawn": 0}
+    about = metrics["sets"]["swiss_roll"]
+    assert [about[key] for key in ("points", "copies_dropped", "neighbors", "splits_redrawn")] == [60, 0, 8, 0]
+    assert about["sigma"]["used"]["components"] == 1
+    assert about["sigma"]["as_given"]["components"] > 50  # most exp(−d²/2σ²) are 0
     assert (tmp_path / "swiss_roll.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "swiss_roll.pdf").read_bytes().startswith(b"%PDF")
     for method in METHODS:
@@ -129,7 +153,7 @@ def test_quick_run_writes_everything_and_resumes(tmp_path, monkeypatch, capsys):
     calls = []
     monkeypatch.setattr(outofsample, "compared", lambda *given: calls.append(given) or compared(*given))
     assert quick(tmp_path)["curves"] == metrics["curves"]
-    assert len(calls) == 4
+    assert len(calls) == len(METHODS)
 
 
 def test_arguments_are_refused(tmp_path):
@@ -176,4 +200,4 @@ def test_configuration_gives_the_defaults(capsys):
             main(["outofsample", *arguments, "--print_config"])
         printed.append(yaml.safe_load(capsys.readouterr().out))
     assert printed[0] == printed[1]
-    assert printed[0]["points"] == 700
+    assert printed[0]["repeats"] >= 30

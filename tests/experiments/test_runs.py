@@ -2,13 +2,15 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from experiments import results
 from experiments.__main__ import main
-from experiments.runs import Refusal, Run, load_tensors
+from experiments.runs import Refusal, Run, load_tensors, table
 
 
 class Interrupted(Exception):
@@ -231,3 +233,17 @@ def test_command_line_resumes_and_refuses(tmp_path, capsys):
     assert {**first, **times} == {**second, **times}
     with pytest.raises(SystemExit, match="neighbors was 8, is 9"):
         main([*arguments[:-4], "--neighbors", "9", "--out", str(tmp_path)])
+
+
+def test_a_finished_run_leaves_its_record_and_can_be_taken(tmp_path, monkeypatch):
+    places = ["--out", str(tmp_path), "--fresh", "--data-dir=/a/b", "--jobs", "2"]
+    monkeypatch.setattr(sys, "argv", ["experiments", "bars", "--seeds", "5", *places, "--size", "3"])
+    run = Run(tmp_path / "bars", {"size": 3})
+    run.finish({"map": {"accuracy": 0.5, "seeds": [1]}}, table("Title", ["", "mean"], [["[bold]a[/bold]", "0.5"]]))
+    file = results.take(tmp_path / "bars", folder=tmp_path / "records")
+    packed = json.loads(file.read_text())
+    assert file.name == "bars.json"
+    assert packed["command"] == "python -m experiments bars --seeds 5 --size 3"
+    assert packed["values"]["map.accuracy"] == 0.5
+    assert set(packed["values"]) == {"map.accuracy", "seconds", "elapsed"}
+    assert packed["tables"] == {"Title": [["", "mean"], ["a", "0.5"]]}

@@ -1,145 +1,222 @@
-"""The experiment weightings: its batches, its loss, that smoothness helps with few labels, and that it resumes."""
+"""The experiment weightings: methods on many splits at once, networks, batches, losses, and that it resumes."""
 
 import json
-import warnings
+from itertools import islice
 
 import pytest
 import torch
 
+from experiments.__main__ import main
+from experiments.data import Split, digits_points
+from experiments.fewlabels import (
+    PLAIN,
+    PRIOR,
+    WEIGHTINGS,
+    Method,
+    Points,
+    Transduction,
+    known,
+    labelled,
+    nearest_label,
+    new_points,
+    predictions,
+)
 from experiments.runs import Refusal
-from torch_lapeig import KNN, Graph, HeatKernel, SimpleWeights, knn_graph
-
-with warnings.catch_warnings():  # Lightning's imports warn of what is deprecated elsewhere
-    warnings.simplefilter("ignore")
-    pytest.importorskip("pytorch_lightning")
-    from experiments.__main__ import main
-    from experiments.data import Split
-    from experiments.weightings import (
-        WEIGHTINGS,
-        Classifier,
-        FewLabels,
-        Neighborhoods,
-        Problem,
-        labelled,
-        roughness,
-        summary,
-        weightings,
-    )
+from experiments.smoothing import (
+    Kind,
+    Problem,
+    Schedule,
+    accuracy,
+    batches_of,
+    loss_of,
+    network,
+    trained,
+    with_sure_predictions,
+)
+from experiments.weightings import best_elsewhere, summaries, weightings
+from torch_lapeig import KNN, HeatKernel, LabelSpreading, Precomputed
 
 
 def quick(out, *more):
-    main(["weightings", "--quick", "--trainer.accelerator", "cpu", "--out", str(out), *more])
+    main(["weightings", "--quick", "--out", str(out), *more])
     return json.loads((out / "metrics.json").read_text())
 
 
-def test_smoothness_helps_with_few_labels_and_the_run_resumes(tmp_path, capsys):
+def test_a_graph_helps_with_few_labels_and_the_run_resumes(tmp_path, capsys):
     metrics = quick(tmp_path)
-    accuracy = metrics["accuracy"]["digits"]["labels=1"]
-    assert accuracy["learnable"]["gain"]["mean"] > 0
-    assert accuracy["none"]["accuracy"]["mean"] > 0.3
-    assert all(factor != 1 for factor in accuracy["learnable"]["factors"])
-    assert metrics["overhead"]["digits"]["none"]["overhead"] == 0
+    on_graph, new = metrics["graph"]["digits"], metrics["new"]["digits"]
+    recipe = metrics["recipe"]["name"]
+    assert on_graph[recipe]["1"]["accuracy"]["mean"] > 0.8
+    assert on_graph["pixels, 1-NN"]["1"]["difference"]["mean"] < -0.1
+    assert new["recipe"]["1"]["accuracy"]["mean"] > new["alone"]["1"]["accuracy"]["mean"] > 0.3
+    assert new["taught"]["1"]["difference"]["mean"] > -0.1
     assert (tmp_path / "weightings.png").read_bytes().startswith(b"\x89PNG")
-    assert not list(tmp_path.rglob("*.ckpt"))
-    assert len(list(tmp_path.rglob("metrics.csv"))) == 6
     cells = tmp_path / "cells.jsonl"
     lines = cells.read_text().splitlines(keepends=True)
     cells.write_text("".join(lines[:-2]))  # as after an interruption
     capsys.readouterr()
     resumed = quick(tmp_path)
-    assert resumed["accuracy"] == metrics["accuracy"]
-    assert "training: 5 of 6 cells read" in capsys.readouterr().out
+    assert resumed["new"] == metrics["new"]
+    assert "cells read" in capsys.readouterr().out
 
 
-def test_roughness_is_a_weighted_mean_over_edges():
-    generator = torch.Generator().manual_seed(0)
-    x, y = (torch.randn(30, d, generator=generator, dtype=torch.float64) for d in (3, 2))
-    graph = HeatKernel()(x, knn_graph(x, 4))
-    w, d2 = graph.to_dense(), torch.cdist(y, y).square()
-    torch.testing.assert_close(roughness(y, graph), (w * d2).sum() / w.sum())
-    torch.testing.assert_close(roughness(y, graph.with_weight(1e-6 * graph.weight)), roughness(y, graph))
-    pair = Graph.from_dense(torch.tensor([[0.0, 0.3], [0.3, 0.0]]))
-    assert roughness(torch.tensor([[0.0], [2.0]]), pair).item() == pytest.approx(4)
+# --------------------------------------------------------------------------------------------- methods on a graph
 
 
-def test_batches_are_the_labelled_and_whole_neighbourhoods():
-    near = (torch.arange(200)[:, None] + torch.arange(5)) % 200
-    known = torch.tensor([3, 50, 120])
-    sampler = Neighborhoods(near, known, size=64, steps=4, seed=1)
-    epochs = []
-    for epoch in range(2):
-        sampler.set_epoch(epoch)
-        epochs.append(list(sampler))
-        assert len(epochs[-1]) == len(sampler) == 4
-        for batch in epochs[-1]:
-            assert len(set(batch)) == len(batch) == 64
-            assert batch[:3] == known.tolist()
-            beside = torch.tensor(batch)[:, None] + 1 == torch.tensor(batch)
-            assert beside.any(1).sum() > 40  # of a random batch a third have their neighbour in it
-    assert epochs[0] != epochs[1]
-    sampler.set_epoch(0)
-    assert list(sampler) == epochs[0]
+def some(n=300):
+    return Points(*(part[:n] for part in digits_points()))
 
 
-def tiny(count=2):
-    generator = torch.Generator().manual_seed(0)
-    pixels, classes = torch.rand(60, 64, generator=generator), torch.arange(60) % 10
-    return Problem.of(Split(pixels, classes, pixels[:10], classes[:10]), 4)
+@pytest.mark.parametrize("kind", [("spreading", 0.9), ("harmonic", 0.0), ("regression", 12.0)], ids=str)
+def test_many_splits_at_once_are_those_of_the_library_one_by_one(kind):
+    x, labels = some()
+    chosen = [labelled(labels, 2, seed) for seed in range(3)]
+    way = Method("self_tuning", 7, "union", *kind)
+    graph = way.weights()(x, way.rule()(x))
+    found = predictions(way, graph, x, labels, chosen)
+    for variant, of in found.items():
+        for places, predicted in zip(chosen, of, strict=True):
+            alone = way._replace(variant=variant).module().fit(x, known(labels, places)).predict()
+            assert (predicted == alone).double().mean() > 0.99  # float32 scores may tie
+    assert set(found) == ({PLAIN} if kind[0] == "regression" else {PLAIN, PRIOR})
+
+
+def test_accuracy_leaves_labelled_points_out():
+    x, labels = some()
+    carry = Transduction(lambda name: Points(x, labels), lambda name, k, rule: KNN(k, rule)(x), [1, 3])
+    found = carry("digits", 5, 2, *Method(kind="pixels").case)
+    places = labelled(labels, 3, 6)
+    rest = torch.ones(len(x), dtype=torch.bool).index_fill_(0, places, False)
+    expected = (nearest_label(x[rest], x[places], labels[places]) == labels[rest]).double().mean()
+    assert found["3"][PLAIN][1] == pytest.approx(float(expected))
 
 
 def test_labels_are_of_every_class_and_the_others_unknown():
+    labels = torch.arange(60) % 10
+    chosen = labelled(labels, 2, 0)
+    assert labels[chosen].tolist() == [c for c in range(10) for _ in range(2)]
+    assert labelled(labels, 2, 1).tolist() != chosen.tolist()
+    assert (known(labels, chosen) >= 0).sum() == 20
+
+
+def test_new_points_are_seen_by_no_method():
+    x, labels = some(200)
+    split = Split(x[:150], labels[:150], x[150:], labels[150:])
+    found = new_points(split, [2], 0, Method(variant=PRIOR))
+    assert set(found) == {"pixels", "eigenmaps", "recipe"}
+    fitted = LabelSpreading(class_prior="labels").fit(x[:150], known(labels[:150], labelled(labels[:150], 2, 0)))
+    assert found["recipe"]["2"] == pytest.approx(float((fitted.predict(x[150:]) == labels[150:]).double().mean()))
+
+
+def test_every_weighting_is_one_of_the_library():
+    x = some(50).x
+    for _, weighting in WEIGHTINGS.values():
+        assert (weighting()(x, KNN(5)(x)).weight > 0).all()
+
+
+# --------------------------------------------------------------------------------------------------------- networks
+
+
+def tiny():
+    generator = torch.Generator().manual_seed(0)
+    pixels, classes = torch.rand(80, 64, generator=generator), torch.arange(80) % 10
+    return Problem.of(Split(pixels, classes, pixels[:10], classes[:10]))
+
+
+@pytest.mark.parametrize("batches", ["alone", "self", "own", "near"])
+def test_batches_hold_labelled_images_and_what_their_kind_says(batches):
     problem = tiny()
-    chosen = labelled(problem.split.train_labels, 2, seed=0)
-    assert problem.split.train_labels[chosen].tolist() == [c for c in range(10) for _ in range(2)]
-    assert labelled(problem.split.train_labels, 2, seed=1).tolist() != chosen.tolist()
-    for pixels, labels in FewLabels(problem, 2, 40, 3, 0).train_dataloader():
-        assert pixels.shape == (40, 64)
-        assert labels[:20].tolist() == [c for c in range(10) for _ in range(2)]
-        assert (labels[20:] == -1).all()
+    chosen = labelled(problem.split.train_labels, 2, 0)
+
+    def first(seed, count=6):
+        return list(islice(batches_of(problem, chosen, Kind(batches), Schedule(6, 33, 1e-3), seed), count))
+
+    for batch in first(0):
+        assert len(batch.unique()) == len(batch) <= 20 + 33
+        assert set(chosen.tolist()) <= set(batch.tolist())  # 20 are fewer than a batch may have
+        assert (len(batch) == 20) == (batches == "alone")
+    assert all(map(torch.equal, first(0), first(0)))
+    assert all(map(torch.equal, first(0), first(1))) == (batches == "alone")
+    if batches == "near":
+        edges, random = (
+            sum(len(problem.graph.subgraph(nodes).weight) / len(nodes) ** 2 for nodes in of)
+            for of in (first(0), [torch.randperm(80)[: len(batch)] for batch in first(0)])
+        )
+        assert edges > 1.1 * random
 
 
-def test_loss_takes_no_label_that_is_not_given_and_smoothness_of_all():
+@pytest.mark.parametrize("layer", ["softmax", "logits"])
+@pytest.mark.parametrize("batches", ["own", "near"])
+def test_the_loss_is_cross_entropy_and_smoothness_of_the_layer(batches, layer):
+    problem, kind = tiny(), Kind(batches, layer, 0.5)
+    targets = known(problem.split.train_labels, labelled(problem.split.train_labels, 2, 0))
+    nodes, model = torch.arange(7, 40), network(8)
+    loss = loss_of(model, problem, targets, nodes, kind)
+    pixels = problem.split.train[nodes]
+    logits, given = model(pixels), targets[nodes]
+    y = logits.softmax(1) if layer == "softmax" else logits
+    w = (HeatKernel()(pixels, KNN(10)(pixels)) if batches == "own" else problem.graph.subgraph(nodes)).to_dense()
+    entropy = -logits.log_softmax(1)[given >= 0, given[given >= 0]].mean()
+    smooth = (w * torch.cdist(y, y).square()).sum() / 2 / w.sum()
+    torch.testing.assert_close(loss, entropy + 0.5 * smooth)
+    torch.testing.assert_close(loss_of(model, problem, targets, nodes, Kind("self")), entropy)
+    loss.backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
+
+
+def test_self_training_takes_sure_predictions_and_keeps_what_is_given():
     problem = tiny()
-    pixels, labels = next(iter(FewLabels(problem, 1, 40, 1, 0).train_dataloader()))
-    torch.manual_seed(0)
-    module = Classifier(8, SimpleWeights(), 4, 0.5, 1e-3)
-    losses, logits = module.losses(pixels, labels), module(pixels)
-    expected = -logits.log_softmax(1)[range(10), labels[:10]].mean()
-    torch.testing.assert_close(losses["cross_entropy"], expected)
-    torch.testing.assert_close(losses["roughness"], roughness(logits, KNN(4, "union")(pixels)))
-    torch.testing.assert_close(losses["loss"], expected + 0.5 * losses["roughness"])
-    module.weights = None
-    torch.testing.assert_close(module.losses(pixels, labels)["loss"], expected)
+    given = known(problem.split.train_labels, labelled(problem.split.train_labels, 1, 0))
+    model = network(8)
+    assert torch.equal(with_sure_predictions(model, problem.split.train, given), given)  # of nothing is it sure
+    with torch.no_grad():
+        model[-1].bias[3] = 50.0
+    found = with_sure_predictions(model, problem.split.train, given)
+    assert (found[given >= 0] == given[given >= 0]).all()
+    assert (found[given < 0] == 3).all()
 
 
-@pytest.mark.parametrize("method", [name for name in WEIGHTINGS if name != "none"])
-@pytest.mark.parametrize("side", [8, 28])
-def test_every_weighting_gives_finite_gradients(method, side):
-    torch.manual_seed(0)
-    pixels, labels = torch.rand(30, side**2), torch.arange(30) % 10
-    module = Classifier(side, WEIGHTINGS[method][1](float(side)), 5, 1.0, 1e-3)
-    module.losses(pixels, labels)["loss"].backward()
-    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in module.parameters())
+@pytest.mark.parametrize("kind", ["alone", "self", "taught", "own", "near"])
+def test_trainings_learn_and_are_the_same_again(kind):
+    problem = Problem.of(Split(*(part for half in (some(400), some(400)) for part in half)))
+    kind, schedule = Kind(kind, "softmax", 0.1), Schedule(40, 64, 3e-3)
+    models = [trained(problem, 5, kind, 0, schedule, lambda known: problem.split.train_labels) for _ in range(2)]
+    assert accuracy(models[0], problem.split) == accuracy(models[1], problem.split) > 0.5
+    asked = []
+    trained(problem, 5, kind, 0, Schedule(2, 64, 3e-3), lambda known: asked.append(known) or known.clamp_min(0))
+    assert [int((known >= 0).sum()) for known in asked] == ([50] if kind.batches == "taught" else [])
 
 
-def test_gains_are_paired():
-    cells = {
-        m: [{"accuracy": a + s / 10, "factor": None} for s in range(3)] for m, a in {"none": 0.1, "b": 0.3}.items()
-    }
-    assert summary(cells)["b"]["gain"]["mean"] == pytest.approx(0.2)
-    assert summary(cells)["b"]["gain"]["interval"] == pytest.approx(0, abs=1e-9)
+def test_networks_take_images_of_either_size():
+    assert [network(side)(torch.rand(3, side**2)).shape for side in (8, 28)] == [(3, 10), (3, 10)]
+
+
+def test_layer_and_strength_are_those_of_the_other_set():
+    kinds = [Kind(b, layer, s) for b in ("own", "near") for layer in ("softmax", "logits") for s in (0.1, 1.0)]
+    best = {"digits": Kind("near", "logits", 0.1), "mnist": Kind("near", "softmax", 1.0)}
+    swept = {(name, 10, kind, seed): float(best[name] == kind) for name in best for kind in kinds for seed in (0, 1)}
+    sets = list(best)
+    assert best_elsewhere(swept, "digits", sets, [0.1, 1.0]) == best["mnist"]
+    assert best_elsewhere(swept, "mnist", sets, [0.1, 1.0]) == best["digits"]
+    assert best_elsewhere(swept, "mnist", ["mnist"], [0.1, 1.0, 2.0]) == Kind("near", "softmax", 1.0)
+
+
+def test_differences_are_paired():
+    of = {m: {"1": [a + s / 10 for s in range(3)]} for m, a in {"recipe": 0.1, "b": 0.3}.items()}
+    assert summaries(of, "recipe")["b"]["1"]["difference"]["mean"] == pytest.approx(0.2)
+    assert summaries(of, "recipe")["b"]["1"]["difference"]["interval"] == pytest.approx(0, abs=1e-9)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"sets": ["cifar"]}, "--sets must be of digits, mnist, got cifar"),
-        ({"methods": ["heat"]}, "--methods must be of none, fixed.*got heat"),
-        ({"methods": ["median"]}, "--methods must begin with none"),
-        ({"seeds": 1}, "--seeds must be at least 2"),
-        ({"labels": [30]}, "--labels must be positive"),
-        ({"rounds": 0}, "--rounds must be at least 1"),
-        ({"neighbors": 300}, "--neighbors must be positive and less than --batch 256"),
+        ({"splits": 1}, "--splits must be at least 2"),
+        ({"trainings": 1}, "--trainings must be at least 2"),
+        ({"labels": [0, 10]}, "--labels must be at least 1"),
+        ({"labels_new": [10, 130]}, "--labels and --labels_new must be at most 100"),
+        ({"tuned_at": 7}, "--tuned_at must be one of --labels_new"),
+        ({"strengths": [0.0]}, "--strengths must be at least"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments, message, tmp_path):
@@ -150,3 +227,10 @@ def test_wrong_arguments_are_refused(arguments, message, tmp_path):
 def test_missing_mnist_is_refused(tmp_path):
     with pytest.raises(Refusal, match="t10k-images"):
         weightings(tmp_path / "run", sets=["mnist"], data_dir=tmp_path)
+
+
+def test_given_affinities_are_the_graphs():
+    x, labels = some(100)
+    graph = HeatKernel()(x, KNN(10)(x))
+    scores = LabelSpreading(Precomputed("affinity"))(graph, known(labels, labelled(labels, 1, 0)))
+    torch.testing.assert_close(scores, LabelSpreading()(x, known(labels, labelled(labels, 1, 0))))

@@ -327,6 +327,63 @@ def test_regression_takes_the_solver_that_it_is_given():
         EigenmapsRegression(3, solve="lanczos")
 
 
+PRIORS = {"uniform": "uniform", "labels": "labels", "given": (0.2, 0.5, 0.3)}
+
+
+@pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS.keys())
+@pytest.mark.parametrize("make", list(METHODS.values())[:2], ids=list(METHODS)[:2])
+def test_a_class_prior_is_the_share_of_each_class_in_the_scores(make, prior):
+    """Each column is multiplied by one number: what a fit keeps for new points, too."""
+    x, labels = torch.cat([X, X[:5] + 100]), torch.cat([LABELS, torch.full((5,), -1)])
+    shares = {"uniform": torch.ones(3) / 3, "labels": (torch.bincount(LABELS[LABELS >= 0]) + 1) / 10}
+    share = shares.get(prior, torch.tensor(PRIORS["given"])).double()
+    with pytest.warns(GraphWarning, match="without any label"):
+        plain, model = (make(KNN(4), class_prior=p).fit(x, labels) for p in (None, prior))
+    torch.testing.assert_close(model.scores_.sum(0), 60 * share, atol=1e-6, rtol=1e-6)
+    factor = model.scores_.sum(0) / plain.scores_.sum(0)
+    torch.testing.assert_close(model.scores_, plain.scores_ * factor)
+    torch.testing.assert_close(model.transform(NEW), plain.transform(NEW) * factor)
+    torch.testing.assert_close(model.transform(x), model.scores_, atol=1e-7, rtol=0)
+    assert (model.predict()[60:] == -1).all()
+    assert torch.equal(model.predict()[:60][LABELS >= 0], LABELS[LABELS >= 0])
+    with pytest.raises(RuntimeError, match="class_prior is"), warnings.catch_warnings():
+        make(KNN(4)).load_state_dict(model.state_dict())
+
+
+@pytest.mark.parametrize("make", list(METHODS.values())[:2], ids=list(METHODS)[:2])
+def test_class_priors_of_a_batch_are_those_of_its_items_and_have_gradients(make):
+    x, labels = torch.stack([X[:14], X[14:28]]), torch.stack([some_labels(14, seed=s) for s in (0, 1)])
+    mask = torch.arange(14) < torch.tensor([[14], [11]])
+    labels[1, :3], labels[1, 3:11] = torch.arange(3), -1
+    model = make(KNN(4), class_prior="labels", n_classes=4)  # no label is of the last class
+    scores, new = model.out_of_sample(x, labels, NEW.expand(2, -1, -1), mask=mask)
+    torch.testing.assert_close(scores, model(x, labels, mask=mask))
+    for b, size in enumerate((14, 11)):
+        alone = model.fit(x[b, :size], labels[b, :size])
+        torch.testing.assert_close(scores[b, :size], alone.scores_)
+        torch.testing.assert_close(new[b], alone.transform(NEW))
+    assert not scores[..., 3].any()
+    assert scores.isfinite().all()
+    soft = (one_hot(labels[0])[labels[0] >= 0] + 0.3).requires_grad_()
+    place, model = (labels[0] >= 0).nonzero().flatten(), make(KNN(4), class_prior="labels")
+
+    def of(x, soft):
+        return model(x, soft.new_zeros(14, 3).index_copy(0, place, soft))
+
+    assert gradcheck(of, (x[0].clone().requires_grad_(), soft), atol=1e-6, fast_mode=True)
+
+
+def test_a_class_prior_takes_nodes_back_from_a_class_whose_label_lies_well():
+    """Two equal clusters that touch, the label of one in its middle, that of the other at its far end."""
+    x = torch.cat([torch.linspace(0, 1, 30), torch.linspace(1.06, 2.06, 30)]).double()[:, None]
+    labels, truth = torch.full((60,), -1), torch.arange(60) // 30
+    labels[20], labels[59] = 0, 1
+    right = {
+        p: (HarmonicFunction(KNN(4), class_prior=p).fit(x, labels).predict() == truth).sum() for p in (None, "labels")
+    }
+    assert right["labels"] > right[None] + 5
+
+
 def spreading(x=X, labels=LABELS, **options):
     return LabelSpreading(options.pop("neighbors", KNN(6)), **options)(x, labels)
 
@@ -350,6 +407,15 @@ ERRORS = {
     "not symmetric": (lambda: spreading(weights=ImprovedWeights()), ValueError, "got ImprovedWeights; use HeatKernel"),
     "alpha 0": (lambda: LabelSpreading(alpha=0), ValueError, "alpha must be above 0 and below 1"),
     "alpha 1": (lambda: LabelSpreading(alpha=1), ValueError, "for 1 use HarmonicFunction"),
+    "prior": (
+        lambda: LabelSpreading(class_prior="equal"),
+        ValueError,
+        "class_prior must be one of 'labels', 'uniform'",
+    ),
+    "prior number": (lambda: LabelSpreading(class_prior=3), TypeError, '"labels", "uniform" or a share .* got 3'),
+    "prior sum": (lambda: HarmonicFunction(class_prior=[0.5, 0.6]), ValueError, "positive numbers that sum to 1"),
+    "prior sign": (lambda: HarmonicFunction(class_prior=[1.5, -0.5]), ValueError, "positive numbers that sum to 1"),
+    "prior length": (lambda: spreading(class_prior=[0.5, 0.5]), ValueError, "share for each of 3 classes, got 2"),
     "classes": (lambda: HarmonicFunction(n_classes=0), ValueError, "n_classes must be at least 1"),
     "weights": (lambda: HarmonicFunction(GIVEN, HeatKernel()), ValueError, "weights must be None with Precomputed"),
     "columns": (lambda: EigenmapsRegression(61, KNN(6))(X, LABELS), ValueError, "n_components must be at most"),

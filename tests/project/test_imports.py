@@ -29,6 +29,8 @@ ARROWS = {
     "distributed": {"_checks", "_fitted", "_tuning", "graph", "eigen", "losses", "methods"},
     "lightning": {"_checks", "graph", "losses"},
     "pyg": {"_checks", "graph", "eigen", "methods"},
+    "command": {"graph", "methods"},
+    "__main__": {"command"},
 }
 LIBRARIES = {"torch", "numpy", "scipy"}
 # Imported where it is asked for.
@@ -43,6 +45,9 @@ OPTIONAL = {
     "sklearn.spectral": {"sklearn"},
     "sklearn.affinities": {"sklearn"},
     "lightning": {"lightning", "pytorch_lightning"},
+    "command.reading": {"pandas"},
+    "command": {"matplotlib"},
+    "command.report": {"matplotlib"},
 }
 FILES = sorted(set(ROOT.rglob("*.py")) - {ROOT / "__init__.py"})
 

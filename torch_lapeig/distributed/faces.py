@@ -310,6 +310,12 @@ def sum_gradients(module: nn.Module, ranks: Ranks) -> None:
 
     Parameters are on every rank, and the rows of each have made a part of the gradient. Where `DistributedDataParallel`
     has averaged them over the same ranks, multiply the loss by ``ranks.world`` in its place.
+
+    >>> layer = nn.Linear(2, 1)
+    >>> layer(torch.ones(1, 2)).sum().backward()
+    >>> sum_gradients(layer, Ranks())  # one process: as it was
+    >>> layer.weight.grad
+    tensor([[1., 1.]])
     """
     with ranks.guard():
         for parameter in module.parameters():

@@ -34,6 +34,11 @@ class ShardedPattern(SparsePattern):
         place: int64 ``(E,)``, second node among all, ascending within each row.
         numbers: int64 ``(n,)``, a name of each own node that does not depend on the ranks: random vectors and ties
             follow it.
+
+    >>> row, col = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> path = ShardedPattern(Ranks(), [0, 3], row, col, torch.arange(3))
+    >>> path.sum_rows(torch.ones(4))
+    tensor([1., 2., 1.])
     """
 
     is_sharded = True
@@ -114,7 +119,7 @@ class ShardedPattern(SparsePattern):
         return medians_of_groups(self.ranks, values, group, total)
 
     def signs(self, x: Tensor) -> Tensor:
-        """±1 for each column of ``(1, n, m)``: see `torch_lapeig.graph.nodes.signs`, first by number."""
+        """±1 for each column of ``(1, n, m)``: see ``torch_lapeig.graph.nodes.signs``, first by number."""
         bare = _checks.primal(x)
         size = bare.abs()
         candidate = size >= 0.999 * self.largest(bare)[:, None, :]

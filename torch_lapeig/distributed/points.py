@@ -29,6 +29,10 @@ class ShardedPoints:
         leaf: int64 ``(n,)``, the part of its rank's points that each belongs to, ascending; a power of two of them,
             halves of halves.
         given: the number of rows that this rank gave.
+
+    >>> points = ShardedPoints.spread(torch.tensor([[3.0], [1.0], [2.0]]), Ranks())
+    >>> points.given, points.numbers.sort().values
+    (3, tensor([0, 1, 2]))
     """
 
     ranks: Ranks

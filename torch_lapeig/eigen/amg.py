@@ -161,6 +161,16 @@ class SmoothedAggregation:
         smoothing: products with the matrix in each smoothing step.
         single: cycle in float32, also for float64 problems.
         seed: of the random priorities.
+
+    >>> import torch
+    >>> from torch_lapeig import KNN, Laplacian, eigenpairs
+    >>> x = torch.rand(400, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    >>> laplacian = Laplacian(KNN(8)(x))
+    >>> values = torch.linalg.eigvalsh(laplacian.to_dense())[:4]
+    >>> from torch_lapeig.eigen import Lobpcg
+    >>> solver = Lobpcg(preconditioner=SmoothedAggregation(coarsest=100))
+    >>> torch.allclose(eigenpairs(laplacian, 4, solver).values, values)
+    True
     """
 
     coarsest: int = 400

@@ -26,7 +26,11 @@ from torch_lapeig.eigen.symmetric import SymmetricOperator
 
 
 class Choice(NamedTuple):
-    """Solvers to ask one after the other, until one converges, and why these."""
+    """Solvers to ask one after the other, until one converges, and why these.
+
+    >>> Choice((Lanczos(), Eigh()), "clusters").solvers[0].max_products
+    10000
+    """
 
     solvers: tuple[Solver, ...]
     reason: str

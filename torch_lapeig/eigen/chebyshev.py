@@ -47,6 +47,14 @@ class ChebyshevSubspace:
         patient: False to give up as soon as a filter of the highest degree is too weak for the wanted pairs, whose
             values are then tiny compared with the spectrum: `Lobpcg` is faster.
         seed: of the random start, from a generator of its own.
+
+    >>> import torch
+    >>> from torch_lapeig import KNN, Laplacian, eigenpairs
+    >>> x = torch.rand(400, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    >>> laplacian = Laplacian(KNN(8)(x))
+    >>> values = torch.linalg.eigvalsh(laplacian.to_dense())[:4]
+    >>> torch.allclose(eigenpairs(laplacian, 4, ChebyshevSubspace(guards=12)).values, values)
+    True
     """
 
     guards: int | None = None

@@ -16,6 +16,14 @@ class Eigh:
     """All eigenpairs by `torch.linalg.eigh` of the dense matrix: exact, O(N³) time and O(N²) memory a graph.
 
     On the processor the graphs of a batch are shared out among torch's threads, each graph to one.
+
+    >>> import torch
+    >>> from torch_lapeig import KNN, Laplacian, eigenpairs
+    >>> x = torch.rand(400, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    >>> laplacian = Laplacian(KNN(8)(x))
+    >>> values = torch.linalg.eigvalsh(laplacian.to_dense())[:4]
+    >>> torch.allclose(eigenpairs(laplacian, 4, Eigh()).values, values)
+    True
     """
 
     def __call__(

@@ -49,6 +49,14 @@ class Lanczos:
             are of use for these only. None to go on.
         patience: products before which it does not give up so.
         seed: of the random start.
+
+    >>> import torch
+    >>> from torch_lapeig import KNN, Laplacian, eigenpairs
+    >>> x = torch.rand(400, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    >>> laplacian = Laplacian(KNN(8)(x))
+    >>> values = torch.linalg.eigvalsh(laplacian.to_dense())[:4]
+    >>> torch.allclose(eigenpairs(laplacian, 4, Lanczos(basis=40)).values, values)
+    True
     """
 
     basis: int | None = None

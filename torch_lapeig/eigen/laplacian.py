@@ -12,7 +12,7 @@ from torch import Tensor
 from torch_lapeig import _checks
 from torch_lapeig.eigen.symmetric import NullSpace, SymmetricOperator
 from torch_lapeig.graph.graph import Graph, check_graph
-from torch_lapeig.graph.pattern import finite_log, inverse_power, log_sums, with_log_derivative
+from torch_lapeig.graph.logarithms import finite_log, inverse_power, log_sums, with_log_derivative
 
 Normalization = Literal["symmetric", "random_walk", "unnormalized"]
 NORMALIZATIONS = ("symmetric", "random_walk", "unnormalized")

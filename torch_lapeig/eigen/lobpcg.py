@@ -69,6 +69,14 @@ class Lobpcg:
             for matrices that are no Laplacian.
         patience: iterations with a preconditioner from before.
         seed: of random columns.
+
+    >>> import torch
+    >>> from torch_lapeig import KNN, Laplacian, eigenpairs
+    >>> x = torch.rand(400, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    >>> laplacian = Laplacian(KNN(8)(x))
+    >>> values = torch.linalg.eigvalsh(laplacian.to_dense())[:4]
+    >>> torch.allclose(eigenpairs(laplacian, 4, Lobpcg(guards=6)).values, values)
+    True
     """
 
     guards: int | None = None

@@ -61,7 +61,7 @@ class Operator(Protocol):
 
     @property
     def is_recordable(self) -> bool:
-        """Whether its products are the same operations each time, with no look at them: see `torch_lapeig._graphs`."""
+        """Whether its products are the same operations each time, with no look at them: see ``_graphs.py``."""
         return False
 
     def agree(self, **facts: Any) -> None:

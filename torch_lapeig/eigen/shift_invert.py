@@ -54,6 +54,14 @@ class ShiftInvert:
         memory: bytes that the factors may take by prediction; None for the budget of the machine, infinite for no
             limit. Beyond, the solve ends with a ConvergenceError before anything is factorised.
         seed: of the random blocks.
+
+    >>> import torch
+    >>> from torch_lapeig import KNN, Laplacian, eigenpairs
+    >>> x = torch.rand(400, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    >>> laplacian = Laplacian(KNN(8)(x))
+    >>> values = torch.linalg.eigvalsh(laplacian.to_dense())[:4]
+    >>> torch.allclose(eigenpairs(laplacian, 4, ShiftInvert()).values, values)
+    True
     """
 
     basis: int | None = None

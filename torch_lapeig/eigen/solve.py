@@ -49,6 +49,11 @@ class Eigenpairs:
         iterations: of the solver.
         solver: the one that gave the answer.
         restart: what ``warm_start`` needs: all vectors the solver had, and its multigrid hierarchies or factors.
+
+    >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), torch.ones(4, dtype=torch.float64))
+    >>> pairs = eigenpairs(Laplacian(path), 2)
+    >>> pairs.vectors.shape, pairs.gap.round(decimals=6), bool(pairs.converged)
+    (torch.Size([3, 2]), tensor(1., dtype=torch.float64), True)
     """
 
     values: Tensor
@@ -100,6 +105,11 @@ class Solve:
 
     Raises:
         TypeError, ValueError: an option of another kind or out of range.
+
+    >>> Solve(tolerance=1e-3, on_failure="raise").tolerance
+    0.001
+    >>> Solve(Eigh()).solver
+    Eigh()
     """
 
     solver: Solver = field(default_factory=Auto)
@@ -142,16 +152,13 @@ def eigenpairs(
     components, the first of them constant over the whole graph. Nodes of degree zero take no part.
 
     Args:
-        laplacian: of one graph or a batch, in any normalisation; a `SymmetricOperator`; or an `Operator` of yours,
-            whose pairs have no gradients.
-        k: pairs, 1 ≤ k ≤ number of nodes of positive degree (of each graph of a batch, see ``fill``), trivial ones
-            included.
-        solve: a `Solve`, or a solver alone. ``options``: fields of `Solve` by name, which take precedence:
-            ``eigenpairs(laplacian, 8, tolerance=1e-6)``.
+        laplacian: of one graph or a batch; a `SymmetricOperator`; or an `Operator` of yours, without gradients.
+        k: pairs with the trivial ones, at most the number of nodes of positive degree (of each graph, see ``fill``).
+        solve: a `Solve`, or a solver alone. ``options``: fields of `Solve` by name, which take precedence.
         fill: let graphs have fewer than ``k`` nodes of positive degree, or none at all, as in batches of unequal
             sizes. The pairs they lack have zero vectors, eigenvalues +∞ (zero in ``projected``), and no gradient.
 
-    Gradients follow the implicit rule of `torch_lapeig.eigen.rule`, never that of ``torch.linalg.eigh``: they are
+    Gradients follow the implicit rule of ``torch_lapeig.eigen.rule``, never that of ``torch.linalg.eigh``: they are
     finite, and with equal eigenvalues exact for losses that do not depend on the choice of basis in an eigenspace (that
     mix values and vectors through `Eigenpairs.projected`). A `DegeneracyWarning` says when a loss does, or when the cut
     between k and k + 1 splits a cluster of eigenvalues, and a `ConvergenceWarning` when the linear solve of the
@@ -160,6 +167,10 @@ def eigenpairs(
     Raises:
         TypeError, ValueError: k out of range, unknown option, a warm start of another size. ConvergenceError: see
             `Solve`; `TorchLobpcg` also raises it where `torch.lobpcg` breaks down. ImportError: no tqdm.
+
+    >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+    >>> eigenpairs(Laplacian(path), 3, tolerance=1e-6).values.round(decimals=5) + 0  # 1 − cos(πj/2)
+    tensor([0., 1., 2.])
     """
     solve = dataclasses.replace(Solve.of(solve), **options) if options else Solve.of(solve)
     operator = _operator_of(laplacian)
@@ -248,7 +259,13 @@ def _apply_factor(laplacian: Laplacian, projected: Tensor, vectors: Tensor) -> t
 
 @dataclass(frozen=True, eq=False)
 class ComponentEigenpairs:
-    """Eigenpairs of one connected component: its ``nodes``, int64 ``(M,)`` in ascending order, and their ``pairs``."""
+    """Eigenpairs of one connected component: its ``nodes``, int64 ``(M,)`` in ascending order, and their ``pairs``.
+
+    >>> pair = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    >>> parts = component_eigenpairs(Graph.from_dense(torch.block_diag(pair, pair)), 2)
+    >>> [part.nodes.tolist() for part in parts]
+    [[0, 1], [2, 3]]
+    """
 
     nodes: Tensor
     pairs: Eigenpairs
@@ -270,6 +287,10 @@ def component_eigenpairs(
 
     Returns:
         The components of two or more nodes, by their first nodes; isolated nodes have no eigenpairs.
+
+    >>> pair = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    >>> [len(part.pairs.values) for part in component_eigenpairs(Graph.from_dense(torch.block_diag(pair, pair)), 2)]
+    [2, 2]
     """
     check_graph(graph)
     k = _checks.check_count(k, "k")

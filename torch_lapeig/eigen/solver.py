@@ -61,6 +61,10 @@ class RitzPairs(NamedTuple):
         iterations: their number.
         finished: bool ``(B,)``, whether the solver reached its goal: residuals, the next value, copies searched for.
         inverses: of each graph, what its preconditioner has built, or None.
+
+    >>> pairs = RitzPairs(torch.zeros(2, 4), torch.zeros(2, 9, 4), 3, torch.tensor([True, False]))
+    >>> pairs.part(slice(0, 1)).vectors.shape
+    torch.Size([1, 9, 4])
     """
 
     values: Tensor

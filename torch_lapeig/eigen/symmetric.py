@@ -29,6 +29,10 @@ class NullSpace:
         ground: ``(B, N)``, positive on active nodes and zero on the others, where nothing flows back.
         part: int64 ``(B, N)``, the part of each active node, counted from 0 in each graph.
         counts: int64 ``(B,)``, the number of parts.
+
+    >>> null = NullSpace(torch.ones(1, 3), torch.tensor([[0, 0, 1]]), torch.tensor([2]))  # two parts of three nodes
+    >>> null.counts
+    tensor([2])
     """
 
     ground: Tensor
@@ -241,11 +245,11 @@ class SymmetricOperator(WithEntries):
         return self.null.vectors(m, max(self.most_null, m, 1), self.pattern)
 
     def sum(self, x: Tensor) -> Tensor:
-        """Σ over the places where rows lie; see `torch_lapeig.graph.nodes.Nodes`."""
+        """Σ over the places where rows lie; see ``torch_lapeig.graph.nodes.Nodes``."""
         return self.pattern.sum(x)
 
     def shared(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Small tensors that were worked out wherever rows lie, the same everywhere; see `Nodes.shared`."""
+        """Small tensors that were worked out wherever rows lie, the same everywhere; see ``Nodes.shared``."""
         return self.pattern.shared(*tensors)
 
     def overlaps(self, w: Tensor, *others: Tensor) -> tuple[Tensor, ...]:

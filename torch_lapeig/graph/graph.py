@@ -41,6 +41,10 @@ class Graph:
             overflows where the gradient of its logarithm does not. `Laplacian` uses it.
         recall: share of the true neighbours that an approximate search found, measured on a sample; 1 for every other
             graph.
+
+    >>> graph = Graph.from_dense(torch.tensor([[0.0, 2.0], [2.0, 0.0]]))
+    >>> graph.to_sparse().weight, graph.to_sparse().edge_index.tolist()
+    (tensor([2., 2.]), [[0, 1], [1, 0]])
     """
 
     pattern: Pattern

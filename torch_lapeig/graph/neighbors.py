@@ -16,7 +16,6 @@ Ties go to the smaller index. Squared distances are good to 0.1 % at least, most
 from __future__ import annotations
 
 import functools
-import math
 import queue
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -30,6 +29,7 @@ from torch_lapeig._tuning import WHOLE_ROWS, budget_of, rows_of_block
 from torch_lapeig.graph.ann import approximate_neighbors
 from torch_lapeig.graph.candidates import candidates_pay, nearest_by_candidates
 from torch_lapeig.graph.distances import nearest_of_candidates, pair_distances
+from torch_lapeig.graph.sets import Sets, prepare, warn_of_underflow
 from torch_lapeig.graph.tables import Block, Table, Tiles, Values, WholeRows, order_for_tiles, row_bytes
 from torch_lapeig.graph.tree import Tree, pairs_within, tree_pays
 
@@ -46,6 +46,13 @@ class Neighbors(NamedTuple):
 
     ``indices`` int64 and ``squared_distances`` of the points' dtype, both ``(Q, k)`` or ``(B, Q, k)``; ``recall`` is
     the share of true neighbours found, 1 for an exact search and estimated on a sample for an approximate one.
+
+    >>> nearest_neighbors(torch.tensor([[0.0], [1.0], [3.0]]), 1)
+    Neighbors(indices=tensor([[1],
+            [0],
+            [1]]), squared_distances=tensor([[1.],
+            [1.],
+            [4.]]), recall=1.0)
     """
 
     indices: Tensor
@@ -57,24 +64,16 @@ class NeighborPairs(NamedTuple):
     """Pairs of a query and a point within its reach.
 
     ``item`` (of the batch), ``query`` and ``point`` int64 ``(E,)``; ``squared_distances`` ``(E,)``.
+
+    >>> pairs = radius_neighbors(torch.tensor([[0.0], [1.0], [3.0]]), 1.5)
+    >>> pairs.query.tolist(), pairs.point.tolist(), pairs.squared_distances.tolist()
+    ([0, 1], [1, 0], [1.0, 1.0])
     """
 
     item: Tensor
     query: Tensor
     point: Tensor
     squared_distances: Tensor
-
-
-class Sets(NamedTuple):
-    """Checked points ``(B, N, D)``, queries ``(B, Q, D)`` and which points are valid, bool ``(B, N)``.
-
-    ``itself``: the queries are the points, and none is its own neighbour.
-    """
-
-    points: Tensor
-    queries: Tensor
-    valid: Tensor
-    itself: bool
 
 
 @torch.no_grad()
@@ -112,8 +111,12 @@ def nearest_neighbors(
     Warns:
         ConvergenceWarning: the recall that was measured is below the one asked for. GraphWarning: squared distances of
             distinct points underflow, so that their order is not known.
+
+    >>> x = torch.tensor([[0.0], [1.0], [3.0]])
+    >>> nearest_neighbors(x, 2, queries=torch.tensor([[2.5]])).indices
+    tensor([[2, 1]])
     """
-    sets = _prepare(x, queries, mask, metric)
+    sets = prepare(x, queries, mask, metric)
     k, budget = _checks.check_count(k, "k"), _check_budget(budget, x)
     asked = check_recall(backend, recall)
     fewest = x.shape[-2] if mask is None else int(sets.valid.sum(1).min())
@@ -125,7 +128,7 @@ def nearest_neighbors(
         indices, distances, share = _approximate_neighbors(sets, k, asked, budget)
     else:
         indices, distances = _exact_neighbors(sets, k, budget)
-    _warn_of_underflow(sets, indices, distances)
+    warn_of_underflow(sets, indices, distances)
     lead = (x if queries is None else queries).shape[:-1]
     return Neighbors(indices.reshape(*lead, k), distances.reshape(*lead, k), share)
 
@@ -152,8 +155,12 @@ def radius_neighbors(
 
     Raises:
         TypeError, ValueError: as `nearest_neighbors`; a radius that is not positive, or reaches of another shape.
+
+    >>> x = torch.tensor([[0.0], [1.0], [3.0]])
+    >>> radius_neighbors(x, 1.0, queries=torch.tensor([[2.5]])).point
+    tensor([2])
     """
-    sets = _prepare(x, queries, mask, metric)
+    sets = prepare(x, queries, mask, metric)
     budget = _check_budget(budget, x)
     reach = _squared_reach(radius, x, sets.valid)
     found = [_pairs_of_item(sets, b, reach[b], budget) for b in range(len(sets.points))]
@@ -178,7 +185,7 @@ def nearest_and_reaching(
     ``radius`` ``(N,)`` is the reach of each point. Takes little longer than the nearest neighbours alone. Ties and
     pairs come in no particular order.
     """
-    sets = _prepare(x, queries, None, metric)
+    sets = prepare(x, queries, None, metric)
     k, budget = _checks.check_count(k, "k"), _check_budget(budget, x)
     if k > len(x):
         raise ValueError(f"k must be at most the number of points, got k={k} with {len(x)} points")
@@ -248,76 +255,6 @@ def _squared_reach(radius: float | Tensor, x: Tensor, valid: Tensor) -> Tensor:
         radius = _checks.check_positive(radius, "radius")
         reach = x.new_full(valid.shape, radius).square()
     return reach.clamp_max(torch.finfo(reach.dtype).max / 8)  # farther than any two points
-
-
-def _prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: str) -> Sets:
-    """Check the arguments of a search; unit vectors for ``"cosine"``."""
-    _checks.check_floating(x, "x")
-    _checks.check_choice(metric, "metric", ("euclidean", "cosine"))
-    if mask is not None:
-        _checks.check_mask(mask, x)
-        x = torch.where(mask[..., None], x, 0)
-    _checks.check_points(x, min_points=1 if x.ndim == 3 else 2)  # items of a batch may be of any size
-    given = {"x": x} if queries is None else {"x": x, "queries": queries}
-    x = _checks.primal(x)
-    points = x.reshape(-1, *x.shape[-2:])
-    valid = points.new_ones(points.shape[:2], dtype=torch.bool) if mask is None else mask.reshape(points.shape[:2])
-    asked = points
-    if queries is not None:
-        _checks.check_points(queries, "queries", min_points=1)
-        queries = _checks.primal(queries)
-        if queries.dtype != x.dtype or queries.shape[-1] != x.shape[-1] or queries.shape[:-2] != x.shape[:-2]:
-            raise ValueError(
-                f"queries must go with x of shape {tuple(x.shape)} and {x.dtype}, got {tuple(queries.shape)} and "
-                f"{queries.dtype}"
-            )
-        asked = queries.reshape(-1, *queries.shape[-2:])
-    # Squared distances of such points, and what is added to them, stay finite.
-    largest = math.sqrt(torch.finfo(x.dtype).max / (64 * x.shape[-1]))
-    for name, values in given.items():
-        size = _checks.largest(values)
-        _checks.later(size > largest, functools.partial(_refuse_size, name, size, largest))
-    if metric == "cosine":
-        points, asked = _normalize(points, valid), _normalize(asked, None if queries is not None else valid)
-    return Sets(points, asked, valid, queries is None)
-
-
-def _refuse_size(name: str, size: Tensor, largest: float) -> None:
-    raise ValueError(
-        f"{name} must be at most {largest:.1e} in size for squared distances in {size.dtype}, got {size:.1e}; "
-        "rescale the points"
-    )
-
-
-def _warn_of_underflow(sets: Sets, indices: Tensor, distances: Tensor) -> None:
-    """Say so where neighbours are apart and their squared distance is no normal number."""
-    close = distances < torch.finfo(distances.dtype).tiny
-    if sets.itself:
-        close &= sets.valid[..., None]
-    _checks.later(close.any(), functools.partial(_say_underflow, sets, indices, distances, close))
-
-
-def _say_underflow(sets: Sets, indices: Tensor, distances: Tensor, close: Tensor) -> None:
-    item, query, place = close.nonzero(as_tuple=True)
-    lost, d = 0, sets.points.shape[2]
-    for part in torch.arange(len(item), device=item.device).split(rows_of_block(16 * d, item.device)):
-        of_item, point = item[part], indices[item[part], query[part], place[part]]
-        lost += int((sets.points[of_item, point] != sets.queries[of_item, query[part]]).any(1).sum())
-    if lost:
-        _checks.warn(
-            f"squared distances of {lost} pairs of distinct points are below {torch.finfo(distances.dtype).tiny:.1e}, "
-            f"the least normal {distances.dtype}, so that which are nearest is not known; rescale the points",
-            _checks.GraphWarning,
-        )
-
-
-def _normalize(x: Tensor, valid: Tensor | None) -> Tensor:
-    """Vectors of length 1 in the same directions; zeros may be padding only."""
-    size = x.norm(dim=-1, keepdim=True)
-    zero = size[..., 0] == 0 if valid is None else (size[..., 0] == 0) & valid
-    if zero.any():
-        raise ValueError(f'metric="cosine" needs vectors of positive length, got {int(zero.sum())} zero vectors')
-    return x / torch.where(size > 0, size, 1)
 
 
 def _make_table(points: Tensor, valid: Tensor, k: int, budget: int) -> Values:

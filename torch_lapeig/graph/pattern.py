@@ -39,6 +39,10 @@ class SparsePattern(Nodes):
         shape: ``(N,)`` or ``(B, N)``.
 
     Indices are int32 wherever that suffices, the fastest in torch's sparse products.
+
+    >>> path = SparsePattern(torch.tensor([0, 1, 1, 2]), torch.tensor([1, 0, 2, 1]), (3,))
+    >>> path.sum_rows(torch.ones(4)), path.squared_lengths(torch.tensor([[0.0], [1.0], [3.0]]))
+    (tensor([1., 2., 1.]), tensor([1., 1., 4., 4.]))
     """
 
     def __init__(self, row: Tensor, col: Tensor, shape: tuple[int, ...]) -> None:
@@ -300,6 +304,11 @@ class DensePattern(Nodes):
 
     Args:
         shape: ``(N,)`` or ``(B, N)``.
+
+    >>> DensePattern((3,)).squared_lengths(torch.tensor([[0.0], [1.0], [3.0]]))
+    tensor([[0., 1., 9.],
+            [1., 0., 4.],
+            [9., 4., 0.]])
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -421,41 +430,6 @@ class DensePattern(Nodes):
 
 
 Pattern = SparsePattern | DensePattern
-
-
-def inverse_power(degrees: Tensor, power: float) -> Tensor:
-    """degrees^−power, and 0 with a zero gradient where the degree is 0 or below the smallest normal number.
-
-    Through the logarithm, because the derivative of a power, d^−(power + 1), overflows for tiny degrees where its
-    product with the cotangent does not.
-    """
-    positive = degrees > torch.finfo(degrees.dtype).tiny
-    return torch.where(positive, (-power * torch.where(positive, degrees, 1).log()).exp(), 0)
-
-
-def with_log_derivative(values: Tensor, logarithm: Tensor) -> Tensor:
-    """``values`` ≥ 0 as they are, with the derivatives, of any order and mode, of exp(``logarithm``).
-
-    The logarithm need be one up to constants only. Zeros are constant. A value as small as the dtype can hold gets a
-    derivative of its own size, where a chain of quotients would overflow on the way.
-    """
-    values = _checks.primal(values)
-    change = torch.where(values > 0, logarithm - _checks.primal(logarithm), 0)
-    return values * change.exp()
-
-
-def log_sums(pattern: Pattern, values: Tensor, logarithm: Tensor) -> Tensor:
-    """A tensor of the graph's shape with the derivatives of log Σ_j of edge values, given their logarithm."""
-    sums = _checks.primal(pattern.sum_rows(values))
-    share = values * pattern.at_row(inverse_power(sums, 1.0))
-    whole = pattern.sum_rows(with_log_derivative(share, logarithm))
-    return torch.where(whole > 0, torch.where(whole > 0, whole, 1).log(), 0)
-
-
-def finite_log(values: Tensor) -> Tensor:
-    """log of positive values, 0 for others. Its gradient is finite; a warning says where it should not be."""
-    positive = values > 0
-    return torch.where(positive, torch.where(positive, _checks.finite_gradient(values), 1).log(), 0)
 
 
 def csr(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:

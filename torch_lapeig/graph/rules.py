@@ -197,6 +197,11 @@ class Extension(NamedTuple):
     ``query`` and ``point`` int64 ``(E,)``, the number of the new point and of the graph's point, each pair once;
     ``connectivity`` ``(E,)``, of the points' dtype: 1, or ½ for one-sided edges of ``symmetrize="mean"``; ``same``
     int64 ``(Q,)``: the point equal to a query (the first of several), or −1. A query that is a point has its edges.
+
+    >>> x = torch.tensor([[0.0], [1.0], [3.0]])
+    >>> new = Radius(1.0).extend(torch.tensor([[3.0], [0.5]]), x, torch.ones(3))
+    >>> new.query.tolist(), new.point.tolist(), new.same.tolist()  # the first is the point 2
+    ([0, 1, 1], [2, 0, 1], [2, -1])
     """
 
     query: Tensor
@@ -350,6 +355,11 @@ class Precomputed:
     Args:
         kind: what the matrix holds: ``"affinity"`` (or the method is given a `Graph`), ``"distance"`` or ``"kernel"``.
             Each method says which it takes.
+
+    >>> from torch_lapeig import MDS
+    >>> distances = torch.tensor([[0.0, 1.0, 3.0], [1.0, 0.0, 2.0], [3.0, 2.0, 0.0]], dtype=torch.float64)
+    >>> torch.cdist(y := MDS(1, metric=Precomputed("distance"))(distances), y).allclose(distances)
+    True
     """
 
     kind: Literal["affinity", "distance", "kernel"]
@@ -446,6 +456,9 @@ class Radius:
     Raises:
         TypeError: ``radius`` is no number. ValueError: it is not positive; unknown words. When called: as
             `radius_graph`.
+
+    >>> Radius(1.5)(torch.tensor([[0.0], [1.0], [3.0]])).connected_components()
+    tensor([0, 0, 1])
     """
 
     radius: float

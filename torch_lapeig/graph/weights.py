@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from torch_lapeig import _checks
 from torch_lapeig._fitted import Configured
 from torch_lapeig.graph.graph import Graph, check_graph
-from torch_lapeig.graph.groups import kth_of_groups, segment_logsumexp
-from torch_lapeig.graph.pattern import SparsePattern, finite_log, inverse_power, log_sums, with_log_derivative
+from torch_lapeig.graph.groups import segment_logsumexp
+from torch_lapeig.graph.logarithms import finite_log, inverse_power, log_sums, with_log_derivative
+from torch_lapeig.graph.scales import gaussian, lengths_by_node, local_scales, median_at_nodes, rescale
 
 
 class NewEdges(NamedTuple):
@@ -27,6 +28,10 @@ class NewEdges(NamedTuple):
     ``query`` and ``point`` int64 ``(E,)``, the number of the new and of the training point of each; ``squared_lengths``
     ``(E,)``, with gradients; ``connectivity`` ``(E,)``: 1, or ½ for one-sided edges of ``symmetrize="mean"``;
     ``num_queries``: how many new points there are.
+
+    >>> edges = NewEdges(torch.tensor([0, 0]), torch.tensor([3, 7]), torch.tensor([1.0, 4.0]), torch.ones(2), 1)
+    >>> SimpleWeights().extend(edges, torch.zeros(8, 1)).exp()
+    tensor([1., 1.])
     """
 
     query: Tensor
@@ -119,7 +124,12 @@ class Weighting(Configured, nn.Module, abc.ABC):
 
 
 class SimpleWeights(Weighting):
-    """W_ij = 1 on every edge, the limit t → ∞ of the heat kernel (Belkin & Niyogi 2003, section 2, step 2b)."""
+    """W_ij = 1 on every edge, the limit t → ∞ of the heat kernel (Belkin & Niyogi 2003, section 2, step 2b).
+
+    >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+    >>> SimpleWeights()(torch.tensor([[0.0], [1.0], [3.0]]), path).weight
+    tensor([1., 1., 1., 1.])
+    """
 
     def forward(self, x: Tensor, graph: Graph) -> Graph:
         """The graph as it is."""
@@ -142,8 +152,9 @@ class KernelWeights(Weighting):
             learnable.
 
     Raises:
-        TypeError: ``kernel`` is no function, or gives no tensor of float32 or float64. ValueError: when called, where
-        it gives another shape, or weights that are negative, not finite, or different on both directions of an edge.
+        TypeError: ``kernel`` is no function, or gives no tensor of float32 or float64.
+        ValueError: when called, where it gives another shape, or weights that are negative, not finite, or different on
+            both directions of an edge.
 
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])
     >>> from torch_lapeig import knn_graph
@@ -205,6 +216,10 @@ class HeatKernel(Weighting):
     Raises:
         TypeError, ValueError: ``t`` is not a positive number or one of the words; an infinite one with ``learnable``,
             as no factor changes it.
+
+    >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+    >>> HeatKernel(2.0)(torch.tensor([[0.0], [1.0], [3.0]]), path).weight
+    tensor([0.6065, 0.6065, 0.1353, 0.1353])
     """
 
     CONFIGURATION: ClassVar[tuple[str, ...]] = ("t", "learnable")
@@ -234,11 +249,11 @@ class HeatKernel(Weighting):
 
     def forward(self, x: Tensor, graph: Graph) -> Graph:
         """``graph`` with its weights times the kernel."""
-        points, unit = _rescale(_check_points(x, graph), graph)
+        points, unit = rescale(_check_points(x, graph), graph)
         squared_lengths = graph.pattern.squared_lengths(points)
         t = self.bandwidth(squared_lengths, graph)
         t = t if isinstance(self.t, str) else t / unit / unit
-        return _gaussian(graph, squared_lengths, graph.pattern.at_row(t))
+        return gaussian(graph, squared_lengths, graph.pattern.at_row(t))
 
     def bandwidth(self, squared_lengths: Tensor, graph: Graph) -> Tensor:
         """Bandwidth of each node, of the shape of the graph, from squared edge lengths: t · exp(``log_factor``)."""
@@ -247,7 +262,7 @@ class HeatKernel(Weighting):
             group = torch.arange(b, device=squared_lengths.device)[:, None].expand(b, n)
             if self.t == "component-median":
                 group = group * n + graph.connected_components().reshape(b, n).clamp_min(0)
-            t = _median_at_nodes(squared_lengths, graph, group.reshape(graph.shape))
+            t = median_at_nodes(squared_lengths, graph, group.reshape(graph.shape))
         else:
             t = squared_lengths.new_full(graph.shape, self.t)
         return t if self.log_factor is None else t * self.log_factor.to(t.dtype).exp()
@@ -275,6 +290,10 @@ class SelfTuning(Weighting):
 
     Raises:
         ValueError: when called, if a node's m-th neighbour is a copy of it (σ = 0).
+
+    >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+    >>> SelfTuning(1)(torch.tensor([[0.0], [1.0], [3.0]]), path).weight  # σ is 1, 1, 2
+    tensor([0.3679, 0.3679, 0.1353, 0.1353])
     """
 
     CONFIGURATION: ClassVar[tuple[str, ...]] = ("m",)
@@ -286,14 +305,14 @@ class SelfTuning(Weighting):
     def forward(self, x: Tensor, graph: Graph) -> Graph:
         """``graph`` with its weights times the kernel; gradients flow through σ too."""
         pattern = graph.pattern
-        squared_lengths = pattern.squared_lengths(_rescale(_check_points(x, graph), graph)[0])
+        squared_lengths = pattern.squared_lengths(rescale(_check_points(x, graph), graph)[0])
         sigma = self._sigma(squared_lengths, graph)
-        return _gaussian(graph, squared_lengths, pattern.at_row(sigma) * pattern.at_col(sigma))
+        return gaussian(graph, squared_lengths, pattern.at_row(sigma) * pattern.at_col(sigma))
 
     def _sigma(self, squared_lengths: Tensor, graph: Graph) -> Tensor:
         """σ of each node, of the shape of the graph; 1 at nodes without edges."""
-        lengths, node = _lengths_by_node(squared_lengths, graph)
-        return _local_scales(lengths, node, math.prod(graph.shape), self.m).reshape(graph.shape)
+        lengths, node = lengths_by_node(squared_lengths, graph)
+        return local_scales(lengths, node, math.prod(graph.shape), self.m).reshape(graph.shape)
 
     def state(self, x: Tensor, graph: Graph) -> Tensor:
         """σ of each point, ``(N, 1)``."""
@@ -301,7 +320,7 @@ class SelfTuning(Weighting):
 
     def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
         """−‖x − x_i‖² / (σ_x σ_i), with σ_x from the edges of the new point."""
-        sigma = _local_scales(edges.squared_lengths, edges.query, edges.num_queries, self.m)
+        sigma = local_scales(edges.squared_lengths, edges.query, edges.num_queries, self.m)
         scale = sigma[edges.query] * state[edges.point, 0]
         return edges.connectivity.log() - edges.squared_lengths / scale
 
@@ -318,6 +337,10 @@ class DensityCorrected(Weighting):
     Args:
         alpha: in [0, 1]; 0 changes nothing.
         weights: K; default ``HeatKernel("median")``.
+
+    >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+    >>> DensityCorrected(1.0, SimpleWeights())(torch.zeros(3, 1), path).weight  # degrees are 1, 2, 1
+    tensor([0.5000, 0.5000, 0.5000, 0.5000])
     """
 
     CONFIGURATION: ClassVar[tuple[str, ...]] = ("alpha", "weights")
@@ -370,6 +393,12 @@ class ImprovedWeights(Weighting):
 
     Args:
         t, learnable: as for `HeatKernel`.
+
+    >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+    >>> ImprovedWeights(math.inf)(torch.zeros(3, 1), path).to_dense()  # 1/κ_j, κ is 1, 2, 1
+    tensor([[0.0000, 0.5000, 0.0000],
+            [1.0000, 0.0000, 1.0000],
+            [0.0000, 0.5000, 0.0000]])
     """
 
     CONFIGURATION: ClassVar[tuple[str, ...]] = ("kernel",)
@@ -417,83 +446,3 @@ def _check_points(x: Tensor, graph: Graph) -> Tensor:
     x = x if graph.mask is None else torch.where(graph.mask[..., None], x, 0)
     _checks.check_finite(x, "x")
     return _checks.finite_gradient(x)
-
-
-def _rescale(x: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Points over a power of two near their largest coordinate in each graph, and that power, ``(1,)`` or ``(B, 1)``.
-
-    A kernel that does not depend on the unit has the same values to the last bit, and neither its lengths nor their
-    derivatives overflow or underflow with the unit of the points.
-    """
-    unit = _checks.power_of_two(graph.pattern.largest(x)[..., None, :], (-2, -1))
-    return x / unit, unit[..., 0]
-
-
-NEGLIGIBLE = 1e3  # of an exponent: e to its negative is 0 in every dtype
-
-
-def _gaussian(graph: Graph, squared_lengths: Tensor, scale: Tensor) -> Graph:
-    """``graph`` with its weights times exp(−d²/scale). Edges on which the factor is zero are constant."""
-    near = _checks.primal(squared_lengths) <= NEGLIGIBLE * _checks.primal(scale)
-    if near.device.type == "cpu" and near.all():  # what is elsewhere more than a look would save
-        exponent = -squared_lengths / scale
-    else:  # their derivatives are 0, where the derivative of the quotient may be ∞
-        exponent = -torch.where(near, squared_lengths, NEGLIGIBLE) / torch.where(near, scale, 1)
-    exponent = _checks.finite_gradient(exponent)
-    log_weight = exponent
-    if graph.weight.requires_grad or _checks.is_dual(graph.weight):
-        log_weight = exponent + (finite_log(graph.weight) if graph.log_weight is None else graph.log_weight)
-    return dataclasses.replace(graph, weight=graph.weight * exponent.exp(), log_weight=log_weight)
-
-
-def _lengths_by_node(squared_lengths: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Squared lengths of the edges of positive weight between distinct nodes, and the first node of each."""
-    pattern = graph.pattern
-    if isinstance(pattern, SparsePattern):
-        proper = pattern.without_loops(graph.weight.detach()).nonzero().flatten()
-        return squared_lengths[proper], pattern.row[proper].long()
-    n = graph.num_nodes
-    item, i, j = pattern.without_loops(graph.weight.detach()).reshape(-1, n, n).nonzero(as_tuple=True)
-    return squared_lengths.reshape(-1, n, n)[item, i, j], item * n + i
-
-
-def _local_scales(squared_lengths: Tensor, node: Tensor, total: int, m: int) -> Tensor:
-    """σ ``(total,)`` of each node: the length of its m-th shortest edge, or of its longest; 1 without edges."""
-    squared = kth_of_groups(squared_lengths, node, total, m)
-    if (squared <= 0).any():
-        raise ValueError(
-            f"m={m} neighbours of node {int((squared <= 0).nonzero()[0])} are copies of it, so that its scale is 0; "
-            "use a larger m, or remove duplicates"
-        )
-    return squared.sqrt()
-
-
-def _median_at_nodes(squared_lengths: Tensor, graph: Graph, group: Tensor) -> Tensor:
-    """Lower median of the squared edge lengths of each group of nodes, at its nodes.
-
-    On a device edges that do not count are a group of their own: to ask which they are would cost more.
-    """
-    pattern, of_node = graph.pattern, group.flatten()
-    unseen = isinstance(pattern, SparsePattern) and group.device.type != "cpu" and not pattern.is_sharded
-    if unseen:
-        counts, lengths, total = pattern.without_loops(graph.weight.detach()) != 0, squared_lengths, len(of_node)
-        of_edge = torch.where(counts, pattern.at_row(of_node), total)
-    else:
-        lengths, node = _lengths_by_node(squared_lengths, graph)
-        of_edge, total = of_node[node], int(pattern.largest(group.reshape(-1, 1))) + 1
-    medians = pattern.medians(lengths, of_edge, total + 1)[:-1]
-    none = medians <= 0
-
-    def warn() -> None:
-        _checks.warn(
-            f"at least half of the edges join copies of the same point in {int(none.sum())} of {int(group.max()) + 1} "
-            "graphs or components: their bandwidth is the median of the positive lengths; set t, or remove duplicates",
-            _checks.GraphWarning,
-        )
-
-    _checks.later(none.any(), warn)
-    if unseen or none.any():
-        of_positive = torch.where(lengths.detach() > 0, of_edge, total)
-        medians = torch.where(none, pattern.medians(lengths, of_positive, total + 1)[:-1], medians)
-    # Sums over edges and nodes that overflow would cancel to NaN.
-    return _checks.finite_gradient(_checks.finite_gradient(medians)[group])

@@ -118,7 +118,7 @@ class SpectralClustering(GraphEmbedding):
             clustering*, 2007, section 4.
         assign_labels: how rows get labels. ``"kmeans"``: scikit-learn's (the extra ``sklearn``). ``"cluster_qr"``: by
             a QR decomposition with column pivoting, at once and without chance (Damle, Minden & Ying 2019).
-            ``"discretize"``: by the nearest partition up to a rotation (Yu & Shi 2003). See `methods.labels`.
+            ``"discretize"``: by the nearest partition up to a rotation (Yu & Shi 2003). See ``methods.labels``.
         n_components: eigenvectors; default: n_clusters, as the ways other than k-means need it.
         n_init: starts of k-means, of which the best is taken.
         solve: options of the eigensolve, a `Solve`, or a solver alone.

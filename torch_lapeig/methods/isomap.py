@@ -47,6 +47,12 @@ class Isomap(CentredKernelEmbedding):
     Raises (``fit``, ``forward``):
         ValueError: the graph has several connected components, between which geodesics are infinite; fewer positive
             eigenvalues than components; landmarks out of range.
+
+    >>> angle = torch.linspace(0, 3, 40, dtype=torch.float64)  # half a circle
+    >>> x = torch.stack([angle.cos(), angle.sin()], 1)
+    >>> y = Isomap(1, KNN(2)).fit(x).embedding_[:, 0]
+    >>> torch.allclose((y - y[0]).abs(), angle, atol=0.01)  # rolled out, but for chords
+    True
     """
 
     FITTED: ClassVar[tuple[str, ...]] = (*CentredKernelEmbedding.FITTED, "train_rule", "landmarks_", "geodesics_")

@@ -33,6 +33,11 @@ class Embedding(NamedTuple):
 
     With ``components="separate"`` (`LaplacianEigenmaps`) eigenvalues, residuals and gap are those of each node's
     component: ``(..., N, n_components)`` and ``(..., N)``.
+
+    >>> from torch_lapeig import KNN, LaplacianEigenmaps
+    >>> found = LaplacianEigenmaps(2, KNN(6)).embed(torch.rand(50, 3, generator=torch.Generator().manual_seed(0)))
+    >>> found.columns.shape, found.eigenvalues.shape, bool(found.residuals.max() < 1e-4)
+    (torch.Size([50, 2]), torch.Size([2]), True)
     """
 
     columns: Tensor
@@ -97,6 +102,14 @@ class EmbeddingModule(FittedModule):
 
     Hooks: ``_fit_points``, ``_extend`` and ``_width``; ``pairs_given`` and ``_prepare`` where something else than
     points is given; ``_embed`` where a batch need not be a loop over its items.
+
+    >>> from torch_lapeig import MDS
+    >>> x = torch.rand(2, 30, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))  # two sets
+    >>> mask = torch.arange(30) < torch.tensor([[30], [20]])  # the second of 20 points
+    >>> isinstance(model := MDS(3), EmbeddingModule), model(x, mask=mask).shape
+    (True, torch.Size([2, 30, 3]))
+    >>> torch.allclose(model.fit(x[0]).transform(x[0, :5]), model.embedding_[:5])
+    True
     """
 
     FITTED: ClassVar[tuple[str, ...]] = ("embedding_", "eigenvalues_", "residuals_", "gap_", "train_points")

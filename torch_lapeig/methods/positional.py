@@ -31,6 +31,11 @@ class NodeEncoding(NamedTuple):
     """Eigenvectors ``vectors (M, k)`` at the nodes of B graphs, and their eigenvalues ``values (B, k)``.
 
     Where a graph has fewer than k + 1 nodes of positive degree, the columns it lacks are zero and their values +∞.
+
+    >>> path = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> vectors, values = laplacian_positional_encoding(path, 3, 2)
+    >>> vectors.shape, values.shape
+    (torch.Size([3, 2]), torch.Size([1, 2]))
     """
 
     vectors: Tensor

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from torch_lapeig._fitted import State
 from torch_lapeig.eigen import Laplacian, NullSpace, Solve, Solver, SymmetricOperator, eigenpairs
 from torch_lapeig.eigen.linear import TOLERANCE, solve_linear
 from torch_lapeig.graph import KNN, Graph
-from torch_lapeig.graph.pattern import inverse_power
+from torch_lapeig.graph.logarithms import inverse_power
 from torch_lapeig.graph.weighted import Rule
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.module import check_solve
@@ -22,7 +23,10 @@ from torch_lapeig.methods.nystrom import nystrom
 from torch_lapeig.methods.semisupervised import SemiSupervised, reached_by
 from torch_lapeig.methods.spectral import check_size
 
+ClassPrior = Literal["labels", "uniform"] | Sequence[float] | None
+
 INEXACT = 1e-6  # of a harmonic function that should be 1: beyond, weights are too far apart for float64
+ROUNDED = 1e-6  # of a sum of shares that should be 1
 
 
 class LabelSpreading(SemiSupervised):
@@ -37,6 +41,11 @@ class LabelSpreading(SemiSupervised):
         weights: weighting of its edges; default ``HeatKernel("median")``. None with ``Precomputed``.
         alpha: α, above 0 and below 1. 0.99 is the paper's; scikit-learn's default is 0.2, which hardly leaves the
             labelled nodes. Labels reach about 1/√(2 − 2α) edges far.
+        class_prior: brings the sums of the classes' scores to given shares (class mass normalisation: Zhu, Ghahramani &
+            Lafferty 2003, section 4), since else a class whose labels happen to lie well takes nodes of the others:
+            ``"labels"``: the shares of the labels with one more of each class; ``"uniform"``: equal ones; or numbers
+            ``(C,)`` that are positive and sum to 1. Each column is multiplied by one factor, such that all sum to the
+            number of nodes reached. None: scores as they are.
         n_classes: C; default: the largest label plus one, or the columns of soft labels.
 
     Scores are not probabilities: their sum falls with the distance from labels. A node whose scores are all below what
@@ -57,7 +66,7 @@ class LabelSpreading(SemiSupervised):
     """
 
     FITTED: ClassVar[tuple[str, ...]] = (*SemiSupervised.FITTED, "train_degrees", "train_growth", "train_source")
-    CONFIGURATION: ClassVar[tuple[str, ...]] = (*SemiSupervised.CONFIGURATION, "alpha")
+    CONFIGURATION: ClassVar[tuple[str, ...]] = (*SemiSupervised.CONFIGURATION, "alpha", "class_prior")
 
     def __init__(
         self,
@@ -65,16 +74,18 @@ class LabelSpreading(SemiSupervised):
         weights: Weighting | None = None,
         *,
         alpha: float = 0.99,
+        class_prior: ClassPrior = None,
         n_classes: int | None = None,
     ) -> None:
         super().__init__(neighbors, weights, n_classes)
+        self.class_prior = _checked(class_prior)
         self.alpha = _checks.check_number(alpha, "alpha", 0, 1)
         if not 0 < self.alpha < 1:
             raise ValueError(f"alpha must be above 0 and below 1, got {alpha}; for 1 use HarmonicFunction")
 
     def extra_repr(self) -> str:
         """The constructor's arguments, but for the weights, which are shown as a submodule."""
-        return f"{self.neighbors}, alpha={self.alpha}, n_classes={self.n_classes}"
+        return f"{self.neighbors}, alpha={self.alpha}, class_prior={self.class_prior!r}, n_classes={self.n_classes}"
 
     def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
         laplacian, reached = _in_double(graph), reached_by(graph, labelled)
@@ -89,6 +100,7 @@ class LabelSpreading(SemiSupervised):
             "train_growth": torch.full_like(keep, self.alpha),
             "train_source": source,
         }
+        found = _with_shares(found, targets, self.class_prior)
         return {name: value.to(graph.weight.dtype) for name, value in found.items()}
 
     def _resolved(self, scores: Tensor, targets: Tensor, reached: Tensor) -> Tensor:
@@ -116,9 +128,11 @@ class HarmonicFunction(SemiSupervised):
 
     Args:
         neighbors, weights: as of `LaplacianEigenmaps`.
+        class_prior: as of `LabelSpreading`. With few labels it takes away most of what the spikes do.
         n_classes: C; default: the largest label plus one, or the columns of soft labels.
 
-    Scores of each node that a label reaches sum to 1 (of soft labels: to a mean of their sums). Where the weights are
+    Scores of each node that a label reaches sum to 1 (of soft labels: to a mean of their sums), unless a
+    ``class_prior`` scales the classes. Where the weights are
     so far apart that float64 does not hold them together, a `ConvergenceWarning` says for how many nodes that fails.
     For the rest of the contract see `SemiSupervised`.
 
@@ -134,19 +148,22 @@ class HarmonicFunction(SemiSupervised):
     """
 
     FITTED: ClassVar[tuple[str, ...]] = (*SemiSupervised.FITTED, "train_growth", "train_source")
+    CONFIGURATION: ClassVar[tuple[str, ...]] = (*SemiSupervised.CONFIGURATION, "class_prior")
 
     def __init__(
         self,
         neighbors: Rule = KNN(10),  # noqa: B008 (frozen)
         weights: Weighting | None = None,
         *,
+        class_prior: ClassPrior = None,
         n_classes: int | None = None,
     ) -> None:
         super().__init__(neighbors, weights, n_classes)
+        self.class_prior = _checked(class_prior)
 
     def extra_repr(self) -> str:
         """The constructor's arguments, but for the weights, which are shown as a submodule."""
-        return f"{self.neighbors}, n_classes={self.n_classes}"
+        return f"{self.neighbors}, class_prior={self.class_prior!r}, n_classes={self.n_classes}"
 
     def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
         laplacian, reached = _in_double(graph), reached_by(graph, labelled)
@@ -168,6 +185,7 @@ class HarmonicFunction(SemiSupervised):
                 _checks.ConvergenceWarning,
             )
         found = {"scores_": scores[..., :-1], "train_growth": keep, "train_source": known[..., :-1]}
+        found = _with_shares(found, targets, self.class_prior)
         return {name: value.to(graph.weight.dtype) for name, value in found.items()}
 
     def _extended(self, new: NewAffinities, queries: int, state: State) -> Tensor:
@@ -254,6 +272,46 @@ class EigenmapsRegression(SemiSupervised):
         vectors, values = state["train_vectors"], state["train_eigenvalues"]
         rows = nystrom(new.log_affinity, new.query, new.point, queries, vectors, values)
         return rows @ state["coefficients_"]
+
+
+def _checked(class_prior: ClassPrior) -> str | tuple[float, ...] | None:
+    """A class prior that does not depend on the number of classes; raise unless it is one."""
+    if class_prior is None:
+        return None
+    if isinstance(class_prior, str):
+        _checks.check_choice(class_prior, "class_prior", ("labels", "uniform"))
+        return class_prior
+    expected = '"labels", "uniform" or a share for each class'
+    try:
+        shares = tuple(float(share) for share in class_prior)
+    except (TypeError, ValueError):
+        raise TypeError(f"class_prior must be {expected}, got {_checks.arrived(class_prior)}") from None
+    if not all(share > 0 for share in shares) or abs(sum(shares) - 1) > ROUNDED:
+        raise ValueError(f"class_prior must hold positive numbers that sum to 1, got {shares} with sum {sum(shares)}")
+    return shares
+
+
+def _with_shares(found: State, targets: Tensor, class_prior: str | tuple[float, ...] | None) -> State:
+    """What is fitted, each class times the factor that gives its scores their share of all.
+
+    Zhu et al. take the sum over nodes without a label. Here it is over all, so that a class whose nodes are nearly all
+    labelled is not made to take others.
+    """
+    if class_prior is None:
+        return found
+    scores, classes = found["scores_"], targets.shape[-1]
+    if class_prior == "labels":
+        share = targets.double().sum(-2, keepdim=True) + 1
+        share = share / share.sum(-1, keepdim=True)
+    else:
+        shares = [1 / classes] * classes if class_prior == "uniform" else class_prior
+        if len(shares) != classes:
+            raise ValueError(f"class_prior must have a share for each of {classes} classes, got {len(shares)}")
+        share = torch.tensor(shares, dtype=scores.dtype, device=scores.device)
+    reached = (scores.detach() != 0).any(-1).sum(-1)[..., None, None]
+    mass = scores.sum(-2, keepdim=True)
+    factor = share * reached / torch.where(mass > 0, mass, 1)  # a class without labels has no score to scale
+    return found | {name: found[name] * factor for name in ("scores_", "train_source")}
 
 
 def _in_double(graph: Graph) -> Laplacian:

@@ -31,6 +31,12 @@ class ClassicalMDS(Embedding):
     Raises (``fit``, ``transform``):
         TypeError, ValueError: samples that are not finite or too few, a parameter out of range, fewer positive
             eigenvalues than components, and what `MDS` raises. NotFittedError: ``transform`` before ``fit``.
+
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).random((60, 3))
+    >>> model = ClassicalMDS(2).fit(x)
+    >>> model.embedding_.shape, model.transform(x[:5]).shape
+    ((60, 2), (5, 2))
     """
 
     def __init__(
@@ -74,6 +80,12 @@ class Isomap(Embedding):
 
     Raises (``fit``, ``transform``):
         ValueError: a graph that is not connected. Else as for `ClassicalMDS`.
+
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).random((60, 3))
+    >>> model = Isomap(n_components=2).fit(x)
+    >>> model.embedding_.shape, model.transform(x[:5]).shape
+    ((60, 2), (5, 2))
     """
 
     def __init__(
@@ -125,6 +137,12 @@ class LocallyLinearEmbedding(Embedding):
     Raises (``fit``, ``transform``):
         TypeError, ValueError: samples that are not finite or too few, a parameter out of range. NotFittedError:
             ``transform`` before ``fit``.
+
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).random((60, 3))
+    >>> model = LocallyLinearEmbedding(n_components=2).fit(x)
+    >>> model.embedding_.shape, model.transform(x[:5]).shape
+    ((60, 2), (5, 2))
     """
 
     def __init__(
@@ -165,6 +183,12 @@ class KernelPCA(Embedding):
 
     Raises (``fit``, ``transform``):
         TypeError, ValueError, NotFittedError: as for `ClassicalMDS`.
+
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).random((60, 3))
+    >>> model = KernelPCA(2, kernel="rbf").fit(x)
+    >>> model.embedding_.shape, model.transform(x[:5]).shape
+    ((60, 2), (5, 2))
     """
 
     def __init__(

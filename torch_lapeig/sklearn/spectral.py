@@ -255,7 +255,7 @@ class SpectralClustering(ClusterMixin, OnGraph):  # type: ignore[misc]
         random_state: of the way to labels; an int makes them the same every time.
         n_init: starts of k-means, of which the best is taken.
         gamma, degree, coef0, kernel_params: parameters of kernels, as for `sklearn.metrics.pairwise.pairwise_kernels`.
-        affinity: as for `SpectralEmbedding`; or any kernel of `pairwise_kernels` by its name, or a function of *two
+        affinity: as for `SpectralEmbedding`; or any kernel of ``pairwise_kernels`` by its name, or a function of *two
             samples* to their affinity.
         n_neighbors: k, the sample itself counted, 2 to the number of samples.
         assign_labels: ``"kmeans"``, ``"cluster_qr"`` or ``"discretize"``, see `torch_lapeig.SpectralClustering`.

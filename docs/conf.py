@@ -1,0 +1,225 @@
+"""The site: `make docs` builds it from these pages, the docstrings and the gallery, without a network."""
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+
+import tomllib
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+sys.path.insert(0, str(ROOT))
+
+import torch_lapeig  # noqa: E402
+
+HOOKS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["metadata"]["hooks"]
+ADDRESS = HOOKS["custom"]["address"]  # of the public repository; empty until there is one
+
+project = "torch_lapeig"
+author = "The torch_lapeig developers"
+copyright = author
+version = release = torch_lapeig.__version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+    "sphinxcontrib.bibtex",
+]
+root_doc = "index"
+exclude_patterns = ["_build", "gallery"]
+nitpicky = True
+
+# Markdown. Headings get the anchors that code forges give them, so that links work there as here.
+myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 4
+bibtex_bibfiles = ["references.bib"]
+bibtex_default_style = "alpha"
+
+# API pages: `api.md` lists the names, autosummary makes one page of each.
+default_role = "py:obj"
+add_module_names = False
+toc_object_entries_show_parents = "hide"
+maximum_signature_line_length = 88
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+napoleon_use_ivar = True
+napoleon_use_rtype = False
+templates_path = ["_templates"]
+
+
+def guides() -> dict[str, str]:
+    """The guide page of each public name: the first page that its section of `api.md` links to."""
+    found = {}
+    for section in re.split(r"^## ", (DOCS / "api.md").read_text(), flags=re.MULTILINE)[1:]:
+        page = re.search(r"\]\((\w+)\.md\)", section)
+        assert page, f"no guide page in the section {section.splitlines()[0]!r} of api.md"
+        found |= dict.fromkeys(re.findall(r"^   ~(torch_lapeig\.[\w.]+)$", section, re.MULTILINE), page[1])
+    return found
+
+
+GUIDES = guides()
+autosummary_context = {"guides": GUIDES}
+# Where files' names do not differ by case, `Eigenpairs` and `eigenpairs` would be one.
+autosummary_filename_map = {name: f"{name}-function" for name in GUIDES if name.split(".")[-1].islower()}
+
+sphinx_gallery_conf = {
+    "examples_dirs": "gallery",
+    "gallery_dirs": "auto_gallery",
+    "backreferences_dir": "auto_gallery/backreferences",
+    "doc_module": ("torch_lapeig",),
+    "reference_url": {"torch_lapeig": None},
+    "within_subsection_order": "FileNameSortKey",
+    "abort_on_example_error": True,
+    "download_all_examples": False,
+    "remove_config_comments": True,
+    "show_signature": False,
+    "write_computation_times": False,
+    "min_reported_time": 5,
+}
+
+html_title = "torch_lapeig"
+html_theme = "pydata_sphinx_theme"
+html_theme_options = {
+    "logo": {"text": "torch_lapeig"},
+    "navbar_align": "left",
+    "header_links_before_dropdown": 7,
+    "show_prev_next": True,
+    "show_toc_level": 2,
+    "navigation_with_keys": False,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    **({"github_url": ADDRESS} if ADDRESS else {}),
+}
+html_context = {"default_mode": "auto"}
+html_sidebars = {"index": []}
+html_show_sourcelink = False
+html_favicon = "_static/icon.svg"
+html_css_files = ["site.css"]
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+# One file of MathJax, with its fonts as outlines, from the package that carries it.
+mathjax = importlib.util.find_spec("sphinx-mathjax-offline")
+assert mathjax and mathjax.origin  # noqa: PT018
+html_static_path = ["_static", str(Path(mathjax.origin).parent / "static" / "mathjax" / "tex-svg-full.js")]
+mathjax_path = "tex-svg-full.js"
+
+# Pages that are files of the repository.
+FILES = {
+    "changelog": "CHANGELOG.md",
+    "contributing": "CONTRIBUTING.md",
+    "results": "benchmarks/RESULTS.md",
+    "results-0.1": "benchmarks/RESULTS-0.1.md",
+}
+PAGES = {ROOT / file: f"{page}.md" for page, file in FILES.items()}
+
+
+def unlisted() -> list[str]:
+    """Pages that no list of pages names: they come at the end of the guide."""
+    lists = [(DOCS / name).read_text() for name in ("index.md", "guide.md", "project.md")]
+    blocks = "".join(
+        block for text in lists for block in re.findall(r"^```{toctree}.*?^```", text, re.MULTILINE | re.DOTALL)
+    )
+    named = set(re.findall(r"^(?:.*<)?([\w./-]+)>?$", blocks, re.MULTILINE))
+    return sorted(page.stem for page in DOCS.glob("*.md") if page.stem not in {*named, "index"})
+
+
+def read(app: Sphinx, page: str, content: list[str]) -> None:
+    """Puts the files of the repository in the place of their pages, and makes links between files links between pages.
+
+    Comments go: they mark numbers that a script fills in, and Markdown takes a line that begins with one for HTML.
+    """
+    source = DOCS / f"{page}.md"
+    if page in FILES:
+        source = ROOT / FILES[page]
+        app.env.note_dependency(str(source))
+        content[0] = source.read_text()
+    if app.env.doc2path(page).suffix != ".md":
+        return
+
+    def link(match: re.Match[str]) -> str:
+        label, target, anchor = match.groups(default="")
+        path = (source.parent / target).resolve()
+        if path == DOCS / "gallery":
+            return f"[{label}](auto_gallery/index.rst)"
+        if path in PAGES:
+            return f"[{label}]({PAGES[path]}{anchor})"
+        if path.is_relative_to(DOCS):
+            return f"[{label}]({path.relative_to(DOCS)}{anchor})"
+        if not path.is_relative_to(ROOT) or not path.exists():
+            return match[0]
+        return f"[{label}]({ADDRESS}/blob/main/{path.relative_to(ROOT)}{anchor})" if ADDRESS else label
+
+    if page == "guide":
+        app.env.note_dependency(str(DOCS))
+    if page == "guide" and (others := unlisted()):
+        content[0] += "\n".join(["\n```{toctree}", ":maxdepth: 1", "", *others, "```\n"])
+    text = re.sub(r"<!-- (?:value: |results: |end).*?-->", "", content[0])
+    content[0] = re.sub(r"\[([^\]\[]*)\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)", link, text)
+
+
+def escape(app: Sphinx, kind: str, name: str, what: object, options: object, lines: list[str]) -> None:
+    """Docstrings are plain text: a trailing underscore is part of a name there, and a bar is a bar.
+
+    "Raises (``fit``):" is a section as "Raises:" is.
+    """
+    in_example = False
+    for number, line in enumerate(lines):
+        line = re.sub(r"^(\s*Raises) \(.*\):$", r"\1:", line)
+        in_example = bool(line.strip()) and (in_example or line.lstrip().startswith(">>>"))
+        if not in_example:
+            parts = re.split(r"(``.*?``|`.*?`)", line)
+            parts[::2] = [re.sub(r"(?<=\w)_(?!\w)|\|", r"\\\g<0>", part) for part in parts[::2]]
+            line = "".join(parts)
+        lines[number] = line
+
+
+def skip(app: Sphinx, kind: str, name: str, what: object, skipped: bool, options: object) -> bool | None:
+    """Leaves out what classes inherit from other libraries."""
+    function = what.fget if isinstance(what, property) else what
+    module = getattr(function, "__module__", None) or "torch_lapeig"
+    return None if str(module).startswith("torch_lapeig") else True
+
+
+FOREIGN = ("torch", "numpy", "scipy", "sklearn", "pytorch_lightning", "lightning", "collections", "typing")
+OTHERS = ("DeviceMesh", "DistributedDataParallel", "DTensor", "StorageReader", "NotFittedError")
+
+
+def resolve(
+    app: Sphinx, env: BuildEnvironment, node: nodes.Element, content: nodes.TextElement
+) -> nodes.reference | nodes.TextElement | None:
+    """Finds public names by what their path ends with: modules that a name passes through are no part of it.
+
+    Types of annotations without a page are words, and so are names of other libraries: their lists are on the network.
+    """
+    if node.get("refdomain") != "py":
+        return None
+    objects, parts = env.domains.python_domain.objects, node.get("reftarget", "").removesuffix("()").split(".")
+    tails = [".".join(parts[start:]) for start in range(len(parts))]
+    for tail in [*tails, *parts[-2:-1]]:  # an attribute without an entry of its own is on the page of its class
+        known = objects if "." in tail else GUIDES
+        if found := [name for name in known if name in objects and name.endswith(f".{tail}")]:
+            name = min(found, key=len)
+            uri = app.builder.get_relative_uri(node["refdoc"], objects[name].docname) + f"#{objects[name].node_id}"
+            return nodes.reference("", "", content, internal=True, refuri=uri, reftitle=name)
+    return content if parts[0] in FOREIGN or parts[-1] in OTHERS or node.get("reftype") == "class" else None
+
+
+def setup(app: Sphinx) -> None:
+    """Connects the hooks."""
+    app.connect("source-read", read)
+    app.connect("autodoc-process-docstring", escape, priority=400)  # before Napoleon makes fields of sections
+    app.connect("autodoc-skip-member", skip)
+    app.connect("missing-reference", resolve)

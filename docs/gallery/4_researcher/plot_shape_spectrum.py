@@ -1,0 +1,84 @@
+"""
+Can one hear the shape of a drum?
+=================================
+
+Whoever works with spectra of shapes finds here a case with a proven answer. Gordon, Webb and Wolpert (1992) found two
+polygons that are not congruent and have the same eigenvalues; so their discrete Laplacians are an exact test.
+"""
+
+# %%
+# Two polygons as graphs
+# ----------------------
+# Grid points of each polygon are nodes. An edge inside has the weight 1, one on the boundary ½: these are the cotangent
+# weights of the triangulated polygon, and the degree of a node is then the area around it, times 4/h². So L y = λ D y
+# is the finite-element problem of a free membrane with lumped areas, and its eigenvalues are 4λ/h².
+
+import matplotlib.pyplot as plt
+import torch
+from matplotlib.path import Path
+
+from torch_lapeig import Graph, Laplacian, eigenpairs
+
+corners = {
+    "first drum": [(0, 0), (0, 1), (2, 3), (2, 2), (3, 2), (2, 1), (1, 1), (1, 0)],
+    "second drum": [(1, 0), (0, 1), (0, 2), (2, 2), (2, 3), (3, 2), (2, 1), (1, 1)],
+}
+steps = 20  # to a unit of length
+
+
+def membrane(polygon):
+    """The graph of a polygon, and the places of its nodes in units of the step."""
+    outline = Path([(x * steps, y * steps) for x, y in [*polygon, polygon[0]]])
+    cells = torch.cartesian_prod(torch.arange(3 * steps), torch.arange(3 * steps))
+    parts = []
+    for first, second in (((0, 0), (1, 1)), ((1, 0), (0, 1))):  # each cell is halved along either diagonal
+        for third in {(0, 0), (1, 1), (1, 0), (0, 1)} - {first, second}:
+            triangle = torch.stack([cells + torch.tensor(corner) for corner in (third, first, second)], 1)
+            inside = torch.from_numpy(outline.contains_points(triangle.double().mean(1).numpy()))
+            parts.append(triangle[inside])
+    triangles = torch.cat(parts)  # right angle first; both diagonals, so that no cell is counted for one only
+    place, number = triangles.reshape(-1, 2).unique(dim=0, return_inverse=True)
+    corner = number.reshape(-1, 3)
+    legs = torch.cat([corner[:, [0, 1]], corner[:, [0, 2]]])
+    half = torch.full((len(legs),), 0.25, dtype=torch.float64)  # ½ cot 45°, of two triangulations
+    weight = torch.sparse_coo_tensor(legs.T, half, (len(place),) * 2)
+    weight = (weight + weight.T).coalesce()
+    return Graph.from_edge_index(weight.indices(), weight.values(), num_nodes=len(place)), place
+
+
+spectra, vectors, places = {}, {}, {}
+for name, polygon in corners.items():
+    graph, places[name] = membrane(polygon)
+    pairs = eigenpairs(Laplacian(graph, "random_walk"), 10)
+    spectra[name], vectors[name] = 4 * steps**2 * pairs.values, pairs.vectors
+    print(f"{name}: {len(places[name])} nodes, largest residual {pairs.residuals.max():.1e}")
+a, b = spectra.values()
+print("eigenvalues of the first: ", [f"{value:.4f}" for value in a])
+print("eigenvalues of the second:", [f"{value:.4f}" for value in b])
+print(f"largest difference, relative to the largest eigenvalue: {(a - b).abs().max() / a.max():.1e}")
+
+# %%
+# A shape that is heard
+# ---------------------
+# A rectangle of the same area has another spectrum, known in closed form: π² (m² / a² + n² / b²).
+
+height = 7 / 4
+rectangle = [(0, 0), (0, height), (2, height), (2, 0)]
+graph, _ = membrane(rectangle)
+values = 4 * steps**2 * eigenpairs(Laplacian(graph), 6).values
+exact = sorted(torch.pi**2 * ((m / 2) ** 2 + (n / height) ** 2) for m in range(6) for n in range(6))[:6]
+print("rectangle:", [f"{value:.3f}" for value in values])
+print("exact:    ", [f"{value:.3f}" for value in exact])
+
+# %%
+# The picture
+# -----------
+# Eigenvectors 2 to 4 of both: different shapes, different vectors, the same eigenvalues.
+
+figure, axes = plt.subplots(2, 3, figsize=(9, 6), layout="constrained")
+for row, name in zip(axes, corners, strict=True):
+    for panel, number in zip(row, (1, 2, 3), strict=True):
+        panel.scatter(*places[name].T, c=vectors[name][:, number], s=6, cmap="coolwarm")
+        panel.set(title=f"{name}: {spectra[name][number]:.4f}", aspect="equal")
+        panel.axis("off")
+plt.show()

@@ -1,0 +1,374 @@
+"""Choosing the graph: what k, bandwidth, symmetrisation, weighting and the number of components are worth."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.random import Generator
+from numpy.typing import NDArray
+from rich.table import Table
+from sklearn.datasets import load_breast_cancer, load_iris, load_wine
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from benchmarks.defaults import blobs, s_curve, standardised, swiss_roll
+from experiments import data
+from experiments.metrics import mean_and_interval, plus_minus
+from experiments.runs import Run, check_least, check_names, table
+from torch_lapeig import (
+    KNN,
+    DensityCorrected,
+    GraphWarning,
+    HeatKernel,
+    ImprovedWeights,
+    LaplacianEigenmaps,
+    SelfTuning,
+    SimpleWeights,
+)
+from torch_lapeig.graph import Weighting
+
+Array = NDArray[Any]
+VOTERS = 5  # nearest in the embedding, which tell of a point
+NEIGHBORS, COLUMNS, FLAT, MOST = 10, 10, 2, 50  # k; columns, those of a picture, and the most that are tried
+FEW = 50  # points whose truth is known where that picks an option
+
+
+class Sample(NamedTuple):
+    """Points and what is true of them, which no embedding sees.
+
+    Attributes:
+        x: ``(N, D)``.
+        truth: integer labels ``(N,)``, or real numbers ``(N, c)``.
+        time: of each point of a film or sound, in frames; those within ``apart`` of each other share samples.
+    """
+
+    x: Array
+    truth: Array
+    time: Array | None = None
+    apart: int = 0
+
+    def part(self, share: float, generator: Generator) -> Sample:
+        """A random part, in order."""
+        chosen = np.sort(generator.permutation(len(self.x))[: round(share * len(self.x))])
+        return Sample(self.x[chosen], self.truth[chosen], None if self.time is None else self.time[chosen], self.apart)
+
+
+Draw = Callable[[Generator], Sample]
+
+
+def _whole(name: str, data_dir: Path | None) -> Sample:
+    """A data set of files or of scikit-learn."""
+    bundled = {"iris": load_iris, "wine": load_wine, "breast cancer": load_breast_cancer}
+    if name in bundled:
+        bunch = bundled[name]()
+        return Sample(standardised(bunch.data), bunch.target)
+    if name == "ionosphere":
+        good = np.loadtxt(data.locate("ionosphere.data", data_dir), delimiter=",", usecols=34, dtype=str)
+        return Sample(data.ionosphere(data_dir), np.unique(good, return_inverse=True)[1])
+    if name == "speech":
+        speech = data.speech_frames("speech/sentence", data_dir)
+        number = np.unique(speech.classes, return_inverse=True)[1]
+        return Sample(speech.spectra, number, np.arange(len(number)), 6)  # windows of six steps
+    if name in ("digits", "MNIST"):
+        x, labels = data.digits_points() if name == "digits" else data.mnist_test(data_dir)
+        return Sample(x.numpy(), labels.numpy())
+    faces = data.isomap_faces(data_dir) if name == "Isomap faces" else data.frey_faces(data_dir)
+    left, right = (half.reshape(len(faces), -1) for half in np.split(faces, 2, axis=2))
+    kept = np.sort(np.unique(left, axis=0, return_index=True)[1])  # of black and white halves some are equal
+    return Sample(left[kept], right[kept], kept, 0 if name == "Isomap faces" else 10)
+
+
+def _new(draw: Callable[[Generator], tuple[Array, Array]], generator: Generator) -> Sample:
+    return Sample(*draw(generator))
+
+
+# By name: the share of a set that a draw takes, or how points are generated.
+SETS: dict[str, float | Draw] = {
+    **dict.fromkeys(("iris", "wine", "breast cancer", "ionosphere", "digits", "speech"), 0.8),
+    "MNIST": 0.2,
+    "blobs": partial(_new, partial(blobs, 10)),
+    "Isomap faces": 0.8,
+    "Frey faces": 0.6,
+    "swiss roll": partial(_new, partial(swiss_roll, 1.0, False)),
+    "uneven roll": partial(_new, partial(swiss_roll, 0.0, True)),
+    "S-curve": partial(_new, partial(s_curve, 0.2)),
+}
+SET_NAMES = list(SETS)
+
+
+class Setting(NamedTuple):
+    """How points are embedded. ``k``: 0 stands for √N. ``factor``: of the median bandwidth of the heat kernel."""
+
+    k: int = NEIGHBORS
+    factor: float = 1.0
+    symmetrize: str = "mean"
+    weighting: str = "heat"
+
+    def embed(self, x: Tensor, columns: int) -> tuple[Tensor, Tensor, int]:
+        """Embedding ``(N, columns)``, eigenvalues and number of components."""
+        rule = KNN(self.k or math.isqrt(len(x)), self.symmetrize)  # type: ignore[arg-type]
+        graph = rule(x)
+        weights: Weighting = WEIGHTINGS[self.weighting]()
+        if self.factor != 1:
+            weights = HeatKernel(self.factor * float(graph.pattern.squared_lengths(x).median()))
+        module = LaplacianEigenmaps(columns, rule, weights)
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", GraphWarning)  # of components, which are counted
+            found = module.embed(x)
+        return found.columns, found.eigenvalues, len(graph.connected_components().unique())
+
+
+WEIGHTINGS: dict[str, Callable[[], Weighting]] = {
+    "heat": HeatKernel,
+    "simple": SimpleWeights,
+    "self-tuning": SelfTuning,
+    "density-corrected": DensityCorrected,
+    "improved": ImprovedWeights,
+}
+DEFAULT = Setting()
+# By question: options by name, each differing in one thing from the default, which is one of them.
+QUESTIONS: dict[str, dict[str, Setting]] = {
+    "k": {**{str(k): Setting(k) for k in (3, 5, 7, 10, 15, 20, 30, 50)}, "√N": Setting(0)},
+    "bandwidth": {f"{factor:g}": Setting(factor=factor) for factor in (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)},
+    "symmetrisation": {name: Setting(symmetrize=name) for name in ("mean", "union", "mutual")},
+    "weighting": {name: Setting(weighting=name) for name in WEIGHTINGS},
+}
+WIDTHS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50)
+GAP, PICKED = "largest gap", f"picked by {FEW} labels"
+IN_PLANE = ", 2 components"
+TITLES = {
+    "k": "neighbours k",
+    "bandwidth": "bandwidth, times the median",
+    "symmetrisation": "symmetrisation",
+    "weighting": "weighting",
+    "components": "number of components",
+}
+ALL = {**TITLES, **{question + IN_PLANE: TITLES[question] + IN_PLANE for question in QUESTIONS}}
+BASE = {"k": "10", "bandwidth": "1", "symmetrisation": "mean", "weighting": "heat", "components": "10"}
+
+
+def choosing(
+    out: Path = Path("runs/choosing"),
+    sets: list[str] = SET_NAMES,
+    draws: int = 5,
+    data_dir: Path | None = None,
+    quick: bool = False,
+    fresh: bool = False,
+) -> None:
+    """Choosing k, bandwidth, symmetrisation, weighting and components: what each is worth on thirteen data sets.
+
+    Args:
+        out: folder of metrics.json, the figure and what is finished.
+        sets: which data sets: iris, wine, breast cancer, ionosphere, digits, speech, MNIST, blobs, Isomap faces, Frey
+            faces, swiss roll, uneven roll, S-curve.
+        draws: random parts of each set, or new samples of a generated one.
+        data_dir: folder of the files of data sets; default: TORCH_LAPEIG_DATA.
+        quick: iris, wine and blobs, two draws each.
+        fresh: start anew where the folder holds a run already.
+    """
+    if quick:
+        sets, draws = ["iris", "wine", "blobs"], 2
+    check_names("sets", sets, SET_NAMES)
+    check_least("draws", draws, 1)
+    check_least("sets", len(set(sets)), 2)
+    run = Run(out, locals())
+    whole = cache(lambda name: _whole(name, data_dir))
+
+    def measure(name: str, seed: int) -> dict[str, Any]:
+        source, generator = SETS[name], np.random.default_rng(seed)
+        sample = source(generator) if callable(source) else whole(name).part(source, generator)
+        return {**measured(sample, seed), "size": list(sample.x.shape), "labels": sample.truth.ndim == 1}
+
+    cells = run.cells("set", measure, product(sets, range(draws)))
+    scores = {name: [cells[name, seed] for seed in range(draws)] for name in sets}
+    metrics = {
+        "sets": {name: described(of) for name, of in scores.items()},
+        "difference": {question: contrasts(scores, question) for question in ALL},
+        "components": {name: parts_of(of) for name, of in scores.items()},
+    }
+    run.figure("choosing", figure(metrics["difference"]), dpi=80)
+    run.finish(metrics, *tables(metrics))
+
+
+def measured(sample: Sample, seed: int) -> dict[str, Any]:
+    """Scores in hundredths by question and option, and the number of components of the graph of each option."""
+    x = torch.from_numpy(np.ascontiguousarray(sample.x)).float()
+    some = torch.from_numpy(np.random.default_rng(seed).permutation(len(x))[:FEW])
+    far = _allowed(sample)
+    embedded: dict[Setting, tuple[Tensor, Tensor, int]] = {}
+    scores: dict[str, dict[str, float]] = {}
+    seen: dict[str, dict[str, float]] = {}  # by the points alone whose truth is known
+    parts: dict[str, dict[str, int]] = {}
+    for question, options in QUESTIONS.items():
+        for option, setting in options.items():
+            if setting not in embedded:
+                embedded[setting] = setting.embed(x, min(MOST, len(x) - 2) if setting == DEFAULT else COLUMNS)
+            y, _, count = embedded[setting]
+            for name, columns in ((question, COLUMNS), (question + IN_PLANE, FLAT)):
+                scores.setdefault(name, {})[option] = told(y[:, :columns], sample.truth, far)
+            seen.setdefault(question, {})[option] = told(y[some, :COLUMNS], sample.truth[some], far[some][:, some], 1)
+            parts.setdefault(question, {})[option] = count
+    y, values, _ = embedded[DEFAULT]
+    widths = {str(d): y[:, :d] for d in WIDTHS if d <= y.shape[1]}
+    scores["components"] = {d: told(of, sample.truth, far) for d, of in widths.items()}
+    seen["components"] = {d: told(of[some], sample.truth[some], far[some][:, some], 1) for d, of in widths.items()}
+    gap = int(values.diff()[1:].argmax()) + 2  # columns before the largest gap, two at least
+    scores["components"][GAP] = told(y[:, :gap], sample.truth, far)
+    for question, of in seen.items():
+        scores[question][PICKED] = scores[question][max(of, key=lambda option: of[option])]
+    return {"scores": scores, "parts": parts, "gap": gap}
+
+
+def _allowed(sample: Sample) -> Tensor:
+    """Which points may tell of which, bool ``(N, N)``: not of themselves, and not those that share samples."""
+    if sample.time is None:
+        return ~torch.eye(len(sample.x), dtype=torch.bool)
+    time = torch.from_numpy(sample.time)
+    return (time[:, None] - time).abs() > sample.apart
+
+
+def told(y: Tensor, truth: Array, allowed: Tensor, voters: int = VOTERS) -> float:
+    """What the nearest in an embedding ``(N, d)`` tell of each point, in hundredths.
+
+    Of labels the accuracy of the vote of the nearest (leave-one-out k-NN); of numbers the share of their variance that
+    the mean of the nearest explains, summed over columns.
+    """
+    near = torch.cdist(y, y).masked_fill(~allowed, torch.inf).topk(voters, largest=False).indices
+    if truth.ndim == 1:
+        labels = torch.from_numpy(np.unique(truth, return_inverse=True)[1])
+        votes = one_hot(labels)[near].sum(1)
+        return 100 * float((votes.argmax(1) == labels).double().mean())
+    values = torch.from_numpy(np.ascontiguousarray(truth)).double()
+    values = values - values.mean(0)
+    return 100 * float(1 - (values[near].mean(1) - values).square().sum() / values.square().sum())
+
+
+# ---------------------------------------------------------------------------------------------------------- outcome
+
+
+def described(of: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Size of a set, kind of its truth, and the score of the default."""
+    base = [cell["scores"]["k"][BASE["k"]] for cell in of]
+    n, d = of[0]["size"]
+    return {"points": n, "dimension": d, "labels": of[0]["labels"], "default": mean_and_interval(base)}
+
+
+def parts_of(of: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Mean number of components of the graph by symmetrisation, k = 10, and by k."""
+    questions = ("symmetrisation", "k")
+    options = [(question, option) for question in questions for option in of[0]["parts"][question]]
+    return {f"{q} {option}": float(np.mean([cell["parts"][q][option] for cell in of])) for q, option in options}
+
+
+def contrasts(scores: Mapping[str, Sequence[Mapping[str, Any]]], question: str) -> dict[str, Any]:
+    """Each option's score minus that of the default on the same draws; over data sets the set is the unit.
+
+    ``all``, ``labels``, ``numbers``: mean and interval over all sets, those with labels, those with numbers; ``sets``:
+    the mean difference of each set.
+    """
+    first, base = next(iter(scores.values()))[0]["scores"][question], BASE[question.removesuffix(IN_PLANE)]
+    labelled = {name for name, of in scores.items() if of[0]["labels"]}
+    result = {}
+    for option in first:
+        means = {
+            name: float(np.mean([cell["scores"][question][option] - cell["scores"][question][base] for cell in of]))
+            for name, of in scores.items()
+            if option in of[0]["scores"][question]
+        }
+        groups = {
+            "all": list(means.values()),
+            "labels": [value for name, value in means.items() if name in labelled],
+            "numbers": [value for name, value in means.items() if name not in labelled],
+        }
+        result[option] = {
+            **{group: mean_and_interval(values) for group, values in groups.items() if values},
+            "better": sum(value > 0.1 for value in means.values()),
+            "worse": sum(value < -0.1 for value in means.values()),
+            "sets": means,
+        }
+    return result
+
+
+def tables(metrics: dict[str, Any]) -> list[Table]:
+    """One for the sets, and one for each question."""
+    sets = metrics["sets"]
+    rows = [
+        [
+            name,
+            str(of["points"]),
+            str(of["dimension"]),
+            "labels" if of["labels"] else "numbers",
+            plus_minus(of["default"], 1),
+        ]
+        for name, of in sets.items()
+    ]
+    result = [table("data sets and the score of the defaults", ["", "points", "dimension", "truth", "score"], rows)]
+    for question, title in ALL.items():
+        rows, base = [], BASE[question.removesuffix(IN_PLANE)]
+        for option, of in metrics["difference"][question].items():
+            if option == base:
+                continue
+            low = min(of["sets"], key=lambda name: of["sets"][name])
+            high = max(of["sets"], key=lambda name: of["sets"][name])
+            cells = [
+                plus_minus(of[group], 1, sign="+") if group in of else "" for group in ("labels", "numbers", "all")
+            ]
+            extremes = [f"{of['sets'][name]:+.1f} {name}" for name in (low, high)]
+            rows.append([option, *cells, f"{of['better']} : {of['worse']}", *extremes])
+        heading = ["", "sets with labels", "with numbers", "all sets", "better : worse", "worst", "best"]
+        result.append(table(f"{title}, difference to {base}", heading, rows))
+    kinds = [f"symmetrisation {name}" for name in QUESTIONS["symmetrisation"] if name != "union"]
+    rows = [[name, *(f"{of[kind]:.1f}" for kind in kinds)] for name, of in metrics["components"].items()]
+    result.append(table("components of the graph, k = 10", ["", "mean and union", "mutual"], rows))
+    return result
+
+
+def figure(differences: dict[str, Any]) -> Figure:
+    """A panel for each question: the difference to the default, of each set and of all."""
+    figure = Figure(figsize=(13, 7), layout="constrained")
+    panels = figure.subplots(2, 3)
+    for panel, (question, title) in zip(panels.flat, TITLES.items(), strict=False):
+        _panel(panel, differences[question])
+        panel.set_title(title, fontsize=11)
+    names = list(next(iter(differences["k"].values()))["sets"])
+    handles = [panels.flat[0].plot([], [], color=_colour(i), lw=1)[0] for i in range(len(names))]
+    mean = panels.flat[0].errorbar([], [], yerr=[], fmt="ko-", capsize=3)
+    panels.flat[-1].axis("off")
+    panels.flat[-1].legend([mean, *handles], ["mean and 95 % interval over sets", *names], frameon=False, loc="center")
+    panels[0, 0].set_ylabel("score − that of the default")
+    panels[1, 0].set_ylabel("score − that of the default")
+    return figure
+
+
+def _colour(number: int) -> Any:
+    from matplotlib import colormaps
+
+    return colormaps["tab20"](number)
+
+
+def _panel(panel: Axes, options: dict[str, Any]) -> None:
+    """Options in their order are joined by lines; those that depend on the data follow."""
+    place = np.arange(len(options)) + np.cumsum([option in (GAP, PICKED, "√N") for option in options]) / 2
+    joined = place == np.arange(len(options))
+    for i, name in enumerate(next(iter(options.values()))["sets"]):
+        values = np.array([of["sets"].get(name, np.nan) for of in options.values()])
+        panel.plot(place[joined], values[joined], color=_colour(i), lw=0.8, alpha=0.8)
+        panel.plot(place, values, ".", color=_colour(i), ms=4, alpha=0.8)
+    mean = np.array([of["all"]["mean"] for of in options.values()])
+    half = [of["all"]["interval"] or 0 for of in options.values()]
+    panel.plot(place[joined], mean[joined], "k-")
+    panel.errorbar(place, mean, half, fmt="ko", capsize=3, ms=4, zorder=5)
+    panel.axhline(0, color="0.7", lw=0.8, zorder=0)
+    panel.set_xticks(place, list(options), fontsize=8, rotation=30, ha="right")
+    panel.set_ylim(max(panel.get_ylim()[0], -20), min(panel.get_ylim()[1], 10))
+    panel.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,220 @@
+"""Few labels, many points: methods that carry labels along a graph, and 1-NN, on many splits of a data set."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from experiments.data import Split
+from torch_lapeig import (
+    KNN,
+    DensityCorrected,
+    EigenmapsRegression,
+    Graph,
+    GraphWarning,
+    HarmonicFunction,
+    HeatKernel,
+    LabelSpreading,
+    Laplacian,
+    LaplacianEigenmaps,
+    Precomputed,
+    SelfTuning,
+    SimpleWeights,
+    eigenpairs,
+)
+from torch_lapeig.graph import Weighting
+
+CLASSES = 10
+UNKNOWN = -1  # the label of a point without one
+COLUMNS = 10  # of the eigenmaps in which the nearest label is looked for
+RIDGE = 1e-6  # that of EigenmapsRegression
+GIVEN = Precomputed("affinity")
+
+# By name: how it is called, and the module.
+WEIGHTINGS: dict[str, tuple[str, Callable[[], Weighting]]] = {
+    "heat": ("heat, median", HeatKernel),
+    "simple": ("simple", SimpleWeights),
+    "self_tuning": ("self-tuning", SelfTuning),
+    "density_corrected": ("density-corrected", DensityCorrected),
+}
+PLAIN, PRIOR = "plain", "prior"  # scores as they are, and scaled to equal shares of the classes
+
+
+class Points(NamedTuple):
+    """All points of a data set ``(N, D)`` and their labels ``(N,)``."""
+
+    x: Tensor
+    labels: Tensor
+
+
+class Method(NamedTuple):
+    """A way from few labels to all, on a graph.
+
+    Attributes:
+        weighting, neighbors, symmetrize: of the graph.
+        kind: spreading, harmonic, regression, eigenmaps (1-NN in them) or pixels (1-NN, no graph).
+        number: α of spreading, columns of the regression; 0 for the others.
+        variant: `PLAIN` or `PRIOR`.
+    """
+
+    weighting: str = "heat"
+    neighbors: int = 10
+    symmetrize: str = "mean"
+    kind: str = "spreading"
+    number: float = 0.99
+    variant: str = PLAIN
+
+    @property
+    def case(self) -> tuple[str | int | float, ...]:
+        """All but the variant, as both come from one solve."""
+        return tuple(self[:-1])
+
+    def __str__(self) -> str:
+        names = {
+            "spreading": f"label spreading, α = {self.number:g}",
+            "harmonic": "harmonic functions",
+            "regression": f"eigenmaps regression, {self.number:g} columns",
+            "eigenmaps": f"eigenmaps, {COLUMNS} columns, 1-NN",
+            "pixels": "pixels, 1-NN",
+        }
+        graph = f", {WEIGHTINGS[self.weighting][0]}, k = {self.neighbors}, {self.symmetrize}"
+        prior = ", class prior" if self.variant == PRIOR else ""
+        return names[self.kind] + ("" if self.kind == "pixels" else graph) + prior
+
+    def rule(self) -> KNN:
+        """Which points are joined."""
+        return KNN(self.neighbors, self.symmetrize)  # type: ignore[arg-type]
+
+    def weights(self) -> Weighting:
+        """The weighting of the edges."""
+        return WEIGHTINGS[self.weighting][1]()
+
+    def module(self) -> Any:
+        """What a user writes: the module with ``fit(x, labels)`` and ``predict``."""
+        prior = {"class_prior": "labels"} if self.variant == PRIOR else {}
+        if self.kind == "spreading":
+            return LabelSpreading(self.rule(), self.weights(), alpha=self.number, n_classes=CLASSES, **prior)
+        if self.kind == "harmonic":
+            return HarmonicFunction(self.rule(), self.weights(), n_classes=CLASSES, **prior)
+        return EigenmapsRegression(int(self.number), self.rule(), self.weights(), n_classes=CLASSES)
+
+
+def labelled(labels: Tensor, count: int, seed: int) -> Tensor:
+    """Indices of ``count`` random examples of each class."""
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+    return torch.cat([order[labels[order] == c][:count] for c in range(CLASSES)])
+
+
+def known(labels: Tensor, chosen: Tensor) -> Tensor:
+    """The labels of the chosen points, −1 elsewhere."""
+    return torch.full_like(labels, UNKNOWN).index_copy_(0, chosen, labels[chosen])
+
+
+@dataclass(frozen=True)
+class Transduction:
+    """Accuracy of a method at the points without label of a whole data set, on many choices of the labelled ones.
+
+    Attributes:
+        points: the data set of a name.
+        pattern: the graph of (name, neighbors, symmetrize) before it is weighted.
+        counts: numbers of labelled points of each class.
+    """
+
+    points: Callable[[str], Points]
+    pattern: Callable[[str, int, str], Graph]
+    counts: list[int]
+
+    def __call__(self, name: str, first: int, splits: int, *method: Any) -> dict[str, Any]:
+        """``{count: {variant: accuracies}}`` for the seeds from ``first`` on."""
+        way, (x, labels) = Method(*method), self.points(name)
+        graph = way.weights()(x, self.pattern(name, way.neighbors, way.symmetrize))
+        result = {}
+        for count in self.counts:
+            chosen = [labelled(labels, count, seed) for seed in range(first, first + splits)]
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", GraphWarning)  # points that no label reaches count as wrong
+                found = predictions(way, graph, x, labels, chosen)
+            result[str(count)] = {variant: _accuracies(of, labels, chosen) for variant, of in found.items()}
+        return result
+
+
+def _accuracies(predicted: Sequence[Tensor], labels: Tensor, chosen: Sequence[Tensor]) -> list[float]:
+    """Share of right predictions among the points without label."""
+    result = []
+    for of_split, places in zip(predicted, chosen, strict=True):
+        right = (of_split == labels).double().index_fill_(0, places, 0)
+        result.append(float(right.sum() / (len(labels) - len(places))))
+    return result
+
+
+def predictions(
+    way: Method, graph: Graph, x: Tensor, labels: Tensor, chosen: Sequence[Tensor]
+) -> dict[str, list[Tensor]]:
+    """Predicted labels ``(N,)`` of each split, plain and, of scores that are positive, with equal shares of classes.
+
+    What does not depend on the labels is computed once: eigenvectors; and label spreading, being linear in the labels,
+    solves for all splits together.
+    """
+    if way.kind in ("pixels", "eigenmaps"):
+        places = x if way.kind == "pixels" else LaplacianEigenmaps(COLUMNS, GIVEN)(graph)
+        return {PLAIN: [nearest_label(places, places[of], labels[of]) for of in chosen]}
+    targets = torch.stack([one_hot(labels, CLASSES) * _members(len(labels), of)[:, None] for of in chosen], 1)
+    if way.kind == "regression":
+        basis = eigenpairs(Laplacian(graph, "random_walk"), int(way.number)).vectors.double()
+        return {PLAIN: [regressed(basis, of, target) for of, target in zip(chosen, targets.unbind(1), strict=True)]}
+    if way.kind == "spreading":
+        scores = LabelSpreading(GIVEN, alpha=way.number)(graph, targets.flatten(1).to(x.dtype))
+        scores = scores.unflatten(1, targets.shape[1:])
+    else:
+        harmonic = HarmonicFunction(GIVEN, n_classes=CLASSES)
+        scores = torch.stack([harmonic(graph, known(labels, of)) for of in chosen], 1)
+    # Each class has as many labels, so that class_prior="labels" is "uniform", and a factor does not matter.
+    return {PLAIN: _classes(scores), PRIOR: _classes(scores / scores.sum(0))}
+
+
+def _members(n: int, places: Tensor) -> Tensor:
+    return torch.zeros(n, dtype=torch.bool).index_fill_(0, places, True)
+
+
+def _classes(scores: Tensor) -> list[Tensor]:
+    """Labels of scores ``(N, S, C)``, split by split; −1 for zeros."""
+    return list(torch.where((scores != 0).any(-1), scores.argmax(-1), UNKNOWN).unbind(1))
+
+
+def regressed(basis: Tensor, chosen: Tensor, targets: Tensor) -> Tensor:
+    """What `EigenmapsRegression` predicts of the eigenvectors ``(N, p)``."""
+    rows = basis[chosen]
+    gram = rows.mT @ rows
+    gram = gram + RIDGE * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype)
+    return (basis @ torch.linalg.solve(gram, rows.mT @ targets[chosen].double())).argmax(1)
+
+
+def nearest_label(y: Tensor, at: Tensor, labels: Tensor) -> Tensor:
+    """The label of the nearest of the places ``at``, for each row of ``y``."""
+    return labels[torch.cat([torch.cdist(block, at).argmin(1) for block in y.split(4096)])]
+
+
+def new_points(split: Split, counts: Sequence[int], seed: int, recipe: Method) -> dict[str, dict[str, float]]:
+    """Accuracy at the held-out points, which no method has seen, ``{method: {count: accuracy}}``."""
+    maps = LaplacianEigenmaps(COLUMNS).fit(split.train)
+    result: dict[str, dict[str, float]] = {"pixels": {}, "eigenmaps": {}, "recipe": {}}
+    for count in counts:
+        chosen = labelled(split.train_labels, count, seed)
+        labels = split.train_labels[chosen]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", GraphWarning)
+            fitted = recipe.module().fit(split.train, known(split.train_labels, chosen))
+            found = {
+                "pixels": nearest_label(split.heldout, split.train[chosen], labels),
+                "eigenmaps": nearest_label(maps.transform(split.heldout), maps.embedding_[chosen], labels),
+                "recipe": fitted.predict(split.heldout),
+            }
+        for name, predicted in found.items():
+            result[name][str(count)] = float((predicted == split.heldout_labels).double().mean())
+    return result

@@ -1,0 +1,124 @@
+"""Numbers in README and docs are those of the recorded runs, and markers that cannot be filled are refused."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks.record import Table
+from experiments import results
+from experiments.results import Disagreement, Found, fill
+
+RECORDS = {
+    "bars": Found({"mean": 0.99951, "least > x": 1234.0}, {"One, two": [["", "a"], ["x | y", "1 ± 2"], ["z", ""]]}),
+    "benchmarks/layer": Found({"ours > ms": 2.0}, {}),
+}
+
+
+def test_text_and_records_agree():
+    records = results.load()
+    for page in results.pages():
+        text = page.read_text()
+        assert fill(text, records, page.name) == text, "run python -m experiments results"
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        ("bars mean", "0.99951"),
+        ("bars mean :.3f", "1.000"),
+        ("bars mean :.1%", "100.0%"),
+        ("bars\n  least > x :,.0f", "1,234"),
+        ("benchmarks/layer ours > ms :.0f", "2"),
+    ],
+)
+def test_a_value_is_filled_in_and_stays(asked, shown):
+    filled = fill(f"it is <!-- value: {asked} -->?<!-- end -->.", RECORDS)
+    assert filled == f"it is <!-- value: {asked} -->{shown}<!-- end -->."
+    assert fill(filled, RECORDS) == filled
+
+
+def test_a_table_is_filled_in_and_stays():
+    text = "a\n\n<!-- results: bars One, two -->\n<!-- end -->\n\nb <!-- a comment --> c"
+    filled = fill(text, RECORDS)
+    table = "|  | a |\n| --- | ---: |\n| x \\| y | 1 ± 2 |\n| z |  |"
+    assert filled == text.replace("two -->\n", f"two -->\n\n{table}\n\n")
+    assert fill(filled, RECORDS) == filled
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a <!-- value: bars mean -->1", "page:1: <!-- value: bars mean --> has no <!-- end -->"),
+        ("a <!-- value: bars mean -->1 <!-- value: bars mean -->1<!-- end -->", "page:1: .* has no <!-- end -->"),
+        ("a\n1<!-- end -->", "page:2: an end without a beginning"),
+        ("a <!-- number: bars mean -->1<!-- end -->", "unknown marker 'number': write value or results"),
+        ("a <!-- value: bar mean -->1<!-- end -->", "no record 'bar'; there are bars, benchmarks/layer"),
+        ("a <!-- value: bars median -->1<!-- end -->", "bars has no value 'median'; it has mean"),
+        ("a <!-- value: bars -->1<!-- end -->", "a value is 'RECORD NAME'"),
+        ("a <!-- value: bars mean :.3d -->1<!-- end -->", "'.3d' is no format of a number"),
+        ("a\n <!-- value: bars mean -->1<!-- end -->", "page:2: a value must not begin a line"),
+        ("<!-- results: bars One -->\n<!-- end -->", "bars has no table 'One'; it has 'One, two'"),
+    ],
+)
+def test_what_cannot_be_filled_is_refused_with_its_place(text, says):
+    with pytest.raises(Disagreement, match=says):
+        fill(text, RECORDS, "page")
+
+
+def test_numbers_of_benchmarks_are_named_by_row_and_column():
+    tables = [Table(title, {"": "", "ms": ".1f"}) for title in ("small", "large")]
+    tables[0].add("ours", 1.25)
+    tables[0].add("peer", None)
+    tables[1].add("ours", 2.0)
+    tables[1].add("other", 3.0)
+    found = results.of_benchmark({"parts": ["a line", *(table.pack() for table in tables)]})
+    assert found.values == {"small > ours > ms": 1.25, "large > ours > ms": 2.0, "other > ms": 3.0}
+    assert found.tables["small"] == [["", "ms"], ["ours", "1.2"], ["peer", "–"]]
+
+
+def test_a_record_is_written_and_read(tmp_path, monkeypatch):
+    values = results.flat({"a": {"b": 1, "c": [1], "d": True, "e": float("nan")}, "f": 0.5})
+    results.record("bars", "python -m experiments bars", values, {"One": [["", "a"], ["x", "1"]]}, tmp_path)
+    monkeypatch.setattr(results, "RECORDS", tmp_path)
+    found = results.load()["bars"]
+    assert found == Found({"a.b": 1, "f": 0.5}, {"One": [["", "a"], ["x", "1"]]})
+    packed = json.loads((tmp_path / "bars.json").read_text())
+    assert packed["command"] == "python -m experiments bars"
+    assert packed["environment"]["threads"] >= 1
+    assert {"torch", "numpy", "python"} <= set(packed["environment"]["versions"])
+
+
+@pytest.mark.parametrize(
+    ("values", "tables", "says"),
+    [
+        ({}, {"One": [["", "a"], ["x"]]}, "rows of one length"),
+        ({}, {"One": []}, "rows of one length"),
+        ({"a :b": 1.0}, {}, "no ' :'"),
+        ({}, {"a  b": [[""]]}, "single spaces"),
+    ],
+)
+def test_what_text_could_not_show_is_not_recorded(values, tables, says, tmp_path):
+    with pytest.raises(ValueError, match=says):
+        results.record("bars", "", values, tables, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_changes_what_differs_and_checks(tmp_path, monkeypatch, capsys):
+    page = tmp_path / "page.md"
+    page.write_text("it is <!-- value: bars mean :.0f -->2<!-- end -->")
+    monkeypatch.setattr(results, "ROOT", tmp_path)
+    monkeypatch.setattr(results, "pages", lambda: [page])
+    monkeypatch.setattr(results, "load", lambda: RECORDS)
+    with pytest.raises(SystemExit, match=r"page\.md and the records differ"):
+        results.main(["--check"])
+    results.main([])
+    assert page.read_text() == "it is <!-- value: bars mean :.0f -->1<!-- end -->"
+    results.main(["--check"])
+    assert capsys.readouterr().out.endswith("changed: nothing\n")
+
+
+def test_reading_records_imports_no_torch():
+    code = "import sys; from experiments import results; results.load(); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,142 @@
+"""The site that `make docs` has built: its links lead somewhere, and a browser shows it without a network."""
+
+import functools
+import http.server
+import re
+import shutil
+import threading
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+
+import pytest
+
+SITE = Path(__file__).parents[2] / "docs" / "_build" / "html"
+pytestmark = pytest.mark.skipif(not (SITE / "index.html").exists(), reason="the site is not built: make docs")
+PAGES = ["index.html", "guide.html", "api.html", "theory.html", "weights.html", "auto_gallery/index.html"]
+PAGES += ["api/torch_lapeig.LaplacianEigenmaps.html", "glossary.html"]
+WAIT = 30  # seconds for a page at most
+
+
+def files():
+    """The pages that Sphinx has made."""
+    return [file for file in SITE.rglob("*.html") if "_static" not in file.parts]
+
+
+class Parts(HTMLParser):
+    """What a page links to, and its anchors."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.anchors = set(), {""}
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.anchors |= {given[name] for name in ("id", "name") if given.get(name)}
+        self.links |= {given[name] for name in ("href", "src") if given.get(name)}
+
+
+def test_links_lead_somewhere():
+    parts = {file: Parts(file.read_text(encoding="utf-8")) for file in files()}
+    lost = []
+    for file, found in parts.items():
+        for link in found.links:
+            if urlsplit(link).scheme:
+                continue
+            path, anchor = urldefrag(urljoin(file.as_uri(), link))
+            target = Path(unquote(urlsplit(path).path))
+            target = target / "index.html" if target.is_dir() else target
+            known = target in parts and unquote(anchor) in parts[target].anchors
+            if not (known or (target not in parts and target.exists())):
+                lost.append(f"{file.relative_to(SITE)}: {link}")
+    assert len(parts) > 100
+    assert not lost, "\n".join(lost)
+
+
+def test_nothing_is_loaded_from_elsewhere():
+    for file in files():
+        text = file.read_text(encoding="utf-8")
+        assert re.search(r'<(?:script|img|iframe)[^>]* src="(?!data:)\w*:', text) is None, file
+        assert re.search(r'<link[^>]* href="\w+:', text) is None, file
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Serves files and says nothing."""
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture(scope="module")
+def address():
+    """Where a server on the loopback shows the site."""
+    handler = functools.partial(Quiet, directory=SITE)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """Headless Chromium that can reach nothing but the loopback."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: make test installs it")
+    from selenium.webdriver.chrome.service import Service
+
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    driver = shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("no Chromium with its driver: packages chromium and chromium-driver of Debian, for instance")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    flags = ["headless=new", "no-sandbox", "disable-dev-shm-usage", "disable-gpu", "window-size=1400,900"]
+    flags += ["no-proxy-server", "host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
+    flags += [f"user-data-dir={tmp_path_factory.mktemp('chromium')}"]
+    for flag in flags:
+        options.add_argument(f"--{flag}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    chrome = webdriver.Chrome(options=options, service=Service(driver))
+    chrome.set_page_load_timeout(WAIT)
+    yield chrome
+    chrome.quit()
+
+
+def wait_for(browser, script):
+    """What a script returns, once that is true."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    return WebDriverWait(browser, WAIT).until(lambda window: window.execute_script(f"return {script}"))
+
+
+def complaints(browser):
+    """What the console has said since it was last asked, but for information."""
+    return [entry for entry in browser.get_log("browser") if entry["level"] not in ("INFO", "DEBUG")]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_console_is_silent(browser, address, page):
+    browser.get(address + page)
+    wait_for(browser, "document.readyState === 'complete'")
+    assert complaints(browser) == []
+    broken = "Array.from(document.images).filter(i => i.loading !== 'lazy' && !(i.complete && i.naturalWidth))"
+    assert browser.execute_script(f"return {broken}.map(i => i.src)") == []
+
+
+@pytest.mark.parametrize("page", ["theory.html", "weights.html", "glossary.html"])
+def test_mathematics_is_drawn(browser, address, page):
+    browser.get(address + page)
+    formulas = browser.execute_script("return document.querySelectorAll('.math').length")
+    assert formulas > 0
+    wait_for(browser, f"document.querySelectorAll('.math mjx-container svg').length >= {formulas}")
+    assert browser.execute_script("return document.querySelectorAll('mjx-merror').length") == 0
+
+
+def test_search_finds_nystroem(browser, address):
+    browser.get(address + "search.html?q=Nyström")
+    wait_for(browser, "document.querySelectorAll('#search-results li a').length > 0")
+    found = wait_for(browser, "Array.from(document.querySelectorAll('#search-results li a')).map(a => a.href)")
+    assert any("newpoints" in link or "theory" in link for link in found)
+    assert complaints(browser) == []

@@ -1,0 +1,208 @@
+"""What the command chooses, each choice with its reason, and what it finds."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torch_lapeig.command.reading import Array, InputError
+from torch_lapeig.graph import (
+    KNN,
+    DensityCorrected,
+    Graph,
+    HeatKernel,
+    ImprovedWeights,
+    SelfTuning,
+    SimpleWeights,
+    Weighting,
+)
+from torch_lapeig.methods import LaplacianEigenmaps
+
+NEIGHBORS = (10, 15, 20, 30)  # tried until the graph is connected
+COMPONENTS = 10
+WEIGHTINGS: dict[str, type[Weighting]] = {
+    "heat": HeatKernel,
+    "self-tuning": SelfTuning,
+    "density-corrected": DensityCorrected,
+    "simple": SimpleWeights,
+    "improved": ImprovedWeights,
+}
+
+
+class Choice(NamedTuple):
+    """Something that was chosen, by the user or for a reason."""
+
+    name: str
+    value: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An embedding with what was chosen for it.
+
+    Attributes:
+        module: fitted. graph: weighted, of the points. columns: ``(N, k)``. new: ``(Q, k)`` of new points, or None.
+        choices: with their reasons. notes: warnings of the library and what was decided while reading.
+        code: lines of Python that make the module anew; ``model.pt`` is then loaded into it.
+    """
+
+    module: LaplacianEigenmaps
+    graph: Graph
+    columns: Tensor
+    new: Tensor | None
+    choices: list[Choice]
+    notes: list[str]
+    code: str
+
+    def spectrum(self) -> list[tuple[int, float, float, float]]:
+        """For each column its number from 1, eigenvalue, gap to the next eigenvalue, and residual."""
+        values = self.module.eigenvalues_.tolist()
+        gaps = [*np.diff(values).tolist(), float(self.module.gap_)]
+        return list(zip(range(1, len(values) + 1), values, gaps, self.module.residuals_.tolist(), strict=True))
+
+    def edges(self) -> int:
+        """How many the graph has, each counted once."""
+        return self.graph.edge_index.shape[1] // 2
+
+    def sizes(self) -> list[int]:
+        """Points of each component of the graph, the largest first."""
+        counts: list[int] = self.graph.connected_components().unique(return_counts=True)[1].tolist()
+        return sorted(counts, reverse=True)
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user asks for; None is for the command to choose.
+
+    Args:
+        neighbors: of each point. components: columns of the embedding. weighting: one of `WEIGHTINGS` or
+            ``module:name`` of one's own. bandwidth: of the heat kernel, in squared units.
+    """
+
+    neighbors: int | None = None
+    components: int | None = None
+    weighting: str | None = None
+    bandwidth: float | None = None
+
+
+def embed(x: Array, x_new: Array | None, wishes: Wishes, notes: Sequence[str], device: torch.device) -> Answer:
+    """The embedding of points ``(N, D)``, and of new points by Nyström's formula.
+
+    Raises:
+        InputError: a wish that these points do not allow, or a weighting that cannot be imported.
+    """
+    points = torch.from_numpy(x).to(device)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            weights, code, weighting = _weighting(wishes)
+            neighbors = _neighbors(points, wishes)
+            components = _components(len(points), wishes)
+            rule, count = KNN(int(neighbors.value)), int(components.value)
+            module = LaplacianEigenmaps(count, rule, weights.to(points.dtype)).to(device).fit(points)
+            graph = weights(points, rule(points))
+            new = None if x_new is None else module.transform(torch.from_numpy(x_new).to(device))
+        except (ValueError, TypeError, NotImplementedError) as error:
+            raise error if isinstance(error, InputError) else InputError(str(error)) from error
+    said = list(dict.fromkeys(str(warning.message) for warning in caught))
+    choices = [neighbors, weighting, *_bandwidth(weights, points, graph), components, _component_rule(graph)]
+    code = code.format(rule=f"KNN({neighbors.value})", components=count)
+    return Answer(module, graph, module.embedding_, new, choices, [*notes, *said], code)
+
+
+def _neighbors(points: Tensor, wishes: Wishes) -> Choice:
+    most = len(points) - 1
+    if wishes.neighbors is not None:
+        if not 1 <= wishes.neighbors <= most:
+            raise InputError(f"--neighbors must be from 1 to {most} (the points less one), got {wishes.neighbors}")
+        return Choice("neighbours", str(wishes.neighbors), "given by --neighbors")
+    tried = sorted({min(k, most) for k in NEIGHBORS})
+    for k in tried:
+        if int(KNN(k)(points).connected_components().max()) == 0:
+            why = "the usual number, and the graph is connected"
+            return Choice(
+                "neighbours",
+                str(k),
+                why if k == tried[0] else f"with {tried[tried.index(k) - 1]} the graph falls apart",
+            )
+    return Choice(
+        "neighbours", str(tried[0]), f"the usual number; up to {tried[-1]} the graph falls apart all the same"
+    )
+
+
+def _components(n: int, wishes: Wishes) -> Choice:
+    most = n - 2  # the constant eigenvector is left out, and the gap needs one more
+    if wishes.components is not None:
+        if not 1 <= wishes.components <= most:
+            raise InputError(f"--components must be from 1 to {most} (the points less two), got {wishes.components}")
+        return Choice("components", str(wishes.components), "given by --components")
+    if most < COMPONENTS:
+        return Choice("components", str(most), "all but the last: there are few points")
+    return Choice("components", str(COMPONENTS), "more than the picture's two, to see where the eigenvalues have gaps")
+
+
+def _weighting(wishes: Wishes) -> tuple[Weighting, str, Choice]:
+    """The weighting, the code that makes the module, and the choice."""
+    name = wishes.weighting or "heat"
+    why = "given by --weighting" if wishes.weighting else "the library's default"
+    if wishes.bandwidth is not None:
+        if name not in ("heat", "improved"):
+            raise InputError(f"--bandwidth is the heat kernel's, and --weighting {name} has none of that kind")
+        if not 0 < wishes.bandwidth < math.inf:
+            raise InputError(f"--bandwidth must be a positive number, got {wishes.bandwidth}")
+        made, call = WEIGHTINGS[name](wishes.bandwidth), f"{WEIGHTINGS[name].__name__}({wishes.bandwidth!r})"
+    elif name in WEIGHTINGS:
+        made, call = WEIGHTINGS[name](), f"{WEIGHTINGS[name].__name__}()"
+    else:
+        return _imported(name)
+    line = f"from torch_lapeig import KNN, LaplacianEigenmaps, {WEIGHTINGS[name].__name__}\n\n"
+    return made, f"{line}module = LaplacianEigenmaps({{components}}, {{rule}}, {call})", Choice("weighting", name, why)
+
+
+def _imported(path: str) -> tuple[Weighting, str, Choice]:
+    """A weighting of the user's own, ``module:name``: an instance, or what makes one when it is called."""
+    module, colon, name = path.partition(":")
+    if not colon:
+        raise InputError(f"--weighting must be of {', '.join(WEIGHTINGS)}, or module:name of your own, got {path!r}")
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(
+            f"--weighting {path}: {error}; a module in this folder is found by python -m torch_lapeig embed, or with "
+            "PYTHONPATH=."
+        ) from error
+    call = name if isinstance(found, Weighting) else f"{name}()"
+    made = found if isinstance(found, Weighting) or not callable(found) else found()
+    if not isinstance(made, Weighting):
+        raise InputError(
+            f"--weighting {path} must be or make a torch_lapeig.graph.Weighting, got {type(made).__name__}"
+        )
+    line = f"from torch_lapeig import KNN, LaplacianEigenmaps\n\nfrom {module} import {name}\n\n"
+    code = f"{line}module = LaplacianEigenmaps({{components}}, {{rule}}, {call})"
+    return made, code, Choice("weighting", path, "given by --weighting")
+
+
+def _bandwidth(weights: Weighting, points: Tensor, graph: Graph) -> list[Choice]:
+    """That of the heat kernel, as it came out."""
+    if not isinstance(weights, HeatKernel):
+        return []
+    t = float(weights.state(points, graph)[0, 0])
+    why = "the median of the squared lengths of the edges" if weights.t == "median" else "given by --bandwidth"
+    return [Choice("bandwidth", f"{t:.6g}", why)]
+
+
+def _component_rule(graph: Graph) -> Choice:
+    parts = 1 + int(graph.connected_components().max())
+    if parts == 1:
+        return Choice("parts of the graph", "1", "it is connected, and all points are embedded together")
+    why = f"the first {parts - 1} columns only tell them apart; more --neighbors may join them"
+    return Choice("parts of the graph", str(parts), why)

@@ -1,0 +1,265 @@
+"""Points, labels and names of columns from files of numbers: what cannot be right is refused with the way out."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+Array = NDArray[Any]
+Columns = Mapping[str, Array]
+
+LEAST_POINTS = 4  # two eigenvectors and the constant one, and one more
+DENSE_BYTES = 4 << 30  # of a sparse matrix when it is written out
+SHOWN = 5  # numbers of rows in a message
+
+
+class InputError(ValueError):
+    """What was given cannot be embedded; the message names it, what arrived, and what to do instead."""
+
+
+def read(given: str, notes: list[str]) -> Array | Columns:
+    """The array of a file, or its columns by name.
+
+    Args:
+        given: path of a .npy, .npz, .csv or .parquet file; ``points.npz:x`` is the array x of several.
+        notes: gets a line for each thing that was decided on the way.
+
+    Raises:
+        InputError: there is no such file, or it is damaged, of another kind, empty, or holds Python objects.
+    """
+    path, member = _member(given)
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file")
+    reader = READERS.get(path.suffix.lower())
+    if reader is None:
+        raise InputError(f"{path}: the file must end in {', '.join(READERS)}, got {path.suffix or 'no ending'!r}")
+    try:
+        return reader(path, member, notes)
+    except InputError:
+        raise
+    except (ValueError, OSError, EOFError, BadZipFile, csv.Error) as error:
+        if "allow_pickle" in str(error) or "pickled" in str(error):
+            raise InputError(
+                f"{path} holds Python objects, which are not loaded since that can run code: save numbers, such as "
+                "np.save(file, x.astype(float))"
+            ) from error
+        raise InputError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+
+
+def is_file(given: str) -> bool:
+    """Whether `read` would find a file."""
+    return _member(given)[0].is_file()
+
+
+def _member(given: str) -> tuple[Path, str]:
+    """A path, and the name of an array in it."""
+    before, _, after = given.rpartition(":")
+    return (Path(before), after) if before.lower().endswith(".npz") else (Path(given), "")
+
+
+def _npy(path: Path, member: str, notes: list[str]) -> Array:
+    with path.open("rb") as file:
+        found: Array = np.load(file, allow_pickle=False)
+        return found
+
+
+def _npz(path: Path, member: str, notes: list[str]) -> Array:
+    """The one array of an archive, the one that is named, or a sparse matrix of SciPy's, written out."""
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        names = archive.files
+        if {"format", "shape", "data"} <= set(names):
+            size = int(np.prod(archive["shape"])) * archive["data"].itemsize
+        elif member in names or (len(names) == 1 and not member):
+            return np.asarray(archive[member or names[0]])
+        else:
+            named = f"{member!r}" if member else "which"
+            raise InputError(f"{path} holds the arrays {', '.join(names) or 'none'}: write {path}:NAME, got {named}")
+    if size > DENSE_BYTES:
+        raise InputError(
+            f"{path} is a sparse matrix of {size >> 30} GiB when written out, and distances need it so: reduce it "
+            "first, for example by scikit-learn's TruncatedSVD"
+        )
+    notes.append(f"{path.name} is a sparse matrix; its zeros are written out")
+    return np.asarray(sparse.load_npz(path).toarray())
+
+
+def _csv(path: Path, member: str, notes: list[str]) -> Columns:
+    """Columns of words or numbers; the first line holds their names if none of its cells is a number."""
+    text = path.read_text(encoding="utf-8-sig")
+    delimiter = max(";\t,", key=text.partition("\n")[0].count)  # where both stand once, commas are decimal
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    rows = [(reader.line_num, row) for row in reader if row]
+    if not rows:
+        raise InputError(f"{path} is empty")
+    width = len(rows[0][1])
+    for line, row in rows:
+        if len(row) != width:
+            raise InputError(f"{path} must have as many cells in each line: line {line} has {len(row)}, not {width}")
+    cells = np.array([row for _, row in rows])
+    notes.append(f"{path.name}: cells are separated by {delimiter!r}")
+    if any(_is_number(cell) for cell in cells[0]):
+        notes.append(f"{path.name}: line 1 is a point, as it holds numbers; columns are named 1 to {width}")
+        return {str(i + 1): cells[:, i] for i in range(width)}
+    names = [name.strip() for name in cells[0]]
+    if len(set(names)) < width:
+        raise InputError(f"{path}: names of columns must differ, got {', '.join(names)}")
+    notes.append(f"{path.name}: line 1 holds the names of the columns")
+    return {name: cells[1:, i] for i, name in enumerate(names)}
+
+
+def _parquet(path: Path, member: str, notes: list[str]) -> Columns:
+    try:
+        import pandas
+
+        frame = pandas.read_parquet(path)
+    except ImportError as error:
+        raise InputError(f"{path}: .parquet is read by pandas and pyarrow: pip install pandas pyarrow") from error
+    return {str(name): frame[name].to_numpy() for name in frame.columns}
+
+
+READERS: dict[str, Callable[[Path, str, list[str]], Array | Columns]] = {
+    ".npy": _npy,
+    ".npz": _npz,
+    ".csv": _csv,
+    ".parquet": _parquet,
+}
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return "_" not in cell  # which Python's numbers may have
+
+
+def numbers(cells: Array, name: str) -> Array:
+    """A column as numbers; an empty cell is NaN.
+
+    Raises:
+        InputError: it has words.
+    """
+    if cells.dtype.kind in "biuf":
+        return cells
+    if cells.dtype.kind in "US":
+        if words := [(i, cell) for i, cell in enumerate(cells) if cell.strip() and not _is_number(cell)]:
+            raise InputError(
+                f"column {name!r} has words ({str(words[0][1])!r} in row {words[0][0] + 1}): leave it out by "
+                f"--leave-out {name!r}, or colour by it with --labels {name!r}"
+            )
+        return np.array([cell.strip() or "nan" for cell in cells]).astype(np.float64)
+    raise InputError(f"column {name!r} must hold numbers, got {cells.dtype}: leave it out by --leave-out {name!r}")
+
+
+def points_of(found: Array | Columns, given: str, without: Sequence[str], notes: list[str]) -> Array:
+    """The points ``(N, D)`` of what was read, float32 or float64.
+
+    Args:
+        found: by `read`. given: what the user calls it. without: names of columns to leave out. notes: see `read`.
+
+    Raises:
+        InputError: it is no matrix of finite real numbers, or has no such columns.
+    """
+    if isinstance(found, Mapping):
+        if unknown := [name for name in without if name not in found]:
+            raise InputError(f"{given} has no column {unknown[0]!r}; it has {', '.join(found)}")
+        kept = {name: cells for name, cells in found.items() if name not in without and not _is_index(name, cells)}
+        if dropped := [name for name in found if name not in kept and name not in without]:
+            notes.append(f"column {dropped[0]!r} counts the rows and is left out")
+        columns = [numbers(cells, name) for name, cells in kept.items()]
+        found = np.stack(columns, 1) if columns else np.empty((0, 0))
+    elif without:
+        raise InputError(f"{given} is an array, whose columns have no names: got {', '.join(map(repr, without))}")
+    return _checked(found, given, notes)
+
+
+def _is_index(name: str, cells: Array) -> bool:
+    """Whether a column without a name counts the rows, as pandas writes its index."""
+    if name and not name.startswith("Unnamed"):
+        return False
+    return bool(np.array_equal(cells.astype(str), np.arange(len(cells)).astype(str)))
+
+
+def _checked(found: Array, given: str, notes: list[str]) -> Array:
+    if found.ndim != 2:
+        way_out = "x.reshape(len(x), -1) makes a row of each point" if found.ndim > 2 else "x[:, None] is one column"
+        raise InputError(
+            f"{given} must be of shape (points, columns), got {found.shape}: {way_out if found.ndim else ''}"
+        )
+    if found.dtype.kind not in "biuf":
+        raise InputError(f"{given} must hold real numbers, got {found.dtype}")
+    if found.dtype not in (np.float32, np.float64):
+        to = np.float32 if found.dtype == np.float16 else np.float64
+        notes.append(f"{given} is {found.dtype}, computed in {np.dtype(to)}")
+        found = found.astype(to)
+    if len(bad := np.flatnonzero(~np.isfinite(found).all(1))):
+        rows = ", ".join(map(str, bad[:SHOWN])) + (", …" if len(bad) > SHOWN else "")
+        raise InputError(
+            f"{given} must be finite, got NaN, infinite or empty cells in {len(bad)} of {len(found)} rows (from 0: "
+            f"{rows}): fill them or leave those rows out, with their labels"
+        )
+    return np.ascontiguousarray(found)
+
+
+def check_points(x: Array, given: str, notes: list[str]) -> None:
+    """Raise `InputError` if nothing can be embedded; note columns that say nothing, or nearly all.
+
+    >>> check_points(np.ones((5, 2)), "ones.npy", [])
+    Traceback (most recent call last):
+    torch_lapeig.command.reading.InputError: ones.npy: all 5 points are equal
+    """
+    if len(x) < LEAST_POINTS:
+        raise InputError(f"{given} must have at least {LEAST_POINTS} points, got {len(x)}")
+    if x.shape[1] == 0:
+        raise InputError(f"{given} must have at least one column, got shape {x.shape}")
+    spread = x.std(0, dtype=np.float64)
+    if not (x != x[0]).any():
+        raise InputError(f"{given}: all {len(x)} points are equal")
+    if constant := int((x == x[0]).all(0).sum()):
+        notes.append(f"{constant} of {x.shape[1]} columns are constant and change no distance")
+    varying = spread[(x != x[0]).any(0)]
+    if len(varying) > 1 and varying.max() > 100 * np.median(varying):
+        notes.append(
+            f"column {int(spread.argmax())} (from 0) spreads {varying.max() / np.median(varying):.0f} times as wide as "
+            "the median column and decides nearly all distances; --standardize makes all columns count alike"
+        )
+
+
+def labels_of(found: Array | Columns, given: str, n: int, notes: list[str]) -> Array:
+    """One label for each point, numbers or words, ``(n,)``.
+
+    Args:
+        found: by `read`: an array ``(n,)`` or ``(n, 1)``, or a single column. given, notes: see `points_of`.
+
+    Raises:
+        InputError: there are more or fewer, or they are no labels.
+    """
+    if isinstance(found, Mapping):
+        if len(found) != 1:
+            raise InputError(f"{given} must have one column of labels, got {', '.join(found)}")
+        ((name, cells),) = found.items()
+        found = cells
+        if len(cells) == n - 1 and cells.dtype.kind == "U":  # of words alone only their number tells
+            found = np.array([name, *cells])
+            notes.append(f"{given}: line 1 is a label after all, as there are {n} points")
+        if found.dtype.kind == "U" and all(map(_is_number, found)):
+            found = found.astype(np.float64)
+    if found.ndim == 2 and found.shape[1] == 1:
+        found = found[:, 0]
+    if found.shape != (n,):
+        raise InputError(f"{given} must hold a label for each of the {n} points, got shape {found.shape}")
+    if found.dtype == object and all(isinstance(label, str) for label in found):
+        found = found.astype(str)
+    if found.dtype.kind not in "biufUS":
+        raise InputError(f"{given} must hold numbers or words, got {found.dtype}")
+    if found.dtype.kind == "f" and not np.isfinite(found).all():
+        raise InputError(f"{given} must be finite, got NaN or infinite labels")
+    return found

@@ -1,0 +1,93 @@
+"""Lengths of edges and their scales: Gaussians, m-th neighbours, medians of graphs and components."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from torch_lapeig import _checks
+from torch_lapeig.graph.graph import Graph
+from torch_lapeig.graph.groups import kth_of_groups
+from torch_lapeig.graph.logarithms import finite_log
+from torch_lapeig.graph.pattern import SparsePattern
+
+NEGLIGIBLE = 1e3  # of an exponent: e to its negative is 0 in every dtype
+
+
+def rescale(x: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
+    """Points over a power of two near their largest coordinate in each graph, and that power, ``(1,)`` or ``(B, 1)``.
+
+    A kernel that does not depend on the unit has the same values to the last bit, and neither its lengths nor their
+    derivatives overflow or underflow with the unit of the points.
+    """
+    unit = _checks.power_of_two(graph.pattern.largest(x)[..., None, :], (-2, -1))
+    return x / unit, unit[..., 0]
+
+
+def gaussian(graph: Graph, squared_lengths: Tensor, scale: Tensor) -> Graph:
+    """``graph`` with its weights times exp(−d²/scale). Edges on which the factor is zero are constant."""
+    near = _checks.primal(squared_lengths) <= NEGLIGIBLE * _checks.primal(scale)
+    if near.device.type == "cpu" and near.all():  # what is elsewhere more than a look would save
+        exponent = -squared_lengths / scale
+    else:  # their derivatives are 0, where the derivative of the quotient may be ∞
+        exponent = -torch.where(near, squared_lengths, NEGLIGIBLE) / torch.where(near, scale, 1)
+    exponent = _checks.finite_gradient(exponent)
+    log_weight = exponent
+    if graph.weight.requires_grad or _checks.is_dual(graph.weight):
+        log_weight = exponent + (finite_log(graph.weight) if graph.log_weight is None else graph.log_weight)
+    return dataclasses.replace(graph, weight=graph.weight * exponent.exp(), log_weight=log_weight)
+
+
+def lengths_by_node(squared_lengths: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
+    """Squared lengths of the edges of positive weight between distinct nodes, and the first node of each."""
+    pattern = graph.pattern
+    if isinstance(pattern, SparsePattern):
+        proper = pattern.without_loops(graph.weight.detach()).nonzero().flatten()
+        return squared_lengths[proper], pattern.row[proper].long()
+    n = graph.num_nodes
+    item, i, j = pattern.without_loops(graph.weight.detach()).reshape(-1, n, n).nonzero(as_tuple=True)
+    return squared_lengths.reshape(-1, n, n)[item, i, j], item * n + i
+
+
+def local_scales(squared_lengths: Tensor, node: Tensor, total: int, m: int) -> Tensor:
+    """σ ``(total,)`` of each node: the length of its m-th shortest edge, or of its longest; 1 without edges."""
+    squared = kth_of_groups(squared_lengths, node, total, m)
+    if (squared <= 0).any():
+        raise ValueError(
+            f"m={m} neighbours of node {int((squared <= 0).nonzero()[0])} are copies of it, so that its scale is 0; "
+            "use a larger m, or remove duplicates"
+        )
+    return squared.sqrt()
+
+
+def median_at_nodes(squared_lengths: Tensor, graph: Graph, group: Tensor) -> Tensor:
+    """Lower median of the squared edge lengths of each group of nodes, at its nodes.
+
+    On a device edges that do not count are a group of their own: to ask which they are would cost more.
+    """
+    pattern, of_node = graph.pattern, group.flatten()
+    unseen = isinstance(pattern, SparsePattern) and group.device.type != "cpu" and not pattern.is_sharded
+    if unseen:
+        counts, lengths, total = pattern.without_loops(graph.weight.detach()) != 0, squared_lengths, len(of_node)
+        of_edge = torch.where(counts, pattern.at_row(of_node), total)
+    else:
+        lengths, node = lengths_by_node(squared_lengths, graph)
+        of_edge, total = of_node[node], int(pattern.largest(group.reshape(-1, 1))) + 1
+    medians = pattern.medians(lengths, of_edge, total + 1)[:-1]
+    none = medians <= 0
+
+    def warn() -> None:
+        _checks.warn(
+            f"at least half of the edges join copies of the same point in {int(none.sum())} of {int(group.max()) + 1} "
+            "graphs or components: their bandwidth is the median of the positive lengths; set t, or remove duplicates",
+            _checks.GraphWarning,
+        )
+
+    _checks.later(none.any(), warn)
+    if unseen or none.any():
+        of_positive = torch.where(lengths.detach() > 0, of_edge, total)
+        medians = torch.where(none, pattern.medians(lengths, of_positive, total + 1)[:-1], medians)
+    # Sums over edges and nodes that overflow would cancel to NaN.
+    return _checks.finite_gradient(_checks.finite_gradient(medians)[group])
