@@ -12,7 +12,7 @@ export PYTHONUNBUFFERED := 1
 NOT_NUMERICAL := $(addprefix --ignore=tests/,benchmarks experiments project methods/test_clustering.py methods/test_fitted.py \
   graph/test_conversions.py test_autocast.py test_errors.py test_lightning.py test_sklearn.py test_warnings.py)
 
-.PHONY: docs docs-test demo test test-all test-lowest test-pythons lint types check check-plain bench bench-quick clean
+.PHONY: docs docs-test demo test test-all test-lowest test-pythons coverage dist lint types check check-plain bench bench-quick clean
 demo: $(VENV)/installed
 	@echo "==> main job: Laplacian eigenmaps of the digits (results in runs/demo)"
 	@$(BIN)/python -m experiments demo

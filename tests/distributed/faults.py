@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from keeping import folder, save
+from torch.distributed.device_mesh import init_device_mesh
 
 from problems import swiss_roll
 from torch_lapeig import (
@@ -17,6 +18,7 @@ from torch_lapeig import (
     Laplacian,
     LaplacianEigenmaps,
     LaplacianSmoothness,
+    Precomputed,
     Radius,
     SelfTuning,
     Solve,
@@ -100,6 +102,24 @@ def check_faces_that_are_called_with_different_things(ranks):
     for method, kind in (("fit", LaplacianSmoothness(KNN(4))), ("predict", LaplacianEigenmaps(2, KNN(4)))):
         with pytest.raises(TypeError, match=f"{method} needs a Sharded"):
             getattr(Sharded(kind, ranks), method)(x)
+
+
+def check_what_is_no_group_and_no_module_for_shards(ranks):
+    for group, error, match in (
+        ("all", TypeError, "group must be a process group, a DeviceMesh or None"),
+        (init_device_mesh("cpu", (1, ranks.world)), ValueError, "mesh of one dimension, got 2"),
+    ):
+        with pytest.raises(error, match=match):
+            Ranks(group)
+    for module, error, match in (
+        (torch.nn.Linear(2, 2), TypeError, "module must be one of LaplacianEigenmaps"),
+        (LaplacianEigenmaps(2, Precomputed("affinity")), ValueError, "module must be of points"),
+        (LaplacianSmoothness(KNN(4), reduction="none"), ValueError, "reduction must be"),
+        (SpectralClustering(2, KNN(4), assign_labels="discretize"), ValueError, "assign_labels must be"),
+    ):
+        with pytest.raises(error, match=match):
+            Sharded(module, ranks)
+    assert float(ranks.sum(torch.ones(()))) == ranks.world
 
 
 def check_new_points_that_one_rank_should_not_give(ranks):

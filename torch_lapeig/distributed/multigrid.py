@@ -262,11 +262,10 @@ def _gathered(rows: Rows, options: SmoothedAggregation) -> Hierarchy | None:
     ranks, begin = rows.ranks, rows.halo.offsets[rows.ranks.rank]
     node = torch.arange(begin, begin + len(rows.mass), device=rows.mass.device)
     place = torch.cat([node, rows.halo.needed])[rows.col]
-    ends = torch.stack([rows.row + begin, place], 1)
-    ends, value = ranks.gather(ends), ranks.gather(rows.value)
-    order = (ends[:, 0] * rows.count + ends[:, 1]).argsort()
-    row, col = ends[order].int().unbind(1)
-    return options.hierarchy(row.contiguous(), col.contiguous(), -value[order], ranks.gather(rows.mass))
+    # Ascending on each rank, as `coarsened` has made them, and so among all.
+    keys, value = ranks.gather((rows.row + begin) * rows.count + place), ranks.gather(rows.value)
+    row, col = (keys // rows.count).int(), (keys % rows.count).int()
+    return options.hierarchy(row, col, -value, ranks.gather(rows.mass))
 
 
 def _inverse(ratio: Tensor) -> Tensor:
