@@ -60,7 +60,7 @@ settings = {
 def train(smooth, loader, seed):
     """Accuracy after each epoch."""
     torch.manual_seed(seed)
-    loader = loader or DataLoader(data, 256, sampler=RandomSampler(data))
+    loader = loader or DataLoader(data, 256, sampler=RandomSampler(data), drop_last=True)
     network = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
     optimiser = torch.optim.Adam(network.parameters(), 3e-3)
     accuracy = []

@@ -52,7 +52,7 @@ figure, axes = plt.subplots(1, 4, figsize=(13, 3.4), layout="constrained")
 shown = {"in the plane": (x - x[start]).norm(dim=1), **{f"diffusion, τ = {time}": distances[time] for time in times}}
 for panel, (name, distance) in zip(axes, shown.items(), strict=True):
     panel.scatter(*x.T, c=distance, s=8)
-    panel.plot(*x[start], "r*", markersize=12)
+    panel.plot(*x[start].tolist(), "r*", markersize=12)
     panel.set(title=name, aspect="equal")
 for name, distance in shown.items():
     ranks = torch.stack([distance, -t]).argsort().argsort().double()
