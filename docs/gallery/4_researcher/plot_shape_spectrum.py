@@ -36,10 +36,10 @@ def membrane(polygon):
         quarter = (side.sum(1) + cells + 0.5) / 3  # the centre of the quarter of the cell at this side
         sides.append(side[torch.from_numpy(outline.contains_points(quarter.numpy()))])
     place, number = torch.cat(sides).reshape(-1, 2).unique(dim=0, return_inverse=True)
-    ends = number.reshape(-1, 2)
-    half = torch.full((2 * len(ends),), 0.5, dtype=torch.float64)  # ½ cot 45° from either side of an edge
-    weight = torch.sparse_coo_tensor(torch.cat([ends, ends.flip(1)]).T, half, (len(place),) * 2).coalesce()
-    return Graph.from_edge_index(weight.indices(), weight.values(), num_nodes=len(place)), place
+    ends, count = number.reshape(-1, 2).sort(1).values.unique(dim=0, return_counts=True)
+    weight = count.double() / 2  # ½ cot 45° from either side of an edge
+    both = torch.cat([ends, ends.flip(1)]).T
+    return Graph.from_edge_index(both, torch.cat([weight, weight]), num_nodes=len(place)), place
 
 
 spectra, vectors, places = {}, {}, {}
