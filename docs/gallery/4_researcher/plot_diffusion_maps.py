@@ -22,7 +22,7 @@ t = torch.rand(400, dtype=torch.float64).sqrt() * 3.5 * torch.pi
 x = torch.stack([t * t.cos(), t * t.sin()], 1) / 4 + 0.04 * torch.randn(400, 2, dtype=torch.float64)
 start = int(t.argmax())
 
-times = (4, 64, 1024)
+times = (16, 512, 16384)
 maps = {time: LaplacianEigenmaps(60, KNN(8), DensityCorrected(), diffusion=time)(x) for time in times}
 distances = {time: (y - y[start]).norm(dim=1) for time, y in maps.items()}
 
