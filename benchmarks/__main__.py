@@ -44,6 +44,7 @@ BENCHMARKS = {
     "launches": "benchmarks.launches",
     "distributed": "benchmarks.distributed",
     "degeneracy": "benchmarks.degeneracy",
+    "peers": "benchmarks.peers",
 }
 PROGRAMS = {name: f"benchmarks.{name}" for name in ("campaign", "compare", "gpu", "kill_and_resume")}
 

@@ -270,8 +270,8 @@ def outcome(gradient: Gradient, problem: Problem, delta: float, kind: str, truth
         warnings.simplefilter("always")
         try:
             found = gradient(problem, problem.weights(delta), kind)
-        except Exception as error:  # a peer may refuse in its own way: that is what is recorded
-            return type(error).__name__, math.nan
+        except Exception as refusal:  # a peer may refuse in its own way: that is what is recorded
+            return type(refusal).__name__, math.nan
     if not found.isfinite().all():
         return "NaN or inf", math.nan
     if truth is None:

@@ -15,7 +15,10 @@ from typing import Any
 import rich.table
 from rich.console import Console
 
-PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "faiss-cpu", "pyamg", "torch-geometric", "primme")
+PACKAGES = (
+    *("torch", "numpy", "scipy", "scikit-learn", "faiss-cpu", "pyamg", "torch-geometric", "primme"),
+    *("umap-learn", "jax", "xitorch", "torch-sla", "ncut-pytorch"),
+)
 Cell = str | float | None
 
 

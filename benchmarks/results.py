@@ -1,8 +1,9 @@
-"""RESULTS.md from the records and a template with what is written by hand; charts from the records.
+"""RESULTS.md from the records and a template with what is written by hand; charts and tables of pages from the records.
 
     python -m benchmarks results [--no-charts]
 
 A line ``{{ NAME }}`` of the template becomes the records of that benchmark, ``{{ versions }}`` what they were made by.
+Between ``<!-- record NAME begins -->`` and ``<!-- record NAME ends -->`` a page of ``PAGES`` holds the same.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from benchmarks.record import Table
 
 HERE = Path(__file__).resolve().parent
 RECORDS, TEMPLATE, RESULTS = HERE / "records", HERE / "RESULTS.template.md", HERE / "RESULTS.md"
+DOCS = HERE.parent / "docs"
+PAGES = (DOCS / "degeneracy.md", DOCS / "coming_from" / "index.md")
 IMAGES = HERE.parent / "docs" / "images" / "benchmarks"
 PLACE = re.compile(r"^\{\{ (\w+) \}\}$", re.MULTILINE)
+PART = re.compile(r"(<!-- record (\w+) begins -->\n).*?(<!-- record \2 ends -->)", re.DOTALL)
 NOTHING = "Not recorded on this version; earlier figures are in [RESULTS-0.1.md](RESULTS-0.1.md)."
 PROFILE = "profile"  # what a table says for a chart that is a performance profile
 
@@ -82,6 +86,20 @@ def generate(template: str, records: Mapping[str, Packed]) -> str:
     return PLACE.sub(filled, template)
 
 
+def fill(page: str, records: Mapping[str, Packed]) -> str:
+    """A page with the records in their places."""
+
+    def filled(match: re.Match[str]) -> str:
+        found = [(stem, record) for stem, record in records.items() if record["benchmark"] == match.group(2)]
+        said = [
+            f"{section(stem, record)}\n\nMade on {machine_of(record)} with {versions_of(record)}."
+            for stem, record in found
+        ]
+        return match.group(1) + ("\n\n".join(said) or NOTHING.split(";")[0] + ".") + "\n" + match.group(3)
+
+    return PART.sub(filled, page)
+
+
 def bars(table: Table, axes: Any) -> None:
     """One table's column as horizontal bars with their values."""
     column = list(table.columns).index(table.chart or "")
@@ -129,6 +147,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     records = load()
     RESULTS.write_text(generate(TEMPLATE.read_text(), records))
+    for page in PAGES:
+        page.write_text(fill(page.read_text(), records))
     for name, record in records.items():
         charts = [table for table in tables_of(record) if table.chart]
         if charts and not options.no_charts:

@@ -20,7 +20,7 @@ from torch_lapeig import HeatKernel, LaplacianEigenmaps, Radius
 torch.manual_seed(0)
 t = torch.rand(300, dtype=torch.float64)
 x = torch.stack([(9 * t).cos() * (1 + t), (9 * t).sin() * (1 + t), 2 * t], 1) + 0.05 * torch.randn(300, 3).double()
-target = (12 * t).sin()[:, None]
+target = (7 * t).sin()[:, None]
 train, held_out = torch.arange(150), torch.arange(150, 300)
 
 
@@ -32,7 +32,7 @@ def unexplained(y, rows):
     return (target[rows] - design[rows] @ weights).square().mean() / target[rows].var()
 
 
-layer = LaplacianEigenmaps(6, Radius(1.6), HeatKernel("median", learnable=True), scale="unit")
+layer = LaplacianEigenmaps(6, Radius(4.0), HeatKernel("median", learnable=True), scale="unit")
 optimiser = torch.optim.Adam(layer.parameters(), lr=0.25)
 path = []
 for _ in range(25):

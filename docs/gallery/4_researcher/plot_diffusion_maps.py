@@ -22,7 +22,7 @@ t = torch.rand(400, dtype=torch.float64).sqrt() * 3.5 * torch.pi
 x = torch.stack([t * t.cos(), t * t.sin()], 1) / 4 + 0.04 * torch.randn(400, 2, dtype=torch.float64)
 start = int(t.argmax())
 
-times = (4, 64, 1024)
+times = (16, 512, 16384)
 maps = {time: LaplacianEigenmaps(60, KNN(8), DensityCorrected(), diffusion=time)(x) for time in times}
 distances = {time: (y - y[start]).norm(dim=1) for time, y in maps.items()}
 
@@ -52,7 +52,7 @@ figure, axes = plt.subplots(1, 4, figsize=(13, 3.4), layout="constrained")
 shown = {"in the plane": (x - x[start]).norm(dim=1), **{f"diffusion, τ = {time}": distances[time] for time in times}}
 for panel, (name, distance) in zip(axes, shown.items(), strict=True):
     panel.scatter(*x.T, c=distance, s=8)
-    panel.plot(*x[start], "r*", markersize=12)
+    panel.plot(*x[start].tolist(), "r*", markersize=12)
     panel.set(title=name, aspect="equal")
 for name, distance in shown.items():
     ranks = torch.stack([distance, -t]).argsort().argsort().double()

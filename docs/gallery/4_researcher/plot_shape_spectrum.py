@@ -30,20 +30,16 @@ def membrane(polygon):
     """The graph of a polygon, and the places of its nodes in units of the step."""
     outline = Path([(x * steps, y * steps) for x, y in [*polygon, polygon[0]]])
     cells = torch.cartesian_prod(torch.arange(3 * steps), torch.arange(3 * steps))
-    parts = []
-    for first, second in (((0, 0), (1, 1)), ((1, 0), (0, 1))):  # each cell is halved along either diagonal
-        for third in {(0, 0), (1, 1), (1, 0), (0, 1)} - {first, second}:
-            triangle = torch.stack([cells + torch.tensor(corner) for corner in (third, first, second)], 1)
-            inside = torch.from_numpy(outline.contains_points(triangle.double().mean(1).numpy()))
-            parts.append(triangle[inside])
-    triangles = torch.cat(parts)  # right angle first; both diagonals, so that no cell is counted for one only
-    place, number = triangles.reshape(-1, 2).unique(dim=0, return_inverse=True)
-    corner = number.reshape(-1, 3)
-    legs = torch.cat([corner[:, [0, 1]], corner[:, [0, 2]]])
-    half = torch.full((len(legs),), 0.25, dtype=torch.float64)  # ½ cot 45°, of two triangulations
-    weight = torch.sparse_coo_tensor(legs.T, half, (len(place),) * 2)
-    weight = (weight + weight.T).coalesce()
-    return Graph.from_edge_index(weight.indices(), weight.values(), num_nodes=len(place)), place
+    sides = []
+    for a, b in (((0, 0), (1, 0)), ((1, 0), (1, 1)), ((1, 1), (0, 1)), ((0, 1), (0, 0))):
+        side = torch.stack([cells + torch.tensor(a), cells + torch.tensor(b)], 1)
+        quarter = (side.sum(1) + cells + 0.5) / 3  # the centre of the quarter of the cell at this side
+        sides.append(side[torch.from_numpy(outline.contains_points(quarter.numpy()))])
+    place, number = torch.cat(sides).reshape(-1, 2).unique(dim=0, return_inverse=True)
+    ends, count = number.reshape(-1, 2).sort(1).values.unique(dim=0, return_counts=True)
+    weight = count.double() / 2  # ½ cot 45° from either side of an edge
+    both = torch.cat([ends, ends.flip(1)]).T
+    return Graph.from_edge_index(both, torch.cat([weight, weight]), num_nodes=len(place)), place
 
 
 spectra, vectors, places = {}, {}, {}

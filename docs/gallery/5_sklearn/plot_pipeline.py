@@ -28,7 +28,7 @@ grid = {
     "spectralembedding__n_components": [2, 5, 10],
     "spectralembedding__weights": [None, HeatKernel(), DensityCorrected()],
 }
-search = GridSearchCV(pipeline, grid, cv=3).fit(train, y_train)
+search = GridSearchCV(pipeline, grid, cv=2).fit(train, y_train)
 print("best parameters:", search.best_params_)
 print(f"cross-validated accuracy {search.best_score_:.3f}, of held-out digits {search.score(test, y_test):.3f}")
 

@@ -1,0 +1,88 @@
+"""
+Smoothness in mini-batches
+==========================
+
+Whoever trains a network with few labels can ask its outputs to be alike where points are neighbours. What decides is
+the batch: it must hold neighbours among *all* points, which a random batch does not.
+"""
+
+# %%
+# Digits with two labels a class
+# ------------------------------
+# One graph of all points is built once. `NeighborhoodSampler` draws batches of points together with their neighbours,
+# and ``graph.subgraph`` cuts out the edges among them.
+
+import matplotlib.pyplot as plt
+import torch
+from sklearn.datasets import load_digits
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset
+
+from torch_lapeig import HeatKernel, knn_graph, laplacian_smoothness
+from torch_lapeig.samplers import NeighborhoodSampler
+
+pixels, classes = load_digits(return_X_y=True)
+x = torch.from_numpy(pixels).float() / 16
+truth = torch.from_numpy(classes).long()
+target = torch.full_like(truth, -100)  # no label: cross_entropy leaves it out
+known = torch.cat([(truth == digit).nonzero()[:2, 0] for digit in range(10)])
+target[known] = truth[known]
+
+graph = HeatKernel()(x, knn_graph(x, 10))
+data = TensorDataset(x, torch.arange(len(x)))
+
+
+def neighbourhood_loss(logits, nodes):
+    """Smoothness on the edges of the graph of all points."""
+    return laplacian_smoothness(logits.softmax(1), graph.subgraph(nodes), "weighted_mean")
+
+
+def own_graph_loss(logits, nodes):
+    """Smoothness on a graph of the batch alone, whose edges join what are no neighbours."""
+    alone = HeatKernel()(x[nodes], knn_graph(x[nodes], 10))
+    return laplacian_smoothness(logits.softmax(1), alone, "weighted_mean")
+
+
+neighbourhoods = DataLoader(data, batch_sampler=NeighborhoodSampler(graph, 256, neighbors=10))
+settings = {
+    "labels only": (None, neighbourhoods),
+    "random batches, own graphs": (own_graph_loss, None),
+    "neighbourhoods of all points": (neighbourhood_loss, neighbourhoods),
+}
+
+
+# %%
+# Three trainings
+# ---------------
+# The labelled points are seen in every step; the batch only smooths. Accuracy is that of the points without label.
+
+
+def train(smooth, loader, seed):
+    """Accuracy after each epoch."""
+    torch.manual_seed(seed)
+    loader = loader or DataLoader(data, 256, sampler=RandomSampler(data), drop_last=True)
+    network = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
+    optimiser = torch.optim.Adam(network.parameters(), 3e-3)
+    accuracy = []
+    for _ in range(25):
+        for points, nodes in loader:
+            loss = cross_entropy(network(x[known]), target[known])
+            if smooth is not None:
+                loss = loss + 3 * smooth(network(points), nodes)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+        with torch.no_grad():
+            right = network(x).argmax(1) == truth
+        accuracy.append(right[target < 0].double().mean().item())
+    return accuracy
+
+
+figure, axes = plt.subplots(figsize=(6.5, 4), layout="constrained")
+for name, (smooth, loader) in settings.items():
+    accuracy = train(smooth, loader, seed=0)
+    print(f"{name:30s} accuracy {accuracy[-1]:.3f}")
+    axes.plot(range(1, 26), accuracy, label=name)
+axes.set(xlabel="epoch", ylabel="accuracy of points without label")
+axes.legend()
+plt.show()
