@@ -34,6 +34,7 @@ EXPERIMENTS = (
     "outofsample",
     "weightings",
     "spectral_layer",
+    "csl",
     "parametric",
     "roll",
 )
