@@ -96,8 +96,8 @@ def csl(
     metrics = {name: {**mean_and_interval(found), "seeds": found} for name, found in splits.items()}
     run.figure("csl", figure(values, labels), dpi=80)
     rows = [[ENCODINGS[name], plus_minus(metrics[name], 1, 100)] for name in encodings]
-    title = f"accuracy (%), mean of {seeds} splits in {folds} folds"
-    run.finish(metrics, table(title, ["features of the nodes", "accuracy"], rows))
+    title = "accuracy (%), mean ± 95 % interval over splits"
+    run.finish({**metrics, "splits": seeds}, table(title, ["features of the nodes", "accuracy"], rows))
 
 
 def skip_links() -> tuple[Tensor, Tensor]:

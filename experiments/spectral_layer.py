@@ -104,9 +104,10 @@ def spectral_layer(
         f"nuisance={c}": {variant: summary([cells[variant, c, seed] for seed in numbers]) for variant in variants}
         for c in nuisance
     }
+    tables = results_tables(metrics, seeds)
     run.figure("spectral_layer", results_figure(metrics, cells, nuisance[-1], list(numbers)), dpi=80)
     run.figure("clouds", clouds_figure(shapes, points, noise, neighbors), dpi=75)
-    run.finish(metrics, *results_tables(metrics, seeds))
+    run.finish({**metrics, "seeds": seeds}, *tables)
 
 
 def _check(
@@ -379,7 +380,7 @@ def results_tables(metrics: dict[str, Any], seeds: int) -> list[Table]:
         )
     columns = [f"{task} channels of noise" for task, _ in tasks]
     columns = ["", *columns, "least of the seeds", "failed", "parameters", "steps", "ms a step", "seconds"]
-    tables = [table(f"accuracy on held-out clouds, mean ± 95 % interval of {seeds} seeds", columns, rows)]
+    tables = [table("accuracy on held-out clouds, mean ± 95 % interval", columns, rows)]
     if "layer" in metrics[next(iter(metrics))]:
         lines = [
             [task, where, *(f"{one['layer'][key][q]:.2f}" for q in ("median", "p99", "max")), not_finite]
