@@ -72,14 +72,7 @@ def csl(
         network = Gin(columns if name in ("random", "vectors") else 2 * columns if name == "values" else 1, width)
 
         def features(rows: Tensor) -> Tensor:
-            shape = len(rows), NODES, columns
-            if name == "none":
-                return torch.ones(len(rows), NODES, 1)
-            if name == "random":
-                return torch.randn(shape)
-            signs = torch.randint(0, 2, (len(rows), 1, columns)) * 2.0 - 1
-            signed = vectors[rows] * (signs if network.training else 1)
-            return signed if name == "vectors" else torch.cat([signed, values[rows][:, None].expand(shape)], -1)
+            return features_of(name, vectors[rows], values[rows], network.training)
 
         fit(network, features, adjacency, labels, train, epochs, rate)
         with torch.no_grad():
@@ -88,16 +81,28 @@ def csl(
 
     cases = [(name, seed, fold) for name in encodings for seed in range(seeds) for fold in range(folds)]
     cells = run.cells("trainings", accuracy, cases)
-    # Folds of one split share graphs: the interval is that of the splits.
-    splits = {
-        name: [float(np.mean([cells[name, s, f]["accuracy"] for f in range(folds)])) for s in range(seeds)]
-        for name in encodings
-    }
-    metrics = {name: {**mean_and_interval(found), "seeds": found} for name, found in splits.items()}
+    metrics = {name: summary([[cells[name, s, f] for f in range(folds)] for s in range(seeds)]) for name in encodings}
     run.figure("csl", figure(values, labels), dpi=80)
     rows = [[ENCODINGS[name], plus_minus(metrics[name], 1, 100)] for name in encodings]
     title = "accuracy (%), mean ± 95 % interval over splits"
     run.finish({**metrics, "splits": seeds}, table(title, ["features of the nodes", "accuracy"], rows))
+
+
+def summary(splits: list[list[dict[str, Any]]]) -> dict[str, Any]:
+    """Mean accuracy of splits; folds of one split share graphs, so that the interval is that of the splits."""
+    found = [float(np.mean([fold["accuracy"] for fold in folds])) for folds in splits]
+    return {**mean_and_interval(found), "splits": found}
+
+
+def features_of(name: str, vectors: Tensor, values: Tensor, training: bool) -> Tensor:
+    """Features ``(B, N, d)`` of the nodes of graphs, of their eigenvectors ``(B, N, k)`` and eigenvalues ``(B, k)``."""
+    if name == "none":
+        return torch.ones(len(vectors), NODES, 1)
+    if name == "random":
+        return torch.randn(vectors.shape)
+    signs = torch.randint(0, 2, values.shape)[:, None] * 2.0 - 1
+    signed = vectors * (signs if training else 1)
+    return signed if name == "vectors" else torch.cat([signed, values[:, None].expand(vectors.shape)], -1)
 
 
 def skip_links() -> tuple[Tensor, Tensor]:

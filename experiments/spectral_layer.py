@@ -96,18 +96,22 @@ def spectral_layer(
     counts = {"train": clouds, "validation": heldout // 4, "test": heldout}
     maker = Maker(shapes, counts, points, noise, spread)
     training = Training(run, maker, neighbors, eigenvectors, rates, lengths, batch, trainer)
-    numbers = range(first_seed, first_seed + seeds)
-    cases = [(variant, channels, seed) for seed in numbers for channels in nuisance for variant in variants]
-    cells = run.cells("forest", Forest(maker, neighbors, eigenvectors), [c for c in cases if c[0] not in NETWORKS])
+    run.figure("clouds", clouds_figure(shapes, points, noise, neighbors), dpi=75)
+    compare(run, training, variants, nuisance, list(range(first_seed, first_seed + seeds)))
+
+
+def compare(run: Run, training: Training, variants: list[str], nuisance: list[int], seeds: list[int]) -> None:
+    """Compute all cells, and say what came out."""
+    forest = Forest(training.maker, training.neighbors, training.eigenvectors)
+    cases = [(variant, channels, seed) for seed in seeds for channels in nuisance for variant in variants]
+    cells = run.cells("forest", forest, [case for case in cases if case[0] not in NETWORKS])
     cells |= run.cells("training", training, [case for case in cases if case[0] in NETWORKS])
     metrics = {
-        f"nuisance={c}": {variant: summary([cells[variant, c, seed] for seed in numbers]) for variant in variants}
+        f"nuisance={c}": {variant: summary([cells[variant, c, seed] for seed in seeds]) for variant in variants}
         for c in nuisance
     }
-    tables = results_tables(metrics, seeds)
-    run.figure("spectral_layer", results_figure(metrics, cells, nuisance[-1], list(numbers)), dpi=80)
-    run.figure("clouds", clouds_figure(shapes, points, noise, neighbors), dpi=75)
-    run.finish({**metrics, "seeds": seeds}, *tables)
+    run.figure("spectral_layer", results_figure(metrics, cells, nuisance[-1], seeds), dpi=80)
+    run.finish({**metrics, "seeds": len(seeds)}, *results_tables(metrics, len(seeds)))
 
 
 def _check(
