@@ -36,6 +36,7 @@ EXPERIMENTS = (
     "weightings",
     "choosing",
     "spectral_layer",
+    "csl",
     "parametric",
     "roll",
 )

@@ -203,7 +203,7 @@ def _table(asked: str, records: Mapping[str, Found], where: str) -> str:
 
 
 def _is_number(cell: str) -> bool:
-    return re.fullmatch(r"[\s\d.,±%×–+−-]*", cell) is not None  # intervals and times too, and nothing
+    return re.fullmatch(r"[\s\d.,±%×–+/−-]*", cell) is not None  # intervals and times too, and nothing
 
 
 MARKERS: dict[str, Callable[[str, Mapping[str, Found], str], str]] = {"value": _value, "results": _table}

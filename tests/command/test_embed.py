@@ -107,6 +107,7 @@ def test_folder_is_written_over_only_if_asked(folder, capsys):
     embed("--input", "points.npy", "--out", "mine", "--overwrite")
     assert Path("mine/notes.txt").read_text() == "mine"
     Path("file").touch()
+    refused("error: .*file", "--input", "points.npy", "--out", "file/inside")
     refused("--out must be a folder, got the file", "--input", "points.npy", "--out", "file")
 
 
@@ -336,6 +337,19 @@ def test_few_points_are_embedded(n, folder):
     np.save("few.npy", points(n))
     embed("--input", "few.npy")
     assert np.load("embedding-few/embedding.npy").shape == (n, min(10, n - 2))
+
+
+@pytest.mark.parametrize("scale", [1e-170, 1e170])
+def test_units_whose_squares_are_no_numbers_are_refused(scale, folder):
+    np.save("x.npy", points() * scale)
+    refused("leave float64: take other units", "--input", "x.npy")
+
+
+def test_units_do_not_change_the_embedding(folder):
+    for scale in (1e-100, 1e100):
+        np.save("x.npy", points() * scale)
+        embed("--input", "x.npy", "--out", f"x{scale}")
+    np.testing.assert_allclose(np.load("x1e-100/embedding.npy"), np.load("x1e+100/embedding.npy"), rtol=1e-6, atol=1e-9)
 
 
 def test_picture_s_library_is_named(folder, monkeypatch):

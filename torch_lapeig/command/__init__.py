@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     try:
         run(options)
-    except InputError as error:
+    except (InputError, OSError) as error:  # files are read with messages of their own; what is left is --out
         raise SystemExit(f"error: {error}") from None
 
 
@@ -138,8 +138,8 @@ def new_points(given: str | None, without: Sequence[str], x: Array, notes: list[
 
 def scaling_of(x: Array) -> Array:
     """Mean and standard deviation of each column ``(2, D)``; 1 for a constant one."""
-    deviation = x.std(0)
-    return np.stack([x.mean(0), np.where((x == x[0]).all(0), 1, deviation)]).astype(x.dtype)
+    deviation = np.where((x == x[0]).all(0), 1, x.std(0, dtype=np.float64))
+    return np.stack([x.mean(0, dtype=np.float64), deviation]).astype(x.dtype)
 
 
 def device_of(name: str) -> torch.device:

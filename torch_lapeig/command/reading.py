@@ -220,9 +220,10 @@ def check_points(x: Array, given: str, notes: list[str]) -> None:
         raise InputError(f"{given} must have at least {LEAST_POINTS} points, got {len(x)}")
     if x.shape[1] == 0:
         raise InputError(f"{given} must have at least one column, got shape {x.shape}")
-    spread = x.std(0, dtype=np.float64)
     if not (x != x[0]).any():
         raise InputError(f"{given}: all {len(x)} points are equal")
+    check_units(x, given)
+    spread = x.std(0, dtype=np.float64)
     if constant := int((x == x[0]).all(0).sum()):
         notes.append(f"{constant} of {x.shape[1]} columns are constant and change no distance")
     varying = spread[(x != x[0]).any(0)]
@@ -230,6 +231,18 @@ def check_points(x: Array, given: str, notes: list[str]) -> None:
         notes.append(
             f"column {int(spread.argmax())} (from 0) spreads {varying.max() / np.median(varying):.0f} times as wide as "
             "the median column and decides nearly all distances; --standardize makes all columns count alike"
+        )
+
+
+def check_units(x: Array, given: str) -> None:
+    """Raise `InputError` if squares of distances may leave the range of the dtype."""
+    range_of = np.finfo(x.dtype)
+    with np.errstate(over="ignore"):
+        widest = float(np.ptp(x, axis=0).max())
+    if not 1e4 * float(range_of.tiny) ** 0.5 < widest < 1e-4 * float(range_of.max) ** 0.5:
+        raise InputError(
+            f"{given}: columns spread over {widest:.1e} at most, and squares of such distances leave {x.dtype}: "
+            "take other units"
         )
 
 
