@@ -274,7 +274,7 @@ def contrasts(scores: Mapping[str, Sequence[Mapping[str, Any]]], question: str) 
     """Each option's score minus that of the default on the same draws; over data sets the set is the unit.
 
     ``all``, ``labels``, ``numbers``: mean and interval over all sets, those with labels, those with numbers; ``sets``:
-    the mean difference of each set.
+    the mean difference of each set; ``lowest`` and ``highest`` of these; how many are ``better`` or ``worse`` by 0.1.
     """
     first, base = next(iter(scores.values()))[0]["scores"][question], BASE[question.removesuffix(IN_PLANE)]
     labelled = {name for name, of in scores.items() if of[0]["labels"]}
@@ -292,6 +292,8 @@ def contrasts(scores: Mapping[str, Sequence[Mapping[str, Any]]], question: str) 
         }
         result[option] = {
             **{group: mean_and_interval(values) for group, values in groups.items() if values},
+            "lowest": min(means.values()),
+            "highest": max(means.values()),
             "better": sum(value > 0.1 for value in means.values()),
             "worse": sum(value < -0.1 for value in means.values()),
             "sets": means,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -97,11 +97,11 @@ class Method(NamedTuple):
 
     def module(self) -> Any:
         """What a user writes: the module with ``fit(x, labels)`` and ``predict``."""
-        prior = {"class_prior": "labels"} if self.variant == PRIOR else {}
+        prior: Literal["labels"] | None = "labels" if self.variant == PRIOR else None
         if self.kind == "spreading":
-            return LabelSpreading(self.rule(), self.weights(), alpha=self.number, n_classes=CLASSES, **prior)
+            return LabelSpreading(self.rule(), self.weights(), alpha=self.number, class_prior=prior, n_classes=CLASSES)
         if self.kind == "harmonic":
-            return HarmonicFunction(self.rule(), self.weights(), n_classes=CLASSES, **prior)
+            return HarmonicFunction(self.rule(), self.weights(), class_prior=prior, n_classes=CLASSES)
         return EigenmapsRegression(int(self.number), self.rule(), self.weights(), n_classes=CLASSES)
 
 
@@ -197,7 +197,8 @@ def regressed(basis: Tensor, chosen: Tensor, targets: Tensor) -> Tensor:
 
 def nearest_label(y: Tensor, at: Tensor, labels: Tensor) -> Tensor:
     """The label of the nearest of the places ``at``, for each row of ``y``."""
-    return labels[torch.cat([torch.cdist(block, at).argmin(1) for block in y.split(4096)])]
+    near = torch.cat([torch.cdist(block, at).argmin(1) for block in y.split(4096)])
+    return labels[near]
 
 
 def new_points(split: Split, counts: Sequence[int], seed: int, recipe: Method) -> dict[str, dict[str, float]]:

@@ -89,7 +89,7 @@ def weightings(
         labels: numbers of labelled images of each class.
         splits: choices of the labelled images for methods on a graph of all points, seeds from 0 on.
         tuning: choices, seeds from 100 on, by which the recipe is chosen on the digits.
-        trainings: splits into training and held-out part, for networks and for methods at new points.
+        trainings: splits into training and held-out part, for networks and for methods at new points; 0: none of these.
         labels_new: numbers of labelled images of each class there.
         strengths: λ of the smoothness. Layer and λ of a data set are those that are best on the other one, or with one
             set alone softmax and the middle λ.
@@ -115,7 +115,6 @@ def weightings(
     choice = tuned(carry, run, grid, tuning)
     recipe = max(choice, key=lambda way: choice[way])
     compared = carried(carry, run, [*COMPARED, recipe._replace(variant=PLAIN)], sets, splits)
-
     problem = lru_cache(1)(lambda name, seed: Problem.of(data.split_by_class(*points(name), seed=seed)))
     training = Training(run, problem, recipe, Schedule(steps, batch, learning_rate), labels_new, trainings)
     metrics = {
@@ -123,14 +122,13 @@ def weightings(
         "graph": {name: summaries(compared[name], str(recipe)) for name in sets},
         **training.outcome(sets, strengths, tuned_at),
     }
-    run.figure("weightings", figure(metrics, labels_new, strengths), dpi=80)
     run.finish(metrics, *tables(metrics, choice, splits, tuning, trainings, tuned_at))
 
 
 def _check(given: dict[str, Any]) -> None:
     """Raise unless names are known and numbers allow intervals and batches."""
     check_names("sets", given["sets"], SET_NAMES)
-    for option, least in {"splits": 2, "tuning": 1, "trainings": 2, "steps": 1}.items():
+    for option, least in {"splits": 2, "tuning": 1, "trainings": 2 if given["trainings"] else 0, "steps": 1}.items():
         check_least(option, given[option], least)
     for option, smallest in {"labels": 1, "labels_new": 1, "strengths": 1e-9}.items():
         check_least(option, min(given[option], default=0), smallest)
@@ -184,7 +182,9 @@ class Training:
     seeds: int
 
     def outcome(self, sets: list[str], strengths: list[float], tuned_at: int) -> dict[str, Any]:
-        """Accuracies at new points, and what each smoothness gains."""
+        """Accuracies at new points, and what each smoothness gains; draws the figure. Nothing without seeds."""
+        if not self.seeds:
+            return {}
         new = self.run.cells("new", self.on_graph, product(sets, range(self.seeds)))
         kinds = [Kind(*parts) for parts in product(BATCHES, LAYERS, strengths)]
         swept = self.cells(sets, [tuned_at], [ALONE, *kinds])
@@ -193,11 +193,13 @@ class Training:
         for name in sets:
             found = self.cells([name], self.counts, [ALONE, SELF, chosen[name], TAUGHT])
             of[name] = at_new_points(new, found, name, self.counts, self.seeds)
-        return {
+        result = {
             "new": {name: summaries(of[name], "recipe") for name in sets},
             "strength": {name: gains(swept, name, tuned_at) for name in sets},
             "chosen": {name: kind._asdict() for name, kind in chosen.items()},
         }
+        self.run.figure("weightings", figure(result, self.counts, strengths), dpi=80)
+        return result
 
     def on_graph(self, name: str, seed: int) -> dict[str, Any]:
         """Accuracies of methods on a graph at the held-out points."""
@@ -300,7 +302,24 @@ def tables(
     kinds = {(way.kind, way.number, way.variant): way for way in reversed(order)}  # the best of each kind
     shown = [way for way in order if way in kinds.values() or way in order[:5]]
     same = {method: method for method in next(iter(metrics["graph"].values()))}
-    whole, held = f"{splits} splits", f"new points, {trainings} splits"
+    whole = f"{splits} splits"
+    result = [
+        table(
+            f"candidates on the digits, mean accuracy (%), {tuning} splits",
+            ["", "%"],
+            [[str(way), f"{100 * choice[way]:.2f}"] for way in shown],
+        ),
+        _by_count(f"all points at hand, accuracy (%), {whole}", metrics["graph"], same, "accuracy"),
+        _by_count(
+            f"all points at hand, difference to the recipe, {whole}", metrics["graph"], same, "difference", recipe
+        ),
+    ]
+    return [*result, *_of_networks(metrics, trainings, tuned_at)] if trainings else result
+
+
+def _of_networks(metrics: dict[str, Any], trainings: int, tuned_at: int) -> list[Table]:
+    """Those at new points."""
+    held = f"new points, {trainings} splits"
     swept = metrics["strength"]
     strengths = list(dict.fromkeys(key.split(".", 2)[2] for key in next(iter(swept.values())) if key != "alone"))
     rows = [
@@ -313,15 +332,6 @@ def tables(
     ]
     headings = ["batches, graph", "layer", *(f"{SETS[name][0]}, λ = {of}" for name in swept for of in strengths)]
     return [
-        table(
-            f"candidates on the digits, mean accuracy (%), {tuning} splits",
-            ["", "%"],
-            [[str(way), f"{100 * choice[way]:.2f}"] for way in shown],
-        ),
-        _by_count(f"all points at hand, accuracy (%), {whole}", metrics["graph"], same, "accuracy"),
-        _by_count(
-            f"all points at hand, difference to the recipe, {whole}", metrics["graph"], same, "difference", recipe
-        ),
         _by_count(f"{held}, accuracy (%)", metrics["new"], NETWORKS, "accuracy"),
         _by_count(f"{held}, difference to the recipe", metrics["new"], NETWORKS, "difference", "recipe"),
         table(f"smoothness, gain over the network alone, {tuned_at} labels a class, {held}", headings, rows),
