@@ -109,15 +109,11 @@ def demo(
     results = [once(each, neighbors, steps, batch) for each in range(seed, seed + seeds)]
     split, stages, learning = results[0]
     scores_of = {name: stage.scores for name, stage in stages.items()}
-    metrics: dict[str, Any] = {
-        **scores_of,
-        "learning": learning,
-        "pixels": pixels(split),
-        "over_seeds": over_seeds(results),
-    }
+    found = over_seeds(results)
+    metrics = {**scores_of, "learning": learning, "pixels": pixels(split), "over_seeds": found}
     spectra = tuple(scores[max(DIMENSIONS)]["eigenvalues"] for scores in scores_of.values())
     run.figure("embedding", embedding_figure(split, stages["before"].plane, stages["after"].plane, spectra))
-    run.finish(metrics, table(scores_of), seeds_table(seeds_of))
+    run.finish(metrics, table(scores_of), seeds_table(found))
 
 
 class Result(NamedTuple):

@@ -32,7 +32,7 @@ class Encoder(LightningModule):
         width: of the hidden layers.
         rate: the largest learning rate.
         objective: ``"spectral"``: `spectral_loss`. ``"spectralnet"``: the smoothness of outputs behind a last layer
-            that makes them orthonormal and is fixed in the step (Shaham et al., *SpectralNet*, 2018; there that layer is
+            that makes them orthonormal and is fixed in the step (Shaham et al., *SpectralNet*, 2018; there it is that
             of another batch). ``"neuralef"``: `neural_eigenfunctions`.
     """
 
