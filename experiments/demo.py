@@ -146,34 +146,37 @@ def pixels(split: Split) -> float:
     return float(classifier.score(split.heldout.numpy(), split.heldout_labels.numpy()))
 
 
-def over_seeds(results: list[Result]) -> dict[str, dict[str, Any]]:
+def over_seeds(results: list[Result]) -> dict[str, Any]:
     """Mean, interval, least and greatest over seeds of what the table of seeds shows."""
 
     def summary(values: list[float]) -> dict[str, Any]:
         return {**mean_and_interval(values), "least": min(values), "greatest": max(values)}
 
-    found = {
-        f"{stage} {d}-D {key}": summary([result.stages[stage].scores[d][key] for result in results])
-        for key in ("knn_heldout", "trustworthiness_heldout")
-        for d in DIMENSIONS
-        for stage in ("before", "after")
-    }
-    return {**found, "pixels knn_heldout": summary([pixels(result.split) for result in results])}
+    def of_stage(stage: str, d: int) -> dict[str, Any]:
+        scores_of = [result.stages[stage].scores[d] for result in results]
+        return {
+            key: summary([scores[key] for scores in scores_of]) for key in ("knn_heldout", "trustworthiness_heldout")
+        }
+
+    found: dict[str, Any] = {stage: {f"{d}-D": of_stage(stage, d) for d in DIMENSIONS} for stage in ("before", "after")}
+    return {**found, "pixels": {"knn_heldout": summary([pixels(result.split) for result in results])}}
 
 
-def seeds_table(found: dict[str, dict[str, Any]]) -> Table:
+def seeds_table(found: dict[str, Any]) -> Table:
     """Accuracy and trustworthiness of held-out digits before and after learning, over seeds, and on pixels."""
 
-    def row(label: str, name: str, key: str) -> list[str]:
-        factor, digits_ = (100, 1) if key == "knn_heldout" else (1, 3)
-        value = found[f"{name} {key}"]
-        ends = (f"{factor * value[end]:.{digits_}f}" for end in ("least", "greatest"))
-        return [label, plus_minus(value, digits_, factor), *ends]
+    def row(label: str, value: dict[str, Any], factor: float, places: int) -> list[str]:
+        ends = (f"{factor * value[end]:.{places}f}" for end in ("least", "greatest"))
+        return [label, plus_minus(value, places, factor), *ends]
 
-    rows = [row("5-NN accuracy (%), pixels", "pixels", "knn_heldout")]
-    for key, label in (("knn_heldout", "5-NN accuracy (%)"), ("trustworthiness_heldout", "trustworthiness")):
+    rows = [row("5-NN accuracy (%), pixels", found["pixels"]["knn_heldout"], 100, 1)]
+    for key, label, factor, places in (
+        ("knn_heldout", "5-NN accuracy (%)", 100, 1),
+        ("trustworthiness_heldout", "trustworthiness", 1, 3),
+    ):
         for d in DIMENSIONS:
-            rows += [row(f"{label}, {d}-D, {stage} learning", f"{stage} {d}-D", key) for stage in ("before", "after")]
+            for stage in ("before", "after"):
+                rows.append(row(f"{label}, {d}-D, {stage} learning", found[stage][f"{d}-D"][key], factor, places))
     return runs.table("held out, over seeds", ["", "mean", "least", "greatest"], rows)
 
 
