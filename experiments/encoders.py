@@ -31,9 +31,9 @@ class Encoder(LightningModule):
         n_components: k.
         width: of the hidden layers.
         rate: the largest learning rate.
-        objective: ``"spectral"``: `spectral_loss`. ``"spectralnet"``: the smoothness of outputs behind a last layer
-            that makes them orthonormal and is fixed in the step (Shaham et al., *SpectralNet*, 2018; there it is that
-            of another batch). ``"neuralef"``: `neural_eigenfunctions`.
+        objective: ``"spectral"``: `spectral_loss`. ``"spectralnet"``: the smoothness, after the last
+            layer has been made orthonormal on the batch (Shaham et al., *SpectralNet*, 2018; there on another batch, by
+            a layer of its own). ``"neuralef"``: `neural_eigenfunctions`.
     """
 
     mean: Tensor
@@ -59,16 +59,23 @@ class Encoder(LightningModule):
     def training_step(self, batch: tuple[Tensor, Graph]) -> Tensor:
         """The loss of some points on a graph of theirs."""
         x, graph = batch
-        y = self(x)
         if self.objective == "spectral":
-            loss = spectral_loss(y, graph)
+            loss = spectral_loss(self(x), graph)
         elif self.objective == "neuralef":
-            loss = neural_eigenfunctions(y, graph)
+            loss = neural_eigenfunctions(self(x), graph)
         else:
-            shift, matrix = orthonormalising(y.detach(), graph)
-            loss = laplacian_smoothness((y - shift) @ matrix, graph, "weighted_mean")
+            self.orthonormalise(x, graph)
+            loss = laplacian_smoothness(self(x), graph, "weighted_mean")
         self.log("loss", loss, batch_size=len(x))
         return loss
+
+    @torch.no_grad()
+    def orthonormalise(self, x: Tensor, graph: Graph) -> None:
+        """SpectralNet's orthonormalisation step, folded into the last layer, which stays well conditioned by it."""
+        last: Any = self.layers[-1]
+        shift, matrix = orthonormalising(self(x), graph)
+        last.weight.copy_(matrix.T @ last.weight)
+        last.bias.copy_((last.bias - shift) @ matrix)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Adam; the rate rises and falls once."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +26,7 @@ from experiments.shapes import MANIFOLDS
 from experiments.training import QUIET, Flags, train
 from torch_lapeig import KNN, Graph, HeatKernel, LaplacianEigenmaps, Whitening
 
-TRAINER: Flags = {**QUIET, "max_epochs": -1, "max_steps": 500, "log_every_n_steps": 10}
+TRAINER: Flags = {**QUIET, "max_epochs": -1, "max_steps": 300, "log_every_n_steps": 10}
 COMPONENTS = {"sphere": 8, "swiss_roll": 3, "digits": 9, "mnist": 9}
 NAMES = list(COMPONENTS)
 ENCODERS: dict[str, tuple[str, Objective, Sampling]] = {
@@ -94,33 +96,51 @@ def parametric(
         trainer = {**trainer, "max_steps": 250}
     _check(data, encoders, points, seeds)
     run = Run(out, locals())
+    training = Training(run, points, neighbors, batch, width, rate, trainer, data_dir)
+    cases = [(name, seed, kind) for name in data for seed in range(seeds) for kind in encoders]
+    cells = run.cells("training", training.once, cases, keeps=["encoder.pt", "maps.pt"])
+    metrics = summary(cells, data, encoders, seeds)
+    run.figure("angles", angles_figure(metrics), dpi=90)
+    paths = {name: run.folder("training", name, 0, encoders[0]) / "maps.pt" for name in data}
+    run.figure("maps", maps_figure({name: load_tensors(path, WAY_OUT) for name, path in paths.items()}), dpi=80)
+    run.finish(metrics, *angle_tables(metrics))
 
-    @lru_cache(maxsize=1)  # of the trainings that follow each other with the same split
-    def reference(name: str, seed: int) -> Reference:
-        return Reference.of(load(name, points, seed, data_dir), COMPONENTS[name], KNN(neighbors, "union"))
 
-    def training(name: str, seed: int, kind: str) -> dict[str, Any]:
-        exact = reference(name, seed)
+@dataclass(frozen=True)
+class Training:
+    """Trains one encoder; arguments as those of `parametric`."""
+
+    run: Run
+    points: int
+    neighbors: int
+    batch: int
+    width: int
+    rate: float
+    trainer: Flags
+    data_dir: Path | None
+
+    def once(self, name: str, seed: int, kind: str) -> dict[str, Any]:
+        """Train one, save it, and compare it with the ways that need none."""
+        rule = KNN(self.neighbors, "union")
+        exact = reference(name, self.points, rule, seed, self.data_dir)
         _, objective, sampling = ENCODERS[kind]
         torch.manual_seed(seed)
-        encoder = Encoder(exact.cloud.train, COMPONENTS[name], width, rate, objective)
-        batches = MiniBatches(exact.cloud.train, exact.graph, KNN(neighbors, "union"), sampling, batch, seed)
-        folder = run.folder("training", name, seed, kind)
+        encoder = Encoder(exact.cloud.train, COMPONENTS[name], self.width, self.rate, objective)
+        batches = MiniBatches(exact.cloud.train, exact.graph, rule, sampling, self.batch, seed)
+        folder = self.run.folder("training", name, seed, kind)
         start = time.perf_counter()
-        train(folder, encoder, batches, trainer, seed)
+        train(folder, encoder, batches, self.trainer, seed)
         seconds = time.perf_counter() - start
         result, maps = assess(encoder, exact)
         save(folder / "encoder.pt", encoder.state_dict())
         save(folder / "maps.pt", {"colour": torch.from_numpy(exact.cloud.colour), **maps})
         return {**result, "training_seconds": seconds}
 
-    cases = [(name, seed, kind) for name in data for seed in range(seeds) for kind in encoders]
-    cells = run.cells("training", training, cases, keeps=["encoder.pt", "maps.pt"])
-    metrics = summary(cells, data, encoders, seeds)
-    run.figure("angles", angles_figure(metrics), dpi=90)
-    paths = {name: run.folder("training", name, 0, encoders[0]) / "maps.pt" for name in data}
-    run.figure("maps", maps_figure({name: load_tensors(path, WAY_OUT) for name, path in paths.items()}), dpi=80)
-    run.finish(metrics, *angle_tables(metrics))
+
+@lru_cache(maxsize=1)  # of the trainings that follow each other with the same split
+def reference(name: str, points: int, rule: KNN, seed: int, data_dir: Path | None) -> Reference:
+    """The split of a seed, and what needs no encoder."""
+    return Reference.of(load(name, points, seed, data_dir), COMPONENTS[name], rule)
 
 
 def _check(data: list[str], encoders: list[str], points: int, seeds: int) -> None:
@@ -218,10 +238,9 @@ def regressed(cloud: Cloud, graph: Graph, exact: Numbers) -> Numbers:
 def assess(encoder: Encoder, reference: Reference) -> tuple[dict[str, float], dict[str, Tensor]]:
     """Angles between the encoder's span, the exact eigenvectors and the other ways; maps of the held-out points."""
     cloud, refit_new = reference.cloud, reference.refit_new
-    y, y_new = encoder(cloud.train), encoder(cloud.heldout)
-    whitening = Whitening(y.shape[1]).fit(y, reference.graph)
+    y = encoder(cloud.train)
     start = time.perf_counter()
-    whitening(encoder(cloud.heldout))
+    y_new = encoder(cloud.heldout)
     encoder_seconds = time.perf_counter() - start
     values = {"encoder": y_new.numpy(), "nystrom": reference.nystrom, "ridge": reference.ridge}
     result = {
@@ -229,22 +248,31 @@ def assess(encoder: Encoder, reference: Reference) -> tuple[dict[str, float], di
         **{f"heldout_{name}": mean_angle(value, refit_new) for name, value in values.items()},
         "refit": mean_angle(reference.exact, reference.refit),
         **{f"largest_{name}": largest_angle(value, refit_new) for name, value in values.items()},
-        "energy": float(whitening.eigenvalues_.sum() / reference.eigenvalues.sum()),
         "encoder_seconds": encoder_seconds,
         **reference.seconds,
     }
     if cloud.truth is not None:
         truth = {**values, "refit": refit_new}
         result |= {f"truth_{name}": mean_angle(value, cloud.truth) for name, value in truth.items()}
-    functions = {"refit": refit_new, "nystrom": reference.nystrom, "encoder": whitening(y_new).numpy()}
+    functions = {"refit": refit_new, "nystrom": reference.nystrom, "encoder": y_new.numpy()}
+    try:
+        whitening = Whitening(y.shape[1]).fit(y, reference.graph)
+    except ValueError:  # outputs that do not vary in k directions: the training has failed
+        result |= {"failed": 1.0}
+    else:
+        functions["encoder"] = whitening(y_new).numpy()
+        result |= {"failed": 0.0, "energy": float(whitening.eigenvalues_.sum() / reference.eigenvalues.sum())}
     return result, {name: torch.from_numpy(_turned(f, refit_new)[:, :2]) for name, f in functions.items()}
 
 
 def _angles(a: Numbers, b: Numbers) -> Numbers:
-    """Principal angles in degrees between the spans of columns, after the constant is taken out of both."""
+    """Principal angles in degrees between the spans of columns, after the constant is taken out of both.
+
+    A span of fewer dimensions than there are columns is at 90° in the others.
+    """
     centred = [(y - y.mean(0)).astype(np.float64) for y in (a, b)]
     angles: Numbers = np.degrees(subspace_angles(*centred))
-    return angles
+    return np.pad(angles, (0, min(a.shape[1], b.shape[1]) - len(angles)), constant_values=90)
 
 
 def mean_angle(a: Numbers, b: Numbers) -> float:
@@ -272,7 +300,8 @@ def summary(cells: dict[Any, dict[str, float]], data: list[str], kinds: list[str
         # Encoders of a kind share their splits with the others and with Nyström: differences are paired.
         paired = [cell["heldout_encoder"] - cell["heldout_nystrom"] for cell in found]
         return {
-            **{key: mean_and_interval([cell[key] for cell in found]) for key in found[0]},
+            **{key: mean_and_interval([cell[key] for cell in found]) for key in found[0] if key != "energy"},
+            "energy": mean_and_interval([cell["energy"] for cell in found if "energy" in cell] or [math.nan]),
             "encoder_over_nystrom": mean_and_interval(paired),
         }
 
@@ -283,11 +312,11 @@ def angle_tables(metrics: dict[str, Any]) -> list[Table]:
     """Encoders at training and held-out points; then the other ways at held-out points."""
     keys = ["train_encoder", "energy", "heldout_encoder", "encoder_over_nystrom", "training_seconds"]
     rows = [
-        [name, ENCODERS[kind][0], *(plus_minus(by_key[key]) for key in keys)]
+        [name, ENCODERS[kind][0], *(plus_minus(by_key[key]) for key in keys), f"{by_key['failed']['mean']:.0%}"]
         for name, by_kind in metrics.items()
         for kind, by_key in by_kind.items()
     ]
-    columns = ["training points (°)", "Ritz values / λ", "held out (°)", "less Nyström's (°)", "training (s)"]
+    columns = ["training points (°)", "Ritz values / λ", "held out (°)", "less Nyström's (°)", "training (s)", "failed"]
     others = ["heldout_nystrom", "heldout_ridge", "refit"]
     more = [
         [name, *(plus_minus(next(iter(by_kind.values()))[key]) for key in others)] for name, by_kind in metrics.items()

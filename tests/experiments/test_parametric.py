@@ -129,6 +129,7 @@ def test_angles_do_not_depend_on_bases_and_shifts():
     turned = np.column_stack([np.cos(0.3) * basis[:, 0] + np.sin(0.3) * basis[:, 2], basis[:, 1]])
     mixed = turned @ generator.standard_normal((2, 2)) + 5
     assert mean_angle(basis[:, :2], mixed) == pytest.approx(np.degrees(0.15))
+    assert mean_angle(basis[:, [0, 0]], basis[:, :2]) == pytest.approx(45)  # a direction that is missing is at 90°
     assert largest_angle(basis[:, :2], mixed) == pytest.approx(np.degrees(0.3))
 
 
