@@ -43,7 +43,7 @@ CONTEXT = multiprocessing.get_context("forkserver")  # imports once; each run is
 CONTEXT.set_forkserver_preload([f"experiments.{name}" for name in TRAININGS])
 
 OPTIONS: dict[str, dict[str, Any]] = {
-    "parametric": {"data": ["sphere"], "sampling": ["edges"], "points": 200, "batch": 64, "width": 16, "seeds": 1},
+    "parametric": {"data": ["sphere"], "encoders": ["edges"], "points": 200, "batch": 64, "width": 16, "seeds": 1},
     "spectral_layer": {"shapes": ["sphere", "torus"], "variants": ["layer"], "nuisance": [0], "seeds": 1},
 }
 OPTIONS["spectral_layer"] |= {"clouds": 16, "heldout": 16, "points": (30, 36), "batch": 4}

@@ -8,13 +8,15 @@ from typing import Any, NamedTuple
 
 import torch
 from rich.table import Table
+from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor, nn
 from tqdm import trange
 
+from experiments import runs
 from experiments.data import Split, digits
-from experiments.metrics import scores
+from experiments.metrics import NEIGHBORS, mean_and_interval, plus_minus, scores
 from experiments.plots import Array, embedding_figure
-from experiments.runs import Run
+from experiments.runs import Run, check_least
 from torch_lapeig import KNN, GraphWarning, HeatKernel, LaplacianEigenmaps
 
 DIMENSIONS = (2, 10)
@@ -86,6 +88,7 @@ def demo(
     steps: int = 300,
     batch: int = 512,
     seed: int = 0,
+    seeds: int = 1,
     quick: bool = False,
 ) -> None:
     """Embed the digits, embed held-out ones by Nyström, then learn through the embedding.
@@ -96,29 +99,85 @@ def demo(
         steps: of learning.
         batch: points of each step's graph.
         seed: of the split and the batches.
+        seeds: how many, from ``seed`` on, are run; the figure and the first table are those of the first.
         quick: 40 steps of 200 points.
     """
     if quick:
         steps, batch = 40, 200
+    check_least("seeds", seeds, 1)
     run = Run(out, locals())
+    results = [once(each, neighbors, steps, batch) for each in range(seed, seed + seeds)]
+    split, stages, learning = results[0]
+    scores_of = {name: stage.scores for name, stage in stages.items()}
+    found = over_seeds(results)
+    metrics = {**scores_of, "learning": learning, "pixels": pixels(split), "over_seeds": found}
+    spectra = tuple(scores[max(DIMENSIONS)]["eigenvalues"] for scores in scores_of.values())
+    run.figure("embedding", embedding_figure(split, stages["before"].plane, stages["after"].plane, spectra))
+    run.finish(metrics, table(scores_of), seeds_table(found))
+
+
+class Result(NamedTuple):
+    """Of one seed: the digits, both assessments, and losses and bandwidth of the learning."""
+
+    split: Split
+    stages: dict[str, Assessment]
+    learning: dict[str, float]
+
+
+def once(seed: int, neighbors: int, steps: int, batch: int) -> Result:
+    """Embed, learn, embed again."""
     split = digits(seed=seed)
     model = LearnedEigenmaps(split.train.shape[1], max(DIMENSIONS), neighbors)
     print(f"embedding {len(split.train)} digits in {DIMENSIONS} dimensions, {len(split.heldout)} held out")
     before = assess(model, split, neighbors)
     losses = train(model, split, steps=steps, batch=batch, seed=seed)
     after = assess(model, split, neighbors)
-    stages = {"before": before.scores, "after": after.scores}
-    metrics = {
-        **stages,
-        "learning": {
-            "loss_first_20": sum(losses[:20]) / len(losses[:20]),
-            "loss_last_20": sum(losses[-20:]) / len(losses[-20:]),
-            "bandwidth_over_median": model.kernel.factor,
-        },
+    learning = {
+        "loss_first_20": sum(losses[:20]) / len(losses[:20]),
+        "loss_last_20": sum(losses[-20:]) / len(losses[-20:]),
+        "bandwidth_over_median": float(model.kernel.factor),
     }
-    spectra = tuple(stage[max(DIMENSIONS)]["eigenvalues"] for stage in stages.values())
-    run.figure("embedding", embedding_figure(split, before.plane, after.plane, spectra))
-    run.finish(metrics, table(stages))
+    return Result(split, {"before": before, "after": after}, learning)
+
+
+def pixels(split: Split) -> float:
+    """5-NN accuracy of the held-out digits on their pixels, without any embedding."""
+    classifier = KNeighborsClassifier(NEIGHBORS).fit(split.train.numpy(), split.train_labels.numpy())
+    return float(classifier.score(split.heldout.numpy(), split.heldout_labels.numpy()))
+
+
+def over_seeds(results: list[Result]) -> dict[str, Any]:
+    """Mean, interval, least and greatest over seeds of what the table of seeds shows."""
+
+    def summary(values: list[float]) -> dict[str, Any]:
+        return {**mean_and_interval(values), "least": min(values), "greatest": max(values)}
+
+    def of_stage(stage: str, d: int) -> dict[str, Any]:
+        scores_of = [result.stages[stage].scores[d] for result in results]
+        return {
+            key: summary([scores[key] for scores in scores_of]) for key in ("knn_heldout", "trustworthiness_heldout")
+        }
+
+    found: dict[str, Any] = {stage: {f"{d}-D": of_stage(stage, d) for d in DIMENSIONS} for stage in ("before", "after")}
+    return {**found, "pixels": {"knn_heldout": summary([pixels(result.split) for result in results])}}
+
+
+def seeds_table(found: dict[str, Any]) -> Table:
+    """Accuracy and trustworthiness of held-out digits before and after learning, over seeds, and on pixels."""
+
+    def row(label: str, value: dict[str, Any], factor: float, places: int) -> list[str]:
+        ends = (f"{factor * value[end]:.{places}f}" for end in ("least", "greatest"))
+        return [label, plus_minus(value, places, factor), *ends]
+
+    rows = [row("5-NN accuracy (%), pixels", found["pixels"]["knn_heldout"], 100, 1)]
+    for key, label, factor, places in (
+        ("knn_heldout", "5-NN accuracy (%)", 100, 1),
+        ("trustworthiness_heldout", "trustworthiness", 1, 3),
+    ):
+        for d in DIMENSIONS:
+            for stage in ("before", "after"):
+                rows.append(row(f"{label}, {d}-D, {stage} learning", found[stage][f"{d}-D"][key], factor, places))
+    return runs.table("held out, over seeds", ["", "mean", "least", "greatest"], rows)
 
 
 def table(stages: dict[str, dict[int, dict[str, Any]]]) -> Table:

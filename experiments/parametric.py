@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from pytorch_lightning import LightningDataModule, LightningModule
-from pytorch_lightning.utilities.types import OptimizerLRScheduler
 from rich.table import Table
 from scipy.linalg import orthogonal_procrustes, subspace_angles
 from sklearn.datasets import make_swiss_roll
-from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from sklearn.kernel_ridge import KernelRidge
+from torch import Tensor
 
 from experiments.data import digits, mnist_test
+from experiments.encoders import Encoder, MiniBatches, Objective, Sampling
 from experiments.metrics import Numbers, mean_and_interval, plus_minus
-from experiments.runs import Refusal, Run, check_least, check_names, load_tensors, replacing, table
+from experiments.runs import Run, check_least, check_names, load_tensors, replacing, table
 from experiments.shapes import MANIFOLDS
-from experiments.training import QUIET, Batches, Flags, train
+from experiments.training import QUIET, Flags, train
 from torch_lapeig import KNN, Graph, HeatKernel, LaplacianEigenmaps, Whitening
-from torch_lapeig.losses import spectral_loss
 
-TRAINER: Flags = {**QUIET, "max_epochs": -1, "max_steps": 1500, "log_every_n_steps": 10}
+TRAINER: Flags = {**QUIET, "max_epochs": -1, "max_steps": 300, "log_every_n_steps": 10}
 COMPONENTS = {"sphere": 8, "swiss_roll": 3, "digits": 9, "mnist": 9}
 NAMES = list(COMPONENTS)
-EPOCH = 50  # steps, after each of which a checkpoint is written
-Sampling = Literal["edges", "points"]
-SAMPLINGS: list[Sampling] = ["edges", "points"]
+ENCODERS: dict[str, tuple[str, Objective, Sampling]] = {
+    "edges": ("spectral loss, edges", "spectral", "edges"),
+    "points": ("spectral loss, points", "spectral", "points"),
+    "spectralnet": ("SpectralNet, edges", "spectralnet", "edges"),
+    "neuralef": ("NeuralEF, edges", "neuralef", "edges"),
+}
+KINDS = list(ENCODERS)
+SHOWN = ["edges", "spectralnet", "neuralef"]
+DATA = ["sphere", "digits"]
+WIDTHS = (1.0, 4.0, 16.0, 64.0, 256.0)  # of the ridge regression's kernel, times the graph's
 MAPS = {"refit": "eigenvectors of the graph of all", "nystrom": "Nyström", "encoder": "encoder"}
 WAY_OUT = "delete it to compute its cell again, or pass --fresh true to start anew"  # of damaged maps
 
@@ -52,112 +58,16 @@ class Cloud(NamedTuple):
     truth: Numbers | None = None
 
 
-class Encoder(LightningModule):
-    """A perceptron of three hidden layers whose k outputs come to span the smallest eigenfunctions.
-
-    Args:
-        points: ``(N, D)``, whose mean and spread the inputs are freed of.
-        n_components: k.
-        width: of the hidden layers.
-        rate: the largest learning rate.
-    """
-
-    mean: Tensor
-    spread: Tensor
-
-    def __init__(self, points: Tensor, n_components: int, width: int, rate: float) -> None:
-        super().__init__()
-        self.register_buffer("mean", points.mean(0))
-        self.register_buffer("spread", (points - points.mean(0)).square().mean().sqrt())
-        sizes = [points.shape[1], width, width, width]
-        hidden = [layer for pair in itertools.pairwise(sizes) for layer in (nn.Linear(*pair), nn.GELU())]
-        self.layers = nn.Sequential(*hidden, nn.Linear(width, n_components))
-        self.rate = rate
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Outputs ``(N, k)`` at points ``(N, D)``."""
-        y: Tensor = self.layers((x - self.mean) / self.spread)
-        return y
-
-    def training_step(self, batch: tuple[Tensor, Graph]) -> Tensor:
-        """The spectral loss of some points on a graph of theirs."""
-        x, graph = batch
-        loss = spectral_loss(self(x), graph)
-        self.log("loss", loss, batch_size=len(x))
-        return loss
-
-    def configure_optimizers(self) -> OptimizerLRScheduler:
-        """Adam; the rate rises and falls once."""
-        optimiser = torch.optim.Adam(self.parameters(), lr=self.rate)
-        if not math.isfinite(steps := self.trainer.estimated_stepping_batches):
-            raise Refusal("--trainer.max_steps or --trainer.max_epochs must be positive: the rate follows a schedule")
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, self.rate, total_steps=int(steps))
-        return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
-
-
-class MiniBatches(LightningDataModule):
-    """Points with a graph of theirs, for each step.
-
-    Args:
-        x: all points ``(N, D)``.
-        graph: of all of them.
-        neighbors: rule of the graph of ``points``.
-        sampling: ``"edges"``: as many edges of the whole graph, with the points they join. Sums over edges and over
-            their ends estimate Yᵀ L Y and Yᵀ D Y of the whole graph without bias. ``"points"``: as many points, joined
-            and weighted among themselves: a graph of other edges, whose eigenfunctions are about those of the whole.
-        size: edges or points in a batch.
-        seed: of the order.
-    """
-
-    def __init__(self, x: Tensor, graph: Graph, neighbors: KNN, sampling: Sampling, size: int, seed: int) -> None:
-        super().__init__()
-        self.batches = _EdgeSample(x, graph) if sampling == "edges" else _PointSample(x, neighbors)
-        self.sampler = Batches(len(self.batches), size, seed, EPOCH)
-
-    def train_dataloader(self) -> DataLoader[Any]:
-        """Batches ``(points, graph)``."""
-        return DataLoader(self.batches, sampler=self.sampler, batch_size=None)
-
-
-class _EdgeSample(Dataset[Any]):
-    def __init__(self, x: Tensor, graph: Graph) -> None:
-        stored = graph.to_scipy().tocoo()
-        both = torch.from_numpy(np.stack([stored.row, stored.col])).long()
-        weight = torch.from_numpy(stored.data)
-        once = (both[0] < both[1]) & (weight > 0)
-        self.x, self.edges, self.weight = x, both[:, once], weight[once]
-
-    def __len__(self) -> int:
-        return len(self.weight)
-
-    def __getitem__(self, index: list[int]) -> tuple[Tensor, Graph]:
-        nodes, ends = self.edges[:, index].unique(return_inverse=True)
-        both, weight = torch.cat([ends, ends.flip(0)], 1), self.weight[index].repeat(2)
-        return self.x[nodes], Graph.from_edge_index(both, weight, len(nodes))
-
-
-class _PointSample(Dataset[Any]):
-    def __init__(self, x: Tensor, neighbors: KNN) -> None:
-        self.x, self.neighbors = x, neighbors
-
-    def __len__(self) -> int:
-        return len(self.x)
-
-    def __getitem__(self, index: list[int]) -> tuple[Tensor, Graph]:
-        x = self.x[index]
-        return x, HeatKernel()(x, self.neighbors(x))
-
-
 def parametric(
     out: Path = Path("runs/parametric"),
-    data: list[str] = NAMES,
-    sampling: list[Sampling] = SAMPLINGS,
-    points: int = 5000,
+    data: list[str] = DATA,
+    encoders: list[str] = SHOWN,
+    points: int = 2000,
     neighbors: int = 10,
-    batch: int = 1024,
-    width: int = 256,
+    batch: int = 512,
+    width: int = 128,
     rate: float = 3e-3,
-    seeds: int = 3,
+    seeds: int = 10,
     trainer: Flags = TRAINER,
     data_dir: Path | None = None,
     quick: bool = False,
@@ -168,8 +78,9 @@ def parametric(
     Args:
         out: folder of metrics.json, the figures, the trained encoders and what is finished.
         data: which of sphere, swiss_roll, digits, mnist.
-        sampling: what mini-batches are: edges of the whole graph, or points with a graph of their own.
-        points: of sphere and swiss roll; a fifth of every set is held out.
+        encoders: edges and points: spectral loss on mini-batches of edges of the whole graph, or of points with a graph
+            of their own; spectralnet and neuralef: those losses on mini-batches of edges.
+        points: of each data set at most; a fifth of every set is held out.
         neighbors: k of the graphs.
         batch: edges or points in a mini-batch.
         width: of the encoder's three hidden layers.
@@ -181,38 +92,61 @@ def parametric(
         fresh: start anew where the folder holds a run already.
     """
     if quick:
-        data, sampling, points, batch, width, seeds = ["sphere"], ["edges"], 1200, 512, 64, 1
+        data, encoders, points, batch, width, seeds = ["sphere"], ["edges"], 1200, 512, 64, 1
         trainer = {**trainer, "max_steps": 250}
-    _check(data, sampling, points, seeds)
+    _check(data, encoders, points, seeds)
     run = Run(out, locals())
+    training = Training(run, points, neighbors, batch, width, rate, trainer, data_dir)
+    cases = [(name, seed, kind) for name in data for seed in range(seeds) for kind in encoders]
+    cells = run.cells("training", training.once, cases, keeps=["encoder.pt", "maps.pt"])
+    metrics = summary(cells, data, encoders, seeds)
+    run.figure("angles", angles_figure(metrics), dpi=90)
+    paths = {name: run.folder("training", name, 0, encoders[0]) / "maps.pt" for name in data}
+    run.figure("maps", maps_figure({name: load_tensors(path, WAY_OUT) for name, path in paths.items()}), dpi=80)
+    run.finish(metrics, *angle_tables(metrics))
 
-    def training(name: str, kind: Sampling, seed: int) -> dict[str, Any]:
-        cloud, k, rule = load(name, points, seed, data_dir), COMPONENTS[name], KNN(neighbors, "union")
-        graph = HeatKernel()(cloud.train, rule(cloud.train))
+
+@dataclass(frozen=True)
+class Training:
+    """Trains one encoder; arguments as those of `parametric`."""
+
+    run: Run
+    points: int
+    neighbors: int
+    batch: int
+    width: int
+    rate: float
+    trainer: Flags
+    data_dir: Path | None
+
+    def once(self, name: str, seed: int, kind: str) -> dict[str, Any]:
+        """Train one, save it, and compare it with the ways that need none."""
+        rule = KNN(self.neighbors, "union")
+        exact = reference(name, self.points, rule, seed, self.data_dir)
+        _, objective, sampling = ENCODERS[kind]
         torch.manual_seed(seed)
-        encoder = Encoder(cloud.train, k, width, rate)
-        folder = run.folder("training", name, kind, seed)
+        encoder = Encoder(exact.cloud.train, COMPONENTS[name], self.width, self.rate, objective)
+        batches = MiniBatches(exact.cloud.train, exact.graph, rule, sampling, self.batch, seed)
+        folder = self.run.folder("training", name, seed, kind)
         start = time.perf_counter()
-        train(folder, encoder, MiniBatches(cloud.train, graph, rule, kind, batch, seed), trainer, seed)
+        train(folder, encoder, batches, self.trainer, seed)
         seconds = time.perf_counter() - start
-        result, maps = assess(encoder, cloud, graph, LaplacianEigenmaps(k, rule))
+        result, maps = assess(encoder, exact)
         save(folder / "encoder.pt", encoder.state_dict())
-        save(folder / "maps.pt", {"colour": torch.from_numpy(cloud.colour), **maps})
+        save(folder / "maps.pt", {"colour": torch.from_numpy(exact.cloud.colour), **maps})
         return {**result, "training_seconds": seconds}
 
-    cases = [(name, kind, seed) for name in data for kind in sampling for seed in range(seeds)]
-    cells = run.cells("training", training, cases, keeps=["encoder.pt", "maps.pt"])
-    metrics = summary(cells, data, sampling, seeds)
-    run.figure("angles", angles_figure(metrics), dpi=90)
-    paths = {name: run.folder("training", name, sampling[0], 0) / "maps.pt" for name in data}
-    run.figure("maps", maps_figure({name: load_tensors(path, WAY_OUT) for name, path in paths.items()}), dpi=80)
-    run.finish(metrics, angle_table(metrics, seeds))
+
+@lru_cache(maxsize=1)  # of the trainings that follow each other with the same split
+def reference(name: str, points: int, rule: KNN, seed: int, data_dir: Path | None) -> Reference:
+    """The split of a seed, and what needs no encoder."""
+    return Reference.of(load(name, points, seed, data_dir), COMPONENTS[name], rule)
 
 
-def _check(data: list[str], sampling: list[Sampling], points: int, seeds: int) -> None:
+def _check(data: list[str], encoders: list[str], points: int, seeds: int) -> None:
     """Raise unless names are known and numbers are not too small."""
     check_names("data", data, NAMES)
-    check_names("sampling", sampling, SAMPLINGS)
+    check_names("encoders", encoders, KINDS)
     check_least("seeds", seeds, 1)
     check_least("points", points, 100)
 
@@ -230,8 +164,8 @@ def load(name: str, points: int, seed: int, data_dir: Path | None) -> Cloud:
         return Cloud(split.train, split.heldout, split.heldout_labels.numpy())
     if name == "mnist":
         x, labels = mnist_test(data_dir)
-        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
-        train, heldout = order[len(x) // 5 :], order[: len(x) // 5]
+        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:points]
+        train, heldout = order[len(order) // 5 :], order[: len(order) // 5]
         return Cloud(x[train], x[heldout], labels[heldout].numpy())
     new = points // 5
     if name == "swiss_roll":
@@ -245,49 +179,100 @@ def load(name: str, points: int, seed: int, data_dir: Path | None) -> Cloud:
     return Cloud(x[new:], x[:new], u[:new, 0], np.stack(modes, 1))
 
 
-@torch.no_grad()
-def assess(
-    encoder: Encoder, cloud: Cloud, graph: Graph, eigenmaps: LaplacianEigenmaps
-) -> tuple[dict[str, float], dict[str, Tensor]]:
-    """Angles between the encoder's span, the exact eigenvectors and Nyström's values; maps of the held-out points.
+class Reference(NamedTuple):
+    """What needs no encoder: exact eigenvectors at training points and, by three ways, at held-out ones.
 
-    The reference at held-out points is what a new solve would give there: the eigenvectors of the graph of all points.
+    Attributes:
+        cloud, graph: the points, and the graph of the training part.
+        exact, eigenvalues: eigenvectors ``(N, k)`` of that graph and their eigenvalues ``(k,)``.
+        refit, refit_new: those of the graph of all points, what a new solve would give: ``(N, k)``, ``(M, k)``.
+        nystrom, ridge: at held-out points ``(M, k)``, by Nyström's formula and by kernel ridge regression.
+        seconds: of the two.
     """
-    y, y_new = encoder(cloud.train), encoder(cloud.heldout)
-    whitening = Whitening(eigenmaps.n_components).fit(y, graph)
-    exact = eigenmaps.fit(cloud.train).embedding_.numpy()
+
+    cloud: Cloud
+    graph: Graph
+    exact: Numbers
+    eigenvalues: Tensor
+    refit: Numbers
+    refit_new: Numbers
+    nystrom: Numbers
+    ridge: Numbers
+    seconds: dict[str, float]
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, cloud: Cloud, n_components: int, rule: KNN) -> Reference:
+        """Solve for the training points and for all."""
+        graph = HeatKernel()(cloud.train, rule(cloud.train))
+        eigenmaps = LaplacianEigenmaps(n_components, rule).fit(cloud.train)
+        exact, eigenvalues = eigenmaps.embedding_.numpy(), eigenmaps.eigenvalues_
+        start = time.perf_counter()
+        nystrom = eigenmaps.transform(cloud.heldout).numpy()
+        middle = time.perf_counter()
+        ridge = regressed(cloud, graph, exact)
+        seconds = {"nystrom_seconds": middle - start, "ridge_seconds": time.perf_counter() - middle}
+        every = LaplacianEigenmaps(n_components, rule).fit(torch.cat([cloud.train, cloud.heldout])).embedding_.numpy()
+        n = len(exact)
+        return cls(cloud, graph, exact, eigenvalues, every[:n], every[n:], nystrom, ridge, seconds)
+
+
+def regressed(cloud: Cloud, graph: Graph, exact: Numbers) -> Numbers:
+    """Eigenvectors at held-out points by kernel ridge regression on those of the training points.
+
+    A Gaussian whose width, among `WIDTHS` times the median squared length of the graph's edges, is that of the smallest
+    angle on a fifth of the training points, after regression on the others.
+    """
+    x, unit = cloud.train.double().numpy(), float(graph.pattern.squared_lengths(cloud.train).median())
+    y = exact / exact.std(0)
+    new = np.arange(len(x)) % 5 == 0
+
+    def fitted(times: float, rows: Any) -> KernelRidge:
+        return KernelRidge(alpha=1e-3, kernel="rbf", gamma=1 / (times * unit)).fit(x[rows], y[rows])
+
+    best = min(WIDTHS, key=lambda times: mean_angle(fitted(times, ~new).predict(x[new]), y[new]))
+    return np.asarray(fitted(best, slice(None)).predict(cloud.heldout.double().numpy()))
+
+
+@torch.no_grad()
+def assess(encoder: Encoder, reference: Reference) -> tuple[dict[str, float], dict[str, Tensor]]:
+    """Angles between the encoder's span, the exact eigenvectors and the other ways; maps of the held-out points."""
+    cloud, refit_new = reference.cloud, reference.refit_new
+    y = encoder(cloud.train)
     start = time.perf_counter()
-    nystrom = eigenmaps.transform(cloud.heldout).numpy()
-    nystrom_seconds = time.perf_counter() - start
-    start = time.perf_counter()
-    whitening(encoder(cloud.heldout))
+    y_new = encoder(cloud.heldout)
     encoder_seconds = time.perf_counter() - start
-    energy = float(whitening.eigenvalues_.sum() / eigenmaps.eigenvalues_.sum())
-    every = eigenmaps.fit(torch.cat([cloud.train, cloud.heldout])).embedding_.numpy()
-    refit, refit_new = every[: len(exact)], every[len(exact) :]
+    values = {"encoder": y_new.numpy(), "nystrom": reference.nystrom, "ridge": reference.ridge}
     result = {
-        "train_encoder": mean_angle(y.numpy(), exact),
-        "heldout_encoder": mean_angle(y_new.numpy(), refit_new),
-        "heldout_nystrom": mean_angle(nystrom, refit_new),
-        "refit": mean_angle(exact, refit),
-        "largest_encoder": largest_angle(y_new.numpy(), refit_new),
-        "largest_nystrom": largest_angle(nystrom, refit_new),
-        "energy": energy,
+        "train_encoder": mean_angle(y.numpy(), reference.exact),
+        **{f"heldout_{name}": mean_angle(value, refit_new) for name, value in values.items()},
+        "refit": mean_angle(reference.exact, reference.refit),
+        **{f"largest_{name}": largest_angle(value, refit_new) for name, value in values.items()},
         "encoder_seconds": encoder_seconds,
-        "nystrom_seconds": nystrom_seconds,
+        **reference.seconds,
     }
     if cloud.truth is not None:
-        values = {"encoder": y_new.numpy(), "nystrom": nystrom, "refit": refit_new}
-        result |= {f"truth_{name}": mean_angle(value, cloud.truth) for name, value in values.items()}
-    functions = {"refit": refit_new, "nystrom": nystrom, "encoder": whitening(y_new).numpy()}
+        truth = {**values, "refit": refit_new}
+        result |= {f"truth_{name}": mean_angle(value, cloud.truth) for name, value in truth.items()}
+    functions = {"refit": refit_new, "nystrom": reference.nystrom, "encoder": y_new.numpy()}
+    try:
+        whitening = Whitening(y.shape[1]).fit(y, reference.graph)
+    except ValueError:  # outputs that do not vary in k directions: the training has failed
+        result |= {"failed": 1.0}
+    else:
+        functions["encoder"] = whitening(y_new).numpy()
+        result |= {"failed": 0.0, "energy": float(whitening.eigenvalues_.sum() / reference.eigenvalues.sum())}
     return result, {name: torch.from_numpy(_turned(f, refit_new)[:, :2]) for name, f in functions.items()}
 
 
 def _angles(a: Numbers, b: Numbers) -> Numbers:
-    """Principal angles in degrees between the spans of columns, after the constant is taken out of both."""
+    """Principal angles in degrees between the spans of columns, after the constant is taken out of both.
+
+    A span of fewer dimensions than there are columns is at 90° in the others.
+    """
     centred = [(y - y.mean(0)).astype(np.float64) for y in (a, b)]
     angles: Numbers = np.degrees(subspace_angles(*centred))
-    return angles
+    return np.pad(angles, (0, min(a.shape[1], b.shape[1]) - len(angles)), constant_values=90)
 
 
 def mean_angle(a: Numbers, b: Numbers) -> float:
@@ -307,56 +292,78 @@ def _turned(y: Numbers, reference: Numbers) -> Numbers:
     return turned
 
 
-def summary(cells: dict[Any, dict[str, float]], data: list[str], kinds: list[Sampling], seeds: int) -> dict[str, Any]:
-    """Mean and 95 % interval of every number over seeds, by data set and kind of mini-batch."""
+def summary(cells: dict[Any, dict[str, float]], data: list[str], kinds: list[str], seeds: int) -> dict[str, Any]:
+    """Mean and 95 % interval of every number over seeds, by data set and kind of encoder."""
 
-    def over_seeds(name: str, kind: Sampling) -> dict[str, Any]:
-        found = [cells[name, kind, seed] for seed in range(seeds)]
-        return {key: mean_and_interval([cell[key] for cell in found]) for key in found[0]}
+    def over_seeds(name: str, kind: str) -> dict[str, Any]:
+        found = [cells[name, seed, kind] for seed in range(seeds)]
+        # Encoders of a kind share their splits with the others and with Nyström: differences are paired.
+        paired = [cell["heldout_encoder"] - cell["heldout_nystrom"] for cell in found]
+        return {
+            **{key: mean_and_interval([cell[key] for cell in found]) for key in found[0] if key != "energy"},
+            "energy": mean_and_interval([cell["energy"] for cell in found if "energy" in cell] or [math.nan]),
+            "encoder_over_nystrom": mean_and_interval(paired),
+        }
 
     return {name: {kind: over_seeds(name, kind) for kind in kinds} for name in data}
 
 
-def angle_table(metrics: dict[str, Any], seeds: int) -> Table:
-    """Rows: data sets and kinds of mini-batches; columns: what is compared."""
-    columns = ["training points: encoder", "Ritz values / λ", "held out: encoder", "Nyström", "graphs differ by"]
-    keys = ["train_encoder", "energy", "heldout_encoder", "heldout_nystrom", "refit"]
+def angle_tables(metrics: dict[str, Any]) -> list[Table]:
+    """Encoders at training and held-out points; then the other ways at held-out points."""
+    keys = ["train_encoder", "energy", "heldout_encoder", "encoder_over_nystrom", "training_seconds"]
     rows = [
-        [f"{name}, {kind}", *(plus_minus(by_key[key]) for key in keys)]
+        [name, ENCODERS[kind][0], *(plus_minus(by_key[key]) for key in keys), f"{by_key['failed']['mean']:.0%}"]
         for name, by_kind in metrics.items()
         for kind, by_key in by_kind.items()
     ]
-    title = f"mean principal angle in degrees (Ritz values: a ratio), mean and 95 % interval over {seeds} seeds"
-    return table(title, ["data, mini-batches", *columns], rows)
+    columns = ["training points (°)", "Ritz values / λ", "held out (°)", "less Nyström's (°)", "training (s)", "failed"]
+    others = ["heldout_nystrom", "heldout_ridge", "refit"]
+    more = [
+        [name, *(plus_minus(next(iter(by_kind.values()))[key]) for key in others)] for name, by_kind in metrics.items()
+    ]
+    return [
+        table("encoders", ["data", "encoder, mini-batches", *columns], rows),
+        table("other ways", ["data", "Nyström (°)", "kernel ridge regression (°)", "graphs differ by (°)"], more),
+        *([truth_table(metrics["sphere"])] if "sphere" in metrics else []),
+    ]
+
+
+def truth_table(by_kind: dict[str, Any]) -> Table:
+    """Angles to the spherical harmonics at the held-out points."""
+    first = next(iter(by_kind.values()))
+    rows = [[ENCODERS[kind][0], plus_minus(by_key["truth_encoder"])] for kind, by_key in by_kind.items()]
+    names = {"nystrom": "Nyström", "ridge": "kernel ridge regression", "refit": "graph of all points"}
+    rows += [[label, plus_minus(first[f"truth_{name}"])] for name, label in names.items()]
+    return table("truth on the sphere", ["way", "angle to the harmonics (°)"], rows)
 
 
 def angles_figure(metrics: dict[str, Any]) -> Figure:
     """Angles at training and held-out points, for each data set."""
-    figure = Figure(figsize=(9, 3.4), layout="constrained")
-    kinds = list(next(iter(metrics.values())))
+    figure = Figure(figsize=(12, 3.8), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
-    bars = [
-        [("train_encoder", kind, f"encoder, {kind}") for kind in kinds] + [("refit", kinds[0], "graph of all points")],
-        [("heldout_encoder", kind, f"encoder, {kind}") for kind in kinds] + [("heldout_nystrom", kinds[0], "Nyström")],
+    kinds = list(next(iter(metrics.values())))
+    encoders = [[(key, kind, ENCODERS[kind][0]) for kind in kinds] for key in ("train_encoder", "heldout_encoder")]
+    others = [
+        [("refit", kinds[0], "graph of all points")],
+        [("heldout_nystrom", kinds[0], "Nyström"), ("heldout_ridge", kinds[0], "kernel ridge regression")],
     ]
     titles = ["training points, from the exact eigenvectors", "held out, from those of the graph of all points"]
-    for panel, group, title in zip(panels, bars, titles, strict=True):
-        for i, (key, kind, name) in enumerate(group):
+    for panel, group, more, title in zip(panels, encoders, others, titles, strict=True):
+        for i, (key, kind, name) in enumerate([*group, *more]):
             found = [by_kind[kind][key] for by_kind in metrics.values()]
-            place = np.arange(len(metrics)) + (i - (len(group) - 1) / 2) * 0.27
-            colour = f"C{i}" if i < len(kinds) else "0.6"
+            place = np.arange(len(metrics)) + (i - (len(kinds) + 1) / 2) * 0.14
             panel.bar(
                 place,
                 [each["mean"] for each in found],
-                0.25,
+                0.13,
                 yerr=[each["interval"] or 0 for each in found],
                 label=name,
-                color=colour,
+                color=f"C{i}" if i < len(kinds) else ("0.6", "0.3")[i - len(kinds)],
                 error_kw={"lw": 0.8},
             )
         panel.set_xticks(range(len(metrics)), [name.replace("_", " ") for name in metrics])
         panel.set_title(title, fontsize=10)
-        panel.legend(frameon=False, fontsize=9)
+        panel.legend(frameon=False, fontsize=8)
         panel.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("mean principal angle (degrees)")
     return figure

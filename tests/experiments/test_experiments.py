@@ -25,6 +25,8 @@ def test_demo_writes_metrics_and_figure(tmp_path, capsys):
     assert after["knn_heldout"] >= before["knn_heldout"] - 0.02
     assert metrics["learning"]["loss_last_20"] < metrics["learning"]["loss_first_20"]
     assert metrics["learning"]["bandwidth_over_median"] != 1
+    assert metrics["over_seeds"]["after"]["10-D"]["knn_heldout"]["mean"] == after["knn_heldout"]
+    assert metrics["pixels"] > 0.95  # which the embedding is not ahead of
     assert (tmp_path / "embedding.png").read_bytes().startswith(b"\x89PNG")
     printed = capsys.readouterr().out
     assert "5-NN accuracy, held out" in printed

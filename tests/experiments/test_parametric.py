@@ -11,12 +11,13 @@ import torch
 
 from experiments.__main__ import main
 from problems import points
-from torch_lapeig import KNN, HeatKernel, Laplacian
+from torch_lapeig import KNN, HeatKernel, Laplacian, eigenpairs
 
 with warnings.catch_warnings():  # Lightning's imports warn of what is deprecated elsewhere
     warnings.simplefilter("ignore")
     pytest.importorskip("pytorch_lightning")
-    from experiments.parametric import MiniBatches, largest_angle, load, mean_angle
+    from experiments.encoders import MiniBatches, neural_eigenfunctions, orthonormalising
+    from experiments.parametric import largest_angle, load, mean_angle
 
 QUICK = ["parametric", "--quick", "--trainer.accelerator", "cpu"]
 
@@ -86,6 +87,41 @@ def test_mini_batches_of_points_have_their_own_graph():
     torch.testing.assert_close(graph.to_dense(), expected.to_dense())
 
 
+def graph_and_exact(k=3):
+    x = points(60, 3)
+    graph = HeatKernel()(x, KNN(6)(x))
+    return graph, eigenpairs(Laplacian(graph, "random_walk"), k + 1)
+
+
+def test_neuralefs_loss_is_least_at_the_eigenvectors_in_order():
+    """There R is diagonal, 1 − λ/2, and the loss −Σ_j (1 − λ_j/2) whatever scales and shifts of columns."""
+    graph, pairs = graph_and_exact()
+    exact, values = pairs.vectors[:, 1:], pairs.values[1:]
+    least = neural_eigenfunctions(exact * torch.tensor([1.0, -3.0, 0.2]) + 5, graph)
+    assert least.item() == pytest.approx((values / 2 - 1).sum().item())
+    for other in (exact + 0.1 * points(60, 3, seed=2), exact[:, [0, 0, 1]], points(60, 3, seed=3)):
+        assert neural_eigenfunctions(other, graph) > least
+
+
+def test_spectralnets_last_layer_makes_outputs_orthonormal_under_the_degrees():
+    graph, _ = graph_and_exact()
+    y = points(60, 3, seed=1) + 4
+    shift, matrix = orthonormalising(y, graph)
+    z = (y - shift) @ matrix
+    share = graph.pattern.sum_rows(graph.weight) / graph.weight.sum()
+    torch.testing.assert_close(z.T @ (share[:, None] * z), torch.eye(3, dtype=z.dtype), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(share @ z, torch.zeros(3, dtype=z.dtype))
+
+
+@pytest.mark.parametrize("kind", ["spectralnet", "neuralef"])
+def test_other_encoders_learn_too(kind, tmp_path):
+    few = ["--trainer.accelerator", "cpu", "--trainer.max_steps", "150", "--data", "[sphere]", "--seeds", "1"]
+    main(["parametric", *few, "--points", "600", "--width", "32", "--encoders", f"[{kind}]", "--out", str(tmp_path)])
+    found = json.loads((tmp_path / "metrics.json").read_text())["sphere"][kind]
+    assert found["truth_encoder"]["mean"] < 45  # of a random span: 75
+    assert found["heldout_ridge"]["mean"] < 25
+
+
 def test_angles_do_not_depend_on_bases_and_shifts():
     generator = np.random.default_rng(0)
     basis = np.linalg.qr(generator.standard_normal((50, 4)))[0]
@@ -93,6 +129,7 @@ def test_angles_do_not_depend_on_bases_and_shifts():
     turned = np.column_stack([np.cos(0.3) * basis[:, 0] + np.sin(0.3) * basis[:, 2], basis[:, 1]])
     mixed = turned @ generator.standard_normal((2, 2)) + 5
     assert mean_angle(basis[:, :2], mixed) == pytest.approx(np.degrees(0.15))
+    assert mean_angle(basis[:, [0, 0]], basis[:, :2]) == pytest.approx(45)  # a direction that is missing is at 90°
     assert largest_angle(basis[:, :2], mixed) == pytest.approx(np.degrees(0.3))
 
 
@@ -109,7 +146,7 @@ def test_truth_of_the_sphere_are_harmonics():
     ("arguments", "says"),
     [
         (["--data", "[cube]"], r"--data must be of sphere.*got cube"),
-        (["--sampling", "[]"], "--sampling must be of edges, points, got none"),
+        (["--encoders", "[]"], "--encoders must be of edges, points, spectralnet, neuralef, got none"),
         (["--seeds", "0"], "--seeds must be at least 1"),
         (["--data", "[digits]", "--trainer.max_steps", "-1"], "--trainer.max_steps or"),
         (["--data", "[mnist]", "--data-dir", "nowhere"], "t10k-images.* is missing"),
