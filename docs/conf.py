@@ -80,7 +80,6 @@ sphinx_gallery_conf = {
     "backreferences_dir": "auto_gallery/backreferences",
     "doc_module": ("torch_lapeig",),
     "reference_url": {"torch_lapeig": None},
-    "within_subsection_order": "FileNameSortKey",
     "abort_on_example_error": True,
     "download_all_examples": False,
     "remove_config_comments": True,
@@ -104,7 +103,7 @@ html_theme_options = {
     **({"github_url": ADDRESS} if ADDRESS else {}),
 }
 html_context = {"default_mode": "auto"}
-html_sidebars = {"index": []}
+html_sidebars = {"index": [], "theory": [], "experiments": []}
 html_show_sourcelink = False
 html_favicon = "_static/icon.svg"
 html_css_files = ["site.css"]
