@@ -80,7 +80,6 @@ sphinx_gallery_conf = {
     "backreferences_dir": "auto_gallery/backreferences",
     "doc_module": ("torch_lapeig",),
     "reference_url": {"torch_lapeig": None},
-    "abort_on_example_error": True,
     "download_all_examples": False,
     "remove_config_comments": True,
     "show_signature": False,
