@@ -80,8 +80,6 @@ sphinx_gallery_conf = {
     "backreferences_dir": "auto_gallery/backreferences",
     "doc_module": ("torch_lapeig",),
     "reference_url": {"torch_lapeig": None},
-    "within_subsection_order": "FileNameSortKey",
-    "abort_on_example_error": True,
     "download_all_examples": False,
     "remove_config_comments": True,
     "show_signature": False,
@@ -104,7 +102,7 @@ html_theme_options = {
     **({"github_url": ADDRESS} if ADDRESS else {}),
 }
 html_context = {"default_mode": "auto"}
-html_sidebars = {"index": []}
+html_sidebars = {"index": [], "theory": [], "experiments": []}
 html_show_sourcelink = False
 html_favicon = "_static/icon.svg"
 html_css_files = ["site.css"]
@@ -184,6 +182,17 @@ def escape(app: Sphinx, kind: str, name: str, what: object, options: object, lin
             parts[::2] = [re.sub(r"(?<=\w)_(?!\w)|\|", r"\\\g<0>", part) for part in parts[::2]]
             line = "".join(parts)
         lines[number] = line
+    if kind in ("property", "attribute"):
+        PLAIN[name] = list(lines)
+        lines.clear()
+
+
+PLAIN: dict[str, list[str]] = {}  # docstrings of properties: Napoleon would take what stands before a colon for a type
+
+
+def restore(app: Sphinx, kind: str, name: str, what: object, options: object, lines: list[str]) -> None:
+    """Brings back what Napoleon should not see."""
+    lines.extend(PLAIN.pop(name, []))
 
 
 def skip(app: Sphinx, kind: str, name: str, what: object, skipped: bool, options: object) -> bool | None:
@@ -221,5 +230,6 @@ def setup(app: Sphinx) -> None:
     """Connects the hooks."""
     app.connect("source-read", read)
     app.connect("autodoc-process-docstring", escape, priority=400)  # before Napoleon makes fields of sections
+    app.connect("autodoc-process-docstring", restore, priority=600)
     app.connect("autodoc-skip-member", skip)
     app.connect("missing-reference", resolve)

@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-import tomllib
 
 pytest.importorskip("hatchling", reason="the build backend is not installed: make test installs it")
 
@@ -42,6 +41,6 @@ def test_with_an_address_files_are_found_there(for_index_page):
 
 
 def test_no_address_is_invented():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert project["tool"]["hatch"]["metadata"]["hooks"]["custom"]["address"] == ""
-    assert "urls" not in project["project"]
+    project = (ROOT / "pyproject.toml").read_text()
+    assert re.findall(r'^address = "(.*)"', project, re.MULTILINE) == [""]
+    assert "[project.urls]" not in project

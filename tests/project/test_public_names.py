@@ -10,15 +10,16 @@ import pytest
 import torch_lapeig
 
 DOCS = Path(__file__).parents[2] / "docs"
+COMMAND = "command"  # of the command line, which has a page of its own
 ROOMS = [
     torch_lapeig,
     *(
         importlib.import_module(f"torch_lapeig.{found.name}")
         for found in pkgutil.iter_modules(torch_lapeig.__path__)
-        if not found.name.startswith("_")
+        if not found.name.startswith("_") and found.name != COMMAND
     ),
 ]
-NAMES = {f"{room.__name__}.{name}": getattr(room, name) for room in ROOMS for name in getattr(room, "__all__", ())}
+NAMES = {f"{room.__name__}.{name}": getattr(room, name) for room in ROOMS for name in room.__all__}
 SECTIONS = re.split(r"^## ", (DOCS / "api.md").read_text(), flags=re.MULTILINE)[1:]
 LISTED = [name for section in SECTIONS for name in re.findall(r"^   ~(torch_lapeig\.[\w.]+)$", section, re.MULTILINE)]
 

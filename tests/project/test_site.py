@@ -68,6 +68,11 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 
+def of_selenium(name):
+    """A module of selenium."""
+    return pytest.importorskip(f"selenium.{name}", reason="selenium is not installed: make test installs it")
+
+
 @pytest.fixture(scope="module")
 def address():
     """Where a server on the loopback shows the site."""
@@ -83,9 +88,7 @@ def address():
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     """Headless Chromium that can reach nothing but the loopback."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: make test installs it")
-    from selenium.webdriver.chrome.service import Service
-
+    webdriver, service = of_selenium("webdriver"), of_selenium("webdriver.chrome.service")
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     driver = shutil.which("chromedriver")
     if chromium is None or driver is None:
@@ -98,7 +101,7 @@ def browser(tmp_path_factory):
     for flag in flags:
         options.add_argument(f"--{flag}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    chrome = webdriver.Chrome(options=options, service=Service(driver))
+    chrome = webdriver.Chrome(options=options, service=service.Service(driver))
     chrome.set_page_load_timeout(WAIT)
     yield chrome
     chrome.quit()
@@ -106,9 +109,8 @@ def browser(tmp_path_factory):
 
 def wait_for(browser, script):
     """What a script returns, once that is true."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    return WebDriverWait(browser, WAIT).until(lambda window: window.execute_script(f"return {script}"))
+    wait = of_selenium("webdriver.support.ui").WebDriverWait(browser, WAIT)
+    return wait.until(lambda window: window.execute_script(f"return {script}"))
 
 
 def complaints(browser):
