@@ -161,8 +161,7 @@ def eigenpairs(
     Gradients follow the implicit rule of ``torch_lapeig.eigen.rule``, never that of ``torch.linalg.eigh``: they are
     finite, and with equal eigenvalues exact for losses that do not depend on the choice of basis in an eigenspace (that
     mix values and vectors through `Eigenpairs.projected`). A `DegeneracyWarning` says when a loss does, or when the cut
-    between k and k + 1 splits a cluster of eigenvalues, and a `ConvergenceWarning` when the linear solve of the
-    backward fails. Forward-mode derivatives (`torch.autograd.forward_ad`) follow the same rule.
+    after pair k splits a cluster, a `ConvergenceWarning` when the backward's solve fails. Forward mode follows it too.
 
     Raises:
         TypeError, ValueError: k out of range, unknown option, warm start of another size. ConvergenceError, ImportError
