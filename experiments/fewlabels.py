@@ -192,7 +192,8 @@ def regressed(basis: Tensor, chosen: Tensor, targets: Tensor) -> Tensor:
     rows = basis[chosen]
     gram = rows.mT @ rows
     gram = gram + RIDGE * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype)
-    return (basis @ torch.linalg.solve(gram, rows.mT @ targets[chosen].double())).argmax(1)
+    coefficients: Tensor = torch.linalg.solve(gram, rows.mT @ targets[chosen].double())
+    return (basis @ coefficients).argmax(1)
 
 
 def nearest_label(y: Tensor, at: Tensor, labels: Tensor) -> Tensor:
