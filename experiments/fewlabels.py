@@ -192,8 +192,8 @@ def regressed(basis: Tensor, chosen: Tensor, targets: Tensor) -> Tensor:
     rows = basis[chosen]
     gram = rows.mT @ rows
     gram = gram + RIDGE * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype)
-    predicted: Tensor = (basis @ torch.linalg.solve(gram, rows.mT @ targets[chosen].double())).argmax(1)
-    return predicted
+    coefficients: Tensor = torch.linalg.solve(gram, rows.mT @ targets[chosen].double())
+    return (basis @ coefficients).argmax(1)
 
 
 def nearest_label(y: Tensor, at: Tensor, labels: Tensor) -> Tensor:

@@ -108,18 +108,18 @@ def weightings(
     run = Run(out, locals())
     points = cache(lambda name: SETS[name][1](data_dir))
     pattern = cache(lambda name, k, symmetrize: KNN(k, symmetrize)(points(name).x))
-    for name in sets:
-        points(name)  # what is missing is said before the work
+    all(points(name) for name in sets)  # what is missing is said before the work
     carry = Transduction(points, pattern, labels)
     grid = GRID if not quick else [way for way in GRID if (way.neighbors, way.weighting) == (10, "heat")]
     choice = tuned(carry, run, grid, tuning)
     recipe = max(choice, key=lambda way: choice[way])
-    compared = carried(carry, run, [*COMPARED, recipe._replace(variant=PLAIN)], sets, splits)
+    found = carried(carry, run, [*COMPARED, recipe._replace(variant=PLAIN)], sets, splits)
+    on_graph = {name: summaries(of, str(recipe)) for name, of in found.items()}
     problem = lru_cache(1)(lambda name, seed: Problem.of(data.split_by_class(*points(name), seed=seed)))
     training = Training(run, problem, recipe, Schedule(steps, batch, learning_rate), labels_new, trainings)
     metrics = {
-        "recipe": {"name": str(recipe), "digits_tuning": choice[recipe]},
-        "graph": {name: summaries(compared[name], str(recipe)) for name in sets},
+        "recipe": {"name": str(recipe), "digits_tuning": choice[recipe], **of_recipe(on_graph, recipe)},
+        "graph": on_graph,
         **training.outcome(sets, strengths, tuned_at),
     }
     run.finish(metrics, *tables(metrics, choice, splits, tuning, trainings, tuned_at))
@@ -264,6 +264,18 @@ def summaries(of: Accuracies, base: str) -> dict[str, Any]:
             for count, values in by_count.items()
         }
         for method, by_count in of.items()
+    }
+
+
+def of_recipe(on_graph: dict[str, Any], recipe: Method) -> dict[str, Any]:
+    """Accuracies of the recipe by data set and number of labels, and what they are without its class prior."""
+    plain = str(recipe._replace(variant=PLAIN))
+    return {
+        name: {
+            count: {**cell["accuracy"], "plain": of[plain][count]["accuracy"]}
+            for count, cell in of[str(recipe)].items()
+        }
+        for name, of in on_graph.items()
     }
 
 
