@@ -38,7 +38,7 @@ def keep(folder: Path) -> Path:
 
 def command(name: str, config: dict[str, Any]) -> str:
     """What was typed: the arguments that differ from the experiment's own, without those of places."""
-    defaults = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())
+    defaults = json.loads(json.dumps(yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())))  # as metrics.json is
     others = {key: value for key, value in config.items() if key not in PLACES and defaults.get(key) != value}
     words = [f"--{key} {shlex.quote(json.dumps(value))}" for key, value in others.items()]
     return " ".join(["python -m experiments", name, *words])
