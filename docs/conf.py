@@ -1,6 +1,7 @@
 """The site: `make docs` builds it from these pages, the docstrings and the gallery, without a network."""
 
 import importlib.util
+import os
 import re
 import sys
 from pathlib import Path
@@ -131,7 +132,8 @@ def unlisted() -> list[str]:
         block for text in lists for block in re.findall(r"^```{toctree}.*?^```", text, re.MULTILINE | re.DOTALL)
     )
     named = set(re.findall(r"^(?:.*<)?([\w./-]+)>?$", blocks, re.MULTILINE))
-    return sorted(page.stem for page in DOCS.glob("*.md") if page.stem not in {*named, "index"})
+    pages = {str(page.relative_to(DOCS).with_suffix("")) for page in DOCS.glob("[!_]*/*.md")}
+    return sorted((pages | {page.stem for page in DOCS.glob("*.md")}) - named - {"index"})
 
 
 def read(app: Sphinx, page: str, content: list[str]) -> None:
@@ -151,11 +153,11 @@ def read(app: Sphinx, page: str, content: list[str]) -> None:
         label, target, anchor = match.groups(default="")
         path = (source.parent / target).resolve()
         if path == DOCS / "gallery":
-            return f"[{label}](auto_gallery/index.rst)"
+            path = DOCS / "auto_gallery" / "index.rst"
         if path in PAGES:
-            return f"[{label}]({PAGES[path]}{anchor})"
+            path = DOCS / PAGES[path]
         if path.is_relative_to(DOCS):
-            return f"[{label}]({path.relative_to(DOCS)}{anchor})"
+            return f"[{label}]({os.path.relpath(path, (DOCS / page).parent)}{anchor})"
         if not path.is_relative_to(ROOT) or not path.exists():
             return match[0]
         return f"[{label}]({ADDRESS}/blob/main/{path.relative_to(ROOT)}{anchor})" if ADDRESS else label
