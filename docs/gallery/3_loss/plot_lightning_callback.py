@@ -28,7 +28,8 @@ with warnings.catch_warnings():
     from torch_lapeig.lightning import SmoothnessCallback
 from torch_lapeig.samplers import NeighborhoodSampler
 
-logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+for name in ("pytorch_lightning", "lightning.pytorch"):
+    logging.getLogger(name).setLevel(logging.ERROR)
 
 
 class Classifier(pl.LightningModule):
@@ -64,7 +65,7 @@ for moon in (0, 1):
 graph = HeatKernel()(x, knn_graph(x, 10))
 data = TensorDataset(x, target, torch.arange(len(x)))
 models = {}
-for name, weight in (("without", None), ("with smoothness", 20.0)):
+for name, weight in (("without", None), ("with smoothness", 3.0)):
     torch.manual_seed(0)
     callbacks = []
     if weight is not None:
@@ -73,7 +74,7 @@ for name, weight in (("without", None), ("with smoothness", 20.0)):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of workers and devices, which this example does not need
         trainer = pl.Trainer(
-            max_epochs=30,
+            max_epochs=10,
             accelerator="cpu",
             callbacks=callbacks,
             logger=False,
