@@ -9,8 +9,8 @@ are near if a random walk that starts at either of them is soon in the same plac
 # %%
 # Columns whose distances are diffusion distances
 # -----------------------------------------------
-# ``diffusion=τ`` multiplies each column by its eigenvalue of the walk, |1 − λ|^τ. ``DensityCorrected`` removes the
-# influence of how densely the points were drawn (Coifman and Lafon 2006).
+# ``diffusion=τ`` multiplies each column by its eigenvalue of the walk, 1 − λ in size, to the power τ.
+# ``DensityCorrected`` removes the influence of how densely the points were drawn (Coifman and Lafon 2006).
 
 import matplotlib.pyplot as plt
 import torch
