@@ -189,9 +189,9 @@ class Run:
         """
         elapsed = time.perf_counter() - self._start
         seconds = elapsed - self._spent + sum(self._seconds.values())
-        times = {"seconds": round(seconds, 1), "elapsed": round(elapsed, 1), "threads": torch.get_num_threads()}
+        times = {"seconds": round(seconds, 1), "elapsed": round(elapsed, 1)}
         shown = {str(table.title): _rows(table) for table in tables}
-        about = {"tables": shown, "config": self.config, "versions": self.versions}
+        about = {"tables": shown, "config": self.config, "versions": self.versions, "threads": torch.get_num_threads()}
         outcome = {**metrics, **about, **times}
         with replacing(self.out / "metrics.json") as part:
             part.write_text(json.dumps(outcome, indent=2) + "\n")
