@@ -64,7 +64,7 @@ class DegeneracyWarning(UserWarning):
     >>> pairs = eigenpairs(Laplacian(Graph.from_dense(affinity)), 3)
     >>> with warnings.catch_warnings(record=True) as said:
     ...     warnings.simplefilter("always")
-    ...     pairs.vectors[0, 1].backward()  # an entry of one vector of a plane
+    ...     (torch.arange(4.0).square().double() @ pairs.vectors[:, 1]).backward()  # of one vector of a plane
     >>> said[0].category.__name__
     'DegeneracyWarning'
     """
