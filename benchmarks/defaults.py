@@ -34,14 +34,10 @@ from benchmarks.record import Record, Table
 from experiments.data import brown_words, ionosphere, locate, mnist_test
 from torch_lapeig import (
     KNN,
-    DensityCorrected,
-    HeatKernel,
     ImprovedWeights,
     LaplacianEigenmaps,
-    SelfTuning,
-    SimpleWeights,
 )
-from torch_lapeig.graph import Weighting
+from torch_lapeig.command.choices import WEIGHTINGS
 
 Array = NDArray[np.float64]
 Scores = dict["Setting", Array]  # of each setting (draws, measures)
@@ -52,13 +48,6 @@ FOLDS, REPEATS = 10, 4
 NEAR = 20  # neighbours among which there are always enough of other folds
 KEPT = 10  # neighbours on the manifold that an embedding is to keep
 
-WEIGHTINGS: dict[str, Callable[[], Weighting]] = {
-    "heat": HeatKernel,
-    "simple": SimpleWeights,
-    "self-tuning": SelfTuning,
-    "density-corrected": DensityCorrected,
-    "improved": ImprovedWeights,
-}
 PAPER = "improved, L y = λ y"  # the weighting's own problem, without the degrees
 PEER = "scikit-learn"
 NEIGHBORS = (5, 7, 10, 15, 20, 30)

@@ -27,14 +27,11 @@ from experiments.metrics import mean_and_interval, plus_minus
 from experiments.runs import Run, check_least, check_names, table
 from torch_lapeig import (
     KNN,
-    DensityCorrected,
     GraphWarning,
     HeatKernel,
-    ImprovedWeights,
     LaplacianEigenmaps,
-    SelfTuning,
-    SimpleWeights,
 )
+from torch_lapeig.command.choices import WEIGHTINGS
 from torch_lapeig.graph import Weighting
 
 Array = NDArray[Any]
@@ -128,13 +125,6 @@ class Setting(NamedTuple):
         return found.columns, found.eigenvalues, len(graph.connected_components().unique())
 
 
-WEIGHTINGS: dict[str, Callable[[], Weighting]] = {
-    "heat": HeatKernel,
-    "simple": SimpleWeights,
-    "self-tuning": SelfTuning,
-    "density-corrected": DensityCorrected,
-    "improved": ImprovedWeights,
-}
 DEFAULT = Setting()
 # By question: options by name, each differing in one thing from the default, which is one of them.
 QUESTIONS: dict[str, dict[str, Setting]] = {

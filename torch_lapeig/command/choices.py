@@ -30,9 +30,9 @@ NEIGHBORS = (10, 15, 20, 30)  # tried until the graph is connected
 COMPONENTS = 10
 WEIGHTINGS: dict[str, type[Weighting]] = {
     "heat": HeatKernel,
+    "simple": SimpleWeights,
     "self-tuning": SelfTuning,
     "density-corrected": DensityCorrected,
-    "simple": SimpleWeights,
     "improved": ImprovedWeights,
 }
 
