@@ -1,6 +1,7 @@
 """Checks that every rank of a group runs: what it has of points, graphs and weights is that of one process."""
 
 import functools
+import time
 
 import torch
 from common import ONE_PLACE, SETS, blobs, copies, cut, edges_of, spread, whole
@@ -18,6 +19,7 @@ from torch_lapeig import (
     knn_graph,
 )
 from torch_lapeig.distributed import Ranks, ShardedPoints, sharded_graph
+from torch_lapeig.distributed.ranks import _LENT, PARTING, _part
 from torch_lapeig.distributed.search import Search
 from torch_lapeig.graph import nearest_neighbors
 
@@ -38,6 +40,16 @@ def check_points_go_and_come_home(ranks):
         factor = torch.arange(301.0, dtype=torch.float64)[cut(301, ranks, how), None]
         (points.home(points.x.square()) * factor).sum().backward()
         torch.testing.assert_close(mine.grad, 2 * factor * mine.detach(), atol=0, rtol=1e-15)
+
+
+def check_a_process_parts_from_its_collectives_at_once(ranks):
+    ranks.sum(torch.ones(3))
+    ranks.exchange(torch.ones(ranks.world), [1] * ranks.world, [1] * ranks.world)
+    lent, begin = list(_LENT), time.monotonic()
+    _part()
+    assert all(alias() is None for alias in lent)
+    assert bool(lent) == (ranks.world > 1)
+    assert time.monotonic() - begin < PARTING  # by itself, not because time was over
 
 
 def check_neighbours_are_those_of_one_process(ranks):

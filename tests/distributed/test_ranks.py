@@ -4,6 +4,9 @@ The processes of a group are started once, whichever worker of pytest runs it. M
 other at each of thousands of messages: with 3 and 4 of them what matters.
 """
 
+import threading
+import time
+
 import faults
 import keeping
 import launch
@@ -12,7 +15,10 @@ import properties
 import pytest
 import shards
 import solves
+import torch
 import training
+
+from torch_lapeig.distributed import ranks
 
 
 def names_of(module):
@@ -50,3 +56,23 @@ def test_a_rank_is_killed_in_a_backward(world):
     said = launch.run([name], world)
     assert said[name].pop() == "never finished"
     assert launch.failures(said) == ""
+
+
+def test_a_process_ends_after_the_threads_that_hold_its_tensors(monkeypatch):
+    """A thread of gloo that lets go of a tensor while the interpreter ends aborts the process."""
+    held, let_go = [ranks._lent(torch.ones(3))], threading.Event()
+
+    def hold():
+        time.sleep(0.2)
+        let_go.set()
+        held.clear()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    ranks._part()
+    assert let_go.is_set()
+    thread.join()
+    monkeypatch.setattr(ranks, "PARTING", 0.1)
+    held.append(ranks._lent(torch.ones(3)))
+    ranks._part()  # what is never let go does not keep it
+    assert ranks._LENT[-1]() is held.pop()

@@ -11,12 +11,15 @@ where one has died or does not come, the wait ends with an error. No rank waits 
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import hashlib
 import json
 import re
 import time
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
@@ -30,7 +33,7 @@ from torch_lapeig import _checks
 
 POLL = timedelta(seconds=0.5)  # between two looks whether another rank has failed, while this one waits
 GRACE = 1.0  # seconds in which the error of a rank that has gone may still arrive
-
+PARTING = 5.0  # seconds at most that a process that ends waits for gloo's threads to let go of tensors
 
 ALONE = object()
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a function or object, another one in each process
@@ -135,7 +138,7 @@ class Ranks:
             return x
         out = x.detach().contiguous().clone()
         self.sent += out.numel() * out.element_size()
-        self._call(lambda: dist.all_reduce(out, operation, group=self.group, async_op=True), 0)()
+        self._call(lambda: dist.all_reduce(_lent(out), operation, group=self.group, async_op=True), 0)()
         return out
 
     # --- Rows ---------------------------------------------------------------------------------------------------------
@@ -154,7 +157,7 @@ class Ranks:
         self.sent += (len(rows) - send[self.rank]) * bytes_of_row
         self.messages += sum(count > 0 for to, count in enumerate(send) if to != self.rank)
         arguments = (list(recv), list(send), self.group, True)
-        wait = self._call(lambda: dist.all_to_all_single(out, rows, *arguments), max(len(rows), len(out)))
+        wait = self._call(lambda: dist.all_to_all_single(_lent(out), _lent(rows), *arguments), max(len(rows), len(out)))
 
         def finish() -> Tensor:
             wait()
@@ -355,6 +358,28 @@ class Ranks:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         self._failure = f"rank {self.rank} has lost another rank, which has stopped or died ({reason})"
         return DistributedError(self._failure)
+
+
+_LENT: deque[weakref.ref[Tensor]] = deque(maxlen=64)  # what the last collectives were given
+
+
+def _lent(x: Tensor) -> Tensor:
+    """The tensor under another name, which only the collective has: it is gone when the collective has let go."""
+    alias = x.detach()
+    _LENT.append(weakref.ref(alias))
+    return alias
+
+
+@atexit.register
+def _part() -> None:
+    """Wait until no thread of gloo has a tensor of ours.
+
+    Such a thread lets go a moment after the collective is over, and needs the interpreter for it: where that is ending
+    already, the whole process aborts, with "terminate called without an active exception".
+    """
+    deadline = time.monotonic() + PARTING
+    while any(alias() is not None for alias in _LENT) and time.monotonic() < deadline:
+        time.sleep(0.001)
 
 
 class _Total(torch.autograd.Function):
