@@ -4,6 +4,9 @@ The processes of a group are started once, whichever worker of pytest runs it. M
 other at each of thousands of messages: with 3 and 4 of them what matters.
 """
 
+import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -76,3 +79,34 @@ def test_a_process_ends_after_the_threads_that_hold_its_tensors(monkeypatch):
     held.append(ranks._lent(torch.ones(3)))
     ranks._part()  # what is never let go does not keep it
     assert ranks._LENT[-1]() is held.pop()
+
+
+ENDING = """
+import os, sys, threading
+import torch
+from torch.distributed import destroy_process_group, init_process_group
+from torch_lapeig.distributed import Ranks
+
+rank, meeting = int(sys.argv[1]), sys.argv[2]
+init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+ranks = Ranks(timeout=20.0)
+for thread in map(int, os.listdir("/proc/self/task")):  # gloo's threads run when no other does, so they let go late
+    os.sched_setaffinity(thread, {min(os.sched_getaffinity(0))})
+    if thread != threading.get_native_id():
+        os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
+sys.setswitchinterval(100.0)
+ranks.sum(torch.ones(3))
+destroy_process_group()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="priorities of threads are those of Linux")
+def test_processes_that_end_after_a_collective_do_not_abort(tmp_path):
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", ENDING]
+    started = [subprocess.Popen([*command, str(rank), tmp_path / "meet"], env=environment) for rank in (0, 1)]
+    try:
+        assert [process.wait(120) for process in started] == [0, 0]
+    finally:
+        for process in started:
+            process.kill()
