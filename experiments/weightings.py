@@ -75,7 +75,7 @@ def weightings(
     strengths: list[float] = STRENGTHS,
     tuned_at: int = 10,
     batch: int = 64,
-    steps: int = 200,
+    steps: int = 400,
     learning_rate: float = 1e-2,
     data_dir: Path | None = None,
     quick: bool = False,
