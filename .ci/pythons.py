@@ -8,6 +8,7 @@ module, and checks the types for that version. It runs no test of the project: e
 
 import ast
 import importlib
+import importlib.util
 import re
 import shutil
 import subprocess
@@ -20,10 +21,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 WITH_TORCH = {"torch", "lightning", "pytorch-lightning", "torch-geometric"}
-TOOLS = {"ruff", "mypy", "pre-commit", "types-tqdm", "pyamg", "hatchling", "coverage"}
+TOOLS = {"ruff", "mypy", "pre-commit", "types-tqdm", "hatchling", "coverage"}
 FOLDERS = ("torch_lapeig", "experiments", "benchmarks", "tests")
 OURS = {*FOLDERS, *(path.stem for path in (ROOT / "tests").rglob("*.py"))}
-NOT_THERE = OURS | {name.replace("-", "_") for name in WITH_TORCH}
 
 
 def files() -> list[Path]:
@@ -37,17 +37,23 @@ def libraries() -> list[str]:
     return [requirement for requirement, name in found if name not in WITH_TORCH | TOOLS]
 
 
+def is_there(module: str) -> bool:
+    """Whether a library is installed here: torch, what needs it, and peers that benchmarks compare with are not."""
+    name = module.split(".")[0]
+    return name not in OURS and importlib.util.find_spec(name) is not None
+
+
 def missing_names(tree: ast.Module) -> Iterator[str]:
     """Names that a file imports from a library, or reads from a library's module, and that are not there."""
     modules: dict[str, ModuleType] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                if alias.name.split(".")[0] not in NOT_THERE:
+                if is_there(alias.name):
                     module = importlib.import_module(alias.name)
                     local = alias.asname or alias.name.split(".")[0]
                     modules[local] = module if alias.asname else sys.modules[local]
-        elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] not in NOT_THERE:
+        elif isinstance(node, ast.ImportFrom) and node.module and is_there(node.module):
             module = importlib.import_module(node.module)
             for alias in node.names:
                 value = member(module, alias.name)
@@ -100,7 +106,7 @@ def try_python(python: str) -> bool:
     inside = folder / "bin" / "python"
     print(f"==> {python}: pinned versions without torch, syntax, names, types", flush=True)
     subprocess.run([python, "-m", "venv", folder], check=True)
-    install = [inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", "constraints.txt"]
+    install: list[str | Path] = [inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", "constraints.txt"]
     subprocess.run([*install, "--only-binary", ":all:", *libraries()], cwd=ROOT, check=True)
     subprocess.run([inside, __file__], cwd=ROOT, check=True)
     subprocess.run([sys.executable, "-m", "mypy", "--python-version", version], cwd=ROOT, check=True)
