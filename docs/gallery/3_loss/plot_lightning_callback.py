@@ -37,7 +37,8 @@ class Classifier(pl.LightningModule):
 
     def __init__(self):
         super().__init__()
-        self.network = torch.nn.Sequential(torch.nn.Linear(2, 32), torch.nn.Tanh(), torch.nn.Linear(32, 2))
+        hidden = [torch.nn.Linear(2, 32), torch.nn.Tanh(), torch.nn.Linear(32, 32), torch.nn.Tanh()]
+        self.network = torch.nn.Sequential(*hidden, torch.nn.Linear(32, 2))
 
     def training_step(self, batch, _):
         """The loss of a batch: points, labels, numbers of the points."""
@@ -56,7 +57,7 @@ class Classifier(pl.LightningModule):
 # The graph of all points is given to the callback; the batches are neighbourhoods in it, and the last part of a batch
 # holds the numbers of its points.
 
-points, truth = make_moons(600, noise=0.1, random_state=0)
+points, truth = make_moons(400, noise=0.1, random_state=0)
 x, truth = torch.from_numpy(points).float(), torch.from_numpy(truth)
 target = torch.full_like(truth, -100)
 for moon in (0, 1):
@@ -74,7 +75,7 @@ for name, weight in (("without", None), ("with smoothness", 3.0)):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of workers and devices, which this example does not need
         trainer = pl.Trainer(
-            max_epochs=10,
+            max_epochs=25,
             accelerator="cpu",
             callbacks=callbacks,
             logger=False,
