@@ -103,7 +103,7 @@ def weightings(
     """
     if quick:
         sets, labels, splits, tuning, trainings, labels_new = ["digits"], [1], 4, 1, 2, [1]
-        strengths, tuned_at, steps = [1.0], 1, 60
+        strengths, tuned_at, steps = [1.0], 1, 40
     _check(locals())
     run = Run(out, locals())
     points = cache(lambda name: SETS[name][1](data_dir))

@@ -18,6 +18,7 @@ Columns = Mapping[str, Array]
 
 LEAST_POINTS = 4  # two eigenvectors and the constant one, and one more
 DENSE_BYTES = 4 << 30  # of a sparse matrix when it is written out
+PICKLED = b"\x80"  # first byte of a pickle; older NumPy says so of whatever it cannot read
 SHOWN = 5  # numbers of rows in a message
 
 
@@ -46,12 +47,17 @@ def read(given: str, notes: list[str]) -> Array | Columns:
     except InputError:
         raise
     except (ValueError, OSError, EOFError, BadZipFile, csv.Error) as error:
-        if "allow_pickle" in str(error) or "pickled" in str(error):
+        if "Object arrays" in str(error) or _begins(path, PICKLED):
             raise InputError(
                 f"{path} holds Python objects, which are not loaded since that can run code: save numbers, such as "
                 "np.save(file, x.astype(float))"
             ) from error
         raise InputError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+
+
+def _begins(path: Path, magic: bytes) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(magic)) == magic
 
 
 def is_file(given: str) -> bool:
