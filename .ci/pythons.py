@@ -106,8 +106,8 @@ def try_python(python: str) -> bool:
     inside = folder / "bin" / "python"
     print(f"==> {python}: pinned versions without torch, syntax, names, types", flush=True)
     subprocess.run([python, "-m", "venv", folder], check=True)
-    install: list[str | Path] = [inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", "constraints.txt"]
-    subprocess.run([*install, "--only-binary", ":all:", *libraries()], cwd=ROOT, check=True)
+    install: list[str | Path] = [inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*install, "-c", "constraints.txt", "--only-binary", ":all:", *libraries()], cwd=ROOT, check=True)
     subprocess.run([inside, __file__], cwd=ROOT, check=True)
     subprocess.run([sys.executable, "-m", "mypy", "--python-version", version], cwd=ROOT, check=True)
     return True
