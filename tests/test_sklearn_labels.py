@@ -8,7 +8,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 
 from problems import points
-from torch_lapeig import KNN, GraphWarning, HeatKernel
+from torch_lapeig import KNN, GraphWarning, HeatKernel, methods
 from torch_lapeig import LabelSpreading as Module
 from torch_lapeig.sklearn import HarmonicFunction, LabelSpreading
 
@@ -38,6 +38,25 @@ def test_parameters_are_those_of_the_module():
     module = Module(KNN(6), HeatKernel(), alpha=0.9).fit(torch.from_numpy(X), torch.from_numpy(Y))
     np.testing.assert_array_equal(model.scores_, module.scores_.numpy())
     np.testing.assert_array_equal(model.predict(NEW), module.predict(torch.from_numpy(NEW)).numpy())
+
+
+@pytest.mark.parametrize("prior", ["labels", "uniform", (0.2, 0.3, 0.5)], ids=str)
+@pytest.mark.parametrize(
+    ("kind", "method"), [(LabelSpreading, methods.LabelSpreading), (HarmonicFunction, methods.HarmonicFunction)]
+)
+def test_class_priors_are_those_of_the_module(kind, method, prior):
+    model = kind("knn", n_neighbors=6, weights=HeatKernel(), class_prior=prior).fit(X, Y)
+    options = {"alpha": 0.2} if kind is LabelSpreading else {}
+    module = method(KNN(6), HeatKernel(), class_prior=prior, **options).fit(torch.from_numpy(X), torch.from_numpy(Y))
+    np.testing.assert_array_equal(model.scores_, module.scores_.numpy())
+    np.testing.assert_array_equal(model.predict(NEW), module.predict(torch.from_numpy(NEW)).numpy())
+    plain = kind("knn", n_neighbors=6, weights=HeatKernel()).fit(X, Y).scores_
+    assert not np.allclose(model.scores_, plain)
+
+
+def test_class_priors_are_checked():
+    with pytest.raises(ValueError, match="class_prior"):
+        LabelSpreading("knn", class_prior="even").fit(X, Y)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from torch_lapeig._tuning import rows_of_block
 from torch_lapeig.graph.rules import KNN, Precomputed
 from torch_lapeig.graph.weighted import Rule
 from torch_lapeig.graph.weights import SimpleWeights, Weighting
+from torch_lapeig.methods.propagation import ClassPrior
 from torch_lapeig.sklearn.affinities import Affinities, MatrixFunction, OfKernel, PairwiseKernel
 from torch_lapeig.sklearn.base import Estimator, as_numpy, check_below
 
@@ -129,6 +130,8 @@ class LabelSpreading(FromLabels):
         alpha: the share that a sample takes from its neighbours, above 0 and below 1. 0.99 carries labels far.
         max_iter, tol, n_jobs: without effect, so that calls of scikit-learn run as they are.
         weights: of the edges of ``"knn"``, a weighting such as `HeatKernel()`; None for 1 and ½.
+        class_prior: None, ``"labels"``, ``"uniform"`` or the shares of ``classes_``, to which the sums of the classes'
+            scores are brought (class mass normalisation, Zhu et al. 2003): as of `torch_lapeig.LabelSpreading`.
         device: where it is computed, for example ``"cuda"``.
 
     Attributes:
@@ -156,6 +159,7 @@ class LabelSpreading(FromLabels):
         tol: float = 1e-3,
         n_jobs: int | None = None,
         weights: Weighting | None = None,
+        class_prior: ClassPrior = None,
         device: str | torch.device = "cpu",
     ) -> None:
         self.kernel = kernel
@@ -166,10 +170,12 @@ class LabelSpreading(FromLabels):
         self.tol = tol
         self.n_jobs = n_jobs
         self.weights = weights
+        self.class_prior = class_prior
         self.device = device
 
     def _module(self, neighbors: Rule, weights: Weighting | None, n_classes: int) -> Any:
-        return methods.LabelSpreading(neighbors, weights, alpha=self.alpha, n_classes=n_classes)
+        prior = self.class_prior
+        return methods.LabelSpreading(neighbors, weights, alpha=self.alpha, class_prior=prior, n_classes=n_classes)
 
 
 class HarmonicFunction(FromLabels):
@@ -178,7 +184,7 @@ class HarmonicFunction(FromLabels):
     Labels are kept as they are given; every other sample has the mean of its neighbours.
 
     Args:
-        kernel, gamma, n_neighbors, weights, device: as of `LabelSpreading`.
+        kernel, gamma, n_neighbors, weights, class_prior, device: as of `LabelSpreading`.
 
     Attributes:
         classes_, scores_, label_distributions_, transduction_, module_, n_iter_: as of `LabelSpreading`.
@@ -196,16 +202,18 @@ class HarmonicFunction(FromLabels):
         gamma: float = 20,
         n_neighbors: int = 7,
         weights: Weighting | None = None,
+        class_prior: ClassPrior = None,
         device: str | torch.device = "cpu",
     ) -> None:
         self.kernel = kernel
         self.gamma = gamma
         self.n_neighbors = n_neighbors
         self.weights = weights
+        self.class_prior = class_prior
         self.device = device
 
     def _module(self, neighbors: Rule, weights: Weighting | None, n_classes: int) -> Any:
-        return methods.HarmonicFunction(neighbors, weights, n_classes=n_classes)
+        return methods.HarmonicFunction(neighbors, weights, class_prior=self.class_prior, n_classes=n_classes)
 
 
 def shares(scores: Array) -> Array:
