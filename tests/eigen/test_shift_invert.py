@@ -80,7 +80,7 @@ class TestPairs:
     @in_every_dtype
     def test_a_cycle_of_many_nodes(self, dtype):
         n, k = 4000, 7
-        graph = scipy_graph(scipy.sparse.diags_array([1.0, 1, 1, 1], offsets=[-1, 1, n - 1, 1 - n], shape=(n, n)))
+        graph = scipy_graph(scipy.sparse.diags([1.0, 1, 1, 1], [-1, 1, n - 1, 1 - n], shape=(n, n)))
         pairs = eigenpairs(Laplacian(graph.to(dtype)), k, ShiftInvert())
         exact = 1 - torch.cos(2 * math.pi * torch.tensor([0, 1, 1, 2, 2, 3, 3], dtype=torch.float64) / n)
         assert pairs.converged
@@ -191,7 +191,7 @@ class TestFill:
     def test_small_and_degenerate_graphs(self, n):
         star = scipy.sparse.csr_array((np.ones(n - 1), (np.zeros(n - 1, int), np.arange(1, n))), shape=(n, n))
         for graph in (star + star.T, sparse_path(n), scipy.sparse.csr_array((n, n))):
-            matrix = scipy.sparse.csr_array(graph + scipy.sparse.diags_array(np.full(n, 2.0 * n)))
+            matrix = scipy.sparse.csr_array(graph + scipy.sparse.diags(np.full(n, 2.0 * n)))
             exact = factorize(matrix).L.nnz
             assert exact <= predict_fill(matrix).entries <= 2 * exact
 
