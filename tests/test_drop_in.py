@@ -172,16 +172,14 @@ def test_equal_eigenvalues():
 @every_way
 @every_clustering
 def test_labels_are_theirs(name, how):
-    """Up to their numbers; and right where the clusters are known."""
+    """Up to their numbers. Where the clusters are components the truth is known, of which ARPACK may overlook one."""
     parameters, x, y = CLUSTERINGS[name]
     options = {**copy.deepcopy(parameters), "assign_labels": how, "random_state": 0}
     clusters = 3 if y is not None else 2
     ours, theirs = fitted(SpectralClustering(clusters, **options), TheirClustering(clusters, **options), x)
-    assert adjusted_rand_score(ours.labels_, theirs.labels_) == 1
+    assert adjusted_rand_score(ours.labels_, theirs.labels_ if y is None else y) == 1
     if name != "sparse neighbors":  # theirs have themselves on the diagonal
         np.testing.assert_allclose(dense(ours.affinity_matrix_), dense(theirs.affinity_matrix_), atol=1e-12)
-    if y is not None:
-        assert adjusted_rand_score(ours.labels_, y) == 1
     np.testing.assert_array_equal(ours.predict(x), ours.labels_)
     assert ours.embedding_.shape == (x.shape[0], clusters)
 
