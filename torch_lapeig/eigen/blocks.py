@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig._threads import in_parts, slices, together
-from torch_lapeig._tuning import PART_OF_BLOCK, PART_OF_EIGH, WHOLE_EIGH, rows_of_block
+from torch_lapeig._tuning import PART_OF_EIGH, WHOLE_DOTS, WHOLE_EIGH, WHOLE_ON_THREADS, rows_of_block
 
 
 class Space(Protocol):
@@ -60,7 +60,7 @@ def residual(operator: Space, x: Tensor, ax: Tensor, values: Tensor) -> tuple[Te
 def dots(x: Tensor, y: Tensor) -> Tensor:
     """Inner products of columns, ``(..., N, m)`` to ``(..., m)``; large blocks are not multiplied as a whole."""
     n, m = x.shape[-2:]
-    if x.numel() <= PART_OF_BLOCK or torch.is_grad_enabled() or x.numel() > n * m or x.shape != y.shape:
+    if x.numel() <= WHOLE_DOTS or torch.is_grad_enabled() or x.numel() > n * m or x.shape != y.shape:
         return (x * y).sum(-2)
     a, b, parts = x.reshape(n, m), y.reshape(n, m), dict[int, Tensor]()
 
@@ -90,7 +90,7 @@ def by_rows(work: Callable[[slice], None], n: int, row_bytes: float, device: tor
     clears their memory.
     """
     length = rows_of_block(row_bytes, device, "cache")
-    if length >= n:
+    if length >= n or (torch.get_num_threads() > 1 and n * row_bytes <= WHOLE_ON_THREADS):
         return work(slice(0, n))
 
     def some(part: slice) -> None:
