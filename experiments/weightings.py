@@ -106,9 +106,8 @@ def weightings(
         strengths, tuned_at, steps = [1.0], 1, 40
     _check(locals())
     run = Run(out, locals())
-    points = cache(lambda name: SETS[name][1](data_dir))
+    points = loaded(sets, data_dir)
     pattern = cache(lambda name, k, symmetrize: KNN(k, symmetrize)(points(name).x))
-    all(points(name) for name in sets)  # what is missing is said before the work
     carry = Transduction(points, pattern, labels)
     grid = GRID if not quick else [way for way in GRID if (way.neighbors, way.weighting) == (10, "heat")]
     choice = tuned(carry, run, grid, tuning)
@@ -123,6 +122,14 @@ def weightings(
         **training.outcome(sets, strengths, tuned_at),
     }
     run.finish(metrics, *tables(metrics, choice, splits, tuning, trainings, tuned_at))
+
+
+def loaded(sets: list[str], data_dir: Path | None) -> Callable[[str], Points]:
+    """The points of a data set, each read once, before the work: what is missing is said at once."""
+    points = cache(lambda name: SETS[name][1](data_dir))
+    for name in sets:
+        points(name)
+    return points
 
 
 def _check(given: dict[str, Any]) -> None:
