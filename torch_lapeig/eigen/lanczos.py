@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from torch_lapeig._graphs import captured
-from torch_lapeig._tuning import ALIGNMENT
 from torch_lapeig.eigen.blocks import basis, eigh, residual, shared, to_device, to_host
 from torch_lapeig.eigen.chebyshev import ChebyshevSubspace, Known, needed_growth
+from torch_lapeig.eigen.krylov import KrylovSpace
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solver import (
     SETTLED,
@@ -29,8 +27,10 @@ FILTERED = 4  # columns in the search for copies
 SEARCH = 1000  # products that the search may take, or twice as many as the solve
 POLISH = 1000  # the same for the filters that polish an answer
 SMALL_VALUE = 0.02  # of the bound: a spectrum that begins beyond is too narrow for a preconditioner to gain by it
-LEARNED = 3  # restarts before a rate of convergence is believed
-LARGEST_LOSS = 30.0  # of orthogonality, against round-off, in Lanczos vectors
+BASIS = 60  # vectors kept, at least: with half of them it takes a fifth more products, with twice as many as many
+KEEP = 0.3  # of the basis, when it begins anew: fewer cost products, more cost projections
+LEAST_LOOK = 8  # products between looks at the Ritz pairs
+LEARNED = 3  # looks before a rate of convergence is believed
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Lanczos:
     with a probability of 1 in 10⁵.
 
     Args:
-        basis: vectors kept at most; default max(20, 2k + 2).
+        basis: vectors kept at most; default 60, or three times the pairs with guards.
         max_products: with the matrix, at most.
         alternative: products that another solver would cost. Give up as soon as those that are left, by the rate at
             which residuals fall, are more, if the wanted values are small against the bound of the spectrum: others
@@ -83,37 +83,42 @@ class Lanczos:
     def _solve(self, request: Request) -> RitzPairs:
         operator, columns = request.operator, request.columns
         free = fewest_active(operator) - request.null.shape[1]
-        size = min(free, max(20, 2 * columns + 2 if self.basis is None else self.basis, columns + 2))
+        least = max(20, 2 * columns + 2)
+        size = min(free, max(columns + 2, max(BASIS, 3 * columns) if self.basis is None else self.basis))
         columns = min(columns, size)
-        space, kept = KrylovSpace(operator, request.null, size, self.seed), 0
-        trend = Trend()
+        space, look, trend = KrylovSpace(operator, request.null, size, self.seed), least, Trend()
         while True:
-            values, turn, residuals = space.fill(kept)
+            space.fill(min(look, size))
+            values, turn, residuals = space.ritz(columns + 1)
             shortfall, _ = request.shortfall(space.products, values, residuals)
             trend.add(space.products, shortfall)
-            is_solved = shortfall <= 1
-            if is_solved and size < free:
-                space.keep(turn[:, :columns])
-                copy, is_certain = self._search_copy(request, space, values, residuals, columns)
-                if copy is None or space.products >= self.max_products:
-                    finished = copy is None and is_certain
-                    return self._verify(request, values[:columns], space.vectors(columns), space.products, finished)
-                # The wanted pairs stay, and what was overlooked begins a Krylov space beside them.
-                kept, following = request.wanted, copy
-            elif is_solved or space.products >= self.max_products or self._is_hopeless(request, values, trend):
-                x = space.vectors(size) @ to_device(turn[:, :columns], space.rows)
-                return request.answer(values[:columns], x, space.products, is_solved)
+            is_last = space.products >= self.max_products or self._is_hopeless(request, values, trend)
+            if shortfall > 1 and not is_last and space.filled < size:
+                look = space.filled + trend.until_next
+                continue
+            vectors = space.ritz_vectors(turn[:, :columns])
+            if shortfall > 1 and not is_last:
+                kept = min(max(columns, int(KEEP * size)), size - 1)
+                values, turn, _ = space.ritz(kept)
+                space.restart(values[:kept], space.ritz_vectors(turn[:, :kept]), space.following())
+            elif shortfall > 1 or space.filled == free:
+                x = _orthonormal(operator, vectors)
+                return request.answer(values[:columns], x, space.products, shortfall <= 1)
             else:
-                kept, following = min(columns, size - 1), space.following
-                space.keep(turn[:, :kept])
-            space.restart(values[:kept], following)
+                copy, is_certain = self._search_copy(request, space, vectors, values, residuals)
+                if copy is None or space.products >= self.max_products:
+                    finished, x = copy is None and is_certain, _orthonormal(operator, vectors)
+                    return self._verify(request, values[:columns], x, space.products, finished)
+                # The wanted pairs stay, and what was overlooked begins a Krylov space beside them.
+                space.restart(values[: request.wanted], vectors[: request.wanted], copy)
+            look = space.filled + trend.until_next
 
     def _search_copy(
-        self, request: Request, space: KrylovSpace, values: Tensor, residuals: Tensor, columns: int
+        self, request: Request, space: KrylovSpace, vectors: Tensor, values: Tensor, residuals: Tensor
     ) -> tuple[Tensor | None, bool]:
-        """What `copy_below` finds beside the pairs of a space, and whether it could look closely enough."""
+        """What `copy_below` finds beside Ritz pairs of a space, and whether it could look closely enough."""
         most, seed = max(SEARCH, 2 * space.products), self.seed + space.products
-        rows = space.rows[: space.first + columns]
+        rows = torch.cat([space.rows[: space.first], vectors])
         found, work = copy_below(request, rows, values, residuals, seed, most)
         space.products += min(work, most)
         return found, work <= most
@@ -160,6 +165,15 @@ class Trend:
         return self.known[-1][0]
 
     @property
+    def until_next(self) -> int:
+        """Products until the next look: about as many as are left by the last rate, up to a third of those so far."""
+        most = max(LEAST_LOOK, self.products // 3)
+        if len(self.known) < 2:
+            return most
+        (before, high), (now, low) = self.known[-2:]
+        return min(most, max(LEAST_LOOK, math.ceil(low * (now - before) / (high - low)))) if low < high else most
+
+    @property
     def left(self) -> float:
         """Products to a shortfall of 1, by the better of the rates since the beginning and since halfway."""
         if len(self.known) <= LEARNED:
@@ -170,121 +184,10 @@ class Trend:
         return last / rate if rate > 0 else math.inf
 
 
-class KrylovSpace:
-    """Orthonormal vectors as rows, the null vectors before them, with the projection Vᵀ A V of the operator.
-
-    Args:
-        size: number of the vectors. seed: of the first one.
-
-    Attributes:
-        rows: ``(c + size + 1, N)``: null vectors, basis, and the direction that follows. ``columns``: their transpose.
-        first: c, the row of the first vector of the basis.
-        projected: ``(size, size)``, the upper triangle of Vᵀ A V.
-        products: with the operator so far.
-    """
-
-    def __init__(self, operator: Operator, null: Tensor, size: int, seed: int) -> None:
-        self.operator, self.seed, self.size, self.first = operator, seed, size, null.shape[1]
-        step = ALIGNMENT // null.element_size()
-        self.rows = null.new_empty(self.first + size + 1, -(-len(null) // step) * step)[:, : len(null)]
-        self.columns = self.rows.mT
-        self.rows[: self.first] = null.mT
-        self.rows[self.first] = self._random(self.columns[:, : self.first], seed)
-        self.projected = null.new_zeros(size, size)
-        self.products = 0
-        self.shift = 0.5 * float(operator.bound)  # as much of A v as possible is not parallel to v: less cancels
-        self.round_off = 10 * torch.finfo(null.dtype).eps * float(operator.bound)
-        sweep = partial(_sweep, operator, self.rows, self.projected, self.first, self.shift)
-        self._sweep = captured(sweep, null.device) if operator.is_recordable else sweep
-
-    @property
-    def following(self) -> Tensor:
-        """The direction of what A leaves of the last vector outside the space."""
-        return self.rows[self.first + self.size]
-
-    def vectors(self, m: int) -> Tensor:
-        """The first ``m`` vectors as columns ``(N, m)``."""
-        return self.rows[self.first : self.first + m].mT
-
-    def keep(self, turn: Tensor) -> None:
-        """Put the combinations ``turn`` ``(size, m)`` of the vectors in the place of the first m."""
-        basis = self.rows[self.first : self.first + self.size]
-        self.rows[self.first : self.first + turn.shape[1]] = to_device(turn, basis).mT @ basis
-
-    def restart(self, values: Tensor, following: Tensor) -> None:
-        """Go on with Ritz vectors, which are in their places, of these values, and a vector beside them."""
-        self.rows[self.first + len(values)] = following
-        self.projected.zero_().diagonal()[: len(values)] = to_device(values, self.projected)
-
-    def fill(self, kept: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Fill the basis after the kept vectors; Ritz values, their coordinates, and residuals, on the host."""
-        ahead, beta, projected = self._ahead(kept) if self.rows.device.type != "cpu" else (kept, 0.0, self.projected)
-        loss = 1.0
-        for j in range(ahead, self.size):
-            known = self.columns[:, : self.first + j + 1]
-            w = self.operator.matvec(self.rows[self.first + j], self.shift)
-            w, h, beta = self._outside(known, w)
-            # The loss of orthogonality grows by ‖h‖ / β from vector to vector: orthogonalise again now and then, and
-            # where a sweep begins and ends, so that nothing is handed on.
-            (square,) = shared(self.operator, h.dot(h))
-            loss *= max(1.0, math.sqrt(square) / max(beta, self.round_off))
-            if loss > LARGEST_LOSS or j in (ahead, self.size - 1):
-                once, loss = beta, 1.0
-                w, again, beta = self._outside(known, w)
-                h = h + again
-                if beta < 0.5 * once:  # what was left was round-off: the basis is invariant
-                    beta = 0.0
-            self.projected[: j + 1, j] = h[self.first :]
-            if beta > self.round_off:
-                torch.div(w, beta, out=self.rows[self.first + j + 1])
-            elif j + 1 < self.size:
-                self.rows[self.first + j + 1] = self._random(known, self.seed + j + 1)
-        projected = to_host(self.projected)[0] if ahead < self.size else projected
-        projected.diagonal()[kept:] += self.shift
-        self.products += self.size - kept
-        values, turn = shared(self.operator, *torch.linalg.eigh(projected, UPLO="U"))
-        return values, turn, beta * turn[-1].abs()
-
-    def _ahead(self, kept: int) -> tuple[int, float, Tensor]:
-        """Fill the basis without a look at it, orthogonalising each vector twice; then the host waits, once.
-
-        Where nothing of a product was left outside, what follows means nothing: the number of the vector to begin at
-        again, the norm of what the last product left, and the projection on the host.
-        """
-        projected, betas = to_host(self.projected, self._sweep(kept))
-        lost = (~(betas[kept : self.size - 1] > self.round_off)).nonzero()
-        last = float(betas[-1])
-        return kept + int(lost[0]) if len(lost) else self.size, last if last > self.round_off else 0.0, projected
-
-    def _outside(self, known: Tensor, w: Tensor) -> tuple[Tensor, Tensor, float]:
-        """The part of ``w`` outside orthonormal columns, its coordinates in them, and the norm of that part."""
-        h = self.operator.inner(known, w)
-        w = torch.addmv(w, known, h, alpha=-1)
-        return w, h, math.sqrt(self.operator.inner(w, w))
-
-    def _random(self, known: Tensor, seed: int) -> Tensor:
-        """A random unit vector orthogonal to orthonormal columns."""
-        w = self.operator.random(1, seed)[0, :, 0]
-        for _ in range(2):
-            w, _, size = self._outside(known, w)
-            w = w / size
-        return w
-
-
-def _sweep(operator: Operator, rows: Tensor, projected: Tensor, first: int, shift: float, kept: int) -> Tensor:
-    """Write the vectors after the kept ones, and their projection; norms ``(size,)`` of what products left outside."""
-    betas, tiny = rows.new_zeros(len(projected)), torch.finfo(rows.dtype).tiny
-    for j in range(kept, len(projected)):
-        known = rows[: first + j + 1].mT
-        w = operator.matvec(rows[first + j], shift)
-        h = operator.inner(known, w)
-        w = torch.addmv(w, known, h, alpha=-1)
-        again = operator.inner(known, w)
-        w = torch.addmv(w, known, again, alpha=-1)
-        projected[: j + 1, j] = (h + again)[first:]
-        betas[j] = operator.inner(w, w).sqrt()
-        torch.div(w, betas[j].clamp_min(tiny), out=rows[first + j + 1])
-    return betas
+def _orthonormal(operator: Operator, vectors: Tensor) -> Tensor:
+    """Rows that are orthonormal but for a small loss, as columns without it: a step to the polar factor."""
+    x = vectors.mT
+    return 1.5 * x - 0.5 * x @ operator.inner(x, x)
 
 
 def copy_below(
