@@ -14,7 +14,7 @@ from torch_lapeig import _checks
 from torch_lapeig._threads import together
 from torch_lapeig.eigen.eigh import Eigh
 from torch_lapeig.eigen.operator import Operator
-from torch_lapeig.eigen.solver import RitzPairs, Solver, allowed_residual, most_null, parts_of_batch
+from torch_lapeig.eigen.solver import RitzPairs, Solver, allowed_residual, fewest_active, most_null, parts_of_batch
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 
 # Eigenvectors are within this angle of the true ones, by residual over gap, or float32 is given up for float64.
@@ -106,7 +106,9 @@ def _checked(operator: Operator, k: int, solver: Solver, tolerance: float, ritz:
     null = torch.arange(basis.shape[2], device=basis.device) < operator.nullity[:, None]
     guard_values = ritz.values.masked_fill(null, 0)[:, k:]
     present = torch.arange(k, device=basis.device) < operator.active_count[:, None]
-    vectors = basis[..., :k] * (operator.active[..., None] & present[:, None, :])
+    vectors = basis[..., :k]
+    if fewest_active(operator) < max(k, operator.all_nodes):
+        vectors = vectors * (operator.active[..., None] & present[:, None, :])
     vectors = vectors * operator.signs(vectors)
     image = operator.matmul(vectors)
     exact = vectors.double()
@@ -115,7 +117,8 @@ def _checked(operator: Operator, k: int, solver: Solver, tolerance: float, ritz:
     quotients = quotients.clamp_min(0).masked_fill(null[:, :k], 0).to(vectors.dtype)
     # Ascending is the contract, and round-off may exchange neighbours.
     values, order = torch.where(present, quotients, operator.bound[:, None] + 1).sort(dim=1, stable=True)
-    vectors, image = (t.gather(2, order[:, None, :].expand_as(t)) for t in (vectors, image))
+    if vectors.device.type != "cpu" or not torch.equal(values, quotients):
+        vectors, image = (t.gather(2, order[:, None, :].expand_as(t)) for t in (vectors, image))
     residuals = norms(operator, image - values[:, None, :] * vectors)
     allowed = allowed_residual(torch.cat([values, guard_values[:, :1]], 1), k, operator.round_off, tolerance)
     gram = operator.inner(vectors, vectors)

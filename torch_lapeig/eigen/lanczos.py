@@ -22,15 +22,15 @@ from torch_lapeig.eigen.solver import (
     one_by_one,
     with_guards,
 )
+from torch_lapeig.eigen.trend import Trend
 
 FILTERED = 4  # columns in the search for copies
 SEARCH = 1000  # products that the search may take, or twice as many as the solve
 POLISH = 1000  # the same for the filters that polish an answer
 SMALL_VALUE = 0.02  # of the bound: a spectrum that begins beyond is too narrow for a preconditioner to gain by it
 BASIS = 60  # vectors kept, at least: with half of them it takes a fifth more products, with twice as many as many
+LOOK = 8  # products between looks at the Ritz pairs, at least: a look takes the time of six
 KEEP = 0.3  # of the basis, when it begins anew: fewer cost products, more cost projections
-LEAST_LOOK = 8  # products between looks at the Ritz pairs
-LEARNED = 3  # looks before a rate of convergence is believed
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Lanczos:
         least = max(20, 2 * columns + 2)
         size = min(free, max(columns + 2, max(BASIS, 3 * columns) if self.basis is None else self.basis))
         columns = min(columns, size)
-        space, look, trend = KrylovSpace(operator, request.null, size, self.seed), least, Trend()
+        space, look, trend = KrylovSpace(operator, request.null, size, self.seed), least, Trend(LOOK)
         while True:
             space.fill(min(look, size))
             values, turn, residuals = space.ritz(columns + 1)
@@ -143,45 +143,6 @@ class Lanczos:
         if self.alternative is None or trend.products < self.patience:
             return False
         return float(values[max(request.wanted, 1) - 1]) < SMALL_VALUE * request.bound and trend.left > self.alternative
-
-
-class Trend:
-    """Shortfalls on the way, and the products that are left to 1 by the rate at which they fall.
-
-    Attributes:
-        products: so far. left: of these, infinite where the shortfall does not fall; 0 as long as too few are known.
-    """
-
-    def __init__(self) -> None:
-        self.known: list[tuple[int, float]] = []
-
-    def add(self, products: int, shortfall: float) -> None:
-        """After so many products the residuals were so many times what is allowed."""
-        self.known.append((products, math.log(max(shortfall, 1e-300))))
-
-    @property
-    def products(self) -> int:
-        """So far."""
-        return self.known[-1][0]
-
-    @property
-    def until_next(self) -> int:
-        """Products until the next look: about as many as are left by the last rate, up to a third of those so far."""
-        most = max(LEAST_LOOK, self.products // 3)
-        if len(self.known) < 2:
-            return most
-        (before, high), (now, low) = self.known[-2:]
-        return min(most, max(LEAST_LOOK, math.ceil(low * (now - before) / (high - low)))) if low < high else most
-
-    @property
-    def left(self) -> float:
-        """Products to a shortfall of 1, by the better of the rates since the beginning and since halfway."""
-        if len(self.known) <= LEARNED:
-            return 0.0
-        now, last = self.known[-1]
-        starts = (self.known[0], self.known[len(self.known) // 2])
-        rate = max((before - last) / (now - products) for products, before in starts)
-        return last / rate if rate > 0 else math.inf
 
 
 def _orthonormal(operator: Operator, vectors: Tensor) -> Tensor:

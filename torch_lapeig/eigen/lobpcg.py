@@ -202,13 +202,13 @@ def lobpcg(
         else:
             r, norms = _residual(operator, x, axp[:, :m], values)
             missing, allowed = shortfall(iteration, values, norms)
-            if missing <= 1:
+            if missing <= 1 and iteration > 0:
                 # The image A X was updated from step to step: see whether it is still true.
                 axp[:, :m] = operator.matmul(x)
                 r, norms = _residual(operator, x, axp[:, :m], values)
                 missing, allowed = shortfall(iteration, values, norms)
-                if missing <= 1:
-                    return values, x, iteration, True
+            if missing <= 1:
+                return values, x, iteration, True
             moving = norms > 0.3 * allowed
         best = math.inf if (sum_now := float(values.sum())) < (1 - FELL) * total else best
         total = min(total, sum_now)

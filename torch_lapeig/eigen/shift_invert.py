@@ -12,7 +12,6 @@ from torch import Tensor
 from torch_lapeig import _checks
 from torch_lapeig._tuning import budget_of
 from torch_lapeig.eigen.block_krylov import BlockKrylov
-from torch_lapeig.eigen.blocks import basis
 from torch_lapeig.eigen.direct import Factors, factors_of, shifted
 from torch_lapeig.eigen.fill import Fill, predict_fill
 from torch_lapeig.eigen.lobpcg import lobpcg
@@ -28,6 +27,7 @@ from torch_lapeig.eigen.solver import (
     one_by_one,
     with_guards,
 )
+from torch_lapeig.eigen.trend import Trend
 
 WIDTH = 4  # of a block: solves of four columns take the time of a bit more than two
 BASIS = 48  # vectors, at least: next to a solve they cost little
@@ -113,7 +113,7 @@ class ShiftInvert:
 
         # What Lanczos leaves in a vector are small parts of all others. Those of large eigenvalues hardly show in the
         # inverse, but in the residuals of A. The factors take them out in a step or two.
-        values, x, more, is_done = lobpcg(operator, basis(operator, x, null), null, inverse, shortfall, POLISH)
+        values, x, more, is_done = lobpcg(operator, x, null, inverse, shortfall, POLISH)
         return request.answer(values, x, solves + more, is_certain and is_done, inverse)
 
     def _converge(self, request: Request, inverse: Inverse) -> tuple[Tensor, int, bool]:
@@ -124,14 +124,20 @@ class ShiftInvert:
         space = BlockKrylov(operator, inverse, null, size, min(WIDTH, free), self.seed)
         inner, block, before = dataclasses.replace(request, progress=None), space.random(), null.new_zeros(0)
         shift = self.shift * float(operator.bound)
+        trend, look = Trend(WIDTH), 2 * columns
         while True:
             space.extend(block[:, : space.room])
+            if space.products < min(look, self.max_products) and space.room >= space.rest.shape[1]:
+                block = space.following()
+                continue
             values, turn, residuals = space.ritz()
             round_off = float(operator.round_off) / float(operator.bound) * float(values[0])
             shortfall, allowed = inner.shortfall(space.products, 2 * values[0] - values, residuals, round_off)
             if request.progress is not None:  # in terms of A, as far as the inverse tells
                 scale = allowed / float(values[min(request.wanted, len(values)) - 1]) ** 2
                 request.progress(space.products, shortfall * scale, scale)
+            trend.add(space.products, shortfall)
+            look = space.products + trend.until_next
             is_solved = space.filled >= columns and shortfall <= 1
             found = Copies.of(request, values, residuals, before, shift) if is_solved else None
             is_certain = found is not None and found.are_found(space.degree, space.width)

@@ -29,6 +29,7 @@ from torch_lapeig._tuning import WHOLE_ROWS, budget_of, rows_of_block
 from torch_lapeig.graph.ann import approximate_neighbors
 from torch_lapeig.graph.candidates import candidates_pay, nearest_by_candidates
 from torch_lapeig.graph.distances import nearest_of_candidates, pair_distances
+from torch_lapeig.graph.selection import sorted_rows
 from torch_lapeig.graph.sets import Sets, prepare, warn_of_underflow
 from torch_lapeig.graph.tables import Block, Table, Tiles, Values, WholeRows, order_for_tiles, row_bytes
 from torch_lapeig.graph.tree import Tree, pairs_within, tree_pays
@@ -366,7 +367,7 @@ def _rank_by_values(values: Tensor, candidates: Tensor, block: Block, k: int) ->
     """The k nearest candidates and their squared distances by values alone, and for which rows values suffice."""
     if values.shape[1] == k:  # their order is not known
         return candidates.clone(), values.clone(), torch.zeros_like(block.slack, dtype=torch.bool)
-    smallest, order = values.topk(k + 1, largest=False)
+    smallest, order = sorted_rows(values, k + 1)
     apart = (smallest.diff(dim=1) > 2 * block.slack[:, None]).all(1)
     certain = apart & (smallest[:, 0] + block.squares > SMALL * block.slack)
     return candidates.gather(1, order[:, :k]), smallest[:, :k] + block.squares[:, None], certain

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig._tuning import DEVICE_TILE_ROWS, FAN, LEVELS, THREAD_ROWS, TILE_ROWS, tile_of
+from torch_lapeig.graph.selection import smallest_of_rows
 
 
 class Block(NamedTuple):
@@ -138,9 +139,8 @@ class WholeRows(Values):
         self.values = values.flatten(0, 1)
 
     def smallest(self, m: int) -> tuple[Tensor, Tensor]:
-        """By one `topk`."""
-        values, points = self.values.topk(min(m, self.values.shape[1]), largest=False, sorted=False)
-        return values, points
+        """Of the whole row."""
+        return smallest_of_rows(self.values, min(m, self.values.shape[1]))
 
     def of_rows(self, rows: Tensor) -> Tensor:
         """A copy of the rows."""
@@ -195,9 +195,9 @@ class Tiles(Values):
                 torch.amin(finer.reshape(r, FAN, -1), 1, out=coarser)
 
     def smallest(self, m: int) -> tuple[Tensor, Tensor]:
-        """By `topk` of the minima of the coarsest groups, then of the members of the groups chosen, level by level."""
+        """Of the minima of the coarsest groups, then of the members of the groups chosen, level by level."""
         tops = self.top[: self.rows_held].flatten(1)
-        values, chosen = tops.topk(min(m, tops.shape[1]), largest=False, sorted=False)
+        values, chosen = smallest_of_rows(tops, min(m, tops.shape[1]))
         tile, column = chosen // self.top.shape[2], chosen % self.top.shape[2]
         for level in reversed(self.levels):
             tile, column, values = _smallest_members(level, tile, column, m)
@@ -230,7 +230,7 @@ def _smallest_members(level: Tensor, tile: Tensor, column: Tensor, m: int) -> tu
     members = column[:, :, None] + torch.arange(FAN, device=tile.device) * (width // FAN)
     row = torch.arange(r, device=tile.device)[:, None]
     places = (((tile * rows + row) * width)[:, :, None] + members).flatten(1)
-    values, best = level.view(-1).take(places).topk(min(m, places.shape[1]), largest=False, sorted=False)
+    values, best = smallest_of_rows(level.view(-1).take(places), min(m, places.shape[1]))
     return tile.gather(1, best // FAN), members.flatten(1).gather(1, best), values
 
 
