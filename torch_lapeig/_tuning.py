@@ -206,21 +206,25 @@ DEVICE_PRODUCTS = 1000
 # families of 2000 to 50,000 nodes, residuals of 1e-6). Only ratios matter: they decide what `Auto` takes.
 # Factors: a multiplication, an entry of L; then for each column of the block an entry of L once more, and a row, which
 # is orthogonalised. A round of small calls before and after.
-FACTOR_MULTIPLICATION, FACTOR_ENTRY, SOLVED_ENTRY, SOLVED_ROW, DIRECT_CALLS = 0.3, 117.0, 10.0, 280.0, 9e6
+FACTOR_MULTIPLICATION, FACTOR_ENTRY, SOLVED_ENTRY, SOLVED_ROW, DIRECT_CALLS = 0.3, 117.0, 10.0, 280.0, 6e6
 # SuperLU computes on one thread, the others on all: on two, multigrid takes 0.64 to 0.71 of the time of one.
 THREADS_GAIN = 0.5  # exponent
 # Multigrid: an entry of the matrix and a row, for each column, in all iterations together.
 MULTIGRID_ENTRY, MULTIGRID_ROW, MULTIGRID_CALLS = 45.0, 950.0, 3e7
-# A step of Lanczos: its calls, an entry of the matrix, a number in a vector of the basis.
-LANCZOS_CALLS, LANCZOS_ENTRY, LANCZOS_NUMBER = 4e4, 2.0, 1.2
+# A step of Lanczos: its calls, an entry of the matrix, and a row, with a basis of 60 vectors.
+LANCZOS_CALLS, LANCZOS_ENTRY, LANCZOS_ROW = 4e4, 1.0, 16.0
 # A product of a filter: its calls, an entry of the matrix for each column.
 FILTER_CALLS, FILTER_ENTRY = 6e4, 0.5
-# Solves that take less than so many steps of Lanczos are begun at once: nothing is done in fewer. Of 60 graphs of 1000
-# to 4000 nodes, factors took less time than filters where they were predicted to take less than 235 steps, but for
-# tori and spheres, whose copies take long.
-FEW_STEPS = 235
-# Up to here filters of a block take less time than single products, which wait for calls.
-FILTER_NODES = 4000
+# Solves that take less than so many steps of Lanczos are begun at once: nothing is done in fewer. Of 30 graphs of 2000
+# nodes, factors took less time than filters where they were predicted to take less than 350 steps, but for tori and
+# spheres, whose copies take long.
+FEW_STEPS = 350
+# Up to here filters of a block take less time than single products, which wait for calls: at 2000 nodes 20 to 39 ms
+# against 15 to 52, at 5000 26 to 97 against 33 to 103.
+FILTER_NODES = 3000
+# Meshes of so many nodes are left to multigrid unless factors take less time. Up to 20,000 Lanczos took as long or less
+# on bodies and small worlds; the products it needs grow, by Weyl's law.
+MESH_NODES = 30_000
 
 # --- Threads of the processor ----------------------------------------------------------------------------------------
 

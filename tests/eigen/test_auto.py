@@ -36,7 +36,8 @@ from torch_lapeig.eigen import (
 class TestDefault:
     def test_each_kind_of_graph_goes_to_its_solver(self):
         assert isinstance(eigenpairs(Laplacian(Graph.from_scipy(sparse_path(20_000))), 6).solver, ShiftInvert)
-        assert isinstance(eigenpairs(Laplacian(knn_graph(points(16_000, 3), 10)), 6, tolerance=1e-2).solver, Lobpcg)
+        assert isinstance(eigenpairs(Laplacian(knn_graph(points(32_000, 3), 10)), 6, tolerance=1e-2).solver, Lobpcg)
+        assert isinstance(eigenpairs(Laplacian(knn_graph(points(8000, 3), 10)), 6).solver, Lanczos)
         assert isinstance(eigenpairs(Laplacian(knn_graph(points(5000, 10), 10)), 6).solver, Lanczos)
         assert isinstance(eigenpairs(Laplacian(knn_graph(points(2000, 10), 10)), 6).solver, ChebyshevSubspace)
         assert isinstance(eigenpairs(Laplacian(knn_graph(points(300, 3), 10)), 6).solver, Eigh)

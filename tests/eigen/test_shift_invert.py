@@ -15,7 +15,7 @@ from torch_lapeig.eigen import Auto, Eigh, Lobpcg, ShiftInvert, complement, dire
 from torch_lapeig.eigen.block_krylov import BlockKrylov
 from torch_lapeig.eigen.direct import factorize, to_scipy
 from torch_lapeig.eigen.fill import fill_of, predict_fill
-from torch_lapeig.eigen.lanczos import Trend
+from torch_lapeig.eigen.trend import Trend
 
 
 def scipy_graph(matrix):
@@ -230,18 +230,29 @@ def test_a_krylov_space_knows_its_products():
 
 class TestTrend:
     def test_a_steady_rate_is_followed_to_the_end(self):
-        trend = Trend()
+        trend = Trend(8)
         for step in range(6):
             trend.add(20 + 10 * step, 1e6 * math.exp(-step))
         assert trend.left == pytest.approx(10 * (math.log(1e6) - 5))
 
     def test_what_does_not_fall_never_ends_and_little_says_nothing(self):
-        trend = Trend()
+        trend = Trend(8)
         for step in range(3):
             trend.add(20 + 10 * step, 1e6)
             assert trend.left == 0
         trend.add(50, 1e6)
         assert trend.left == math.inf
+
+    def test_looks_come_closer_together_towards_the_end(self):
+        trend = Trend(4)
+        trend.add(30, 1e6)
+        assert trend.until_next == 10  # a third of those so far
+        trend.add(40, 1e4)
+        assert trend.until_next == 10  # half of what is left: two thirds of 30
+        trend.add(50, 10.0)
+        assert trend.until_next == 4  # two are left, by the last rate
+        trend.add(54, 11.0)
+        assert trend.until_next == 18
 
 
 def test_paths_stored_densely_are_no_matter():

@@ -17,7 +17,7 @@ from torch_lapeig.eigen.check import Solution, check_answer
 from torch_lapeig.eigen.direct import SparseLU, to_scipy
 from torch_lapeig.eigen.eigh import Eigh
 from torch_lapeig.eigen.fill import Fill, predict_fill
-from torch_lapeig.eigen.lanczos import Lanczos
+from torch_lapeig.eigen.lanczos import BASIS, Lanczos
 from torch_lapeig.eigen.lobpcg import Lobpcg
 from torch_lapeig.eigen.operator import Operator, knows_entries
 from torch_lapeig.eigen.shift_invert import ShiftInvert, bytes_of
@@ -117,7 +117,7 @@ class Work(NamedTuple):
         return cls(
             factors=factors * torch.get_num_threads() ** t.THREADS_GAIN,
             multigrid=t.MULTIGRID_CALLS + columns * (t.MULTIGRID_ENTRY * entries + t.MULTIGRID_ROW * n),
-            step=t.LANCZOS_CALLS + t.LANCZOS_ENTRY * entries + 2 * t.LANCZOS_NUMBER * (columns + 1) * n,
+            step=t.LANCZOS_CALLS + t.LANCZOS_ENTRY * entries + t.LANCZOS_ROW * Lanczos().basis_of(columns) / BASIS * n,
             product=t.FILTER_CALLS + t.FILTER_ENTRY * ChebyshevSubspace().block_size(k) * entries,
         )
 
@@ -127,8 +127,9 @@ def choose_for_graph(operator: Operator, k: int) -> Choice:
 
     That of factors is predicted (`torch_lapeig.eigen.fill`), that of multigrid is much the same on all graphs of a
     size. How many products a Krylov space or a filter needs depends on the spectrum. On meshes it begins crowded, by
-    Weyl's law, and products alone take longer than the others from some thousand nodes on. Elsewhere it only shows on
-    the way: they are tried as long as what is left promises to be less than what the others would take.
+    Weyl's law, and products alone take longer than factors from some thousand nodes on, and than multigrid from some
+    ten thousand. Elsewhere it only shows on the way: they are tried as long as what is left promises to be less than
+    what the others would take.
     """
     n = operator.num_nodes
     if int(operator.nullity) > k:
@@ -152,11 +153,11 @@ def choose_for_graph(operator: Operator, k: int) -> Choice:
     if n <= _tuning.FILTER_NODES:
         filters = ChebyshevSubspace(max_products=int(2 * least / work.product))
         return Choice((filters, *others), "a small sparse graph: filters, as long as others would take")
-    if fill.is_mesh:
+    if fill.is_mesh and (what != "multigrid" or n > _tuning.MESH_NODES):
         return Choice(others, f"a large mesh: {what}")
     steps = int(least / work.step)
     first = Lanczos(alternative=steps, patience=steps)
-    return Choice((first, *others), "a sparse graph of many dimensions, clusters or hubs")
+    return Choice((first, *others), "a sparse graph of many dimensions, clusters or hubs, or a body of some size")
 
 
 def _edges(operator: Operator) -> int:

@@ -80,11 +80,15 @@ class Lanczos:
         m = min(with_guards(k), fewest_active(operator))
         return one_by_one(self._solve, operator, k, m, tolerance, start, progress)
 
+    def basis_of(self, columns: int) -> int:
+        """Vectors kept at most for so many pairs with guards."""
+        return max(columns + 2, max(BASIS, 3 * columns) if self.basis is None else self.basis)
+
     def _solve(self, request: Request) -> RitzPairs:
         operator, columns = request.operator, request.columns
         free = fewest_active(operator) - request.null.shape[1]
         least = max(20, 2 * columns + 2)
-        size = min(free, max(columns + 2, max(BASIS, 3 * columns) if self.basis is None else self.basis))
+        size = min(free, self.basis_of(columns))
         columns = min(columns, size)
         space, look, trend = KrylovSpace(operator, request.null, size, self.seed), least, Trend(LOOK)
         while True:
