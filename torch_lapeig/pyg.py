@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from torch_lapeig import _checks
 from torch_lapeig.eigen import Solve, Solver
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Normalization
 from torch_lapeig.graph.graph import check_edge_index
-from torch_lapeig.methods.positional import NodeEncoding, check_cold_solve, laplacian_positional_encoding, one_graph
+from torch_lapeig.methods.positional import NodeEncoding, check_cold_solve, laplacian_positional_encoding
 
 __all__ = ["AddLaplacianPE"]
 
@@ -67,24 +67,33 @@ class AddLaplacianPE:
     def __call__(self, data: Any) -> Any:
         """A shallow copy of the data, or of each in a list or tuple, with the encoding."""
         if not isinstance(data, (list, tuple)) and getattr(data, "batch", None) is None:
-            edge_index, weight = _edges_of(data)
-            return self._with(data, *self._encode(edge_index, data.num_nodes, weight))
+            part = Part.of(data)
+            return self._with(data, *self._encode(part.edges, part.nodes, part.weights()))
         items = list(data) if isinstance(data, (list, tuple)) else [data]
         if not items:
             return []
-        edges, batches, weights = zip(*map(_parts, items), strict=True)
-        nodes, first_nodes = _with_offsets([len(batch) for batch in batches])
-        counts, first_graphs = _with_offsets([_number_of_graphs(item) for item in items])
-        edge_index = torch.cat(edges, 1)
-        item = torch.arange(len(items)).repeat_interleave(torch.tensor([e.shape[1] for e in edges])).to(edge_index)
+        parts = [Part.of(item) for item in items]
+        nodes, first_nodes = _with_offsets([part.nodes for part in parts])
+        counts, first_graphs = _with_offsets([part.graphs for part in parts])
+        edge_index = torch.cat([part.edges for part in parts], 1)
+        item = torch.arange(len(items)).repeat_interleave(torch.tensor([part.edges.shape[1] for part in parts]))
+        item = item.to(edge_index)
         if ((edge_index < 0) | (edge_index >= torch.tensor(nodes).to(edge_index)[item])).any():
             raise ValueError("edge_index must lie in [0, num_nodes) of its data")
-        batch = torch.cat([batch + start for batch, start in zip(batches, first_graphs, strict=True)])
-        found = self._encode(edge_index + torch.tensor(first_nodes).to(edge_index)[item], batch, torch.cat(weights))
+        edge_index = edge_index + torch.tensor(first_nodes).to(edge_index)[item]
+        if all(part.batch is None for part in parts):
+            batch = torch.arange(len(items)).repeat_interleave(torch.tensor(nodes)).to(edge_index)
+        else:
+            batch = torch.cat([part.batch_from(first) for part, first in zip(parts, first_graphs, strict=True)])
+        if all(part.weight is None for part in parts):
+            weight = torch.ones(edge_index.shape[1], device=edge_index.device)
+        else:
+            weight = torch.cat([part.weights() for part in parts])
+        found = self._encode(edge_index, batch, weight)
         # Graphs without nodes at the end have no number in the batch.
         values = torch.nn.functional.pad(found.values, (0, 0, 0, sum(counts) - len(found.values)), value=torch.inf)
-        parts = zip(items, found.vectors.split(nodes), values.split(counts), strict=True)
-        results = [self._with(*part) for part in parts]
+        columns = zip(items, found.vectors.split(nodes), values.split(counts), strict=True)
+        results = [self._with(*column) for column in columns]
         return results if isinstance(data, (list, tuple)) else results[0]
 
     def _encode(self, edge_index: Tensor, nodes: int | Tensor, weight: Tensor) -> NodeEncoding:
@@ -119,28 +128,46 @@ class AddLaplacianPE:
         )
 
 
-def _parts(item: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Edges, the graph of each node, and weights of one data object."""
-    (edges, weight), batch = _edges_of(item), getattr(item, "batch", None)
-    batch = one_graph(item.num_nodes, edges.device) if batch is None else batch
-    _checks.check_indices(batch, "batch")
-    return edges, batch, weight
+class Part(NamedTuple):
+    """What is read of a data object, attribute by attribute, which is slow: each once.
 
+    Attributes:
+        edges: ``(2, E)``. weight: ``(E,)``, or None.
+        batch: the graph of each node, or None where all are of one.
+        nodes, graphs: their numbers.
+    """
 
-def _edges_of(item: Any) -> tuple[Tensor, Tensor]:
-    """Edges and weights of one data object."""
-    edges, weight = (getattr(item, name, None) for name in ("edge_index", "edge_weight"))
-    if edges is None:
-        raise ValueError(f"data must be homogeneous and have an edge_index, got {item!r}")
-    check_edge_index(edges)
-    weight = torch.ones(edges.shape[1], device=edges.device) if weight is None else weight
-    _checks.check_tensor(weight, "edge_weight")
-    counts = not (weight.is_floating_point() or weight.is_complex())
-    return edges, weight.float() if counts else weight
+    edges: Tensor
+    weight: Tensor | None
+    batch: Tensor | None
+    nodes: int
+    graphs: int
 
+    @classmethod
+    def of(cls, item: Any) -> Part:
+        """That of a data object, checked but for the numbers in its edges."""
+        edges, weight, batch = (getattr(item, name, None) for name in ("edge_index", "edge_weight", "batch"))
+        if edges is None:
+            raise ValueError(f"data must be homogeneous and have an edge_index, got {item!r}")
+        check_edge_index(edges)
+        if weight is not None:
+            _checks.check_tensor(weight, "edge_weight")
+        if batch is None:
+            return cls(edges, weight, None, _checks.check_count(item.num_nodes, "num_nodes", 0), 1)
+        _checks.check_indices(batch, "batch")
+        return cls(edges, weight, batch, len(batch), int(item.num_graphs))
 
-def _number_of_graphs(item: Any) -> int:
-    return 1 if getattr(item, "batch", None) is None else int(item.num_graphs)
+    def weights(self) -> Tensor:
+        """Those of the edges, 1 where there are none."""
+        if self.weight is None:
+            return torch.ones(self.edges.shape[1], device=self.edges.device)
+        return self.weight if self.weight.is_floating_point() or self.weight.is_complex() else self.weight.float()
+
+    def batch_from(self, first: int) -> Tensor:
+        """The graph of each node, counted from ``first``."""
+        if self.batch is None:
+            return torch.full((self.nodes,), first, device=self.edges.device)
+        return self.batch + first
 
 
 def _with_offsets(counts: list[int]) -> tuple[list[int], list[int]]:

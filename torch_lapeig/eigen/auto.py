@@ -171,6 +171,7 @@ def first_converged(
     tolerance: float,
     start: RitzPairs | None,
     progress: Progress | None,
+    has_guards: bool = True,
 ) -> Solution:
     """The answer of the first solver that converges, or of the last one that has any; breakdowns are passed over.
 
@@ -181,7 +182,7 @@ def first_converged(
     for solver in solvers:
         try:
             ritz = solver(operator, k, tolerance, start, progress)
-            found = partial(check_answer, operator, k, solver, tolerance, ritz)
+            found = partial(check_answer, operator, k, solver, tolerance, ritz, has_guards)
             # On a device a check that is in vain costs less than a look whether it will be.
             is_hopeful = ritz.finished.device.type != "cpu" or bool(ritz.finished.all())
             if is_hopeful and (answer := found()).is_converged:

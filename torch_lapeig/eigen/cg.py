@@ -95,9 +95,9 @@ def _step(
     """The iterate, its residual, the direction and r · precondition(r) after a step of the columns that move."""
     conditioned = precondition(r)
     fresh = dots(r, conditioned)
-    direction = torch.where(energy.isfinite() & (energy > 0), fresh / energy, 0)[:, None, :] * direction
-    direction = direction.add_(conditioned)
+    before = torch.where(energy.isfinite() & (energy > 0), fresh / energy, 0)[:, None, :]
+    direction = torch.addcmul(conditioned, before, direction)
     pushed = image(direction)
     curvature = dots(direction, pushed)
     length = torch.where(moving & (curvature > 0), fresh / curvature, 0)[:, None, :]
-    return z + length * direction, r - length * pushed, direction, fresh
+    return torch.addcmul(z, length, direction), torch.addcmul(r, length, pushed, value=-1), direction, fresh

@@ -86,24 +86,29 @@ class Solution:
 OF_GRAPHS = [field.name for field in dataclasses.fields(Solution) if field.type == "Tensor"]
 
 
-def check_answer(operator: Operator, k: int, solver: Solver, tolerance: float, ritz: RitzPairs) -> Solution:
+def check_answer(
+    operator: Operator, k: int, solver: Solver, tolerance: float, ritz: RitzPairs, has_guards: bool = True
+) -> Solution:
     """A solver's pairs with the null space in closed form, float64 Rayleigh quotients, residuals, gap and status.
 
-    On the processor a batch is checked part by part on torch's threads.
+    On the processor a batch is checked part by part on torch's threads. The vectors of guards, which only derivatives
+    need, may be left out.
     """
     parts = parts_of_batch(operator, k)
     if len(parts) == 1:
-        return _checked(operator, k, solver, tolerance, ritz)
+        return _checked(operator, k, solver, tolerance, ritz, has_guards)
     assert isinstance(operator, SymmetricOperator)
-    tasks = [partial(_checked, operator.part(p), k, solver, tolerance, ritz.part(p)) for p in parts]
+    tasks = [partial(_checked, operator.part(p), k, solver, tolerance, ritz.part(p), has_guards) for p in parts]
     found = together(tasks)
     fields = {name: torch.cat([getattr(part, name) for part in found]) for name in OF_GRAPHS}
     return Solution(operator=operator, solver=solver, ritz=ritz, **fields)
 
 
-def _checked(operator: Operator, k: int, solver: Solver, tolerance: float, ritz: RitzPairs) -> Solution:
-    basis = _with_exact_null_space(operator, ritz.vectors)
-    null = torch.arange(basis.shape[2], device=basis.device) < operator.nullity[:, None]
+def _checked(
+    operator: Operator, k: int, solver: Solver, tolerance: float, ritz: RitzPairs, has_guards: bool
+) -> Solution:
+    basis = _with_exact_null_space(operator, ritz.vectors if has_guards else ritz.vectors[..., :k])
+    null = torch.arange(ritz.values.shape[1], device=basis.device) < operator.nullity[:, None]
     guard_values = ritz.values.masked_fill(null, 0)[:, k:]
     present = torch.arange(k, device=basis.device) < operator.active_count[:, None]
     vectors = basis[..., :k]

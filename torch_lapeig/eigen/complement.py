@@ -159,25 +159,37 @@ class Complement:
     def _width(self) -> Tensor:
         return cluster_width(self.s, self.rule.masked)[:, 0]
 
+    @cached_property
+    def _known(self) -> Tensor:
+        """V and the guards side by side."""
+        return torch.cat([self.s.vectors, self.s.guard_vectors], 2)
+
+    @cached_property
+    def _scales(self) -> Tensor:
+        """What to add of each column of ``_known``, times its part in a vector: (A − λ_i)⁻¹ − 1, and −1 for no part."""
+        inverse, is_split = self._differences
+        of_guards = torch.where(is_split > 0, -1, -inverse - 1)
+        return torch.cat([of_guards.new_full((*self.s.values.shape, of_guards.shape[2]), -1), of_guards], 1)
+
     def project(self, x: Tensor) -> Tensor:
         """The part of ``x`` outside V, and outside the guards of a cluster that the cut splits."""
         s, (_, is_split) = self.s, self._differences
-        x = x - s.vectors @ s.operator.inner(s.vectors, x)
+        x = torch.baddbmm(x, s.vectors, s.operator.inner(s.vectors, x), alpha=-1)
         if self._splits:
             x = x - s.guard_vectors @ (is_split * s.operator.inner(s.guard_vectors, x))
         return x
 
     def image(self, x: Tensor) -> Tensor:
         """P (A − λ_i) x_i of each column."""
-        return self.project(self.s.operator.matmul(x) - self.s.values[:, None, :] * x)
+        return self.project(torch.addcmul(self.s.operator.matmul(x), self.s.values[:, None, :], x, value=-1))
 
     def precondition(self, r: Tensor) -> Tensor:
         """(A − λ_i)⁻¹ on the guards; the solver's preconditioner, or the identity, on the rest."""
         inner, guards, inverse = self.s.operator.inner, self.s.guard_vectors, -self._differences[0]
-        coefficients = inner(guards, r)
         if self._inverse is None:
-            return self.project(r + guards @ ((inverse - 1) * coefficients))
+            return torch.baddbmm(r, self._known, self._scales * inner(self._known, r))
         # Factors enlarge most what round-off has left of the null vectors.
+        coefficients = inner(guards, r)
         rest = self._inverse(self.project(r - guards @ coefficients))
         return self.project(rest + guards @ (inverse * coefficients - inner(guards, rest)))
 

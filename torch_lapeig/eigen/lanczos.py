@@ -35,9 +35,10 @@ KEEP = 0.3  # of the basis, when it begins anew: fewer cost products, more cost 
 
 @dataclass(frozen=True)
 class Lanczos:
-    """Thick-restart Lanczos (Wu & Simon 2000) with full reorthogonalisation: least work for well separated values.
+    """Thick-restart Lanczos (Wu & Simon 2000): least work for well separated values.
 
-    The null vectors are constraints. A Krylov space of one vector holds one vector of a multiple eigenvalue; the others
+    Vectors are orthogonalised against all others only where they would lose too much (Simon 1984). The null vectors are
+    constraints. A Krylov space of one vector holds one vector of a multiple eigenvalue; the others
     are searched for with a filtered random block once the pairs have converged, and solved for. A copy is overlooked
     with a probability of 1 in 10⁵.
 

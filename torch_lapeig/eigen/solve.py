@@ -17,7 +17,7 @@ from torch_lapeig.eigen.auto import Auto, first_converged
 from torch_lapeig.eigen.check import Solution, report_failure, residual_norms
 from torch_lapeig.eigen.clusters import DEGENERACIES, Degeneracy, rule_of
 from torch_lapeig.eigen.eigh import Eigh
-from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization
+from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives
 from torch_lapeig.eigen.lobpcg import Lobpcg
 from torch_lapeig.eigen.operator import Operator, is_operator
 from torch_lapeig.eigen.rule import ImplicitEigenpairs
@@ -179,9 +179,10 @@ def eigenpairs(
     worked, order = operator, None
     if isinstance(operator, SymmetricOperator) and _is_large(operator):
         worked, order = operator.reordered(None if restart is None else restart.order)
+    has_guards = isinstance(worked, SymmetricOperator) and needs_derivatives(worked.values, worked.diagonal)
     with torch.no_grad(), _progress_function(solve.progress) as report:
         bare = worked.frozen() if isinstance(worked, SymmetricOperator) else worked
-        solution = _solution(bare, min(k, operator.all_nodes), solve, restart, report)
+        solution = _solution(bare, min(k, operator.all_nodes), solve, restart, report, has_guards)
     projected, vectors, solution = _differentiable(worked, solution, solve)
     if not solution.is_converged:
         report_failure(solution, solve.on_failure)
@@ -367,21 +368,23 @@ def _tolerance(solve: Solve, dtype: torch.dtype) -> float:
     return solve.tolerance or (1e-10 if dtype == torch.float64 else 1e-4)
 
 
-def _solution(operator: Operator, k: int, solve: Solve, restart: Restart | None, progress: Progress | None) -> Solution:
+def _solution(
+    operator: Operator, k: int, solve: Solve, restart: Restart | None, progress: Progress | None, has_guards: bool
+) -> Solution:
     """The answer of the solver; in float64 where float32 does not resolve the eigenvalues."""
     is_double, solver = operator.dtype == torch.float64, solve.solver
     tolerance = _tolerance(solve, operator.dtype)
     start = None if restart is None else restart.ritz
     solvers = solver.choose(operator, k, start).solvers if isinstance(solver, Auto) else (solver,)
     if is_double or not isinstance(operator, SymmetricOperator):
-        return first_converged(solvers, operator, k, tolerance, start, progress)
+        return first_converged(solvers, operator, k, tolerance, start, progress, has_guards)
     # Of float32 the first choice is asked, but not what is chosen for eigenvalues beyond float32.
     if not isinstance(solvers[0], ShiftInvert) and not (isinstance(solver, Auto) and isinstance(solvers[0], Lobpcg)):
         with contextlib.suppress(_checks.ConvergenceError):
-            solution = first_converged(solvers[:1], operator, k, tolerance, start, progress)
+            solution = first_converged(solvers[:1], operator, k, tolerance, start, progress, has_guards)
             if solution.is_converged and solution.is_resolved:
                 return solution
             if not solution.ritz.finished.all():  # in float64 it would not either
                 solvers = solvers[1:] or solvers
     start = None if start is None else start._replace(vectors=start.vectors.double())
-    return first_converged(solvers, operator.double(), k, tolerance, start, progress)
+    return first_converged(solvers, operator.double(), k, tolerance, start, progress, has_guards)

@@ -408,9 +408,13 @@ class DensePattern(Nodes):
             return labels_by_squaring(weight.reshape(-1, n, n)).reshape(self.shape)
         if n > SMALL and first_reaches_all(weight.reshape(-1, n, n)):
             return torch.zeros(self.shape, dtype=torch.int64, device=weight.device)
-        item, i, j = (weight.reshape(-1, n, n) > 0).nonzero(as_tuple=True)
-        edges = SparsePattern(item * n + i, item * n + j, self.shape)
-        return edges.components(weight.new_ones(len(i)))
+        joined = weight.reshape(-1, n) > 0
+        place = joined.flatten().nonzero().flatten()
+        crow = torch.nn.functional.pad(joined.sum(1).cumsum(0), (1, 0))
+        row = place // n
+        col = place - (row - row // n) * n  # counted through all items
+        labels = label_components(row.int(), col.int(), len(joined), crow.int())
+        return labels.reshape(self.shape)
 
     def restrict(self, nodes: Tensor) -> tuple[DensePattern, tuple[Tensor, ...]]:
         """All pairs of ``nodes`` (int64 ``(M,)``, distinct, numbered through, of one item), and where these are."""
