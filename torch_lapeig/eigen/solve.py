@@ -179,11 +179,11 @@ def eigenpairs(
     worked, order = operator, None
     if isinstance(operator, SymmetricOperator) and _is_large(operator):
         worked, order = operator.reordered(None if restart is None else restart.order)
-    has_guards = isinstance(worked, SymmetricOperator) and needs_derivatives(worked.values, worked.diagonal)
+    is_differentiated = isinstance(worked, SymmetricOperator) and needs_derivatives(worked.values, worked.diagonal)
     with torch.no_grad(), _progress_function(solve.progress) as report:
         bare = worked.frozen() if isinstance(worked, SymmetricOperator) else worked
-        solution = _solution(bare, min(k, operator.all_nodes), solve, restart, report, has_guards)
-    projected, vectors, solution = _differentiable(worked, solution, solve)
+        solution = _solution(bare, min(k, operator.all_nodes), solve, restart, report, is_differentiated)
+    projected, vectors, solution = _differentiable(worked, solution, solve, is_differentiated)
     if not solution.is_converged:
         report_failure(solution, solve.on_failure)
     projected, vectors, values, residuals = _fill(projected, vectors, solution, k)
@@ -222,8 +222,10 @@ def _is_large(operator: SymmetricOperator) -> bool:
     return operator.is_sparse and is_one and operator.num_nodes > REORDER_NODES
 
 
-def _differentiable(operator: Operator, solution: Solution, solve: Solve) -> tuple[Tensor, Tensor, Solution]:
-    """Λ ``(B, k, k)`` and V ``(B, N, k)`` of a solution, with gradients to the entries of the operator.
+def _differentiable(
+    operator: Operator, solution: Solution, solve: Solve, is_needed: bool
+) -> tuple[Tensor, Tensor, Solution]:
+    """Λ ``(B, k, k)`` and V ``(B, N, k)`` of a solution, with gradients to the entries of the operator if needed.
 
     A float32 operator that was solved in float64 is differentiated there too, and what is returned is rounded.
     """
@@ -231,8 +233,11 @@ def _differentiable(operator: Operator, solution: Solution, solve: Solve) -> tup
         return torch.diag_embed(solution.values), solution.vectors, solution
     dtype, finer = operator.dtype, solution.values.dtype != operator.dtype
     rule = rule_of(dtype, solve.backward_tolerance, solve.degeneracy, solve.cluster_width)
-    exact = operator.double() if finer else operator
-    projected, vectors = ImplicitEigenpairs.apply(exact.values, exact.diagonal, solution, rule)
+    if is_needed:
+        exact = operator.double() if finer else operator
+        projected, vectors = ImplicitEigenpairs.apply(exact.values, exact.diagonal, solution, rule)
+    else:
+        projected, vectors = torch.diag_embed(solution.values), solution.vectors
     if not finer:
         return projected, vectors, solution
     projected, vectors = projected.to(dtype), vectors.to(dtype)

@@ -28,7 +28,7 @@ def label_components(row: Tensor, col: Tensor, total: int, crow: Tensor | None =
 
     if crow is None:
         crow = torch.searchsorted(row, torch.arange(total + 1, dtype=row.dtype), out_int32=row.dtype == torch.int32)
-    data = np.ones(len(col), dtype=np.int8)
+    data = np.ones(len(col))  # of the type that SciPy makes of it anyway
     structure = csr_array((data, col.numpy(), crow.numpy()), shape=(total, total))
     # With both directions of every edge the strong components are the components, and take half the time: no transpose.
     count, found = connected_components(structure, connection="strong")
