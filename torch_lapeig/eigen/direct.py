@@ -72,11 +72,16 @@ class SparseLU:
 
 def shifted(operator: Operator, shift: float, needed_by: object) -> Any:
     """A + shift · bound of one graph in SciPy's CSR, float64. TypeError for an operator that gives products only."""
-    from scipy.sparse import dia_array
+    from scipy.sparse import csr_array, dia_array
 
-    n = operator.num_nodes
-    diagonal = dia_array((np.full((1, n), shift * float(operator.bound)), [0]), shape=(n, n))
-    return (to_scipy(operator, needed_by) + diagonal.tocsr()).tocsr()
+    matrix, n, more = to_scipy(operator, needed_by), operator.num_nodes, shift * float(operator.bound)
+    row = np.repeat(np.arange(n, dtype=matrix.indices.dtype), np.diff(matrix.indptr))
+    diagonal = np.flatnonzero(matrix.indices == row)
+    if not np.array_equal(row[diagonal], np.arange(n)):
+        return (matrix + dia_array((np.full((1, n), more), [0]), shape=(n, n)).tocsr()).tocsr()
+    data = matrix.data.copy()  # what it was made of may be the operator's own
+    data[diagonal] += more
+    return csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
 def to_scipy(operator: Operator, needed_by: object) -> Any:

@@ -51,6 +51,7 @@ class KrylovSpace:
         self.rows[: self.first] = null.mT
         self.rows[self.first] = self._random(self.columns[:, : self.first], seed)
         self.filled = self.kept = self.products = 0
+        self.forgets = False
         self.shift = 0.5 * float(operator.bound)  # as much of A v as possible is not parallel to v: less cancels
         eps = torch.finfo(null.dtype).eps
         self.round_off = NOISE * eps * float(operator.bound)
@@ -74,8 +75,13 @@ class KrylovSpace:
         w, _, size = self._outside(self.columns[:, :end], self.rows[end])
         return w / size
 
-    def restart(self, values: Tensor, vectors: Tensor, following: Tensor) -> None:
-        """Begin anew with Ritz vectors, rows, of these values, and a vector orthogonal to them."""
+    def restart(self, values: Tensor, vectors: Tensor, following: Tensor, *, forgets: bool = False) -> None:
+        """Begin anew with Ritz vectors, rows, of these values, and a vector orthogonal to them.
+
+        It ``forgets`` what A leaves of them outside the space unless `following` goes on with that. No recurrence then
+        knows how much of it comes in with the vectors that follow: these are orthogonalised against all from then on.
+        """
+        self.forgets |= forgets
         self.filled = self.kept = kept = len(values)
         self.rows[self.first : self.first + kept] = vectors
         self.rows[self.first + kept] = following
@@ -97,7 +103,7 @@ class KrylovSpace:
         Raises:
             torch.linalg.LinAlgError: the projection has no eigenvalues.
         """
-        found = self.small.smallest(self.filled, self.kept, min(most, self.filled))
+        found = self.small.smallest(self.filled, min(most, self.filled))
         values, turn = shared(self.operator, *(part.to(self.rows.dtype) for part in found))
         return values, turn, self.small.beta * turn[-1].abs()
 
@@ -106,7 +112,7 @@ class KrylovSpace:
         small, end = self.small, self.first + j
         v, known = self.rows[end], self.columns[:, : end + 1]
         w = self.operator.matvec(v, self.shift)
-        if j == self.kept or self.is_ahead:
+        if j == self.kept or self.is_ahead or self.forgets:
             w, h, beta = self._outside_twice(known, w)
             small.take(end, h.double().cpu().numpy(), beta)
         else:
@@ -233,27 +239,13 @@ class Projection:
     def _begin(self, lost: np.ndarray, end: int) -> None:
         lost[:end], lost[end] = self.noise, 1
 
-    def smallest(self, m: int, kept: int, most: int) -> tuple[Tensor, Tensor]:
-        """The smallest eigenvalues of T for the first ``m`` vectors, ``kept`` of them Ritz vectors, and its vectors."""
+    def smallest(self, m: int, most: int) -> tuple[Tensor, Tensor]:
+        """The smallest eigenvalues of T for the first ``m`` vectors, and its eigenvectors."""
         part = self.matrix[self.first : self.first + m, self.first : self.first + m]
         if not np.isfinite(part).all():
             raise torch.linalg.LinAlgError("entries are not finite")  # type: ignore[attr-defined]
-        if kept == 0:
-            values, turn = _eigh_tridiagonal(part.diagonal(), part.diagonal(1), most)
-        else:
-            values, turn = torch.linalg.eigh(torch.from_numpy(part))
+        values, turn = torch.linalg.eigh(torch.from_numpy(part))
         return values[:most] + self.shift, turn[:, :most]
-
-
-def _eigh_tridiagonal(diagonal: np.ndarray, beside: np.ndarray, most: int) -> tuple[Tensor, Tensor]:
-    from scipy.linalg import eigh_tridiagonal
-
-    try:
-        chosen = {"select": "i", "select_range": (0, most - 1), "lapack_driver": "stemr"}
-        values, turn = eigh_tridiagonal(diagonal, beside, **chosen)
-    except np.linalg.LinAlgError as error:
-        raise torch.linalg.LinAlgError(str(error)) from error  # type: ignore[attr-defined]
-    return torch.from_numpy(values), torch.from_numpy(np.ascontiguousarray(turn))
 
 
 def _sweep(

@@ -25,6 +25,7 @@ from torch_lapeig.eigen.solver import (
 from torch_lapeig.eigen.trend import Trend
 
 FILTERED = 4  # columns in the search for copies
+NEARER = 0.1  # of the last gap, by which a Rayleigh quotient in the complement shows that a pair is missing
 SEARCH = 1000  # products that the search may take, or twice as many as the solve
 POLISH = 1000  # the same for the filters that polish an answer
 SMALL_VALUE = 0.02  # of the bound: a spectrum that begins beyond is too narrow for a preconditioner to gain by it
@@ -115,7 +116,7 @@ class Lanczos:
                     finished, x = copy is None and is_certain, _orthonormal(operator, vectors)
                     return self._verify(request, values[:columns], x, space.products, finished)
                 # The wanted pairs stay, and what was overlooked begins a Krylov space beside them.
-                space.restart(values[: request.wanted], vectors[: request.wanted], copy)
+                space.restart(values[: request.wanted], vectors[: request.wanted], copy, forgets=True)
             look = space.filled + trend.until_next
 
     def _search_copy(
@@ -178,7 +179,7 @@ def copy_below(
     ritz, bound, round_off = values.tolist(), request.bound, request.round_off
     top = ritz[min(w, len(ritz) - 1)]
     # Where the cut goes through a cluster, its own copies make no difference: those of the values before it do.
-    low = max((x for x in ritz[:w] if x < top - 10 * round_off), default=None)
+    low = max((x for x in ([0.0] * bool(c) + ritz[:w]) if x < top - 10 * round_off), default=None)
     if low is None:
         return None, 0
     is_settled = residuals[w : len(rows) - c] <= torch.maximum(
@@ -200,7 +201,7 @@ def copy_below(
         if x.shape[1] == 0:
             return None, work
         found, turn = shared(operator, *eigh(*to_host(operator.inner(x, operator.matmul(x)))))
-        if float(found[0]) < 0.5 * (low + top):
+        if float(found[0]) < top - NEARER * (top - low):
             return x @ to_device(turn[:, 0], x), work
         if high <= top or float(found[-1]) >= high:
             return None, work
