@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from problems import points, swiss_roll
-from torch_lapeig import Laplacian, eigenpairs, knn_graph
+from problems import cycle, points, swiss_roll
+from torch_lapeig import Graph, Laplacian, eigenpairs, knn_graph
 from torch_lapeig.eigen import Lanczos, Operator
 from torch_lapeig.eigen.krylov import LOSS, KrylovSpace
 
@@ -88,6 +88,49 @@ def test_an_invariant_space_goes_on_at_random():
     values, _, residuals = space.ritz(4)
     torch.testing.assert_close(values, torch.ones(4, dtype=torch.float64), rtol=0, atol=1e-12)
     assert float(residuals.max()) < 1e-12
+
+
+@torch.no_grad()
+def test_what_is_forgotten_comes_in_again_and_is_taken_out():
+    """Beside pairs with residuals that do not lie in the space, no recurrence knows what its vectors lose."""
+    operator = Diagonal(SPECTRA["even"])
+    space = space_of(operator, 60)
+    space.fill(30)
+    values, turn, residuals = space.ritz(8)
+    assert float(residuals.max()) > 1e-3
+    x = space.ritz_vectors(turn)
+    fresh = torch.randn(N, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    fresh -= x.mT @ (x @ fresh)
+    space.restart(values, x, fresh / fresh.norm(), forgets=True)
+    space.fill(60)
+    v = space.rows[:61]
+    torch.testing.assert_close(v @ v.mT, torch.eye(61, dtype=torch.float64), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("seed", [94, 98])
+def test_copies_of_loosely_known_pairs(seed, dtype):
+    """Eigenvalues of a torus are fourfold: Krylov spaces begin anew beside pairs of residuals of a tenth of a gap."""
+    rings = torch.kron(cycle(25), torch.eye(16)) + torch.kron(torch.eye(25), cycle(16))
+    laplacian = Laplacian(Graph.from_dense(rings.to(dtype)).to_sparse())
+    exact = torch.linalg.eigvalsh(laplacian.to_dense().double())[:31]
+    pairs = eigenpairs(laplacian, 31, Lanczos(seed=seed), tolerance=0.1)
+    assert pairs.converged
+    torch.testing.assert_close(pairs.values.double(), exact, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_the_pair_after_the_wanted_ones_is_none_that_follows_it(k):
+    """A Krylov space may settle on the value after the next one, where its first vector has little of that."""
+    for seed in range(40):
+        points_of_curve = torch.rand(300, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) * 30
+        laplacian = Laplacian(knn_graph(torch.cat([points_of_curve.cos(), points_of_curve.sin()], 1), 5))
+        if laplacian.nullity > 1:
+            continue
+        exact = torch.linalg.eigvalsh(laplacian.to_dense())
+        pairs = eigenpairs(laplacian, k, Lanczos(seed=seed), tolerance=0.1)
+        assert pairs.converged
+        assert float(pairs.gap) == pytest.approx(float(exact[k] - exact[k - 1]), rel=0.15, abs=1e-10)
 
 
 @torch.no_grad()

@@ -72,6 +72,8 @@ class KrylovSpace:
     def following(self) -> Tensor:
         """The direction of what A leaves of the last vector outside the space."""
         end = self.first + self.filled
+        if self.is_ahead:  # orthogonalised twice
+            return self.rows[end]
         w, _, size = self._outside(self.columns[:, :end], self.rows[end])
         return w / size
 

@@ -171,8 +171,7 @@ def eigenpairs(
     >>> eigenpairs(Laplacian(path), 3, tolerance=1e-6).values.round(decimals=5) + 0  # 1 − cos(πj/2)
     tensor([0., 1., 2.])
     """
-    solve = dataclasses.replace(Solve.of(solve), **options) if options else Solve.of(solve)
-    operator = _operator_of(laplacian)
+    solve, operator = dataclasses.replace(Solve.of(solve), **options), _operator_of(laplacian)
     operator.agree(k=k, fill=fill, solver=solve.solver, tolerance=solve.tolerance, degeneracy=solve.degeneracy)
     k = _check_request(operator, k, fill, solve)
     restart = _restart_of(solve.warm_start, operator) if isinstance(solve.warm_start, Eigenpairs) else None
