@@ -286,3 +286,16 @@ def test_the_sign_of_projected_is_that_of_the_vectors():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert torch.autograd.gradcheck(heat, (weight,), atol=1e-6, fast_mode=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("n", [40, 700])
+def test_pairs_are_the_same_with_gradients_and_without(n, dtype):
+    """To the last bit: a network is not another one in evaluation, and a checkpoint is worked out again as it was."""
+    graph = knn_graph(points(n, 3, batch=2).to(dtype), 6)
+    bare = eigenpairs(Laplacian(graph), 5)
+    pairs = eigenpairs(Laplacian(graph.with_weight(graph.weight.clone().requires_grad_())), 5)
+    assert pairs.vectors.requires_grad
+    assert not bare.vectors.requires_grad
+    assert torch.equal(bare.vectors, pairs.vectors.detach())
+    assert torch.equal(bare.values, pairs.values.detach())

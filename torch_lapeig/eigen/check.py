@@ -107,11 +107,13 @@ def check_answer(
 def _checked(
     operator: Operator, k: int, solver: Solver, tolerance: float, ritz: RitzPairs, has_guards: bool
 ) -> Solution:
-    basis = _with_exact_null_space(operator, ritz.vectors if has_guards else ritz.vectors[..., :k])
-    null = torch.arange(ritz.values.shape[1], device=basis.device) < operator.nullity[:, None]
+    # One after the other, so that the wanted ones are the same, to the last bit, with guards and without.
+    vectors, guard_vectors = _with_exact_null_space(operator, ritz.vectors[..., :k], 0), ritz.vectors[..., :0]
+    if has_guards:
+        guard_vectors = _with_exact_null_space(operator, ritz.vectors[..., k:], k)
+    null = torch.arange(ritz.values.shape[1], device=vectors.device) < operator.nullity[:, None]
     guard_values = ritz.values.masked_fill(null, 0)[:, k:]
-    present = torch.arange(k, device=basis.device) < operator.active_count[:, None]
-    vectors = basis[..., :k]
+    present = torch.arange(k, device=vectors.device) < operator.active_count[:, None]
     if fewest_active(operator) < max(k, operator.all_nodes):
         vectors = vectors * (operator.active[..., None] & present[:, None, :])
     vectors = vectors * operator.signs(vectors)
@@ -136,7 +138,7 @@ def _checked(
         vectors=vectors,
         present=present,
         guard_values=guard_values,
-        guard_vectors=basis[..., k:],
+        guard_vectors=guard_vectors,
         residuals=residuals,
         gap=_gap(operator, values, guard_values),
         converged=ritz.finished & (residuals.amax(1) <= allowed) & (skewness <= math.sqrt(torch.finfo(gram.dtype).eps)),
@@ -180,11 +182,11 @@ def _gap(operator: Operator, values: Tensor, guard_values: Tensor) -> Tensor:
     return (following - values[:, -1]).clamp_min(0).masked_fill(exhausted, torch.inf)
 
 
-def _with_exact_null_space(operator: Operator, vectors: Tensor) -> Tensor:
-    """The vectors ``(B, N, m)`` with the known null vectors in front, the others orthogonal to them."""
-    c = min(most_null(operator), vectors.shape[2])
-    null = operator.null_vectors(c)
+def _with_exact_null_space(operator: Operator, vectors: Tensor, first: int) -> Tensor:
+    """The vectors ``(B, N, m)`` of pairs from number ``first`` on: null vectors as they are known, others outside."""
+    c = min(most_null(operator), first + vectors.shape[2])
+    null, own = operator.null_vectors(c), max(c - first, 0)
     rest = vectors - null @ operator.inner(null, vectors)
     rest = rest / norms(operator, rest)[:, None, :].clamp_min(torch.finfo(rest.dtype).tiny)
-    is_known = torch.arange(c, device=vectors.device) < operator.nullity[:, None]
-    return torch.cat([torch.where(is_known[:, None, :], null, rest[..., :c]), rest[..., c:]], 2)
+    is_known = torch.arange(first, first + own, device=vectors.device) < operator.nullity[:, None]
+    return torch.cat([torch.where(is_known[:, None, :], null[..., first:], rest[..., :own]), rest[..., own:]], 2)
