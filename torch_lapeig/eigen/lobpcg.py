@@ -41,6 +41,7 @@ from torch_lapeig.eigen.solver import (
 # In the search for what a start has overlooked: random columns, iterations at least, and the residual at which
 # the smallest of them counts as known, relative to its distance from the wanted values.
 FRESH, LEAST_ITERATIONS, SETTLED_OUTSIDE = 3, 4, 0.2
+STUCK = 1.5  # times that, at which residuals may stand still: what those of loosely known pairs leave of them
 STAGNATION = 30  # iterations without a tenth less residual after which a preconditioned iteration gives up
 NEAR = 5  # times the goal, from which on residuals are not left to the next message
 LEVEL_ACCURACY, LEVEL_ITERATIONS = 0.1, 8  # on the levels below the finest
@@ -173,7 +174,7 @@ class Lobpcg:
         ritz, found, _, is_settled = lobpcg(request.operator, fresh, known, inverse, shortfall, self.max_iterations)
         smaller = ritz < 0.5 * (low + top)
         # It ends early where random columns span an invariant space already, as on stars.
-        return (found[:, smaller] if smaller.any() else None), is_settled or left <= 1
+        return (found[:, smaller] if smaller.any() else None), is_settled or left <= STUCK
 
 
 def lobpcg(
