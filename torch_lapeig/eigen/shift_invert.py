@@ -127,7 +127,7 @@ class ShiftInvert:
         trend, look = Trend(WIDTH), 2 * columns
         while True:
             space.extend(block[:, : space.room])
-            if space.products < min(look, self.max_products) and space.room >= space.rest.shape[1]:
+            if space.products < min(look, self.max_products) and 0 < space.rest.shape[1] <= space.room:
                 block = space.following()
                 continue
             values, turn, residuals = space.ritz()
