@@ -6,6 +6,7 @@ import torch
 from problems import cycle, points, swiss_roll
 from torch_lapeig import Graph, Laplacian, eigenpairs, knn_graph
 from torch_lapeig.eigen import Lanczos, Operator
+from torch_lapeig.eigen.block_krylov import BlockKrylov
 from torch_lapeig.eigen.krylov import LOSS, KrylovSpace
 
 
@@ -148,3 +149,22 @@ def test_bases_of_all_sizes_give_the_same(basis):
     pairs = eigenpairs(laplacian, 5, Lanczos(basis=basis))
     assert pairs.converged
     torch.testing.assert_close(pairs.values, exact, rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", SPECTRA)
+@pytest.mark.parametrize("copies", [1, 40, 200, 300])
+def test_blocks_stay_orthogonal_where_spaces_end_at_once(name, copies):
+    """What is left of the last blocks of an invariant space lies in it all but a little, and goes on with the space."""
+    operator = Diagonal(SPECTRA[name][::copies].repeat(copies))
+    null = torch.zeros(N, 0, dtype=torch.float64)
+    space = BlockKrylov(operator, operator.matmul, null, 200, 4, seed=0)
+    block = space.random()
+    while space.products < 600:
+        if space.room == 0:
+            values, turn, _ = space.ritz()
+            space.keep(values[:20], turn[:, :20])
+        space.extend(block[:, : space.room])
+        block = space.following()
+    v = space.columns(space.filled)
+    torch.testing.assert_close(v.mT @ v, torch.eye(space.filled, dtype=torch.float64), rtol=0, atol=2e-14)

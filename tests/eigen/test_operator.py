@@ -34,9 +34,11 @@ class Twofold(Operator):
         self.reductions = self.products = 0
 
     def _once(self, x):
-        half = x.shape[-2] // 2
-        assert torch.equal(x[..., :half, :], x[..., half:, :]), "rows of one node differ"
-        return x[..., :half, :]
+        first, second = x.chunk(2, -2)
+        assert (first - second).abs().max() <= 1e-6 * first.abs().max(), "rows of one node differ"
+        # Products of blocks round the two otherwise on some processors, and sums of the first alone would let that grow.
+        second.copy_(first)
+        return first
 
     def matmul(self, y):
         self.products += 1

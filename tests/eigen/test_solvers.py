@@ -325,3 +325,16 @@ def test_eigenvectors_that_coarse_levels_lack_are_found(seed):
     for tolerance in (1e-1, 1e-2):
         pairs = eigenpairs(laplacian, 8, Lobpcg(), tolerance=tolerance)
         torch.testing.assert_close(pairs.values, exact[:8], atol=float(exact[8] - exact[7]) / 10, rtol=0)
+
+
+@in_every_dtype
+def test_residuals_of_eigh_are_those_of_a_product(dtype):
+    """LAPACK's reduction alone leaves ten to thirty units of round-off here, by the library, and more the more nodes."""
+    affinity = torch.stack([path(400), cycle(400), complete_bipartite(1, 399), torch.block_diag(complete(200), path(200))])
+    laplacian = Laplacian(Graph.from_dense(affinity.to(dtype)))
+    pairs = eigenpairs(laplacian, 8, Eigh())
+    assert pairs.converged.all()
+    assert pairs.residuals[:, 2:].max() <= 4 * torch.finfo(dtype).eps * laplacian.symmetric.bound.max()
+    restart = pairs.restart.ritz.vectors.double()
+    eye = torch.eye(400, dtype=torch.float64).expand(4, 400, 400)
+    torch.testing.assert_close(restart.mT @ restart, eye, rtol=0, atol=100 * torch.finfo(dtype).eps ** 0.8)

@@ -11,7 +11,8 @@ from torch_lapeig.eigen.blocks import basis, without
 from torch_lapeig.eigen.operator import Operator
 
 LEAST_PIVOT = 1e-6  # of a column, that its neighbours leave: orthogonalising once more takes to round-off
-LEAST_LEFT = 0.1  # of a column, that the space leaves: below, once is not enough
+LEAST_LEFT = 0.1  # of a column, that the space leaves
+ENOUGH_LEFT = 0.7  # the same: below, what the space has lost of its own orthogonality grows, unless it is done twice
 
 
 class BlockKrylov:
@@ -80,13 +81,19 @@ class BlockKrylov:
         """An orthonormal basis of what a block has outside the space and others."""
         known = (self.columns(self.filled), *others)
         block, r = torch.linalg.qr(w)
-        for q in known:
-            block = without(block, q, self.operator.inner(q, block))
-        block, again = torch.linalg.qr(block)
+        block, left = self._without(block, known)
         # Columns that depend on others, or lie in the space, are rare, and left to a search for the rank.
         pivots = (r.diagonal() / torch.linalg.vector_norm(w, dim=0)).abs()
-        is_sound = (pivots > LEAST_PIVOT).all() and (again.diagonal().abs() > LEAST_LEFT).all()
-        return block if is_sound else basis(self.operator, w, *known)
+        if not ((pivots > LEAST_PIVOT).all() and left > LEAST_LEFT):
+            return basis(self.operator, w, *known)
+        return block if left > ENOUGH_LEFT else self._without(block, known)[0]
+
+    def _without(self, block: Tensor, known: tuple[Tensor, ...]) -> tuple[Tensor, float]:
+        """What orthonormal columns have outside known ones, orthonormal; and of one at least so much was left."""
+        for q in known:
+            block = without(block, q, self.operator.inner(q, block))
+        block, r = torch.linalg.qr(block)
+        return block, float(r.diagonal().abs().min()) if block.shape[1] else 1.0
 
     def ritz(self) -> tuple[Tensor, Tensor, Tensor]:
         """Ritz values, descending, the coordinates of their vectors in the space, and residuals."""

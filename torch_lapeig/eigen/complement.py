@@ -199,7 +199,8 @@ class Complement:
         Columns of a cluster that the cut splits have no solution; they count as solved, and a warning of their own.
         """
         s, operator, eps = self.s, self.s.operator, torch.finfo(g.dtype).eps
-        target = -self.project(g * operator.active[..., None])
+        # Twice: norms of V are 1 but for round-off, and what that leaves inside V would have no solution.
+        target = -self.project(self.project(g * operator.active[..., None]))
         size = norms(operator, target)
         # What is left of g after the projection is no better than its round-off, in the precision it came in.
         enough = torch.maximum(self.rule.tolerance * size, 8 * max(eps, self.rule.eps) * norms(operator, g))

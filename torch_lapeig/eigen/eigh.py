@@ -5,10 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from torch_lapeig.eigen.blocks import eigh_of_batch
 from torch_lapeig.eigen.operator import Operator, entries_of
-from torch_lapeig.eigen.solver import Progress, RitzPairs, most_null
+from torch_lapeig.eigen.solver import Progress, RitzPairs, most_null, with_guards
+
+# Nodes from which on pairs are improved: what LAPACK's reduction leaves grows with them, by how much depends on the
+# library. On a path of 2500 it was 140 units of round-off where `Operator.round_off` allows 40.
+IMPROVED = 200
+# Turn of a vector into another by the improvement, as a power of round-off: its square is what it leaves of orthogonality.
+# Beyond, the values are too close together to tell.
+MOST_TURN = 0.4
 
 
 @dataclass(frozen=True)
@@ -47,4 +55,25 @@ class Eigh:
         inactive = ~operator.active
         dense.diagonal(dim1=-2, dim2=-1).add_(inactive * (operator.bound[:, None] + 1))
         values, vectors = eigh_of_batch(dense)
+        if n > IMPROVED:
+            _improve_(dense, values, vectors, min(2 * with_guards(k), n))
         return RitzPairs(values.clamp_min(0), vectors, 1, torch.ones_like(operator.bound, dtype=torch.bool))
+
+
+def _improve_(dense: Tensor, values: Tensor, vectors: Tensor, m: int) -> None:
+    """A step of first order on the first ``m`` pairs, in place: residuals of LAPACK's round-off become those of one product.
+
+    Each vector turns against those outside by their part in its residual over the distance of the values, and they
+    against it; among themselves the m turn as Rayleigh and Ritz say.
+    """
+    x, rest = vectors[..., :m], vectors[..., m:]
+    image = dense @ x
+    quotients = (x * image).sum(-2, keepdim=True)
+    turn = rest.mT @ (image - quotients * x) / (quotients - values[..., m:, None])
+    turn = turn.masked_fill(~(turn.abs() < torch.finfo(turn.dtype).eps ** MOST_TURN), 0)
+    better = x + rest @ turn
+    rest -= x @ turn.mT
+    better = 1.5 * better - 0.5 * better @ (better.mT @ better)
+    image = better.mT @ (dense @ better)
+    first, inner = torch.linalg.eigh((image + image.mT) / 2)
+    values[..., :m], vectors[..., :m] = first, better @ inner
