@@ -19,8 +19,10 @@ from torch_lapeig import (
 )
 from torch_lapeig.eigen import (
     Lobpcg,
+    ShiftInvert,
     SmoothedAggregation,
 )
+from torch_lapeig.eigen.amg import aggregates, strong_edges
 
 
 class TestMultigrid:
@@ -93,3 +95,64 @@ class TestMultigrid:
         without = eigenpairs(laplacian, 6, Lobpcg(preconditioner=None, max_iterations=1000), tolerance=1e-6)
         torch.testing.assert_close(with_it.values, without.values, atol=1e-10, rtol=0)
         assert 4 * with_it.iterations < without.iterations
+
+
+class TestFaintEdges:
+    """Weights of all sizes: what lies apart stays apart on all levels, and what is next to apart can be told."""
+
+    def clouds(self, seed, n=1500):
+        """Clusters of sizes over two decades, with heat weights of a bandwidth that is small beside most of them."""
+        generator = torch.Generator().manual_seed(seed)
+        scale = 10 ** (2 * torch.rand(10, generator=generator, dtype=torch.float64) - 1.5)
+        cluster = torch.randint(10, (n,), generator=generator)
+        centre = 3 * torch.randn(10, 3, generator=generator, dtype=torch.float64)
+        noise = torch.randn(n, 3, generator=generator, dtype=torch.float64)
+        x = centre[cluster] + scale[cluster, None] * noise
+        return Laplacian(HeatKernel(0.5)(x, knn_graph(x, 10)))
+
+    def test_a_node_between_two_clusters_joins_one_of_them(self):
+        chain = [(0, 1, 1.0), (1, 2, 1.0), (2, 3, 1e-8), (3, 4, 1e-8), (4, 5, 1.0), (5, 6, 1.0)]
+        faint = [(7, 8, 1e-9), (8, 9, 1e-6), (9, 6, 1e-3)]  # ever fainter: with what they hang on
+        row, col, weight = zip(*chain, *faint, *((j, i, w) for i, j, w in chain + faint), strict=True)
+        row, order = torch.tensor(row).sort(stable=True)
+        col, weight = torch.tensor(col)[order], torch.tensor(weight, dtype=torch.float64)[order]
+        largest = torch.zeros(10, dtype=torch.float64).scatter_reduce_(0, row, weight, "amax")
+        strong_row, strong_col, nearest = strong_edges(row, col, weight, largest)
+        for seed in range(10):
+            generator = torch.Generator().manual_seed(seed)
+            found, count = aggregates(strong_row, strong_col, nearest, nearest >= 0, generator)
+            assert count == 2
+            first, second = found[0], found[6]
+            assert first != second
+            assert (found[:3] == first).all()
+            assert (found[4:] == second).all()
+            assert found[3] in (first, second)
+
+    @pytest.mark.parametrize("seed", [0, 1, 2, 324, 390])
+    @pytest.mark.parametrize("tolerance", [0.1, 1e-3])
+    def test_pairs_of_clusters_next_to_apart_are_found(self, seed, tolerance):
+        laplacian = self.clouds(seed)
+        exact = eigenpairs(laplacian, 12, ShiftInvert(), tolerance=1e-6).values
+        k = int((exact[6:] / exact[5:-1]).argmax()) + 6
+        pairs = eigenpairs(laplacian, k, Lobpcg(), tolerance=tolerance)
+        assert pairs.converged
+        torch.testing.assert_close(pairs.values, exact[:k], rtol=1e-6, atol=tolerance * float(exact[k] - exact[k - 1]))
+
+    @pytest.mark.parametrize("faintest", [1e-20, 1e-40, 1e-100])
+    def test_clusters_that_are_all_but_apart_do_not_overflow(self, faintest):
+        """In float32, in which the cycles are done, 10³⁸ is the largest number."""
+        n, parts = 400, 5
+        x = torch.cat([points(n, 3, seed=part) + 100 * part for part in range(parts)])
+        graph = knn_graph(x, 8)
+        link = torch.tensor([[n * part, n * part + n] for part in range(parts - 1)]).mT
+        edges = torch.cat([graph.edge_index, link, link.flip(0)], 1)
+        weight = torch.cat([graph.weight, torch.full((2 * (parts - 1),), faintest, dtype=torch.float64)])
+        operator = Laplacian(Graph.from_edge_index(edges, weight)).symmetric
+        assert operator.most_null == 1
+        cycle = SmoothedAggregation(coarsest=50)(operator)
+        assert len(cycle.hierarchy.levels) > 2
+        image = cycle(points(n * parts, 4))
+        assert image.isfinite().all()
+        pairs = eigenpairs(operator, 2 * parts, Lobpcg(), tolerance=1e-3)
+        torch.testing.assert_close(pairs.values[:parts], torch.zeros(parts, dtype=torch.float64), rtol=0, atol=1e-12)
+        assert pairs.converged

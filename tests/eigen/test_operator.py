@@ -36,7 +36,7 @@ class Twofold(Operator):
     def _once(self, x):
         first, second = x.chunk(2, -2)
         assert (first - second).abs().max() <= 1e-6 * first.abs().max(), "rows of one node differ"
-        # Products of blocks round the two otherwise on some processors, and sums of the first alone would let that grow.
+        # Products of blocks round the two otherwise on some processors; sums of the first alone would let that grow.
         second.copy_(first)
         return first
 

@@ -329,8 +329,9 @@ def test_eigenvectors_that_coarse_levels_lack_are_found(seed):
 
 @in_every_dtype
 def test_residuals_of_eigh_are_those_of_a_product(dtype):
-    """LAPACK's reduction alone leaves ten to thirty units of round-off here, by the library, and more the more nodes."""
-    affinity = torch.stack([path(400), cycle(400), complete_bipartite(1, 399), torch.block_diag(complete(200), path(200))])
+    """LAPACK's reduction alone leaves ten to thirty units of round-off here, by the library, and more with nodes."""
+    two = torch.block_diag(complete(200), path(200))
+    affinity = torch.stack([path(400), cycle(400), complete_bipartite(1, 399), two])
     laplacian = Laplacian(Graph.from_dense(affinity.to(dtype)))
     pairs = eigenpairs(laplacian, 8, Eigh())
     assert pairs.converged.all()

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch_lapeig.distributed.halo import Halo, ShardedMatrix, counts_by_rank, csr_of, offsets_of
 from torch_lapeig.distributed.noise import normal_numbers
 from torch_lapeig.distributed.ranks import Ranks
-from torch_lapeig.eigen.amg import MOST_PRODUCTS, STRONG, _aggregates
+from torch_lapeig.eigen.amg import MOST_PRODUCTS, aggregates, no_smaller, strong_edges
 
 COUNTED = 64  # rows of a coarse matrix, on each rank, by whose entries those of all are estimated
 RADIUS_STEPS = 15  # of Lanczos, for the largest eigenvalue
@@ -29,7 +29,7 @@ class Rows:
 
     Attributes:
         halo: of the columns. row, col: int64 ``(E,)``, ascending by row; columns in [own | halo]. value: ``(E,)``
-        float64, L_ij. mass: ``(n,)`` float64.
+        float64, L_ij. mass: ``(n,)`` float64. least: of a diagonal over its mass.
     """
 
     halo: Halo
@@ -37,6 +37,7 @@ class Rows:
     col: Tensor
     value: Tensor
     mass: Tensor
+    least: float
 
     @property
     def ranks(self) -> Ranks:
@@ -55,8 +56,9 @@ class Rows:
 
     @cached_property
     def diagonal(self) -> Tensor:
-        """``(n,)``, the negative sums of the rows."""
-        return -self.value.new_zeros(len(self.mass)).index_add_(0, self.row, self.value)
+        """``(n,)``, the negative sums of the rows, or what they are at least."""
+        sums = self.value.new_zeros(len(self.mass)).index_add_(0, self.row, self.value)
+        return no_smaller(-sums, self.least * self.mass)
 
     @cached_property
     def roots(self) -> Tensor:
@@ -127,10 +129,9 @@ def aggregated(rows: Rows, seed: int) -> tuple[Tensor, list[int]]:
     n, size = len(rows.mass), rows.value.abs()
     largest = size.new_zeros(n).scatter_reduce_(0, rows.row, size, "amax")
     inside = rows.col < n
-    row, col, size = rows.row[inside], rows.col[inside], size[inside]
-    strong = (size > 0) & (size >= STRONG * torch.minimum(largest[row], largest[col]))
+    row, col, nearest = strong_edges(rows.row[inside], rows.col[inside], size[inside], largest)
     generator = torch.Generator(row.device).manual_seed(seed)
-    aggregate, count = _aggregates(row[strong], col[strong], rows.diagonal > 0, generator)
+    aggregate, count = aggregates(row, col, nearest, rows.diagonal > 0, generator)
     offsets = offsets_of(rows.ranks.sizes(count))
     return torch.where(aggregate >= 0, aggregate + offsets[rows.ranks.rank], -1), offsets
 
@@ -235,7 +236,7 @@ def coarsened(rows: Rows, p: Prolongation, factors: Factors) -> Rows:
     recv = ranks.counts(send)
     whose = ranks.exchange(columns, send, recv) - begin
     mass = v.new_zeros(end - begin).index_add_(0, whose, ranks.exchange(mass, send, recv))
-    return Rows(Halo(ranks, p.offsets, needed), i, j, v, mass)
+    return Rows(Halo(ranks, p.offsets, needed), i, j, v, mass, rows.least)
 
 
 def _ends(ranks: Ranks, offsets: list[int]) -> tuple[int, int]:

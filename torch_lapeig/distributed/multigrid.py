@@ -18,7 +18,7 @@ from torch_lapeig.distributed.coarsening import (
 from torch_lapeig.distributed.halo import Halo, ShardedMatrix, csr_of
 from torch_lapeig.distributed.noise import normal_numbers
 from torch_lapeig.distributed.ranks import Ranks
-from torch_lapeig.eigen.amg import LOWER, Hierarchy, SmoothedAggregation
+from torch_lapeig.eigen.amg import FAINTEST, LOWER, Hierarchy, SmoothedAggregation
 from torch_lapeig.eigen.lobpcg import LEVEL_ACCURACY, LEVEL_ITERATIONS, CoarseSpace, lobpcg, nested_iteration
 from torch_lapeig.eigen.solver import Request
 from torch_lapeig.eigen.symmetric import SymmetricOperator, in_one_message
@@ -233,7 +233,8 @@ def _rows_of(operator: SymmetricOperator) -> Rows:
     affinity = pattern.scaled(operator.values.detach(), ground).double()
     keep = ((pattern.row != pattern.col) & (affinity > 0)).nonzero().flatten()
     row, col = pattern.row[keep].long(), pattern.col[keep].long()
-    return Rows(pattern.halo, row, col, -affinity[keep], ground.double().square())
+    least = FAINTEST * float(operator.bound)
+    return Rows(pattern.halo, row, col, -affinity[keep], ground.double().square(), least)
 
 
 def _transfer(rows: Rows, p: Prolongation, far: Prolongation, coarse: Rows, dtype: torch.dtype) -> Transfer:

@@ -148,6 +148,10 @@ LARGEST_DENSE = 3000  # nodes of a coarsest level that did not get smaller
 LOWER = 0.1  # the smoother damps this part of the spectral radius and above
 MOST_PRODUCTS = 30  # multiplications of L P for each entry of L, before hubs are suspected
 STRONG = 0.25  # an edge is strong from this part of the weaker of its nodes' strongest edges
+FAINT = 0.01  # and this part of the stronger one's
+# Of the largest diagonal over its mass, what that of an aggregate is at least: joined as faintly as this, or more so,
+# an aggregate is one of its own for the operator too, and cycles in float32 do not overflow.
+FAINTEST = 1e-15
 
 
 @dataclass(frozen=True)
@@ -226,7 +230,8 @@ class SmoothedAggregation:
         dtype = torch.float32 if self.single else torch.float64
         excess = None if excess is None else excess.double()
         matrix, diagonal = _balance(matrix, excess)
-        finest = diagonal
+        least = FAINTEST * float(_ratio(diagonal, mass).square().max())
+        finest = diagonal = no_smaller(diagonal, least * mass)
         levels: list[Level] = []
         total = first = len(matrix.values())
         while matrix.shape[0] > self.coarsest:
@@ -234,13 +239,14 @@ class SmoothedAggregation:
             if step is None:
                 break
             total += len(step.matrix.values())
+            coarse_mass = (step.restriction @ mass[:, None])[:, 0]
+            coarse_diagonal = no_smaller(step.diagonal, least * coarse_mass)
             # P and its transpose in scaled coordinates: D^½ P D_c^-½.
-            root, coarse_root = diagonal.clamp_min(0).sqrt(), _inverse_root(step.diagonal)
+            root, coarse_root = diagonal.clamp_min(0).sqrt(), _inverse_root(coarse_diagonal)
             up = _scale(step.prolongation, root, coarse_root, dtype)
             down = _scale(step.restriction, coarse_root, root, dtype)
             levels.append(Level(_unit(matrix, diagonal, dtype), _ratio(diagonal, mass), step.radius, up, down))
-            mass = (step.restriction @ mass[:, None])[:, 0]
-            matrix, diagonal, excess = step.matrix, step.diagonal, step.excess
+            matrix, diagonal, mass, excess = step.matrix, coarse_diagonal, coarse_mass, step.excess
         if matrix.shape[0] > max(self.coarsest, LARGEST_DENSE):
             return None
         # The coarsest stays in float64: its null space has to be told from its smallest eigenvalues.
@@ -267,8 +273,8 @@ def _coarsen(
     Where hubs would fill the coarse matrix beyond ``room`` entries, the aggregates are not smoothed: a poorer
     space, but never more entries than the level above.
     """
-    row, col, largest = _strong_edges(matrix)
-    aggregate, count = _aggregates(row, col, largest > 0, generator)
+    row, col, nearest = _strong_edges(matrix)
+    aggregate, count = aggregates(row, col, nearest, nearest >= 0, generator)
     if count == 0 or count > 0.8 * len(diagonal):
         return None
     radius = _radius(_unit(matrix, diagonal, torch.float64), generator)
@@ -286,13 +292,29 @@ def _coarsen(
 
 
 def _strong_edges(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Both ends of the edges that are strong at the weaker one of them, and the strongest edge of each node."""
     row, col, values = _rows(matrix), matrix.col_indices(), matrix.values()
     size = torch.where(row == col, 0, values.abs())
     largest = values.new_zeros(matrix.shape[0]).scatter_reduce_(0, row.long(), size, "amax")
-    is_strong = size >= STRONG * torch.minimum(largest.index_select(0, row), largest.index_select(0, col))
+    return strong_edges(row, col, size, largest)
+
+
+def strong_edges(row: Tensor, col: Tensor, size: Tensor, largest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Both ends of the edges that are strong, and the neighbour of each node by its strongest edge, −1 for none.
+
+    Edges that are strong at the weaker one of their nodes but faint at the other would join what is far apart: by a
+    node between two clusters they are in one aggregate, and the coarse levels know nothing of either.
+
+    Args:
+        row, col: ``(E,)``. size: of the edges, zero for loops. largest: ``(n,)``, the size of each node's strongest
+            edge, which may be another than these.
+    """
+    here, there = largest.index_select(0, row), largest.index_select(0, col)
+    is_strong = (size >= STRONG * torch.minimum(here, there)) & (size >= FAINT * torch.maximum(here, there))
     strong = (is_strong & (size > 0)).nonzero().flatten()
-    return row[strong].long(), col[strong].long(), largest
+    best = ((size == here) & (size > 0)).nonzero().flatten()
+    nearest = torch.full_like(largest, -1, dtype=torch.int64)
+    nearest.scatter_reduce_(0, row[best].long(), col[best].long(), "amax")
+    return row[strong].long(), col[strong].long(), nearest
 
 
 def _jacobi_step(matrix: Tensor, diagonal: Tensor, aggregate: Tensor, radius: float) -> Tensor:
@@ -379,6 +401,11 @@ def _balance(matrix: Tensor, excess: Tensor | None) -> tuple[Tensor, Tensor]:
     return balanced, diagonal if excess is None else diagonal + excess
 
 
+def no_smaller(diagonal: Tensor, least: Tensor) -> Tensor:
+    """Diagonals of at least so much where they are positive."""
+    return torch.where(diagonal > 0, torch.maximum(diagonal, least), 0)
+
+
 def _inverse_root(diagonal: Tensor) -> Tensor:
     """d^-½, with 0 where d is not positive."""
     return torch.where(diagonal > 0, diagonal, torch.inf).rsqrt()
@@ -430,15 +457,19 @@ def _radius(matrix: Tensor, generator: torch.Generator, products: int = 15) -> f
     return min(float(values[-1] + betas[-1] * vectors[-1, -1].abs()), 2.0)
 
 
-def _aggregates(row: Tensor, col: Tensor, alive: Tensor, generator: torch.Generator) -> tuple[Tensor, int]:
+def aggregates(
+    row: Tensor, col: Tensor, nearest: Tensor, alive: Tensor, generator: torch.Generator
+) -> tuple[Tensor, int]:
     """The aggregate of each node by strong edges, −1 for those not alive, and their number.
 
     Their roots are a maximal set of nodes more than two edges apart: in each round those that have the largest random
-    number within two edges (Luby). The other nodes join a root next to them, or else next to a neighbour.
+    number within two edges (Luby). The other nodes join a root next to them, or else next to a neighbour. Nodes
+    without strong edges go with their nearest.
     """
-    n = len(alive)
+    n = len(nearest)
     priority = (1 + torch.randperm(n, generator=generator, device=row.device)).to(torch.int32)
-    undecided, root = alive.clone(), torch.zeros_like(alive)
+    loose = (nearest >= 0).index_fill_(0, row, False)
+    undecided, root = alive & ~loose, torch.zeros_like(alive)
 
     def largest(x: Tensor) -> Tensor:  # over a node and its neighbours
         return x.scatter_reduce(0, row, x.index_select(0, col), "amax")
@@ -453,4 +484,9 @@ def _aggregates(row: Tensor, col: Tensor, alive: Tensor, generator: torch.Genera
     number[root] = torch.arange(count, dtype=torch.int32, device=row.device)
     for _ in range(2):
         number = torch.where(number < 0, largest(number), number)
+    if loose.any():  # to the end of what grows stronger and stronger, which has a strong edge
+        nearest = torch.where(loose, nearest, torch.arange(n, device=row.device))
+        while not torch.equal(following := nearest[nearest], nearest):
+            nearest = following
+        number = number[nearest]
     return number.long(), count

@@ -14,7 +14,7 @@ from torch_lapeig.eigen.solver import Progress, RitzPairs, most_null, with_guard
 # Nodes from which on pairs are improved: what LAPACK's reduction leaves grows with them, by how much depends on the
 # library. On a path of 2500 it was 140 units of round-off where `Operator.round_off` allows 40.
 IMPROVED = 200
-# Turn of a vector into another by the improvement, as a power of round-off: its square is what it leaves of orthogonality.
+# Turn of a vector into another by the improvement, as a power of round-off: its square is what orthogonality loses.
 # Beyond, the values are too close together to tell.
 MOST_TURN = 0.4
 
@@ -61,7 +61,7 @@ class Eigh:
 
 
 def _improve_(dense: Tensor, values: Tensor, vectors: Tensor, m: int) -> None:
-    """A step of first order on the first ``m`` pairs, in place: residuals of LAPACK's round-off become those of one product.
+    """A step of first order on the first ``m`` pairs, in place: of LAPACK's round-off a product's is left.
 
     Each vector turns against those outside by their part in its residual over the distance of the values, and they
     against it; among themselves the m turn as Rayleigh and Ritz say.
