@@ -219,7 +219,7 @@ def lobpcg(
         best = math.inf if (sum_now := float(values.sum())) < (1 - FELL) * total else best
         total = min(total, sum_now)
         best, left = (missing, patience) if missing < 0.9 * best else (best, left - 1)
-        if iteration == limit or left == 0:
+        if iteration == limit or left == 0 or not moving.any():
             break
         some = r if moving.all() else r.index_select(1, to_device(moving.nonzero().flatten(), r))
         w = some if precondition is None else precondition(some)
