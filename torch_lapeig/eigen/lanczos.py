@@ -13,6 +13,7 @@ from torch_lapeig.eigen.chebyshev import ChebyshevSubspace, Known, needed_growth
 from torch_lapeig.eigen.krylov import KrylovSpace
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solver import (
+    NEARER,
     SETTLED,
     Progress,
     Request,
@@ -25,7 +26,6 @@ from torch_lapeig.eigen.solver import (
 from torch_lapeig.eigen.trend import Trend
 
 FILTERED = 4  # columns in the search for copies
-NEARER = 0.1  # of the last gap, by which a Rayleigh quotient in the complement shows that a pair is missing
 SEARCH = 1000  # products that the search may take, or twice as many as the solve
 POLISH = 1000  # the same for the filters that polish an answer
 SMALL_VALUE = 0.02  # of the bound: a spectrum that begins beyond is too narrow for a preconditioner to gain by it

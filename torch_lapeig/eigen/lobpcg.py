@@ -27,6 +27,7 @@ from torch_lapeig.eigen.blocks import (
 from torch_lapeig.eigen.fused import Directions, fused_directions
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solver import (
+    NEARER,
     Inverse,
     Preconditioner,
     Progress,
@@ -164,12 +165,12 @@ class Lobpcg:
         if fresh.shape[1] == 0:
             return None, True
 
-        left = math.inf
+        left, nearer = math.inf, top - NEARER * (top - low)
 
         def shortfall(iteration: int, ritz: Tensor, residuals: Tensor) -> tuple[float, float]:
             nonlocal left
             allowed = max(SETTLED_OUTSIDE * (float(ritz[0]) - low), round_off)
-            if float(ritz[0]) < 0.5 * (low + top):
+            if float(ritz[0]) < nearer:
                 return 0.0, allowed
             left = float(residuals[0]) / allowed
             return (math.inf if iteration < LEAST_ITERATIONS else left), allowed
@@ -177,7 +178,7 @@ class Lobpcg:
         known = torch.cat([request.null, x], 1)
         outside = Outside(request.operator, known)
         ritz, found, _, is_settled = lobpcg(outside, fresh, known, inverse, shortfall, self.max_iterations)
-        smaller = ritz < 0.5 * (low + top)
+        smaller = ritz < nearer
         # It ends early where random columns span an invariant space already, as on stars.
         return (found[:, smaller] if smaller.any() else None), is_settled or left <= 1
 

@@ -28,6 +28,7 @@ Progress = Callable[[int, float, float], None]
 # What a solver may break down with; the next candidate is asked then.
 BREAKDOWN = (torch.linalg.LinAlgError, _checks.ConvergenceError)  # type: ignore[attr-defined]
 SETTLED = 0.05  # residual at which the pair after the wanted ones counts as known, relative to the gap before it
+NEARER = 0.1  # of the last gap, by which a Rayleigh quotient outside the pairs shows that one is missing
 
 # An approximate A⁻¹ on blocks ``(N, m)`` of one graph. It may have a method ``adapted(operator)``, which gives the
 # inverse for a similar operator from what has been built.
