@@ -149,8 +149,8 @@ LOWER = 0.1  # the smoother damps this part of the spectral radius and above
 MOST_PRODUCTS = 30  # multiplications of L P for each entry of L, before hubs are suspected
 STRONG = 0.25  # an edge is strong from this part of the weaker of its nodes' strongest edges
 FAINT = 0.01  # and this part of the stronger one's
-# Of the largest diagonal over its mass, what that of an aggregate is at least. A cycle enlarges what hangs on faint edges
-# by the inverse of their weight; in float32 its round-off would soon drown the rest, and beyond 10³⁸ is no number.
+# Of the largest diagonal over its mass, what that of an aggregate is at least. A cycle enlarges what hangs on faint
+# edges by the inverse of their weight. In float32 its round-off would soon drown the rest, and then be no number.
 FAINTEST = 1e-9
 
 
