@@ -118,7 +118,7 @@ def test_a_curve_stored_densely_is_left_to_eigh_in_time(monkeypatch):
         return chebyshev(self, x, degree, *rest)
 
     monkeypatch.setattr(SymmetricOperator, "chebyshev", counted)
-    n = 900
+    n = 1300
     pairs = eigenpairs(Laplacian(Graph.from_dense(path(n))), 8)
     assert pairs.converged
     assert sum(work) <= 5 * n

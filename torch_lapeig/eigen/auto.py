@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 
 from torch_lapeig import _checks, _tuning
-from torch_lapeig._tuning import DENSE_WORK, FALLBACK_NODES, SMALL_NODES, dense_products
+from torch_lapeig._tuning import DENSE_WORK, FALLBACK_NODES, SMALL_NODES, dense_products, eigh_nodes
 from torch_lapeig.eigen.amg import Multigrid
 from torch_lapeig.eigen.chebyshev import ChebyshevSubspace
 from torch_lapeig.eigen.check import Solution, check_answer
@@ -60,10 +60,10 @@ class Auto:
         if not knows_entries(operator):
             return Choice((Lanczos(), ChebyshevSubspace()), "a matrix of which nothing is known but its products")
         n, batch, m = operator.num_nodes, operator.batch_size, ChebyshevSubspace().block_size(k)
+        is_sparse = isinstance(operator, SymmetricOperator) and operator.is_sparse
         if batch * n**3 <= DENSE_WORK or fewest_active(operator) < 4 * m:
             return Choice((Eigh(),), "all pairs of small graphs at once")
         last = last_resort(n)
-        is_sparse = isinstance(operator, SymmetricOperator) and operator.is_sparse
         if batch == 1 and not getattr(operator, "of_affinities", False):
             inverse = SparseLU() if is_sparse else None
             return Choice((Lobpcg(preconditioner=inverse), last), "a kernel: dense, or with factors that stay sparse")
@@ -71,6 +71,8 @@ class Auto:
             if start is not None and any(isinstance(inverse, Multigrid) for inverse in start.inverses):
                 return Choice((Lobpcg(), last), "a similar graph was solved by multigrid")
             return choose_for_graph(next(operator.items()), k)
+        if start is None and n <= eigh_nodes(operator.device, is_sparse):
+            return Choice((Eigh(),), "all pairs of graphs together, of which the backward has nothing left to solve")
         if n > FALLBACK_NODES:
             return Choice((ChebyshevSubspace(), Lobpcg(), last), "a large dense graph")
         # What does not come in about the time of `Eigh` is left to it. An entry of a CSR matrix costs 10 dense ones.
