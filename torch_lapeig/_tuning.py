@@ -175,7 +175,7 @@ SCANNED = 12
 # Dense `eigh` wins up to about here, in graphs · nodes³: one graph of 430 nodes, or 64 of 108.
 DENSE_WORK = 8e7
 # The same for each graph of a batch, and a dense one, on the processor, where a forward and its backward are counted:
-# `eigh` knows all pairs, so that the backward has nothing left to solve. Milliseconds with filters and with `eigh`, sparse:
+# `eigh` knows all pairs, and the backward has nothing left to solve. Milliseconds with filters and with `eigh`, sparse:
 # 256 of 100 nodes 279 and 244 in float32, 541 and 342 in float64; 64 of 160 nodes 97 and 110, 273 and 201. Dense: 16 of
 # 512 nodes 875 and 621, 2565 and 1509; one of 1000 nodes 245 and 213, 712 and 297; one of 2000, float32, 1015 and 1266.
 EIGH_NODES = 128
