@@ -31,6 +31,8 @@ from torch_lapeig.eigen import (
     ShiftInvert,
     SymmetricOperator,
 )
+from torch_lapeig.eigen.auto import Choice
+from torch_lapeig.eigen.solver import RitzPairs
 
 
 class TestDefault:
@@ -172,3 +174,45 @@ def test_heavy_tails_break_no_solver_down(seed, dtype):
     pairs, exact = eigenpairs(laplacian, 3), eigenpairs(laplacian, 3, Eigh())
     assert pairs.converged
     torch.testing.assert_close(pairs.values, exact.values, atol=1e-12 if dtype == torch.float64 else 1e-6, rtol=0)
+
+
+class TestBatchesWithFewHardGraphs:
+    """Graphs of a batch that the first choice does not solve are solved once more, not those beside them."""
+
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+    @pytest.mark.parametrize("failing", [[2], [0, 5], [0, 1, 2, 3]])
+    def test_the_answer_and_its_gradient_are_as_if_all_had_been_solved(self, dtype, failing, monkeypatch):
+        sizes, eigh = [], Eigh()
+
+        def first(operator, k, *rest):
+            ritz = eigh(operator, k, *rest)
+            m = k + 4
+            values, vectors, finished = ritz.values[:, :m], ritz.vectors[..., :m].clone(), ritz.finished.clone()
+            vectors[failing] = operator.random(m, 0)[0]
+            finished[failing] = False
+            return RitzPairs(values, vectors, 3, finished)
+
+        def second(operator, *rest):
+            sizes.append(operator.batch_size)
+            return eigh(operator, *rest)
+
+        monkeypatch.setattr(Auto, "choose", lambda *args: Choice((first, second), "a test"))
+        graph = knn_graph(points(60, 3, batch=6).to(dtype), 8)
+        weight = graph.weight.clone().requires_grad_()
+        pairs = eigenpairs(Laplacian(graph.with_weight(weight)), 5)
+        assert sizes == ([1] * len(failing) if len(failing) <= 3 else [6])
+        assert pairs.converged.all()
+        double = weight.detach().double().requires_grad_()
+        exact = eigenpairs(Laplacian(graph.to(torch.float64).with_weight(double)), 5, Eigh())
+        eps = torch.finfo(dtype).eps
+        torch.testing.assert_close(pairs.values.double(), exact.values, rtol=0, atol=50 * eps)
+        torch.testing.assert_close(pairs.gap.double(), exact.gap, rtol=0, atol=50 * eps)
+
+        def loss(vectors):
+            return ((vectors @ vectors.mT) @ points(60, 6, seed=1).to(vectors)).pow(2).sum()
+
+        (ours,) = torch.autograd.grad(loss(pairs.vectors), weight)
+        (theirs,) = torch.autograd.grad(loss(exact.vectors), double)
+        assert (ours.double() - theirs).norm() < 1e5 * eps * theirs.norm()
+        again = eigenpairs(Laplacian(graph), 5, warm_start=pairs)
+        torch.testing.assert_close(again.values, pairs.values, rtol=0, atol=50 * eps)

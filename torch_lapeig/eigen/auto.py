@@ -181,14 +181,18 @@ def first_converged(
         ConvergenceError: all of them break down.
     """
     found, failure = None, None
-    for solver in solvers:
+    for position, solver in enumerate(solvers):
         try:
             ritz = solver(operator, k, tolerance, start, progress)
             found = partial(check_answer, operator, k, solver, tolerance, ritz, has_guards)
             # On a device a check that is in vain costs less than a look whether it will be.
-            is_hopeful = ritz.finished.device.type != "cpu" or bool(ritz.finished.all())
-            if is_hopeful and (answer := found()).is_converged:
-                return answer
+            is_device, others = ritz.finished.device.type != "cpu", solvers[position + 1 :]
+            if is_device or bool(ritz.finished.all() if operator.batch_size == 1 else ritz.finished.any()):
+                answer = found()
+                if answer.is_converged:
+                    return answer
+                if others and (few := answer.few(~answer.converged)):
+                    return answer.with_others(one_more(few, others, operator, k, tolerance, start, has_guards))
         except BREAKDOWN as error:
             failure = _checks.ConvergenceError(f"{solver} broke down ({error}); use another solver")
             failure.__cause__ = error
@@ -196,3 +200,22 @@ def first_converged(
         assert failure is not None
         raise failure
     return found()
+
+
+def one_more(
+    graphs: list[int],
+    solvers: tuple[Solver, ...],
+    operator: Operator,
+    k: int,
+    tolerance: float,
+    start: RitzPairs | None,
+    has_guards: bool,
+) -> dict[int, Solution]:
+    """The answers for single graphs of a batch, as `first_converged` gives them."""
+    assert isinstance(operator, SymmetricOperator)  # see `Solution.few`
+    found = {}
+    for graph in graphs:
+        item = slice(graph, graph + 1)
+        first = None if start is None else start.part(item)
+        found[graph] = first_converged(solvers, operator.part(item), k, tolerance, first, None, has_guards)
+    return found

@@ -115,8 +115,11 @@ class ChebyshevSubspace:
             if (following := _rayleigh_ritz(operator, filtered, null, known)) is None:
                 break
             ritz = following
-        unfinished = torch.zeros_like(operator.bound, dtype=torch.bool)
-        return RitzPairs(to_device(ritz.values, null), ritz.vectors, iteration, unfinished)
+        needed, _ = _shortfall(
+            ritz._replace(residuals=_residuals(operator, ritz)), known.round_off, k, tolerance, 0, None
+        )
+        finished &= (shared(operator, needed)[0] <= 0).all(1)
+        return RitzPairs(to_device(ritz.values, null), ritz.vectors, iteration, to_device(finished, null))
 
     def _first_block(self, operator: Operator, null: Tensor, k: int, start: RitzPairs | None) -> Tensor:
         """The null vectors and random columns; or the vectors of a start, and random columns for half of the guards."""

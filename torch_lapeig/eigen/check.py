@@ -6,6 +6,7 @@ import dataclasses
 import math
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -60,8 +61,12 @@ class Solution:
 
     @cached_property
     def _looked_at(self) -> list[bool]:
-        is_resolved = self.residuals.amax(1) <= RESOLVED * self.gap
-        return _checks.look(self.converged.all(), is_resolved.all())
+        return _checks.look(self.converged.all(), self.resolved.all())
+
+    @property
+    def resolved(self) -> Tensor:
+        """Whether the residuals of a graph are small against its gap, bool ``(B,)``."""
+        return self.residuals.amax(1) <= RESOLVED * self.gap
 
     @property
     def is_whole(self) -> bool:
@@ -78,8 +83,45 @@ class Solution:
         values = torch.where(self.present, operator.dots(v, operator.matmul(v)), self.values.double())
         guards, vectors = self.guard_values.double(), self.guard_vectors.double()
         return dataclasses.replace(
-            self, operator=operator, values=values, vectors=v, guard_values=guards, guard_vectors=vectors
+            self,
+            operator=operator,
+            values=values,
+            vectors=v,
+            guard_values=guards,
+            guard_vectors=vectors,
+            residuals=self.residuals.double(),
+            gap=self.gap.double(),
         )
+
+    def few(self, failed: Tensor) -> list[int]:
+        """The graphs of a batch on the processor that failed, bool ``(B,)``, if these are at most half of them."""
+        is_batch = len(failed) > 1 and failed.device.type == "cpu" and isinstance(self.operator, SymmetricOperator)
+        found = failed.nonzero().flatten().tolist() if is_batch else []
+        return found if 2 * len(found) <= len(failed) else []
+
+    def with_others(self, others: dict[int, Solution]) -> Solution:
+        """The same with solutions of single graphs, in the same dtype, in the place of its own."""
+        every = [self, *others.values()]
+        place = torch.arange(len(self.values))
+        place[list(others)] = torch.arange(len(others)) + len(self.values)
+
+        def put(found: list[Tensor], width: int | None = None) -> Tensor:
+            return torch.cat([x[..., :width] if x.ndim > 1 else x for x in found])[place]
+
+        guards = min(solution.guard_values.shape[1] for solution in every)
+        vectors = min(solution.guard_vectors.shape[2] for solution in every)
+        widths = {"guard_values": guards, "guard_vectors": vectors}
+        fields: dict[str, Any] = {
+            name: put([getattr(one, name) for one in every], widths.get(name)) for name in OF_GRAPHS
+        }
+        width, like = min(one.ritz.values.shape[1] for one in every), self.values
+        ritz = RitzPairs(
+            put([one.ritz.values.to(like) for one in every], width),
+            put([one.ritz.vectors.to(like) for one in every], width),
+            self.ritz.iterations + max(one.ritz.iterations for one in others.values()),
+            put([one.ritz.finished for one in every]),
+        )
+        return dataclasses.replace(self, solver=every[-1].solver, ritz=ritz, **fields)
 
 
 # Fields with a row for each graph.

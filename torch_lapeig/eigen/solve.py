@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig._tuning import REORDER_NODES
-from torch_lapeig.eigen.auto import Auto, first_converged
+from torch_lapeig.eigen.auto import Auto, first_converged, one_more
 from torch_lapeig.eigen.check import Solution, report_failure, residual_norms
 from torch_lapeig.eigen.clusters import DEGENERACIES, Degeneracy, rule_of
 from torch_lapeig.eigen.eigh import Eigh
@@ -390,5 +390,8 @@ def _solution(
                 return solution
             if not solution.ritz.finished.all():  # in float64 it would not either
                 solvers = solvers[1:] or solvers
+            if few := solution.few(~(solution.converged & solution.resolved)):
+                found = one_more(few, solvers, operator.double(), k, tolerance, None, has_guards)
+                return solution.double.with_others(found)
     start = None if start is None else start._replace(vectors=start.vectors.double())
     return first_converged(solvers, operator.double(), k, tolerance, start, progress, has_guards)
