@@ -9,9 +9,11 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from benchmarks.layer import random_batch
 from problems import complete, cycle, in_every_dtype, on_every_device, path, points, two_cliques
 from torch_lapeig import (
     KNN,
+    ConvergenceWarning,
     DegeneracyWarning,
     Graph,
     GraphWarning,
@@ -423,3 +425,18 @@ def test_simple_weights_of_equal_points():
     """All points equal and all of an item joined: a complete graph, whose eigenvalues are n / (n − 1)."""
     found = LaplacianEigenmaps(3, KNN(5), SimpleWeights()).embed(torch.zeros(1, 4, 2))
     torch.testing.assert_close(found.eigenvalues, torch.full((1, 3), 4 / 3))
+
+
+def test_batches_of_small_graphs_with_idle_nodes_have_no_solve_that_stalls():
+    """Round-off of guards at nodes without edges is what no solve of the gradient takes out."""
+    generator = torch.Generator().manual_seed(0)
+    rules = (KNN(5), Radius(1.0), KNN(3, "mutual"), KNN(8, "mean"))
+    layers = [LaplacianEigenmaps(4, rule, scale="unit") for rule in rules]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", ConvergenceWarning)
+        for step in range(200):
+            x, mask = random_batch(generator)
+            y = layers[step % 4](x.requires_grad_(), mask=mask)
+            (y.square().sum() + y.tanh().sum()).backward()
+            assert x.grad.isfinite().all()

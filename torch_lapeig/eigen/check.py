@@ -77,18 +77,19 @@ class Solution:
     @cached_property
     def double(self) -> Solution:
         """The same in float64, with vectors that are orthonormal in it, and their Rayleigh quotients."""
-        operator, v = self.symmetric.double(), self.vectors.double()
+        operator, v, guards = self.symmetric.double(), self.vectors.double(), self.guard_vectors.double()
         for _ in range(2):  # each step to the orthogonal polar factor squares the distance; columns of zeros stay zero
             v = 1.5 * v - 0.5 * v @ operator.inner(v, v)
+            guards = guards - v @ operator.inner(v, guards)  # or what they precondition would not be symmetric
+            guards = 1.5 * guards - 0.5 * guards @ operator.inner(guards, guards)
         values = torch.where(self.present, operator.dots(v, operator.matmul(v)), self.values.double())
-        guards, vectors = self.guard_values.double(), self.guard_vectors.double()
         return dataclasses.replace(
             self,
             operator=operator,
             values=values,
             vectors=v,
-            guard_values=guards,
-            guard_vectors=vectors,
+            guard_values=self.guard_values.double(),
+            guard_vectors=guards,
             residuals=self.residuals.double(),
             gap=self.gap.double(),
         )
@@ -158,6 +159,7 @@ def _checked(
     present = torch.arange(k, device=vectors.device) < operator.active_count[:, None]
     if fewest_active(operator) < max(k, operator.all_nodes):
         vectors = vectors * (operator.active[..., None] & present[:, None, :])
+        guard_vectors = guard_vectors * operator.active[..., None]  # no solve takes out what round-off has left there
     vectors = vectors * operator.signs(vectors)
     image = operator.matmul(vectors)
     exact = vectors.double()
