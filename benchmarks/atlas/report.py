@@ -14,6 +14,7 @@ from benchmarks.record import Table
 Record = dict[str, Any]
 SHARES = {"solver": "", "best": ".0%", "× 2": ".0%", "× 10": ".0%"}
 LEAST = 2_000  # nodes (of the size asked for) from which on goals count
+SHORTEST = 1e-6  # seconds: the processor's clock of a virtual machine that shares its cores may show none
 GOALS = {"shipped": (1.0, 0.4), "expert": (1.1, 0.8), "ours": (1.15, math.inf)}
 AGAINST = {"shipped": "best peer as shipped", "expert": "best expert's way", "ours": "our own best"}
 
@@ -42,7 +43,7 @@ def ratio(record: Record, column: str) -> float | None:
     least = best["seconds"] if best else max(stopped, default=None)
     if least is None:
         return None
-    return math.inf if ours is None or ours["status"] != "ok" else ours["seconds"] / least
+    return math.inf if ours is None or ours["status"] != "ok" else ours["seconds"] / max(least, SHORTEST)
 
 
 def said(record: Record, column: str) -> str:
