@@ -9,12 +9,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+SHORTEST = 1e-6  # seconds: the processor's clock of a virtual machine may show none for a short burst
 Seconds = Sequence[Mapping[str, float]]  # of each problem, by solver; those who failed are left out
 
 
 def profile(problems: Seconds, solver: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Factors τ ascending, and the share of all problems that the solver does within τ times the best one's time."""
-    ratios = sorted(seconds[solver] / min(seconds.values()) for seconds in problems if solver in seconds)
+    least = [max(min(seconds.values(), default=0), SHORTEST) for seconds in problems]
+    found = zip(problems, least, strict=True)
+    ratios = sorted(max(seconds[solver] / best, 1.0) for seconds, best in found if solver in seconds)
     return np.asarray(ratios), np.arange(1, len(ratios) + 1) / max(len(problems), 1)
 
 

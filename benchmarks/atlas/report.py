@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.atlas.candidates import CANDIDATES, DEFAULT, UNCHECKED
-from benchmarks.atlas.profile import draw, geometric_mean, share_within
+from benchmarks.atlas.profile import SHORTEST, draw, geometric_mean, share_within
 from benchmarks.record import Table
 
 Record = dict[str, Any]
 SHARES = {"solver": "", "best": ".0%", "× 2": ".0%", "× 10": ".0%"}
 LEAST = 2_000  # nodes (of the size asked for) from which on goals count
-SHORTEST = 1e-6  # seconds: the processor's clock of a virtual machine that shares its cores may show none
 GOALS = {"shipped": (1.0, 0.4), "expert": (1.1, 0.8), "ours": (1.15, math.inf)}
 AGAINST = {"shipped": "best peer as shipped", "expert": "best expert's way", "ours": "our own best"}
 
