@@ -8,8 +8,18 @@ import time
 import pytest
 import torch
 
-from torch_lapeig import KNN, Graph, HeatKernel, Laplacian, _checks, _threads, eigenpairs, laplacian_positional_encoding
-from torch_lapeig._threads import in_parts, slices, together
+from torch_lapeig import (
+    KNN,
+    LLE,
+    Graph,
+    HeatKernel,
+    Laplacian,
+    _checks,
+    _threads,
+    eigenpairs,
+    laplacian_positional_encoding,
+)
+from torch_lapeig._threads import in_parts, slices, solve_each, together
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, solver
 from torch_lapeig.eigen.blocks import eigh_of_batch
 
@@ -311,3 +321,35 @@ def test_parts_of_a_pattern_are_those_of_its_graphs():
         for part in (slice(0, 2), slice(2, 5), slice(3, 4)):
             torch.testing.assert_close(whole.part(part).to_dense(), whole.to_dense()[part])
             assert torch.equal(whole.part(part).null_vectors(1), whole.null_vectors(1)[part])
+
+
+@pytest.mark.parametrize("shape", [(3, 170), (2, 2, 151), (4, 20), (160,)])
+def test_systems_of_a_batch_are_each_solved(shape):
+    """Torch's LU factors of batches of more than 150 rows fail on several threads, or never end."""
+    generator = torch.Generator().manual_seed(0)
+    a = torch.randn(*shape, shape[-1], dtype=torch.float64, generator=generator).requires_grad_()
+    b = torch.randn(*shape, 2, dtype=torch.float64, generator=generator)
+    x = on_thread(lambda: solve_each(a, b))
+    torch.testing.assert_close(a @ x, b, rtol=1e-9, atol=1e-9)
+    (gradient,) = torch.autograd.grad(x.sum(), a)
+    torch.set_num_threads(1)
+    expected = torch.linalg.solve(a, b)
+    torch.testing.assert_close(gradient, torch.autograd.grad(expected.sum(), a)[0])
+
+
+@pytest.mark.parametrize("n", [3, 170])
+def test_a_singular_system_is_said_or_shown(n):
+    a = torch.stack([torch.eye(n), torch.zeros(n, n)])
+    b = torch.ones(2, n, 1)
+    with pytest.raises(torch.linalg.LinAlgError, match="singular"):
+        solve_each(a, b)
+    x = solve_each(a, b, check=False)
+    assert (x[0] == 1).all()
+    assert not x[1].isfinite().any()
+
+
+def test_many_neighbours_of_lle_on_two_threads():
+    x = torch.randn(400, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    found = on_thread(lambda: LLE(2, KNN(160))(x))
+    torch.set_num_threads(1)
+    torch.testing.assert_close(found, LLE(2, KNN(160))(x), rtol=1e-6, atol=1e-6)

@@ -172,3 +172,27 @@ def _compute_alone() -> None:
         torch.set_num_threads(1)
         changed.set()
         other.join()
+
+
+SOUND = 100  # rows up to which torch's LU factors of batches are sound on several threads (they are up to 150)
+
+
+def solve_each(matrices: Tensor, rhs: Tensor, *, check: bool = True) -> Tensor:
+    """X of A X = B for ``matrices`` ``(..., n, n)`` and ``rhs`` ``(..., n, m)``.
+
+    On the processor one by one where they are large: torch's LU factors of batches fail there on several threads, with
+    an error or without end (pytorch #142815).
+
+    Args:
+        check: raise `torch.linalg.LinAlgError` where A is singular; else X has ∞ or NaN there.
+    """
+
+    def solve(a: Tensor, b: Tensor) -> Tensor:
+        solution: Tensor = torch.linalg.solve_ex(a, b, check_errors=check)[0]
+        return solution
+
+    is_sound = matrices.device.type != "cpu" or matrices.shape[-1] <= SOUND or torch.get_num_threads() == 1
+    if is_sound or matrices.ndim == 2:
+        return solve(matrices, rhs)
+    each = zip(matrices.flatten(0, -3), rhs.flatten(0, -3), strict=True)
+    return torch.stack([solve(a, b) for a, b in each]).reshape(rhs.shape)

@@ -19,7 +19,7 @@ from torch_lapeig.eigen.solver import RitzPairs, Solver, allowed_residual, fewes
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 
 # Eigenvectors are within this angle of the true ones, by residual over gap, or float32 is given up for float64.
-RESOLVED = 1e-2
+RESOLVED = 1e-3
 
 
 @dataclass(frozen=True, eq=False)

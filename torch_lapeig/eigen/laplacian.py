@@ -39,6 +39,8 @@ class Laplacian:
 
     A node of degree zero (isolated, or padding) has a zero row, as in Chung, *Spectral Graph Theory* (1997), 1.2. Where
     the graph's affinity is only similar to a symmetric one (`Graph.similarity`), ``"symmetric"`` is that of the latter.
+    Where weights underflow so far that a degree is no normal number of their dtype (1.2e-38 in float32), those that are
+    none count as zero: they have few digits, and none on processors that flush them.
 
     Args:
         graph: weighted graph or batch of graphs, sparse or dense; gradients flow to its weights. Where degrees are so
@@ -63,11 +65,11 @@ class Laplacian:
     def __init__(self, graph: Graph, normalization: Normalization = "symmetric") -> None:
         _checks.check_choice(normalization, "normalization", NORMALIZATIONS)
         check_graph(graph)
-        self.graph = graph
         self.normalization: Normalization = normalization
-        pattern, w, r = graph.pattern, graph.weight, graph.similarity
-        self._affinity = w if r is None else pattern.at_row(r) * w / pattern.at_col(r)
-        self.degrees = pattern.sum_rows(self._affinity)
+        self._take(graph)
+        if self._has_subnormal_degrees:
+            self._take(_without_subnormal(graph, self._affinity))
+        w, r = self.graph.weight, self.graph.similarity
         if normalization == "unnormalized":
             self.diagonal, self._symmetric_values, self.factor = self.degrees, w, r
             return
@@ -75,6 +77,20 @@ class Laplacian:
         self.diagonal = self.active.to(w.dtype)
         of_walk = s if r is None else r * s  # L_rw = D^-½ L_sym D^½, and a factor r more where W is similar only
         self.factor = of_walk if normalization == "random_walk" else None
+
+    def _take(self, graph: Graph) -> None:
+        pattern, w, r = graph.pattern, graph.weight, graph.similarity
+        self.graph = graph
+        self._affinity = w if r is None else pattern.at_row(r) * w / pattern.at_col(r)
+        self.degrees = pattern.sum_rows(self._affinity)
+
+    @property
+    def _has_subnormal_degrees(self) -> bool:
+        """Whether there may be positive degrees that are no normal numbers; True where a look would take longer."""
+        pattern, degrees = self.graph.pattern, self.degrees.detach()
+        if degrees.device.type != "cpu" and not pattern.is_sharded:
+            return True
+        return pattern.any(((degrees > 0) & (degrees <= torch.finfo(degrees.dtype).tiny)).any())
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -143,10 +159,6 @@ class Laplacian:
     def _double(self) -> Laplacian:
         """This Laplacian of the same weights in float64."""
         weight, log_weight, r = self.graph.weight.double(), self.graph.log_weight, self.graph.similarity
-        if self.graph.pattern.any(
-            ((self.degrees.detach() > 0) & ~self.active).any()
-        ):  # what float32 leaves out stays out
-            weight = self.graph.pattern.scaled(weight, self.active.double())
         log_weight = None if log_weight is None else log_weight.double()
         similarity = None if r is None else r.double()
         graph = dataclasses.replace(self.graph, weight=weight, similarity=similarity, log_weight=log_weight)
@@ -157,7 +169,7 @@ class Laplacian:
 
     @cached_property
     def active(self) -> Tensor:
-        """bool, shape of the graph: nodes of positive (normal) degree. The others take no part in the eigenproblem."""
+        """bool, shape of the graph: nodes of positive degree. The others take no part in the eigenproblem."""
         return self.degrees.detach() > torch.finfo(self.degrees.dtype).tiny
 
     @cached_property
@@ -227,6 +239,15 @@ class Laplacian:
     def to_dense(self) -> Tensor:
         """The matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""
         return torch.diag_embed(self.diagonal) - self.graph.pattern.to_dense(self.values)
+
+
+def _without_subnormal(graph: Graph, affinity: Tensor) -> Graph:
+    """The graph with weights of zero where an affinity, in either direction, is no normal number."""
+    affinity, tiny = _checks.primal(affinity), torch.finfo(affinity.dtype).tiny
+    is_normal = affinity > tiny
+    if graph.similarity is not None:
+        is_normal = is_normal & (graph.pattern.transpose(affinity) > tiny)
+    return dataclasses.replace(graph, weight=torch.where(is_normal | ~(affinity >= 0), graph.weight, 0))
 
 
 def needs_derivatives(*tensors: Tensor | None) -> bool:

@@ -27,8 +27,6 @@ from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.eigen.tails import with_tails
 from torch_lapeig.graph.graph import Graph, check_graph
 
-# Eigenvectors are within this angle of the true ones, by residual over gap, or float32 is given up for float64.
-
 
 @dataclass(frozen=True, eq=False)
 class Eigenpairs:
@@ -82,7 +80,7 @@ class Solve:
     Args:
         solver: `Auto`, which chooses by size, storage, batch and the work that each would take, and asks another should
             the first not converge; `Eigh`, `ChebyshevSubspace`, `Lanczos`, `Lobpcg`, `ShiftInvert`, `TorchLobpcg` of
-            `torch_lapeig.eigen`; or a `Solver` of yours. Where float32 does not resolve the gap (residual > gap / 100)
+            `torch_lapeig.eigen`; or a `Solver` of yours. Where float32 does not resolve the gap (residual > gap / 1000)
             it is solved and differentiated in float64, and the answer rounded.
         tolerance: residual allowed, relative to the gap after the k-th value, but never below round-off; default
             1e-10 in float64 and 1e-4 in float32.
@@ -189,7 +187,7 @@ def eigenpairs(
     if order is not None:
         vectors = torch.empty_like(vectors).index_copy(1, order, vectors)
     if isinstance(laplacian, Laplacian) and laplacian.factor is not None:
-        projected, vectors = _apply_factor(laplacian, projected, vectors)
+        projected, vectors = _apply_factor(laplacian, projected, vectors, solution)
     lead = operator.shape[:-1]
     return Eigenpairs(
         values=values.reshape(*lead, k),
@@ -250,12 +248,14 @@ def _differentiable(
     return projected, vectors, dataclasses.replace(solution, residuals=residuals, gap=gap, converged=converged)
 
 
-def _apply_factor(laplacian: Laplacian, projected: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
+def _apply_factor(
+    laplacian: Laplacian, projected: Tensor, vectors: Tensor, solution: Solution
+) -> tuple[Tensor, Tensor]:
     """Λ and the eigenvectors of a Laplacian that is similar to a symmetric one, from those of the latter."""
     assert laplacian.factor is not None
     y = laplacian.factor.reshape(vectors.shape[:2])[..., None] * vectors
     if laplacian.normalization == "random_walk" and laplacian.has.slight:
-        y = with_tails(laplacian, vectors, y, projected)
+        y = with_tails(laplacian, vectors, y, projected, solution.residuals)
     # Λ as a matrix is that of the vectors as they are returned: their signs are its signs.
     sign = laplacian.symmetric.signs(y)
     return projected * sign * sign.mT, y * sign

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from torch_lapeig import _checks
 from torch_lapeig._fitted import State, in_blocks
+from torch_lapeig._threads import solve_each
 from torch_lapeig.eigen import Solve, Solver, SymmetricOperator
 from torch_lapeig.graph import KNN, nearest_neighbors
 from torch_lapeig.graph.groups import sum_of_groups
@@ -131,7 +132,7 @@ def reconstruction_weights(x: Tensor, points: Tensor, indices: Tensor, reg: floa
         gram = difference @ difference.mT
         trace = gram.diagonal(dim1=1, dim2=2).sum(1)
         ridge = reg * torch.where(trace > 0, trace, 1)
-        weights: Tensor = torch.linalg.solve(gram + ridge[:, None, None] * eye, gram.new_ones(len(rows), m))
+        weights = solve_each(gram + ridge[:, None, None] * eye, gram.new_ones(len(rows), m, 1))[..., 0]
         return weights / weights.sum(1, keepdim=True)
 
     return in_blocks(solved, torch.arange(len(x), device=x.device), m * (m + x.shape[1]))

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig._fitted import State
+from torch_lapeig._threads import solve_each
 from torch_lapeig.eigen import Laplacian, NullSpace, Solve, Solver, SymmetricOperator, eigenpairs
 from torch_lapeig.eigen.linear import TOLERANCE, solve_linear
 from torch_lapeig.graph import KNN, Graph
@@ -259,7 +260,7 @@ class EigenmapsRegression(SemiSupervised):
         size = gram.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
         ridge = self.ridge * torch.where(size > 0, size, 1)
         gram = gram + ridge * torch.eye(self.n_components, dtype=gram.dtype, device=gram.device)
-        coefficients = torch.linalg.solve(gram, at_labels.mT @ targets.double())
+        coefficients = solve_each(gram, at_labels.mT @ targets.double())
         found = {
             "scores_": torch.where(reached[..., None], basis @ coefficients, 0),
             "coefficients_": coefficients,

@@ -122,8 +122,8 @@ def warn_of_isolated(laplacian: Laplacian, also: str = "") -> None:
         if laplacian.graph.mask is not None:
             isolated = isolated & laplacian.graph.mask
         _checks.warn(
-            f"{int(isolated.sum())} of {isolated.numel()} nodes are isolated (no edge of positive weight): their "
-            f"rows are zero{also}; use more neighbours, a larger radius or a larger bandwidth",
+            f"{int(isolated.sum())} of {isolated.numel()} nodes are isolated (no edge of positive weight, or all "
+            f"underflow): their rows are zero{also}; use more neighbours, a larger radius or a larger bandwidth",
             _checks.GraphWarning,
         )
 
