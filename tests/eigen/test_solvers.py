@@ -154,6 +154,37 @@ def test_batches_with_padding(solver, storage):
     assert not pairs.vectors[1, 40:].any()
 
 
+@pytest.mark.parametrize("solver", [None, *ITERATIVE.values()], ids=["default", *ITERATIVE])
+@pytest.mark.parametrize("storage", ["dense", "sparse"])
+@pytest.mark.parametrize("sizes", [(6, 4), (4, 6, 5), (60, 12, 60), (12, 12), (40,) * 40 + (14,)])
+def test_the_next_value_of_graphs_beside_one_that_has_none(sizes, storage, solver):
+    """All pairs of the smallest graph, and so no guard: the others still have a gap, and gradients."""
+    n, k = max(sizes), min(sizes)
+    affinity = torch.zeros(len(sizes), n, n, dtype=torch.float64)
+    for b, size in enumerate(sizes):
+        affinity[b, :size, :size] = random_affinity(size, seed=b)
+    dense = Graph.from_dense(affinity)
+    graph = dense if storage == "dense" else dense.to_sparse()
+    weight = graph.weight.clone().requires_grad_()
+    pairs = eigenpairs(Laplacian(graph.with_weight(weight)), k, solver)
+    exact = eigenpairs(Laplacian(dense), k, Eigh())
+    assert pairs.converged.all()
+    assert (exact.gap.isinf() == torch.tensor([size == k for size in sizes])).all()
+    torch.testing.assert_close(pairs.values, exact.values, atol=1e-10, rtol=0)
+    torch.testing.assert_close(pairs.gap, exact.gap, atol=1e-10, rtol=0.1)
+    (gradient,) = torch.autograd.grad(
+        pairs.values.square().sum() + pairs.vectors.square().sum(2).square().sum(), weight
+    )
+    other = dense.weight.clone().requires_grad_()
+    exact = eigenpairs(Laplacian(dense.with_weight(other)), k, Eigh())
+    (expected,) = torch.autograd.grad(exact.values.square().sum() + exact.vectors.square().sum(2).square().sum(), other)
+    found, present = graph.pattern.to_dense(gradient), affinity > 0
+    torch.testing.assert_close((found + found.mT)[present], (expected + expected.mT)[present], atol=1e-6, rtol=1e-6)
+    again = eigenpairs(Laplacian(graph), k, solver, warm_start=pairs)
+    assert again.converged.all()
+    torch.testing.assert_close(again.gap, exact.gap, atol=1e-10, rtol=0.1)
+
+
 @pytest.mark.parametrize("normalization", ["random_walk", "unnormalized"])
 @pytest.mark.parametrize("solver", [Lanczos(), Lobpcg()], ids=str)
 def test_other_normalisations(normalization, solver):

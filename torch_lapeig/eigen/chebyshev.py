@@ -20,6 +20,7 @@ from torch_lapeig.eigen.solver import (
     check_options,
     fewest_active,
     in_parts_of_batch,
+    joined,
     parts_of_batch,
 )
 
@@ -84,6 +85,10 @@ class ChebyshevSubspace:
         if progress is None and len(parts_of_batch(operator, k)) > 1:
             return in_parts_of_batch(self, operator, k, tolerance, start)
         m = min(self.block_size(k), fewest_active(operator))
+        if m == k < int(operator.active_count.max()):  # larger graphs need a larger block
+            starts = [None if start is None else start.part(slice(b, b + 1)) for b in range(operator.batch_size)]
+            each = zip(operator.items(), starts, strict=True)
+            return joined(operator, [self(item, k, tolerance, first, progress) for item, first in each], k)
         null = operator.null_vectors(m)
         ritz = _rayleigh_ritz(operator, self._first_block(operator, null, k, start), null, None)
         assert ritz is not None  # orthonormal columns and random ones are finite

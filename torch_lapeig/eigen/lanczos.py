@@ -79,8 +79,7 @@ class Lanczos:
         progress: Progress | None = None,
     ) -> RitzPairs:
         """``k`` pairs and the guards that are left of the basis."""
-        m = min(with_guards(k), fewest_active(operator))
-        return one_by_one(self._solve, operator, k, m, tolerance, start, progress)
+        return one_by_one(self._solve, operator, k, with_guards(k), tolerance, start, progress)
 
     def basis_of(self, columns: int) -> int:
         """Vectors kept at most for so many pairs with guards."""

@@ -104,7 +104,7 @@ class Lobpcg:
     ) -> RitzPairs:
         """``k`` and the guards, or as many as there are nodes of positive degree."""
         m = with_guards(k, self.guards)
-        return one_by_one(self._solve, operator, k, min(m, fewest_active(operator)), tolerance, start, progress)
+        return one_by_one(self._solve, operator, k, m, tolerance, start, progress)
 
     def _solve(self, request: Request) -> RitzPairs:
         inverse, x, iterations = request.inverse, request.start, 0

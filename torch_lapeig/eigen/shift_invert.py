@@ -89,8 +89,7 @@ class ShiftInvert:
         Raises:
             TypeError: an operator that gives products only. ConvergenceError: factors that would take too much memory.
         """
-        m = min(with_guards(k), fewest_active(operator))
-        return one_by_one(self._solve, operator, k, m, tolerance, start, progress)
+        return one_by_one(self._solve, operator, k, with_guards(k), tolerance, start, progress)
 
     def factors(self, operator: Operator) -> Factors:
         """The factors of one graph, if they fit into the memory. Raises: as a call."""

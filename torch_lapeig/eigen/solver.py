@@ -218,23 +218,39 @@ def one_by_one(
     start: RitzPairs | None,
     progress: Progress | None,
 ) -> RitzPairs:
-    """A solver of one graph on each of a batch: at least min(columns, nodes of positive degree) pairs."""
+    """A solver of one graph on each of a batch: at least min(columns, nodes of positive degree) pairs of each."""
     answers = []
-    columns = min(columns, fewest_active(operator))
     for b, item in enumerate(operator.items()):
-        c = min(int(item.nullity), columns)
+        width = min(columns, fewest_active(item))
+        c = min(int(item.nullity), width)
         null = item.null_vectors(c)[0]
         inverse = start.inverses[b] if start is not None and start.inverses else None
-        first = None if start is None else start.vectors[b]
-        request = Request(item, null, k - c, columns - c, tolerance, first, inverse, progress)
+        first = None if start is None else start.vectors[b][:, : fewest_active(item)]  # there are no more, see `joined`
+        request = Request(item, null, k - c, width - c, tolerance, first, inverse, progress)
         # With more components than wanted pairs the next value is 0 too, and nothing is left to solve.
         answers.append(
-            request.answer(null.new_empty(0), null[:, :0], 0, True) if c == columns or c > k else solve(request)
+            request.answer(null.new_empty(0), null[:, :0], 0, True) if c == width or c > k else solve(request)
         )
-    width = min(len(pairs.values[0]) for pairs in answers)
+    return joined(operator, answers, k)
+
+
+def joined(operator: Operator, answers: list[RitzPairs], k: int) -> RitzPairs:
+    """The pairs of parts of a batch as those of the whole: as many as all have, and the next one where one has no more.
+
+    There its values are above the spectrum and its vectors zero.
+    """
+    counts = [pairs.values.shape[1] for pairs in answers]
+    width = max(min(counts), min(k + 1, max(counts)))
+    values, vectors = [], []
+    bounds = operator.bound.split([len(pairs.values) for pairs in answers])
+    for pairs, bound in zip(answers, bounds, strict=True):
+        missing = max(width - pairs.values.shape[1], 0)
+        above = (bound[:, None] + 1).expand(len(bound), missing)
+        values.append(torch.cat([pairs.values[:, :width], above.to(pairs.values)], 1))
+        vectors.append(torch.nn.functional.pad(pairs.vectors[..., :width], (0, missing)))
     return RitzPairs(
-        torch.cat([pairs.values[:, :width] for pairs in answers]),
-        torch.cat([pairs.vectors[..., :width] for pairs in answers]),
+        torch.cat(values),
+        torch.cat(vectors),
         max(pairs.iterations for pairs in answers),
         torch.cat([pairs.finished for pairs in answers]),
         tuple(inverse for pairs in answers for inverse in pairs.inverses),
@@ -258,14 +274,7 @@ def in_parts_of_batch(solver: Solver, operator: Any, k: int, tolerance: float, s
     def solve(graphs: slice) -> RitzPairs:
         return solver(operator.part(graphs), k, tolerance, None if start is None else start.part(graphs))
 
-    parts = together([partial(solve, graphs) for graphs in parts_of_batch(operator, k)])
-    width = min(part.values.shape[1] for part in parts)
-    return RitzPairs(
-        torch.cat([part.values[:, :width] for part in parts]),
-        torch.cat([part.vectors[..., :width] for part in parts]),
-        max(part.iterations for part in parts),
-        torch.cat([part.finished for part in parts]),
-    )
+    return joined(operator, together([partial(solve, graphs) for graphs in parts_of_batch(operator, k)]), k)
 
 
 def check_preconditioner(value: Any) -> None:
