@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from benchmarks.layer import random_batch
-from problems import complete, cycle, in_every_dtype, on_every_device, path, points, two_cliques
+from problems import complete, complete_bipartite, cycle, in_every_dtype, on_every_device, path, points, two_cliques
 from torch_lapeig import (
     KNN,
     ConvergenceWarning,
@@ -197,11 +197,17 @@ def test_gradient_of_diffusion_with_equal_eigenvalues(affinity, time):
     assert torch.autograd.gradcheck(loss, weights)
 
 
-@pytest.mark.parametrize("time", [0.5, 2, 3])
-def test_second_derivative_of_diffusion_with_equal_eigenvalues(time):
-    """Along a line of weights that leaves the complete graph, whose eigenvalues but one are equal."""
-    affinity, direction, h = complete(5), points(5, 5), points(5, 5, seed=1)
-    module = LaplacianEigenmaps(4, Precomputed("affinity"), diffusion=time)
+@pytest.mark.parametrize(
+    ("affinity", "time"),
+    [(complete(5), 0.5), (complete(5), 1), (complete(5), 2), (complete(5), 3)]
+    # Eigenvalues 0, 1, 2: |1 − λ|^time alone is not differentiable there.
+    + [(complete_bipartite(2, 3), time) for time in (1, 2, 3)],
+)
+def test_second_derivative_of_diffusion_with_equal_eigenvalues(affinity, time):
+    """Along a line of weights that leaves a graph of multiple eigenvalues."""
+    n = len(affinity)
+    direction, h = points(n, n), points(n, n, seed=1)
+    module = LaplacianEigenmaps(n - 1, Precomputed("affinity"), diffusion=time)
 
     def loss(t):
         return (grams(module(affinity * (t * (direction + direction.T)).exp())) * h).sum()

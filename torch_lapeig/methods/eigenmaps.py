@@ -254,12 +254,18 @@ def _checked_diffusion(diffusion: Any, normalization: str, scale: str) -> float:
 
 
 def _power_of_decay(projected: Tensor, time: float) -> Tensor:
-    """|1 − Λ|^time of the matrix Λ of eigenvalues, ``(..., k, k)``.
+    """|1 − Λ|^time of the matrix Λ of eigenvalues, ``(..., k, k)``, columns up to their signs.
 
-    The sign of (1 − λ)^time does not matter to distances. Λ is diagonal, but where eigenvalues are equal its other
-    entries E have derivatives: those of the function of a matrix, f'(λ) E + ½ f''(λ) E² within an eigenspace.
+    Λ is diagonal, but where eigenvalues are equal its other entries E have derivatives: those of the function of a
+    matrix, f'(λ) E + ½ f''(λ) E² within an eigenspace. For a whole time it is a polynomial, smooth at λ = 1 too: signs
+    do not matter to distances.
     """
     values = projected.diagonal(dim1=-2, dim2=-1)
+    if time == int(time):
+        eye = torch.eye(values.shape[-1], dtype=values.dtype, device=values.device)
+        sign = torch.where(values.detach() > 1, -1.0, 1.0) ** int(time)
+        power: Tensor = torch.linalg.matrix_power(eye - projected, int(time))
+        return power * sign.to(values)[..., None, :]
 
     def decay(value: Tensor) -> Tensor:
         return (1 - value).abs().clamp_min(torch.finfo(value.dtype).eps)
