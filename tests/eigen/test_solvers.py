@@ -210,6 +210,23 @@ def test_zero_iterations_are_not_converged(solver):
         eigenpairs(laplacian, 4, none, on_failure="raise")
 
 
+@in_every_dtype
+@pytest.mark.parametrize("unit", [2.0**-40, 1.0, 2.0**40])
+def test_nodes_without_edges_do_not_touch_the_accuracy_of_others(unit, dtype):
+    """Residuals are round-off of the weights, not of what stands for nodes without edges; all pairs asked for."""
+    inside = torch.randperm(40, generator=torch.Generator().manual_seed(0))[:30].sort().values
+    affinity = torch.zeros(40, 40, dtype=dtype)
+    affinity[inside[:, None], inside] = random_affinity(30).to(dtype) * unit
+    laplacian = Laplacian(Graph.from_dense(affinity), "unnormalized")
+    exact = torch.linalg.eigvalsh(laplacian.to_dense()[inside[:, None], inside].double())
+    for k in (3, 30):
+        pairs = eigenpairs(laplacian, k, Eigh())
+        assert pairs.converged
+        allowed = laplacian.symmetric.round_off.item()
+        assert pairs.residuals.max() <= allowed
+        torch.testing.assert_close(pairs.values.double(), exact[:k], atol=allowed, rtol=0)
+
+
 def test_edges_of_weight_zero_do_not_connect():
     affinity = torch.block_diag(random_affinity(300), random_affinity(300, seed=1))
     row, col = affinity.nonzero(as_tuple=True)

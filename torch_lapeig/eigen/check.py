@@ -15,7 +15,7 @@ from torch_lapeig import _checks
 from torch_lapeig._threads import together
 from torch_lapeig.eigen.eigh import Eigh
 from torch_lapeig.eigen.operator import Operator
-from torch_lapeig.eigen.solver import RitzPairs, Solver, allowed_residual, fewest_active, most_null, parts_of_batch
+from torch_lapeig.eigen.solver import RitzPairs, Solver, fewest_active, most_null, parts_of_batch
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 
 # Eigenvectors are within this angle of the true ones, by residual over gap, or float32 is given up for float64.
@@ -56,7 +56,7 @@ class Solution:
 
     @property
     def is_resolved(self) -> bool:
-        """Whether the residuals are small against the gaps, in all graphs."""
+        """Whether a graph is `resolved`, of all graphs."""
         return self._looked_at[1]
 
     @cached_property
@@ -65,8 +65,11 @@ class Solution:
 
     @property
     def resolved(self) -> Tensor:
-        """Whether the residuals of a graph are small against its gap, bool ``(B,)``."""
-        return self.residuals.amax(1) <= RESOLVED * self.gap
+        """Whether residuals of a graph are small against its gap, and squares of its weights numbers, bool ``(B,)``."""
+        unit, range_of = self.operator.bound, torch.finfo(self.residuals.dtype)
+        is_number = (unit == 0) | ((unit > range_of.tiny**0.5) & (unit < range_of.max**0.5))
+        resolved: Tensor = is_number & (self.residuals.amax(1) <= RESOLVED * self.gap)
+        return resolved
 
     @property
     def is_whole(self) -> bool:
@@ -167,11 +170,12 @@ def _checked(
     quotients = operator.dots(exact, image.double()) / torch.where(present, squares, 1)
     quotients = quotients.clamp_min(0).masked_fill(null[:, :k], 0).to(vectors.dtype)
     # Ascending is the contract, and round-off may exchange neighbours.
-    values, order = torch.where(present, quotients, operator.bound[:, None] + 1).sort(dim=1, stable=True)
+    values, order = torch.where(present, quotients, operator.above[:, None].to(quotients)).sort(dim=1, stable=True)
     if vectors.device.type != "cpu" or not torch.equal(values, quotients):
         vectors, image = (t.gather(2, order[:, None, :].expand_as(t)) for t in (vectors, image))
     residuals = norms(operator, image - values[:, None, :] * vectors)
-    allowed = allowed_residual(torch.cat([values, guard_values[:, :1]], 1), k, operator.round_off, tolerance)
+    gap = _gap(operator, values, guard_values)
+    allowed = torch.maximum(tolerance * gap.masked_fill(gap.isinf(), 0), operator.round_off)  # see `allowed_residual`
     gram = operator.inner(vectors, vectors)
     skewness = (gram - torch.diag_embed(present.to(gram.dtype))).abs().amax((1, 2))
     return Solution(
@@ -184,7 +188,7 @@ def _checked(
         guard_values=guard_values,
         guard_vectors=guard_vectors,
         residuals=residuals,
-        gap=_gap(operator, values, guard_values),
+        gap=gap,
         converged=ritz.finished & (residuals.amax(1) <= allowed) & (skewness <= math.sqrt(torch.finfo(gram.dtype).eps)),
     )
 

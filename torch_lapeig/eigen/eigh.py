@@ -53,7 +53,7 @@ class Eigh:
         # Known null vectors below the spectrum, so that no small eigenvalue mixes with them; inactive nodes above it.
         dense = torch.baddbmm(dense, null * operator.bound[:, None, None], null.mT, alpha=-1)
         inactive = ~operator.active
-        dense.diagonal(dim1=-2, dim2=-1).add_(inactive * (operator.bound[:, None] + 1))
+        dense.diagonal(dim1=-2, dim2=-1).add_(inactive * operator.above[:, None])
         values, vectors = eigh_of_batch(dense)
         if n > IMPROVED:
             _improve_(dense, values, vectors, min(2 * with_guards(k), n))

@@ -93,6 +93,11 @@ class Operator(Protocol):
         return self.active.sum(1)
 
     @property
+    def above(self) -> Tensor:
+        """Numbers above the spectrum of each graph and no larger than needs be, ``(B,)``: values of what is no pair."""
+        return torch.where(self.bound > 0, 2 * self.bound, 1)
+
+    @property
     def round_off(self) -> Tensor:
         """Residual ``(B,)`` of unit vectors that rounding alone leaves behind, in products and in Ritz vectors."""
         factor: float = max(40.0, 0.3 * self.all_nodes**0.5)

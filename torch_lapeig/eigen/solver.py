@@ -242,11 +242,10 @@ def joined(operator: Operator, answers: list[RitzPairs], k: int) -> RitzPairs:
     counts = [pairs.values.shape[1] for pairs in answers]
     width = max(min(counts), min(k + 1, max(counts)))
     values, vectors = [], []
-    bounds = operator.bound.split([len(pairs.values) for pairs in answers])
-    for pairs, bound in zip(answers, bounds, strict=True):
+    above = operator.above.split([len(pairs.values) for pairs in answers])
+    for pairs, beyond in zip(answers, above, strict=True):
         missing = max(width - pairs.values.shape[1], 0)
-        above = (bound[:, None] + 1).expand(len(bound), missing)
-        values.append(torch.cat([pairs.values[:, :width], above.to(pairs.values)], 1))
+        values.append(torch.cat([pairs.values[:, :width], beyond[:, None].expand(-1, missing).to(pairs.values)], 1))
         vectors.append(torch.nn.functional.pad(pairs.vectors[..., :width], (0, missing)))
     return RitzPairs(
         torch.cat(values),

@@ -15,6 +15,7 @@ node with one neighbour. There y_i stays d_i^-½ v_i, which has as many digits a
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import torch
@@ -43,7 +44,7 @@ def with_tails(laplacian: Laplacian, vectors: Tensor, y: Tensor, projected: Tens
         residuals: of v, ``(B, k)``.
 
     A `GraphWarning` says where entries are round-off and there are too many of them, or their rows leave them open:
-    such ``y`` stay.
+    these are constants, to derivatives.
     """
     if laplacian.graph.pattern.is_sharded:
         _checks.warn(
@@ -65,17 +66,20 @@ def with_tails(laplacian: Laplacian, vectors: Tensor, y: Tensor, projected: Tens
     size = _checks.primal(y).abs()
     largest = torch.where(hidden, 0, size).amax(1, keepdim=True)
     lost = hidden & (noise > ERROR * root * size.maximum(largest))
+    # Zeros among null vectors are constants, whose derivatives are products of large numbers.
+    projected = torch.where(null[:, :, None] & null[:, None, :], _checks.primal(projected), projected)
     for b in hidden.any(2).any(1).nonzero().flatten().tolist():
         nodes = hidden[b].any(1).nonzero().flatten()
         if hidden[b, nodes].numel() * len(nodes) > MOST:
             continue
         rows = _Rows.of(laplacian, b, nodes, hidden[b], y[b], projected[b])
         differ = 3 * eps**0.5 * top[b] + 10 * noise[b]  # by no more two answers agree
-        unknown = rows.determined(largest[b], root[b, nodes], v[b, nodes], differ)
+        unknown, trial = rows.determined(largest[b], root[b, nodes], v[b, nodes], differ)
+        lost[b, nodes] &= ~unknown
+        rows = rows.with_constants(lost[b, nodes], trial, null[b])
         solved = rows.solve(unknown).to(y.dtype)
         solved = torch.where(null[b], _checks.primal(rows.given) + (solved - _checks.primal(solved)), solved)
         y = y.index_put((torch.full_like(nodes, b), nodes), torch.where(unknown, solved, rows.given))
-        lost[b, nodes] = lost[b, nodes] & ~unknown
     return _with_warnings(y, lost, null)
 
 
@@ -142,25 +146,33 @@ class _Rows:
         return y
 
     @torch.no_grad()
-    def determined(self, largest: Tensor, root: Tensor, v: Tensor, differ: Tensor) -> Tensor:
-        """Those of the hidden entries, bool ``(m, k)``, that their rows determine, and not otherwise than the solver.
+    def determined(self, largest: Tensor, root: Tensor, v: Tensor, differ: Tensor) -> tuple[Tensor, Tensor]:
+        """Those of the hidden entries that their rows determine, bool ``(m, k)``; and what rows say of all of them.
 
-        Well enough against entries as large as ``largest``, so that ``root`` y is v within ``differ``. What round-off
-        in the rows does to a solution is what it does to constants, as rows of P sum to 1. Where they are nearly
-        singular, both are off by one factor.
+        Well enough against entries as large as ``largest``, and not otherwise than the solver has: ``root`` y is v
+        within ``differ``. What round-off in the rows does to a solution is what it does to constants, as rows of P sum
+        to 1. Where they are nearly singular, both are off by one factor.
         """
         inner, rhs, leak, given = (_checks.primal(x) for x in (self.inner, self.rhs, self.leak, self.given))
-        values, unknown = _checks.primal(self.projected).diagonal(), self.hidden
+        values, unknown, first = _checks.primal(self.projected).diagonal(), self.hidden, None
         both = torch.stack([given, torch.ones_like(given)])
         for _ in range(ROUNDS):
             rest = torch.stack([rhs, leak - values]) + inner @ torch.where(self.hidden & ~unknown, both, 0)
             trial, ones = _solve_rows(inner, values + self.shift, unknown, torch.where(unknown, rest, both))
+            first = trial if first is None else first
             factor = torch.maximum((ones - 1).abs(), (1 / ones - 1).abs())
             is_sound = (trial.abs() * factor <= ERROR * largest) & ((root * trial - v).abs() <= differ)
             if (is_sound | ~unknown).all():
-                return unknown
+                return unknown, first
             unknown = unknown & is_sound
-        return torch.zeros_like(unknown)
+        assert first is not None
+        return torch.zeros_like(unknown), first
+
+    def with_constants(self, lost: Tensor, trial: Tensor, null: Tensor) -> _Rows:
+        """These with lost entries as constants: noise, of which the smaller is taken, but for null vectors."""
+        given = _checks.primal(self.given)
+        is_smaller = ~null & (trial.abs() < given.abs())
+        return dataclasses.replace(self, given=torch.where(lost, torch.where(is_smaller, trial, given), self.given))
 
 
 def _sums(laplacian: Laplacian, b: int, nodes: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
