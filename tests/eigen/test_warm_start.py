@@ -63,6 +63,16 @@ class TestWarmStart:
         again = eigenpairs(Laplacian(after), 6, tolerance=1e-3, warm_start=warm)
         assert again.iterations <= 1
 
+    @pytest.mark.parametrize("solver", [Lobpcg(), Lobpcg(preconditioner=None), ChebyshevSubspace()], ids=str)
+    def test_the_smallest_of_more_pairs(self, solver):
+        graph = knn_graph(points(600, 3), 8)
+        first = eigenpairs(Laplacian(graph), 12, solver)
+        warm = eigenpairs(Laplacian(graph), 4, solver, warm_start=first)
+        assert warm.iterations <= int(isinstance(solver, ChebyshevSubspace))  # which tries random columns first
+        assert warm.converged
+        torch.testing.assert_close(warm.values, first.values[:4], atol=1e-12, rtol=0)
+        torch.testing.assert_close(warm.gap, first.values[4] - first.values[3], atol=0, rtol=1e-6)
+
     def test_a_hierarchy_that_is_too_old_is_built_anew(self):
         before, _ = self.graphs(3000)
         first = eigenpairs(Laplacian(before), 4, Lobpcg())

@@ -154,9 +154,7 @@ class Lobpcg:
         The smallest pair of a random block in the complement has to settle beyond the wanted ones. A smaller one would
         have come out before it, because the preconditioner enlarges it more.
         """
-        w = request.wanted
-        if w == 0:
-            return None, True
+        w = request.wanted  # with none, there is still the gap to be sure of
         top, round_off = float(values[min(w, len(values) - 1)]), float(request.operator.round_off)
         # Where the cut goes through a cluster, its own copies make no difference: what lies before it does.
         low = max((x for x in values[:w].tolist() if x < top - 10 * round_off), default=0.0)
@@ -272,9 +270,12 @@ def _whole_basis(operator: Space, x: Tensor, null: Tensor) -> Tensor:
 
 
 def _new_directions(x: Tensor, request: Request) -> Tensor:
-    """Directions of ``x`` that the exact null vectors do not have already, at most as many as there are columns."""
+    """Directions of ``x`` that the exact null vectors do not have already, at most as many as there are columns.
+
+    Of its first columns, which are the smallest pairs of a start: what is equally new has no order any more.
+    """
     operator = request.operator
-    x = x * operator.active.reshape(-1, 1)
+    x = x[:, : request.null.shape[1] + request.columns] * operator.active.reshape(-1, 1)
     x = torch.addmm(x, request.null, operator.inner(request.null, x), alpha=-1)
     values, turn = shared(operator, *eigh(operator.inner(x, x)))
     new = (values > 0.1 * values[-1]).nonzero().flatten()[-request.columns :]
