@@ -193,29 +193,43 @@ def small_basis(operator: Space, c: Tensor, against: Tensor) -> Tensor:
     return c
 
 
+PASSES = 6  # of orthonormalisation, where columns are dependent; else two
+
+
 def orthonormalize(operator: Space, x: Tensor, *, careful: bool = True) -> tuple[Tensor, Tensor]:
     """An orthonormal basis of the span of ``x`` ``(B, N, m)`` from its Gram matrix, and where it is one, bool ``(B,)``.
 
     By Cholesky, twice for full accuracy, or where columns are dependent to working precision by eigenvectors (SVQB,
-    Stathopoulos & Wu 2002). Unless ``careful``, the host does not look: by Cholesky thrice, the first time with a shift
-    that keeps rounding from making the matrix indefinite (Fukaya, Kannan, Nakatsukasa, Yamamoto & Yanagisawa 2020).
+    Stathopoulos & Wu 2002), until the last factor is nearly the identity: what a lost column then holds is round-off,
+    and random where that is zero. Unless ``careful``, the host does not look: by Cholesky thrice, the first time with a
+    shift that keeps rounding from making the matrix indefinite (Fukaya, Kannan, Nakatsukasa, Yamamoto & Yanagisawa
+    2020).
     """
     info, m = torch.finfo(x.dtype), x.shape[2]
     eye = torch.eye(m, dtype=x.dtype, device=x.device)
     sound = torch.ones(len(x), dtype=torch.bool, device=x.device)
-    for shift in (0.0, 0.0) if careful else (10 * m * info.eps, 0.0, 0.0):
+    shifts = (0.0,) * PASSES if careful else (10 * m * info.eps, 0.0, 0.0)
+    for number, shift in enumerate(shifts):
         gram = operator.inner(x, x)
         size = gram.diagonal(dim1=-2, dim2=-1).clamp_min(info.tiny).rsqrt()
         gram = size[:, :, None] * gram * size[:, None, :]
         factor, failed = torch.linalg.cholesky_ex(gram + shift * eye if shift else gram)
         factor, failed = shared(operator, factor, failed.to(factor.dtype))
         diagonal = factor.diagonal(dim1=-2, dim2=-1)
-        if careful and (failed.any() or diagonal.amin() < 10 * info.eps**0.5):
+        is_dependent = careful and bool(failed.any() or diagonal.amin() < 10 * info.eps**0.5)
+        if is_dependent:
+            empty = gram.diagonal(dim1=-2, dim2=-1) == 0
+            if empty.any():
+                x = torch.where(empty[:, None, :], operator.random(m, number), x)
+                continue
             weight, turn = shared(operator, *torch.linalg.eigh(gram))
             x = x @ (size[:, :, None] * turn * weight.clamp_min(info.eps).rsqrt()[:, None, :])
         else:
             inverse = torch.linalg.solve_triangular(factor, eye, upper=False)
             x = x @ (size[:, :, None] * inverse.mT)
-            sound = sound & (failed == 0)
+            if not careful:
+                sound = sound & (failed == 0)
+            elif number > 0 and diagonal.amin() > 0.5:
+                break
     # The last factor is that of nearly the identity.
     return x, sound if careful else sound & (diagonal.amin(1) > 0.5)

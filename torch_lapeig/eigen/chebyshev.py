@@ -140,8 +140,9 @@ class ChebyshevSubspace:
     def _degree(self, values: Tensor, needed: Tensor, k: int, known: Known) -> tuple[Tensor, Tensor]:
         """Degrees, int64 ``(B,)``, and where what is damped begins, ``(B,)``.
 
-        The unwanted are damped against the k-th pair as residuals need, by e^−12 at most, the wanted ones spread by
-        1/√eps at most. The cap is that of each graph of a batch: a polynomial that another one needs would overflow.
+        The unwanted are damped against the k-th pair as residuals need, by e^−12 at most, the wanted ones and the next
+        spread by 1/√eps at most: beyond, the first would drown it. The cap is that of each graph of a batch: a
+        polynomial that another one needs would overflow.
         """
         bound = known.bound
         # Where the whole block lies in one cluster, what grows begins beyond it.
@@ -153,7 +154,7 @@ class ChebyshevSubspace:
         enough = torch.maximum((needed[:, 0] + SPARE) / kth, torch.where(needed[:, 1] > 0, needed[:, 1] / following, 0))
         # As many for all graphs as far as that goes: a product of fewer graphs takes a copy of the others.
         longest = enough.minimum(DAMPING / kth).amax()
-        degree = torch.minimum(longest, spread / (first - kth).clamp_min(1e-7))
+        degree = torch.minimum(longest, spread / (first - following).clamp_min(1e-7))
         most = (OVERFLOW * math.log(torch.finfo(values.dtype).max) / first).clamp_min(1)
         return torch.minimum(degree.clamp(8, self.max_degree), most).ceil().long(), low
 

@@ -255,7 +255,7 @@ def _apply_factor(
     assert laplacian.factor is not None
     y = laplacian.factor.reshape(vectors.shape[:2])[..., None] * vectors
     if laplacian.normalization == "random_walk" and laplacian.has.slight:
-        y = with_tails(laplacian, vectors, y, projected, solution.residuals)
+        y = with_tails(laplacian, vectors, y, projected, solution.residuals, solution.gap)
     # Λ as a matrix is that of the vectors as they are returned: their signs are its signs.
     sign = laplacian.symmetric.signs(y)
     return projected * sign * sign.mT, y * sign

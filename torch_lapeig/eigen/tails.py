@@ -33,7 +33,9 @@ ERROR = 1e-2  # of an entry of y, against the largest of its column, that is non
 ROUNDS = 20  # of leaving entries out that their rows do not determine
 
 
-def with_tails(laplacian: Laplacian, vectors: Tensor, y: Tensor, projected: Tensor, residuals: Tensor) -> Tensor:
+def with_tails(
+    laplacian: Laplacian, vectors: Tensor, y: Tensor, projected: Tensor, residuals: Tensor, gap: Tensor
+) -> Tensor:
     """Generalised eigenvectors with the rows that ``vectors`` hide in their round-off solved for.
 
     Args:
@@ -42,6 +44,7 @@ def with_tails(laplacian: Laplacian, vectors: Tensor, y: Tensor, projected: Tens
         y: D^-½ v, ``(B, N, k)``.
         projected: Λ, ``(B, k, k)``, with gradients; see `Eigenpairs`.
         residuals: of v, ``(B, k)``.
+        gap: λ_{k+1} − λ_k, ``(B,)``.
 
     A `GraphWarning` says where entries are round-off and there are too many of them, or their rows leave them open:
     these are constants, to derivatives.
@@ -63,6 +66,7 @@ def with_tails(laplacian: Laplacian, vectors: Tensor, y: Tensor, projected: Tens
     if not needs_derivatives(vectors, y, projected):
         hidden = hidden & ~null[:, None, :]
     noise = (NOISE * eps + residuals[:, None, :].to(v.dtype)) * top  # rows of A have 1 on the diagonal
+    mixed = _mixed(spectrum, residuals.to(v.dtype), gap.to(v.dtype))[:, None, :]
     size = _checks.primal(y).abs()
     largest = torch.where(hidden, 0, size).amax(1, keepdim=True)
     lost = hidden & (noise > ERROR * root * size.maximum(largest))
@@ -73,14 +77,26 @@ def with_tails(laplacian: Laplacian, vectors: Tensor, y: Tensor, projected: Tens
         if hidden[b, nodes].numel() * len(nodes) > MOST:
             continue
         rows = _Rows.of(laplacian, b, nodes, hidden[b], y[b], projected[b])
-        differ = 3 * eps**0.5 * top[b] + 10 * noise[b]  # by no more two answers agree
+        differ = 10 * noise[b] + mixed[b] * top[b]  # by no more two answers agree
         unknown, trial = rows.determined(largest[b], root[b, nodes], v[b, nodes], differ)
         lost[b, nodes] &= ~unknown
-        rows = rows.with_constants(lost[b, nodes], trial, null[b])
+        rows = rows.with_constants(lost[b, nodes], trial, ~null[b] & (v[b, nodes].abs() <= 10 * noise[b]))
         solved = rows.solve(unknown).to(y.dtype)
         solved = torch.where(null[b], _checks.primal(rows.given) + (solved - _checks.primal(solved)), solved)
         y = y.index_put((torch.full_like(nodes, b), nodes), torch.where(unknown, solved, rows.given))
     return _with_warnings(y, lost, null)
+
+
+def _mixed(spectrum: Tensor, residuals: Tensor, gap: Tensor) -> Tensor:
+    """Angle by which the nearest other eigenvector may have come into each, ``(B, k)``, which rows would take out.
+
+    Zero where it is large: vectors of values that are so close are a basis of a space, no eigenvectors, and rows of one
+    column alone do not hold.
+    """
+    distance = (spectrum[:, :, None] - spectrum[:, None, :]).abs().nan_to_num(torch.inf)
+    distance = distance.masked_fill(torch.eye(distance.shape[-1], dtype=torch.bool, device=distance.device), torch.inf)
+    angle = residuals / distance.amin(2).minimum(gap[:, None])
+    return torch.where(angle <= 3 * torch.finfo(angle.dtype).eps ** 0.5, angle, 0)
 
 
 def _with_warnings(y: Tensor, lost: Tensor, null: Tensor) -> Tensor:
@@ -168,10 +184,10 @@ class _Rows:
         assert first is not None
         return torch.zeros_like(unknown), first
 
-    def with_constants(self, lost: Tensor, trial: Tensor, null: Tensor) -> _Rows:
-        """These with lost entries as constants: noise, of which the smaller is taken, but for null vectors."""
+    def with_constants(self, lost: Tensor, trial: Tensor, is_noise: Tensor) -> _Rows:
+        """These with lost entries as constants: those that are noise as small as rows would have them."""
         given = _checks.primal(self.given)
-        is_smaller = ~null & (trial.abs() < given.abs())
+        is_smaller = is_noise & (trial.abs() < given.abs())
         return dataclasses.replace(self, given=torch.where(lost, torch.where(is_smaller, trial, given), self.given))
 
 
