@@ -232,8 +232,12 @@ def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor, known: Known | N
     come from small matrices. Where most of the parts of R c cancel, its length is lost in their round-off: the
     residuals are the least they can be.
     """
-    largest = operator.largest(x).amax(1)
-    for careful in (x.device.type == "cpu", True):
+    size = operator.largest(x)
+    largest, is_host = size.amax(1), x.device.type == "cpu"
+    if is_host and not largest.isfinite().all():
+        return None
+    x = x / size.clamp_min(torch.finfo(x.dtype).tiny)[:, None, :]  # squares of what a filter enlarges would overflow
+    for careful in (is_host, True):
         basis, sound = orthonormalize(operator, x, careful=careful)
         image = operator.matmul(basis)
         small, overlap = operator.inner(basis, image), operator.inner(null, basis)
