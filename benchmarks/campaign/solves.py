@@ -122,12 +122,12 @@ def solved(case: Case, graphs: list[Edges], laplacian: Laplacian, k: int, start:
         refused = not bool(answer.converged.all())
         for item, edges in zip(pairs.answers(answer), graphs, strict=True):
             found += pairs.check(item, reference(edges, case["normalization"]), case["normalization"])
-    strange = {w.category.__name__ for w in caught if not _is_due(w)}
+    strange = {w.category.__name__ for w in caught if not is_due(w)}
     found += [Finding("stray warning", ", ".join(sorted(strange)))] if strange else []
     return Outcome(case["solver"], case["family"], found, seconds, unconverged=refused)
 
 
-def _is_due(warning: warnings.WarningMessage) -> bool:
+def is_due(warning: warnings.WarningMessage) -> bool:
     """Whether it says what an answer may say: that it has not converged, or which of its entries round-off hides."""
     hidden = issubclass(warning.category, GraphWarning) and "hidden in round-off" in str(warning.message)
     return hidden or issubclass(warning.category, ConvergenceWarning)
