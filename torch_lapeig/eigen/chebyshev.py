@@ -140,9 +140,9 @@ class ChebyshevSubspace:
     def _degree(self, values: Tensor, needed: Tensor, k: int, known: Known) -> tuple[Tensor, Tensor]:
         """Degrees, int64 ``(B,)``, and where what is damped begins, ``(B,)``.
 
-        The unwanted are damped against the k-th pair as residuals need, by e^−12 at most, the wanted ones and the next
-        spread by 1/√eps at most: beyond, the first would drown it. The cap is that of each graph of a batch: a
-        polynomial that another one needs would overflow.
+        The unwanted are damped against the k-th pair as residuals need, by e^−12 at most, the wanted ones spread by
+        1/√eps at most, and the next by eps^−¾: beyond, the first would drown it. The cap is that of each graph of a
+        batch: a polynomial that another one needs would overflow.
         """
         bound = known.bound
         # Where the whole block lies in one cluster, what grows begins beyond it.
@@ -154,7 +154,8 @@ class ChebyshevSubspace:
         enough = torch.maximum((needed[:, 0] + SPARE) / kth, torch.where(needed[:, 1] > 0, needed[:, 1] / following, 0))
         # As many for all graphs as far as that goes: a product of fewer graphs takes a copy of the others.
         longest = enough.minimum(DAMPING / kth).amax()
-        degree = torch.minimum(longest, spread / (first - following).clamp_min(1e-7))
+        widest = torch.maximum(first - kth, (first - following) / 1.5)
+        degree = torch.minimum(longest, spread / widest.clamp_min(1e-7))
         most = (OVERFLOW * math.log(torch.finfo(values.dtype).max) / first).clamp_min(1)
         return torch.minimum(degree.clamp(8, self.max_degree), most).ceil().long(), low
 
@@ -236,7 +237,8 @@ def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor, known: Known | N
     largest, is_host = size.amax(1), x.device.type == "cpu"
     if is_host and not largest.isfinite().all():
         return None
-    x = x / size.clamp_min(torch.finfo(x.dtype).tiny)[:, None, :]  # squares of what a filter enlarges would overflow
+    if not is_host or largest.amax() > torch.finfo(x.dtype).max ** 0.25:  # squares of what a filter enlarges overflow
+        x = x / size.clamp_min(torch.finfo(x.dtype).tiny)[:, None, :]
     for careful in (is_host, True):
         basis, sound = orthonormalize(operator, x, careful=careful)
         image = operator.matmul(basis)

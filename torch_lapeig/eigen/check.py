@@ -79,8 +79,12 @@ class Solution:
 
     @cached_property
     def double(self) -> Solution:
-        """The same in float64, with vectors that are orthonormal in it, and their Rayleigh quotients."""
-        operator, v, guards = self.symmetric.double(), self.vectors.double(), self.guard_vectors.double()
+        """The same in float64."""
+        return self.in_double(self.symmetric.double())
+
+    def in_double(self, operator: SymmetricOperator) -> Solution:
+        """The same of the operator in float64, with vectors orthonormal in it and their Rayleigh quotients."""
+        v, guards = self.vectors.double(), self.guard_vectors.double()
         for _ in range(2):  # each step to the orthogonal polar factor squares the distance; columns of zeros stay zero
             v = 1.5 * v - 0.5 * v @ operator.inner(v, v)
             guards = guards - v @ operator.inner(v, guards)  # or what they precondition would not be symmetric

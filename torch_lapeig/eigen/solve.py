@@ -391,7 +391,11 @@ def _solution(
             if not solution.ritz.finished.all():  # in float64 it would not either
                 solvers = solvers[1:] or solvers
             if few := solution.few(~(solution.converged & solution.resolved)):
-                found = one_more(few, solvers, operator.double(), k, tolerance, None, has_guards)
-                return solution.double.with_others(found)
+                exact, near = (
+                    operator.double(),
+                    solution.ritz._replace(vectors=solution.ritz.vectors.double(), inverses=()),
+                )
+                found = one_more(few, solvers, exact, k, tolerance, near, has_guards)
+                return solution.in_double(exact).with_others(found)
     start = None if start is None else start._replace(vectors=start.vectors.double())
     return first_converged(solvers, operator.double(), k, tolerance, start, progress, has_guards)
