@@ -12,6 +12,7 @@ from torch import Tensor
 from torch_lapeig import _checks
 from torch_lapeig._tuning import budget_of
 from torch_lapeig.eigen.block_krylov import BlockKrylov
+from torch_lapeig.eigen.blocks import basis, eigh, to_device, to_host
 from torch_lapeig.eigen.direct import Factors, factors_of, shifted
 from torch_lapeig.eigen.fill import Fill, predict_fill
 from torch_lapeig.eigen.lobpcg import lobpcg
@@ -32,6 +33,7 @@ from torch_lapeig.eigen.trend import Trend
 WIDTH = 4  # of a block: solves of four columns take the time of a bit more than two
 BASIS = 48  # vectors, at least: next to a solve they cost little
 POLISH = 20  # steps at the end, at most
+OUTSIDE_TOLERANCE = 1e-6  # of pairs outside those that are found, whose values have to be told from these
 MISSED = 5e-6  # probability to overlook a copy: of four random columns, that of a share of less than 0.05 in each
 BYTES = 24  # of an entry of L and of its place in U: two numbers and two indices
 
@@ -116,12 +118,42 @@ class ShiftInvert:
         return request.answer(values, x, solves + more, is_certain and is_done, inverse)
 
     def _converge(self, request: Request, inverse: Inverse) -> tuple[Tensor, int, bool]:
-        """(A + σ)⁻¹ X for Ritz vectors X of as many columns as asked; solves; and whether none is overlooked."""
+        """(A + σ)⁻¹ X for Ritz vectors X of as many columns as asked; solves; and whether none is overlooked.
+
+        Where a value has as many copies as the block has columns there may be more: outside the pairs that are found
+        the smallest are looked for, until there is none that was not known.
+        """
+        x, solves, is_certain, is_full = self._space(request, inverse)
+        operator, w = request.operator, request.wanted
+        while is_full and solves < self.max_products:
+            known = torch.cat([request.null, basis(operator, x[:, :w], request.null)], 1)
+            free = fewest_active(operator) - known.shape[1]
+            if free <= 0:
+                return x, solves, True
+            few, some = min(WIDTH, free), min(2 * WIDTH, free)
+            sharp = min(request.tolerance, OUTSIDE_TOLERANCE)
+            others = dataclasses.replace(request, null=known, wanted=few, columns=some, tolerance=sharp, progress=None)
+            # Of the same random block nothing would be left outside.
+            again = dataclasses.replace(self, seed=self.seed + solves, max_products=self.max_products - solves)
+            y, more, is_certain, _ = again._space(others, inverse, are_some=True)
+            solves += more
+            least = float(_rayleigh_ritz(operator, y, known)[0][0])
+            values, x = _rayleigh_ritz(operator, torch.cat([x, y], 1), request.null)
+            x = x[:, : request.columns]
+            # The next value is the least outside the wanted ones, or more copies have to be looked for.
+            is_full = is_certain and least < float(values[min(w, len(values) - 1)]) - 10 * float(operator.round_off)
+        return x, solves, is_certain
+
+    def _space(self, request: Request, inverse: Inverse, *, are_some: bool = False) -> tuple[Tensor, int, bool, bool]:
+        """What `_converge` gives, from one space that begins with one block; and whether a value has filled that.
+
+        ``are_some``: some of the smallest pairs will do, of a value with more copies than columns those that there are.
+        """
         operator, null, columns = request.operator, request.null, request.columns
         free = fewest_active(operator) - null.shape[1]
         size = min(free, max(BASIS, 3 * columns) if self.basis is None else max(self.basis, columns + 2 * WIDTH))
         space = BlockKrylov(operator, inverse, null, size, min(WIDTH, free), self.seed)
-        inner, block, before = dataclasses.replace(request, progress=None), space.random(), null.new_zeros(0)
+        inner, block = dataclasses.replace(request, progress=None), space.random()
         shift = self.shift * float(operator.bound)
         trend, look = Trend(WIDTH), 2 * columns
         while True:
@@ -138,16 +170,25 @@ class ShiftInvert:
             trend.add(space.products, shortfall)
             look = space.products + trend.until_next
             is_solved = space.filled >= columns and shortfall <= 1
-            found = Copies.of(request, values, residuals, before, shift) if is_solved else None
-            is_certain = found is not None and found.are_found(space.degree, space.width)
-            if is_certain or space.filled == free or space.products >= self.max_products:
-                return space.images(turn[:, :columns]), space.products, is_certain or space.filled == free
+            found = Copies.of(request, values, residuals, shift) if is_solved else None
+            if found is not None and are_some:
+                found = dataclasses.replace(found, most=min(found.most, space.width - 1))
+            is_whole = space.filled == free
+            is_certain = is_whole or (found is not None and found.are_found(space.degree, space.width))
+            is_full = found is not None and found.most >= space.width and not is_whole
+            if is_certain or is_full or space.products >= self.max_products:
+                return space.images(turn[:, :columns]), space.products, is_certain, is_full
             block = space.following()
-            if found is not None and found.most >= space.width:
-                before, block = values[:columns], torch.cat([block, space.random(block)], 1)
             if space.room < block.shape[1]:
                 kept = min(columns + WIDTH, size - block.shape[1])
                 space.keep(values[:kept], turn[:, :kept])
+
+
+def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor) -> tuple[Tensor, Tensor]:
+    """Ritz values, ascending, on the host, and vectors of the span of ``x`` outside the null vectors."""
+    x = basis(operator, x, null)
+    values, turn = eigh(*to_host(operator.inner(x, operator.matmul(x))))
+    return values, x @ to_device(turn, x)
 
 
 @dataclass(frozen=True)
@@ -170,11 +211,8 @@ class Copies:
     start: float = 0.0
 
     @classmethod
-    def of(cls, request: Request, values: Tensor, residuals: Tensor, before: Tensor, shift: float) -> Copies:
-        """Those of Ritz values of the inverse, descending, with their residuals.
-
-        ``before``: the values that were known before the random block. ``shift``: of the inverse.
-        """
+    def of(cls, request: Request, values: Tensor, residuals: Tensor, shift: float) -> Copies:
+        """Those of Ritz values of the inverse, descending, with their residuals; ``shift``: of the inverse."""
         w, same = request.wanted, 10 * float(request.operator.round_off)
         of_a, following = 1 / values - shift, values[min(w, len(values) - 1) :]
         # Where the cut goes through a cluster, its own copies make no difference: those of the values before it do.
@@ -183,13 +221,12 @@ class Copies:
             return cls()
         # Values are as far apart as their residuals allow to tell: too many copies counted only cost time.
         unsure = same + 2 * (residuals / values.square())[: len(below), None]
-        now, then = (((below[:, None] - known).abs() <= unsure).sum(1) for known in (of_a, 1 / before - shift))
         low = float(values[len(below) - 1])
         settled = int((residuals[w:] <= SETTLED * (low - values[w:])).long().cumprod(0).sum())
         high = float(following[min(settled, len(following) - 1)])
         distance = (low - float(following[0])) / float(values[0])
         return cls(
-            most=int((now - then).max()),
+            most=int(((below[:, None] - of_a).abs() <= unsure).sum(1).max()),
             rate=math.acosh(1 + 2 * max(low / high - 1, 0.0)),
             start=0.5 * math.log(request.operator.num_nodes / max(distance, 1e-15)),
         )
