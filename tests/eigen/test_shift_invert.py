@@ -11,7 +11,7 @@ import torch
 
 from problems import cycle, in_every_dtype, path, points, preferential_attachment, sparse_path, subspace_angle
 from torch_lapeig import ConvergenceError, Graph, Laplacian, eigenpairs, knn_graph
-from torch_lapeig.eigen import Auto, Eigh, Lobpcg, ShiftInvert, complement, direct
+from torch_lapeig.eigen import Auto, Eigh, Lobpcg, ShiftInvert, SparseLU, complement, direct
 from torch_lapeig.eigen.block_krylov import BlockKrylov
 from torch_lapeig.eigen.direct import factorize, to_scipy
 from torch_lapeig.eigen.fill import fill_of, predict_fill
@@ -61,6 +61,37 @@ class TestPairs:
         assert pairs.converged
         torch.testing.assert_close(pairs.values, exact[:k], atol=1e-9, rtol=0)
         torch.testing.assert_close(pairs.gap, exact[k] - exact[k - 1], atol=1e-9, rtol=0.05)
+
+    @pytest.mark.filterwarnings("ignore::torch_lapeig.ConvergenceWarning")
+    @pytest.mark.parametrize("solver", [None, ShiftInvert()], ids=str)
+    @pytest.mark.parametrize("tolerance", [None, 1e-4])
+    @pytest.mark.parametrize("k", [12, 19, 27])
+    def test_copies_of_close_values(self, k, tolerance, solver):
+        """Seven wheels: 14 copies of (3 − 2 cos 2πj/203) / 3 for each j, 0.3 % and more from each other."""
+        row, hub = np.arange(203), np.full(203, 203)
+        half = scipy.sparse.coo_array(
+            (np.ones(406), (np.tile(row, 2), np.append((row + 1) % 203, hub))), shape=(204, 204)
+        )
+        laplacian = Laplacian(scipy_graph(scipy.sparse.block_diag([half + half.T] * 7)))
+        pairs = eigenpairs(laplacian, k, solver, tolerance=tolerance)
+        exact = torch.linalg.eigvalsh(laplacian.to_dense())
+        torch.testing.assert_close(pairs.values, exact[:k], atol=1e-8, rtol=0)
+        torch.testing.assert_close(pairs.gap, exact[k] - exact[k - 1], atol=1e-8, rtol=0.1)
+        assert pairs.converged or solver is not None
+
+    @pytest.mark.parametrize("normalization", ["unnormalized", "symmetric"])
+    @pytest.mark.parametrize("solver", [ShiftInvert(), Lobpcg(preconditioner=SparseLU())], ids=str)
+    def test_nodes_without_edges_do_not_come_into_the_inverse(self, normalization, solver):
+        """Where A is zero the inverse enlarges most: round-off there came out as an eigenvector of value 0."""
+        blocks = [sparse_path(200), scipy.sparse.coo_array((40, 40)), 40 * grid(12, 14)]
+        laplacian = Laplacian(scipy_graph(scipy.sparse.block_diag(blocks)), normalization)
+        active = laplacian.active.nonzero().flatten()
+        exact = torch.linalg.eigvalsh(laplacian.to_dense()[active[:, None], active])
+        for k in (2, 3, 5):
+            pairs = eigenpairs(laplacian, k, solver)
+            assert pairs.converged
+            torch.testing.assert_close(pairs.values, exact[:k], atol=1e-10, rtol=0)
+            torch.testing.assert_close(pairs.gap, exact[k] - exact[k - 1], atol=1e-10, rtol=0.1)
 
     @pytest.mark.parametrize("k", [2, 9, 40])
     def test_graphs_of_few_eigenvalues_whose_krylov_spaces_end_at_once(self, k):

@@ -71,14 +71,18 @@ class SparseLU:
 
 
 def shifted(operator: Operator, shift: float, needed_by: object) -> Any:
-    """A + shift · bound of one graph in SciPy's CSR, float64. TypeError for an operator that gives products only."""
+    """A + shift · bound of one graph in SciPy's CSR, float64. TypeError for an operator that gives products only.
+
+    Nodes that are not active, where A is zero, get a number above the spectrum: their round-off would be enlarged most.
+    """
     from scipy.sparse import csr_array, dia_array
 
-    matrix, n, more = to_scipy(operator, needed_by), operator.num_nodes, shift * float(operator.bound)
+    matrix, n = to_scipy(operator, needed_by), operator.num_nodes
+    more = np.where(operator.active[0].cpu().numpy(), shift * float(operator.bound), float(operator.above))
     row = np.repeat(np.arange(n, dtype=matrix.indices.dtype), np.diff(matrix.indptr))
     diagonal = np.flatnonzero(matrix.indices == row)
     if not np.array_equal(row[diagonal], np.arange(n)):
-        return (matrix + dia_array((np.full((1, n), more), [0]), shape=(n, n)).tocsr()).tocsr()
+        return (matrix + dia_array((more[None], [0]), shape=(n, n)).tocsr()).tocsr()
     data = matrix.data.copy()  # what it was made of may be the operator's own
     data[diagonal] += more
     return csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
