@@ -44,6 +44,31 @@ def test_gradcheck_with_an_exactly_degenerate_pair(k, solver):
         assert torch.autograd.gradcheck(function, (weight,), atol=1e-6)
 
 
+@pytest.mark.parametrize("change", [1e-5, 1e-7, 1e-9, 1e-11])
+@pytest.mark.parametrize("k", [3, 5])
+def test_second_derivatives_at_nearly_equal_eigenvalues(k, change):
+    """1/(λ_i − λ_j)² is not needed where the loss takes Λ as a matrix, and said where it does not."""
+    affinity = cycle(12)
+    affinity[0, 1] = affinity[1, 0] = 1 + change
+    weight, graph_of = edge_parameters(affinity)
+    aim, direction = points(12, 12), points(len(weight), 1)[:, 0]
+
+    def gradient(w, as_matrix=True, create_graph=False):
+        pairs = eigenpairs(Laplacian(graph_of(w)), k)
+        heat = torch.matrix_exp(-pairs.projected) if as_matrix else torch.diag(pairs.values.neg().exp())
+        loss = (pairs.vectors @ heat @ pairs.vectors.mT * aim).sum()
+        return torch.autograd.grad(loss, w, create_graph=create_graph)[0]
+
+    along = torch.autograd.grad((gradient(weight, create_graph=True) * direction).sum(), weight)[0] @ direction
+    h, w = 1e-4, weight.detach()
+    ahead, behind = (gradient((w + sign * h * direction).requires_grad_()) for sign in (1, -1))
+    # A rotation of the pair by round-off over its distance is in every gradient.
+    torch.testing.assert_close(along, (ahead - behind) @ direction / (2 * h), rtol=1e-5 + 1e-14 / change, atol=1e-6)
+    if change in (1e-9, 1e-11):
+        with pytest.warns(DegeneracyWarning, match="second derivatives"):
+            gradient(weight, as_matrix=False, create_graph=True)
+
+
 @pytest.mark.parametrize(("affinity", "k"), [(cycle(12), 3), (complete(6), 6), (complete_bipartite(1, 7), 8)])
 def test_eigh_gives_nan_where_the_rule_is_exact(affinity, k):
     """The same function through `torch.linalg.eigh` and its own backward has no finite gradient."""

@@ -80,11 +80,15 @@ class ImplicitEigenpairs(torch.autograd.Function):
         skew = s.operator.inner(vectors, to_vectors)
         skew = (skew - skew.mT) / 2
         _warn_if_undefined(s, ctx.rule, to_projected.detach(), to_vectors.detach(), skew.detach())
+        whole = (to_projected + to_projected.mT) / 2
+        if torch.is_grad_enabled():
+            close = _close(s, ctx.rule, *(t.detach() for t in (inverse * skew, whole, to_vectors)))
+            inverse, cluster = inverse.masked_fill(close, 0), cluster.masked_fill(close, 1)
         rotation = inverse * skew
         # Zero, but for its derivative: X Λ − Λ X = ½(C − Cᵀ) with the entries of Λ off its diagonal.
         off = projected - torch.diag_embed(values)
         rotation = rotation - inverse * (rotation @ off - off @ rotation)
-        y = vectors @ (cluster * (to_projected + to_projected.mT) / 2 + rotation)
+        y = vectors @ (cluster * whole + rotation)
         y = y + ComplementSolve.apply(edges, diagonal, projected, vectors, to_vectors, s, ctx.rule)
         return *edge_gradient(s, y, vectors), None, None
 
@@ -100,6 +104,31 @@ class ImplicitEigenpairs(torch.autograd.Function):
         turned = s.operator.inner(vectors, change)
         z = ComplementSolve.apply(edges, diagonal, projected, vectors, change, s, ctx.rule)
         return cluster * (turned + turned.mT) / 2, vectors @ (inverse * turned) + z
+
+
+def _close(s: Solution, rule: Rule, rotation: Tensor, whole: Tensor, to_vectors: Tensor) -> Tensor:
+    """Close eigenvalues that may count as equal where the gradient is to be differentiated, bool ``(B, k, k)``.
+
+    The derivative of 1/(λ_i − λ_j) has its square. A loss that takes Λ as a matrix needs none: the cotangent of Λ has
+    what the rotation has, which is how such a loss is told. For others a warning says what is lost.
+    """
+    difference = (s.values[:, :, None] - s.values[:, None, :]).abs()
+    eps, bound = torch.finfo(s.values.dtype).eps, s.operator.bound[:, None, None]
+    near = (difference > cluster_width(s, rule)) & (difference < eps ** (1 / 3) * bound)
+    if rule.degeneracy != "mask" or not near.any():
+        return torch.zeros_like(near)
+    size = s.operator.dots(to_vectors, to_vectors).sum(1).sqrt()[:, None, None]
+    noise = 100 * eps * size / difference.clamp_min(eps * bound)
+    is_same = (rotation - whole).abs() <= 1e-3 * (rotation.abs() + whole.abs()) + noise
+    lost = near & ~is_same & (difference < (100 * eps) ** 0.5 * bound)
+    if lost.any():
+        _checks.warn(
+            "eigenvalues are so close together that second derivatives of a loss that tells them apart are not "
+            "accurate; use functions of values and vectors together, through Eigenpairs.projected",
+            _checks.DegeneracyWarning,
+        )
+    close: Tensor = near & is_same
+    return close
 
 
 def _warn_if_undefined(s: Solution, rule: Rule, to_projected: Tensor, to_vectors: Tensor, skew: Tensor) -> None:
