@@ -49,6 +49,8 @@ from torch_lapeig.eigen.complement import ComplementSolve, change_of, edge_gradi
 
 # Eigenvalues that count as equal may be different from this part of the width on.
 NEAR = 0.1
+# Rotation, in terms of the cotangents over the bound, up to which a loss does not tell two vectors apart.
+LARGE = 1e3
 
 
 class ImplicitEigenpairs(torch.autograd.Function):
@@ -109,8 +111,9 @@ class ImplicitEigenpairs(torch.autograd.Function):
 def _close(s: Solution, rule: Rule, rotation: Tensor, whole: Tensor, to_vectors: Tensor) -> Tensor:
     """Close eigenvalues that may count as equal where the gradient is to be differentiated, bool ``(B, k, k)``.
 
-    The derivative of 1/(λ_i − λ_j) has its square. A loss that takes Λ as a matrix needs none: the cotangent of Λ has
-    what the rotation has, which is how such a loss is told. For others a warning says what is lost.
+    The derivative of 1/(λ_i − λ_j) has its square, which cancels unless a loss tells the vectors apart. One that takes
+    Λ as a matrix needs none: the cotangent of Λ has what the rotation has, which is how such a loss is told. For others
+    a warning says what is lost.
     """
     difference = (s.values[:, :, None] - s.values[:, None, :]).abs()
     eps, bound = torch.finfo(s.values.dtype).eps, s.operator.bound[:, None, None]
@@ -120,7 +123,8 @@ def _close(s: Solution, rule: Rule, rotation: Tensor, whole: Tensor, to_vectors:
     size = s.operator.dots(to_vectors, to_vectors).sum(1).sqrt()[:, None, None]
     noise = 100 * eps * size / difference.clamp_min(eps * bound)
     is_same = (rotation - whole).abs() <= 1e-3 * (rotation.abs() + whole.abs()) + noise
-    lost = near & ~is_same & (difference < (100 * eps) ** 0.5 * bound)
+    cancels = (rotation.abs() * bound <= LARGE * size) & (difference < (100 * eps) ** 0.5 * bound)
+    lost = near & ~is_same & cancels
     if lost.any():
         _checks.warn(
             "eigenvalues are so close together that second derivatives of a loss that tells them apart are not "
