@@ -391,10 +391,8 @@ def _solution(
             if not solution.ritz.finished.all():  # in float64 it would not either
                 solvers = solvers[1:] or solvers
             if few := solution.few(~(solution.converged & solution.resolved)):
-                exact, near = (
-                    operator.double(),
-                    solution.ritz._replace(vectors=solution.ritz.vectors.double(), inverses=()),
-                )
+                exact, vectors = operator.double(), solution.ritz.vectors.double()
+                near = solution.ritz._replace(vectors=vectors, inverses=())
                 found = one_more(few, solvers, exact, k, tolerance, near, has_guards)
                 return solution.in_double(exact).with_others(found)
     start = None if start is None else start._replace(vectors=start.vectors.double())

@@ -151,14 +151,16 @@ class _Rows:
         # Cotangents times solutions overflow float32 where their product with the rest does not.
         inner, sides, projected = (_checks.finite_gradient(x).double() for x in (self.inner, sides, self.projected))
         values = projected.diagonal()
-        y = _solve_rows(inner, values + self.shift, unknown, sides[None])[0]
+
+        def solved(right: Tensor) -> Tensor:
+            return _solve_rows(inner, values + self.shift, unknown, right[None])[0]
+
+        y = solved(sides)
         # Zero, but for its derivatives, the first and the second: the entries of Λ off its diagonal.
         off = projected - torch.diag_embed(values)
         if torch.is_grad_enabled() or _checks.is_dual(off):
             for _ in range(2):
-                y = _solve_rows(inner, values + self.shift, unknown, (sides + torch.where(unknown, y @ off, 0))[None])[
-                    0
-                ]
+                y = solved(sides + torch.where(unknown, y @ off, 0))
         return y
 
     @torch.no_grad()
