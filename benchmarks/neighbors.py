@@ -17,6 +17,7 @@ import torch
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
+from benchmarks.graphs import mnist_points
 from benchmarks.record import Record, Table
 from benchmarks.timing import in_turn, median, ratio
 from torch_lapeig import HeatKernel, Laplacian, knn_graph
@@ -46,9 +47,14 @@ def agreement(x: Tensor, sample: int = 2000) -> float:
     return hits / (K * sample)
 
 
-def compare(n: int, d: int, rounds: int, rows: int) -> Table:
-    """Search of all points, or of ``rows`` of them as queries, among n points."""
-    x = torch.randn(n, d, generator=torch.Generator().manual_seed(0))
+def normal_points(n: int, d: int) -> Tensor:
+    """As far apart in each direction: the worst case."""
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(0))
+
+
+def compare(x: Tensor, rounds: int, rows: int, kind: str = "normal points") -> Table:
+    """Search of all points, or of ``rows`` of them as queries, among all."""
+    n, d = x.shape
     queries = None if rows >= n else x[:rows]
     asked = x if queries is None else queries
     peer = NearestNeighbors(n_neighbors=K, algorithm="brute").fit(x.numpy())
@@ -63,12 +69,13 @@ def compare(n: int, d: int, rounds: int, rows: int) -> Table:
         import faiss
 
         index = faiss.IndexFlatL2(d)
-        index.add(x.numpy())
-        candidates["faiss IndexFlatL2"] = lambda: index.search(asked.numpy(), K + 1)
+        index.add(x.float().numpy())
+        candidates["faiss IndexFlatL2"] = lambda: index.search(asked.float().numpy(), K + 1)
     except ImportError:
         print("faiss is not installed: left out")
     seconds = in_turn(candidates, rounds)
-    title = f"{K}-NN of {len(asked):,} among {n:,} × {d}, float32, {torch.get_num_threads()} threads"
+    size = f"{len(asked):,} among {n:,} × {d}"
+    title = f"{K}-NN of {size}, {kind}, {str(x.dtype)[6:]}, {torch.get_num_threads()} threads"
     columns = {"": "", "s": ".3f", "time / product": ".2f"}
     table = Table(f"{title}, median of {rounds}", columns, chart="time / product")
     for name, values in seconds.items():
@@ -111,7 +118,17 @@ def run(record: Record, options: argparse.Namespace) -> None:
     """Measure and show."""
     rows, rounds, n = (1024, 2, 10_000) if options.quick else (options.rows, options.rounds, 70_000)
     record.show(f"10⁶ × 50: {peak_memory(2048):.0f} MiB above the input for 2048 queries, default budget")
-    record.show(compare(70_000, 50, rounds, rows), compare(10_000, 784, rounds, rows if options.quick else 10_000))
+    of_images = rows if options.quick else 10_000
+    record.show(compare(normal_points(70_000, 50), rounds, rows))
+    record.show(compare(normal_points(10_000, 784), rounds, of_images))
+    try:
+        images = torch.from_numpy(mnist_points(options.data))
+    except FileNotFoundError as error:
+        record.show(str(error))
+    else:
+        record.show(compare(images.float(), rounds, of_images, "MNIST"))
+        if not options.quick:
+            record.show(compare(images, rounds, of_images, "MNIST"))
     search, rest = construction(n, rounds)
     record.show(f"graph of {n:,} × 50: search {search:.2f} s, the rest {rest:.2f} s: {rest / search:.1%}")
     for name, x in (("10,000 × 784", torch.randn(10_000, 784)), ("20,000 × 50", torch.randn(20_000, 50))):

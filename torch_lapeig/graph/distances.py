@@ -67,6 +67,11 @@ def nearest_of_candidates(
         number: int64 ``(Q, m)``, of each candidate. missing: bool ``(Q, m)``, candidates that count as infinitely far.
     """
     distances = _sums_of_squares(candidates.sub_(queries[:, None, :])).masked_fill_(missing, torch.inf)
+    return nearest_of_measured(distances, number, k)
+
+
+def nearest_of_measured(distances: Tensor, number: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k nearest of points with given numbers and squared distances ``(Q, m)``: both, in order, ties by number."""
     by_number = number.argsort(1)
     by_distance = distances.gather(1, by_number).argsort(dim=1, stable=True)[:, :k]
     order = by_number.gather(1, by_distance)

@@ -8,7 +8,8 @@ digits in which distances of close points far from the origin differ, so each ro
    least as far as the farthest candidate, up to the error: where the k-th is closer than that, the row is done;
 3. what remains is searched among all points whose values could be among the k nearest, by direct differences.
 
-On CUDA most rows of large searches are decided before that, by products of bfloat16 (`candidates`).
+On CUDA most rows of large searches are decided before that, by products of bfloat16 (`candidates`); on the processor,
+where points of many dimensions lie near fewer, by distances in these (`projection`).
 
 Ties go to the smaller index. Squared distances are good to 0.1 % at least, mostly to round-off.
 """
@@ -16,22 +17,20 @@ Ties go to the smaller index. Squared distances are good to 0.1 % at least, most
 from __future__ import annotations
 
 import functools
-import queue
-from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig._threads import together
-from torch_lapeig._tuning import WHOLE_ROWS, budget_of, rows_of_block
+from torch_lapeig._tuning import WHOLE_ROWS, budget_of, projection_may_pay, rows_of_block
 from torch_lapeig.graph.ann import approximate_neighbors
 from torch_lapeig.graph.candidates import candidates_pay, nearest_by_candidates
 from torch_lapeig.graph.distances import nearest_of_candidates, pair_distances
+from torch_lapeig.graph.projection import nearest_by_projection, projection_that_pays
 from torch_lapeig.graph.selection import sorted_rows
 from torch_lapeig.graph.sets import Sets, prepare, warn_of_underflow
-from torch_lapeig.graph.tables import Block, Table, Tiles, Values, WholeRows, order_for_tiles, row_bytes
+from torch_lapeig.graph.tables import Block, Table, Values, nearest_by_blocks, order_for_tiles, row_bytes, table_of
 from torch_lapeig.graph.tree import Tree, pairs_within, tree_pays
 
 Metric = Literal["euclidean", "cosine"]
@@ -198,7 +197,7 @@ def nearest_and_reaching(
             return Neighbors(*near), NeighborPairs(torch.zeros_like(by_tree[0]), *by_tree)
     order = order_for_tiles(reach)
     reach, points = reach[order], sets.points[:, order]
-    table = _make_table(points, sets.valid, k, budget)
+    table = table_of(points, sets.valid, k + SPARE, budget)
     nearest, pairs = [], []
     for block in table.blocks(sets.queries, False):
         nearest.append(_nearest_of_block(table, block, points[0], k))
@@ -258,12 +257,6 @@ def _squared_reach(radius: float | Tensor, x: Tensor, valid: Tensor) -> Tensor:
     return reach.clamp_max(torch.finfo(reach.dtype).max / 8)  # farther than any two points
 
 
-def _make_table(points: Tensor, valid: Tensor, k: int, budget: int) -> Values:
-    """A table for points ``(B, N, D)``; for a single item if they are many."""
-    kind = WholeRows if points.shape[1] <= WHOLE_ROWS else Tiles
-    return kind(points, valid, k + SPARE, budget)
-
-
 def _exact_neighbors(sets: Sets, k: int, budget: int) -> tuple[Tensor, Tensor]:
     """Numbers and squared distances ``(B, Q, k)``, by the search that costs least."""
     items = list(zip(sets.points, sets.queries, sets.valid, strict=True))
@@ -271,6 +264,8 @@ def _exact_neighbors(sets: Sets, k: int, budget: int) -> tuple[Tensor, Tensor]:
         of_items = [Tree(points, valid, budget).nearest(asked, k, sets.itself) for points, asked, valid in items]
     elif candidates_pay(sets.points, k):
         of_items = [_by_candidates(*item, sets.itself, k, budget) for item in items]
+    elif projection_may_pay(sets.points, sets.queries.shape[1]):
+        of_items = [_by_projection(*item, sets.itself, k, budget) for item in items]
     else:
         return _by_values(sets, k, budget)
     return torch.stack([numbers for numbers, _ in of_items]), torch.stack([squares for _, squares in of_items])
@@ -280,9 +275,28 @@ def _by_candidates(
     points: Tensor, queries: Tensor, valid: Tensor, itself: bool, k: int, budget: int
 ) -> tuple[Tensor, Tensor]:
     """Numbers and squared distances ``(Q, k)`` of one item; what products of bfloat16 leave goes to `_by_values`."""
-    indices, distances, left = nearest_by_candidates(points, queries, valid, itself, k, budget)
+    found = nearest_by_candidates(points, queries, valid, itself, k, budget)
+    return _completed(*found, Sets(points[None], queries[None], valid[None], itself), k, budget)
+
+
+def _by_projection(
+    points: Tensor, queries: Tensor, valid: Tensor, itself: bool, k: int, budget: int
+) -> tuple[Tensor, Tensor]:
+    """Numbers and squared distances ``(Q, k)`` of one item; what a projection leaves goes to `_by_values`."""
+    item = Sets(points[None], queries[None], valid[None], itself)
+    projection = projection_that_pays(points, queries, valid, itself, k)
+    if projection is None:
+        indices, distances = _by_values(item, k, budget)
+        return indices[0], distances[0]
+    found = nearest_by_projection(projection, points, queries, valid, itself, k, budget)
+    return _completed(*found, item, k, budget)
+
+
+def _completed(
+    indices: Tensor, distances: Tensor, left: Tensor, item: Sets, k: int, budget: int
+) -> tuple[Tensor, Tensor]:
+    """Numbers and squared distances ``(Q, k)`` of one item, with those of the rows that are left by `_by_values`."""
     if len(left):
-        item = Sets(points[None], queries[None], valid[None], itself)
         indices[left], distances[left] = _exact_rows(item, left, k, budget, _by_values)
     return indices, distances
 
@@ -303,40 +317,15 @@ def _exact_rows(sets: Sets, rows: Tensor, k: int, budget: int, search: Any) -> t
 
 def _by_values(sets: Sets, k: int, budget: int) -> tuple[Tensor, Tensor]:
     """By tables of values; as many items at a time as fit the budget with all their queries."""
-    (b, q, _), n = sets.queries.shape, sets.points.shape[1]
-    indices = torch.empty(b, q, k, dtype=torch.int64, device=sets.points.device)
-    distances = sets.points.new_empty(b, q, k)
+    n, q = sets.points.shape[1], sets.queries.shape[1]
     step = max(1, budget // (q * row_bytes(sets.points, k + SPARE))) if n <= WHOLE_ROWS else 1
-    for start in range(0, b, step):
-        items = slice(start, start + step)
-        points, queries = sets.points[items], sets.queries[items]
-        table, numbered_through = _make_table(points, sets.valid[items], k, budget), points.flatten(0, 1)
-        tables: queue.SimpleQueue[Values] = queue.SimpleQueue()
-        for twin in (table, *(table.twin() for _ in range(table.rooms - 1))):
-            tables.put(twin)
-
-        def search(first: int, asked: Tensor, items: slice, tables: Any, points: Tensor) -> None:
-            mine = tables.get()
-            try:
-                block = mine.block(asked, first, sets.itself)
-                rows = slice(first, first + block.per_item)
-                found = _nearest_of_block(mine, block, points, k)
-                indices[items, rows], distances[items, rows] = (part.reshape(len(asked), -1, k) for part in found)
-            finally:
-                tables.put(mine)
-
-        given = (queries, items, tables, numbered_through)
-        _run([functools.partial(search, first, *given) for first in range(0, q, table.step)], table.rooms)
+    parts = []
+    for points, queries, valid in zip(*(part.split(step) for part in sets[:3]), strict=True):
+        nearest = functools.partial(_nearest_of_block, points=points.flatten(0, 1), k=k)
+        table = table_of(points, valid, k + SPARE, budget)
+        parts.append(nearest_by_blocks(table, queries, sets.itself, k, points.dtype, nearest))
+    indices, distances = (torch.cat(part) for part in zip(*parts, strict=True))
     return indices, distances
-
-
-def _run(tasks: list[Callable[[], None]], threads: int) -> None:
-    """Do tasks one after the other with all threads in each, or on threads of their own."""
-    if threads > 1:
-        together(tasks)
-    else:
-        for task in tasks:
-            task()
 
 
 def _nearest_of_block(table: Values, block: Block, points: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -14,17 +14,22 @@ row is narrowed by levels of minima instead of one `topk` over it).
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import math
+import queue
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from torch_lapeig._tuning import DEVICE_TILE_ROWS, FAN, LEVELS, THREAD_ROWS, TILE_ROWS, tile_of
+from torch_lapeig._threads import together
+from torch_lapeig._tuning import DEVICE_TILE_ROWS, FAN, LEVELS, THREAD_ROWS, TILE_ROWS, WHOLE_ROWS, tile_of
 from torch_lapeig.graph.selection import smallest_of_rows
+
+AnyValues = TypeVar("AnyValues", bound="Values")
 
 
 class Block(NamedTuple):
@@ -70,9 +75,13 @@ class Table:
         """[q, 1], ‖q‖² and the slack of queries ``(..., Q, D)``."""
         centred = queries - self.centre
         squares = _squared_norms(centred)
-        unit = torch.finfo(queries.dtype).eps * (4 + math.sqrt(queries.shape[-1]))
-        slack = unit * (squares + self.largest[..., None])
+        slack = unit_of_slack(queries) * (squares + self.largest[..., None])
         return torch.cat([centred, torch.ones_like(centred[..., :1])], -1), squares, slack
+
+
+def unit_of_slack(points: Tensor) -> float:
+    """What a value of points ``(..., D)`` may be off by, in units of the squared norms."""
+    return torch.finfo(points.dtype).eps * (4 + math.sqrt(points.shape[-1]))
 
 
 class Values(Table, ABC):
@@ -93,7 +102,7 @@ class Values(Table, ABC):
         self.compute(augmented, first if itself else None)
         return Block(first, queries.shape[1], queries.reshape(-1, asked.shape[2]), squares.flatten(), slack.flatten())
 
-    def twin(self) -> Values:
+    def twin(self: AnyValues) -> AnyValues:
         """A table of the same points, in the same memory, with room of its own for a block."""
         other = copy.copy(self)
         other.make_room()
@@ -152,6 +161,50 @@ class WholeRows(Values):
         return query, point
 
 
+def table_of(points: Tensor, valid: Tensor, m: int, budget: int) -> Values:
+    """A table for points ``(B, N, D)`` and m candidates of each query; for a single item if they are many."""
+    kind = WholeRows if points.shape[1] <= WHOLE_ROWS else Tiles
+    return kind(points, valid, m, budget)
+
+
+def nearest_by_blocks(
+    table: AnyValues,
+    queries: Tensor,
+    itself: bool,
+    k: int,
+    dtype: torch.dtype,
+    nearest: Callable[[AnyValues, Block], tuple[Tensor, Tensor]],
+) -> tuple[Tensor, Tensor]:
+    """Numbers and squared distances ``(B, Q, k)`` of queries ``(B, Q, D)``, from what ``nearest`` finds in each block.
+
+    Blocks are done one after the other with all threads in each, or on threads of their own where there is room.
+    """
+    b, q, _ = queries.shape
+    indices = torch.empty(b, q, k, dtype=torch.int64, device=queries.device)
+    distances = torch.empty(b, q, k, dtype=dtype, device=queries.device)
+    tables: queue.SimpleQueue[AnyValues] = queue.SimpleQueue()
+    for twin in (table, *(table.twin() for _ in range(table.rooms - 1))):
+        tables.put(twin)
+
+    def search(first: int) -> None:
+        mine = tables.get()
+        try:
+            block = mine.block(queries, first, itself)
+            rows = slice(first, first + block.per_item)
+            found = nearest(mine, block)
+            indices[:, rows], distances[:, rows] = (part.reshape(b, -1, k) for part in found)
+        finally:
+            tables.put(mine)
+
+    tasks = [functools.partial(search, first) for first in range(0, q, table.step)]
+    if table.rooms > 1:
+        together(tasks)
+    else:
+        for task in tasks:
+            task()
+    return indices, distances
+
+
 def row_bytes(points: Tensor, m: int) -> int:
     """What a query of `WholeRows` takes: its values, and m candidates to measure again."""
     n, d = points.shape[-2:]
@@ -207,6 +260,17 @@ class Tiles(Values):
     def of_rows(self, rows: Tensor) -> Tensor:
         """A copy of the rows, out of all tiles."""
         return self.levels[0][:, rows].transpose(0, 1).flatten(1)
+
+    def forget(self, candidates: Tensor) -> None:
+        """Let points ``(R, m)`` of each query be infinitely far; minima stay what they were."""
+        tile, column = candidates // self.tile, candidates % self.tile
+        row = torch.arange(len(candidates), device=candidates.device)[:, None]
+        places = (tile * self.step + row) * self.tile + column
+        self.levels[0].view(-1).index_fill_(0, places.flatten(), torch.inf)
+
+    def groups_within(self, limit: Tensor) -> Tensor:
+        """How many groups of FAN points have one with a value ≤ limit ``(R,)`` for each query; int64 ``(R,)``."""
+        return (self.levels[1][:, : len(limit)] <= limit[:, None]).sum((0, 2))
 
     def within(self, reach: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
         """By the minima of groups first: members of a group are looked at only where its minimum is small enough."""

@@ -1,0 +1,222 @@
+"""Nearest neighbours of points of many dimensions that lie near fewer, by lower bounds of their distances.
+
+Let the columns of V ``(D, p)`` be orthonormal, z = Vᵀx and ρ = ‖x − V z‖. By Pythagoras and the triangle inequality
+
+    ‖z_q − z_x‖² + (ρ_q − ρ_x)²  ≤  ‖q − x‖².
+
+So (z, ρ) are points of p + 1 dimensions that are never farther apart than those they stand for. A table of their
+squared distances (`tables.Tiles`, in float32) costs (p + 1) / D of that of the points. The k + `SPARE` points of the
+smallest bounds are measured by direct differences; the k-th of these says how far the nearest may be at most, and all
+other points with a bound up to there are measured too. Rows with very many of them are left to the other search.
+
+V is spanned by the principal directions of a sample. How many there are is decided by counting: the bounds of some
+queries are compared with true distances, and the number is taken that leaves the least work, if that is less than the
+work of the whole product (`_tuning`).
+
+**Rounding.** Points are centred and scaled by a power of two to norms of at most 1, then cast to float32, u = 2⁻²⁴. A
+number of z is a sum of D products and off by at most D u ‖x‖, commonly √D u ‖x‖; so is ρ, which comes from x − V z and
+not from a difference of squares. V is orthonormal up to a few u. All this changes a bound by some multiple of
+√D u (‖q‖² + ‖x‖²), as the product of the table and the direct differences do: `SLACK` times the slack of a table for D
+terms covers all. It counts when directions are chosen, so that outliers do not lead to a search that leaves all rows.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torch_lapeig._tuning import (
+    DIRECTIONS,
+    FAN,
+    LOOKED_AT,
+    MEASURED_BYTE,
+    PROJECTED_QUERIES,
+    PROJECTED_SAMPLE,
+    PROJECTED_SHARE,
+    rows_of_block,
+)
+from torch_lapeig.graph.distances import nearest_of_measured, pair_distances
+from torch_lapeig.graph.tables import Block, Tiles, nearest_by_blocks, unit_of_slack
+
+SPARE = 5  # candidates beyond k: their k-th bounds the distance of the nearest
+SLACK = 8  # times the slack of a table, see above
+MOST_GROUPS = 1 / 32  # times the number of points: groups of values of a row that may lie within its limit
+ROUNDS = 2  # products with the sample that turn random directions into principal ones
+
+
+class Projection(NamedTuple):
+    """``points`` ``(N, p + 1)`` and ``queries`` ``(Q, p + 1)`` in float32; ``square``: of the scale, a power of two."""
+
+    points: Tensor
+    queries: Tensor
+    square: float
+
+
+def projection_that_pays(points: Tensor, queries: Tensor, valid: Tensor, itself: bool, k: int) -> Projection | None:
+    """The projection that leaves the least work, of points ``(N, D)``; None where the whole product is less."""
+    centre, scale = _frame(points, queries, valid)
+    if not 0 < scale < math.inf or not 0 < scale * scale < math.inf:
+        return None
+    known = valid.nonzero().flatten()
+    sample = known[torch.linspace(0, len(known) - 1, min(PROJECTED_SAMPLE, len(known))).long()]
+    framed = functools.partial(_framed, centre=centre, scale=scale)
+    most = max((p for p in DIRECTIONS if 2 * p <= points.shape[1]), default=0)
+    directions = _principal_directions(framed(points[sample]), most)
+    asked = torch.linspace(0, len(queries) - 1, PROJECTED_QUERIES).long()
+    counts = _counts(framed, points, queries[asked], valid, k + itself, directions)
+    p = _least_work(counts, points, k)
+    if p is None:
+        return None
+    directions = directions[:, :p].contiguous()
+    project = functools.partial(_projected, framed=framed, directions=directions)
+    of_points = project(points)
+    return Projection(of_points, of_points if itself else project(queries), scale * scale)
+
+
+def nearest_by_projection(
+    projection: Projection, points: Tensor, queries: Tensor, valid: Tensor, itself: bool, k: int, budget: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The k nearest points of each query ``(Q, D)`` by direct differences, ties by number.
+
+    Returns:
+        Numbers and squared distances ``(Q, k)``, and the rows, int64, that are left: theirs mean nothing.
+    """
+    nearest = functools.partial(_nearest_of_block, points=points, queries=queries, square=projection.square, k=k)
+    table = Tiles(projection.points[None], valid[None], k + SPARE, budget)
+    indices, distances = nearest_by_blocks(table, projection.queries[None], itself, k, points.dtype, nearest)
+    return indices[0], distances[0], (indices[0, :, 0] < 0).nonzero().flatten()
+
+
+def _nearest_of_block(
+    table: Tiles, block: Block, points: Tensor, queries: Tensor, square: float, k: int
+) -> tuple[Tensor, Tensor]:
+    """Numbers and squared distances ``(R, k)``; numbers of −1 in rows with too many candidates."""
+    queries = queries[block.first : block.first + block.per_item]
+    values, number = table.smallest(k + SPARE)
+    row = torch.arange(len(queries)).repeat_interleave(number.shape[1])
+    distances = pair_distances(queries, row, points, number.flatten()).reshape(number.shape)
+    indices, distances = nearest_of_measured(distances.masked_fill_(values.isinf(), torch.inf), number, k)
+
+    slack = block.slack * (SLACK * unit_of_slack(queries[:0].float()) / unit_of_slack(block.queries))
+    limit = (distances[:, -1] * square).float() + slack - block.squares
+    table.forget(number)
+    is_left = _too_many(table.groups_within(limit), len(points)) | limit.isinf()
+    limit = limit.masked_fill(is_left, -torch.inf)
+    row, point = table.within(limit.new_zeros(len(points)), limit)
+    of_pairs = pair_distances(queries, row, points, point)
+    nearer = of_pairs <= distances[row, -1]
+    _merge(indices, distances, row[nearer], point[nearer], of_pairs[nearer])
+    indices[is_left, 0] = -1
+    return indices, distances
+
+
+def _too_many(groups: Tensor, n: int) -> Tensor:
+    """The rows ``(R,)`` with so many groups to look into that all n points cost less; or that need too much memory."""
+    fewest = groups.argsort()
+    is_left = groups > MOST_GROUPS * n
+    is_left[fewest[groups[fewest].cumsum(0) > rows_of_block(32 * FAN, groups.device)]] = True
+    return is_left
+
+
+def _merge(indices: Tensor, distances: Tensor, row: Tensor, point: Tensor, of_pairs: Tensor) -> None:
+    """Put pairs of a row and a point among the k nearest ``(R, k)`` of their rows, in place."""
+    k, rows = indices.shape[1], row.unique()
+    row = torch.cat([rows.repeat_interleave(k), row])
+    point = torch.cat([indices[rows].flatten(), point])
+    of_pairs = torch.cat([distances[rows].flatten(), of_pairs])
+    order = point.argsort()
+    order = order[of_pairs[order].argsort(stable=True)]
+    order = order[row[order].argsort(stable=True)]
+    count = torch.bincount(row, minlength=len(indices))[rows]
+    chosen = order[(count.cumsum(0) - count)[:, None] + torch.arange(k)]
+    indices[rows], distances[rows] = point[chosen], of_pairs[chosen]
+
+
+def _frame(points: Tensor, queries: Tensor, valid: Tensor) -> tuple[Tensor, float]:
+    """The centre of the valid points, and the power of two that brings all points and queries to norms of at most 1."""
+    centre = torch.where(valid[:, None], points, 0).sum(0) / valid.sum().clamp_min(1)
+    step = rows_of_block(points[0].nbytes, points.device)
+    parts = (part - centre for x in (points[valid], queries) for part in x.split(step))
+    largest = max(float(torch.linalg.vector_norm(part, dim=1).amax()) for part in parts)
+    return centre, math.ldexp(1.0, -math.frexp(largest)[1] - 1) if largest > 0 else 0.0
+
+
+def _framed(x: Tensor, centre: Tensor, scale: float) -> Tensor:
+    """Centred and scaled, in float32."""
+    return (x - centre).mul_(scale).float()
+
+
+def _principal_directions(sample: Tensor, p: int) -> Tensor:
+    """Orthonormal columns ``(D, p)``, about the principal directions, by subspace iteration from random ones."""
+    start = torch.randn(len(sample), p, generator=torch.Generator().manual_seed(0))
+    directions = torch.linalg.qr(sample.mT @ start)[0]
+    for _ in range(ROUNDS):
+        directions = torch.linalg.qr(sample.mT @ (sample @ directions))[0]
+    images = sample @ directions
+    turned: Tensor = torch.linalg.qr(directions @ torch.linalg.eigh(images.mT @ images)[1].flip(1))[0]
+    return turned
+
+
+def _counts(
+    framed: Callable[[Tensor], Tensor], points: Tensor, asked: Tensor, valid: Tensor, k: int, directions: Tensor
+) -> Tensor:
+    """For each number of directions, how many points a query has with a bound up to its k-th distance, on average."""
+    q = framed(asked)
+    z, squares = q @ directions, q.square().sum(1, keepdim=True)
+    step = rows_of_block(4 * (points.shape[1] + directions.shape[1] + 4 * len(asked)), points.device)
+    parts = list(zip(points.split(step), valid.split(step), strict=True))
+    nearest, largest = torch.full((len(asked), k), torch.inf), 0.0
+    for part, counted in parts:
+        x = framed(part)
+        sizes = x.square().sum(1)
+        largest = max(largest, float(torch.where(counted, sizes, 0).amax()))
+        apart = torch.where(counted, sizes, torch.inf).addmm(q, x.mT, alpha=-2)
+        nearest = torch.cat([nearest, apart], 1).topk(k, dim=1, largest=False).values
+    limit = nearest.amax(1, keepdim=True) + squares + SLACK * unit_of_slack(q) * (squares + largest)
+    counts = torch.zeros(directions.shape[1] + 1)
+    for part, counted in parts:
+        x = framed(part[counted])
+        of_points = x @ directions, x.square().sum(1, keepdim=True)
+        for p in (p for p in DIRECTIONS if p <= directions.shape[1]):
+            (y, rest), (asked_y, asked_rest) = _cut(*of_points, p), _cut(z, squares, p)
+            bounds = y.square().sum(1) + asked_y.square().sum(1, keepdim=True) - 2 * asked_y @ y.mT
+            counts[p] += (bounds + (rest.mT - asked_rest).square() <= limit).sum()
+    return counts / len(asked)
+
+
+def _cut(z: Tensor, squares: Tensor, p: int) -> tuple[Tensor, Tensor]:
+    """The first p numbers of z, and ρ ``(·, 1)`` for these, about."""
+    first = z[:, :p]
+    return first, (squares - first.square().sum(1, keepdim=True)).clamp_min(0).sqrt()
+
+
+def _least_work(counts: Tensor, points: Tensor, k: int) -> int | None:
+    """The number of directions with the least work for a query, in terms of a product; None if there is no gain."""
+    n, d = points.shape
+    size = points.element_size()
+    work = {
+        p: n * (p + LOOKED_AT) + (float(counts[p]) + k + SPARE) * d * size * MEASURED_BYTE
+        for p in DIRECTIONS
+        if p < len(counts)
+    }
+    best = min(work, key=work.__getitem__, default=None)
+    whole = n * (d * size / 4 + LOOKED_AT)
+    return best if best is not None and work[best] < PROJECTED_SHARE * whole else None
+
+
+def _projected(x: Tensor, framed: Callable[[Tensor], Tensor], directions: Tensor) -> Tensor:
+    """(z, ρ) of points, in blocks."""
+    d, p = directions.shape
+    found = torch.empty(len(x), p + 1)
+    step = rows_of_block(16 * d, x.device)
+    for part, into in zip(x.split(step), found.split(step), strict=True):
+        centred = framed(part)
+        torch.mm(centred, directions, out=into[:, :p])
+        centred.addmm_(into[:, :p], directions.mT, alpha=-1)
+        torch.linalg.vector_norm(centred, dim=1, out=into[:, p])
+    return found
