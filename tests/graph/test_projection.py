@@ -39,6 +39,12 @@ SETS = {
 }
 
 
+def at_any_cost(monkeypatch):
+    """32 directions, whatever they leave."""
+    monkeypatch.setattr(projection, "DIRECTIONS", (32,))
+    monkeypatch.setattr(projection, "MEASURED_BYTE", 0)
+
+
 @pytest.fixture
 def left(monkeypatch):
     """Projections on every problem, of 32 directions; a list of the shares of rows that are left."""
@@ -52,7 +58,7 @@ def left(monkeypatch):
     search = projection.nearest_by_projection
     monkeypatch.setattr(neighbors, "nearest_by_projection", counted)
     monkeypatch.setattr(neighbors, "projection_may_pay", lambda points, queries: True)
-    monkeypatch.setattr(projection, "_least_work", lambda counts, points, k: 32)
+    at_any_cost(monkeypatch)
     return shares
 
 
@@ -123,7 +129,7 @@ def test_a_block_of_many_candidates_keeps_to_its_memory(left, monkeypatch):
 
 @pytest.mark.parametrize("kind", SETS)
 def test_bounds_are_below_the_distances(kind, monkeypatch):
-    monkeypatch.setattr(projection, "_least_work", lambda counts, points, k: 32)
+    at_any_cost(monkeypatch)
     x = SETS[kind][0].double()
     found = projection_that_pays(x, x, torch.ones(N, dtype=torch.bool), True, 5)
     low = squared_distances(found.points[:300].double(), found.points.double())

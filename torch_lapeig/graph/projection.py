@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -46,6 +45,8 @@ from torch_lapeig.graph.tables import Block, Tiles, nearest_by_blocks, unit_of_s
 SPARE = 5  # candidates beyond k: their k-th bounds the distance of the nearest
 SLACK = 8  # times the slack of a table, see above
 MOST_GROUPS = 1 / 32  # times the number of points: groups of values of a row that may lie within its limit
+SCREENED = 96  # directions with which it is seen whether to look further
+LARGEST_EXPONENT = 400  # of the size of points, beyond which its square is no number
 ROUNDS = 2  # products with the sample that turn random directions into principal ones
 
 
@@ -59,23 +60,17 @@ class Projection(NamedTuple):
 
 def projection_that_pays(points: Tensor, queries: Tensor, valid: Tensor, itself: bool, k: int) -> Projection | None:
     """The projection that leaves the least work, of points ``(N, D)``; None where the whole product is less."""
-    centre, scale = _frame(points, queries, valid)
-    if not 0 < scale < math.inf or not 0 < scale * scale < math.inf:
+    trial = Trial.of(points, queries, valid, itself, k)
+    widths = [p for p in DIRECTIONS if 2 * p <= points.shape[1]]
+    if trial.directions([p for p in widths if p <= SCREENED][-1:], _frame(trial.points, trial.queries), 1.0) is None:
         return None
-    known = valid.nonzero().flatten()
-    sample = known[torch.linspace(0, len(known) - 1, min(PROJECTED_SAMPLE, len(known))).long()]
-    framed = functools.partial(_framed, centre=centre, scale=scale)
-    most = max((p for p in DIRECTIONS if 2 * p <= points.shape[1]), default=0)
-    directions = _principal_directions(framed(points[sample]), most)
-    asked = torch.linspace(0, len(queries) - 1, PROJECTED_QUERIES).long()
-    counts = _counts(framed, points, queries[asked], valid, k + itself, directions)
-    p = _least_work(counts, points, k)
-    if p is None:
+    frame = _frame(points if valid.all() else points[valid], queries)
+    directions = trial.directions(widths, frame, PROJECTED_SHARE)
+    if directions is None:
         return None
-    directions = directions[:, :p].contiguous()
-    project = functools.partial(_projected, framed=framed, directions=directions)
-    of_points = project(points)
-    return Projection(of_points, of_points if itself else project(queries), scale * scale)
+    of_points = _projected(points, frame, directions)
+    of_queries = of_points if itself else _projected(queries, frame, directions)
+    return Projection(of_points, of_queries, frame.scale**2)
 
 
 def nearest_by_projection(
@@ -137,18 +132,80 @@ def _merge(indices: Tensor, distances: Tensor, row: Tensor, point: Tensor, of_pa
     indices[rows], distances[rows] = point[chosen], of_pairs[chosen]
 
 
-def _frame(points: Tensor, queries: Tensor, valid: Tensor) -> tuple[Tensor, float]:
-    """The centre of the valid points, and the power of two that brings all points and queries to norms of at most 1."""
-    centre = torch.where(valid[:, None], points, 0).sum(0) / valid.sum().clamp_min(1)
-    step = rows_of_block(points[0].nbytes, points.device)
-    parts = (part - centre for x in (points[valid], queries) for part in x.split(step))
+class Frame(NamedTuple):
+    """Where points are put: around ``centre`` ``(D,)``, times ``scale``, a power of two, in float32.
+
+    ``largest``: of the squared norms there, in (1/16, 1/4]; NaN where the scale or its square is no number.
+    """
+
+    centre: Tensor
+    scale: float
+    largest: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """A framed copy."""
+        return (x - self.centre).mul_(self.scale).float()
+
+
+def _frame(points: Tensor, queries: Tensor) -> Frame:
+    """The frame of all that counts."""
+    centre = points.mean(0)
+    step = rows_of_block(points[:1].nbytes, points.device)
+    parts = (part - centre for x in (points, queries) for part in x.split(step))
     largest = max(float(torch.linalg.vector_norm(part, dim=1).amax()) for part in parts)
-    return centre, math.ldexp(1.0, -math.frexp(largest)[1] - 1) if largest > 0 else 0.0
+    exponent = math.frexp(largest)[1] + 1
+    if largest == 0 or abs(exponent) > LARGEST_EXPONENT:
+        return Frame(centre, 1.0, math.nan)
+    return Frame(centre, math.ldexp(1.0, -exponent), math.ldexp(largest, -exponent) ** 2)
 
 
-def _framed(x: Tensor, centre: Tensor, scale: float) -> Tensor:
-    """Centred and scaled, in float32."""
-    return (x - centre).mul_(scale).float()
+class Trial(NamedTuple):
+    """A sample ``(S, D)`` of the points, some of the queries ``(R, D)``, and which are one, bool ``(R, S)``.
+
+    ``k`` in the sample is as far as the k-th in all of the ``n`` points, about; ``asked`` is that k.
+    """
+
+    points: Tensor
+    queries: Tensor
+    same: Tensor
+    n: int
+    asked: int
+    k: int
+
+    @classmethod
+    def of(cls, points: Tensor, queries: Tensor, valid: Tensor, itself: bool, k: int) -> Trial:
+        """Rows at equal steps."""
+        known, (n, d) = valid.nonzero().flatten(), points.shape
+        size = max(PROJECTED_SAMPLE, min(n // 8, rows_of_block(8 * d, points.device)))
+        sample = known[_spread(len(known), size)]
+        rows = known[_spread(len(known), PROJECTED_QUERIES)] if itself else _spread(len(queries), PROJECTED_QUERIES)
+        same = (sample == rows[:, None]) & itself
+        return cls(points[sample], queries[rows], same, n, k, math.ceil(k * len(sample) / n))
+
+    def directions(self, widths: list[int], frame: Frame, share: float) -> Tensor | None:
+        """The directions ``(D, p)`` that leave the least work, p among ``widths``; None where it is no ``share``."""
+        if not frame.largest > 0:
+            return None
+        x, q, size = frame(self.points), frame(self.queries), self.points.element_size()
+        directions = _principal_directions(x[_spread(len(x), PROJECTED_SAMPLE)], widths[-1])
+        d, z, y = x.shape[1], q @ directions, x @ directions
+        squares, of_points = q.square().sum(1, keepdim=True), x.square().sum(1, keepdim=True)
+        apart = (squares + of_points.mT - 2 * q @ x.mT).masked_fill_(self.same, torch.inf)
+        limit = apart.kthvalue(self.k, dim=1, keepdim=True).values
+        limit += SLACK * unit_of_slack(q) * (squares + frame.largest)
+        work = {}
+        for p in widths:
+            (first, rest), (mine, own) = _cut(y, of_points, p), _cut(z, squares, p)
+            bounds = first.square().sum(1) + mine.square().sum(1, keepdim=True) - 2 * mine @ first.mT
+            near = float((bounds + (rest.mT - own).square() <= limit).sum()) * self.n / self.same.numel()
+            work[p] = self.n * (p + LOOKED_AT) + (near + self.asked + SPARE) * d * size * MEASURED_BYTE
+        best, whole = min(work, key=work.__getitem__), self.n * (d * size / 4 + LOOKED_AT)
+        return directions[:, :best].contiguous() if work[best] < share * whole else None
+
+
+def _spread(n: int, count: int) -> Tensor:
+    """At most so many of n numbers, at equal steps."""
+    return torch.linspace(0, n - 1, min(count, n), dtype=torch.float64).long()
 
 
 def _principal_directions(sample: Tensor, p: int) -> Tensor:
@@ -162,60 +219,19 @@ def _principal_directions(sample: Tensor, p: int) -> Tensor:
     return turned
 
 
-def _counts(
-    framed: Callable[[Tensor], Tensor], points: Tensor, asked: Tensor, valid: Tensor, k: int, directions: Tensor
-) -> Tensor:
-    """For each number of directions, how many points a query has with a bound up to its k-th distance, on average."""
-    q = framed(asked)
-    z, squares = q @ directions, q.square().sum(1, keepdim=True)
-    step = rows_of_block(4 * (points.shape[1] + directions.shape[1] + 4 * len(asked)), points.device)
-    parts = list(zip(points.split(step), valid.split(step), strict=True))
-    nearest, largest = torch.full((len(asked), k), torch.inf), 0.0
-    for part, counted in parts:
-        x = framed(part)
-        sizes = x.square().sum(1)
-        largest = max(largest, float(torch.where(counted, sizes, 0).amax()))
-        apart = torch.where(counted, sizes, torch.inf).addmm(q, x.mT, alpha=-2)
-        nearest = torch.cat([nearest, apart], 1).topk(k, dim=1, largest=False).values
-    limit = nearest.amax(1, keepdim=True) + squares + SLACK * unit_of_slack(q) * (squares + largest)
-    counts = torch.zeros(directions.shape[1] + 1)
-    for part, counted in parts:
-        x = framed(part[counted])
-        of_points = x @ directions, x.square().sum(1, keepdim=True)
-        for p in (p for p in DIRECTIONS if p <= directions.shape[1]):
-            (y, rest), (asked_y, asked_rest) = _cut(*of_points, p), _cut(z, squares, p)
-            bounds = y.square().sum(1) + asked_y.square().sum(1, keepdim=True) - 2 * asked_y @ y.mT
-            counts[p] += (bounds + (rest.mT - asked_rest).square() <= limit).sum()
-    return counts / len(asked)
-
-
 def _cut(z: Tensor, squares: Tensor, p: int) -> tuple[Tensor, Tensor]:
     """The first p numbers of z, and ρ ``(·, 1)`` for these, about."""
     first = z[:, :p]
     return first, (squares - first.square().sum(1, keepdim=True)).clamp_min(0).sqrt()
 
 
-def _least_work(counts: Tensor, points: Tensor, k: int) -> int | None:
-    """The number of directions with the least work for a query, in terms of a product; None if there is no gain."""
-    n, d = points.shape
-    size = points.element_size()
-    work = {
-        p: n * (p + LOOKED_AT) + (float(counts[p]) + k + SPARE) * d * size * MEASURED_BYTE
-        for p in DIRECTIONS
-        if p < len(counts)
-    }
-    best = min(work, key=work.__getitem__, default=None)
-    whole = n * (d * size / 4 + LOOKED_AT)
-    return best if best is not None and work[best] < PROJECTED_SHARE * whole else None
-
-
-def _projected(x: Tensor, framed: Callable[[Tensor], Tensor], directions: Tensor) -> Tensor:
+def _projected(x: Tensor, frame: Frame, directions: Tensor) -> Tensor:
     """(z, ρ) of points, in blocks."""
     d, p = directions.shape
     found = torch.empty(len(x), p + 1)
     step = rows_of_block(16 * d, x.device)
     for part, into in zip(x.split(step), found.split(step), strict=True):
-        centred = framed(part)
+        centred = frame(part)
         torch.mm(centred, directions, out=into[:, :p])
         centred.addmm_(into[:, :p], directions.mT, alpha=-1)
         torch.linalg.vector_norm(centred, dim=1, out=into[:, p])
