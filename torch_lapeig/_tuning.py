@@ -278,9 +278,11 @@ PART_OF_EIGH = 4096
 # A matrix of more rows is left to the threads of LAPACK where there are fewer such than threads. Below, beside other
 # processes, one of 300² took 11 ms on one thread and 70 to 1700 on two.
 WHOLE_EIGH = 512
-# Numbers of a block of vectors that a thread takes at least, so that an operation on them (0.05 ms) takes longer than
-# its call by Python (0.01), which the threads do one after the other.
-PART_OF_BLOCK = 2**15
+# Numbers of a block of vectors that a part of a batch has at least: below, Python's calls, which threads do one after
+# the other, are so large a share that torch's own threads in each operation take less time. Forward and backward of
+# 32 × 256 on two threads took 97 ms with 2¹⁵ and 78 with 2¹⁷, 16 × 512 114 and 82, 64 × 1000 650 and 580; beside a busy
+# process 203 and 252 (`eigh` there: 584).
+PART_OF_BLOCK = 2**17
 # Numbers of two blocks up to which their columns' products are made as a whole. 10,000 × 10 took 0.11 ms, in slices of
 # the rows 0.25; from 50,000 × 10 on slices take less, at 400,000 × 10 less than half.
 WHOLE_DOTS = 2**17
