@@ -19,6 +19,7 @@ from torch_lapeig.distributed.halo import Halo, ShardedMatrix, csr_of
 from torch_lapeig.distributed.noise import normal_numbers
 from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.eigen.amg import FAINTEST, LOWER, Hierarchy, SmoothedAggregation
+from torch_lapeig.eigen.blocks import inner
 from torch_lapeig.eigen.lobpcg import LEVEL_ACCURACY, LEVEL_ITERATIONS, CoarseSpace, lobpcg, nested_iteration
 from torch_lapeig.eigen.solver import Request
 from torch_lapeig.eigen.symmetric import SymmetricOperator, in_one_message
@@ -160,7 +161,7 @@ class ShardedSpace:
 
     def inner(self, x: Tensor, y: Tensor) -> Tensor:
         """Xᵀ Y."""
-        return self.ranks.sum(x.mT @ y)
+        return self.ranks.sum(inner(x, y))
 
     def sum(self, x: Tensor) -> Tensor:
         """Σ over ranks."""

@@ -96,18 +96,21 @@ class Hierarchy:
             return self.coarse_inverse @ b
         x = self._smooth(here, b, None)
         residual = torch.addmm(b, here.matrix, x, alpha=-1)
-        x = torch.addmm(x, here.prolongation, self.cycle(here.restriction @ residual, level + 1))
+        x.addmm_(here.prolongation, self.cycle(here.restriction @ residual, level + 1))
         return self._smooth(here, b, x)
 
     def _smooth(self, here: Level, b: Tensor, x: Tensor | None) -> Tensor:
-        """Chebyshev iteration over the upper part of the spectrum."""
+        """Chebyshev iteration over the upper part of the spectrum; ``x`` is overwritten.
+
+        In place where it can be: new memory for large blocks costs as much as a product.
+        """
         centre, half = 0.5 * (1 + LOWER) * here.radius, 0.5 * (1 - LOWER) * here.radius
         ratio = half / centre
         r = b if x is None else torch.addmm(b, here.matrix, x, alpha=-1)
         d = r / centre
         x = d.clone() if x is None else x.add_(d)
         for _ in range(self.smoothing - 1):
-            r = torch.addmm(r, here.matrix, d, alpha=-1)
+            r = torch.addmm(r, here.matrix, d, alpha=-1) if r is b else r.addmm_(here.matrix, d, alpha=-1)
             following = 1 / (2 * centre / half - ratio)
             d = d.mul_(following * ratio).add_(r, alpha=2 * following / half)
             ratio, x = following, x.add_(d)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig._threads import in_parts, slices, together
-from torch_lapeig._tuning import PART_OF_EIGH, WHOLE_DOTS, WHOLE_EIGH, WHOLE_ON_THREADS, rows_of_block
+from torch_lapeig._tuning import PART_OF_EIGH, SLICES, TALL, WHOLE_DOTS, WHOLE_EIGH, WHOLE_ON_THREADS, rows_of_block
 
 
 class Space(Protocol):
@@ -72,6 +72,21 @@ def dots(x: Tensor, y: Tensor) -> Tensor:
     return found.reshape(*x.shape[:-2], m)
 
 
+def inner(x: Tensor, y: Tensor) -> Tensor:
+    """Xᵀ Y of blocks ``(..., N, m)`` and ``(..., N, l)``; tall ones in slices, which all threads share."""
+    n, m = x.shape[-2:]
+    is_single = x.device.type == "cpu" and x.ndim == y.ndim and x.numel() == n * m
+    if not is_single or x.numel() < TALL or n < SLICES * m or torch.is_grad_enabled():
+        return x.mT @ y
+    length = n // SLICES
+    a, b = x.reshape(n, m), y.reshape(n, y.shape[-1])
+    sliced = (part[: length * SLICES].unflatten(0, (SLICES, length)) for part in (a, b))
+    found = torch.bmm(next(sliced).mT, next(sliced)).sum(0)
+    if (rest := length * SLICES) < n:
+        found.addmm_(a[rest:].mT, b[rest:])
+    return found.reshape(*x.shape[:-2], *found.shape)
+
+
 def rotate_(x: Tensor, q: int, w: Tensor, c: Tensor) -> Tensor:
     """[Q W] C in the place of Q, the first q columns of X; and beyond, where C has more columns."""
     m = c.shape[1]
@@ -106,11 +121,32 @@ def combined(x: Tensor, c: Tensor) -> Tensor:
     return (c.mT @ x.mT).mT if _is_by_columns(x) else x @ c
 
 
+def combined_(x: Tensor, c: Tensor) -> Tensor:
+    """`combined`, in the place of X where no column is left out."""
+    if c.shape[0] != c.shape[1] or _is_by_columns(x):
+        return combined(x, c)
+
+    def combine(rows: slice) -> None:
+        x[rows] = x[rows] @ c
+
+    by_rows(combine, len(x), 3 * x[:1].nbytes, x.device)
+    return x
+
+
 def without(w: Tensor, q: Tensor, c: Tensor) -> Tensor:
     """W − Q C for blocks ``(N, ·)``. Both by columns take half the time of storages that differ."""
     if _is_by_columns(w) and _is_by_columns(q):
         return torch.addmm(w.mT, c.mT, q.mT, alpha=-1).mT
     return torch.addmm(w, q, c, alpha=-1)
+
+
+def without_(w: Tensor, q: Tensor, c: Tensor) -> Tensor:
+    """`without`, in the place of W."""
+    if _is_by_columns(w):
+        w.mT.addmm_(c.mT, q.mT, alpha=-1)
+    else:
+        w.addmm_(q, c, alpha=-1)
+    return w
 
 
 def _is_by_columns(x: Tensor) -> bool:
@@ -152,10 +188,13 @@ def shared(operator: Space, *tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 def basis(operator: Space, w: Tensor, *others: Tensor) -> Tensor:
-    """An orthonormal basis of the span of ``w`` orthogonal to ``others``, without the directions that are round-off."""
-    eps = torch.finfo(w.dtype).eps
+    """An orthonormal basis of the span of ``w`` orthogonal to ``others``, without the directions that are round-off.
+
+    From the second step on in place, as new memory for large blocks costs as much as the products.
+    """
+    given, eps = w, torch.finfo(w.dtype).eps
     for drop in (50 * eps, eps ** (2 / 3)):
-        before, w = _outside(operator, w, others)
+        before, w = _outside(operator, w, others, is_own=w is not given)
         gram, before = to_host(operator.inner(w, w), before)
         size = gram.diagonal()
         some = size > torch.finfo(w.dtype).tiny
@@ -164,23 +203,27 @@ def basis(operator: Space, w: Tensor, *others: Tensor) -> Tensor:
         scale = torch.where(some, size, torch.inf).rsqrt()
         values, turn = shared(operator, *eigh(scale[:, None] * gram * scale))
         keep = values > drop * values[-1]
-        w = combined(w, to_device(scale[:, None] * turn[:, keep] * values[keep].rsqrt(), w))
+        combine = combined if w is given else combined_
+        w = combine(w, to_device(scale[:, None] * turn[:, keep] * values[keep].rsqrt(), w))
         # Where next to nothing cancelled, once is enough.
         if values[0] > 0.1 * values[-1] and (size > 0.1 * before).all():
             break
     return w
 
 
-def _outside(operator: Space, w: Tensor, others: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-    """The squares of the columns of ``w``, and their part outside orthonormal ``others``."""
+def _outside(operator: Space, w: Tensor, others: tuple[Tensor, ...], *, is_own: bool) -> tuple[Tensor, Tensor]:
+    """The squares of the columns of ``w``, which is overwritten if ``is_own``, and their part outside ``others``.
+
+    ``others`` are blocks of orthonormal columns.
+    """
     if getattr(operator, "is_sharded", False):  # `others` are orthogonal to each other: one message for all
         before, *overlaps = operator.overlaps(w, *others)  # type: ignore[attr-defined]
         for q, overlap in zip(others, overlaps, strict=True):
-            w = without(w, q, overlap)
+            w, is_own = (without_ if is_own else without)(w, q, overlap), True
         return before, w
     before = operator.dots(w, w)
     for q in others:
-        w = without(w, q, operator.inner(q, w))
+        w, is_own = (without_ if is_own else without)(w, q, operator.inner(q, w)), True
     return before, w
 
 

@@ -16,6 +16,7 @@ from torch_lapeig.eigen.blocks import (
     basis,
     dots,
     eigh,
+    inner,
     residual,
     rotate_,
     shared,
@@ -357,7 +358,7 @@ class CoarseSpace:
 
     def inner(self, x: Tensor, y: Tensor) -> Tensor:
         """Xᵀ Y."""
-        return x.mT @ y
+        return inner(x, y)
 
     def dots(self, x: Tensor, y: Tensor) -> Tensor:
         """Inner products of columns."""

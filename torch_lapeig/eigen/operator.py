@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig._graphs import captured
-from torch_lapeig.eigen.blocks import dots
+from torch_lapeig.eigen.blocks import dots, inner
 from torch_lapeig.graph.nodes import signs
 
 Project = Callable[[Tensor], Tensor]
@@ -114,7 +114,7 @@ class Operator(Protocol):
 
     def inner(self, x: Tensor, y: Tensor) -> Tensor:
         """Xᵀ Y: ``(..., N, m)`` and ``(..., N, l)`` to ``(..., m, l)``; of vectors ``(N,)`` as in `torch.matmul`."""
-        return self.sum(x.dot(y) if x.ndim == 1 else x.mT @ y)
+        return self.sum(x.dot(y) if x.ndim == 1 else inner(x, y))
 
     def dots(self, x: Tensor, y: Tensor) -> Tensor:
         """Inner products of each column of ``x`` with that of ``y``: ``(..., N, m)`` to ``(..., m)``."""
