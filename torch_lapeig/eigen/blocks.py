@@ -14,7 +14,16 @@ import torch
 from torch import Tensor
 
 from torch_lapeig._threads import in_parts, slices, together
-from torch_lapeig._tuning import PART_OF_EIGH, SLICES, TALL, WHOLE_DOTS, WHOLE_EIGH, WHOLE_ON_THREADS, rows_of_block
+from torch_lapeig._tuning import (
+    PART_OF_EIGH,
+    SLICED_COLUMNS,
+    SLICES,
+    TALL,
+    WHOLE_DOTS,
+    WHOLE_EIGH,
+    WHOLE_ON_THREADS,
+    rows_of_block,
+)
 
 
 class Space(Protocol):
@@ -73,10 +82,11 @@ def dots(x: Tensor, y: Tensor) -> Tensor:
 
 
 def inner(x: Tensor, y: Tensor) -> Tensor:
-    """Xᵀ Y of blocks ``(..., N, m)`` and ``(..., N, l)``; tall ones in slices, which all threads share."""
+    """Xᵀ Y of blocks ``(..., N, m)`` and ``(..., N, l)``; tall ones by rows in slices, which all threads share."""
     n, m = x.shape[-2:]
     is_single = x.device.type == "cpu" and x.ndim == y.ndim and x.numel() == n * m
-    if not is_single or x.numel() < TALL or n < SLICES * m or torch.is_grad_enabled():
+    is_by_rows = x.stride(-1) == y.stride(-1) == 1 and min(m, y.shape[-1]) >= SLICED_COLUMNS
+    if not (is_single and is_by_rows and n * min(m, y.shape[-1]) >= TALL) or torch.is_grad_enabled():
         return x.mT @ y
     length = n // SLICES
     a, b = x.reshape(n, m), y.reshape(n, y.shape[-1])
