@@ -285,10 +285,10 @@ WHOLE_EIGH = 512
 PART_OF_BLOCK = 2**17
 # Numbers of the smaller of two tall blocks from which XᵀY is made of so many slices of their rows, and columns of both.
 # MKL shares such products badly: in float64, of 10⁶ × 28 and 10⁶ × 14 numbers by rows, it took 58 ms with one thread,
-# 145 with two, 30 in slices; of 10⁴ rows 0.41 and 0.22. With four columns there is nothing to gain.
+# 145 with two, 30 in slices; of 10⁴ rows 0.41 and 0.22. With one column it is four times slower.
 TALL = 2**16
 SLICES = 16
-SLICED_COLUMNS = 8
+SLICED_COLUMNS = 3
 # Numbers of two blocks up to which their columns' products are made as a whole. 10,000 × 10 took 0.11 ms, in slices of
 # the rows 0.25; from 50,000 × 10 on slices take less, at 400,000 × 10 less than half.
 WHOLE_DOTS = 2**17

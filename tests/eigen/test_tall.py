@@ -9,7 +9,7 @@ from torch_lapeig.eigen.blocks import basis, inner
 
 
 @pytest.mark.parametrize("lead", [(), (1,), (3,)], ids=str)
-@pytest.mark.parametrize("columns", [(1, 1), (8, 8), (12, 9), (20, 3)], ids=str)
+@pytest.mark.parametrize("columns", [(1, 1), (8, 8), (12, 9), (20, 2)], ids=str)
 @pytest.mark.parametrize("rows", [50, 9001])
 def test_slices_of_rows_add_up(lead, columns, rows, monkeypatch):
     monkeypatch.setattr(blocks, "TALL", 100)

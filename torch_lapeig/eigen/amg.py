@@ -94,26 +94,23 @@ class Hierarchy:
         here = self.levels[level]
         if here.prolongation is None or here.restriction is None:
             return self.coarse_inverse @ b
-        x = self._smooth(here, b, None)
-        residual = torch.addmm(b, here.matrix, x, alpha=-1)
+        # New memory for large blocks costs as much as a product: what is worked in is made once.
+        r, d = (torch.empty_like(b, memory_format=torch.contiguous_format) for _ in range(2))
+        x = self._smooth(here, r.copy_(b), d, torch.zeros_like(r))
+        residual = torch.addmm(b, here.matrix, x, alpha=-1, out=r)
         x.addmm_(here.prolongation, self.cycle(here.restriction @ residual, level + 1))
-        return self._smooth(here, b, x)
+        return self._smooth(here, torch.addmm(b, here.matrix, x, alpha=-1, out=r), d, x)
 
-    def _smooth(self, here: Level, b: Tensor, x: Tensor | None) -> Tensor:
-        """Chebyshev iteration over the upper part of the spectrum; ``x`` is overwritten.
-
-        In place where it can be: new memory for large blocks costs as much as a product.
-        """
+    def _smooth(self, here: Level, r: Tensor, d: Tensor, x: Tensor) -> Tensor:
+        """Chebyshev iteration over the upper part of the spectrum, from ``x`` with residual ``r``: all overwritten."""
         centre, half = 0.5 * (1 + LOWER) * here.radius, 0.5 * (1 - LOWER) * here.radius
         ratio = half / centre
-        r = b if x is None else torch.addmm(b, here.matrix, x, alpha=-1)
-        d = r / centre
-        x = d.clone() if x is None else x.add_(d)
+        x.add_(torch.div(r, centre, out=d))
         for _ in range(self.smoothing - 1):
-            r = torch.addmm(r, here.matrix, d, alpha=-1) if r is b else r.addmm_(here.matrix, d, alpha=-1)
+            r.addmm_(here.matrix, d, alpha=-1)
             following = 1 / (2 * centre / half - ratio)
-            d = d.mul_(following * ratio).add_(r, alpha=2 * following / half)
-            ratio, x = following, x.add_(d)
+            x.add_(d.mul_(following * ratio).add_(r, alpha=2 * following / half))
+            ratio = following
         return x
 
 

@@ -60,9 +60,11 @@ def to_device(x: Tensor, like: Tensor) -> Tensor:
     return x.to(like.device, non_blocking=True)
 
 
-def residual(operator: Space, x: Tensor, ax: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """A x − x λ of a block ``(N, m)`` and its norms ``(m,)``."""
-    r = torch.addcmul(ax, x, values, value=-1)
+def residual(
+    operator: Space, x: Tensor, ax: Tensor, values: Tensor, room: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """A x − x λ of a block ``(N, m)``, in ``room`` if there is one, and its norms ``(m,)``."""
+    r = torch.addcmul(ax, x, values, value=-1, out=room)
     return r, operator.dots(r, r).sqrt()
 
 

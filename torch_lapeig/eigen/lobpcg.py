@@ -197,6 +197,7 @@ def lobpcg(
     projected, turn = torch.diag(values), to_device(turn, x)
     is_sharded, missing, moving = getattr(operator, "is_sharded", False), math.inf, torch.ones(m, dtype=torch.bool)
     space, images = (x.new_empty(len(x), 2 * m) for _ in range(2))  # with room for the directions of the last step
+    room = torch.empty_like(image)
     xp, axp = torch.mm(first, turn, out=space[:, :m]), torch.mm(image, turn, out=images[:, :m])
     patience = limit if precondition is None else STAGNATION
     best, left, total = math.inf, patience, math.inf
@@ -206,12 +207,12 @@ def lobpcg(
         if rides:
             r = torch.addcmul(axp[:, :m], x, values, value=-1)
         else:
-            r, norms = _residual(operator, x, axp[:, :m], values)
+            r, norms = _residual(operator, x, axp[:, :m], values, room)
             missing, allowed = shortfall(iteration, values, norms)
             if missing <= 1 and iteration > 0:
                 # The image A X was updated from step to step: see whether it is still true.
                 axp[:, :m] = operator.matmul(x)
-                r, norms = _residual(operator, x, axp[:, :m], values)
+                r, norms = _residual(operator, x, axp[:, :m], values, room)
                 missing, allowed = shortfall(iteration, values, norms)
             if missing <= 1:
                 return values, x, iteration, True
@@ -241,9 +242,9 @@ def lobpcg(
     return values, xp[:, :m], iteration, False
 
 
-def _residual(operator: Space, x: Tensor, ax: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """`residual` for values on the host, with the norms there."""
-    r, norms = residual(operator, x, ax, to_device(values, x))
+def _residual(operator: Space, x: Tensor, ax: Tensor, values: Tensor, room: Tensor) -> tuple[Tensor, Tensor]:
+    """`residual` for values on the host, in ``room``, with the norms there."""
+    r, norms = residual(operator, x, ax, to_device(values, x), room)
     return r, to_host(norms)[0]
 
 
