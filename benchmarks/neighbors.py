@@ -11,9 +11,12 @@ of the graph (symmetrise, weights, degrees) at most 15 % of the search at 70,000
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import resource
+import time
 
 import torch
+from scipy.spatial import cKDTree
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
@@ -83,6 +86,58 @@ def compare(x: Tensor, rounds: int, rows: int, kind: str = "normal points") -> T
     return table
 
 
+def compare_tree(n: int, rounds: int) -> Table:
+    """Few dimensions: SciPy's tree with all cores, its building included."""
+    x = normal_points(n, 3)
+
+    def peer() -> object:
+        points = x.double().numpy()
+        return cKDTree(points).query(points, 11, workers=-1)
+
+    seconds = in_turn({"SciPy cKDTree": peer, "torch_lapeig": lambda: nearest_neighbors(x, 10)}, rounds)
+    columns = {"": "", "s": ".2f", "time / tree": ".2f"}
+    table = Table(f"10-NN of {n:,} × 3, {torch.get_num_threads()} threads, median of {rounds}", columns)
+    for name, values in seconds.items():
+        table.add(name, median(values), ratio(values, seconds["SciPy cKDTree"]))
+    return table
+
+
+def clustered_points(n: int, d: int = 50) -> Tensor:
+    """A hundred normal clusters."""
+    generator = torch.Generator().manual_seed(0)
+    centres = 3 * torch.randn(100, d, generator=generator)
+    return centres[torch.randint(0, 100, (n,), generator=generator)] + torch.randn(n, d, generator=generator)
+
+
+def compare_approximate(n: int) -> Table:
+    """One run each, and the share of the true neighbours found of a sample; pynndescent after it has compiled."""
+    x = clustered_points(n)
+    chosen = torch.linspace(0, n - 1, 1000).long()
+    true = nearest_neighbors(x, K + 1, x[chosen]).indices
+    true = true[true != chosen[:, None]].reshape(len(chosen), -1)[:, :K]
+
+    candidates = {"torch_lapeig, recall 0.99": lambda: nearest_neighbors(x, K, recall=0.99).indices}
+    if importlib.util.find_spec("pynndescent") is None:
+        print("pynndescent is not installed: left out")
+    else:
+        descent = importlib.import_module("pynndescent").NNDescent
+
+        def peer(x: Tensor = x) -> Tensor:
+            return torch.from_numpy(descent(x.numpy(), n_neighbors=K + 1, random_state=0).neighbor_graph[0])[:, 1:]
+
+        peer(x[:5000])  # compiles
+        candidates["pynndescent"] = peer
+    columns = {"": "", "s": ".1f", "recall": ".4f"}
+    table = Table(f"{K}-NN of {n:,} × 50 in 100 clusters, {torch.get_num_threads()} threads, one run", columns)
+    for name, search in candidates.items():
+        begin = time.perf_counter()
+        found = search()[chosen]
+        seconds = time.perf_counter() - begin
+        hits = (found[:, :, None] == true[:, None, :]).any(2).sum()
+        table.add(name, seconds, float(hits) / true.numel())
+    return table
+
+
 def peak_memory(rows: int) -> float:
     """MiB above the input for ``rows`` queries among 10⁶ × 50 points; the highest so far of the process counts."""
     x = torch.randn(10**6, 50, generator=torch.Generator().manual_seed(0))
@@ -112,6 +167,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Of this benchmark alone."""
     parser.add_argument("--rows", type=int, default=8192, help="queries of each round at 70,000 points")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--approximate", type=int, default=10**6, help="points of the approximate search; 0: none")
 
 
 def run(record: Record, options: argparse.Namespace) -> None:
@@ -129,6 +185,9 @@ def run(record: Record, options: argparse.Namespace) -> None:
         record.show(compare(images.float(), rounds, of_images, "MNIST"))
         if not options.quick:
             record.show(compare(images, rounds, of_images, "MNIST"))
+    record.show(compare_tree(50_000 if options.quick else 10**6, rounds))
+    if approximate := 20_000 if options.quick else options.approximate:
+        record.show(compare_approximate(approximate))
     search, rest = construction(n, rounds)
     record.show(f"graph of {n:,} × 50: search {search:.2f} s, the rest {rest:.2f} s: {rest / search:.1%}")
     for name, x in (("10,000 × 784", torch.randn(10_000, 784)), ("20,000 × 50", torch.randn(20_000, 50))):
