@@ -17,7 +17,7 @@ from rich.console import Console
 
 PACKAGES = (
     *("torch", "numpy", "scipy", "scikit-learn", "faiss-cpu", "pyamg", "torch-geometric", "primme"),
-    *("umap-learn", "jax", "xitorch", "torch-sla", "ncut-pytorch"),
+    *("umap-learn", "pynndescent", "jax", "xitorch", "torch-sla", "ncut-pytorch"),
 )
 Cell = str | float | None
 
