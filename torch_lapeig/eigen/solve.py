@@ -16,7 +16,7 @@ from torch_lapeig._tuning import REORDER_NODES
 from torch_lapeig.eigen.auto import Auto, first_converged, one_more
 from torch_lapeig.eigen.check import Solution, report_failure, residual_norms
 from torch_lapeig.eigen.clusters import DEGENERACIES, Degeneracy, rule_of
-from torch_lapeig.eigen.eigh import Eigh
+from torch_lapeig.eigen.eigh import Eigh, Refinement
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives
 from torch_lapeig.eigen.lobpcg import Lobpcg
 from torch_lapeig.eigen.operator import Operator, is_operator
@@ -390,9 +390,11 @@ def _solution(
                 return solution
             if not solution.ritz.finished.all():  # in float64 it would not either
                 solvers = solvers[1:] or solvers
+            near = solution.ritz._replace(vectors=solution.ritz.vectors.double(), inverses=())
+            if isinstance(solution.solver, Eigh) and near.vectors.shape[2] == operator.num_nodes:
+                solvers, start = (Refinement(), *solvers), near
             if few := solution.few(~(solution.converged & solution.resolved)):
-                exact, vectors = operator.double(), solution.ritz.vectors.double()
-                near = solution.ritz._replace(vectors=vectors, inverses=())
+                exact = operator.double()
                 found = one_more(few, solvers, exact, k, tolerance, near, has_guards)
                 return solution.in_double(exact).with_others(found)
     start = None if start is None else start._replace(vectors=start.vectors.double())
