@@ -392,8 +392,8 @@ def _solution(
                 solvers = solvers[1:] or solvers
             near = solution.ritz._replace(vectors=solution.ritz.vectors.double(), inverses=())
             if isinstance(solution.solver, Eigh) and near.vectors.shape[2] == operator.num_nodes:
-                solvers, start = (Refinement(), *solvers), near
-            if few := solution.few(~(solution.converged & solution.resolved)):
+                solvers, start = (Refinement(), *solvers), near  # of a whole batch it takes little
+            elif few := solution.few(~(solution.converged & solution.resolved)):
                 exact = operator.double()
                 found = one_more(few, solvers, exact, k, tolerance, near, has_guards)
                 return solution.in_double(exact).with_others(found)
