@@ -95,7 +95,7 @@ class Refinement(Eigh):
         n, m = operator.num_nodes, min(2 * with_guards(k), operator.num_nodes)
         dense, values, vectors = self._dense(operator), start.values.double(), start.vectors.clone()
         for _ in range(REFINEMENTS):
-            turned = _improve_(dense, values, vectors, m, LARGEST_TURN)
+            turned = _improve_(dense, values, vectors, m, LARGEST_TURN)[..., : k + 1]
             if bool((turned.square() < torch.finfo(dense.dtype).eps).all()):
                 break
         finished = torch.full_like(start.finished, most_null(operator) <= m)
