@@ -161,6 +161,19 @@ def test_only_large_searches_on_the_processor_look_for_directions():
     assert not _tuning.projection_may_pay(x.to("meta"), 20_000)
 
 
+def test_the_default_dtype_changes_nothing(left):
+    x = near_few()
+    expected = nearest_neighbors(x, 5)
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = nearest_neighbors(x, 5)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert left == [0.0, 0.0]
+    assert torch.equal(found.indices, expected.indices)
+    assert torch.equal(found.squared_distances, expected.squared_distances)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_threads_and_small_budgets_change_nothing(left, threads, monkeypatch):
     before = torch.get_num_threads()

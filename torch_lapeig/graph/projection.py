@@ -210,7 +210,7 @@ def _spread(n: int, count: int) -> Tensor:
 
 def _principal_directions(sample: Tensor, p: int) -> Tensor:
     """Orthonormal columns ``(D, p)``, about the principal directions, by subspace iteration from random ones."""
-    start = torch.randn(len(sample), p, generator=torch.Generator().manual_seed(0))
+    start = torch.randn(len(sample), p, dtype=sample.dtype, generator=torch.Generator().manual_seed(0))
     directions = torch.linalg.qr(sample.mT @ start)[0]
     for _ in range(ROUNDS):
         directions = torch.linalg.qr(sample.mT @ (sample @ directions))[0]
@@ -228,7 +228,7 @@ def _cut(z: Tensor, squares: Tensor, p: int) -> tuple[Tensor, Tensor]:
 def _projected(x: Tensor, frame: Frame, directions: Tensor) -> Tensor:
     """(z, ρ) of points, in blocks."""
     d, p = directions.shape
-    found = torch.empty(len(x), p + 1)
+    found = directions.new_empty(len(x), p + 1)
     step = rows_of_block(16 * d, x.device)
     for part, into in zip(x.split(step), found.split(step), strict=True):
         centred = frame(part)
