@@ -42,6 +42,10 @@ BUDGETS = {
 }
 
 
+# Bytes of a temporary tensor from which on memory is kept between them, see `torch_lapeig._process`: blocks that are
+# smaller the C library keeps by itself.
+KEPT_BYTES = 32 * MIB
+
 # Bytes at whose multiples the operands of sparse products begin on accelerators: kernels read so many at a time.
 ALIGNMENT = 16
 
@@ -249,7 +253,8 @@ DEVICE_PRODUCTS = 1000
 # Factors: a multiplication, an entry of L; then for each column of the block an entry of L once more, and a row, which
 # is orthogonalised. A round of small calls before and after.
 FACTOR_MULTIPLICATION, FACTOR_ENTRY, SOLVED_ENTRY, SOLVED_ROW, DIRECT_CALLS = 0.3, 117.0, 10.0, 280.0, 6e6
-# SuperLU computes on one thread, the others on all: on two, multigrid takes 0.64 to 0.71 of the time of one.
+# SuperLU computes on one thread, the others on all: on two, multigrid takes 0.64 to 0.71 of the time of one. Up to
+# FILTER_NODES nobody gains by threads: at 2000 nodes filters and Lanczos take 0.8 to 1.7 of the time of one.
 THREADS_GAIN = 0.5  # exponent
 # Multigrid: an entry of the matrix and a row, for each column, in all iterations together.
 MULTIGRID_ENTRY, MULTIGRID_ROW, MULTIGRID_CALLS = 45.0, 950.0, 3e7

@@ -117,7 +117,7 @@ class Work(NamedTuple):
         factors = t.DIRECT_CALLS + t.FACTOR_MULTIPLICATION * fill.work + per_entry * fill.entries
         factors += t.SOLVED_ROW * columns * n
         return cls(
-            factors=factors * torch.get_num_threads() ** t.THREADS_GAIN,
+            factors=factors * (torch.get_num_threads() ** t.THREADS_GAIN if n > t.FILTER_NODES else 1),
             multigrid=t.MULTIGRID_CALLS + columns * (t.MULTIGRID_ENTRY * entries + t.MULTIGRID_ROW * n),
             step=t.LANCZOS_CALLS + t.LANCZOS_ENTRY * entries + t.LANCZOS_ROW * Lanczos().basis_of(columns) / BASIS * n,
             product=t.FILTER_CALLS + t.FILTER_ENTRY * ChebyshevSubspace().block_size(k) * entries,

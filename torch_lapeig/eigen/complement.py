@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig._process import kept_memory
 from torch_lapeig._threads import together
 from torch_lapeig.eigen.amg import Multigrid
 from torch_lapeig.eigen.cg import conjugate_gradients
@@ -42,7 +43,8 @@ class ComplementSolve(torch.autograd.Function):
         """Z of a solution, ``(B, N, k)``."""
         # The squares of cotangents of tiny degrees would overflow.
         scale = _checks.power_of_two(solution.operator.largest(_checks.primal(g))[:, None, :], (1,))
-        return _solve(solution, g / scale, rule) * scale
+        with kept_memory(8 * g.numel() if g.device.type == "cpu" else 0):
+            return _solve(solution, g / scale, rule) * scale
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -82,7 +84,7 @@ class ComplementSolve(torch.autograd.Function):
 
 def _multiplier(s: Solution, edges: Tensor, diagonal: Tensor, vectors: Tensor, rhs: Tensor, x: Tensor) -> Tensor:
     """μ of A X − X Λ + V μ = −RHS: −Vᵀ (RHS + A X)."""
-    product = s.symmetric.pattern.matmul(edges, x)
+    product = s.symmetric.pattern.matmul(edges, x, is_symmetric=True)
     return -s.operator.inner(vectors, rhs + diagonal.reshape(x.shape[:2])[..., None] * x - product)
 
 
@@ -93,7 +95,7 @@ def change_of(s: Solution, edges: Tensor | None, diagonal: Tensor | None, x: Ten
     if diagonal is not None:
         product = product + diagonal.reshape(x.shape[:2])[..., None] * x
     if edges is not None:
-        product = product - pattern.matmul((edges + pattern.transpose(edges)) / 2, x)
+        product = product - pattern.matmul((edges + pattern.transpose(edges)) / 2, x, is_symmetric=True)
     return product
 
 

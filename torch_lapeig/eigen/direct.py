@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig._process import one_blas_thread
 from torch_lapeig.eigen.operator import Operator, entries_of
 
 
@@ -25,7 +26,9 @@ class Factors:
 
     def __call__(self, r: Tensor) -> Tensor:
         """(A + σ)⁻¹ r of a vector ``(N,)`` or a block ``(N, m)``, solved in float64."""
-        solution = self.factors.solve(r.detach().double().cpu().numpy())
+        block = r.detach().double().cpu().numpy()
+        with one_blas_thread():
+            solution = self.factors.solve(block)
         return torch.from_numpy(solution).to(r)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Factors:
@@ -108,7 +111,8 @@ def factorize(matrix: Any) -> Any:
     columns = csc_array((matrix.data, matrix.indices, matrix.indptr), shape=matrix.shape)  # which are the rows
     # Pivots on the diagonal are stable here, and keep the order that was chosen for little fill.
     options = {"SymmetricMode": True}
-    return splu(columns, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
+    with one_blas_thread():
+        return splu(columns, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
 
 
 def factors_of(matrix: Any, needed_by: object) -> Factors:

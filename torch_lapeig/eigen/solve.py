@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig._process import kept_memory
 from torch_lapeig._tuning import REORDER_NODES
 from torch_lapeig.eigen.auto import Auto, first_converged, one_more
 from torch_lapeig.eigen.check import Solution, report_failure, residual_norms
@@ -22,7 +23,7 @@ from torch_lapeig.eigen.lobpcg import Lobpcg
 from torch_lapeig.eigen.operator import Operator, is_operator
 from torch_lapeig.eigen.rule import ImplicitEigenpairs
 from torch_lapeig.eigen.shift_invert import ShiftInvert
-from torch_lapeig.eigen.solver import Progress, RitzPairs, Solver, fewest_active
+from torch_lapeig.eigen.solver import Progress, RitzPairs, Solver, fewest_active, with_guards
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.eigen.tails import with_tails
 from torch_lapeig.graph.graph import Graph, check_graph
@@ -172,6 +173,11 @@ def eigenpairs(
     solve, operator = dataclasses.replace(Solve.of(solve), **options), _operator_of(laplacian)
     operator.agree(k=k, fill=fill, solver=solve.solver, tolerance=solve.tolerance, degeneracy=solve.degeneracy)
     k = _check_request(operator, k, fill, solve)
+    with kept_memory(_block_bytes(operator, k)):
+        return _eigenpairs(laplacian, operator, k, solve)
+
+
+def _eigenpairs(laplacian: Laplacian | Operator, operator: Operator, k: int, solve: Solve) -> Eigenpairs:
     restart = _restart_of(solve.warm_start, operator) if isinstance(solve.warm_start, Eigenpairs) else None
     worked, order = operator, None
     if isinstance(operator, SymmetricOperator) and _is_large(operator):
@@ -212,6 +218,12 @@ def _operator_of(laplacian: Any) -> Operator:
     if is_operator(laplacian):
         return laplacian
     raise TypeError(f"laplacian must be a Laplacian, got {_checks.arrived(laplacian)}; use Laplacian(graph)")
+
+
+def _block_bytes(operator: Operator, k: int) -> int:
+    """Of the blocks of vectors of a solve, on the processor."""
+    is_host = operator.device.type == "cpu"
+    return 8 * operator.batch_size * operator.num_nodes * with_guards(k) if is_host else 0
 
 
 def _is_large(operator: SymmetricOperator) -> bool:
