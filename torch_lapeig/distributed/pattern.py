@@ -181,9 +181,12 @@ class ShardedPattern(SparsePattern):
     # --- Products -----------------------------------------------------------------------------------------------------
 
     @_checks.full_precision
-    def matmul(self, values: Tensor, y: Tensor) -> Tensor:
-        """M Y for ``y`` ``(..., n, m)``; differentiable in both at any order."""
-        return product(values, y.reshape(y.shape[-2:]), self).reshape(y.shape)
+    def matmul(self, values: Tensor, y: Tensor, *, is_symmetric: bool = False) -> Tensor:
+        """M Y for ``y`` ``(..., n, m)``; differentiable in both at any order.
+
+        ``is_symmetric``: whether M is known to be; its gradients take less then.
+        """
+        return product(values, y.reshape(y.shape[-2:]), self, is_symmetric=is_symmetric).reshape(y.shape)
 
     @_checks.full_precision
     def products(self, x: Tensor, y: Tensor) -> Tensor:

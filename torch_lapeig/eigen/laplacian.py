@@ -12,7 +12,7 @@ from torch import Tensor
 from torch_lapeig import _checks
 from torch_lapeig.eigen.symmetric import NullSpace, SymmetricOperator
 from torch_lapeig.graph.graph import Graph, check_graph
-from torch_lapeig.graph.logarithms import finite_log, inverse_power, log_sums, with_log_derivative
+from torch_lapeig.graph.logarithms import finite_log, inverse_power, log_sums, only_zeros, with_log_derivative
 
 Normalization = Literal["symmetric", "random_walk", "unnormalized"]
 NORMALIZATIONS = ("symmetric", "random_walk", "unnormalized")
@@ -99,17 +99,29 @@ class Laplacian:
 
     def _normalize(self, normalization: Normalization) -> tuple[Tensor, Tensor]:
         """D^-½ and D^-½ W D^-½ on the edges, or D^-1 and D^-1 W; of the logarithms where derivatives may overflow."""
-        pattern, w, log_weight = self.graph.pattern, self.graph.weight, self.graph.log_weight
+        graph, pattern, w = self.graph, self.graph.pattern, self.graph.weight
         symmetric = normalization == "symmetric"
-        power = 0.5 if symmetric else 1.0
-        s = inverse_power(self.degrees, power)
+        s = inverse_power(self.degrees, 0.5 if symmetric else 1.0)
         values = pattern.scaled(w, s) if symmetric else pattern.at_row(s) * self._affinity
-        if needs_derivatives(w, log_weight) and self._is_delicate:
-            log_weight = finite_log(w) if log_weight is None else log_weight
-            t = -power * log_sums(pattern, self._affinity, log_weight)
-            s = with_log_derivative(s, t)
-            t = pattern.at_row(t) + pattern.at_col(t) if symmetric else pattern.at_row(t)
-            values = with_log_derivative(values, log_weight + t)
+        if needs_derivatives(w, graph.log_weight, graph.similarity) and self._is_delicate:
+            return self._through_logarithms(s, values, symmetric)
+        return s, values
+
+    def _through_logarithms(self, s: Tensor, values: Tensor, symmetric: bool) -> tuple[Tensor, Tensor]:
+        """The same, with the derivatives of their logarithms; of weights of 0, which have none, with their own."""
+        pattern, w, log_weight, r = self.graph.pattern, self.graph.weight, self.graph.log_weight, self.graph.similarity
+        zeros = only_zeros(w) if log_weight is None else None
+        log_weight = finite_log(w) if log_weight is None else log_weight
+        ratio = torch.ones_like(w) if r is None else pattern.at_row(r) / pattern.at_col(r)
+        log_affinity = log_weight if r is None else log_weight + ratio.log()
+        t = log_sums(pattern, self._affinity, log_affinity, None if zeros is None else zeros * ratio)
+        t = (-0.5 if symmetric else -1.0) * t
+        s = with_log_derivative(s, t)
+        logarithm = log_weight + pattern.at_col(t) if symmetric else log_affinity
+        values = with_log_derivative(values, logarithm + pattern.at_row(t))
+        if zeros is not None:
+            factor = pattern.at_row(s) * (pattern.at_col(s) if symmetric else ratio)
+            values = values + _checks.finite_gradient(zeros) * factor
         return s, values
 
     @property
@@ -234,7 +246,8 @@ class Laplacian:
             raise ValueError(f"y must have shape {(*self.graph.shape, 'm')}, got {tuple(y.shape)}")
         if y.dtype in _checks.HALVES:
             return self.matmul(y.to(self.graph.weight.dtype)).to(y.dtype)
-        return self.diagonal[..., None] * y - self.graph.pattern.matmul(self.values, y)
+        is_symmetric = self.normalization != "random_walk" and self.graph.similarity is None
+        return self.diagonal[..., None] * y - self.graph.pattern.matmul(self.values, y, is_symmetric=is_symmetric)
 
     def to_dense(self) -> Tensor:
         """The matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""

@@ -51,6 +51,10 @@ from torch_lapeig.eigen.complement import ComplementSolve, change_of, edge_gradi
 NEAR = 0.1
 # Rotation, in terms of the cotangents over the bound, up to which a loss does not tell two vectors apart.
 LARGE = 1e3
+# Part of all cotangents whose round-off may come to those of any column.
+SMALL = 1e-2
+# Units of round-off, of the cotangents, that the arithmetic of a loss may leave in the skew part.
+ROUND_OFF = 8
 
 
 class ImplicitEigenpairs(torch.autograd.Function):
@@ -81,10 +85,13 @@ class ImplicitEigenpairs(torch.autograd.Function):
         inverse, cluster = inverse_differences(values, values, s, ctx.rule)
         skew = s.operator.inner(vectors, to_vectors)
         skew = (skew - skew.mT) / 2
-        _warn_if_undefined(s, ctx.rule, to_projected.detach(), to_vectors.detach(), skew.detach())
+        sizes = s.operator.dots(to_vectors.detach(), to_vectors.detach()).sqrt()
+        _warn_if_undefined(s, ctx.rule, to_projected.detach(), sizes, skew.detach())
         whole = (to_projected + to_projected.mT) / 2
+        unknown = _unknown(s, ctx.rule, sizes, skew.detach())
+        inverse, cluster = inverse.masked_fill(unknown, 0), cluster.masked_fill(unknown, 1)
         if torch.is_grad_enabled():
-            close = _close(s, ctx.rule, *(t.detach() for t in (inverse * skew, whole, to_vectors)))
+            close = _close(s, ctx.rule, (inverse * skew).detach(), whole.detach(), sizes)
             inverse, cluster = inverse.masked_fill(close, 0), cluster.masked_fill(close, 1)
         rotation = inverse * skew
         # Zero, but for its derivative: X Λ − Λ X = ½(C − Cᵀ) with the entries of Λ off its diagonal.
@@ -108,7 +115,21 @@ class ImplicitEigenpairs(torch.autograd.Function):
         return cluster * (turned + turned.mT) / 2, vectors @ (inverse * turned) + z
 
 
-def _close(s: Solution, rule: Rule, rotation: Tensor, whole: Tensor, to_vectors: Tensor) -> Tensor:
+def _unknown(s: Solution, rule: Rule, sizes: Tensor, skew: Tensor) -> Tensor:
+    """Pairs of close eigenvalues whose rotation cotangents of these norms do not tell, bool ``(B, k, k)``.
+
+    A loss that does not depend on the basis leaves the round-off of its own arithmetic in the skew part, and 1/Δ would
+    make a gradient of it, however well the pairs are known.
+    """
+    if rule.degeneracy != "mask" or rule.width is not None:
+        return torch.zeros_like(skew, dtype=torch.bool)
+    round_off = ROUND_OFF * rule.eps * (sizes[:, :, None] + sizes[:, None, :])
+    difference = (s.values[:, :, None] - s.values[:, None, :]).abs()
+    unknown: Tensor = (skew.abs() <= round_off) & (difference < rule.eps**0.5 * s.operator.bound[:, None, None])
+    return unknown
+
+
+def _close(s: Solution, rule: Rule, rotation: Tensor, whole: Tensor, sizes: Tensor) -> Tensor:
     """Close eigenvalues that may count as equal where the gradient is to be differentiated, bool ``(B, k, k)``.
 
     The derivative of 1/(λ_i − λ_j) has its square, which cancels unless a loss tells the vectors apart. One that takes
@@ -120,7 +141,7 @@ def _close(s: Solution, rule: Rule, rotation: Tensor, whole: Tensor, to_vectors:
     near = (difference > cluster_width(s, rule)) & (difference < eps ** (1 / 3) * bound)
     if rule.degeneracy != "mask" or not near.any():
         return torch.zeros_like(near)
-    size = s.operator.dots(to_vectors, to_vectors).sum(1).sqrt()[:, None, None]
+    size = sizes.norm(dim=1)[:, None, None]
     noise = 100 * eps * size / difference.clamp_min(eps * bound)
     is_same = (rotation - whole).abs() <= 1e-3 * (rotation.abs() + whole.abs()) + noise
     cancels = (rotation.abs() * bound <= LARGE * size) & (difference < (100 * eps) ** 0.5 * bound)
@@ -135,14 +156,14 @@ def _close(s: Solution, rule: Rule, rotation: Tensor, whole: Tensor, to_vectors:
     return close
 
 
-def _warn_if_undefined(s: Solution, rule: Rule, to_projected: Tensor, to_vectors: Tensor, skew: Tensor) -> None:
+def _warn_if_undefined(s: Solution, rule: Rule, to_projected: Tensor, sizes: Tensor, skew: Tensor) -> None:
     """Warn where equal eigenvalues make the gradient undefined, or inexact: ways in which a loss can tell them apart.
 
     Its skew part within a cluster, which is masked, is not zero; its gradients to equal eigenvalues differ, though it
     does not take their matrix (`Eigenpairs.projected`); the cut k | k+1 goes through a cluster.
     """
     noise = math.sqrt(rule.eps)
-    size = s.operator.dots(to_vectors, to_vectors).sum(1).sqrt()
+    size = sizes.norm(dim=1)
     equal = inverse_differences(s.values, s.values, s, rule.masked)[1]
     lost = skew * equal
     # Not equal, but closer than can be told apart: what is left out is small, and would have been divided by as little.
@@ -158,7 +179,9 @@ def _warn_if_undefined(s: Solution, rule: Rule, to_projected: Tensor, to_vectors
         "lorentz": "what depends on that choice is damped",
         "exact": "what depends on that choice is noise",
     }[rule.degeneracy]
-    undefined = (lost.norm(dim=(1, 2)) > noise * size) | apart
+    # Columns of small cotangents depend on their basis as much as others, but for the round-off that those leave there.
+    of_pair = (sizes[:, :, None] + sizes[:, None, :]) / 2 + SMALL * size[:, None, None]
+    undefined = (lost.abs() > noise * of_pair).any(dim=(1, 2)) | apart
     if (unresolved & ~undefined).any():
         _checks.warn(
             "eigenvalues are closer together than their residuals can tell apart: they count as equal, and what the "

@@ -374,7 +374,7 @@ class SymmetricOperator(WithEntries):
         if y.dtype in _checks.HALVES:
             return self.matmul(y.to(self.dtype)).to(y.dtype)
         if torch.is_grad_enabled():
-            return self.diagonal.reshape(*y.shape[:-1], 1) * y - self.pattern.matmul(self.values, y)
+            return self.diagonal.reshape(*y.shape[:-1], 1) * y - self.pattern.matmul(self.values, y, is_symmetric=True)
         plus = y if self._has_unit_diagonal else self.diagonal.detach().reshape(*y.shape[:-1], 1) * y
         return self.pattern.multiply(self._couplings, y, plus, times=-1)
 

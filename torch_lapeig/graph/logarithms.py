@@ -30,12 +30,22 @@ def with_log_derivative(values: Tensor, logarithm: Tensor) -> Tensor:
     return values * change.exp()
 
 
-def log_sums(pattern: Pattern, values: Tensor, logarithm: Tensor) -> Tensor:
-    """A tensor of the graph's shape with the derivatives of log Σ_j of edge values, given their logarithm."""
-    sums = _checks.primal(pattern.sum_rows(values))
-    share = values * pattern.at_row(inverse_power(sums, 1.0))
-    whole = pattern.sum_rows(with_log_derivative(share, logarithm))
+def log_sums(pattern: Pattern, values: Tensor, logarithm: Tensor, zeros: Tensor | None = None) -> Tensor:
+    """A tensor of the graph's shape with the derivatives of log Σ_j of edge values, given their logarithm.
+
+    Of values that are 0 with those of ``zeros``, see `only_zeros`.
+    """
+    inverse = pattern.at_row(inverse_power(_checks.primal(pattern.sum_rows(values)), 1.0))
+    share = with_log_derivative(values * inverse, logarithm)
+    if zeros is not None:
+        share = share + _checks.finite_gradient(zeros) * inverse
+    whole = pattern.sum_rows(share)
     return torch.where(whole > 0, torch.where(whole > 0, whole, 1).log(), 0)
+
+
+def only_zeros(values: Tensor) -> Tensor:
+    """Zeros with the derivatives of ``values`` where these are 0: there is no logarithm for them to go through."""
+    return torch.where(values > 0, 0, _checks.finite_gradient(values))
 
 
 def finite_log(values: Tensor) -> Tensor:

@@ -140,9 +140,12 @@ class SparsePattern(Nodes):
         return values.masked_fill(self.row == self.col, 0)
 
     @_checks.full_precision
-    def matmul(self, values: Tensor, y: Tensor) -> Tensor:
-        """M Y for ``y`` ``(..., N, m)``; differentiable in both at any order."""
-        return product(values, y.reshape(self.total, -1), self).reshape(y.shape)
+    def matmul(self, values: Tensor, y: Tensor, *, is_symmetric: bool = False) -> Tensor:
+        """M Y for ``y`` ``(..., N, m)``; differentiable in both at any order.
+
+        ``is_symmetric``: whether M is known to be; its gradients take less then.
+        """
+        return product(values, y.reshape(self.total, -1), self, is_symmetric=is_symmetric).reshape(y.shape)
 
     @_checks.full_precision
     def products(self, x: Tensor, y: Tensor) -> Tensor:
@@ -348,7 +351,7 @@ class DensePattern(Nodes):
         return values - torch.diag_embed(values.diagonal(dim1=-2, dim2=-1))
 
     @_checks.full_precision
-    def matmul(self, values: Tensor, y: Tensor) -> Tensor:
+    def matmul(self, values: Tensor, y: Tensor, *, is_symmetric: bool = False) -> Tensor:
         """M Y for ``y`` ``(..., N, m)``."""
         return (values @ y.reshape(*self.shape, -1)).reshape(y.shape)
 

@@ -42,7 +42,7 @@ class Edges(Protocol):
     def transpose(self, values: Tensor) -> Tensor:
         """The values of the reversed edges."""
 
-    def matmul(self, values: Tensor, y: Tensor) -> Tensor:
+    def matmul(self, values: Tensor, y: Tensor, *, is_symmetric: bool = False) -> Tensor:
         """M Y, differentiable."""
 
     def products(self, x: Tensor, y: Tensor) -> Tensor:
@@ -74,9 +74,13 @@ class SparseEdges(Edges, Protocol):
         """(X Yᵀ)_ij without gradients."""
 
 
-def product(values: Tensor, y: Tensor, pattern: SparseEdges) -> Tensor:
-    """M Y ``(total, m)`` for values ``(E,)`` of M on the edges and ``(total, m)``."""
-    result: Tensor = _Product.apply(values, y, pattern)
+def product(values: Tensor, y: Tensor, pattern: SparseEdges, *, is_symmetric: bool = False) -> Tensor:
+    """M Y ``(total, m)`` for values ``(E,)`` of M on the edges and ``(total, m)``.
+
+    ``is_symmetric``: M is known to be, so that first derivatives need not look for the value of each reversed edge,
+    which takes longer than the product: they lie all over the memory. Higher ones do: what M comes from may not be.
+    """
+    result: Tensor = _Product.apply(values, y, pattern, is_symmetric)
     return result
 
 
@@ -107,12 +111,12 @@ def smoothness(values: Tensor, y: Tensor, pattern: Edges) -> Tensor:
 class _Product(torch.autograd.Function):
     @staticmethod
     @_checks.without_autocast
-    def forward(values: Tensor, y: Tensor, pattern: SparseEdges) -> Tensor:
+    def forward(values: Tensor, y: Tensor, pattern: SparseEdges, is_symmetric: bool) -> Tensor:
         return pattern.direct_matmul(values, y)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, SparseEdges], output: Tensor) -> None:
-        values, y, ctx.pattern = inputs
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, SparseEdges, bool], output: Tensor) -> None:
+        values, y, ctx.pattern, ctx.is_symmetric = inputs
         ctx.save_for_backward(values, y)
         ctx.save_for_forward(values, y)
 
@@ -121,8 +125,11 @@ class _Product(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (g,), (values, y), pattern = grads, ctx.saved_tensors, ctx.pattern
         to_values = sampled_product(g, y, pattern) if ctx.needs_input_grad[0] else None
-        to_y = product(pattern.transpose(values), g, pattern) if ctx.needs_input_grad[1] else None
-        return to_values, to_y, None
+        to_y = None
+        if ctx.needs_input_grad[1]:
+            is_own = ctx.is_symmetric and not torch.is_grad_enabled()
+            to_y = product(values if is_own else pattern.transpose(values), g, pattern)
+        return to_values, to_y, None, None
 
     @staticmethod
     @_checks.without_autocast
@@ -241,7 +248,7 @@ class _SquaredLengths(torch.autograd.Function):
 
 
 def _pull(values: Tensor, x: Tensor, pattern: Edges, scale: Tensor) -> Tensor:
-    """Σ_j m_ij (x_i − x_j) ``(..., N, D)`` for values m on the edges, differentiable in both.
+    """Σ_j m_ij (x_i − x_j) ``(..., N, D)`` for symmetric values m on the edges, differentiable in both.
 
     As a matrix product, in which what cancels is as large as the points. Where they reach 10⁴ times the ``scale`` of
     their differences, float32 is summed in float64.
@@ -250,7 +257,8 @@ def _pull(values: Tensor, x: Tensor, pattern: Edges, scale: Tensor) -> Tensor:
     centred = x - pattern.centre(x)
     if x.dtype == torch.float32 and pattern.any((1e-4 * _checks.primal(centred).abs() > scale).any()):
         values, centred = values.double(), x.double() - pattern.centre(x.double())
-    pulled: Tensor = pattern.sum_rows(values)[..., None] * centred - pattern.matmul(values, centred)
+    product = pattern.matmul(values, centred, is_symmetric=True)
+    pulled: Tensor = pattern.sum_rows(values)[..., None] * centred - product
     return pulled.to(x.dtype)
 
 

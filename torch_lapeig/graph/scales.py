@@ -34,10 +34,18 @@ def gaussian(graph: Graph, squared_lengths: Tensor, scale: Tensor) -> Graph:
     else:  # their derivatives are 0, where the derivative of the quotient may be ∞
         exponent = -torch.where(near, squared_lengths, NEGLIGIBLE) / torch.where(near, scale, 1)
     exponent = _checks.finite_gradient(exponent)
-    log_weight = exponent
-    if graph.weight.requires_grad or _checks.is_dual(graph.weight):
+    log_weight: Tensor | None = exponent
+    if has_differentiable_zeros(graph):
+        log_weight = None
+    elif graph.weight.requires_grad or _checks.is_dual(graph.weight):
         log_weight = exponent + (finite_log(graph.weight) if graph.log_weight is None else graph.log_weight)
     return dataclasses.replace(graph, weight=graph.weight * exponent.exp(), log_weight=log_weight)
+
+
+def has_differentiable_zeros(graph: Graph) -> bool:
+    """Whether derivatives may be asked for in weights of 0, which have them, but not through a logarithm."""
+    w = graph.weight
+    return graph.log_weight is None and (w.requires_grad or _checks.is_dual(w)) and bool((w.detach() == 0).any())
 
 
 def lengths_by_node(squared_lengths: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:

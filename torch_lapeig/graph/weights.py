@@ -18,8 +18,15 @@ from torch_lapeig import _checks
 from torch_lapeig._fitted import Configured
 from torch_lapeig.graph.graph import Graph, check_graph
 from torch_lapeig.graph.groups import segment_logsumexp
-from torch_lapeig.graph.logarithms import finite_log, inverse_power, log_sums, with_log_derivative
-from torch_lapeig.graph.scales import gaussian, lengths_by_node, local_scales, median_at_nodes, rescale
+from torch_lapeig.graph.logarithms import finite_log, inverse_power, log_sums, only_zeros, with_log_derivative
+from torch_lapeig.graph.scales import (
+    gaussian,
+    has_differentiable_zeros,
+    lengths_by_node,
+    local_scales,
+    median_at_nodes,
+    rescale,
+)
 
 
 class NewEdges(NamedTuple):
@@ -359,9 +366,15 @@ class DensityCorrected(Weighting):
         pattern, scale = graph.pattern, _checks.primal(self._scale(graph))
         weight = pattern.at_row(scale) * _checks.primal(graph.weight) * pattern.at_col(scale)
         log_weight = finite_log(graph.weight) if graph.log_weight is None else graph.log_weight
-        log_scale = -self.alpha * log_sums(pattern, graph.weight, log_weight)
+        zeros = only_zeros(graph.weight) if has_differentiable_zeros(graph) else None
+        log_scale = -self.alpha * log_sums(pattern, graph.weight, log_weight, zeros)
         log_weight = log_weight + pattern.at_row(log_scale) + pattern.at_col(log_scale)
-        return dataclasses.replace(graph, weight=with_log_derivative(weight, log_weight), log_weight=log_weight)
+        weight = with_log_derivative(weight, log_weight)
+        if zeros is None:
+            return dataclasses.replace(graph, weight=weight, log_weight=log_weight)
+        scale = with_log_derivative(scale, log_scale)
+        zeros = _checks.finite_gradient(zeros) * (pattern.at_row(scale) * pattern.at_col(scale))
+        return dataclasses.replace(graph, weight=weight + zeros, log_weight=None)
 
     def _scale(self, graph: Graph) -> Tensor:
         """q^-α of each node, 0 without edges."""

@@ -67,7 +67,8 @@ def normalized_cut(labels: Tensor, graph: Graph) -> Tensor:
     pattern = graph.pattern
     volume = (pattern.sum_rows(graph.weight)[..., None] * assignment).sum(-2)
     # Not vol − assoc, which cancels where the cut is small. A self loop is never cut.
-    cut = (assignment * pattern.matmul(pattern.without_loops(graph.weight), 1 - assignment)).sum(-2)
+    between = pattern.without_loops(graph.weight)
+    cut = (assignment * pattern.matmul(between, 1 - assignment, is_symmetric=True)).sum(-2)
     return torch.where(volume > 0, cut / torch.where(volume > 0, volume, 1), 0).sum(-1)
 
 

@@ -93,7 +93,8 @@ class LabelSpreading(SemiSupervised):
         source = (1 - self.alpha) * targets.double()
         keep = laplacian.degrees.new_full(graph.shape, self.alpha**0.5)
         z = solve_linear(_system(laplacian, keep), source)
-        scores = self.alpha * graph.pattern.matmul(laplacian.values, z) + source  # the last step of the iteration
+        product = graph.pattern.matmul(laplacian.values, z, is_symmetric=True)
+        scores = self.alpha * product + source  # the last step of the iteration
         scores = torch.where((reached & self._resolved(scores, targets, reached))[..., None], scores, 0)
         found = {
             "scores_": scores,
