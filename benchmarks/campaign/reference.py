@@ -67,10 +67,17 @@ def reference(edges: Edges, normalization: str) -> Reference:
     """The spectrum of a graph's Laplacian; the last few are kept, because many solves have one reference."""
     matrix, root, active = laplacian(edges, normalization, torch.float64)
     inside = matrix[np.ix_(active, active)]
-    values = np.sort(scipy.linalg.eigvalsh(inside, check_finite=False)) if len(inside) else np.zeros(0)
+    values = quotients(inside) if len(inside) else np.zeros(0)
     bound = 2 * float(root.max(initial=0)) ** 2 if normalization == "unnormalized" else 2.0  # loops round, too
     longest = int((matrix != 0).sum(1).max(initial=1))
     return Reference(matrix, values, active, root, bound, longest)
+
+
+def quotients(matrix: Floats) -> Floats:
+    """All eigenvalues, ascending, as Rayleigh quotients: LAPACK's own may be 100 eps of the norm off at 700 nodes."""
+    _, vectors = scipy.linalg.eigh(matrix, check_finite=False)
+    squares = np.einsum("ij,ij->j", vectors, vectors)
+    return np.sort(np.einsum("ij,ij->j", vectors, matrix @ vectors) / squares)
 
 
 def splitting(values: Floats, most: int) -> list[int]:
