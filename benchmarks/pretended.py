@@ -36,6 +36,7 @@ ROUND_TRIPS = {
     "geodesics.geodesic_distances": "Dijkstra by SciPy: its queue is no work for a device",
     "graph.to_scipy": "the user asks for SciPy's matrix",
     "direct.<genexpr>": "as direct.to_scipy",
+    "direct.count_below": "as direct.to_scipy",
     "direct.shifted": "as direct.to_scipy",
     "direct.to_scipy": "SuperLU's factors, where the user asks for them; `Auto` takes none off the CPU",
     "direct.__call__": "a solve with them",

@@ -10,7 +10,7 @@ import scipy.sparse
 import torch
 
 from problems import cycle, in_every_dtype, path, points, preferential_attachment, sparse_path, subspace_angle
-from torch_lapeig import ConvergenceError, Graph, Laplacian, eigenpairs, knn_graph
+from torch_lapeig import ConvergenceError, ConvergenceWarning, Graph, Laplacian, eigenpairs, knn_graph
 from torch_lapeig.eigen import Auto, Eigh, Lobpcg, ShiftInvert, SparseLU, complement, direct
 from torch_lapeig.eigen.block_krylov import BlockKrylov
 from torch_lapeig.eigen.direct import factorize, to_scipy
@@ -155,6 +155,103 @@ class TestPairs:
             if len(grads) == 1:
                 assert len(products) <= 20
         torch.testing.assert_close(*grads, atol=1e-8 * float(grads[1].abs().max()), rtol=0)
+
+
+def torus(*sides):
+    found = scipy.sparse.csr_array((1, 1))
+    for n in sides:
+        ring = scipy.sparse.diags([1.0, 1, 1, 1], [-1, 1, n - 1, 1 - n], shape=(n, n))
+        found = product(found, ring)
+    return found.tocsr()
+
+
+class TestInertia:
+    """Eigenvalues below a cut are as many as A − cut has negative pivots (Sylvester)."""
+
+    @pytest.mark.parametrize("normalization", ["symmetric", "unnormalized"])
+    @pytest.mark.parametrize("matrix", [grid(12, 9), torus(9, 8), hypercube(7), tree(60), expander(80)])
+    def test_it_counts(self, matrix, normalization):
+        operator = Laplacian(scipy_graph(matrix), normalization).symmetric
+        exact = torch.linalg.eigvalsh(operator.to_dense())
+        cut, room = exact[:-1] + 0.4 * exact.diff(), 0.4 * exact.diff()
+        for number in (room > 1e-8).nonzero().flatten().tolist():
+            found = direct.count_below(operator, float(cut[number]), float(room[number]), "a test")
+            assert found in (number + 1, None)
+            assert found is not None or room[number] < 1e-4
+
+    def test_weights_over_many_decades(self):
+        generator = torch.Generator().manual_seed(0)
+        graph = scipy_graph(grid(15, 14))
+        weight = 10 ** (24 * torch.rand(len(graph.weight), dtype=torch.float64, generator=generator) - 12)
+        operator = Laplacian(graph.with_weight(weight + graph.pattern.transpose(weight))).symmetric
+        exact = torch.linalg.eigvalsh(operator.to_dense())
+        middle, room = (exact[1:] + exact[:-1]) / 2, exact.diff() / 2
+        counts = [direct.count_below(operator, float(m), float(r), "a test") for m, r in zip(middle, room, strict=True)]
+        assert all(found in (number + 1, None) for number, found in enumerate(counts))
+        assert sum(found is not None for found in counts) > 100
+
+    def test_a_cut_at_an_eigenvalue_is_not_counted(self):
+        operator = Laplacian(scipy_graph(torus(9, 8))).symmetric
+        exact = torch.linalg.eigvalsh(operator.to_dense())
+        for cut in (exact[1], exact[1] + 1e-15, exact[5] - 1e-14):
+            assert direct.count_below(operator, float(cut), 1e-15, "a test") is None
+
+    def test_nodes_without_edges_are_not_counted(self):
+        blocks = [sparse_path(20), scipy.sparse.coo_array((40, 40)), grid(4, 5)]
+        operator = Laplacian(scipy_graph(scipy.sparse.block_diag(blocks))).symmetric
+        assert direct.count_below(operator, 1e-3, 1e-3, "a test") == 2
+
+    @pytest.mark.parametrize("k", [3, 5, 6, 8, 9, 10])
+    def test_it_takes_the_place_of_another_space(self, k, monkeypatch):
+        """A torus has four copies of its first eigenvalues, as many as a block has columns."""
+        laplacian, spaces, space = Laplacian(scipy_graph(torus(16, 16))), [], ShiftInvert._space
+        monkeypatch.setattr(ShiftInvert, "_space", lambda *a, **o: (spaces.append(1), space(*a, **o))[1])
+        pairs = eigenpairs(laplacian, k, ShiftInvert())
+        exact = torch.linalg.eigvalsh(laplacian.to_dense())
+        assert pairs.converged
+        assert len(spaces) == 1
+        torch.testing.assert_close(pairs.values, exact[:k], atol=1e-12, rtol=0)
+        torch.testing.assert_close(pairs.gap, exact[k] - exact[k - 1], atol=1e-12, rtol=0.1)
+
+    @pytest.mark.parametrize("hidden", [1, 2, 4])
+    @pytest.mark.parametrize("k", [5, 9])
+    def test_what_a_random_block_lacks_is_found(self, hidden, k, monkeypatch):
+        laplacian, random, seen = Laplacian(scipy_graph(torus(16, 15))), BlockKrylov.random, []
+        exact, vectors = torch.linalg.eigh(laplacian.to_dense())
+
+        def blind(self, *others):
+            seen.append(1)
+            return random(self, *others, *([vectors[:, 1 : 1 + hidden]] if len(seen) == 1 else []))
+
+        monkeypatch.setattr(BlockKrylov, "random", blind)
+        monkeypatch.setattr("torch_lapeig.eigen.shift_invert.COUNTED", 0)
+        pairs = eigenpairs(laplacian, k, ShiftInvert(), tolerance=1e-6)
+        assert pairs.converged
+        torch.testing.assert_close(pairs.values, exact[:k], atol=1e-9, rtol=0)
+        torch.testing.assert_close(pairs.gap, exact[k] - exact[k - 1], atol=1e-9, rtol=0.1)
+
+    @pytest.mark.parametrize("error", [1, 3])
+    def test_a_count_of_what_is_not_there_is_said(self, error, monkeypatch):
+        count = direct.count_below
+        monkeypatch.setattr("torch_lapeig.eigen.shift_invert.count_below", lambda *a: count(*a) + error)
+        laplacian = Laplacian(scipy_graph(torus(16, 16)))
+        with pytest.warns(ConvergenceWarning, match="ShiftInvert"):
+            eigenpairs(laplacian, 5, ShiftInvert())
+
+    @pytest.mark.parametrize("count", [None, 0])
+    def test_without_a_count_copies_are_searched_for(self, count, monkeypatch):
+        monkeypatch.setattr("torch_lapeig.eigen.shift_invert.count_below", lambda *a: count)
+        laplacian = Laplacian(scipy_graph(torus(16, 16)))
+        pairs = eigenpairs(laplacian, 7, ShiftInvert())
+        assert pairs.converged
+        torch.testing.assert_close(pairs.values, torch.linalg.eigvalsh(laplacian.to_dense())[:7], atol=1e-12, rtol=0)
+
+    def test_factors_that_fill_the_memory_are_not_made_again(self, monkeypatch):
+        monkeypatch.setattr("torch_lapeig.eigen.shift_invert.count_below", None)
+        laplacian = Laplacian(scipy_graph(torus(16, 16)))
+        inverse = ShiftInvert().factors(laplacian.symmetric)
+        pairs = eigenpairs(laplacian, 5, ShiftInvert(memory=20 * inverse.factors.nnz))
+        assert pairs.converged
 
 
 class TestFactors:

@@ -145,10 +145,11 @@ def choose_for_graph(operator: Operator, k: int) -> Choice:
     fits = bytes_of(fill) <= _tuning.budget_of(operator.device).factors
     factors: tuple[Solver, ...] = (ShiftInvert(memory=math.inf),) if fits else ()
     # Factors bear weights of all sizes: where multigrid fails, they come before what takes longest.
-    others: tuple[Solver, ...] = (Lobpcg(), *factors, last_resort(n))
+    multigrid, last = Lobpcg(), last_resort(n)
+    others: tuple[Solver, ...] = (multigrid, *factors, last)
     least, what = work.multigrid, "multigrid"
     if factors and work.factors < work.multigrid:
-        others = (*factors, Lobpcg(), last_resort(n))
+        others = (*factors, multigrid, last)
         least, what = work.factors, f"{fill.entries / n:.3g} entries a row in its factors"
         if least <= _tuning.FEW_STEPS * work.step:
             return Choice(others, f"a sparse graph with {what}")

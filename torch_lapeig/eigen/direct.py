@@ -13,6 +13,9 @@ from torch_lapeig import _checks
 from torch_lapeig._process import one_blas_thread
 from torch_lapeig.eigen.operator import Operator, entries_of
 
+PROBES = 2  # solves that tell what rounding has made of factors
+ROUNDING = 0.01  # of the room around a cut: as much of it bears that
+
 
 @dataclass(frozen=True, eq=False)
 class Factors:
@@ -78,10 +81,16 @@ def shifted(operator: Operator, shift: float, needed_by: object) -> Any:
 
     Nodes that are not active, where A is zero, get a number above the spectrum: their round-off would be enlarged most.
     """
+    active = operator.active[0].cpu().numpy()
+    more = np.where(active, shift * float(operator.bound), float(operator.above))
+    return plus_diagonal(to_scipy(operator, needed_by), more)
+
+
+def plus_diagonal(matrix: Any, more: np.ndarray[Any, Any]) -> Any:
+    """A matrix in SciPy's CSR with numbers added to its diagonal."""
     from scipy.sparse import csr_array, dia_array
 
-    matrix, n = to_scipy(operator, needed_by), operator.num_nodes
-    more = np.where(operator.active[0].cpu().numpy(), shift * float(operator.bound), float(operator.above))
+    n = matrix.shape[0]
     row = np.repeat(np.arange(n, dtype=matrix.indices.dtype), np.diff(matrix.indptr))
     diagonal = np.flatnonzero(matrix.indices == row)
     if not np.array_equal(row[diagonal], np.arange(n)):
@@ -89,6 +98,28 @@ def shifted(operator: Operator, shift: float, needed_by: object) -> Any:
     data = matrix.data.copy()  # what it was made of may be the operator's own
     data[diagonal] += more
     return csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+
+
+def count_below(operator: Operator, cut: float, room: float, needed_by: object) -> int | None:
+    """How many eigenvalues of A lie below a cut that is so far from the nearest: as many as pivots of A − cut are < 0.
+
+    By Sylvester's law of inertia, of A − cut + E for the E that rounding has made of it. None where that may be as
+    large as the room, or where the pivots are not on the diagonal.
+    """
+    matrix = shifted(operator, -cut / float(operator.bound), needed_by)
+    try:
+        factors = factorize(matrix)
+    except (RuntimeError, MemoryError):
+        return None
+    if not np.array_equal(factors.perm_r, factors.perm_c):
+        return None
+    # What they solve is enlarged most along eigenvectors close to the cut, where E would make a difference.
+    b = operator.random(PROBES, 0)[0].double().cpu().numpy()
+    x = factors.solve(b)
+    rounding = np.linalg.norm(matrix @ x - b, axis=0) / np.linalg.norm(x, axis=0)
+    if not rounding.max() < ROUNDING * room:
+        return None
+    return int((factors.U.diagonal() < 0).sum())
 
 
 def to_scipy(operator: Operator, needed_by: object) -> Any:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from torch_lapeig.eigen.direct import factorize
+from torch_lapeig.eigen.direct import factorize, plus_diagonal
 
 LEAST_PART = 250  # nodes of the part that is factorised
 SHARE = 16  # of the nodes are in that part
@@ -36,11 +36,7 @@ class Fill(NamedTuple):
 
 def fill_of(matrix: Any) -> Fill:
     """That of the factors of a matrix of such a pattern: a column of c entries takes c² multiplications."""
-    from scipy.sparse import dia_array
-
-    n = matrix.shape[0]
-    twice = dia_array((np.full((1, n), 2.0), [0]), shape=(n, n))
-    column = np.diff(factorize((matrix + twice.tocsr()).tocsr()).L.indptr).astype(np.float64)
+    column = np.diff(factorize(plus_diagonal(matrix, np.full(matrix.shape[0], 2.0))).L.indptr).astype(np.float64)
     return Fill(float(column.sum()), float(np.square(column).sum()), 1.0)
 
 
@@ -86,8 +82,8 @@ def _without_leaves(matrix: Any) -> tuple[Any, int]:
         alive[leaf], count = False, count + len(leaf)
         last = leaf[degree[leaf] == 1]
         stem = others[last].astype(np.int64)
-        np.subtract.at(degree, stem, 1)
-        np.subtract.at(others, stem, last)
+        degree -= np.bincount(stem, minlength=n)
+        others -= np.bincount(stem, weights=last, minlength=n)
     return (matrix if count == 0 else matrix[alive][:, alive]), count
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from torch_lapeig._process import one_blas_thread
 from torch_lapeig._tuning import budget_of
 from torch_lapeig.eigen.block_krylov import BlockKrylov
 from torch_lapeig.eigen.blocks import basis, eigh, to_device, to_host
-from torch_lapeig.eigen.direct import Factors, factors_of, shifted
+from torch_lapeig.eigen.direct import Factors, count_below, factors_of, shifted
 from torch_lapeig.eigen.fill import Fill, predict_fill
 from torch_lapeig.eigen.lobpcg import lobpcg
 from torch_lapeig.eigen.operator import Operator
@@ -35,8 +36,11 @@ WIDTH = 4  # of a block: solves of four columns take the time of a bit more than
 BASIS = 48  # vectors, at least: next to a solve they cost little
 POLISH = 20  # steps at the end, at most
 OUTSIDE_TOLERANCE = 1e-6  # of pairs outside those that are found, whose values have to be told from these
+COUNTED_TOLERANCE = 1e-3  # the same where it is known how many there are
 MISSED = 5e-6  # probability to overlook a copy: of four random columns, that of a share of less than 0.05 in each
 BYTES = 24  # of an entry of L and of its place in U: two numbers and two indices
+CUT = 0.4  # of the way to the next value: in the middle of a spectrum that mirrors itself a pivot is zero
+COUNTED = 6  # blocks of solves that take about as long as other factors, to count eigenvalues by
 
 
 @dataclass(frozen=True)
@@ -122,41 +126,48 @@ class ShiftInvert:
     def _converge(self, request: Request, inverse: Inverse) -> tuple[Tensor, int, bool]:
         """(A + σ)⁻¹ X for Ritz vectors X of as many columns as asked; solves; and whether none is overlooked.
 
-        Where a value has as many copies as the block has columns there may be more: outside the pairs that are found
-        the smallest are looked for, until there is none that was not known.
+        What a count says to be overlooked is looked for outside the pairs that are found, until all of it is there.
+        Without a count, where a value has as many copies as the block has columns, there may be more: the smallest
+        outside are looked for until there is none that was not known.
         """
-        x, solves, is_certain, is_full = self._space(request, inverse)
+        x, solves, (is_certain, lacking, inertia) = self._space(request, inverse)
         operator, w = request.operator, request.wanted
-        while is_full and solves < self.max_products:
+        while lacking and solves < self.max_products:
             known = torch.cat([request.null, basis(operator, x[:, :w], request.null)], 1)
             free = fewest_active(operator) - known.shape[1]
             if free <= 0:
                 return x, solves, True
-            few, some = min(WIDTH, free), min(2 * WIDTH, free)
-            sharp = min(request.tolerance, OUTSIDE_TOLERANCE)
-            others = dataclasses.replace(request, null=known, wanted=few, columns=some, tolerance=sharp, progress=None)
+            few = min(max(lacking, WIDTH), free)
+            sharp = min(request.tolerance, OUTSIDE_TOLERANCE) if inertia is None else COUNTED_TOLERANCE
+            others = dataclasses.replace(
+                request, null=known, wanted=few, columns=min(few + WIDTH, free), tolerance=sharp, progress=None
+            )
             # Of the same random block nothing would be left outside.
             again = dataclasses.replace(self, seed=self.seed + solves, max_products=self.max_products - solves)
-            y, more, is_certain, _ = again._space(others, inverse, are_some=True)
+            y, more, outside = again._space(others, inverse, needs="some" if inertia is None else "any")
             solves += more
             least = float(_rayleigh_ritz(operator, y, known)[0][0])
             values, x = _rayleigh_ritz(operator, torch.cat([x, y], 1), request.null)
             x = x[:, : request.columns]
-            # The next value is the least outside the wanted ones, or more copies have to be looked for.
-            is_full = is_certain and least < float(values[min(w, len(values) - 1)]) - 10 * float(operator.round_off)
+            if inertia is None:
+                # The next value is the least outside the wanted ones, or more copies have to be looked for.
+                is_less = least < float(values[min(w, len(values) - 1)]) - 10 * float(operator.round_off)
+                is_certain, lacking = outside.is_certain, WIDTH * (outside.is_certain and is_less)
+            else:
+                lacking = max(inertia.number - int((values < inertia.cut).sum()), 0)
+                is_certain = outside.is_certain and lacking == 0
+                if least >= inertia.cut:  # where one was counted there is none
+                    break
         return x, solves, is_certain
 
-    def _space(self, request: Request, inverse: Inverse, *, are_some: bool = False) -> tuple[Tensor, int, bool, bool]:
-        """What `_converge` gives, from one space that begins with one block; and whether a value has filled that.
-
-        ``are_some``: some of the smallest pairs will do, of a value with more copies than columns those that there are.
-        """
+    def _space(self, request: Request, inverse: Inverse, needs: Needs = "all") -> tuple[Tensor, int, Verdict]:
+        """What `_converge` gives, from one space that begins with one block; and what it may have overlooked."""
         operator, null, columns = request.operator, request.null, request.columns
         free = fewest_active(operator) - null.shape[1]
         size = min(free, max(BASIS, 3 * columns) if self.basis is None else max(self.basis, columns + 2 * WIDTH))
         space = BlockKrylov(operator, inverse, null, size, min(WIDTH, free), self.seed)
         inner, block = dataclasses.replace(request, progress=None), space.random()
-        shift = self.shift * float(operator.bound)
+        shift, may_count = self.shift * float(operator.bound), needs == "all"
         trend, look = Trend(WIDTH), 2 * columns
         while True:
             space.extend(block[:, : space.room])
@@ -171,19 +182,64 @@ class ShiftInvert:
                 request.progress(space.products, shortfall * scale, scale)
             trend.add(space.products, shortfall)
             look = space.products + trend.until_next
-            is_solved = space.filled >= columns and shortfall <= 1
-            found = Copies.of(request, values, residuals, shift) if is_solved else None
-            if found is not None and are_some:
-                found = dataclasses.replace(found, most=min(found.most, space.width - 1))
-            is_whole = space.filled == free
-            is_certain = is_whole or (found is not None and found.are_found(space.degree, space.width))
-            is_full = found is not None and found.most >= space.width and not is_whole
-            if is_certain or is_full or space.products >= self.max_products:
-                return space.images(turn[:, :columns]), space.products, is_certain, is_full
+            verdict = Verdict(space.filled == free)
+            if not verdict.is_certain and space.filled >= columns and shortfall <= 1:
+                copies = Copies.of(request, values, residuals, shift)
+                verdict = self._verdict(request, inverse, copies, space, needs, may_count)
+                may_count = False
+            if verdict.is_certain or verdict.lacking or space.products >= self.max_products:
+                return space.images(turn[:, :columns]), space.products, verdict
             block = space.following()
             if space.room < block.shape[1]:
                 kept = min(columns + WIDTH, size - block.shape[1])
                 space.keep(values[:kept], turn[:, :kept])
+
+    def _verdict(
+        self, request: Request, inverse: Inverse, copies: Copies, space: BlockKrylov, needs: Needs, may_count: bool
+    ) -> Verdict:
+        """What a space that has converged may have overlooked; by a count, where that takes less than to go on."""
+        if needs == "any":
+            return Verdict(True)
+        most = copies.most if needs == "all" else min(copies.most, space.width - 1)
+        missing = copies.missing(space.degree, space.width - most)
+        if missing <= 0:
+            return Verdict(True)
+        if may_count and missing > COUNTED and (inertia := self._inertia(request, inverse, copies)) is not None:
+            if inertia.number > request.columns:
+                return Verdict(False, WIDTH)
+            lacking = inertia.number - copies.known
+            return Verdict(lacking == 0, lacking, inertia)
+        return Verdict(False, 0 if most < space.width else WIDTH)
+
+    def _inertia(self, request: Request, inverse: Inverse, copies: Copies) -> Inertia | None:
+        """The eigenvalues before the next one, without the null ones; None where that is not to be had."""
+        unset = self.memory is None or self.memory == math.inf
+        memory = budget_of(torch.device("cpu")).factors if unset else self.memory
+        if not isinstance(inverse, Factors) or BYTES * inverse.factors.nnz > memory:  # of two matrices, L and U
+            return None
+        below = count_below(request.operator, copies.cut, copies.room, self)
+        number = -1 if below is None else below - request.null.shape[1]
+        return None if number < copies.known else Inertia(copies.cut, number)
+
+
+class Inertia(NamedTuple):
+    """How many eigenvalues of A lie below a cut, but for those of the null vectors."""
+
+    cut: float
+    number: int
+
+
+class Verdict(NamedTuple):
+    """Whether a space has overlooked nothing, how many to look for outside, and a count of them all."""
+
+    is_certain: bool
+    lacking: int = 0
+    inertia: Inertia | None = None
+
+
+# All of the smallest pairs; or some, of a value with more copies than columns those that there are; or any, though
+# copies may be overlooked.
+Needs = Literal["all", "some", "any"]
 
 
 def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor) -> tuple[Tensor, Tensor]:
@@ -206,11 +262,16 @@ class Copies:
         most: f, the largest number of copies that the block has found of a value.
         rate: logarithm of the growth for each degree; infinite where no copy could make a difference.
         start: logarithm of what the share of a vector in a random one has to grow by, on average.
+        known: how many there are of those a copy of which would make a difference.
+        cut: between these, as eigenvalues of A, and the next; so far from both as ``room``.
     """
 
     most: int = 0
     rate: float = math.inf
     start: float = 0.0
+    known: int = 0
+    cut: float = 0.0
+    room: float = 0.0
 
     @classmethod
     def of(cls, request: Request, values: Tensor, residuals: Tensor, shift: float) -> Copies:
@@ -227,18 +288,23 @@ class Copies:
         settled = int((residuals[w:] <= SETTLED * (low - values[w:])).long().cumprod(0).sum())
         high = float(following[min(settled, len(following) - 1)])
         distance = (low - float(following[0])) / float(values[0])
+        last, after = float(below[-1]), float(1 / following[0] - shift)
         return cls(
             most=int(((below[:, None] - of_a).abs() <= unsure).sum(1).max()),
             rate=math.acosh(1 + 2 * max(low / high - 1, 0.0)),
             start=0.5 * math.log(request.operator.num_nodes / max(distance, 1e-15)),
+            known=len(below),
+            cut=last + CUT * (after - last),
+            room=CUT * (after - last),
         )
 
-    def are_found(self, degree: int, width: int) -> bool:
-        """Whether a space of this degree from a random block has all, but with the probability `MISSED`."""
-        if self.most >= width:
-            return False
-        share = math.log(MISSED) / (width - self.most)
-        return degree * self.rate - math.log(2) >= self.start - share
+    def missing(self, degree: int, spare: int) -> float:
+        """Degrees more of a space until it has all, but with the probability `MISSED`; ``spare``: p − f."""
+        if self.rate == math.inf:
+            return 0.0
+        if spare <= 0 or self.rate == 0:
+            return math.inf
+        return (self.start - math.log(MISSED) / spare + math.log(2)) / self.rate - degree
 
 
 def bytes_of(fill: Fill) -> float:
