@@ -51,6 +51,14 @@ def expander(n):
     return ((half + half.T) > 0).astype(float).tocsr()
 
 
+def torus(*sides):
+    found = scipy.sparse.csr_array((1, 1))
+    for n in sides:
+        ring = scipy.sparse.diags([1.0, 1, 1, 1], [-1, 1, n - 1, 1 - n], shape=(n, n))
+        found = product(found, ring)
+    return found.tocsr()
+
+
 class TestPairs:
     @pytest.mark.parametrize("k", [1, 2, 9, 10, 11, 12, 20])
     @pytest.mark.parametrize("tolerance", [None, 1e-3])
@@ -78,6 +86,19 @@ class TestPairs:
         torch.testing.assert_close(pairs.values, exact[:k], atol=1e-8, rtol=0)
         torch.testing.assert_close(pairs.gap, exact[k] - exact[k - 1], atol=1e-8, rtol=0.1)
         assert pairs.converged or solver is not None
+
+    @pytest.mark.parametrize("seed", [3, 6, 15])
+    def test_near_copies_linked_by_others(self, seed):
+        """Thirteen values within 10⁻¹¹ of 14/15: a pair of them may be farther apart than residuals tell."""
+        ring, clique = torus(11), scipy.sparse.csr_array(np.ones((14, 14)) - np.eye(14))
+        half = scipy.sparse.triu(product(clique, ring)).tocsr()
+        half.data *= 1 + 1e-10 * np.random.default_rng(0).standard_normal(len(half.data))
+        laplacian, k = Laplacian(scipy_graph(half + half.T)), 23
+        pairs = eigenpairs(laplacian, k, ShiftInvert(seed=seed), tolerance=1e-3)
+        exact = torch.linalg.eigvalsh(laplacian.to_dense())
+        assert pairs.converged
+        torch.testing.assert_close(pairs.values, exact[:k], atol=1e-12, rtol=0)
+        torch.testing.assert_close(pairs.gap, exact[k] - exact[k - 1], atol=1e-13, rtol=0.1)
 
     @pytest.mark.parametrize("normalization", ["unnormalized", "symmetric"])
     @pytest.mark.parametrize("solver", [ShiftInvert(), Lobpcg(preconditioner=SparseLU())], ids=str)
@@ -155,14 +176,6 @@ class TestPairs:
             if len(grads) == 1:
                 assert len(products) <= 20
         torch.testing.assert_close(*grads, atol=1e-8 * float(grads[1].abs().max()), rtol=0)
-
-
-def torus(*sides):
-    found = scipy.sparse.csr_array((1, 1))
-    for n in sides:
-        ring = scipy.sparse.diags([1.0, 1, 1, 1], [-1, 1, n - 1, 1 - n], shape=(n, n))
-        found = product(found, ring)
-    return found.tocsr()
 
 
 class TestInertia:

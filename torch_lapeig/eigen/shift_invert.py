@@ -34,11 +34,12 @@ from torch_lapeig.eigen.trend import Trend
 
 WIDTH = 4  # of a block: solves of four columns take the time of a bit more than two
 BASIS = 48  # vectors, at least: next to a solve they cost little
-POLISH = 20  # steps at the end, at most
+POLISH = 40  # steps at the end, at most
 OUTSIDE_TOLERANCE = 1e-6  # of pairs outside those that are found, whose values have to be told from these
 COUNTED_TOLERANCE = 1e-3  # the same where it is known how many there are
 MISSED = 5e-6  # probability to overlook a copy: of four random columns, that of a share of less than 0.05 in each
 BYTES = 24  # of an entry of L and of its place in U: two numbers and two indices
+UNSURE = 4  # times what residuals tell of two values, up to which these may be copies
 CUT = 0.4  # of the way to the next value: in the middle of a spectrum that mirrors itself a pivot is zero
 COUNTED = 6  # blocks of solves that take about as long as other factors, to count eigenvalues by
 
@@ -137,7 +138,7 @@ class ShiftInvert:
             free = fewest_active(operator) - known.shape[1]
             if free <= 0:
                 return x, solves, True
-            few = min(max(lacking, WIDTH), free)
+            few = min(lacking, free)
             sharp = min(request.tolerance, OUTSIDE_TOLERANCE) if inertia is None else COUNTED_TOLERANCE
             others = dataclasses.replace(
                 request, null=known, wanted=few, columns=min(few + WIDTH, free), tolerance=sharp, progress=None
@@ -282,15 +283,18 @@ class Copies:
         below = of_a[:w][of_a[:w] < 1 / following[0] - shift - same]
         if len(below) == 0:
             return cls()
-        # Values are as far apart as their residuals allow to tell: too many copies counted only cost time.
-        unsure = same + 2 * (residuals / values.square())[: len(below), None]
+        # Values are as far apart as their residuals allow to tell: too many copies counted only cost time. Of more values
+        # than columns that are nearly the same a block holds mixtures, and one may be linked to the last by others.
+        unsure = same + 2 * residuals / values.square()
+        linked = of_a.diff() <= UNSURE * (unsure[1:] + unsure[:-1])
+        group = torch.cat([linked.new_zeros(1), ~linked]).cumsum(0)
         low = float(values[len(below) - 1])
         settled = int((residuals[w:] <= SETTLED * (low - values[w:])).long().cumprod(0).sum())
         high = float(following[min(settled, len(following) - 1)])
         distance = (low - float(following[0])) / float(values[0])
         last, after = float(below[-1]), float(1 / following[0] - shift)
         return cls(
-            most=int(((below[:, None] - of_a).abs() <= unsure).sum(1).max()),
+            most=int(group.bincount()[: int(group[len(below) - 1]) + 1].max()),
             rate=math.acosh(1 + 2 * max(low / high - 1, 0.0)),
             start=0.5 * math.log(request.operator.num_nodes / max(distance, 1e-15)),
             known=len(below),
