@@ -283,8 +283,8 @@ class Copies:
         below = of_a[:w][of_a[:w] < 1 / following[0] - shift - same]
         if len(below) == 0:
             return cls()
-        # Values are as far apart as their residuals allow to tell: too many copies counted only cost time. Of more values
-        # than columns that are nearly the same a block holds mixtures, and one may be linked to the last by others.
+        # Values are as far apart as their residuals allow to tell: too many copies counted only cost time. Of more
+        # nearly equal values than columns a block holds mixtures: the first and the last are linked by others.
         unsure = same + 2 * residuals / values.square()
         linked = of_a.diff() <= UNSURE * (unsure[1:] + unsure[:-1])
         group = torch.cat([linked.new_zeros(1), ~linked]).cumsum(0)
