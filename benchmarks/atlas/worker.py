@@ -20,9 +20,9 @@ from benchmarks.atlas import candidates, judge
 from benchmarks.child import serve
 from torch_lapeig import Graph, Laplacian, eigen
 
-# Seconds before a solve: threads of OpenBLAS, which judged the answer before, wait for work at full speed for a while,
-# and would take a core from whoever comes next.
-REST = 0.1
+# Seconds before a solve: threads of OpenBLAS, which judged the answer before, wait for work at full speed for 2²⁸ ticks
+# of the processor's clock, and would take a core from whoever comes next.
+REST = 0.3
 
 
 class Desk:

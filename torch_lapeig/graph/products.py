@@ -13,12 +13,15 @@ Each function here takes its values from the method ``direct_...`` of a pattern,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+
+SAMPLE = 1000  # points that tell how far most are apart
 
 
 class Edges(Protocol):
@@ -231,8 +234,12 @@ class _SquaredLengths(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None]:
         (c,), (x, lengths), pattern = grads, ctx.saved_tensors, ctx.pattern
         lengths = _checks.primal(lengths)
-        shortest = torch.where(lengths > 0, lengths, torch.inf).amin() if lengths.numel() else lengths.new_ones(())
-        return 2 * _pull(c + pattern.transpose(c), x, pattern, shortest.sqrt()), None
+
+        def shortest() -> Tensor:
+            positive = torch.where(lengths > 0, lengths, torch.inf)
+            return positive.amin().sqrt() if positive.numel() else lengths.new_ones(())
+
+        return -2 * _pull(c + pattern.transpose(c), x, pattern, shortest), None
 
     @staticmethod
     @_checks.without_autocast
@@ -247,19 +254,20 @@ class _SquaredLengths(torch.autograd.Function):
         return change.to(tangents[0].dtype)
 
 
-def _pull(values: Tensor, x: Tensor, pattern: Edges, scale: Tensor) -> Tensor:
-    """Σ_j m_ij (x_i − x_j) ``(..., N, D)`` for symmetric values m on the edges, differentiable in both.
+def _pull(values: Tensor, x: Tensor, pattern: Edges, scale: Callable[[], Tensor]) -> Tensor:
+    """Σ_j m_ij (x_j − x_i) ``(..., N, D)`` for symmetric values m on the edges, differentiable in both.
 
     As a matrix product, in which what cancels is as large as the points. Where they reach 10⁴ times the ``scale`` of
     their differences, float32 is summed in float64.
     """
     # Shifting the points changes nothing but the size of what cancels.
     centred = x - pattern.centre(x)
-    if x.dtype == torch.float32 and pattern.any((1e-4 * _checks.primal(centred).abs() > scale).any()):
-        values, centred = values.double(), x.double() - pattern.centre(x.double())
+    if x.dtype == torch.float32:
+        ends = torch.aminmax(_checks.primal(centred)) if x.numel() else 2 * (x.new_zeros(()),)
+        if pattern.any(1e-4 * torch.maximum(-ends[0], ends[1]) > scale()):
+            values, centred = values.double(), x.double() - pattern.centre(x.double())
     product = pattern.matmul(values, centred, is_symmetric=True)
-    pulled: Tensor = pattern.sum_rows(values)[..., None] * centred - product
-    return pulled.to(x.dtype)
+    return (product - pattern.sum_rows(values)[..., None] * centred).to(x.dtype)
 
 
 class _Smoothness(torch.autograd.Function):
@@ -284,7 +292,7 @@ class _Smoothness(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (g,), (values, y), pattern = grads, ctx.saved_tensors, ctx.pattern
         to_values = g / 2 * pattern.squared_lengths(y) if ctx.needs_input_grad[0] else None
-        to_y = 2 * g * _pull_of_smoothness(values, y, pattern) if ctx.needs_input_grad[1] else None
+        to_y = -2 * g * _pull_of_smoothness(values, y, pattern) if ctx.needs_input_grad[1] else None
         return to_values, to_y, None
 
     @staticmethod
@@ -295,13 +303,16 @@ class _Smoothness(torch.autograd.Function):
         if tangents[0] is not None:
             result = result + (tangents[0] * pattern.squared_lengths(y)).sum() / 2
         if tangents[1] is not None:
-            result = result + 2 * (tangents[1] * _pull_of_smoothness(values, y, pattern)).sum()
+            result = result - 2 * (tangents[1] * _pull_of_smoothness(values, y, pattern)).sum()
         return result
 
 
 def _pull_of_smoothness(values: Tensor, y: Tensor, pattern: Edges) -> Tensor:
-    """(diag(M 1) − M) Y."""
-    # The edges are about as long as most points are apart, however far a few of them lie.
-    bare = _checks.primal(y)
-    size = (bare - bare.median(-2, keepdim=True).values).abs().amax(-1)
-    return _pull(values, y, pattern, size.median() / 10)
+    """(M − diag(M 1)) Y."""
+
+    def scale() -> Tensor:
+        # The edges are about as long as most points are apart, however far a few of them lie. Some points tell.
+        some = _checks.primal(y)[..., :: -(-y.shape[-2] // SAMPLE), :]
+        return (some - some.median(-2, keepdim=True).values).abs().amax(-1).median() / 10
+
+    return _pull(values, y, pattern, scale)
