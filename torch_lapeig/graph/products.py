@@ -21,7 +21,7 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 
-SAMPLE = 1000  # points that tell how far most are apart
+SAMPLE, GOLDEN = 1000, 0.6180339887498949  # points that tell how far most are apart, and the step between them
 
 
 class Edges(Protocol):
@@ -311,8 +311,11 @@ def _pull_of_smoothness(values: Tensor, y: Tensor, pattern: Edges) -> Tensor:
     """(M − diag(M 1)) Y."""
 
     def scale() -> Tensor:
-        # The edges are about as long as most points are apart, however far a few of them lie. Some points tell.
-        some = _checks.primal(y)[..., :: -(-y.shape[-2] // SAMPLE), :]
+        # The edges are about as long as most points are apart, however far a few of them lie. Some points tell, taken
+        # in golden steps: no pattern in the order of the points goes with these.
+        n = y.shape[-2]
+        places = torch.arange(min(n, SAMPLE), dtype=torch.float64, device=y.device) * GOLDEN % 1 * n
+        some = _checks.primal(y).index_select(-2, places.long()) if n > SAMPLE else _checks.primal(y)
         return (some - some.median(-2, keepdim=True).values).abs().amax(-1).median() / 10
 
     return _pull(values, y, pattern, scale)
