@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from problems import complete, cycle, points, random_affinity
-from torch_lapeig import Graph, knn_graph
+from torch_lapeig import Graph, knn_graph, laplacian_smoothness
 
 
 def test_sampled_products_without_mkl_are_the_same(monkeypatch, small_blocks):
@@ -63,3 +63,21 @@ def test_products_of_symmetric_values_have_the_same_derivatives(sparse):
         results.append((*first, to_w, to_y, *second))
     torch.testing.assert_close(results[0], results[1])
     torch.testing.assert_close(results[1][1], affinity @ cotangent)
+
+
+@pytest.mark.parametrize("period", [7, 20, 40])
+def test_accurate_in_float32_beside_far_points_in_any_order(period):
+    """A product cancels what far points do to the mean; a thousand points tell how far most are apart."""
+    n = 20_000
+    generator = torch.Generator().manual_seed(0)
+    y = torch.randn(n, 3, generator=generator)
+    far = torch.arange(n) % period == 0
+    y[far] = 3e5 * (1 + y[far])
+    near = (~far).nonzero().flatten()
+    ends = torch.stack([near, near.roll(1)])
+    graph = Graph.from_edge_index(torch.cat([ends, ends.flip(0)], 1), num_nodes=n)
+    grads = []
+    for dtype in (torch.float32, torch.float64):
+        x = y.to(dtype).requires_grad_()
+        grads.append(torch.autograd.grad(laplacian_smoothness(x, graph.to(dtype), "sum"), x)[0][near].double())
+    assert (grads[0] - grads[1]).abs().max() < 1e-6 * grads[1].abs().max()
