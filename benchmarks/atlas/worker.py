@@ -18,11 +18,8 @@ from scipy.sparse.csgraph import connected_components
 
 from benchmarks.atlas import candidates, judge
 from benchmarks.child import serve
+from benchmarks.timing import PAUSE
 from torch_lapeig import Graph, Laplacian, eigen
-
-# Seconds before a solve: threads of OpenBLAS, which judged the answer before, wait for work at full speed for 2²⁸ ticks
-# of the processor's clock, and would take a core from whoever comes next.
-REST = 0.3
 
 
 class Desk:
@@ -48,7 +45,7 @@ class Desk:
         return {"solvers": "; ".join(repr(solver) for solver in choice.solvers), "reason": choice.reason}
 
     def solve(self, name: str, tolerance: float) -> dict[str, Any]:
-        time.sleep(REST)
+        time.sleep(PAUSE)  # threads of OpenBLAS, which judged the answer before, go on spinning for a while
         start, begin = time.perf_counter(), time.process_time()
         try:
             vectors = candidates.solve_quietly(self.problem, name, tolerance)
