@@ -10,8 +10,8 @@ from problems import points, swiss_roll
 from torch_lapeig import KNN, GraphWarning, HeatKernel, Laplacian, LaplacianEigenmaps, _tuning, eigenpairs, knn_graph
 from torch_lapeig.eigen import ChebyshevSubspace, Lanczos, Lobpcg, amg
 from torch_lapeig.graph import nearest_neighbors
+from torch_lapeig.graph.csr import csr
 from torch_lapeig.graph.groups import Groups, Reversed, Spread, Sum
-from torch_lapeig.graph.pattern import csr
 from torch_lapeig.methods import LLE
 
 DEVICE = pretended.NAME

@@ -185,8 +185,9 @@ def check_distinct(value: Tensor, name: str) -> None:
     """Raise ValueError unless no number comes twice in indices ``(M,)``."""
     if value.ndim != 1:
         raise ValueError(f"{name} must be of shape (M,), got {tuple(value.shape)}")
-    if (twice := (value.sort().values.diff() == 0).nonzero().flatten()).numel():
-        first = int(value.sort().values[twice[0]])
+    ascending = value.sort().values
+    if (twice := ascending[1:] == ascending[:-1]).any():
+        first = int(ascending[1:][twice][0])
         raise ValueError(f"{name} must be distinct, got {first} more than once; use {name}.unique()")
 
 

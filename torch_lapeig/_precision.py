@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -126,6 +127,8 @@ def without_autocast(function: F) -> F:
         finally:
             _float32.end()
 
+    # Torch asks for it at each call of a Function, and would work it out each time.
+    wrapper.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     return wrapper  # type: ignore[return-value]
 
 
@@ -221,7 +224,7 @@ _guarded: set[int] = set()  # backwards that run, whose failure is seen to
 
 def _differentiate_without_autocast(results: Any, arguments: Any) -> None:
     """Have the nodes of the autograd graph between arguments and results run with autocast off."""
-    if not (nodes := list(_nodes_of(results))):
+    if not (nodes := _nodes_of(results)):
         return
     ends = set(_nodes_of(arguments))
     while nodes:
@@ -281,15 +284,18 @@ class _End:
             _end(begun)
 
 
-def _nodes_of(value: Any) -> Iterator[Any]:
+def _nodes_of(value: Any) -> list[Any]:
     """Nodes of the autograd graph that made the tensors in a value of this library, however deep."""
-    if isinstance(value, Tensor):
-        if value.grad_fn is not None:
-            yield value.grad_fn
-    elif isinstance(value, (tuple, list)):
-        for part in value:
-            yield from _nodes_of(part)
-    elif isinstance(value, dict):
-        yield from _nodes_of(list(value.values()))
-    elif type(value).__module__.startswith(__package__) and not isinstance(value, torch.nn.Module):
-        yield from _nodes_of(vars(value) if hasattr(value, "__dict__") else None)
+    nodes, values = [], [value]
+    while values:
+        value = values.pop()
+        if isinstance(value, Tensor):
+            if value.grad_fn is not None:
+                nodes.append(value.grad_fn)
+        elif isinstance(value, (tuple, list)):
+            values.extend(value)
+        elif isinstance(value, dict):
+            values.extend(value.values())
+        elif type(value).__module__.startswith(__package__) and not isinstance(value, torch.nn.Module):
+            values.extend(vars(value).values() if hasattr(value, "__dict__") else ())
+    return nodes

@@ -73,12 +73,13 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
     columns, graph = _in_one_dtype(y, graph)
     if reduction == "none":
         return (graph.weight * graph.pattern.squared_lengths(columns) / 2).to(y.dtype)
-    loss = graph.pattern.smoothness(graph.weight, columns)
+    weight = graph.weight
+    if reduction == "weighted_mean":
+        total = graph.pattern.sum(weight.sum())
+        weight = weight / torch.where(total > 0, total, 1)
+    loss = graph.pattern.smoothness(weight, columns)
     if reduction == "mean":
         loss = loss / max(1, int(graph.pattern.sum(graph.weight.count_nonzero())))
-    elif reduction == "weighted_mean":
-        total = graph.pattern.sum(graph.weight.sum())
-        loss = loss / torch.where(total > 0, total, 1)
     return loss.to(y.dtype)
 
 
@@ -368,7 +369,9 @@ def _in_one_dtype(y: Tensor, graph: Graph) -> tuple[Tensor, Graph]:
         raise ValueError(f"y must have shape {(*graph.shape, 'k')} to go with the graph, got {tuple(y.shape)}")
     dtype = torch.promote_types(columns.dtype, graph.weight.dtype)
     columns = columns.to(dtype) if graph.mask is None else columns.to(dtype).masked_fill(~graph.mask[..., None], 0)
-    return columns, dataclasses.replace(graph, weight=graph.weight.to(dtype), log_weight=None)
+    if graph.weight.dtype != dtype or graph.log_weight is not None:
+        graph = dataclasses.replace(graph, weight=graph.weight.to(dtype), log_weight=None)
+    return columns, graph
 
 
 def _with_row_weights(y: Tensor, graph: Graph | None, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -65,10 +65,46 @@ def test_products_of_symmetric_values_have_the_same_derivatives(sparse):
     torch.testing.assert_close(results[1][1], affinity @ cotangent)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("columns", [1, 9, 10, 33])
+def test_products_of_blocks_in_any_storage(columns, dtype):
+    """As many columns as are multiplied in another way, and fewer; rows without edges, and graphs without any."""
+    affinity = torch.block_diag(torch.zeros(2, 2), random_affinity(20), torch.zeros(1, 1)).to(dtype)
+    graph = Graph.from_dense(affinity).to_sparse()
+    y = points(23, 2 * columns).to(dtype)
+    for block in (y[:, :columns], y[:, ::2], y.T.contiguous().T[:, :columns], y[:1, :columns].expand(23, columns)):
+        torch.testing.assert_close(graph.pattern.matmul(graph.weight, block), affinity @ block)
+    every_other = graph.weight.repeat_interleave(2)[::2]
+    torch.testing.assert_close(graph.pattern.matmul(every_other, y), affinity @ y)
+    nothing = Graph.from_dense(torch.zeros(23, 23, dtype=dtype)).to_sparse()
+    assert not nothing.pattern.matmul(nothing.weight, y).any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("batch", [None, 2])
+def test_gradients_of_lengths_by_differences_and_by_products(batch, dtype, small_blocks):
+    """A few edges are pulled by differences, many by a product, as in gradients that are differentiated again."""
+    x = points(15, 12, batch=batch).to(dtype).requires_grad_()
+    graph = knn_graph(x.detach(), 4)
+    weight = graph.weight * torch.linspace(1, 2, len(graph.weight), dtype=dtype)
+    graph = graph.with_weight((weight + graph.pattern.transpose(weight)) / 2)
+
+    def gradients(**keywords):
+        energy = laplacian_smoothness(x, graph, "sum")
+        lengths = (graph.weight * graph.pattern.squared_lengths(x).sqrt()).sum()
+        return *torch.autograd.grad(energy, x, **keywords), *torch.autograd.grad(lengths, x, **keywords)
+
+    few, twice = gradients(), gradients(create_graph=True)
+    small_blocks()
+    for one, other, another in zip(few, twice, gradients(), strict=True):
+        torch.testing.assert_close(one, other.detach())
+        torch.testing.assert_close(one, another)
+
+
 @pytest.mark.parametrize("period", [7, 20, 40])
 def test_accurate_in_float32_beside_far_points_in_any_order(period):
     """A product cancels what far points do to the mean; a thousand points tell how far most are apart."""
-    n = 20_000
+    n = 60_000  # too many edges for differences on all of them at once
     generator = torch.Generator().manual_seed(0)
     y = torch.randn(n, 3, generator=generator)
     far = torch.arange(n) % period == 0

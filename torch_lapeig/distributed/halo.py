@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.distributed.ranks import Ranks
-from torch_lapeig.graph.pattern import csr
+from torch_lapeig.graph.csr import csr
 
 
 class Halo:

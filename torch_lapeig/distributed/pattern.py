@@ -19,8 +19,9 @@ from torch_lapeig.distributed.multigrid import multigrid
 from torch_lapeig.distributed.noise import normal_numbers
 from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.distributed.selection import medians_of_groups
+from torch_lapeig.graph.csr import edge_products
 from torch_lapeig.graph.distances import pair_distances
-from torch_lapeig.graph.pattern import SparsePattern, edge_products
+from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.products import product, sampled_product
 
 
@@ -205,6 +206,9 @@ class ShardedPattern(SparsePattern):
         """`squared_lengths` without gradients."""
         others = self.halo.with_halo(x.detach().reshape(x.shape[-2:]))
         return pair_distances(others, self.row, others, self.col) if len(self) else x.new_zeros(0)
+
+    def direct_pull(self, values: Tensor, x: Tensor) -> None:
+        """Its ends lie on several ranks: a product."""
 
     def smoothness(self, values: Tensor, y: Tensor) -> Tensor:
         """This rank's share of ½ Σ m_ij ‖y_i − y_j‖², that of the edges which begin here; differentiable."""

@@ -24,8 +24,8 @@ from torch_lapeig._graphs import captured
 from torch_lapeig._tuning import product_terms
 from torch_lapeig.eigen.operator import Operator, entries_of
 from torch_lapeig.eigen.symmetric import SymmetricOperator
+from torch_lapeig.graph.csr import csr
 from torch_lapeig.graph.groups import Groups, sum_of_groups
-from torch_lapeig.graph.pattern import csr
 
 
 @dataclass(frozen=True, eq=False)

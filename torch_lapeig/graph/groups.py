@@ -16,6 +16,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
+FEW = 5000  # entries up to which one sort of all takes less than the calls for a sort of each row
 TABLE_SHARE = 1 / 16  # of all nodes, from which on a table of all of them is faster than a search
 
 
@@ -212,7 +213,7 @@ def places_among(nodes: Tensor, asked: Tensor, total: int) -> Tensor:
 
 def by_column(row: Tensor, col: Tensor, total: int) -> tuple[Tensor, Tensor]:
     """The columns of entries in ascending rows, ascending in each row, and where they were."""
-    if row.device.type != "cpu":
+    if row.device.type != "cpu" or len(row) <= FEW:
         keys, order = (row * total + col).sort()
         return keys % max(total, 1), order
     # Row by row: several times faster than one sort of all.

@@ -9,9 +9,7 @@ The derivatives of products and lengths stand in `torch_lapeig.graph.products`.
 
 from __future__ import annotations
 
-import functools
 import math
-import warnings
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -23,8 +21,9 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from torch_lapeig import _checks
-from torch_lapeig._tuning import ALIGNMENT, rows_of_block
+from torch_lapeig._tuning import rows_of_block
 from torch_lapeig.graph.components import SMALL, SQUARED_WORK, first_reaches_all, label_components, labels_by_squaring
+from torch_lapeig.graph.csr import aligned, csr, edge_products, sparse_product
 from torch_lapeig.graph.distances import squared_distances
 from torch_lapeig.graph.groups import Groups, by_column, places_among, reverse
 from torch_lapeig.graph.nodes import Nodes
@@ -154,7 +153,7 @@ class SparsePattern(Nodes):
 
     def direct_matmul(self, values: Tensor, y: Tensor) -> Tensor:
         """`matmul` without gradients, for ``(total, m)``."""
-        return self.to_matrix(values) @ aligned(y)
+        return sparse_product(self.crow, self.col, values.detach(), y)
 
     def direct_products(self, x: Tensor, y: Tensor) -> Tensor:
         """`products` without gradients, for ``(total, m)``."""
@@ -166,6 +165,8 @@ class SparsePattern(Nodes):
 
     def direct_lengths(self, x: Tensor) -> Tensor:
         """`squared_lengths` without gradients: each undirected edge once, in pieces; on a device each direction."""
+        if self._has_few(x):
+            return self._differences(x).square_().sum(1)
         if x.device.type != "cpu":  # to choose one of the two, the host would wait
             ends = torch.stack([self.row, self.col], 1).flatten()
             return torch.cat(self._of_squares(x, ends, self.row, lambda squares, _: squares.sum(1)))
@@ -180,9 +181,27 @@ class SparsePattern(Nodes):
 
     def direct_smoothness(self, values: Tensor, y: Tensor) -> Tensor:
         """`smoothness` without gradients, in O(E) memory."""
+        if self._has_few(y):
+            return values.dot(self._differences(y).square_().sum(1)) / 2
         once, ends = self._once
         sums = self._of_squares(y, ends, values.index_select(0, once), lambda squares, part: part[None] @ squares)
         return torch.stack(sums).sum()
+
+    def direct_pull(self, values: Tensor, x: Tensor) -> Tensor | None:
+        """Σ_j m_ij (x_j − x_i) by direct differences, without gradients; None where a product takes less."""
+        if not self._has_few(x):
+            return None
+        edges = torch.arange(len(self), dtype=self.index, device=x.device)
+        return sparse_product(self.crow, edges, values, self._differences(x)).reshape(x.shape)
+
+    def _has_few(self, x: Tensor) -> bool:
+        """Whether differences of points ``(..., N, D)`` on all edges stay in the cache, beside what is made of them."""
+        return len(self) <= rows_of_block(2 * x.shape[-1] * x.element_size(), x.device, "cache")
+
+    def _differences(self, x: Tensor) -> Tensor:
+        """x_j − x_i on the edges, ``(E, D)``."""
+        points = x.reshape(self.total, -1)
+        return points.index_select(0, self.col).sub_(points.index_select(0, self.row))
 
     def _of_squares(
         self, x: Tensor, ends: Tensor, values: Tensor, function: Callable[[Tensor, Tensor], Tensor]
@@ -249,11 +268,11 @@ class SparsePattern(Nodes):
 
     def edges_of(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Edges that begin at ``nodes`` (int64 ``(M,)``): the position in ``nodes`` of each, and its number."""
-        begin = self.crow[nodes].long()
-        count = self.crow[nodes + 1].long() - begin
-        position = torch.arange(len(nodes), device=nodes.device).repeat_interleave(count)
-        within = torch.arange(len(position), device=nodes.device) - (count.cumsum(0) - count)[position]
-        return position, begin[position] + within
+        begin, end = (self.crow.index_select(0, ends).long() for ends in (nodes, nodes + 1))
+        count = end - begin
+        position = torch.repeat_interleave(count)
+        before = begin - count.cumsum(0) + count
+        return position, torch.arange(len(position), device=nodes.device) + before.index_select(0, position)
 
     def restrict(self, nodes: Tensor) -> tuple[SparsePattern, Tensor]:
         """The edges among ``nodes`` (int64 ``(M,)``, distinct) in their order, and the number of each of them here."""
@@ -261,9 +280,9 @@ class SparsePattern(Nodes):
         number = places_among(nodes, self.col.index_select(0, edge), self.total)
         if (number < 0).any():
             inside = (number >= 0).nonzero().flatten()
-            row, edge, number = row[inside], edge[inside], number[inside]
+            row, edge, number = (found.index_select(0, inside) for found in (row, edge, number))
         col, order = by_column(row, number, len(nodes))
-        return SparsePattern(row, col, (len(nodes),)), edge[order]
+        return SparsePattern(row, col, (len(nodes),)), edge.index_select(0, order)
 
     def part_of(self, graphs: slice) -> tuple[SparsePattern, slice]:
         """The edges of some graphs of a batch, one after the other, and where values on them stand."""
@@ -376,6 +395,9 @@ class DensePattern(Nodes):
         """`smoothness` without gradients."""
         return (values * self.direct_lengths(y)).sum() / 2
 
+    def direct_pull(self, values: Tensor, x: Tensor) -> None:
+        """A product takes less."""
+
     def to_dense(self, values: Tensor) -> Tensor:
         """The values themselves."""
         return values
@@ -437,41 +459,3 @@ class DensePattern(Nodes):
 
 
 Pattern = SparsePattern | DensePattern
-
-
-def csr(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
-    """A CSR tensor, unchecked."""
-    _hear_beta_notice()
-    crow, col, values = (aligned(part.contiguous()) for part in (crow, col, values))
-    return torch.sparse_csr_tensor(crow, col, values, shape, check_invariants=False)
-
-
-def edge_products(crow: Tensor, row: Tensor, col: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """x_i · y_j on the edges ``(E,)`` of CSR order between rows of X and of Y, without gradients."""
-    if len(row) == 0:
-        return x.new_zeros(0)
-    if x.is_cuda or torch.backends.mkl.is_available():  # elsewhere torch has no sampled product
-        sampled = csr(crow, col, x.new_zeros(len(row)), (len(x), len(y)))
-        # Into itself: a new matrix would copy the pattern, which takes longer than the products.
-        torch.sparse.sampled_addmm(sampled, x.contiguous(), y.contiguous().mT, beta=0, out=sampled)
-        return sampled.values()
-    step = rows_of_block(3 * x.shape[1] * x.element_size(), x.device)
-    pairs = zip(row.split(step), col.split(step), strict=True)
-    return torch.cat([(x.index_select(0, i) * y.index_select(0, j)).sum(1) for i, j in pairs])
-
-
-def aligned(x: Tensor) -> Tensor:
-    """``x``, as a copy where its memory does not begin as sparse products of accelerators may want it.
-
-    Kernels of cuSPARSE read 16 bytes at a time; a part of a batch or a row of odd length may begin anywhere.
-    """
-    return x.clone() if x.device.type != "cpu" and x.data_ptr() % ALIGNMENT else x
-
-
-@functools.cache
-def _hear_beta_notice() -> None:
-    """Torch warns once a process that its CSR storage is beta; have it said where nobody is bothered."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        index = torch.zeros(2, dtype=torch.int32)
-        torch.sparse_csr_tensor(index, index[:0], torch.zeros(0), (1, 1), check_invariants=False)

@@ -60,6 +60,9 @@ class Edges(Protocol):
     def direct_smoothness(self, values: Tensor, y: Tensor) -> Tensor:
         """½ Σ m_ij ‖y_i − y_j‖² without gradients."""
 
+    def direct_pull(self, values: Tensor, x: Tensor) -> Tensor | None:
+        """Σ_j m_ij (x_j − x_i) by direct differences, without gradients; None where a product takes less."""
+
 
 class SparseEdges(Edges, Protocol):
     """What the functions of sparse patterns need besides."""
@@ -258,8 +261,12 @@ def _pull(values: Tensor, x: Tensor, pattern: Edges, scale: Callable[[], Tensor]
     """Σ_j m_ij (x_j − x_i) ``(..., N, D)`` for symmetric values m on the edges, differentiable in both.
 
     As a matrix product, in which what cancels is as large as the points. Where they reach 10⁴ times the ``scale`` of
-    their differences, float32 is summed in float64.
+    their differences, float32 is summed in float64. On a few edges by differences, where nobody asks for derivatives.
     """
+    if not (torch.is_grad_enabled() or _checks.is_dual(values) or _checks.is_dual(x)):
+        found = pattern.direct_pull(values, x)
+        if found is not None:
+            return found
     # Shifting the points changes nothing but the size of what cancels.
     centred = x - pattern.centre(x)
     if x.dtype == torch.float32:

@@ -1,0 +1,56 @@
+"""Products with matrices in torch's CSR storage, without gradients and unchecked."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+
+import torch
+from torch import Tensor
+
+from torch_lapeig._tuning import ALIGNMENT, BAG_COLUMNS, rows_of_block
+
+
+def csr(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
+    """A CSR tensor, unchecked."""
+    _hear_beta_notice()
+    crow, col, values = (aligned(part.contiguous()) for part in (crow, col, values))
+    return torch.sparse_csr_tensor(crow, col, values, shape, check_invariants=False)
+
+
+def sparse_product(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> Tensor:
+    """M Y of a CSR matrix and ``(n, m)``, without gradients."""
+    if y.device.type == "cpu" and y.dtype == torch.float32 and y.shape[1] >= BAG_COLUMNS:
+        return torch.embedding_bag(y, col, crow, False, 0, False, values, True)[0]
+    return csr(crow, col, values, (len(crow) - 1, len(y))) @ aligned(y)
+
+
+def edge_products(crow: Tensor, row: Tensor, col: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """x_i · y_j on the edges ``(E,)`` of CSR order between rows of X and of Y, without gradients."""
+    if len(row) == 0:
+        return x.new_zeros(0)
+    if x.is_cuda or torch.backends.mkl.is_available():  # elsewhere torch has no sampled product
+        sampled = csr(crow, col, x.new_zeros(len(row)), (len(x), len(y)))
+        # Into itself: a new matrix would copy the pattern, which takes longer than the products.
+        torch.sparse.sampled_addmm(sampled, x.contiguous(), y.contiguous().mT, beta=0, out=sampled)
+        return sampled.values()
+    step = rows_of_block(3 * x.shape[1] * x.element_size(), x.device)
+    pairs = zip(row.split(step), col.split(step), strict=True)
+    return torch.cat([(x.index_select(0, i) * y.index_select(0, j)).sum(1) for i, j in pairs])
+
+
+def aligned(x: Tensor) -> Tensor:
+    """``x``, as a copy where its memory does not begin as sparse products of accelerators may want it.
+
+    Kernels of cuSPARSE read 16 bytes at a time; a part of a batch or a row of odd length may begin anywhere.
+    """
+    return x.clone() if x.device.type != "cpu" and x.data_ptr() % ALIGNMENT else x
+
+
+@functools.cache
+def _hear_beta_notice() -> None:
+    """Torch warns once a process that its CSR storage is beta; have it said where nobody is bothered."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        index = torch.zeros(2, dtype=torch.int32)
+        torch.sparse_csr_tensor(index, index[:0], torch.zeros(0), (1, 1), check_invariants=False)
