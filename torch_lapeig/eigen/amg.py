@@ -21,10 +21,10 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig._graphs import captured
-from torch_lapeig._tuning import product_terms
+from torch_lapeig._tuning import product_terms, rows_of_block
 from torch_lapeig.eigen.operator import Operator, entries_of
 from torch_lapeig.eigen.symmetric import SymmetricOperator
-from torch_lapeig.graph.csr import csr
+from torch_lapeig.graph.csr import csr, with_diagonal
 from torch_lapeig.graph.groups import Groups, sum_of_groups
 
 
@@ -292,9 +292,9 @@ def _coarsen(
 
 
 def _strong_edges(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    row, col, values = _rows(matrix), matrix.col_indices(), matrix.values()
-    size = torch.where(row == col, 0, values.abs())
-    largest = values.new_zeros(matrix.shape[0]).scatter_reduce_(0, row.long(), size, "amax")
+    row, col = _rows(matrix), matrix.col_indices()
+    size = matrix.values().abs().masked_fill_(row == col, 0)
+    largest = torch.segment_reduce(size, "max", offsets=matrix.crow_indices(), initial=0, unsafe=True)
     return strong_edges(row, col, size, largest)
 
 
@@ -308,13 +308,17 @@ def strong_edges(row: Tensor, col: Tensor, size: Tensor, largest: Tensor) -> tup
         row, col: ``(E,)``. size: of the edges, zero for loops. largest: ``(n,)``, the size of each node's strongest
             edge, which may be another than these.
     """
-    here, there = largest.index_select(0, row), largest.index_select(0, col)
-    is_strong = (size >= STRONG * torch.minimum(here, there)) & (size >= FAINT * torch.maximum(here, there))
-    strong = (is_strong & (size > 0)).nonzero().flatten()
-    best = ((size == here) & (size > 0)).nonzero().flatten()
     nearest = torch.full_like(largest, -1, dtype=torch.int64)
-    nearest.scatter_reduce_(0, row[best].long(), col[best].long(), "amax")
-    return row[strong].long(), col[strong].long(), nearest
+    step, rows, cols = rows_of_block(8 * size.element_size(), size.device, "cache"), [], []
+    for i, j, length in zip(row.split(step), col.split(step), size.split(step), strict=True):
+        here, there = largest.index_select(0, i), largest.index_select(0, j)
+        is_strong = (length >= STRONG * torch.minimum(here, there)) & (length >= FAINT * torch.maximum(here, there))
+        strong = (is_strong & (length > 0)).nonzero().flatten()
+        best = ((length == here) & (length > 0)).nonzero().flatten()
+        nearest.scatter_reduce_(0, i[best].long(), j[best].long(), "amax")
+        rows.append(i[strong])
+        cols.append(j[strong])
+    return torch.cat(rows).long(), torch.cat(cols).long(), nearest
 
 
 def _jacobi_step(matrix: Tensor, diagonal: Tensor, aggregate: Tensor, radius: float) -> Tensor:
@@ -364,23 +368,23 @@ def product(left: Tensor, right: Tensor) -> Tensor:
 
 def _laplacian(row: Tensor, col: Tensor, weight: Tensor, n: int) -> Tensor:
     """D − W as CSR with its diagonal, of edges in CSR order."""
-    node = torch.arange(n, device=row.device, dtype=row.dtype)
-    after = (col > row).to(row.dtype)
-    place = torch.arange(len(row), device=row.device) + row + after
-    count = torch.zeros(n + 1, dtype=torch.int64, device=row.device).index_add_(0, row + 1, torch.ones_like(place))
-    crow = count.cumsum(0) + torch.arange(n + 1, device=row.device)
-    before = torch.zeros(n, dtype=row.dtype, device=row.device).index_add_(0, row, after)
-    diagonal = crow[1:] - 1 - before
-    columns = col.new_empty(len(row) + n).index_copy_(0, place, col).index_copy_(0, diagonal, node)
-    values = weight.new_empty(len(row) + n).index_copy_(0, place, -weight)
-    values.index_copy_(0, diagonal, Groups(row, n, ascending=True).sum(weight))
-    return csr(crow.to(row.dtype), columns, values, (n, n))
+    groups = Groups(row, n, ascending=True)
+    crow, columns, entry, diagonal = with_diagonal(row, col, groups.offsets)
+    values = weight.new_empty(len(columns)).index_copy_(0, entry, weight).neg_()
+    values.index_copy_(0, diagonal, groups.sum(weight))
+    return csr(crow, columns, values, (n, n))
 
 
 def _rows(matrix: Tensor) -> Tensor:
     """The row of each entry of a CSR matrix."""
     crow = matrix.crow_indices()
     return torch.repeat_interleave(crow.diff(), output_size=matrix.values().numel()).to(crow.dtype)
+
+
+def _loops(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Which entries of a CSR matrix are on its diagonal, and their nodes."""
+    loops = (_rows(matrix) == matrix.col_indices()).nonzero().flatten()
+    return loops, matrix.col_indices().index_select(0, loops)
 
 
 def _with_values(matrix: Tensor, values: Tensor) -> Tensor:
@@ -394,11 +398,11 @@ def _balance(matrix: Tensor, excess: Tensor | None) -> tuple[Tensor, Tensor]:
     The diagonal of a Galerkin product is what is left of cancellation: between faintly joined clusters, and for a
     component that has become one node, nothing but round-off.
     """
-    row, values = _rows(matrix), matrix.values()
-    loop = row == matrix.col_indices()
-    diagonal = -Groups(row, matrix.shape[0], ascending=True).sum(values.masked_fill(loop, 0))
-    balanced = _with_values(matrix, torch.where(loop, diagonal.index_select(0, row), values))
-    return balanced, diagonal if excess is None else diagonal + excess
+    loops, node = _loops(matrix)
+    values = matrix.values().index_fill(0, loops, 0)
+    diagonal = -Groups(_rows(matrix), matrix.shape[0], ascending=True).sum(values)
+    values.index_copy_(0, loops, diagonal.index_select(0, node))
+    return _with_values(matrix, values), diagonal if excess is None else diagonal + excess
 
 
 def no_smaller(diagonal: Tensor, least: Tensor) -> Tensor:
@@ -413,15 +417,16 @@ def _inverse_root(diagonal: Tensor) -> Tensor:
 
 def _scale(matrix: Tensor, left: Tensor, right: Tensor, dtype: torch.dtype) -> Tensor:
     """diag(left) · matrix · diag(right)."""
-    values = matrix.values() * left.index_select(0, _rows(matrix)) * right.index_select(0, matrix.col_indices())
-    return _with_values(matrix, values.to(dtype))
+    values = left.index_select(0, _rows(matrix)).mul_(matrix.values())
+    return _with_values(matrix, values.mul_(right.index_select(0, matrix.col_indices())).to(dtype))
 
 
 def _unit(matrix: Tensor, diagonal: Tensor, dtype: torch.dtype) -> Tensor:
     """D^-½ · matrix · D^-½, with the diagonal D in the place of the matrix's, which lacks the excess."""
-    root, row = _inverse_root(diagonal), _rows(matrix)
-    values = torch.where(row == matrix.col_indices(), diagonal.index_select(0, row), matrix.values())
-    return _scale(_with_values(matrix, values), root, root, dtype)
+    root = _inverse_root(diagonal)
+    unit, (loops, node) = _scale(matrix, root, root, dtype), _loops(matrix)
+    unit.values().index_copy_(0, loops, (diagonal > 0).to(dtype).index_select(0, node))
+    return unit
 
 
 def _ratio(diagonal: Tensor, mass: Tensor) -> Tensor:

@@ -24,16 +24,18 @@ def label_components(row: Tensor, col: Tensor, total: int, crow: Tensor | None =
     if row.device.type != "cpu":
         roots = propagate_labels(row.long(), col.long(), total)
         return ((roots == torch.arange(total, device=row.device)).cumsum(0) - 1)[roots]
-    from scipy.sparse.csgraph import connected_components  # comes with SciPy's linear algebra: not with this library
+    # It comes with SciPy's linear algebra: not with this library.
+    from scipy.sparse.csgraph import breadth_first_order, connected_components
 
     if crow is None:
         crow = torch.searchsorted(row, torch.arange(total + 1, dtype=row.dtype), out_int32=row.dtype == torch.int32)
     data = np.ones(len(col))  # of the type that SciPy makes of it anyway
     structure = csr_array((data, col.numpy(), crow.numpy()), shape=(total, total))
+    # Most graphs are connected, which a search from one node sees in a third of the time.
+    if total and len(breadth_first_order(structure, 0, return_predecessors=False)) == total:
+        return torch.zeros(total, dtype=torch.int64)
     # With both directions of every edge the strong components are the components, and take half the time: no transpose.
     count, found = connected_components(structure, connection="strong")
-    if count == 1:
-        return torch.zeros(total, dtype=torch.int64)
     first = np.empty(count, dtype=np.int64)
     first[found[::-1]] = np.arange(total)[::-1]  # of several assignments the last one counts
     return torch.from_numpy(first.argsort().argsort()[found])

@@ -25,6 +25,22 @@ def sparse_product(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> Tens
     return csr(crow, col, values, (len(crow) - 1, len(y))) @ aligned(y)
 
 
+def with_diagonal(row: Tensor, col: Tensor, crow: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """``crow`` and ``col`` of a square matrix with one entry more in each row, and where entries and diagonal go there.
+
+    The new one stands after the entries up to the diagonal, which may be one of them.
+    """
+    node = torch.arange(len(crow), dtype=crow.dtype, device=crow.device)
+    after = (col > row).to(crow.dtype)
+    entry = torch.arange(len(col), device=col.device).add_(row).add_(after)
+    count = torch.nn.functional.pad(after.cumsum(0, dtype=crow.dtype), (1, 0)).index_select(0, crow)  # before each row
+    crow = crow + node
+    diagonal = (crow[1:] - 1 - count.diff()).long()
+    columns = col.new_empty(len(col) + len(diagonal)).index_copy_(0, entry, col)
+    columns.index_copy_(0, diagonal, node[:-1].to(col.dtype))
+    return crow, columns, entry, diagonal
+
+
 def edge_products(crow: Tensor, row: Tensor, col: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """x_i · y_j on the edges ``(E,)`` of CSR order between rows of X and of Y, without gradients."""
     if len(row) == 0:

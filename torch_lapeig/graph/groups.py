@@ -201,24 +201,25 @@ def order_by_group(values: Tensor, group: Tensor, total: int) -> tuple[Tensor, T
 
 
 def places_among(nodes: Tensor, asked: Tensor, total: int) -> Tensor:
-    """Where in ``nodes`` (int64 ``(M,)``, distinct, of ``total``) each of those asked for is, int64; −1: nowhere."""
-    count = torch.arange(len(nodes), device=nodes.device)
+    """Where in ``nodes`` (int64 ``(M,)``, distinct, of ``total``) each of those asked for is, −1 for nowhere."""
     if len(nodes) > total * TABLE_SHARE:
-        return nodes.new_full((total,), -1).scatter_(0, nodes, count).index_select(0, asked)
+        count = torch.arange(len(nodes), dtype=asked.dtype, device=nodes.device)
+        return asked.new_full((total,), -1).scatter_(0, nodes, count).index_select(0, asked)
     # By search, not in a table of all nodes: these may be millions, and the ones asked for a mini-batch.
     ascending, number = nodes.sort()
     place = torch.searchsorted(ascending, asked).clamp_max(max(len(nodes) - 1, 0))
-    return torch.where(ascending[place] == asked, number[place], -1)
+    return torch.where(ascending[place] == asked, number[place], -1).to(asked.dtype)
 
 
 def by_column(row: Tensor, col: Tensor, total: int) -> tuple[Tensor, Tensor]:
     """The columns of entries in ascending rows, ascending in each row, and where they were."""
     if row.device.type != "cpu" or len(row) <= FEW:
-        keys, order = (row * total + col).sort()
+        keys, order = (row.long() * total + col).sort()
         return keys % max(total, 1), order
     # Row by row: several times faster than one sort of all.
     offsets = Groups(row, total, ascending=True).offsets
-    entries = csr_array((np.arange(len(row)), col.numpy(), offsets.numpy()), shape=(total, total))
+    places = np.arange(len(row), dtype=offsets.numpy().dtype)
+    entries = csr_array((places, col.numpy(), offsets.numpy()), shape=(total, total))
     entries.has_sorted_indices = False
     entries.sort_indices()
     return torch.from_numpy(entries.indices), torch.from_numpy(entries.data)

@@ -23,7 +23,7 @@ from torch.nn.functional import embedding_bag
 from torch_lapeig import _checks
 from torch_lapeig._tuning import rows_of_block
 from torch_lapeig.graph.components import SMALL, SQUARED_WORK, first_reaches_all, label_components, labels_by_squaring
-from torch_lapeig.graph.csr import aligned, csr, edge_products, sparse_product
+from torch_lapeig.graph.csr import aligned, csr, edge_products, sparse_product, with_diagonal
 from torch_lapeig.graph.distances import squared_distances
 from torch_lapeig.graph.groups import Groups, by_column, places_among, reverse
 from torch_lapeig.graph.nodes import Nodes
@@ -267,16 +267,22 @@ class SparsePattern(Nodes):
         return label_components(self.row[keep], self.col[keep], self.total).reshape(self.shape)
 
     def edges_of(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
-        """Edges that begin at ``nodes`` (int64 ``(M,)``): the position in ``nodes`` of each, and its number."""
-        begin, end = (self.crow.index_select(0, ends).long() for ends in (nodes, nodes + 1))
-        count = end - begin
+        """Edges that begin at ``nodes`` (int64 ``(M,)``): the position in ``nodes`` of each, and its number; int64."""
+        position, edge = self._edges_of(nodes)
+        return position.long(), edge.long()
+
+    def _edges_of(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        """`edges_of`, of the dtype of other indices, half as large."""
+        begin = self.crow.index_select(0, nodes)
+        count = self.crow.index_select(0, nodes + 1) - begin
         position = torch.repeat_interleave(count)
-        before = begin - count.cumsum(0) + count
-        return position, torch.arange(len(position), device=nodes.device) + before.index_select(0, position)
+        before = begin - count.cumsum(0, dtype=self.index) + count
+        edge = torch.arange(len(position), dtype=self.index, device=nodes.device)
+        return position, edge.add_(before.index_select(0, position))
 
     def restrict(self, nodes: Tensor) -> tuple[SparsePattern, Tensor]:
         """The edges among ``nodes`` (int64 ``(M,)``, distinct) in their order, and the number of each of them here."""
-        row, edge = self.edges_of(nodes)
+        row, edge = self._edges_of(nodes)
         number = places_among(nodes, self.col.index_select(0, edge), self.total)
         if (number < 0).any():
             inside = (number >= 0).nonzero().flatten()
@@ -311,14 +317,7 @@ class SparsePattern(Nodes):
     @cached_property
     def _with_diagonal(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """``crow`` and ``col`` with one entry more in each row, and where the edges and the diagonal go in them."""
-        node = torch.arange(self.total + 1, device=self.row.device)
-        after = (self.col > self.row).long()
-        edge = torch.arange(len(self), device=self.row.device) + self.row + after
-        crow = self.crow + node
-        diagonal = crow[1:] - 1 - torch.zeros_like(node[:-1]).index_add_(0, self.row, after)
-        col = self.col.new_empty(len(edge) + self.total).index_copy_(0, edge, self.col)
-        col.index_copy_(0, diagonal, node[:-1].to(self.index))
-        return crow.to(self.index), col, edge, diagonal
+        return with_diagonal(self.row, self.col, self.crow)
 
 
 class DensePattern(Nodes):
