@@ -22,7 +22,7 @@ from torch_lapeig.losses import spectral_loss
 from torch_lapeig.samplers import NeighborhoodSampler
 
 PEER = "torch CSR product, int32"
-PLAIN, BATCH, NEIGHBORS = "cross-entropy alone", 256, 10
+BATCH, NEIGHBORS = 256, 10
 
 
 def run(record: Record, options: argparse.Namespace) -> None:
@@ -54,16 +54,19 @@ def in_training(rounds: int) -> Table:
         return call
 
     candidates = {
-        PLAIN: step(chance),
-        "smoothness, random batch of a graph": step(chance, whole.subgraph),
-        "smoothness, batch of its neighbourhoods": step(neighborhood, whole.subgraph),
-        "smoothness, graph of the batch's own": step(chance, lambda nodes: own_graph(x[nodes])),
+        "random batch": (chance, None),
+        "the same, smoothness on its part of a graph": (chance, whole.subgraph),
+        "the same, smoothness on a graph of its own": (chance, lambda nodes: own_graph(x[nodes])),
+        "batch of neighbourhoods": (neighborhood, None),
+        "the same, smoothness on its part of the graph": (neighborhood, whole.subgraph),
     }
-    seconds = in_turn(candidates, rounds, calls=20)
+    seconds = in_turn({name: step(*given) for name, given in candidates.items()}, rounds, calls=20)
     title = f"A step of training on {BATCH} digits, {torch.get_num_threads()} threads, median of {rounds}"
-    table = Table(title, {"": "", "ms": ".2f", "share of smoothness, %": ".0f"})
-    for name, times in seconds.items():
-        table.add(name, median(times, 1e3), 100 * (1 - ratio(seconds[PLAIN], times)))
+    table = Table(title, {"": "", "nodes": "d", "ms": ".2f", "share of smoothness, %": ".0f"})
+    for name, (nodes, graph_of) in candidates.items():
+        plain = next(other for other, given in candidates.items() if given[0] is nodes)
+        share = None if graph_of is None else 100 * (1 - ratio(seconds[plain], seconds[name]))
+        table.add(name, len(nodes), median(seconds[name], 1e3), share)
     return table
 
 

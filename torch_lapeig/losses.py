@@ -70,16 +70,16 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
     tensor(5.)
     """
     _checks.check_choice(reduction, "reduction", REDUCTIONS)
-    columns, graph = _in_one_dtype(y, graph)
+    columns = _columns(y, graph)
+    weight = graph.weight.to(columns.dtype)
     if reduction == "none":
-        return (graph.weight * graph.pattern.squared_lengths(columns) / 2).to(y.dtype)
-    weight = graph.weight
+        return (weight * graph.pattern.squared_lengths(columns) / 2).to(y.dtype)
     if reduction == "weighted_mean":
         total = graph.pattern.sum(weight.sum())
         weight = weight / torch.where(total > 0, total, 1)
     loss = graph.pattern.smoothness(weight, columns)
     if reduction == "mean":
-        loss = loss / max(1, int(graph.pattern.sum(graph.weight.count_nonzero())))
+        loss = loss / max(1, int(graph.pattern.sum(weight.count_nonzero())))
     return loss.to(y.dtype)
 
 
@@ -360,18 +360,16 @@ class Whitening(FittedModule):
         return f"{self.n_components}"
 
 
-def _in_one_dtype(y: Tensor, graph: Graph) -> tuple[Tensor, Graph]:
-    """``y`` and a graph of its nodes in one dtype, float32 at least, zeros in the rows of padding."""
+def _columns(y: Tensor, graph: Graph) -> Tensor:
+    """``y`` in the wider of its dtype and the graph's, float32 at least, with zeros in the rows of padding."""
     check_graph(graph)
     columns = _checks.single(y)
     _checks.check_floating(columns, "y")
     if tuple(y.shape[:-1]) != tuple(graph.shape) or y.shape[-1] == 0:
         raise ValueError(f"y must have shape {(*graph.shape, 'k')} to go with the graph, got {tuple(y.shape)}")
-    dtype = torch.promote_types(columns.dtype, graph.weight.dtype)
-    columns = columns.to(dtype) if graph.mask is None else columns.to(dtype).masked_fill(~graph.mask[..., None], 0)
-    if graph.weight.dtype != dtype or graph.log_weight is not None:
-        graph = dataclasses.replace(graph, weight=graph.weight.to(dtype), log_weight=None)
-    return columns, graph
+    columns = columns.to(torch.promote_types(columns.dtype, graph.weight.dtype))
+    result: Tensor = columns if graph.mask is None else columns.masked_fill(~graph.mask[..., None], 0)
+    return result
 
 
 def _with_row_weights(y: Tensor, graph: Graph | None, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -379,7 +377,8 @@ def _with_row_weights(y: Tensor, graph: Graph | None, mask: Tensor | None) -> tu
     if graph is not None:
         if mask is not None:
             raise ValueError("mask must be None with a Graph, which carries its own")
-        columns, graph = _in_one_dtype(y, graph)
+        columns = _columns(y, graph)
+        graph = dataclasses.replace(graph, weight=graph.weight.to(columns.dtype), log_weight=None)
         graph.pattern.agree(**{"columns of y": y.shape[-1], "dtype of y": y.dtype})
         return columns, Laplacian(graph, "unnormalized").degrees, graph.mask
     columns = _checks.single(y)
