@@ -132,35 +132,27 @@ class ShiftInvert:
         Without a count, where a value has as many copies as the block has columns, there may be more: the smallest
         outside are looked for until there is none that was not known.
         """
-        x, solves, (is_certain, lacking, inertia) = self._space(request, inverse)
+        x, solves, verdict = self._space(request, inverse)
         operator, w = request.operator, request.wanted
-        while lacking and solves < self.max_products:
+        while verdict.lacking and solves < self.max_products:
             known = torch.cat([request.null, basis(operator, x[:, :w], request.null)], 1)
             free = fewest_active(operator) - known.shape[1]
             if free <= 0:
                 return x, solves, True
-            few = min(lacking, free)
-            sharp = min(request.tolerance, OUTSIDE_TOLERANCE) if inertia is None else COUNTED_TOLERANCE
+            few, (needs, sharp) = min(verdict.lacking, free), verdict.outside(request.tolerance)
             others = dataclasses.replace(
                 request, null=known, wanted=few, columns=min(few + WIDTH, free), tolerance=sharp, progress=None
             )
             # Of the same random block nothing would be left outside.
             again = dataclasses.replace(self, seed=self.seed + solves, max_products=self.max_products - solves)
-            y, more, outside = again._space(others, inverse, needs="some" if inertia is None else "any")
+            y, more, found = again._space(others, inverse, needs)
             solves += more
             least = float(_rayleigh_ritz(operator, y, known)[0][0])
             values, x = _rayleigh_ritz(operator, torch.cat([x, y], 1), request.null)
             x = x[:, : request.columns]
-            if inertia is None:
-                # The next value is the least outside the wanted ones, or more copies have to be looked for.
-                is_less = least < float(values[min(w, len(values) - 1)]) - 10 * float(operator.round_off)
-                is_certain, lacking = outside.is_certain, WIDTH * (outside.is_certain and is_less)
-            else:
-                lacking = max(inertia.number - int((values < inertia.cut).sum()), 0)
-                is_certain = outside.is_certain and lacking == 0
-                if least >= inertia.cut:  # where one was counted there is none
-                    break
-        return x, solves, is_certain
+            is_next = least >= float(values[min(w, len(values) - 1)]) - 10 * float(operator.round_off)
+            verdict = verdict.after(found.is_certain, values, least, is_next)
+        return x, solves, verdict.is_certain
 
     def _space(self, request: Request, inverse: Inverse, needs: Needs = "all") -> tuple[Tensor, int, Verdict]:
         """What `_converge` gives, from one space that begins with one block; and what it may have overlooked."""
@@ -231,6 +223,11 @@ class Inertia(NamedTuple):
     number: int
 
 
+# All of the smallest pairs; or some, of a value with more copies than columns those that there are; or any, though
+# copies may be overlooked.
+Needs = Literal["all", "some", "any"]
+
+
 class Verdict(NamedTuple):
     """Whether a space has overlooked nothing, how many to look for outside, and a count of them all."""
 
@@ -238,10 +235,22 @@ class Verdict(NamedTuple):
     lacking: int = 0
     inertia: Inertia | None = None
 
+    def outside(self, tolerance: float) -> tuple[Needs, float]:
+        """What to ask of those outside, and how accurately, where the tolerance of all is given."""
+        return ("some", min(tolerance, OUTSIDE_TOLERANCE)) if self.inertia is None else ("any", COUNTED_TOLERANCE)
 
-# All of the smallest pairs; or some, of a value with more copies than columns those that there are; or any, though
-# copies may be overlooked.
-Needs = Literal["all", "some", "any"]
+    def after(self, is_certain: bool, values: Tensor, least: float, is_next: bool) -> Verdict:
+        """The verdict after a search outside.
+
+        Args:
+            is_certain: whether that one overlooked nothing. values: with those that it found. least: the smallest of
+                these; is_next: whether no wanted one is larger.
+        """
+        if self.inertia is None:  # the next value is there, or more copies have to be looked for
+            return Verdict(is_certain, WIDTH * (is_certain and not is_next))
+        lacking = max(self.inertia.number - int((values < self.inertia.cut).sum()), 0)
+        is_there = least < self.inertia.cut  # or there is none where one was counted
+        return Verdict(is_certain and lacking == 0, lacking * is_there, self.inertia)
 
 
 def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor) -> tuple[Tensor, Tensor]:
