@@ -101,6 +101,26 @@ def test_gradients_of_lengths_by_differences_and_by_products(batch, dtype, small
         torch.testing.assert_close(one, another)
 
 
+@pytest.mark.parametrize("sparse", [True, False])
+@pytest.mark.parametrize("many", [True, False])
+def test_loops_do_not_drown_the_gradients_of_other_edges(many, sparse, small_blocks):
+    """A dense affinity of a small bandwidth has ones on its diagonal, and next to nothing beside it."""
+    weight = 1e-9 * random_affinity(30)
+    graph = Graph.from_dense(weight + torch.eye(30, dtype=weight.dtype))
+    graph = graph.to_sparse() if sparse else graph
+    if many:
+        small_blocks()
+    grads = []
+    for dtype in (torch.float32, torch.float64):
+        x = points(30, 4).to(dtype).requires_grad_()
+        lengths = (graph.weight.to(dtype) * graph.pattern.squared_lengths(x)).sum()
+        grads.append(
+            [torch.autograd.grad(f, x)[0].double() for f in (laplacian_smoothness(x, graph.to(dtype)), lengths)]
+        )
+    for single, double in zip(*grads, strict=True):
+        torch.testing.assert_close(single, double, rtol=1e-4, atol=1e-5 * double.abs().max().item())
+
+
 @pytest.mark.parametrize("period", [7, 20, 40])
 def test_accurate_in_float32_beside_far_points_in_any_order(period):
     """A product cancels what far points do to the mean; a thousand points tell how far most are apart."""

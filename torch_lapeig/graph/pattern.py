@@ -136,7 +136,11 @@ class SparsePattern(Nodes):
 
     def without_loops(self, values: Tensor) -> Tensor:
         """The values with those of self loops set to zero."""
-        return values.masked_fill(self.row == self.col, 0)
+        return values.masked_fill(self.row == self.col, 0) if self._has_loops else values
+
+    @cached_property
+    def _has_loops(self) -> bool:
+        return bool((self.row == self.col).any())
 
     @_checks.full_precision
     def matmul(self, values: Tensor, y: Tensor, *, is_symmetric: bool = False) -> Tensor:
