@@ -109,6 +109,27 @@ def test_self_loops_count_in_degrees_only(sparse, normalization):
         torch.testing.assert_close(with_loops.to_dense(), plain.to_dense())
 
 
+@pytest.mark.parametrize("normalization", ["unnormalized", "symmetric", "random_walk"])
+@pytest.mark.parametrize("sparse", [True, False])
+def test_loops_do_not_drown_other_weights(sparse, normalization):
+    """What float32 would cancel is left out: products, entries and their derivatives are those of float64."""
+    weight, y = 1e-9 * random_affinity(20) + torch.diag(torch.linspace(0, 1e12, 20, dtype=torch.float64)), points(20, 3)
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        graph = Graph.from_dense(weight.to(dtype))
+        graph = graph.to_sparse() if sparse else graph
+        graph = graph.with_weight(graph.weight.clone().requires_grad_())
+        laplacian = Laplacian(graph, normalization)
+        product = laplacian.matmul(y.to(dtype))
+        (grad,) = torch.autograd.grad(product.square().sum() / product.square().sum().detach(), graph.weight)
+        found.append((product, laplacian.to_dense(), graph.pattern.to_dense(grad)))
+    product, entries, grad = found[1]
+    row, others = entries.abs().amax(1, keepdim=True), ~torch.eye(20, dtype=torch.bool)
+    assert ((found[0][0] - product).abs() <= 1e-5 * row).all()
+    assert ((found[0][1] - entries).abs() <= 1e-5 * row).all()
+    assert (found[0][2] - grad)[others].abs().max() <= 1e-4 * grad[others].abs().max()
+
+
 def test_reordered_is_the_same_operator():
     laplacian = Laplacian(knn_graph(points(60, 2), 5))
     other, order = laplacian.symmetric.reordered()

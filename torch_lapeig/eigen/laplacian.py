@@ -247,11 +247,28 @@ class Laplacian:
         if y.dtype in _checks.HALVES:
             return self.matmul(y.to(self.graph.weight.dtype)).to(y.dtype)
         is_symmetric = self.normalization != "random_walk" and self.graph.similarity is None
-        return self.diagonal[..., None] * y - self.graph.pattern.matmul(self.values, y, is_symmetric=is_symmetric)
+        diagonal, values = self._without_loops()
+        return diagonal[..., None] * y - self.graph.pattern.matmul(values, y, is_symmetric=is_symmetric)
 
     def to_dense(self) -> Tensor:
         """The matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""
-        return torch.diag_embed(self.diagonal) - self.graph.pattern.to_dense(self.values)
+        diagonal, values = self._without_loops()
+        return torch.diag_embed(diagonal) - self.graph.pattern.to_dense(values)
+
+    def _without_loops(self) -> tuple[Tensor, Tensor]:
+        """The diagonal of the matrix, and M without loops: of large ones what cancels would leave nothing else."""
+        pattern, values = self.graph.pattern, self.values
+        proper = pattern.without_loops(values)
+        if proper is values:
+            return self.diagonal, values
+        of_others = pattern.without_loops(self._affinity)
+        others = pattern.sum_rows(of_others)
+        if self.normalization == "unnormalized":
+            return others, proper
+        # The same number twice, of which one or the other cancels in its derivatives.
+        loop, degree = pattern.sum_rows(self._affinity - of_others), torch.where(self.active, self.degrees, 1)
+        share = torch.where(loop > others, others / degree, 1 - loop / degree)
+        return torch.where(self.active, share, 0), proper
 
 
 def _without_subnormal(graph: Graph, affinity: Tensor) -> Graph:

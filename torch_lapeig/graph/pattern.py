@@ -135,7 +135,7 @@ class SparsePattern(Nodes):
         return reverse(values, self.reverse)
 
     def without_loops(self, values: Tensor) -> Tensor:
-        """The values with those of self loops set to zero."""
+        """The values with those of self loops set to zero; themselves if there are none."""
         return values.masked_fill(self.row == self.col, 0) if self._has_loops else values
 
     @cached_property
@@ -369,8 +369,9 @@ class DensePattern(Nodes):
         return values.mT
 
     def without_loops(self, values: Tensor) -> Tensor:
-        """The values with those of self loops set to zero."""
-        return values - torch.diag_embed(values.diagonal(dim1=-2, dim2=-1))
+        """The values with those of self loops set to zero; themselves if these are zero, but for accelerators."""
+        loops = values.diagonal(dim1=-2, dim2=-1)
+        return values if values.device.type == "cpu" and not loops.any() else values - torch.diag_embed(loops)
 
     @_checks.full_precision
     def matmul(self, values: Tensor, y: Tensor, *, is_symmetric: bool = False) -> Tensor:
