@@ -8,7 +8,7 @@ import torch
 from scipy.sparse import csgraph
 
 from problems import in_every_dtype, known_spectra, on_every_device, points, random_affinity, two_cliques
-from torch_lapeig import Graph, Laplacian, knn_graph, laplacian_smoothness
+from torch_lapeig import Graph, HeatKernel, Laplacian, eigenpairs, knn_graph, laplacian_smoothness
 
 NORMALIZATIONS = ["symmetric", "random_walk", "unnormalized"]
 
@@ -128,6 +128,37 @@ def test_loops_do_not_drown_other_weights(sparse, normalization):
     assert ((found[0][0] - product).abs() <= 1e-5 * row).all()
     assert ((found[0][1] - entries).abs() <= 1e-5 * row).all()
     assert (found[0][2] - grad)[others].abs().max() <= 1e-4 * grad[others].abs().max()
+
+
+@pytest.mark.parametrize("normalization", ["unnormalized", "symmetric", "random_walk"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", ["dense", "sparse", "batch"])
+@pytest.mark.filterwarnings("ignore:.*hidden in round-off")  # entries of D^-½ v at nodes without a loop
+def test_eigenvalues_beside_large_loops(kind, dtype, normalization):
+    """Of D^-½ (D − W) D^-½ with D − W of the other weights, to the precision of its own size; the loops count in D."""
+    weight = (1e-6 * random_affinity(25)).to(dtype).double()
+    loops = torch.cat([torch.zeros(5), torch.logspace(-6, 9, 20)]).to(dtype).double()
+    others = torch.diag(weight.sum(1)) - weight
+    root = (weight.sum(1) + loops).rsqrt() if normalization != "unnormalized" else torch.ones(25, dtype=torch.float64)
+    expected = torch.linalg.eigvalsh(root[:, None] * others * root)[:6]
+    graph = Graph.from_dense((weight + torch.diag(loops)).to(dtype))
+    if kind == "batch":
+        graph = Graph.from_dense(torch.stack([graph.weight, weight.to(dtype)]))
+    values = eigenpairs(Laplacian(graph if kind == "dense" else graph.to_sparse(), normalization), 6).values
+    error = (values.reshape(-1, 6)[0].double() - expected).abs().max()
+    assert error < 500 * torch.finfo(dtype).eps * others.diagonal().mul(root**2).max()
+
+
+def test_a_graph_with_loops_and_a_small_bandwidth():
+    """Loops have weight 1, where the other weights are 1e-9: values as without them, as they count in degrees only."""
+    angle = torch.arange(40) * torch.pi / 20
+    x, found = 6.4 * torch.stack([angle.cos(), angle.sin()], 1), []
+    for self_loops in (True, False):
+        graph = HeatKernel(0.05)(x, knn_graph(x, 2, self_loops=self_loops))
+        assert graph.pattern.has_loops(graph.weight) == self_loops
+        found.append(eigenpairs(Laplacian(graph, "unnormalized"), 5).values)
+    assert 0 < found[1].max() < 1e-8
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-14)
 
 
 def test_reordered_is_the_same_operator():

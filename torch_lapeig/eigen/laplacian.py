@@ -143,15 +143,17 @@ class Laplacian:
         batch = self.graph.batch_size
         degrees, r = _checks.primal(self.degrees).reshape(batch, -1), self.graph.similarity
         active = self.active.reshape(batch, -1)
+        diagonal, values = self._without_loops(self._symmetric_values)
+        largest = self.graph.pattern.largest(_checks.primal(diagonal).reshape(batch, -1, 1))[:, 0]
         unnormalized = self.normalization == "unnormalized"
         ground = active.to(degrees.dtype) if unnormalized else degrees.sqrt() * active
         if r is not None:
             ground = ground / _checks.primal(r).reshape(batch, -1)
         return SymmetricOperator(
             self.graph.pattern,
-            self._symmetric_values,
-            self.diagonal,
-            bound=2 * self._largest_degree if unnormalized else degrees.new_full((batch,), 2.0),
+            values,
+            diagonal,
+            bound=2 * (largest if unnormalized else torch.where(largest > 0, largest, 1)),
             null=NullSpace(ground, *self.active_components),
             active=active,
             of_affinities=True,
@@ -247,21 +249,20 @@ class Laplacian:
         if y.dtype in _checks.HALVES:
             return self.matmul(y.to(self.graph.weight.dtype)).to(y.dtype)
         is_symmetric = self.normalization != "random_walk" and self.graph.similarity is None
-        diagonal, values = self._without_loops()
+        diagonal, values = self._without_loops(self.values)
         return diagonal[..., None] * y - self.graph.pattern.matmul(values, y, is_symmetric=is_symmetric)
 
     def to_dense(self) -> Tensor:
         """The matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""
-        diagonal, values = self._without_loops()
+        diagonal, values = self._without_loops(self.values)
         return torch.diag_embed(diagonal) - self.graph.pattern.to_dense(values)
 
-    def _without_loops(self) -> tuple[Tensor, Tensor]:
+    def _without_loops(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """The diagonal of the matrix, and M without loops: of large ones what cancels would leave nothing else."""
-        pattern, values = self.graph.pattern, self.values
-        proper = pattern.without_loops(values)
-        if proper is values:
+        pattern = self.graph.pattern
+        if not pattern.has_loops(values):
             return self.diagonal, values
-        of_others = pattern.without_loops(self._affinity)
+        proper, of_others = pattern.without_loops(values), pattern.without_loops(self._affinity)
         others = pattern.sum_rows(of_others)
         if self.normalization == "unnormalized":
             return others, proper

@@ -36,6 +36,7 @@ class SparsePattern(Nodes):
     Args:
         row, col: ``(E,)``, first and second node of each edge, ascending by row, then by column.
         shape: ``(N,)`` or ``(B, N)``.
+        loops: whether some edges are self loops; None: to be looked at, where it matters.
 
     Indices are int32 wherever that suffices, the fastest in torch's sparse products.
 
@@ -44,17 +45,19 @@ class SparsePattern(Nodes):
     (tensor([1., 2., 1.]), tensor([1., 1., 4., 4.]))
     """
 
-    def __init__(self, row: Tensor, col: Tensor, shape: tuple[int, ...]) -> None:
-        self.shape = shape
+    loops: bool | None = None  # as in patterns that were saved before
+
+    def __init__(self, row: Tensor, col: Tensor, shape: tuple[int, ...], loops: bool | None = None) -> None:
+        self.shape, self.loops = shape, loops
         self.total = math.prod(shape)
         self.index = torch.int32 if len(row) + self.total < 2**31 else torch.int64
         self.row, self.col = row.to(self.index), col.to(self.index)
 
     @classmethod
-    def from_keys(cls, keys: Tensor, shape: tuple[int, ...]) -> SparsePattern:
+    def from_keys(cls, keys: Tensor, shape: tuple[int, ...], loops: bool | None = None) -> SparsePattern:
         """The edges of ascending keys ``row * total + col``."""
         total = math.prod(shape)
-        return cls(keys // total, keys % total, shape)
+        return cls(keys // total, keys % total, shape, loops)
 
     def __len__(self) -> int:
         return len(self.row)
@@ -68,7 +71,7 @@ class SparsePattern(Nodes):
         """The pattern on a device; itself if it is there."""
         if device == self.row.device:
             return self
-        return SparsePattern(self.row.to(device), self.col.to(device), self.shape)
+        return SparsePattern(self.row.to(device), self.col.to(device), self.shape, self.loops)
 
     def keys(self) -> Tensor:
         """int64 ``row * total + col``, ascending."""
@@ -135,12 +138,14 @@ class SparsePattern(Nodes):
         return reverse(values, self.reverse)
 
     def without_loops(self, values: Tensor) -> Tensor:
-        """The values with those of self loops set to zero; themselves if there are none."""
-        return values.masked_fill(self.row == self.col, 0) if self._has_loops else values
+        """The values with those of self loops set to zero."""
+        return values.masked_fill(self.row == self.col, 0) if self.has_loops(values) else values
 
-    @cached_property
-    def _has_loops(self) -> bool:
-        return bool((self.row == self.col).any())
+    def has_loops(self, values: Tensor) -> bool:
+        """Whether some of the edges are self loops."""
+        if self.loops is None:
+            self.loops = bool((self.row == self.col).any())
+        return self.loops
 
     @_checks.full_precision
     def matmul(self, values: Tensor, y: Tensor, *, is_symmetric: bool = False) -> Tensor:
@@ -292,19 +297,20 @@ class SparsePattern(Nodes):
             inside = (number >= 0).nonzero().flatten()
             row, edge, number = (found.index_select(0, inside) for found in (row, edge, number))
         col, order = by_column(row, number, len(nodes))
-        return SparsePattern(row, col, (len(nodes),)), edge.index_select(0, order)
+        loops = self.loops and None  # some nodes may have none of these
+        return SparsePattern(row, col, (len(nodes),), loops), edge.index_select(0, order)
 
     def part_of(self, graphs: slice) -> tuple[SparsePattern, slice]:
         """The edges of some graphs of a batch, one after the other, and where values on them stand."""
         n, first = self.shape[-1], graphs.start * self.shape[-1]
         edges = slice(int(self.crow[first]), int(self.crow[graphs.stop * n]))
         shape = (graphs.stop - graphs.start, n)
-        return SparsePattern(self.row[edges] - first, self.col[edges] - first, shape), edges
+        return SparsePattern(self.row[edges] - first, self.col[edges] - first, shape, self.loops and None), edges
 
     def item_of(self, b: int) -> tuple[SparsePattern, slice]:
         """The edges of one graph of a batch, and where values on them stand among those of all."""
         pattern, edges = self.part_of(slice(b, b + 1))
-        return SparsePattern(pattern.row, pattern.col, self.shape[-1:]), edges
+        return SparsePattern(pattern.row, pattern.col, self.shape[-1:], pattern.loops), edges
 
     def bandwidth_reducing_order(self) -> Tensor:
         """Reverse Cuthill–McKee order of the nodes, int64 ``(total,)``: neighbours come close in memory."""
@@ -369,9 +375,12 @@ class DensePattern(Nodes):
         return values.mT
 
     def without_loops(self, values: Tensor) -> Tensor:
-        """The values with those of self loops set to zero; themselves if these are zero, but for accelerators."""
-        loops = values.diagonal(dim1=-2, dim2=-1)
-        return values if values.device.type == "cpu" and not loops.any() else values - torch.diag_embed(loops)
+        """The values with those of self loops set to zero."""
+        return values - torch.diag_embed(values.diagonal(dim1=-2, dim2=-1))
+
+    def has_loops(self, values: Tensor) -> bool:
+        """Whether some self loops have other values than zero; True on accelerators, where a look would take longer."""
+        return values.device.type != "cpu" or bool(values.diagonal(dim1=-2, dim2=-1).any())
 
     @_checks.full_precision
     def matmul(self, values: Tensor, y: Tensor, *, is_symmetric: bool = False) -> Tensor:

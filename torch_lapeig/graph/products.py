@@ -45,6 +45,9 @@ class Edges(Protocol):
     def transpose(self, values: Tensor) -> Tensor:
         """The values of the reversed edges."""
 
+    def has_loops(self, values: Tensor) -> bool:
+        """Whether there may be self loops."""
+
     def without_loops(self, values: Tensor) -> Tensor:
         """The values with those of self loops set to zero."""
 
@@ -266,7 +269,8 @@ def _pull(values: Tensor, x: Tensor, pattern: Edges, scale: Callable[[], Tensor]
     As a matrix product, in which what cancels is as large as the points. Where they reach 10⁴ times the ``scale`` of
     their differences, float32 is summed in float64. On a few edges by differences, where nobody asks for derivatives.
     """
-    values = pattern.without_loops(values)  # which may be larger than all others, and cancel
+    if pattern.has_loops(values):  # which may be larger than all others, and cancel
+        values = pattern.without_loops(values)
     if not (torch.is_grad_enabled() or _checks.is_dual(values) or _checks.is_dual(x)):
         found = pattern.direct_pull(values, x)
         if found is not None:

@@ -56,7 +56,7 @@ def _symmetrize(
         node = torch.arange(total, device=x.device) if mask is None else mask.flatten().nonzero().flatten()
         keys, order = torch.cat([keys, node * (total + 1)]).sort()
         weight = torch.cat([weight, torch.ones_like(node, dtype=x.dtype)])[order]
-    return Graph(SparsePattern.from_keys(keys, shape), weight, mask, recall=recall)
+    return Graph(SparsePattern.from_keys(keys, shape, self_loops), weight, mask, recall=recall)
 
 
 def _sorted(keys: Tensor) -> Tensor:
