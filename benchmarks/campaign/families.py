@@ -351,10 +351,11 @@ def draw(rng: Rng, n: int, name: str | None = None) -> tuple[str, Edges]:
         edges = shuffled(edges, rng)
     if rng.random() < 0.15:
         edges = scaled(edges, float(10 ** rng.uniform(-6, 6)))
-    if rng.random() < 0.05:
-        at = np.unique(rng.integers(0, edges.nodes, 3))
+    if rng.random() < 0.1:
+        at = np.unique(rng.integers(0, edges.nodes, int(rng.choice([3, edges.nodes]))))
         pairs = np.concatenate([edges.pairs, np.stack([at, at], 1)])
-        edges = Edges(edges.nodes, pairs, np.concatenate([edges.weight, np.full(len(at), edges.weight.max(initial=1))]))
+        loops = np.full(len(at), edges.weight.max(initial=1)) * 10.0 ** rng.uniform(0, rng.choice([0, 12]), len(at))
+        edges = Edges(edges.nodes, pairs, np.concatenate([edges.weight, loops]))
     if rng.random() < (0.3 if name in DOUBLE else 0.9):
         edges = edges.narrowed()
     if not (edges.pairs[:, 0] != edges.pairs[:, 1]).any():

@@ -106,10 +106,12 @@ def dense_laplacian(edges: Edges, log_scale: Tensor, normalization: str) -> tupl
     affinity = weight.new_zeros(n, n).index_put((i, j), weight[of_edge], accumulate=True)
     degrees = affinity.sum(1)
     active = degrees.detach() > torch.finfo(torch.float64).tiny
+    others = affinity * (1 - torch.eye(n, dtype=affinity.dtype))  # loops count in degrees only: elsewhere they cancel
+    matrix = torch.diag(others.sum(1)) - others
     if normalization == "unnormalized":
-        return torch.diag(degrees) - affinity, degrees, active
+        return matrix, degrees, active
     inverse = torch.where(active, torch.where(active, degrees, 1).rsqrt(), 0)
-    return torch.diag(active.double()) - inverse[:, None] * affinity * inverse, degrees, active
+    return inverse[:, None] * matrix * inverse, degrees, active
 
 
 class _Spectral(torch.autograd.Function):
