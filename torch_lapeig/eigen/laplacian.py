@@ -39,6 +39,7 @@ class Laplacian:
 
     A node of degree zero (isolated, or padding) has a zero row, as in Chung, *Spectral Graph Theory* (1997), 1.2. Where
     the graph's affinity is only similar to a symmetric one (`Graph.similarity`), ``"symmetric"`` is that of the latter.
+    Self loops count in the degrees; products, entries and eigenpairs do without them, as they cancel there.
     Where weights underflow so far that a degree is no normal number of their dtype (1.2e-38 in float32), those that are
     none count as zero: they have few digits, and none on processors that flush them.
 
