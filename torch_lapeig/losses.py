@@ -76,7 +76,7 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
         return (weight * graph.pattern.squared_lengths(columns) / 2).to(y.dtype)
     if reduction == "weighted_mean":
         total = graph.pattern.sum(weight.sum())
-        weight = weight / torch.where(total > 0, total, 1)
+        weight = weight / torch.where(total > 0, total + (total - total), 1)  # NaN for a sum that overflows
     loss = graph.pattern.smoothness(weight, columns)
     if reduction == "mean":
         loss = loss / max(1, int(graph.pattern.sum(weight.count_nonzero())))

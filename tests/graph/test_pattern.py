@@ -121,6 +121,17 @@ def test_loops_do_not_drown_the_gradients_of_other_edges(many, sparse, small_blo
         torch.testing.assert_close(single, double, rtol=1e-4, atol=1e-5 * double.abs().max().item())
 
 
+@pytest.mark.parametrize("reduction", ["mean", "weighted_mean", "sum"])
+def test_smoothness_of_no_nodes_and_of_weights_beyond_all_sums(reduction):
+    nothing = Graph.from_edge_index(torch.zeros(2, 0, dtype=torch.int64), num_nodes=0)
+    y = torch.zeros(0, 3, requires_grad=True)
+    loss = laplacian_smoothness(y, nothing, reduction)
+    assert loss == 0
+    assert torch.autograd.grad(loss, y)[0].shape == (0, 3)
+    large = Graph.from_edge_index(torch.tensor([[0, 1], [1, 0]]), torch.full((2,), 3e38))
+    assert not laplacian_smoothness(torch.tensor([[0.0], [2.0]]), large, reduction).isfinite()  # and not 0
+
+
 @pytest.mark.parametrize("period", [7, 20, 40])
 def test_accurate_in_float32_beside_far_points_in_any_order(period):
     """A product cancels what far points do to the mean; a thousand points tell how far most are apart."""

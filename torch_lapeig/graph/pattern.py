@@ -209,14 +209,14 @@ class SparsePattern(Nodes):
 
     def _differences(self, x: Tensor) -> Tensor:
         """x_j − x_i on the edges, ``(E, D)``."""
-        points = x.reshape(self.total, -1)
+        points = x.reshape(self.total, x.shape[-1])
         return points.index_select(0, self.col).sub_(points.index_select(0, self.row))
 
     def _of_squares(
         self, x: Tensor, ends: Tensor, values: Tensor, function: Callable[[Tensor, Tensor], Tensor]
     ) -> list[Tensor]:
         """A function of the squares of x_i − x_j ``(U, D)`` on edges of these ends and of values on them, in pieces."""
-        points = x.reshape(self.total, -1)
+        points = x.reshape(self.total, x.shape[-1])
         step = min(rows_of_block(points.shape[1] * points.element_size(), x.device, "cache"), max(1, len(values)))
         first = torch.arange(0, 2 * step, 2, dtype=self.index, device=x.device)
         sign = 1 - 2 * (torch.arange(2 * step, device=x.device) % 2).to(points.dtype)
