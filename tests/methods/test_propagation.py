@@ -284,6 +284,25 @@ def test_nodes_too_far_for_label_spreading_are_said():
     assert not HarmonicFunction(Radius(1.0), SimpleWeights()).fit(x, labels).predict().any()
 
 
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_loops_are_nothing_to_harmonic_functions(kind):
+    """A walk that stays where it is meets the same labels; however often it stays, and in the gradient as well."""
+    x, labels = points(40, 2), torch.tensor([0, 1, 2] + 37 * [-1])
+    weight = HeatKernel()(x, KNN(6)(x)).to_dense()
+    scores, gradients = [], []
+    for loops in (torch.zeros(40), torch.logspace(-3, 15, 40)):
+        affinity = (weight + torch.diag(loops.double())).requires_grad_()
+        graph = Graph.from_dense(affinity)
+        found = HarmonicFunction(Precomputed("affinity")).fit(graph if kind == "dense" else graph.to_sparse(), labels)
+        scores.append(found.scores_)
+        (gradient,) = torch.autograd.grad(
+            HarmonicFunction(Precomputed("affinity"))(graph, labels)[:, 0].sum(), affinity
+        )
+        gradients.append(gradient * (weight > 0))
+    torch.testing.assert_close(scores[1], scores[0])
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
 @pytest.mark.parametrize("orders", [0, 6, 24])
 def test_harmonic_functions_of_wild_weights_are_right_or_loud(orders):
     """On a path the function grows by the resistances."""

@@ -168,6 +168,8 @@ class HarmonicFunction(SemiSupervised):
         return f"{self.neighbors}, class_prior={self.class_prior!r}, n_classes={self.n_classes}"
 
     def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
+        if graph.pattern.has_loops(graph.weight):  # which no harmonic function feels, but round-off does
+            graph = dataclasses.replace(graph, weight=graph.pattern.without_loops(graph.weight))
         laplacian, reached = _in_double(graph), reached_by(graph, labelled)
         keep = (reached & ~labelled).double()
         free = keep[..., None]
