@@ -7,6 +7,7 @@ import warnings
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
 from torch_lapeig._tuning import ALIGNMENT, BAG_COLUMNS, rows_of_block
 
@@ -21,7 +22,7 @@ def csr(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Te
 def sparse_product(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> Tensor:
     """M Y of a CSR matrix and ``(n, m)``, without gradients."""
     if y.device.type == "cpu" and y.dtype == torch.float32 and y.shape[1] >= BAG_COLUMNS:
-        return torch.embedding_bag(y, col, crow, False, 0, False, values, True)[0]
+        return embedding_bag(col, y, crow, mode="sum", per_sample_weights=values, include_last_offset=True)
     return csr(crow, col, values, (len(crow) - 1, len(y))) @ aligned(y)
 
 
