@@ -56,6 +56,11 @@ ALIGNMENT = 16
 BAG_COLUMNS = 10
 
 
+# Edges of a node from which on products in float32 are summed in float64 on the processor, which adds them up one by
+# one: a star of 1000 leaves of equal weights loses 1e-5 of a sum, one of two million 1e-2.
+HUB_EDGES = 1000
+
+
 # Terms that a product of two sparse matrices may have on accelerators, before those of one place are added. cuSPARSE
 # fails beyond some 10⁹, and gives zeros beyond 3·10⁹; it takes about 16 bytes for each.
 PRODUCT_TERMS = 2**28

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from problems import complete, cycle, points, random_affinity
-from torch_lapeig import Graph, knn_graph, laplacian_smoothness
+from torch_lapeig import Graph, Laplacian, knn_graph, laplacian_smoothness, normalized_cut
+from torch_lapeig._tuning import HUB_EDGES
 
 
 def test_sampled_products_without_mkl_are_the_same(monkeypatch, small_blocks):
@@ -148,3 +149,36 @@ def test_accurate_in_float32_beside_far_points_in_any_order(period):
         x = y.to(dtype).requires_grad_()
         grads.append(torch.autograd.grad(laplacian_smoothness(x, graph.to(dtype), "sum"), x)[0][near].double())
     assert (grads[0] - grads[1]).abs().max() < 1e-6 * grads[1].abs().max()
+
+
+@pytest.mark.parametrize("leaves", [900, 5000, 100_000])
+def test_sums_at_hubs_keep_the_digits_of_float32(leaves):
+    """Equal numbers added up one by one are rounded in one direction: 1e-4 at a hub of 100,000 edges."""
+    leaf = torch.arange(1, leaves + 1)
+    hub = torch.zeros_like(leaf)
+    edges = torch.stack([torch.cat([hub, leaf]), torch.cat([leaf, hub])])
+    graph = Graph.from_edge_index(edges, torch.full((2 * leaves,), 0.1), leaves + 1)
+    degree = leaves * float(torch.tensor(0.1))
+    laplacian = Laplacian(graph, "unnormalized")
+    assert laplacian.degrees[0].item() == pytest.approx(degree, rel=2e-7)
+    y = torch.full((leaves + 1, 2), 0.3)
+    y[0] = 0
+    some = 2e-5 if leaves < HUB_EDGES else 5e-7
+    assert laplacian.matmul(y)[0].tolist() == pytest.approx([-0.3 * degree] * 2, rel=some)
+    assert normalized_cut((torch.arange(leaves + 1) > 0).long(), graph).item() == pytest.approx(2, rel=some)
+    y.requires_grad_()
+    loss = laplacian_smoothness(y, graph, "sum")
+    assert loss.item() == pytest.approx(0.09 * 2 * degree, rel=5e-7)
+    assert torch.autograd.grad(loss, y)[0][0].tolist() == pytest.approx([-0.6 * degree] * 2, rel=some)
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+def test_smoothness_of_many_equal_edges_keeps_the_digits_of_float32(columns):
+    """In pieces and in one, the squares are not added up one by one (1e-3 off with 200,000 edges)."""
+    for nodes in (20_000, 100_000):
+        y = (0.3 * (torch.arange(nodes) % 2))[:, None].expand(nodes, columns)
+        i = torch.arange(nodes - 1)
+        edges = torch.stack([torch.cat([i, i + 1]), torch.cat([i + 1, i])])
+        graph = Graph.from_edge_index(edges, torch.full((2 * (nodes - 1),), 0.7), nodes)
+        expected = columns * float(torch.tensor(0.3)) ** 2 / 2
+        assert laplacian_smoothness(y, graph, "weighted_mean").item() == pytest.approx(expected, rel=2e-6)

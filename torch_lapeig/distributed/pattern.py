@@ -146,19 +146,15 @@ class ShardedPattern(SparsePattern):
         """Values ``(1,)`` on the edges."""
         return values.expand(len(self))
 
-    @property
-    def longest_row(self) -> int:
-        """The largest number of edges at an own node."""
-        return int(self.crow.diff().max()) if self.total else 0
-
     def at_col(self, nodes: Tensor) -> Tensor:
         """Node values at the second node of each edge."""
         return self.halo.with_halo(nodes.reshape(-1)).index_select(0, self.col)
 
     def sum_cols(self, values: Tensor) -> Tensor:
         """Σ_i of edge values, ``(n,)``."""
-        at_all = values.new_zeros(self.total + len(self.halo)).index_add(0, self.col, values)
-        return self.halo.give_back(at_all, self.total)
+        wide = values.double() if values.dtype == torch.float32 else values  # as in `Groups.sum`
+        at_all = wide.new_zeros(self.total + len(self.halo)).index_add(0, self.col, wide)
+        return self.halo.give_back(at_all, self.total).to(values.dtype)
 
     def transpose(self, values: Tensor) -> Tensor:
         """The values of the reversed edges."""

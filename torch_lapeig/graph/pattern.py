@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from torch_lapeig import _checks
-from torch_lapeig._tuning import rows_of_block
+from torch_lapeig._tuning import HUB_EDGES, rows_of_block
 from torch_lapeig.graph.components import SMALL, SQUARED_WORK, first_reaches_all, label_components, labels_by_squaring
 from torch_lapeig.graph.csr import aligned, csr, edge_products, sparse_product, with_diagonal
 from torch_lapeig.graph.distances import squared_distances
@@ -104,9 +104,10 @@ class SparsePattern(Nodes):
         return self.rows.offsets
 
     @cached_property
-    def longest_row(self) -> int:
-        """The largest number of edges at a node."""
-        return int(self.crow.diff().max())
+    def has_hubs(self) -> bool:
+        """Whether nodes have so many edges that the processor's sums of products, one by one, lose digits."""
+        device = self.row.device.type
+        return device == "cpu" and len(self) >= HUB_EDGES and int(self.crow.diff().max()) >= HUB_EDGES
 
     @cached_property
     def item(self) -> Tensor:
@@ -162,7 +163,7 @@ class SparsePattern(Nodes):
 
     def direct_matmul(self, values: Tensor, y: Tensor) -> Tensor:
         """`matmul` without gradients, for ``(total, m)``."""
-        return sparse_product(self.crow, self.col, values.detach(), y)
+        return self._sum_of_rows(self.col, values.detach(), y)
 
     def direct_products(self, x: Tensor, y: Tensor) -> Tensor:
         """`products` without gradients, for ``(total, m)``."""
@@ -191,17 +192,26 @@ class SparsePattern(Nodes):
     def direct_smoothness(self, values: Tensor, y: Tensor) -> Tensor:
         """`smoothness` without gradients, in O(E) memory."""
         if self._has_few(y):
-            return values.dot(self._differences(y).square_().sum(1)) / 2
-        once, ends = self._once
-        sums = self._of_squares(y, ends, values.index_select(0, once), lambda squares, part: part[None] @ squares)
-        return torch.stack(sums).sum()
+            return self._differences(y).square_().sum(1).mul_(values).sum() / 2
+        (once, ends), ones = self._once, y.new_ones(y.shape[-1])
+
+        def weighted(squares: Tensor, part: Tensor) -> Tensor:
+            return (squares @ ones).mul_(part).sum()  # part @ squares would add up one by one, and lose digits
+
+        return torch.stack(self._of_squares(y, ends, values.index_select(0, once), weighted)).sum()
 
     def direct_pull(self, values: Tensor, x: Tensor) -> Tensor | None:
         """Σ_j m_ij (x_j − x_i) by direct differences, without gradients; None where a product takes less."""
         if not self._has_few(x):
             return None
         edges = torch.arange(len(self), dtype=self.index, device=x.device)
-        return sparse_product(self.crow, edges, values, self._differences(x)).reshape(x.shape)
+        return self._sum_of_rows(edges, values, self._differences(x)).reshape(x.shape)
+
+    def _sum_of_rows(self, of: Tensor, values: Tensor, y: Tensor) -> Tensor:
+        """For each node Σ m_e y_of(e) over its edges e: float32 in float64 where there are hubs."""
+        if not (self.has_hubs and y.dtype == torch.float32):
+            return sparse_product(self.crow, of, values, y)
+        return sparse_product(self.crow, of, values.double(), y.double()).to(y.dtype)
 
     def _has_few(self, x: Tensor) -> bool:
         """Whether differences of points ``(..., N, D)`` on all edges stay in the cache, beside what is made of them."""
