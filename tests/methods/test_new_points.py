@@ -6,7 +6,17 @@ import pytest
 import torch
 
 from problems import points
-from torch_lapeig import KNN, LLE, MDS, Isomap, KernelPCA, LaplacianEigenmaps, SpectralClustering
+from torch_lapeig import (
+    KNN,
+    LLE,
+    MDS,
+    DensityCorrected,
+    Isomap,
+    KernelPCA,
+    LaplacianEigenmaps,
+    SelfTuning,
+    SpectralClustering,
+)
 
 NEAR = points(40, 3)
 METHODS = {
@@ -104,3 +114,21 @@ def test_far_new_points(name):
     assert bool(caught) == (LIMITS[name] is row_of_nearest)
     assert all("3 of 3 new points are so far away" in str(w.message) for w in caught)
     torch.testing.assert_close(rows, expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))
+
+
+@pytest.mark.filterwarnings("ignore::torch_lapeig.GraphWarning")
+@pytest.mark.parametrize("weights", [SelfTuning(3), DensityCorrected(0.5, SelfTuning(3))])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_scales_of_fitted_points_are_of_all_their_edges(dtype, weights):
+    """Of points around a clump the weights of some edges underflow, whose lengths count in σ all the same."""
+    underflowing = 0
+    for seed in (360, 363, 365, 389, *range(20)):
+        generator = torch.Generator().manual_seed(seed)
+        around = 3 * torch.randn(8, 2, generator=generator)
+        x = torch.cat([0.01 * torch.randn(30, 2, generator=generator), around]).to(dtype)
+        x = torch.cat([x, 1e-3 * x[30:31]])  # whose faint edges stay
+        module = LaplacianEigenmaps(2, KNN(10), weights).fit(x)
+        error = (module.transform(x) - module.embedding_).abs().amax()
+        assert error < 2e-5 * module.embedding_.abs().amax()
+        underflowing += int((weights(x, KNN(10)(x)).weight == 0).sum())
+    assert underflowing > 0

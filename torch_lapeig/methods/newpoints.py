@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from torch_lapeig._fitted import State
-from torch_lapeig.eigen import Laplacian
 from torch_lapeig.graph import Graph, Precomputed
 from torch_lapeig.graph.distances import differentiable_pair_distances
+from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.rules import NeighborRule, check_extends, graph_with_state
 from torch_lapeig.graph.weighted import Rule
@@ -37,15 +37,12 @@ class NewAffinities(NamedTuple):
 def fitted_graph(neighbors: Rule, weights: Weighting, x: Tensor) -> tuple[Graph, State]:
     """The weighted graph of points ``(N, D)``, and what new points need of it."""
     graph, train_rule = graph_with_state(rule_within(neighbors, len(x)), x.detach())
-    weighted = weights(x, graph)
-    # An edge whose weight underflows is none, and a node with no other edge has none.
-    kept = (weighted.weight > 0) & Laplacian(weighted, "unnormalized").active[graph.edge_index[0]]
-    return weighted, {
+    return weights(x, graph), {
         "train_points": x,
         "train_rule": train_rule,
         "train_weighting": weights.state(x, graph),
-        "train_edges": graph.edge_index[:, kept],
-        "train_connectivity": graph.weight[kept],
+        "train_edges": graph.edge_index,
+        "train_connectivity": graph.weight,
     }
 
 
@@ -64,8 +61,21 @@ def affinities_of_new(neighbors: Rule, weights: Weighting | None, x: Tensor, sta
         squared_lengths = differentiable_pair_distances(x, query, state["train_points"], point)
         edges = NewEdges(query, point, squared_lengths, connectivity, len(x))
         log_affinity = weights.extend(edges, state["train_weighting"])
+        there = _are_in_fit(log_affinity.detach(), query, same)
+        log_affinity, query, point = log_affinity[there], query[there], point[there]
     warn_of_unreached(int((query.bincount(minlength=len(x)) == 0).sum()), len(x))
     return NewAffinities(log_affinity, query, point, same)
+
+
+def _are_in_fit(log_affinity: Tensor, query: Tensor, same: Tensor) -> Tensor:
+    """Which edges count, bool ``(E,)``: all of new points, and those of fitted points that counted in the fit.
+
+    There an edge whose weight underflows is none, and a node with no other edge has none. They are left out only here:
+    scales of a point, as in `SelfTuning`, are of all its edges.
+    """
+    weight = log_affinity.exp()
+    active = sum_of_groups(weight, query, len(same)) > torch.finfo(weight.dtype).tiny
+    return (same < 0)[query] | ((weight > 0) & active[query])
 
 
 @torch.no_grad()
