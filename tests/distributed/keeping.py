@@ -13,7 +13,7 @@ from common import blobs, cut
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
-from problems import surface
+from problems import points, surface
 from torch_lapeig import (
     KNN,
     HeatKernel,
@@ -107,16 +107,19 @@ def check_clusters_and_plain_tensors(ranks):
 
 
 def check_edges_without_weights_are_kept(ranks):
-    """Weights that underflow are no edges of the fit, on any number of ranks."""
+    """Weights that underflow are no edges of the fit, on any number of ranks; their lengths count in scales."""
     x = torch.cat([surface(40), 60 + surface(40, seed=2), torch.tensor([[30.0, 30.0, 30.0]]).double()])
     make = functools.partial(LaplacianEigenmaps, 2, KNN(5), HeatKernel(0.5))
     with warnings.catch_warnings(action="ignore"):
         module, expected = Sharded(make(), ranks).fit(x[cut(81, ranks)]), make().fit(x)
-        assert len(module.train_dropped) > 0
         fresh = Sharded(make(), Ranks.alone())
         state = {name: full(value) for name, value in module.state_dict().items()}
         fresh.load_state_dict(state)
         close(fresh.transform(x[:9]).abs(), expected.transform(x[:9]).abs())
+        around = torch.cat([0.01 * points(60, 2), 20 * points(9, 2, seed=3), torch.tensor([[0.3, 0.0]]).double()])
+        module = Sharded(LaplacianEigenmaps(2, KNN(10), SelfTuning(3)), ranks).fit(around[cut(70, ranks)])
+        embedding = ranks.gather(module.embedding_)
+        close(module.transform(around), embedding)
 
 
 def full(value):

@@ -123,7 +123,6 @@ class Sharded(nn.Module):
             if isinstance(self.module, SpectralClustering):
                 own["labels_"], small["cluster_centers_"] = sharded_labels(self.module, points, found.columns)
             rows = fit.kept(own)
-            small = {**small, "train_dropped": fit.dropped} if len(fit.dropped) else small
             self._keep(fit, rows, small, {name: as_given(points.home(y), x) for name, y in own.items()})
         return self
 

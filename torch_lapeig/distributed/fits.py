@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
@@ -21,19 +20,19 @@ from torch_lapeig.graph.distances import differentiable_pair_distances
 from torch_lapeig.graph.weights import NewEdges
 from torch_lapeig.methods import SpectralClustering
 from torch_lapeig.methods.module import Embedding, warn_of_unreached
+from torch_lapeig.methods.newpoints import are_in_fit
 from torch_lapeig.methods.nystrom import nystrom
 
 # Of a state dict: with a row for each point, in the order of their numbers, and the same on every rank.
 ROWS = ("train_points", "train_vectors", "train_weighting", "train_degrees", "embedding_", "labels_")
-SMALL = ("eigenvalues_", "residuals_", "gap_", "cluster_centers_", "train_dropped")
+SMALL = ("eigenvalues_", "residuals_", "gap_", "cluster_centers_")
 
 
 class ShardedFit:
     """Fitted points on the ranks where they are worked on.
 
     Args:
-        graph: of the points by the module's rule, before it was weighted. dropped: int64 ``(e, 2)``, numbers of the
-            ends of edges without a weight, on all ranks.
+        graph: of the points by the module's rule, before it was weighted.
         nodes: of own points: ``train_vectors``, ``train_weighting``, ``train_degrees`` where the method has them.
     """
 
@@ -42,17 +41,13 @@ class ShardedFit:
         module: Any,
         points: ShardedPoints,
         graph: ShardedGraph,
-        dropped: Tensor,
         nodes: State,
         eigenvalues: Tensor,
     ) -> None:
-        self.module, self.points, self.nodes, self.dropped = module, points, nodes, dropped
+        self.module, self.points, self.nodes = module, points, nodes
         self.eigenvalues = eigenvalues.masked_fill(eigenvalues.isinf(), 0)
         self.pattern: Any = graph.pattern
-        first, second = self._ends(self.pattern)
-        total = points.offsets[-1]
-        is_dropped = torch.isin(first * total + second, dropped[:, 0] * total + dropped[:, 1])
-        self.connectivity = torch.where(is_dropped, 0, graph.weight)
+        self.connectivity = graph.weight
         self.rule: KNN | Radius = module.neighbors
         cosine = self.rule.metric == "cosine"
         self.search = Search(points, points.x / points.x.norm(dim=1, keepdim=True) if cosine else None)
@@ -79,29 +74,19 @@ class ShardedFit:
         }
         if laplacian.normalization == "symmetric":
             nodes["train_degrees"] = laplacian.degrees
-        lost = (graph.weight > 0) & (laplacian.graph.weight == 0)
-        ends = torch.stack(cls._ends(graph.pattern, points.numbers), 1)[lost]
-        return cls(module, points, graph, points.ranks.gather(ends), nodes, found.eigenvalues)
+        return cls(module, points, graph, nodes, found.eigenvalues)
 
     @classmethod
     def loaded(cls, module: Any, ranks: Ranks, rows: State, small: State) -> ShardedFit:
         """That of rows as ``kept`` has them, in equal parts on these ranks, however many have kept them."""
         points = ShardedPoints.spread(rows["train_points"], ranks)
         nodes = {name: points.here(rows[name]) for name in ROWS[1:4] if name in rows}
-        dropped = small.get("train_dropped", points.numbers.new_zeros(0, 2))
-        graph = sharded_graph(points, module.neighbors)
-        return cls(module, points, graph, dropped, nodes, small["eigenvalues_"])
+        return cls(module, points, sharded_graph(points, module.neighbors), nodes, small["eigenvalues_"])
 
     def kept(self, more: State) -> State:
         """Rows of a state dict: equal parts of all, in the order of their numbers; ``more``: of own points too."""
         every = {"train_points": self.points.x, **self.nodes, **more}
         return {name: by_number(self.points, rows) for name, rows in every.items()}
-
-    @staticmethod
-    def _ends(pattern: Any, numbers: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The numbers of the ends of each edge."""
-        at_all = pattern.halo.with_halo(pattern.numbers if numbers is None else numbers)
-        return at_all[pattern.row.long()], at_all[pattern.col.long()]
 
     def rows_of(self, x: Tensor) -> Tensor:
         """The rows of new points, as `GraphEmbedding` extends its own."""
@@ -115,11 +100,14 @@ class ShardedFit:
         number, points, weighting, vectors, *rest = fetched(self.search, edges.place, *kept)
         lengths = differentiable_pair_distances(x, edges.query, points, number)
         new = NewEdges(edges.query, number, lengths, edges.connectivity, len(x))
-        warn_of_unreached(int((edges.query.bincount(minlength=len(x)) == 0).sum()), len(x))
+        log_affinity = self.module.weights.extend(new, weighting)
+        there = are_in_fit(log_affinity.detach(), edges.query, edges.same)
+        query = edges.query[there]
+        warn_of_unreached(int((query.bincount(minlength=len(x)) == 0).sum()), len(x))
         rows = nystrom(
-            self.module.weights.extend(new, weighting),
-            edges.query,
-            number,
+            log_affinity[there],
+            query,
+            number[there],
             len(x),
             vectors,
             self.eigenvalues,

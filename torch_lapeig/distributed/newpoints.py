@@ -45,7 +45,7 @@ def extension(search: Search, rule: KNN | Radius, queries: Tensor, reach: Tensor
 
 
 def with_own_edges(found: ShardedExtension, pattern: ShardedPattern, weight: Tensor) -> ShardedExtension:
-    """The edges with those of queries that are points replaced by these points' own, of positive ``weight``."""
+    """The edges with those of queries that are points replaced by these points' own, of ``weight`` each."""
     asked = (found.same >= 0).nonzero().flatten()
     ranks, offsets = pattern.ranks, pattern.offsets
     places = found.same[asked]
@@ -54,8 +54,6 @@ def with_own_edges(found: ShardedExtension, pattern: ShardedPattern, weight: Ten
     recv = ranks.counts(send)
     nodes = ranks.exchange(places[order], send, recv) - offsets[ranks.rank]
     position, edge = SparsePattern.edges_of(pattern, nodes)
-    kept = weight[edge] > 0
-    position, edge = position[kept], edge[kept]
     begin = offsets[ranks.rank]
     every = torch.cat([torch.arange(begin, begin + pattern.total, device=edge.device), pattern.halo.needed])
     count = torch.bincount(position, minlength=len(nodes))

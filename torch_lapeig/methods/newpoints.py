@@ -61,13 +61,13 @@ def affinities_of_new(neighbors: Rule, weights: Weighting | None, x: Tensor, sta
         squared_lengths = differentiable_pair_distances(x, query, state["train_points"], point)
         edges = NewEdges(query, point, squared_lengths, connectivity, len(x))
         log_affinity = weights.extend(edges, state["train_weighting"])
-        there = _are_in_fit(log_affinity.detach(), query, same)
+        there = are_in_fit(log_affinity.detach(), query, same)
         log_affinity, query, point = log_affinity[there], query[there], point[there]
     warn_of_unreached(int((query.bincount(minlength=len(x)) == 0).sum()), len(x))
     return NewAffinities(log_affinity, query, point, same)
 
 
-def _are_in_fit(log_affinity: Tensor, query: Tensor, same: Tensor) -> Tensor:
+def are_in_fit(log_affinity: Tensor, query: Tensor, same: Tensor) -> Tensor:
     """Which edges count, bool ``(E,)``: all of new points, and those of fitted points that counted in the fit.
 
     There an edge whose weight underflows is none, and a node with no other edge has none. They are left out only here:
