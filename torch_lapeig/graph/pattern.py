@@ -106,8 +106,8 @@ class SparsePattern(Nodes):
     @cached_property
     def has_hubs(self) -> bool:
         """Whether nodes have so many edges that the processor's sums of products, one by one, lose digits."""
-        device = self.row.device.type
-        return device == "cpu" and len(self) >= HUB_EDGES and int(self.crow.diff().max()) >= HUB_EDGES
+        may = self.row.device.type == "cpu" and min(len(self), self.shape[-1]) >= HUB_EDGES
+        return may and int(self.crow.diff().max()) >= HUB_EDGES
 
     @cached_property
     def item(self) -> Tensor:
@@ -303,8 +303,8 @@ class SparsePattern(Nodes):
         """The edges among ``nodes`` (int64 ``(M,)``, distinct) in their order, and the number of each of them here."""
         row, edge = self._edges_of(nodes)
         number = places_among(nodes, self.col.index_select(0, edge), self.total)
-        if (number < 0).any():
-            inside = (number >= 0).nonzero().flatten()
+        inside = (number >= 0).nonzero().flatten()
+        if len(inside) < len(number):
             row, edge, number = (found.index_select(0, inside) for found in (row, edge, number))
         col, order = by_column(row, number, len(nodes))
         loops = self.loops and None  # some nodes may have none of these
