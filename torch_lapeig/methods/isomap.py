@@ -14,9 +14,10 @@ from torch_lapeig.eigen import Solve, Solver
 from torch_lapeig.graph import KNN, Graph, NeighborRule, Precomputed
 from torch_lapeig.graph.geodesics import geodesic_distances
 from torch_lapeig.graph.pattern import SparsePattern
-from torch_lapeig.graph.rules import check_extends, check_rule, graph_with_state
+from torch_lapeig.graph.rules import check_rule, graph_with_state
 from torch_lapeig.methods.kernels import CentredKernelEmbedding
 from torch_lapeig.methods.module import EigenSolves, EmbeddingModule, rule_within, warn_of_unreached
+from torch_lapeig.methods.newpoints import edges_of_new
 
 
 class Isomap(CentredKernelEmbedding):
@@ -25,7 +26,8 @@ class Isomap(CentredKernelEmbedding):
     Geodesics are shortest paths on the neighbourhood graph, by Dijkstra's algorithm on the CPU. Gradients flow to the
     points along the edges of the paths, which themselves are fixed. Its kernel mostly has negative eigenvalues, too;
     see `MDS`. For a new point D̃(x, i) = min_j ‖x − x_j‖ + D(j, i) over its neighbours j in the graph's rule, extended
-    with the training radii: it is no intermediate node of other paths.
+    with the training radii: it is no intermediate node of other paths. A new point that equals a training point has the
+    neighbours of that in the graph, and so its row.
 
     With landmarks (de Silva & Tenenbaum 2003) the eigenproblem is that of the landmarks alone, and all other points are
     embedded as new ones are; only distances to landmarks are computed and kept. The formula for new points is that of
@@ -55,9 +57,16 @@ class Isomap(CentredKernelEmbedding):
     True
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = (*CentredKernelEmbedding.FITTED, "train_rule", "landmarks_", "geodesics_")
+    FITTED: ClassVar[tuple[str, ...]] = (
+        *CentredKernelEmbedding.FITTED,
+        "train_rule",
+        "train_edges",
+        "landmarks_",
+        "geodesics_",
+    )
     CONFIGURATION: ClassVar[tuple[str, ...]] = (*EmbeddingModule.CONFIGURATION, "neighbors", "landmarks")
     train_rule: Tensor
+    train_edges: Tensor
     landmarks_: Tensor
     geodesics_: Tensor
 
@@ -99,7 +108,8 @@ class Isomap(CentredKernelEmbedding):
             geodesics = geodesics.mT.contiguous()
         among = geodesics if self.landmarks is None else geodesics[chosen]
         state = self._embed_kernel(among.square().mul_(-0.5), solve, fill=fill)
-        state |= {"train_points": x, "train_rule": train_rule, "landmarks_": chosen, "geodesics_": geodesics}
+        state |= {"train_points": x, "train_rule": train_rule, "train_edges": graph.edge_index}
+        state |= {"landmarks_": chosen, "geodesics_": geodesics}
         if self.landmarks is not None:
             state["embedding_"] = self._extension(geodesics.square() / -2, state["embedding_"], state)
         return state
@@ -122,14 +132,15 @@ class Isomap(CentredKernelEmbedding):
 
     def _extend(self, x: Tensor, state: State) -> Tensor:
         points = state["train_points"]
-        found = check_extends(rule_within(self.neighbors, len(points))).extend(
-            x.detach(), points.detach(), state["train_rule"]
-        )
-        query, order = found.query.sort(stable=True)
-        point = found.point[order]
+        connectivity = points.new_ones(state["train_edges"].shape[1])
+        query, point, _, same = edges_of_new(self.neighbors, x, state, connectivity)
+        query, order = query.sort(stable=True)
+        point = point[order]
         warn_of_unreached(len(x) - len(query.unique()), len(x))
-        lengths = _root((x[query] - points[point]).square().sum(1))
+        unit = _checks.power_of_two(points, (0, 1))
+        lengths = _root((x[query] / unit - points[point] / unit).square().sum(1)) * unit[0]
         reach = _shortest(lengths, query, point, state["geodesics_"], len(x))
+        reach = torch.where(same[:, None] == state["landmarks_"], 0, reach)
         # A kernel that is the mean is zero when centred.
         kernel = torch.where(reach.isinf(), state["train_means"], reach.square() / -2)
         return self._extension(kernel, state["embedding_"][state["landmarks_"]], state)

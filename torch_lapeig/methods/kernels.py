@@ -71,8 +71,11 @@ class CentredKernelEmbedding(EmbeddingModule):
     def _extension(self, kernel: Tensor, embedding: Tensor, state: State) -> Tensor:
         """Rows of new points, of their kernel with training points, not centred, and the rows of these."""
         values = state["eigenvalues_"]
-        nonzero = torch.where(values > 0, values, 1)  # columns that are not there are zero
-        return extension(centred(kernel, state["train_means"]), embedding, nonzero)
+        # Terms of the sums must not overflow, nor underflow: its square is at most the largest eigenvalue.
+        unit = _checks.power_of_two(values.detach().clamp(min=0).sqrt(), (0,)) / 2
+        nonzero = torch.where(values > 0, values / unit / unit, 1)  # columns that are not there are zero
+        kernel = centred(kernel / (unit * unit), state["train_means"] / unit / unit)
+        return extension(kernel, embedding / unit, nonzero) * unit
 
 
 class KernelEmbedding(CentredKernelEmbedding):

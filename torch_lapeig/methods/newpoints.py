@@ -57,7 +57,7 @@ def affinities_of_new(neighbors: Rule, weights: Weighting | None, x: Tensor, sta
         query, point = x.detach().nonzero(as_tuple=True)
         log_affinity, same = x[query, point].log(), query.new_full((len(x),), -1)
     else:
-        query, point, connectivity, same = _new_edges(neighbors, x.detach(), state)
+        query, point, connectivity, same = edges_of_new(neighbors, x, state, state["train_connectivity"])
         squared_lengths = differentiable_pair_distances(x, query, state["train_points"], point)
         edges = NewEdges(query, point, squared_lengths, connectivity, len(x))
         log_affinity = weights.extend(edges, state["train_weighting"])
@@ -79,10 +79,16 @@ def are_in_fit(log_affinity: Tensor, query: Tensor, same: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _new_edges(neighbors: NeighborRule, x: Tensor, state: State) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Edges of queries to training points with their connectivity, and the training point that each query equals."""
+def edges_of_new(
+    neighbors: NeighborRule, x: Tensor, state: State, connectivity: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Edges of queries to training points with their connectivity, and the training point that each query equals.
+
+    A query that equals a fitted point has the edges of that, with their ``connectivity`` ``(E,)``: a search for it may
+    find others, as it counts itself among its neighbours, and others where several are equally far.
+    """
     points = state["train_points"].detach()
-    found = check_extends(rule_within(neighbors, len(points))).extend(x, points, state["train_rule"])
+    found = check_extends(rule_within(neighbors, len(points))).extend(x.detach(), points, state["train_rule"])
     coincides = found.same >= 0
     if not coincides.any():
         return found.query, found.point, found.connectivity, found.same
@@ -93,7 +99,7 @@ def _new_edges(neighbors: NeighborRule, x: Tensor, state: State) -> tuple[Tensor
     return (
         torch.cat([found.query[other], coincides.nonzero().flatten()[position]]),
         torch.cat([found.point[other], pattern.col[edge].long()]),
-        torch.cat([found.connectivity[other], state["train_connectivity"][edge]]),
+        torch.cat([found.connectivity[other], connectivity[edge]]),
         found.same,
     )
 
