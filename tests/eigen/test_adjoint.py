@@ -28,7 +28,7 @@ from torch_lapeig import (
     eigenpairs,
     knn_graph,
 )
-from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lanczos, Lobpcg
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lanczos, Lobpcg, cg
 
 NORMALIZATIONS = ["symmetric", "random_walk", "unnormalized"]
 
@@ -83,6 +83,20 @@ def test_conjugate_gradients_agree_with_the_whole_complement():
         results.append(y.grad)
     exact, iterative = results
     assert (exact - iterative).norm() <= 1e-7 * exact.norm()
+
+
+@pytest.mark.parametrize("exponent", [-40, 40])
+def test_the_linear_solve_takes_as_many_steps_in_any_unit(exponent, monkeypatch):
+    """Weights times 2^e are the same problem: what guards and the rest are preconditioned by has the unit of A⁻¹."""
+    steps, gradients = [], []
+    monkeypatch.setattr(cg, "_step", lambda *parts, step=cg._step: steps.append(len(gradients)) or step(*parts))
+    graph, loss = HeatKernel()(x := points(600, 4), knn_graph(x, 10)), projector_loss(600)
+    for unit in (1.0, 2.0**exponent):
+        weight = (unit * graph.weight).requires_grad_()
+        loss(eigenpairs(Laplacian(graph.with_weight(weight), "unnormalized"), 5, Lanczos()).vectors).backward()
+        gradients.append(unit * weight.grad)
+    assert steps.count(1) <= 1.1 * steps.count(0)
+    assert (gradients[1] - gradients[0]).norm() <= 1e-9 * gradients[0].norm()
 
 
 def test_float32_gradient_is_close_to_float64():

@@ -167,11 +167,17 @@ class Complement:
         return torch.cat([self.s.vectors, self.s.guard_vectors], 2)
 
     @cached_property
+    def _rest(self) -> Tensor:
+        """τ ``(B, 1, 1)``, the inverse of half the bound: in another unit the guards would stand far from the rest."""
+        bound = self.s.operator.bound[:, None, None]
+        return torch.where(bound > 0, 2 / bound, 1)
+
+    @cached_property
     def _scales(self) -> Tensor:
-        """What to add of each column of ``_known``, times its part in a vector: (A − λ_i)⁻¹ − 1, and −1 for no part."""
+        """What to add of each column of ``_known``, times its part in a vector: (A − λ_i)⁻¹ − τ, and −τ for no part."""
         inverse, is_split = self._differences
-        of_guards = torch.where(is_split > 0, -1, -inverse - 1)
-        return torch.cat([of_guards.new_full((*self.s.values.shape, of_guards.shape[2]), -1), of_guards], 1)
+        of_guards = -self._rest - torch.where(is_split > 0, 0, inverse)
+        return torch.cat([(-self._rest).expand(-1, self.s.values.shape[1], of_guards.shape[2]), of_guards], 1)
 
     def project(self, x: Tensor) -> Tensor:
         """The part of ``x`` outside V, and outside the guards of a cluster that the cut splits."""
@@ -186,10 +192,10 @@ class Complement:
         return self.project(torch.addcmul(self.s.operator.matmul(x), self.s.values[:, None, :], x, value=-1))
 
     def precondition(self, r: Tensor) -> Tensor:
-        """(A − λ_i)⁻¹ on the guards; the solver's preconditioner, or the identity, on the rest."""
+        """(A − λ_i)⁻¹ on the guards; the solver's preconditioner, or τ, on the rest."""
         inner, guards, inverse = self.s.operator.inner, self.s.guard_vectors, -self._differences[0]
         if self._inverse is None:
-            return torch.baddbmm(r, self._known, self._scales * inner(self._known, r))
+            return torch.baddbmm(self._rest * r, self._known, self._scales * inner(self._known, r))
         # Factors enlarge most what round-off has left of the null vectors.
         coefficients = inner(guards, r)
         rest = self._inverse(self.project(r - guards @ coefficients))
