@@ -52,7 +52,7 @@ def test_rows_in_parts_that_are_no_rows_of_memory():
     check(values, 14, smallest_of_rows(values, 14))
     rows = torch.tensor([[1.0, 2.0, 2.0, 3.0], [torch.nan, torch.nan, torch.nan, 1.0]]).repeat(PART // 8, 1)
     # In a row of each kind three values and one are no larger than the second: four, as two rows with two have.
-    block = selection._of_block(rows[:2], 2)
+    block = selection._of_block(rows[:2], 2, np.empty((2, 4), dtype=np.float32))
     torch.testing.assert_close(block[0][0].sort().values, torch.tensor([1.0, 2.0]))
     assert block[0][1].isfinite().sum() == 1
 

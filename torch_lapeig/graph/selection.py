@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,18 +42,24 @@ def _by_topk(values: Tensor, m: int) -> tuple[Tensor, Tensor]:
 
 
 def _by_partition(values: Tensor, m: int) -> tuple[Tensor, Tensor]:
-    """Block by block, in the cache."""
-    blocks = values.split(rows_of_block(3 * values[0].nbytes, values.device, "cache"))
-    smallest, columns = zip(*(_of_block(block, m) for block in blocks), strict=True)
+    """Block by block, in the cache, each parted in the same memory: new memory is cleared by the system."""
+    blocks = values.split(rows_of_block(values[0].nbytes, values.device, "cache"))
+    room = np.empty_like(blocks[0].numpy())
+    smallest, columns = zip(*(_of_block(block, m, room[: len(block)]) for block in blocks), strict=True)
     return torch.cat(smallest), torch.cat(columns)
 
 
-def _of_block(values: Tensor, m: int) -> tuple[Tensor, Tensor]:
+def _of_block(values: Tensor, m: int, room: np.ndarray[Any, Any]) -> tuple[Tensor, Tensor]:
     """By the m-th smallest of each row, which is compared with all; rows in which others equal it by `topk`."""
     array, (r, n) = values.numpy(), values.shape
-    near = array <= np.partition(array, m - 1, axis=1)[:, m - 1 : m]
+    np.copyto(room, array)
+    room.partition(m - 1, axis=1)
+    near = array <= room[:, m - 1 : m]
     places = torch.from_numpy(np.flatnonzero(near))
-    if len(places) != r * m or not (near.sum(1) == m).all():
+    if len(places) != r * m:
         return _by_topk(values, m)
     columns = places.view(r, m) - n * torch.arange(r)[:, None]
+    # Ascending: where the first and the last are in their row, so are those between.
+    if columns[:, 0].amin() < 0 or columns[:, -1].amax() >= n:
+        return _by_topk(values, m)
     return values.take(places).view(r, m), columns
