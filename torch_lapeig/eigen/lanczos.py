@@ -18,6 +18,7 @@ from torch_lapeig.eigen.solver import (
     Progress,
     Request,
     RitzPairs,
+    allowed_residual,
     check_options,
     fewest_active,
     one_by_one,
@@ -31,6 +32,7 @@ POLISH = 1000  # the same for the filters that polish an answer
 SMALL_VALUE = 0.02  # of the bound: a spectrum that begins beyond is too narrow for a preconditioner to gain by it
 BASIS = 60  # vectors kept, at least: with half of them it takes a fifth more products, with twice as many as many
 LOOK = 8  # products between looks at the Ritz pairs, at least: a look takes the time of six
+SHARP = 0.5  # of the residual that is allowed with a copy: what pairs may have where a space of its own forgets it
 KEEP = 0.3  # of the basis, when it begins anew: fewer cost products, more cost projections
 
 
@@ -92,10 +94,12 @@ class Lanczos:
         size = min(free, self.basis_of(columns))
         columns = min(columns, size)
         space, look, trend = KrylovSpace(operator, request.null, size, self.seed), least, Trend(LOOK)
+        small = math.inf  # residuals have to be, for what a search has shown
         while True:
             space.fill(min(look, size))
             values, turn, residuals = space.ritz(columns + 1)
             shortfall, _ = request.shortfall(space.products, values, residuals)
+            shortfall = max(shortfall, _worst(request, residuals) / small)
             trend.add(space.products, shortfall)
             is_last = space.products >= self.max_products or self._is_hopeless(request, values, trend)
             if shortfall > 1 and not is_last and space.filled < size:
@@ -114,8 +118,14 @@ class Lanczos:
                 if copy is None or space.products >= self.max_products:
                     finished, x = copy is None and is_certain, _orthonormal(operator, vectors)
                     return self._verify(request, values[:columns], x, space.products, finished)
-                # The wanted pairs stay, and what was overlooked begins a Krylov space beside them.
-                space.restart(values[: request.wanted], vectors[: request.wanted], copy, forgets=True)
+                small = min(small, SHARP * _allowed_beside(request, values, copy))
+                if space.forgets or _worst(request, residuals) <= small:
+                    # The wanted pairs stay, and what was overlooked begins a Krylov space beside them.
+                    space.restart(values[: request.wanted], vectors[: request.wanted], copy, forgets=True)
+                    small = math.inf
+                else:  # a space beside them would forget what is left of their residuals
+                    trend = Trend(LOOK)
+                    trend.add(space.products, _worst(request, residuals) / small)
             look = space.filled + trend.until_next
 
     def _search_copy(
@@ -148,6 +158,18 @@ class Lanczos:
         if self.alternative is None or trend.products < self.patience:
             return False
         return float(values[max(request.wanted, 1) - 1]) < SMALL_VALUE * request.bound and trend.left > self.alternative
+
+
+def _worst(request: Request, residuals: Tensor) -> float:
+    """The largest residual of the wanted pairs."""
+    return float(residuals[: request.wanted].amax()) if request.wanted else 0.0
+
+
+def _allowed_beside(request: Request, values: Tensor, copy: Tensor) -> float:
+    """Residual that is small enough if the Rayleigh quotient of a unit vector is one of the values."""
+    quotient = request.operator.inner(copy, request.operator.matvec(copy))
+    with_copy = torch.cat([values, to_host(quotient[None].to(copy))[0].to(values)]).sort().values[None]
+    return float(allowed_residual(with_copy, request.wanted, values.new_tensor([request.round_off]), request.tolerance))
 
 
 def _orthonormal(operator: Operator, vectors: Tensor) -> Tensor:
