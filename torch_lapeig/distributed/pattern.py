@@ -221,9 +221,16 @@ class ShardedPattern(SparsePattern):
         return self._sharded(self._inner_pattern.assemble(diagonal, values.index_select(0, self.inner)), values)
 
     def multiply(  # type: ignore[override]
-        self, matrix: ShardedMatrix, y: Tensor, other: Tensor | None = None, *, times: float = 1, plus: float = 1
+        self,
+        matrix: ShardedMatrix,
+        y: Tensor,
+        other: Tensor | None = None,
+        *,
+        times: float = 1,
+        plus: float = 1,
+        in_place: bool = False,
     ) -> Tensor:
-        """times · matrix · y + plus · other for a matrix of this pattern and ``(..., n, m)``."""
+        """times · matrix · y + plus · other for a matrix of this pattern and ``(..., n, m)``, in memory of its own."""
         others = None if other is None else other.reshape(other.shape[-2:])
         return matrix.times(y.reshape(y.shape[-2:]), others, times, plus).reshape(y.shape)
 

@@ -208,7 +208,7 @@ def copy_below(
     )
     known = w + int(is_settled.long().cumprod(0).sum())
     # What lies between is enlarged too, but less: the block has room for a few.
-    high = min(max(ritz[min(known + 1, len(rows) - c - 1)], top), 0.9 * bound)
+    high = min(max(ritz[min(known + 1, len(ritz) - 1)], top), 0.9 * bound)
     if high <= low:
         return None, 0
     needed = needed_growth(Known.of(operator), torch.tensor([[top - low]], dtype=values.dtype))

@@ -176,7 +176,10 @@ def chebyshev_recurrence(
     every: int,
     recordable: bool = False,
 ) -> Tensor:
-    """T_{j+1} = 2 Ã T_j − T_{j−1} from T_0 = X and T_1 = ``first`` on; ``following`` of T_j and T_{j−1} is T_{j+1}."""
+    """T_{j+1} = 2 Ã T_j − T_{j−1} from T_0 = X and T_1 = ``first`` on.
+
+    ``following`` of T_j and T_{j−1} is T_{j+1}, on the processor perhaps in the place of the latter.
+    """
 
     def several(previous: Tensor, current: Tensor) -> tuple[Tensor, Tensor]:
         for _ in range(AT_ONCE):
@@ -185,7 +188,7 @@ def chebyshev_recurrence(
 
     least, most = int(degree.min()), int(degree.max())
     degree = degree.to(x.device, non_blocking=True) if least < most else degree
-    previous, current = x, first
+    previous, current = x.clone() if x.device.type == "cpu" else x, first
     times = max(least - 1, 0) // AT_ONCE if recordable and project is None else 0
     advance = captured(several, x.device)
     for _ in range(times):

@@ -402,9 +402,11 @@ class SymmetricOperator(WithEntries):
         half, centre = (high - low) / 2, (high + low) / 2
         diagonal = (self.diagonal.detach().reshape(x.shape[:2]) - centre[:, None]) / half[:, None]
         twice = self.pattern.assemble(2 * diagonal, self.values.detach() * self.pattern.of_graph(-2 / half))
+        # On a device what is recorded has memory of its own; on the processor new memory takes as long as the product.
+        is_host = x.device.type == "cpu"
 
         def following(y: Tensor, before: Tensor) -> Tensor:
-            return self.pattern.multiply(twice, y, before, plus=-1)
+            return self.pattern.multiply(twice, y, before, plus=-1, in_place=is_host)
 
         first = self.pattern.multiply(twice, x) / 2
         return chebyshev_recurrence(x, degree, following, first, project, every, self.is_recordable)

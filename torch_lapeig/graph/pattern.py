@@ -267,13 +267,22 @@ class SparsePattern(Nodes):
         return self._csr(self.crow, self.col, values.detach())
 
     def multiply(
-        self, matrix: Tensor, y: Tensor, other: Tensor | None = None, *, times: float = 1, plus: float = 1
+        self,
+        matrix: Tensor,
+        y: Tensor,
+        other: Tensor | None = None,
+        *,
+        times: float = 1,
+        plus: float = 1,
+        in_place: bool = False,
     ) -> Tensor:
-        """times · matrix · y + plus · other for a matrix of this pattern and ``(..., N, m)``."""
+        """times · matrix · y + plus · other for a matrix of this pattern and ``(..., N, m)``; ``in_place`` of other."""
         columns = aligned(y.reshape(self.total, -1))
         if other is None:
             return (matrix @ columns).reshape(y.shape)
-        return torch.addmm(other.reshape(self.total, -1), matrix, columns, beta=plus, alpha=times).reshape(y.shape)
+        others = other.reshape(self.total, -1)
+        room = others if in_place else None
+        return torch.addmm(others, matrix, columns, beta=plus, alpha=times, out=room).reshape(y.shape)
 
     def components(self, weight: Tensor) -> Tensor:
         """Labels of the connected components by edges of positive weight, of the graph's shape; ascending by node."""
@@ -440,14 +449,22 @@ class DensePattern(Nodes):
         return values.detach()
 
     def multiply(
-        self, matrix: Tensor, y: Tensor, other: Tensor | None = None, *, times: float = 1, plus: float = 1
+        self,
+        matrix: Tensor,
+        y: Tensor,
+        other: Tensor | None = None,
+        *,
+        times: float = 1,
+        plus: float = 1,
+        in_place: bool = False,
     ) -> Tensor:
-        """times · matrix · y + plus · other for a matrix of this pattern and ``(..., N, m)``."""
+        """times · matrix · y + plus · other for a matrix of this pattern and ``(..., N, m)``; ``in_place`` of other."""
         factor = y.reshape(*self.shape, -1)
         if other is None:
             return (matrix @ factor).reshape(y.shape)
-        add = torch.addmm if len(self.shape) == 1 else torch.baddbmm
-        return add(other.reshape(factor.shape), matrix, factor, beta=plus, alpha=times).reshape(y.shape)
+        others, add = other.reshape(factor.shape), torch.addmm if len(self.shape) == 1 else torch.baddbmm
+        room = others if in_place else None
+        return add(others, matrix, factor, beta=plus, alpha=times, out=room).reshape(y.shape)
 
     def components(self, weight: Tensor) -> Tensor:
         """Labels of the connected components by edges of positive weight, of the graph's shape; ascending by node."""
