@@ -167,6 +167,18 @@ def test_a_nan_stays_in_its_column_and_zeros_are_zeros():
     assert not z[:, 2].any()
 
 
+@pytest.mark.parametrize("exponent", [-520, 520])
+def test_solutions_in_any_unit(exponent):
+    """Where the squares of solutions overflow, and with gradients."""
+    operator, rhs = with_excess(roll(1200), 1e-3), points(1200, 1).requires_grad_()
+    plain = solve_linear(operator, rhs)
+    scaled = operator._over(torch.tensor([2.0**-exponent], dtype=torch.float64))  # of that many times the entries
+    found = solve_linear(scaled, rhs)
+    torch.testing.assert_close(found.detach() * 2.0**exponent, plain.detach(), rtol=1e-9, atol=1e-9)
+    (one,), (other,) = (torch.autograd.grad(z.sum(), rhs) for z in (plain, found))
+    torch.testing.assert_close(other * 2.0**exponent, one, rtol=1e-9, atol=1e-9)
+
+
 def test_what_is_not_solved_is_said(monkeypatch):
     monkeypatch.setattr(linear, "DENSE_SOLVE", 0)
     monkeypatch.setattr(linear, "EASY", 1)

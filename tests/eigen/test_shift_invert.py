@@ -3,6 +3,7 @@
 import copy
 import math
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -10,12 +11,13 @@ import scipy.sparse
 import torch
 
 from problems import cycle, in_every_dtype, path, points, preferential_attachment, sparse_path, subspace_angle
-from torch_lapeig import ConvergenceError, ConvergenceWarning, Graph, Laplacian, eigenpairs, knn_graph
-from torch_lapeig.eigen import Auto, Eigh, Lobpcg, ShiftInvert, SparseLU, complement, direct
+from torch_lapeig import ConvergenceError, ConvergenceWarning, Graph, HeatKernel, Laplacian, eigenpairs, knn_graph
+from torch_lapeig.eigen import Auto, Eigh, Lobpcg, ShiftInvert, SparseLU, SymmetricOperator, complement, direct
 from torch_lapeig.eigen.block_krylov import BlockKrylov
 from torch_lapeig.eigen.direct import factorize, to_scipy
 from torch_lapeig.eigen.fill import fill_of, predict_fill
 from torch_lapeig.eigen.trend import Trend
+from torch_lapeig.graph.pattern import DensePattern
 
 
 def scipy_graph(matrix):
@@ -400,3 +402,40 @@ def test_paths_stored_densely_are_no_matter():
     found = eigenpairs(Laplacian(Graph.from_dense(path(60))), 4, ShiftInvert())
     exact = eigenpairs(Laplacian(Graph.from_dense(path(60))), 4, Eigh())
     torch.testing.assert_close(found.values, exact.values, atol=1e-13, rtol=0)
+
+
+def negated(matrix):
+    """The operator of a symmetric matrix: diag(c) − M of M off its diagonal."""
+    diagonal = matrix.diagonal().clone()
+    other = torch.diag(diagonal) - (matrix + matrix.T) / 2
+    return SymmetricOperator(DensePattern((len(matrix),)), other, diagonal)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_rounding_to_float32_makes_negative_is_found(seed):
+    """Rows of a Laplacian of float32 sum to zero but for round-off: its smallest eigenvalue may be −1e-9."""
+    x = torch.rand(600, 2, generator=torch.Generator().manual_seed(seed))
+    graph = HeatKernel()(x, knn_graph(x, 10))
+    operator = SymmetricOperator(graph.pattern, graph.weight, graph.pattern.sum_rows(graph.weight))
+    exact = torch.linalg.eigvalsh(operator.double().to_dense()).clamp_min(0)
+    pairs = eigenpairs(operator, 4, ShiftInvert())
+    assert pairs.converged
+    torch.testing.assert_close(pairs.values.double(), exact[:4], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("negative", [0.0, 1e-13, 1e-10, 1e-7, 1e-3])
+def test_a_negative_eigenvalue_is_not_overlooked(negative):
+    """It stands for 0; its residual says whether that is round-off of the dtype."""
+    turn = torch.linalg.qr(points(80, 80))[0]
+    values = torch.linspace(0.1, 1, 80, dtype=torch.float64)
+    values[0] = -negative
+    operator = negated(turn @ torch.diag(values) @ turn.T)
+    if negative > 1e-5:
+        with pytest.raises(ConvergenceError, match=r"positive semidefinite, got an eigenvalue of about -1\.0e-03"):
+            eigenpairs(operator, 3, ShiftInvert())
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        pairs = eigenpairs(operator, 3, ShiftInvert())
+    assert pairs.converged == (negative < 1e-12)
+    torch.testing.assert_close(pairs.values, values[:3].clamp_min(0), atol=1e-12, rtol=1e-9)

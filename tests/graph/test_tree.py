@@ -146,3 +146,13 @@ def test_not_a_number_is_refused(by_tree):
     x[3, 1] = torch.nan
     with pytest.raises(ValueError, match="finite"):
         nearest_neighbors(x, 3)
+
+
+def test_an_item_of_which_all_points_are_masked():
+    x = points(1000, 2, batch=2)
+    mask = torch.tensor([True, False])[:, None].expand(2, 1000)
+    pairs = radius_neighbors(x, 0.2, mask=mask)
+    alone = radius_neighbors(x[0], 0.2)
+    assert not pairs.item.any()
+    assert torch.equal(pairs.query, alone.query)
+    assert torch.equal(pairs.point, alone.point)

@@ -65,10 +65,8 @@ class Solution:
 
     @property
     def resolved(self) -> Tensor:
-        """Whether residuals of a graph are small against its gap, and squares of its weights numbers, bool ``(B,)``."""
-        unit, range_of = self.operator.bound, torch.finfo(self.residuals.dtype)
-        is_number = (unit == 0) | ((unit > range_of.tiny**0.5) & (unit < range_of.max**0.5))
-        resolved: Tensor = is_number & (self.residuals.amax(1) <= RESOLVED * self.gap)
+        """Whether residuals of a graph are small against its gap, bool ``(B,)``."""
+        resolved: Tensor = self.residuals.amax(1) <= RESOLVED * self.gap
         return resolved
 
     @property

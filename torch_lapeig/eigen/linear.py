@@ -57,7 +57,8 @@ def solve_linear(operator: SymmetricOperator, rhs: Tensor) -> Tensor:
         raise TypeError(f"operator and rhs must be float64, got {operator.dtype} and {rhs.dtype}; use .double()")
     if rhs.ndim != len(operator.shape) + 1 or tuple(rhs.shape[:-1]) != tuple(operator.shape):
         raise ValueError(f"rhs must have shape {(*operator.shape, 'm')}, got {tuple(rhs.shape)}")
-    solution: Tensor = _LinearSolve.apply(operator.values, operator.diagonal, rhs, _System(operator.frozen()))
+    system = _System(*operator.frozen().in_unit())
+    solution: Tensor = _LinearSolve.apply(operator.values, operator.diagonal, rhs, system)
     return solution
 
 
@@ -103,9 +104,10 @@ class _LinearSolve(torch.autograd.Function):
 
 @dataclass(frozen=True, eq=False)
 class _System:
-    """A and what has been built to solve with it, which the backward uses again."""
+    """A over its ``unit`` ``(B,)``, None for 1, and what has been built to solve with: the backward uses it again."""
 
     operator: SymmetricOperator
+    unit: Tensor | None
 
     @torch.no_grad()
     def solve(self, rhs: Tensor) -> Tensor:
@@ -113,8 +115,8 @@ class _System:
         operator = self.operator
         target = rhs.reshape(operator.batch_size, operator.num_nodes, -1)
         # Powers of two take no bit: columns of any size are solved alike.
-        unit = _checks.power_of_two(target, (1,))
-        target = target / unit
+        size = _checks.power_of_two(target, (1,))
+        target = target / size
         z, rest = torch.zeros_like(target), target
         enough = TOLERANCE * operator.dots(target, target).sqrt()
         eps = ROUND_OFF * torch.finfo(rhs.dtype).eps * operator.bound[:, None]
@@ -139,7 +141,8 @@ class _System:
                 _checks.ConvergenceWarning,
             )
         # A NaN of the loss is not hidden, and no failure of the solve.
-        return torch.where(enough.isfinite()[:, None, :], z * unit, torch.nan).reshape(rhs.shape)
+        z = z * size if self.unit is None else z * size / self.unit[:, None, None]
+        return torch.where(enough.isfinite()[:, None, :], z, torch.nan).reshape(rhs.shape)
 
     def _candidates(self) -> Iterator[tuple[Map, int]]:
         """Preconditioners and the iterations that each may take, the cheapest first."""

@@ -41,6 +41,8 @@ MISSED = 5e-6  # probability to overlook a copy: of four random columns, that of
 BYTES = 24  # of an entry of L and of its place in U: two numbers and two indices
 UNSURE = 4  # times what residuals tell of two values, up to which these may be copies
 CUT = 0.4  # of the way to the next value: in the middle of a spectrum that mirrors itself a pivot is zero
+NOISE = 1e-10  # of the largest value of the inverse: a negative one may be round-off up to this
+FLAW = 1e-5  # of the bound: a negative eigenvalue up to this is what rounding to float32 leaves of zero
 COUNTED = 6  # blocks of solves that take about as long as other factors, to count eigenvalues by
 
 
@@ -115,7 +117,10 @@ class ShiftInvert:
     def _solve(self, request: Request) -> RitzPairs:
         operator, null = request.operator, request.null
         inverse = self.factors(operator)
-        x, solves, is_certain = self._converge(request, inverse)
+        try:
+            x, solves, is_certain = self._converge(request, inverse)
+        except _IndefiniteError as found:  # by the rounding of the entries, which may be those of float32
+            return dataclasses.replace(self, shift=max(2 * self.shift, found.share))._solve(request)
 
         def shortfall(iteration: int, values: Tensor, residuals: Tensor) -> tuple[float, float]:
             return request.shortfall(solves + iteration, values, residuals)
@@ -169,6 +174,7 @@ class ShiftInvert:
                 block = space.following()
                 continue
             values, turn, residuals = space.ritz()
+            _check_definite(values, shift, request.bound)
             round_off = float(operator.round_off) / float(operator.bound) * float(values[0])
             shortfall, allowed = inner.shortfall(space.products, 2 * values[0] - values, residuals, round_off)
             if request.progress is not None:  # in terms of A, as far as the inverse tells
@@ -214,6 +220,32 @@ class ShiftInvert:
         below = count_below(request.operator, copies.cut, copies.room, self)
         number = -1 if below is None else below - request.null.shape[1]
         return None if number < copies.known else Inertia(copies.cut, number)
+
+
+class _IndefiniteError(Exception):
+    """A + σ has a small negative eigenvalue: of the inverse one at the other end. ``share``: a shift over the bound."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__(share)
+        self.share = share
+
+
+def _check_definite(values: Tensor, shift: float, bound: float) -> None:
+    """Raise where Ritz values of (A + σ)⁻¹, descending, show that this is not positive definite.
+
+    Raises:
+        _IndefiniteError: not beyond what rounding to float32 leaves. ConvergenceError: beyond that.
+    """
+    least = float(values[-1])
+    if not (least < -0.5 / bound and least < -NOISE * float(values[0])):
+        return
+    negative = shift - 1 / least  # of A, its size
+    if negative > FLAW * bound:
+        raise _checks.ConvergenceError(
+            f"the matrix must be positive semidefinite, got an eigenvalue of about {-negative:.1e}; add a number to "
+            "its diagonal and take it from the eigenvalues"
+        )
+    raise _IndefiniteError(2 * negative / bound)
 
 
 class Inertia(NamedTuple):

@@ -179,14 +179,19 @@ def eigenpairs(
 
 def _eigenpairs(laplacian: Laplacian | Operator, operator: Operator, k: int, solve: Solve) -> Eigenpairs:
     restart = _restart_of(solve.warm_start, operator) if isinstance(solve.warm_start, Eigenpairs) else None
-    worked, order = operator, None
-    if isinstance(operator, SymmetricOperator) and _is_large(operator):
-        worked, order = operator.reordered(None if restart is None else restart.order)
+    worked, order, unit = operator, None, None
+    if isinstance(worked, SymmetricOperator):
+        worked, unit = worked.in_unit()
+        if _is_large(worked):
+            worked, order = worked.reordered(None if restart is None else restart.order)
     is_differentiated = isinstance(worked, SymmetricOperator) and needs_derivatives(worked.values, worked.diagonal)
     with torch.no_grad(), _progress_function(solve.progress) as report:
         bare = worked.frozen() if isinstance(worked, SymmetricOperator) else worked
         solution = _solution(bare, min(k, operator.all_nodes), solve, restart, report, is_differentiated)
     projected, vectors, solution = _differentiable(worked, solution, solve, is_differentiated)
+    if unit is not None:
+        projected, gap = projected * unit[:, None, None], solution.gap * unit
+        solution = dataclasses.replace(solution, residuals=solution.residuals * unit[:, None], gap=gap)
     if not solution.is_converged:
         report_failure(solution, solve.on_failure)
     projected, vectors, values, residuals = _fill(projected, vectors, solution, k)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import InitVar, dataclass
 from functools import cached_property
@@ -19,6 +20,7 @@ from torch_lapeig.graph.nodes import Nodes
 from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern
 
 UNSET: Any = None  # of a field that is worked out of the others
+NEAR = 20  # exponent of two of a bound up to which the unit stays as it is
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,6 +154,12 @@ class SymmetricOperator(WithEntries):
             _checks.check_floating(self.bound, "bound")
             if tuple(self.bound.shape) != (self.batch_size,):
                 raise ValueError(f"bound must have shape {(self.batch_size,)}, got {tuple(self.bound.shape)}")
+            largest = self.pattern.largest(_checks.primal(self.diagonal).reshape(self.batch_size, -1, 1))[:, 0]
+            if (largest.isfinite() & ~(self.bound.isfinite() & (self.bound >= largest))).any():
+                raise ValueError(
+                    f"bound must be finite and no less than the diagonal's entries, of up to {largest.tolist()}, got "
+                    f"{self.bound.tolist()}; leave it out for Gershgorin's"
+                )
 
     @classmethod
     def of_largest(cls, matrix: Tensor) -> SymmetricOperator:
@@ -225,13 +233,44 @@ class SymmetricOperator(WithEntries):
 
     @cached_property
     def _numbers(self) -> list[int]:
-        """Fewest active nodes, most null vectors, longest row, and whether the diagonal is 1: in one look."""
+        """Fewest active nodes, most null vectors, longest row; is the diagonal 1, is a unit odd: in one look."""
         longest = self.nullity.new_zeros(())
         if isinstance(self.pattern, SparsePattern) and self.num_nodes > 0:  # a rank may have none
             longest = self.pattern.rows.offsets.diff().max().to(longest)
         longest = self.pattern.maximum(longest)
-        numbers = (self.active_count.min(), self.nullity.max(), longest, (self.diagonal == 1).all())
+        is_odd, is_unit = self._exponents.any(), (self.diagonal == 1).all()
+        numbers = (self.active_count.min(), self.nullity.max(), longest, is_unit, is_odd)
         return [int(number) for number in torch.stack([number.long() for number in numbers]).tolist()]
+
+    @cached_property
+    def _exponents(self) -> Tensor:
+        """Of the power of two next to the bound of each graph, ``(B,)``; 0 where that is near 1."""
+        exponents, info = torch.frexp(self.bound).exponent, torch.finfo(self.bound.dtype)
+        most = -math.frexp(info.tiny)[1] + 1  # of numbers whose inverse has all its bits, too
+        return torch.where(exponents.abs() > NEAR, exponents.clamp(-most, most), 0)
+
+    def in_unit(self) -> tuple[SymmetricOperator, Tensor | None]:
+        """This operator over a power of two for each graph, ``(B,)``, next to its bound; and these powers.
+
+        Itself and None where its bounds are near 1. Residuals are a small part of the bound: far from 1 their squares
+        are no numbers of the dtype, and a residual of 0 says nothing.
+        """
+        if self.batch_size == 0 or not self._numbers[4]:
+            return self, None
+        unit = torch.ldexp(torch.ones_like(self.bound), self._exponents)
+        return self._over(unit), unit
+
+    def _over(self, unit: Tensor) -> SymmetricOperator:
+        """This operator over a number for each graph, ``(B,)``, with gradients."""
+        of_nodes = unit if len(self.shape) == 1 else unit[:, None]
+        values, diagonal = self.values / self.pattern.of_graph(unit), self.diagonal / of_nodes
+        return self._with(
+            values=values.reshape(self.values.shape),
+            diagonal=diagonal,
+            bound=self.bound / unit,
+            excess=None if self.excess is None else self.excess / unit[:, None],
+            finer=None if self.finer is None else lambda: self.double()._over(unit.double()),
+        )
 
     @property
     def nullity(self) -> Tensor:

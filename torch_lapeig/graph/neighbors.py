@@ -17,6 +17,7 @@ Ties go to the smaller index. Squared distances are good to 0.1 % at least, most
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -252,7 +253,12 @@ def _squared_reach(radius: float | Tensor, x: Tensor, valid: Tensor) -> Tensor:
             )
         reach = torch.where(valid, radius.reshape(valid.shape).to(x.dtype), 0).square()
     else:
-        radius = _checks.check_positive(radius, "radius")
+        radius, least = _checks.check_positive(radius, "radius"), math.sqrt(torch.finfo(x.dtype).tiny)
+        if radius < least:
+            raise ValueError(
+                f"radius must be at least {least:.1e} for squared distances in {x.dtype}, got {radius:.1e}; rescale "
+                "the points"
+            )
         reach = x.new_full(valid.shape, radius).square()
     return reach.clamp_max(torch.finfo(reach.dtype).max / 8)  # farther than any two points
 

@@ -118,6 +118,8 @@ def pairs_within(
     points, and none of them reaches itself.
     """
     asked = valid.nonzero().flatten()
+    if len(asked) == 0:
+        return asked, asked, points.new_empty(0)
     others = asked if itself else torch.arange(len(queries))
     tree = _build(queries[others])
     asked = asked[torch.from_numpy((tree if itself else _build(points[asked])).indices)]
