@@ -239,3 +239,37 @@ def test_what_is_no_rule(other):
 def test_a_class_is_told_to_be_made_an_object():
     with pytest.raises(TypeError, match=r"got the class KNN; make an object of it, KNN\(\.\.\.\)"):
         check_rule(KNN)
+
+
+@in_every_dtype
+def test_new_points_exactly_as_far_as_the_last_neighbour_are_reached(dtype):
+    """Of integers all distances are exact: what a search by values knows of them, and a root, would lose some."""
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(200):
+        x, q = torch.randint(0, 4, (2, 12, 2), generator=generator).to(dtype)
+        k = int(torch.randint(1, 5, (), generator=generator))
+        squares = (x[:, None] - x).square().sum(2).fill_diagonal_(torch.inf)
+        within = (q[:, None] - x).square().sum(2) <= squares.sort(1).values[:, k - 1]
+        found = KNN(k, "union").extend(q, x, KNN(k).with_state(x)[1])
+        joined = torch.zeros_like(within).index_put((found.query, found.point), torch.tensor(True))
+        assert not (within & ~joined).any()
+
+
+@in_every_dtype
+@pytest.mark.parametrize("symmetrize", ["mean", "union", "mutual"])
+def test_extensions_do_not_depend_on_how_many_new_points_there_are(symmetrize, dtype):
+    """Many are searched by the tree, few by blocks: ties go to the smaller index there, too."""
+    rule = KNN(7, symmetrize)
+    x = torch.cartesian_prod(torch.arange(25), torch.arange(25)).to(dtype) * torch.tensor([1.0, 0.5], dtype=dtype)
+    q = torch.cat([x + torch.tensor([0.5, 0.0], dtype=dtype), x[::7]])
+    _, state = rule.with_state(x)
+
+    def weights(some):
+        found = rule.extend(some, x, state)
+        return x.new_zeros(len(some), len(x)).index_put((found.query, found.point), found.connectivity)
+
+    whole = weights(q)
+    assert torch.equal(whole, torch.cat([weights(part) for part in q.split(100)]))
+    nearest = (q[:, None] - x).square().sum(2).argsort(dim=1, stable=True)[:, :7]
+    if symmetrize != "mutual":
+        assert (whole.gather(1, nearest) > 0).all()

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -183,8 +184,8 @@ def nearest_and_reaching(
 ) -> tuple[Neighbors, NeighborPairs]:
     """`nearest_neighbors` and `radius_neighbors` of queries ``(Q, D)`` to points ``(N, D)`` from the same distances.
 
-    ``radius`` ``(N,)`` is the reach of each point. Takes little longer than the nearest neighbours alone. Ties and
-    pairs come in no particular order.
+    ``radius`` ``(N,)`` is the reach of each point. Takes little longer than the nearest neighbours alone. Pairs come in
+    no particular order.
     """
     sets = prepare(x, queries, None, metric)
     k, budget = _checks.check_count(k, "k"), _check_budget(budget, x)
@@ -201,12 +202,25 @@ def nearest_and_reaching(
     table = table_of(points, sets.valid, k + SPARE, budget)
     nearest, pairs = [], []
     for block in table.blocks(sets.queries, False):
-        nearest.append(_nearest_of_block(table, block, points[0], k))
+        nearest.append(_nearest_of_block(table, block, points[0], k, order))
         pairs.append(_pairs_of_block(table, block, points[0], reach))
     indices, distances = (torch.cat(parts) for parts in zip(*nearest, strict=True))
     query, point, of_pairs = (torch.cat(parts) for parts in zip(*pairs, strict=True))
     reached = NeighborPairs(torch.zeros_like(query), query, order[point], of_pairs)
-    return Neighbors(order[indices], distances), reached
+    return Neighbors(indices, distances), reached
+
+
+@torch.no_grad()
+def reach_of_points(x: Tensor, others: Tensor, metric: Metric) -> Tensor:
+    """The distance of each point ``(N, D)`` to another, whose square is no less than that of direct differences.
+
+    A search by values knows squared distances to 0.1 %, and a root loses a digit: points exactly as far would be out of
+    reach.
+    """
+    points = prepare(x, None, None, metric).points[0]
+    squares = pair_distances(points, torch.arange(len(points), device=x.device), points, others)
+    reach = squares.sqrt()
+    return torch.where(reach.square() < squares, reach.nextafter(torch.full_like(reach, torch.inf)), reach)
 
 
 def check_recall(backend: Any, recall: Any) -> float:
@@ -334,19 +348,28 @@ def _by_values(sets: Sets, k: int, budget: int) -> tuple[Tensor, Tensor]:
     return indices, distances
 
 
-def _nearest_of_block(table: Values, block: Block, points: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Numbers in their item and squared distances ``(R, k)`` of the nearest of ``points``, all items' ``(B·N, D)``."""
+def _nearest_of_block(
+    table: Values, block: Block, points: Tensor, k: int, names: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Numbers in their item and squared distances ``(R, k)`` of the nearest of ``points``, all items' ``(B·N, D)``.
+
+    Of a single item in another order, ``names`` ``(N,)`` are the numbers of the points, by which ties end.
+    """
+
+    def named(place: Tensor) -> Tensor:
+        return place if names is None else names[place]
+
     values, candidates = table.smallest(k + SPARE)
     if values.device.type == "cpu":
-        indices, distances, certain = _rank_by_values(values, candidates, block, k)
-        doubtful = (~certain).nonzero().flatten()
+        places, distances, certain = _rank_by_values(values, candidates, block, k)
+        indices, doubtful = named(places), (~certain).nonzero().flatten()
     else:  # to measure all again costs less than to look which
-        indices, distances = candidates[:, :k].clone(), values[:, :k].clone()
+        indices, distances = named(candidates[:, :k]).clone(), values[:, :k].clone()
         doubtful = torch.arange(len(values), device=values.device)
     if len(doubtful):
         values, candidates = values[doubtful], candidates[doubtful]
         missing, near = values.isinf(), points[candidates + table.first_points(block, doubtful)[:, None]]
-        found = nearest_of_candidates(block.queries[doubtful], near, candidates, missing, k)
+        found = nearest_of_candidates(block.queries[doubtful], near, named(candidates), missing, k)
         indices[doubtful], distances[doubtful] = found
         if candidates.shape[1] < table.points_of_item:
             others = values.amax(1) + block.squares[doubtful] - block.slack[doubtful]  # no other point is closer
@@ -354,7 +377,8 @@ def _nearest_of_block(table: Values, block: Block, points: Tensor, k: int) -> tu
             if _checks.look(is_open.any())[0]:
                 open_rows = doubtful[is_open]
                 limit = distances[open_rows, -1] + (block.slack - block.squares)[open_rows]
-                indices[open_rows], distances[open_rows] = _nearest_within(table, block, open_rows, limit, points, k)
+                found = _nearest_within(table, block, open_rows, limit, points, k, named)
+                indices[open_rows], distances[open_rows] = found
     return indices, distances
 
 
@@ -369,7 +393,13 @@ def _rank_by_values(values: Tensor, candidates: Tensor, block: Block, k: int) ->
 
 
 def _nearest_within(
-    table: Values, block: Block, rows: Tensor, limit: Tensor, points: Tensor, k: int
+    table: Values,
+    block: Block,
+    rows: Tensor,
+    limit: Tensor,
+    points: Tensor,
+    k: int,
+    named: Callable[[Tensor], Tensor],
 ) -> tuple[Tensor, Tensor]:
     """The k nearest of some rows among all points of a value ≤ limit, ``(P,)``, by direct differences."""
     parts = []
@@ -379,11 +409,13 @@ def _nearest_within(
         row, point = (table.of_rows(piece) <= bound[:, None]).nonzero(as_tuple=True)
         query = piece[row]
         distances = pair_distances(block.queries, query, points, point + table.first_points(block, query))
-        by_distance = distances.argsort(stable=True)
-        order = by_distance[row[by_distance].argsort(stable=True)]
+        number = named(point)
+        order = number.argsort(stable=True)
+        order = order[distances[order].argsort(stable=True)]
+        order = order[row[order].argsort(stable=True)]
         count = torch.bincount(row, minlength=len(piece))
         chosen = order[(count.cumsum(0) - count)[:, None] + torch.arange(k, device=rows.device)]
-        parts.append((point[chosen], distances[chosen]))
+        parts.append((number[chosen], distances[chosen]))
     indices, distances = (torch.cat(part) for part in zip(*parts, strict=True))
     return indices, distances
 

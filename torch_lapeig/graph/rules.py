@@ -30,6 +30,7 @@ from torch_lapeig.graph.neighbors import (
     nearest_and_reaching,
     nearest_neighbors,
     radius_neighbors,
+    reach_of_points,
 )
 from torch_lapeig.graph.pattern import SparsePattern
 
@@ -429,7 +430,7 @@ class KNN:
         """The graph of points ``(N, D)``, and the distance ``(N,)`` of each to its k-th neighbour for `extend`."""
         found = nearest_neighbors(x, self.k, **self._search)
         graph = _symmetrize(*_directed_edges(found, None), self.symmetrize, x, None, False, found.recall)
-        return graph, found.squared_distances[:, -1].sqrt()
+        return graph, reach_of_points(x, found.indices[:, -1], self.metric)
 
     def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
         """Edges of new points ``(Q, D)`` to the graph's ``(N, D)``: the same rule, with the state of `with_state`.
