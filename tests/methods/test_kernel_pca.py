@@ -78,3 +78,18 @@ def test_agrees_with_scikit_learn(kernel, options):
     theirs = torch.from_numpy(PeerKernelPCA(3, kernel=kernel, **options).fit_transform(x.numpy()))
     assert subspace_angle(torch.linalg.qr(ours)[0], torch.linalg.qr(theirs)[0]) < 1e-5
     torch.testing.assert_close(ours.norm(dim=0), theirs.norm(dim=0))
+
+
+@pytest.mark.parametrize("method", [MDS(2), KernelPCA(2), KernelPCA(2, "linear")], ids=["MDS", "rbf", "linear"])
+def test_gradients_at_equal_eigenvalues(method):
+    """On a circle both columns have one eigenvalue: Y Yᵀ = V Λ Vᵀ does not depend on the basis, nor does its gradient."""
+    angle = torch.arange(8, dtype=torch.float64) * torch.pi / 4
+    circle = torch.stack([angle.cos(), angle.sin()], 1).requires_grad_()
+
+    def products(x):
+        y = method(x)
+        return y @ y.mT
+
+    assert torch.autograd.gradcheck(products, circle, atol=1e-7)
+    y = method(circle).detach()
+    torch.testing.assert_close(y.mT @ y, torch.diag((y.mT @ y).diagonal()), atol=1e-12, rtol=0)

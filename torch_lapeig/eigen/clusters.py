@@ -1,9 +1,10 @@
-"""When eigenvalues count as equal, and what 1/(λ_i − λ_j) is then: the options of the differentiation rule."""
+"""When eigenvalues count as equal, what 1/(λ_i − λ_j) is then, and functions of them: the options of the rule."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -72,3 +73,23 @@ def inverse_differences(rows: Tensor, columns: Tensor, s: Solution, rule: Rule) 
     if rule.degeneracy == "exact":  # but for each value and itself
         equal = torch.eye(*equal.shape[1:], dtype=torch.bool, device=equal.device).expand(equal.shape)
     return torch.where(equal, 0, 1 / torch.where(equal, 1, difference)), equal.to(rows.dtype)
+
+
+def function_of_matrix(
+    matrix: Tensor,
+    value: Callable[[Tensor], Tensor],
+    slope: Callable[[Tensor], Tensor],
+    curvature: Callable[[Tensor], Tensor],
+) -> Tensor:
+    """f of a symmetric matrix ``(..., k, k)`` that is diagonal, but whose other entries have derivatives.
+
+    As `Eigenpairs.projected` is: where eigenvalues are equal, its other entries E stand for how the eigenspace turns,
+    and f(Λ) changes by f'(λ) E + ½ f''(λ) E² there. Between others they have no derivative.
+
+    Args:
+        value, slope, curvature: f, f' and f'' of eigenvalues.
+    """
+    values = matrix.diagonal(dim1=-2, dim2=-1)
+    middle = (values[..., :, None] + values[..., None, :]) / 2
+    off = matrix - torch.diag_embed(values)
+    return torch.diag_embed(value(values)) + slope(middle) * off + curvature(middle) / 2 * (off @ off)

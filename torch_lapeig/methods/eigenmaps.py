@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch_lapeig import _checks
 from torch_lapeig._fitted import State
 from torch_lapeig.eigen import Laplacian, Solve, Solver, component_eigenpairs
+from torch_lapeig.eigen.clusters import function_of_matrix
 from torch_lapeig.eigen.laplacian import Normalization
 from torch_lapeig.graph import KNN, Graph, ImprovedWeights
 from torch_lapeig.graph.nodes import Nodes
@@ -256,12 +257,10 @@ def _checked_diffusion(diffusion: Any, normalization: str, scale: str) -> float:
 def _power_of_decay(projected: Tensor, time: float) -> Tensor:
     """|1 − Λ|^time of the matrix Λ of eigenvalues, ``(..., k, k)``, columns up to their signs.
 
-    Λ is diagonal, but where eigenvalues are equal its other entries E have derivatives: those of the function of a
-    matrix, f'(λ) E + ½ f''(λ) E² within an eigenspace. For a whole time it is a polynomial, smooth at λ = 1 too: signs
-    do not matter to distances.
+    For a whole time it is a polynomial, smooth at λ = 1 too: signs do not matter to distances.
     """
-    values = projected.diagonal(dim1=-2, dim2=-1)
     if time == int(time):
+        values = projected.diagonal(dim1=-2, dim2=-1)
         eye = torch.eye(values.shape[-1], dtype=values.dtype, device=values.device)
         sign = torch.where(values.detach() > 1, -1.0, 1.0) ** int(time)
         power: Tensor = torch.linalg.matrix_power(eye - projected, int(time))
@@ -270,8 +269,9 @@ def _power_of_decay(projected: Tensor, time: float) -> Tensor:
     def decay(value: Tensor) -> Tensor:
         return (1 - value).abs().clamp_min(torch.finfo(value.dtype).eps)
 
-    middle = (values[..., :, None] + values[..., None, :]) / 2
-    slope = -time * (1 - middle).sign() * decay(middle) ** (time - 1)
-    curvature = time * (time - 1) * decay(middle) ** (time - 2)
-    off = projected - torch.diag_embed(values)
-    return torch.diag_embed(decay(values) ** time) + slope * off + curvature / 2 * (off @ off)
+    return function_of_matrix(
+        projected,
+        lambda value: decay(value) ** time,
+        lambda value: -time * (1 - value).sign() * decay(value) ** (time - 1),
+        lambda value: time * (time - 1) * decay(value) ** (time - 2),
+    )

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch_lapeig import _checks
 from torch_lapeig._fitted import State
 from torch_lapeig.eigen import Eigenpairs, SymmetricOperator
+from torch_lapeig.eigen.clusters import function_of_matrix
 from torch_lapeig.methods.module import EigenSolves, EmbeddingModule
 from torch_lapeig.methods.nystrom import centred, extension
 
@@ -48,7 +49,9 @@ class CentredKernelEmbedding(EmbeddingModule):
             pairs, positive = self._largest(operator, count, solve)
         # Nothing flows back from a column that is not there.
         values = torch.where(positive, operator.diagonal[0] - pairs.values, 0)
-        columns = torch.where(positive, pairs.vectors, 0) * torch.where(positive, values, 1).sqrt() * unit
+        columns = (
+            torch.where(positive, pairs.vectors, 0) @ _root(operator.diagonal[0], pairs.projected, positive) * unit
+        )
         more = (0, k - len(values))
         return {
             "embedding_": nn.functional.pad(columns, more),
@@ -76,6 +79,15 @@ class CentredKernelEmbedding(EmbeddingModule):
         nonzero = torch.where(values > 0, values / unit / unit, 1)  # columns that are not there are zero
         kernel = centred(kernel / (unit * unit), state["train_means"] / unit / unit)
         return extension(kernel, embedding / unit, nonzero) * unit
+
+
+def _root(largest: Tensor, projected: Tensor, positive: Tensor) -> Tensor:
+    """√(largest − Λ) of a matrix Λ ``(k, k)``, where that is positive: as a matrix, exact at equal eigenvalues."""
+    one = torch.eye(len(positive), dtype=projected.dtype, device=projected.device)
+    matrix = torch.where(positive[:, None] & positive, largest * one - projected, one)
+    return function_of_matrix(
+        matrix, torch.sqrt, lambda value: 0.5 * value.rsqrt(), lambda value: -0.25 * value.rsqrt() ** 3
+    )
 
 
 class KernelEmbedding(CentredKernelEmbedding):
