@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
@@ -16,7 +17,7 @@ from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.distributed.search import Search
 from torch_lapeig.eigen import Laplacian
 from torch_lapeig.graph import KNN, Radius
-from torch_lapeig.graph.distances import differentiable_pair_distances
+from torch_lapeig.graph.distances import differentiable_pair_distances, pair_distances, roots_no_less
 from torch_lapeig.graph.weights import NewEdges
 from torch_lapeig.methods import SpectralClustering
 from torch_lapeig.methods.module import Embedding, warn_of_unreached
@@ -52,9 +53,15 @@ class ShardedFit:
         cosine = self.rule.metric == "cosine"
         self.search = Search(points, points.x / points.x.norm(dim=1, keepdim=True) if cosine else None)
         if isinstance(self.rule, KNN):
-            self.reach = self.search.nearest(self.rule.k).squared_distances[:, -1].sqrt()
+            self.reach = self._reach(self.rule.k)
         else:
             self.reach = points.x.new_full((len(points.x),), self.rule.radius)
+
+    def _reach(self, k: int) -> Tensor:
+        """The distance of each own point to its k-th neighbour, as `torch_lapeig.graph.KNN` keeps it."""
+        own = self.search.x
+        number, others = fetched(self.search, self.search.nearest(k).places[:, -1], own)
+        return roots_no_less(pair_distances(own, torch.arange(len(own), device=own.device), others, number))
 
     @classmethod
     def of(

@@ -46,6 +46,12 @@ def pair_distances(queries: Tensor, query: Tensor, points: Tensor, point: Tensor
     return torch.cat([_sums_of_squares(d) for d in differences])
 
 
+def roots_no_less(squares: Tensor) -> Tensor:
+    """√ of squared distances, or the number after it where that has a smaller square: what is as far stays in reach."""
+    roots = squares.sqrt()
+    return torch.where(roots.square() < squares, roots.nextafter(torch.full_like(roots, torch.inf)), roots)
+
+
 def differentiable_pair_distances(queries: Tensor, query: Tensor, points: Tensor, point: Tensor) -> Tensor:
     """`pair_distances` with derivatives of any order and mode; in O(E·D) memory where there are any."""
     if not _has_derivatives(queries, points):

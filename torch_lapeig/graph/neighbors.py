@@ -28,7 +28,7 @@ from torch_lapeig import _checks
 from torch_lapeig._tuning import WHOLE_ROWS, budget_of, projection_may_pay, rows_of_block
 from torch_lapeig.graph.ann import approximate_neighbors
 from torch_lapeig.graph.candidates import candidates_pay, nearest_by_candidates
-from torch_lapeig.graph.distances import nearest_of_candidates, pair_distances
+from torch_lapeig.graph.distances import nearest_of_candidates, pair_distances, roots_no_less
 from torch_lapeig.graph.projection import nearest_by_projection, projection_that_pays
 from torch_lapeig.graph.selection import sorted_rows
 from torch_lapeig.graph.sets import Sets, prepare, warn_of_underflow
@@ -214,13 +214,10 @@ def nearest_and_reaching(
 def reach_of_points(x: Tensor, others: Tensor, metric: Metric) -> Tensor:
     """The distance of each point ``(N, D)`` to another, whose square is no less than that of direct differences.
 
-    A search by values knows squared distances to 0.1 %, and a root loses a digit: points exactly as far would be out of
-    reach.
+    A search by values knows squared distances to 0.1 %: points exactly as far would be out of reach.
     """
     points = prepare(x, None, None, metric).points[0]
-    squares = pair_distances(points, torch.arange(len(points), device=x.device), points, others)
-    reach = squares.sqrt()
-    return torch.where(reach.square() < squares, reach.nextafter(torch.full_like(reach, torch.inf)), reach)
+    return roots_no_less(pair_distances(points, torch.arange(len(points), device=x.device), points, others))
 
 
 def check_recall(backend: Any, recall: Any) -> float:
