@@ -82,7 +82,7 @@ def test_agrees_with_scikit_learn(kernel, options):
 
 @pytest.mark.parametrize("method", [MDS(2), KernelPCA(2), KernelPCA(2, "linear")], ids=["MDS", "rbf", "linear"])
 def test_gradients_at_equal_eigenvalues(method):
-    """On a circle both columns have one eigenvalue: Y Yᵀ = V Λ Vᵀ depends on no basis, and neither does its gradient."""
+    """On a circle both columns have one eigenvalue: Y Yᵀ = V Λ Vᵀ and its gradient depend on no basis."""
     angle = torch.arange(8, dtype=torch.float64) * torch.pi / 4
     circle = torch.stack([angle.cos(), angle.sin()], 1).requires_grad_()
 
