@@ -1,4 +1,4 @@
-"""Connected components of a graph: by SciPy on the CPU, by propagation of labels on other devices."""
+"""Connected components of a graph, by SciPy on the CPU and by propagation of labels elsewhere; an order of its nodes."""
 
 from __future__ import annotations
 
@@ -56,6 +56,21 @@ def propagate_labels(row: Tensor, col: Tensor, total: int) -> Tensor:
         labels = reached
 
 
+def label_dense_components(weight: Tensor) -> Tensor:
+    """Labels of dense graphs ``(B, N, N)`` by edges of positive weight, ``(B, N)``, ascending by node in each."""
+    n = weight.shape[-1]
+    if weight.numel() * n <= SQUARED_WORK:
+        return labels_by_squaring(weight)
+    if n > SMALL and first_reaches_all(weight):
+        return torch.zeros(weight.shape[:2], dtype=torch.int64, device=weight.device)
+    joined = weight.reshape(-1, n) > 0
+    place = joined.flatten().nonzero().flatten()
+    crow = torch.nn.functional.pad(joined.sum(1).cumsum(0), (1, 0))
+    row = place // n
+    col = place - (row - row // n) * n  # counted through all items
+    return label_components(row.int(), col.int(), len(joined), crow.int()).reshape(weight.shape[:2])
+
+
 def labels_by_squaring(weight: Tensor) -> Tensor:
     """Labels ``(B, N)`` of dense graphs ``(B, N, N)``, by repeated squaring: 0, 1, … in each by first node."""
     reach = (weight > 0).to(weight.dtype)
@@ -82,3 +97,12 @@ def first_reaches_all(weight: Tensor) -> bool:
             return False
         reached |= further
     return bool(reached.all())
+
+
+def bandwidth_reducing_order(crow: Tensor, col: Tensor) -> Tensor:
+    """Reverse Cuthill–McKee order, int64, of the nodes of a graph in CSR order, both directions of every edge."""
+    from scipy.sparse.csgraph import reverse_cuthill_mckee  # as above
+
+    parts, total = (np.ones(len(col), dtype=np.int8), col.cpu().numpy(), crow.cpu().numpy()), len(crow) - 1
+    order = reverse_cuthill_mckee(csr_array(parts, shape=(total, total)), symmetric_mode=True)
+    return torch.from_numpy(order.astype(np.int64)).to(col.device)

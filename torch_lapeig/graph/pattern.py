@@ -14,15 +14,13 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
-from scipy.sparse import csr_array
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from torch_lapeig import _checks
 from torch_lapeig._tuning import HUB_EDGES, rows_of_block
-from torch_lapeig.graph.components import SMALL, SQUARED_WORK, first_reaches_all, label_components, labels_by_squaring
+from torch_lapeig.graph.components import bandwidth_reducing_order, label_components, label_dense_components
 from torch_lapeig.graph.csr import aligned, csr, edge_products, sparse_product, with_diagonal
 from torch_lapeig.graph.distances import squared_distances
 from torch_lapeig.graph.groups import Groups, by_column, places_among, reverse
@@ -281,8 +279,8 @@ class SparsePattern(Nodes):
         if other is None:
             return (matrix @ columns).reshape(y.shape)
         others = other.reshape(self.total, -1)
-        room = others if in_place else None
-        return torch.addmm(others, matrix, columns, beta=plus, alpha=times, out=room).reshape(y.shape)
+        out = others if in_place else None
+        return torch.addmm(others, matrix, columns, beta=plus, alpha=times, out=out).reshape(y.shape)
 
     def components(self, weight: Tensor) -> Tensor:
         """Labels of the connected components by edges of positive weight, of the graph's shape; ascending by node."""
@@ -333,12 +331,7 @@ class SparsePattern(Nodes):
 
     def bandwidth_reducing_order(self) -> Tensor:
         """Reverse Cuthill–McKee order of the nodes, int64 ``(total,)``: neighbours come close in memory."""
-        from scipy.sparse.csgraph import reverse_cuthill_mckee  # as in components.py
-
-        crow, col = self.crow.cpu().numpy(), self.col.cpu().numpy()
-        structure = csr_array((np.ones(len(col), dtype=np.int8), col, crow), shape=(self.total, self.total))
-        order = reverse_cuthill_mckee(structure, symmetric_mode=True)
-        return torch.from_numpy(order.astype(np.int64)).to(self.row.device)
+        return bandwidth_reducing_order(self.crow, self.col)
 
     def _csr(self, crow: Tensor, col: Tensor, values: Tensor) -> Tensor:
         return csr(crow, col, values, (self.total, self.total))
@@ -462,24 +455,15 @@ class DensePattern(Nodes):
         factor = y.reshape(*self.shape, -1)
         if other is None:
             return (matrix @ factor).reshape(y.shape)
-        others, add = other.reshape(factor.shape), torch.addmm if len(self.shape) == 1 else torch.baddbmm
-        room = others if in_place else None
-        return add(others, matrix, factor, beta=plus, alpha=times, out=room).reshape(y.shape)
+        others, product = other.reshape(factor.shape), torch.addmm if len(self.shape) == 1 else torch.baddbmm
+        return product(others, matrix, factor, beta=plus, alpha=times, out=others if in_place else None).reshape(
+            y.shape
+        )
 
     def components(self, weight: Tensor) -> Tensor:
         """Labels of the connected components by edges of positive weight, of the graph's shape; ascending by node."""
         n = self.shape[-1]
-        if weight.numel() * n <= SQUARED_WORK:
-            return labels_by_squaring(weight.reshape(-1, n, n)).reshape(self.shape)
-        if n > SMALL and first_reaches_all(weight.reshape(-1, n, n)):
-            return torch.zeros(self.shape, dtype=torch.int64, device=weight.device)
-        joined = weight.reshape(-1, n) > 0
-        place = joined.flatten().nonzero().flatten()
-        crow = torch.nn.functional.pad(joined.sum(1).cumsum(0), (1, 0))
-        row = place // n
-        col = place - (row - row // n) * n  # counted through all items
-        labels = label_components(row.int(), col.int(), len(joined), crow.int())
-        return labels.reshape(self.shape)
+        return label_dense_components(weight.reshape(-1, n, n)).reshape(self.shape)
 
     def restrict(self, nodes: Tensor) -> tuple[DensePattern, tuple[Tensor, ...]]:
         """All pairs of ``nodes`` (int64 ``(M,)``, distinct, numbered through, of one item), and where these are."""

@@ -14,13 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
-import numpy as np
 import torch
-from scipy.sparse import coo_array
 from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig.graph.graph import Graph
+from torch_lapeig.graph.groups import both_ways
 from torch_lapeig.graph.neighbors import (
     Backend,
     Metric,
@@ -52,30 +51,12 @@ def _symmetrize(
     if self_loops:
         node = torch.arange(total, device=x.device) if mask is None else mask.flatten().nonzero().flatten()
         row, col = torch.cat([row, node]), torch.cat([col, node])
-    row, col, directions = _both_ways(row, col, total)
+    row, col, directions = both_ways(row, col, total)
     if rule == "mutual":
         chosen = (directions == 2).nonzero().flatten()
         row, col = row.index_select(0, chosen), col.index_select(0, chosen)
     weight = directions.to(x.dtype) / 2 if rule == "mean" else torch.ones_like(row, dtype=x.dtype)
     return Graph(SparsePattern(row, col, shape, self_loops), weight, mask, recall=recall)
-
-
-def _both_ways(row: Tensor, col: Tensor, total: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Directed edges and their reverses, ascending by row, then by column; and of each how many of the two there were.
-
-    On the processor as a sum of sparse matrices, whose entries are counted into their rows: a sort of all takes four
-    times as long, and ten times where vector instructions that pack numbers are slow (NumPy's on AMD's Zen 4).
-    """
-    if row.device.type != "cpu":
-        keys, directions = (
-            torch.cat([row * total + col, col * total + row]).sort().values.unique_consecutive(return_counts=True)
-        )
-        return keys // total, keys % total, directions
-    ones = np.ones(len(row), dtype=np.int8)
-    directed = coo_array((ones, (row.numpy(), col.numpy())), shape=(total, total)).tocsr()
-    both = directed + directed.T.tocsr()
-    rows = np.repeat(np.arange(total, dtype=both.indices.dtype), np.diff(both.indptr))
-    return torch.from_numpy(rows), torch.from_numpy(both.indices), torch.from_numpy(both.data)
 
 
 def knn_graph(
