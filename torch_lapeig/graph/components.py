@@ -1,4 +1,4 @@
-"""Connected components of a graph, by SciPy on the CPU and by propagation of labels elsewhere; an order of its nodes."""
+"""Connected components of a graph, by SciPy on the CPU and by propagation of labels elsewhere; an order of nodes."""
 
 from __future__ import annotations
 
