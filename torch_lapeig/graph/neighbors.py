@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -374,7 +373,7 @@ def _nearest_of_block(
             if _checks.look(is_open.any())[0]:
                 open_rows = doubtful[is_open]
                 limit = distances[open_rows, -1] + (block.slack - block.squares)[open_rows]
-                found = _nearest_within(table, block, open_rows, limit, points, k, named)
+                found = _nearest_within(table, block, open_rows, limit, points, k, names)
                 indices[open_rows], distances[open_rows] = found
     return indices, distances
 
@@ -396,7 +395,7 @@ def _nearest_within(
     limit: Tensor,
     points: Tensor,
     k: int,
-    named: Callable[[Tensor], Tensor],
+    names: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """The k nearest of some rows among all points of a value ≤ limit, ``(P,)``, by direct differences."""
     parts = []
@@ -404,15 +403,16 @@ def _nearest_within(
     step = rows_of_block(64 * table.points_of_item, points.device)
     for piece, bound in zip(rows.split(step), limit.split(step), strict=True):
         row, point = (table.of_rows(piece) <= bound[:, None]).nonzero(as_tuple=True)
+        if names is not None:
+            by_name = names[point].argsort()
+            row, point = row[by_name], point[by_name]
         query = piece[row]
         distances = pair_distances(block.queries, query, points, point + table.first_points(block, query))
-        number = named(point)
-        order = number.argsort(stable=True)
-        order = order[distances[order].argsort(stable=True)]
+        order = distances.argsort(stable=True)
         order = order[row[order].argsort(stable=True)]
         count = torch.bincount(row, minlength=len(piece))
         chosen = order[(count.cumsum(0) - count)[:, None] + torch.arange(k, device=rows.device)]
-        parts.append((number[chosen], distances[chosen]))
+        parts.append((point[chosen] if names is None else names[point[chosen]], distances[chosen]))
     indices, distances = (torch.cat(part) for part in zip(*parts, strict=True))
     return indices, distances
 

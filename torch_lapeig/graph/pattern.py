@@ -455,10 +455,9 @@ class DensePattern(Nodes):
         factor = y.reshape(*self.shape, -1)
         if other is None:
             return (matrix @ factor).reshape(y.shape)
-        others, product = other.reshape(factor.shape), torch.addmm if len(self.shape) == 1 else torch.baddbmm
-        return product(others, matrix, factor, beta=plus, alpha=times, out=others if in_place else None).reshape(
-            y.shape
-        )
+        others, add = other.reshape(factor.shape), torch.addmm if len(self.shape) == 1 else torch.baddbmm
+        out = others if in_place else None
+        return add(others, matrix, factor, beta=plus, alpha=times, out=out).reshape(y.shape)
 
     def components(self, weight: Tensor) -> Tensor:
         """Labels of the connected components by edges of positive weight, of the graph's shape; ascending by node."""
