@@ -63,3 +63,15 @@ def test_a_bound_that_is_none_is_refused(bound):
     matrix = torch.eye(3, dtype=torch.float64)
     with pytest.raises(ValueError, match=r"bound must be finite and no less than .* up to \[1\.0\], got .* Gershgorin"):
         SymmetricOperator(DensePattern((3,)), 0 * matrix, matrix[0] + matrix[1], bound=matrix.new_tensor([bound]))
+
+
+def test_progress_is_told_in_the_unit_of_the_weights():
+    graph = HeatKernel()(x := points(200, 2), knn_graph(x, 8))
+    heard = []
+    for unit in (1.0, 2.0**-100):
+        heard.append([])
+        laplacian = Laplacian(graph.with_weight(graph.weight * unit), "unnormalized")
+        eigenpairs(
+            laplacian, 3, Lanczos(), progress=lambda _, residual, allowed, unit=unit: heard[-1].append(allowed / unit)
+        )
+    torch.testing.assert_close(torch.tensor(heard[1]), torch.tensor(heard[0]), rtol=1e-6, atol=0)

@@ -187,6 +187,7 @@ def _eigenpairs(laplacian: Laplacian | Operator, operator: Operator, k: int, sol
     is_differentiated = isinstance(worked, SymmetricOperator) and needs_derivatives(worked.values, worked.diagonal)
     with torch.no_grad(), _progress_function(solve.progress) as report:
         bare = worked.frozen() if isinstance(worked, SymmetricOperator) else worked
+        report = report if unit is None else _in_unit(report, float(unit.amax()))
         solution = _solution(bare, min(k, operator.all_nodes), solve, restart, report, is_differentiated)
     projected, vectors, solution = _differentiable(worked, solution, solve, is_differentiated)
     if unit is not None:
@@ -340,6 +341,11 @@ def _progress_function(progress: Progress | bool) -> Iterator[Progress | None]:
             bar.update(iteration - bar.n)
 
         yield show
+
+
+def _in_unit(report: Progress | None, unit: float) -> Progress | None:
+    """The function, called with residuals of a problem over a unit."""
+    return None if report is None else lambda number, residual, allowed: report(number, residual * unit, allowed * unit)
 
 
 def _fill(projected: Tensor, vectors: Tensor, s: Solution, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
