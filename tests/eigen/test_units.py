@@ -1,10 +1,12 @@
 """Eigenpairs in any unit of the weights: bounds far from 1, graphs of a batch in units of their own, warm starts."""
 
+import warnings
+
 import pytest
 import torch
 
 from problems import points, projector_loss
-from torch_lapeig import Graph, HeatKernel, Laplacian, eigenpairs, knn_graph
+from torch_lapeig import DegeneracyWarning, Graph, HeatKernel, Laplacian, eigenpairs, knn_graph
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lanczos, Lobpcg, ShiftInvert, SymmetricOperator
 from torch_lapeig.graph.pattern import DensePattern
 
@@ -75,3 +77,15 @@ def test_progress_is_told_in_the_unit_of_the_weights():
             laplacian, 3, Lanczos(), progress=lambda _, residual, allowed, unit=unit: heard[-1].append(allowed / unit)
         )
     torch.testing.assert_close(torch.tensor(heard[1]), torch.tensor(heard[0]), rtol=1e-6, atol=0)
+
+
+def test_gradients_at_the_least_weights_are_finite():
+    """What flows to the diagonal is beyond float64, and said so; what is left of it at the weight is not."""
+    weight = torch.tensor(3e-308, dtype=torch.float64, requires_grad=True)
+    graph = Graph.from_edge_index(torch.tensor([[0, 1], [1, 0]]), weight.expand(2))
+    probe = torch.tensor([[3.0, 500.0], [-2.0, 40.0]], dtype=torch.float64)
+    loss = (eigenpairs(Laplacian(graph, "unnormalized"), 2).vectors * probe).sum()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DegeneracyWarning)
+        loss.backward()
+    assert weight.grad.isfinite()

@@ -261,12 +261,12 @@ class SymmetricOperator(WithEntries):
         return self._over(unit), unit
 
     def _over(self, unit: Tensor) -> SymmetricOperator:
-        """This operator over a number for each graph, ``(B,)``, with gradients."""
+        """This operator over a number for each graph, ``(B,)``, with gradients, which stay finite."""
         of_nodes = unit if len(self.shape) == 1 else unit[:, None]
-        values, diagonal = self.values / self.pattern.of_graph(unit), self.diagonal / of_nodes
+        values, diagonal = _checks.finite_gradient(self.values), _checks.finite_gradient(self.diagonal)
         return self._with(
-            values=values.reshape(self.values.shape),
-            diagonal=diagonal,
+            values=(values / self.pattern.of_graph(unit)).reshape(self.values.shape),
+            diagonal=diagonal / of_nodes,
             bound=self.bound / unit,
             excess=None if self.excess is None else self.excess / unit[:, None],
             finer=None if self.finer is None else lambda: self.double()._over(unit.double()),
