@@ -61,7 +61,8 @@ class ShiftInvert:
     Args:
         basis: vectors kept at most; default max(48, 3k).
         max_products: solves with the factors, at most.
-        shift: σ over the bound of the spectrum: large enough that a singular A has factors.
+        shift: σ over the bound of the spectrum: large enough that a singular A has factors. A larger one is taken where
+            rounding of the entries, to float32 at most, has made an eigenvalue negative.
         memory: bytes that the factors may take by prediction; None for the budget of the machine, infinite for no
             limit. Beyond, the solve ends with a ConvergenceError before anything is factorised.
         seed: of the random blocks.
@@ -98,7 +99,8 @@ class ShiftInvert:
         """``k`` pairs and some guards.
 
         Raises:
-            TypeError: an operator that gives products only. ConvergenceError: factors that would take too much memory.
+            TypeError: an operator that gives products only. ConvergenceError: factors that would take too much memory;
+                an eigenvalue that is negative beyond rounding.
         """
         with one_blas_thread():
             return one_by_one(self._solve, operator, k, with_guards(k), tolerance, start, progress)

@@ -109,7 +109,7 @@ class SymmetricOperator(WithEntries):
 
     Raises:
         TypeError, ValueError: tensors that are not float32 or float64 or not of these shapes; values that are not
-            symmetric.
+            symmetric; a bound that is not finite, or below an entry of the diagonal.
 
     >>> matrix = torch.tensor([[2.0, 1.0], [1.0, 2.0]])
     >>> operator = SymmetricOperator.of_largest(matrix)

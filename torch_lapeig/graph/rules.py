@@ -170,7 +170,8 @@ def radius_graph(
         mask, metric, self_loops: as for `knn_graph`.
 
     Raises:
-        TypeError: wrong dtype. ValueError: wrong rank, non-finite points, radius ≤ 0, or, of a single graph, no edge.
+        TypeError: wrong dtype. ValueError: wrong rank, non-finite points, radius ≤ 0 or so small that its square
+            underflows, or, of a single graph, no edge.
 
     >>> radius_graph(torch.tensor([[0.0], [1.0], [3.0]]), radius=1.5).to_dense()
     tensor([[0., 1., 0.],
