@@ -15,13 +15,14 @@ from problems import (
     random_affinity,
     swiss_roll,
     torus,
-    two_cliques,
 )
 from torch_lapeig import (
+    KNN,
     DegeneracyWarning,
     Graph,
     HeatKernel,
     Laplacian,
+    LaplacianEigenmaps,
     eigenpairs,
     knn_graph,
 )
@@ -290,12 +291,56 @@ def test_round_off_of_the_loss_is_no_gradient():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_small_cotangents_depend_on_the_basis_too(dtype):
-    """Columns 0 and 1 are null vectors of two cliques, the loss tells them apart, and others count for much more."""
-    affinity = torch.block_diag(two_cliques(5, 4), random_affinity(20)).to(dtype)
+    """Columns 2 and 3 are copies of a cycle, the loss tells them apart, and others count for much more."""
+    affinity = torch.block_diag(cycle(9), random_affinity(20)).to(dtype)
     w = affinity.clone().requires_grad_()
-    vectors = eigenpairs(Laplacian(Graph.from_dense(w)), 8).vectors
+    vectors = eigenpairs(Laplacian(Graph.from_dense(w)), 6).vectors
     probe, size = torch.linspace(-1, 1, 29, dtype=dtype).exp(), 0.3 * torch.finfo(dtype).eps ** 0.5
+    probe[:9] = torch.linspace(0, 9, 9)
     squares = (vectors.mT @ probe).square()
-    loss = squares[3:].sum() + size * (squares[0] + 2 * squares[1])
+    loss = squares[4:].sum() + size * (squares[2] + 2 * squares[3])
     with pytest.warns(DegeneracyWarning, match="choice of basis"):
         loss.backward()
+
+
+def parts_of_points(parts, **options):
+    """Points in so many parts, and what takes them to an embedding without the trivial column."""
+    x = points(9 * parts, 2) + 100 * torch.arange(parts, dtype=torch.float64).repeat_interleave(9)[:, None]
+    return x, LaplacianEigenmaps(parts + 1, KNN(3), HeatKernel(2.0), **options)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own, on first use
+@pytest.mark.filterwarnings("ignore:the neighbourhood graph has:torch_lapeig.GraphWarning")
+@pytest.mark.parametrize("parts", [2, 3])
+@pytest.mark.parametrize("scale", ["degree", "orthonormal"])
+@pytest.mark.parametrize("normalization", ["random_walk", "unnormalized"])
+def test_null_vectors_beside_the_trivial_one(normalization, scale, parts):
+    """The first null vector of several components is that of the whole graph, and moves as the degrees do."""
+    x, module = parts_of_points(parts, normalization=normalization, scale=scale)
+    aim = points(len(x), len(x))
+
+    def loss(x):
+        y = module(x)
+        return (y @ y.mT * aim).sum() + (y[:, 0].square() * aim[0]).sum() * (parts == 2)
+
+    x = x.requires_grad_()
+    assert torch.autograd.gradcheck(loss, (x,), check_forward_ad=True, atol=1e-6, fast_mode=True)
+    assert torch.autograd.gradgradcheck(loss, (x,), atol=1e-5, fast_mode=True)
+
+
+def test_null_vectors_beside_the_trivial_one_in_batches():
+    """Graphs of one, two and no components beside each other, in float32 of which one is solved in float64."""
+    affinity = torch.zeros(3, 12, 12)
+    affinity[0] = random_affinity(12)
+    affinity[1] = torch.block_diag(random_affinity(7), 1e-6 * random_affinity(5))
+    weight, aim = affinity.clone().requires_grad_(), points(12, 12).float()
+    vectors = eigenpairs(Laplacian(Graph.from_dense(weight), "random_walk"), 2, fill=True).vectors
+    (vectors[..., 1:] @ vectors[..., 1:].mT * aim).sum().backward()
+    for b in range(2):
+        one = affinity[b].double().requires_grad_()
+        vectors = eigenpairs(Laplacian(Graph.from_dense(one), "random_walk"), 2).vectors
+        (vectors[..., 1:] @ vectors[..., 1:].mT * aim).sum().backward()
+        torch.testing.assert_close(
+            weight.grad[b].double(), one.grad, rtol=1e-3, atol=1e-4 * float(one.grad.abs().max())
+        )
+    assert (weight.grad[2] == 0).all()

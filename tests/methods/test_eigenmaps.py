@@ -427,3 +427,30 @@ def test_options_that_contradict_each_other(scale):
         LaplacianEigenmaps(2, KNN(6), ImprovedWeights(), scale="orthonormal")(points(20, 2))
     with pytest.raises(TypeError, match="drop_trivial must be True or False, got 'no'"):
         LaplacianEigenmaps(2, drop_trivial="no")
+
+
+def regular_polygon(n):
+    angle = 2 * torch.pi * torch.arange(n, dtype=torch.float64) / n
+    return torch.stack([angle.cos(), angle.sin()], 1)
+
+
+@pytest.mark.parametrize("kind", ["alone", "batch", "float32"])
+def test_lengths_of_columns_of_equal_eigenvalues_have_no_gradient(kind):
+    """Y Yᵀ does not depend on the basis, and yet lengths of its columns, once scaled, do in the first order."""
+    x, aim = regular_polygon(15), torch.randn(15, 15, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x = torch.stack([points(15, 2), x]) if kind == "batch" else x.float() if kind == "float32" else x
+    module = LaplacianEigenmaps(2, KNN(4), HeatKernel(0.3), scale="unit")
+
+    def backward(x, module):
+        y = module(x.requires_grad_())
+        (y @ y.mT * aim.to(y)).sum().backward()
+
+    with pytest.warns(DegeneracyWarning, match='no gradient with scale="unit"'):
+        backward(x, module)
+    for other in (  # no warning
+        LaplacianEigenmaps(2, KNN(4), HeatKernel(0.3)),
+        LaplacianEigenmaps(2, KNN(4), HeatKernel(0.3), scale="unit", normalization="unnormalized"),
+    ):
+        backward(x.detach(), other)
+    generator = torch.Generator().manual_seed(1)
+    backward(x.detach() + 0.1 * torch.randn(x.shape, dtype=x.dtype, generator=generator), module)

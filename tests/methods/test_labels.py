@@ -7,6 +7,7 @@ from sklearn.cluster import _spectral as theirs
 from sklearn.metrics import adjusted_rand_score
 
 from problems import on_every_device, points
+from torch_lapeig import KNN, HeatKernel, SpectralClustering
 from torch_lapeig.methods.labels import cluster_qr, discretize, nearest_axis
 
 both = pytest.mark.parametrize("k", [1, 2, 5, 12])
@@ -76,3 +77,19 @@ def test_partition_and_rotation_of_discretize_suit_each_other():
     sums = torch.stack([unit[labels == label].sum(0) for label in range(3)])
     u, _, v = torch.linalg.svd(sums.T)
     torch.testing.assert_close(rotation, u @ v)
+
+
+@pytest.mark.filterwarnings("ignore:Number of distinct clusters")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("assign_labels", ["kmeans", "cluster_qr", "discretize"])
+def test_points_between_two_clusters_get_their_labels_again(assign_labels, dtype):
+    """Those of regular polygons lie exactly between clusters: round-off of their rows as new points decides nothing."""
+    for n in (8, 12, 16, 22, 30, 36):
+        angle = 2 * torch.pi * torch.arange(n, dtype=torch.float64) / n
+        x = torch.stack([angle.cos(), angle.sin()], 1).to(dtype)
+        for variant in ("njw", "shi_malik"):
+            module = SpectralClustering(
+                3, KNN(4), HeatKernel(0.5), assign_labels=assign_labels, variant=variant, n_init=2
+            ).fit(x)
+            assert torch.equal(module.predict(x), module.labels_)
+            assert torch.equal(torch.cat([module.predict(part) for part in x.split(3)]), module.labels_)

@@ -72,9 +72,10 @@ class Laplacian:
             self._take(_without_subnormal(graph, self._affinity))
         w, r = self.graph.weight, self.graph.similarity
         if normalization == "unnormalized":
-            self.diagonal, self._symmetric_values, self.factor = self.degrees, w, r
+            self.diagonal, self._symmetric_values, self.factor, self._inverse_root = self.degrees, w, r, None
             return
         s, self._symmetric_values = self._normalize("symmetric")
+        self._inverse_root = s
         self.diagonal = self.active.to(w.dtype)
         of_walk = s if r is None else r * s  # L_rw = D^-½ L_sym D^½, and a factor r more where W is similar only
         self.factor = of_walk if normalization == "random_walk" else None
@@ -161,6 +162,15 @@ class Laplacian:
             finer=lambda: self._double().symmetric,
             trusted=True,
         )
+
+    @property
+    def ground(self) -> Tensor:
+        """The null vector of each whole graph of `symmetric`, up to a factor, ``(B, N)``: D^½ 1, with gradients."""
+        null, s, r = self.symmetric.null, self._inverse_root, self.graph.similarity
+        assert null is not None
+        logarithm = torch.zeros_like(self.degrees) if s is None else -torch.where(s > 0, s, 1).log()
+        logarithm = logarithm if r is None else logarithm - r.log()
+        return with_log_derivative(null.ground, logarithm.reshape(null.ground.shape))
 
     def _check_weights(self) -> None:
         parts = [part.detach() for part in (self._symmetric_values, self.degrees) if part.numel()]

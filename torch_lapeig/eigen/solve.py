@@ -198,6 +198,8 @@ def _eigenpairs(laplacian: Laplacian | Operator, operator: Operator, k: int, sol
     projected, vectors, values, residuals = _fill(projected, vectors, solution, k)
     if order is not None:
         vectors = torch.empty_like(vectors).index_copy(1, order, vectors)
+    if isinstance(laplacian, Laplacian) and is_differentiated and laplacian.symmetric.most_null > 1:
+        vectors = _beside_trivial(laplacian, vectors)
     if isinstance(laplacian, Laplacian) and laplacian.factor is not None:
         projected, vectors = _apply_factor(laplacian, projected, vectors, solution)
     lead = operator.shape[:-1]
@@ -264,6 +266,28 @@ def _differentiable(
         asked = _tolerance(solve, dtype) * gap.masked_fill(gap.isinf(), 0)  # as of the solve, and what rounding adds
         converged = solution.converged & (residuals.amax(1) <= asked + operator.round_off)
     return projected, vectors, dataclasses.replace(solution, residuals=residuals, gap=gap, converged=converged)
+
+
+def _beside_trivial(laplacian: Laplacian, vectors: Tensor) -> Tensor:
+    """V with the derivative of its first vector, which is known in closed form, and of the others beside it.
+
+    Several components have as many eigenvalues 0, within whose eigenspace the rule turns nothing: but the first vector
+    there is always that of the whole graph.
+    """
+    operator, ground = laplacian.symmetric, laplacian.ground[..., None]
+    ground = ground / _checks.power_of_two(operator.largest(_checks.primal(ground))[..., None, :], (-2,))
+    squares = operator.dots(ground, ground)[..., None, :]
+    first = ground / torch.where(squares > 0, squares, 1).sqrt()
+    first = first * operator.inner(_checks.primal(first), _checks.primal(vectors[..., :1])).sign()
+    others = vectors[..., 1:]
+    turned = operator.inner(
+        first, others
+    )  # 0, but for its derivative: the rule has these beside a first vector at rest
+    beside = others - first @ turned
+    beside = beside + beside @ (turned.mT @ turned) / 2  # of length 1 for second derivatives, too
+    whole = torch.cat([first, beside], -1)
+    several = (operator.nullity > 1)[:, None, None]
+    return torch.where(several, _checks.primal(vectors) + (whole - _checks.primal(whole)), vectors)
 
 
 def _apply_factor(

@@ -236,14 +236,12 @@ class SpectralClustering(GraphEmbedding):
         if by_means is not None:
             unit = _checks.power_of_two(rows, (0, 1))  # so that no square overflows
             by_means.fit((rows / unit).cpu().numpy())
-            labels = torch.as_tensor(by_means.labels_)
             self.cluster_centers_ = torch.as_tensor(by_means.cluster_centers_).to(rows) * unit
         elif self.assign_labels == "cluster_qr":
-            labels, self.cluster_axes_ = cluster_qr(rows)
+            self.cluster_axes_ = cluster_qr(rows)[1]
         else:
-            labels, self.cluster_axes_ = discretize(rows, random)
-        self.labels_ = active.new_full(active.shape, -1, dtype=torch.int64)
-        self.labels_[active] = labels.to(rows.device, torch.int64)
+            self.cluster_axes_ = discretize(rows, random)[1]
+        self.labels_ = self._labels_of(self.embedding_)  # not theirs: where two are as near, `predict` has to agree
         return self
 
     def fit_predict(self, x: Tensor | Graph) -> Tensor:
@@ -258,7 +256,10 @@ class SpectralClustering(GraphEmbedding):
         Raises:
             RuntimeError, TypeError, ValueError: see ``transform``.
         """
-        rows = self.transform(x_new)
+        return self._labels_of(self.transform(x_new))
+
+    def _labels_of(self, rows: Tensor) -> Tensor:
+        """The nearest centre or axis of each row, −1 for zeros."""
         if self.assign_labels == "kmeans":
             labels = nearest_centre(rows, self.cluster_centers_)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from torch_lapeig import _checks
 from torch_lapeig._fitted import State
-from torch_lapeig.eigen import Laplacian, Solve, Solver, component_eigenpairs
+from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver, component_eigenpairs
 from torch_lapeig.eigen.clusters import function_of_matrix
 from torch_lapeig.eigen.laplacian import Normalization
 from torch_lapeig.graph import KNN, Graph, ImprovedWeights
@@ -181,7 +182,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         if not fill:
             check_size(laplacian, self.n_components, "n_components", first)
         pairs = solve(laplacian, self.n_components + first, fill=fill)
-        columns = self._columns(pairs.vectors, pairs.projected, laplacian.active, laplacian.graph.pattern)
+        columns = self._columns(pairs, laplacian.active, laplacian.graph.pattern)
         return Embedding(columns, pairs.values[..., first:], pairs.residuals[..., first:], pairs.gap, ())
 
     def _warn_of_parts(self, laplacian: Laplacian) -> None:
@@ -210,7 +211,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         for nodes, pairs in ((part.nodes, part.pairs) for part in parts):
             solve.pairs.append(pairs)
             padding = (0, k + first - pairs.values.shape[-1])
-            columns = self._columns(pairs.vectors, pairs.projected, pairs.vectors[:, 0].detach() != 0, Nodes())
+            columns = self._columns(pairs, pairs.vectors[:, 0].detach() != 0, Nodes())
             y = y.index_copy(0, nodes, nn.functional.pad(columns, padding))
             of_part = (nn.functional.pad(p[first:], padding, value=torch.inf) for p in (pairs.values, pairs.residuals))
             values, residuals = (
@@ -221,17 +222,19 @@ class LaplacianEigenmaps(GraphEmbedding):
         columns, values, residuals = (part.reshape(*graph.shape, k) for part in (y, values, residuals))
         return Embedding(columns, values, residuals, gap.reshape(graph.shape), ())
 
-    def _columns(self, vectors: Tensor, projected: Tensor, active: Tensor, nodes: Nodes) -> Tensor:
+    def _columns(self, pairs: Eigenpairs, active: Tensor, nodes: Nodes) -> Tensor:
         """The columns of the embedding, scaled."""
         first = int(self.drop_trivial)
-        y = vectors[..., first:]
+        y = pairs.vectors[..., first:]
         if self.scale == "unit":
             y = y / _checks.power_of_two(nodes.largest(y)[..., None, :], (-2,))  # so that no square overflows
             count, squares = nodes.sum(active.sum(-1))[..., None, None], nodes.sum(y.square().sum(-2, keepdim=True))
             # A column that a small graph lacks is zero and stays so.
             y = y * (count / torch.where(squares > 0, squares, 1)).sqrt()
+            if y.requires_grad and self.normalization == "random_walk":
+                _warn_of_lengths(y, pairs.values.detach()[..., first:], pairs.residuals[..., first:], nodes)
         if self.diffusion > 0:
-            y = y @ _power_of_decay(projected[..., first:, first:], self.diffusion)
+            y = y @ _power_of_decay(pairs.projected[..., first:, first:], self.diffusion)
         return y
 
     def _of_graph(self, found: Embedding, graph: Graph) -> State:
@@ -252,6 +255,38 @@ def _checked_diffusion(diffusion: Any, normalization: str, scale: str) -> float:
             f'diffusion must be 0 with scale="{scale}": only with scale="degree" are distances diffusion distances'
         )
     return time
+
+
+def _warn_of_lengths(y: Tensor, values: Tensor, residuals: Tensor, nodes: Nodes) -> None:
+    """Have a backward pass warn where the lengths of columns of equal eigenvalues, scaled to 1, have no gradient.
+
+    Yᵀ D Y is the same in every basis of an eigenspace, but Yᵀ Y is not: which basis a change of the graph picks
+    decides how long its columns are, and so what scaling makes of them, in the first order of that change.
+    """
+    eps = torch.finfo(y.dtype).eps
+    noise = 10 * residuals.amax(-1) + 50 * eps * values.masked_fill(values.isinf(), 0).amax(-1)
+    equal = (values[..., :, None] - values[..., None, :]).abs() <= noise[..., None, None]
+    equal = equal.triu(1)
+    if y.device.type == "cpu" and not equal.any():
+        return
+    columns = y.detach()
+
+    def warn(cotangent: Tensor) -> None:
+        flow = nodes.sum(columns.mT @ cotangent.detach())
+        own = flow.diagonal(dim1=-2, dim2=-1)
+        told = (flow + flow.mT).abs().maximum((own[..., :, None] - own[..., None, :]).abs())
+        size = (
+            nodes.sum(cotangent.detach().square().sum((-2, -1))).sqrt()
+            * nodes.sum(columns.square().sum((-2, -1))).sqrt()
+        )
+        if (equal & (told > math.sqrt(eps) * size[..., None, None])).any():
+            _checks.warn(
+                'columns of equal eigenvalues have no gradient with scale="unit": their lengths depend on the choice '
+                'of basis, and the gradient is that of the basis at hand; use scale="degree" or "orthonormal"',
+                _checks.DegeneracyWarning,
+            )
+
+    y.register_hook(warn)
 
 
 def _power_of_decay(projected: Tensor, time: float) -> Tensor:

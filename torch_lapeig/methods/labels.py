@@ -18,6 +18,7 @@ from torch_lapeig.graph.groups import sum_of_groups
 Assignment = Literal["kmeans", "cluster_qr", "discretize"]
 ASSIGNMENTS = ("kmeans", "cluster_qr", "discretize")
 
+NOISE = 0.6  # power of eps: what rows of one point may differ by, in a fit and as a new one
 ROTATIONS = 20  # of `discretize`, at most, beside the first; as in the authors' code
 
 
@@ -96,13 +97,26 @@ def _rotation(matrix: Tensor) -> Tensor:
 
 def nearest_axis(rows: Tensor, axes: Tensor, *, signed: bool = True) -> Tensor:
     """Of each row the axis that it has most of, int64 ``(N,)``; of either sign if not ``signed``."""
-    parts = rows @ axes
-    return (parts if signed else parts.abs()).argmax(1)
+    # Column by column: in a product, how a row is rounded depends on how many there are.
+    parts = torch.stack([(rows * axis).sum(1) for axis in axes.mT], 1)
+    return _first_of_largest(parts if signed else parts.abs())
 
 
 def nearest_centre(rows: Tensor, centres: Tensor) -> Tensor:
-    """Of each row the nearest centre, int64 ``(N,)``."""
-    return torch.cdist(rows, centres.to(rows.dtype)).argmin(1)
+    """Of each row the nearest centre, int64 ``(N,)``: the first one of several."""
+    unit = _checks.power_of_two(centres, (0, 1))  # so that no square overflows
+    rows, centres = rows / unit.to(rows.dtype), (centres / unit).to(rows.dtype)
+    return _first_of_largest(-torch.stack([(rows - centre).square().sum(1) for centre in centres], 1))
+
+
+def _first_of_largest(parts: Tensor) -> Tensor:
+    """Of each row the first of its largest entries, which differ by round-off only.
+
+    Points of a symmetric set lie between two clusters. As new points their rows have other round-off, and they have to
+    get the same label.
+    """
+    noise = torch.finfo(parts.dtype).eps ** NOISE * parts.abs().amax(1, keepdim=True)
+    return (parts >= parts.amax(1, keepdim=True) - noise).long().argmax(1)
 
 
 def k_means(n_clusters: int, n_init: int, random: np.random.RandomState | int, verbose: int = 0) -> Any:
