@@ -91,5 +91,11 @@ def function_of_matrix(
     """
     values = matrix.diagonal(dim1=-2, dim2=-1)
     middle = (values[..., :, None] + values[..., None, :]) / 2
-    off = matrix - torch.diag_embed(values)
+    off = off_diagonal(matrix, matrix.shape[-1])
     return torch.diag_embed(value(values)) + slope(middle) * off + curvature(middle) / 2 * (off @ off)
+
+
+def off_diagonal(matrix: Tensor, m: int) -> Tensor:
+    """The entries off the diagonal of the last ``m`` rows and columns of a matrix ``(..., k, k)``."""
+    matrix = matrix[..., matrix.shape[-1] - m :, matrix.shape[-1] - m :]
+    return matrix - torch.diag_embed(matrix.diagonal(dim1=-2, dim2=-1))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch_lapeig import _checks
 from torch_lapeig._fitted import State
 from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver, component_eigenpairs
-from torch_lapeig.eigen.clusters import function_of_matrix
+from torch_lapeig.eigen.clusters import function_of_matrix, off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization
 from torch_lapeig.graph import KNN, Graph, ImprovedWeights
 from torch_lapeig.graph.nodes import Nodes
@@ -221,6 +221,19 @@ class LaplacianEigenmaps(GraphEmbedding):
             gap = gap.index_copy(0, nodes, pairs.gap.expand(len(nodes)))
         columns, values, residuals = (part.reshape(*graph.shape, k) for part in (y, values, residuals))
         return Embedding(columns, values, residuals, gap.reshape(graph.shape), ())
+
+    def _off(self, graph: Graph, solve: EigenSolves) -> Tensor:
+        if self.components != "separate":
+            return super()._off(graph, solve)
+        k, first = self.n_components, int(self.drop_trivial)
+        off = graph.weight.new_zeros(graph.num_nodes, k, k)
+        parts = graph.nodes_of_components()
+        for nodes, pairs in zip(parts, solve.pairs[len(solve.pairs) - len(parts) :], strict=True):
+            projected = pairs.projected[first:, first:]
+            more = k - len(projected)
+            of_part = nn.functional.pad(off_diagonal(projected, len(projected)), (0, more, 0, more))
+            off = off.index_copy(0, nodes, of_part.expand(len(nodes), k, k))
+        return off
 
     def _columns(self, pairs: Eigenpairs, active: Tensor, nodes: Nodes) -> Tensor:
         """The columns of the embedding, scaled."""

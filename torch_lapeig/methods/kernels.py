@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -48,15 +50,16 @@ class CentredKernelEmbedding(EmbeddingModule):
             solve.pairs.pop()
             pairs, positive = self._largest(operator, count, solve)
         # Nothing flows back from a column that is not there.
-        values = torch.where(positive, operator.diagonal[0] - pairs.values, 0)
-        columns = (
-            torch.where(positive, pairs.vectors, 0) @ _root(operator.diagonal[0], pairs.projected, positive) * unit
-        )
+        both = positive[:, None] & positive
+        matrix = torch.where(both, torch.diag(operator.diagonal[: len(both)]) - pairs.projected, 0)
+        values = matrix.diagonal()
+        columns = torch.where(positive, pairs.vectors, 0) @ _power(matrix, 0.5) * unit
         more = (0, k - len(values))
         return {
             "embedding_": nn.functional.pad(columns, more),
             "eigenvalues_": nn.functional.pad(values * unit[0] * unit[0], more),
             "residuals_": nn.functional.pad(pairs.residuals * unit[0] * unit[0], more),
+            "values_as_matrix": nn.functional.pad(matrix * unit * unit, more + more),  # which no fit keeps
             "gap_": pairs.gap * unit[0, 0] * unit[0, 0],
             "train_means": means * unit[0] * unit[0],
         }
@@ -73,21 +76,27 @@ class CentredKernelEmbedding(EmbeddingModule):
 
     def _extension(self, kernel: Tensor, embedding: Tensor, state: State) -> Tensor:
         """Rows of new points, of their kernel with training points, not centred, and the rows of these."""
-        values = state["eigenvalues_"]
+        matrix = state.get("values_as_matrix", torch.diag(state["eigenvalues_"]))
         # Terms of the sums must not overflow, nor underflow: its square is at most the largest eigenvalue.
-        unit = _checks.power_of_two(values.detach().clamp(min=0).sqrt(), (0,)) / 2
-        nonzero = torch.where(values > 0, values / unit / unit, 1)  # columns that are not there are zero
+        unit = _checks.power_of_two(matrix.detach().diagonal().clamp(min=0).sqrt(), (0,)) / 2
         kernel = centred(kernel / (unit * unit), state["train_means"] / unit / unit)
-        return extension(kernel, embedding / unit, nonzero) * unit
+        vectors = embedding / unit @ _power(matrix / unit / unit, -1.0)
+        return extension(kernel, vectors, torch.ones_like(vectors[0])) * unit
 
 
-def _root(largest: Tensor, projected: Tensor, positive: Tensor) -> Tensor:
-    """√(largest − Λ) of a matrix Λ ``(k, k)``, where that is positive: as a matrix, exact at equal eigenvalues."""
-    one = torch.eye(len(positive), dtype=projected.dtype, device=projected.device)
-    matrix = torch.where(positive[:, None] & positive, largest * one - projected, one)
-    return function_of_matrix(
-        matrix, torch.sqrt, lambda value: 0.5 * value.rsqrt(), lambda value: -0.25 * value.rsqrt() ** 3
-    )
+def _power(matrix: Tensor, power: float) -> Tensor:
+    """A power of a matrix of eigenvalues ``(k, k)``, exact at equal ones; of columns that are not there it is 1.
+
+    See `function_of_matrix`.
+    """
+    there = matrix.diagonal() > 0
+    matrix = torch.where(there[:, None] & there, matrix, torch.diag(torch.ones_like(matrix[0])))
+
+    def derivative(order: int) -> Callable[[Tensor], Tensor]:
+        factor = math.prod(power - i for i in range(order))
+        return lambda value: factor * value ** (power - order)
+
+    return function_of_matrix(matrix, derivative(0), derivative(1), derivative(2))
 
 
 class KernelEmbedding(CentredKernelEmbedding):

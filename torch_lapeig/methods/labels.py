@@ -116,7 +116,8 @@ def _first_of_largest(parts: Tensor) -> Tensor:
     get the same label.
     """
     noise = torch.finfo(parts.dtype).eps ** NOISE * parts.abs().amax(1, keepdim=True)
-    return (parts >= parts.amax(1, keepdim=True) - noise).long().argmax(1)
+    first: Tensor = (parts >= parts.amax(1, keepdim=True) - noise).long().argmax(1)
+    return first
 
 
 def k_means(n_clusters: int, n_init: int, random: np.random.RandomState | int, verbose: int = 0) -> Any:

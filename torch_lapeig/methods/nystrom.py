@@ -82,6 +82,7 @@ def nystrom(
     *,
     normalized: bool = True,
     degrees: Tensor | None = None,
+    off: Tensor | None = None,
 ) -> Tensor:
     """Laplacian eigenmaps of new points: the row of the eigenproblem at x, solved for y(x).
 
@@ -102,6 +103,8 @@ def nystrom(
         eigenvalues: λ ``(k,)``, or ``(N, k)`` where training points belong to separate problems.
         normalized: which of the two problems.
         degrees: d ``(N,)`` where ``embedding`` holds the eigenvectors of L_sym, with gradients.
+        off: E ``(k, k)``, or ``(N, k, k)``: the entries off the diagonal of Λ as a matrix (`Eigenpairs.projected`),
+            which are 0 but have derivatives where eigenvalues are equal.
 
     Returns:
         ``(Q, k)``; zero in the row of a query without any weight, and, with a `GraphWarning`, where the formula divides
@@ -110,24 +113,43 @@ def nystrom(
     total = segment_logsumexp(log_affinity, query, num_queries)
     share = torch.where(log_affinity.isinf(), 0, (log_affinity - torch.where(total.isinf(), 0, total)[query]).exp())
     of_edge = eigenvalues if eigenvalues.ndim == 1 else eigenvalues[point]
+    growth, inverse = _growth(None if normalized else total[query].exp(), of_edge, share > 0)
+    _warn_of_far(total)
+    if degrees is not None:
+        share = share * _roots(total, degrees, query, point)
+    kernel = SparseKernel(query, point, share, num_queries)
+    if len(growth) == 1 and (off is None or off.ndim == 2):  # of all edges
+        summed = extension(kernel, embedding, growth.new_ones(len(growth[0])))
+        return _grown(summed, growth, inverse, off)
+    off = off if off is None or off.ndim == 2 else off[point]
+    terms = kernel.value[:, None] * _grown(embedding.index_select(0, point), growth, inverse, off)
+    return sum_of_groups(terms, query, num_queries)
+
+
+def _growth(degree: Tensor | None, eigenvalues: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
+    """D / (D − λ) and 1 / (D − λ), zero where that divides by too little, with a warning; D of edges, None for 1."""
+    one = eigenvalues.new_ones(1, 1)
     # 1 / (1 − λ / D) as D / (D − λ), which is 1 for λ = 0 and does not overflow where D is tiny.
-    degree = torch.where(of_edge == 0, 1, share.new_ones(1, 1) if normalized else total.exp()[query][:, None])
-    small = (degree - of_edge).abs() < SMALLEST * degree
-    if (small & (share > 0).any() if small.ndim == 1 else small & (share > 0)[:, None]).any():
+    degree = torch.where(eigenvalues == 0, 1, one if degree is None else degree[:, None])
+    small = (degree - eigenvalues).abs() < SMALLEST * degree
+    if (small & there[:, None]).any():
         _checks.warn(
             "an eigenvalue too close to the degree of a new point cannot be extended to it (Nyström divides by "
             "1 − λ / D): zero is returned there; use fewer components or fewer neighbours",
             _checks.GraphWarning,
         )
-    _warn_of_far(total)
-    growth = torch.where(small, 0, degree / torch.where(small, 1, degree - of_edge))
-    if degrees is not None:
-        share = share * _roots(total, degrees, query, point)
-    kernel = SparseKernel(query, point, share, num_queries)
-    if len(growth) == 1:  # of all edges
-        return extension(kernel, embedding, growth.new_ones(len(growth[0]))) * growth[0]
-    terms = kernel.value[:, None] * growth * embedding.index_select(0, point)
-    return sum_of_groups(terms, query, num_queries)
+    rest, info = torch.where(small, 1, degree - eigenvalues), torch.finfo(degree.dtype)
+    overflows = rest.abs() < info.tiny / info.eps
+    return torch.where(small, 0, degree / rest), torch.where(small | overflows, 0, 1 / torch.where(overflows, 1, rest))
+
+
+def _grown(rows: Tensor, growth: Tensor, inverse: Tensor, off: Tensor | None) -> Tensor:
+    """Rows y to y D (D − Λ)⁻¹ = y D (F + F E F + F E F E F + …), F = (D − λ)⁻¹; the rest has no second derivatives."""
+    grown = rows * growth
+    if off is None:
+        return grown
+    once = (grown[:, None] @ off)[:, 0] * inverse
+    return grown + once + (once[:, None] @ off)[:, 0] * inverse
 
 
 def _roots(total: Tensor, degrees: Tensor, query: Tensor, point: Tensor) -> Tensor:

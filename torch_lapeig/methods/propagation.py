@@ -13,6 +13,8 @@ from torch_lapeig import _checks
 from torch_lapeig._fitted import State
 from torch_lapeig._threads import solve_each
 from torch_lapeig.eigen import Laplacian, NullSpace, Solve, Solver, SymmetricOperator, eigenpairs
+from torch_lapeig.eigen.clusters import off_diagonal
+from torch_lapeig.eigen.laplacian import needs_derivatives
 from torch_lapeig.eigen.linear import TOLERANCE, solve_linear
 from torch_lapeig.graph import KNN, Graph
 from torch_lapeig.graph.logarithms import inverse_power
@@ -270,11 +272,13 @@ class EigenmapsRegression(SemiSupervised):
             "train_vectors": basis * reached[..., None],
             "train_eigenvalues": pairs.values.masked_fill(pairs.values.isinf(), 0),
         }
+        if needs_derivatives(basis):  # no fit keeps it
+            found["off"] = off_diagonal(pairs.projected, self.n_components)
         return {name: value.to(graph.weight.dtype) for name, value in found.items()}
 
     def _extended(self, new: NewAffinities, queries: int, state: State) -> Tensor:
-        vectors, values = state["train_vectors"], state["train_eigenvalues"]
-        rows = nystrom(new.log_affinity, new.query, new.point, queries, vectors, values)
+        vectors, values, off = state["train_vectors"], state["train_eigenvalues"], state.get("off")
+        rows = nystrom(new.log_affinity, new.query, new.point, queries, vectors, values, off=off)
         return rows @ state["coefficients_"]
 
 

@@ -10,7 +10,8 @@ from torch import Tensor
 from torch_lapeig import _checks
 from torch_lapeig._fitted import State
 from torch_lapeig.eigen import Laplacian, Solve, Solver
-from torch_lapeig.eigen.laplacian import Normalization
+from torch_lapeig.eigen.clusters import off_diagonal
+from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
 from torch_lapeig.graph import Graph, Precomputed
 from torch_lapeig.graph.weighted import Rule, check_rule_and_weights, weighted_graph
 from torch_lapeig.graph.weights import Weighting
@@ -88,11 +89,17 @@ class GraphEmbedding(EmbeddingModule):
         found = self._solve_graph(laplacian, solve, fill=fill)
         if laplacian.normalization == "symmetric":
             state["train_degrees"] = laplacian.degrees
+        if needs_derivatives(found.columns):
+            state["off"] = self._off(laplacian.graph, solve)
         return state | {
             "embedding_": found.columns,
             "train_eigenvalues": found.eigenvalues.masked_fill(found.eigenvalues.isinf(), 0),
             **self._of_graph(found, laplacian.graph),
         }
+
+    def _off(self, graph: Graph, solve: EigenSolves) -> Tensor:
+        """What `nystrom` asks for, for derivatives at equal eigenvalues. No fit keeps it."""
+        return off_diagonal(solve.pairs[-1].projected, self.n_components)
 
     def _of_graph(self, found: Embedding, graph: Graph) -> State:
         """Eigenvalues, residuals and gap as they are kept."""
@@ -112,6 +119,7 @@ class GraphEmbedding(EmbeddingModule):
             state["train_eigenvalues"],
             normalized=self._normalization != "unnormalized",
             degrees=state.get("train_degrees"),
+            off=state.get("off"),
         )
 
 

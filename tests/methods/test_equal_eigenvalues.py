@@ -1,0 +1,119 @@
+"""Gradients through new points where eigenvalues are equal: losses that depend on no basis have them."""
+
+import math
+
+import pytest
+import torch
+
+from problems import points
+from torch_lapeig import (
+    KNN,
+    MDS,
+    EigenmapsRegression,
+    HeatKernel,
+    Isomap,
+    KernelPCA,
+    LaplacianEigenmaps,
+    SpectralClustering,
+)
+
+N = 12
+ALL, HEAT = KNN(N - 1), HeatKernel(2.0)
+METHODS = {
+    "MDS": MDS(2),
+    "KernelPCA": KernelPCA(2, gamma=0.5),
+    "KernelPCA, linear": KernelPCA(2, "linear"),
+    "Isomap": Isomap(2, ALL),
+    "Isomap, landmarks": Isomap(2, ALL, landmarks=torch.arange(0, N, 2)),
+    "LaplacianEigenmaps": LaplacianEigenmaps(2, ALL, HEAT),
+    "LaplacianEigenmaps, all columns": LaplacianEigenmaps(3, ALL, HEAT, drop_trivial=False),
+    "LaplacianEigenmaps, diffusion": LaplacianEigenmaps(2, ALL, HEAT, diffusion=0.5),
+    "LaplacianEigenmaps, orthonormal": LaplacianEigenmaps(2, ALL, HEAT, scale="orthonormal"),
+    "LaplacianEigenmaps, unnormalized": LaplacianEigenmaps(2, ALL, HEAT, normalization="unnormalized"),
+    "LaplacianEigenmaps, improved": LaplacianEigenmaps.improved(2, ALL, 2.0),
+    "SpectralClustering": SpectralClustering(3, ALL, HEAT),
+    "SpectralClustering, Shi–Malik": SpectralClustering(3, ALL, HEAT, variant="shi_malik"),
+}
+every_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+forward_mode = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own
+
+
+def polygon(n=N, radius=1.0):
+    """Regular, but for what its corners are moved by: pairs of eigenvalues are equal."""
+    angle = 2 * math.pi * torch.arange(n, dtype=torch.float64) / n
+    return radius * torch.stack([angle.cos(), angle.sin()], 1)
+
+
+def loss_of(method, *, new=5, n=N):
+    """Of points and new points, a number that is the same in any basis."""
+    aim, own = points(new, n), points(n, n, seed=1)
+
+    def loss(x, x_new):
+        y, y_new = method.out_of_sample(x, x_new)
+        return (y_new @ y.mT * aim).sum((-2, -1)) + (y @ y.mT * own).sum((-2, -1))
+
+    return loss
+
+
+@forward_mode
+@every_method
+def test_gradients_to_points_and_new_points(method):
+    x, x_new = polygon().requires_grad_(), (0.5 * points(5, 2)).requires_grad_()
+    assert torch.autograd.gradcheck(loss_of(method), (x, x_new), check_forward_ad=True, fast_mode=True, atol=1e-6)
+    assert torch.autograd.gradgradcheck(loss_of(method), (x, x_new), fast_mode=True, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("stretch", [1e-14, 1e-9, 1e-6])
+@every_method
+def test_nearly_equal_eigenvalues(method, stretch):
+    x, x_new = polygon() * torch.tensor([1 + stretch, 1.0], dtype=torch.float64), 0.5 * points(5, 2)
+    x = x.requires_grad_()
+    direction, step = points(N, 2, seed=2), 1e-3  # so large that differences see no pair
+    (gradient,) = torch.autograd.grad(loss_of(method)(x, x_new), x)
+    with torch.no_grad():
+        at = {i: loss_of(method)(x + i * step * direction, x_new) for i in (-2, -1, 1, 2)}
+    expected = (8 * (at[1] - at[-1]) - (at[2] - at[-2])) / (12 * step)
+    torch.testing.assert_close((gradient * direction).sum(), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("normalization", ["random_walk", "unnormalized"])
+def test_components_on_their_own(normalization):
+    x = torch.cat([polygon(), 100 + polygon(9)]).requires_grad_()
+    x_new = torch.cat([0.5 * points(3, 2), 100 + 0.5 * points(3, 2, seed=3)])
+    method = LaplacianEigenmaps(2, KNN(8), HEAT, normalization=normalization, components="separate")
+    aim = torch.block_diag(points(3, 12), points(3, 9))  # each has a basis of its own
+
+    def loss(x):
+        y, y_new = method.out_of_sample(x, x_new)
+        return (y_new @ y.mT * aim).sum()
+
+    assert torch.autograd.gradcheck(loss, (x,), fast_mode=True, atol=1e-6)
+
+
+def test_regression():
+    labels = torch.full((N,), -1)
+    labels[:3] = torch.tensor([0, 1, 1])
+    x, x_new, aim = polygon().requires_grad_(), (0.5 * points(5, 2)).requires_grad_(), points(5, 2, seed=4)
+
+    def loss(x, x_new):
+        return (EigenmapsRegression(3, ALL, HEAT).out_of_sample(x, labels, x_new)[1] * aim).sum()
+
+    assert torch.autograd.gradcheck(loss, (x, x_new), fast_mode=True, atol=1e-6)
+
+
+@every_method
+def test_a_batch_with_padding(method):
+    """Each item has the gradient that it has alone."""
+    x = torch.stack([torch.cat([polygon(), torch.full((2, 2), torch.nan, dtype=torch.float64)]), points(N + 2, 2)])
+    mask = torch.ones(2, N + 2, dtype=torch.bool)
+    mask[:, N:] = False
+    x_new, alone = 0.5 * points(10, 2).reshape(2, 5, 2), loss_of(method)
+    x = x.requires_grad_()
+    y, y_new = method.out_of_sample(x, x_new, mask=mask)
+    aim, own = points(5, N), points(N, N, seed=1)
+    ((y_new @ y[:, :N].mT * aim).sum() + (y[:, :N] @ y[:, :N].mT * own).sum()).backward()
+    assert (x.grad[:, N:] == 0).all()
+    for item in range(2):
+        one = x.detach()[item, :N].requires_grad_()
+        alone(one, x_new[item]).backward()
+        torch.testing.assert_close(x.grad[item, :N], one.grad, rtol=1e-8, atol=1e-8 * float(one.grad.abs().max()))
