@@ -26,7 +26,7 @@ from torch_lapeig import (
     eigenpairs,
     knn_graph,
 )
-from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lanczos, Lobpcg
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lanczos, Lobpcg, ShiftInvert
 
 
 @pytest.mark.parametrize("solver", [Eigh(), ChebyshevSubspace(guards=4)], ids=str)
@@ -344,3 +344,49 @@ def test_null_vectors_beside_the_trivial_one_in_batches():
             weight.grad[b].double(), one.grad, rtol=1e-3, atol=1e-4 * float(one.grad.abs().max())
         )
     assert (weight.grad[2] == 0).all()
+
+
+def ring(n, change, dtype=torch.float64):
+    """Weights of a ring, 1 but for some noise, and the map from them to the graph."""
+    node = torch.arange(n)
+    edges = torch.stack([torch.cat([node, (node + 1) % n]), torch.cat([(node + 1) % n, node])])
+    weight = 1 + change * torch.rand(n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return weight.to(dtype), lambda w: Graph.from_edge_index(edges, torch.cat([w, w]))
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "change", "solver"),
+    [(800, 5, 1e-8, None), (500, 5, 3e-9, None), (24, 9, 1e-11, ShiftInvert()), (24, 9, 1e-9, Eigh())],
+    ids=str,
+)
+def test_second_derivatives_have_no_errors_of_the_first_over_differences(n, k, change, solver):
+    """Those of the linear solve come back in cotangents, 10⁴ times larger than the differences of the values."""
+    weight, graph_of = ring(n, change)
+    aim, direction = points(n, 2), points(n, 1)[:, 0]
+
+    def gradient(w, **options):
+        vectors = eigenpairs(Laplacian(graph_of(w)), k, solver).vectors
+        loss = ((vectors @ (vectors.mT @ aim)).square() * aim.flip(1)).sum()
+        return torch.autograd.grad(loss, w, **options)[0]
+
+    w = weight.requires_grad_()
+    (found,) = torch.autograd.grad((gradient(w, create_graph=True) * direction).sum(), w)
+    step = 1e-3
+    at = {i: gradient((weight.detach() + i * step * direction).requires_grad_()) for i in (-2, -1, 1, 2)}
+    expected = (8 * (at[1] - at[-1]) - (at[2] - at[-2])) / (12 * step)
+    assert (found - expected).norm() < 1e-6 * expected.norm()
+
+
+@pytest.mark.parametrize("solver", [None, Lanczos(), Lobpcg(), ChebyshevSubspace()], ids=str)
+def test_values_that_float32_does_not_tell_apart(solver):
+    """Circles with noise: pairs differ by less than residuals of float32, and the loss tells their vectors apart."""
+    angle = 2 * torch.pi * torch.arange(200, dtype=torch.float64) / 200
+    for seed in (6, 31, 35):
+        noise = torch.randn(200, 2, generator=torch.Generator().manual_seed(seed))
+        x = torch.stack([angle.cos(), angle.sin()], 1).float() + 1e-3 * noise
+        gradients = []
+        for dtype in (torch.float32, torch.float64):
+            points_of = x.to(dtype, copy=True).requires_grad_()
+            LaplacianEigenmaps(2, KNN(10), scale="unit", solve=solver)(points_of).pow(4).mean().backward()
+            gradients.append(points_of.grad.double())
+        assert (gradients[0] - gradients[1]).norm() < 1e-2 * gradients[1].norm()

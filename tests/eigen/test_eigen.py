@@ -17,8 +17,18 @@ from problems import (
     swiss_roll,
     two_cliques,
 )
-from torch_lapeig import ConvergenceError, ConvergenceWarning, Graph, HeatKernel, Laplacian, eigenpairs, knn_graph
-from torch_lapeig.eigen import ChebyshevSubspace, Eigh
+from torch_lapeig import (
+    KNN,
+    ConvergenceError,
+    ConvergenceWarning,
+    Graph,
+    HeatKernel,
+    Laplacian,
+    LaplacianEigenmaps,
+    eigenpairs,
+    knn_graph,
+)
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lanczos, Lobpcg, ShiftInvert
 
 RESIDUAL = {torch.float32: 1e-5, torch.float64: 1e-10}
 
@@ -253,3 +263,18 @@ def test_a_degree_too_small_for_float32_stays_out_in_float64(storage):
     assert pairs.converged
     assert pairs.residuals.max() < 1e-6
     assert not pairs.vectors[12].any()
+
+
+@pytest.mark.parametrize("solver", [None, Eigh(), ChebyshevSubspace(), Lanczos(), Lobpcg(), ShiftInvert()], ids=str)
+def test_float32_where_the_default_is_float64(solver):
+    """Numbers made on the way have the dtype of the problem, not torch's default one."""
+    x = points(150, 3).float()
+    expected = eigenpairs(Laplacian(KNN(8)(x)), 4, solver)
+    try:
+        torch.set_default_dtype(torch.float64)
+        found = eigenpairs(Laplacian(KNN(8)(x)), 4, solver)
+        many = LaplacianEigenmaps(3, KNN(8), solve=solver)(torch.stack([x, x.flip(0)]))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert found.values.dtype == many.dtype == torch.float32
+    torch.testing.assert_close(found.values, expected.values, atol=1e-5, rtol=1e-5)

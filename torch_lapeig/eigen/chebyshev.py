@@ -147,7 +147,7 @@ class ChebyshevSubspace:
         bound = known.bound
         # Where the whole block lies in one cluster, what grows begins beyond it.
         within = values[:, -1] - values[:, k - 1] <= known.round_off
-        low = values[:, -1] + BEYOND * within * (bound - values[:, -1])
+        low = values[:, -1] + BEYOND * within.to(values) * (bound - values[:, -1])
         low = torch.minimum(low, 0.9 * bound)
         first, kth, following = (log_growth(values[:, i], low, bound) for i in (0, k - 1, min(k, values.shape[1] - 1)))
         spread = -0.5 * math.log(torch.finfo(values.dtype).eps)

@@ -18,8 +18,9 @@ from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solver import RitzPairs, Solver, fewest_active, most_null, parts_of_batch
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 
-# Eigenvectors are within this angle of the true ones, by residual over gap, or float32 is given up for float64.
-RESOLVED = 1e-3
+# Eigenvectors are within these angles of the true ones, by residuals, or float32 is given up for float64: their span by
+# the gap, each of them by the differences between their values.
+RESOLVED, APART = 1e-3, 1e-2
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,9 +66,17 @@ class Solution:
 
     @property
     def resolved(self) -> Tensor:
-        """Whether residuals of a graph are small against its gap, bool ``(B,)``."""
-        resolved: Tensor = self.residuals.amax(1) <= RESOLVED * self.gap
+        """Whether residuals of a graph are small against its gap and differences of its values, bool ``(B,)``."""
+        residual = self.residuals.amax(1)
+        resolved: Tensor = (residual <= RESOLVED * self.gap) & (residual <= APART * self.closest)
         return resolved
+
+    @property
+    def closest(self) -> Tensor:
+        """The least difference of values ``(B,)``. Null vectors do not count: in closed form, they mix with no others."""
+        is_null = torch.arange(self.values.shape[1], device=self.values.device) < self.operator.nullity[:, None]
+        differences = self.values.diff(dim=1).masked_fill(is_null[:, :-1] | ~self.present[:, 1:], torch.inf)
+        return torch.nn.functional.pad(differences, (0, 1), value=torch.inf).amin(1)
 
     @property
     def is_whole(self) -> bool:

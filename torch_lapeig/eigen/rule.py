@@ -71,6 +71,7 @@ class ImplicitEigenpairs(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         """Keep what either mode needs."""
         edges, diagonal, ctx.solution, ctx.rule = inputs
+        ctx.is_differentiated = False
         ctx.save_for_backward(edges, diagonal, *output)
         ctx.save_for_forward(edges, diagonal, *output)
 
@@ -87,13 +88,17 @@ class ImplicitEigenpairs(torch.autograd.Function):
         skew = s.operator.inner(vectors, to_vectors)
         skew = (skew - skew.mT) / 2
         sizes = s.operator.dots(to_vectors.detach(), to_vectors.detach()).sqrt()
-        _warn_if_undefined(s, ctx.rule, to_projected.detach(), sizes, skew.detach())
+        # Cotangents that come from a derivative of this rule have the errors of its linear solve.
+        error = ctx.rule.tolerance if ctx.is_differentiated else 0.0
+        _warn_if_undefined(s, ctx.rule, to_projected.detach(), sizes, skew.detach(), error)
         whole = (to_projected + to_projected.mT) / 2
         unknown = _unknown(s, ctx.rule, sizes, skew.detach())
         inverse, cluster = inverse.masked_fill(unknown, 0), cluster.masked_fill(unknown, 1)
-        if torch.is_grad_enabled():
-            close = _close(s, ctx.rule, (inverse * skew).detach(), whole.detach(), sizes)
+        if torch.is_grad_enabled() or ctx.is_differentiated:
+            error = max(100 * torch.finfo(s.values.dtype).eps, error)
+            close = _close(s, ctx.rule, (inverse * skew).detach(), whole.detach(), sizes, error)
             inverse, cluster = inverse.masked_fill(close, 0), cluster.masked_fill(close, 1)
+            ctx.is_differentiated = True
         rotation = inverse * skew
         # Zero, but for its derivative: X Λ − Λ X = ½(C − Cᵀ) with the entries of Λ off its diagonal.
         off = projected - torch.diag_embed(values)
@@ -130,12 +135,12 @@ def _unknown(s: Solution, rule: Rule, sizes: Tensor, skew: Tensor) -> Tensor:
     return unknown
 
 
-def _close(s: Solution, rule: Rule, rotation: Tensor, whole: Tensor, sizes: Tensor) -> Tensor:
+def _close(s: Solution, rule: Rule, rotation: Tensor, whole: Tensor, sizes: Tensor, error: float) -> Tensor:
     """Close eigenvalues that may count as equal where the gradient is to be differentiated, bool ``(B, k, k)``.
 
     The derivative of 1/(λ_i − λ_j) has its square, which cancels unless a loss tells the vectors apart. One that takes
-    Λ as a matrix needs none: the cotangent of Λ has what the rotation has, which is how such a loss is told. For others
-    a warning says what is lost.
+    Λ as a matrix needs none: the cotangent of Λ has what the rotation has, up to an ``error`` of the cotangents over
+    Δ, which is how such a loss is told. For others a warning says what is lost.
     """
     difference = (s.values[:, :, None] - s.values[:, None, :]).abs()
     eps, bound = torch.finfo(s.values.dtype).eps, s.operator.bound[:, None, None]
@@ -143,7 +148,7 @@ def _close(s: Solution, rule: Rule, rotation: Tensor, whole: Tensor, sizes: Tens
     if rule.degeneracy != "mask" or not near.any():
         return torch.zeros_like(near)
     size = sizes.norm(dim=1)[:, None, None]
-    noise = 100 * eps * size / difference.clamp_min(eps * bound)
+    noise = error * size / difference.clamp_min(eps * bound)
     is_same = (rotation - whole).abs() <= 1e-3 * (rotation.abs() + whole.abs()) + noise
     cancels = (rotation.abs() * bound <= LARGE * size) & (difference < (100 * eps) ** 0.5 * bound)
     lost = near & ~is_same & cancels
@@ -157,11 +162,14 @@ def _close(s: Solution, rule: Rule, rotation: Tensor, whole: Tensor, sizes: Tens
     return close
 
 
-def _warn_if_undefined(s: Solution, rule: Rule, to_projected: Tensor, sizes: Tensor, skew: Tensor) -> None:
+def _warn_if_undefined(
+    s: Solution, rule: Rule, to_projected: Tensor, sizes: Tensor, skew: Tensor, error: float
+) -> None:
     """Warn where equal eigenvalues make the gradient undefined, or inexact: ways in which a loss can tell them apart.
 
     Its skew part within a cluster, which is masked, is not zero; its gradients to equal eigenvalues differ, though it
-    does not take their matrix (`Eigenpairs.projected`); the cut k | k+1 goes through a cluster.
+    does not take their matrix (`Eigenpairs.projected`); the cut k | k+1 goes through a cluster. ``error``: of the
+    cotangents.
     """
     noise = math.sqrt(rule.eps)
     size = sizes.norm(dim=1)
@@ -170,7 +178,7 @@ def _warn_if_undefined(s: Solution, rule: Rule, to_projected: Tensor, sizes: Ten
     # Not equal, but closer than can be told apart: what is left out is small, and would have been divided by as little.
     distance = (s.values[:, :, None] - s.values[:, None, :]).abs()
     near = lost.abs() * (distance > NEAR * noise_width(s, rule)) * (rule.degeneracy == "mask")
-    unresolved = (near.amax((1, 2)) > 8 * rule.eps * size) & (rule.width is None)
+    unresolved = (near.amax((1, 2)) > max(8 * rule.eps, error) * size) & (rule.width is None)
     to_values = to_projected.diagonal(dim1=-2, dim2=-1)
     spread = (equal * (to_values[:, :, None] - to_values[:, None, :])).abs().amax((1, 2))
     whole = to_projected - torch.diag_embed(to_values)

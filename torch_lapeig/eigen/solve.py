@@ -28,6 +28,8 @@ from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.eigen.tails import with_tails
 from torch_lapeig.graph.graph import Graph, check_graph
 
+FINEST = 1e-10  # tolerance of float64
+
 
 @dataclass(frozen=True, eq=False)
 class Eigenpairs:
@@ -82,7 +84,8 @@ class Solve:
         solver: `Auto`, which chooses by size, storage, batch and the work that each would take, and asks another should
             the first not converge; `Eigh`, `ChebyshevSubspace`, `Lanczos`, `Lobpcg`, `ShiftInvert`, `TorchLobpcg` of
             `torch_lapeig.eigen`; or a `Solver` of yours. Where float32 does not resolve the gap (residual > gap / 1000)
-            it is solved and differentiated in float64, and the answer rounded.
+            or values from each other (residual > difference / 100) it is solved and differentiated in float64, and the
+            answer rounded.
         tolerance: residual allowed, relative to the gap after the k-th value, but never below round-off; default
             1e-10 in float64 and 1e-4 in float32.
         backward_tolerance: relative residual of the backward's linear solve; default 1e-10 and 1e-6.
@@ -416,7 +419,7 @@ def _restart_of(warm_start: Eigenpairs, operator: Operator) -> Restart:
 
 def _tolerance(solve: Solve, dtype: torch.dtype) -> float:
     """Of residuals against the gap."""
-    return solve.tolerance or (1e-10 if dtype == torch.float64 else 1e-4)
+    return solve.tolerance or (FINEST if dtype == torch.float64 else 1e-4)
 
 
 def _solution(
@@ -437,6 +440,8 @@ def _solution(
                 return solution
             if not solution.ritz.finished.all():  # in float64 it would not either
                 solvers = solvers[1:] or solvers
+            if solve.tolerance is None:  # residuals have to tell values apart, too
+                tolerance = max(FINEST, tolerance * float((solution.closest / solution.gap).amin().clamp(max=1)))
             near = solution.ritz._replace(vectors=solution.ritz.vectors.double(), inverses=())
             if isinstance(solution.solver, Eigh) and near.vectors.shape[2] == operator.num_nodes:
                 solvers, start = (Refinement(), *solvers), near  # of a whole batch it takes little
