@@ -196,7 +196,7 @@ def single(value: Any) -> Any:
     return value.float() if isinstance(value, Tensor) and value.dtype in HALVES else value
 
 
-def check_finite(value: Tensor, name: str) -> None:
+def check_finite(value: Tensor, name: str, advice: str = "drop or impute them") -> None:
     """Raise ValueError if ``value`` has a NaN or an infinity; on a device when the host looks at it next: `later`."""
     if known_size(value) is not None:
         return
@@ -205,7 +205,7 @@ def check_finite(value: Tensor, name: str) -> None:
         bad = (~torch.isfinite(value)).nonzero()
         raise ValueError(
             f"{name} must be finite, got {len(bad)} NaN or Inf of {value.numel()} entries "
-            f"(first at {tuple(bad[0].tolist())}); drop or impute them"
+            f"(first at {tuple(bad[0].tolist())}); {advice}"
         )
 
     later(~largest(value).isfinite(), refuse)

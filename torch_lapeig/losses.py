@@ -57,7 +57,8 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
         reduction: ``"none"``: ½ W_ij ‖y_i − y_j‖² of every stored edge, of the shape of
             ``graph.weight``; ``"sum"``: their sum, the formula; ``"mean"``: their mean over the edges of positive
             weight; ``"weighted_mean"``: their sum over that of the weights, the mean of ½ ‖y_i − y_j‖², which does not
-            change with the unit of the weights. Without edges all are zero, with gradients of zero.
+            change with the unit of the weights. Self loops count in none of them. Without edges all are zero, with
+            gradients of zero.
 
     Returns:
         The loss in the dtype of ``y``.
@@ -74,6 +75,7 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
     weight = graph.weight.to(columns.dtype)
     if reduction == "none":
         return (weight * graph.pattern.squared_lengths(columns) / 2).to(y.dtype)
+    weight = graph.pattern.without_loops(weight)
     if reduction == "weighted_mean":
         total = graph.pattern.sum(weight.sum())
         weight = weight / torch.where(total > 0, total + (total - total), 1)  # NaN for a sum that overflows

@@ -162,3 +162,27 @@ def test_a_rule_that_does_not_go_on_to_new_points(method):
     for call in (lambda: module.transform(x[:3]), lambda: module.out_of_sample(x, x[:3])):
         with pytest.raises(TypeError, match="neighbors must have the methods with_state and extend for new points"):
             call()
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        LaplacianEigenmaps(2, Precomputed("affinity")),
+        SpectralClustering(2, Precomputed("affinity")),
+        MDS(2, metric=Precomputed("distance")),
+        KernelPCA(2, Precomputed("kernel")),
+    ],
+    ids=lambda method: type(method).__name__,
+)
+@pytest.mark.parametrize("padding", [torch.nan, torch.inf, -1.0])
+def test_padding_of_given_pairs_holds_anything(method, padding):
+    x = sheet(9, batch=2)
+    pairs = torch.cdist(x, x) if isinstance(method, MDS) else (-torch.cdist(x, x).square()).exp()
+    mask = torch.arange(9) < torch.tensor([[9], [7]])
+    both = mask[:, None] & mask[..., None]
+    noise = padding * torch.rand(2, 9, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    given = torch.where(both, pairs, noise).requires_grad_()
+    y = method(given, mask=mask)
+    torch.testing.assert_close(y, method(torch.where(both, pairs, 0), mask=mask))
+    y.sum().backward()
+    assert (given.grad[~both] == 0).all()

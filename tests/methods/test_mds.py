@@ -1,5 +1,6 @@
 """Classical scaling: distances of old and new points, distances that are given, peers."""
 
+import pytest
 import torch
 from sklearn.decomposition import KernelPCA as PeerKernelPCA
 
@@ -49,3 +50,28 @@ def test_agrees_with_scikit_learn():
     ours, theirs = MDS(2)(x), torch.from_numpy(PeerKernelPCA(2).fit_transform(x.numpy()))
     assert subspace_angle(torch.linalg.qr(ours)[0], torch.linalg.qr(theirs)[0]) < 1e-5
     torch.testing.assert_close(ours.norm(dim=0), theirs.norm(dim=0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("method", [MDS(2), KernelPCA(2, "linear")], ids=["MDS", "KernelPCA"])
+def test_digits_of_points_away_from_the_origin_and_of_far_new_ones(method, dtype):
+    """A rigid map, which it is in the plane, keeps lengths, whatever their size and wherever the origin is."""
+    x, eps = points(30, 2, dtype=dtype), torch.finfo(dtype).eps
+    moved = (1e3 * x).round() / 1e3 + 2.0**9
+    y = method(moved)
+    torch.testing.assert_close(distances(y), distances(moved - moved.mean(0)), atol=2e3 * eps, rtol=2e3 * eps)
+    method = method.fit(x)
+    for size in (1e2, 1e5, 1e10, 1e15):
+        far = size * points(5, 2, dtype=dtype, seed=1)
+        length = (far - x.mean(0)).norm(dim=1)
+        torch.testing.assert_close(method.transform(far).norm(dim=1), length, atol=0, rtol=100 * eps)
+
+
+def test_points_whose_squares_are_no_numbers_are_refused():
+    x = points(20, 2).float()
+    with pytest.raises(ValueError, match=r"the kernel of x must be finite.*rescale the points"):
+        MDS(2)(1e20 * x)
+    with pytest.raises(ValueError, match="with 0; points of one place, or whose squares underflow, have none"):
+        MDS(2)(1e-25 * x)
+    with pytest.raises(ValueError, match="the kernel of x_new must be finite"):
+        KernelPCA(2, "poly").fit(x).transform(1e20 * x)

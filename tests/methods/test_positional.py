@@ -308,3 +308,21 @@ def test_transform_is_copied_and_shown_like_its_constructor():
     transform = AddLaplacianPE(3, None, eigenvalues="values", random_signs=True)
     for other in (copy.deepcopy(transform), pickle.loads(pickle.dumps(transform)), eval(repr(transform))):
         assert repr(other) == repr(transform)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.uint8, torch.float64, torch.float16])
+def test_columns_of_the_encoding_are_appended_to_columns_of_any_dtype(dtype):
+    """Integers, atoms' numbers, become floating: the encoding is not cut to integers."""
+    from torch_geometric.data import Data
+
+    edges = edges_of(cycle(4))
+    weight = torch.ones(edges.shape[1], requires_grad=True)
+    data = Data(x=torch.tensor([[1], [0], [1], [1]]).to(dtype), edge_index=edges, edge_weight=weight)
+    alone = AddLaplacianPE(3, "pe")(data).pe
+    whole = AddLaplacianPE(3, attr_name=None)(data).x
+    expected = dtype if dtype.is_floating_point else torch.float32
+    assert whole.dtype == expected
+    torch.testing.assert_close(whole[:, 1:], alone.to(expected))
+    torch.testing.assert_close(whole[:, :1], data.x.to(expected))
+    whole.square().sum().backward()
+    assert weight.grad is not None

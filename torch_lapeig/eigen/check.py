@@ -73,7 +73,7 @@ class Solution:
 
     @property
     def closest(self) -> Tensor:
-        """The least difference of values ``(B,)``. Null vectors do not count: in closed form, they mix with no others."""
+        """The least difference of values ``(B,)``. Null vectors, known in closed form, mix with no others."""
         is_null = torch.arange(self.values.shape[1], device=self.values.device) < self.operator.nullity[:, None]
         differences = self.values.diff(dim=1).masked_fill(is_null[:, :-1] | ~self.present[:, 1:], torch.inf)
         return torch.nn.functional.pad(differences, (0, 1), value=torch.inf).amin(1)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.eigen.symmetric import NullSpace, SymmetricOperator
+from torch_lapeig.eigen.symmetric import NullSpace, SymmetricOperator, in_double
 from torch_lapeig.graph.graph import Graph, check_graph
 from torch_lapeig.graph.logarithms import finite_log, inverse_power, log_sums, only_zeros, with_log_derivative
 
@@ -183,7 +183,8 @@ class Laplacian:
 
     def _double(self) -> Laplacian:
         """This Laplacian of the same weights in float64."""
-        weight, log_weight, r = self.graph.weight.double(), self.graph.log_weight, self.graph.similarity
+        log_weight, r = self.graph.log_weight, self.graph.similarity
+        weight = in_double(self.graph.pattern, self.graph.weight)
         log_weight = None if log_weight is None else log_weight.double()
         similarity = None if r is None else r.double()
         graph = dataclasses.replace(self.graph, weight=weight, similarity=similarity, log_weight=log_weight)

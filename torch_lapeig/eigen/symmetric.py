@@ -86,6 +86,12 @@ def in_one_message(total: Callable[[Tensor], Tensor], *parts: Tensor) -> tuple[T
     return tuple(found.reshape(part.shape) for found, part in zip(flat, parts, strict=True))
 
 
+def in_double(pattern: Pattern, values: Tensor) -> Tensor:
+    """Symmetric values on edges in float64: the mean of both directions, which differ by round-off of their dtype."""
+    double, exact = values.double(), _checks.primal(values).double()
+    return double if pattern.is_sharded else double + (pattern.transpose(exact) - exact) / 2
+
+
 @dataclass(frozen=True, eq=False)
 class SymmetricOperator(WithEntries):
     """A = diag(c) − M, positive semidefinite, for a symmetric M on the edges of a graph: a kernel, (I − W)ᵀ(I − W), …
@@ -340,7 +346,7 @@ class SymmetricOperator(WithEntries):
         if self.finer is not None:
             return self.finer()
         null = None if self.null is None else dataclasses.replace(self.null, ground=self.null.ground.double())
-        values, diagonal, bound = self.values.double(), self.diagonal.double(), self.bound.double()
+        values, diagonal, bound = in_double(self.pattern, self.values), self.diagonal.double(), self.bound.double()
         excess = None if self.excess is None else self.excess.double()
         return self._with(values=values, diagonal=diagonal, bound=bound, null=null, excess=excess)
 

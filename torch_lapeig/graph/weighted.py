@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from torch_lapeig import _checks
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.rules import NeighborRule, Precomputed, check_rule, graph_of_points
 from torch_lapeig.graph.weights import HeatKernel, Weighting, check_weighting
@@ -36,7 +38,15 @@ def weighted_graph(neighbors: Rule, weights: Weighting | None, x: Tensor | Graph
     if isinstance(neighbors, Precomputed) or weights is None:
         if isinstance(x, Graph) and mask is not None:
             raise ValueError("mask must be None with a Graph, which carries its own")
-        return x if isinstance(x, Graph) else Graph.from_dense(x, mask)
+        return x if isinstance(x, Graph) else Graph.from_dense(_without_padding(x, mask), mask)
     if isinstance(x, Graph):
         raise TypeError('x must be points, got a Graph; use neighbors=Precomputed("affinity")')
     return weights(x, graph_of_points(neighbors, x, mask))
+
+
+def _without_padding(affinity: Any, mask: Tensor | None) -> Any:
+    """Affinities that are zero where ``mask`` marks padding, which may hold anything."""
+    if mask is None or not isinstance(affinity, Tensor) or affinity.ndim not in (2, 3):
+        return affinity
+    _checks.check_mask(mask, affinity)
+    return torch.where(mask[..., :, None] & mask[..., None, :], affinity, 0)

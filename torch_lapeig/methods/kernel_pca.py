@@ -11,7 +11,7 @@ from torch_lapeig import _checks
 from torch_lapeig.eigen import Solve, Solver
 from torch_lapeig.graph import Precomputed
 from torch_lapeig.graph.distances import differentiable_squared_distances
-from torch_lapeig.methods.kernels import KernelEmbedding
+from torch_lapeig.methods.kernels import KernelEmbedding, inner_products
 from torch_lapeig.methods.module import EmbeddingModule
 
 Kernel = Callable[[Tensor, Tensor], Tensor]
@@ -88,7 +88,7 @@ class KernelPCA(KernelEmbedding):
         if self.kernel == "rbf":
             return differentiable_squared_distances(x, points).mul_(-gamma).exp_()
         if self.kernel == "linear":
-            return x @ points.mT
+            return inner_products(x, points)
         if self.kernel == "poly":
             return (gamma * (x @ points.mT) + self.coef0) ** self.degree
         assert callable(self.kernel)

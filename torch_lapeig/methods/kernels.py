@@ -17,6 +17,7 @@ from torch_lapeig.eigen.clusters import function_of_matrix
 from torch_lapeig.methods.module import EigenSolves, EmbeddingModule
 from torch_lapeig.methods.nystrom import centred, extension
 
+RESCALE = "rescale the points, whose squares or products overflow"
 POSITIVE = 10.0  # times the round-off of the largest eigenvalue: smaller ones count as zero
 
 
@@ -41,9 +42,10 @@ class CentredKernelEmbedding(EmbeddingModule):
         operator = SymmetricOperator.of_largest(centred(kernel, means, means))
         pairs, positive = self._largest(operator, min(k, n), solve)
         if (count := int(positive.sum())) < k and not fill:
+            advice = "use fewer components" if count else "points of one place, or whose squares underflow, have none"
             raise ValueError(
                 f"n_components must be at most the number of positive eigenvalues of the centred kernel, got "
-                f"n_components={k} with {count}; use fewer components"
+                f"n_components={k} with {count}; {advice}"
             )
         if 0 < count < len(positive):
             # A cut through the eigenspace of zero has no derivative.
@@ -84,6 +86,12 @@ class CentredKernelEmbedding(EmbeddingModule):
         return extension(kernel, vectors, torch.ones_like(vectors[0])) * unit
 
 
+def inner_products(x: Tensor, points: Tensor) -> Tensor:
+    """x · y about the mean of the points ``(N, D)``, ``(Q, N)``: the same kernel once centred, with more digits."""
+    centre = _checks.primal(points).mean(0)
+    return (x - centre) @ (points - centre).mT
+
+
 def _power(matrix: Tensor, power: float) -> Tensor:
     """A power of a matrix of eigenvalues ``(k, k)``, exact at equal ones; of columns that are not there it is 1.
 
@@ -120,9 +128,12 @@ class KernelEmbedding(CentredKernelEmbedding):
             self._check_pairs(x)
         points = None if self.pairs_given is not None else x
         kernel = self._kernel(x, points)
+        _checks.check_finite(kernel, "the kernel of x", RESCALE)
         self._check_kernel(kernel)
         state = self._embed_kernel(kernel, solve, fill=fill)
         return state if points is None else {**state, "train_points": points}
 
     def _extend(self, x: Tensor, state: State) -> Tensor:
-        return self._extension(self._kernel(x, state.get("train_points")), state["embedding_"], state)
+        kernel = self._kernel(x, state.get("train_points"))
+        _checks.check_finite(kernel, "the kernel of x_new", RESCALE)
+        return self._extension(kernel, state["embedding_"], state)

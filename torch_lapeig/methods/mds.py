@@ -10,8 +10,7 @@ from torch import Tensor
 from torch_lapeig import _checks
 from torch_lapeig.eigen import Solve, Solver
 from torch_lapeig.graph import Precomputed
-from torch_lapeig.graph.distances import differentiable_squared_distances
-from torch_lapeig.methods.kernels import KernelEmbedding
+from torch_lapeig.methods.kernels import KernelEmbedding, inner_products
 from torch_lapeig.methods.module import EmbeddingModule
 
 ITSELF = 0.01  # of the largest distance: rounding leaves less between a point and itself
@@ -76,7 +75,7 @@ class MDS(KernelEmbedding):
             raise ValueError(f"distances must be zero from each point to itself, got {own:.3g}; are these affinities?")
 
     def _kernel(self, x: Tensor, points: Tensor | None) -> Tensor:
-        if points is not None:
-            return differentiable_squared_distances(x, points).mul_(-0.5)
+        if points is not None:  # −½ ‖x − y‖², centred, is the product centred, which keeps the digits of far points
+            return inner_products(x, points)
         _checks.check_non_negative(x, "distances")
         return x.square() / -2

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csr_array, eye_array, issparse
 from sklearn.metrics.pairwise import pairwise_distances, pairwise_kernels
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import check_array
@@ -80,7 +80,7 @@ class OfKernel(Affinities):
     """A kernel of samples. One that equals a training sample is that sample."""
 
     def __init__(self, X: Matrix, kernel: Kernel) -> None:
-        self.samples, self.kernel = X, kernel
+        self.samples, self.kernel = X.copy(), kernel  # the caller may change X
         n = X.shape[0]
         super().__init__(checked(kernel(X), (n, n), X.dtype, "affinity(X)"))
 
@@ -187,9 +187,10 @@ class OfSparseSamples(OfDistances):
     """Nearest neighbours of sparse samples."""
 
     def __init__(self, X: Matrix, n_neighbors: int) -> None:
-        self.samples = X
+        self.samples = X.copy()  # the caller may change X
         search = NearestNeighbors(n_neighbors=n_neighbors).fit(X)
         super().__init__(csr_array(search.kneighbors_graph(mode="distance").astype(X.dtype)), n_neighbors)
+        self.matrix = csr_array(self.matrix + eye_array(X.shape[0], dtype=X.dtype))  # itself is among its neighbours
 
     def rows(self, X: Any) -> Array:
         """The two directions of each pair, ½ each."""
