@@ -161,6 +161,15 @@ def check_tensor(value: Any, name: str) -> None:
         raise TypeError(f"{name} must be a plain tensor, got one inside torch.vmap; pass a batch (B, N, ...) instead")
 
 
+def check_outside_func(value: Tensor, name: str) -> None:
+    """Raise TypeError for a tensor inside `torch.func.grad` and its like: its numbers are looked at outside torch."""
+    if torch._C._functorch.is_functorch_wrapped_tensor(value):
+        raise TypeError(
+            f"{name} must be a plain tensor, got one inside a transform of torch.func, which does not go through sparse "
+            "graphs and searches; use torch.autograd (grad, functional.hessian, forward_ad)"
+        )
+
+
 def check_floating(value: Any, name: str) -> None:
     """Raise TypeError unless ``value`` is a dense float32 or float64 tensor."""
     check_tensor(value, name)

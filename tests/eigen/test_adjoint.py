@@ -313,3 +313,13 @@ def test_pairs_are_the_same_with_gradients_and_without(n, dtype):
     assert not bare.vectors.requires_grad
     assert torch.equal(bare.vectors, pairs.vectors.detach())
     assert torch.equal(bare.values, pairs.values.detach())
+
+
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.jacrev, lambda f: lambda x: torch.func.vjp(f, x)])
+def test_transforms_of_torch_func_are_refused_where_numbers_are_looked_at(transform):
+    x = points(20, 2)
+    graph = knn_graph(x, 4)
+    with pytest.raises(TypeError, match=r"x must be a plain tensor, got one inside a transform of torch.func"):
+        transform(lambda x: HeatKernel(1.0)(x, knn_graph(x, 4)).weight.sum())(x)
+    with pytest.raises(TypeError, match=r"weight must be a plain tensor, got one inside a transform of torch.func"):
+        transform(lambda w: eigenpairs(Laplacian(graph.with_weight(w)), 3).values.sum())(graph.weight)

@@ -284,6 +284,7 @@ class SparsePattern(Nodes):
 
     def components(self, weight: Tensor) -> Tensor:
         """Labels of the connected components by edges of positive weight, of the graph's shape; ascending by node."""
+        _checks.check_outside_func(weight, "weight")
         if weight.device.type != "cpu":  # an edge of no weight as a loop, which joins nothing
             col = torch.where(weight > 0, self.col, self.row)
             return label_components(self.row, col, self.total).reshape(self.shape)

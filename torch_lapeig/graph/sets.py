@@ -28,6 +28,7 @@ class Sets(NamedTuple):
 def prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: str) -> Sets:
     """Check the arguments of a search; unit vectors for ``"cosine"``."""
     _checks.check_floating(x, "x")
+    _checks.check_outside_func(x, "x")
     _checks.check_choice(metric, "metric", ("euclidean", "cosine"))
     if mask is not None:
         _checks.check_mask(mask, x)
