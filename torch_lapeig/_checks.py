@@ -165,8 +165,8 @@ def check_outside_func(value: Tensor, name: str) -> None:
     """Raise TypeError for a tensor inside `torch.func.grad` and its like: its numbers are looked at outside torch."""
     if torch._C._functorch.is_functorch_wrapped_tensor(value):
         raise TypeError(
-            f"{name} must be a plain tensor, got one inside a transform of torch.func, which does not go through sparse "
-            "graphs and searches; use torch.autograd (grad, functional.hessian, forward_ad)"
+            f"{name} must be a plain tensor, got one inside a transform of torch.func, which goes through no sparse "
+            "graph and no search; use torch.autograd (grad, functional.hessian, forward_ad)"
         )
 
 
