@@ -200,6 +200,9 @@ TREE_WORK = 20
 TREE_QUERIES = 500
 # Equal points that a point has on average, itself included, from which the tree is built of one of each.
 TREE_COPIES = 32
+# Copies of points: nodes from which on a search looks for them, points it looks at, and the share of these that have to
+# be copies of others among them. A point with a share s of all of them takes s² of all pairs.
+COPIES_NODES, COPIES_LOOKED_AT, COPIES_SHARE = 4_000, 1_000, 0.02
 # Share of all points that one reaches in a search by radius from which the blocked search costs less: the tree makes an
 # integer of Python for each pair.
 TREE_PAIRS = 1 / 32

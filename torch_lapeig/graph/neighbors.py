@@ -27,6 +27,7 @@ from torch_lapeig import _checks
 from torch_lapeig._tuning import WHOLE_ROWS, budget_of, projection_may_pay, rows_of_block
 from torch_lapeig.graph.ann import approximate_neighbors
 from torch_lapeig.graph.candidates import candidates_pay, nearest_by_candidates
+from torch_lapeig.graph.copies import first_copies
 from torch_lapeig.graph.distances import nearest_of_candidates, pair_distances, roots_no_less
 from torch_lapeig.graph.projection import nearest_by_projection, projection_that_pays
 from torch_lapeig.graph.selection import sorted_rows
@@ -274,6 +275,32 @@ def _squared_reach(radius: float | Tensor, x: Tensor, valid: Tensor) -> Tensor:
 
 
 def _exact_neighbors(sets: Sets, k: int, budget: int) -> tuple[Tensor, Tensor]:
+    """Numbers and squared distances ``(B, Q, k)``; where points have many copies, among a few of each."""
+    if tree_pays(sets.points, sets.queries.shape[1], k):  # which sees to copies itself
+        return _by_cheapest(sets, k, budget)
+    most = k + 1 + sets.itself
+    kept = [first_copies(points, valid, most) for points, valid in zip(sets.points, sets.valid, strict=True)]
+    if all(few is None for few in kept):
+        return _by_cheapest(sets, k, budget)
+    parts = []
+    for b, few in enumerate(kept):
+        item = Sets(sets.points[b : b + 1], sets.queries[b : b + 1], sets.valid[b : b + 1], sets.itself)
+        found = _by_cheapest(item, k, budget) if few is None else _among(item, few, k, budget)
+        parts.append(found)
+    return torch.cat([numbers for numbers, _ in parts]), torch.cat([squares for _, squares in parts])
+
+
+def _among(item: Sets, few: Tensor, k: int, budget: int) -> tuple[Tensor, Tensor]:
+    """The neighbours of one item among some of its points, of which no other can be one."""
+    among = Sets(item.points[:, few], item.queries, item.valid[:, few], False)
+    indices, distances = (part[0] for part in _by_cheapest(among, k + item.itself, budget))
+    indices = few[indices]
+    if item.itself:
+        indices, distances = _without_own(indices, distances, torch.arange(len(indices)))
+    return indices[None], distances[None]
+
+
+def _by_cheapest(sets: Sets, k: int, budget: int) -> tuple[Tensor, Tensor]:
     """Numbers and squared distances ``(B, Q, k)``, by the search that costs least."""
     items = list(zip(sets.points, sets.queries, sets.valid, strict=True))
     if tree_pays(sets.points, sets.queries.shape[1], k):
@@ -324,11 +351,15 @@ def _exact_rows(sets: Sets, rows: Tensor, k: int, budget: int, search: Any) -> t
         return found[0][0], found[1][0]
     among = Sets(sets.points, sets.queries[:, rows], sets.valid, False)
     indices, distances = (part[0] for part in search(among, k + sets.itself, budget))
-    if not sets.itself:
-        return indices, distances
-    own = indices == rows[:, None]
-    own[:, -1] |= ~own.any(1)  # hidden behind k + 1 copies
-    return indices[~own].reshape(-1, k), distances[~own].reshape(-1, k)
+    return _without_own(indices, distances, rows) if sets.itself else (indices, distances)
+
+
+def _without_own(indices: Tensor, distances: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+    """Neighbours ``(Q, k + 1)`` of points without these themselves, of numbers ``own``."""
+    itself = indices == own[:, None]
+    itself[:, -1] |= ~itself.any(1)  # hidden behind k + 1 copies
+    k = indices.shape[1] - 1
+    return indices[~itself].reshape(-1, k), distances[~itself].reshape(-1, k)
 
 
 def _by_values(sets: Sets, k: int, budget: int) -> tuple[Tensor, Tensor]:
