@@ -390,3 +390,25 @@ def test_values_that_float32_does_not_tell_apart(solver):
             LaplacianEigenmaps(2, KNN(10), scale="unit", solve=solver)(points_of).pow(4).mean().backward()
             gradients.append(points_of.grad.double())
         assert (gradients[0] - gradients[1]).norm() < 1e-2 * gradients[1].norm()
+
+
+@pytest.mark.parametrize("normalization", ["symmetric", "random_walk", "unnormalized"])
+def test_the_first_of_several_null_vectors_alone(normalization):
+    """D^½ 1 of the whole graph over its length, whatever solver: a cut through the null space that has a gradient."""
+    weight, graph_of = edge_parameters(torch.block_diag(random_affinity(6), random_affinity(5), random_affinity(4)))
+    aim = points(15, 1)[:, 0]
+
+    def expected(w):
+        d = graph_of(w).to_dense().sum(1)
+        degrees = d if normalization == "symmetric" else torch.ones(15, dtype=w.dtype)
+        length = d.sum() if normalization != "unnormalized" else degrees.sum()
+        return (aim * degrees.sqrt()).sum() / length.sqrt()
+
+    for solver in (None, Lanczos(), Lobpcg(), ChebyshevSubspace()):
+        found = (aim * eigenpairs(Laplacian(graph_of(weight), normalization), 1, solver).vectors[:, 0]).sum()
+        torch.testing.assert_close(found, expected(weight))
+        gradients = [
+            torch.autograd.grad(f, weight, allow_unused=True, materialize_grads=True)[0]
+            for f in (found, expected(weight) + 0 * weight.sum())
+        ]
+        torch.testing.assert_close(*gradients, atol=1e-12, rtol=1e-9)

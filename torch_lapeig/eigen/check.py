@@ -67,15 +67,28 @@ class Solution:
     @property
     def resolved(self) -> Tensor:
         """Whether residuals of a graph are small against its gap and differences of its values, bool ``(B,)``."""
-        residual = self.residuals.amax(1)
-        resolved: Tensor = (residual <= RESOLVED * self.gap) & (residual <= APART * self.closest)
-        return resolved
+        return self.has_span & self.tells_apart()
 
     @property
-    def closest(self) -> Tensor:
-        """The least difference of values ``(B,)``. Null vectors, known in closed form, mix with no others."""
+    def has_span(self) -> Tensor:
+        """Whether residuals of a graph are small against its gap, bool ``(B,)``: its vectors span what they should."""
+        span: Tensor = self.residuals.amax(1) <= RESOLVED * self.gap
+        return span
+
+    def tells_apart(self, noise: Tensor | None = None) -> Tensor:
+        """Whether residuals of a graph are small against differences of its values, bool ``(B,)``; see `closest`."""
+        apart: Tensor = self.residuals.amax(1) <= APART * self.closest(noise)
+        return apart
+
+    def closest(self, noise: Tensor | None = None) -> Tensor:
+        """The least difference of values ``(B,)``, of those beyond a ``noise`` ``(B,)``.
+
+        Null vectors, known in closed form, mix with no others.
+        """
         is_null = torch.arange(self.values.shape[1], device=self.values.device) < self.operator.nullity[:, None]
         differences = self.values.diff(dim=1).masked_fill(is_null[:, :-1] | ~self.present[:, 1:], torch.inf)
+        if noise is not None:
+            differences = differences.masked_fill(differences <= noise[:, None], torch.inf)
         return torch.nn.functional.pad(differences, (0, 1), value=torch.inf).amin(1)
 
     @property

@@ -15,7 +15,7 @@ from torch_lapeig import _checks
 from torch_lapeig._process import kept_memory
 from torch_lapeig._tuning import REORDER_NODES
 from torch_lapeig.eigen.auto import Auto, first_converged, one_more
-from torch_lapeig.eigen.check import Solution, report_failure, residual_norms
+from torch_lapeig.eigen.check import APART, Solution, report_failure, residual_norms
 from torch_lapeig.eigen.clusters import DEGENERACIES, Degeneracy, rule_of
 from torch_lapeig.eigen.eigh import Eigh, Refinement
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives
@@ -29,6 +29,7 @@ from torch_lapeig.eigen.tails import with_tails
 from torch_lapeig.graph.graph import Graph, check_graph
 
 FINEST = 1e-10  # tolerance of float64
+NOISE = 100  # units of round-off in values
 
 
 @dataclass(frozen=True, eq=False)
@@ -440,14 +441,35 @@ def _solution(
                 return solution
             if not solution.ritz.finished.all():  # in float64 it would not either
                 solvers = solvers[1:] or solvers
-            if solve.tolerance is None:  # residuals have to tell values apart, too
-                tolerance = max(FINEST, tolerance * float((solution.closest / solution.gap).amin().clamp(max=1)))
             near = solution.ritz._replace(vectors=solution.ritz.vectors.double(), inverses=())
+            kept = solution.converged & solution.has_span  # but for values that are close
+            exact, is_asked = operator.double(), solve.tolerance is not None
             if isinstance(solution.solver, Eigh) and near.vectors.shape[2] == operator.num_nodes:
                 solvers, start = (Refinement(), *solvers), near  # of a whole batch it takes little
             elif few := solution.few(~(solution.converged & solution.resolved)):
-                exact = operator.double()
                 found = one_more(few, solvers, exact, k, tolerance, near, has_guards)
-                return solution.in_double(exact).with_others(found)
+                found = {b: one if is_asked else _told_apart(one, solvers, k, tolerance) for b, one in found.items()}
+                found = {b: one for b, one in found.items() if one.is_converged or not kept[b]}
+                return solution.in_double(exact).with_others(found) if found else solution
+            else:
+                start = None if start is None else start._replace(vectors=start.vectors.double())
+            again = first_converged(solvers, exact, k, tolerance, start, progress, has_guards)
+            again = again if is_asked else _told_apart(again, solvers, k, tolerance)
+            return solution if not again.is_converged and kept.all() else again
     start = None if start is None else start._replace(vectors=start.vectors.double())
     return first_converged(solvers, operator.double(), k, tolerance, start, progress, has_guards)
+
+
+def _told_apart(found: Solution, solvers: tuple[Solver, ...], k: int, tolerance: float) -> Solution:
+    """A solution in float64, solved on where its residuals do not tell values apart that are not equal.
+
+    Values are known to the squares of residuals over gaps, far better than vectors.
+    """
+    residual = found.residuals.amax(1)
+    noise = 10 * residual.square() / found.gap + NOISE * torch.finfo(residual.dtype).eps * found.operator.bound
+    if not found.is_converged or found.tells_apart(noise).all():
+        return found
+    finer = max(FINEST, min(tolerance, float((APART * found.closest(noise) / found.gap).amin())))
+    has_guards = found.guard_vectors.shape[2] > 0
+    again = first_converged(solvers, found.operator, k, finer, found.ritz, None, has_guards)
+    return again if again.is_converged else found
