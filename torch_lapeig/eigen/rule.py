@@ -152,7 +152,7 @@ def _close(s: Solution, rule: Rule, rotation: Tensor, whole: Tensor, sizes: Tens
     is_same = (rotation - whole).abs() <= 1e-3 * (rotation.abs() + whole.abs()) + noise
     cancels = (rotation.abs() * bound <= LARGE * size) & (difference < (100 * eps) ** 0.5 * bound)
     lost = near & ~is_same & cancels
-    if lost.any():
+    if torch.is_grad_enabled() and lost.any():  # the pass that is differentiated has said it for those that follow
         _checks.warn(
             "eigenvalues are so close together that second derivatives of a loss that tells them apart are not "
             "accurate; use functions of values and vectors together, through Eigenpairs.projected",
