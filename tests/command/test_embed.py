@@ -368,3 +368,19 @@ def test_both_faces_lead_to_the_command(folder):
         )
         assert done.returncode == 1
         assert "absent.npy: there is no such file" in done.stderr
+
+
+def test_columns_of_new_points_are_taken_by_their_names(folder):
+    x = points(60, 2) * [1, 5]
+
+    def table(name, columns):
+        lines = [",".join(columns), *(",".join(map(repr, row)) for row in np.stack([*columns.values()], 1).tolist())]
+        Path(name).write_text("\n".join(lines))
+
+    table("all.csv", {"w": x[:, 0], "h": x[:, 1], "label": np.arange(60.0) % 3})
+    table("new.csv", {"h": x[:5, 1], "more": x[:5, 1], "w": x[:5, 0]})
+    embed("--input", "all.csv", "--labels", "label", "--new", "new.csv", "--out", "out")
+    np.testing.assert_allclose(np.load("out/embedding_new.npy"), np.load("out/embedding.npy")[:5], atol=1e-9)
+    table("other.csv", {"h": x[:5, 1], "width": x[:5, 0]})
+    refused("other.csv must have the columns of the input: 'w' is not among h, width",
+            "--input", "all.csv", "--labels", "label", "--new", "other.csv")  # fmt: skip

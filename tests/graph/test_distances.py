@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from problems import in_every_dtype, points
+from torch_lapeig import Radius, radius_graph
 from torch_lapeig.graph.distances import (
     differentiable_pair_distances,
     differentiable_squared_distances,
@@ -71,3 +72,17 @@ def test_the_nearest_of_candidates_by_distance_then_number():
     indices, distances = nearest_of_candidates(queries, candidates, number, missing, 3)
     assert indices.tolist() == [[4, 9, 5], [1, 6, 2]]
     assert distances.tolist() == [[1, 1, 4], [1, 4, 9]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("radius", [2**0.5, 0.7, 1.0, 3**0.5, 1e-3, 5**0.5])
+def test_a_radius_reaches_what_is_exactly_as_far(radius, dtype):
+    """Lattices: rounded to float32, the root of 2 has a square below 2; new points have the same reach."""
+    unit = 1.0 if radius > 0.9 else radius
+    x = unit * torch.cartesian_prod(torch.arange(4.0), torch.arange(4.0)).to(dtype)
+    steps = torch.cdist(x.double(), x.double()) / unit
+    expected = int((steps <= radius / unit + 1e-5).sum()) - len(x)
+    assert radius_graph(x, radius).weight.numel() == expected
+    _, state = Radius(radius).with_state(x)
+    found = Radius(radius).extend(x + 0, x, state)
+    assert len(found.query) == expected + len(x)

@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> None:
     x = reading.points_of(found, options.input, without, notes)
     reading.check_points(x, options.input, notes)
     labels = labels_of(options.labels, found, len(x), label_column, notes)
-    x_new = new_points(options.new, without, x, notes)
+    x_new = new_points(options.new, without, found, x, notes)
     scaling = scaling_of(x) if options.standardize else None
     if scaling is not None:
         x = (x - scaling[0]) / scaling[1]
@@ -123,12 +123,16 @@ def labels_of(given: str | None, found: Array | Columns, n: int, column: bool, n
     return reading.labels_of(reading.read(given, notes), given, n, notes)
 
 
-def new_points(given: str | None, without: Sequence[str], x: Array, notes: list[str]) -> Array | None:
-    """New points, of as many columns and of the dtype of the others."""
+def new_points(
+    given: str | None, without: Sequence[str], like: Array | Columns, x: Array, notes: list[str]
+) -> Array | None:
+    """New points, of as many columns and of the dtype of the others; columns with names are taken by these."""
     if given is None:
         return None
     found = reading.read(given, notes)
     if not isinstance(found, np.ndarray):
+        if not isinstance(like, np.ndarray):
+            found = reading.as_named(found, given, reading.named_points(like, without), notes)
         without = [name for name in without if name in found]
     new = reading.points_of(found, given, without if not isinstance(found, np.ndarray) else [], notes)
     if new.shape[1] != x.shape[1] or len(new) == 0:

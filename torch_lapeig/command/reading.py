@@ -177,7 +177,7 @@ def points_of(found: Array | Columns, given: str, without: Sequence[str], notes:
     if isinstance(found, Mapping):
         if unknown := [name for name in without if name not in found]:
             raise InputError(f"{given} has no column {unknown[0]!r}; it has {', '.join(found)}")
-        kept = {name: cells for name, cells in found.items() if name not in without and not _is_index(name, cells)}
+        kept = {name: found[name] for name in named_points(found, without)}
         if dropped := [name for name in found if name not in kept and name not in without]:
             notes.append(f"column {dropped[0]!r} counts the rows and is left out")
         columns = [numbers(cells, name) for name, cells in kept.items()]
@@ -185,6 +185,21 @@ def points_of(found: Array | Columns, given: str, without: Sequence[str], notes:
     elif without:
         raise InputError(f"{given} is an array, whose columns have no names: got {', '.join(map(repr, without))}")
     return _checked(found, given, notes)
+
+
+def named_points(found: Columns, without: Sequence[str]) -> list[str]:
+    """The names of the columns that points have."""
+    return [name for name, cells in found.items() if name not in without and not _is_index(name, cells)]
+
+
+def as_named(found: Columns, given: str, names: Sequence[str], notes: list[str]) -> Columns:
+    """The columns of these names in this order. InputError where one is not there."""
+    if lacking := [name for name in names if name not in found]:
+        raise InputError(f"{given} must have the columns of the input: {lacking[0]!r} is not among {', '.join(found)}")
+    others = [name for name in found if name not in names]
+    if others:
+        notes.append(f"{given}: columns that the input does not have are left out: {', '.join(others)}")
+    return {name: found[name] for name in names}
 
 
 def _is_index(name: str, cells: Array) -> bool:

@@ -17,7 +17,7 @@ from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.distributed.search import Search
 from torch_lapeig.eigen import Laplacian
 from torch_lapeig.graph import KNN, Radius
-from torch_lapeig.graph.distances import differentiable_pair_distances, pair_distances, roots_no_less
+from torch_lapeig.graph.distances import differentiable_pair_distances, pair_distances, radii_no_less, roots_no_less
 from torch_lapeig.graph.weights import NewEdges
 from torch_lapeig.methods import SpectralClustering
 from torch_lapeig.methods.module import Embedding, warn_of_unreached
@@ -55,7 +55,7 @@ class ShardedFit:
         if isinstance(self.rule, KNN):
             self.reach = self._reach(self.rule.k)
         else:
-            self.reach = points.x.new_full((len(points.x),), self.rule.radius)
+            self.reach = radii_no_less(self.rule.radius, points.x, (len(points.x),)).clone()
 
     def _reach(self, k: int) -> Tensor:
         """The distance of each own point to its k-th neighbour, as `torch_lapeig.graph.KNN` keeps it."""

@@ -14,6 +14,7 @@ from torch_lapeig.distributed.pattern import ShardedPattern
 from torch_lapeig.distributed.points import ShardedPoints
 from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.distributed.search import Search
+from torch_lapeig.graph.distances import radii_no_less
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.rules import KNN, Radius
 
@@ -96,7 +97,7 @@ def sharded_graph(points: ShardedPoints, rule: KNN | Radius) -> ShardedGraph:
         row = torch.arange(len(found), device=found.device).repeat_interleave(rule.k)
         place = found.flatten()
     else:
-        row, place, _ = search.within(search.x.new_full((len(search.x),), rule.radius))
+        row, place, _ = search.within(radii_no_less(rule.radius, search.x, (len(search.x),)).clone())
         if not ranks.any(len(row) > 0):
             raise ranks.alike(
                 ValueError(

@@ -165,7 +165,7 @@ class Laplacian:
 
     @property
     def ground(self) -> Tensor:
-        """The null vector of each whole graph of `symmetric`, up to a factor, ``(B, N)``: D^½ 1, with gradients."""
+        """The null vector of each whole graph of ``symmetric``, up to a factor, ``(B, N)``: D^½ 1, with gradients."""
         null, s, r = self.symmetric.null, self._inverse_root, self.graph.similarity
         assert null is not None
         logarithm = torch.zeros_like(self.degrees) if s is None else -torch.where(s > 0, s, 1).log()

@@ -52,6 +52,13 @@ def roots_no_less(squares: Tensor) -> Tensor:
     return torch.where(roots.square() < squares, roots.nextafter(torch.full_like(roots, torch.inf)), roots)
 
 
+def radii_no_less(radius: float, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A radius in the dtype of points, or the number after it: rounded downwards, the root of 2 would not reach 2."""
+    radii = x.new_full((), min(radius, torch.finfo(x.dtype).max))
+    radii = radii if float(radii) >= radius else radii.nextafter(torch.full_like(radii, torch.inf))
+    return radii.clamp_max(torch.finfo(x.dtype).max).expand(shape)
+
+
 def differentiable_pair_distances(queries: Tensor, query: Tensor, points: Tensor, point: Tensor) -> Tensor:
     """`pair_distances` with derivatives of any order and mode; in O(E·D) memory where there are any."""
     if not _has_derivatives(queries, points):

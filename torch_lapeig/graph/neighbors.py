@@ -28,7 +28,7 @@ from torch_lapeig._tuning import WHOLE_ROWS, budget_of, projection_may_pay, rows
 from torch_lapeig.graph.ann import approximate_neighbors
 from torch_lapeig.graph.candidates import candidates_pay, nearest_by_candidates
 from torch_lapeig.graph.copies import first_copies
-from torch_lapeig.graph.distances import nearest_of_candidates, pair_distances, roots_no_less
+from torch_lapeig.graph.distances import nearest_of_candidates, pair_distances, radii_no_less, roots_no_less
 from torch_lapeig.graph.projection import nearest_by_projection, projection_that_pays
 from torch_lapeig.graph.selection import sorted_rows
 from torch_lapeig.graph.sets import Sets, prepare, warn_of_underflow
@@ -262,7 +262,7 @@ def _squared_reach(radius: float | Tensor, x: Tensor, valid: Tensor) -> Tensor:
                 f"radius must be non-negative, one for each point, of shape {tuple(x.shape[:-1])}, got "
                 f"{tuple(radius.shape)}"
             )
-        reach = torch.where(valid, radius.reshape(valid.shape).to(x.dtype), 0).square()
+        reach = torch.where(valid, radius.reshape(valid.shape), 0).double().square().to(x.dtype)
     else:
         radius, least = _checks.check_positive(radius, "radius"), math.sqrt(torch.finfo(x.dtype).tiny)
         if radius < least:
@@ -270,7 +270,7 @@ def _squared_reach(radius: float | Tensor, x: Tensor, valid: Tensor) -> Tensor:
                 f"radius must be at least {least:.1e} for squared distances in {x.dtype}, got {radius:.1e}; rescale "
                 "the points"
             )
-        reach = x.new_full(valid.shape, radius).square()
+        reach = radii_no_less(radius, x, valid.shape).double().square().to(x.dtype)
     return reach.clamp_max(torch.finfo(reach.dtype).max / 8)  # farther than any two points
 
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig.graph.distances import radii_no_less
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.groups import both_ways
 from torch_lapeig.graph.neighbors import (
@@ -470,7 +471,7 @@ class Radius:
 
     def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
         """The graph of points ``(N, D)``, and the radius of each ``(N,)``, always the same, for `extend`."""
-        return self(x), x.new_full((len(x),), self.radius)
+        return self(x), radii_no_less(self.radius, x, (len(x),)).clone()
 
     def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
         """Edges of new points ``(Q, D)`` to the graph's ``(N, D)`` within the radius, the state of `with_state`."""
