@@ -24,7 +24,7 @@ from torch_lapeig._graphs import captured
 from torch_lapeig._tuning import product_terms, rows_of_block
 from torch_lapeig.eigen.operator import Operator, entries_of
 from torch_lapeig.eigen.symmetric import SymmetricOperator
-from torch_lapeig.graph.csr import csr, with_diagonal
+from torch_lapeig.graph.csr import csr, multiply, with_diagonal
 from torch_lapeig.graph.groups import Groups, sum_of_groups
 
 
@@ -97,9 +97,10 @@ class Hierarchy:
         # New memory for large blocks costs as much as a product: what is worked in is made once.
         r, d = (torch.empty_like(b, memory_format=torch.contiguous_format) for _ in range(2))
         x = self._smooth(here, r.copy_(b), d, torch.zeros_like(r))
-        residual = torch.addmm(b, here.matrix, x, alpha=-1, out=r)
-        x.addmm_(here.prolongation, self.cycle(here.restriction @ residual, level + 1))
-        return self._smooth(here, torch.addmm(b, here.matrix, x, alpha=-1, out=r), d, x)
+        residual = multiply(here.matrix, x, b, times=-1, out=r)
+        coarse = self.cycle(multiply(here.restriction, residual), level + 1)
+        multiply(here.prolongation, coarse, x, out=x)
+        return self._smooth(here, multiply(here.matrix, x, b, times=-1, out=r), d, x)
 
     def _smooth(self, here: Level, r: Tensor, d: Tensor, x: Tensor) -> Tensor:
         """Chebyshev iteration over the upper part of the spectrum, from ``x`` with residual ``r``: all overwritten."""
@@ -107,7 +108,7 @@ class Hierarchy:
         ratio = half / centre
         x.add_(torch.div(r, centre, out=d))
         for _ in range(self.smoothing - 1):
-            r.addmm_(here.matrix, d, alpha=-1)
+            multiply(here.matrix, d, r, times=-1, out=r)
             following = 1 / (2 * centre / half - ratio)
             x.add_(d.mul_(following * ratio).add_(r, alpha=2 * following / half))
             ratio = following

@@ -13,10 +13,12 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig._compiled import System
 from torch_lapeig._process import kept_memory
-from torch_lapeig._threads import together
+from torch_lapeig._threads import slices, together
+from torch_lapeig._tuning import ALONE, PART_OF_LOOP
 from torch_lapeig.eigen.amg import Multigrid
-from torch_lapeig.eigen.cg import conjugate_gradients
+from torch_lapeig.eigen.cg import PATIENCE, REPLACED, Found, conjugate_gradients
 from torch_lapeig.eigen.check import Solution, norms
 from torch_lapeig.eigen.clusters import Rule, cluster_width, inverse_differences
 from torch_lapeig.eigen.solver import Inverse, parts_of_batch, preconditioner_of
@@ -218,13 +220,34 @@ class Complement:
             round_off = 8 * eps * operator.bound[:, None] * norms(operator, z)
             return torch.maximum(enough, round_off.minimum(NOISE * size))
 
-        # In float32 the first guess is the answer or nearly so: what it leaves is for float64.
-        limit = BACKWARD_ITERATIONS if g.dtype == torch.float64 else REFINEMENTS
-        # A preconditioner of a user's may do something else each time.
-        is_ours = operator.is_recordable and all(x is None or isinstance(x, Multigrid) for x in self.s.ritz.inverses)
-        found = conjugate_gradients(self.image, self.precondition, target, operator.dots, allowed, limit, is_ours)
+        found = self._compiled(target, enough, size)
+        if found is None:
+            # In float32 the first guess is the answer or nearly so: what it leaves is for float64.
+            limit = BACKWARD_ITERATIONS if g.dtype == torch.float64 else REFINEMENTS
+            # A preconditioner of a user's may do something else each time.
+            is_ours = operator.is_recordable and all(x is None or isinstance(x, Multigrid) for x in s.ritz.inverses)
+            found = conjugate_gradients(self.image, self.precondition, target, operator.dots, allowed, limit, is_ours)
         # A NaN of the loss is not hidden, and no failure of the solve.
         is_unknown = ~size.isfinite()
         z = torch.where(is_unknown[:, None, :], torch.nan, self.project(found.z))
         is_undefined = (s.gap[:, None] <= self._width) & ((s.values[:, -1:] - s.values) <= self._width)
         return z, (found.residuals <= allowed(z)) | is_undefined | is_unknown
+
+    def _compiled(self, target: Tensor, enough: Tensor, size: Tensor) -> Found | None:
+        """The same conjugate gradients in compiled loops, graph by graph; None where there are none for this."""
+        matrix, (batch, n, k) = self.s.operator.compiled, target.shape
+        parts = slices(batch, PART_OF_LOOP / max(1, n * k))
+        if matrix is None or self._inverse is not None or target.dtype != torch.float64 or not matrix.reads(target):
+            return None
+        if len(parts) == 1 < torch.get_num_threads() and target.numel() > ALONE:
+            return None
+        split = self._differences[1] if self._splits else None
+        scales, rest = self._scales, self._rest[:, 0, 0]
+        round_off = 8 * torch.finfo(target.dtype).eps * self.s.operator.bound
+        pieces = (self.s.vectors, self._known, self.s.values, scales, rest, split, enough, size, round_off)
+        system = System(*(None if x is None else x.detach().contiguous() for x in pieces), noise=NOISE)  # type: ignore[arg-type]
+        z, left, target = torch.empty_like(target), torch.empty_like(size), target.contiguous()
+        limits = (BACKWARD_ITERATIONS, REPLACED, PATIENCE)
+        solve = partial(matrix.complement, system, target=target, z=z, left=left, limits=limits)
+        together([partial(solve, graphs) for graphs in parts])
+        return Found(z, left)

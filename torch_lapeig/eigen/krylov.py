@@ -12,13 +12,16 @@ orthogonalised against all others: every ten steps or so, where doing so each ti
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from torch_lapeig._compiled import Krylov, Rows
 from torch_lapeig._graphs import captured
 from torch_lapeig._tuning import ALIGNMENT
 from torch_lapeig.eigen.blocks import shared, to_device, to_host
@@ -58,6 +61,8 @@ class KrylovSpace:
         self.small = Projection(self.first, size, self.shift, NOISE * eps, eps**LOSS)
         sweep = partial(_sweep, operator, self.rows, null.new_zeros(size, size), self.first, self.shift)
         self._sweep = captured(sweep, null.device) if operator.is_recordable else sweep
+        matrix = operator.compiled
+        self.compiled = matrix if matrix is not None and matrix.reads(self.rows) else None
 
     @property
     def is_ahead(self) -> bool:
@@ -95,8 +100,11 @@ class KrylovSpace:
         if self.is_ahead:
             self._fill_ahead()
             upto = self.size
-        for j in range(self.filled, upto):
-            self._step(j)
+        while self.filled < upto:
+            if self.compiled is None:
+                self._step(self.filled)
+            else:
+                self._compiled_steps(self.compiled, upto)
         self.products += self.filled - start
 
     def ritz(self, most: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -130,6 +138,15 @@ class KrylovSpace:
             torch.div(w, beta, out=self.rows[end + 1])
         elif j + 1 < self.size:
             self.rows[end + 1] = self._random(known, self.seed + j + 1)
+
+    def _compiled_steps(self, matrix: Rows, upto: int) -> None:
+        """What `_step` does, until there are so many vectors or the space is invariant."""
+        with self.small.state(self.round_off, self.forgets) as state:
+            room = np.empty(self.first + self.size + 1)
+            self.filled = matrix.lanczos(self.rows, state, room, self.filled, upto, self.kept)
+        if not self.small.beta and self.filled < self.size:
+            end = self.first + self.filled
+            self.rows[end] = self._random(self.columns[:, :end], self.seed + self.filled)
 
     def _is_lost(self, loss: float) -> bool:
         """Whether a vector has to be orthogonalised, for what it has lost beside what it may: the same on all ranks."""
@@ -194,7 +211,7 @@ class Projection:
     def __init__(self, first: int, size: int, shift: float, noise: float, loss: float) -> None:
         self.first, self.shift, self.noise, self.loss = first, shift, noise, loss
         self.matrix = np.zeros((first + size, first + size))
-        self.lost, self.before = np.zeros(first + size + 1), np.zeros(first + size + 1)
+        self.losses, self.now = np.zeros((2, first + size + 1)), 0  # of the last vector and the one before, in turn
         self.is_mended, self.beta = False, 0.0
         self.restart(torch.zeros(0))
 
@@ -205,6 +222,26 @@ class Projection:
         self.matrix.flat[:: len(self.matrix) + 1] = -self.shift
         self.matrix[range(c, c + len(values)), range(c, c + len(values))] += values.double().numpy()
         self.beta = 0.0
+
+    @property
+    def lost(self) -> np.ndarray:
+        """Inner products of the last vector with those up to it, by the recurrence."""
+        row: np.ndarray = self.losses[self.now]
+        return row
+
+    @property
+    def before(self) -> np.ndarray:
+        """Those of the vector before."""
+        row: np.ndarray = self.losses[1 - self.now]
+        return row
+
+    @contextlib.contextmanager
+    def state(self, round_off: float, twice: bool) -> Iterator[Krylov]:
+        """For compiled steps, which change it. ``twice``: whether they orthogonalise all vectors against all others."""
+        numbers = (self.beta, self.shift, self.noise, self.loss, round_off, len(self.matrix), self.first, self.now)
+        state = Krylov(self.matrix.ctypes.data, self.losses.ctypes.data, *numbers, self.is_mended, twice)
+        yield state
+        self.beta, self.now, self.is_mended = state.beta, state.now, bool(state.is_mended)
 
     def take(self, end: int, h: np.ndarray, beta: float) -> None:
         """A product, of the vector in row ``end``, by its inner products with those up to it."""
@@ -224,7 +261,7 @@ class Projection:
         loss -= self.beta * self.before[:end]
         loss += np.copysign(self.noise * self.shift, loss)
         loss /= beta if beta > self.noise * self.shift else math.nan
-        self.before, self.lost = now, self.before
+        self.now = 1 - self.now
         self.lost[:end] = loss
         self.lost[end], self.lost[end + 1] = self.noise, 1
         if self.is_mended:  # the vector before was not orthogonal to all others, and hands that on

@@ -238,9 +238,6 @@ def _filter(operator: Operator, rows: Tensor, degree: int, high: float, seed: in
     fastest = math.acosh(1 + 2 * high / (bound - high))  # growth at zero
     every = max(1, int(-0.4 * math.log(torch.finfo(rows.dtype).eps) / fastest))
 
-    def project(x: Tensor) -> Tensor:
-        return torch.addmm(x[0], rows.mT, operator.inner(rows.mT, x[0]), alpha=-1)[None]
-
     x = basis(operator, operator.random(FILTERED, seed)[0], rows.mT)[None]
     degrees = torch.tensor([degree])
-    return basis(operator, operator.chebyshev(x, degrees, edge, operator.bound, project, every)[0], rows.mT)
+    return basis(operator, operator.chebyshev(x, degrees, edge, operator.bound, rows, every)[0], rows.mT)

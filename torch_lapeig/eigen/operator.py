@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeGuard
 import torch
 from torch import Tensor
 
+from torch_lapeig._compiled import Rows
 from torch_lapeig._graphs import captured
 from torch_lapeig.eigen.blocks import dots, inner
 from torch_lapeig.graph.nodes import signs
@@ -63,6 +64,11 @@ class Operator(Protocol):
     def is_recordable(self) -> bool:
         """Whether its products are the same operations each time, with no look at them: see ``_graphs.py``."""
         return False
+
+    @property
+    def compiled(self) -> Rows | None:
+        """Its rows for compiled loops; None where there are none."""
+        return None
 
     def agree(self, **facts: Any) -> None:
         """Raise on all ranks unless they were asked for the same."""
@@ -150,21 +156,31 @@ class Operator(Protocol):
         return self.matmul(v[:, None])[:, 0] - shift * v
 
     def chebyshev(
-        self, x: Tensor, degree: Tensor, low: Tensor, high: Tensor, project: Project | None = None, every: int = 1
+        self, x: Tensor, degree: Tensor, low: Tensor, high: Tensor, against: Tensor | None = None, every: int = 1
     ) -> Tensor:
         """T_degree(Ã) X for a block ``(B, N, m)``: the Chebyshev polynomial that grows below ``low``.
 
         Ã = (2A − high − low) / (high − low) takes [low, high] of each graph, ``(B,)``, to [−1, 1]. Each graph has its
-        own degree, int64 ``(B,)`` on the host: what one of them needs would overflow in another. ``project``, if given,
-        is applied ``every`` so many products: it removes a subspace that ``x`` has no part in, before round-off in it
-        grows.
+        own degree, int64 ``(B,)`` on the host: what one of them needs would overflow in another. ``against``:
+        orthonormal rows ``(c, N)`` of one graph, of which ``x`` has no part; what round-off leaves of them is taken out
+        ``every`` so many products, before it grows.
         """
         half, centre = ((high - low) / 2)[:, None, None], ((high + low) / 2)[:, None, None]
 
         def twice(y: Tensor) -> Tensor:
             return (self.matmul(y if len(self.shape) > 1 else y[0]).reshape(y.shape) - centre * y) * (2 / half)
 
+        project = None if against is None else without(self, against)
         return chebyshev_recurrence(x, degree, lambda y, before: twice(y) - before, twice(x) / 2, project, every)
+
+
+def without(operator: Operator, rows: Tensor) -> Project:
+    """The part of a block ``(1, N, m)`` outside orthonormal rows ``(c, N)``."""
+
+    def project(x: Tensor) -> Tensor:
+        return torch.addmm(x[0], rows.mT, operator.inner(rows.mT, x[0]), alpha=-1)[None]
+
+    return project
 
 
 def chebyshev_recurrence(

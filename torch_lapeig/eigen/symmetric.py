@@ -6,14 +6,17 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import InitVar, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.eigen.operator import Project, WithEntries, chebyshev_recurrence
+from torch_lapeig._compiled import Rows
+from torch_lapeig._threads import slices, together
+from torch_lapeig._tuning import ALONE, PART_OF_LOOP
+from torch_lapeig.eigen.operator import WithEntries, chebyshev_recurrence, without
 from torch_lapeig.graph.graph import check_edge_values
 from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.nodes import Nodes
@@ -432,6 +435,14 @@ class SymmetricOperator(WithEntries):
         """M as a matrix without gradients: CSR over all nodes of a batch if the graph is sparse, else dense."""
         return self.pattern.to_matrix(self.values)
 
+    @cached_property
+    def compiled(self) -> Rows | None:
+        """See `Operator.compiled`."""
+        if not isinstance(self.pattern, SparsePattern) or self.device.type != "cpu":
+            return None
+        diagonal = None if self._has_unit_diagonal else self.diagonal.reshape(-1)
+        return Rows.of(self.pattern.crow, self.pattern.col, self.values, diagonal)
+
     def matvec(self, v: Tensor, shift: float = 0.0) -> Tensor:
         """(A − shift) v for one vector ``(N,)`` of one graph, without gradients: `matmul` for many small products."""
         if self.is_sharded:
@@ -441,10 +452,12 @@ class SymmetricOperator(WithEntries):
         return torch.addmv((self.diagonal.detach() - shift) * v, self._couplings, v, alpha=-1)
 
     def chebyshev(
-        self, x: Tensor, degree: Tensor, low: Tensor, high: Tensor, project: Project | None = None, every: int = 1
+        self, x: Tensor, degree: Tensor, low: Tensor, high: Tensor, against: Tensor | None = None, every: int = 1
     ) -> Tensor:
         """See `Operator.chebyshev`: each step is one product with the matrix 2 Ã."""
         half, centre = (high - low) / 2, (high + low) / 2
+        if (found := self._compiled_chebyshev(x, degree, centre, 2 / half, against, every)) is not None:
+            return found
         diagonal = (self.diagonal.detach().reshape(x.shape[:2]) - centre[:, None]) / half[:, None]
         twice = self.pattern.assemble(2 * diagonal, self.values.detach() * self.pattern.of_graph(-2 / half))
         # On a device what is recorded has memory of its own; on the processor new memory takes as long as the product.
@@ -454,7 +467,21 @@ class SymmetricOperator(WithEntries):
             return self.pattern.multiply(twice, y, before, plus=-1, in_place=is_host)
 
         first = self.pattern.multiply(twice, x) / 2
+        project = None if against is None else without(self, against)
         return chebyshev_recurrence(x, degree, following, first, project, every, self.is_recordable)
+
+    def _compiled_chebyshev(
+        self, x: Tensor, degree: Tensor, centre: Tensor, scale: Tensor, against: Tensor | None, every: int
+    ) -> Tensor | None:
+        """`chebyshev` by compiled loops, graph by graph; None where a product of one graph is work for more threads."""
+        matrix = self.compiled
+        parts = slices(len(x), PART_OF_LOOP / max(1, x[0].numel()))
+        if matrix is None or not matrix.reads(x) or len(parts) == 1 < torch.get_num_threads() and x.numel() > ALONE:
+            return None
+        out, x = torch.empty_like(x), x.contiguous()
+        rest = (centre.contiguous(), scale.contiguous(), degree, out, against, every)
+        together([partial(matrix.filter, x, graphs, *rest) for graphs in parts])
+        return out
 
     def to_matrix(self) -> Tensor:
         """The matrix without gradients: CSR over all nodes of a batch if the graph is sparse, else dense."""

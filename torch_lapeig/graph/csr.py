@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 import warnings
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from torch_lapeig._tuning import ALIGNMENT, BAG_COLUMNS, rows_of_block
+from torch_lapeig import _compiled
+from torch_lapeig._threads import slices, together
+from torch_lapeig._tuning import ALIGNMENT, BAG_COLUMNS, PART_OF_PRODUCT, rows_of_block
 
 
 def csr(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
@@ -21,9 +24,58 @@ def csr(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Te
 
 def sparse_product(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> Tensor:
     """M Y of a CSR matrix and ``(n, m)``, without gradients."""
+    if (found := _compiled_product((crow, col, values), y)) is not None:
+        return found
     if y.device.type == "cpu" and y.dtype == torch.float32 and y.shape[1] >= BAG_COLUMNS:
         return embedding_bag(col, y, crow, mode="sum", per_sample_weights=values, include_last_offset=True)
     return csr(crow, col, values, (len(crow) - 1, len(y))) @ aligned(y)
+
+
+def multiply(
+    matrix: Tensor, y: Tensor, other: Tensor | None = None, *, times: float = 1, plus: float = 1, out: Tensor | None = None
+) -> Tensor:
+    """times · M Y + plus · other of a CSR or dense matrix and ``(n, m)``, without gradients; ``out`` may be ``other``."""
+    if matrix.layout == torch.sparse_csr and y.device.type == "cpu":
+        parts = (matrix.crow_indices(), matrix.col_indices(), matrix.values())
+        if (found := _compiled_product(parts, y, other, out, times, plus)) is not None:
+            return found
+    if other is None:
+        return torch.mm(matrix, y, out=out)
+    return torch.addmm(other, matrix, y, beta=plus, alpha=times, out=out)
+
+
+def sparse_pull(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> Tensor | None:
+    """Σ_j m_ij (y_j − y_i) for ``(n, m)``, without gradients; None where nothing is compiled."""
+    return _compiled_product((crow, col, values), y, is_pull=True)
+
+
+def _compiled_product(
+    parts: tuple[Tensor, Tensor, Tensor],
+    y: Tensor,
+    other: Tensor | None = None,
+    out: Tensor | None = None,
+    times: float = 1,
+    plus: float = 1,
+    is_pull: bool = False,
+) -> Tensor | None:
+    """`multiply` or `sparse_pull`; None where nothing is compiled for such tensors."""
+    blocks = [x for x in (y, other, out) if x is not None]
+    if not _compiled.reads(*parts, *blocks):
+        return None
+    n = len(parts[0]) - 1
+    out = y.new_empty(n, y.shape[1]) if out is None else out
+    write = _compiled.product(*parts, y, out, other, times=times, plus=plus, is_pull=is_pull)
+    _by_rows(write, n, len(parts[1]) * y.shape[1])
+    return out
+
+
+def _by_rows(write: Callable[[slice], None], n: int, work: int) -> None:
+    """Have n rows written, which take so many multiplications, by torch's threads if these are many."""
+    parts = slices(n, n * PART_OF_PRODUCT / work) if work > PART_OF_PRODUCT else [slice(0, n)]
+    if len(parts) == 1:
+        write(parts[0])
+    else:
+        together([functools.partial(write, part) for part in parts])
 
 
 def with_diagonal(row: Tensor, col: Tensor, crow: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -46,6 +98,8 @@ def edge_products(crow: Tensor, row: Tensor, col: Tensor, x: Tensor, y: Tensor) 
     """x_i · y_j on the edges ``(E,)`` of CSR order between rows of X and of Y, without gradients."""
     if len(row) == 0:
         return x.new_zeros(0)
+    if (found := _compiled_edges(crow, col, x, y, is_length=False)) is not None:
+        return found
     if x.is_cuda or torch.backends.mkl.is_available():  # elsewhere torch has no sampled product
         sampled = csr(crow, col, x.new_zeros(len(row)), (len(x), len(y)))
         # Into itself: a new matrix would copy the pattern, which takes longer than the products.
@@ -54,6 +108,20 @@ def edge_products(crow: Tensor, row: Tensor, col: Tensor, x: Tensor, y: Tensor) 
     step = rows_of_block(3 * x.shape[1] * x.element_size(), x.device)
     pairs = zip(row.split(step), col.split(step), strict=True)
     return torch.cat([(x.index_select(0, i) * y.index_select(0, j)).sum(1) for i, j in pairs])
+
+
+def edge_lengths(crow: Tensor, col: Tensor, x: Tensor) -> Tensor | None:
+    """‖x_i − x_j‖² on the edges, without gradients; None where nothing is compiled."""
+    return _compiled_edges(crow, col, x, x, is_length=True)
+
+
+def _compiled_edges(crow: Tensor, col: Tensor, x: Tensor, y: Tensor, *, is_length: bool) -> Tensor | None:
+    out = x.new_empty(len(col))
+    if not _compiled.reads(crow, col, out, x, y):
+        return None
+    write = _compiled.of_edges(crow, col, x, y, out, is_length=is_length)
+    _by_rows(write, len(crow) - 1, len(col) * x.shape[1])
+    return out
 
 
 def aligned(x: Tensor) -> Tensor:

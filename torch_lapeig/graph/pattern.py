@@ -21,7 +21,16 @@ from torch.nn.functional import embedding_bag
 from torch_lapeig import _checks
 from torch_lapeig._tuning import HUB_EDGES, rows_of_block
 from torch_lapeig.graph.components import bandwidth_reducing_order, label_components, label_dense_components
-from torch_lapeig.graph.csr import aligned, csr, edge_products, sparse_product, with_diagonal
+from torch_lapeig.graph.csr import (
+    aligned,
+    csr,
+    edge_lengths,
+    edge_products,
+    multiply,
+    sparse_product,
+    sparse_pull,
+    with_diagonal,
+)
 from torch_lapeig.graph.distances import squared_distances
 from torch_lapeig.graph.groups import Groups, by_column, places_among, reverse
 from torch_lapeig.graph.nodes import Nodes
@@ -173,6 +182,8 @@ class SparsePattern(Nodes):
 
     def direct_lengths(self, x: Tensor) -> Tensor:
         """`squared_lengths` without gradients: each undirected edge once, in pieces; on a device each direction."""
+        if (found := edge_lengths(self.crow, self.col, self._points(x))) is not None:
+            return found
         if self._has_few(x):
             return self._differences(x).square_().sum(1)
         if x.device.type != "cpu":  # to choose one of the two, the host would wait
@@ -189,6 +200,8 @@ class SparsePattern(Nodes):
 
     def direct_smoothness(self, values: Tensor, y: Tensor) -> Tensor:
         """`smoothness` without gradients, in O(E) memory."""
+        if (found := edge_lengths(self.crow, self.col, self._points(y))) is not None:
+            return found.mul_(values).sum() / 2
         if self._has_few(y):
             return self._differences(y).square_().sum(1).mul_(values).sum() / 2
         (once, ends), ones = self._once, y.new_ones(y.shape[-1])
@@ -200,6 +213,10 @@ class SparsePattern(Nodes):
 
     def direct_pull(self, values: Tensor, x: Tensor) -> Tensor | None:
         """Σ_j m_ij (x_j − x_i) by direct differences, without gradients; None where a product takes less."""
+        exact = torch.float64 if self.has_hubs else x.dtype
+        found = sparse_pull(self.crow, self.col, values.to(exact), self._points(x).to(exact))
+        if found is not None:
+            return found.to(x.dtype).reshape(x.shape)
         if not self._has_few(x):
             return None
         edges = torch.arange(len(self), dtype=self.index, device=x.device)
@@ -211,20 +228,24 @@ class SparsePattern(Nodes):
             return sparse_product(self.crow, of, values, y)
         return sparse_product(self.crow, of, values.double(), y.double()).to(y.dtype)
 
+    def _points(self, x: Tensor) -> Tensor:
+        """Points ``(..., N, D)`` of all graphs of a batch one after the other, ``(total, D)``."""
+        return x.reshape(self.total, x.shape[-1])
+
     def _has_few(self, x: Tensor) -> bool:
         """Whether differences of points ``(..., N, D)`` on all edges stay in the cache, beside what is made of them."""
         return len(self) <= rows_of_block(2 * x.shape[-1] * x.element_size(), x.device, "cache")
 
     def _differences(self, x: Tensor) -> Tensor:
         """x_j − x_i on the edges, ``(E, D)``."""
-        points = x.reshape(self.total, x.shape[-1])
+        points = self._points(x)
         return points.index_select(0, self.col).sub_(points.index_select(0, self.row))
 
     def _of_squares(
         self, x: Tensor, ends: Tensor, values: Tensor, function: Callable[[Tensor, Tensor], Tensor]
     ) -> list[Tensor]:
         """A function of the squares of x_i − x_j ``(U, D)`` on edges of these ends and of values on them, in pieces."""
-        points = x.reshape(self.total, x.shape[-1])
+        points = self._points(x)
         step = min(rows_of_block(points.shape[1] * points.element_size(), x.device, "cache"), max(1, len(values)))
         first = torch.arange(0, 2 * step, 2, dtype=self.index, device=x.device)
         sign = 1 - 2 * (torch.arange(2 * step, device=x.device) % 2).to(points.dtype)
@@ -276,11 +297,9 @@ class SparsePattern(Nodes):
     ) -> Tensor:
         """times · matrix · y + plus · other for a matrix of this pattern and ``(..., N, m)``; ``in_place`` of other."""
         columns = aligned(y.reshape(self.total, -1))
-        if other is None:
-            return (matrix @ columns).reshape(y.shape)
-        others = other.reshape(self.total, -1)
+        others = None if other is None else other.reshape(self.total, -1)
         out = others if in_place else None
-        return torch.addmm(others, matrix, columns, beta=plus, alpha=times, out=out).reshape(y.shape)
+        return multiply(matrix, columns, others, times=times, plus=plus, out=out).reshape(y.shape)
 
     def components(self, weight: Tensor) -> Tensor:
         """Labels of the connected components by edges of positive weight, of the graph's shape; ascending by node."""

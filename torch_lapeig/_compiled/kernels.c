@@ -1,0 +1,616 @@
+/* Products with sparse rows, and loops of them that torch would make of hundreds of small operations.
+
+Each function does what the Python beside its caller does, in memory of the processor, on one thread and without
+Python's lock. `hatch_build.py` compiles this file where the package is installed and a C compiler is there;
+`__init__.py` calls it. Sums may be reordered, which is what lets a compiler vectorise them; NaN and ∞ are what they are.
+
+The second half is compiled twice, for float and double: the file includes itself. */
+
+#ifndef REAL
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+/* Code for three generations of processors, chosen when the library is loaded. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__gnu_linux__) && !defined(PLAIN)
+#define FAST __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define FAST
+#endif
+#define INLINE static inline __attribute__((always_inline))
+
+/* What rows do, see Task. */
+enum { MATRIX, SYSTEM, PULL };
+
+/* Of what this was compiled, for the caller to compare. */
+#ifndef SOURCE
+#define SOURCE ""
+#endif
+const char *source(void) { return SOURCE; }
+
+#define JOIN_(name, type) name##_##type
+#define JOIN(name, type) JOIN_(name, type)
+#define NAME(name) JOIN(name, REAL)
+
+/* A projection T and what its caller knows of the last vectors, as in `torch_lapeig.eigen.krylov.Projection`. */
+typedef struct {
+    double *matrix, *losses;          /* (size, size); (2, size + 1), of which `now` is that of the last vector */
+    double beta, shift, noise, loss, round_off;
+    int64_t size, first, now;
+    int32_t is_mended, twice;         /* twice: orthogonalise all vectors against all others, two times */
+} Krylov;
+
+/* The vectors up to `end` have lost nothing. */
+INLINE void begin(double *lost, int64_t end, double noise)
+{
+    for (int64_t i = 0; i < end; i++) lost[i] = noise;
+    lost[end] = 1;
+}
+
+/* A step of the recurrence of T and of the losses; whether a vector has lost too much. */
+INLINE int is_lost(Krylov *k, int64_t end, double alpha, double beta)
+{
+    double *t = k->matrix, *now = k->losses + k->now * (k->size + 1), *next = k->losses + !k->now * (k->size + 1);
+    const int64_t size = k->size;
+    if (end > 0) t[(end - 1) * size + end] = t[end * size + end - 1] = k->beta;
+    t[end * size + end] = alpha;
+    int lost = 0;
+    for (int64_t i = 0; i < end; i++) {
+        double loss = -alpha * now[i] - k->beta * next[i];
+        for (int64_t j = 0; j <= end; j++) loss += t[i * size + j] * now[j];
+        loss += copysign(k->noise * k->shift, loss);
+        loss /= beta > k->noise * k->shift ? beta : NAN;
+        next[i] = loss;
+        lost |= !(fabs(loss) <= k->loss);
+    }
+    next[end] = k->noise;
+    next[end + 1] = 1;
+    k->now = !k->now;
+    if (k->is_mended) { /* the vector before was not orthogonal to all others, and hands that on */
+        k->is_mended = 0;
+        return 1;
+    }
+    return lost;
+}
+
+/* The last vector has been orthogonalised. */
+INLINE void mend(Krylov *k, int64_t end)
+{
+    double *before = k->losses + !k->now * (k->size + 1), worst = 0;
+    for (int64_t i = 0; i < end; i++) worst = fmax(worst, before[i]);
+    begin(k->losses + k->now * (k->size + 1), end + 1, k->noise);
+    k->is_mended = worst > k->noise;
+}
+
+#define REAL float
+#include __FILE__
+#undef REAL
+#define REAL double
+#include __FILE__
+#undef REAL
+
+/* --- Conjugate gradients outside eigenvectors, see `torch_lapeig.eigen.complement` and `cg` --- */
+
+#define LANE 8 /* columns that are solved side by side */
+#define V V64_double
+
+typedef struct {
+    int64_t n, k, u;                       /* nodes, wanted vectors, guards */
+    const double *vectors, *known;         /* (n, k); (n, k + u): these and the guards */
+    const double *values, *scales, *rest;  /* (k,); (k + u, k); 1: of the preconditioner rest + known scales knownᵀ */
+    const double *split;                   /* (u, k): guards that a cluster has in common with V; NULL for none */
+    const double *enough, *size;           /* (k,): residuals that are allowed; norms of the right-hand sides */
+    const double *round_off;               /* 1: of an iterate of norm 1 */
+    double noise;                          /* part of the right-hand sides that it may come to */
+    int64_t limit, replaced, patience;
+} Complement;
+
+/* h = Qᵀ x of columns `from` to `to` of Q (n, width). */
+INLINE void gram(int64_t n, int64_t width, int64_t from, int64_t to, const double *q, const V *x, V *h)
+{
+    int64_t a = from;
+    for (; a + 4 <= to; a += 4) {
+        V s = {0}, t = {0}, u = {0}, v = {0};
+        for (int64_t i = 0; i < n; i++) {
+            const double *row = q + i * width + a;
+            s += row[0] * x[i], t += row[1] * x[i], u += row[2] * x[i], v += row[3] * x[i];
+        }
+        h[a - from] = s, h[a - from + 1] = t, h[a - from + 2] = u, h[a - from + 3] = v;
+    }
+    for (; a < to; a++) {
+        V s = {0};
+        for (int64_t i = 0; i < n; i++) s += q[i * width + a] * x[i];
+        h[a - from] = s;
+    }
+}
+
+/* y = scale x − Q h. */
+INLINE void less(int64_t n, int64_t width, int64_t from, int64_t to, const double *q, const V *h, double scale,
+                 const V *x, V *y)
+{
+    for (int64_t i = 0; i < n; i++) {
+        V s = scale * x[i], t = {0};
+        const double *row = q + i * width;
+        int64_t a = from;
+        for (; a + 2 <= to; a += 2) s -= row[a] * h[a - from], t += row[a + 1] * h[a - from + 1];
+        if (a < to) s -= row[a] * h[a - from];
+        y[i] = s - t;
+    }
+}
+
+INLINE void norms(int64_t n, const V *x, V *size)
+{
+    V squares = {0};
+    for (int64_t i = 0; i < n; i++) squares += x[i] * x[i];
+    for (int64_t c = 0; c < LANE; c++) (*size)[c] = sqrt(squares[c]);
+}
+
+/* The part of x outside V, and outside the guards of a cluster that the cut splits. */
+INLINE void project(const Complement *s, const V *split, V *x, V *h)
+{
+    const int64_t all = s->k + s->u;
+    gram(s->n, s->k, 0, s->k, s->vectors, x, h);
+    less(s->n, s->k, 0, s->k, s->vectors, h, 1, x, x);
+    if (!split) return;
+    gram(s->n, all, s->k, all, s->known, x, h);
+    for (int64_t a = 0; a < s->u; a++) h[a] *= split[a];
+    less(s->n, all, s->k, all, s->known, h, 1, x, x);
+}
+
+/* y = P (A − λ_c) x_c of each column. */
+INLINE void image(const Complement *s, Rows_double a, int64_t first, V values, const V *split, const V *x, V *y, V *h)
+{
+    for (int64_t i = 0; i < s->n; i++) {
+        const double diagonal = a.diagonal ? a.diagonal[first + i] : 1;
+        V sum = (diagonal - values) * x[i], more = {0};
+        int32_t e = a.crow[first + i];
+        const int32_t end = a.crow[first + i + 1];
+        for (; e + 2 <= end; e += 2)
+            sum -= a.values[e] * x[a.col[e] - first], more += a.values[e + 1] * x[a.col[e + 1] - first];
+        if (e < end) sum -= a.values[e] * x[a.col[e] - first];
+        y[i] = sum - more;
+    }
+    project(s, split, y, h);
+}
+
+/* y = rest x + known scales knownᵀ x. */
+INLINE void precondition(const Complement *s, const V *scales, const V *x, V *y, V *h)
+{
+    const int64_t all = s->k + s->u;
+    gram(s->n, all, 0, all, s->known, x, h);
+    for (int64_t a = 0; a < all; a++) h[a] *= -scales[a];
+    less(s->n, all, 0, all, s->known, h, *s->rest, x, y);
+}
+
+/* The residuals at which columns of z are solved. */
+INLINE void allowed(const Complement *s, V enough, V size, const V *z, V *out)
+{
+    norms(s->n, z, out);
+    for (int64_t c = 0; c < LANE; c++) {
+        const double noise = s->noise * size[c];
+        double own = *s->round_off * (*out)[c];
+        if (own > noise || isnan(noise)) own = noise;
+        (*out)[c] = own > enough[c] || isnan(own) ? own : enough[c];
+    }
+}
+
+/* Columns of an array (rows, k) from `first` on, as many as there are lanes; zeros beyond. */
+INLINE void lanes(int64_t rows, int64_t k, int64_t first, const double *from, V *to)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t c = 0; c < LANE; c++) to[i][c] = first + c < k ? from[i * k + first + c] : 0;
+}
+
+/* Columns of x where `where` is true become those of y. */
+INLINE void choose(int64_t n, const int *where, const V *y, V *x)
+{
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t c = 0; c < LANE; c++)
+            if (where[c]) x[i][c] = y ? y[i][c] : 0;
+}
+
+/* r = goal − image(z). */
+INLINE void residual(const Complement *s, Rows_double a, int64_t first, V values, const V *split, const V *goal,
+                     const V *z, V *r, V *h)
+{
+    image(s, a, first, values, split, z, r, h);
+    for (int64_t i = 0; i < s->n; i++) r[i] = goal[i] - r[i];
+}
+
+/* `torch_lapeig.eigen.cg.conjugate_gradients` of up to eight columns from `column` on. `work` has room for 7 n + 3 (k + u)
+   rows of eight. */
+INLINE void solve(const Complement *s, Rows_double a, int64_t first, int64_t column, const double *target, double *z_out,
+                  double *left_out, V *work)
+{
+    const int64_t n = s->n, k = s->k, all = k + s->u;
+    V *goal = work, *best = goal + n, *z = best + n, *r = z + n, *way = r + n, *push = way + n, *fresh_r = push + n;
+    V *h = fresh_r + n, *scales = h + all, *split = scales + all;
+    V values, enough, size, left, now, may;
+    double energy[LANE];
+    int going[LANE], moving[LANE], stale = 0;
+    lanes(n, k, column, target, goal);
+    lanes(all, k, column, s->scales, scales);
+    lanes(1, k, column, s->values, &values);
+    lanes(1, k, column, s->enough, &enough);
+    lanes(1, k, column, s->size, &size);
+    if (s->split)
+        lanes(s->u, k, column, s->split, split);
+    else
+        split = 0;
+    memset(best, 0, n * sizeof(V));
+    memset(way, 0, n * sizeof(V));
+    memcpy(r, goal, n * sizeof(V));
+    norms(n, goal, &left);
+    precondition(s, scales, goal, z, h);
+    allowed(s, enough, size, best, &may);
+    for (int64_t c = 0; c < LANE; c++) energy[c] = INFINITY, going[c] = left[c] > may[c], moving[c] = !(left[c] > 0);
+    choose(n, moving, 0, z);
+    for (int64_t step = 0; step <= s->limit; step++) {
+        int any = 0;
+        norms(n, r, &now);
+        allowed(s, enough, size, z, &may);
+        for (int64_t c = 0; c < LANE; c++) any |= moving[c] = going[c] && now[c] > 0.5 * may[c];
+        if (step % s->replaced == 0 || step == s->limit || !any) {
+            int better[LANE], lost[LANE], is_going = 0, is_lost = 0, has_gained = 0;
+            residual(s, a, first, values, split, goal, z, r, h);
+            norms(n, r, &now);
+            for (int64_t c = 0; c < LANE; c++) {
+                better[c] = now[c] < left[c];
+                has_gained |= going[c] && now[c] < 0.9 * left[c];
+                if (better[c]) left[c] = now[c];
+            }
+            choose(n, better, z, best);
+            allowed(s, enough, size, best, &may);
+            for (int64_t c = 0; c < LANE; c++) {
+                is_going |= going[c] = left[c] > may[c];
+                is_lost |= lost[c] = going[c] && !(now[c] <= 1e3 * left[c]);
+            }
+            stale = has_gained || step == 0 ? 0 : stale + 1;
+            if (!is_going || stale > s->patience || step == s->limit) break;
+            if (is_lost) {
+                choose(n, lost, best, z);
+                choose(n, lost, 0, way);
+                residual(s, a, first, values, split, goal, z, r, h);
+            }
+            for (int64_t c = 0; c < LANE; c++) {
+                if (!going[c] || lost[c]) energy[c] = INFINITY;
+                moving[c] = going[c];
+            }
+        }
+        V fresh = {0}, curve = {0}, turn, length;
+        precondition(s, scales, r, fresh_r, h);
+        for (int64_t i = 0; i < n; i++) fresh += r[i] * fresh_r[i];
+        for (int64_t c = 0; c < LANE; c++) {
+            turn[c] = isfinite(energy[c]) && energy[c] > 0 ? fresh[c] / energy[c] : 0;
+            energy[c] = fresh[c];
+        }
+        for (int64_t i = 0; i < n; i++) way[i] = fresh_r[i] + turn * way[i];
+        image(s, a, first, values, split, way, push, h);
+        for (int64_t i = 0; i < n; i++) curve += way[i] * push[i];
+        for (int64_t c = 0; c < LANE; c++) length[c] = moving[c] && curve[c] > 0 ? fresh[c] / curve[c] : 0;
+        for (int64_t i = 0; i < n; i++) z[i] += length * way[i], r[i] -= length * push[i];
+    }
+    for (int64_t c = 0; c < LANE && column + c < k; c++) {
+        left_out[column + c] = left[c];
+        for (int64_t i = 0; i < n; i++) z_out[i * k + column + c] = best[i][c];
+    }
+}
+
+/* Columns of graphs g to h of a batch, whose arrays follow each other. */
+FAST void complement(const Complement *batch, Rows_double a, int64_t g, int64_t h, const double *target, double *z,
+                     double *left, double *work)
+{
+    for (; g < h; g++) {
+        Complement s = *batch;
+        const int64_t n = s.n, k = s.k, u = s.u;
+        s.vectors += g * n * k, s.known += g * n * (k + u), s.values += g * k, s.scales += g * (k + u) * k;
+        s.rest += g, s.enough += g * k, s.size += g * k, s.round_off += g;
+        if (s.split) s.split += g * u * k;
+        for (int64_t column = 0; column < k; column += LANE)
+            solve(&s, a, g * n, column, target + g * n * k, z + g * n * k, left + g * k, (V *)work);
+    }
+}
+
+#else
+
+/* The rows of diag(c) − M: CSR, c is NULL where it is all ones. */
+typedef struct {
+    const int32_t *crow, *col;
+    const REAL *values, *diagonal;
+} NAME(Rows);
+
+/* w = (A − shift) v − β u and v·w; u may be NULL. */
+INLINE REAL NAME(step)(int64_t n, NAME(Rows) a, REAL shift, const REAL *v, REAL beta, const REAL *u, REAL *w)
+{
+    REAL dot = 0;
+    for (int64_t i = 0; i < n; i++) {
+        REAL sum = 0;
+        for (int32_t e = a.crow[i]; e < a.crow[i + 1]; e++) sum += a.values[e] * v[a.col[e]];
+        sum = ((a.diagonal ? a.diagonal[i] : 1) - shift) * v[i] - sum;
+        if (u) sum -= beta * u[i];
+        w[i] = sum;
+        dot += v[i] * sum;
+    }
+    return dot;
+}
+
+/* w −= Qᵀ Q w for `count` orthonormal rows Q; h, if not NULL, becomes or grows by Q w; the norm of what is left. */
+INLINE double NAME(outside)(int64_t n, int64_t ld, int64_t count, const REAL *rows, REAL *w, double *h, int grows)
+{
+    REAL squares = 0;
+    REAL part[4];
+    for (int64_t r = 0; r < count; r += 4) { /* four at a time are classical within, modified between: as good */
+        const int64_t m = count - r < 4 ? count - r : 4;
+        const REAL *q = rows + r * ld;
+        if (m == 4) {
+            REAL a = 0, b = 0, c = 0, d = 0;
+            for (int64_t i = 0; i < n; i++) {
+                a += q[i] * w[i];
+                b += q[ld + i] * w[i];
+                c += q[2 * ld + i] * w[i];
+                d += q[3 * ld + i] * w[i];
+            }
+            for (int64_t i = 0; i < n; i++) w[i] -= a * q[i] + b * q[ld + i] + c * q[2 * ld + i] + d * q[3 * ld + i];
+            part[0] = a, part[1] = b, part[2] = c, part[3] = d;
+        } else {
+            for (int64_t s = 0; s < m; s++) {
+                REAL a = 0;
+                for (int64_t i = 0; i < n; i++) a += q[s * ld + i] * w[i];
+                for (int64_t i = 0; i < n; i++) w[i] -= a * q[s * ld + i];
+                part[s] = a;
+            }
+        }
+        if (h)
+            for (int64_t s = 0; s < m; s++) h[r + s] = part[s] + (grows ? h[r + s] : 0);
+    }
+    for (int64_t i = 0; i < n; i++) squares += w[i] * w[i];
+    return sqrt(squares);
+}
+
+/* The same, twice; 0 where what was left was round-off: the basis is invariant. */
+INLINE double NAME(outside_twice)(int64_t n, int64_t ld, int64_t count, const REAL *rows, REAL *w, double *h)
+{
+    const double once = NAME(outside)(n, ld, count, rows, w, h, 0);
+    const double beta = NAME(outside)(n, ld, count, rows, w, h, 1);
+    return beta >= 0.5 * once ? beta : 0;
+}
+
+/* Steps of `KrylovSpace._step` from vector `from` on, of which none is done again; returns how many vectors are filled
+   then: fewer than `upto` where nothing of a product was left outside the space, and the next vector is to be chosen. */
+FAST int64_t NAME(lanczos)(
+    int64_t n, int64_t ld, NAME(Rows) a, REAL *rows, Krylov *k, double *h, int64_t from, int64_t upto, int64_t kept)
+{
+    for (int64_t j = from; j < upto; j++) {
+        const int64_t end = k->first + j;
+        REAL *v = rows + end * ld, *w = v + ld;
+        double beta;
+        if (j == kept || k->twice) {
+            NAME(step)(n, a, k->shift, v, 0, 0, w);
+            beta = NAME(outside_twice)(n, ld, end + 1, rows, w, h);
+            for (int64_t i = 0; i <= end; i++) k->matrix[i * k->size + end] = k->matrix[end * k->size + i] = h[i];
+            begin(k->losses + !k->now * (k->size + 1), end, k->noise);
+            begin(k->losses + k->now * (k->size + 1), end + 1, k->noise);
+        } else {
+            const REAL alpha = NAME(step)(n, a, k->shift, v, k->beta, v - ld, w);
+            REAL squares = 0;
+            for (int64_t i = 0; i < n; i++) {
+                const REAL left = w[i] - alpha * v[i];
+                w[i] = left;
+                squares += left * left;
+            }
+            beta = sqrt(squares);
+            if (is_lost(k, end, alpha, beta)) {
+                const double before = beta;
+                beta = NAME(outside)(n, ld, end + 1, rows, w, 0, 0);
+                if (!(beta >= 0.5 * before)) beta = NAME(outside_twice)(n, ld, end + 1, rows, w, 0);
+                mend(k, end);
+            }
+        }
+        k->beta = beta > k->round_off ? beta : 0;
+        if (!(k->beta > 0)) return j + 1;
+        const REAL inverse = 1 / beta;
+        for (int64_t i = 0; i < n; i++) w[i] *= inverse;
+    }
+    return upto;
+}
+
+/* --- Products of rows with blocks of vectors, by columns --- */
+
+#define ALIGNED(bytes) __attribute__((vector_size(bytes), aligned(sizeof(REAL)), may_alias))
+typedef REAL NAME(V8) ALIGNED(8);
+typedef REAL NAME(V16) ALIGNED(16);
+typedef REAL NAME(V32) ALIGNED(32);
+typedef REAL NAME(V64) ALIGNED(64);
+
+/* out = times R y + plus other, for what rows R do: MATRIX: Σ m_ij y_j; SYSTEM: (c_i − centre) y_i − Σ m_ij y_j;
+   PULL: Σ m_ij (y_j − y_i). The columns of R count from `base`. `other` may be NULL, and may be `out`. */
+typedef struct {
+    NAME(Rows) a;
+    int64_t from, to, base, m, of_y, of_other, of_out; /* rows; columns; numbers from row to row */
+    const REAL *y, *other;
+    REAL *out;
+    REAL times, plus, centre;
+} NAME(Task);
+
+/* Columns p on, as many as the vector has, and if `two` as many from q on, which may overlap. */
+#define PASS(V)                                                                                                        \
+    INLINE void NAME(pass##V)(const NAME(Task) * t, const int mode, const int64_t p, const int64_t q, const int two)   \
+    {                                                                                                                  \
+        for (int64_t i = t->from; i < t->to; i++) {                                                                    \
+            NAME(V) a = {0}, b = {0}, c = {0}, d = {0}, mine = {0}, my = {0};                                          \
+            int32_t e = t->a.crow[i];                                                                                  \
+            const int32_t end = t->a.crow[i + 1];                                                                      \
+            if (mode != MATRIX) {                                                                                      \
+                mine = *(const NAME(V) *)(t->y + (i - t->base) * t->of_y + p);                                         \
+                if (two) my = *(const NAME(V) *)(t->y + (i - t->base) * t->of_y + q);                                  \
+            }                                                                                                          \
+            for (; e + 2 <= end; e += 2) {                                                                             \
+                const REAL *y = t->y + (t->a.col[e] - t->base) * t->of_y;                                              \
+                const REAL *z = t->y + (t->a.col[e + 1] - t->base) * t->of_y;                                          \
+                a += t->a.values[e] * (*(const NAME(V) *)(y + p) - (mode == PULL ? mine : (NAME(V)){0}));              \
+                c += t->a.values[e + 1] * (*(const NAME(V) *)(z + p) - (mode == PULL ? mine : (NAME(V)){0}));          \
+                if (two) {                                                                                             \
+                    b += t->a.values[e] * (*(const NAME(V) *)(y + q) - (mode == PULL ? my : (NAME(V)){0}));            \
+                    d += t->a.values[e + 1] * (*(const NAME(V) *)(z + q) - (mode == PULL ? my : (NAME(V)){0}));        \
+                }                                                                                                      \
+            }                                                                                                          \
+            if (e < end) {                                                                                             \
+                const REAL *y = t->y + (t->a.col[e] - t->base) * t->of_y;                                              \
+                a += t->a.values[e] * (*(const NAME(V) *)(y + p) - (mode == PULL ? mine : (NAME(V)){0}));              \
+                if (two) b += t->a.values[e] * (*(const NAME(V) *)(y + q) - (mode == PULL ? my : (NAME(V)){0}));       \
+            }                                                                                                          \
+            a += c, b += d;                                                                                            \
+            if (mode == SYSTEM) {                                                                                      \
+                const REAL diagonal = (t->a.diagonal ? t->a.diagonal[i] : 1) - t->centre;                              \
+                a = diagonal * mine - a, b = diagonal * my - b;                                                        \
+            }                                                                                                          \
+            a *= t->times, b *= t->times;                                                                              \
+            if (t->other) {                                                                                            \
+                const REAL *other = t->other + (i - t->base) * t->of_other;                                            \
+                a += t->plus * *(const NAME(V) *)(other + p);                                                          \
+                if (two) b += t->plus * *(const NAME(V) *)(other + q);                                                 \
+            }                                                                                                          \
+            REAL *out = t->out + (i - t->base) * t->of_out;                                                            \
+            *(NAME(V) *)(out + p) = a;                                                                                 \
+            if (two) *(NAME(V) *)(out + q) = b;                                                                        \
+        }                                                                                                              \
+    }
+PASS(V8)
+PASS(V16)
+PASS(V32)
+PASS(V64)
+#undef PASS
+
+/* One column. */
+INLINE void NAME(pass_one)(const NAME(Task) * t, const int mode, const int64_t p)
+{
+    for (int64_t i = t->from; i < t->to; i++) {
+        const REAL mine = mode == MATRIX ? 0 : t->y[(i - t->base) * t->of_y + p];
+        REAL sum = 0;
+        for (int32_t e = t->a.crow[i]; e < t->a.crow[i + 1]; e++)
+            sum += t->a.values[e] * (t->y[(t->a.col[e] - t->base) * t->of_y + p] - (mode == PULL ? mine : 0));
+        if (mode == SYSTEM) sum = ((t->a.diagonal ? t->a.diagonal[i] : 1) - t->centre) * mine - sum;
+        sum *= t->times;
+        if (t->other) sum += t->plus * t->other[(i - t->base) * t->of_other + p];
+        t->out[(i - t->base) * t->of_out + p] = sum;
+    }
+}
+
+/* All columns: two vectors at a time, those of the last pass as long as overlaps allow. */
+INLINE void NAME(apply)(const NAME(Task) * t, const int mode)
+{
+    const int64_t wide = 64 / sizeof(REAL);
+    int64_t c = 0;
+    for (; t->m - c >= 2 * wide; c += 2 * wide) NAME(passV64)(t, mode, c, c + wide, 1);
+    const int64_t left = t->m - c, m = t->m;
+    if (left > wide)
+        NAME(passV64)(t, mode, c, m - wide, 1);
+    else if (left == wide)
+        NAME(passV64)(t, mode, c, c, 0);
+    else if (left > wide / 2)
+        NAME(passV32)(t, mode, c, m - wide / 2, 1);
+    else if (left == wide / 2)
+        NAME(passV32)(t, mode, c, c, 0);
+    else if (left > wide / 4)
+        NAME(passV16)(t, mode, c, m - wide / 4, 1);
+    else if (left == wide / 4)
+        NAME(passV16)(t, mode, c, c, 0);
+    else if (left > wide / 8)
+        NAME(passV8)(t, mode, c, m - wide / 8, 1);
+    else if (left > 0 && sizeof(REAL) == 4 && left == wide / 8)
+        NAME(passV8)(t, mode, c, c, 0);
+    else if (left > 0)
+        NAME(pass_one)(t, mode, c);
+}
+
+/* times M y + plus other for rows `from` to `to`. */
+FAST void NAME(product)(const NAME(Task) * t) { NAME(apply)(t, MATRIX); }
+
+/* times Σ m_ij (y_j − y_i) + plus other. */
+FAST void NAME(pull)(const NAME(Task) * t) { NAME(apply)(t, PULL); }
+
+/* x_i · y_j, or ‖x_i − y_j‖² where `is_length`, of the edges of rows `from` to `to`. */
+INLINE void NAME(of_edges)(int64_t from, int64_t to, int64_t m, const int32_t *crow, const int32_t *col, const REAL *x,
+                           int64_t of_x, const REAL *y, int64_t of_y, REAL *out, const int is_length)
+{
+    const int64_t wide = 64 / sizeof(REAL);
+    for (int64_t i = from; i < to; i++) {
+        const REAL *u = x + i * of_x;
+        for (int32_t e = crow[i]; e < crow[i + 1]; e++) {
+            const REAL *v = y + col[e] * of_y;
+            NAME(V64) sums = {0};
+            NAME(V16) rest = {0};
+            REAL sum = 0;
+            int64_t c = 0;
+            for (; c + wide <= m; c += wide) {
+                const NAME(V64) a = *(const NAME(V64) *)(u + c), b = *(const NAME(V64) *)(v + c);
+                sums += is_length ? (a - b) * (a - b) : a * b;
+            }
+            for (; c + wide / 4 <= m; c += wide / 4) {
+                const NAME(V16) a = *(const NAME(V16) *)(u + c), b = *(const NAME(V16) *)(v + c);
+                rest += is_length ? (a - b) * (a - b) : a * b;
+            }
+            for (; c < m; c++) sum += is_length ? (u[c] - v[c]) * (u[c] - v[c]) : u[c] * v[c];
+            for (int64_t l = 0; l < wide; l++) sum += sums[l];
+            for (int64_t l = 0; l < wide / 4; l++) sum += rest[l];
+            out[e] = sum;
+        }
+    }
+}
+
+FAST void NAME(products)(int64_t from, int64_t to, int64_t m, const int32_t *crow, const int32_t *col, const REAL *x,
+                         int64_t of_x, const REAL *y, int64_t of_y, REAL *out)
+{
+    NAME(of_edges)(from, to, m, crow, col, x, of_x, y, of_y, out, 0);
+}
+
+FAST void NAME(lengths)(int64_t from, int64_t to, int64_t m, const int32_t *crow, const int32_t *col, const REAL *x,
+                        int64_t of_x, const REAL *y, int64_t of_y, REAL *out)
+{
+    NAME(of_edges)(from, to, m, crow, col, x, of_x, y, of_y, out, 1);
+}
+
+/* --- Filters --- */
+
+/* x −= Qᵀ Q x for `count` orthonormal rows Q of n nodes, in m columns. */
+INLINE void NAME(without)(int64_t n, int64_t m, int64_t ld, int64_t count, const REAL *rows, REAL *x, REAL *h)
+{
+    for (int64_t r = 0; r < count; r++) {
+        const REAL *q = rows + r * ld;
+        for (int64_t c = 0; c < m; c++) h[c] = 0;
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t c = 0; c < m; c++) h[c] += q[i] * x[i * m + c];
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t c = 0; c < m; c++) x[i * m + c] -= q[i] * h[c];
+    }
+}
+
+/* T_degree(Ã) x of graphs g to h of n nodes each, Ã = (A − centre) scale / 2; see `Operator.chebyshev`. `work` has room
+   for n + 1 rows of m columns. Every so many products `count` orthonormal rows are taken out. */
+FAST void NAME(filter)(int64_t g, int64_t h, int64_t n, int64_t m, NAME(Rows) a, const REAL *centre, const REAL *scale,
+                       const int64_t *degree, const REAL *x, REAL *out, REAL *work, int64_t ld, int64_t count,
+                       const REAL *rows, int64_t every)
+{
+    for (; g < h; g++) {
+        NAME(Task) t = {.a = a, .from = g * n, .to = g * n + n, .base = g * n, .m = m, .of_y = m, .of_other = m, .of_out = m};
+        /* The last product writes to `out`. */
+        REAL *old = degree[g] % 2 ? work : out + g * n * m, *new = degree[g] % 2 ? out + g * n * m : work;
+        memcpy(old, x + g * n * m, n * m * sizeof(REAL));
+        t.y = old, t.out = new, t.times = scale[g] / 2, t.centre = centre[g], t.other = 0;
+        NAME(apply)(&t, SYSTEM);
+        t.times = scale[g], t.plus = -1;
+        for (int64_t step = 1; step < degree[g]; step++) {
+            t.y = new, t.other = t.out = old;
+            NAME(apply)(&t, SYSTEM);
+            REAL *next = old;
+            old = new, new = next;
+            if (count && step % every == 0) {
+                NAME(without)(n, m, ld, count, rows, old, work + n * m);
+                NAME(without)(n, m, ld, count, rows, new, work + n * m);
+            }
+        }
+    }
+}
+
+#endif
