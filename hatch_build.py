@@ -1,13 +1,25 @@
-"""The README as the index page shows it: there is no folder beside it, so links and pictures need an address.
+"""What is done where the package is built: the README for the index page, and the compiled loops.
 
-The address of the public repository is one constant, in pyproject.toml, and empty until there is one. So long links to
-files are words, and pictures are left out, rather than broken.
+On the index page there is no folder beside the README, so links and pictures need an address. That of the public
+repository is one constant, in pyproject.toml, and empty until there is one. So long links to files are words, and
+pictures are left out, rather than broken.
+
+`torch_lapeig/_compiled/kernels.c` is compiled by the C compiler of the machine (``CC``, or ``cc``). Where there is none,
+or it fails, the package is pure Python and says so: it is slower, and gives the same answers.
 """
 
+import hashlib
+import os
 import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 PICTURE, LINK = r"!\[([^\]]*)\]\((?!\w+:)([^)]+)\)", r"(?<!!)\[([^\]]*)\]\((?!\w+:|#)([^)]+)\)"
@@ -28,3 +40,42 @@ class IndexPage(MetadataHookInterface):
         metadata["readme"] = {"content-type": "text/markdown", "text": for_index_page(readme, address)}
         if address:
             metadata["urls"] = {"Source": address, "Changelog": f"{address}/blob/main/CHANGELOG.md"}
+
+
+SOURCE, LIBRARY = "torch_lapeig/_compiled/kernels.c", "torch_lapeig/_compiled/kernels.so"
+# Sums may be reordered. Nothing else of -ffast-math: NaN and infinity count, and the processor's mode is left alone.
+FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math")
+FLAGS = (*FLAGS, "-fno-math-errno", "-freciprocal-math")
+
+
+def compiled(root: Path) -> str | None:
+    """Compile the loops into the package; None if that was done, else why not."""
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    if sys.platform == "win32" or not shutil.which(compiler[0]):
+        return f"there is no {compiler[0]}"
+    source, library = root / SOURCE, root / LIBRARY
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()  # by which the package knows its own loops again
+    made = library.with_suffix(f".{os.getpid()}")
+    for more in ((), ("-DPLAIN",)):  # without code for several processors where the compiler knows none
+        command = [*compiler, *FLAGS, *more, f'-DSOURCE="{digest}"', "-o", str(made), str(source), "-lm"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode == 0:
+            made.replace(library)
+            return None
+    library.unlink(missing_ok=True)
+    return done.stderr.strip() or f"{compiler[0]} failed"
+
+
+class Loops(BuildHookInterface):
+    """Puts the compiled loops into a wheel, which is one for this kind of machine then."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile, for a wheel and for an editable installation."""
+        if self.target_name != "wheel":
+            return
+        if (failure := compiled(Path(self.root))) is not None:
+            self.app.display_warning(f"torch_lapeig without compiled loops, which are slower: {failure}")
+            return
+        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        build_data.update(pure_python=False, tag=f"py3-none-{platform}")
+        build_data["artifacts"].append(f"/{LIBRARY}")

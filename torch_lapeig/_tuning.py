@@ -294,11 +294,9 @@ PARTS_OF_THREAD = 4
 # Numbers from which on `eigh` of a batch is done in parts of at least so many. An entry takes 25 to 50 ns from 24² to
 # 512², so that a part takes 0.1 ms or more, where handing it over takes 0.05.
 PART_OF_EIGH = 4096
-# Multiplications of a compiled product with sparse rows that a part of its rows has at least: 0.2 ms.
-PART_OF_PRODUCT = 2**21
-# Numbers of a block from which on a part of a batch goes to a thread of its own in compiled loops, which have no calls
-# of Python within; and numbers of the block of one graph up to which one thread takes less time than several.
-PART_OF_LOOP = 2**13
+# Multiplications that a part of compiled work has at least: some 20 µs, where a thread that waits is called in 5.
+COMPILED_PART = 2**18
+# Numbers of the block of one graph up to which a compiled loop on one thread takes less time than torch on several.
 ALONE = 2**19
 # A matrix of more rows is left to the threads of LAPACK where there are fewer such than threads. Below, beside other
 # processes, one of 300² took 11 ms on one thread and 70 to 1700 on two.

@@ -1,11 +1,12 @@
 """Compiled products with sparse rows in memory, and loops of them: steps of Lanczos, filters, conjugate gradients.
 
 Products of sparse rows with blocks of columns take half the time of MKL's. And on a graph of some thousand nodes an
-operation of torch takes less time than its call, where solvers make hundreds of them. `hatch_build.py` compiles it where the package is installed and finds a C compiler;
-where it has found none, where ``TORCH_LAPEIG_COMPILED=0`` is set, and on tensors that C cannot read, the solvers go
-their way in torch, which gives the same answers.
+operation of torch takes less time than its call, where solvers make hundreds of them. `hatch_build.py` compiles
+`kernels.c` where the package is installed and finds a C compiler; where it has found none, where
+``TORCH_LAPEIG_COMPILED=0`` is set, and on tensors that C cannot read, the solvers go their way in torch, with the same
+answers.
 
-A call runs on the thread it is made from, and lets other threads of Python run.
+A call lets other threads of Python run, and shares its work with as many threads as torch may use where it is asked.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import functools
 import hashlib
 import os
 import warnings
-from collections.abc import Callable
+from ctypes import c_double, c_float, c_int32, c_int64, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,12 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
+from torch_lapeig._tuning import COMPILED_PART, PARTS_OF_THREAD
+
 FOLDER = Path(__file__).parent
 LIBRARY = "kernels.so"
-TYPES = {torch.float32: "float", torch.float64: "double"}
-LANES = 8  # columns that are solved side by side
+TYPES = {torch.float32: ("float", c_float), torch.float64: ("double", c_double)}
+LANES = 8  # columns that conjugate gradients solve side by side
 
 
 @functools.cache
@@ -46,59 +49,47 @@ def library() -> ctypes.CDLL | None:
         return None
     if not is_same:
         return None
-    for dtype in TYPES.values():
-        getattr(found, f"lanczos_{dtype}").restype = ctypes.c_int64
+    for name, _ in TYPES.values():
+        getattr(found, f"lanczos_{name}").restype = c_int64
+    if "OpenMP" in torch.__config__.parallel_info():
+        openmp = getattr(ctypes.CDLL(None), "GOMP_parallel", None)  # that of torch, which is loaded by now
+        c_void_p.in_dll(found, "parallel").value = ctypes.cast(openmp, c_void_p).value if openmp else None
     return found
+
+
+def _structure(name: str, fields: str, real: Any = c_double) -> type[ctypes.Structure]:
+    """A structure of `kernels.c`: its fields in order: p (a pointer), n (int64), i (int32), d, r (REAL), a (Rows)."""
+    kinds = {"p": c_void_p, "n": c_int64, "i": c_int32, "d": c_double, "r": real, "a": _Rows}
+    parts = (part.split(":") for part in fields.split())
+    return type(
+        name,
+        (ctypes.Structure,),
+        {"_fields_": [(field, kinds[kind]) for kind, names in parts for field in names.split(",")]},
+    )
 
 
 class _Rows(ctypes.Structure):
     """``Rows`` of `kernels.c`."""
 
-    _fields_ = [(name, ctypes.c_void_p) for name in ("crow", "col", "values", "diagonal")]
+    _fields_ = [(name, c_void_p) for name in ("crow", "col", "values", "diagonal")]
 
 
-class Krylov(ctypes.Structure):
-    """What steps of Lanczos change beside the vectors: ``Krylov`` of `kernels.c`."""
-
-    _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("matrix", "losses")),
-        *((name, ctypes.c_double) for name in ("beta", "shift", "noise", "loss", "round_off")),
-        *((name, ctypes.c_int64) for name in ("size", "first", "now")),
-        *((name, ctypes.c_int32) for name in ("is_mended", "twice")),
-    ]
-
-
-class _Complement(ctypes.Structure):
-    """``Complement`` of `kernels.c`."""
-
-    _fields_ = [
-        *((name, ctypes.c_int64) for name in ("n", "k", "u")),
-        *((name, ctypes.c_void_p) for name in ("vectors", "known", "values", "scales", "rest", "split")),
-        *((name, ctypes.c_void_p) for name in ("enough", "size", "round_off")),
-        ("noise", ctypes.c_double),
-        *((name, ctypes.c_int64) for name in ("limit", "replaced", "patience")),
-    ]
-
-
-class _Task(ctypes.Structure):
-    """``Task`` of `kernels.c`, but for its last numbers, which have the type of the rest."""
-
-    _fields_ = [
-        ("rows", _Rows),
-        *((name, ctypes.c_int64) for name in ("start", "stop", "base", "m", "of_y", "of_other", "of_out")),
-        *((name, ctypes.c_void_p) for name in ("y", "other", "out")),
-    ]
-
-
-class _FloatTask(_Task):
-    _fields_ = [(name, ctypes.c_float) for name in ("times", "plus", "centre")]
-
-
-class _DoubleTask(_Task):
-    _fields_ = [(name, ctypes.c_double) for name in ("times", "plus", "centre")]
-
-
-TASKS = {torch.float32: _FloatTask, torch.float64: _DoubleTask}
+Krylov = _structure("Krylov", "p:matrix,losses d:beta,shift,noise,loss,round_off n:size,first,now i:is_mended,twice")
+_Complement = _structure(
+    "Complement",
+    "n:n,k,u p:vectors,known,values,scales,rest,split,enough,size,round_off d:noise n:limit,replaced,patience a:a "
+    "n:graphs p:target,z,left,work",
+)
+_TASK = "a:a n:start,stop,base,m,of_y,of_other,of_out p:y,other,out r:times,plus,centre"
+_EDGES = "p:crow,col n:start,stop,m,of_x,of_y p:x,y,out"
+_FILTER = "a:a n:graphs,n,m,ld,count,every p:degree,centre,scale,x,rows,out,work"
+_STRUCTURES = {
+    dtype: {
+        kind: _structure(kind, fields, real)
+        for kind, fields in (("task", _TASK), ("edges", _EDGES), ("filter", _FILTER))
+    }
+    for dtype, (_, real) in TYPES.items()
+}
 
 
 def is_readable(*tensors: Tensor) -> bool:
@@ -112,12 +103,18 @@ def is_readable(*tensors: Tensor) -> bool:
 
 
 def reads(crow: Tensor, col: Tensor, values: Tensor, *blocks: Tensor) -> bool:
-    """Whether something is compiled for CSR rows and blocks ``(..., m)`` of their dtype, rows of these in one piece."""
+    """Whether C reads CSR rows, and blocks ``(n, m)`` of their dtype, each row of these in one piece."""
     if library() is None or values.dtype not in TYPES or not is_readable(crow, col, values, *blocks):
         return False
-    if crow.dtype != torch.int32 or col.dtype != torch.int32 or not (col.is_contiguous() and values.is_contiguous()):
+    if not crow.dtype == col.dtype == torch.int32 or not (col.is_contiguous() and values.is_contiguous()):
         return False
-    return all(x.dtype == values.dtype and (x.stride(-1) == 1 or x.shape[-1] == 1) for x in blocks)
+    return all(x.dtype == values.dtype and (x.stride(1) == 1 or x.shape[1] == 1) for x in blocks)
+
+
+def _team(work: int, threads: int | None = None) -> tuple[c_int64, c_int64]:
+    """Parts of some work, in multiplications, and threads to share them."""
+    threads = torch.get_num_threads() if threads is None else threads
+    return c_int64(max(1, min(PARTS_OF_THREAD * threads, work // COMPILED_PART))), c_int64(threads)
 
 
 def product(
@@ -131,42 +128,30 @@ def product(
     times: float = 1,
     plus: float = 1,
     is_pull: bool = False,
-) -> Callable[[slice], None]:
-    """A function that writes some rows of times · M Y + plus · other to ``out``, of what `reads` says yes to.
+) -> None:
+    """Write times · M Y + plus · other to ``out``, which may be ``other``; of what `reads` says yes to.
 
-    ``is_pull``: Σ_j m_ij (y_j − y_i) in the place of Σ_j m_ij y_j. ``other`` may be ``out``.
+    ``is_pull``: Σ_j m_ij (y_j − y_i) in the place of Σ_j m_ij y_j.
     """
     rows = _Rows(crow.data_ptr(), col.data_ptr(), values.data_ptr(), None)
     steps = (y.stride(0), 0 if other is None else other.stride(0), out.stride(0))
     at = (y.data_ptr(), None if other is None else other.data_ptr(), out.data_ptr())
-    call = getattr(library(), f"{'pull' if is_pull else 'product'}_{TYPES[y.dtype]}")
-
-    def write(part: slice) -> None:
-        call(ctypes.byref(TASKS[y.dtype](rows, part.start, part.stop, 0, y.shape[1], *steps, *at, times, plus, 0)))
-
-    return write
+    task = _STRUCTURES[y.dtype]["task"](rows, 0, len(crow) - 1, 0, y.shape[1], *steps, *at, times, plus, 0)
+    call = getattr(library(), f"{'pull' if is_pull else 'product'}_{TYPES[y.dtype][0]}")
+    call(ctypes.byref(task), *_team(len(col) * y.shape[1]))
 
 
-def of_edges(
-    crow: Tensor, col: Tensor, x: Tensor, y: Tensor, out: Tensor, *, is_length: bool = False
-) -> Callable[[slice], None]:
-    """A function that writes x_i · y_j of the edges of some rows to ``out``; ‖x_i − y_j‖² for ``is_length``."""
-    call = getattr(library(), f"{'lengths' if is_length else 'products'}_{TYPES[x.dtype]}")
-    blocks = (x.data_ptr(), x.stride(0), y.data_ptr(), y.stride(0), out.data_ptr())
-    ints = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
-    arguments = [kind(value) for kind, value in zip(ints, blocks, strict=True)]
-    edges = (ctypes.c_void_p(crow.data_ptr()), ctypes.c_void_p(col.data_ptr()))
-
-    def write(part: slice) -> None:
-        ends = (ctypes.c_int64(part.start), ctypes.c_int64(part.stop), ctypes.c_int64(x.shape[1]))
-        call(*ends, *edges, *arguments)
-
-    return write
+def of_edges(crow: Tensor, col: Tensor, x: Tensor, y: Tensor | None, out: Tensor) -> None:
+    """Write x_i · y_j of the edges to ``out``; ‖x_i − x_j‖² where there is no ``y``."""
+    blocks = (x.data_ptr(), None if y is None else y.data_ptr(), out.data_ptr())
+    ends = (0, len(crow) - 1, x.shape[1], x.stride(0), 0 if y is None else y.stride(0))
+    task = _STRUCTURES[x.dtype]["edges"](crow.data_ptr(), col.data_ptr(), *ends, *blocks)
+    getattr(library(), f"edges_{TYPES[x.dtype][0]}")(ctypes.byref(task), *_team(len(col) * x.shape[1]))
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """diag(c) − M of one graph or of several after each other, CSR, as C reads it.
+    """A = diag(c) − M of one graph or of several after each other, CSR, as C reads it.
 
     Attributes:
         crow, col: int32, of all nodes of the batch. values: M ``(E,)``. diagonal: c ``(total,)``; None for ones.
@@ -180,80 +165,80 @@ class Rows:
     @classmethod
     def of(cls, crow: Tensor, col: Tensor, values: Tensor, diagonal: Tensor | None) -> Rows | None:
         """None where they cannot be read, or nothing is compiled."""
-        if library() is None or crow.dtype != torch.int32 or col.dtype != torch.int32 or values.dtype not in TYPES:
+        values, diagonal = values.detach().contiguous(), None if diagonal is None else diagonal.detach().contiguous()
+        if not reads(crow, col, values) or not (diagonal is None or is_readable(diagonal)):
             return None
-        parts = [x for x in (crow, col, values, diagonal) if x is not None]
-        if not is_readable(*parts):
-            return None
-        return cls(*(None if x is None else x.detach().contiguous() for x in (crow, col, values, diagonal)))  # type: ignore[arg-type]
+        return cls(crow, col, values, diagonal)
 
     def reads(self, *blocks: Tensor) -> bool:
         """Whether C can read these blocks, of the dtype of the rows."""
         return is_readable(*blocks) and all(x.dtype == self.values.dtype for x in blocks)
 
-    def _call(self, name: str, *arguments: Any) -> Any:
-        function: Callable[..., Any] = getattr(library(), name)
-        return function(*arguments)
-
     @property
     def _rows(self) -> _Rows:
         return _Rows(*(None if x is None else x.data_ptr() for x in (self.crow, self.col, self.values, self.diagonal)))
 
-    def lanczos(self, rows: Tensor, state: Krylov, room: np.ndarray, start: int, upto: int, kept: int) -> int:
+    def lanczos(self, rows: Tensor, state: Any, start: int, upto: int, kept: int) -> int:
         """Steps from vector ``start`` on, up to ``upto`` vectors; how many there are then, fewer at an invariant space.
 
         Args:
-            rows: ``(first + size + 1, N)``, rows next to each other in memory. room: float64, as many numbers as rows.
+            rows: ``(first + size + 1, N)``, each in one piece. state: a `Krylov`. kept: vectors the space began with.
         """
-        name = f"lanczos_{TYPES[rows.dtype]}"
-        numbers = (ctypes.c_int64(x) for x in (start, upto, kept))
-        n, step = ctypes.c_int64(rows.shape[1]), ctypes.c_int64(rows.stride(0))
-        at = ctypes.c_void_p(rows.data_ptr())
-        where = room.ctypes.data_as(ctypes.c_void_p)
-        return int(self._call(name, n, step, self._rows, at, ctypes.byref(state), where, *numbers))
+        call, room = getattr(library(), f"lanczos_{TYPES[rows.dtype][0]}"), np.empty(len(rows))
+        sizes = (c_int64(rows.shape[1]), c_int64(rows.stride(0)))
+        where = (c_void_p(rows.data_ptr()), ctypes.byref(state), c_void_p(room.ctypes.data))
+        counts = (c_int64(start), c_int64(upto), c_int64(kept))
+        return int(call(*sizes, self._rows, *where, *counts, *_team(4 * len(self.col))))  # of one column: no vectors
 
     def filter(
-        self,
-        x: Tensor,
-        graphs: slice,
-        centre: Tensor,
-        scale: Tensor,
-        degree: Tensor,
-        out: Tensor,
-        rows: Tensor | None = None,
-        every: int = 1,
-    ) -> None:
-        """T_degree(Ã) X for some graphs of a block ``(B, N, m)``, written to ``out``; Ã = (A − centre) scale / 2.
+        self, x: Tensor, centre: Tensor, scale: Tensor, degree: Tensor, against: Tensor | None = None, every: int = 1
+    ) -> Tensor:
+        """T_degree(Ã) X for a block ``(B, N, m)``; Ã = (A − centre) scale / 2, graph by graph.
 
         Args:
-            centre, scale: ``(B,)``. degree: int64 ``(B,)``, at least 1. rows: orthonormal rows ``(c, N)`` of one graph
-                that are taken out ``every`` so many products.
+            centre, scale: ``(B,)``. degree: int64 ``(B,)``, at least 1. against: orthonormal rows ``(c, N)`` of one
+                graph that are taken out ``every`` so many products.
         """
-        n, m = x.shape[1:]
-        room = x.new_empty((n + 1) * m)
-        step, count = (0, 0) if rows is None else (rows.stride(0), len(rows))
-        sizes = (ctypes.c_int64(size) for size in (graphs.start, graphs.stop, n, m))
-        blocks = (ctypes.c_void_p(t.data_ptr()) for t in (centre, scale, degree, x, out, room))
-        taken = (ctypes.c_int64(step), ctypes.c_int64(count), ctypes.c_void_p(0 if rows is None else rows.data_ptr()))
-        self._call(f"filter_{TYPES[x.dtype]}", *sizes, self._rows, *blocks, *taken, ctypes.c_int64(every))
+        graphs, n, m = x.shape
+        parts, threads = _team(len(self.col) * m * int(degree.max()))
+        parts = c_int64(min(parts.value, graphs))
+        x, centre, scale, out = (
+            x.contiguous(),
+            centre.contiguous(),
+            scale.contiguous(),
+            torch.empty(x.shape, dtype=x.dtype),
+        )
+        room = x.new_empty(min(parts.value, threads.value) * (n + 1) * m)
+        step, count = (0, 0) if against is None else (against.stride(0), len(against))
+        blocks = (degree, centre, scale, x, x if against is None else against, out, room)
+        sizes = (graphs, n, m, step, count, every)
+        task = _STRUCTURES[x.dtype]["filter"](self._rows, *sizes, *(block.data_ptr() for block in blocks))
+        getattr(library(), f"filter_{TYPES[x.dtype][0]}")(ctypes.byref(task), parts, threads)
+        return out
 
-    def complement(
-        self, system: System, graphs: slice, target: Tensor, z: Tensor, left: Tensor, limits: tuple[int, int, int]
-    ) -> None:
-        """Conjugate gradients outside V for some graphs; see `torch_lapeig.eigen.complement`.
+    def complement(self, system: System, target: Tensor, limits: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
+        """Conjugate gradients outside V; see `torch_lapeig.eigen.complement`.
 
         Args:
-            target: right-hand sides, float64 ``(B, N, k)``. z, left: of the same, and ``(B, k)``: room for the iterates
-                and the norms of their residuals. limits: iterations, those between true residuals, patience.
+            target: right-hand sides, float64 ``(B, N, k)``. limits: iterations, those between true residuals, patience.
+
+        Returns:
+            The iterates, and the norms of their residuals ``(B, k)``.
         """
-        _, n, k = target.shape
+        graphs, n, k = target.shape
         width = system.known.shape[2]
-        parts = [None if x is None else x.data_ptr() for x in system.parts()]
-        asked = _Complement(n, k, width - k, *parts, system.noise, *limits)
-        room = target.new_empty((7 * n + 3 * width) * LANES)
-        blocks = (ctypes.c_void_p(t.data_ptr()) for t in (target, z, left, room))
-        ends = (ctypes.c_int64(graphs.start), ctypes.c_int64(graphs.stop))
-        self._call("complement", ctypes.byref(asked), self._rows, *ends, *blocks)
+        parts, threads = c_int64(graphs), c_int64(torch.get_num_threads())
+        target, z, left = (
+            target.contiguous(),
+            torch.empty(target.shape, dtype=target.dtype),
+            torch.empty_like(system.size),
+        )
+        room = target.new_empty(min(graphs, threads.value) * (7 * n + 3 * width) * LANES)
+        pieces = [None if x is None else x.data_ptr() for x in system.parts()]
+        blocks = (block.data_ptr() for block in (target, z, left, room))
+        asked = _Complement(n, k, width - k, *pieces, system.noise, *limits, self._rows, graphs, *blocks)
+        library().complement(ctypes.byref(asked), parts, threads)  # type: ignore[union-attr]
+        return z, left
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,7 +249,7 @@ class System:
         vectors: V ``(B, N, k)``. known: V and the u guards, ``(B, N, k + u)``. values: ``(B, k)``.
         scales, rest: the preconditioner ``rest x + known (scales ∘ knownᵀ x)``, ``(B, k + u, k)`` and ``(B,)``.
         split: guards to leave out, ``(B, u, k)``, or None. enough, size: residuals that are allowed, and norms of the
-            right-hand sides, ``(B, k)``. round_off: of an iterate of norm 1, ``(B,)``, of ``noise`` of the size at most.
+            right-hand sides, ``(B, k)``. round_off: of an iterate of norm 1, ``(B,)``, up to ``noise`` of the size.
     """
 
     vectors: Tensor

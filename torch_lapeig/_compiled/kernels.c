@@ -20,6 +20,36 @@ The second half is compiled twice, for float and double: the file includes itsel
 #endif
 #define INLINE static inline __attribute__((always_inline))
 
+/* --- Threads --- */
+
+/* `GOMP_parallel` of the OpenMP that torch computes with, put here when the library is loaded: its threads wait for work
+   at full speed for a while, and would take the time of others. NULL: what is asked for is done by the caller alone. */
+void (*parallel)(void (*)(void *), void *, unsigned, unsigned);
+
+typedef struct {
+    void (*run)(void *task, int64_t part, int64_t parts, int64_t thread);
+    void *task;
+    int64_t parts, next, joined;
+} Team;
+
+static void join_team(void *data)
+{
+    Team *t = data;
+    const int64_t thread = __atomic_fetch_add(&t->joined, 1, __ATOMIC_RELAXED);
+    for (int64_t part; (part = __atomic_fetch_add(&t->next, 1, __ATOMIC_RELAXED)) < t->parts;)
+        t->run(t->task, part, t->parts, thread);
+}
+
+/* Have parts run by so many threads at most, each taking the next part when it is done with one. */
+static void share(void (*run)(void *, int64_t, int64_t, int64_t), void *task, int64_t parts, int64_t threads)
+{
+    Team t = {run, task, parts, 0, 0};
+    if (parallel && parts > 1 && threads > 1)
+        parallel(join_team, &t, threads < parts ? threads : parts, 0);
+    else
+        join_team(&t);
+}
+
 /* What rows do, see Task. */
 enum { MATRIX, SYSTEM, PULL };
 
@@ -104,6 +134,10 @@ typedef struct {
     const double *round_off;               /* 1: of an iterate of norm 1 */
     double noise;                          /* part of the right-hand sides that it may come to */
     int64_t limit, replaced, patience;
+    Rows_double a;
+    int64_t graphs;
+    const double *target;
+    double *z, *left, *work;               /* `work`: for each thread, see `solve` */
 } Complement;
 
 /* h = Qᵀ x of columns `from` to `to` of Q (n, width). */
@@ -297,20 +331,23 @@ INLINE void solve(const Complement *s, Rows_double a, int64_t first, int64_t col
     }
 }
 
-/* Columns of graphs g to h of a batch, whose arrays follow each other. */
-FAST void complement(const Complement *batch, Rows_double a, int64_t g, int64_t h, const double *target, double *z,
-                     double *left, double *work)
+/* All columns of all graphs of a batch, whose arrays follow each other. */
+FAST static void complement_of(void *task, int64_t part, int64_t parts, int64_t thread)
 {
-    for (; g < h; g++) {
+    const Complement *batch = task;
+    for (int64_t g = batch->graphs * part / parts; g < batch->graphs * (part + 1) / parts; g++) {
         Complement s = *batch;
         const int64_t n = s.n, k = s.k, u = s.u;
         s.vectors += g * n * k, s.known += g * n * (k + u), s.values += g * k, s.scales += g * (k + u) * k;
         s.rest += g, s.enough += g * k, s.size += g * k, s.round_off += g;
         if (s.split) s.split += g * u * k;
+        V *work = (V *)s.work + thread * (7 * n + 3 * (k + u));
         for (int64_t column = 0; column < k; column += LANE)
-            solve(&s, a, g * n, column, target + g * n * k, z + g * n * k, left + g * k, (V *)work);
+            solve(&s, s.a, g * n, column, s.target + g * n * k, s.z + g * n * k, s.left + g * k, work);
     }
 }
+
+void complement(Complement *batch, int64_t parts, int64_t threads) { share(complement_of, batch, parts, threads); }
 
 #else
 
@@ -320,19 +357,27 @@ typedef struct {
     const REAL *values, *diagonal;
 } NAME(Rows);
 
-/* w = (A − shift) v − β u and v·w; u may be NULL. */
-INLINE REAL NAME(step)(int64_t n, NAME(Rows) a, REAL shift, const REAL *v, REAL beta, const REAL *u, REAL *w)
+/* w = (A − shift) v − β u; u may be NULL. */
+typedef struct {
+    NAME(Rows) a;
+    int64_t n;
+    REAL shift, beta;
+    const REAL *v, *u;
+    REAL *w;
+} NAME(Step);
+
+FAST static void NAME(step_of)(void *task, int64_t part, int64_t parts, int64_t thread)
 {
-    REAL dot = 0;
-    for (int64_t i = 0; i < n; i++) {
+    (void)thread;
+    const NAME(Step) *s = task;
+    const int32_t *crow = s->a.crow, *col = s->a.col;
+    const REAL *values = s->a.values, *v = s->v, *u = s->u;
+    for (int64_t i = s->n * part / parts; i < s->n * (part + 1) / parts; i++) {
         REAL sum = 0;
-        for (int32_t e = a.crow[i]; e < a.crow[i + 1]; e++) sum += a.values[e] * v[a.col[e]];
-        sum = ((a.diagonal ? a.diagonal[i] : 1) - shift) * v[i] - sum;
-        if (u) sum -= beta * u[i];
-        w[i] = sum;
-        dot += v[i] * sum;
+        for (int32_t e = crow[i]; e < crow[i + 1]; e++) sum += values[e] * v[col[e]];
+        sum = ((s->a.diagonal ? s->a.diagonal[i] : 1) - s->shift) * v[i] - sum;
+        s->w[i] = u ? sum - s->beta * u[i] : sum;
     }
-    return dot;
 }
 
 /* w −= Qᵀ Q w for `count` orthonormal rows Q; h, if not NULL, becomes or grows by Q w; the norm of what is left. */
@@ -379,21 +424,24 @@ INLINE double NAME(outside_twice)(int64_t n, int64_t ld, int64_t count, const RE
 /* Steps of `KrylovSpace._step` from vector `from` on, of which none is done again; returns how many vectors are filled
    then: fewer than `upto` where nothing of a product was left outside the space, and the next vector is to be chosen. */
 FAST int64_t NAME(lanczos)(
-    int64_t n, int64_t ld, NAME(Rows) a, REAL *rows, Krylov *k, double *h, int64_t from, int64_t upto, int64_t kept)
+    int64_t n, int64_t ld, NAME(Rows) a, REAL *rows, Krylov *k, double *h, int64_t from, int64_t upto, int64_t kept,
+    int64_t parts, int64_t threads)
 {
     for (int64_t j = from; j < upto; j++) {
         const int64_t end = k->first + j;
         REAL *v = rows + end * ld, *w = v + ld;
+        const int is_whole = j == kept || k->twice;
+        NAME(Step) step = {a, n, k->shift, k->beta, v, is_whole ? 0 : v - ld, w};
         double beta;
-        if (j == kept || k->twice) {
-            NAME(step)(n, a, k->shift, v, 0, 0, w);
+        share(NAME(step_of), &step, parts, threads);
+        if (is_whole) {
             beta = NAME(outside_twice)(n, ld, end + 1, rows, w, h);
             for (int64_t i = 0; i <= end; i++) k->matrix[i * k->size + end] = k->matrix[end * k->size + i] = h[i];
             begin(k->losses + !k->now * (k->size + 1), end, k->noise);
             begin(k->losses + k->now * (k->size + 1), end + 1, k->noise);
         } else {
-            const REAL alpha = NAME(step)(n, a, k->shift, v, k->beta, v - ld, w);
-            REAL squares = 0;
+            REAL alpha = 0, squares = 0;
+            for (int64_t i = 0; i < n; i++) alpha += v[i] * w[i];
             for (int64_t i = 0; i < n; i++) {
                 const REAL left = w[i] - alpha * v[i];
                 w[i] = left;
@@ -524,21 +572,49 @@ INLINE void NAME(apply)(const NAME(Task) * t, const int mode)
         NAME(pass_one)(t, mode, c);
 }
 
+INLINE NAME(Task) NAME(part_of)(const NAME(Task) * t, int64_t part, int64_t parts)
+{
+    NAME(Task) own = *t;
+    own.from = t->from + (t->to - t->from) * part / parts;
+    own.to = t->from + (t->to - t->from) * (part + 1) / parts;
+    return own;
+}
+
+FAST static void NAME(product_of)(void *task, int64_t part, int64_t parts, int64_t thread)
+{
+    (void)thread;
+    const NAME(Task) own = NAME(part_of)(task, part, parts);
+    NAME(apply)(&own, MATRIX);
+}
+
+FAST static void NAME(pull_of)(void *task, int64_t part, int64_t parts, int64_t thread)
+{
+    (void)thread;
+    const NAME(Task) own = NAME(part_of)(task, part, parts);
+    NAME(apply)(&own, PULL);
+}
+
 /* times M y + plus other for rows `from` to `to`. */
-FAST void NAME(product)(const NAME(Task) * t) { NAME(apply)(t, MATRIX); }
+void NAME(product)(NAME(Task) * t, int64_t parts, int64_t threads) { share(NAME(product_of), t, parts, threads); }
 
 /* times Σ m_ij (y_j − y_i) + plus other. */
-FAST void NAME(pull)(const NAME(Task) * t) { NAME(apply)(t, PULL); }
+void NAME(pull)(NAME(Task) * t, int64_t parts, int64_t threads) { share(NAME(pull_of), t, parts, threads); }
 
-/* x_i · y_j, or ‖x_i − y_j‖² where `is_length`, of the edges of rows `from` to `to`. */
-INLINE void NAME(of_edges)(int64_t from, int64_t to, int64_t m, const int32_t *crow, const int32_t *col, const REAL *x,
-                           int64_t of_x, const REAL *y, int64_t of_y, REAL *out, const int is_length)
+/* x_i · y_j of the edges of rows `from` to `to`, for each edge: ‖x_i − x_j‖² where `y` is NULL. */
+typedef struct {
+    const int32_t *crow, *col;
+    int64_t from, to, m, of_x, of_y;
+    const REAL *x, *y;
+    REAL *out;
+} NAME(Edges);
+
+INLINE void NAME(of_edges)(const NAME(Edges) * t, int64_t part, int64_t parts, const int is_length)
 {
-    const int64_t wide = 64 / sizeof(REAL);
-    for (int64_t i = from; i < to; i++) {
-        const REAL *u = x + i * of_x;
-        for (int32_t e = crow[i]; e < crow[i + 1]; e++) {
-            const REAL *v = y + col[e] * of_y;
+    const int64_t wide = 64 / sizeof(REAL), m = t->m, rows = t->to - t->from;
+    for (int64_t i = t->from + rows * part / parts; i < t->from + rows * (part + 1) / parts; i++) {
+        const REAL *u = t->x + i * t->of_x;
+        for (int32_t e = t->crow[i]; e < t->crow[i + 1]; e++) {
+            const REAL *v = is_length ? t->x + t->col[e] * t->of_x : t->y + t->col[e] * t->of_y;
             NAME(V64) sums = {0};
             NAME(V16) rest = {0};
             REAL sum = 0;
@@ -554,22 +630,22 @@ INLINE void NAME(of_edges)(int64_t from, int64_t to, int64_t m, const int32_t *c
             for (; c < m; c++) sum += is_length ? (u[c] - v[c]) * (u[c] - v[c]) : u[c] * v[c];
             for (int64_t l = 0; l < wide; l++) sum += sums[l];
             for (int64_t l = 0; l < wide / 4; l++) sum += rest[l];
-            out[e] = sum;
+            t->out[e] = sum;
         }
     }
 }
 
-FAST void NAME(products)(int64_t from, int64_t to, int64_t m, const int32_t *crow, const int32_t *col, const REAL *x,
-                         int64_t of_x, const REAL *y, int64_t of_y, REAL *out)
+FAST static void NAME(edges_of)(void *task, int64_t part, int64_t parts, int64_t thread)
 {
-    NAME(of_edges)(from, to, m, crow, col, x, of_x, y, of_y, out, 0);
+    (void)thread;
+    const NAME(Edges) *t = task;
+    if (t->y)
+        NAME(of_edges)(t, part, parts, 0);
+    else
+        NAME(of_edges)(t, part, parts, 1);
 }
 
-FAST void NAME(lengths)(int64_t from, int64_t to, int64_t m, const int32_t *crow, const int32_t *col, const REAL *x,
-                        int64_t of_x, const REAL *y, int64_t of_y, REAL *out)
-{
-    NAME(of_edges)(from, to, m, crow, col, x, of_x, y, of_y, out, 1);
-}
+void NAME(edges)(NAME(Edges) * t, int64_t parts, int64_t threads) { share(NAME(edges_of), t, parts, threads); }
 
 /* --- Filters --- */
 
@@ -586,31 +662,43 @@ INLINE void NAME(without)(int64_t n, int64_t m, int64_t ld, int64_t count, const
     }
 }
 
-/* T_degree(Ã) x of graphs g to h of n nodes each, Ã = (A − centre) scale / 2; see `Operator.chebyshev`. `work` has room
-   for n + 1 rows of m columns. Every so many products `count` orthonormal rows are taken out. */
-FAST void NAME(filter)(int64_t g, int64_t h, int64_t n, int64_t m, NAME(Rows) a, const REAL *centre, const REAL *scale,
-                       const int64_t *degree, const REAL *x, REAL *out, REAL *work, int64_t ld, int64_t count,
-                       const REAL *rows, int64_t every)
+/* T_degree(Ã) x of `graphs` graphs of n nodes, Ã = (A − centre) scale / 2; see `Operator.chebyshev`. `work` has room
+   for n + 1 rows of m columns for each thread. Every so many products `count` orthonormal rows are taken out. */
+typedef struct {
+    NAME(Rows) a;
+    int64_t graphs, n, m, ld, count, every;
+    const int64_t *degree;
+    const REAL *centre, *scale, *x, *rows;
+    REAL *out, *work;
+} NAME(Filter);
+
+FAST static void NAME(filter_of)(void *task, int64_t part, int64_t parts, int64_t thread)
 {
-    for (; g < h; g++) {
-        NAME(Task) t = {.a = a, .from = g * n, .to = g * n + n, .base = g * n, .m = m, .of_y = m, .of_other = m, .of_out = m};
+    const NAME(Filter) *f = task;
+    const int64_t n = f->n, m = f->m;
+    REAL *work = f->work + thread * (n + 1) * m;
+    for (int64_t g = f->graphs * part / parts; g < f->graphs * (part + 1) / parts; g++) {
+        NAME(Task) t = {.a = f->a, .from = g * n, .to = g * n + n, .base = g * n};
+        t.m = t.of_y = t.of_other = t.of_out = m;
         /* The last product writes to `out`. */
-        REAL *old = degree[g] % 2 ? work : out + g * n * m, *new = degree[g] % 2 ? out + g * n * m : work;
-        memcpy(old, x + g * n * m, n * m * sizeof(REAL));
-        t.y = old, t.out = new, t.times = scale[g] / 2, t.centre = centre[g], t.other = 0;
+        REAL *own = f->out + g * n * m, *old = f->degree[g] % 2 ? work : own, *new = f->degree[g] % 2 ? own : work;
+        memcpy(old, f->x + g * n * m, n * m * sizeof(REAL));
+        t.y = old, t.out = new, t.times = f->scale[g] / 2, t.centre = f->centre[g], t.other = 0;
         NAME(apply)(&t, SYSTEM);
-        t.times = scale[g], t.plus = -1;
-        for (int64_t step = 1; step < degree[g]; step++) {
+        t.times = f->scale[g], t.plus = -1;
+        for (int64_t step = 1; step < f->degree[g]; step++) {
             t.y = new, t.other = t.out = old;
             NAME(apply)(&t, SYSTEM);
             REAL *next = old;
             old = new, new = next;
-            if (count && step % every == 0) {
-                NAME(without)(n, m, ld, count, rows, old, work + n * m);
-                NAME(without)(n, m, ld, count, rows, new, work + n * m);
+            if (f->count && step % f->every == 0) {
+                NAME(without)(n, m, f->ld, f->count, f->rows, old, work + n * m);
+                NAME(without)(n, m, f->ld, f->count, f->rows, new, work + n * m);
             }
         }
     }
 }
+
+void NAME(filter)(NAME(Filter) * f, int64_t parts, int64_t threads) { share(NAME(filter_of), f, parts, threads); }
 
 #endif

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch_lapeig import _checks
 from torch_lapeig._compiled import System
 from torch_lapeig._process import kept_memory
-from torch_lapeig._threads import slices, together
-from torch_lapeig._tuning import ALONE, PART_OF_LOOP
+from torch_lapeig._threads import together
+from torch_lapeig._tuning import ALONE
 from torch_lapeig.eigen.amg import Multigrid
 from torch_lapeig.eigen.cg import PATIENCE, REPLACED, Found, conjugate_gradients
 from torch_lapeig.eigen.check import Solution, norms
@@ -235,19 +235,14 @@ class Complement:
 
     def _compiled(self, target: Tensor, enough: Tensor, size: Tensor) -> Found | None:
         """The same conjugate gradients in compiled loops, graph by graph; None where there are none for this."""
-        matrix, (batch, n, k) = self.s.operator.compiled, target.shape
-        parts = slices(batch, PART_OF_LOOP / max(1, n * k))
+        matrix = self.s.operator.compiled
         if matrix is None or self._inverse is not None or target.dtype != torch.float64 or not matrix.reads(target):
             return None
-        if len(parts) == 1 < torch.get_num_threads() and target.numel() > ALONE:
+        if len(target) == 1 < torch.get_num_threads() and target.numel() > ALONE:
             return None
         split = self._differences[1] if self._splits else None
         scales, rest = self._scales, self._rest[:, 0, 0]
         round_off = 8 * torch.finfo(target.dtype).eps * self.s.operator.bound
         pieces = (self.s.vectors, self._known, self.s.values, scales, rest, split, enough, size, round_off)
         system = System(*(None if x is None else x.detach().contiguous() for x in pieces), noise=NOISE)  # type: ignore[arg-type]
-        z, left, target = torch.empty_like(target), torch.empty_like(size), target.contiguous()
-        limits = (BACKWARD_ITERATIONS, REPLACED, PATIENCE)
-        solve = partial(matrix.complement, system, target=target, z=z, left=left, limits=limits)
-        together([partial(solve, graphs) for graphs in parts])
-        return Found(z, left)
+        return Found(*matrix.complement(system, target, (BACKWARD_ITERATIONS, REPLACED, PATIENCE)))

@@ -16,6 +16,7 @@ import contextlib
 import math
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -142,8 +143,7 @@ class KrylovSpace:
     def _compiled_steps(self, matrix: Rows, upto: int) -> None:
         """What `_step` does, until there are so many vectors or the space is invariant."""
         with self.small.state(self.round_off, self.forgets) as state:
-            room = np.empty(self.first + self.size + 1)
-            self.filled = matrix.lanczos(self.rows, state, room, self.filled, upto, self.kept)
+            self.filled = matrix.lanczos(self.rows, state, self.filled, upto, self.kept)
         if not self.small.beta and self.filled < self.size:
             end = self.first + self.filled
             self.rows[end] = self._random(self.columns[:, :end], self.seed + self.filled)
@@ -236,7 +236,7 @@ class Projection:
         return row
 
     @contextlib.contextmanager
-    def state(self, round_off: float, twice: bool) -> Iterator[Krylov]:
+    def state(self, round_off: float, twice: bool) -> Iterator[Any]:
         """For compiled steps, which change it. ``twice``: whether they orthogonalise all vectors against all others."""
         numbers = (self.beta, self.shift, self.noise, self.loss, round_off, len(self.matrix), self.first, self.now)
         state = Krylov(self.matrix.ctypes.data, self.losses.ctypes.data, *numbers, self.is_mended, twice)

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import InitVar, dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -14,8 +14,7 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig._compiled import Rows
-from torch_lapeig._threads import slices, together
-from torch_lapeig._tuning import ALONE, PART_OF_LOOP
+from torch_lapeig._tuning import ALONE
 from torch_lapeig.eigen.operator import WithEntries, chebyshev_recurrence, without
 from torch_lapeig.graph.graph import check_edge_values
 from torch_lapeig.graph.groups import sum_of_groups
@@ -456,8 +455,11 @@ class SymmetricOperator(WithEntries):
     ) -> Tensor:
         """See `Operator.chebyshev`: each step is one product with the matrix 2 Ã."""
         half, centre = (high - low) / 2, (high + low) / 2
-        if (found := self._compiled_chebyshev(x, degree, centre, 2 / half, against, every)) is not None:
-            return found
+        matrix = self.compiled
+        # A block of one graph may be work for more threads, which each product is shared by.
+        is_small = len(x) > 1 or x.numel() <= ALONE or torch.get_num_threads() == 1
+        if matrix is not None and is_small and matrix.reads(x):
+            return matrix.filter(x, centre, 2 / half, degree, against, every)
         diagonal = (self.diagonal.detach().reshape(x.shape[:2]) - centre[:, None]) / half[:, None]
         twice = self.pattern.assemble(2 * diagonal, self.values.detach() * self.pattern.of_graph(-2 / half))
         # On a device what is recorded has memory of its own; on the processor new memory takes as long as the product.
@@ -469,19 +471,6 @@ class SymmetricOperator(WithEntries):
         first = self.pattern.multiply(twice, x) / 2
         project = None if against is None else without(self, against)
         return chebyshev_recurrence(x, degree, following, first, project, every, self.is_recordable)
-
-    def _compiled_chebyshev(
-        self, x: Tensor, degree: Tensor, centre: Tensor, scale: Tensor, against: Tensor | None, every: int
-    ) -> Tensor | None:
-        """`chebyshev` by compiled loops, graph by graph; None where a product of one graph is work for more threads."""
-        matrix = self.compiled
-        parts = slices(len(x), PART_OF_LOOP / max(1, x[0].numel()))
-        if matrix is None or not matrix.reads(x) or len(parts) == 1 < torch.get_num_threads() and x.numel() > ALONE:
-            return None
-        out, x = torch.empty_like(x), x.contiguous()
-        rest = (centre.contiguous(), scale.contiguous(), degree, out, against, every)
-        together([partial(matrix.filter, x, graphs, *rest) for graphs in parts])
-        return out
 
     def to_matrix(self) -> Tensor:
         """The matrix without gradients: CSR over all nodes of a batch if the graph is sparse, else dense."""

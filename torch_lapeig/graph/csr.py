@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from torch_lapeig import _compiled
-from torch_lapeig._threads import slices, together
-from torch_lapeig._tuning import ALIGNMENT, BAG_COLUMNS, PART_OF_PRODUCT, rows_of_block
+from torch_lapeig._tuning import ALIGNMENT, BAG_COLUMNS, rows_of_block
 
 
 def csr(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
@@ -32,9 +30,15 @@ def sparse_product(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> Tens
 
 
 def multiply(
-    matrix: Tensor, y: Tensor, other: Tensor | None = None, *, times: float = 1, plus: float = 1, out: Tensor | None = None
+    matrix: Tensor,
+    y: Tensor,
+    other: Tensor | None = None,
+    *,
+    times: float = 1,
+    plus: float = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
-    """times · M Y + plus · other of a CSR or dense matrix and ``(n, m)``, without gradients; ``out`` may be ``other``."""
+    """times · M Y + plus · other of a CSR or dense matrix, without gradients; ``out`` may be ``other``."""
     if matrix.layout == torch.sparse_csr and y.device.type == "cpu":
         parts = (matrix.crow_indices(), matrix.col_indices(), matrix.values())
         if (found := _compiled_product(parts, y, other, out, times, plus)) is not None:
@@ -62,20 +66,9 @@ def _compiled_product(
     blocks = [x for x in (y, other, out) if x is not None]
     if not _compiled.reads(*parts, *blocks):
         return None
-    n = len(parts[0]) - 1
-    out = y.new_empty(n, y.shape[1]) if out is None else out
-    write = _compiled.product(*parts, y, out, other, times=times, plus=plus, is_pull=is_pull)
-    _by_rows(write, n, len(parts[1]) * y.shape[1])
+    out = y.new_empty(len(parts[0]) - 1, y.shape[1]) if out is None else out
+    _compiled.product(*parts, y, out, other, times=times, plus=plus, is_pull=is_pull)
     return out
-
-
-def _by_rows(write: Callable[[slice], None], n: int, work: int) -> None:
-    """Have n rows written, which take so many multiplications, by torch's threads if these are many."""
-    parts = slices(n, n * PART_OF_PRODUCT / work) if work > PART_OF_PRODUCT else [slice(0, n)]
-    if len(parts) == 1:
-        write(parts[0])
-    else:
-        together([functools.partial(write, part) for part in parts])
 
 
 def with_diagonal(row: Tensor, col: Tensor, crow: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -98,7 +91,7 @@ def edge_products(crow: Tensor, row: Tensor, col: Tensor, x: Tensor, y: Tensor) 
     """x_i · y_j on the edges ``(E,)`` of CSR order between rows of X and of Y, without gradients."""
     if len(row) == 0:
         return x.new_zeros(0)
-    if (found := _compiled_edges(crow, col, x, y, is_length=False)) is not None:
+    if (found := _compiled_edges(crow, col, x, y)) is not None:
         return found
     if x.is_cuda or torch.backends.mkl.is_available():  # elsewhere torch has no sampled product
         sampled = csr(crow, col, x.new_zeros(len(row)), (len(x), len(y)))
@@ -112,15 +105,14 @@ def edge_products(crow: Tensor, row: Tensor, col: Tensor, x: Tensor, y: Tensor) 
 
 def edge_lengths(crow: Tensor, col: Tensor, x: Tensor) -> Tensor | None:
     """‖x_i − x_j‖² on the edges, without gradients; None where nothing is compiled."""
-    return _compiled_edges(crow, col, x, x, is_length=True)
+    return _compiled_edges(crow, col, x, None)
 
 
-def _compiled_edges(crow: Tensor, col: Tensor, x: Tensor, y: Tensor, *, is_length: bool) -> Tensor | None:
+def _compiled_edges(crow: Tensor, col: Tensor, x: Tensor, y: Tensor | None) -> Tensor | None:
     out = x.new_empty(len(col))
-    if not _compiled.reads(crow, col, out, x, y):
+    if not _compiled.reads(crow, col, out, *(block for block in (x, y) if block is not None)):
         return None
-    write = _compiled.of_edges(crow, col, x, y, out, is_length=is_length)
-    _by_rows(write, len(crow) - 1, len(col) * x.shape[1])
+    _compiled.of_edges(crow, col, x, y, out)
     return out
 
 
