@@ -4,8 +4,8 @@ On the index page there is no folder beside the README, so links and pictures ne
 repository is one constant, in pyproject.toml, and empty until there is one. So long links to files are words, and
 pictures are left out, rather than broken.
 
-`torch_lapeig/_compiled/kernels.c` is compiled by the C compiler of the machine (``CC``, or ``cc``). Where there is none,
-or it fails, the package is pure Python and says so: it is slower, and gives the same answers.
+`torch_lapeig/_compiled/kernels.c` is compiled by the C compiler of the machine (``CC``, or ``cc``). Where there is
+none, or it fails, the package is pure Python and says so: it is slower, and gives the same answers.
 """
 
 import hashlib

@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-from torch_lapeig._tuning import COMPILED_PART, PARTS_OF_THREAD
+from torch_lapeig._tuning import ALONE, COMPILED_PART, PARTS_OF_THREAD
 
 FOLDER = Path(__file__).parent
 LIBRARY = "kernels.so"
@@ -53,7 +53,10 @@ def library() -> ctypes.CDLL | None:
         getattr(found, f"lanczos_{name}").restype = c_int64
     if "OpenMP" in torch.__config__.parallel_info():
         openmp = getattr(ctypes.CDLL(None), "GOMP_parallel", None)  # that of torch, which is loaded by now
-        c_void_p.in_dll(found, "parallel").value = ctypes.cast(openmp, c_void_p).value if openmp else None
+        parallel = c_void_p.in_dll(found, "parallel")
+        parallel.value = ctypes.cast(openmp, c_void_p).value if openmp else None
+        if hasattr(os, "register_at_fork"):  # a forked process has none of OpenMP's threads, and would wait for them
+            os.register_at_fork(after_in_child=lambda: setattr(parallel, "value", None))
     return found
 
 
@@ -109,6 +112,11 @@ def reads(crow: Tensor, col: Tensor, values: Tensor, *blocks: Tensor) -> bool:
     if not crow.dtype == col.dtype == torch.int32 or not (col.is_contiguous() and values.is_contiguous()):
         return False
     return all(x.dtype == values.dtype and (x.stride(1) == 1 or x.shape[1] == 1) for x in blocks)
+
+
+def is_for_one_thread(x: Tensor) -> bool:
+    """Whether a loop over a block of one graph is best left to one thread, instead of each product to several."""
+    return x.numel() <= ALONE or torch.get_num_threads() == 1
 
 
 def _team(work: int, threads: int | None = None) -> tuple[c_int64, c_int64]:
@@ -209,6 +217,8 @@ class Rows:
             torch.empty(x.shape, dtype=x.dtype),
         )
         room = x.new_empty(min(parts.value, threads.value) * (n + 1) * m)
+        if against is not None and against.stride(1) != 1:
+            against = against.contiguous()
         step, count = (0, 0) if against is None else (against.stride(0), len(against))
         blocks = (degree, centre, scale, x, x if against is None else against, out, room)
         sizes = (graphs, n, m, step, count, every)
@@ -246,12 +256,14 @@ class System:
     """What `Rows.complement` solves with, float64 and contiguous.
 
     Attributes:
+        noise: part of the right-hand sides that the round-off of an iterate may come to.
         vectors: V ``(B, N, k)``. known: V and the u guards, ``(B, N, k + u)``. values: ``(B, k)``.
         scales, rest: the preconditioner ``rest x + known (scales ∘ knownᵀ x)``, ``(B, k + u, k)`` and ``(B,)``.
         split: guards to leave out, ``(B, u, k)``, or None. enough, size: residuals that are allowed, and norms of the
-            right-hand sides, ``(B, k)``. round_off: of an iterate of norm 1, ``(B,)``, up to ``noise`` of the size.
+            right-hand sides, ``(B, k)``. round_off: of an iterate of norm 1, ``(B,)``.
     """
 
+    noise: float
     vectors: Tensor
     known: Tensor
     values: Tensor
@@ -261,7 +273,6 @@ class System:
     enough: Tensor
     size: Tensor
     round_off: Tensor
-    noise: float
 
     def parts(self) -> tuple[Tensor | None, ...]:
         """The tensors in the order of `kernels.c`."""

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig._compiled import Rows
-from torch_lapeig._tuning import ALONE
+from torch_lapeig._compiled import Rows, is_for_one_thread
 from torch_lapeig.eigen.operator import WithEntries, chebyshev_recurrence, without
 from torch_lapeig.graph.graph import check_edge_values
 from torch_lapeig.graph.groups import sum_of_groups
@@ -455,10 +454,7 @@ class SymmetricOperator(WithEntries):
     ) -> Tensor:
         """See `Operator.chebyshev`: each step is one product with the matrix 2 Ã."""
         half, centre = (high - low) / 2, (high + low) / 2
-        matrix = self.compiled
-        # A block of one graph may be work for more threads, which each product is shared by.
-        is_small = len(x) > 1 or x.numel() <= ALONE or torch.get_num_threads() == 1
-        if matrix is not None and is_small and matrix.reads(x):
+        if (matrix := self.compiled) is not None and matrix.reads(x) and (len(x) > 1 or is_for_one_thread(x)):
             return matrix.filter(x, centre, 2 / half, degree, against, every)
         diagonal = (self.diagonal.detach().reshape(x.shape[:2]) - centre[:, None]) / half[:, None]
         twice = self.pattern.assemble(2 * diagonal, self.values.detach() * self.pattern.of_graph(-2 / half))

@@ -20,17 +20,8 @@ from torch.nn.functional import embedding_bag
 
 from torch_lapeig import _checks
 from torch_lapeig._tuning import HUB_EDGES, rows_of_block
+from torch_lapeig.graph import csr as storage
 from torch_lapeig.graph.components import bandwidth_reducing_order, label_components, label_dense_components
-from torch_lapeig.graph.csr import (
-    aligned,
-    csr,
-    edge_lengths,
-    edge_products,
-    multiply,
-    sparse_product,
-    sparse_pull,
-    with_diagonal,
-)
 from torch_lapeig.graph.distances import squared_distances
 from torch_lapeig.graph.groups import Groups, by_column, places_among, reverse
 from torch_lapeig.graph.nodes import Nodes
@@ -174,7 +165,7 @@ class SparsePattern(Nodes):
 
     def direct_products(self, x: Tensor, y: Tensor) -> Tensor:
         """`products` without gradients, for ``(total, m)``."""
-        return edge_products(self.crow, self.row, self.col, x, y)
+        return storage.edge_products(self.crow, self.row, self.col, x, y)
 
     def squared_lengths(self, x: Tensor) -> Tensor:
         """‖x_i − x_j‖² on the edges for ``(..., N, D)``, by direct differences, in O(E + N·D) memory."""
@@ -182,7 +173,7 @@ class SparsePattern(Nodes):
 
     def direct_lengths(self, x: Tensor) -> Tensor:
         """`squared_lengths` without gradients: each undirected edge once, in pieces; on a device each direction."""
-        if (found := edge_lengths(self.crow, self.col, self._points(x))) is not None:
+        if (found := storage.edge_lengths(self.crow, self.col, self._points(x))) is not None:
             return found
         if self._has_few(x):
             return self._differences(x).square_().sum(1)
@@ -200,7 +191,7 @@ class SparsePattern(Nodes):
 
     def direct_smoothness(self, values: Tensor, y: Tensor) -> Tensor:
         """`smoothness` without gradients, in O(E) memory."""
-        if (found := edge_lengths(self.crow, self.col, self._points(y))) is not None:
+        if (found := storage.edge_lengths(self.crow, self.col, self._points(y))) is not None:
             return found.mul_(values).sum() / 2
         if self._has_few(y):
             return self._differences(y).square_().sum(1).mul_(values).sum() / 2
@@ -214,7 +205,7 @@ class SparsePattern(Nodes):
     def direct_pull(self, values: Tensor, x: Tensor) -> Tensor | None:
         """Σ_j m_ij (x_j − x_i) by direct differences, without gradients; None where a product takes less."""
         exact = torch.float64 if self.has_hubs else x.dtype
-        found = sparse_pull(self.crow, self.col, values.to(exact), self._points(x).to(exact))
+        found = storage.sparse_pull(self.crow, self.col, values.to(exact), self._points(x).to(exact))
         if found is not None:
             return found.to(x.dtype).reshape(x.shape)
         if not self._has_few(x):
@@ -225,8 +216,8 @@ class SparsePattern(Nodes):
     def _sum_of_rows(self, of: Tensor, values: Tensor, y: Tensor) -> Tensor:
         """For each node Σ m_e y_of(e) over its edges e: float32 in float64 where there are hubs."""
         if not (self.has_hubs and y.dtype == torch.float32):
-            return sparse_product(self.crow, of, values, y)
-        return sparse_product(self.crow, of, values.double(), y.double()).to(y.dtype)
+            return storage.sparse_product(self.crow, of, values, y)
+        return storage.sparse_product(self.crow, of, values.double(), y.double()).to(y.dtype)
 
     def _points(self, x: Tensor) -> Tensor:
         """Points ``(..., N, D)`` of all graphs of a batch one after the other, ``(total, D)``."""
@@ -296,10 +287,10 @@ class SparsePattern(Nodes):
         in_place: bool = False,
     ) -> Tensor:
         """times · matrix · y + plus · other for a matrix of this pattern and ``(..., N, m)``; ``in_place`` of other."""
-        columns = aligned(y.reshape(self.total, -1))
+        columns = storage.aligned(y.reshape(self.total, -1))
         others = None if other is None else other.reshape(self.total, -1)
         out = others if in_place else None
-        return multiply(matrix, columns, others, times=times, plus=plus, out=out).reshape(y.shape)
+        return storage.multiply(matrix, columns, others, times=times, plus=plus, out=out).reshape(y.shape)
 
     def components(self, weight: Tensor) -> Tensor:
         """Labels of the connected components by edges of positive weight, of the graph's shape; ascending by node."""
@@ -354,12 +345,12 @@ class SparsePattern(Nodes):
         return bandwidth_reducing_order(self.crow, self.col)
 
     def _csr(self, crow: Tensor, col: Tensor, values: Tensor) -> Tensor:
-        return csr(crow, col, values, (self.total, self.total))
+        return storage.csr(crow, col, values, (self.total, self.total))
 
     @cached_property
     def _with_diagonal(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """``crow`` and ``col`` with one entry more in each row, and where the edges and the diagonal go in them."""
-        return with_diagonal(self.row, self.col, self.crow)
+        return storage.with_diagonal(self.row, self.col, self.crow)
 
 
 class DensePattern(Nodes):

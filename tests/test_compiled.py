@@ -1,0 +1,363 @@
+"""The compiled loops do what torch does in their place, and are left out where C cannot read or is not there."""
+
+import ctypes
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from problems import points, swiss_roll
+from torch_lapeig import Graph, HeatKernel, Laplacian, _compiled, eigenpairs, knn_graph
+from torch_lapeig.eigen import ChebyshevSubspace, Lanczos, SymmetricOperator
+from torch_lapeig.eigen.complement import Complement
+from torch_lapeig.eigen.krylov import KrylovSpace
+from torch_lapeig.graph import csr as storage
+from torch_lapeig.graph.pattern import SparsePattern
+
+DTYPES = (torch.float64, torch.float32)
+pytestmark = pytest.mark.skipif(_compiled.library() is None, reason="nothing is compiled here")
+
+
+@pytest.fixture
+def in_torch(monkeypatch):
+    """A function that does something without compiled loops."""
+
+    def run(function):
+        with monkeypatch.context() as patch:
+            patch.setattr(_compiled, "library", lambda: None)
+            return function()
+
+    return run
+
+
+def random_rows(rows, cols, dtype=torch.float64, seed=0):
+    """A sparse matrix with empty rows, and a row of all columns."""
+    generator = torch.Generator().manual_seed(seed)
+    dense = torch.randn(rows, cols, generator=generator, dtype=torch.float64)
+    dense = dense * (torch.rand(rows, cols, generator=generator) < 0.2)
+    if rows > 3:
+        dense[1] = 0
+        dense[3] = 1
+    row, col = dense.nonzero(as_tuple=True)
+    crow = torch.cat([torch.zeros(1, dtype=torch.int64), (dense != 0).sum(1).cumsum(0)])
+    values = dense[row, col].to(dtype)
+    return crow.int(), col.int(), values, dense
+
+
+def close(found, expected, dtype):
+    torch.testing.assert_close(found.double(), expected, rtol=0, atol=1e3 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("m", [*range(1, 36), 64, 67])
+def test_products_are_those_of_the_dense_matrix(m, dtype):
+    for rows, cols in ((40, 30), (1, 1), (30, 40)):
+        crow, col, values, dense = random_rows(rows, cols, dtype, seed=m)
+        y = torch.randn(cols, m, dtype=dtype)
+        other = torch.randn(rows, m, dtype=dtype)
+        close(storage.sparse_product(crow, col, values, y), dense @ y.double(), dtype)
+        csr = storage.csr(crow, col, values, (rows, cols))
+        expected = -2 * (dense @ y.double()) + 0.5 * other.double()
+        close(storage.multiply(csr, y, other, times=-2, plus=0.5), expected, dtype)
+        assert storage.multiply(csr, y, other, times=-2, plus=0.5, out=other) is other
+        close(other, expected, dtype)
+
+
+@pytest.mark.parametrize("m", [1, 5, 14])
+def test_columns_of_wider_blocks_are_read_and_written_where_they_lie(m):
+    crow, col, values, dense = random_rows(40, 40)
+    wide, room = torch.randn(40, m + 7, dtype=torch.float64), torch.zeros(40, m + 3, dtype=torch.float64)
+    csr = storage.csr(crow, col, values, (40, 40))
+    storage.multiply(csr, wide[:, 2 : m + 2], wide[:, 5 : m + 5].clone(), out=room[:, 1 : m + 1])
+    close(room[:, 1 : m + 1], dense @ wide[:, 2 : m + 2] + wide[:, 5 : m + 5], torch.float64)
+    assert not room[:, 0].any()
+    assert not room[:, m + 1 :].any()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("m", [*range(1, 20), 33, 64])
+def test_edges_and_pulls_are_those_of_differences(m, dtype):
+    crow, col, values, _ = random_rows(30, 30, dtype)
+    x, y = torch.randn(30, m, dtype=dtype), torch.randn(30, m, dtype=dtype)
+    row = torch.repeat_interleave(crow.diff())
+    apart = x[col].double() - x[row].double()
+    close(storage.edge_lengths(crow, col, x), apart.square().sum(1), dtype)
+    close(storage.edge_products(crow, row, col, x, y), (x[row].double() * y[col].double()).sum(1), dtype)
+    expected = torch.zeros(30, m, dtype=torch.float64).index_add_(0, row, values.double()[:, None] * apart)
+    close(storage.sparse_pull(crow, col, values, x), expected, dtype)
+
+
+def test_differences_far_from_the_origin_keep_their_digits():
+    graph = knn_graph(points(200, 3), 5)
+    x = torch.randn(200, 6)
+    found = graph.pattern.direct_pull(graph.weight.float(), x + 2.0**20)
+    expected = graph.pattern.direct_pull(graph.weight.float(), (x + 2.0**20) - 2.0**20)
+    assert torch.equal(found, expected)
+
+
+def test_nan_and_infinity_stay_in_the_rows_that_read_them():
+    crow, col, values, dense = random_rows(40, 40)
+    y = torch.ones(40, 9, dtype=torch.float64)
+    y[7, 4], y[9, 2] = torch.nan, torch.inf
+    found = storage.sparse_product(crow, col, values, y)
+    assert torch.equal(found[:, 4].isnan(), dense[:, 7] != 0)
+    assert torch.equal(found[:, 2].isinf(), dense[:, 9] != 0)
+    assert found[:, [0, 1, 3, 5, 6, 7, 8]].isfinite().all()
+
+
+def test_the_processor_still_knows_the_smallest_numbers():
+    assert np.float64(5e-324) * np.float64(1) != 0
+    tiny = torch.full((1,), 1e-310, dtype=torch.float64)
+    assert float(tiny * 0.5) > 0
+
+
+def test_threads_do_not_change_a_bit(monkeypatch):
+    threads = torch.get_num_threads()
+    graph = knn_graph(points(3000, 3), 12)
+    y = torch.randn(3000, 14, dtype=torch.float64)
+    monkeypatch.setattr(_compiled, "COMPILED_PART", 1)
+    found = []
+    try:
+        for number in (1, 2, 3):
+            torch.set_num_threads(number)
+            found.append((graph.pattern.direct_matmul(graph.weight, y), graph.pattern.direct_lengths(y)))
+    finally:
+        torch.set_num_threads(threads)
+    for one in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(one, found[0], strict=True))
+
+
+def ring(n, weight=None):
+    row = torch.arange(n).repeat_interleave(2)
+    col = (row + torch.tensor([-1, 1]).repeat(n)) % n
+    weight = torch.ones(2 * n, dtype=torch.float64) if weight is None else weight
+    return Graph.from_edge_index(torch.stack([row, col]), weight)
+
+
+def batch_of(dtype, b=4, n=60, k=6):
+    x = torch.stack([points(n, 3, seed=seed) for seed in range(b)]).to(dtype)
+    return Laplacian(knn_graph(x, k)).symmetric
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("is_unit", [True, False])
+def test_filters_are_those_of_torch(dtype, is_unit, in_torch):
+    operator = batch_of(dtype)
+    if not is_unit:
+        diagonal = 1 + torch.rand(4, 60, dtype=dtype)
+        operator = SymmetricOperator(
+            operator.pattern, operator.values, diagonal, bound=torch.full((4,), 4.0, dtype=dtype)
+        )
+    x = torch.randn(4, 60, 11, dtype=dtype)
+    before = x.clone()
+    degree, low = torch.tensor([1, 2, 9, 30]), torch.tensor([0.5, 0.6, 0.7, 0.8], dtype=dtype)
+    found = operator.chebyshev(x, degree, low, operator.bound)
+    expected = in_torch(lambda: batch_and_filter(operator, x, degree, low))
+    scale = expected.abs().amax((1, 2), keepdim=True)
+    torch.testing.assert_close(found / scale, expected / scale, rtol=0, atol=1e3 * torch.finfo(dtype).eps)
+    assert torch.equal(x, before)
+
+
+def batch_and_filter(operator, x, degree, low):
+    fresh = SymmetricOperator(operator.pattern, operator.values, operator.diagonal, bound=operator.bound)
+    assert fresh.compiled is None
+    return fresh.chebyshev(x, degree, low, fresh.bound)
+
+
+@torch.no_grad()
+def test_a_filter_keeps_out_what_it_is_told_to(in_torch):
+    operator = Laplacian(knn_graph(swiss_roll(300), 8)).symmetric
+    rows = eigenpairs(operator, 5).vectors.mT
+    x = torch.randn(300, 4, dtype=torch.float64)
+    x = (x - rows.mT @ (rows @ x))[None]
+    found = operator.chebyshev(x, torch.tensor([200]), torch.tensor([0.4]).double(), operator.bound, rows, 5)
+    assert float((rows @ found[0]).abs().max()) < 1e-8 * float(found.abs().max())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("forgets", [False, True])
+def test_steps_of_lanczos_are_those_of_torch(dtype, forgets, in_torch):
+    operator = Laplacian(knn_graph(swiss_roll(500), 8).to(dtype)).symmetric
+    null = operator.null_vectors(1)[0]
+
+    def space_after(steps):
+        space = KrylovSpace(operator, null, 40, seed=1)
+        space.fill(25)
+        values, turn, _ = space.ritz(6)
+        space.restart(values, space.ritz_vectors(turn), space.following(), forgets=forgets)
+        space.fill(steps)
+        return space
+
+    found = space_after(20)
+    assert found.compiled is not None
+    operator.__dict__["compiled"] = None
+    expected = space_after(20)
+    assert found.products == expected.products
+    # The recurrence amplifies round-off: what it stands for is compared, not its digits.
+    for space in (found, expected):
+        v = space.rows[: space.first + 21].double()
+        allowed = 10 * torch.finfo(dtype).eps ** 0.7
+        torch.testing.assert_close(v @ v.mT, torch.eye(len(v), dtype=torch.float64), rtol=0, atol=allowed)
+        v = v[space.first : -1]
+        projected = torch.from_numpy(space.small.matrix)[space.first : space.first + 20, space.first : space.first + 20]
+        product = v @ operator.matmul(v.mT.to(dtype)).double() - space.shift * torch.eye(20, dtype=torch.float64)
+        torch.testing.assert_close(projected, product, rtol=0, atol=50 * torch.finfo(dtype).eps ** (0.9))
+    few = 4
+    assert float((found.ritz(few)[0] - expected.ritz(few)[0]).abs().max()) < 1e3 * torch.finfo(dtype).eps
+
+
+@torch.no_grad()
+def test_an_invariant_space_is_gone_on_with_a_random_vector():
+    pattern = SparsePattern(torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), (30,))
+    diagonal = torch.tensor([1.0, 2.0, 3.0]).double().repeat(10)
+    operator = SymmetricOperator(pattern, torch.zeros(0).double(), diagonal)
+    space = KrylovSpace(operator, diagonal.new_zeros(30, 0), 12, seed=0)
+    assert space.compiled is not None
+    space.fill(12)
+    v = space.rows[:12]
+    torch.testing.assert_close(v @ v.mT, torch.eye(12, dtype=torch.float64), rtol=0, atol=1e-12)
+    values = space.ritz(12)[0]
+    torch.testing.assert_close(values, diagonal.sort().values[[0] * 4 + [10] * 4 + [20] * 4], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("k", [1, 3, 8, 11])
+@pytest.mark.parametrize("solver", [Lanczos(), ChebyshevSubspace()])
+def test_the_complement_is_solved_as_in_torch(k, solver, in_torch, monkeypatch):
+    seen = []
+    original = Complement._compiled
+    monkeypatch.setattr(Complement, "_compiled", lambda *args: seen.append(original(*args)) or seen[-1])
+
+    def gradient():
+        x = torch.stack([points(150, 4, seed=seed) for seed in range(3)]).requires_grad_()
+        graph = knn_graph(x, 8)
+        pairs = eigenpairs(Laplacian(HeatKernel()(x, graph)), k, solver)
+        probe = torch.randn(pairs.vectors.shape, dtype=x.dtype, generator=torch.Generator().manual_seed(0))
+        kernel = pairs.vectors @ torch.matrix_exp(-pairs.projected) @ pairs.vectors.mT
+        return torch.autograd.grad((kernel @ probe).square().sum(), x)[0]
+
+    found = gradient()
+    assert seen[-1] is not None
+    expected = in_torch(gradient)
+    assert seen[-1] is None
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-8 * float(expected.abs().max()))
+
+
+def test_a_cluster_that_the_cut_splits_and_a_cotangent_of_nan(in_torch):
+    def gradient(factor):
+        weight = torch.ones(400, dtype=torch.float64, requires_grad=True)
+        pairs = eigenpairs(Laplacian(ring(200, weight)), 4, Lanczos())
+        probe = torch.randn(200, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        v = pairs.vectors[:, :3]
+        return torch.autograd.grad(((v @ (v.mT @ probe)) * probe).sum() * factor, weight)[0]
+
+    with pytest.warns(UserWarning, match="splits"):
+        found = gradient(1.0)
+    with pytest.warns(UserWarning, match="splits"):
+        expected = in_torch(lambda: gradient(1.0))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-8 * float(expected.abs().max()))
+    assert gradient(torch.nan).isnan().any()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_eigenpairs_with_and_without(dtype, in_torch):
+    for graph in (knn_graph(swiss_roll(400), 8), ring(30), knn_graph(points(600, 6), 10)):
+        for solver in (None, Lanczos(), ChebyshevSubspace()):
+            values = eigenpairs(Laplacian(graph.to(dtype)), 6, solver).values
+            expected = in_torch(lambda g=graph, s=solver: eigenpairs(Laplacian(g.to(dtype)), 6, s).values)
+            torch.testing.assert_close(values, expected, rtol=0, atol=100 * torch.finfo(dtype).eps)
+
+
+def test_what_c_cannot_read_is_left_to_torch():
+    crow, col, values, _ = random_rows(20, 20)
+    y = torch.randn(20, 3, dtype=torch.float64)
+    assert _compiled.reads(crow, col, values, y)
+    assert not _compiled.reads(crow.long(), col.long(), values, y)
+    assert not _compiled.reads(crow, col, values, y.float())
+    assert not _compiled.reads(crow, col, values.half(), y.half())
+    assert not _compiled.reads(crow, col, values, y.mT.contiguous().mT)
+    assert not _compiled.reads(crow, col, values, y.clone().requires_grad_())
+    with torch.no_grad():
+        assert _compiled.reads(crow, col, values, y.clone().requires_grad_())
+    with torch.autograd.forward_ad.dual_level():
+        assert not _compiled.reads(crow, col, values, y)
+    assert not _compiled.reads(crow, col, values, y.to("meta"))
+
+    def inside(x):
+        assert not _compiled.reads(crow, col, values, y)
+        return x.sum()
+
+    torch.func.grad(inside)(y)
+
+
+CODE = """
+import torch, warnings
+from torch_lapeig import _compiled, KNN, Laplacian, eigenpairs
+x = torch.rand(500, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+print(_compiled.library() is not None, *eigenpairs(Laplacian(KNN(8)(x)), 4).values.tolist())
+"""
+
+
+def run_code(folder=None, **environment):
+    path = {} if folder is None else {"PYTHONPATH": str(folder)}
+    done = subprocess.run(
+        [sys.executable, "-W", "error::RuntimeWarning", "-c", CODE],
+        env={**os.environ, **path, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    there, *values = done.stdout.split()
+    return there == "True", torch.tensor([float(value) for value in values]), done.stderr
+
+
+def test_an_environment_without_the_loops_gives_the_same_values():
+    there, values, _ = run_code()
+    left_out, others, _ = run_code(TORCH_LAPEIG_COMPILED="0")
+    assert there
+    assert not left_out
+    torch.testing.assert_close(values, others, rtol=0, atol=1e-10)
+
+
+def test_loops_of_another_version_or_that_cannot_be_loaded_are_left_out(tmp_path, monkeypatch):
+    _compiled.library.cache_clear()
+    try:
+        monkeypatch.setattr(_compiled, "FOLDER", tmp_path)
+        assert _compiled.library() is None
+        _compiled.library.cache_clear()
+        (tmp_path / "kernels.c").write_text("another source")
+        (tmp_path / "kernels.so").symlink_to(_compiled.Path(_compiled.__file__).parent / "kernels.so")
+        assert _compiled.library() is None
+        _compiled.library.cache_clear()
+        (tmp_path / "other").mkdir()  # a path that was loaded is not looked at again
+        (tmp_path / "other" / "kernels.so").write_text("no library")
+        monkeypatch.setattr(_compiled, "FOLDER", tmp_path / "other")
+        with pytest.warns(UserWarning, match="compiled loops cannot be loaded"):
+            assert _compiled.library() is None
+    finally:
+        monkeypatch.undo()
+        _compiled.library.cache_clear()
+    assert _compiled.library() is not None
+
+
+def test_a_forked_process_computes_alone():
+    if not hasattr(os, "fork"):
+        pytest.skip("no fork here")
+    crow, col, values, _ = random_rows(40, 40)
+    y = torch.randn(40, 9, dtype=torch.float64)
+    storage.sparse_product(crow, col, values, y)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        pointer = ctypes.c_void_p.in_dll(_compiled.library(), "parallel").value
+        is_right = torch.equal(
+            storage.sparse_product(crow, col, values, y).isnan(), torch.zeros(40, 9, dtype=torch.bool)
+        )
+        os.write(write, b"1" if pointer is None and is_right else b"0")
+        os._exit(0)
+    assert os.read(read, 1) == b"1"
+    os.waitpid(child, 0)
