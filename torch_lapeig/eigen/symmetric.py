@@ -436,7 +436,7 @@ class SymmetricOperator(WithEntries):
     @cached_property
     def compiled(self) -> Rows | None:
         """See `Operator.compiled`."""
-        if not isinstance(self.pattern, SparsePattern) or self.device.type != "cpu":
+        if not isinstance(self.pattern, SparsePattern) or self.is_sharded:
             return None
         diagonal = None if self._has_unit_diagonal else self.diagonal.reshape(-1)
         return Rows.of(self.pattern.crow, self.pattern.col, self.values, diagonal)
