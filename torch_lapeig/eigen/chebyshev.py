@@ -27,7 +27,7 @@ from torch_lapeig.eigen.solver import (
 BEYOND = 0.05  # of the rest of the spectrum, from the end of a cluster on
 OVERFLOW = 0.5  # of the logarithm of the largest number: what a filter may grow to
 SMALL_SHARE = 0.05  # of a vector in a random column: one that has less in all columns is overlooked
-DAMPING = 12.0  # logarithm of the factor between the k-th pair and the unwanted ones after a filter, at most
+DAMPING = 18.0  # logarithm of the factor between the k-th pair and the unwanted ones after a filter, at most
 SPARE = 2.0  # the same beyond what the residuals need, as long as a filter is
 
 
