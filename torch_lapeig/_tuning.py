@@ -272,16 +272,32 @@ FACTOR_MULTIPLICATION, FACTOR_ENTRY, SOLVED_ENTRY, SOLVED_ROW, DIRECT_CALLS = 0.
 THREADS_GAIN = 0.5  # exponent
 # Multigrid: an entry of the matrix and a row, for each column, in all iterations together.
 MULTIGRID_ENTRY, MULTIGRID_ROW, MULTIGRID_CALLS = 45.0, 950.0, 3e7
-# A step of Lanczos: its calls, an entry of the matrix, and a row, with a basis of 60 vectors.
-LANCZOS_CALLS, LANCZOS_ENTRY, LANCZOS_ROW = 4e4, 1.0, 16.0
-# A product of a filter: its calls, an entry of the matrix for each column.
-FILTER_CALLS, FILTER_ENTRY = 6e4, 0.5
-# Solves that take less than so many steps of Lanczos are begun at once: nothing is done in fewer. Of 30 graphs of 2000
-# nodes, factors took less time than filters where they were predicted to take less than 350 steps, but for tori and
-# spheres, whose copies take long.
-FEW_STEPS = 350
-# Up to here filters of a block take less time than single products, which wait for calls: at 2000 nodes 20 to 39 ms
-# against 15 to 52, at 5000 26 to 97 against 33 to 103.
+
+
+class Steps(NamedTuple):
+    """What a step of Lanczos takes, with a basis of 60 vectors, and a product of a filter, for each column.
+
+    And how many steps of Lanczos are ``few``: factors that take less are begun at once, as nothing is done in fewer. Of
+    30 graphs of 2000 nodes, factors took less time than filters where they were predicted to take less than so many,
+    but for tori and spheres, whose copies take long.
+    """
+
+    lanczos_calls: float
+    lanczos_entry: float
+    lanczos_row: float
+    filter_calls: float
+    filter_entry: float
+    filter_row: float
+    few: int
+
+
+# By operations of torch, and by compiled loops, whose products of blocks take 0.1 ns a number, and Rayleigh and Ritz
+# after each 30 of them as long as they.
+TORCH_STEPS = Steps(4e4, 1.0, 16.0, 6e4, 0.5, 0.0, 350)
+COMPILED_STEPS = Steps(1e4, 0.6, 14.0, 1e4, 0.1, 1.3, 440)
+# Up to here filters of a block take less time than single products, or not much more, and find copies by themselves: at
+# 2000 nodes 20 to 39 ms against 15 to 52, at 5000 26 to 97 against 33 to 103; compiled 10 to 31 against 8 to 125, and
+# at 5000 19 to 71 against 13 to 61.
 FILTER_NODES = 3000
 # Meshes of so many nodes are left to multigrid unless factors take less time. Up to 20,000 Lanczos took as long or less
 # on bodies and small worlds; the products it needs grow, by Weyl's law.

@@ -9,8 +9,6 @@ Bell, Dalton & Olson 2012.
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -21,10 +19,10 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig._graphs import captured
-from torch_lapeig._tuning import product_terms, rows_of_block
+from torch_lapeig._tuning import rows_of_block
 from torch_lapeig.eigen.operator import Operator, entries_of
 from torch_lapeig.eigen.symmetric import SymmetricOperator
-from torch_lapeig.graph.csr import csr, multiply, with_diagonal
+from torch_lapeig.graph.csr import csr, multiply, sparse_sparse_product, with_diagonal
 from torch_lapeig.graph.groups import Groups, sum_of_groups
 
 
@@ -283,7 +281,7 @@ def _coarsen(
     if excess is not None:
         inside = aggregate >= 0
         excess = sum_of_groups(excess[inside], aggregate[inside], count)
-    smooth = product(_jacobi_step(matrix, diagonal, aggregate, radius), plain)
+    smooth = sparse_sparse_product(_jacobi_step(matrix, diagonal, aggregate, radius), plain)
     products = matrix.crow_indices().diff().double() @ smooth.crow_indices().diff().double()
     if products <= MOST_PRODUCTS * len(matrix.values()):
         coarsening = _galerkin(matrix, smooth, radius, excess)
@@ -336,35 +334,8 @@ def _jacobi_step(matrix: Tensor, diagonal: Tensor, aggregate: Tensor, radius: fl
 def _galerkin(matrix: Tensor, prolongation: Tensor, radius: float, excess: Tensor | None) -> Coarsening:
     """Pᵀ L P with the excess of the coarse level."""
     restriction = prolongation.t().to_sparse_csr()
-    coarse, diagonal = _balance(product(restriction, product(matrix, prolongation)), excess)
+    coarse, diagonal = _balance(sparse_sparse_product(restriction, sparse_sparse_product(matrix, prolongation)), excess)
     return Coarsening(prolongation, restriction, coarse, diagonal, radius, excess)
-
-
-def product(left: Tensor, right: Tensor) -> Tensor:
-    """The product of two CSR matrices, in chunks of rows whose terms, before equal places are added, fit the device."""
-    most = product_terms(left.device)
-    if math.isinf(most):
-        return left @ right
-    crow, col, shape = left.crow_indices(), left.col_indices(), (left.shape[0], right.shape[1])
-    # Terms of the rows before each.
-    terms = right.crow_indices().diff().index_select(0, col).long().cumsum(0)
-    before = torch.nn.functional.pad(terms, (1, 0)).index_select(0, crow)
-    total = int(before[-1])
-    if total <= most:
-        return left @ right
-    ends = torch.arange(1, math.ceil(total / most) + 1, device=col.device) * most
-    cuts = [0, *(torch.searchsorted(before, ends, right=True) - 1).tolist(), shape[0]]
-    parts = []
-    for first, last in itertools.pairwise(sorted(set(cuts))):
-        begin, end = int(crow[first]), int(crow[last])
-        rows = csr(
-            crow[first : last + 1] - begin, col[begin:end], left.values()[begin:end], (last - first, left.shape[1])
-        )
-        parts.append(rows @ right)
-    counts = torch.cat([part.crow_indices().diff() for part in parts])
-    crow = torch.nn.functional.pad(counts.cumsum(0), (1, 0)).to(crow.dtype)
-    col, values = (torch.cat(found) for found in zip(*((p.col_indices(), p.values()) for p in parts), strict=True))
-    return csr(crow, col, values, shape)
 
 
 def _laplacian(row: Tensor, col: Tensor, weight: Tensor, n: int) -> Tensor:
@@ -417,9 +388,12 @@ def _inverse_root(diagonal: Tensor) -> Tensor:
 
 
 def _scale(matrix: Tensor, left: Tensor, right: Tensor, dtype: torch.dtype) -> Tensor:
-    """diag(left) · matrix · diag(right)."""
+    """diag(left) · matrix · diag(right), as it is multiplied with over and over: with small indices."""
     values = left.index_select(0, _rows(matrix)).mul_(matrix.values())
-    return _with_values(matrix, values.mul_(right.index_select(0, matrix.col_indices())).to(dtype))
+    values = values.mul_(right.index_select(0, matrix.col_indices())).to(dtype)
+    is_small = max(len(values), *matrix.shape) < 2**31
+    crow, col = (part.int() if is_small else part for part in (matrix.crow_indices(), matrix.col_indices()))
+    return csr(crow, col, values, (matrix.shape[0], matrix.shape[1]))
 
 
 def _unit(matrix: Tensor, diagonal: Tensor, dtype: torch.dtype) -> Tensor:

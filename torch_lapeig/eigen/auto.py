@@ -101,13 +101,15 @@ def last_resort(n: int) -> Solver:
 class Work(NamedTuple):
     """What solvers would take for one sparse Laplacian, in the nanoseconds of `torch_lapeig._tuning`.
 
-    ``factors`` and ``multigrid`` are whole solves; ``step`` is one of Lanczos, ``product`` one of a filter.
+    ``factors`` and ``multigrid`` are whole solves; ``step`` is one of Lanczos, ``product`` one of a filter; ``few``
+    steps are fewer than any solve takes.
     """
 
     factors: float
     multigrid: float
     step: float
     product: float
+    few: int
 
     @classmethod
     def of(cls, operator: Operator, k: int, fill: Fill) -> Work:
@@ -116,11 +118,18 @@ class Work(NamedTuple):
         per_entry = t.FACTOR_ENTRY + t.SOLVED_ENTRY * columns
         factors = t.DIRECT_CALLS + t.FACTOR_MULTIPLICATION * fill.work + per_entry * fill.entries
         factors += t.SOLVED_ROW * columns * n
+        steps, block = (
+            t.TORCH_STEPS if operator.compiled is None else t.COMPILED_STEPS,
+            ChebyshevSubspace().block_size(k),
+        )
         return cls(
             factors=factors * (torch.get_num_threads() ** t.THREADS_GAIN if n > t.FILTER_NODES else 1),
             multigrid=t.MULTIGRID_CALLS + columns * (t.MULTIGRID_ENTRY * entries + t.MULTIGRID_ROW * n),
-            step=t.LANCZOS_CALLS + t.LANCZOS_ENTRY * entries + t.LANCZOS_ROW * Lanczos().basis_of(columns) / BASIS * n,
-            product=t.FILTER_CALLS + t.FILTER_ENTRY * ChebyshevSubspace().block_size(k) * entries,
+            step=steps.lanczos_calls
+            + steps.lanczos_entry * entries
+            + steps.lanczos_row * Lanczos().basis_of(columns) / BASIS * n,
+            product=steps.filter_calls + block * (steps.filter_entry * entries + steps.filter_row * n),
+            few=steps.few,
         )
 
 
@@ -151,7 +160,7 @@ def choose_for_graph(operator: Operator, k: int) -> Choice:
     if factors and work.factors < work.multigrid:
         others = (*factors, multigrid, last)
         least, what = work.factors, f"{fill.entries / n:.3g} entries a row in its factors"
-        if least <= _tuning.FEW_STEPS * work.step:
+        if least <= work.few * work.step:
             return Choice(others, f"a sparse graph with {what}")
     if n <= _tuning.FILTER_NODES:
         filters = ChebyshevSubspace(max_products=int(2 * least / work.product))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 import warnings
 
 import torch
@@ -10,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from torch_lapeig import _compiled
-from torch_lapeig._tuning import ALIGNMENT, BAG_COLUMNS, rows_of_block
+from torch_lapeig._tuning import ALIGNMENT, BAG_COLUMNS, product_terms, rows_of_block
 
 
 def csr(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
@@ -69,6 +71,33 @@ def _compiled_product(
     out = y.new_empty(len(parts[0]) - 1, y.shape[1]) if out is None else out
     _compiled.product(*parts, y, out, other, times=times, plus=plus, is_pull=is_pull)
     return out
+
+
+def sparse_sparse_product(left: Tensor, right: Tensor) -> Tensor:
+    """The product of two CSR matrices, in chunks of rows whose terms, before equal places are added, fit the device."""
+    most = product_terms(left.device)
+    if math.isinf(most):
+        return left @ right
+    crow, col, shape = left.crow_indices(), left.col_indices(), (left.shape[0], right.shape[1])
+    # Terms of the rows before each.
+    terms = right.crow_indices().diff().index_select(0, col).long().cumsum(0)
+    before = torch.nn.functional.pad(terms, (1, 0)).index_select(0, crow)
+    total = int(before[-1])
+    if total <= most:
+        return left @ right
+    ends = torch.arange(1, math.ceil(total / most) + 1, device=col.device) * most
+    cuts = [0, *(torch.searchsorted(before, ends, right=True) - 1).tolist(), shape[0]]
+    parts = []
+    for first, last in itertools.pairwise(sorted(set(cuts))):
+        begin, end = int(crow[first]), int(crow[last])
+        rows = csr(
+            crow[first : last + 1] - begin, col[begin:end], left.values()[begin:end], (last - first, left.shape[1])
+        )
+        parts.append(rows @ right)
+    counts = torch.cat([part.crow_indices().diff() for part in parts])
+    crow = torch.nn.functional.pad(counts.cumsum(0), (1, 0)).to(crow.dtype)
+    col, values = (torch.cat(found) for found in zip(*((p.col_indices(), p.values()) for p in parts), strict=True))
+    return csr(crow, col, values, shape)
 
 
 def with_diagonal(row: Tensor, col: Tensor, crow: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
