@@ -19,8 +19,22 @@ ROOT = Path(__file__).resolve().parents[1]
 DIST, FOLDER = ROOT / "dist", ROOT / ".venv-dist"
 PIP = ("-m", "pip", "--disable-pip-version-check", "--quiet")
 NEEDED = {  # of what each has to hold
-    ".whl": ("torch_lapeig/py.typed", "torch_lapeig/distributed/__init__.py", "_compiled/kernels.c", "licenses/LICENSE"),
-    ".gz": ("LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "_compiled/kernels.c", "constraints.txt", "tests/conftest.py", "Makefile"),
+    ".whl": (
+        "torch_lapeig/py.typed",
+        "torch_lapeig/distributed/__init__.py",
+        "_compiled/kernels.c",
+        "licenses/LICENSE",
+    ),
+    ".gz": (
+        "LICENSE",
+        "README.md",
+        "CHANGELOG.md",
+        "CITATION.cff",
+        "_compiled/kernels.c",
+        "constraints.txt",
+        "tests/conftest.py",
+        "Makefile",
+    ),
 }
 
 

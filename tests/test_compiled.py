@@ -180,6 +180,39 @@ def test_a_filter_keeps_out_what_it_is_told_to(in_torch):
 
 @torch.no_grad()
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("m", [1, 2, 7, 8, 17, 33])
+def test_rayleigh_and_ritz_are_those_of_torch(m, dtype):
+    operator = batch_of(dtype)
+    x = torch.randn(4, 60, m, dtype=dtype) * torch.logspace(-6, 6, m, dtype=dtype)
+    null = operator.null_vectors(m)
+    basis, small, overlap, squares = operator.compiled.ritz(x, null, 1)
+    allowed = {"rtol": 0, "atol": 300 * torch.finfo(dtype).eps}
+    eye = torch.eye(m, dtype=dtype).expand(4, m, m)
+    torch.testing.assert_close(basis.mT @ basis, eye, **allowed)
+    unit = x / x.norm(dim=1, keepdim=True)
+    torch.testing.assert_close(basis @ (basis.mT @ unit), unit, **allowed)  # the span is the same
+    image = operator.matmul(basis)
+    torch.testing.assert_close(small, basis.mT @ image, **allowed)
+    torch.testing.assert_close(overlap, null[..., :1].mT @ basis, **allowed)
+    rest = image - basis @ small
+    torch.testing.assert_close(squares, rest.mT @ rest, **allowed)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dependent_columns_and_columns_of_nan_are_left_to_torch(dtype):
+    operator = batch_of(dtype)
+    null = operator.null_vectors(3)
+    x = torch.randn(4, 60, 3, dtype=dtype)
+    assert operator.compiled.ritz(x, null, 1) is not None
+    for column in (x[2, :, 0], x[2, :, 0] * 3 + 1e-9 * x[2, :, 1], torch.zeros(60), torch.full((60,), torch.nan)):
+        y = x.clone()
+        y[2, :, 2] = column
+        assert operator.compiled.ritz(y, null, 1) is None
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("forgets", [False, True])
 def test_steps_of_lanczos_are_those_of_torch(dtype, forgets, in_torch):
     operator = Laplacian(knn_graph(swiss_roll(500), 8).to(dtype)).symmetric

@@ -32,7 +32,7 @@ from torch_lapeig._tuning import ALONE, COMPILED_PART, PARTS_OF_THREAD
 FOLDER = Path(__file__).parent
 LIBRARY = "kernels.so"
 TYPES = {torch.float32: ("float", c_float), torch.float64: ("double", c_double)}
-LANES = 8  # columns that conjugate gradients solve side by side
+LANES, LANE_BYTES = 8, 64  # columns that conjugate gradients solve side by side; bytes of a vector
 
 
 @functools.cache
@@ -86,12 +86,10 @@ _Complement = _structure(
 _TASK = "a:a n:start,stop,base,m,of_y,of_other,of_out p:y,other,out r:times,plus,centre"
 _EDGES = "p:crow,col n:start,stop,m,of_x,of_y p:x,y,out"
 _FILTER = "a:a n:graphs,n,m,ld,count,every p:degree,centre,scale,x,rows,out,work"
+_RITZ = "a:a n:graphs,n,m,wide,nulls,of_null p:x,null,basis,small,overlap,squares,work,sound r:least"
+_KINDS = (("task", _TASK), ("edges", _EDGES), ("filter", _FILTER), ("ritz", _RITZ))
 _STRUCTURES = {
-    dtype: {
-        kind: _structure(kind, fields, real)
-        for kind, fields in (("task", _TASK), ("edges", _EDGES), ("filter", _FILTER))
-    }
-    for dtype, (_, real) in TYPES.items()
+    dtype: {kind: _structure(kind, fields, real) for kind, fields in _KINDS} for dtype, (_, real) in TYPES.items()
 }
 
 
@@ -225,6 +223,25 @@ class Rows:
         task = _STRUCTURES[x.dtype]["filter"](self._rows, *sizes, *(block.data_ptr() for block in blocks))
         getattr(library(), f"filter_{TYPES[x.dtype][0]}")(ctypes.byref(task), parts, threads)
         return out
+
+    def ritz(self, x: Tensor, null: Tensor, nulls: int) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
+        """An orthonormal basis Q ``(B, N, m)`` of the columns of a block, Qᵀ A Q, (null vectors)ᵀ Q, and RᵀR.
+
+        R = A Q − Q (Qᵀ A Q). None where the columns of a graph are dependent to working precision. ``nulls``: of the
+        columns of ``null`` ``(B, N, ·)``, the first, that are not zero.
+        """
+        (graphs, n, m), lanes = x.shape, LANE_BYTES // x.element_size()
+        wide, nulls = -(-m // lanes) * lanes, min(nulls, m)
+        parts, threads = c_int64(graphs), c_int64(torch.get_num_threads())
+        x, null, basis = x.contiguous(), null.contiguous(), torch.empty(x.shape, dtype=x.dtype)
+        small, squares, overlap = x.new_empty(graphs, m, m), x.new_empty(graphs, m, m), x.new_empty(graphs, nulls, m)
+        room = x.new_empty(min(graphs, threads.value) * 3 * (n + m) * wide)
+        sound = torch.empty(graphs, dtype=torch.int64)
+        blocks = (block.data_ptr() for block in (x, null, basis, small, overlap, squares, room, sound))
+        least = 10 * torch.finfo(x.dtype).eps ** 0.5
+        task = _STRUCTURES[x.dtype]["ritz"](self._rows, graphs, n, m, wide, nulls, null.shape[2], *blocks, least)
+        getattr(library(), f"ritz_{TYPES[x.dtype][0]}")(ctypes.byref(task), parts, threads)
+        return (basis, small, overlap, squares) if bool(sound.all()) else None
 
     def complement(self, system: System, target: Tensor, limits: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
         """Conjugate gradients outside V; see `torch_lapeig.eigen.complement`.

@@ -701,4 +701,128 @@ FAST static void NAME(filter_of)(void *task, int64_t part, int64_t parts, int64_
 
 void NAME(filter)(NAME(Filter) * f, int64_t parts, int64_t threads) { share(NAME(filter_of), f, parts, threads); }
 
+/* --- Rayleigh and Ritz, see `torch_lapeig.eigen.chebyshev` --- */
+
+/* h = Xᵀ Y for m columns of X and whole vectors of Y, `wide` numbers a row. */
+INLINE void NAME(gram)(int64_t n, int64_t m, int64_t of_x, const REAL *x, int64_t wide, const REAL *y, REAL *h)
+{
+    for (int64_t c = 0; c < wide; c += 64 / sizeof(REAL)) {
+        int64_t a = 0;
+        for (; a + 4 <= m; a += 4) {
+            NAME(V64) s = {0}, t = {0}, u = {0}, v = {0};
+            for (int64_t i = 0; i < n; i++) {
+                const NAME(V64) row = *(const NAME(V64) *)(y + i * wide + c);
+                const REAL *left = x + i * of_x + a;
+                s += left[0] * row, t += left[1] * row, u += left[2] * row, v += left[3] * row;
+            }
+            *(NAME(V64) *)(h + a * wide + c) = s, *(NAME(V64) *)(h + (a + 1) * wide + c) = t;
+            *(NAME(V64) *)(h + (a + 2) * wide + c) = u, *(NAME(V64) *)(h + (a + 3) * wide + c) = v;
+        }
+        for (; a < m; a++) {
+            NAME(V64) s = {0};
+            for (int64_t i = 0; i < n; i++) s += x[i * of_x + a] * *(const NAME(V64) *)(y + i * wide + c);
+            *(NAME(V64) *)(h + a * wide + c) = s;
+        }
+    }
+}
+
+/* out = X C, or `out` − X C where `is_rest`, for C of m rows; all of `wide` numbers a row. */
+INLINE void NAME(turn)(int64_t n, int64_t m, int64_t wide, const REAL *x, const REAL *c, REAL *out, const int is_rest)
+{
+    for (int64_t l = 0; l < wide; l += 64 / sizeof(REAL)) {
+        int64_t i = 0;
+        for (; i < n; i++) {
+            NAME(V64) s = {0}, t = {0};
+            const REAL *row = x + i * wide;
+            int64_t a = 0;
+            for (; a + 2 <= m; a += 2) {
+                s += row[a] * *(const NAME(V64) *)(c + a * wide + l);
+                t += row[a + 1] * *(const NAME(V64) *)(c + (a + 1) * wide + l);
+            }
+            if (a < m) s += row[a] * *(const NAME(V64) *)(c + a * wide + l);
+            NAME(V64) *to = (NAME(V64) *)(out + i * wide + l);
+            *to = is_rest ? *to - (s + t) : s + t;
+        }
+    }
+}
+
+/* C such that Xᵀ X = g makes X C orthonormal, by Cholesky of the matrix with a unit diagonal; its least diagonal entry,
+   0 where there is none. `c` and `l` have m rows of `wide`. */
+INLINE REAL NAME(whitening)(int64_t m, int64_t wide, const REAL *g, REAL *l, REAL *c)
+{
+    REAL least = 1;
+    for (int64_t i = 0; i < m * wide; i++) l[i] = c[i] = 0;
+    for (int64_t i = 0; i < m; i++) {
+        if (!(g[i * wide + i] > 0)) return 0;
+        for (int64_t j = 0; j <= i; j++) {
+            REAL sum = g[i * wide + j] / (sqrt(g[i * wide + i]) * sqrt(g[j * wide + j]));
+            for (int64_t k = 0; k < j; k++) sum -= l[i * wide + k] * l[j * wide + k];
+            if (j < i) {
+                l[i * wide + j] = sum / l[j * wide + j];
+            } else {
+                if (!(sum > 0)) return 0;
+                l[i * wide + i] = sqrt(sum);
+                if (l[i * wide + i] < least) least = l[i * wide + i];
+            }
+        }
+    }
+    for (int64_t j = 0; j < m; j++) /* column j of L⁻¹, as row j of its transpose */
+        for (int64_t i = j; i < m; i++) {
+            REAL sum = i == j;
+            for (int64_t k = j; k < i; k++) sum -= l[i * wide + k] * c[j * wide + k];
+            c[j * wide + i] = sum / l[i * wide + i];
+        }
+    for (int64_t j = 0; j < m; j++)
+        for (int64_t i = j; i < m; i++) c[j * wide + i] /= sqrt(g[j * wide + j]);
+    return least;
+}
+
+/* For each graph of a batch an orthonormal basis Q of the columns of x, H = Qᵀ A Q, N = (null vectors)ᵀ Q, and Rᵀ R of
+   R = A Q − Q H. `sound` is 0 where columns are dependent. `work`: for each thread 3 n + 3 m rows of `wide` numbers. */
+typedef struct {
+    NAME(Rows) a;
+    int64_t graphs, n, m, wide, nulls, of_null;
+    const REAL *x, *null;
+    REAL *basis, *small, *overlap, *squares, *work;
+    int64_t *sound;
+    REAL least;
+} NAME(Ritz);
+
+FAST static void NAME(ritz_of)(void *task, int64_t part, int64_t parts, int64_t thread)
+{
+    const NAME(Ritz) *r = task;
+    const int64_t n = r->n, m = r->m, wide = r->wide;
+    REAL *q = r->work + thread * 3 * (n + m) * wide, *image = q + n * wide, *room = image + n * wide;
+    REAL *h = room + n * wide, *l = h + m * wide, *c = l + m * wide;
+    for (int64_t g = r->graphs * part / parts; g < r->graphs * (part + 1) / parts; g++) {
+        const int64_t first = g * n;
+        for (int64_t i = 0; i < n; i++) {
+            memcpy(room + i * wide, r->x + (first + i) * m, m * sizeof(REAL));
+            memset(room + i * wide + m, 0, (wide - m) * sizeof(REAL));
+        }
+        r->sound[g] = 0;
+        NAME(gram)(n, m, wide, room, wide, room, h);
+        if (!(NAME(whitening)(m, wide, h, l, c) >= r->least)) continue;
+        NAME(turn)(n, m, wide, room, c, image, 0);
+        NAME(gram)(n, m, wide, image, wide, image, h);
+        if (!(NAME(whitening)(m, wide, h, l, c) > 0.5)) continue; /* that of nearly the identity */
+        NAME(turn)(n, m, wide, image, c, q, 0);
+        r->sound[g] = 1;
+        NAME(Task) t = {.a = r->a, .from = first, .to = first + n, .base = first, .m = wide, .y = q, .out = image};
+        t.of_y = t.of_out = wide, t.times = 1;
+        NAME(apply)(&t, SYSTEM);
+        NAME(gram)(n, r->nulls, r->of_null, r->null + first * r->of_null, wide, q, h);
+        for (int64_t a = 0; a < r->nulls; a++)
+            memcpy(r->overlap + (g * r->nulls + a) * m, h + a * wide, m * sizeof(REAL));
+        NAME(gram)(n, m, wide, q, wide, image, h);
+        for (int64_t a = 0; a < m; a++) memcpy(r->small + (g * m + a) * m, h + a * wide, m * sizeof(REAL));
+        NAME(turn)(n, m, wide, q, h, image, 1);
+        NAME(gram)(n, m, wide, image, wide, image, h);
+        for (int64_t a = 0; a < m; a++) memcpy(r->squares + (g * m + a) * m, h + a * wide, m * sizeof(REAL));
+        for (int64_t i = 0; i < n; i++) memcpy(r->basis + (first + i) * m, q + i * wide, m * sizeof(REAL));
+    }
+}
+
+void NAME(ritz)(NAME(Ritz) * r, int64_t parts, int64_t threads) { share(NAME(ritz_of), r, parts, threads); }
+
 #endif

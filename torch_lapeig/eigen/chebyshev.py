@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig._compiled import is_for_one_thread
 from torch_lapeig.eigen.blocks import orthonormalize, shared, to_device, to_host
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solver import (
@@ -21,6 +22,7 @@ from torch_lapeig.eigen.solver import (
     fewest_active,
     in_parts_of_batch,
     joined,
+    most_null,
     parts_of_batch,
 )
 
@@ -239,18 +241,21 @@ def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor, known: Known | N
         return None
     if not is_host or largest.amax() > torch.finfo(x.dtype).max ** 0.25:  # squares of what a filter enlarges overflow
         x = x / size.clamp_min(torch.finfo(x.dtype).tiny)[:, None, :]
-    for careful in (is_host, True):
-        basis, sound = orthonormalize(operator, x, careful=careful)
-        image = operator.matmul(basis)
-        small, overlap = operator.inner(basis, image), operator.inner(null, basis)
-        rest = torch.baddbmm(image, basis, small, alpha=-1)
-        sent = small, overlap, operator.inner(rest, rest), largest, sound.to(largest.dtype)
-        found = to_host(*sent, *(Known.there(operator) if known is None else ()))
-        (small, overlap, squares, largest, sound), others = found[:5], known or Known(*found[5:])
-        if not largest.isfinite().all():
-            return None
-        if sound.all():
-            break
+    if (compiled := _compiled_parts(operator, x, null)) is not None:
+        (basis, small, overlap, squares), others = compiled, known or Known.of(operator)
+    else:
+        for careful in (is_host, True):
+            basis, sound = orthonormalize(operator, x, careful=careful)
+            image = operator.matmul(basis)
+            small, overlap = operator.inner(basis, image), operator.inner(null, basis)
+            rest = torch.baddbmm(image, basis, small, alpha=-1)
+            sent = small, overlap, operator.inner(rest, rest), largest, sound.to(largest.dtype)
+            found = to_host(*sent, *(Known.there(operator) if known is None else ()))
+            (small, overlap, squares, largest, sound), others = found[:5], known or Known(*found[5:])
+            if not largest.isfinite().all():
+                return None
+            if sound.all():
+                break
     projected = (small + small.mT) / 2 - others.bound[:, None, None] * (overlap.mT @ overlap)
     values, turn = shared(operator, *torch.linalg.eigh(projected))
     values = values.clamp_min(0)
@@ -260,6 +265,14 @@ def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor, known: Known | N
     outside = ((turn * (squares @ turn)).sum(1) - noise).clamp_min(0)
     (residuals,) = shared(operator, (outside + within.square().sum(1)).sqrt())
     return Ritz(values, basis @ to_device(turn, basis), residuals, others)
+
+
+def _compiled_parts(operator: Operator, x: Tensor, null: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
+    """Basis, projection, overlap with null vectors and RᵀR by compiled loops; None where there are none for this."""
+    matrix = operator.compiled
+    if matrix is None or not matrix.reads(x, null) or (len(x) == 1 and not is_for_one_thread(x)):
+        return None
+    return matrix.ritz(x, null, most_null(operator))
 
 
 def _residuals(operator: Operator, ritz: Ritz) -> Tensor:
