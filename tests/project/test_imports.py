@@ -17,7 +17,7 @@ ARROWS = {
     "_precision": set(),
     "_checks": {"_precision"},
     "_tuning": set(),
-    "_compiled": {"_tuning"},
+    "_compiled": {"_threads", "_tuning"},
     "_threads": {"_checks", "_tuning"},
     "_graphs": {"_threads", "_tuning"},
     "_process": {"_tuning"},

@@ -27,6 +27,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
+from torch_lapeig._threads import openmp
 from torch_lapeig._tuning import ALONE, COMPILED_PART, PARTS_OF_THREAD
 
 FOLDER = Path(__file__).parent
@@ -51,12 +52,10 @@ def library() -> ctypes.CDLL | None:
         return None
     for name, _ in TYPES.values():
         getattr(found, f"lanczos_{name}").restype = c_int64
-    if "OpenMP" in torch.__config__.parallel_info():
-        openmp = getattr(ctypes.CDLL(None), "GOMP_parallel", None)  # that of torch, which is loaded by now
-        parallel = c_void_p.in_dll(found, "parallel")
-        parallel.value = ctypes.cast(openmp, c_void_p).value if openmp else None
-        if hasattr(os, "register_at_fork"):  # a forked process has none of OpenMP's threads, and would wait for them
-            os.register_at_fork(after_in_child=lambda: setattr(parallel, "value", None))
+    parallel = c_void_p.in_dll(found, "parallel")
+    parallel.value = None if openmp() is None else ctypes.cast(openmp(), c_void_p).value
+    if hasattr(os, "register_at_fork"):  # a forked process has none of OpenMP's threads, and would wait for them
+        os.register_at_fork(after_in_child=lambda: setattr(parallel, "value", None))
     return found
 
 
