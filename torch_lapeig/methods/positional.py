@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from torch_lapeig.eigen.solver import Solver
 from torch_lapeig.graph.graph import Graph, check_batch, check_edge_index
 from torch_lapeig.graph.pattern import DensePattern
 from torch_lapeig.methods.module import check_solve, with_random_signs
-from torch_lapeig.methods.single import SINGLE, encoding_of_single
+from torch_lapeig.methods.single import SINGLE, encoding_of_single, encodings_of_plain
 
 # Graphs are padded to the largest they are solved with: beyond this work, in graphs · nodes³, only with graphs of
 # nearly their own size, and in parts for the threads.
@@ -133,41 +134,41 @@ def _encoding(
     weight, sizes = weight.double(), batch.bincount()
     vectors, values = weight.new_zeros(len(batch), k), weight.new_full((len(sizes), k), torch.inf)
 
-    def encode(graphs: Tensor) -> tuple[Tensor, NodeEncoding]:
+    may_be_plain = solve is None and batch.device.type == "cpu" and not needs_derivatives(weight)
+
+    def encode(graphs: Tensor, may_be_plain: bool = may_be_plain) -> list[Group]:
         number = torch.full_like(sizes, -1).index_copy_(0, graphs, torch.arange(len(graphs), device=graphs.device))
         at_node = number[batch]
         chosen = (at_node >= 0).nonzero().flatten()
         place = torch.full_like(batch, -1).index_copy_(0, chosen, torch.arange(len(chosen), device=chosen.device))
         inside = (at_node[edge_index[0]] >= 0).nonzero().flatten()
-        edges = place[edge_index[:, inside]]
-        return chosen, _encoding_of_group(
-            edges, at_node[chosen], sizes[graphs], k, weight[inside], normalization, solve
-        )
+        edges, at, some = place[edge_index[:, inside]], at_node[chosen], sizes[graphs]
+        graph = _dense_graph(edges, at, some, weight[inside])
+        if may_be_plain and graph is not None and (found := encodings_of_plain(graph, k, normalization)) is not None:
+            y, found_values, done = found
+            rows, kept = y[graph.mask], done[at]
+            if done.all():
+                return [Group(graphs, chosen, NodeEncoding(rows, found_values))]
+            plain = Group(graphs[done], chosen[kept], NodeEncoding(rows[kept], found_values[done]))
+            return [plain, *encode(graphs[~done], False)]
+        graph = Graph.from_edge_index(edges, weight[inside], batch=at) if graph is None else graph
+        pairs = eigenpairs(Laplacian(graph, normalization), k + 1, solve, fill=True)
+        return [Group(graphs, chosen, NodeEncoding(pairs.vectors[..., 1:][graph.mask], pairs.values[:, 1:]))]
 
-    groups = list(_of_similar_size(sizes))
-    tasks = [functools.partial(encode, graphs) for graphs in groups]
+    tasks = [functools.partial(encode, graphs) for graphs in _of_similar_size(sizes)]
     is_large = batch.device.type == "cpu" and len(batch) * int(sizes.amax() if len(sizes) else 0) >= PART_OF_EIGH
-    for graphs, (chosen, found) in zip(groups, together(tasks) if is_large else (t() for t in tasks), strict=True):
-        vectors = vectors.index_copy(0, chosen, found.vectors)
-        values = values.index_copy(0, graphs, found.values)
+    for group in itertools.chain(*(together(tasks) if is_large else (task() for task in tasks))):
+        vectors = vectors.index_copy(0, group.nodes, group.found.vectors)
+        values = values.index_copy(0, group.graphs, group.found.values)
     return NodeEncoding(vectors, values)
 
 
-def _encoding_of_group(
-    edge_index: Tensor,
-    batch: Tensor,
-    sizes: Tensor,
-    k: int,
-    weight: Tensor,
-    normalization: Normalization,
-    solve: Solve | Solver | None,
-) -> NodeEncoding:
-    """The encoding of graphs that are solved together, without self loops."""
-    graph = _dense_graph(edge_index, batch, sizes, weight)
-    if graph is None:
-        graph = Graph.from_edge_index(edge_index, weight, batch=batch)
-    pairs = eigenpairs(Laplacian(graph, normalization), k + 1, solve, fill=True)
-    return NodeEncoding(pairs.vectors[..., 1:][graph.mask], pairs.values[:, 1:])
+class Group(NamedTuple):
+    """Graphs that were solved together, int64, their nodes, and the encoding of these."""
+
+    graphs: Tensor
+    nodes: Tensor
+    found: NodeEncoding
 
 
 def _dense_graph(edge_index: Tensor, batch: Tensor, sizes: Tensor, weight: Tensor) -> Graph | None:

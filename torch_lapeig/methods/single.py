@@ -1,9 +1,9 @@
-"""The encoding of one small graph without gradients, in as few steps as it takes.
+"""Encodings of small graphs without gradients, one or many of about a size, in as few steps as they take.
 
 A graph of 20 nodes is solved in 0.07 ms, and each operation of torch takes 0.005 whatever its size: with the several
 hundred that `eigenpairs` takes for graphs of all kinds, one molecule took seven times as long as with PyTorch
-Geometric. NumPy's take a fourth of that. The result is that of `eigenpairs` with `Eigh`, by the same formulas; what is
-not plain is left to it.
+Geometric. NumPy's take a fourth of that. Of many graphs together `eigh` took half of the time. The result is that of
+`eigenpairs` with `Eigh`, by the same formulas; what is not plain is left to it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from torch import Tensor
 
 from torch_lapeig.eigen.laplacian import Normalization
 from torch_lapeig.eigen.symmetric import NullSpace
+from torch_lapeig.graph.graph import Graph
+from torch_lapeig.graph.nodes import signs
 from torch_lapeig.graph.pattern import DensePattern
 
 SINGLE = 100  # nodes; beyond them the steps of `eigenpairs` are a small part of the whole
@@ -95,3 +97,40 @@ def _pairs(matrix: np.ndarray, null: np.ndarray, bound: float, k: int) -> tuple[
     order = values.argsort(kind="stable")
     v, values = np.concatenate([null, v[:, order]], 1), np.concatenate([np.zeros(c), values[order]])
     return v[:, 1 : k + 1], values[1 : k + 1]
+
+
+def encodings_of_plain(graph: Graph, k: int, normalization: Normalization) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Eigenvectors ``(B, N, k)`` after the first, eigenvalues ``(B, k)``, and which graphs ``(B,)`` these are right of.
+
+    Of dense affinities on the CPU in float64. The others have several components, or nearly, fewer than k + 1 nodes of
+    positive degree or degrees very far apart. None where none is plain.
+    """
+    affinity = graph.weight
+    degrees = affinity.sum(-1)
+    active = degrees > 0
+    most = degrees.amax(-1)
+    least = torch.where(active, degrees, torch.inf).amin(-1)
+    is_plain = (active.sum(-1) > k) & (EPS**0.75 * most < least) & (EPS**0.75 * most > 1e-150) & (least < 1e150)
+    if not is_plain.any():
+        return None
+    root = torch.where(active, degrees, 1).sqrt()
+    if normalization == "unnormalized":
+        ground, bound, diagonal, couplings = active.to(root), 2 * most[:, None], degrees, affinity
+    else:
+        ground, bound = active * root, torch.full_like(most, 2)[:, None]
+        diagonal, couplings = torch.ones_like(degrees), affinity / (root[..., :, None] * root[..., None, :])
+    matrix = torch.diag_embed(diagonal) - couplings
+    null = (ground / ground.norm(dim=-1, keepdim=True).clamp_min(1e-300))[..., None]
+    # The null vector below the spectrum, so that no small eigenvalue mixes with it; nodes without edges above.
+    apart = torch.baddbmm(matrix, null * -bound[..., None], null.mT)
+    apart.diagonal(dim1=-2, dim2=-1).add_(~active * 2 * bound)
+    found = torch.linalg.eigh(apart)[1][..., 1 : k + 1]
+    v = found - null * (null.mT @ found)
+    image = matrix @ v
+    values = (v * image).sum(-2) / (v * v).sum(-2)
+    residuals = torch.addcmul(image, v, values[:, None, :], value=-1).square().sum(-2)
+    is_right = (values > CONNECTED * bound) & (residuals <= (40 * EPS * bound).square())
+    values, order = values.sort(dim=-1, stable=True)
+    v = v.gather(2, order[:, None, :].expand_as(v))
+    y = v / root[..., None] if normalization == "random_walk" else v
+    return y * signs(y), values, is_plain & is_right.all(-1)
