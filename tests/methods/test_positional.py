@@ -104,6 +104,38 @@ def test_one_small_graph_is_solved_in_few_steps_as_it_is_by_eigenpairs(name, nor
     torch.testing.assert_close(vectors[:, :-1][:, simple], expected.vectors[:, :-1][:, simple], atol=1e-9, rtol=0)
 
 
+NOT_PLAIN = {
+    "nearly cut": path(8).double() * torch.where(torch.arange(8) == 4, 1e-14, 1.0) * torch.ones(8, 1),
+    "a tiny degree": block_diagonal(path(6)).double(),
+    "two nodes": path(2),
+    "no edges": torch.zeros(5, 5),
+}
+NOT_PLAIN["nearly cut"] = torch.minimum(NOT_PLAIN["nearly cut"], NOT_PLAIN["nearly cut"].T)
+NOT_PLAIN["a tiny degree"][5, 4] = NOT_PLAIN["a tiny degree"][4, 5] = 1e-160
+
+
+@pytest.mark.filterwarnings("ignore:.*tiny degree:torch_lapeig.GraphWarning")
+@pytest.mark.parametrize("normalization", ["symmetric", "random_walk", "unnormalized"])
+def test_many_graphs_are_solved_in_few_steps_as_they_are_by_eigenpairs(normalization, monkeypatch):
+    monkeypatch.setattr(positional_module, "TOGETHER", 1e9)
+    graphs = [affinity.double() for affinity in (*SINGLE_GRAPHS.values(), *NOT_PLAIN.values(), *GRAPHS)]
+    edge_index, batch, weight = joined(graphs)
+    seen, original = [], positional_module.encodings_of_plain
+    monkeypatch.setattr(
+        positional_module, "encodings_of_plain", lambda *args: seen.append(original(*args)[2]) or original(*args)
+    )
+    found = laplacian_positional_encoding(edge_index, batch, 4, weight, normalization=normalization)
+    (done,) = seen
+    names = [*SINGLE_GRAPHS, *NOT_PLAIN]
+    left = {name for name, was in zip(names, done[: len(names)].tolist(), strict=True) if not was}
+    assert left == {"two components", "more components than columns", *NOT_PLAIN}
+    expected = laplacian_positional_encoding(edge_index, batch, 4, weight, normalization=normalization, solve=Eigh())
+    torch.testing.assert_close(found.values, expected.values, atol=1e-13, rtol=1e-12)
+    for b in range(len(graphs)):
+        rows = batch == b
+        assert_same_eigenvectors(found.vectors[rows], expected.vectors[rows], found.values[b])
+
+
 def test_what_is_not_plain_is_left_to_eigenpairs():
     edges = edges_of(path(5))
     weight = torch.ones(8, dtype=torch.float64)
