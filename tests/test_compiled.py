@@ -327,6 +327,57 @@ def test_what_c_cannot_read_is_left_to_torch():
     torch.func.grad(inside)(y)
 
 
+def test_tensors_whose_memory_holds_the_opposite_are_left_to_torch():
+    """The imaginary part of a conjugate is one: torch takes its sign when it reads it."""
+    graph = ring(4)
+    laplacian = Laplacian(graph, "unnormalized")
+    y = torch.complex(torch.zeros(4, 1), torch.eye(4)[:, :1]).to(torch.complex128).conj().imag
+    assert y.is_neg()
+    torch.testing.assert_close(laplacian.matmul(y), laplacian.to_dense() @ y)
+    weight = graph.weight.clone().requires_grad_()
+
+    def loss(w):
+        product = graph.pattern.matmul(w, torch.arange(4.0, dtype=torch.float64)[:, None])
+        return torch.complex(torch.ones_like(product), product).conj().abs().sum()
+
+    assert torch.autograd.gradcheck(loss, weight)
+    other = SymmetricOperator(
+        laplacian.symmetric.pattern, torch._neg_view(-graph.weight), torch._neg_view(-laplacian.symmetric.diagonal)
+    )
+    torch.testing.assert_close(eigenpairs(other, 2, ChebyshevSubspace()).values, torch.tensor([0.0, 2.0]).double())
+
+
+def test_batches_of_cotangents_are_left_to_torch():
+    laplacian = Laplacian(ring(4))
+    y = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
+    out = laplacian.matmul(y)
+    cotangents = torch.stack([torch.ones_like(out), out.detach()])
+    (found,) = torch.autograd.grad(out, y, cotangents, is_grads_batched=True, retain_graph=True)
+    for g, one in zip(cotangents, found, strict=True):
+        torch.testing.assert_close(one, torch.autograd.grad(out, y, g, retain_graph=True)[0])
+
+
+def test_what_does_not_go_together_is_refused_as_by_torch():
+    pattern = ring(4).pattern
+    with pytest.raises(RuntimeError):
+        pattern.products(torch.ones(4, 3), torch.ones(4, 2))
+    broken = SparsePattern(torch.tensor([0, 1, 1, 2]), torch.tensor([1, 0, 9, 1]), (3,))
+    with pytest.raises(IndexError, match="col must hold nodes from 0 to 2, got 0 to 9"):
+        broken.squared_lengths(torch.ones(3, 2))
+    operator = Laplacian(ring(4)).symmetric
+    mixed = SymmetricOperator(operator.pattern, operator.values, 2 * operator.diagonal.float())
+    assert mixed.compiled is None
+
+
+def test_numbers_of_a_filter_may_have_another_dtype():
+    operator = batch_of(torch.float64)
+    x = torch.randn(4, 60, 3, dtype=torch.float64)
+    low = torch.full((4,), 0.5)
+    found = operator.chebyshev(x, torch.full((4,), 5, dtype=torch.int32), low, operator.bound.float())
+    expected = operator.chebyshev(x, torch.full((4,), 5), low.double(), operator.bound)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))
+
+
 CODE = """
 import torch, warnings
 from torch_lapeig import _compiled, KNN, Laplacian, eigenpairs

@@ -98,8 +98,14 @@ def is_readable(*tensors: Tensor) -> bool:
         return False
     if forward_ad._current_level >= 0:  # a tensor may carry a tangent
         return False
-    needs_graph = torch.is_grad_enabled()
-    return all(type(x) is Tensor and x.is_cpu and not (needs_graph and x.requires_grad) for x in tensors)
+    return all(map(_is_plain, tensors))
+
+
+def _is_plain(x: Tensor) -> bool:
+    """Whether the memory of a tensor holds what it says, and nobody asks for its gradient."""
+    if type(x) is not Tensor or not x.is_cpu or torch._C._functorch.is_legacy_batchedtensor(x):
+        return False
+    return not (x.is_neg() or (x.requires_grad and torch.is_grad_enabled()))
 
 
 def reads(crow: Tensor, col: Tensor, values: Tensor, *blocks: Tensor) -> bool:
@@ -171,7 +177,9 @@ class Rows:
     def of(cls, crow: Tensor, col: Tensor, values: Tensor, diagonal: Tensor | None) -> Rows | None:
         """None where they cannot be read, or nothing is compiled."""
         values, diagonal = values.detach().contiguous(), None if diagonal is None else diagonal.detach().contiguous()
-        if not reads(crow, col, values) or not (diagonal is None or is_readable(diagonal)):
+        if not reads(crow, col, values):
+            return None
+        if diagonal is not None and not (is_readable(diagonal) and diagonal.dtype == values.dtype):
             return None
         return cls(crow, col, values, diagonal)
 
@@ -207,12 +215,8 @@ class Rows:
         graphs, n, m = x.shape
         parts, threads = _team(len(self.col) * m * int(degree.max()))
         parts = c_int64(min(parts.value, graphs))
-        x, centre, scale, out = (
-            x.contiguous(),
-            centre.contiguous(),
-            scale.contiguous(),
-            torch.empty(x.shape, dtype=x.dtype),
-        )
+        x, degree, out = x.contiguous(), degree.long().contiguous(), x.new_empty(x.shape)
+        centre, scale = (number.to(x.dtype).contiguous() for number in (centre, scale))
         room = x.new_empty(min(parts.value, threads.value) * (n + 1) * m)
         if against is not None and against.stride(1) != 1:
             against = against.contiguous()
@@ -232,10 +236,10 @@ class Rows:
         (graphs, n, m), lanes = x.shape, LANE_BYTES // x.element_size()
         wide, nulls = -(-m // lanes) * lanes, min(nulls, m)
         parts, threads = c_int64(graphs), c_int64(torch.get_num_threads())
-        x, null, basis = x.contiguous(), null.contiguous(), torch.empty(x.shape, dtype=x.dtype)
+        x, null, basis = x.contiguous(), null.contiguous(), x.new_empty(x.shape)
         small, squares, overlap = x.new_empty(graphs, m, m), x.new_empty(graphs, m, m), x.new_empty(graphs, nulls, m)
         room = x.new_empty(min(graphs, threads.value) * 3 * (n + m) * wide)
-        sound = torch.empty(graphs, dtype=torch.int64)
+        sound = x.new_empty(graphs, dtype=torch.int64)
         blocks = (block.data_ptr() for block in (x, null, basis, small, overlap, squares, room, sound))
         least = 10 * torch.finfo(x.dtype).eps ** 0.5
         task = _STRUCTURES[x.dtype]["ritz"](self._rows, graphs, n, m, wide, nulls, null.shape[2], *blocks, least)
@@ -256,7 +260,7 @@ class Rows:
         parts, threads = c_int64(graphs), c_int64(torch.get_num_threads())
         target, z, left = (
             target.contiguous(),
-            torch.empty(target.shape, dtype=target.dtype),
+            target.new_empty(target.shape),
             torch.empty_like(system.size),
         )
         room = target.new_empty(min(graphs, threads.value) * (7 * n + 3 * width) * LANES)

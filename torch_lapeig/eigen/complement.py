@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig._compiled import System, is_for_one_thread
+from torch_lapeig._compiled import System
 from torch_lapeig._process import kept_memory
 from torch_lapeig._threads import together
+from torch_lapeig._tuning import ALONE
 from torch_lapeig.eigen.amg import Multigrid
 from torch_lapeig.eigen.cg import PATIENCE, REPLACED, Found, conjugate_gradients
 from torch_lapeig.eigen.check import Solution, norms
@@ -237,11 +238,11 @@ class Complement:
         matrix = self.s.operator.compiled
         if matrix is None or self._inverse is not None or target.dtype != torch.float64 or not matrix.reads(target):
             return None
-        if len(target) == 1 and not is_for_one_thread(target):
+        if target[0].numel() > ALONE:  # for more threads, and so long that an interrupt should find its way
             return None
         split = self._differences[1] if self._splits else None
         scales, rest = self._scales, self._rest[:, 0, 0]
         round_off = 8 * torch.finfo(target.dtype).eps * self.s.operator.bound
         pieces = (self.s.vectors, self._known, self.s.values, scales, rest, split, enough, size, round_off)
-        system = System(NOISE, *(None if x is None else x.detach().contiguous() for x in pieces))  # type: ignore[arg-type]
+        system = System(NOISE, *(None if x is None else x.detach().resolve_neg().contiguous() for x in pieces))  # type: ignore[arg-type]
         return Found(*matrix.complement(system, target, (BACKWARD_ITERATIONS, REPLACED, PATIENCE)))

@@ -66,9 +66,14 @@ def _compiled_product(
 ) -> Tensor | None:
     """`multiply` or `sparse_pull`; None where nothing is compiled for such tensors."""
     blocks = [x for x in (y, other, out) if x is not None]
-    if not _compiled.reads(*parts, *blocks):
+    shape = (len(parts[0]) - 1, y.shape[1])
+    if (
+        not _compiled.reads(*parts, *blocks)
+        or len(parts[1]) != len(parts[2])
+        or any(x.shape != shape for x in blocks[1:])
+    ):
         return None
-    out = y.new_empty(len(parts[0]) - 1, y.shape[1]) if out is None else out
+    out = y.new_empty(shape) if out is None else out
     _compiled.product(*parts, y, out, other, times=times, plus=plus, is_pull=is_pull)
     return out
 
@@ -139,7 +144,8 @@ def edge_lengths(crow: Tensor, col: Tensor, x: Tensor) -> Tensor | None:
 
 def _compiled_edges(crow: Tensor, col: Tensor, x: Tensor, y: Tensor | None) -> Tensor | None:
     out = x.new_empty(len(col))
-    if not _compiled.reads(crow, col, out, *(block for block in (x, y) if block is not None)):
+    blocks = [block for block in (x, y) if block is not None]
+    if not _compiled.reads(crow, col, out, *blocks) or blocks[-1].shape[1] != x.shape[1]:
         return None
     _compiled.of_edges(crow, col, x, y, out)
     return out

@@ -88,7 +88,11 @@ class SparsePattern(Nodes):
 
     @cached_property
     def rows(self) -> Groups:
-        """The edges by their first node."""
+        """The edges by their first node. IndexError for nodes that are none, which compiled loops would go to."""
+        if len(self) and self.row.device.type == "cpu" and not self.is_sharded:
+            least, most = torch.aminmax(self.col)
+            if not 0 <= int(least) <= int(most) < self.total:
+                raise IndexError(f"col must hold nodes from 0 to {self.total - 1}, got {int(least)} to {int(most)}")
         return Groups(self.row, self.total, ascending=True)
 
     @cached_property
