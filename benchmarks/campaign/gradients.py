@@ -149,7 +149,10 @@ class Truth:
         self.gap = spectrum.gap(k)
         apart = np.diff(spectrum.values[:k])
         equal = apart <= SPLIT * self.bound
-        apart_by_loss = function.kind == "columns" and bool(equal.any())
+        # Null vectors of several components are those of a closed form, which the library differentiates.
+        is_null = spectrum.values[:k] <= SPLIT * self.bound
+        self.among_null = function.kind == "columns" and int(is_null.sum()) > 1
+        apart_by_loss = function.kind == "columns" and bool((equal & ~is_null[1:]).any())
         # A cut through eigenvalues that count for nothing is none: diffusion coordinates are 0 at λ = 1.
         is_felt = function.kind != "diffusion" or abs(1 - spectrum.values[k - 1]) > SPLIT * self.bound
         self.split = (self.gap <= SPLIT * self.bound and is_felt) or (apart_by_loss and not function.smooth)
@@ -204,6 +207,8 @@ def _judged(
     if truth.split:
         what = f"gap {truth.gap:.1e}, |gradient| {float(gradient.norm()):.2e}"
         return ([], {}) if warned else ([Finding("undefined gradient without a warning", what)], {})
+    if truth.among_null:
+        return [], {"(columns of several null vectors)": 1}
     if truth.unclear or truth.narrowest < ILL * truth.bound:
         return [], {"(undecided)": 1}
     if warned:
