@@ -122,9 +122,9 @@ def is_for_one_thread(x: Tensor) -> bool:
     return x.numel() <= ALONE or torch.get_num_threads() == 1
 
 
-def _team(work: int, threads: int | None = None) -> tuple[c_int64, c_int64]:
+def _team(work: int) -> tuple[c_int64, c_int64]:
     """Parts of some work, in multiplications, and threads to share them."""
-    threads = torch.get_num_threads() if threads is None else threads
+    threads = torch.get_num_threads()
     return c_int64(max(1, min(PARTS_OF_THREAD * threads, work // COMPILED_PART))), c_int64(threads)
 
 
@@ -258,11 +258,7 @@ class Rows:
         graphs, n, k = target.shape
         width = system.known.shape[2]
         parts, threads = c_int64(graphs), c_int64(torch.get_num_threads())
-        target, z, left = (
-            target.contiguous(),
-            target.new_empty(target.shape),
-            torch.empty_like(system.size),
-        )
+        target, z, left = target.contiguous(), target.new_empty(target.shape), torch.empty_like(system.size)
         room = target.new_empty(min(graphs, threads.value) * (7 * n + 3 * width) * LANES)
         pieces = [None if x is None else x.data_ptr() for x in system.parts()]
         blocks = (block.data_ptr() for block in (target, z, left, room))
