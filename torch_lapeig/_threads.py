@@ -125,7 +125,7 @@ def openmp() -> Any:
     """`GOMP_parallel` of the OpenMP that torch computes with; None where it computes with something else.
 
     Its threads wait for work at full speed, for some milliseconds after each operation of torch that they have shared,
-    and would take the time of other threads: layers of 32 × 256 took 13 % longer with a pool of their own.
+    and would take the time of other threads.
     """
     if "OpenMP" not in torch.__config__.parallel_info():
         return None

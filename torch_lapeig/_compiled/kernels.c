@@ -546,7 +546,7 @@ INLINE void NAME(pass_one)(const NAME(Task) * t, const int mode, const int64_t p
 }
 
 /* All columns: two vectors at a time, those of the last pass as long as overlaps allow. */
-INLINE void NAME(apply)(const NAME(Task) * t, const int mode)
+INLINE void NAME(passes)(const NAME(Task) * t, const int mode)
 {
     const int64_t wide = 64 / sizeof(REAL);
     int64_t c = 0;
@@ -570,6 +570,17 @@ INLINE void NAME(apply)(const NAME(Task) * t, const int mode)
         NAME(passV8)(t, mode, c, c, 0);
     else if (left > 0)
         NAME(pass_one)(t, mode, c);
+}
+
+/* The same. Wide blocks take several passes: on few rows at a time, whose neighbours are in the cache then. */
+INLINE void NAME(apply)(const NAME(Task) * t, const int mode)
+{
+    NAME(Task) few = *t;
+    const int64_t rows = t->m <= 128 / (int64_t)sizeof(REAL) ? t->to - t->from : 16;
+    for (int64_t i = t->from; i < t->to; i += rows) {
+        few.from = i, few.to = i + rows < t->to ? i + rows : t->to;
+        NAME(passes)(&few, mode);
+    }
 }
 
 INLINE NAME(Task) NAME(part_of)(const NAME(Task) * t, int64_t part, int64_t parts)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from torch_lapeig import _compiled
-from torch_lapeig._tuning import ALIGNMENT, BAG_COLUMNS, product_terms, rows_of_block
+from torch_lapeig._tuning import ALIGNMENT, BAG_COLUMNS, WIDE_BAG, product_terms, rows_of_block
 
 
 def csr(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
@@ -24,7 +24,8 @@ def csr(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Te
 
 def sparse_product(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> Tensor:
     """M Y of a CSR matrix and ``(n, m)``, without gradients."""
-    if (found := _compiled_product((crow, col, values), y)) is not None:
+    is_wide = y.dtype == torch.float32 and y.shape[1] >= WIDE_BAG
+    if not is_wide and (found := _compiled_product((crow, col, values), y)) is not None:
         return found
     if y.device.type == "cpu" and y.dtype == torch.float32 and y.shape[1] >= BAG_COLUMNS:
         return embedding_bag(col, y, crow, mode="sum", per_sample_weights=values, include_last_offset=True)
