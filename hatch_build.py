@@ -23,6 +23,10 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 PICTURE, LINK = r"!\[([^\]]*)\]\((?!\w+:)([^)]+)\)", r"(?<!!)\[([^\]]*)\]\((?!\w+:|#)([^)]+)\)"
+SOURCE, LIBRARY = "torch_lapeig/_compiled/kernels.c", "torch_lapeig/_compiled/kernels.so"
+# Sums may be reordered. Nothing else of -ffast-math: NaN and infinity count, and the processor's mode is left alone.
+REORDERED = ("-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math", "-fno-math-errno", "-freciprocal-math")
+FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", *REORDERED)
 
 
 def for_index_page(readme: str, address: str) -> str:
@@ -40,12 +44,6 @@ class IndexPage(MetadataHookInterface):
         metadata["readme"] = {"content-type": "text/markdown", "text": for_index_page(readme, address)}
         if address:
             metadata["urls"] = {"Source": address, "Changelog": f"{address}/blob/main/CHANGELOG.md"}
-
-
-SOURCE, LIBRARY = "torch_lapeig/_compiled/kernels.c", "torch_lapeig/_compiled/kernels.so"
-# Sums may be reordered. Nothing else of -ffast-math: NaN and infinity count, and the processor's mode is left alone.
-FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math")
-FLAGS = (*FLAGS, "-fno-math-errno", "-freciprocal-math")
 
 
 def compiled(root: Path) -> str | None:

@@ -15,7 +15,7 @@ from torch_lapeig.eigen import ChebyshevSubspace, Lanczos, SymmetricOperator
 from torch_lapeig.eigen.complement import Complement
 from torch_lapeig.eigen.krylov import KrylovSpace
 from torch_lapeig.graph import csr as storage
-from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.graph.pattern import DensePattern, SparsePattern
 
 DTYPES = (torch.float64, torch.float32)
 pytestmark = pytest.mark.skipif(_compiled.library() is None, reason="nothing is compiled here")
@@ -64,6 +64,21 @@ def test_products_are_those_of_the_dense_matrix(m, dtype):
         close(storage.multiply(csr, y, other, times=-2, plus=0.5), expected, dtype)
         assert storage.multiply(csr, y, other, times=-2, plus=0.5, out=other) is other
         close(other, expected, dtype)
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_a_product_is_scaled_without_something_to_add_to(is_compiled, in_torch):
+    crow, col, values, dense = random_rows(40, 40)
+    y = torch.randn(40, 3, dtype=torch.float64)
+    sparse = SparsePattern(torch.repeat_interleave(crow.diff()), col, (40,))
+
+    def products():
+        matrices = (storage.csr(crow, col, values, (40, 40)), sparse.to_matrix(values), dense)
+        patterns = (storage.multiply, sparse.multiply, DensePattern((40,)).multiply)
+        return [multiply(matrix, y, times=-2) for multiply, matrix in zip(patterns, matrices, strict=True)]
+
+    for found in products() if is_compiled else in_torch(products):
+        close(found, -2 * dense @ y, torch.float64)
 
 
 @pytest.mark.parametrize("m", [1, 5, 14])
@@ -196,6 +211,21 @@ def test_rayleigh_and_ritz_are_those_of_torch(m, dtype):
     torch.testing.assert_close(overlap, null[..., :1].mT @ basis, **allowed)
     rest = image - basis @ small
     torch.testing.assert_close(squares, rest.mT @ rest, **allowed)
+
+
+@torch.no_grad()
+def test_sums_over_many_rows_of_float_keep_their_digits():
+    """Added up one by one, half a million rows lose the orthogonality of their basis (1e-4)."""
+    n = 500_000
+    empty = torch.zeros(0, dtype=torch.int64)
+    operator = SymmetricOperator(SparsePattern(empty, empty, (n,)), torch.zeros(0), torch.linspace(1, 2, n))
+    x = torch.randn(1, n, 5, generator=torch.Generator().manual_seed(0))
+    basis = operator.compiled.ritz(x, torch.zeros(1, n, 1), 1)[0][0].double()
+    assert float((basis.mT @ basis - torch.eye(5, dtype=torch.float64)).abs().max()) < 5e-6
+    space = KrylovSpace(operator, torch.zeros(n, 0), 6, seed=0)
+    space.fill(6)
+    rows = space.rows.double()
+    assert float((rows @ rows.mT - torch.eye(7, dtype=torch.float64)).abs().max()) < 1e-5
 
 
 @torch.no_grad()

@@ -53,7 +53,8 @@ def library() -> ctypes.CDLL | None:
     for name, _ in TYPES.values():
         getattr(found, f"lanczos_{name}").restype = c_int64
     parallel = c_void_p.in_dll(found, "parallel")
-    parallel.value = None if openmp() is None else ctypes.cast(openmp(), c_void_p).value
+    if (team := openmp()) is not None:
+        parallel.value = ctypes.cast(team.GOMP_parallel, c_void_p).value
     if hasattr(os, "register_at_fork"):  # a forked process has none of OpenMP's threads, and would wait for them
         os.register_at_fork(after_in_child=lambda: setattr(parallel, "value", None))
     return found
@@ -63,11 +64,8 @@ def _structure(name: str, fields: str, real: Any = c_double) -> type[ctypes.Stru
     """A structure of `kernels.c`: its fields in order: p (a pointer), n (int64), i (int32), d, r (REAL), a (Rows)."""
     kinds = {"p": c_void_p, "n": c_int64, "i": c_int32, "d": c_double, "r": real, "a": _Rows}
     parts = (part.split(":") for part in fields.split())
-    return type(
-        name,
-        (ctypes.Structure,),
-        {"_fields_": [(field, kinds[kind]) for kind, names in parts for field in names.split(",")]},
-    )
+    pairs = [(field, kinds[kind]) for kind, names in parts for field in names.split(",")]
+    return type(name, (ctypes.Structure,), {"_fields_": pairs})
 
 
 class _Rows(ctypes.Structure):
@@ -108,13 +106,17 @@ def _is_plain(x: Tensor) -> bool:
     return not (x.is_neg() or (x.requires_grad and torch.is_grad_enabled()))
 
 
-def reads(crow: Tensor, col: Tensor, values: Tensor, *blocks: Tensor) -> bool:
-    """Whether C reads CSR rows, and blocks ``(n, m)`` of their dtype, each row of these in one piece."""
-    if library() is None or values.dtype not in TYPES or not is_readable(crow, col, values, *blocks):
+def reads(crow: Tensor, col: Tensor, *numbers: Tensor) -> bool:
+    """Whether C reads CSR rows with values ``(E,)`` on them, and blocks ``(n, m)``, all of one dtype.
+
+    A row of a block lies in one piece; from one to the next may be any step.
+    """
+    if library() is None or not is_readable(crow, col, *numbers):
         return False
-    if not crow.dtype == col.dtype == torch.int32 or not (col.is_contiguous() and values.is_contiguous()):
+    if not crow.dtype == col.dtype == torch.int32 or not (crow.is_contiguous() and col.is_contiguous()):
         return False
-    return all(x.dtype == values.dtype and (x.stride(1) == 1 or x.shape[1] == 1) for x in blocks)
+    dtype = numbers[0].dtype
+    return dtype in TYPES and all(x.dtype == dtype and (x.stride(-1) == 1 or x.shape[-1] == 1) for x in numbers)
 
 
 def is_for_one_thread(x: Tensor) -> bool:
@@ -217,7 +219,7 @@ class Rows:
         parts = c_int64(min(parts.value, graphs))
         x, degree, out = x.contiguous(), degree.long().contiguous(), x.new_empty(x.shape)
         centre, scale = (number.to(x.dtype).contiguous() for number in (centre, scale))
-        room = x.new_empty(min(parts.value, threads.value) * (n + 1) * m)
+        room = x.new_empty(min(parts.value, threads.value) * (n + 2) * m)
         if against is not None and against.stride(1) != 1:
             against = against.contiguous()
         step, count = (0, 0) if against is None else (against.stride(0), len(against))

@@ -1,7 +1,7 @@
 /* Products with sparse rows, and loops of them that torch would make of hundreds of small operations.
 
-Each function does what the Python beside its caller does, in memory of the processor, on one thread and without
-Python's lock. `hatch_build.py` compiles this file where the package is installed and a C compiler is there;
+Each function does what the Python beside its caller does, in memory of the processor, without Python's lock, and shares
+large work with other threads. `hatch_build.py` compiles this file where the package is installed and a C compiler is there;
 `__init__.py` calls it. Sums may be reordered, which is what lets a compiler vectorise them; NaN and ∞ are what they are.
 
 The second half is compiled twice, for float and double: the file includes itself. */
@@ -49,6 +49,9 @@ static void share(void (*run)(void *, int64_t, int64_t, int64_t), void *task, in
     else
         join_team(&t);
 }
+
+/* Rows that are added up before their sum goes to that of all: a million of float would lose digits one by one. */
+#define ROWS 1024
 
 /* What rows do, see Task. */
 enum { MATRIX, SYSTEM, PULL };
@@ -380,30 +383,31 @@ FAST static void NAME(step_of)(void *task, int64_t part, int64_t parts, int64_t 
     }
 }
 
-/* w −= Qᵀ Q w for `count` orthonormal rows Q; h, if not NULL, becomes or grows by Q w; the norm of what is left. */
+/* w −= Qᵀ Q w for `count` orthonormal rows Q; h, if not NULL, becomes or grows by Q w; the norm of what is left. Here and
+   below numbers are added in double: a million of float lose digits. */
 INLINE double NAME(outside)(int64_t n, int64_t ld, int64_t count, const REAL *rows, REAL *w, double *h, int grows)
 {
-    REAL squares = 0;
-    REAL part[4];
+    double squares = 0, part[4];
     for (int64_t r = 0; r < count; r += 4) { /* four at a time are classical within, modified between: as good */
         const int64_t m = count - r < 4 ? count - r : 4;
         const REAL *q = rows + r * ld;
         if (m == 4) {
-            REAL a = 0, b = 0, c = 0, d = 0;
+            double s = 0, t = 0, u = 0, v = 0;
             for (int64_t i = 0; i < n; i++) {
-                a += q[i] * w[i];
-                b += q[ld + i] * w[i];
-                c += q[2 * ld + i] * w[i];
-                d += q[3 * ld + i] * w[i];
+                s += q[i] * w[i];
+                t += q[ld + i] * w[i];
+                u += q[2 * ld + i] * w[i];
+                v += q[3 * ld + i] * w[i];
             }
+            const REAL a = s, b = t, c = u, d = v;
             for (int64_t i = 0; i < n; i++) w[i] -= a * q[i] + b * q[ld + i] + c * q[2 * ld + i] + d * q[3 * ld + i];
-            part[0] = a, part[1] = b, part[2] = c, part[3] = d;
+            part[0] = s, part[1] = t, part[2] = u, part[3] = v;
         } else {
             for (int64_t s = 0; s < m; s++) {
-                REAL a = 0;
-                for (int64_t i = 0; i < n; i++) a += q[s * ld + i] * w[i];
+                part[s] = 0;
+                for (int64_t i = 0; i < n; i++) part[s] += q[s * ld + i] * w[i];
+                const REAL a = part[s];
                 for (int64_t i = 0; i < n; i++) w[i] -= a * q[s * ld + i];
-                part[s] = a;
             }
         }
         if (h)
@@ -440,10 +444,11 @@ FAST int64_t NAME(lanczos)(
             begin(k->losses + !k->now * (k->size + 1), end, k->noise);
             begin(k->losses + k->now * (k->size + 1), end + 1, k->noise);
         } else {
-            REAL alpha = 0, squares = 0;
+            double alpha = 0, squares = 0;
             for (int64_t i = 0; i < n; i++) alpha += v[i] * w[i];
+            const REAL part = alpha;
             for (int64_t i = 0; i < n; i++) {
-                const REAL left = w[i] - alpha * v[i];
+                const REAL left = w[i] - part * v[i];
                 w[i] = left;
                 squares += left * left;
             }
@@ -660,21 +665,26 @@ void NAME(edges)(NAME(Edges) * t, int64_t parts, int64_t threads) { share(NAME(e
 
 /* --- Filters --- */
 
-/* x −= Qᵀ Q x for `count` orthonormal rows Q of n nodes, in m columns. */
+/* x −= Qᵀ Q x for `count` orthonormal rows Q of n nodes, in m columns; h has room for two rows. */
 INLINE void NAME(without)(int64_t n, int64_t m, int64_t ld, int64_t count, const REAL *rows, REAL *x, REAL *h)
 {
+    REAL *few = h + m;
     for (int64_t r = 0; r < count; r++) {
         const REAL *q = rows + r * ld;
         for (int64_t c = 0; c < m; c++) h[c] = 0;
-        for (int64_t i = 0; i < n; i++)
-            for (int64_t c = 0; c < m; c++) h[c] += q[i] * x[i * m + c];
+        for (int64_t first = 0; first < n; first += ROWS) {
+            for (int64_t c = 0; c < m; c++) few[c] = 0;
+            for (int64_t i = first; i < n && i < first + ROWS; i++)
+                for (int64_t c = 0; c < m; c++) few[c] += q[i] * x[i * m + c];
+            for (int64_t c = 0; c < m; c++) h[c] += few[c];
+        }
         for (int64_t i = 0; i < n; i++)
             for (int64_t c = 0; c < m; c++) x[i * m + c] -= q[i] * h[c];
     }
 }
 
 /* T_degree(Ã) x of `graphs` graphs of n nodes, Ã = (A − centre) scale / 2; see `Operator.chebyshev`. `work` has room
-   for n + 1 rows of m columns for each thread. Every so many products `count` orthonormal rows are taken out. */
+   for n + 2 rows of m columns for each thread. Every so many products `count` orthonormal rows are taken out. */
 typedef struct {
     NAME(Rows) a;
     int64_t graphs, n, m, ld, count, every;
@@ -687,7 +697,7 @@ FAST static void NAME(filter_of)(void *task, int64_t part, int64_t parts, int64_
 {
     const NAME(Filter) *f = task;
     const int64_t n = f->n, m = f->m;
-    REAL *work = f->work + thread * (n + 1) * m;
+    REAL *work = f->work + thread * (n + 2) * m;
     for (int64_t g = f->graphs * part / parts; g < f->graphs * (part + 1) / parts; g++) {
         NAME(Task) t = {.a = f->a, .from = g * n, .to = g * n + n, .base = g * n};
         t.m = t.of_y = t.of_other = t.of_out = m;
@@ -714,8 +724,8 @@ void NAME(filter)(NAME(Filter) * f, int64_t parts, int64_t threads) { share(NAME
 
 /* --- Rayleigh and Ritz, see `torch_lapeig.eigen.chebyshev` --- */
 
-/* h = Xᵀ Y for m columns of X and whole vectors of Y, `wide` numbers a row. */
-INLINE void NAME(gram)(int64_t n, int64_t m, int64_t of_x, const REAL *x, int64_t wide, const REAL *y, REAL *h)
+/* h += Xᵀ Y for m columns of X and whole vectors of Y, `wide` numbers a row. */
+INLINE void NAME(gram_of_rows)(int64_t n, int64_t m, int64_t of_x, const REAL *x, int64_t wide, const REAL *y, REAL *h)
 {
     for (int64_t c = 0; c < wide; c += 64 / sizeof(REAL)) {
         int64_t a = 0;
@@ -726,15 +736,23 @@ INLINE void NAME(gram)(int64_t n, int64_t m, int64_t of_x, const REAL *x, int64_
                 const REAL *left = x + i * of_x + a;
                 s += left[0] * row, t += left[1] * row, u += left[2] * row, v += left[3] * row;
             }
-            *(NAME(V64) *)(h + a * wide + c) = s, *(NAME(V64) *)(h + (a + 1) * wide + c) = t;
-            *(NAME(V64) *)(h + (a + 2) * wide + c) = u, *(NAME(V64) *)(h + (a + 3) * wide + c) = v;
+            *(NAME(V64) *)(h + a * wide + c) += s, *(NAME(V64) *)(h + (a + 1) * wide + c) += t;
+            *(NAME(V64) *)(h + (a + 2) * wide + c) += u, *(NAME(V64) *)(h + (a + 3) * wide + c) += v;
         }
         for (; a < m; a++) {
             NAME(V64) s = {0};
             for (int64_t i = 0; i < n; i++) s += x[i * of_x + a] * *(const NAME(V64) *)(y + i * wide + c);
-            *(NAME(V64) *)(h + a * wide + c) = s;
+            *(NAME(V64) *)(h + a * wide + c) += s;
         }
     }
+}
+
+/* h = Xᵀ Y. */
+INLINE void NAME(gram)(int64_t n, int64_t m, int64_t of_x, const REAL *x, int64_t wide, const REAL *y, REAL *h)
+{
+    memset(h, 0, m * wide * sizeof(REAL));
+    for (int64_t i = 0; i < n; i += ROWS)
+        NAME(gram_of_rows)(n - i < ROWS ? n - i : ROWS, m, of_x, x + i * of_x, wide, y + i * wide, h);
 }
 
 /* out = X C, or `out` − X C where `is_rest`, for C of m rows; all of `wide` numbers a row. */
