@@ -121,18 +121,19 @@ def slices(count: int, least: float) -> list[slice]:
 
 
 @functools.cache
-def openmp() -> Any:
-    """`GOMP_parallel` of the OpenMP that torch computes with; None where it computes with something else.
+def openmp() -> ctypes.CDLL | None:
+    """The functions of the OpenMP that torch computes with; None where it computes with something else.
 
     Its threads wait for work at full speed, for some milliseconds after each operation of torch that they have shared,
     and would take the time of other threads.
     """
     if "OpenMP" not in torch.__config__.parallel_info():
         return None
-    return getattr(ctypes.CDLL(None), "GOMP_parallel", None)  # torch has loaded it by now
+    functions = ctypes.CDLL(None)  # of all libraries of the process: torch has loaded it by now
+    return functions if hasattr(functions, "GOMP_parallel") else None
 
 
-def _on_team(team: Any, work: Callable[[], None], threads: int) -> None:
+def _on_team(team: ctypes.CDLL, work: Callable[[], None], threads: int) -> None:
     """Run something on so many of OpenMP's threads, that of the caller among them; there torch computes alone.
 
     What a thread sets as the number of its threads holds to the end of the work of the team.
@@ -143,14 +144,14 @@ def _on_team(team: Any, work: Callable[[], None], threads: int) -> None:
         was_inside, _here.inside = getattr(_here, "inside", False), True
         try:
             torch.get_num_threads()  # which sets that of a new thread
-            ctypes.CDLL(None).omp_set_num_threads(1)
+            team.omp_set_num_threads(1)
             work()
         except BaseException as error:  # an interrupt: C would not pass it on
             failures.append(error)
         finally:
             _here.inside = was_inside
 
-    team(ctypes.CFUNCTYPE(None, ctypes.c_void_p)(run), None, threads, 0)
+    team.GOMP_parallel(ctypes.CFUNCTYPE(None, ctypes.c_void_p)(run), None, threads, 0)
     if failures:
         raise failures[0]
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.distributed.ranks import Ranks
-from torch_lapeig.graph.csr import csr
+from torch_lapeig.graph.csr import csr, multiply
 
 
 class Halo:
@@ -103,12 +103,8 @@ class ShardedMatrix:
         """
         y = y.detach()
         halo = self.halo.start(y) if self.halo.ranks.world > 1 and rows is None else None
-        if len(y) == 0:
-            z = y.clone()
-        elif other is None:
-            z = self.own @ y if times == 1 else (self.own @ y).mul_(times)
-        else:
-            z = torch.addmm(other.detach(), self.own, y, beta=plus, alpha=times)
+        others = None if other is None else other.detach()
+        z = y.clone() if len(y) == 0 else multiply(self.own, y, others, times=times, plus=plus)
         rows = rows if halo is None else halo()
         if rows is None:
             return z

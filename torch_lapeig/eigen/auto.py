@@ -118,16 +118,12 @@ class Work(NamedTuple):
         per_entry = t.FACTOR_ENTRY + t.SOLVED_ENTRY * columns
         factors = t.DIRECT_CALLS + t.FACTOR_MULTIPLICATION * fill.work + per_entry * fill.entries
         factors += t.SOLVED_ROW * columns * n
-        steps, block = (
-            t.TORCH_STEPS if operator.compiled is None else t.COMPILED_STEPS,
-            ChebyshevSubspace().block_size(k),
-        )
+        steps, block = t.COMPILED_STEPS if operator.compiled else t.TORCH_STEPS, ChebyshevSubspace().block_size(k)
+        per_row = steps.lanczos_row * Lanczos().basis_of(columns) / BASIS
         return cls(
             factors=factors * (torch.get_num_threads() ** t.THREADS_GAIN if n > t.FILTER_NODES else 1),
             multigrid=t.MULTIGRID_CALLS + columns * (t.MULTIGRID_ENTRY * entries + t.MULTIGRID_ROW * n),
-            step=steps.lanczos_calls
-            + steps.lanczos_entry * entries
-            + steps.lanczos_row * Lanczos().basis_of(columns) / BASIS * n,
+            step=steps.lanczos_calls + steps.lanczos_entry * entries + per_row * n,
             product=steps.filter_calls + block * (steps.filter_entry * entries + steps.filter_row * n),
             few=steps.few,
         )

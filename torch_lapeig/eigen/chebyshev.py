@@ -30,6 +30,7 @@ BEYOND = 0.05  # of the rest of the spectrum, from the end of a cluster on
 OVERFLOW = 0.5  # of the logarithm of the largest number: what a filter may grow to
 SMALL_SHARE = 0.05  # of a vector in a random column: one that has less in all columns is overlooked
 DAMPING = 18.0  # logarithm of the factor between the k-th pair and the unwanted ones after a filter, at most
+WEAK = 12.0  # the same of the longest filter, where the impatient give up
 SPARE = 2.0  # the same beyond what the residuals need, as long as a filter is
 
 
@@ -115,7 +116,7 @@ class ChebyshevSubspace:
             grown += degree * log_growth(ritz.values[:, k - 1], low, known.bound) - math.log(2)
             if self.max_products is not None and products > self.max_products:
                 break
-            weak = self.max_degree * log_growth(ritz.values[:, k - 1], low, known.bound) < DAMPING
+            weak = self.max_degree * log_growth(ritz.values[:, k - 1], low, known.bound) < WEAK
             if not self.patient and iteration > 0 and weak.any():
                 break
             filtered = operator.chebyshev(ritz.vectors, degree, to_device(low, null), operator.bound)
@@ -142,7 +143,7 @@ class ChebyshevSubspace:
     def _degree(self, values: Tensor, needed: Tensor, k: int, known: Known) -> tuple[Tensor, Tensor]:
         """Degrees, int64 ``(B,)``, and where what is damped begins, ``(B,)``.
 
-        The unwanted are damped against the k-th pair as residuals need, by e^−12 at most, the wanted ones spread by
+        The unwanted are damped against the k-th pair as residuals need, by e^−18 at most, the wanted ones spread by
         1/√eps at most, and the next by eps^−¾: beyond, the first would drown it. The cap is that of each graph of a
         batch: a polynomial that another one needs would overflow.
         """

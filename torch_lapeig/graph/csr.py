@@ -47,7 +47,8 @@ def multiply(
         if (found := _compiled_product(parts, y, other, out, times, plus)) is not None:
             return found
     if other is None:
-        return torch.mm(matrix, y, out=out)
+        product = torch.mm(matrix, y, out=out)
+        return product if times == 1 else product.mul_(times)
     return torch.addmm(other, matrix, y, beta=plus, alpha=times, out=out)
 
 
@@ -68,11 +69,8 @@ def _compiled_product(
     """`multiply` or `sparse_pull`; None where nothing is compiled for such tensors."""
     blocks = [x for x in (y, other, out) if x is not None]
     shape = (len(parts[0]) - 1, y.shape[1])
-    if (
-        not _compiled.reads(*parts, *blocks)
-        or len(parts[1]) != len(parts[2])
-        or any(x.shape != shape for x in blocks[1:])
-    ):
+    fits = len(parts[1]) == len(parts[2]) and all(x.shape == shape for x in blocks[1:])
+    if not (fits and _compiled.reads(*parts, *blocks)):
         return None
     out = y.new_empty(shape) if out is None else out
     _compiled.product(*parts, y, out, other, times=times, plus=plus, is_pull=is_pull)
@@ -144,10 +142,10 @@ def edge_lengths(crow: Tensor, col: Tensor, x: Tensor) -> Tensor | None:
 
 
 def _compiled_edges(crow: Tensor, col: Tensor, x: Tensor, y: Tensor | None) -> Tensor | None:
-    out = x.new_empty(len(col))
     blocks = [block for block in (x, y) if block is not None]
-    if not _compiled.reads(crow, col, out, *blocks) or blocks[-1].shape[1] != x.shape[1]:
+    if not _compiled.reads(crow, col, *blocks) or blocks[-1].shape[1] != x.shape[1]:
         return None
+    out = x.new_empty(len(col))
     _compiled.of_edges(crow, col, x, y, out)
     return out
 

@@ -469,7 +469,7 @@ class DensePattern(Nodes):
         """times · matrix · y + plus · other for a matrix of this pattern and ``(..., N, m)``; ``in_place`` of other."""
         factor = y.reshape(*self.shape, -1)
         if other is None:
-            return (matrix @ factor).reshape(y.shape)
+            return ((matrix if times == 1 else times * matrix) @ factor).reshape(y.shape)
         others, add = other.reshape(factor.shape), torch.addmm if len(self.shape) == 1 else torch.baddbmm
         out = others if in_place else None
         return add(others, matrix, factor, beta=plus, alpha=times, out=out).reshape(y.shape)

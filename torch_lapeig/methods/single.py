@@ -124,9 +124,8 @@ def encodings_of_plain(graph: Graph, k: int, normalization: Normalization) -> tu
     # The null vector below the spectrum, so that no small eigenvalue mixes with it; nodes without edges above.
     apart = torch.baddbmm(matrix, null * -bound[..., None], null.mT)
     apart.diagonal(dim1=-2, dim2=-1).add_(~active * 2 * bound)
-    apart[~is_plain] = torch.eye(
-        apart.shape[-1], dtype=apart.dtype
-    )  # may hold anything, and LAPACK refuses all for one
+    # The others may hold anything, and LAPACK refuses all graphs for one.
+    apart[~is_plain] = torch.eye(apart.shape[-1], dtype=apart.dtype)
     found = torch.linalg.eigh(apart)[1][..., 1 : k + 1]
     v = found - null * (null.mT @ found)
     image = matrix @ v
