@@ -117,10 +117,10 @@ INLINE void mend(Krylov *k, int64_t end)
 }
 
 #define REAL float
-#include __FILE__
+#include "kernels.c"
 #undef REAL
 #define REAL double
-#include __FILE__
+#include "kernels.c"
 #undef REAL
 
 /* --- Conjugate gradients outside eigenvectors, see `torch_lapeig.eigen.complement` and `cg` --- */
