@@ -86,7 +86,7 @@ bench-quick: $(VENV)/installed
 	@echo "==> benchmarks, smaller problems, ten minutes on two cores (records in runs/records)"
 	@$(BIN)/python -m benchmarks all --quick
 
-$(VENV)/installed: pyproject.toml constraints.txt hatch_build.py torch_lapeig/_compiled/kernels.c
+$(VENV)/installed: pyproject.toml constraints.txt hatch_build.py $(wildcard torch_lapeig/_compiled/*.c)
 	@echo "==> virtual environment $(VENV) from $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv $(VENV)
 	@echo "==> installing torch_lapeig and its tools, pinned by constraints.txt (a few minutes the first time)"

@@ -4,8 +4,8 @@ On the index page there is no folder beside the README, so links and pictures ne
 repository is one constant, in pyproject.toml, and empty until there is one. So long links to files are words, and
 pictures are left out, rather than broken.
 
-`torch_lapeig/_compiled/kernels.c` is compiled by the C compiler of the machine (``CC``, or ``cc``). Where there is
-none, or it fails, the package is pure Python and says so: it is slower, and gives the same answers.
+The C sources of `torch_lapeig/_compiled` are compiled by the C compiler of the machine (``CC``, or ``cc``). Where there
+is none, or it fails, the package is pure Python and says so: it is slower, and gives the same answers.
 """
 
 import hashlib
@@ -23,7 +23,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 PICTURE, LINK = r"!\[([^\]]*)\]\((?!\w+:)([^)]+)\)", r"(?<!!)\[([^\]]*)\]\((?!\w+:|#)([^)]+)\)"
-SOURCE, LIBRARY = "torch_lapeig/_compiled/kernels.c", "torch_lapeig/_compiled/kernels.so"
+FOLDER, LIBRARY = "torch_lapeig/_compiled", "torch_lapeig/_compiled/kernels.so"
+SOURCES = ("kernels.c", "dense.c")  # of which the first includes the others
 # Sums may be reordered. Nothing else of -ffast-math: NaN and infinity count, and the processor's mode is left alone.
 REORDERED = ("-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math", "-fno-math-errno", "-freciprocal-math")
 FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", *REORDERED)
@@ -51,11 +52,12 @@ def compiled(root: Path) -> str | None:
     compiler = shlex.split(os.environ.get("CC", "cc"))
     if sys.platform == "win32" or not shutil.which(compiler[0]):
         return f"there is no {compiler[0]}"
-    source, library = root / SOURCE, root / LIBRARY
-    digest = hashlib.sha256(source.read_bytes()).hexdigest()  # by which the package knows its own loops again
+    sources, library = [root / FOLDER / name for name in SOURCES], root / LIBRARY
+    text = b"".join(source.read_bytes() for source in sources)
+    digest = hashlib.sha256(text).hexdigest()  # by which the package knows its own loops again
     made = library.with_suffix(f".{os.getpid()}")
     for more in ((), ("-DPLAIN",)):  # without code for several processors where the compiler knows none
-        command = [*compiler, *FLAGS, *more, f'-DSOURCE="{digest}"', "-o", str(made), str(source), "-lm"]
+        command = [*compiler, *FLAGS, *more, f'-DSOURCE="{digest}"', "-o", str(made), str(sources[0]), "-lm"]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode == 0:
             made.replace(library)

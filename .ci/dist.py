@@ -23,6 +23,7 @@ NEEDED = {  # of what each has to hold
         "torch_lapeig/py.typed",
         "torch_lapeig/distributed/__init__.py",
         "_compiled/kernels.c",
+        "_compiled/dense.c",
         "licenses/LICENSE",
     ),
     ".gz": (
@@ -31,6 +32,7 @@ NEEDED = {  # of what each has to hold
         "CHANGELOG.md",
         "CITATION.cff",
         "_compiled/kernels.c",
+        "_compiled/dense.c",
         "constraints.txt",
         "tests/conftest.py",
         "Makefile",

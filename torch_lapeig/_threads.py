@@ -77,7 +77,7 @@ def together(tasks: Sequence[Callable[[], T]]) -> list[T]:
         contextvars.copy_context().run(mode, work)
 
     try:
-        if (team := openmp()) is not None and not (_is_forked or sys.is_finalizing()):
+        if (team := openmp()) is not None and not (is_forked() or sys.is_finalizing()):
             _on_team(team, alone, min(threads, len(tasks)))
         else:
             wait([_workers().submit(alone) for _ in range(min(threads, len(tasks)))])
@@ -194,6 +194,11 @@ def _forget() -> None:
     """A forked process has none of the threads, for which OpenMP would wait; one of them may have held the lock."""
     global _pool, _lock, _is_forked
     _pool, _lock, _is_forked = None, threading.Lock(), True
+
+
+def is_forked() -> bool:
+    """Whether this process was forked off another in which this module had been loaded."""
+    return _is_forked
 
 
 _is_forked = False

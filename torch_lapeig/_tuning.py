@@ -116,6 +116,11 @@ def rows_of_block(row_bytes: float, device: torch.device, room: Literal["memory"
 
 # --- Neighbour search -------------------------------------------------------------------------------------------------
 
+# Points of a set, their dimensions and the neighbours of each up to which compiled loops over all pairs take less time
+# than products and what follows: half with 256 points × 16, a third with 4000, 0.6 with 4000 × 64; with 1000 × 100 as
+# much. Beyond so many points a tree takes less, where one pays.
+SMALL_SET, SMALL_DIMENSIONS, FEW_NEIGHBORS, TREE_SET = 4096, 64, 64, 1024
+
 # Columns of a matrix up to which the smallest of its rows come by NumPy's partition: of 2²¹ numbers, 14 of each row, in
 # 128 columns 11 against 31 ms by `topk`, in 256 16 against 28, in 1024 12 against 16. Where the processor has no AVX2
 # it takes 1.2 to 2 times as long as `topk`.

@@ -412,3 +412,32 @@ def test_the_first_of_several_null_vectors_alone(normalization):
             for f in (found, expected(weight) + 0 * weight.sum())
         ]
         torch.testing.assert_close(*gradients, atol=1e-12, rtol=1e-9)
+
+
+@pytest.mark.parametrize("change", [0.0, 1e-9, 1e-7, 1e-5, 1e-2])
+@pytest.mark.parametrize("solver", [Eigh(), Lanczos()], ids=str)
+def test_losses_in_float32_of_pairs_in_float64(solver, change):
+    """Their round-off is not taken for a dependence on the basis, nor enlarged by 1/(λ_i − λ_j)."""
+    affinity = cycle(24)
+    affinity[0, 1] = affinity[1, 0] = 1 + change
+    weight, graph_of = edge_parameters(affinity)
+    aim = points(24, 24)
+
+    def gradient(dtype):
+        w = weight.detach().clone().requires_grad_()
+        vectors = eigenpairs(Laplacian(graph_of(w)), 5, solver).vectors.to(dtype)
+        ((vectors @ vectors.mT) * aim.to(dtype)).sum().backward()
+        return w.grad
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DegeneracyWarning)
+        exact, rounded = gradient(torch.float64), gradient(torch.float32)
+    assert (rounded - exact).norm() < 1e-4 * exact.norm()
+
+
+def test_a_loss_of_few_digits_in_float64_is_one_of_float64():
+    """Cotangents of ones and zeros may be of any dtype: what tells a basis from another is said."""
+    weight, graph_of = edge_parameters(cycle(12))
+    vectors = eigenpairs(Laplacian(graph_of(weight)), 3).vectors
+    with pytest.warns(DegeneracyWarning, match="choice of basis"):
+        (1e-5 * vectors[:, 1:].square().sum() + 1e-5 * vectors[3, 1]).backward()

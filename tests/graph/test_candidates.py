@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from problems import DEVICES, points
-from torch_lapeig.graph import candidates, minima, nearest_neighbors, neighbors
+from torch_lapeig.graph import candidates, distances, minima, nearest_neighbors, neighbors
 from torch_lapeig.graph.candidates import Candidates
 from torch_lapeig.graph.minima import GROUP, PADDING, group_minima, members, minima_by_torch
 
@@ -67,6 +67,7 @@ def left(monkeypatch):
         return found
 
     monkeypatch.setattr(candidates, "halves_pay", lambda *_: True)
+    monkeypatch.setattr(distances, "SMALL_SET", 0)
     monkeypatch.setattr(neighbors, "nearest_by_candidates", counted)
     return counts
 
@@ -74,6 +75,7 @@ def left(monkeypatch):
 def by_values(*arguments, **options):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(candidates, "halves_pay", lambda *_: False)
+        patch.setattr(distances, "SMALL_SET", 0)
         return nearest_neighbors(*arguments, **options)
 
 

@@ -8,9 +8,18 @@ from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors, radius_neighbors_graph
 
 from problems import in_every_dtype, on_every_device, points
-from torch_lapeig import GraphWarning
-from torch_lapeig.graph import nearest_neighbors, radius_neighbors, tables
+from torch_lapeig import GraphWarning, _compiled
+from torch_lapeig.graph import distances, nearest_neighbors, radius_neighbors, tables
 from torch_lapeig.graph.neighbors import nearest_and_reaching
+
+
+@pytest.fixture(autouse=True, params=["small sets directly", "by products"])
+def path(request, monkeypatch):
+    """Sets of any size as small ones are searched, where there are compiled loops for that, and as large ones are."""
+    if request.param == "by products":
+        monkeypatch.setattr(distances, "SMALL_SET", 0)
+    elif _compiled.library() is None:
+        pytest.skip("nothing is compiled here")
 
 
 def brute_force(x, k, queries=None):

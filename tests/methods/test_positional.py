@@ -358,3 +358,14 @@ def test_columns_of_the_encoding_are_appended_to_columns_of_any_dtype(dtype):
     torch.testing.assert_close(whole[:, :1], data.x.to(expected))
     whole.square().sum().backward()
     assert weight.grad is not None
+
+
+@pytest.mark.parametrize("normalization", ["symmetric", "random_walk", "unnormalized"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_gradients_of_losses_in_the_dtype_of_the_weights_are_plain(normalization, dtype):
+    """Pairs are solved in float64, and the round-off of a coarser loss is not taken for one that needs a basis."""
+    edges = edges_of(cycle(6))
+    weight = torch.ones(edges.shape[1], dtype=dtype, requires_grad=True)
+    found = laplacian_positional_encoding(edges, 6, 5, weight, normalization=normalization)
+    (found.vectors[:, :4].square() * torch.arange(1, 7)[:, None]).sum().backward()
+    assert weight.grad.isfinite().all()

@@ -27,24 +27,29 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-from torch_lapeig._threads import openmp
+from torch_lapeig._threads import is_forked, openmp
 from torch_lapeig._tuning import ALONE, COMPILED_PART, PARTS_OF_THREAD
 
 FOLDER = Path(__file__).parent
-LIBRARY = "kernels.so"
+SOURCES, LIBRARY = ("kernels.c", "dense.c"), "kernels.so"
 TYPES = {torch.float32: ("float", c_float), torch.float64: ("double", c_double)}
-LANES, LANE_BYTES = 8, 64  # columns that conjugate gradients solve side by side; bytes of a vector
+LANES, LANE_BYTES = 8, 64  # columns that conjugate gradients solve side by side, or matrices; bytes of a vector
+QUERIES = 4  # whose distances are measured side by side
+# Rows of matrices up to which eight side by side take less time than by LAPACK: of 24 rows a fourth, of 64 six tenths.
+# Of fewer matrices than these lanes stay empty.
+SMALL, FEW = 64, 4
 
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """The compiled loops; None where there are none, or those of another `kernels.c`."""
+    """The compiled loops; None where there are none, or those of other sources."""
     if os.environ.get("TORCH_LAPEIG_COMPILED") == "0" or not (FOLDER / LIBRARY).exists():
         return None
     try:
         found = ctypes.CDLL(str(FOLDER / LIBRARY))
         found.source.restype = ctypes.c_char_p
-        is_same = found.source() == hashlib.sha256((FOLDER / "kernels.c").read_bytes()).hexdigest().encode()
+        sources = b"".join((FOLDER / name).read_bytes() for name in SOURCES)
+        is_same = found.source() == hashlib.sha256(sources).hexdigest().encode()
     except (OSError, AttributeError) as error:
         warnings.warn(f"the compiled loops cannot be loaded ({error}); torch is used instead", stacklevel=2)
         return None
@@ -53,9 +58,10 @@ def library() -> ctypes.CDLL | None:
     for name, _ in TYPES.values():
         getattr(found, f"lanczos_{name}").restype = c_int64
     parallel = c_void_p.in_dll(found, "parallel")
-    if (team := openmp()) is not None:
+    # A forked process has none of OpenMP's threads, and would wait for them.
+    if (team := openmp()) is not None and not is_forked():
         parallel.value = ctypes.cast(team.GOMP_parallel, c_void_p).value
-    if hasattr(os, "register_at_fork"):  # a forked process has none of OpenMP's threads, and would wait for them
+    if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=lambda: setattr(parallel, "value", None))
     return found
 
@@ -84,7 +90,9 @@ _TASK = "a:a n:start,stop,base,m,of_y,of_other,of_out p:y,other,out r:times,plus
 _EDGES = "p:crow,col n:start,stop,m,of_x,of_y p:x,y,out"
 _FILTER = "a:a n:graphs,n,m,ld,count,every p:degree,centre,scale,x,rows,out,work"
 _RITZ = "a:a n:graphs,n,m,wide,nulls,of_null p:x,null,basis,small,overlap,squares,work,sound r:least"
-_KINDS = (("task", _TASK), ("edges", _EDGES), ("filter", _FILTER), ("ritz", _RITZ))
+_NEAREST = "n:sets,points,queries,dims,k,itself,wide p:x,asked,valid,numbers,squares,work"
+_KINDS = (("task", _TASK), ("edges", _EDGES), ("filter", _FILTER), ("ritz", _RITZ), ("nearest", _NEAREST))
+_Eigh = _structure("Eigh", "n:matrices,n,count p:a,values,vectors,work,sound")
 _STRUCTURES = {
     dtype: {kind: _structure(kind, fields, real) for kind, fields in _KINDS} for dtype, (_, real) in TYPES.items()
 }
@@ -93,6 +101,8 @@ _STRUCTURES = {
 def is_readable(*tensors: Tensor) -> bool:
     """Whether C can read these: dense memory of the processor, and nothing that watches what torch does."""
     if is_in_torch_dispatch_mode() or torch._C._functorch.peek_interpreter_stack() is not None:
+        return False
+    if torch._C._get_tracing_state() is not None:  # what C writes would not be recorded
         return False
     if forward_ad._current_level >= 0:  # a tensor may carry a tangent
         return False
@@ -103,7 +113,7 @@ def _is_plain(x: Tensor) -> bool:
     """Whether the memory of a tensor holds what it says, and nobody asks for its gradient."""
     if type(x) is not Tensor or not x.is_cpu or torch._C._functorch.is_legacy_batchedtensor(x):
         return False
-    return not (x.is_neg() or (x.requires_grad and torch.is_grad_enabled()))
+    return not (x.is_neg() or x._is_zerotensor() or (x.requires_grad and torch.is_grad_enabled()))
 
 
 def reads(crow: Tensor, col: Tensor, *numbers: Tensor) -> bool:
@@ -160,6 +170,49 @@ def of_edges(crow: Tensor, col: Tensor, x: Tensor, y: Tensor | None, out: Tensor
     ends = (0, len(crow) - 1, x.shape[1], x.stride(0), 0 if y is None else y.stride(0))
     task = _STRUCTURES[x.dtype]["edges"](crow.data_ptr(), col.data_ptr(), *ends, *blocks)
     getattr(library(), f"edges_{TYPES[x.dtype][0]}")(ctypes.byref(task), *_team(len(col) * x.shape[1]))
+
+
+def eigh(a: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
+    """Eigenvalues ``(B, n)``, ascending, and the first eigenvectors ``(B, n, count)`` of several small matrices.
+
+    Of symmetric ``a`` ``(B, n, n)`` the lower triangle is read. Computed in float64, given back in the dtype of ``a``.
+    None where LAPACK is to be asked: matrices that are large or few, numbers that are not finite or far from 1, nothing
+    compiled.
+    """
+    (matrices, n, _), dtype = a.shape, a.dtype
+    if matrices < FEW or not 0 < n <= SMALL or dtype not in TYPES or library() is None or not is_readable(a):
+        return None
+    threads, groups = torch.get_num_threads(), -(-matrices // LANES)
+    a = a.detach().double().contiguous()
+    values, vectors = a.new_empty(matrices, n), a.new_empty(matrices, n, count)
+    room, sound = a.new_empty(min(groups, threads) * (2 * n + 5) * n * LANES), a.new_empty(matrices, dtype=torch.int64)
+    task = _Eigh(matrices, n, count, *(block.data_ptr() for block in (a, values, vectors, room, sound)))
+    library().eigh(ctypes.byref(task), c_int64(groups), c_int64(threads))  # type: ignore[union-attr]
+    return (values.to(dtype), vectors.to(dtype)) if bool(sound.all()) else None
+
+
+def finds_nearest(points: Tensor, queries: Tensor, valid: Tensor) -> bool:
+    """Whether `nearest` reads these."""
+    is_there = library() is not None and is_readable(points, queries, valid)
+    return is_there and points.dtype in TYPES and points.dtype == queries.dtype and valid.dtype == torch.bool
+
+
+def nearest(points: Tensor, queries: Tensor, valid: Tensor, k: int, itself: bool) -> tuple[Tensor, Tensor]:
+    """Numbers and squared distances ``(B, Q, k)`` of the nearest valid points by direct differences, ties by number.
+
+    Args:
+        points, queries: ``(B, N, D)`` and ``(B, Q, D)``. valid: bool ``(B, N)``, of at least k others in each set.
+        itself: the queries are the points, none its own neighbour.
+    """
+    (sets, n, dims), q, lanes = points.shape, queries.shape[1], LANE_BYTES // points.element_size()
+    wide, (parts, threads) = -(-n // lanes) * lanes, _team(sets * q * n * dims)
+    points, queries, valid = points.contiguous(), queries.contiguous(), valid.contiguous()
+    numbers, squares = (points.new_empty(sets, q, k, dtype=dtype) for dtype in (torch.int64, points.dtype))
+    room = points.new_empty(min(parts.value, threads.value) * (dims + QUERIES + 1) * wide)
+    blocks = (block.data_ptr() for block in (points, queries, valid, numbers, squares, room))
+    task = _STRUCTURES[points.dtype]["nearest"](sets, n, q, dims, k, itself, wide, *blocks)
+    getattr(library(), f"nearest_{TYPES[points.dtype][0]}")(ctypes.byref(task), parts, threads)
+    return numbers, squares
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,13 @@ The second half is compiled twice, for float and double: the file includes itsel
 #define FAST
 #endif
 #define INLINE static inline __attribute__((always_inline))
+#pragma GCC diagnostic ignored "-Wpsabi" /* how vectors are passed, which inlined functions do not */
+/* Products are rounded before they are added. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define UNFUSED __attribute__((optimize("fp-contract=off")))
+#else
+#define UNFUSED
+#endif
 
 /* --- Threads --- */
 
@@ -52,6 +59,9 @@ static void share(void (*run)(void *, int64_t, int64_t, int64_t), void *task, in
 
 /* Rows that are added up before their sum goes to that of all: a million of float would lose digits one by one. */
 #define ROWS 1024
+
+/* Queries whose distances are measured side by side. */
+#define QUERIES 4
 
 /* What rows do, see Task. */
 enum { MATRIX, SYSTEM, PULL };
@@ -351,6 +361,8 @@ FAST static void complement_of(void *task, int64_t part, int64_t parts, int64_t 
 }
 
 void complement(Complement *batch, int64_t parts, int64_t threads) { share(complement_of, batch, parts, threads); }
+
+#include "dense.c"
 
 #else
 
@@ -853,5 +865,7 @@ FAST static void NAME(ritz_of)(void *task, int64_t part, int64_t parts, int64_t 
 }
 
 void NAME(ritz)(NAME(Ritz) * r, int64_t parts, int64_t threads) { share(NAME(ritz_of), r, parts, threads); }
+
+#include "dense.c"
 
 #endif

@@ -13,6 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from torch_lapeig import _compiled
 from torch_lapeig._threads import in_parts, slices, together
 from torch_lapeig._tuning import (
     PART_OF_EIGH,
@@ -171,21 +172,32 @@ def eigh(a: Tensor) -> tuple[Tensor, Tensor]:
     return values, vectors
 
 
-def eigh_of_batch(a: Tensor) -> tuple[Tensor, Tensor]:
+def eigh_of_batch(a: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
     """Eigenpairs of symmetric matrices ``(B, n, n)``, of which the lower triangles count; see `in_parts`.
 
-    Fewer large ones than there are threads are left to the threads of LAPACK.
+    Several small ones are solved side by side where there are compiled loops. Fewer large ones than there are threads
+    are left to the threads of LAPACK.
+
+    Args:
+        count: of the vectors, those that are wanted, the first; default all.
+
+    Returns:
+        Values ``(B, n)``, ascending, and vectors ``(B, n, count)``.
 
     Raises:
         torch.linalg.LinAlgError: one that has not converged.
     """
+    count = a.shape[-1] if count is None else count
+    if (pairs := _compiled.eigh(a, count)) is not None:
+        return pairs
     if a.shape[-1] > WHOLE_EIGH and len(a) < torch.get_num_threads():
-        return _eigh(a)
+        values, vectors = _eigh(a)
+        return values, vectors[..., :count]
     try:
         values, vectors = in_parts(_eigh, a, PART_OF_EIGH)
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
-        return _eigh(a)  # which says its number among all
-    return values, vectors
+        values, vectors = _eigh(a)  # which says its number among all
+    return values, vectors[..., :count]
 
 
 def _eigh(a: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig._compiled import is_for_one_thread
-from torch_lapeig.eigen.blocks import orthonormalize, shared, to_device, to_host
+from torch_lapeig.eigen.blocks import eigh_of_batch, orthonormalize, shared, to_device, to_host
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solver import (
     SETTLED,
@@ -258,7 +258,7 @@ def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor, known: Known | N
             if sound.all():
                 break
     projected = (small + small.mT) / 2 - others.bound[:, None, None] * (overlap.mT @ overlap)
-    values, turn = shared(operator, *torch.linalg.eigh(projected))
+    values, turn = shared(operator, *eigh_of_batch(projected))
     values = values.clamp_min(0)
     within = small @ turn - values[:, None, :] * turn
     parts = (squares.diagonal(dim1=1, dim2=2).sqrt()[:, None] @ turn.abs())[:, 0]

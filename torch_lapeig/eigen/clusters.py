@@ -13,29 +13,55 @@ from torch import Tensor
 
 from torch_lapeig.eigen.check import Solution
 
+SAMPLE = 1000  # numbers that are looked at before all are
+
 Degeneracy = Literal["mask", "lorentz", "exact"]
 DEGENERACIES = ("mask", "lorentz", "exact")
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Options of the differentiation rule, see `torch_lapeig.Solve`; and eps of the problem as it was given."""
+    """Options of the differentiation rule, see `torch_lapeig.Solve`.
+
+    ``eps``: of the problem as it was given. ``loss_eps``: of the loss, whose round-off cotangents have.
+    """
 
     tolerance: float
     degeneracy: Degeneracy
     width: float | None
     eps: float
+    loss_eps: float
 
     @property
     def masked(self) -> Rule:
         """The rule that leaves the rotation within a cluster out."""
         return dataclasses.replace(self, degeneracy="mask")
 
+    def for_cotangents(self, x: Tensor) -> Rule:
+        """The rule for cotangents that may be those of a loss in float32, of pairs in float64.
 
-def rule_of(dtype: torch.dtype, tolerance: float | None, degeneracy: Degeneracy, width: float | None) -> Rule:
-    """The rule of a problem of a dtype, with the defaults of `torch_lapeig.Solve`."""
+        Those are numbers of float32, of which some need all of its digits: 1 and 0 may be of any loss.
+        """
+        single = torch.finfo(torch.float32).eps
+        for part in (x.reshape(-1)[:SAMPLE], x):
+            if self.loss_eps >= single or not _is_of(part, torch.float32):
+                return self
+        return self if _is_of(x, torch.bfloat16) else dataclasses.replace(self, loss_eps=single)
+
+
+def _is_of(x: Tensor, dtype: torch.dtype) -> bool:
+    """Whether all numbers are of a coarser dtype."""
+    return bool((x.to(dtype).to(x.dtype) == x).all())
+
+
+def rule_of(
+    dtype: torch.dtype, loss: torch.dtype | None, tolerance: float | None, degeneracy: Degeneracy, width: float | None
+) -> Rule:
+    """The rule of a problem of a dtype, and a loss in it or in a coarser one, with the defaults of `Solve`."""
     default = 1e-10 if dtype == torch.float64 else 1e-6
-    return Rule(default if tolerance is None else tolerance, degeneracy, width, torch.finfo(dtype).eps)
+    eps = torch.finfo(dtype).eps
+    loss_eps = eps if loss is None else max(eps, torch.finfo(loss).eps)
+    return Rule(default if tolerance is None else tolerance, degeneracy, width, eps, loss_eps)
 
 
 def noise_width(s: Solution, rule: Rule) -> Tensor:

@@ -82,21 +82,22 @@ class ImplicitEigenpairs(torch.autograd.Function):
         edges, diagonal, projected, vectors = ctx.saved_tensors
         s: Solution = ctx.solution
         to_projected, to_vectors = cotangents
+        rule = ctx.rule if s.operator.is_sharded else ctx.rule.for_cotangents(to_vectors.detach())
         to_projected = s.operator.sum(to_projected)  # each rank has Λ, and a part of the loss
         values = projected.diagonal(dim1=-2, dim2=-1)
-        inverse, cluster = inverse_differences(values, values, s, ctx.rule)
+        inverse, cluster = inverse_differences(values, values, s, rule)
         skew = s.operator.inner(vectors, to_vectors)
         skew = (skew - skew.mT) / 2
         sizes = s.operator.dots(to_vectors.detach(), to_vectors.detach()).sqrt()
         # Cotangents that come from a derivative of this rule have the errors of its linear solve.
-        error = ctx.rule.tolerance if ctx.is_differentiated else 0.0
-        _warn_if_undefined(s, ctx.rule, to_projected.detach(), sizes, skew.detach(), error)
+        error = rule.tolerance if ctx.is_differentiated else 0.0
+        _warn_if_undefined(s, rule, to_projected.detach(), sizes, skew.detach(), error)
         whole = (to_projected + to_projected.mT) / 2
-        unknown = _unknown(s, ctx.rule, sizes, skew.detach())
+        unknown = _unknown(s, rule, sizes, skew.detach())
         inverse, cluster = inverse.masked_fill(unknown, 0), cluster.masked_fill(unknown, 1)
         if torch.is_grad_enabled() or ctx.is_differentiated:
             error = max(100 * torch.finfo(s.values.dtype).eps, error)
-            close = _close(s, ctx.rule, (inverse * skew).detach(), whole.detach(), sizes, error)
+            close = _close(s, rule, (inverse * skew).detach(), whole.detach(), sizes, error)
             inverse, cluster = inverse.masked_fill(close, 0), cluster.masked_fill(close, 1)
             ctx.is_differentiated = True
         rotation = inverse * skew
@@ -104,7 +105,7 @@ class ImplicitEigenpairs(torch.autograd.Function):
         off = projected - torch.diag_embed(values)
         rotation = rotation - inverse * (rotation @ off - off @ rotation)
         y = vectors @ (cluster * whole + rotation)
-        y = y + ComplementSolve.apply(edges, diagonal, projected, vectors, to_vectors, s, ctx.rule)
+        y = y + ComplementSolve.apply(edges, diagonal, projected, vectors, to_vectors, s, rule)
         return *edge_gradient(s, y, vectors), None, None
 
     @staticmethod
@@ -129,9 +130,9 @@ def _unknown(s: Solution, rule: Rule, sizes: Tensor, skew: Tensor) -> Tensor:
     """
     if rule.degeneracy != "mask" or rule.width is not None:
         return torch.zeros_like(skew, dtype=torch.bool)
-    round_off = ROUND_OFF * rule.eps * (sizes[:, :, None] + sizes[:, None, :])
+    round_off = ROUND_OFF * rule.loss_eps * (sizes[:, :, None] + sizes[:, None, :])
     difference = (s.values[:, :, None] - s.values[:, None, :]).abs()
-    unknown: Tensor = (skew.abs() <= round_off) & (difference < rule.eps**0.5 * s.operator.bound[:, None, None])
+    unknown: Tensor = (skew.abs() <= round_off) & (difference < rule.loss_eps**0.5 * s.operator.bound[:, None, None])
     return unknown
 
 
@@ -171,14 +172,14 @@ def _warn_if_undefined(
     does not take their matrix (`Eigenpairs.projected`); the cut k | k+1 goes through a cluster. ``error``: of the
     cotangents.
     """
-    noise = math.sqrt(rule.eps)
+    noise = math.sqrt(rule.loss_eps)
     size = sizes.norm(dim=1)
     equal = inverse_differences(s.values, s.values, s, rule.masked)[1]
     lost = skew * equal
     # Not equal, but closer than can be told apart: what is left out is small, and would have been divided by as little.
     distance = (s.values[:, :, None] - s.values[:, None, :]).abs()
     near = lost.abs() * (distance > NEAR * noise_width(s, rule)) * (rule.degeneracy == "mask")
-    unresolved = (near.amax((1, 2)) > max(8 * rule.eps, error) * size) & (rule.width is None)
+    unresolved = (near.amax((1, 2)) > max(8 * rule.loss_eps, error) * size) & (rule.width is None)
     to_values = to_projected.diagonal(dim1=-2, dim2=-1)
     spread = (equal * (to_values[:, :, None] - to_values[:, None, :])).abs().amax((1, 2))
     whole = to_projected - torch.diag_embed(to_values)

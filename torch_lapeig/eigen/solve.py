@@ -174,14 +174,23 @@ def eigenpairs(
     >>> eigenpairs(Laplacian(path), 3, tolerance=1e-6).values.round(decimals=5) + 0  # 1 − cos(πj/2)
     tensor([0., 1., 2.])
     """
-    solve, operator = dataclasses.replace(Solve.of(solve), **options), _operator_of(laplacian)
+    return eigenpairs_for(None, laplacian, k, dataclasses.replace(Solve.of(solve), **options), fill)
+
+
+def eigenpairs_for(
+    loss: torch.dtype | None, laplacian: Laplacian | Operator, k: int, solve: Solve, fill: bool
+) -> Eigenpairs:
+    """`eigenpairs` for a loss that is computed in a coarser dtype than they are; None for their own."""
+    operator = _operator_of(laplacian)
     operator.agree(k=k, fill=fill, solver=solve.solver, tolerance=solve.tolerance, degeneracy=solve.degeneracy)
     k = _check_request(operator, k, fill, solve)
     with kept_memory(_block_bytes(operator, k)):
-        return _eigenpairs(laplacian, operator, k, solve)
+        return _eigenpairs(laplacian, operator, k, solve, loss)
 
 
-def _eigenpairs(laplacian: Laplacian | Operator, operator: Operator, k: int, solve: Solve) -> Eigenpairs:
+def _eigenpairs(
+    laplacian: Laplacian | Operator, operator: Operator, k: int, solve: Solve, loss: torch.dtype | None
+) -> Eigenpairs:
     restart = _restart_of(solve.warm_start, operator) if isinstance(solve.warm_start, Eigenpairs) else None
     worked, order, unit = operator, None, None
     if isinstance(worked, SymmetricOperator):
@@ -193,7 +202,7 @@ def _eigenpairs(laplacian: Laplacian | Operator, operator: Operator, k: int, sol
         bare = worked.frozen() if isinstance(worked, SymmetricOperator) else worked
         report = report if unit is None else _in_unit(report, float(unit.amax()))
         solution = _solution(bare, min(k, operator.all_nodes), solve, restart, report, is_differentiated)
-    projected, vectors, solution = _differentiable(worked, solution, solve, is_differentiated)
+    projected, vectors, solution = _differentiable(worked, solution, solve, is_differentiated, loss)
     if unit is not None:
         projected, gap = projected * unit[:, None, None], solution.gap * unit
         solution = dataclasses.replace(solution, residuals=solution.residuals * unit[:, None], gap=gap)
@@ -244,7 +253,7 @@ def _is_large(operator: SymmetricOperator) -> bool:
 
 
 def _differentiable(
-    operator: Operator, solution: Solution, solve: Solve, is_needed: bool
+    operator: Operator, solution: Solution, solve: Solve, is_needed: bool, loss: torch.dtype | None
 ) -> tuple[Tensor, Tensor, Solution]:
     """Λ ``(B, k, k)`` and V ``(B, N, k)`` of a solution, with gradients to the entries of the operator if needed.
 
@@ -253,7 +262,7 @@ def _differentiable(
     if not isinstance(operator, SymmetricOperator):
         return torch.diag_embed(solution.values), solution.vectors, solution
     dtype, finer = operator.dtype, solution.values.dtype != operator.dtype
-    rule = rule_of(dtype, solve.backward_tolerance, solve.degeneracy, solve.cluster_width)
+    rule = rule_of(dtype, loss, solve.backward_tolerance, solve.degeneracy, solve.cluster_width)
     if is_needed:
         exact = operator.double() if finer else operator
         projected, vectors = ImplicitEigenpairs.apply(exact.values, exact.diagonal, solution, rule)

@@ -42,7 +42,7 @@ def multiply(
     out: Tensor | None = None,
 ) -> Tensor:
     """times · M Y + plus · other of a CSR or dense matrix, without gradients; ``out`` may be ``other``."""
-    if matrix.layout == torch.sparse_csr and y.device.type == "cpu":
+    if matrix.layout == torch.sparse_csr and y.device.type == "cpu" and matrix.shape[1] == len(y):
         parts = (matrix.crow_indices(), matrix.col_indices(), matrix.values())
         if (found := _compiled_product(parts, y, other, out, times, plus)) is not None:
             return found

@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
-from torch_lapeig._tuning import TREE_DIMENSIONS, rows_of_block
+from torch_lapeig import _checks, _compiled
+from torch_lapeig._tuning import FEW_NEIGHBORS, SMALL_DIMENSIONS, SMALL_SET, TREE_DIMENSIONS, rows_of_block
 
 
 def squared_distances(queries: Tensor, points: Tensor) -> Tensor:
@@ -66,6 +66,20 @@ def differentiable_pair_distances(queries: Tensor, query: Tensor, points: Tensor
     difference = queries[query] - points[point]
     distances: Tensor = torch.linalg.vecdot(difference, difference)
     return distances
+
+
+def nearest_directly(
+    points: Tensor, queries: Tensor, valid: Tensor, itself: bool, k: int
+) -> tuple[Tensor, Tensor] | None:
+    """The k nearest points of each query of small sets: numbers and squared distances ``(B, Q, k)``, ties by number.
+
+    By compiled loops over all pairs; None where there are none, or products take less time. In few dimensions the
+    distances are those of `pair_distances` to the last bit. The arguments are those of `Sets`.
+    """
+    (n, dims), readable = points.shape[1:], _compiled.finds_nearest(points, queries, valid)
+    if not readable or n > SMALL_SET or dims > SMALL_DIMENSIONS or k > FEW_NEIGHBORS:
+        return None
+    return _compiled.nearest(points, queries, valid, k, itself)
 
 
 def nearest_of_candidates(

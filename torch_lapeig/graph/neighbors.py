@@ -24,11 +24,17 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig._tuning import WHOLE_ROWS, budget_of, projection_may_pay, rows_of_block
+from torch_lapeig._tuning import TREE_SET, WHOLE_ROWS, budget_of, projection_may_pay, rows_of_block
 from torch_lapeig.graph.ann import approximate_neighbors
 from torch_lapeig.graph.candidates import candidates_pay, nearest_by_candidates
 from torch_lapeig.graph.copies import first_copies
-from torch_lapeig.graph.distances import nearest_of_candidates, pair_distances, radii_no_less, roots_no_less
+from torch_lapeig.graph.distances import (
+    nearest_directly,
+    nearest_of_candidates,
+    pair_distances,
+    radii_no_less,
+    roots_no_less,
+)
 from torch_lapeig.graph.projection import nearest_by_projection, projection_that_pays
 from torch_lapeig.graph.selection import sorted_rows
 from torch_lapeig.graph.sets import Sets, prepare, warn_of_underflow
@@ -232,9 +238,7 @@ def check_recall(backend: Any, recall: Any) -> float:
 
 def _approximate_neighbors(sets: Sets, k: int, recall: float, budget: int) -> tuple[Tensor, Tensor, float]:
     """Numbers and squared distances ``(B, Q, k)`` of an approximate search, and the smallest recall of the items."""
-    every = range(len(sets.points))
-    items = [Sets(sets.points[b : b + 1], sets.queries[b : b + 1], sets.valid[b : b + 1], sets.itself) for b in every]
-    found = [_approximate_item(item, k, recall, budget) for item in items]
+    found = [_approximate_item(item, k, recall, budget) for item in sets.items()]
     indices, distances, shares = zip(*found, strict=True)
     return torch.stack(indices), torch.stack(distances), min(shares)
 
@@ -276,17 +280,18 @@ def _squared_reach(radius: float | Tensor, x: Tensor, valid: Tensor) -> Tensor:
 
 def _exact_neighbors(sets: Sets, k: int, budget: int) -> tuple[Tensor, Tensor]:
     """Numbers and squared distances ``(B, Q, k)``; where points have many copies, among a few of each."""
-    if tree_pays(sets.points, sets.queries.shape[1], k):  # which sees to copies itself
+    by_tree = tree_pays(sets.points, sets.queries.shape[1], k)
+    if not (by_tree and sets.points.shape[1] > TREE_SET) and (found := nearest_directly(*sets, k)) is not None:
+        return found
+    if by_tree:  # which sees to copies itself
         return _by_cheapest(sets, k, budget)
     most = k + 1 + sets.itself
     kept = [first_copies(points, valid, most) for points, valid in zip(sets.points, sets.valid, strict=True)]
     if all(few is None for few in kept):
         return _by_cheapest(sets, k, budget)
     parts = []
-    for b, few in enumerate(kept):
-        item = Sets(sets.points[b : b + 1], sets.queries[b : b + 1], sets.valid[b : b + 1], sets.itself)
-        found = _by_cheapest(item, k, budget) if few is None else _among(item, few, k, budget)
-        parts.append(found)
+    for item, few in zip(sets.items(), kept, strict=True):
+        parts.append(_by_cheapest(item, k, budget) if few is None else _among(item, few, k, budget))
     return torch.cat([numbers for numbers, _ in parts]), torch.cat([squares for _, squares in parts])
 
 

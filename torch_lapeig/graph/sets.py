@@ -24,6 +24,11 @@ class Sets(NamedTuple):
     valid: Tensor
     itself: bool
 
+    def items(self) -> list[Sets]:
+        """Each item of the batch, as a batch of one."""
+        every = zip(self.points.split(1), self.queries.split(1), self.valid.split(1), strict=True)
+        return [Sets(*item, self.itself) for item in every]
+
 
 def prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: str) -> Sets:
     """Check the arguments of a search; unit vectors for ``"cosine"``."""

@@ -16,7 +16,7 @@ from torch_lapeig import _checks
 from torch_lapeig._threads import slices, together
 from torch_lapeig._tuning import DENSE_WORK, PART_OF_EIGH
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives
-from torch_lapeig.eigen.solve import Solve, eigenpairs
+from torch_lapeig.eigen.solve import Solve, eigenpairs_for
 from torch_lapeig.eigen.solver import Solver
 from torch_lapeig.graph.graph import Graph, check_batch, check_edge_index
 from torch_lapeig.graph.pattern import DensePattern
@@ -91,7 +91,7 @@ def laplacian_positional_encoding(
     check_edge_index(edge_index, len(batch))
     weight = torch.ones(edge_index.shape[1], device=edge_index.device) if edge_weight is None else edge_weight
     _checks.check_tensor(weight, "edge_weight")
-    vectors, values = _encoding(edge_index, batch, k, _checks.single(weight), normalization, solve, is_single)
+    vectors, values = _encoding(edge_index, batch, k, weight, normalization, solve, is_single)
     if random_signs:
         vectors = vectors * with_random_signs(vectors.new_ones(len(values), 1, k), generator)[batch, 0]
     return NodeEncoding(vectors.to(weight.dtype), values.to(weight.dtype))
@@ -119,6 +119,7 @@ def _encoding(
     solve: Solve | Solver | None,
     is_single: bool,
 ) -> NodeEncoding:
+    loss, weight = weight.dtype, _checks.single(weight)
     _checks.check_floating(weight, "edge_weight")
     if weight.shape != edge_index.shape[1:]:
         raise ValueError(
@@ -152,7 +153,7 @@ def _encoding(
             plain = Group(graphs[done], chosen[kept], NodeEncoding(rows[kept], found_values[done]))
             return [plain, *encode(graphs[~done], False)]
         graph = Graph.from_edge_index(edges, weight[inside], batch=at) if graph is None else graph
-        pairs = eigenpairs(Laplacian(graph, normalization), k + 1, solve, fill=True)
+        pairs = eigenpairs_for(loss, Laplacian(graph, normalization), k + 1, Solve.of(solve), fill=True)
         return [Group(graphs, chosen, NodeEncoding(pairs.vectors[..., 1:][graph.mask], pairs.values[:, 1:]))]
 
     tasks = [functools.partial(encode, graphs) for graphs in _of_similar_size(sizes)]

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torch_lapeig.eigen.blocks import eigh_of_batch
 from torch_lapeig.eigen.laplacian import Normalization
 from torch_lapeig.eigen.symmetric import NullSpace
 from torch_lapeig.graph.graph import Graph
@@ -126,7 +127,7 @@ def encodings_of_plain(graph: Graph, k: int, normalization: Normalization) -> tu
     apart.diagonal(dim1=-2, dim2=-1).add_(~active * 2 * bound)
     # The others may hold anything, and LAPACK refuses all graphs for one.
     apart[~is_plain] = torch.eye(apart.shape[-1], dtype=apart.dtype)
-    found = torch.linalg.eigh(apart)[1][..., 1 : k + 1]
+    found = eigh_of_batch(apart, k + 1)[1][..., 1:]
     v = found - null * (null.mT @ found)
     image = matrix @ v
     values = (v * image).sum(-2) / (v * v).sum(-2)

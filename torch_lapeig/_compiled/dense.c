@@ -1,0 +1,303 @@
+/* Dense work on many small things: eigenpairs of small matrices, neighbours within small sets. A part of `kernels.c`. */
+
+#ifndef REAL
+
+/* --- Eigenpairs of small symmetric matrices, eight side by side --- */
+
+/* What LAPACK does for one such matrix waits mostly for one square root or division after the other. */
+
+typedef uint64_t Bits __attribute__((vector_size(64), aligned(8), may_alias));
+
+/* Lanes of x where all bits of `where` are set, those of y where none is. */
+INLINE V either(Bits where, V x, V y) { return (V)(((Bits)x & where) | ((Bits)y & ~where)); }
+
+INLINE V roots(V x)
+{
+    V y;
+    for (int c = 0; c < LANE; c++) y[c] = sqrt(x[c]);
+    return y;
+}
+
+/* All bits of the lanes whose square, of numbers up to about 1, is nothing beside that: below 1e-200. */
+INLINE Bits is_nothing(V square) { return -(((Bits)square - 0x16687e92154ef7acull) >> 63); }
+
+/* A = Q T Qᵀ by Householder's reflections 1 − τ x xᵀ. Of A the upper triangle is read; row j becomes x of reflection j,
+   from column j + 1 on. d and e are the diagonal of T and what is beside it; p is room for a row. */
+INLINE void tridiagonal(int64_t n, V *a, V *d, V *e, V *tau, V *p)
+{
+    const V none = {0};
+    for (int64_t j = 0; j + 1 < n; j++) {
+        V *x = a + j * n, rest = none, dot = none;
+        d[j] = x[j];
+        for (int64_t i = j + 2; i < n; i++) rest += x[i] * x[i];
+        const V head = x[j + 1], size = roots(head * head + rest);
+        const Bits done = is_nothing(rest), minus = (Bits)head & (1ull << 63);
+        e[j] = either(done, head, (V)((Bits)(-size) ^ minus));
+        x[j + 1] = head - e[j];
+        tau[j] = either(done, none, -1 / (e[j] * x[j + 1]));
+        for (int64_t i = j + 1; i < n; i++) p[i] = none;
+        for (int64_t r = j + 1; r < n; r++) { /* p = A x, each entry of the triangle once for both of its places */
+            const V *row = a + r * n, own = x[r];
+            V sum = row[r] * own;
+            for (int64_t i = r + 1; i < n; i++) sum += row[i] * x[i], p[i] += row[i] * own;
+            p[r] += sum;
+        }
+        for (int64_t i = j + 1; i < n; i++) dot += p[i] * x[i];
+        dot *= tau[j] / 2;
+        for (int64_t i = j + 1; i < n; i++) p[i] = tau[j] * (p[i] - dot * x[i]);
+        for (int64_t r = j + 1; r < n; r++) {
+            V *row = a + r * n;
+            const V own = x[r], other = p[r];
+            for (int64_t i = r; i < n; i++) row[i] -= own * p[i] + other * x[i];
+        }
+    }
+    d[n - 1] = a[n * n - 1];
+    e[n - 1] = none;
+}
+
+/* Eigenvalues of T in d, and vectors in the rows of z, which hold a basis before: QL with implicit shifts, each lane at its
+   own place. `on` is room for n rows. Returns whether all have come to an end. */
+INLINE int implicit_ql(int64_t n, V *d, V *e, V *z, Bits *on)
+{
+    const V one = {1, 1, 1, 1, 1, 1, 1, 1}, none = {0};
+    double least[LANE] = {0}; /* beside which a number next to the diagonal is nothing */
+    int64_t low[LANE] = {0}, high[LANE];
+    for (int64_t i = 0; i < n; i++)
+        for (int q = 0; q < LANE; q++) least[q] = fmax(least[q], 0x1p-53 * (fabs(d[i][q]) + fabs(e[i][q])));
+    for (int64_t sweep = 0; sweep < 60 * n; sweep++) {
+        int64_t from = n, to = 0;
+        V g = none, s = one, c = one, p = none;
+        for (int q = 0; q < LANE; q++) { /* the first block that is not diagonal, and the shift of its first value */
+            int64_t b = low[q], end;
+            while (b + 1 < n && fabs(e[b][q]) <= least[q]) b++;
+            low[q] = b, high[q] = b;
+            if (b + 1 == n) continue;
+            for (end = b + 1; end + 1 < n && !(fabs(e[end][q]) <= least[q]);) end++;
+            high[q] = end;
+            from = b < from ? b : from, to = end > to ? end : to;
+            const double half = (d[b + 1][q] - d[b][q]) / (2 * e[b][q]), turn = half + copysign(sqrt(half * half + 1), half);
+            g[q] = d[end][q] - d[b][q] + e[b][q] / turn;
+        }
+        if (from == n) return 1;
+        for (int64_t i = from; i < to; i++)
+            for (int q = 0; q < LANE; q++) on[i][q] = -(uint64_t)(low[q] <= i && i < high[q]);
+        for (int64_t i = to - 1; i >= from; i--) {
+            const V f = s * e[i], b = c * e[i], square = f * f + g * g, r = roots(square), inverse = one / r;
+            const Bits unturned = is_nothing(square);
+            const V sine = either(unturned, none, f * inverse), cosine = either(unturned, one, g * inverse);
+            const V upper = d[i + 1] - p, last = (d[i] - upper) * sine + 2 * cosine * b, push = sine * last;
+            e[i + 1] = either(on[i], r, e[i + 1]), d[i + 1] = either(on[i], upper + push, d[i + 1]);
+            g = either(on[i], cosine * last - b, g), p = either(on[i], push, p);
+            s = either(on[i], sine, s), c = either(on[i], cosine, c);
+            const V turn = either(on[i], sine, none), stay = either(on[i], cosine, one);
+            V *u = z + (i + 1) * n, *w = z + i * n;
+            for (int64_t l = 0; l < n; l++) {
+                const V x = u[l], y = w[l];
+                u[l] = turn * y + stay * x, w[l] = stay * y - turn * x;
+            }
+        }
+        for (int q = 0; q < LANE; q++)
+            if (low[q] < high[q]) d[low[q]][q] -= p[q], e[low[q]][q] = g[q], e[high[q]][q] = 0;
+    }
+    return 0;
+}
+
+/* Values ascending and the first `count` vectors, as columns, of matrices whose lower triangle is read. `sound` is 0 where
+   LAPACK is to have a try: numbers that are not finite or beyond 1e±150. `work`: for each thread 2 n² + 5 n rows of eight. */
+typedef struct {
+    int64_t matrices, n, count;
+    const double *a;
+    double *values, *vectors, *work;
+    int64_t *sound;
+} Eigh;
+
+/* Into the lane q of an upper triangle, the largest of size 1; that size. */
+INLINE double into_lane(int64_t n, const double *from, V *a, int q)
+{
+    double most = 0;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j <= i; j++) {
+            const double size = fabs(from[i * n + j]);
+            most = size > most || isnan(size) ? size : most;
+        }
+    const int is_sound = most > 1e-150 && most < 1e150;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j <= i; j++) a[j * n + i][q] = is_sound ? from[i * n + j] / most : 0;
+    return is_sound || most == 0 ? most : NAN;
+}
+
+FAST static void eigh_of(void *task, int64_t part, int64_t parts, int64_t thread)
+{
+    const Eigh *t = task;
+    const int64_t n = t->n, groups = (t->matrices + LANE - 1) / LANE;
+    V *a = (V *)t->work + thread * (2 * n * n + 5 * n), *z = a + n * n, *d = z + n * n, *e = d + n, *tau = e + n, *p = tau + n;
+    for (int64_t g = groups * part / parts; g < groups * (part + 1) / parts; g++) {
+        const int64_t first = g * LANE, lanes = t->matrices - first < LANE ? t->matrices - first : LANE;
+        double size[LANE];
+        memset(a, 0, n * n * sizeof(V));
+        memset(z, 0, n * n * sizeof(V));
+        for (int q = 0; q < lanes; q++) size[q] = into_lane(n, t->a + (first + q) * n * n, a, q);
+        for (int64_t i = 0; i < n; i++)
+            for (int q = 0; q < LANE; q++) z[i * n + i][q] = 1;
+        tridiagonal(n, a, d, e, tau, p);
+        const int is_done = implicit_ql(n, d, e, z, (Bits *)(p + n));
+        for (int64_t i = 0; i < n; i++) /* ascending, with the vectors of T that are wanted */
+            for (int q = 0; q < lanes; q++) p[i][q] = i;
+        for (int q = 0; q < lanes; q++) {
+            double *values = t->values + (first + q) * n;
+            t->sound[first + q] = is_done && !isnan(size[q]);
+            for (int64_t i = 0; i < n; i++) {
+                int64_t place = i;
+                for (; place > 0 && values[place - 1] > d[i][q]; place--)
+                    values[place] = values[place - 1], p[place][q] = p[place - 1][q];
+                values[place] = d[i][q], p[place][q] = i;
+            }
+            for (int64_t i = 0; i < n; i++) values[i] *= size[q];
+        }
+        for (int64_t k = 0; k < t->count; k++) {
+            V *x = (V *)(p + n);
+            for (int64_t i = 0; i < n; i++)
+                for (int q = 0; q < lanes; q++) x[i][q] = z[(int64_t)p[k][q] * n + i][q];
+            for (int64_t j = n - 2; j >= 0; j--) {
+                const V *y = a + j * n;
+                V s = {0};
+                for (int64_t i = j + 1; i < n; i++) s += y[i] * x[i];
+                s *= tau[j];
+                for (int64_t i = j + 1; i < n; i++) x[i] -= s * y[i];
+            }
+            for (int q = 0; q < lanes; q++)
+                for (int64_t i = 0; i < n; i++) t->vectors[((first + q) * n + i) * t->count + k] = x[i][q];
+        }
+    }
+}
+
+void eigh(Eigh *task, int64_t parts, int64_t threads) { share(eigh_of, task, parts, threads); }
+
+#else
+
+/* --- The nearest points of small sets, by direct differences --- */
+
+/* Of each query of each set the k nearest points: numbers and squared distances, ascending, ties by number. `valid`: a byte
+   for each point, 0 for none. `itself`: the queries are the points, none near itself. `wide`: points of a set or more, in
+   whole vectors. `work`: for each thread dims + QUERIES + 1 rows of `wide` numbers. */
+typedef struct {
+    int64_t sets, points, queries, dims, k, itself, wide;
+    const REAL *x, *asked;
+    const uint8_t *valid;
+    int64_t *numbers;
+    REAL *squares, *work;
+} NAME(Nearest);
+
+/* far[j] += the squared distances of `count` queries to all points of a set, coordinate by coordinate: a square is added
+   to the others as in torch, and is not fused with the sum, so that both ways are as long. */
+INLINE void NAME(distances)(const NAME(Nearest) * t, const REAL *across, const REAL *q, const int count, REAL *far)
+{
+    for (int64_t j = 0; j < t->wide; j += 64 / sizeof(REAL)) {
+        NAME(V64) sums[QUERIES];
+        for (int i = 0; i < count; i++) sums[i] = (NAME(V64)){0};
+        for (int64_t c = 0; c < t->dims; c++) {
+            const NAME(V64) x = *(const NAME(V64) *)(across + c * t->wide + j);
+            for (int i = 0; i < count; i++) {
+                const NAME(V64) apart = x - q[i * t->dims + c];
+                const NAME(V64) square = apart * apart;
+                sums[i] += square;
+            }
+        }
+        for (int i = 0; i < count; i++) *(NAME(V64) *)(far + i * t->wide + j) = sums[i];
+    }
+}
+
+/* How many of n numbers are at most as large. */
+INLINE int32_t NAME(within)(int64_t n, const REAL *far, REAL reach)
+{
+    int32_t count = 0;
+    for (int64_t j = 0; j < n; j++) count += far[j] <= reach;
+    return count;
+}
+
+/* The largest of n numbers that is finite. */
+INLINE REAL NAME(largest)(int64_t n, const REAL *far)
+{
+    REAL most = 0;
+    for (int64_t j = 0; j < n; j++) {
+        const REAL own = far[j] < INFINITY ? far[j] : 0;
+        most = own > most ? own : most;
+    }
+    return most;
+}
+
+/* A reach within which there are k of n numbers, of which k are finite, and not many more unless they are as far; `guess`
+   is the first to be tried, that of a query nearby. */
+INLINE REAL NAME(reach_of)(int64_t n, const REAL *far, int64_t k, REAL guess)
+{
+    REAL low = 0, high = INFINITY;
+    for (int step = 0; step < 24; step++) {
+        const int32_t count = NAME(within)(n, far, guess);
+        if (count >= k)
+            high = guess;
+        else
+            low = guess;
+        if (count >= k && count <= k + k / 2 + 2) break;
+        if (isinf(high)) high = NAME(largest)(n, far);
+        guess = low > 0 ? sqrt(low) * sqrt(high) : high / 16;
+    }
+    return high;
+}
+
+/* The k nearest of n points of those within a reach. `few` is room for n numbers. */
+INLINE void NAME(sorted)(int64_t n, const REAL *far, int64_t k, REAL reach, int64_t *numbers, REAL *squares, int32_t *few)
+{
+    int64_t m = 0, count = 0;
+    for (int64_t j = 0; j < n; j += 64) { /* most pieces of a long row hold none */
+        const int64_t end = j + 64 < n ? j + 64 : n;
+        if (NAME(within)(end - j, far + j, reach))
+            for (int64_t l = j; l < end; l++) few[m] = l, m += far[l] <= reach;
+    }
+    for (int64_t i = 0; i < m; i++) {
+        const REAL own = far[few[i]];
+        if (count == k && !(own < squares[k - 1])) continue;
+        int64_t place = count < k ? count++ : k - 1;
+        for (; place > 0 && squares[place - 1] > own; place--)
+            squares[place] = squares[place - 1], numbers[place] = numbers[place - 1];
+        squares[place] = own, numbers[place] = few[i];
+    }
+}
+
+FAST UNFUSED static void NAME(nearest_of)(void *task, int64_t part, int64_t parts, int64_t thread)
+{
+    const NAME(Nearest) *t = task;
+    const int64_t n = t->points, dims = t->dims, k = t->k, wide = t->wide;
+    const int64_t all = t->sets * t->queries, from = all * part / parts, to = all * (part + 1) / parts;
+    REAL *across = t->work + thread * (dims + QUERIES + 1) * wide, *far = across + dims * wide;
+    int32_t *few = (int32_t *)(far + QUERIES * wide);
+    int64_t held = -1;
+    REAL reach = 0;
+    for (int64_t r = from, count; r < to; r += count) {
+        const int64_t set = r / t->queries, first = r % t->queries;
+        count = to - r < QUERIES ? to - r : QUERIES;
+        if (count > t->queries - first) count = t->queries - first;
+        if (set != held) {
+            const REAL *x = t->x + set * n * dims;
+            for (int64_t j = 0; j < wide; j++)
+                for (int64_t c = 0; c < dims; c++) across[c * wide + j] = j < n ? x[j * dims + c] : 0;
+            held = set;
+        }
+        if (count == QUERIES)
+            NAME(distances)(t, across, t->asked + r * dims, QUERIES, far);
+        else
+            for (int64_t i = 0; i < count; i++) NAME(distances)(t, across, t->asked + (r + i) * dims, 1, far + i * wide);
+        for (int64_t i = 0; i < count; i++) {
+            REAL *own = far + i * wide;
+            for (int64_t j = 0; j < n; j++)
+                if (!t->valid[set * n + j]) own[j] = INFINITY;
+            for (int64_t j = n; j < wide; j++) own[j] = INFINITY;
+            if (t->itself) own[first + i] = INFINITY;
+            reach = NAME(reach_of)(wide, own, k, reach);
+            NAME(sorted)(wide, own, k, reach, t->numbers + (r + i) * k, t->squares + (r + i) * k, few);
+        }
+    }
+}
+
+void NAME(nearest)(NAME(Nearest) * t, int64_t parts, int64_t threads) { share(NAME(nearest_of), t, parts, threads); }
+
+#endif
