@@ -220,3 +220,50 @@ def test_a_forked_process_that_loads_them_first_computes_alone():
     if not hasattr(os, "fork"):
         pytest.skip("no fork here")
     subprocess.run([sys.executable, "-W", "ignore", "-c", FORK], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("m", [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33])
+def test_pull_and_energy_of_differences(m, dtype):
+    dense = torch.rand(40, 40, dtype=dtype, generator=torch.Generator().manual_seed(m))
+    dense = dense * (dense < 0.2)
+    dense[3], dense[5] = 0.5, 0
+    row, col = dense.nonzero(as_tuple=True)
+    pattern = SparsePattern(row, col, (40,))
+    y = (1000 + points(40, m + 2, dtype=dtype))[:, 1 : m + 1]  # rows that lie apart, far from the origin
+    pull, energy = storage.sparse_tension(pattern.crow, pattern.col, dense[row, col], y)
+    apart = y[col].double() - y[row].double()
+    weight = dense[row, col, None].double()
+    eps = 50 * torch.finfo(dtype).eps
+    expected = torch.zeros(40, m, dtype=torch.float64).index_add(0, row, weight * apart)
+    torch.testing.assert_close(pull.double(), expected, rtol=0, atol=eps)
+    whole = torch.zeros(40, dtype=torch.float64).index_add(0, row, (weight * apart.square()).sum(1))
+    torch.testing.assert_close(energy.double(), whole, rtol=eps, atol=0)
+    still = storage.sparse_tension(pattern.crow, pattern.col, dense[row, col], torch.full_like(y, 1e4).contiguous())
+    assert not any(part.any() for part in still)
+
+
+def test_edges_among_nodes_are_those_of_the_matrix():
+    for seed, (n, share) in enumerate([(1, 1.0), (30, 0.3), (200, 0.02), (200, 0.6)]):
+        generator = torch.Generator().manual_seed(seed)
+        dense = torch.rand(n, n, generator=generator) < share
+        dense = dense | dense.mT
+        pattern = SparsePattern(*dense.nonzero(as_tuple=True), (n,))
+        for count in {1, n // 3, n} - {0}:
+            nodes = torch.randperm(n, generator=generator)[:count]
+            part, edge = pattern.restrict(nodes)
+            row, col = dense[nodes][:, nodes].nonzero(as_tuple=True)
+            assert torch.equal(part.row.long(), row)
+            assert torch.equal(part.col.long(), col)
+            assert torch.equal(part.crow.long(), torch.searchsorted(row, torch.arange(count + 1)))
+            assert torch.equal(pattern.row[edge].long(), nodes[row])
+            assert torch.equal(pattern.col[edge].long(), nodes[col])
+            strided, same = pattern.restrict(torch.stack([nodes, nodes], 1)[:, 0])
+            assert torch.equal(strided.col, part.col)
+            assert torch.equal(same, edge)
+
+
+def test_nodes_that_are_none_or_come_twice_are_refused(path_of_three):
+    for nodes in ([0, 3], [-1, 1], [2, 0, 2], [-(2**40)]):
+        with pytest.raises(ValueError, match="nodes must"):
+            path_of_three.restrict(torch.tensor(nodes))

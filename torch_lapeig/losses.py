@@ -7,12 +7,13 @@ its outputs into the eigenfunctions themselves, at new points as well.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from torch_lapeig import _checks
+from torch_lapeig import _checks, _compiled
 from torch_lapeig._fitted import FittedModule
 from torch_lapeig.eigen.laplacian import Laplacian
 from torch_lapeig.graph.graph import Graph, check_graph, check_whole
@@ -77,8 +78,7 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
         return (weight * graph.pattern.squared_lengths(columns) / 2).to(y.dtype)
     weight = graph.pattern.without_loops(weight)
     if reduction == "weighted_mean":
-        total = graph.pattern.sum(weight.sum())
-        weight = weight / torch.where(total > 0, total + (total - total), 1)  # NaN for a sum that overflows
+        weight = weight / _positive(graph.pattern.sum(weight.sum()))
     loss = graph.pattern.smoothness(weight, columns)
     if reduction == "mean":
         loss = loss / max(1, int(graph.pattern.sum(weight.count_nonzero())))
@@ -181,6 +181,14 @@ def spectral_loss(y: Tensor, graph: Graph) -> Tensor:
     volume = nodes.sum(degrees.sum(-1))
     # Graphs without edges have no part in the smoothness, and none in the mean.
     return (smoothness / (volume > 0).sum() + 2 * _mean_over_graphs(missing / nodes.places, volume)).to(y.dtype)
+
+
+def _positive(total: Tensor) -> Tensor | float:
+    """A sum of numbers ≥ 0 to divide by: 1 for 0, NaN where it overflows."""
+    if not _compiled.is_readable(total):
+        return torch.where(total > 0, total + (total - total), 1)
+    value = float(total)
+    return (value if value < math.inf else math.nan) if value > 0 else 1.0
 
 
 class _GraphLoss(nn.Module):

@@ -25,7 +25,7 @@ ARROWS = {
     "graph": {"_checks", "_compiled", "_fitted", "_threads", "_tuning"},
     "eigen": {"_checks", "_compiled", "_graphs", "_process", "_threads", "_tuning", "graph"},
     "methods": {"_checks", "_fitted", "_threads", "_tuning", "graph", "eigen"},
-    "losses": {"_checks", "_fitted", "graph", "eigen"},
+    "losses": {"_checks", "_compiled", "_fitted", "graph", "eigen"},
     "samplers": {"_checks", "graph"},
     "sklearn": {"_checks", "_fitted", "_tuning", "graph", "eigen", "methods"},
     "distributed": {"_checks", "_fitted", "_tuning", "graph", "eigen", "losses", "methods"},

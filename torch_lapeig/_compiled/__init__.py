@@ -57,6 +57,7 @@ def library() -> ctypes.CDLL | None:
         return None
     for name, _ in TYPES.values():
         getattr(found, f"lanczos_{name}").restype = c_int64
+    found.count_part.restype = c_int64
     parallel = c_void_p.in_dll(found, "parallel")
     # A forked process has none of OpenMP's threads, and would wait for them.
     if (team := openmp()) is not None and not is_forked():
@@ -88,10 +89,19 @@ _Complement = _structure(
 )
 _TASK = "a:a n:start,stop,base,m,of_y,of_other,of_out p:y,other,out r:times,plus,centre"
 _EDGES = "p:crow,col n:start,stop,m,of_x,of_y p:x,y,out"
+_TENSION = "p:crow,col n:rows,m,of_y p:values,y,out,energy"
 _FILTER = "a:a n:graphs,n,m,ld,count,every p:degree,centre,scale,x,rows,out,work"
 _RITZ = "a:a n:graphs,n,m,wide,nulls,of_null p:x,null,basis,small,overlap,squares,work,sound r:least"
 _NEAREST = "n:sets,points,queries,dims,k,itself,wide p:x,asked,valid,numbers,squares,work"
-_KINDS = (("task", _TASK), ("edges", _EDGES), ("filter", _FILTER), ("ritz", _RITZ), ("nearest", _NEAREST))
+_KINDS = (
+    ("task", _TASK),
+    ("edges", _EDGES),
+    ("tension", _TENSION),
+    ("filter", _FILTER),
+    ("ritz", _RITZ),
+    ("nearest", _NEAREST),
+)
+_Part = _structure("Part", "p:crow,col,nodes n:total,count p:place,new_crow,row,new_col,edge")
 _Eigh = _structure("Eigh", "n:matrices,n,count p:a,values,vectors,work,sound")
 _STRUCTURES = {
     dtype: {kind: _structure(kind, fields, real) for kind, fields in _KINDS} for dtype, (_, real) in TYPES.items()
@@ -121,12 +131,15 @@ def reads(crow: Tensor, col: Tensor, *numbers: Tensor) -> bool:
 
     A row of a block lies in one piece; from one to the next may be any step.
     """
-    if library() is None or not is_readable(crow, col, *numbers):
-        return False
-    if not crow.dtype == col.dtype == torch.int32 or not (crow.is_contiguous() and col.is_contiguous()):
-        return False
     dtype = numbers[0].dtype
-    return dtype in TYPES and all(x.dtype == dtype and (x.stride(-1) == 1 or x.shape[-1] == 1) for x in numbers)
+    is_right = dtype in TYPES and all(x.dtype == dtype and (x.stride(-1) == 1 or x.shape[-1] == 1) for x in numbers)
+    return is_right and _reads_rows(crow, col, *numbers)
+
+
+def _reads_rows(crow: Tensor, col: Tensor, *others: Tensor) -> bool:
+    if library() is None or not is_readable(crow, col, *others):
+        return False
+    return crow.dtype == col.dtype == torch.int32 and crow.is_contiguous() and col.is_contiguous()
 
 
 def is_for_one_thread(x: Tensor) -> bool:
@@ -172,6 +185,29 @@ def of_edges(crow: Tensor, col: Tensor, x: Tensor, y: Tensor | None, out: Tensor
     getattr(library(), f"edges_{TYPES[x.dtype][0]}")(ctypes.byref(task), *_team(len(col) * x.shape[1]))
 
 
+def edges_among(crow: Tensor, col: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
+    """The edges among some nodes of CSR rows, in the order of the nodes; all of a graph is looked at nowhere.
+
+    Returns:
+        ``crow``, row and column of each edge, and its number here, int64. None where C cannot read them, where nothing
+        is compiled, or where nodes, int64 ``(M,)``, are not distinct or no nodes.
+    """
+    if nodes.dtype != torch.int64 or nodes.ndim != 1 or not _reads_rows(crow, col, nodes):
+        return None
+    nodes, total, count = nodes.contiguous(), len(crow) - 1, len(nodes)
+    place = np.zeros(total, dtype=np.int32)  # memory that is cleared where it is touched
+    new_crow = crow.new_empty(count + 1)
+    part = _Part(
+        crow.data_ptr(), col.data_ptr(), nodes.data_ptr(), total, count, place.ctypes.data, new_crow.data_ptr()
+    )
+    if (edges := library().count_part(ctypes.byref(part))) < 0:  # type: ignore[union-attr]
+        return None
+    row, new_col, edge = crow.new_empty(edges), crow.new_empty(edges), nodes.new_empty(edges)
+    part.row, part.new_col, part.edge = row.data_ptr(), new_col.data_ptr(), edge.data_ptr()
+    library().fill_part(ctypes.byref(part))  # type: ignore[union-attr]
+    return new_crow, row, new_col, edge
+
+
 def eigh(a: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
     """Eigenvalues ``(B, n)``, ascending, and the first eigenvectors ``(B, n, count)`` of several small matrices.
 
@@ -213,6 +249,15 @@ def nearest(points: Tensor, queries: Tensor, valid: Tensor, k: int, itself: bool
     task = _STRUCTURES[points.dtype]["nearest"](sets, n, q, dims, k, itself, wide, *blocks)
     getattr(library(), f"nearest_{TYPES[points.dtype][0]}")(ctypes.byref(task), parts, threads)
     return numbers, squares
+
+
+def tension(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Σ_j m_ij (y_j − y_i) ``(n, m)`` and Σ_j m_ij ‖y_j − y_i‖² ``(n,)``, of what `reads` says yes to."""
+    out, energy = y.new_empty(y.shape), y.new_empty(len(y))
+    blocks = (x.data_ptr() for x in (values, y, out, energy))
+    task = _STRUCTURES[y.dtype]["tension"](crow.data_ptr(), col.data_ptr(), *y.shape, y.stride(0), *blocks)
+    getattr(library(), f"tension_{TYPES[y.dtype][0]}")(ctypes.byref(task), *_team(2 * len(col) * y.shape[1]))
+    return out, energy
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,7 @@ The second half is compiled twice, for float and double: the file includes itsel
 
 #include <math.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Code for three generations of processors, chosen when the library is loaded. */
@@ -57,8 +58,70 @@ static void share(void (*run)(void *, int64_t, int64_t, int64_t), void *task, in
         join_team(&t);
 }
 
+/* --- The edges among some nodes --- */
+
+/* Of rows `crow`, `col` of `total` nodes those among `nodes`, in their order: `new_crow`, and for each edge its row and
+   column there and its number here. `place` holds zeros for all nodes. */
+typedef struct {
+    const int32_t *crow, *col;
+    const int64_t *nodes;
+    int64_t total, count;
+    int32_t *place, *new_crow, *row, *new_col;
+    int64_t *edge;
+} Part;
+
+/* Fill `place` and `new_crow`; the number of edges, or −1 where a node is none or comes twice. */
+int64_t count_part(Part *t)
+{
+    int64_t edges = 0;
+    for (int64_t i = 0; i < t->count; i++) {
+        const int64_t node = t->nodes[i];
+        if (node < 0 || node >= t->total || t->place[node]) return -1;
+        t->place[node] = i + 1;
+    }
+    for (int64_t i = 0; i < t->count; i++) {
+        const int64_t node = t->nodes[i];
+        t->new_crow[i] = edges;
+        for (int32_t e = t->crow[node]; e < t->crow[node + 1]; e++) edges += t->place[t->col[e]] > 0;
+    }
+    t->new_crow[t->count] = edges;
+    return edges;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Fill the edges, ascending by row, then by column. */
+void fill_part(Part *t)
+{
+    for (int64_t i = 0; i < t->count; i++) {
+        const int32_t first = t->crow[t->nodes[i]], last = t->crow[t->nodes[i] + 1];
+        int64_t *key = t->edge + t->new_crow[i], n = 0; /* the column, and in the lower half the place in the row */
+        for (int32_t e = first; e < last; e++)
+            if (t->place[t->col[e]]) key[n++] = (int64_t)(t->place[t->col[e]] - 1) << 32 | (e - first);
+        if (n > 32)
+            qsort(key, n, sizeof *key, ascending);
+        else
+            for (int64_t j = 1, at; j < n; j++) {
+                const int64_t own = key[j];
+                for (at = j; at > 0 && key[at - 1] > own; at--) key[at] = key[at - 1];
+                key[at] = own;
+            }
+        for (int64_t j = 0; j < n; j++) {
+            t->row[t->new_crow[i] + j] = i, t->new_col[t->new_crow[i] + j] = key[j] >> 32;
+            key[j] = first + (key[j] & 0xffffffff);
+        }
+    }
+}
+
 /* Rows that are added up before their sum goes to that of all: a million of float would lose digits one by one. */
 #define ROWS 1024
+
+/* Edges whose numbers are added up in float, before they are in double. */
+#define FEW 32
 
 /* Queries whose distances are measured side by side. */
 #define QUERIES 4
@@ -674,6 +737,79 @@ FAST static void NAME(edges_of)(void *task, int64_t part, int64_t parts, int64_t
 }
 
 void NAME(edges)(NAME(Edges) * t, int64_t parts, int64_t threads) { share(NAME(edges_of), t, parts, threads); }
+
+/* Of each row Σ m_ij (y_j − y_i), in `out`, and Σ m_ij ‖y_j − y_i‖², in `energy`. */
+typedef struct {
+    const int32_t *crow, *col;
+    int64_t rows, m, of_y;
+    const REAL *values, *y;
+    REAL *out, *energy;
+} NAME(Tension);
+
+/* Columns c on, as many as the vector has; the energy of the first `known` of them is counted elsewhere. */
+#define TENSION(V)                                                                                                     \
+    INLINE double NAME(tension##V)(const NAME(Tension) * t, int64_t i, int64_t c, int64_t known)                       \
+    {                                                                                                                  \
+        const NAME(V) own = *(const NAME(V) *)(t->y + i * t->of_y + c);                                                \
+        const int64_t wide = sizeof(NAME(V)) / sizeof(REAL);                                                           \
+        NAME(V) pull = {0};                                                                                            \
+        double sum = 0;                                                                                                \
+        for (int32_t e = t->crow[i], end = t->crow[i + 1]; e < end;) {                                                 \
+            NAME(V) energy = {0};                                                                                      \
+            for (const int32_t stop = end - e < FEW ? end : e + FEW; e < stop; e++) {                                  \
+                const NAME(V) apart = *(const NAME(V) *)(t->y + t->col[e] * t->of_y + c) - own;                        \
+                const NAME(V) part = t->values[e] * apart;                                                             \
+                pull += part, energy += part * apart;                                                                  \
+            }                                                                                                          \
+            for (int64_t l = known; l < wide; l++) sum += energy[l];                                                   \
+        }                                                                                                              \
+        *(NAME(V) *)(t->out + i * t->m + c) = pull;                                                                    \
+        return sum;                                                                                                    \
+    }
+TENSION(V64)
+TENSION(V32)
+TENSION(V16)
+TENSION(V8)
+#undef TENSION
+
+/* A row in vectors that fit, of which the last may overlap with the one before. */
+#define TENSION_OF_ROW(V)                                                                                              \
+    {                                                                                                                  \
+        const int64_t wide = sizeof(NAME(V)) / sizeof(REAL);                                                           \
+        for (; c + wide <= t->m; c += wide) energy += NAME(tension##V)(t, i, c, 0);                                    \
+        if (c < t->m) energy += NAME(tension##V)(t, i, t->m - wide, wide - (t->m - c));                                \
+    }
+
+FAST static void NAME(tension_of)(void *task, int64_t part, int64_t parts, int64_t thread)
+{
+    (void)thread;
+    const NAME(Tension) *t = task;
+    const int64_t lanes = 8 / sizeof(REAL);
+    for (int64_t i = t->rows * part / parts; i < t->rows * (part + 1) / parts; i++) {
+        double energy = 0;
+        int64_t c = 0;
+        if (t->m >= 8 * lanes)
+            TENSION_OF_ROW(V64)
+        else if (t->m >= 4 * lanes)
+            TENSION_OF_ROW(V32)
+        else if (t->m >= 2 * lanes)
+            TENSION_OF_ROW(V16)
+        else if (t->m >= lanes)
+            TENSION_OF_ROW(V8)
+        else if (t->m) { /* one column of float */
+            REAL pull = 0;
+            for (int32_t e = t->crow[i]; e < t->crow[i + 1]; e++) {
+                const REAL apart = t->y[t->col[e] * t->of_y] - t->y[i * t->of_y];
+                pull += t->values[e] * apart, energy += t->values[e] * apart * apart;
+            }
+            t->out[i] = pull;
+        }
+        t->energy[i] = energy;
+    }
+}
+#undef TENSION_OF_ROW
+
+void NAME(tension)(NAME(Tension) * t, int64_t parts, int64_t threads) { share(NAME(tension_of), t, parts, threads); }
 
 /* --- Filters --- */
 

@@ -57,6 +57,12 @@ def sparse_pull(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> Tensor 
     return _compiled_product((crow, col, values), y, is_pull=True)
 
 
+def sparse_tension(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Σ_j m_ij (y_j − y_i) ``(n, m)`` and Σ_j m_ij ‖y_j − y_i‖² ``(n,)``; None where nothing is compiled."""
+    fits = len(col) == len(values) and len(crow) == len(y) + 1
+    return _compiled.tension(crow, col, values, y) if fits and _compiled.reads(crow, col, values, y) else None
+
+
 def _compiled_product(
     parts: tuple[Tensor, Tensor, Tensor],
     y: Tensor,

@@ -282,9 +282,8 @@ class Graph:
         >>> path.subgraph(torch.tensor([2, 1]))
         Graph(2 nodes, 2 stored edges, torch.float32, cpu)
         """
-        _checks.check_indices(nodes, "nodes", self.batch_size * self.num_nodes)
-        _checks.check_distinct(nodes, "nodes")
-        if len(nodes) == 0:
+        _checks.check_indices(nodes, "nodes")
+        if nodes.numel() == 0:
             raise ValueError("nodes must hold at least one node, got none")
         pattern, edges = self.pattern.restrict(nodes)
         similarity = None if self.similarity is None else self.similarity.reshape(-1)[nodes]

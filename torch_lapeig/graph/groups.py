@@ -28,6 +28,7 @@ class Groups:
         index: int32 or int64 ``(E,)``, the group of each value.
         total: number of groups; some may be empty.
         ascending: whether ``index`` is sorted.
+        offsets: what is known of them; see there.
 
     >>> groups = Groups(torch.tensor([2, 0, 2]), 3)
     >>> groups.sum(torch.tensor([1.0, 2.0, 3.0]))
@@ -36,8 +37,10 @@ class Groups:
     tensor([7., 5., 7.])
     """
 
-    def __init__(self, index: Tensor, total: int, *, ascending: bool = False) -> None:
+    def __init__(self, index: Tensor, total: int, *, ascending: bool = False, offsets: Tensor | None = None) -> None:
         self.index, self.total, self.ascending = index, total, ascending
+        if offsets is not None:
+            self.offsets = offsets
 
     @cached_property
     def order(self) -> Tensor:

@@ -23,8 +23,9 @@ from torch_lapeig._tuning import HUB_EDGES, rows_of_block
 from torch_lapeig.graph import csr as storage
 from torch_lapeig.graph.components import bandwidth_reducing_order, label_components, label_dense_components
 from torch_lapeig.graph.distances import squared_distances
-from torch_lapeig.graph.groups import Groups, by_column, places_among, reverse
+from torch_lapeig.graph.groups import Groups, reverse
 from torch_lapeig.graph.nodes import Nodes
+from torch_lapeig.graph.parts import edges_among, edges_at
 from torch_lapeig.graph.products import product, sampled_product, scaled_by_nodes, smoothness, squared_lengths
 
 
@@ -193,18 +194,22 @@ class SparsePattern(Nodes):
         """½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges, by direct differences; differentiable."""
         return smoothness(values, y, self)
 
-    def direct_smoothness(self, values: Tensor, y: Tensor) -> Tensor:
-        """`smoothness` without gradients, in O(E) memory."""
+    def direct_smoothness(self, values: Tensor, y: Tensor, with_pull: bool = False) -> tuple[Tensor, Tensor | None]:
+        """`smoothness` without gradients, in O(E) memory; and `direct_pull` if asked for, where they come together."""
+        if with_pull and not self.has_hubs:
+            both = storage.sparse_tension(self.crow, self.col, values, self._points(y))
+            if both is not None:
+                return both[1].sum() / 2, both[0].reshape(y.shape)
         if (found := storage.edge_lengths(self.crow, self.col, self._points(y))) is not None:
-            return found.mul_(values).sum() / 2
+            return found.mul_(values).sum() / 2, None
         if self._has_few(y):
-            return self._differences(y).square_().sum(1).mul_(values).sum() / 2
+            return self._differences(y).square_().sum(1).mul_(values).sum() / 2, None
         (once, ends), ones = self._once, y.new_ones(y.shape[-1])
 
         def weighted(squares: Tensor, part: Tensor) -> Tensor:
             return (squares @ ones).mul_(part).sum()  # part @ squares would add up one by one, and lose digits
 
-        return torch.stack(self._of_squares(y, ends, values.index_select(0, once), weighted)).sum()
+        return torch.stack(self._of_squares(y, ends, values.index_select(0, once), weighted)).sum(), None
 
     def direct_pull(self, values: Tensor, x: Tensor) -> Tensor | None:
         """Σ_j m_ij (x_j − x_i) by direct differences, without gradients; None where a product takes less."""
@@ -309,28 +314,20 @@ class SparsePattern(Nodes):
 
     def edges_of(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Edges that begin at ``nodes`` (int64 ``(M,)``): the position in ``nodes`` of each, and its number; int64."""
-        position, edge = self._edges_of(nodes)
-        return position.long(), edge.long()
-
-    def _edges_of(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
-        """`edges_of`, of the dtype of other indices, half as large."""
-        begin = self.crow.index_select(0, nodes)
-        count = self.crow.index_select(0, nodes + 1) - begin
-        position = torch.repeat_interleave(count)
-        before = begin - count.cumsum(0, dtype=self.index) + count
-        edge = torch.arange(len(position), dtype=self.index, device=nodes.device)
-        return position, edge.add_(before.index_select(0, position))
+        position, edge = edges_at(self.crow, nodes)
+        return position, edge.long()
 
     def restrict(self, nodes: Tensor) -> tuple[SparsePattern, Tensor]:
-        """The edges among ``nodes`` (int64 ``(M,)``, distinct) in their order, and the number of each of them here."""
-        row, edge = self._edges_of(nodes)
-        number = places_among(nodes, self.col.index_select(0, edge), self.total)
-        inside = (number >= 0).nonzero().flatten()
-        if len(inside) < len(number):
-            row, edge, number = (found.index_select(0, inside) for found in (row, edge, number))
-        col, order = by_column(row, number, len(nodes))
+        """The edges among ``nodes`` (int64 ``(M,)``) in their order, and the number of each of them here.
+
+        Raises:
+            ValueError: nodes that are none, or a node twice.
+        """
+        part = edges_among(self.crow, self.col, nodes)
         loops = self.loops and None  # some nodes may have none of these
-        return SparsePattern(row, col, (len(nodes),), loops), edge.index_select(0, order)
+        pattern = SparsePattern(part.row, part.col, (len(nodes),), loops)
+        pattern.rows = Groups(pattern.row, len(nodes), ascending=True, offsets=part.crow)
+        return pattern, part.edge
 
     def part_of(self, graphs: slice) -> tuple[SparsePattern, slice]:
         """The edges of some graphs of a batch, one after the other, and where values on them stand."""
@@ -431,9 +428,9 @@ class DensePattern(Nodes):
         """½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges, by direct differences; differentiable."""
         return smoothness(values, y, self)
 
-    def direct_smoothness(self, values: Tensor, y: Tensor) -> Tensor:
+    def direct_smoothness(self, values: Tensor, y: Tensor, with_pull: bool = False) -> tuple[Tensor, None]:
         """`smoothness` without gradients."""
-        return (values * self.direct_lengths(y)).sum() / 2
+        return (values * self.direct_lengths(y)).sum() / 2, None
 
     def direct_pull(self, values: Tensor, x: Tensor) -> None:
         """A product takes less."""
@@ -480,7 +477,9 @@ class DensePattern(Nodes):
         return label_dense_components(weight.reshape(-1, n, n)).reshape(self.shape)
 
     def restrict(self, nodes: Tensor) -> tuple[DensePattern, tuple[Tensor, ...]]:
-        """All pairs of ``nodes`` (int64 ``(M,)``, distinct, numbered through, of one item), and where these are."""
+        """All pairs of ``nodes`` (int64 ``(M,)``, numbered through, of one item), and where these are."""
+        _checks.check_indices(nodes, "nodes", math.prod(self.shape))
+        _checks.check_distinct(nodes, "nodes")
         item, place = nodes // self.shape[-1], nodes % self.shape[-1]
         if (item != item[0]).any():
             raise ValueError("nodes of a dense graph must be of one item; use graph.to_sparse()")

@@ -63,8 +63,8 @@ class Edges(Protocol):
     def direct_lengths(self, x: Tensor) -> Tensor:
         """‖x_i − x_j‖² without gradients."""
 
-    def direct_smoothness(self, values: Tensor, y: Tensor) -> Tensor:
-        """½ Σ m_ij ‖y_i − y_j‖² without gradients."""
+    def direct_smoothness(self, values: Tensor, y: Tensor, with_pull: bool) -> tuple[Tensor, Tensor | None]:
+        """½ Σ m_ij ‖y_i − y_j‖² without gradients; and `direct_pull` if asked for, where both take less together."""
 
     def direct_pull(self, values: Tensor, x: Tensor) -> Tensor | None:
         """Σ_j m_ij (x_j − x_i) by direct differences, without gradients; None where a product takes less."""
@@ -116,7 +116,8 @@ def squared_lengths(x: Tensor, pattern: Edges) -> Tensor:
 
 def smoothness(values: Tensor, y: Tensor, pattern: Edges) -> Tensor:
     """½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges and ``(..., N, m)``."""
-    result: Tensor = _Smoothness.apply(values, y, pattern)
+    with_pull = y.requires_grad and torch.is_grad_enabled()
+    result: Tensor = _Smoothness.apply(values, y, pattern, with_pull)[0]
     return result
 
 
@@ -293,33 +294,41 @@ class _Smoothness(torch.autograd.Function):
 
     @staticmethod
     @_checks.without_autocast
-    def forward(values: Tensor, y: Tensor, pattern: Edges) -> Tensor:
-        return pattern.direct_smoothness(values.detach(), y.detach())
+    def forward(values: Tensor, y: Tensor, pattern: Edges, with_pull: bool) -> tuple[Tensor, Tensor | None]:
+        return pattern.direct_smoothness(values.detach(), y.detach(), with_pull)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Edges], output: Tensor) -> None:
-        values, y, ctx.pattern = inputs
-        ctx.save_for_backward(values, y)
+    def setup_context(
+        ctx: Any, inputs: tuple[Tensor, Tensor, Edges, bool], output: tuple[Tensor, Tensor | None]
+    ) -> None:
+        (values, y, ctx.pattern, _), (_, pull) = inputs, output
+        if pull is not None:
+            ctx.mark_non_differentiable(pull)
+        ctx.save_for_backward(values, y, pull)
         ctx.save_for_forward(values, y)
 
     @staticmethod
     @_checks.without_autocast
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (g,), (values, y), pattern = grads, ctx.saved_tensors, ctx.pattern
+        g, (values, y, pull), pattern = grads[0], ctx.saved_tensors, ctx.pattern
         to_values = g / 2 * pattern.squared_lengths(y) if ctx.needs_input_grad[0] else None
-        to_y = -2 * g * _pull_of_smoothness(values, y, pattern) if ctx.needs_input_grad[1] else None
-        return to_values, to_y, None
+        to_y = None
+        if ctx.needs_input_grad[1]:
+            if pull is None or torch.is_grad_enabled() or _checks.is_dual(g):
+                pull = _pull_of_smoothness(values, y, pattern)
+            to_y = -2 * g * pull
+        return to_values, to_y, None, None
 
     @staticmethod
     @_checks.without_autocast
-    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
+    def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, None]:
         (values, y), pattern = ctx.saved_tensors, ctx.pattern
         result: Tensor = values.new_zeros(())
         if tangents[0] is not None:
             result = result + (tangents[0] * pattern.squared_lengths(y)).sum() / 2
         if tangents[1] is not None:
             result = result - 2 * (tangents[1] * _pull_of_smoothness(values, y, pattern)).sum()
-        return result
+        return result, None
 
 
 def _pull_of_smoothness(values: Tensor, y: Tensor, pattern: Edges) -> Tensor:
