@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from torch_lapeig.graph.groups import kth_of_groups, median_of_groups, segment_logsumexp
+from torch_lapeig.graph.groups import Groups, kth_of_groups, median_of_groups, segment_logsumexp
 
 
 @pytest.fixture(params=["in order", "shuffled"])
@@ -34,6 +34,18 @@ def test_median(groups):
     weights = torch.arange(7.0, dtype=torch.float64)
     slopes = [torch.autograd.grad(value @ weights, groups[0])[0] for value in (found, expected)]
     assert torch.equal(*slopes)
+
+
+def test_the_median_of_numbers_with_nan():
+    values = torch.tensor([torch.nan, 1.0, 2.0, torch.nan, torch.nan, 3.0])
+    assert median_of_groups(values, torch.tensor([0, 0, 0, 1, 1, 1]), 2).isnan().tolist() == [False, True]
+
+
+@pytest.mark.parametrize("count", [10, 999, 1001, 5000])
+def test_the_order_of_groups_is_that_of_a_stable_sort(count):
+    for dtype in (torch.int32, torch.int64):
+        index = torch.randint(0, 300, (count,), dtype=dtype, generator=torch.Generator().manual_seed(0))
+        assert torch.equal(Groups(index, 320).order, index.argsort(stable=True).to(dtype))
 
 
 def test_logsumexp(groups):

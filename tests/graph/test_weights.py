@@ -85,6 +85,24 @@ def test_gradcheck_of_points_and_bandwidth(t):
     assert torch.autograd.gradcheck(weights, (x, kernel.log_factor))
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script")
+@pytest.mark.parametrize("t", [0.7, "median", "component-median"])
+def test_function_transforms_go_through(t):
+    """`torch.func` gives the derivatives of autograd, and products with them."""
+    x = points(12, 2)
+    graph = knn_graph(x, 3)
+
+    def loss(x):
+        return HeatKernel(t)(x, graph).weight.square().sum()
+
+    given = x.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(loss(given), given)
+    torch.testing.assert_close(torch.func.grad(loss)(x), expected)
+    torch.testing.assert_close(
+        torch.func.jvp(loss, (x,), (points(12, 2, seed=1),))[1], (expected * points(12, 2, seed=1)).sum()
+    )
+
+
 def test_a_graph_without_edges_in_a_batch_is_left_alone():
     x = torch.stack([points(6, 2), points(6, 2) * 100])
     mask = torch.ones(2, 6, dtype=torch.bool)

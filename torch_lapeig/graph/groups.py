@@ -18,6 +18,7 @@ from scipy.sparse import coo_array, csr_array
 from torch import Tensor
 
 FEW = 5000  # entries up to which one sort of all takes less than the calls for a sort of each row
+COUNTED = 1000  # entries from which on they are counted into their groups
 TABLE_SHARE = 1 / 16  # of all nodes, from which on a table of all of them is faster than a search
 
 
@@ -45,7 +46,11 @@ class Groups:
     @cached_property
     def order(self) -> Tensor:
         """Positions of the values by group, in one group as they come; ``(E,)``."""
-        return self.index.argsort(stable=True).to(self.index.dtype)
+        if self.index.device.type != "cpu" or len(self.index) <= COUNTED:
+            return self.index.argsort(stable=True).to(self.index.dtype)
+        number, ends = np.arange(len(self.index), dtype=self.index.numpy().dtype), [0, len(self.index)]
+        # To store a row by columns counts its entries into them: half of the time of a sort, or a third.
+        return torch.from_numpy(csr_array((number, self.index.numpy(), ends), shape=(1, self.total)).tocsc().data)
 
     @cached_property
     def offsets(self) -> Tensor:
@@ -186,15 +191,24 @@ def median_of_groups(values: Tensor, group: Tensor, total: int) -> Tensor:
     """The lower median ``(total,)`` of each group; 1 for a group without any. Arguments as `kth_of_groups`."""
     if len(values) == 0:
         return values.new_ones(total)
-    if values.device.type == "cpu" and (group.diff() >= 0).all():  # selection is faster than sorting
+    is_plain = values.device.type == "cpu" and not torch._C._functorch.is_functorch_wrapped_tensor(values)
+    if is_plain and (group.diff() >= 0).all():  # selection is faster than sorting
         count = torch.bincount(group, minlength=total)
-        parts = values.detach().split(count.tolist())
-        within = [part.kthvalue((len(part) + 1) // 2).indices if len(part) else count.new_zeros(()) for part in parts]
-        places = count.cumsum(0) - count + torch.stack(within)
+        parts = np.split(values.detach().numpy(), count.cumsum(0)[:-1].numpy())
+        places = count.cumsum(0) - count + torch.tensor([_place_of_median(part) for part in parts])
     else:
         order, begin, count = order_by_group(values, group, total)
         places = order[(begin + (count - 1).clamp_min(0) // 2).clamp_max(len(order) - 1)]
     return torch.where(count > 0, values[places.clamp_max(len(values) - 1)], 1.0)
+
+
+def _place_of_median(values: np.ndarray) -> int:
+    """Where the lower median of some numbers is, the first of equal ones; 0 of none."""
+    if len(values) == 0:
+        return 0
+    middle = (len(values) - 1) // 2
+    median = np.partition(values, middle)[middle]  # NaN counts as the largest
+    return int((np.isnan(values) if np.isnan(median) else values == median).argmax())
 
 
 def order_by_group(values: Tensor, group: Tensor, total: int) -> tuple[Tensor, Tensor, Tensor]:
