@@ -287,6 +287,11 @@ class Steps(NamedTuple):
     And how many steps of Lanczos are ``few``: factors that take less are begun at once, as nothing is done in fewer. Of
     30 graphs of 2000 nodes, factors took less time than filters where they were predicted to take less than so many,
     but for tori and spheres, whose copies take long.
+
+    ``crossing``: how many steps of Lanczos a product of a filter takes at least where Lanczos, to a fine tolerance,
+    takes less time than filters. Of eleven families of 1200 to 3900 nodes with 8 entries in a row or more it took 0.5
+    to 0.9 of the time with 9 and 31 pairs, with 4 pairs 0.8 to 1.8; in thinner ones 0.6 to 1.5. Hypercubes, whose
+    values have many copies, took 0.3 to 2.1.
     """
 
     lanczos_calls: float
@@ -296,12 +301,16 @@ class Steps(NamedTuple):
     filter_entry: float
     filter_row: float
     few: int
+    crossing: float
+
+
+MANY_EDGES = 8  # entries in a row
 
 
 # By operations of torch, and by compiled loops, whose products of blocks take 0.1 ns a number, and Rayleigh and Ritz
 # after each 30 of them as long as they.
-TORCH_STEPS = Steps(4e4, 1.0, 16.0, 6e4, 0.5, 0.0, 350)
-COMPILED_STEPS = Steps(1e4, 0.6, 14.0, 1e4, 0.1, 1.3, 440)
+TORCH_STEPS = Steps(4e4, 1.0, 16.0, 6e4, 0.5, 0.0, 350, math.inf)
+COMPILED_STEPS = Steps(1e4, 0.6, 14.0, 1e4, 0.1, 1.3, 440, 1.7)
 # Up to here filters of a block take less time than single products, or not much more, and find copies by themselves: at
 # 2000 nodes 20 to 39 ms against 15 to 52, at 5000 26 to 97 against 33 to 103; compiled 10 to 31 against 8 to 125, and
 # at 5000 19 to 71 against 13 to 61.

@@ -24,6 +24,8 @@ from torch_lapeig.eigen.shift_invert import ShiftInvert, bytes_of
 from torch_lapeig.eigen.solver import BREAKDOWN, Progress, RitzPairs, Solver, fewest_active, with_guards
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 
+FINE = 1e-5  # tolerance up to which a Krylov space, which gains with every step, pays on small graphs
+
 
 class Choice(NamedTuple):
     """Solvers to ask one after the other, until one converges, and why these.
@@ -46,10 +48,13 @@ class Auto:
     Choice(solvers=(Eigh(),), reason='all pairs of small graphs at once')
     """
 
-    def choose(self, operator: Operator, k: int, start: RitzPairs | None = None) -> Choice:
+    def choose(
+        self, operator: Operator, k: int, start: RitzPairs | None = None, tolerance: float | None = None
+    ) -> Choice:
         """The solvers for the ``k`` smallest pairs of an operator, given those of a similar one or None.
 
-        Measured on two cores; docs/theory.md has the table.
+        ``tolerance``: of residuals, over the gap; None for the finest. Measured on two cores; docs/theory.md has the
+        table.
         """
         if operator.is_sharded:
             if int(operator.nullity) > k:
@@ -70,7 +75,8 @@ class Auto:
         if is_sparse and (batch == 1 or n > SMALL_NODES):
             if start is not None and any(isinstance(inverse, Multigrid) for inverse in start.inverses):
                 return Choice((Lobpcg(), last), "a similar graph was solved by multigrid")
-            return choose_for_graph(next(operator.items()), k)
+            is_fine = start is None and (tolerance is None or tolerance <= FINE)
+            return choose_for_graph(next(operator.items()), k, is_fine)
         if start is None and n <= eigh_nodes(operator.device, is_sparse):
             return Choice((Eigh(),), "all pairs of graphs together, of which the backward has nothing left to solve")
         if n > FALLBACK_NODES:
@@ -90,7 +96,8 @@ class Auto:
         progress: Progress | None = None,
     ) -> RitzPairs:
         """The pairs of the first solver that converges, or of the last one that gives any."""
-        return first_converged(self.choose(operator, k, start).solvers, operator, k, tolerance, start, progress).ritz
+        solvers = self.choose(operator, k, start, tolerance).solvers
+        return first_converged(solvers, operator, k, tolerance, start, progress).ritz
 
 
 def last_resort(n: int) -> Solver:
@@ -102,7 +109,8 @@ class Work(NamedTuple):
     """What solvers would take for one sparse Laplacian, in the nanoseconds of `torch_lapeig._tuning`.
 
     ``factors`` and ``multigrid`` are whole solves; ``step`` is one of Lanczos, ``product`` one of a filter; ``few``
-    steps are fewer than any solve takes.
+    steps are fewer than any solve takes. ``is_for_lanczos``: whether its steps to a fine tolerance are less work than
+    the products of a filter.
     """
 
     factors: float
@@ -110,6 +118,7 @@ class Work(NamedTuple):
     step: float
     product: float
     few: int
+    is_for_lanczos: bool
 
     @classmethod
     def of(cls, operator: Operator, k: int, fill: Fill) -> Work:
@@ -120,17 +129,20 @@ class Work(NamedTuple):
         factors += t.SOLVED_ROW * columns * n
         steps, block = t.COMPILED_STEPS if operator.compiled else t.TORCH_STEPS, ChebyshevSubspace().block_size(k)
         per_row = steps.lanczos_row * Lanczos().basis_of(columns) / BASIS
+        step = steps.lanczos_calls + steps.lanczos_entry * entries + per_row * n
+        product = steps.filter_calls + block * (steps.filter_entry * entries + steps.filter_row * n)
         return cls(
             factors=factors * (torch.get_num_threads() ** t.THREADS_GAIN if n > t.FILTER_NODES else 1),
             multigrid=t.MULTIGRID_CALLS + columns * (t.MULTIGRID_ENTRY * entries + t.MULTIGRID_ROW * n),
-            step=steps.lanczos_calls + steps.lanczos_entry * entries + per_row * n,
-            product=steps.filter_calls + block * (steps.filter_entry * entries + steps.filter_row * n),
+            step=step,
+            product=product,
             few=steps.few,
+            is_for_lanczos=product > steps.crossing * step and entries >= t.MANY_EDGES * n,
         )
 
 
-def choose_for_graph(operator: Operator, k: int) -> Choice:
-    """The solvers for one sparse Laplacian, by the work they would take.
+def choose_for_graph(operator: Operator, k: int, is_fine: bool) -> Choice:
+    """The solvers for one sparse Laplacian, by the work they would take; whether to a fine tolerance, from no start.
 
     That of factors is predicted (`torch_lapeig.eigen.fill`), that of multigrid is much the same on all graphs of a
     size. How many products a Krylov space or a filter needs depends on the spectrum. On meshes it begins crowded, by
@@ -158,13 +170,15 @@ def choose_for_graph(operator: Operator, k: int) -> Choice:
         least, what = work.factors, f"{fill.entries / n:.3g} entries a row in its factors"
         if least <= work.few * work.step:
             return Choice(others, f"a sparse graph with {what}")
+    steps = int(least / work.step)
+    first = Lanczos(alternative=steps, patience=steps)
+    if n <= _tuning.FILTER_NODES and is_fine and work.is_for_lanczos:
+        return Choice((first, *others), "a small graph of many edges and pairs to a fine tolerance: a Krylov space")
     if n <= _tuning.FILTER_NODES:
         filters = ChebyshevSubspace(max_products=int(2 * least / work.product))
         return Choice((filters, *others), "a small sparse graph: filters, as long as others would take")
     if fill.is_mesh and (what != "multigrid" or n > _tuning.MESH_NODES):
         return Choice(others, f"a large mesh: {what}")
-    steps = int(least / work.step)
-    first = Lanczos(alternative=steps, patience=steps)
     return Choice((first, *others), "a sparse graph of many dimensions, clusters or hubs, or a body of some size")
 
 

@@ -439,7 +439,7 @@ def _solution(
     is_double, solver = operator.dtype == torch.float64, solve.solver
     tolerance = _tolerance(solve, operator.dtype)
     start = None if restart is None else restart.ritz
-    solvers = solver.choose(operator, k, start).solvers if isinstance(solver, Auto) else (solver,)
+    solvers = solver.choose(operator, k, start, tolerance).solvers if isinstance(solver, Auto) else (solver,)
     if is_double or not isinstance(operator, SymmetricOperator):
         return first_converged(solvers, operator, k, tolerance, start, progress, has_guards)
     # Of float32 the first choice is asked, but not what is chosen for eigenvalues beyond float32.
