@@ -24,7 +24,7 @@ ARROWS = {
     "_fitted": {"_checks", "_tuning"},
     "graph": {"_checks", "_compiled", "_fitted", "_threads", "_tuning"},
     "eigen": {"_checks", "_compiled", "_graphs", "_process", "_threads", "_tuning", "graph"},
-    "methods": {"_checks", "_fitted", "_threads", "_tuning", "graph", "eigen"},
+    "methods": {"_checks", "_compiled", "_fitted", "_threads", "_tuning", "graph", "eigen"},
     "losses": {"_checks", "_compiled", "_fitted", "graph", "eigen"},
     "samplers": {"_checks", "graph"},
     "sklearn": {"_checks", "_fitted", "_tuning", "graph", "eigen", "methods"},

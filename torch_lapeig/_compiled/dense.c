@@ -6,6 +6,9 @@
 
 /* What LAPACK does for one such matrix waits mostly for one square root or division after the other. */
 
+#define WIDEST 64 /* rows of a matrix */
+#define CONNECTED 1e-9 /* the least value that is not 0, over the bound, of a graph that is plainly connected */
+
 typedef uint64_t Bits __attribute__((vector_size(64), aligned(8), may_alias));
 
 /* Lanes of x where all bits of `where` are set, those of y where none is. */
@@ -102,8 +105,57 @@ INLINE int implicit_ql(int64_t n, V *d, V *e, V *z, Bits *on)
     return 0;
 }
 
+/* One lane of the values ascending, and in p where they were. */
+INLINE void ascend(int64_t n, V *d, V *p, int q)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const double own = d[i][q];
+        int64_t place = i;
+        for (; place > 0 && d[place - 1][q] > own; place--) d[place][q] = d[place - 1][q], p[place][q] = p[place - 1][q];
+        d[place][q] = own, p[place][q] = i;
+    }
+}
+
+/* The eigenvectors of number k, of ascending values, in x: those of T turned by the reflections. */
+INLINE void eigenvectors(int64_t n, int64_t k, const V *a, const V *tau, const V *z, const V *p, V *x)
+{
+    for (int64_t i = 0; i < n; i++)
+        for (int q = 0; q < LANE; q++) x[i][q] = z[(int64_t)p[k][q] * n + i][q];
+    for (int64_t j = n - 2; j >= 0; j--) {
+        const V *y = a + j * n;
+        V s = {0};
+        for (int64_t i = j + 1; i < n; i++) s += y[i] * x[i];
+        s *= tau[j];
+        for (int64_t i = j + 1; i < n; i++) x[i] -= s * y[i];
+    }
+}
+
+/* Where eight matrices are solved: 2 n² + 5 n rows. `last` is for whoever needs a row at a time. */
+typedef struct {
+    V *a, *z, *d, *e, *tau, *p, *last;
+} Room;
+
+INLINE Room room_of(double *work, int64_t n, int64_t wide, int64_t thread)
+{
+    V *a = (V *)work + thread * (2 * wide * wide + 5 * wide), *z = a + n * n, *d = z + n * n;
+    const Room room = {a, z, d, d + n, d + 2 * n, d + 3 * n, d + 4 * n};
+    memset(a, 0, 2 * n * n * sizeof(V));
+    return room;
+}
+
+/* The pairs of the upper triangles in `a`, for `eigenvectors`; whether they were found. */
+INLINE int solve_lanes(int64_t n, const Room *r)
+{
+    for (int64_t i = 0; i < n; i++)
+        for (int q = 0; q < LANE; q++) r->z[i * n + i][q] = 1;
+    tridiagonal(n, r->a, r->d, r->e, r->tau, r->p);
+    const int is_done = implicit_ql(n, r->d, r->e, r->z, (Bits *)r->last);
+    for (int q = 0; q < LANE; q++) ascend(n, r->d, r->p, q);
+    return is_done;
+}
+
 /* Values ascending and the first `count` vectors, as columns, of matrices whose lower triangle is read. `sound` is 0 where
-   LAPACK is to have a try: numbers that are not finite or beyond 1e±150. `work`: for each thread 2 n² + 5 n rows of eight. */
+   LAPACK is to have a try: numbers that are not finite or beyond 1e±150. `work`: a `Room` for each thread. */
 typedef struct {
     int64_t matrices, n, count;
     const double *a;
@@ -130,48 +182,173 @@ FAST static void eigh_of(void *task, int64_t part, int64_t parts, int64_t thread
 {
     const Eigh *t = task;
     const int64_t n = t->n, groups = (t->matrices + LANE - 1) / LANE;
-    V *a = (V *)t->work + thread * (2 * n * n + 5 * n), *z = a + n * n, *d = z + n * n, *e = d + n, *tau = e + n, *p = tau + n;
     for (int64_t g = groups * part / parts; g < groups * (part + 1) / parts; g++) {
         const int64_t first = g * LANE, lanes = t->matrices - first < LANE ? t->matrices - first : LANE;
+        const Room r = room_of(t->work, n, n, thread);
         double size[LANE];
-        memset(a, 0, n * n * sizeof(V));
-        memset(z, 0, n * n * sizeof(V));
-        for (int q = 0; q < lanes; q++) size[q] = into_lane(n, t->a + (first + q) * n * n, a, q);
-        for (int64_t i = 0; i < n; i++)
-            for (int q = 0; q < LANE; q++) z[i * n + i][q] = 1;
-        tridiagonal(n, a, d, e, tau, p);
-        const int is_done = implicit_ql(n, d, e, z, (Bits *)(p + n));
-        for (int64_t i = 0; i < n; i++) /* ascending, with the vectors of T that are wanted */
-            for (int q = 0; q < lanes; q++) p[i][q] = i;
+        for (int q = 0; q < lanes; q++) size[q] = into_lane(n, t->a + (first + q) * n * n, r.a, q);
+        const int is_done = solve_lanes(n, &r);
         for (int q = 0; q < lanes; q++) {
-            double *values = t->values + (first + q) * n;
             t->sound[first + q] = is_done && !isnan(size[q]);
-            for (int64_t i = 0; i < n; i++) {
-                int64_t place = i;
-                for (; place > 0 && values[place - 1] > d[i][q]; place--)
-                    values[place] = values[place - 1], p[place][q] = p[place - 1][q];
-                values[place] = d[i][q], p[place][q] = i;
-            }
-            for (int64_t i = 0; i < n; i++) values[i] *= size[q];
+            for (int64_t i = 0; i < n; i++) t->values[(first + q) * n + i] = r.d[i][q] * size[q];
         }
         for (int64_t k = 0; k < t->count; k++) {
-            V *x = (V *)(p + n);
-            for (int64_t i = 0; i < n; i++)
-                for (int q = 0; q < lanes; q++) x[i][q] = z[(int64_t)p[k][q] * n + i][q];
-            for (int64_t j = n - 2; j >= 0; j--) {
-                const V *y = a + j * n;
-                V s = {0};
-                for (int64_t i = j + 1; i < n; i++) s += y[i] * x[i];
-                s *= tau[j];
-                for (int64_t i = j + 1; i < n; i++) x[i] -= s * y[i];
-            }
+            eigenvectors(n, k, r.a, r.tau, r.z, r.p, r.last);
             for (int q = 0; q < lanes; q++)
-                for (int64_t i = 0; i < n; i++) t->vectors[((first + q) * n + i) * t->count + k] = x[i][q];
+                for (int64_t i = 0; i < n; i++) t->vectors[((first + q) * n + i) * t->count + k] = r.last[i][q];
         }
     }
 }
 
 void eigh(Eigh *task, int64_t parts, int64_t threads) { share(eigh_of, task, parts, threads); }
+
+/* --- Encodings of small graphs: `torch_lapeig.methods.single` has the same formulas for one --- */
+
+enum { SYMMETRIC, RANDOM_WALK, UNNORMALIZED };
+
+/* Of `graphs` graphs, of numbers `order`, with nodes from `first`, edges from `begin` and at most `wide` nodes each: the
+   k eigenvectors after the first, in the rows of their nodes, and eigenvalues, in the rows of the graphs. Both are zero
+   before. `sound`, of all graphs, becomes 1 where these are right, to round-off. `work`: a `Room` for each thread. */
+typedef struct {
+    int64_t graphs, k, normalization, wide;
+    const int64_t *order, *first, *begin, *row, *col;
+    const double *weight;
+    double *vectors, *values, *work;
+    int64_t *sound;
+} Encodings;
+
+/* A graph in its lane: nodes of positive degree, their roots of degrees and unit null vector, and a bound of the spectrum. */
+typedef struct {
+    int64_t graph, nodes, place[WIDEST];
+    double root[WIDEST], null[WIDEST], degree[WIDEST], bound;
+} Lane;
+
+/* Put the operator over its bound into a lane, its null vector at −1 and what is beyond its nodes at 2; 0 where its edges
+   are not plain: in both directions, once, of positive weights, among more than k nodes whose degrees are not far apart. */
+INLINE int into_lane_of(const Encodings *t, int64_t graph, int64_t n, V *a, int q, Lane *l)
+{
+    const int64_t first = t->first[graph], count = t->first[graph + 1] - first, stop = t->begin[graph + 1];
+    const double tiny = 0x1p-39; /* eps^¾ */
+    double most = 0, least = INFINITY, length = 0;
+    l->graph = graph, l->nodes = 0;
+    for (int64_t i = 0; i < count; i++) l->place[i] = -1;
+    for (int64_t e = t->begin[graph]; e < stop; e++) {
+        const int64_t i = t->row[e] - first, j = t->col[e] - first;
+        if (i < 0 || i >= count || j < 0 || j >= count || !(t->weight[e] > 0 && t->weight[e] < INFINITY)) return 0;
+        if (i != j) l->place[i] = 0;
+    }
+    for (int64_t i = 0; i < count; i++)
+        if (l->place[i] == 0) l->degree[l->nodes] = 0, l->place[i] = l->nodes++;
+    if (l->nodes <= t->k) return 0;
+    for (int64_t e = t->begin[graph]; e < stop; e++) {
+        const int64_t i = l->place[t->row[e] - first], j = l->place[t->col[e] - first];
+        if (t->row[e] == t->col[e]) continue;
+        if (j < 0 || a[i * n + j][q] != 0) return 0;
+        a[i * n + j][q] = t->weight[e], l->degree[i] += t->weight[e];
+    }
+    for (int64_t i = 0; i < l->nodes; i++) {
+        most = fmax(most, l->degree[i]), least = fmin(least, l->degree[i]);
+        l->root[i] = sqrt(l->degree[i]);
+        l->null[i] = t->normalization == UNNORMALIZED ? 1 : l->root[i];
+        length += l->null[i] * l->null[i];
+        for (int64_t j = 0; j < i; j++)
+            if (a[i * n + j][q] != a[j * n + i][q]) return 0;
+    }
+    if (!(tiny * most < least && tiny * most > 1e-150 && least < 1e150)) return 0;
+    l->bound = t->normalization == UNNORMALIZED ? 2 * most : 2;
+    for (int64_t i = 0; i < l->nodes; i++) l->null[i] /= sqrt(length);
+    for (int64_t i = 0; i < n; i++) /* of the upper triangle only */
+        for (int64_t j = i; j < n; j++) {
+            if (j >= l->nodes) {
+                a[i * n + j][q] = i == j ? 2 : 0;
+            } else {
+                const double scale = t->normalization == UNNORMALIZED ? 1 : l->root[i] * l->root[j];
+                const double own = i != j ? -a[i * n + j][q] : t->normalization == UNNORMALIZED ? l->degree[i] : scale;
+                a[i * n + j][q] = own / scale / l->bound - l->null[i] * l->null[j];
+            }
+        }
+    return 1;
+}
+
+/* The pair of number k of a graph from its lane of x, in the column k − 1; 0 where it is not plainly one. */
+INLINE int from_lane(const Encodings *t, const Lane *l, int64_t k, const V *x, int q)
+{
+    const int64_t first = t->first[l->graph], n = l->nodes;
+    const int is_normalized = t->normalization != UNNORMALIZED;
+    double v[WIDEST], image[WIDEST], y[WIDEST], dot = 0, square = 0, energy = 0, rest = 0, largest = 0;
+    for (int64_t i = 0; i < n; i++) dot += l->null[i] * x[i][q];
+    for (int64_t i = 0; i < n; i++) {
+        v[i] = x[i][q] - dot * l->null[i];
+        image[i] = (is_normalized ? 1 : l->degree[i]) * v[i];
+    }
+    for (int64_t e = t->begin[l->graph]; e < t->begin[l->graph + 1]; e++) {
+        const int64_t i = l->place[t->row[e] - first], j = l->place[t->col[e] - first];
+        if (t->row[e] != t->col[e])
+            image[i] -= (is_normalized ? t->weight[e] / (l->root[i] * l->root[j]) : t->weight[e]) * v[j];
+    }
+    for (int64_t i = 0; i < n; i++) square += v[i] * v[i], energy += v[i] * image[i];
+    const double value = energy / square;
+    for (int64_t i = 0; i < n; i++) rest += (image[i] - value * v[i]) * (image[i] - value * v[i]);
+    if (!(value > CONNECTED * l->bound && sqrt(rest) <= 40 * 0x1p-52 * l->bound)) return 0;
+    for (int64_t i = 0; i < n; i++) {
+        y[i] = t->normalization == RANDOM_WALK ? v[i] / l->root[i] : v[i];
+        largest = fmax(largest, fabs(y[i]));
+    }
+    int64_t main = 0; /* the first of about the largest is positive */
+    while (fabs(y[main]) < 0.999 * largest) main++;
+    for (int64_t i = 0, node = 0; node < t->first[l->graph + 1] - first; node++)
+        if (l->place[node] >= 0) t->vectors[(first + node) * t->k + k - 1] = y[main] < 0 ? -y[i] : y[i], i++;
+    t->values[l->graph * t->k + k - 1] = value;
+    return 1;
+}
+
+/* Ascending again, where round-off has exchanged neighbours. */
+INLINE void put_in_order(const Encodings *t, int64_t graph)
+{
+    double *values = t->values + graph * t->k;
+    for (int64_t k = 1; k < t->k; k++)
+        for (int64_t j = k; j > 0 && values[j - 1] > values[j]; j--) {
+            const double own = values[j];
+            values[j] = values[j - 1], values[j - 1] = own;
+            for (int64_t node = t->first[graph]; node < t->first[graph + 1]; node++) {
+                double *row = t->vectors + node * t->k, other = row[j];
+                row[j] = row[j - 1], row[j - 1] = other;
+            }
+        }
+}
+
+FAST static void encodings_of(void *task, int64_t part, int64_t parts, int64_t thread)
+{
+    const Encodings *t = task;
+    const int64_t groups = (t->graphs + LANE - 1) / LANE;
+    for (int64_t g = groups * part / parts; g < groups * (part + 1) / parts; g++) {
+        const int64_t lanes = t->graphs - g * LANE < LANE ? t->graphs - g * LANE : LANE;
+        const int64_t *graph = t->order + g * LANE;
+        Lane l[LANE];
+        int sound[LANE];
+        int64_t n = 1;
+        for (int q = 0; q < lanes; q++) {
+            const int64_t nodes = t->first[graph[q] + 1] - t->first[graph[q]];
+            n = nodes > n ? nodes : n;
+        }
+        const Room r = room_of(t->work, n, t->wide, thread);
+        for (int q = 0; q < lanes; q++)
+            if (!(sound[q] = into_lane_of(t, graph[q], n, r.a, q, l + q)))
+                for (int64_t i = 0; i < n * n; i++) r.a[i][q] = 0;
+        const int is_done = solve_lanes(n, &r);
+        for (int64_t k = 1; k <= t->k && k < n; k++) {
+            eigenvectors(n, k, r.a, r.tau, r.z, r.p, r.last);
+            for (int q = 0; q < lanes; q++)
+                if (sound[q]) sound[q] = is_done && from_lane(t, l + q, k, r.last, q);
+        }
+        for (int q = 0; q < lanes; q++) {
+            t->sound[graph[q]] = sound[q];
+            if (sound[q]) put_in_order(t, graph[q]);
+        }
+    }
+}
+
+void encodings(Encodings *task, int64_t parts, int64_t threads) { share(encodings_of, task, parts, threads); }
 
 #else
 

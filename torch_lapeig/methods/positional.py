@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
+from torch_lapeig import _checks, _compiled
 from torch_lapeig._threads import slices, together
 from torch_lapeig._tuning import DENSE_WORK, PART_OF_EIGH
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives
@@ -21,7 +20,7 @@ from torch_lapeig.eigen.solver import Solver
 from torch_lapeig.graph.graph import Graph, check_batch, check_edge_index
 from torch_lapeig.graph.pattern import DensePattern
 from torch_lapeig.methods.module import check_solve, with_random_signs
-from torch_lapeig.methods.single import SINGLE, encoding_of_single, encodings_of_plain
+from torch_lapeig.methods.single import SINGLE, encoding_of_single
 
 # Graphs are padded to the largest they are solved with: beyond this work, in graphs · nodes³, only with graphs of
 # nearly their own size, and in parts for the threads.
@@ -126,18 +125,21 @@ def _encoding(
             f"edge_weight must have shape ({edge_index.shape[1]},) to go with edge_index, got {tuple(weight.shape)}"
         )
     if is_single and solve is None and len(batch) <= SINGLE and not needs_derivatives(weight):
-        found = encoding_of_single(edge_index, len(batch), k, weight, normalization)
-        if found is not None:
-            return NodeEncoding(*found)
+        single = encoding_of_single(edge_index, len(batch), k, weight, normalization)
+        if single is not None:
+            return NodeEncoding(*single)
     if (loops := edge_index[0] == edge_index[1]).any():
         edge_index, weight = edge_index[:, ~loops], weight[~loops]
     # Among many graphs one that float32 does not resolve is usual, and all would be solved twice.
     weight, sizes = weight.double(), batch.bincount()
-    vectors, values = weight.new_zeros(len(batch), k), weight.new_full((len(sizes), k), torch.inf)
+    vectors, values, left = weight.new_zeros(len(batch), k), weight.new_full((len(sizes), k), torch.inf), sizes
+    if solve is None and not needs_derivatives(weight):
+        found = _compiled.encodings(edge_index, weight, sizes, batch, k, NORMALIZATIONS.index(normalization))
+        if found is not None:
+            vectors, done = found[0], found[2]
+            values, left = torch.where(done[:, None], found[1], values), sizes.masked_fill(done, 0)
 
-    may_be_plain = solve is None and batch.device.type == "cpu" and not needs_derivatives(weight)
-
-    def encode(graphs: Tensor, may_be_plain: bool = may_be_plain) -> list[Group]:
+    def encode(graphs: Tensor) -> Group:
         number = torch.full_like(sizes, -1).index_copy_(0, graphs, torch.arange(len(graphs), device=graphs.device))
         at_node = number[batch]
         chosen = (at_node >= 0).nonzero().flatten()
@@ -145,20 +147,13 @@ def _encoding(
         inside = (at_node[edge_index[0]] >= 0).nonzero().flatten()
         edges, at, some = place[edge_index[:, inside]], at_node[chosen], sizes[graphs]
         graph = _dense_graph(edges, at, some, weight[inside])
-        if may_be_plain and graph is not None and (found := encodings_of_plain(graph, k, normalization)) is not None:
-            y, found_values, done = found
-            rows, kept = y[graph.mask], done[at]
-            if done.all():
-                return [Group(graphs, chosen, NodeEncoding(rows, found_values))]
-            plain = Group(graphs[done], chosen[kept], NodeEncoding(rows[kept], found_values[done]))
-            return [plain, *encode(graphs[~done], False)]
         graph = Graph.from_edge_index(edges, weight[inside], batch=at) if graph is None else graph
         pairs = eigenpairs_for(loss, Laplacian(graph, normalization), k + 1, Solve.of(solve), fill=True)
-        return [Group(graphs, chosen, NodeEncoding(pairs.vectors[..., 1:][graph.mask], pairs.values[:, 1:]))]
+        return Group(graphs, chosen, NodeEncoding(pairs.vectors[..., 1:][graph.mask], pairs.values[:, 1:]))
 
-    tasks = [functools.partial(encode, graphs) for graphs in _of_similar_size(sizes)]
-    is_large = batch.device.type == "cpu" and len(batch) * int(sizes.amax() if len(sizes) else 0) >= PART_OF_EIGH
-    for group in itertools.chain(*(together(tasks) if is_large else (task() for task in tasks))):
+    tasks = [functools.partial(encode, graphs) for graphs in _of_similar_size(left)]
+    is_large = batch.device.type == "cpu" and len(batch) * int(left.amax() if len(left) else 0) >= PART_OF_EIGH
+    for group in together(tasks) if is_large else (task() for task in tasks):
         vectors = vectors.index_copy(0, group.nodes, group.found.vectors)
         values = values.index_copy(0, group.graphs, group.found.values)
     return NodeEncoding(vectors, values)

@@ -1,9 +1,9 @@
-"""Encodings of small graphs without gradients, one or many of about a size, in as few steps as they take.
+"""Encodings of one small graph without gradients, in as few steps as they take.
 
 A graph of 20 nodes is solved in 0.07 ms, and each operation of torch takes 0.005 whatever its size: with the several
 hundred that `eigenpairs` takes for graphs of all kinds, one molecule took seven times as long as with PyTorch
-Geometric. NumPy's take a fourth of that. Of many graphs together `eigh` took half of the time. The result is that of
-`eigenpairs` with `Eigh`, by the same formulas; what is not plain is left to it.
+Geometric. NumPy's take a fourth of that. The result is that of `eigenpairs` with `Eigh`, by the same formulas; what is
+not plain is left to it. Many graphs together are solved so by compiled loops, `torch_lapeig._compiled.encodings`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.blocks import eigh_of_batch
 from torch_lapeig.eigen.laplacian import Normalization
 from torch_lapeig.eigen.symmetric import NullSpace
-from torch_lapeig.graph.graph import Graph
-from torch_lapeig.graph.nodes import signs
 from torch_lapeig.graph.pattern import DensePattern
 
 SINGLE = 100  # nodes; beyond them the steps of `eigenpairs` are a small part of the whole
@@ -98,42 +95,3 @@ def _pairs(matrix: np.ndarray, null: np.ndarray, bound: float, k: int) -> tuple[
     order = values.argsort(kind="stable")
     v, values = np.concatenate([null, v[:, order]], 1), np.concatenate([np.zeros(c), values[order]])
     return v[:, 1 : k + 1], values[1 : k + 1]
-
-
-def encodings_of_plain(graph: Graph, k: int, normalization: Normalization) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Eigenvectors ``(B, N, k)`` after the first, eigenvalues ``(B, k)``, and which graphs ``(B,)`` these are right of.
-
-    Of dense affinities on the CPU in float64. The others have several components, or nearly, fewer than k + 1 nodes of
-    positive degree or degrees very far apart. None where none is plain.
-    """
-    affinity = graph.weight
-    degrees = affinity.sum(-1)
-    active = degrees > 0
-    most = degrees.amax(-1)
-    least = torch.where(active, degrees, torch.inf).amin(-1)
-    is_plain = (active.sum(-1) > k) & (EPS**0.75 * most < least) & (EPS**0.75 * most > 1e-150) & (least < 1e150)
-    if not is_plain.any():
-        return None
-    root = torch.where(active, degrees, 1).sqrt()
-    if normalization == "unnormalized":
-        ground, bound, diagonal, couplings = active.to(root), 2 * most[:, None], degrees, affinity
-    else:
-        ground, bound = active * root, torch.full_like(most, 2)[:, None]
-        diagonal, couplings = torch.ones_like(degrees), affinity / (root[..., :, None] * root[..., None, :])
-    matrix = torch.diag_embed(diagonal) - couplings
-    null = (ground / ground.norm(dim=-1, keepdim=True).clamp_min(1e-300))[..., None]
-    # The null vector below the spectrum, so that no small eigenvalue mixes with it; nodes without edges above.
-    apart = torch.baddbmm(matrix, null * -bound[..., None], null.mT)
-    apart.diagonal(dim1=-2, dim2=-1).add_(~active * 2 * bound)
-    # The others may hold anything, and LAPACK refuses all graphs for one.
-    apart[~is_plain] = torch.eye(apart.shape[-1], dtype=apart.dtype)
-    found = eigh_of_batch(apart, k + 1)[1][..., 1:]
-    v = found - null * (null.mT @ found)
-    image = matrix @ v
-    values = (v * image).sum(-2) / (v * v).sum(-2)
-    residuals = torch.addcmul(image, v, values[:, None, :], value=-1).square().sum(-2)
-    is_right = (values > CONNECTED * bound) & (residuals <= (40 * EPS * bound).square())
-    values, order = values.sort(dim=-1, stable=True)
-    v = v.gather(2, order[:, None, :].expand_as(v))
-    y = v / root[..., None] if normalization == "random_walk" else v
-    return y * signs(y), values, is_plain & is_right.all(-1)
