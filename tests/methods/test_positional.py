@@ -375,3 +375,18 @@ def test_gradients_of_losses_in_the_dtype_of_the_weights_are_plain(normalization
     found = laplacian_positional_encoding(edges, 6, 5, weight, normalization=normalization)
     (found.vectors[:, :4].square() * torch.arange(1, 7)[:, None]).sum().backward()
     assert weight.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("solve", [None, Eigh()], ids=["default", "Eigh"])
+def test_more_columns_than_any_graph_has_nodes_beside_tiny_degrees(solve):
+    """As many as there are, and zeros, where D^-½ is not trusted for some entries."""
+    affinity = path(6)
+    affinity[4, 5] = affinity[5, 4] = 1e-14
+    edge_index, batch, weight = joined([affinity, cycle(5)])
+    found = laplacian_positional_encoding(edge_index, batch, 9, weight, normalization="random_walk", solve=solve)
+    assert found.values.isfinite().sum(1).tolist() == [5, 4]
+    assert not found.vectors[:, 5:].any()
+    for first, last, a in ((0, 6, affinity), (6, 11, cycle(5))):
+        y, value = found.vectors[first:last, : last - first - 1], found.values[int(first > 0), : last - first - 1]
+        walk = a / a.sum(1, keepdim=True)
+        torch.testing.assert_close(y - walk @ y, y * value, atol=1e-9, rtol=0)

@@ -310,7 +310,9 @@ def _apply_factor(
     assert laplacian.factor is not None
     y = laplacian.factor.reshape(vectors.shape[:2])[..., None] * vectors
     if laplacian.normalization == "random_walk" and laplacian.has.slight:
-        y = with_tails(laplacian, vectors, y, projected, solution.residuals, solution.gap)
+        m = solution.residuals.shape[1]  # beyond, no graph has pairs
+        found = vectors[..., :m], y[..., :m], projected[:, :m, :m]
+        y = torch.cat([with_tails(laplacian, *found, solution.residuals, solution.gap), y[..., m:]], -1)
     # Λ as a matrix is that of the vectors as they are returned: their signs are its signs.
     sign = laplacian.symmetric.signs(y)
     return projected * sign * sign.mT, y * sign
