@@ -43,7 +43,7 @@ def is_recorded() -> bool:
 
 
 def together(tasks: Sequence[Callable[[], T]]) -> list[T]:
-    """The results of tasks on the processor, run on as many threads as torch may use here, each task on one.
+    """The results of tasks on the processor, run on as many threads as torch may use here, each of several on one.
 
     The tasks are taken in their order, under the grad mode, inference mode and autocast of the caller. They should let
     go of Python's lock for most of their time, as operations on large tensors do. What they warn of is said when all
@@ -52,7 +52,8 @@ def together(tasks: Sequence[Callable[[], T]]) -> list[T]:
     Raises:
         What the first of the tasks that fail raises; those after it may not be run.
     """
-    if (threads := _threads_here()) == 1 or is_recorded():  # as other threads are not
+    # A task alone has all threads of torch. Those that record CUDA graphs have no others.
+    if len(tasks) < 2 or (threads := _threads_here()) == 1 or is_recorded():
         return [task() for task in tasks]
     results: dict[int, T] = {}
     failures: dict[int, BaseException] = {}
