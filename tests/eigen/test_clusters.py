@@ -415,8 +415,9 @@ def test_the_first_of_several_null_vectors_alone(normalization):
 
 
 @pytest.mark.parametrize("change", [0.0, 1e-9, 1e-7, 1e-5, 1e-2])
+@pytest.mark.parametrize("normalization", ["symmetric", "random_walk"])
 @pytest.mark.parametrize("solver", [Eigh(), Lanczos()], ids=str)
-def test_losses_in_float32_of_pairs_in_float64(solver, change):
+def test_losses_in_float32_of_pairs_in_float64(solver, change, normalization):
     """Their round-off is not taken for a dependence on the basis, nor enlarged by 1/(λ_i − λ_j)."""
     affinity = cycle(24)
     affinity[0, 1] = affinity[1, 0] = 1 + change
@@ -425,7 +426,7 @@ def test_losses_in_float32_of_pairs_in_float64(solver, change):
 
     def gradient(dtype):
         w = weight.detach().clone().requires_grad_()
-        vectors = eigenpairs(Laplacian(graph_of(w)), 5, solver).vectors.to(dtype)
+        vectors = eigenpairs(Laplacian(graph_of(w), normalization), 5, solver).vectors.to(dtype)
         ((vectors @ vectors.mT) * aim.to(dtype)).sum().backward()
         return w.grad
 

@@ -23,7 +23,8 @@ DEGENERACIES = ("mask", "lorentz", "exact")
 class Rule:
     """Options of the differentiation rule, see `torch_lapeig.Solve`.
 
-    ``eps``: of the problem as it was given. ``loss_eps``: of the loss, whose round-off cotangents have.
+    ``eps``: of the problem as it was given. ``loss_eps``: of the loss, whose round-off cotangents have. ``factor``:
+    ``(B, N)``, by which what the loss is of differs from the vectors, in size; None for none.
     """
 
     tolerance: float
@@ -31,6 +32,7 @@ class Rule:
     width: float | None
     eps: float
     loss_eps: float
+    factor: Tensor | None = None
 
     @property
     def masked(self) -> Rule:
@@ -43,15 +45,20 @@ class Rule:
         Those are numbers of float32, of which some need all of its digits: 1 and 0 may be of any loss.
         """
         single = torch.finfo(torch.float32).eps
+        if self.loss_eps >= single:
+            return self
+        if self.factor is not None:
+            factor = self.factor.to(x)[..., None]
+            x = torch.where(factor > 0, x / torch.where(factor > 0, factor, 1), 0)
         for part in (x.reshape(-1)[:SAMPLE], x):
-            if self.loss_eps >= single or not _is_of(part, torch.float32):
+            if not _is_of(part, torch.float32):
                 return self
         return self if _is_of(x, torch.bfloat16) else dataclasses.replace(self, loss_eps=single)
 
 
 def _is_of(x: Tensor, dtype: torch.dtype) -> bool:
-    """Whether all numbers are of a coarser dtype."""
-    return bool((x.to(dtype).to(x.dtype) == x).all())
+    """Whether all numbers are of a coarser dtype, but for the round-off of a factor."""
+    return bool(((x.to(dtype).to(x.dtype) - x).abs() <= 2 * torch.finfo(x.dtype).eps * x.abs()).all())
 
 
 def rule_of(

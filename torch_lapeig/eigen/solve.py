@@ -202,7 +202,8 @@ def _eigenpairs(
         bare = worked.frozen() if isinstance(worked, SymmetricOperator) else worked
         report = report if unit is None else _in_unit(report, float(unit.amax()))
         solution = _solution(bare, min(k, operator.all_nodes), solve, restart, report, is_differentiated)
-    projected, vectors, solution = _differentiable(worked, solution, solve, is_differentiated, loss)
+    factor = laplacian.factor if isinstance(laplacian, Laplacian) and is_differentiated and order is None else None
+    projected, vectors, solution = _differentiable(worked, solution, solve, is_differentiated, loss, factor)
     if unit is not None:
         projected, gap = projected * unit[:, None, None], solution.gap * unit
         solution = dataclasses.replace(solution, residuals=solution.residuals * unit[:, None], gap=gap)
@@ -253,7 +254,12 @@ def _is_large(operator: SymmetricOperator) -> bool:
 
 
 def _differentiable(
-    operator: Operator, solution: Solution, solve: Solve, is_needed: bool, loss: torch.dtype | None
+    operator: Operator,
+    solution: Solution,
+    solve: Solve,
+    is_needed: bool,
+    loss: torch.dtype | None,
+    factor: Tensor | None,
 ) -> tuple[Tensor, Tensor, Solution]:
     """Λ ``(B, k, k)`` and V ``(B, N, k)`` of a solution, with gradients to the entries of the operator if needed.
 
@@ -263,6 +269,8 @@ def _differentiable(
         return torch.diag_embed(solution.values), solution.vectors, solution
     dtype, finer = operator.dtype, solution.values.dtype != operator.dtype
     rule = rule_of(dtype, loss, solve.backward_tolerance, solve.degeneracy, solve.cluster_width)
+    if factor is not None:
+        rule = dataclasses.replace(rule, factor=_checks.primal(factor).reshape(operator.batch_size, -1).abs())
     if is_needed:
         exact = operator.double() if finer else operator
         projected, vectors = ImplicitEigenpairs.apply(exact.values, exact.diagonal, solution, rule)
