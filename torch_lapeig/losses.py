@@ -78,7 +78,7 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
         return (weight * graph.pattern.squared_lengths(columns) / 2).to(y.dtype)
     weight = graph.pattern.without_loops(weight)
     if reduction == "weighted_mean":
-        weight = weight / _positive(graph.pattern.sum(weight.sum()))
+        weight = weight / _divisor(graph.pattern.sum(weight.sum()))
     loss = graph.pattern.smoothness(weight, columns)
     if reduction == "mean":
         loss = loss / max(1, int(graph.pattern.sum(weight.count_nonzero())))
@@ -183,8 +183,8 @@ def spectral_loss(y: Tensor, graph: Graph) -> Tensor:
     return (smoothness / (volume > 0).sum() + 2 * _mean_over_graphs(missing / nodes.places, volume)).to(y.dtype)
 
 
-def _positive(total: Tensor) -> Tensor | float:
-    """A sum of numbers ≥ 0 to divide by: 1 for 0, NaN where it overflows."""
+def _divisor(total: Tensor) -> Tensor | float:
+    """What to divide by for a sum of numbers ≥ 0: itself, 1 for 0, NaN where it overflows."""
     if not _compiled.is_readable(total):
         return torch.where(total > 0, total + (total - total), 1)
     value = float(total)

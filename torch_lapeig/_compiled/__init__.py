@@ -36,7 +36,7 @@ TYPES = {torch.float32: ("float", c_float), torch.float64: ("double", c_double)}
 LANES, LANE_BYTES = 8, 64  # columns that conjugate gradients solve side by side, or matrices; bytes of a vector
 QUERIES = 4  # whose distances are measured side by side
 # Rows of matrices up to which eight side by side take less time than by LAPACK: of 24 rows a fourth, of 64 six tenths.
-# Of fewer matrices than these lanes stay empty.
+# Of fewer matrices than these lanes stay empty. `dense.c` has room for so many rows.
 SMALL, FEW = 64, 4
 
 
@@ -200,9 +200,8 @@ def edges_among(crow: Tensor, col: Tensor, nodes: Tensor) -> tuple[Tensor, Tenso
     nodes, total, count = nodes.contiguous(), len(crow) - 1, len(nodes)
     place = np.zeros(total, dtype=np.int32)  # memory that is cleared where it is touched
     new_crow = crow.new_empty(count + 1)
-    part = _Part(
-        crow.data_ptr(), col.data_ptr(), nodes.data_ptr(), total, count, place.ctypes.data, new_crow.data_ptr()
-    )
+    given = (x.data_ptr() for x in (crow, col, nodes))
+    part = _Part(*given, total, count, place.ctypes.data, new_crow.data_ptr())
     if (edges := library().count_part(ctypes.byref(part))) < 0:  # type: ignore[union-attr]
         return None
     row, new_col, edge = crow.new_empty(edges), crow.new_empty(edges), nodes.new_empty(edges)
@@ -254,11 +253,8 @@ def encodings(
     first, begin = torch.nn.functional.pad(sizes.cumsum(0), (1, 0)), torch.searchsorted(of_edge, number)
     vectors, values = weight.new_zeros(len(batch), k), weight.new_zeros(len(sizes), k)
     sound = torch.zeros_like(sizes)
-    groups, threads, wide = (
-        -(-len(order) // LANES),
-        torch.get_num_threads(),
-        int(sizes[order].max()) if len(order) else 1,
-    )
+    groups, threads = -(-len(order) // LANES), torch.get_num_threads()
+    wide = int(sizes[order[-1]]) if len(order) else 1  # the last is the largest
     room = weight.new_empty(min(groups, threads) * (2 * wide + 5) * wide * LANES)
     given = [x.contiguous() for x in (order, first, begin, row, col, weight)]
     blocks = (x.data_ptr() for x in (*given, vectors, values, room, sound))

@@ -1,4 +1,5 @@
-/* Dense work on many small things: eigenpairs of small matrices, neighbours within small sets. A part of `kernels.c`. */
+/* Dense work on many small things: eigenpairs of small matrices, encodings of small graphs, neighbours within small sets.
+   A part of `kernels.c`. */
 
 #ifndef REAL
 
@@ -6,8 +7,9 @@
 
 /* What LAPACK does for one such matrix waits mostly for one square root or division after the other. */
 
-#define WIDEST 64 /* rows of a matrix */
-#define CONNECTED 1e-9 /* the least value that is not 0, over the bound, of a graph that is plainly connected */
+#define WIDEST 64 /* nodes of a graph, at most: `SMALL` of `__init__.py` */
+#define CONNECTED 1e-9 /* the least value that is not 0, over the bound, of a graph that is plainly
+                            connected: as in `torch_lapeig.methods.single` */
 
 typedef uint64_t Bits __attribute__((vector_size(64), aligned(8), may_alias));
 
@@ -164,7 +166,7 @@ typedef struct {
 } Eigh;
 
 /* Into the lane q of an upper triangle, the largest of size 1; that size. */
-INLINE double into_lane(int64_t n, const double *from, V *a, int q)
+INLINE double matrix_into_lane(int64_t n, const double *from, V *a, int q)
 {
     double most = 0;
     for (int64_t i = 0; i < n; i++)
@@ -186,7 +188,7 @@ FAST static void eigh_of(void *task, int64_t part, int64_t parts, int64_t thread
         const int64_t first = g * LANE, lanes = t->matrices - first < LANE ? t->matrices - first : LANE;
         const Room r = room_of(t->work, n, n, thread);
         double size[LANE];
-        for (int q = 0; q < lanes; q++) size[q] = into_lane(n, t->a + (first + q) * n * n, r.a, q);
+        for (int q = 0; q < lanes; q++) size[q] = matrix_into_lane(n, t->a + (first + q) * n * n, r.a, q);
         const int is_done = solve_lanes(n, &r);
         for (int q = 0; q < lanes; q++) {
             t->sound[first + q] = is_done && !isnan(size[q]);
@@ -225,7 +227,7 @@ typedef struct {
 
 /* Put the operator over its bound into a lane, its null vector at −1 and what is beyond its nodes at 2; 0 where its edges
    are not plain: in both directions, once, of positive weights, among more than k nodes whose degrees are not far apart. */
-INLINE int into_lane_of(const Encodings *t, int64_t graph, int64_t n, V *a, int q, Lane *l)
+INLINE int graph_into_lane(const Encodings *t, int64_t graph, int64_t n, V *a, int q, Lane *l)
 {
     const int64_t first = t->first[graph], count = t->first[graph + 1] - first, stop = t->begin[graph + 1];
     const double tiny = 0x1p-39; /* eps^¾ */
@@ -271,7 +273,7 @@ INLINE int into_lane_of(const Encodings *t, int64_t graph, int64_t n, V *a, int 
 }
 
 /* The pair of number k of a graph from its lane of x, in the column k − 1; 0 where it is not plainly one. */
-INLINE int from_lane(const Encodings *t, const Lane *l, int64_t k, const V *x, int q)
+INLINE int pair_from_lane(const Encodings *t, const Lane *l, int64_t k, const V *x, int q)
 {
     const int64_t first = t->first[l->graph], n = l->nodes;
     const int is_normalized = t->normalization != UNNORMALIZED;
@@ -333,13 +335,13 @@ FAST static void encodings_of(void *task, int64_t part, int64_t parts, int64_t t
         }
         const Room r = room_of(t->work, n, t->wide, thread);
         for (int q = 0; q < lanes; q++)
-            if (!(sound[q] = into_lane_of(t, graph[q], n, r.a, q, l + q)))
+            if (!(sound[q] = graph_into_lane(t, graph[q], n, r.a, q, l + q)))
                 for (int64_t i = 0; i < n * n; i++) r.a[i][q] = 0;
         const int is_done = solve_lanes(n, &r);
         for (int64_t k = 1; k <= t->k && k < n; k++) {
             eigenvectors(n, k, r.a, r.tau, r.z, r.p, r.last);
             for (int q = 0; q < lanes; q++)
-                if (sound[q]) sound[q] = is_done && from_lane(t, l + q, k, r.last, q);
+                if (sound[q]) sound[q] = is_done && pair_from_lane(t, l + q, k, r.last, q);
         }
         for (int q = 0; q < lanes; q++) {
             t->sound[graph[q]] = sound[q];
@@ -365,7 +367,7 @@ typedef struct {
     REAL *squares, *work;
 } NAME(Nearest);
 
-/* far[j] += the squared distances of `count` queries to all points of a set, coordinate by coordinate: a square is added
+/* In `far` the squared distances of `count` queries to all points of a set, coordinate by coordinate: a square is added
    to the others as in torch, and is not fused with the sum, so that both ways are as long. */
 INLINE void NAME(distances)(const NAME(Nearest) * t, const REAL *across, const REAL *q, const int count, REAL *far)
 {
