@@ -41,6 +41,7 @@ def test_edges_of_nodes():
     pattern = Graph.from_dense(torch.stack([cycle(5), complete(5)])).to_sparse().pattern
     nodes = torch.tensor([1, 2, 3, 6, 9])
     position, edge = pattern.edges_of(nodes)
+    assert position.dtype == edge.dtype == torch.int64
     assert torch.equal(pattern.row[edge].long(), nodes[position])
     assert len(edge) == 3 * 2 + 2 * 4
 

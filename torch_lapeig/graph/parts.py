@@ -21,7 +21,7 @@ class Part(NamedTuple):
 
 
 def edges_at(crow: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
-    """Edges that begin at ``nodes`` (int64 ``(M,)``): the position in ``nodes`` of each, int64, and its number."""
+    """Edges that begin at ``nodes`` (int64 ``(M,)``): the position in ``nodes`` of each, and its number, as ``crow``."""
     begin = crow.index_select(0, nodes)
     count = crow.index_select(0, nodes + 1) - begin
     position = torch.repeat_interleave(count)
@@ -47,5 +47,4 @@ def edges_among(crow: Tensor, col: Tensor, nodes: Tensor) -> Part:
     if len(inside) < len(number):
         row, edge, number = (found.index_select(0, inside) for found in (row, edge, number))
     col, order = by_column(row, number, len(nodes))
-    row = row.to(crow.dtype)
     return Part(Groups(row, len(nodes), ascending=True).offsets, row, col, edge.index_select(0, order))

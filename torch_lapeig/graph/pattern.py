@@ -315,7 +315,7 @@ class SparsePattern(Nodes):
     def edges_of(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Edges that begin at ``nodes`` (int64 ``(M,)``): the position in ``nodes`` of each, and its number; int64."""
         position, edge = edges_at(self.crow, nodes)
-        return position, edge.long()
+        return position.long(), edge.long()
 
     def restrict(self, nodes: Tensor) -> tuple[SparsePattern, Tensor]:
         """The edges among ``nodes`` (int64 ``(M,)``) in their order, and the number of each of them here.
