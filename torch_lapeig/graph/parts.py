@@ -21,7 +21,7 @@ class Part(NamedTuple):
 
 
 def edges_at(crow: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
-    """Edges that begin at ``nodes`` (int64 ``(M,)``): the position in ``nodes`` of each, and its number, as ``crow``."""
+    """Edges that begin at ``nodes`` (int64 ``(M,)``): the place in ``nodes`` of each, and its number, as ``crow``."""
     begin = crow.index_select(0, nodes)
     count = crow.index_select(0, nodes + 1) - begin
     position = torch.repeat_interleave(count)
