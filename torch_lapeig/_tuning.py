@@ -269,11 +269,26 @@ REORDER_NODES = 10**5
 # multigrid is too small to fill the device. So filters are tried first, up to this many products. Not measured.
 DEVICE_PRODUCTS = 1000
 
+
 # Work of the solvers on one sparse graph, in nanoseconds of one core of a server (processor seconds with one thread, 23
 # families of 2000 to 50,000 nodes, residuals of 1e-6). Only ratios matter: they decide what `Auto` takes.
-# Factors: a multiplication, an entry of L; then for each column of the block an entry of L once more, and a row, which
-# is orthogonalised. A round of small calls before and after.
-FACTOR_MULTIPLICATION, FACTOR_ENTRY, SOLVED_ENTRY, SOLVED_ROW, DIRECT_CALLS = 0.3, 117.0, 10.0, 280.0, 6e6
+class FactorCosts(NamedTuple):
+    """A multiplication, an entry of L; for each column of the block an entry of L once more, and a row; small calls.
+
+    A row is orthogonalised against a basis.
+    """
+
+    multiplication: float
+    entry: float
+    solved_entry: float
+    solved_row: float
+    calls: float
+
+
+# By SuperLU, and by compiled loops.
+FACTORS = (FactorCosts(0.3, 117.0, 10.0, 280.0, 6e6), FactorCosts(0.05, 5.0, 1.2, 100.0, 2e6))
+# The order of compiled factors: a look at an entry of a list; and of the work of others what it may take.
+ORDER_LOOK, ORDER_SHARE = 7.0, 0.1
 # SuperLU computes on one thread, the others on all: on two, multigrid takes 0.64 to 0.71 of the time of one. Up to
 # FILTER_NODES nobody gains by threads: at 2000 nodes filters and Lanczos take 0.8 to 1.7 of the time of one.
 THREADS_GAIN = 0.5  # exponent
@@ -310,7 +325,7 @@ MANY_EDGES = 8  # entries in a row
 # By operations of torch, and by compiled loops, whose products of blocks take 0.1 ns a number, and Rayleigh and Ritz
 # after each 30 of them as long as they.
 TORCH_STEPS = Steps(4e4, 1.0, 16.0, 6e4, 0.5, 0.0, 350, math.inf)
-COMPILED_STEPS = Steps(1e4, 0.6, 14.0, 1e4, 0.1, 1.3, 440, 1.7)
+COMPILED_STEPS = Steps(1e4, 0.6, 14.0, 1e4, 0.1, 1.3, 200, 1.7)
 # Up to here filters of a block take less time than single products, or not much more, and find copies by themselves: at
 # 2000 nodes 20 to 39 ms against 15 to 52, at 5000 26 to 97 against 33 to 103; compiled 10 to 31 against 8 to 125, and
 # at 5000 19 to 71 against 13 to 61.
@@ -330,6 +345,8 @@ PART_OF_EIGH = 4096
 COMPILED_PART = 2**18
 # Numbers of the block of one graph up to which a compiled loop on one thread takes less time than torch on several.
 ALONE = 2**19
+# Bytes of a block of vectors up to which a solve has one thread of MKL: 2000 nodes took 8 ms, with two threads 20.
+SOLVED_ALONE = 2**19
 # A matrix of more rows is left to the threads of LAPACK where there are fewer such than threads. Below, beside other
 # processes, one of 300² took 11 ms on one thread and 70 to 1700 on two.
 WHOLE_EIGH = 512

@@ -31,7 +31,7 @@ from torch_lapeig._threads import is_forked, openmp
 from torch_lapeig._tuning import ALONE, COMPILED_PART, PARTS_OF_THREAD
 
 FOLDER = Path(__file__).parent
-SOURCES, LIBRARY = ("kernels.c", "dense.c"), "kernels.so"
+SOURCES, LIBRARY = ("kernels.c", "dense.c", "sparse.c"), "kernels.so"
 TYPES = {torch.float32: ("float", c_float), torch.float64: ("double", c_double)}
 LANES, LANE_BYTES = 8, 64  # columns that conjugate gradients solve side by side, or matrices; bytes of a vector
 QUERIES = 4  # whose distances are measured side by side
@@ -57,7 +57,9 @@ def library() -> ctypes.CDLL | None:
         return None
     for name, _ in TYPES.values():
         getattr(found, f"lanczos_{name}").restype = c_int64
-    found.count_part.restype = c_int64
+    for name in ("count_part", "numbers_of", "solve_factors", "next_block", "extend_space"):
+        getattr(found, name).restype = c_int64
+    found.shape_of.restype, found.share_inside.restype = c_void_p, c_double
     parallel = c_void_p.in_dll(found, "parallel")
     # A forked process has none of OpenMP's threads, and would wait for them.
     if (team := openmp()) is not None and not is_forked():
@@ -67,7 +69,7 @@ def library() -> ctypes.CDLL | None:
     return found
 
 
-def _structure(name: str, fields: str, real: Any = c_double) -> type[ctypes.Structure]:
+def structure(name: str, fields: str, real: Any = c_double) -> type[ctypes.Structure]:
     """A structure of `kernels.c`: its fields in order: p (a pointer), n (int64), i (int32), d, r (REAL), a (Rows)."""
     kinds = {"p": c_void_p, "n": c_int64, "i": c_int32, "d": c_double, "r": real, "a": _Rows}
     parts = (part.split(":") for part in fields.split())
@@ -81,8 +83,8 @@ class _Rows(ctypes.Structure):
     _fields_ = [(name, c_void_p) for name in ("crow", "col", "values", "diagonal")]
 
 
-Krylov = _structure("Krylov", "p:matrix,losses d:beta,shift,noise,loss,round_off n:size,first,now i:is_mended,twice")
-_Complement = _structure(
+Krylov = structure("Krylov", "p:matrix,losses d:beta,shift,noise,loss,round_off n:size,first,now i:is_mended,twice")
+_Complement = structure(
     "Complement",
     "n:n,k,u p:vectors,known,values,scales,rest,split,enough,size,round_off d:noise n:limit,replaced,patience a:a "
     "n:graphs p:target,z,left,work",
@@ -101,13 +103,13 @@ _KINDS = (
     ("ritz", _RITZ),
     ("nearest", _NEAREST),
 )
-_Part = _structure("Part", "p:crow,col,nodes n:total,count p:place,new_crow,row,new_col,edge")
-_Encodings = _structure(
+_Part = structure("Part", "p:crow,col,nodes n:total,count p:place,new_crow,row,new_col,edge")
+_Encodings = structure(
     "Encodings", "n:graphs,k,normalization,wide p:order,first,begin,row,col,weight,vectors,values,work,sound"
 )
-_Eigh = _structure("Eigh", "n:matrices,n,count p:a,values,vectors,work,sound")
+_Eigh = structure("Eigh", "n:matrices,n,count p:a,values,vectors,work,sound")
 _STRUCTURES = {
-    dtype: {kind: _structure(kind, fields, real) for kind, fields in _KINDS} for dtype, (_, real) in TYPES.items()
+    dtype: {kind: structure(kind, fields, real) for kind, fields in _KINDS} for dtype, (_, real) in TYPES.items()
 }
 
 

@@ -196,6 +196,8 @@ INLINE void mend(Krylov *k, int64_t end)
 #include "kernels.c"
 #undef REAL
 
+#include "sparse.c"
+
 /* --- Conjugate gradients outside eigenvectors, see `torch_lapeig.eigen.complement` and `cg` --- */
 
 #define LANE 8 /* columns that are solved side by side */

@@ -10,17 +10,18 @@ from typing import NamedTuple
 import torch
 
 from torch_lapeig import _checks, _tuning
+from torch_lapeig._compiled.sparse import Limits
 from torch_lapeig._tuning import DENSE_WORK, FALLBACK_NODES, SMALL_NODES, dense_products, eigh_nodes
 from torch_lapeig.eigen.amg import Multigrid
 from torch_lapeig.eigen.chebyshev import ChebyshevSubspace
 from torch_lapeig.eigen.check import Solution, check_answer
-from torch_lapeig.eigen.direct import SparseLU, to_scipy
+from torch_lapeig.eigen.direct import SparseLU, shifted
 from torch_lapeig.eigen.eigh import Eigh
-from torch_lapeig.eigen.fill import Fill, predict_fill
+from torch_lapeig.eigen.fill import Fill, fill_within, is_mesh
 from torch_lapeig.eigen.lanczos import BASIS, Lanczos
 from torch_lapeig.eigen.lobpcg import Lobpcg
 from torch_lapeig.eigen.operator import Operator, knows_entries
-from torch_lapeig.eigen.shift_invert import ShiftInvert, bytes_of
+from torch_lapeig.eigen.shift_invert import ShiftInvert
 from torch_lapeig.eigen.solver import BREAKDOWN, Progress, RitzPairs, Solver, fewest_active, with_guards
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 
@@ -108,12 +109,11 @@ def last_resort(n: int) -> Solver:
 class Work(NamedTuple):
     """What solvers would take for one sparse Laplacian, in the nanoseconds of `torch_lapeig._tuning`.
 
-    ``factors`` and ``multigrid`` are whole solves; ``step`` is one of Lanczos, ``product`` one of a filter; ``few``
-    steps are fewer than any solve takes. ``is_for_lanczos``: whether its steps to a fine tolerance are less work than
-    the products of a filter.
+    ``multigrid`` is a whole solve; ``step`` is one of Lanczos, ``product`` one of a filter; ``few`` steps are fewer
+    than any solve takes. ``is_for_lanczos``: whether its steps to a fine tolerance are less work than the products of a
+    filter.
     """
 
-    factors: float
     multigrid: float
     step: float
     product: float
@@ -121,18 +121,14 @@ class Work(NamedTuple):
     is_for_lanczos: bool
 
     @classmethod
-    def of(cls, operator: Operator, k: int, fill: Fill) -> Work:
-        """That for the ``k`` smallest pairs, with factors of this fill."""
+    def of(cls, operator: Operator, k: int) -> Work:
+        """That for the ``k`` smallest pairs."""
         n, entries, columns, t = operator.num_nodes, _edges(operator), with_guards(k), _tuning
-        per_entry = t.FACTOR_ENTRY + t.SOLVED_ENTRY * columns
-        factors = t.DIRECT_CALLS + t.FACTOR_MULTIPLICATION * fill.work + per_entry * fill.entries
-        factors += t.SOLVED_ROW * columns * n
         steps, block = t.COMPILED_STEPS if operator.compiled else t.TORCH_STEPS, ChebyshevSubspace().block_size(k)
         per_row = steps.lanczos_row * Lanczos().basis_of(columns) / BASIS
         step = steps.lanczos_calls + steps.lanczos_entry * entries + per_row * n
         product = steps.filter_calls + block * (steps.filter_entry * entries + steps.filter_row * n)
         return cls(
-            factors=factors * (torch.get_num_threads() ** t.THREADS_GAIN if n > t.FILTER_NODES else 1),
             multigrid=t.MULTIGRID_CALLS + columns * (t.MULTIGRID_ENTRY * entries + t.MULTIGRID_ROW * n),
             step=step,
             product=product,
@@ -144,8 +140,8 @@ class Work(NamedTuple):
 def choose_for_graph(operator: Operator, k: int, is_fine: bool) -> Choice:
     """The solvers for one sparse Laplacian, by the work they would take; whether to a fine tolerance, from no start.
 
-    That of factors is predicted (`torch_lapeig.eigen.fill`), that of multigrid is much the same on all graphs of a
-    size. How many products a Krylov space or a filter needs depends on the spectrum. On meshes it begins crowded, by
+    That of factors is counted or predicted (`torch_lapeig.eigen.fill`), that of multigrid is much the same on all
+    graphs of a size. How many products a Krylov space or a filter needs depends on the spectrum. On meshes it begins crowded, by
     Weyl's law, and products alone take longer than factors from some thousand nodes on, and than multigrid from some
     ten thousand. Elsewhere it only shows on the way: they are tried as long as what is left promises to be less than
     what the others would take.
@@ -157,18 +153,22 @@ def choose_for_graph(operator: Operator, k: int, is_fine: bool) -> Choice:
         filters = ChebyshevSubspace(max_products=_tuning.DEVICE_PRODUCTS, patient=False)
         why = "a sparse graph on an accelerator: filters, unless its spectrum begins crowded"
         return Choice((filters, Lobpcg(), last_resort(n)), why)
-    fill = predict_fill(to_scipy(operator, Auto()))
-    work = Work.of(operator, k, fill)
-    fits = bytes_of(fill) <= _tuning.budget_of(operator.device).factors
-    factors: tuple[Solver, ...] = (ShiftInvert(memory=math.inf),) if fits else ()
+    work, matrix = Work.of(operator, k), shifted(operator, 0.0, Auto())
+    memory, few = _tuning.budget_of(operator.device).factors, work.few * work.step
+    # The factors of others fill in, and their values are crowded where an inverse tells them from each other no better.
+    has_shape = is_mesh(matrix)
+    fill = fill_within(matrix, _limits(work, memory)) if has_shape else None
+    direct = math.inf if fill is None else work_of_factors(operator, k, fill, matrix.is_readable)
     # Factors bear weights of all sizes: where multigrid fails, they come before what takes longest.
+    fits = fill is not None and fill.bytes <= memory
+    factors: tuple[Solver, ...] = (ShiftInvert(memory=math.inf if fits else None),)
     multigrid, last = Lobpcg(), last_resort(n)
     others: tuple[Solver, ...] = (multigrid, *factors, last)
     least, what = work.multigrid, "multigrid"
-    if factors and work.factors < work.multigrid:
+    if fill is not None and fits and direct < work.multigrid:
         others = (*factors, multigrid, last)
-        least, what = work.factors, f"{fill.entries / n:.3g} entries a row in its factors"
-        if least <= work.few * work.step:
+        least, what = direct, f"{fill.entries / n:.3g} entries a row in its factors"
+        if least <= few:
             return Choice(others, f"a sparse graph with {what}")
     steps = int(least / work.step)
     first = Lanczos(alternative=steps, patience=steps)
@@ -177,9 +177,24 @@ def choose_for_graph(operator: Operator, k: int, is_fine: bool) -> Choice:
     if n <= _tuning.FILTER_NODES:
         filters = ChebyshevSubspace(max_products=int(2 * least / work.product))
         return Choice((filters, *others), "a small sparse graph: filters, as long as others would take")
-    if fill.is_mesh and (what != "multigrid" or n > _tuning.MESH_NODES):
+    if (what != "multigrid" or n > _tuning.MESH_NODES) and has_shape:
         return Choice(others, f"a large mesh: {what}")
     return Choice((first, *others), "a sparse graph of many dimensions, clusters or hubs, or a body of some size")
+
+
+def work_of_factors(operator: Operator, k: int, fill: Fill, is_compiled: bool) -> float:
+    """What a solve with factors of this fill would take, in the nanoseconds of `Work`."""
+    n, columns, costs = operator.num_nodes, with_guards(k), _tuning.FACTORS[is_compiled]
+    found = costs.calls + costs.multiplication * fill.work + (costs.entry + costs.solved_entry * columns) * fill.entries
+    found += costs.solved_row * columns * n
+    return found * (torch.get_num_threads() ** _tuning.THREADS_GAIN if n > _tuning.FILTER_NODES else 1)
+
+
+def _limits(work: Work, memory: float) -> Limits:
+    """Beyond which there is no need to know more of factors: others take less, or they do not fit."""
+    costs = _tuning.FACTORS[True]
+    looks = _tuning.ORDER_SHARE * min(work.multigrid, 4 * work.few * work.step) / _tuning.ORDER_LOOK
+    return Limits(work.multigrid / costs.multiplication, memory / 8, looks)
 
 
 def _edges(operator: Operator) -> int:

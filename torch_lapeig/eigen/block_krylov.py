@@ -7,18 +7,23 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from torch_lapeig import _compiled
+from torch_lapeig._compiled.sparse import BLOCK, Space, SymmetricFactors
 from torch_lapeig.eigen.blocks import basis, without
+from torch_lapeig.eigen.direct import Factors
 from torch_lapeig.eigen.operator import Operator
 
 LEAST_PIVOT = 1e-6  # of a column, that its neighbours leave: orthogonalising once more takes to round-off
 LEAST_LEFT = 0.1  # of a column, that the space leaves
 ENOUGH_LEFT = 0.7  # the same: below, what the space has lost of its own orthogonality grows, unless it is done twice
+COMPILED_PIVOT = 1e-3  # in the place of the first, where columns are made orthonormal by their products
 
 
 class BlockKrylov:
     """Orthonormal vectors as rows, known vectors before them, with the projection Vᵀ B V of a matrix B.
 
-    A space that begins with a block of random vectors holds as many vectors of each eigenspace as the block has.
+    A space that begins with a block of random vectors holds as many vectors of each eigenspace as the block has. The
+    block that comes next stands in the rows after the space.
 
     Args:
         operator: of the same rows, for sums over these and for random vectors.
@@ -31,6 +36,7 @@ class BlockKrylov:
         filled: vectors whose products are known. projected: ``(size, size)``.
         degree: blocks since the last random one. products: columns multiplied so far.
         rest: what the last products have outside the space and all vectors that were in it, ``(N, m)``.
+        following: columns of the block that comes next; 0 until there is one.
     """
 
     def __init__(
@@ -38,47 +44,105 @@ class BlockKrylov:
     ) -> None:
         self.operator, self.product, self.size, self.width, self.seed = operator, product, size, width, seed
         self.first = known.shape[1]
-        self.rows = known.new_empty(self.first + size, len(known))
+        self.rows = known.new_empty(self.first + size + width, len(known))
         self.rows[: self.first] = known.mT
         self.projected = known.new_zeros(size, size)
-        self.filled = self.degree = self.products = 0
-        self.rest = known[:, :0]
+        self.filled = self.degree = self.products = self.following = 0
+        self._rest = known.mT[:0]
+        self.compiled = self._compiled()
+        self._set_random()
+
+    def _compiled(self) -> Space | None:
+        """What extends the space in compiled loops, where its matrix is the inverse by compiled factors."""
+        factors = self.product.factors if isinstance(self.product, Factors) else None
+        if not isinstance(factors, SymmetricFactors) or not 0 < self.width <= BLOCK:
+            return None
+        if self.rows.dtype != torch.float64 or not _compiled.is_readable(self.rows):
+            return None
+        pivots = (COMPILED_PIVOT, LEAST_LEFT, ENOUGH_LEFT)
+        return Space(factors, self.rows, self.projected, self.width, pivots)
 
     @property
     def room(self) -> int:
         """Vectors that still fit in."""
         return self.size - self.filled
 
+    @property
+    def rest(self) -> Tensor:
+        """See above."""
+        return self._rest.mT
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the block that comes next does not fit in."""
+        if not self.following:
+            self._set_following()
+        return self.following > self.room
+
     def columns(self, m: int) -> Tensor:
         """The known vectors and the first ``m`` of the space, ``(N, c + m)``."""
         return self.rows[: self.first + m].mT
 
-    def extend(self, block: Tensor) -> None:
-        """Take in orthonormal columns outside the space, which shall fit, and their products."""
-        old, new = self.filled, self.filled + block.shape[1]
-        self.rows[self.first + old : self.first + new] = block.mT
-        self.filled, self.degree, self.products = new, self.degree + 1, self.products + block.shape[1]
-        known, w = self.columns(new), self.product(block)
+    def fill(self, products: int) -> None:
+        """Take in blocks, one at least, until so many columns have been multiplied or another would not fit."""
+        while True:
+            if not self.following:
+                self._set_following()
+            if self.compiled is not None and self.following == self.width <= self.room:
+                self._extend_compiled(self.compiled, products)
+            else:
+                self._extend()
+            if self.products >= products or not 0 < len(self._rest) <= self.room:
+                return
+
+    def _extend_compiled(self, compiled: Space, products: int) -> None:
+        filled, blocks, is_sound = compiled.extend(self.filled, self.filled + products - self.products)
+        self.products, self.degree = self.products + filled - self.filled, self.degree + blocks
+        self.filled, self.following, self._rest = filled, 0, compiled.rest
+        if not is_sound:
+            self._set_following()
+
+    def _extend(self) -> None:
+        """Take in the block that comes next, as far as it fits, and its products."""
+        some = min(self.following, self.room)
+        old, new = self.filled, self.filled + some
+        self.filled, self.degree, self.products, self.following = new, self.degree + 1, self.products + some, 0
+        known, block = self.columns(new), self.rows[self.first + old : self.first + new].mT
+        w = self.product(block)
         h = self.operator.inner(known, w)
-        self.rest = without(w, known, h)  # to round-off of the product; `following` does it again
+        self._rest = without(w, known, h).mT.contiguous()  # to round-off of the product; what follows does it again
         h = h[self.first :]
         self.projected[:new, old:new], self.projected[old:new, :new] = h, h.mT
         inner = h[old:new]
         self.projected[old:new, old:new] = (inner + inner.mT) / 2
 
-    def following(self) -> Tensor:
-        """The block that goes on with the space; a random one where the space is invariant."""
+    def _set_following(self) -> None:
+        """Make the block that goes on with the space; a random one where the space is invariant."""
         block = self._outside(self.rest)
-        return block if block.shape[1] else self.random(block)
+        if block.shape[1]:
+            self._set(block)
+        else:
+            self._set_random()
+
+    def _set_random(self) -> None:
+        """A random block outside the space: what it leads to is another look at all eigenspaces."""
+        self.degree = 0
+        self._set(self.random())
+
+    def _set(self, block: Tensor) -> None:
+        self.following, where = block.shape[1], self.first + self.filled
+        self.rows[where : where + self.following] = block.mT
 
     def random(self, *others: Tensor) -> Tensor:
-        """A random block outside the space and others: what it leads to is another look at all eigenspaces."""
-        self.degree = 0
+        """Random orthonormal columns outside the space and others."""
         noise = self.operator.random(self.width, self.seed + self.products)[0].mT.contiguous().mT
         return self._outside(noise, *others)
 
     def _outside(self, w: Tensor, *others: Tensor) -> Tensor:
         """An orthonormal basis of what a block has outside the space and others."""
+        compiled = self.compiled if not others and w.shape[1] == self.width else None
+        if compiled is not None and compiled.follow(self.filled, w.mT.contiguous()):
+            return self.rows[self.first + self.filled :][: self.width].mT
         known = (self.columns(self.filled), *others)
         block, r = torch.linalg.qr(w)
         block, left = self._without(block, known)
@@ -97,7 +161,7 @@ class BlockKrylov:
 
     def ritz(self) -> tuple[Tensor, Tensor, Tensor]:
         """Ritz values, descending, the coordinates of their vectors in the space, and residuals."""
-        m, last = self.filled, self.rest.shape[1]
+        m, last = self.filled, len(self._rest)
         values, turn = torch.linalg.eigh(self.projected[:m, :m])
         values, turn = values.flip(0), turn.flip(1)
         tail = turn[m - last :]
@@ -112,11 +176,15 @@ class BlockKrylov:
         """B times the vectors of these coordinates, but for what was left of those kept when the space began anew."""
         m = self.filled
         inside = self.vectors(self.projected[:m, :m] @ turn)
-        return torch.addmm(inside, self.rest, turn[m - self.rest.shape[1] :])
+        return torch.addmm(inside, self.rest, turn[m - len(self._rest) :])
 
     def keep(self, values: Tensor, turn: Tensor) -> None:
-        """Begin anew with Ritz vectors of these values and coordinates; `following` goes on with them."""
-        kept = turn.shape[1]
-        self.rows[self.first : self.first + kept] = self.vectors(turn).mT
+        """Begin anew with Ritz vectors of these values and coordinates, and go on with what is outside the space."""
+        kept, vectors = turn.shape[1], self.vectors(turn).mT
+        if not self.following:
+            self._set_following()
+        block = self.rows[self.first + self.filled :][: self.following].clone()
+        self.rows[self.first : self.first + kept] = vectors
         self.projected.zero_().diagonal()[:kept] = values
         self.filled = kept
+        self._set(block.mT)

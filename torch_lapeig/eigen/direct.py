@@ -1,31 +1,92 @@
-"""Sparse direct factors, by SuperLU: what `ShiftInvert` solves with, and a preconditioner."""
+"""Sparse direct factors: what `ShiftInvert` solves with, and a preconditioner.
+
+Compiled loops make them, L D Lᵀ, where there are any; else SuperLU, which takes four to ten times as long.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
-from torch_lapeig import _checks
+from torch_lapeig import _checks, _compiled
+from torch_lapeig._compiled.sparse import Limits, Structure, SymmetricFactors
 from torch_lapeig._process import one_blas_thread
 from torch_lapeig.eigen.operator import Operator, entries_of
 
+UNLIMITED = Limits()
+SUPERLU_BYTES = 24  # of an entry of L and of its place in U: two numbers and two indices
 PROBES = 2  # solves that tell what rounding has made of factors
 ROUNDING = 0.01  # of the room around a cut: as much of it bears that
 
 
-@dataclass(frozen=True, eq=False)
-class Factors:
-    """LU factors of A + σ by SuperLU as A⁻¹. They live on the CPU; blocks on another device travel there and back.
+class Shifted(NamedTuple):
+    """A + σ of one graph in float64: ``times`` the values on rows, and a diagonal.
 
-    SuperLU's object can be neither copied nor pickled: a copy shares it, and unpickling factorises ``matrix`` again.
+    Attributes:
+        pattern: of which the rows are; None where they were made for this. crow, col: the rows; int32, unless SciPy
+            needs more.
     """
 
-    matrix: Any  # SciPy's CSR
+    pattern: Any
+    crow: np.ndarray[Any, Any]
+    col: np.ndarray[Any, Any]
+    values: np.ndarray[Any, Any]
+    times: float
+    diagonal: np.ndarray[Any, Any]
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether compiled loops factorise it."""
+        return _compiled.library() is not None and self.col.dtype == self.crow.dtype == np.int32
+
+    def rows(self) -> Any:
+        """The matrix of the rows in SciPy's CSR, without the diagonal beside them."""
+        from scipy.sparse import csr_array
+
+        return csr_array((self.values, self.col, self.crow), shape=(len(self.diagonal),) * 2)
+
+    def structure(self, most: Limits = UNLIMITED) -> Structure | None:
+        """Where factors have entries; see `Structure.of`."""
+        if self.pattern is None:
+            return Structure.of(self.crow, self.col, most)
+        known: _Known | None = _structures.get(self.pattern)
+        if known is None or (known.found is None and not most.are_within(known.most)):
+            _structures[self.pattern] = known = _Known(Structure.of(self.crow, self.col, most), most)
+        return known.found
+
+
+class _Known(NamedTuple):
+    """The structure of a pattern, or none within limits."""
+
+    found: Structure | None
+    most: Limits
+
+
+# Of patterns that are alive: what the choice of a solver has found out serves the solver, and graphs of other weights.
+_structures: Any = WeakIdKeyDictionary()
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """Factors of A + σ as A⁻¹. They live on the CPU; blocks on another device travel there and back.
+
+    They can be neither copied nor pickled: a copy shares them, and unpickling makes them of the matrix again.
+    """
+
+    matrix: Shifted
     factors: Any
+
+    @property
+    def bytes(self) -> float:
+        """Memory that they take."""
+        if isinstance(self.factors, SymmetricFactors):
+            return float(self.factors.structure.bytes)
+        return SUPERLU_BYTES / 2 * float(self.factors.nnz)
 
     def __call__(self, r: Tensor) -> Tensor:
         """(A + σ)⁻¹ r of a vector ``(N,)`` or a block ``(N, m)``, solved in float64."""
@@ -38,7 +99,7 @@ class Factors:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return factors_of, (self.matrix, SparseLU())
+        return factors_of, (self.matrix._replace(pattern=None), SparseLU())
 
 
 @dataclass(frozen=True)
@@ -76,28 +137,20 @@ class SparseLU:
         return factors_of(shifted(operator, self.shift, self), self)
 
 
-def shifted(operator: Operator, shift: float, needed_by: object) -> Any:
-    """A + shift · bound of one graph in SciPy's CSR, float64. TypeError for an operator that gives products only.
+def shifted(operator: Operator, shift: float, needed_by: object) -> Shifted:
+    """A + shift · bound of one graph, float64. TypeError for an operator that gives products only.
 
     Nodes that are not active, where A is zero, get a number above the spectrum: their round-off would be enlarged most.
     """
     active = operator.active[0].cpu().numpy()
     more = np.where(active, shift * float(operator.bound), float(operator.above))
-    return plus_diagonal(to_scipy(operator, needed_by), more)
-
-
-def plus_diagonal(matrix: Any, more: np.ndarray[Any, Any]) -> Any:
-    """A matrix in SciPy's CSR with numbers added to its diagonal."""
-    from scipy.sparse import csr_array, dia_array
-
-    n = matrix.shape[0]
-    row = np.repeat(np.arange(n, dtype=matrix.indices.dtype), np.diff(matrix.indptr))
-    diagonal = np.flatnonzero(matrix.indices == row)
-    if not np.array_equal(row[diagonal], np.arange(n)):
-        return (matrix + dia_array((more[None], [0]), shape=(n, n)).tocsr()).tocsr()
-    data = matrix.data.copy()  # what it was made of may be the operator's own
-    data[diagonal] += more
-    return csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+    rows = entries_of(operator, needed_by).compiled
+    if rows is not None and rows.values.dtype == torch.float64:
+        crow, col, values = (part.numpy() for part in (rows.crow, rows.col, rows.values))
+        diagonal = 1 + more if rows.diagonal is None else rows.diagonal.numpy() + more
+        return Shifted(getattr(operator, "pattern", None), crow, col, values, -1.0, diagonal)
+    matrix = to_scipy(operator, needed_by)
+    return Shifted(None, matrix.indptr, matrix.indices, matrix.data, 1.0, more)
 
 
 def count_below(operator: Operator, cut: float, room: float, needed_by: object) -> int | None:
@@ -106,25 +159,31 @@ def count_below(operator: Operator, cut: float, room: float, needed_by: object) 
     By Sylvester's law of inertia, of A − cut + E for the E that rounding has made of it. None where that may be as
     large as the room, or where the pivots are not on the diagonal.
     """
-    matrix = shifted(operator, -cut / float(operator.bound), needed_by)
     try:
-        factors = factorize(matrix)
+        factors = factorize(shifted(operator, -cut / float(operator.bound), needed_by))
     except (RuntimeError, MemoryError):
         return None
-    if not np.array_equal(factors.perm_r, factors.perm_c):
+    if (negative := _negative(factors)) is None:
         return None
     # What they solve is enlarged most along eigenvectors close to the cut, where E would make a difference.
-    b = operator.random(PROBES, 0)[0].double().cpu().numpy()
-    x = factors.solve(b)
-    rounding = np.linalg.norm(matrix @ x - b, axis=0) / np.linalg.norm(x, axis=0)
-    if not rounding.max() < ROUNDING * room:
-        return None
-    return int((factors.U.diagonal() < 0).sum())
+    b = operator.random(PROBES, 0)[0].double()
+    x = torch.from_numpy(factors.solve(b.cpu().numpy())).to(b)
+    left = operator.matmul(x.to(operator.dtype)).double() - cut * x - b
+    rounding = torch.linalg.vector_norm(left, dim=0) / torch.linalg.vector_norm(x, dim=0)
+    return negative if bool(rounding.max() < ROUNDING * room) else None
+
+
+def _negative(factors: Any) -> int | None:
+    """How many pivots are negative; None where they are not on the diagonal."""
+    if isinstance(factors, SymmetricFactors):
+        return factors.negative
+    is_diagonal = np.array_equal(factors.perm_r, factors.perm_c)
+    return int((factors.U.diagonal() < 0).sum()) if is_diagonal else None
 
 
 def to_scipy(operator: Operator, needed_by: object) -> Any:
     """A of one graph in SciPy's CSR, float64. TypeError for an operator that gives products only."""
-    # At the first use: few solves need factors, and SciPy's solvers are slow to import.
+    # At the first use: few solves need it, and SciPy's solvers are slow to import.
     from scipy.sparse import csr_array
 
     matrix = entries_of(operator, needed_by).to_matrix()
@@ -134,24 +193,40 @@ def to_scipy(operator: Operator, needed_by: object) -> Any:
     return csr_array(matrix.double().cpu().numpy())
 
 
-def factorize(matrix: Any) -> Any:
-    """SuperLU's factors of a symmetric positive definite matrix in SciPy's CSR, ordered by minimum degree."""
-    from scipy.sparse import csc_array
+def factorize(matrix: Shifted) -> Any:
+    """Factors of a symmetric matrix with pivots on its diagonal, in an order of little fill.
+
+    Raises:
+        RuntimeError: it is singular. MemoryError.
+    """
+    if not matrix.is_readable:
+        return superlu(matrix)
+    if (structure := matrix.structure()) is None:
+        raise MemoryError
+    return SymmetricFactors.of(structure, *matrix[1:])
+
+
+def superlu(matrix: Shifted) -> Any:
+    """SuperLU's factors, ordered by minimum degree. Raises: as `factorize`."""
+    from scipy.sparse import csc_array, dia_array
     from scipy.sparse.linalg import splu
 
-    columns = csc_array((matrix.data, matrix.indices, matrix.indptr), shape=matrix.shape)  # which are the rows
+    shape = (len(matrix.diagonal),) * 2
+    columns = csc_array((matrix.times * matrix.values, matrix.col, matrix.crow), shape=shape)  # which are the rows
     # Pivots on the diagonal are stable here, and keep the order that was chosen for little fill.
     options = {"SymmetricMode": True}
     with one_blas_thread():
-        return splu(columns, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
+        whole = (columns + dia_array((matrix.diagonal[None], [0]), shape=shape)).tocsc()
+        return splu(whole, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
 
 
-def factors_of(matrix: Any, needed_by: object) -> Factors:
-    """The factors of a matrix in SciPy's CSR. ConvergenceError: it is singular, or memory is not enough."""
+def factors_of(matrix: Shifted, needed_by: object) -> Factors:
+    """The factors of a matrix. ConvergenceError: it is singular, or memory is not enough."""
     try:
         return Factors(matrix, factorize(matrix))
     except (RuntimeError, MemoryError) as error:
         reason = "there is not enough memory" if isinstance(error, MemoryError) else str(error)
         raise _checks.ConvergenceError(
-            f"{needed_by} has no factors of the matrix of {matrix.shape[0]} nodes ({reason}); use Lobpcg() or Lanczos()"
+            f"{needed_by} has no factors of the matrix of {len(matrix.diagonal)} nodes ({reason}); use Lobpcg() or "
+            "Lanczos()"
         ) from error

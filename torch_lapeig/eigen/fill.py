@@ -1,17 +1,24 @@
-"""How far the factors of a sparse matrix will fill in, for a few percent of the work of factorising it."""
+"""How far the factors of a sparse matrix will fill in.
+
+Compiled loops order the nodes, which tells it, and which is the first step of making them. SuperLU's order is to be had
+with its factors alone: what these will be is predicted for a few percent of their work.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from torch_lapeig.eigen.direct import factorize, plus_diagonal
+from torch_lapeig._compiled.sparse import Limits, share_inside
+from torch_lapeig.eigen.direct import SUPERLU_BYTES, Shifted, superlu
 
 LEAST_PART = 250  # nodes of the part that is factorised
 SHARE = 16  # of the nodes are in that part
 SMALLEST = 16  # nodes of a region that is not divided any further
 MESHED = 0.5  # share of a ball that is inside, from which on its factors tell those of the whole
+THIN = 2.5  # edges of a node, loops too, up to which a graph is all but a tree
 PRUNED = 0.05  # of the nodes have to be leaves for another round of pruning
 
 
@@ -21,23 +28,48 @@ class Fill(NamedTuple):
     Attributes:
         entries: of L.
         work: the multiplications that it takes to make them.
-        inside: share of the nodes of a ball that have no edge out of it: near 1 on meshes, near 0 on expanders.
+        bytes: memory of the factors.
     """
 
     entries: float
     work: float
-    inside: float
+    bytes: float
 
-    @property
-    def is_mesh(self) -> bool:
-        """Whether most nodes of a ball lie inside: the graph is that of a curve, a surface or a body."""
-        return self.inside >= MESHED
+
+def fill_within(matrix: Shifted, most: Limits) -> Fill | None:
+    """That of factors of a matrix; None where compiled loops find them, or their order, beyond ``most``."""
+    if matrix.is_readable:
+        found = matrix.structure(most)
+        return None if found is None else Fill(found.entries, found.work, found.bytes)
+    return predict_fill(matrix.rows())
+
+
+def fits(matrix: Shifted, memory: float) -> bool:
+    """Whether factors fit into so many bytes."""
+    if memory == math.inf or SUPERLU_BYTES * len(matrix.diagonal) ** 2 / 2 <= memory:
+        return True
+    found = fill_within(matrix, Limits(entries=memory / 8))
+    return found is not None and found.bytes <= memory
+
+
+def is_mesh(matrix: Shifted) -> bool:
+    """Whether most nodes of a ball lie inside: the graph is that of a curve, a surface or a body, or a tree."""
+    n = len(matrix.diagonal)
+    if n <= LEAST_PART or len(matrix.col) <= THIN * n:
+        return True
+    if matrix.is_readable:
+        return share_inside(matrix.crow, matrix.col, _half_ball(n)) >= MESHED
+    pruned, _ = _without_leaves(matrix.rows())
+    return pruned.shape[0] <= LEAST_PART or _share_inside(_balls(pruned)[1]) >= MESHED
 
 
 def fill_of(matrix: Any) -> Fill:
-    """That of the factors of a matrix of such a pattern: a column of c entries takes c² multiplications."""
-    column = np.diff(factorize(plus_diagonal(matrix, np.full(matrix.shape[0], 2.0))).L.indptr).astype(np.float64)
-    return Fill(float(column.sum()), float(np.square(column).sum()), 1.0)
+    """That of SuperLU's factors of a matrix of such a pattern: a column of c entries takes c² multiplications."""
+    n = matrix.shape[0]
+    factors = superlu(Shifted(None, matrix.indptr, matrix.indices, matrix.data, 1.0, np.full(n, 2.0)))
+    column = np.diff(factors.L.indptr).astype(np.float64)
+    entries = float(column.sum())
+    return Fill(entries, float(np.square(column).sum()), SUPERLU_BYTES * entries)
 
 
 def predict_fill(matrix: Any) -> Fill:
@@ -51,18 +83,23 @@ def predict_fill(matrix: Any) -> Fill:
     pruned, leaves = _without_leaves(matrix)
     n = pruned.shape[0]
     if n <= LEAST_PART:
-        found = fill_of(pruned) if n else Fill(0, 0, 1)
+        entries, work = fill_of(pruned)[:2] if n else (0.0, 0.0)
     else:
         order, cuts = _balls(pruned)
-        m = max(n // SHARE, LEAST_PART)
-        inside = 1 - float(cuts[m // 2]) / (m // 2)
-        found = _by_dissection(cuts, n, inside)
-        if found.is_mesh:  # the balls of expanders are trees, which tell nothing of the whole
+        m, inside = max(n // SHARE, LEAST_PART), _share_inside(cuts)
+        entries, work = _by_dissection(cuts, n)
+        if inside >= MESHED:  # the balls of expanders are trees, which tell nothing of the whole
             ball = np.sort(order[:m])
-            part, expected = fill_of(pruned[ball][:, ball]), _by_dissection(cuts, m, 1)
-            entries, work = (r * (p / e) ** inside for r, p, e in list(zip(found, part, expected, strict=True))[:2])
-            found = Fill(entries, work, inside)
-    return Fill(found.entries + 2 * leaves, found.work + 4 * leaves, found.inside)
+            part, expected = fill_of(pruned[ball][:, ball]), _by_dissection(cuts, m)
+            entries *= (part.entries / expected[0]) ** inside
+            work *= (part.work / expected[1]) ** inside
+    return Fill(entries + 2 * leaves, work + 4 * leaves, SUPERLU_BYTES * (entries + 2 * leaves))
+
+
+def _share_inside(cuts: np.ndarray[Any, Any]) -> float:
+    """The share of the nodes of a ball that have no edge out of it: near 1 on meshes, near 0 on expanders."""
+    m = _half_ball(len(cuts))
+    return 1 - float(cuts[m]) / m
 
 
 def _without_leaves(matrix: Any) -> tuple[Any, int]:
@@ -118,11 +155,16 @@ def _linked(matrix: Any) -> Any:
     return (matrix + link + link.T).tocsr()
 
 
-def _by_dissection(cuts: np.ndarray[Any, Any], n: int, inside: float) -> Fill:
-    """Fill of the first n nodes, halved again and again by balls."""
+def _half_ball(n: int) -> int:
+    """Nodes of the ball that is looked at."""
+    return max(n // SHARE, LEAST_PART) // 2
+
+
+def _by_dissection(cuts: np.ndarray[Any, Any], n: int) -> tuple[float, float]:
+    """Entries and work of the first n nodes, halved again and again by balls."""
     entries, work, parts, size = float(n), float(n), 1, n
     while size >= SMALLEST:
         separator = float(cuts[size // 2])
         entries, work = entries + parts * separator**2, work + parts * separator**3
         parts, size = 2 * parts, size // 2
-    return Fill(entries, work, inside)
+    return entries, work

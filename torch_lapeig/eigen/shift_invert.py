@@ -16,7 +16,7 @@ from torch_lapeig._tuning import budget_of
 from torch_lapeig.eigen.block_krylov import BlockKrylov
 from torch_lapeig.eigen.blocks import basis, eigh, to_device, to_host
 from torch_lapeig.eigen.direct import Factors, count_below, factors_of, shifted
-from torch_lapeig.eigen.fill import Fill, predict_fill
+from torch_lapeig.eigen.fill import fits
 from torch_lapeig.eigen.lobpcg import lobpcg
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solver import (
@@ -38,7 +38,6 @@ POLISH = 40  # steps at the end, at most
 OUTSIDE_TOLERANCE = 1e-6  # of pairs outside those that are found, whose values have to be told from these
 COUNTED_TOLERANCE = 1e-3  # the same where it is known how many there are
 MISSED = 5e-6  # probability to overlook a copy: of four random columns, that of a share of less than 0.05 in each
-BYTES = 24  # of an entry of L and of its place in U: two numbers and two indices
 UNSURE = 4  # times what residuals tell of two values, up to which these may be copies
 CUT = 0.4  # of the way to the next value: in the middle of a spectrum that mirrors itself a pivot is zero
 NOISE = 1e-10  # of the largest value of the inverse: a negative one may be round-off up to this
@@ -107,14 +106,18 @@ class ShiftInvert:
 
     def factors(self, operator: Operator) -> Factors:
         """The factors of one graph, if they fit into the memory. Raises: as a call."""
-        matrix = shifted(operator, self.shift, self)
-        memory, n = budget_of(torch.device("cpu")).factors if self.memory is None else self.memory, matrix.shape[0]
-        if BYTES * n * n / 2 > memory and (needed := bytes_of(predict_fill(matrix))) > memory:
+        matrix, memory = shifted(operator, self.shift, self), self.budget
+        if not fits(matrix, memory):
             raise _checks.ConvergenceError(
-                f"the factors of the matrix of {n} nodes would take about {needed / 2**30:.3g} GiB, more than memory="
+                f"the factors of the matrix of {len(matrix.diagonal)} nodes would take more than memory="
                 f"{memory / 2**30:.3g} GiB of {self}; use Lobpcg() or the default solver"
             )
         return factors_of(matrix, self)
+
+    @property
+    def budget(self) -> float:
+        """Bytes that the factors may take."""
+        return budget_of(torch.device("cpu")).factors if self.memory is None else self.memory
 
     def _solve(self, request: Request) -> RitzPairs:
         operator, null = request.operator, request.null
@@ -167,14 +170,11 @@ class ShiftInvert:
         free = fewest_active(operator) - null.shape[1]
         size = min(free, max(BASIS, 3 * columns) if self.basis is None else max(self.basis, columns + 2 * WIDTH))
         space = BlockKrylov(operator, inverse, null, size, min(WIDTH, free), self.seed)
-        inner, block = dataclasses.replace(request, progress=None), space.random()
+        inner = dataclasses.replace(request, progress=None)
         shift, may_count = self.shift * float(operator.bound), needs == "all"
         trend, look = Trend(WIDTH), 2 * columns
         while True:
-            space.extend(block[:, : space.room])
-            if space.products < min(look, self.max_products) and 0 < space.rest.shape[1] <= space.room:
-                block = space.following()
-                continue
+            space.fill(min(look, self.max_products))
             values, turn, residuals = space.ritz()
             _check_definite(values, shift, request.bound)
             round_off = float(operator.round_off) / float(operator.bound) * float(values[0])
@@ -191,9 +191,8 @@ class ShiftInvert:
                 may_count = False
             if verdict.is_certain or verdict.lacking or space.products >= self.max_products:
                 return space.images(turn[:, :columns]), space.products, verdict
-            block = space.following()
-            if space.room < block.shape[1]:
-                kept = min(columns + WIDTH, size - block.shape[1])
+            if space.is_full:
+                kept = min(columns + WIDTH, size - space.following)
                 space.keep(values[:kept], turn[:, :kept])
 
     def _verdict(
@@ -215,9 +214,8 @@ class ShiftInvert:
 
     def _inertia(self, request: Request, inverse: Inverse, copies: Copies) -> Inertia | None:
         """The eigenvalues before the next one, without the null ones; None where that is not to be had."""
-        unset = self.memory is None or self.memory == math.inf
-        memory = budget_of(torch.device("cpu")).factors if unset else self.memory
-        if not isinstance(inverse, Factors) or BYTES * inverse.factors.nnz > memory:  # of two matrices, L and U
+        memory = dataclasses.replace(self, memory=None).budget if self.memory == math.inf else self.budget
+        if not isinstance(inverse, Factors) or 2 * inverse.bytes > memory:
             return None
         below = count_below(request.operator, copies.cut, copies.room, self)
         number = -1 if below is None else below - request.null.shape[1]
@@ -353,8 +351,3 @@ class Copies:
         if spare <= 0 or self.rate == 0:
             return math.inf
         return (self.start - math.log(MISSED) / spare + math.log(2)) / self.rate - degree
-
-
-def bytes_of(fill: Fill) -> float:
-    """Memory that the two factors of a predicted fill take."""
-    return BYTES * fill.entries

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig._process import kept_memory
-from torch_lapeig._tuning import REORDER_NODES
+from torch_lapeig._threads import alone
+from torch_lapeig._tuning import REORDER_NODES, SOLVED_ALONE
 from torch_lapeig.eigen.auto import Auto, first_converged, one_more
 from torch_lapeig.eigen.check import APART, Solution, report_failure, residual_norms
 from torch_lapeig.eigen.clusters import DEGENERACIES, Degeneracy, rule_of
@@ -184,7 +185,8 @@ def eigenpairs_for(
     operator = _operator_of(laplacian)
     operator.agree(k=k, fill=fill, solver=solve.solver, tolerance=solve.tolerance, degeneracy=solve.degeneracy)
     k = _check_request(operator, k, fill, solve)
-    with kept_memory(_block_bytes(operator, k)):
+    size = _block_bytes(operator, k)
+    with kept_memory(size), alone(0 < size <= SOLVED_ALONE):
         return _eigenpairs(laplacian, operator, k, solve, loss)
 
 
