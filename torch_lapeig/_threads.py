@@ -168,7 +168,7 @@ def _mkl() -> Callable[[int], int] | None:
     except (OSError, AttributeError):
         return None
     found.argtypes, found.restype = [ctypes.c_int], ctypes.c_int
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 @contextlib.contextmanager

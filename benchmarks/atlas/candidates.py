@@ -6,6 +6,8 @@ of L_sym. What it makes of the affinity (normalisation, factors, multigrid) is p
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import functools
 import importlib
 import importlib.util
@@ -88,7 +90,9 @@ def first_block(problem: Problem) -> Vectors:
 
 def of_solver(solver: Any) -> Solve:
     def solve(problem: Problem, tolerance: float) -> Vectors:
-        pairs = eigenpairs(Laplacian(problem.graph), problem.k, solver, tolerance=tolerance)
+        # A pattern keeps the order of its factors, which the peers find anew each time.
+        graph = dataclasses.replace(problem.graph, pattern=copy.copy(problem.graph.pattern))
+        pairs = eigenpairs(Laplacian(graph), problem.k, solver, tolerance=tolerance)
         return np.asarray(pairs.vectors.numpy())
 
     return solve

@@ -159,12 +159,10 @@ def test_blocks_stay_orthogonal_where_spaces_end_at_once(name, copies):
     operator = Diagonal(SPECTRA[name][::copies].repeat(copies))
     null = torch.zeros(N, 0, dtype=torch.float64)
     space = BlockKrylov(operator, operator.matmul, null, 200, 4, seed=0)
-    block = space.random()
     while space.products < 600:
-        if space.room == 0:
+        space.fill(600)
+        if space.is_full:
             values, turn, _ = space.ritz()
             space.keep(values[:20], turn[:, :20])
-        space.extend(block[:, : space.room])
-        block = space.following()
     v = space.columns(space.filled)
     torch.testing.assert_close(v.mT @ v, torch.eye(space.filled, dtype=torch.float64), rtol=0, atol=2e-14)

@@ -68,11 +68,9 @@ class Structure:
 
         None where factors take more than the limits, or more memory than there is.
         """
-        rows, limits = (
-            (c_void_p(crow.ctypes.data), c_void_p(col.ctypes.data)),
-            (c_double * 3)(*(Limits() if most is None else most)),
-        )
-        shape = _compiled.library().shape_of(c_int64(len(crow) - 1), *rows, (c_double * 3)(*most))  # type: ignore[union-attr]
+        rows, limits = (c_void_p(crow.ctypes.data), c_void_p(col.ctypes.data)), Limits() if most is None else most
+        call = _compiled.library().shape_of  # type: ignore[union-attr]
+        shape = call(c_int64(len(crow) - 1), *rows, (c_double * 3)(*limits))
         return None if shape is None else cls(shape)
 
 

@@ -141,9 +141,9 @@ def choose_for_graph(operator: Operator, k: int, is_fine: bool) -> Choice:
     """The solvers for one sparse Laplacian, by the work they would take; whether to a fine tolerance, from no start.
 
     That of factors is counted or predicted (`torch_lapeig.eigen.fill`), that of multigrid is much the same on all
-    graphs of a size. How many products a Krylov space or a filter needs depends on the spectrum. On meshes it begins crowded, by
-    Weyl's law, and products alone take longer than factors from some thousand nodes on, and than multigrid from some
-    ten thousand. Elsewhere it only shows on the way: they are tried as long as what is left promises to be less than
+    graphs of a size. How many products a Krylov space or a filter needs depends on the spectrum. On meshes it begins
+    crowded, by Weyl's law, and products alone take longer than factors, and than multigrid from some ten thousand nodes
+    on. Elsewhere it only shows on the way: they are tried as long as what is left promises to be less than
     what the others would take.
     """
     n = operator.num_nodes

@@ -1,0 +1,229 @@
+"""Compiled factors of sparse symmetric matrices against dense algebra, on patterns of all kinds."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+
+from problems import points, preferential_attachment, sparse_path
+from torch_lapeig import Graph, Laplacian, _compiled
+from torch_lapeig._compiled.sparse import Limits, Space, Structure, SymmetricFactors, share_inside
+from torch_lapeig.eigen.block_krylov import COMPILED_PIVOT, ENOUGH_LEFT, LEAST_LEFT, BlockKrylov
+from torch_lapeig.eigen.direct import Factors, Shifted, shifted, superlu
+
+pytestmark = pytest.mark.skipif(_compiled.library() is None, reason="nothing is compiled")
+
+
+def random_pattern(n, degree, seed, parts=1):
+    random = np.random.default_rng(seed)
+    edges = int(n * degree / 2)
+    row, col = random.integers(0, n, edges), random.integers(0, n, edges)
+    keep = row * parts // n == col * parts // n
+    half = scipy.sparse.coo_array((np.ones(keep.sum()), (row[keep], col[keep])), shape=(n, n)).tocsr()
+    return ((half + half.T) > 0).astype(float).tocsr()
+
+
+def star(n):
+    half = scipy.sparse.coo_array((np.ones(n - 1), (np.zeros(n - 1, int), np.arange(1, n))), shape=(n, n)).tocsr()
+    return (half + half.T).tocsr()
+
+
+def grid(*sides):
+    found = scipy.sparse.csr_array((1, 1))
+    for side in sides:
+        found = scipy.sparse.kron(found, scipy.sparse.eye(side)) + scipy.sparse.kron(
+            scipy.sparse.eye(found.shape[0]), sparse_path(side)
+        )
+    return found.tocsr()
+
+
+PATTERNS = {
+    "one node": lambda: scipy.sparse.csr_array((1, 1)),
+    "no edges": lambda: scipy.sparse.csr_array((7, 7)),
+    "pair": lambda: sparse_path(2),
+    "path": lambda: sparse_path(150),
+    "star": lambda: star(300),
+    "two stars": lambda: scipy.sparse.block_diag([star(40), star(50)]).tocsr(),
+    "complete": lambda: scipy.sparse.csr_array(np.ones((70, 70)) - np.eye(70)),
+    "grid": lambda: grid(17, 13),
+    "body": lambda: grid(6, 7, 8),
+    "hubs": lambda: preferential_attachment(400, 3),
+    "random, sparse": lambda: random_pattern(500, 1.5, 0),
+    "random": lambda: random_pattern(300, 6, 1),
+    "random, dense": lambda: random_pattern(120, 60, 2),
+    "parts": lambda: random_pattern(400, 5, 3, parts=20),
+    "loops": lambda: (random_pattern(100, 4, 4) + scipy.sparse.diags(np.arange(100) % 2.0)).tocsr(),
+}
+
+
+def of(pattern, seed=0, definite=True):
+    """A matrix on a pattern, with entries of both signs, as SciPy's CSR and dense."""
+    random = np.random.default_rng(seed)
+    matrix = pattern.astype(float)
+    upper = scipy.sparse.triu(matrix, 1).tocsr()
+    upper.data = random.standard_normal(len(upper.data))
+    matrix = (upper + upper.T).tolil()
+    size = abs(matrix.tocsr()).sum(1) + 0.1
+    matrix.setdiag(np.asarray(size).ravel() if definite else random.standard_normal(matrix.shape[0]))
+    matrix = scipy.sparse.csr_array(matrix.tocsr())
+    return matrix, matrix.toarray()
+
+
+def factors(matrix):
+    crow, col = matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32)
+    return SymmetricFactors.of(Structure.of(crow, col), crow, col, matrix.data)
+
+
+class TestFactors:
+    @pytest.mark.parametrize("name", PATTERNS)
+    @pytest.mark.parametrize("m", [1, 3, 4, 5, 8, 13])
+    def test_they_solve(self, name, m):
+        matrix, dense = of(PATTERNS[name]())
+        b = points(len(dense), m).numpy()
+        x = factors(matrix).solve(b)
+        np.testing.assert_allclose(dense @ x, b, atol=1e-12 * np.abs(dense).max() * max(np.abs(x).max(), 1))
+        np.testing.assert_allclose(factors(matrix).solve(b[:, 0]), x[:, 0], rtol=1e-12, atol=1e-14)
+
+    @pytest.mark.parametrize("name", PATTERNS)
+    def test_they_count_negative_eigenvalues(self, name):
+        """Sylvester's law, where no pivot is small beside the matrix."""
+        for seed in range(5):
+            matrix, dense = of(PATTERNS[name](), seed, definite=False)
+            shifted_by = 4 * (seed - 2.1) * np.eye(len(dense))
+            values = np.linalg.eigvalsh(dense + shifted_by)
+            found = factors(scipy.sparse.csr_array(matrix + scipy.sparse.csr_array(shifted_by)))
+            assert found.negative == (values < 0).sum()
+
+    @pytest.mark.parametrize("name", PATTERNS)
+    def test_weights_over_many_decades(self, name):
+        """Of a matrix of positive definite dominance every digit counts: compared entry by entry."""
+        matrix, _ = of(PATTERNS[name]())
+        scale = 10 ** np.random.default_rng(5).uniform(-12, 12, matrix.shape[0])
+        scaled = scipy.sparse.csr_array(scipy.sparse.diags(scale) @ matrix @ scipy.sparse.diags(scale))
+        b = points(matrix.shape[0], 2).numpy()
+        expected = factors(matrix).solve(b)
+        np.testing.assert_allclose(factors(scaled).solve(scale[:, None] * b) * scale[:, None], expected, rtol=1e-9)
+
+    def test_a_diagonal_beside_the_rows(self):
+        pattern = grid(9, 8)
+        crow, col = pattern.indptr.astype(np.int32), pattern.indices.astype(np.int32)
+        diagonal, b = np.linspace(5, 6, 72), points(72, 2).numpy()
+        found = SymmetricFactors.of(Structure.of(crow, col), crow, col, pattern.data, -1.0, diagonal)
+        np.testing.assert_allclose((np.diag(diagonal) - pattern.toarray()) @ found.solve(b), b, atol=1e-13)
+
+    @pytest.mark.parametrize("value", [0.0, math.nan, math.inf])
+    def test_a_pivot_that_is_none(self, value):
+        pattern = sparse_path(30)
+        crow, col = pattern.indptr.astype(np.int32), pattern.indices.astype(np.int32)
+        diagonal = np.full(30, 3.0)
+        diagonal[17], pattern.data[crow[17] : crow[18]] = value, 0
+        pattern.data[(col == 17)] = 0
+        with pytest.raises(RuntimeError, match="a pivot is zero or not finite"):
+            SymmetricFactors.of(Structure.of(crow, col), crow, col, pattern.data, -1.0, diagonal)
+
+    def test_fill_is_near_that_of_superlu(self):
+        for name in ("path", "grid", "body", "hubs", "random", "parts"):
+            matrix, _ = of(PATTERNS[name]())
+            other = superlu(Shifted(None, matrix.indptr, matrix.indices, matrix.data, 1.0, np.zeros(matrix.shape[0])))
+            structure = factors(matrix).structure
+            assert structure.work <= 1.5 * np.square(np.diff(other.L.indptr).astype(float)).sum(), name
+
+
+class TestStructure:
+    def test_limits(self):
+        pattern = grid(30, 30)
+        rows = pattern.indptr.astype(np.int32), pattern.indices.astype(np.int32)
+        found = Structure.of(*rows)
+        assert Structure.of(*rows, Limits(work=2 * found.work)) is not None
+        assert Structure.of(*rows, Limits(work=0.5 * found.work)) is None
+        assert Structure.of(*rows, Limits(entries=found.entries / 10)) is None
+        assert Structure.of(*rows, Limits(looks=100)) is None
+
+    def test_rows_that_are_not_symmetric_have_none_or_factors(self):
+        """What a caller gets wrong does no harm to memory."""
+        random = np.random.default_rng(0)
+        for n in (5, 40, 300):
+            for _ in range(20):
+                rows = scipy.sparse.random_array((n, n), density=min(1.0, 3 / n), rng=random, format="csr")
+                found = Structure.of(rows.indptr.astype(np.int32), rows.indices.astype(np.int32))
+                assert found is None or found.entries >= n
+
+    def test_permuted_nodes_have_much_the_same_fill(self):
+        pattern, work = grid(25, 24), []
+        for seed in range(5):
+            order = np.random.default_rng(seed).permutation(600)
+            rows = pattern[order][:, order].tocsr()
+            work.append(Structure.of(rows.indptr.astype(np.int32), rows.indices.astype(np.int32)).work)
+        assert max(work) <= 2 * min(work)
+
+    def test_patterns_keep_theirs(self):
+        graph = Graph.from_scipy(grid(20, 20))
+        operator = Laplacian(graph).symmetric
+        first = shifted(operator, 0.0, self).structure()
+        other = Laplacian(graph.with_weight(2 * graph.weight)).symmetric
+        assert shifted(other, 0.0, self).structure() is first
+
+    @pytest.mark.parametrize(
+        ("pattern", "least", "most"), [(grid(60, 50), 0.7, 1), (random_pattern(3000, 8, 0), 0, 0.4)]
+    )
+    def test_the_share_inside(self, pattern, least, most):
+        rows = pattern.indptr.astype(np.int32), pattern.indices.astype(np.int32)
+        assert least <= share_inside(*rows, 125) <= most
+
+    def test_balls_go_on_in_other_components(self):
+        parts = scipy.sparse.block_diag([sparse_path(3)] * 100).tocsr()
+        assert share_inside(parts.indptr.astype(np.int32), parts.indices.astype(np.int32), 150) == 1
+
+
+class TestSpace:
+    def space(self, width=4, size=30, known=2, seed=0):
+        operator = Laplacian(Graph.from_scipy(grid(16, 15))).symmetric
+        matrix = shifted(operator, 1e-3, self)
+        found = SymmetricFactors.of(matrix.structure(), *matrix[1:])
+        given = torch.linalg.qr(points(240, known, seed=1))[0]
+        inverse = torch.linalg.inv(operator.to_dense() + 1e-3 * operator.bound * torch.eye(240, dtype=torch.float64))
+        return BlockKrylov(operator, Factors(matrix, found), given, size, width, seed), inverse, given
+
+    @pytest.mark.parametrize("width", [1, 2, 3, 4])
+    @pytest.mark.parametrize("known", [0, 1, 5])
+    def test_it_is_the_space_of_the_inverse(self, width, known):
+        space, inverse, given = self.space(width, known=known)
+        assert isinstance(space.compiled, Space)
+        space.fill(5 * width)
+        m = space.filled
+        v = space.rows[space.first : space.first + m].mT
+        assert m == 5 * width
+        torch.testing.assert_close(v.mT @ v, torch.eye(m, dtype=torch.float64), atol=1e-13, rtol=0)
+        torch.testing.assert_close(given.mT @ v, torch.zeros(known, m, dtype=torch.float64), atol=1e-13, rtol=0)
+        scale = float(inverse.abs().max())
+        torch.testing.assert_close(v.mT @ inverse @ v, space.projected[:m, :m], atol=1e-12 * scale, rtol=0)
+        last = inverse @ v[:, -width:]
+        left = last - torch.cat([given, v], 1) @ (torch.cat([given, v], 1).mT @ last)
+        torch.testing.assert_close(space.rest, left, atol=1e-11 * scale, rtol=0)
+
+    def test_compiled_blocks_and_torch_find_the_same(self, monkeypatch):
+        found = []
+        for is_compiled in (True, False):
+            if not is_compiled:
+                monkeypatch.setattr(BlockKrylov, "_compiled", lambda self: None)
+            space, *_ = self.space(size=40)
+            space.fill(24)
+            values, turn, _ = space.ritz()
+            space.keep(values[:8], turn[:, :8])
+            space.fill(44)
+            found.append(space.ritz()[0][:6])
+        torch.testing.assert_close(*found, rtol=1e-10, atol=0)
+
+    def test_dependent_rows_are_left_to_torch(self):
+        space, *_ = self.space()
+        rows = points(240, 4, seed=3).mT.contiguous()
+        assert space.compiled.follow(0, rows)
+        rows[2] = rows[1] + 1e-6 * rows[3]
+        assert not space.compiled.follow(0, rows)
+        rows[2] = 0
+        assert not space.compiled.follow(0, rows)
+        rows[2] = math.nan
+        assert not space.compiled.follow(0, rows)
+        assert 0 < COMPILED_PIVOT < LEAST_LEFT < ENOUGH_LEFT < 1
