@@ -19,7 +19,7 @@ from torch_lapeig import (
     eigenpairs,
     laplacian_positional_encoding,
 )
-from torch_lapeig._threads import in_parts, slices, solve_each, together
+from torch_lapeig._threads import alone, in_parts, slices, solve_each, together
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, solver
 from torch_lapeig.eigen.blocks import eigh_of_batch
 
@@ -388,3 +388,30 @@ def test_many_neighbours_of_lle_on_two_threads():
     found = on_thread(lambda: LLE(2, KNN(160))(x))
     torch.set_num_threads(1)
     torch.testing.assert_close(found, LLE(2, KNN(160))(x), rtol=1e-6, atol=1e-6)
+
+
+def test_mkl_is_alone_while_that_is_asked_for_and_has_its_threads_back_after_errors():
+    if (put := _threads._mkl()) is None:
+        pytest.skip("torch has another BLAS than MKL")
+    before = put(2)
+    try:
+        with contextlib.suppress(ZeroDivisionError), alone(True):
+            assert put(1) == 1
+            with alone(False):
+                assert put(1) == 1
+            raise ZeroDivisionError
+        assert put(2) == 2
+        others = []
+        with alone(True):
+            other = threading.Thread(target=lambda: others.append(put(0)))
+            other.start()
+            other.join()
+        assert others == [0]
+    finally:
+        put(before)
+
+
+def test_without_mkl_nothing_is_set(monkeypatch):
+    monkeypatch.setattr(_threads, "_mkl", lambda: None)
+    with alone(True):
+        assert torch.linalg.eigvalsh(torch.eye(3)).sum() == 3

@@ -50,12 +50,12 @@ class ShiftInvert:
     """Block Lanczos on (A + σ)⁻¹ by sparse factors: for graphs whose factors stay sparse, however hard they are.
 
     Paths, trees, grids, meshes, roads and data on curves and surfaces are such graphs; on data of many dimensions the
-    factors fill in. SuperLU orders by minimum degree. The wanted values become the largest and well apart, so that some
-    eight blocks of four solves are enough (Grimes, Lewis & Simon 1994). A block holds as many copies of a multiple
+    factors fill in. Nodes are ordered by minimum degree. The wanted values become the largest and well apart, so that
+    some eight blocks of four solves are enough (Grimes, Lewis & Simon 1994). A block holds as many copies of a multiple
     eigenvalue as it has columns; where there may be more, the eigenvalues below are counted by Sylvester's law of
     inertia, and those that are lacking are looked for outside the pairs that are found. The pairs are improved by steps
-    of `Lobpcg` until the residuals of A itself are as asked. The gradient's linear solve takes the
-    same factors. Works in float64, on the CPU.
+    of `Lobpcg` until the residuals of A itself are as asked. The gradient's linear solve takes the same factors. Works
+    in float64, on the CPU.
 
     Args:
         basis: vectors kept at most; default max(48, 3k).
