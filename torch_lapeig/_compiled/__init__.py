@@ -57,7 +57,7 @@ def library() -> ctypes.CDLL | None:
         return None
     for name, _ in TYPES.values():
         getattr(found, f"lanczos_{name}").restype = c_int64
-    for name in ("count_part", "numbers_of", "solve_factors", "next_block", "extend_space"):
+    for name in ("components_of", "count_part", "numbers_of", "solve_factors", "next_block", "extend_space"):
         getattr(found, name).restype = c_int64
     found.shape_of.restype, found.share_inside.restype = c_void_p, c_double
     parallel = c_void_p.in_dll(found, "parallel")
@@ -138,10 +138,11 @@ def reads(crow: Tensor, col: Tensor, *numbers: Tensor) -> bool:
     """
     dtype = numbers[0].dtype
     is_right = dtype in TYPES and all(x.dtype == dtype and (x.stride(-1) == 1 or x.shape[-1] == 1) for x in numbers)
-    return is_right and _reads_rows(crow, col, *numbers)
+    return is_right and reads_rows(crow, col, *numbers)
 
 
-def _reads_rows(crow: Tensor, col: Tensor, *others: Tensor) -> bool:
+def reads_rows(crow: Tensor, col: Tensor, *others: Tensor) -> bool:
+    """Whether C reads CSR rows, int32, and the memory of others."""
     if library() is None or not is_readable(crow, col, *others):
         return False
     return crow.dtype == col.dtype == torch.int32 and crow.is_contiguous() and col.is_contiguous()
@@ -197,7 +198,7 @@ def edges_among(crow: Tensor, col: Tensor, nodes: Tensor) -> tuple[Tensor, Tenso
         ``crow``, row and column of each edge, and its number here, int64. None where C cannot read them, where nothing
         is compiled, or where nodes, int64 ``(M,)``, are not distinct or no nodes.
     """
-    if nodes.dtype != torch.int64 or nodes.ndim != 1 or not _reads_rows(crow, col, nodes):
+    if nodes.dtype != torch.int64 or nodes.ndim != 1 or not reads_rows(crow, col, nodes):
         return None
     nodes, total, count = nodes.contiguous(), len(crow) - 1, len(nodes)
     place = np.zeros(total, dtype=np.int32)  # memory that is cleared where it is touched

@@ -1,20 +1,32 @@
 /* Factors L D Lᵀ of sparse symmetric matrices: an order of little fill, their structure, their numbers, and solves.
    A part of `kernels.c`. */
 
-/* --- Balls --- */
+/* --- Breadth-first searches --- */
 
-/* Nodes in breadth-first order from one on, component after component; `seen` of n. */
-static void breadth_first(int64_t n, const int32_t *crow, const int32_t *col, int64_t start, int32_t *order, char *seen)
+/* All nodes in breadth-first order from one on, component after component, with the component of each, numbered as they are
+   found; −1 before. How many there are. */
+INLINE int64_t breadth_first(int64_t n, const int32_t *crow, const int32_t *col, int64_t start, int32_t *order, int64_t *part)
 {
-    int64_t found = 0, done = 0;
-    memset(seen, 0, n);
+    int64_t found = 0, done = 0, parts = 0;
+    for (int64_t i = 0; i < n; i++) part[i] = -1;
     for (int64_t from = start, next = 0; found < n; from = next++) {
-        if (from >= n || seen[from]) continue;
-        seen[from] = 1, order[found++] = from;
+        if (part[from] >= 0) continue;
+        part[from] = parts, order[found++] = from;
         for (; done < found; done++)
             for (int32_t e = crow[order[done]]; e < crow[order[done] + 1]; e++)
-                if (!seen[col[e]]) seen[col[e]] = 1, order[found++] = col[e];
+                if (part[col[e]] < 0) part[col[e]] = parts, order[found++] = col[e];
+        parts++;
     }
+    return parts;
+}
+
+/* The connected components of nodes, ascending by their first; how many, or −1 where there is no memory. */
+int64_t components_of(int64_t n, const int32_t *crow, const int32_t *col, int64_t *part)
+{
+    int32_t *const order = malloc((n + 1) * sizeof *order);
+    const int64_t parts = order ? breadth_first(n, crow, col, 0, order, part) : -1;
+    free(order);
+    return parts;
 }
 
 /* Of the first `size` nodes in breadth-first order from one end of the graph, the share that has no edge to the others; −1
@@ -22,12 +34,11 @@ static void breadth_first(int64_t n, const int32_t *crow, const int32_t *col, in
 double share_inside(int64_t n, const int32_t *crow, const int32_t *col, int64_t size)
 {
     int32_t *const order = malloc(n * sizeof *order);
-    char *const seen = malloc(n);
-    int64_t inside = 0;
+    int64_t *const seen = malloc(n * sizeof *seen), inside = 0;
     if (order && seen) {
         breadth_first(n, crow, col, 0, order, seen);
         breadth_first(n, crow, col, order[n - 1], order, seen);
-        memset(seen, 0, n);
+        memset(seen, 0, n * sizeof *seen);
         for (int64_t i = 0; i < size; i++) seen[order[i]] = 1;
         for (int64_t i = 0, out; i < size; inside += !out, i++) {
             out = 0;

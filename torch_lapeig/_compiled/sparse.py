@@ -33,6 +33,16 @@ class Limits(NamedTuple):
         return all(mine <= other for mine, other in zip(self, others, strict=True))
 
 
+def components(crow: Tensor, col: Tensor) -> Tensor | None:
+    """Labels int64 ``(n,)`` of connected components, ascending by first node; None where C cannot read the rows."""
+    if not _compiled.reads_rows(crow, col):
+        return None
+    labels = torch.empty(len(crow) - 1, dtype=torch.int64)
+    where = (c_void_p(part.data_ptr()) for part in (crow, col, labels))
+    found = _compiled.library().components_of(c_int64(len(labels)), *where)  # type: ignore[union-attr]
+    return None if found < 0 else labels
+
+
 def share_inside(crow: Array, col: Array, size: int) -> float:
     """Of so many nodes of a ball at one end of a graph, the share that has no edge out of it. Raises: MemoryError."""
     rows = (c_void_p(crow.ctypes.data), c_void_p(col.ctypes.data))

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -319,24 +320,25 @@ class Copies:
     @classmethod
     def of(cls, request: Request, values: Tensor, residuals: Tensor, shift: float) -> Copies:
         """Those of Ritz values of the inverse, descending, with their residuals; ``shift``: of the inverse."""
-        w, same = request.wanted, 10 * float(request.operator.round_off)
-        of_a, following = 1 / values - shift, values[min(w, len(values) - 1) :]
+        w, same = request.wanted, 10 * request.round_off
+        inverse, left = values.numpy(), residuals.numpy()  # a few numbers: NumPy's calls take less time
+        of_a, following = 1 / inverse - shift, inverse[min(w, len(inverse) - 1) :]
         # Where the cut goes through a cluster, its own copies make no difference: those of the values before it do.
         below = of_a[:w][of_a[:w] < 1 / following[0] - shift - same]
         if len(below) == 0:
             return cls()
         # Values are as far apart as their residuals allow to tell: too many copies counted only cost time. Of more
         # nearly equal values than columns a block holds mixtures: the first and the last are linked by others.
-        unsure = same + 2 * residuals / values.square()
-        linked = of_a.diff() <= UNSURE * (unsure[1:] + unsure[:-1])
-        group = torch.cat([linked.new_zeros(1), ~linked]).cumsum(0)
-        low = float(values[len(below) - 1])
-        settled = int((residuals[w:] <= SETTLED * (low - values[w:])).long().cumprod(0).sum())
+        unsure = same + 2 * left / np.square(inverse)
+        linked = np.diff(of_a) <= UNSURE * (unsure[1:] + unsure[:-1])
+        group = np.concatenate([[0], ~linked]).cumsum()
+        low = float(inverse[len(below) - 1])
+        settled = int(np.cumprod(left[w:] <= SETTLED * (low - inverse[w:])).sum())
         high = float(following[min(settled, len(following) - 1)])
-        distance = (low - float(following[0])) / float(values[0])
+        distance = (low - float(following[0])) / float(inverse[0])
         last, after = float(below[-1]), float(1 / following[0] - shift)
         return cls(
-            most=int(group.bincount()[: int(group[len(below) - 1]) + 1].max()),
+            most=int(np.bincount(group)[: group[len(below) - 1] + 1].max()),
             rate=math.acosh(1 + 2 * max(low / high - 1, 0.0)),
             start=0.5 * math.log(request.operator.num_nodes / max(distance, 1e-15)),
             known=len(below),

@@ -1,4 +1,4 @@
-"""Connected components of a graph, by SciPy on the CPU and by propagation of labels elsewhere; an order of nodes."""
+"""Connected components of a graph, by search on the CPU and by propagation of labels elsewhere; an order of nodes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
+from torch_lapeig._compiled.sparse import components
 from torch_lapeig._tuning import steps_between_looks
 
 SQUARED_WORK = 3e5  # graphs · nodes³ up to which a dense graph is squared: less than a call of SciPy costs
@@ -24,11 +25,13 @@ def label_components(row: Tensor, col: Tensor, total: int, crow: Tensor | None =
     if row.device.type != "cpu":
         roots = propagate_labels(row.long(), col.long(), total)
         return ((roots == torch.arange(total, device=row.device)).cumsum(0) - 1)[roots]
+    if crow is None:
+        crow = torch.searchsorted(row, torch.arange(total + 1, dtype=row.dtype), out_int32=row.dtype == torch.int32)
+    if (labels := components(crow, col)) is not None:
+        return labels
     # It comes with SciPy's linear algebra: not with this library.
     from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-    if crow is None:
-        crow = torch.searchsorted(row, torch.arange(total + 1, dtype=row.dtype), out_int32=row.dtype == torch.int32)
     data = np.ones(len(col))  # of the type that SciPy makes of it anyway
     structure = csr_array((data, col.numpy(), crow.numpy()), shape=(total, total))
     # Most graphs are connected, which a search from one node sees in a third of the time.
