@@ -392,6 +392,23 @@ def primal(value: Tensor) -> Tensor:
     return bare
 
 
+def is_plain_host(x: Tensor) -> bool:
+    """Whether NumPy reads the memory of a tensor."""
+    is_own = type(x) is Tensor and x.device.type == "cpu" and not x.is_neg()
+    return is_own and not torch._C._functorch.is_functorch_wrapped_tensor(x)
+
+
+def smallest(x: Tensor) -> Tensor:
+    """The smallest entry, without a gradient. On the processor on one thread: to wake others takes longer."""
+    return torch.as_tensor(x.detach().numpy().min()) if is_plain_host(x) else x.detach().amin()
+
+
+def range_of(x: Tensor) -> tuple[int, int]:
+    """The smallest and the largest of some integers; see `smallest`."""
+    least, most = (x.numpy().min(), x.numpy().max()) if is_plain_host(x) else torch.aminmax(x)
+    return int(least), int(most)
+
+
 def power_of_two(value: Tensor, dim: tuple[int, ...]) -> Tensor:
     """The power of two next to the largest size along some axes, which stay as 1; a constant, 1 for zeros.
 

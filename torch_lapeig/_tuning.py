@@ -347,6 +347,8 @@ COMPILED_PART = 2**18
 ALONE = 2**19
 # Bytes of a block of vectors up to which a solve has one thread of MKL: 2000 nodes took 8 ms, with two threads 20.
 SOLVED_ALONE = 2**19
+# Nodes of graphs up to which roots and logarithms of their degrees are taken on one thread, for the same reason.
+NODES_ALONE = 2**16
 # A matrix of more rows is left to the threads of LAPACK where there are fewer such than threads. Below, beside other
 # processes, one of 300² took 11 ms on one thread and 70 to 1700 on two.
 WHOLE_EIGH = 512

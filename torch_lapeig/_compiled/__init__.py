@@ -191,6 +191,15 @@ def of_edges(crow: Tensor, col: Tensor, x: Tensor, y: Tensor | None, out: Tensor
     getattr(library(), f"edges_{TYPES[x.dtype][0]}")(ctypes.byref(task), *_team(len(col) * x.shape[1]))
 
 
+def scaled(crow: Tensor, col: Tensor, values: Tensor, nodes: Tensor) -> Tensor:
+    """s_i m_ij s_j for values m ``(E,)`` and s ``(n,)``, of what `reads` says yes to."""
+    out = torch.empty_like(values)
+    blocks = (nodes.data_ptr(), values.data_ptr(), out.data_ptr())
+    task = _STRUCTURES[values.dtype]["edges"](crow.data_ptr(), col.data_ptr(), 0, len(crow) - 1, 1, 1, 1, *blocks)
+    getattr(library(), f"scaled_{TYPES[values.dtype][0]}")(ctypes.byref(task), *_team(len(col)))
+    return out
+
+
 def edges_among(crow: Tensor, col: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
     """The edges among some nodes of CSR rows, in the order of the nodes; all of a graph is looked at nowhere.
 

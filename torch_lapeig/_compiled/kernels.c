@@ -740,6 +740,18 @@ FAST static void NAME(edges_of)(void *task, int64_t part, int64_t parts, int64_t
 
 void NAME(edges)(NAME(Edges) * t, int64_t parts, int64_t threads) { share(NAME(edges_of), t, parts, threads); }
 
+/* x_i y x_j of each edge and its own value y. */
+FAST static void NAME(scaled_of)(void *task, int64_t part, int64_t parts, int64_t thread)
+{
+    const NAME(Edges) *t = task;
+    const int64_t rows = t->to - t->from;
+    (void)thread;
+    for (int64_t i = t->from + rows * part / parts; i < t->from + rows * (part + 1) / parts; i++)
+        for (int32_t e = t->crow[i]; e < t->crow[i + 1]; e++) t->out[e] = t->x[i] * t->y[e] * t->x[t->col[e]];
+}
+
+void NAME(scaled)(NAME(Edges) * t, int64_t parts, int64_t threads) { share(NAME(scaled_of), t, parts, threads); }
+
 /* Of each row Σ m_ij (y_j − y_i), in `out`, and Σ m_ij ‖y_j − y_i‖², in `energy`. */
 typedef struct {
     const int32_t *crow, *col;

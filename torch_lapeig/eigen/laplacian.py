@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -10,6 +11,8 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig._threads import alone
+from torch_lapeig._tuning import NODES_ALONE
 from torch_lapeig.eigen.symmetric import NullSpace, SymmetricOperator, in_double
 from torch_lapeig.graph.graph import Graph, check_graph
 from torch_lapeig.graph.logarithms import finite_log, inverse_power, log_sums, only_zeros, with_log_derivative
@@ -67,6 +70,10 @@ class Laplacian:
         _checks.check_choice(normalization, "normalization", NORMALIZATIONS)
         check_graph(graph)
         self.normalization: Normalization = normalization
+        with alone(graph.weight.device.type == "cpu" and math.prod(graph.shape) <= NODES_ALONE):
+            self._put_together(graph, normalization)
+
+    def _put_together(self, graph: Graph, normalization: Normalization) -> None:
         self._take(graph)
         if self._has_subnormal_degrees:
             self._take(_without_subnormal(graph, self._affinity))
@@ -234,7 +241,7 @@ class Laplacian:
         tiny = self.active & (degrees < torch.finfo(degrees.dtype).tiny ** 0.25)
         unsound = ~degrees.sum().isfinite()
         if weight.numel():
-            unsound = unsound | ~(weight.amin() >= 0)
+            unsound = unsound | ~(_checks.smallest(weight) >= 0)
         slight = self.slight.any()
         return Has(*_checks.look(unsound, isolated.any(), slight, slight | tiny.any()))
 

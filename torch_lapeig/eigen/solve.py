@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -14,7 +15,7 @@ from torch import Tensor
 from torch_lapeig import _checks
 from torch_lapeig._process import kept_memory
 from torch_lapeig._threads import alone
-from torch_lapeig._tuning import REORDER_NODES, SOLVED_ALONE
+from torch_lapeig._tuning import NODES_ALONE, REORDER_NODES, SOLVED_ALONE
 from torch_lapeig.eigen.auto import Auto, first_converged, one_more
 from torch_lapeig.eigen.check import APART, Solution, report_failure, residual_norms
 from torch_lapeig.eigen.clusters import DEGENERACIES, Degeneracy, rule_of
@@ -182,7 +183,8 @@ def eigenpairs_for(
     loss: torch.dtype | None, laplacian: Laplacian | Operator, k: int, solve: Solve, fill: bool
 ) -> Eigenpairs:
     """`eigenpairs` for a loss that is computed in a coarser dtype than they are; None for their own."""
-    operator = _operator_of(laplacian)
+    with alone(isinstance(laplacian, Laplacian) and math.prod(laplacian.shape) <= NODES_ALONE):
+        operator = _operator_of(laplacian)
     operator.agree(k=k, fill=fill, solver=solve.solver, tolerance=solve.tolerance, degeneracy=solve.degeneracy)
     k = _check_request(operator, k, fill, solve)
     size = _block_bytes(operator, k)

@@ -17,6 +17,8 @@ import torch
 from scipy.sparse import coo_array, csr_array
 from torch import Tensor
 
+from torch_lapeig import _checks
+
 FEW = 5000  # entries up to which one sort of all takes less than the calls for a sort of each row
 COUNTED = 1000  # entries from which on they are counted into their groups
 TABLE_SHARE = 1 / 16  # of all nodes, from which on a table of all of them is faster than a search
@@ -55,6 +57,9 @@ class Groups:
     @cached_property
     def offsets(self) -> Tensor:
         """Where each group begins when the values are in order, and their number; ``(total + 1,)``."""
+        if _checks.is_plain_host(self.index):  # on one thread: to wake another takes longer
+            counts = np.bincount(self.index.numpy(), minlength=self.total)
+            return torch.from_numpy(np.concatenate([[0], counts.cumsum()])).to(self.index.dtype)
         index = self.index if self.ascending else self.index.index_select(0, self.order)
         groups = torch.arange(self.total + 1, device=index.device, dtype=index.dtype)
         return torch.searchsorted(index, groups, out_int32=index.dtype == torch.int32)
@@ -191,7 +196,7 @@ def median_of_groups(values: Tensor, group: Tensor, total: int) -> Tensor:
     """The lower median ``(total,)`` of each group; 1 for a group without any. Arguments as `kth_of_groups`."""
     if len(values) == 0:
         return values.new_ones(total)
-    is_plain = values.device.type == "cpu" and not torch._C._functorch.is_functorch_wrapped_tensor(values)
+    is_plain = _checks.is_plain_host(values)
     if is_plain and (group.diff() >= 0).all():  # selection is faster than sorting
         count = torch.bincount(group, minlength=total)
         parts = np.split(values.detach().numpy(), count.cumsum(0)[:-1].numpy())

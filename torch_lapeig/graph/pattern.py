@@ -91,9 +91,9 @@ class SparsePattern(Nodes):
     def rows(self) -> Groups:
         """The edges by their first node. IndexError for nodes that are none, which compiled loops would go to."""
         if len(self) and self.row.device.type == "cpu" and not self.is_sharded:
-            least, most = torch.aminmax(self.col)
-            if not 0 <= int(least) <= int(most) < self.total:
-                raise IndexError(f"col must hold nodes from 0 to {self.total - 1}, got {int(least)} to {int(most)}")
+            least, most = _checks.range_of(self.col)
+            if not 0 <= least <= most < self.total:
+                raise IndexError(f"col must hold nodes from 0 to {self.total - 1}, got {least} to {most}")
         return Groups(self.row, self.total, ascending=True)
 
     @cached_property

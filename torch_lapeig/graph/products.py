@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig.graph.csr import sparse_scaling
 
 SAMPLE, GOLDEN = 1000, 0.6180339887498949  # points that tell how far most are apart, and the step between them
 
@@ -72,6 +73,18 @@ class Edges(Protocol):
 
 class SparseEdges(Edges, Protocol):
     """What the functions of sparse patterns need besides."""
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether nodes lie on several ranks."""
+
+    @property
+    def crow(self) -> Tensor:
+        """Where each row's edges begin."""
+
+    @property
+    def col(self) -> Tensor:
+        """The second node of each edge."""
 
     def sum_cols(self, values: Tensor) -> Tensor:
         """Σ_i of edge values."""
@@ -162,7 +175,8 @@ class _NodeScaling(torch.autograd.Function):
     @staticmethod
     @_checks.without_autocast
     def forward(values: Tensor, nodes: Tensor, pattern: SparseEdges) -> Tensor:
-        return pattern.at_row(nodes).mul_(values).mul_(pattern.at_col(nodes))
+        found = None if pattern.is_sharded else sparse_scaling(pattern.crow, pattern.col, values, nodes)
+        return pattern.at_row(nodes).mul_(values).mul_(pattern.at_col(nodes)) if found is None else found
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, SparseEdges], output: Tensor) -> None:
