@@ -321,7 +321,8 @@ class Copies:
     def of(cls, request: Request, values: Tensor, residuals: Tensor, shift: float) -> Copies:
         """Those of Ritz values of the inverse, descending, with their residuals; ``shift``: of the inverse."""
         w, same = request.wanted, 10 * request.round_off
-        inverse, left = values.numpy(), residuals.numpy()  # a few numbers: NumPy's calls take less time
+        # A few numbers: NumPy's calls take less time.
+        inverse, left = np.array(values.tolist()), np.array(residuals.tolist())
         of_a, following = 1 / inverse - shift, inverse[min(w, len(inverse) - 1) :]
         # Where the cut goes through a cluster, its own copies make no difference: those of the values before it do.
         below = of_a[:w][of_a[:w] < 1 / following[0] - shift - same]
