@@ -192,6 +192,9 @@ def time_in_turn(bench: Bench, results: dict[str, Result], limit: float) -> None
     contenders = [r for r in right.values() if r.name == DEFAULT or (r.seconds or 0) <= 3 * best[r.column]]
     longest = max((r.seconds or 0 for r in contenders), default=0.0)
     rounds = max(1, min(bench.settings.rounds, int(20 / max(longest, 1e-9))))
+    # A worker that was stopped has begun anew, and what is called first in it waits for libraries and for memory.
+    for result in contenders:
+        bench.ask(2 * limit + 10, do="solve", name=result.name, tolerance=result.tolerance)
     for _ in range(rounds):
         for result in contenders:
             answer = bench.ask(2 * limit + 10, do="solve", name=result.name, tolerance=result.tolerance)

@@ -148,7 +148,7 @@ class SparsePattern(Nodes):
     def has_loops(self, values: Tensor) -> bool:
         """Whether some of the edges are self loops."""
         if self.loops is None:
-            self.loops = bool((self.row == self.col).any())
+            self.loops = _checks.are_equal_somewhere(self.row, self.col)
         return self.loops
 
     @_checks.full_precision
@@ -307,9 +307,9 @@ class SparsePattern(Nodes):
         if weight.device.type != "cpu":  # an edge of no weight as a loop, which joins nothing
             col = torch.where(weight > 0, self.col, self.row)
             return label_components(self.row, col, self.total).reshape(self.shape)
-        keep = weight > 0
-        if keep.all():
+        if _checks.are_positive(weight):
             return label_components(self.row, self.col, self.total, self.crow).reshape(self.shape)
+        keep = weight > 0
         return label_components(self.row[keep], self.col[keep], self.total).reshape(self.shape)
 
     def edges_of(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
