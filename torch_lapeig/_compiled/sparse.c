@@ -531,6 +531,18 @@ INLINE int eliminated(double *front, int64_t f, int64_t step, int64_t width, int
     return 1;
 }
 
+/* A super: its first position, its columns, its rows below, both together, and those rows. */
+typedef struct {
+    int64_t first, width, below, f;
+    const int32_t *row;
+} Super;
+
+INLINE Super super_of(const Shape *s, int64_t k)
+{
+    const int64_t width = s->first[k + 1] - s->first[k], below = s->begin[k + 1] - s->begin[k];
+    return (Super){s->first[k], width, below, width + below, s->row + s->begin[k]};
+}
+
 /* Numbers of a column of a front: whole tiles of rows, and what a tile reads that begins in the last. */
 INLINE int64_t step_of(int64_t f) { return (f + 2 * TALL - 1) / TALL * TALL; }
 
@@ -549,9 +561,9 @@ FAST int64_t numbers_of(const Shape *s, const int32_t *crow, const int32_t *col,
     for (int64_t i = 0; i < n; i++) position[s->node[i]] = i;
     result = -1;
     for (int64_t k = 0; k < s->supers; k++) {
-        const int64_t first = s->first[k], width = s->first[k + 1] - first, below = s->begin[k + 1] - s->begin[k];
-        const int64_t f = width + below, step = step_of(f);
-        const int32_t *const row = s->row + s->begin[k];
+        const Super at = super_of(s, k);
+        const int64_t first = at.first, width = at.width, below = at.below, f = at.f, step = step_of(f);
+        const int32_t *const row = at.row;
         memset(front, 0, step * (f + 3) * sizeof *front);
         for (int64_t i = 0; i < width; i++) place[first + i] = i;
         for (int64_t i = 0; i < below; i++) place[row[i]] = width + i;
@@ -586,17 +598,16 @@ end:
 
 /* --- Solves --- */
 
-/* y − Σ of `count` columns of L times their numbers in `own`, for `rows` rows in `t`; and the other way. WIDE columns. */
+/* Solve L D Lᵀ x = y in the place of y, by L and then by D and Lᵀ; `t` has room for the rows below. WIDE columns at once. */
 #define SOLVE(WIDE, TYPE)                                                                                                  \
     INLINE void solve_##WIDE(const Shape *s, const double *l, TYPE *y, TYPE *t)                                            \
     {                                                                                                                      \
         for (int64_t k = 0; k < s->supers; k++) {                                                                          \
-            const int64_t width = s->first[k + 1] - s->first[k], below = s->begin[k + 1] - s->begin[k];                    \
-            const int64_t f = width + below;                                                                               \
-            const int32_t *const row = s->row + s->begin[k];                                                               \
+            const Super at = super_of(s, k);                                                                               \
+            const int64_t width = at.width, below = at.below, f = at.f;                                                    \
             const double *column = l + s->at[k];                                                                           \
-            TYPE *const own = y + s->first[k];                                                                             \
-            for (int64_t i = 0; i < below; i++) t[i] = y[row[i]];                                                          \
+            TYPE *const own = y + at.first;                                                                                \
+            for (int64_t i = 0; i < below; i++) t[i] = y[at.row[i]];                                                       \
             for (int64_t j = 0; j < width; j += 4) {                                                                       \
                 const int64_t some = width - j < 4 ? width - j : 4;                                                        \
                 for (int64_t a = j; a < j + some; a++)                                                                     \
@@ -610,15 +621,14 @@ end:
                     for (int64_t a = 0; a < some; a++)                                                                     \
                         for (int64_t i = 0; i < below; i++) t[i] -= c[a * f + i] * own[j + a];                             \
             }                                                                                                              \
-            for (int64_t i = 0; i < below; i++) y[row[i]] = t[i];                                                          \
+            for (int64_t i = 0; i < below; i++) y[at.row[i]] = t[i];                                                       \
         }                                                                                                                  \
         for (int64_t k = s->supers - 1; k >= 0; k--) {                                                                     \
-            const int64_t width = s->first[k + 1] - s->first[k], below = s->begin[k + 1] - s->begin[k];                    \
-            const int64_t f = width + below;                                                                               \
-            const int32_t *const row = s->row + s->begin[k];                                                               \
+            const Super at = super_of(s, k);                                                                               \
+            const int64_t width = at.width, below = at.below, f = at.f;                                                    \
             const double *column = l + s->at[k];                                                                           \
-            TYPE *const own = y + s->first[k];                                                                             \
-            for (int64_t i = 0; i < below; i++) t[i] = y[row[i]];                                                          \
+            TYPE *const own = y + at.first;                                                                                \
+            for (int64_t i = 0; i < below; i++) t[i] = y[at.row[i]];                                                       \
             for (int64_t j = 0; j < width; j++) own[j] /= column[j * f + j];                                               \
             for (int64_t j = 0; j < width; j += 4) {                                                                       \
                 const int64_t some = width - j < 4 ? width - j : 4;                                                        \

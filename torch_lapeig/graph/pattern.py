@@ -307,9 +307,9 @@ class SparsePattern(Nodes):
         if weight.device.type != "cpu":  # an edge of no weight as a loop, which joins nothing
             col = torch.where(weight > 0, self.col, self.row)
             return label_components(self.row, col, self.total).reshape(self.shape)
+        keep, crow = weight > 0, self.crow  # which looks whether all nodes are some
         if _checks.are_positive(weight):
-            return label_components(self.row, self.col, self.total, self.crow).reshape(self.shape)
-        keep = weight > 0
+            return label_components(self.row, self.col, self.total, crow).reshape(self.shape)
         return label_components(self.row[keep], self.col[keep], self.total).reshape(self.shape)
 
     def edges_of(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
