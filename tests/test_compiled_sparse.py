@@ -211,7 +211,7 @@ class TestSpace:
                 monkeypatch.setattr(BlockKrylov, "_compiled", lambda self: None)
             space, *_ = self.space(size=40)
             space.fill(24)
-            values, turn, _ = space.ritz()
+            values, turn = space.ritz()
             space.keep(values[:8], turn[:, :8])
             space.fill(44)
             found.append(space.ritz()[0][:6])

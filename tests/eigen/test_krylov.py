@@ -162,7 +162,7 @@ def test_blocks_stay_orthogonal_where_spaces_end_at_once(name, copies):
     while space.products < 600:
         space.fill(600)
         if space.is_full:
-            values, turn, _ = space.ritz()
+            values, turn = space.ritz()
             space.keep(values[:20], turn[:, :20])
     v = space.columns(space.filled)
     torch.testing.assert_close(v.mT @ v, torch.eye(space.filled, dtype=torch.float64), rtol=0, atol=2e-14)

@@ -31,7 +31,7 @@ from torch_lapeig._threads import is_forked, openmp
 from torch_lapeig._tuning import ALONE, COMPILED_PART, PARTS_OF_THREAD
 
 FOLDER = Path(__file__).parent
-SOURCES, LIBRARY = ("kernels.c", "dense.c", "sparse.c"), "kernels.so"
+SOURCES, LIBRARY = ("kernels.c", "dense.c", "sparse.c", "ritz.c"), "kernels.so"
 TYPES = {torch.float32: ("float", c_float), torch.float64: ("double", c_double)}
 LANES, LANE_BYTES = 8, 64  # columns that conjugate gradients solve side by side, or matrices; bytes of a vector
 QUERIES = 4  # whose distances are measured side by side
@@ -57,7 +57,15 @@ def library() -> ctypes.CDLL | None:
         return None
     for name, _ in TYPES.values():
         getattr(found, f"lanczos_{name}").restype = c_int64
-    for name in ("components_of", "count_part", "numbers_of", "solve_factors", "next_block", "extend_space"):
+    for name in (
+        "components_of",
+        "count_part",
+        "numbers_of",
+        "solve_factors",
+        "next_block",
+        "extend_space",
+        "ritz_values",
+    ):
         getattr(found, name).restype = c_int64
     found.shape_of.restype, found.share_inside.restype = c_void_p, c_double
     parallel = c_void_p.in_dll(found, "parallel")
@@ -336,7 +344,7 @@ class Rows:
         return is_readable(*blocks) and all(x.dtype == self.values.dtype for x in blocks)
 
     @property
-    def _rows(self) -> _Rows:
+    def pointers(self) -> _Rows:
         return _Rows(*(None if x is None else x.data_ptr() for x in (self.crow, self.col, self.values, self.diagonal)))
 
     def lanczos(self, rows: Tensor, state: Any, start: int, upto: int, kept: int) -> int:
@@ -349,7 +357,7 @@ class Rows:
         sizes = (c_int64(rows.shape[1]), c_int64(rows.stride(0)))
         where = (c_void_p(rows.data_ptr()), ctypes.byref(state), c_void_p(room.ctypes.data))
         counts = (c_int64(start), c_int64(upto), c_int64(kept))
-        return int(call(*sizes, self._rows, *where, *counts, *_team(4 * len(self.col))))  # of one column: no vectors
+        return int(call(*sizes, self.pointers, *where, *counts, *_team(4 * len(self.col))))  # of one column: no vectors
 
     def filter(
         self, x: Tensor, centre: Tensor, scale: Tensor, degree: Tensor, against: Tensor | None = None, every: int = 1
@@ -371,7 +379,7 @@ class Rows:
         step, count = (0, 0) if against is None else (against.stride(0), len(against))
         blocks = (degree, centre, scale, x, x if against is None else against, out, room)
         sizes = (graphs, n, m, step, count, every)
-        task = _STRUCTURES[x.dtype]["filter"](self._rows, *sizes, *(block.data_ptr() for block in blocks))
+        task = _STRUCTURES[x.dtype]["filter"](self.pointers, *sizes, *(block.data_ptr() for block in blocks))
         getattr(library(), f"filter_{TYPES[x.dtype][0]}")(ctypes.byref(task), parts, threads)
         return out
 
@@ -390,7 +398,7 @@ class Rows:
         sound = x.new_empty(graphs, dtype=torch.int64)
         blocks = (block.data_ptr() for block in (x, null, basis, small, overlap, squares, room, sound))
         least = 10 * torch.finfo(x.dtype).eps ** 0.5
-        task = _STRUCTURES[x.dtype]["ritz"](self._rows, graphs, n, m, wide, nulls, null.shape[2], *blocks, least)
+        task = _STRUCTURES[x.dtype]["ritz"](self.pointers, graphs, n, m, wide, nulls, null.shape[2], *blocks, least)
         getattr(library(), f"ritz_{TYPES[x.dtype][0]}")(ctypes.byref(task), parts, threads)
         return (basis, small, overlap, squares) if bool(sound.all()) else None
 
@@ -410,7 +418,7 @@ class Rows:
         room = target.new_empty(min(graphs, threads.value) * (7 * n + 3 * width) * LANES)
         pieces = [None if x is None else x.data_ptr() for x in system.parts()]
         blocks = (block.data_ptr() for block in (target, z, left, room))
-        asked = _Complement(n, k, width - k, *pieces, system.noise, *limits, self._rows, graphs, *blocks)
+        asked = _Complement(n, k, width - k, *pieces, system.noise, *limits, self.pointers, graphs, *blocks)
         library().complement(ctypes.byref(asked), parts, threads)  # type: ignore[union-attr]
         return z, left
 

@@ -197,6 +197,7 @@ INLINE void mend(Krylov *k, int64_t end)
 #undef REAL
 
 #include "sparse.c"
+#include "ritz.c"
 
 /* --- Conjugate gradients outside eigenvectors, see `torch_lapeig.eigen.complement` and `cg` --- */
 
@@ -1017,5 +1018,6 @@ FAST static void NAME(ritz_of)(void *task, int64_t part, int64_t parts, int64_t 
 void NAME(ritz)(NAME(Ritz) * r, int64_t parts, int64_t threads) { share(NAME(ritz_of), r, parts, threads); }
 
 #include "dense.c"
+#include "ritz.c"
 
 #endif

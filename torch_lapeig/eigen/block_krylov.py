@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _compiled
+from torch_lapeig._compiled.ritz import ritz_values
 from torch_lapeig._compiled.sparse import BLOCK, Space, SymmetricFactors
 from torch_lapeig.eigen.blocks import basis, without
 from torch_lapeig.eigen.direct import Factors
@@ -159,14 +160,19 @@ class BlockKrylov:
         block, r = torch.linalg.qr(block)
         return block, float(r.diagonal().abs().min()) if block.shape[1] else 1.0
 
-    def ritz(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Ritz values, descending, the coordinates of their vectors in the space, and residuals."""
-        m, last = self.filled, len(self._rest)
-        values, turn = torch.linalg.eigh(self.projected[:m, :m])
-        values, turn = values.flip(0), turn.flip(1)
+    def look(self) -> tuple[Tensor, Tensor]:
+        """Ritz values, descending, and norms of their residuals."""
+        m, last, gram = self.filled, len(self._rest), self.operator.inner(self.rest, self.rest)
+        if (found := ritz_values(self.projected, m, gram)) is not None:
+            return found[0].flip(0), found[1].flip(0)
+        values, turn = self.ritz()
         tail = turn[m - last :]
-        square = (tail * (self.operator.inner(self.rest, self.rest) @ tail)).sum(0)
-        return values, turn, square.clamp_min(0).sqrt()
+        return values, (tail * (gram @ tail)).sum(0).clamp_min(0).sqrt()
+
+    def ritz(self) -> tuple[Tensor, Tensor]:
+        """Ritz values, descending, and the coordinates of their vectors in the space."""
+        values, turn = torch.linalg.eigh(self.projected[: self.filled, : self.filled])
+        return values.flip(0), turn.flip(1)
 
     def vectors(self, turn: Tensor) -> Tensor:
         """Vectors of these coordinates, ``(N, m)``."""

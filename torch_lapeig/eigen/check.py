@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig._compiled import is_for_one_thread
+from torch_lapeig._compiled.ritz import Measured, measured
 from torch_lapeig._threads import together
 from torch_lapeig.eigen.eigh import Eigh
 from torch_lapeig.eigen.operator import Operator
@@ -178,30 +180,24 @@ def _checked(
     operator: Operator, k: int, solver: Solver, tolerance: float, ritz: RitzPairs, has_guards: bool
 ) -> Solution:
     # One after the other, so that the wanted ones are the same, to the last bit, with guards and without.
-    vectors, guard_vectors = _with_exact_null_space(operator, ritz.vectors[..., :k], 0), ritz.vectors[..., :0]
+    guard_vectors = ritz.vectors[..., :0]
     if has_guards:
         guard_vectors = _with_exact_null_space(operator, ritz.vectors[..., k:], k)
-    null = torch.arange(ritz.values.shape[1], device=vectors.device) < operator.nullity[:, None]
-    guard_values = ritz.values.masked_fill(null, 0)[:, k:]
-    present = torch.arange(k, device=vectors.device) < operator.active_count[:, None]
-    if fewest_active(operator) < max(k, operator.all_nodes):
-        vectors = vectors * (operator.active[..., None] & present[:, None, :])
-        guard_vectors = guard_vectors * operator.active[..., None]  # no solve takes out what round-off has left there
-    vectors = vectors * operator.signs(vectors)
-    image = operator.matmul(vectors)
-    exact = vectors.double()
-    squares = operator.dots(exact, exact)
-    quotients = operator.dots(exact, image.double()) / torch.where(present, squares, 1)
-    quotients = quotients.clamp_min(0).masked_fill(null[:, :k], 0).to(vectors.dtype)
+        if fewest_active(operator) < max(k, operator.all_nodes):  # no solve takes out what round-off has left there
+            guard_vectors = guard_vectors * operator.active[..., None]
+    present = torch.arange(k, device=guard_vectors.device) < operator.active_count[:, None]
+    vectors, quotients, residuals, skewness = _by_loops(operator, ritz.vectors[..., :k]) or _measured(
+        operator, ritz.vectors[..., :k], present
+    )
     # Ascending is the contract, and round-off may exchange neighbours.
     values, order = torch.where(present, quotients, operator.above[:, None].to(quotients)).sort(dim=1, stable=True)
     if vectors.device.type != "cpu" or not torch.equal(values, quotients):
-        vectors, image = (t.gather(2, order[:, None, :].expand_as(t)) for t in (vectors, image))
-    residuals = norms(operator, image - values[:, None, :] * vectors)
+        vectors, residuals = vectors.gather(2, order[:, None, :].expand_as(vectors)), residuals.gather(1, order)
+    null = torch.arange(k, ritz.values.shape[1], device=vectors.device) < operator.nullity[:, None]
+    guard_values = ritz.values[:, k:].masked_fill(null, 0)
     gap = _gap(operator, values, guard_values)
     allowed = torch.maximum(tolerance * gap.masked_fill(gap.isinf(), 0), operator.round_off)  # see `allowed_residual`
-    gram = operator.inner(vectors, vectors)
-    skewness = (gram - torch.diag_embed(present.to(gram.dtype))).abs().amax((1, 2))
+    is_sound = skewness <= math.sqrt(torch.finfo(values.dtype).eps)
     return Solution(
         operator=operator,
         solver=solver,
@@ -213,8 +209,35 @@ def _checked(
         guard_vectors=guard_vectors,
         residuals=residuals,
         gap=gap,
-        converged=ritz.finished & (residuals.amax(1) <= allowed) & (skewness <= math.sqrt(torch.finfo(gram.dtype).eps)),
+        converged=ritz.finished & (residuals.amax(1) <= allowed) & is_sound,
     )
+
+
+def _by_loops(operator: Operator, given: Tensor) -> Measured | None:
+    """What `_measured` gives, by compiled loops: of one graph without isolated nodes, where that is little work."""
+    rows, (graphs, n, k) = operator.compiled, given.shape
+    if rows is None or graphs > 1 or not is_for_one_thread(given) or fewest_active(operator) < n:
+        return None
+    found = measured(rows, given[0], operator.null_vectors(min(most_null(operator), k))[0])
+    return None if found is None else Measured(*(part[None] for part in found))
+
+
+def _measured(operator: Operator, given: Tensor, present: Tensor) -> Measured:
+    """Vectors of the pairs as they are returned, with quotients ``(B, k)``, residuals and skewness ``(B,)``."""
+    vectors, k = _with_exact_null_space(operator, given, 0), given.shape[2]
+    if fewest_active(operator) < max(k, operator.all_nodes):
+        vectors = vectors * (operator.active[..., None] & present[:, None, :])
+    vectors = vectors * operator.signs(vectors)
+    image, exact = operator.matmul(vectors), vectors.double()
+    null = torch.arange(k, device=vectors.device) < operator.nullity[:, None]
+    squares = operator.dots(exact, exact)
+    quotients = operator.dots(exact, image.double()) / torch.where(present, squares, 1)
+    quotients = quotients.clamp_min(0).masked_fill(null, 0).to(vectors.dtype)
+    values = torch.where(present, quotients, operator.above[:, None].to(quotients))
+    residuals = norms(operator, image - values[:, None, :] * vectors)
+    gram = operator.inner(vectors, vectors)
+    skewness = (gram - torch.diag_embed(present.to(gram.dtype))).abs().amax((1, 2))
+    return Measured(vectors, quotients, residuals, skewness)
 
 
 def residual_norms(operator: Operator, values: Tensor, vectors: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig._compiled import Krylov, Rows
+from torch_lapeig._compiled.ritz import ritz_values
 from torch_lapeig._graphs import captured
 from torch_lapeig._tuning import ALIGNMENT
 from torch_lapeig.eigen.blocks import shared, to_device, to_host
@@ -107,6 +108,14 @@ class KrylovSpace:
             else:
                 self._compiled_steps(self.compiled, upto)
         self.products += self.filled - start
+
+    def look(self, most: int) -> tuple[Tensor, Tensor]:
+        """The smallest Ritz values, at most so many, and norms of their residuals, on the host. Raises: see `ritz`."""
+        if self.compiled is None or (found := self.small.residuals(self.filled)) is None:
+            values, _, residuals = self.ritz(most)
+            return values, residuals
+        values, residuals = (part[: min(most, self.filled)].to(self.rows.dtype) for part in found)
+        return values, residuals
 
     def ritz(self, most: int) -> tuple[Tensor, Tensor, Tensor]:
         """The smallest Ritz values, at most so many, the coordinates of their vectors, and residuals, on the host.
@@ -277,6 +286,12 @@ class Projection:
 
     def _begin(self, lost: np.ndarray, end: int) -> None:
         lost[:end], lost[end] = self.noise, 1
+
+    def residuals(self, m: int) -> tuple[Tensor, Tensor] | None:
+        """Eigenvalues of T for the first ``m`` vectors and norms of residuals; None where that needs vectors."""
+        whole = torch.from_numpy(self.matrix)[self.first :, self.first :]
+        found = ritz_values(whole, m, whole.new_full((1, 1), self.beta**2))
+        return None if found is None else (found[0] + self.shift, found[1])
 
     def smallest(self, m: int, most: int) -> tuple[Tensor, Tensor]:
         """The smallest eigenvalues of T for the first ``m`` vectors, and its eigenvectors."""

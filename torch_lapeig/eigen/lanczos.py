@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.blocks import basis, eigh, residual, shared, to_device, to_host
+from torch_lapeig.eigen.blocks import basis, eigh, residual, shared, to_device, to_host, without
 from torch_lapeig.eigen.chebyshev import ChebyshevSubspace, Known, needed_growth
 from torch_lapeig.eigen.krylov import KrylovSpace
 from torch_lapeig.eigen.operator import Operator
@@ -33,6 +33,7 @@ SMALL_VALUE = 0.02  # of the bound: a spectrum that begins beyond is too narrow 
 BASIS = 60  # vectors kept, at least: with half of them it takes a fifth more products, with twice as many as many
 LOOK = 8  # products between looks at the Ritz pairs, at least: a look takes the time of six
 SHARP = 0.5  # of the residual that is allowed with a copy: what pairs may have where a space of its own forgets it
+KNOWN = 1000  # units of round-off, beyond which residuals are what the recurrence says
 KEEP = 0.3  # of the basis, when it begins anew: fewer cost products, more cost projections
 
 
@@ -97,26 +98,30 @@ class Lanczos:
         small = math.inf  # residuals have to be, for what a search has shown
         while True:
             space.fill(min(look, size))
-            values, turn, residuals = space.ritz(columns + 1)
-            shortfall, _ = request.shortfall(space.products, values, residuals)
+            values, residuals = space.look(columns + 1)
+            shortfall, allowed = request.shortfall(space.products, values, residuals)
             shortfall = max(shortfall, _worst(request, residuals) / small)
             trend.add(space.products, shortfall)
             is_last = space.products >= self.max_products or self._is_hopeless(request, values, trend)
             if shortfall > 1 and not is_last and space.filled < size:
                 look = space.filled + trend.until_next
                 continue
-            vectors = space.ritz_vectors(turn[:, :columns])
             if shortfall > 1 and not is_last:
                 kept = min(max(columns, int(KEEP * size)), size - 1)
                 values, turn, _ = space.ritz(kept)
                 space.restart(values[:kept], space.ritz_vectors(turn[:, :kept]), space.following())
-            elif shortfall > 1 or space.filled == free:
+                look = space.filled + trend.until_next
+                continue
+            vectors = space.ritz_vectors(space.ritz(columns)[1])
+            if shortfall > 1 or space.filled == free:
                 x = _orthonormal(operator, vectors)
                 return request.answer(values[:columns], x, space.products, shortfall <= 1)
             else:
                 copy, is_certain = self._search_copy(request, space, vectors, values, residuals)
                 if copy is None or space.products >= self.max_products:
                     finished, x = copy is None and is_certain, _orthonormal(operator, vectors)
+                    if not space.forgets and allowed > KNOWN * request.round_off:
+                        return request.answer(values[:columns], x, space.products, finished)
                     return self._verify(request, values[:columns], x, space.products, finished)
                 small = min(small, SHARP * _allowed_beside(request, values, copy))
                 if space.forgets or _worst(request, residuals) <= small:
@@ -238,6 +243,7 @@ def _filter(operator: Operator, rows: Tensor, degree: int, high: float, seed: in
     fastest = math.acosh(1 + 2 * high / (bound - high))  # growth at zero
     every = max(1, int(-0.4 * math.log(torch.finfo(rows.dtype).eps) / fastest))
 
-    x = basis(operator, operator.random(FILTERED, seed)[0], rows.mT)[None]
+    x = operator.random(FILTERED, seed)[0]
+    x = without(x, rows.mT, operator.inner(rows.mT, x))[None]
     degrees = torch.tensor([degree])
     return basis(operator, operator.chebyshev(x, degrees, edge, operator.bound, rows, every)[0], rows.mT)

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig._compiled import is_for_one_thread
+from torch_lapeig._compiled.ritz import measured
 from torch_lapeig._process import one_blas_thread
 from torch_lapeig._tuning import budget_of
 from torch_lapeig.eigen.block_krylov import BlockKrylov
@@ -43,6 +45,7 @@ UNSURE = 4  # times what residuals tell of two values, up to which these may be 
 CUT = 0.4  # of the way to the next value: in the middle of a spectrum that mirrors itself a pivot is zero
 NOISE = 1e-10  # of the largest value of the inverse: a negative one may be round-off up to this
 FLAW = 1e-5  # of the bound: a negative eigenvalue up to this is what rounding to float32 leaves of zero
+SKEW = 1e-12  # inner products of vectors, or their squares less 1, that are let stand
 COUNTED = 6  # blocks of solves that take about as long as other factors, to count eigenvalues by
 
 
@@ -131,6 +134,8 @@ class ShiftInvert:
         def shortfall(iteration: int, values: Tensor, residuals: Tensor) -> tuple[float, float]:
             return request.shortfall(solves + iteration, values, residuals)
 
+        if is_certain and (settled := _settled(request, x, solves)) is not None:
+            return request.answer(*settled, solves, True, inverse)
         # What Lanczos leaves in a vector are small parts of all others. Those of large eigenvalues hardly show in the
         # inverse, but in the residuals of A. The factors take them out in a step or two.
         values, x, more, is_done = lobpcg(operator, x, null, inverse, shortfall, POLISH)
@@ -176,7 +181,7 @@ class ShiftInvert:
         trend, look = Trend(WIDTH), 2 * columns
         while True:
             space.fill(min(look, self.max_products))
-            values, turn, residuals = space.ritz()
+            values, residuals = space.look()
             _check_definite(values, shift, request.bound)
             round_off = float(operator.round_off) / float(operator.bound) * float(values[0])
             shortfall, allowed = inner.shortfall(space.products, 2 * values[0] - values, residuals, round_off)
@@ -191,9 +196,10 @@ class ShiftInvert:
                 verdict = self._verdict(request, inverse, copies, space, needs, may_count)
                 may_count = False
             if verdict.is_certain or verdict.lacking or space.products >= self.max_products:
-                return space.images(turn[:, :columns]), space.products, verdict
+                return space.images(space.ritz()[1][:, :columns]), space.products, verdict
             if space.is_full:
                 kept = min(columns + WIDTH, size - space.following)
+                values, turn = space.ritz()
                 space.keep(values[:kept], turn[:, :kept])
 
     def _verdict(
@@ -221,6 +227,28 @@ class ShiftInvert:
         below = count_below(request.operator, copies.cut, copies.room, self)
         number = -1 if below is None else below - request.null.shape[1]
         return None if number < copies.known else Inertia(copies.cut, number)
+
+
+def _settled(request: Request, x: Tensor, solves: int) -> tuple[Tensor, Tensor] | None:
+    """Ritz values and vectors of columns that are nearly orthonormal; None where these are no answer yet.
+
+    By compiled loops, of small graphs: there the calls of a step of `lobpcg` take longer than its work.
+    """
+    operator, rows, c = request.operator, request.operator.compiled, request.null.shape[1]
+    if rows is None or not is_for_one_thread(x):
+        return None
+    x = x / operator.dots(x, x).sqrt()
+    factor, failed = torch.linalg.cholesky_ex(operator.inner(x, x), upper=True)
+    if failed:
+        return None
+    x = torch.linalg.solve_triangular(factor, x, upper=True, left=False)
+    x = x @ eigh(operator.inner(x, operator.matmul(x)))[1]
+    found = measured(rows, torch.cat([request.null, x], 1), request.null)
+    if found is None or not found.skewness <= SKEW:
+        return None
+    values, residuals = found.quotients[c:], found.residuals[c:]
+    is_done = bool((values.diff() >= 0).all()) and request.shortfall(solves, values, residuals)[0] <= 1
+    return (values, found.vectors[:, c:]) if is_done else None
 
 
 class _IndefiniteError(Exception):

@@ -1,0 +1,144 @@
+"""Compiled looks at Ritz pairs against dense algebra."""
+
+import math
+
+import pytest
+import torch
+
+from problems import points, sparse_path
+from torch_lapeig import Graph, Laplacian, _compiled, eigenpairs
+from torch_lapeig._compiled.ritz import measured, ritz_values
+from torch_lapeig.eigen import Lanczos, ShiftInvert, check
+
+pytestmark = pytest.mark.skipif(_compiled.library() is None, reason="nothing is compiled")
+
+
+def arrow(kept, m):
+    """What a restart leaves: Ritz values, their products with the vector that follows, and a tridiagonal rest."""
+    a = torch.zeros(m, m, dtype=torch.float64)
+    a[:kept, :kept] = torch.diag(torch.linspace(0, 1e-3, kept, dtype=torch.float64))
+    a[kept, :kept] = a[:kept, kept] = 1e-7 * points(kept, 1)[:, 0]
+    rest = points(m, m, seed=1)
+    rest = (rest + rest.mT).tril(1).triu(-1)
+    a[kept:, kept:] = rest[kept:, kept:]
+    return a
+
+
+PROJECTIONS = {
+    "dense": lambda m: points(m, m) + points(m, m).mT,
+    "tridiagonal": lambda m: (points(m, m) + points(m, m).mT).tril(1).triu(-1),
+    "blocks": lambda m: (points(m, m) + points(m, m).mT).tril(4).triu(-4),
+    "arrow": lambda m: arrow(m // 3, m),
+    "inverse": lambda m: torch.diag(10.0 ** -torch.arange(m, dtype=torch.float64) * 1e12) + 1e-3 * torch.eye(m),
+    "copies": lambda m: torch.diag(torch.arange(m, dtype=torch.float64) // 3),
+    "zero": lambda m: torch.zeros(m, m, dtype=torch.float64),
+    "path": lambda m: torch.as_tensor(sparse_path(m).toarray()).double(),
+}
+
+
+@pytest.mark.parametrize("name", PROJECTIONS)
+@pytest.mark.parametrize("m", [1, 2, 3, 5, 12, 33, 60])
+@pytest.mark.parametrize("scale", [1.0, 1e-120, 1e120])
+def test_ritz_values_and_residuals_are_those_of_dense_eigenpairs(name, m, scale):
+    matrix = PROJECTIONS[name](m) * scale
+    room = torch.full((m + 3, m + 3), math.nan, dtype=torch.float64)  # of which the lower triangle of a part counts
+    room[:m, :m] = matrix.tril() + torch.full_like(matrix, math.nan).triu(1)
+    for ends in range(1, min(m, 4) + 1):
+        root = points(ends, ends, seed=2)
+        values, residuals = ritz_values(room, m, root @ root.mT)
+        expected, turn = torch.linalg.eigh(matrix)
+        size = float(matrix.abs().max()) or 1.0
+        torch.testing.assert_close(values / size, expected / size, rtol=0, atol=1e-14 * m)
+        # Vectors of close values may be others, but the sum of squares over such is the same: so is that over all.
+        squares = (root.mT @ turn[m - ends :]).square().sum(0)
+        torch.testing.assert_close(residuals.square().sum(), squares.sum(), rtol=1e-12, atol=0)
+        gaps = expected.diff()
+        apart = torch.cat([gaps.new_tensor([math.inf]), gaps]).minimum(torch.cat([gaps, gaps.new_tensor([math.inf])]))
+        clear = apart > 1e-3 * size
+        torch.testing.assert_close(residuals[clear], squares[clear].sqrt(), rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 1e160])
+def test_projections_out_of_range_are_left_to_others(bad):
+    matrix = torch.eye(5, dtype=torch.float64)
+    matrix[3, 2] = bad
+    assert ritz_values(matrix, 5, torch.eye(1, dtype=torch.float64)) is None
+    assert ritz_values(torch.eye(6, dtype=torch.float64), 6, torch.eye(5, dtype=torch.float64)) is None
+
+
+def problem(name, dtype):
+    torch.manual_seed(0)
+    if name == "components":
+        weight = torch.block_diag(*(torch.rand(40, 40) for _ in range(3))).double()
+    else:
+        weight = torch.rand(90, 90).double() * (torch.rand(90, 90) < 0.3)
+    weight = (weight + weight.mT).fill_diagonal_(0)
+    row, col = weight.nonzero(as_tuple=True)
+    graph = Graph.from_edge_index(torch.stack([row, col]), weight[row, col].to(dtype), len(weight))
+    normalization = "unnormalized" if name == "unnormalized" else "symmetric"
+    return Laplacian(graph, normalization).symmetric
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["plain", "components", "unnormalized"])
+@pytest.mark.parametrize("k", [1, 2, 5, 8, 9, 17])
+@pytest.mark.parametrize("is_by_rows", [True, False])
+def test_what_is_measured_is_what_torch_measures(name, dtype, k, is_by_rows):
+    operator = problem(name, dtype)
+    n, eps = operator.num_nodes, torch.finfo(dtype).eps
+    vectors = torch.linalg.eigh(operator.to_dense())[1][:, :k] + 1e-3 * points(n, k).to(dtype)
+    given = vectors if is_by_rows else vectors.mT.contiguous().mT
+    present = torch.ones(1, k, dtype=torch.bool)
+    with torch.no_grad():
+        found, expected = check._by_loops(operator, given[None]), check._measured(operator, given[None], present)
+    assert found is not None
+    bound = float(operator.bound)
+    torch.testing.assert_close(found.vectors, expected.vectors, rtol=0, atol=20 * eps)
+    torch.testing.assert_close(found.quotients, expected.quotients, rtol=0, atol=20 * eps * bound)
+    torch.testing.assert_close(found.residuals, expected.residuals, rtol=1e-3, atol=20 * eps * bound)
+    torch.testing.assert_close(found.skewness, expected.skewness, rtol=1e-3, atol=20 * eps)
+    null = min(int(operator.nullity), k)
+    known = operator.null_vectors(null)  # but for signs
+    torch.testing.assert_close(found.vectors[..., :null].abs(), known.abs(), rtol=0, atol=4 * eps)
+    assert (found.quotients[:, :null] == 0).all()
+
+
+def test_vectors_that_are_none_are_not_taken_for_pairs():
+    operator = problem("plain", torch.float64)
+    for bad in (0.0, math.nan, math.inf):
+        given = torch.linalg.eigh(operator.to_dense())[1][:, :4].contiguous()
+        given[:, 2] = bad
+        found = measured(operator.compiled, given, operator.null_vectors(1)[0])
+        assert not found.skewness <= 1e-8
+        assert not found.residuals[2] <= 1e-8 or not found.quotients[2] >= 0
+
+
+@pytest.mark.parametrize("solver", [ShiftInvert(), Lanczos()])
+def test_the_same_pairs_without_compiled_looks(solver, monkeypatch):
+    """Each way in turn; no way is the other's reference: both are checked against dense pairs."""
+    torch.manual_seed(1)
+    x = torch.rand(400, 2, dtype=torch.float64)
+    weight = torch.exp(-torch.cdist(x, x).square() * 200) * (torch.cdist(x, x) < 0.12)
+    row, col = weight.fill_diagonal_(0).nonzero(as_tuple=True)
+    laplacian = Laplacian(Graph.from_edge_index(torch.stack([row, col]), weight[row, col], 400))
+    values, vectors = torch.linalg.eigh(laplacian.to_dense())
+    calls = []
+
+    def counted(*args):
+        calls.append(args)
+        return ritz_values(*args)
+
+    def without(*args):
+        return None
+
+    for look, way in ((counted, measured), (without, without)):
+        monkeypatch.setattr("torch_lapeig.eigen.block_krylov.ritz_values", look)
+        monkeypatch.setattr("torch_lapeig.eigen.krylov.ritz_values", look)
+        monkeypatch.setattr("torch_lapeig.eigen.shift_invert.measured", way)
+        monkeypatch.setattr("torch_lapeig.eigen.check.measured", way)
+        pairs = eigenpairs(laplacian, 6, solver)
+        assert pairs.converged
+        torch.testing.assert_close(pairs.values, values[:6], rtol=0, atol=1e-13)
+        overlap = (vectors[:, :6].mT @ pairs.vectors).abs()
+        torch.testing.assert_close(overlap, torch.eye(6, dtype=torch.float64), rtol=0, atol=1e-6)
+    assert calls
