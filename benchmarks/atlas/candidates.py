@@ -181,7 +181,7 @@ def unchecked(problem: Problem, tolerance: float) -> Vectors:
     """The default without its search for overlooked copies, which no option leaves out."""
     with (
         mock.patch.object(eigen.Lanczos, "_search_copy", return_value=(None, True)),
-        mock.patch.object(Copies, "are_found", return_value=True),
+        mock.patch.object(Copies, "missing", return_value=0.0),
     ):
         return of_solver(None)(problem, tolerance)
 

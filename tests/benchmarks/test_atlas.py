@@ -282,3 +282,14 @@ def test_sizes_and_families_can_be_chosen() -> None:
     assert sorted(chosen) == [("digits", 500), ("digits", 1797), ("grid", 500), ("grid", 5000)]
     assert [size for _, size in chosen] == sorted(size for _, size in chosen), "small ones first"
     assert all(size <= 20_000 for _, size in command.graphs_of(SimpleNamespace(**{**vars(options), "sizes": None})))
+
+
+@pytest.mark.parametrize("family", ["path", "blobs"])
+def test_the_default_solves_without_its_search_for_copies(family: str) -> None:
+    """Of graphs that have none it finds the same; the patches are of methods that there are."""
+    graph = graph_of(family, 500)
+    problem = candidates.Problem(graph, 4)
+    s = candidates.normalized(problem)
+    found = judge.quality_of(s, candidates.solve_quietly(problem, candidates.UNCHECKED, 1e-6))
+    assert np.allclose(found.values, spectrum(graph)[:4], atol=1e-9)
+    assert found.residual < 1e-6

@@ -699,7 +699,7 @@ typedef struct {
     double *rows, *projected, *rest, *gram;        /* (first + size + width, n); (size, size); (width, n); (width, width) */
     double dependent, least, enough;               /* pivots of a block; what is left of it, see `orthonormal` */
     double *work;                                  /* of parts: (first + size + width) · BLOCK numbers each, and once more */
-    int64_t count;                                 /* of rows that are multiplied with `block` */
+    int64_t count, begin;                          /* rows that are multiplied with `block`: known ones, those from `begin` */
     double *block, *room;
 } Space;
 
@@ -711,7 +711,7 @@ INLINE void span_of(const Space *s, int64_t part, int64_t parts, int64_t *from, 
     if (*to > s->n) *to = s->n;
 }
 
-/* Inner products of the first `count` rows with the block, those of a part of the numbers. */
+/* Inner products of the known rows, and of those from `begin` to `count`, with the block, of a part of the numbers. */
 static FAST void dot_part(void *task, int64_t part, int64_t parts, int64_t thread)
 {
     const Space *s = task;
@@ -724,9 +724,10 @@ static FAST void dot_part(void *task, int64_t part, int64_t parts, int64_t threa
     memset(h, 0, count * BLOCK * sizeof *h);
     for (span_of(s, part, parts, &from, &to); from < to; from += STRETCH) {
         const int64_t end = from + STRETCH < to ? from + STRETCH : to;
-        int64_t r = 0;
-        for (; r + 1 < count; r += 2) {
-            const double *const u = s->rows + r * n, *const v = u + n;
+        for (int64_t r = 0; r < count; r++) {
+            if (r == s->first && s->begin > r) r = s->begin;
+            const int is_pair = r + 1 < count && r + 1 != s->first;
+            const double *const u = s->rows + r * n, *const v = is_pair ? u + n : u;
             double a = 0, b = 0, c = 0, d = 0, e = 0, f = 0, g = 0, k = 0;
             for (int64_t i = from; i < end; i++) {
                 a += u[i] * w[0][i], b += u[i] * w[1][i], c += u[i] * w[2][i], d += u[i] * w[3][i];
@@ -734,20 +735,13 @@ static FAST void dot_part(void *task, int64_t part, int64_t parts, int64_t threa
             }
             double *const to_row = h + r * BLOCK;
             to_row[0] += a, to_row[1] += b, to_row[2] += c, to_row[3] += d;
-            to_row[4] += e, to_row[5] += f, to_row[6] += g, to_row[7] += k;
-        }
-        for (; r < count; r++) {
-            const double *const u = s->rows + r * n;
-            double a = 0, b = 0, c = 0, d = 0;
-            for (int64_t i = from; i < end; i++)
-                a += u[i] * w[0][i], b += u[i] * w[1][i], c += u[i] * w[2][i], d += u[i] * w[3][i];
-            double *const to_row = h + r * BLOCK;
-            to_row[0] += a, to_row[1] += b, to_row[2] += c, to_row[3] += d;
+            if (!is_pair) continue;
+            to_row[4] += e, to_row[5] += f, to_row[6] += g, to_row[7] += k, r++;
         }
     }
 }
 
-/* Take from the block what the first `count` rows have of it. */
+/* Take from the block what these rows have of it. */
 static FAST void take_part(void *task, int64_t part, int64_t parts, int64_t thread)
 {
     const Space *s = task;
@@ -756,11 +750,13 @@ static FAST void take_part(void *task, int64_t part, int64_t parts, int64_t thre
     (void)thread;
     for (span_of(s, part, parts, &from, &to); from < to; from += STRETCH) {
         const int64_t end = from + STRETCH < to ? from + STRETCH : to;
-        for (int64_t r = 0; r < s->count; r += 4) {
+        for (int64_t r = 0, stop; r < s->count; r = stop) {
             const double *u[4], *h[4];
             static const double none[BLOCK];
+            if (r == s->first && s->begin > r) r = s->begin;
+            stop = r < s->first && r + 4 > s->first ? s->first : r + 4;
             for (int64_t a = 0; a < 4; a++) {
-                const int is_there = r + a < s->count;
+                const int is_there = r + a < stop && r + a < s->count;
                 u[a] = s->rows + (is_there ? r + a : r) * n, h[a] = is_there ? s->work + (r + a) * BLOCK : none;
             }
             for (int64_t c = 0; c < s->width; c++) {
@@ -772,11 +768,11 @@ static FAST void take_part(void *task, int64_t part, int64_t parts, int64_t thre
     }
 }
 
-/* The inner products of the first `count` rows with the block, in `work`; a row of these has BLOCK numbers. */
-static void dots(Space *s, double *block, int64_t count, int64_t parts, int64_t threads)
+/* The inner products of rows with the block, in `work`; a row of these has BLOCK numbers. See Space. */
+static void dots(Space *s, double *block, int64_t begin, int64_t count, int64_t parts, int64_t threads)
 {
     const int64_t all = (s->first + s->size + s->width) * BLOCK;
-    s->block = block, s->count = count;
+    s->block = block, s->begin = begin, s->count = count;
     share(dot_part, s, parts, threads);
     memcpy(s->work, s->work + all, count * BLOCK * sizeof *s->work);
     for (int64_t part = 1; part < parts; part++)
@@ -824,7 +820,7 @@ int64_t next_block(Space *s, const double *given, int64_t parts, int64_t threads
     if (!(orthonormal(s, block) > s->dependent)) return 0;
     for (int round = 0; round < 2; round++) {
         double left = 1;
-        dots(s, block, s->first + s->filled, parts, threads);
+        dots(s, block, s->first, s->first + s->filled, parts, threads);
         share(take_part, s, parts, threads);
         for (int64_t c = 0; c < s->width; c++) {
             double size = 0;
@@ -846,13 +842,14 @@ static FAST void solve_block(const Space *s, const double *block)
    room for another. Whether the last block that was needed could be made. */
 int64_t extend_space(Space *s, int64_t upto, int64_t parts, int64_t threads)
 {
-    for (;;) {
+    for (int64_t from = 0;; from = s->filled - s->width) {
         const int64_t old = s->filled, now = old + s->width, p = s->width;
         solve_block(s, s->rows + (s->first + old) * s->n);
-        dots(s, s->rest, s->first + now, parts, threads);
+        /* Of a block that was made of the last products here, no others lie in the space: its matrix is symmetric. */
+        dots(s, s->rest, s->first + from, s->first + now, parts, threads);
         share(take_part, s, parts, threads);
         const double *const h = s->work + s->first * BLOCK;
-        for (int64_t r = 0; r < now; r++)
+        for (int64_t r = from; r < now; r++)
             for (int64_t c = 0; c < p; c++) {
                 const double own = r < old ? h[r * BLOCK + c] : (h[r * BLOCK + c] + h[(old + c) * BLOCK + r - old]) / 2;
                 s->projected[r * s->size + old + c] = s->projected[(old + c) * s->size + r] = own;

@@ -143,7 +143,7 @@ class SymmetricFactors:
 _Space = _compiled.structure(
     "Space",
     "p:shape,l n:n,first,size,width,filled,blocks p:rows,projected,rest,gram d:dependent,least,enough "
-    "p:work n:count p:block,room",
+    "p:work n:count,begin p:block,room",
 )
 
 
@@ -169,7 +169,7 @@ class Space:
         gram = rows.new_empty(width, width)
         head = (factors.structure.pointer, factors.numbers.ctypes.data, n, total - size - width, size, width, 0, 0)
         blocks = (block.data_ptr() for block in (rows, projected, self.rest, gram))
-        self._space = _Space(*head, *blocks, *pivots, work.data_ptr(), 0, None, room.data_ptr())
+        self._space = _Space(*head, *blocks, *pivots, work.data_ptr(), 0, 0, None, room.data_ptr())
         self._kept = (factors, rows, projected, gram, work, room)  # as long as their memory is read
 
     def follow(self, filled: int, source: Tensor) -> bool:
