@@ -103,13 +103,11 @@ class Lanczos:
             shortfall = max(shortfall, _worst(request, residuals) / small)
             trend.add(space.products, shortfall)
             is_last = space.products >= self.max_products or self._is_hopeless(request, values, trend)
-            if shortfall > 1 and not is_last and space.filled < size:
-                look = space.filled + trend.until_next
-                continue
             if shortfall > 1 and not is_last:
-                kept = min(max(columns, int(KEEP * size)), size - 1)
-                values, turn, _ = space.ritz(kept)
-                space.restart(values[:kept], space.ritz_vectors(turn[:, :kept]), space.following())
+                if space.filled == size:
+                    kept = min(max(columns, int(KEEP * size)), size - 1)
+                    values, turn, _ = space.ritz(kept)
+                    space.restart(values, space.ritz_vectors(turn), space.following())
                 look = space.filled + trend.until_next
                 continue
             vectors = space.ritz_vectors(space.ritz(columns)[1])
