@@ -45,6 +45,7 @@ UNSURE = 4  # times what residuals tell of two values, up to which these may be 
 CUT = 0.4  # of the way to the next value: in the middle of a spectrum that mirrors itself a pivot is zero
 NOISE = 1e-10  # of the largest value of the inverse: a negative one may be round-off up to this
 FLAW = 1e-5  # of the bound: a negative eigenvalue up to this is what rounding to float32 leaves of zero
+LEAST = 1e-3  # eigenvalue of the Gram matrix of columns that are taken for nearly orthonormal
 SKEW = 1e-12  # inner products of vectors, or their squares less 1, that are let stand
 COUNTED = 6  # blocks of solves that take about as long as other factors, to count eigenvalues by
 
@@ -238,10 +239,10 @@ def _settled(request: Request, x: Tensor, solves: int) -> tuple[Tensor, Tensor] 
     if rows is None or not is_for_one_thread(x):
         return None
     x = x / operator.dots(x, x).sqrt()
-    factor, failed = torch.linalg.cholesky_ex(operator.inner(x, x), upper=True)
-    if failed:
+    size, turn = eigh(operator.inner(x, x))  # not by Cholesky, which wakes other threads
+    if not size[0] > LEAST:
         return None
-    x = torch.linalg.solve_triangular(factor, x, upper=True, left=False)
+    x = x @ (turn * size.rsqrt())
     x = x @ eigh(operator.inner(x, operator.matmul(x)))[1]
     found = measured(rows, torch.cat([request.null, x], 1), request.null)
     if found is None or not found.skewness <= SKEW:
