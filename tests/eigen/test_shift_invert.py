@@ -94,7 +94,8 @@ class TestPairs:
         pairs = eigenpairs(laplacian, k, solver, tolerance=tolerance)
         exact = torch.linalg.eigvalsh(laplacian.to_dense())
         torch.testing.assert_close(pairs.values, exact[:k], atol=1e-8, rtol=0)
-        torch.testing.assert_close(pairs.gap, exact[k] - exact[k - 1], atol=1e-8, rtol=0.1)
+        # Of what has not converged, and says so, the gap is known less well.
+        torch.testing.assert_close(pairs.gap, exact[k] - exact[k - 1], atol=1e-8 if pairs.converged else 1e-7, rtol=0.1)
         assert pairs.converged or solver is not None
 
     @pytest.mark.parametrize("seed", [3, 6, 15])
