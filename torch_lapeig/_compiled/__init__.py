@@ -345,6 +345,7 @@ class Rows:
 
     @property
     def pointers(self) -> _Rows:
+        """What C reads, as long as these live."""
         return _Rows(*(None if x is None else x.data_ptr() for x in (self.crow, self.col, self.values, self.diagonal)))
 
     def lanczos(self, rows: Tensor, state: Any, start: int, upto: int, kept: int) -> int:
