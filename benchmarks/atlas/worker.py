@@ -21,6 +21,8 @@ from benchmarks.child import serve
 from benchmarks.timing import PAUSE
 from torch_lapeig import Graph, Laplacian, eigen
 
+SHORT = 0.1  # seconds: of a solve that takes less the second counts, as in a network; the first waits for the caches
+
 
 class Desk:
     """Answers requests about the graph it was given."""
@@ -46,13 +48,18 @@ class Desk:
 
     def solve(self, name: str, tolerance: float) -> dict[str, Any]:
         time.sleep(PAUSE)  # threads of OpenBLAS, which judged the answer before, go on spinning for a while
-        start, begin = time.perf_counter(), time.process_time()
         try:
-            vectors = candidates.solve_quietly(self.problem, name, tolerance)
+            vectors, found = self._timed(name, tolerance)
+            if found["elapsed"] < SHORT:
+                vectors, found = self._timed(name, tolerance)
         except (Exception, SystemExit) as error:
             return {"error": f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"}
-        found = {"processor": time.process_time() - begin, "elapsed": time.perf_counter() - start}
         return {**found, **judge.quality_of(self.s, vectors)._asdict()}
+
+    def _timed(self, name: str, tolerance: float) -> tuple[candidates.Vectors, dict[str, float]]:
+        start, begin = time.perf_counter(), time.process_time()
+        vectors = candidates.solve_quietly(self.problem, name, tolerance)
+        return vectors, {"processor": time.process_time() - begin, "elapsed": time.perf_counter() - start}
 
     def count(self, sigma: float) -> dict[str, Any]:
         try:

@@ -31,7 +31,7 @@ from torch_lapeig._threads import is_forked, openmp
 from torch_lapeig._tuning import ALONE, COMPILED_PART, PARTS_OF_THREAD
 
 FOLDER = Path(__file__).parent
-SOURCES, LIBRARY = ("kernels.c", "dense.c", "sparse.c", "ritz.c"), "kernels.so"
+SOURCES, LIBRARY = ("kernels.c", "dense.c", "sparse.c", "ritz.c", "weights.c"), "kernels.so"
 TYPES = {torch.float32: ("float", c_float), torch.float64: ("double", c_double)}
 LANES, LANE_BYTES = 8, 64  # columns that conjugate gradients solve side by side, or matrices; bytes of a vector
 QUERIES = 4  # whose distances are measured side by side

@@ -1019,5 +1019,6 @@ void NAME(ritz)(NAME(Ritz) * r, int64_t parts, int64_t threads) { share(NAME(rit
 
 #include "dense.c"
 #include "ritz.c"
+#include "weights.c"
 
 #endif

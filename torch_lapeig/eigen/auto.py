@@ -25,6 +25,7 @@ from torch_lapeig.eigen.shift_invert import ShiftInvert
 from torch_lapeig.eigen.solver import BREAKDOWN, Progress, RitzPairs, Solver, fewest_active, with_guards
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 
+MULTIGRID, FILTERS = Lobpcg(), ChebyshevSubspace()  # by their defaults: to check options takes longer than to count work
 FINE = 1e-5  # tolerance up to which a Krylov space, which gains with every step, pays on small graphs
 
 
@@ -65,7 +66,7 @@ class Auto:
             return Choice((Lobpcg(), Lanczos(), ChebyshevSubspace()), "rows on several ranks: as few sums as possible")
         if not knows_entries(operator):
             return Choice((Lanczos(), ChebyshevSubspace()), "a matrix of which nothing is known but its products")
-        n, batch, m = operator.num_nodes, operator.batch_size, ChebyshevSubspace().block_size(k)
+        n, batch, m = operator.num_nodes, operator.batch_size, FILTERS.block_size(k)
         is_sparse = isinstance(operator, SymmetricOperator) and operator.is_sparse
         if batch * n**3 <= DENSE_WORK or fewest_active(operator) < 4 * m:
             return Choice((Eigh(),), "all pairs of small graphs at once")
@@ -75,7 +76,7 @@ class Auto:
             return Choice((Lobpcg(preconditioner=inverse), last), "a kernel: dense, or with factors that stay sparse")
         if is_sparse and (batch == 1 or n > SMALL_NODES):
             if start is not None and any(isinstance(inverse, Multigrid) for inverse in start.inverses):
-                return Choice((Lobpcg(), last), "a similar graph was solved by multigrid")
+                return Choice((MULTIGRID, last), "a similar graph was solved by multigrid")
             is_fine = start is None and (tolerance is None or tolerance <= FINE)
             return choose_for_graph(next(operator.items()), k, is_fine)
         if start is None and n <= eigh_nodes(operator.device, is_sparse):
@@ -124,7 +125,7 @@ class Work(NamedTuple):
     def of(cls, operator: Operator, k: int) -> Work:
         """That for the ``k`` smallest pairs."""
         n, entries, columns, t = operator.num_nodes, _edges(operator), with_guards(k), _tuning
-        steps, block = t.COMPILED_STEPS if operator.compiled else t.TORCH_STEPS, ChebyshevSubspace().block_size(k)
+        steps, block = t.COMPILED_STEPS if operator.compiled else t.TORCH_STEPS, FILTERS.block_size(k)
         per_row = steps.lanczos_row * Lanczos().basis_of(columns) / BASIS
         step = steps.lanczos_calls + steps.lanczos_entry * entries + per_row * n
         product = steps.filter_calls + block * (steps.filter_entry * entries + steps.filter_row * n)
@@ -162,11 +163,11 @@ def choose_for_graph(operator: Operator, k: int, is_fine: bool) -> Choice:
     # Factors bear weights of all sizes: where multigrid fails, they come before what takes longest.
     fits = fill is not None and fill.bytes <= memory
     factors: tuple[Solver, ...] = (ShiftInvert(memory=math.inf if fits else None),)
-    multigrid, last = Lobpcg(), last_resort(n)
-    others: tuple[Solver, ...] = (multigrid, *factors, last)
+    last = last_resort(n)
+    others: tuple[Solver, ...] = (MULTIGRID, *factors, last)
     least, what = work.multigrid, "multigrid"
     if fill is not None and fits and direct < work.multigrid:
-        others = (*factors, multigrid, last)
+        others = (*factors, MULTIGRID, last)
         least, what = direct, f"{fill.entries / n:.3g} entries a row in its factors"
         if least <= few:
             return Choice(others, f"a sparse graph with {what}")

@@ -55,7 +55,7 @@ class Solution:
     @property
     def is_converged(self) -> bool:
         """Whether the pairs of all graphs are."""
-        return self._looked_at[0]
+        return self._looked_at[0] if self.converged.device.type != "cpu" else bool(self.converged.all())
 
     @property
     def is_resolved(self) -> bool:

@@ -142,8 +142,9 @@ def shifted(operator: Operator, shift: float, needed_by: object) -> Shifted:
 
     Nodes that are not active, where A is zero, get a number above the spectrum: their round-off would be enlarged most.
     """
-    active = operator.active[0].cpu().numpy()
-    more = np.where(active, shift * float(operator.bound), float(operator.above))
+    more = np.full(operator.num_nodes, shift * float(operator.bound))
+    if int(operator.active_count.min()) < len(more):
+        more[~operator.active[0].cpu().numpy()] = float(operator.above)
     rows = entries_of(operator, needed_by).compiled
     if rows is not None and rows.values.dtype == torch.float64:
         crow, col, values = (part.numpy() for part in (rows.crow, rows.col, rows.values))

@@ -12,8 +12,6 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig._compiled import is_for_one_thread
-from torch_lapeig._compiled.ritz import measured
 from torch_lapeig._process import one_blas_thread
 from torch_lapeig._tuning import budget_of
 from torch_lapeig.eigen.block_krylov import BlockKrylov
@@ -36,6 +34,7 @@ from torch_lapeig.eigen.solver import (
 from torch_lapeig.eigen.trend import Trend
 
 WIDTH = 4  # of a block: solves of four columns take the time of a bit more than two
+LATER = 12  # solves beyond two for each column, before which no space has converged: to look takes as long as three
 BASIS = 48  # vectors, at least: next to a solve they cost little
 POLISH = 40  # steps at the end, at most
 OUTSIDE_TOLERANCE = 1e-6  # of pairs outside those that are found, whose values have to be told from these
@@ -45,6 +44,7 @@ UNSURE = 4  # times what residuals tell of two values, up to which these may be 
 CUT = 0.4  # of the way to the next value: in the middle of a spectrum that mirrors itself a pivot is zero
 NOISE = 1e-10  # of the largest value of the inverse: a negative one may be round-off up to this
 FLAW = 1e-5  # of the bound: a negative eigenvalue up to this is what rounding to float32 leaves of zero
+BLUNT = 1000  # shortfall up to which steps at the end take less than to begin again, to round-off
 LEAST = 1e-3  # eigenvalue of the Gram matrix of columns that are taken for nearly orthonormal
 SKEW = 1e-12  # inner products of vectors, or their squares less 1, that are let stand
 COUNTED = 6  # blocks of solves that take about as long as other factors, to count eigenvalues by
@@ -128,18 +128,39 @@ class ShiftInvert:
         operator, null = request.operator, request.null
         inverse = self.factors(operator)
         try:
-            x, solves, is_certain = self._converge(request, inverse)
+            return self._improved(request, inverse, *self._converged(request, inverse))
         except _IndefiniteError as found:  # by the rounding of the entries, which may be those of float32
             return dataclasses.replace(self, shift=max(2 * self.shift, found.share))._solve(request)
+
+    def _converged(self, request: Request, inverse: Inverse) -> tuple[Tensor, Tensor, float, int, bool]:
+        """Ritz values and vectors, their shortfall, solves, and whether none is overlooked.
+
+        A copy that a first space has missed may close the gap that its tolerance was relative to.
+        """
+        x, solves, is_certain = self._converge(request, inverse)
+        values, x, shortfall = _nearly_orthonormal(request, x, solves)
+        if is_certain and BLUNT < shortfall < math.inf:
+            again = dataclasses.replace(self, max_products=max(self.max_products - solves, 0))
+            x, more, is_certain = again._converge(dataclasses.replace(request, tolerance=0.0), inverse)
+            solves += more
+            values, x, shortfall = _nearly_orthonormal(request, x, solves)
+        return values, x, shortfall, solves, is_certain
+
+    def _improved(
+        self, request: Request, inverse: Inverse, values: Tensor, x: Tensor, missing: float, solves: int, is_certain: bool
+    ) -> RitzPairs:
+        """The answer of what `_converged` gives.
+
+        What Lanczos leaves in a vector are small parts of all others. Those of large eigenvalues hardly show in the
+        inverse, but in the residuals of A. The factors take them out in a step or two of `lobpcg`.
+        """
+        if is_certain and missing <= 1:
+            return request.answer(values, x, solves, True, inverse)
 
         def shortfall(iteration: int, values: Tensor, residuals: Tensor) -> tuple[float, float]:
             return request.shortfall(solves + iteration, values, residuals)
 
-        if is_certain and (settled := _settled(request, x, solves)) is not None:
-            return request.answer(*settled, solves, True, inverse)
-        # What Lanczos leaves in a vector are small parts of all others. Those of large eigenvalues hardly show in the
-        # inverse, but in the residuals of A. The factors take them out in a step or two.
-        values, x, more, is_done = lobpcg(operator, x, null, inverse, shortfall, POLISH)
+        values, x, more, is_done = lobpcg(request.operator, x, request.null, inverse, shortfall, POLISH)
         return request.answer(values, x, solves + more, is_certain and is_done, inverse)
 
     def _converge(self, request: Request, inverse: Inverse) -> tuple[Tensor, int, bool]:
@@ -153,8 +174,8 @@ class ShiftInvert:
         operator, w = request.operator, request.wanted
         while verdict.lacking and solves < self.max_products:
             known = torch.cat([request.null, basis(operator, x[:, :w], request.null)], 1)
-            free = fewest_active(operator) - known.shape[1]
-            if free <= 0:
+            free, ceiling = fewest_active(operator) - known.shape[1], _ceiling_of(request, x)
+            if free <= 0 or ceiling is None:
                 return x, solves, True
             few, (needs, sharp) = min(verdict.lacking, free), verdict.outside(request.tolerance)
             others = dataclasses.replace(
@@ -162,7 +183,7 @@ class ShiftInvert:
             )
             # Of the same random block nothing would be left outside.
             again = dataclasses.replace(self, seed=self.seed + solves, max_products=self.max_products - solves)
-            y, more, found = again._space(others, inverse, needs)
+            y, more, found = again._space(others, inverse, needs, ceiling)
             solves += more
             least = float(_rayleigh_ritz(operator, y, known)[0][0])
             values, x = _rayleigh_ritz(operator, torch.cat([x, y], 1), request.null)
@@ -171,15 +192,20 @@ class ShiftInvert:
             verdict = verdict.after(found.is_certain, values, least, is_next)
         return x, solves, verdict.is_certain
 
-    def _space(self, request: Request, inverse: Inverse, needs: Needs = "all") -> tuple[Tensor, int, Verdict]:
-        """What `_converge` gives, from one space that begins with one block; and what it may have overlooked."""
+    def _space(
+        self, request: Request, inverse: Inverse, needs: Needs = "all", ceiling: float | None = None
+    ) -> tuple[Tensor, int, Verdict]:
+        """What `_converge` gives, from one space that begins with one block; and what it may have overlooked.
+
+        Copies make a difference up to a ``ceiling``; None for the next value.
+        """
         operator, null, columns = request.operator, request.null, request.columns
         free = fewest_active(operator) - null.shape[1]
         size = min(free, max(BASIS, 3 * columns) if self.basis is None else max(self.basis, columns + 2 * WIDTH))
         space = BlockKrylov(operator, inverse, null, size, min(WIDTH, free), self.seed)
         inner = dataclasses.replace(request, progress=None)
         shift, may_count = self.shift * float(operator.bound), needs == "all"
-        trend, look = Trend(WIDTH), 2 * columns
+        trend, look = Trend(WIDTH), 2 * columns + min(columns, LATER)
         while True:
             space.fill(min(look, self.max_products))
             values, residuals = space.look()
@@ -193,7 +219,7 @@ class ShiftInvert:
             look = space.products + trend.until_next
             verdict = Verdict(space.filled == free)
             if not verdict.is_certain and space.filled >= columns and shortfall <= 1:
-                copies = Copies.of(request, values, residuals, shift)
+                copies = Copies.of(request, values, residuals, shift, ceiling)
                 verdict = self._verdict(request, inverse, copies, space, needs, may_count)
                 may_count = False
             if verdict.is_certain or verdict.lacking or space.products >= self.max_products:
@@ -230,26 +256,20 @@ class ShiftInvert:
         return None if number < copies.known else Inertia(copies.cut, number)
 
 
-def _settled(request: Request, x: Tensor, solves: int) -> tuple[Tensor, Tensor] | None:
-    """Ritz values and vectors of columns that are nearly orthonormal; None where these are no answer yet.
-
-    By compiled loops, of small graphs: there the calls of a step of `lobpcg` take longer than its work.
-    """
-    operator, rows, c = request.operator, request.operator.compiled, request.null.shape[1]
-    if rows is None or not is_for_one_thread(x):
-        return None
-    x = x / operator.dots(x, x).sqrt()
-    size, turn = eigh(operator.inner(x, x))  # not by Cholesky, which wakes other threads
+def _nearly_orthonormal(request: Request, x: Tensor, solves: int) -> tuple[Tensor, Tensor, float]:
+    """Ritz values and vectors of columns that are nearly orthonormal, and their shortfall; infinite of others."""
+    operator = request.operator
+    gram = operator.inner(x, x)
+    scale = gram.diagonal().rsqrt()
+    size, turn = eigh(gram * scale * scale[:, None])  # not by Cholesky, which wakes other threads
     if not size[0] > LEAST:
-        return None
-    x = x @ (turn * size.rsqrt())
-    x = x @ eigh(operator.inner(x, operator.matmul(x)))[1]
-    found = measured(rows, torch.cat([request.null, x], 1), request.null)
-    if found is None or not found.skewness <= SKEW:
-        return None
-    values, residuals = found.quotients[c:], found.residuals[c:]
-    is_done = bool((values.diff() >= 0).all()) and request.shortfall(solves, values, residuals)[0] <= 1
-    return (values, found.vectors[:, c:]) if is_done else None
+        return size, x, math.inf
+    x = x @ (scale[:, None] * turn * size.rsqrt())
+    image = operator.matmul(x)
+    values, turn = eigh(operator.inner(x, image))
+    x, image = x @ turn, image @ turn
+    residuals = operator.dots(left := image - x * values, left).sqrt()
+    return values, x, request.shortfall(solves, values, residuals)[0]
 
 
 class _IndefiniteError(Exception):
@@ -315,6 +335,18 @@ class Verdict(NamedTuple):
         return Verdict(is_certain and lacking == 0, lacking * is_there, self.inertia)
 
 
+def _ceiling_of(request: Request, x: Tensor) -> float | None:
+    """The largest value a copy of which would make a difference; None for none.
+
+    Where the cut after the wanted ones goes through a cluster, its own copies make none: those of the values before do.
+    """
+    w, values = request.wanted, _rayleigh_ritz(request.operator, x, request.null)[0]
+    wanted = values[:w]
+    if len(values) > w:
+        wanted = wanted[wanted < values[w] - 10 * request.round_off]
+    return float(wanted[-1]) if len(wanted) else None
+
+
 def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor) -> tuple[Tensor, Tensor]:
     """Ritz values, ascending, on the host, and vectors of the span of ``x`` outside the null vectors."""
     x = basis(operator, x, null)
@@ -347,28 +379,33 @@ class Copies:
     room: float = 0.0
 
     @classmethod
-    def of(cls, request: Request, values: Tensor, residuals: Tensor, shift: float) -> Copies:
-        """Those of Ritz values of the inverse, descending, with their residuals; ``shift``: of the inverse."""
+    def of(
+        cls, request: Request, values: Tensor, residuals: Tensor, shift: float, ceiling: float | None = None
+    ) -> Copies:
+        """Those of Ritz values of the inverse, descending, with their residuals; ``shift``: of the inverse.
+
+        Outside pairs that are known, copies of values up to a ``ceiling``.
+        """
         w, same = request.wanted, 10 * request.round_off
         # A few numbers: NumPy's calls take less time.
         inverse, left = np.array(values.tolist()), np.array(residuals.tolist())
         of_a, following = 1 / inverse - shift, inverse[min(w, len(inverse) - 1) :]
         # Where the cut goes through a cluster, its own copies make no difference: those of the values before it do.
-        below = of_a[:w][of_a[:w] < 1 / following[0] - shift - same]
-        if len(below) == 0:
+        below = of_a[:w][of_a[:w] < (1 / following[0] - shift - same if ceiling is None else ceiling + same)]
+        if len(below) == 0 and ceiling is None:
             return cls()
         # Values are as far apart as their residuals allow to tell: too many copies counted only cost time. Of more
         # nearly equal values than columns a block holds mixtures: the first and the last are linked by others.
         unsure = same + 2 * left / np.square(inverse)
         linked = np.diff(of_a) <= UNSURE * (unsure[1:] + unsure[:-1])
         group = np.concatenate([[0], ~linked]).cumsum()
-        low = float(inverse[len(below) - 1])
+        low = float(inverse[len(below) - 1]) if len(below) else 1 / (ceiling + shift)
         settled = int(np.cumprod(left[w:] <= SETTLED * (low - inverse[w:])).sum())
         high = float(following[min(settled, len(following) - 1)])
         distance = (low - float(following[0])) / float(inverse[0])
-        last, after = float(below[-1]), float(1 / following[0] - shift)
+        last, after = float(below[-1]) if len(below) else ceiling, float(1 / following[0] - shift)
         return cls(
-            most=int(np.bincount(group)[: group[len(below) - 1] + 1].max()),
+            most=int(np.bincount(group)[: group[len(below) - 1] + 1].max()) if len(below) else 0,
             rate=math.acosh(1 + 2 * max(low / high - 1, 0.0)),
             start=0.5 * math.log(request.operator.num_nodes / max(distance, 1e-15)),
             known=len(below),

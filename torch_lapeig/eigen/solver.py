@@ -239,6 +239,8 @@ def joined(operator: Operator, answers: list[RitzPairs], k: int) -> RitzPairs:
 
     There its values are above the spectrum and its vectors zero.
     """
+    if len(answers) == 1:
+        return answers[0]
     counts = [pairs.values.shape[1] for pairs in answers]
     width = max(min(counts), min(k + 1, max(counts)))
     values, vectors = [], []
