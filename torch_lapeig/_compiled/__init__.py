@@ -99,6 +99,7 @@ _Complement = structure(
 )
 _TASK = "a:a n:start,stop,base,m,of_y,of_other,of_out p:y,other,out r:times,plus,centre"
 _EDGES = "p:crow,col n:start,stop,m,of_x,of_y p:x,y,out"
+_PAIRS = "p:i,j n:count,m,of_x,of_y p:x,y,out"
 _TENSION = "p:crow,col n:rows,m,of_y p:values,y,out,energy"
 _FILTER = "a:a n:graphs,n,m,ld,count,every p:degree,centre,scale,x,rows,out,work"
 _RITZ = "a:a n:graphs,n,m,wide,nulls,of_null p:x,null,basis,small,overlap,squares,work,sound r:least"
@@ -106,6 +107,7 @@ _NEAREST = "n:sets,points,queries,dims,k,itself,wide p:x,asked,valid,numbers,squ
 _KINDS = (
     ("task", _TASK),
     ("edges", _EDGES),
+    ("pairs", _PAIRS),
     ("tension", _TENSION),
     ("filter", _FILTER),
     ("ritz", _RITZ),
@@ -197,6 +199,26 @@ def of_edges(crow: Tensor, col: Tensor, x: Tensor, y: Tensor | None, out: Tensor
     ends = (0, len(crow) - 1, x.shape[1], x.stride(0), 0 if y is None else y.stride(0))
     task = _STRUCTURES[x.dtype]["edges"](crow.data_ptr(), col.data_ptr(), *ends, *blocks)
     getattr(library(), f"edges_{TYPES[x.dtype][0]}")(ctypes.byref(task), *_team(len(col) * x.shape[1]))
+
+
+def pair_squares(x: Tensor, i: Tensor | None, y: Tensor, j: Tensor | None) -> Tensor | None:
+    """‖x_i − y_j‖² ``(E,)`` for int64 ``i`` and ``j`` ``(E,)``, of all rows of x and the first of y without these.
+
+    The same two rows have the same distance in every call. None where C cannot read them.
+    """
+    numbers = [part for part in (i, j) if part is not None]
+    if library() is None or x.dtype not in TYPES or x.dtype != y.dtype or not is_readable(x, y, *numbers):
+        return None
+    is_right = x.stride(1) == y.stride(1) == 1 and all(part.dtype == torch.int64 for part in numbers)
+    if not (is_right and all(part.is_contiguous() for part in numbers)):
+        return None
+    count = len(x) if i is None else len(i)
+    out = x.new_empty(count)
+    at = (None if part is None else part.data_ptr() for part in (i, j))
+    sizes, blocks = (count, x.shape[1], x.stride(0), y.stride(0)), (part.data_ptr() for part in (x, y, out))
+    task = _STRUCTURES[x.dtype]["pairs"](*at, *sizes, *blocks)
+    getattr(library(), f"pairs_{TYPES[x.dtype][0]}")(ctypes.byref(task), *_team(count * x.shape[1]))
+    return out
 
 
 def scaled(crow: Tensor, col: Tensor, values: Tensor, nodes: Tensor) -> Tensor:

@@ -702,31 +702,36 @@ typedef struct {
     REAL *out;
 } NAME(Edges);
 
+/* u · v of m numbers, or ‖u − v‖². */
+INLINE REAL NAME(between)(const REAL *u, const REAL *v, int64_t m, const int is_length)
+{
+    const int64_t wide = 64 / sizeof(REAL);
+    NAME(V64) sums = {0};
+    NAME(V16) rest = {0};
+    REAL sum = 0;
+    int64_t c = 0;
+    for (; c + wide <= m; c += wide) {
+        const NAME(V64) a = *(const NAME(V64) *)(u + c), b = *(const NAME(V64) *)(v + c);
+        sums += is_length ? (a - b) * (a - b) : a * b;
+    }
+    for (; c + wide / 4 <= m; c += wide / 4) {
+        const NAME(V16) a = *(const NAME(V16) *)(u + c), b = *(const NAME(V16) *)(v + c);
+        rest += is_length ? (a - b) * (a - b) : a * b;
+    }
+    for (; c < m; c++) sum += is_length ? (u[c] - v[c]) * (u[c] - v[c]) : u[c] * v[c];
+    for (int64_t l = 0; l < wide; l++) sum += sums[l];
+    for (int64_t l = 0; l < wide / 4; l++) sum += rest[l];
+    return sum;
+}
+
 INLINE void NAME(of_edges)(const NAME(Edges) * t, int64_t part, int64_t parts, const int is_length)
 {
-    const int64_t wide = 64 / sizeof(REAL), m = t->m, rows = t->to - t->from;
-    for (int64_t i = t->from + rows * part / parts; i < t->from + rows * (part + 1) / parts; i++) {
-        const REAL *u = t->x + i * t->of_x;
+    const int64_t rows = t->to - t->from;
+    for (int64_t i = t->from + rows * part / parts; i < t->from + rows * (part + 1) / parts; i++)
         for (int32_t e = t->crow[i]; e < t->crow[i + 1]; e++) {
             const REAL *v = is_length ? t->x + t->col[e] * t->of_x : t->y + t->col[e] * t->of_y;
-            NAME(V64) sums = {0};
-            NAME(V16) rest = {0};
-            REAL sum = 0;
-            int64_t c = 0;
-            for (; c + wide <= m; c += wide) {
-                const NAME(V64) a = *(const NAME(V64) *)(u + c), b = *(const NAME(V64) *)(v + c);
-                sums += is_length ? (a - b) * (a - b) : a * b;
-            }
-            for (; c + wide / 4 <= m; c += wide / 4) {
-                const NAME(V16) a = *(const NAME(V16) *)(u + c), b = *(const NAME(V16) *)(v + c);
-                rest += is_length ? (a - b) * (a - b) : a * b;
-            }
-            for (; c < m; c++) sum += is_length ? (u[c] - v[c]) * (u[c] - v[c]) : u[c] * v[c];
-            for (int64_t l = 0; l < wide; l++) sum += sums[l];
-            for (int64_t l = 0; l < wide / 4; l++) sum += rest[l];
-            t->out[e] = sum;
+            t->out[e] = NAME(between)(t->x + i * t->of_x, v, t->m, is_length);
         }
-    }
 }
 
 FAST static void NAME(edges_of)(void *task, int64_t part, int64_t parts, int64_t thread)
@@ -740,6 +745,26 @@ FAST static void NAME(edges_of)(void *task, int64_t part, int64_t parts, int64_t
 }
 
 void NAME(edges)(NAME(Edges) * t, int64_t parts, int64_t threads) { share(NAME(edges_of), t, parts, threads); }
+
+/* ‖x_i − y_j‖² of pairs of rows; of all rows of x and the first of y where there are no numbers `i`. */
+typedef struct {
+    const int64_t *i, *j;
+    int64_t count, m, of_x, of_y;
+    const REAL *x, *y;
+    REAL *out;
+} NAME(Pairs);
+
+FAST static void NAME(pairs_of)(void *task, int64_t part, int64_t parts, int64_t thread)
+{
+    (void)thread;
+    const NAME(Pairs) *t = task;
+    for (int64_t e = t->count * part / parts; e < t->count * (part + 1) / parts; e++) {
+        const REAL *u = t->x + (t->i ? t->i[e] : e) * t->of_x, *v = t->y + (t->i ? t->j[e] : 0) * t->of_y;
+        t->out[e] = NAME(between)(u, v, t->m, 1);
+    }
+}
+
+void NAME(pairs)(NAME(Pairs) * t, int64_t parts, int64_t threads) { share(NAME(pairs_of), t, parts, threads); }
 
 /* x_i y x_j of each edge and its own value y. */
 FAST static void NAME(scaled_of)(void *task, int64_t part, int64_t parts, int64_t thread)

@@ -13,7 +13,8 @@ from torch_lapeig._compiled import TYPES, reads
 
 _WEIGHTS = _compiled.structure(
     "Weights",
-    "p:crow,col,weight n:n p:degrees,part,queue d:tiny,largest,least,total n:active,parts,longest,is_sound,has_subnormal",
+    "p:crow,col,weight n:n p:degrees,part,queue "
+    "d:tiny,largest,least,total n:active,parts,longest,is_sound,has_subnormal",
 )
 
 

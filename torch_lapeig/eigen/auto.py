@@ -25,7 +25,7 @@ from torch_lapeig.eigen.shift_invert import ShiftInvert
 from torch_lapeig.eigen.solver import BREAKDOWN, Progress, RitzPairs, Solver, fewest_active, with_guards
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 
-MULTIGRID, FILTERS = Lobpcg(), ChebyshevSubspace()  # by their defaults: to check options takes longer than to count work
+MULTIGRID, FILTERS = Lobpcg(), ChebyshevSubspace()  # by their defaults: to check options takes time
 FINE = 1e-5  # tolerance up to which a Krylov space, which gains with every step, pays on small graphs
 
 

@@ -94,9 +94,11 @@ class Laplacian:
         pattern, w, r = graph.pattern, graph.weight, graph.similarity
         self.graph = graph
         self._affinity = w if r is None else pattern.at_row(r) * w / pattern.at_col(r)
-        self._weighed = _weighed(graph)
-        is_known = self._weighed is not None and not needs_derivatives(w)
-        self.degrees = self._weighed.degrees if is_known else pattern.sum_rows(self._affinity)
+        self._weighed = known = _weighed(graph)
+        if known is None or needs_derivatives(w):
+            self.degrees = pattern.sum_rows(self._affinity)
+        else:
+            self.degrees = known.degrees
 
     @property
     def _has_subnormal_degrees(self) -> bool:

@@ -125,17 +125,27 @@ class ShiftInvert:
         return budget_of(torch.device("cpu")).factors if self.memory is None else self.memory
 
     def _solve(self, request: Request) -> RitzPairs:
-        operator, null = request.operator, request.null
-        inverse = self.factors(operator)
+        inverse = self.factors(request.operator)
         try:
-            return self._improved(request, inverse, *self._converged(request, inverse))
-        except _IndefiniteError as found:  # by the rounding of the entries, which may be those of float32
-            return dataclasses.replace(self, shift=max(2 * self.shift, found.share))._solve(request)
+            found = self._converged(request, inverse)
+        except _IndefiniteError as error:  # by the rounding of the entries, which may be those of float32
+            return dataclasses.replace(self, shift=max(2 * self.shift, error.share))._solve(request)
+        values, x, missing, solves, is_certain = found
+        if is_certain and missing <= 1:
+            return request.answer(values, x, solves, True, inverse)
+
+        def shortfall(iteration: int, values: Tensor, residuals: Tensor) -> tuple[float, float]:
+            return request.shortfall(solves + iteration, values, residuals)
+
+        # What Lanczos leaves in a vector are small parts of all others. Those of large eigenvalues hardly show in the
+        # inverse, but in the residuals of A. The factors take them out in a step or two.
+        values, x, more, is_done = lobpcg(request.operator, x, request.null, inverse, shortfall, POLISH)
+        return request.answer(values, x, solves + more, is_certain and is_done, inverse)
 
     def _converged(self, request: Request, inverse: Inverse) -> tuple[Tensor, Tensor, float, int, bool]:
         """Ritz values and vectors, their shortfall, solves, and whether none is overlooked.
 
-        A copy that a first space has missed may close the gap that its tolerance was relative to.
+        A copy that the first space has missed may close the gap that its tolerance was relative to.
         """
         x, solves, is_certain = self._converge(request, inverse)
         values, x, shortfall = _nearly_orthonormal(request, x, solves)
@@ -145,23 +155,6 @@ class ShiftInvert:
             solves += more
             values, x, shortfall = _nearly_orthonormal(request, x, solves)
         return values, x, shortfall, solves, is_certain
-
-    def _improved(
-        self, request: Request, inverse: Inverse, values: Tensor, x: Tensor, missing: float, solves: int, is_certain: bool
-    ) -> RitzPairs:
-        """The answer of what `_converged` gives.
-
-        What Lanczos leaves in a vector are small parts of all others. Those of large eigenvalues hardly show in the
-        inverse, but in the residuals of A. The factors take them out in a step or two of `lobpcg`.
-        """
-        if is_certain and missing <= 1:
-            return request.answer(values, x, solves, True, inverse)
-
-        def shortfall(iteration: int, values: Tensor, residuals: Tensor) -> tuple[float, float]:
-            return request.shortfall(solves + iteration, values, residuals)
-
-        values, x, more, is_done = lobpcg(request.operator, x, request.null, inverse, shortfall, POLISH)
-        return request.answer(values, x, solves + more, is_certain and is_done, inverse)
 
     def _converge(self, request: Request, inverse: Inverse) -> tuple[Tensor, int, bool]:
         """(A + σ)⁻¹ X for Ritz vectors X of as many columns as asked; solves; and whether none is overlooked.
@@ -392,20 +385,23 @@ class Copies:
         of_a, following = 1 / inverse - shift, inverse[min(w, len(inverse) - 1) :]
         # Where the cut goes through a cluster, its own copies make no difference: those of the values before it do.
         below = of_a[:w][of_a[:w] < (1 / following[0] - shift - same if ceiling is None else ceiling + same)]
-        if len(below) == 0 and ceiling is None:
+        if len(below):
+            last, low = float(below[-1]), float(inverse[len(below) - 1])
+        elif ceiling is not None:
+            last, low = ceiling, 1 / (ceiling + shift)
+        else:
             return cls()
         # Values are as far apart as their residuals allow to tell: too many copies counted only cost time. Of more
         # nearly equal values than columns a block holds mixtures: the first and the last are linked by others.
         unsure = same + 2 * left / np.square(inverse)
         linked = np.diff(of_a) <= UNSURE * (unsure[1:] + unsure[:-1])
         group = np.concatenate([[0], ~linked]).cumsum()
-        low = float(inverse[len(below) - 1]) if len(below) else 1 / (ceiling + shift)
         settled = int(np.cumprod(left[w:] <= SETTLED * (low - inverse[w:])).sum())
         high = float(following[min(settled, len(following) - 1)])
         distance = (low - float(following[0])) / float(inverse[0])
-        last, after = float(below[-1]) if len(below) else ceiling, float(1 / following[0] - shift)
+        after = float(1 / following[0] - shift)
         return cls(
-            most=int(np.bincount(group)[: group[len(below) - 1] + 1].max()) if len(below) else 0,
+            most=max(np.bincount(group)[: int(group[len(below) - 1]) + 1 if len(below) else 0].tolist(), default=0),
             rate=math.acosh(1 + 2 * max(low / high - 1, 0.0)),
             start=0.5 * math.log(request.operator.num_nodes / max(distance, 1e-15)),
             known=len(below),

@@ -64,7 +64,7 @@ def projection_that_pays(points: Tensor, queries: Tensor, valid: Tensor, itself:
     widths = [p for p in DIRECTIONS if 2 * p <= points.shape[1]]
     if trial.directions([p for p in widths if p <= SCREENED][-1:], _frame(trial.points, trial.queries), 1.0) is None:
         return None
-    frame = _frame(points if valid.all() else points[valid], queries)
+    frame = _frame(points if valid.all() else points[valid], None if itself else queries)
     directions = trial.directions(widths, frame, PROJECTED_SHARE)
     if directions is None:
         return None
@@ -147,11 +147,11 @@ class Frame(NamedTuple):
         return (x - self.centre).mul_(self.scale).float()
 
 
-def _frame(points: Tensor, queries: Tensor) -> Frame:
-    """The frame of all that counts."""
+def _frame(points: Tensor, queries: Tensor | None) -> Frame:
+    """The frame of all that counts; ``queries``: None where they are the points."""
     centre = points.mean(0)
     step = rows_of_block(points[:1].nbytes, points.device)
-    parts = (part - centre for x in (points, queries) for part in x.split(step))
+    parts = (part - centre for x in (points, queries) if x is not None for part in x.split(step))
     largest = max(float(torch.linalg.vector_norm(part, dim=1).amax()) for part in parts)
     exponent = math.frexp(largest)[1] + 1
     if largest == 0 or abs(exponent) > LARGEST_EXPONENT:
