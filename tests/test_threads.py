@@ -411,6 +411,33 @@ def test_mkl_is_alone_while_that_is_asked_for_and_has_its_threads_back_after_err
         put(before)
 
 
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_torch_is_alone_while_that_is_asked_for_and_other_threads_are_not(is_asked):
+    if _threads.openmp() is None:
+        pytest.skip("torch computes without OpenMP")
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        ready, others = threading.Event(), []
+
+        def look():
+            others.append(torch.get_num_threads())
+            ready.wait()
+            others.append(torch.get_num_threads())
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        with contextlib.suppress(ZeroDivisionError), alone(is_asked):
+            assert torch.get_num_threads() == (1 if is_asked else 3)
+            ready.set()
+            thread.join()
+            raise ZeroDivisionError
+        assert others == [3, 3]
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_without_mkl_nothing_is_set(monkeypatch):
     monkeypatch.setattr(_threads, "_mkl", lambda: None)
     with alone(True):
