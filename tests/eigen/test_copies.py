@@ -2,6 +2,7 @@
 
 import warnings
 
+import numpy as np
 import pytest
 import torch
 
@@ -142,3 +143,21 @@ def test_a_cut_through_clusters_needs_no_polishing(monkeypatch):
             assert pairs.residuals.max() <= 1.1 * 0.03 * gap
             torch.testing.assert_close(pairs.values, exact[:k], atol=2 * 0.03**2 * gap, rtol=0)
     assert not polished
+
+
+def test_a_smaller_value_close_to_the_next_one_is_not_overlooked():
+    """Of 0 and a next value of 1.86e-4 a Krylov space had seen nothing of 1.61e-4, which is most of the way there."""
+    rng = np.random.default_rng(1)
+    for _ in range(45):  # the last of these weights
+        sides, is_body = int(rng.integers(5, 9)), rng.random() < 0.5
+        edges = 3 * sides**3 if is_body else 2 * (3 * sides) ** 2
+        decades = rng.choice([6, 9, 12])
+        weight = torch.from_numpy(10.0 ** (-decades * rng.random(edges)))
+    both, _ = torus(24, 24)
+    once = both[:, both[0] < both[1]]
+    once = once[:, (once[0] * 576 + once[1]).argsort()]
+    graph = Graph.from_edge_index(torch.cat([once, once.flip(0)], 1), weight.repeat(2), 576)
+    exact = torch.linalg.eigvalsh(Laplacian(graph).to_dense())
+    pairs = eigenpairs(Laplacian(graph), 1, Lanczos())
+    assert pairs.converged
+    torch.testing.assert_close(pairs.gap, exact[1] - exact[0], rtol=0.1, atol=0)

@@ -214,7 +214,8 @@ def copy_below(
     high = min(max(ritz[min(known + 1, len(ritz) - 1)], top), 0.9 * bound)
     if high <= low:
         return None, 0
-    needed = needed_growth(Known.of(operator), torch.tensor([[top - low]], dtype=values.dtype))
+    margin = NEARER / 2 * (top - low)  # what is farther below the value after the wanted ones than twice that, is seen
+    needed = needed_growth(Known.of(operator), torch.tensor([[margin]], dtype=values.dtype))
     growth = float(*shared(operator, needed)) + math.log(2)
     work = 0
     while True:
@@ -225,7 +226,7 @@ def copy_below(
         if x.shape[1] == 0:
             return None, work
         found, turn = shared(operator, *eigh(*to_host(operator.inner(x, operator.matmul(x)))))
-        if float(found[0]) < top - NEARER * (top - low):
+        if float(found[0]) < top - margin:
             return x @ to_device(turn[:, 0], x), work
         if high <= top or float(found[-1]) >= high:
             return None, work
