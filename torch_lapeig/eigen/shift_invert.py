@@ -312,7 +312,9 @@ class Verdict(NamedTuple):
 
     def outside(self, tolerance: float) -> tuple[Needs, float]:
         """What to ask of those outside, and how accurately, where the tolerance of all is given."""
-        return ("some", min(tolerance, OUTSIDE_TOLERANCE)) if self.inertia is None else ("any", COUNTED_TOLERANCE)
+        if self.inertia is None:
+            return "some", min(tolerance, OUTSIDE_TOLERANCE)
+        return "any", COUNTED_TOLERANCE if tolerance else 0.0
 
     def after(self, is_certain: bool, values: Tensor, least: float, is_next: bool) -> Verdict:
         """The verdict after a search outside.
