@@ -94,6 +94,19 @@ def test_laplacians_are_the_same_with_and_without(monkeypatch):
             torch.testing.assert_close(pairs[0].values, pairs[1].values, rtol=0, atol=1e-13)
 
 
+@pytest.mark.parametrize("normalization", ["symmetric", "random_walk", "unnormalized"])
+def test_rows_of_padding_are_zero(normalization):
+    mask = torch.arange(50) % 5 > 0
+    laplacian = Laplacian(knn_graph(points(50, 2), 4, mask=mask), normalization)
+    y = torch.randn(50, 3, dtype=torch.float64)
+    for matmul in (laplacian.matmul, laplacian.symmetric.matmul):
+        with torch.no_grad():
+            found = matmul(y)
+        assert not found[~mask].any()
+        torch.testing.assert_close(found, matmul(y.requires_grad_()).detach(), rtol=0, atol=1e-14)
+        y = y.detach()
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("dimensions", [17, 33, 64, 100, 784])
 def test_distances_of_pairs_in_many_dimensions(dtype, dimensions):
@@ -117,3 +130,10 @@ def test_distances_of_pairs_in_many_dimensions(dtype, dimensions):
     assert torch.equal(squares, again)  # to the last bit, or ties would end in another way
     every = x.new_tensor(np.asarray(y[:3]))
     assert torch.equal(pair_distances(every.t().contiguous().t(), i[:0], y, j[:0]), x.new_zeros(0))
+
+
+@pytest.mark.parametrize("wrong", [([0, 1], [0, 50]), ([0, -1], [0, 1]), ([0, 30], [0, 1])])
+def test_numbers_of_no_point_are_refused_as_by_torch(wrong):
+    x, y = torch.ones(30, 20), torch.ones(50, 20)
+    with pytest.raises(IndexError):
+        pair_distances(x, torch.tensor(wrong[0]), y, torch.tensor(wrong[1]))

@@ -427,6 +427,8 @@ def test_torch_is_alone_while_that_is_asked_for_and_other_threads_are_not(is_ask
 
         thread = threading.Thread(target=look)
         thread.start()
+        with alone(is_asked, of_torch=False):
+            assert torch.get_num_threads() == 3
         with contextlib.suppress(ZeroDivisionError), alone(is_asked):
             assert torch.get_num_threads() == (1 if is_asked else 3)
             ready.set()

@@ -172,8 +172,8 @@ def _mkl() -> Callable[[int], int] | None:
 
 
 @contextlib.contextmanager
-def alone(is_asked: bool) -> Iterator[None]:
-    """Have torch and MKL compute on this thread alone while it lasts, where that is asked for.
+def alone(is_asked: bool, *, of_torch: bool = True) -> Iterator[None]:
+    """Have MKL, and if ``of_torch`` torch, compute on this thread alone while it lasts, where that is asked for.
 
     Other threads keep their numbers: both are settings of a thread. Torch wakes a second one for the logarithms of 2049
     numbers, MKL for the eigenpairs of 36 × 36. On a machine that has been at rest this took 3 to 7 ms, as long as all
@@ -182,7 +182,8 @@ def alone(is_asked: bool) -> Iterator[None]:
     if not is_asked:
         yield
         return
-    team, mkl, threads = openmp(), _mkl(), torch.get_num_threads()  # which sets that of a new thread
+    threads = torch.get_num_threads()  # which sets that of a new thread
+    team, mkl = openmp() if of_torch else None, _mkl()
     before = None if mkl is None else mkl(1)
     if team is not None:
         team.omp_set_num_threads(1)

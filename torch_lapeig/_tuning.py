@@ -350,6 +350,7 @@ ALONE = 2**19
 SOLVED_ALONE = 2**19
 # Nodes of graphs up to which roots and logarithms of their degrees are taken on one thread, for the same reason.
 NODES_ALONE = 2**16
+WEIGHTS_ALONE = 2**19  # of one graph, up to which all that is done with them is
 # A matrix of more rows is left to the threads of LAPACK where there are fewer such than threads. Below, beside other
 # processes, one of 300² took 11 ms on one thread and 70 to 1700 on two.
 WHOLE_EIGH = 512

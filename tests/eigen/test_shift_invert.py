@@ -135,6 +135,18 @@ class TestPairs:
         monkeypatch.setattr(shift_invert, "POLISH", 0)  # which is not left to the steps at the end
         assert eigenpairs(laplacian, k, ShiftInvert(), tolerance=1e-3).converged
 
+    @pytest.mark.parametrize("most", [0, 4, 12, 36, 50, 80, 100])
+    def test_few_solves_are_enough_or_said_not_to_be(self, most):
+        laplacian = Laplacian(graph_of("sphere mesh", 700))
+        exact = torch.linalg.eigvalsh(laplacian.to_dense())
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            pairs = eigenpairs(laplacian, 11, ShiftInvert(max_products=most), tolerance=1e-3)
+        assert bool(caught) != bool(pairs.converged)
+        assert pairs.vectors.shape == (len(exact), 11)
+        if pairs.converged:
+            torch.testing.assert_close(pairs.values, exact[:11], atol=1e-13, rtol=0)
+
     @pytest.mark.parametrize("normalization", ["unnormalized", "symmetric"])
     @pytest.mark.parametrize("solver", [ShiftInvert(), Lobpcg(preconditioner=SparseLU())], ids=str)
     def test_nodes_without_edges_do_not_come_into_the_inverse(self, normalization, solver):

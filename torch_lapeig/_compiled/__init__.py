@@ -204,14 +204,19 @@ def of_edges(crow: Tensor, col: Tensor, x: Tensor, y: Tensor | None, out: Tensor
 def pair_squares(x: Tensor, i: Tensor | None, y: Tensor, j: Tensor | None) -> Tensor | None:
     """‖x_i − y_j‖² ``(E,)`` for int64 ``i`` and ``j`` ``(E,)``, of all rows of x and the first of y without these.
 
-    The same two rows have the same distance in every call. None where C cannot read them.
+    The same two rows have the same distance in every call. None where C cannot read them, or a number is of no row.
     """
     numbers = [part for part in (i, j) if part is not None]
+    if x.shape[1] != y.shape[1] or len({len(part) for part in numbers}) > 1:
+        return None
     if library() is None or x.dtype not in TYPES or x.dtype != y.dtype or not is_readable(x, y, *numbers):
         return None
     is_right = x.stride(1) == y.stride(1) == 1 and all(part.dtype == torch.int64 for part in numbers)
     if not (is_right and all(part.is_contiguous() for part in numbers)):
         return None
+    for part, rows in ((i, len(x)), (j, len(y))):
+        if part is not None and len(part) and not 0 <= int(part.numpy().min()) <= int(part.numpy().max()) < rows:
+            return None
     count = len(x) if i is None else len(i)
     out = x.new_empty(count)
     at = (None if part is None else part.data_ptr() for part in (i, j))

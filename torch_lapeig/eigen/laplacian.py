@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from functools import cached_property
@@ -14,7 +15,7 @@ from torch_lapeig import _checks
 from torch_lapeig._compiled import is_readable
 from torch_lapeig._compiled.weights import Weighed, weighed
 from torch_lapeig._threads import alone
-from torch_lapeig._tuning import NODES_ALONE
+from torch_lapeig._tuning import NODES_ALONE, WEIGHTS_ALONE
 from torch_lapeig.eigen.symmetric import NullSpace, SymmetricOperator, in_double
 from torch_lapeig.graph.graph import Graph, check_graph
 from torch_lapeig.graph.logarithms import finite_log, inverse_power, log_sums, only_zeros, with_log_derivative
@@ -73,7 +74,7 @@ class Laplacian:
         _checks.check_choice(normalization, "normalization", NORMALIZATIONS)
         check_graph(graph)
         self.normalization: Normalization = normalization
-        with alone(graph.weight.device.type == "cpu" and math.prod(graph.shape) <= NODES_ALONE):
+        with on_few_threads(graph):
             self._put_together(graph, normalization)
 
     def _put_together(self, graph: Graph, normalization: Normalization) -> None:
@@ -178,8 +179,8 @@ class Laplacian:
             finer=lambda: self._double().symmetric,
             trusted=True,
         )
-        is_unit = not unnormalized and diagonal is self.diagonal and not self.has.isolated
-        if is_unit and (known := self._weighed) is not None:
+        known, is_unit = self._weighed, not unnormalized and diagonal is self.diagonal
+        if known is not None and is_unit and known.active == self.graph.num_nodes:
             vars(operator)["_numbers"] = [known.active, known.parts, known.longest, True, False]
         return operator
 
@@ -269,7 +270,8 @@ class Laplacian:
     def active_components(self) -> tuple[Tensor, Tensor]:
         """Component labels ``(B, N)`` counted over active nodes only (0 elsewhere), and their number ``(B,)``."""
         if self._weighed is not None:
-            return self._weighed.part[None], torch.tensor([self._weighed.parts])
+            part, parts = self._weighed.part, self._weighed.parts
+            return part[None], part.new_tensor([parts])
         active = self.active.reshape(self.graph.batch_size, -1)
         labels = self.graph.pattern.components(self.graph.weight.detach()).reshape(active.shape)
         return self.graph.pattern.numbered_parts(labels, active)
@@ -311,6 +313,12 @@ class Laplacian:
         loop, degree = pattern.sum_rows(self._affinity - of_others), torch.where(self.active, self.degrees, 1)
         share = torch.where(loop > others, others / degree, 1 - loop / degree)
         return torch.where(self.active, share, 0), proper
+
+
+def on_few_threads(graph: Graph) -> contextlib.AbstractContextManager[None]:
+    """What is done with the numbers of a graph, on the threads that suit their number."""
+    is_small = graph.weight.device.type == "cpu" and math.prod(graph.shape) <= NODES_ALONE
+    return alone(is_small, of_torch=len(graph.shape) == 1 and graph.weight.numel() <= WEIGHTS_ALONE)
 
 
 def _weighed(graph: Graph) -> Weighed | None:

@@ -46,7 +46,6 @@ NOISE = 1e-10  # of the largest value of the inverse: a negative one may be roun
 FLAW = 1e-5  # of the bound: a negative eigenvalue up to this is what rounding to float32 leaves of zero
 BLUNT = 1000  # shortfall up to which steps at the end take less than to begin again, to round-off
 LEAST = 1e-3  # eigenvalue of the Gram matrix of columns that are taken for nearly orthonormal
-SKEW = 1e-12  # inner products of vectors, or their squares less 1, that are let stand
 COUNTED = 6  # blocks of solves that take about as long as other factors, to count eigenvalues by
 
 
@@ -137,6 +136,8 @@ class ShiftInvert:
         def shortfall(iteration: int, values: Tensor, residuals: Tensor) -> tuple[float, float]:
             return request.shortfall(solves + iteration, values, residuals)
 
+        if (lost := request.columns - x.shape[1]) > 0:  # where few solves are allowed
+            x = torch.cat([x, request.operator.random(lost, self.seed)[0].to(x)], 1)
         # What Lanczos leaves in a vector are small parts of all others. Those of large eigenvalues hardly show in the
         # inverse, but in the residuals of A. The factors take them out in a step or two.
         values, x, more, is_done = lobpcg(request.operator, x, request.null, inverse, shortfall, POLISH)
@@ -149,11 +150,13 @@ class ShiftInvert:
         """
         x, solves, is_certain = self._converge(request, inverse)
         values, x, shortfall = _nearly_orthonormal(request, x, solves)
-        if is_certain and BLUNT < shortfall < math.inf:
-            again = dataclasses.replace(self, max_products=max(self.max_products - solves, 0))
-            x, more, is_certain = again._converge(dataclasses.replace(request, tolerance=0.0), inverse)
+        if is_certain and BLUNT < shortfall < math.inf and 2 * solves < self.max_products:
+            again = dataclasses.replace(self, max_products=self.max_products - solves)
+            y, more, is_sure = again._converge(dataclasses.replace(request, tolerance=0.0), inverse)
             solves += more
-            values, x, shortfall = _nearly_orthonormal(request, x, solves)
+            found = _nearly_orthonormal(request, y, solves)
+            if is_sure and found[2] < shortfall:
+                values, x, shortfall = found
         return values, x, shortfall, solves, is_certain
 
     def _converge(self, request: Request, inverse: Inverse) -> tuple[Tensor, int, bool]:
@@ -386,11 +389,13 @@ class Copies:
         inverse, left = np.array(values.tolist()), np.array(residuals.tolist())
         of_a, following = 1 / inverse - shift, inverse[min(w, len(inverse) - 1) :]
         # Where the cut goes through a cluster, its own copies make no difference: those of the values before it do.
-        below = of_a[:w][of_a[:w] < (1 / following[0] - shift - same if ceiling is None else ceiling + same)]
+        after = float(1 / following[0] - shift)
+        most = None if ceiling is None or not 0 < ceiling < after - same else ceiling  # or its copies go on
+        below = of_a[:w][of_a[:w] < (after - same if most is None else most + same)]
         if len(below):
             last, low = float(below[-1]), float(inverse[len(below) - 1])
-        elif ceiling is not None:
-            last, low = ceiling, 1 / (ceiling + shift)
+        elif most is not None:
+            last, low = most, 1 / (most + shift)
         else:
             return cls()
         # Values are as far apart as their residuals allow to tell: too many copies counted only cost time. Of more
@@ -401,7 +406,6 @@ class Copies:
         settled = int(np.cumprod(left[w:] <= SETTLED * (low - inverse[w:])).sum())
         high = float(following[min(settled, len(following) - 1)])
         distance = (low - float(following[0])) / float(inverse[0])
-        after = float(1 / following[0] - shift)
         return cls(
             most=max(np.bincount(group)[: int(group[len(below) - 1]) + 1 if len(below) else 0].tolist(), default=0),
             rate=math.acosh(1 + 2 * max(low / high - 1, 0.0)),

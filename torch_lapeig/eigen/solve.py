@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -15,12 +14,12 @@ from torch import Tensor
 from torch_lapeig import _checks
 from torch_lapeig._process import kept_memory
 from torch_lapeig._threads import alone
-from torch_lapeig._tuning import NODES_ALONE, REORDER_NODES, SOLVED_ALONE
+from torch_lapeig._tuning import REORDER_NODES, SOLVED_ALONE
 from torch_lapeig.eigen.auto import Auto, first_converged, one_more
 from torch_lapeig.eigen.check import APART, Solution, report_failure, residual_norms
 from torch_lapeig.eigen.clusters import DEGENERACIES, Degeneracy, rule_of
 from torch_lapeig.eigen.eigh import Eigh, Refinement
-from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives
+from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives, on_few_threads
 from torch_lapeig.eigen.lobpcg import Lobpcg
 from torch_lapeig.eigen.operator import Operator, is_operator
 from torch_lapeig.eigen.rule import ImplicitEigenpairs
@@ -183,12 +182,12 @@ def eigenpairs_for(
     loss: torch.dtype | None, laplacian: Laplacian | Operator, k: int, solve: Solve, fill: bool
 ) -> Eigenpairs:
     """`eigenpairs` for a loss that is computed in a coarser dtype than they are; None for their own."""
-    with alone(isinstance(laplacian, Laplacian) and math.prod(laplacian.shape) <= NODES_ALONE):
+    with on_few_threads(laplacian.graph) if isinstance(laplacian, Laplacian) else contextlib.nullcontext():
         operator = _operator_of(laplacian)
     operator.agree(k=k, fill=fill, solver=solve.solver, tolerance=solve.tolerance, degeneracy=solve.degeneracy)
     k = _check_request(operator, k, fill, solve)
     size = _block_bytes(operator, k)
-    with kept_memory(size), alone(0 < size <= SOLVED_ALONE):
+    with kept_memory(size), alone(0 < size <= SOLVED_ALONE, of_torch=operator.batch_size == 1):
         return _eigenpairs(laplacian, operator, k, solve, loss)
 
 

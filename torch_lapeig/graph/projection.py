@@ -64,7 +64,8 @@ def projection_that_pays(points: Tensor, queries: Tensor, valid: Tensor, itself:
     widths = [p for p in DIRECTIONS if 2 * p <= points.shape[1]]
     if trial.directions([p for p in widths if p <= SCREENED][-1:], _frame(trial.points, trial.queries), 1.0) is None:
         return None
-    frame = _frame(points if valid.all() else points[valid], None if itself else queries)
+    is_whole = bool(valid.all())
+    frame = _frame(points if is_whole else points[valid], None if itself and is_whole else queries)
     directions = trial.directions(widths, frame, PROJECTED_SHARE)
     if directions is None:
         return None
