@@ -21,6 +21,9 @@ from benchmarks.child import serve
 from benchmarks.timing import PAUSE
 from torch_lapeig import Graph, Laplacian, eigen
 
+# The timer that limits a request makes the processor's clock of the process go in ticks; that of a thread does not.
+CLOCKS = (time.perf_counter, time.process_time, time.thread_time)
+TICK = 0.004
 SHORT = 0.1  # seconds: of a solve that takes less the second counts, as in a network; the first waits for the caches
 
 
@@ -57,9 +60,10 @@ class Desk:
         return {**found, **judge.quality_of(self.s, vectors)._asdict()}
 
     def _timed(self, name: str, tolerance: float) -> tuple[candidates.Vectors, dict[str, float]]:
-        start, begin = time.perf_counter(), time.process_time()
+        begin = [clock() for clock in CLOCKS]
         vectors = candidates.solve_quietly(self.problem, name, tolerance)
-        return vectors, {"processor": time.process_time() - begin, "elapsed": time.perf_counter() - start}
+        elapsed, process, thread = (clock() - at for clock, at in zip(CLOCKS, begin, strict=True))
+        return vectors, {"processor": max(thread, process - TICK), "elapsed": elapsed}
 
     def count(self, sigma: float) -> dict[str, Any]:
         try:
