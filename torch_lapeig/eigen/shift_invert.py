@@ -149,12 +149,12 @@ class ShiftInvert:
         A copy that the first space has missed may close the gap that its tolerance was relative to.
         """
         x, solves, is_certain = self._converge(request, inverse)
-        values, x, shortfall = _nearly_orthonormal(request, x, solves)
+        values, x, shortfall = _ritz_pairs_of(request, x, solves)
         if is_certain and BLUNT < shortfall < math.inf and 2 * solves < self.max_products:
             again = dataclasses.replace(self, max_products=self.max_products - solves)
             y, more, is_sure = again._converge(dataclasses.replace(request, tolerance=0.0), inverse)
             solves += more
-            found = _nearly_orthonormal(request, y, solves)
+            found = _ritz_pairs_of(request, y, solves)
             if is_sure and found[2] < shortfall:
                 values, x, shortfall = found
         return values, x, shortfall, solves, is_certain
@@ -252,8 +252,11 @@ class ShiftInvert:
         return None if number < copies.known else Inertia(copies.cut, number)
 
 
-def _nearly_orthonormal(request: Request, x: Tensor, solves: int) -> tuple[Tensor, Tensor, float]:
-    """Ritz values and vectors of columns that are nearly orthonormal, and their shortfall; infinite of others."""
+def _ritz_pairs_of(request: Request, x: Tensor, solves: int) -> tuple[Tensor, Tensor, float]:
+    """Ritz values and vectors of columns that are nearly orthonormal, and their shortfall.
+
+    Columns that are far from it come back as they are, with an infinite shortfall: `lobpcg` looks for their rank.
+    """
     operator = request.operator
     gram = operator.inner(x, x)
     scale = gram.diagonal().rsqrt()
@@ -390,12 +393,13 @@ class Copies:
         of_a, following = 1 / inverse - shift, inverse[min(w, len(inverse) - 1) :]
         # Where the cut goes through a cluster, its own copies make no difference: those of the values before it do.
         after = float(1 / following[0] - shift)
-        most = None if ceiling is None or not 0 < ceiling < after - same else ceiling  # or its copies go on
-        below = of_a[:w][of_a[:w] < (after - same if most is None else most + same)]
+        # Nor does it end there while copies of the ceiling go on beyond the wanted ones: the next search finds them.
+        known_up_to = ceiling if ceiling is not None and 0 < ceiling < after - same else None
+        below = of_a[:w][of_a[:w] < (after - same if known_up_to is None else known_up_to + same)]
         if len(below):
             last, low = float(below[-1]), float(inverse[len(below) - 1])
-        elif most is not None:
-            last, low = most, 1 / (most + shift)
+        elif known_up_to is not None:
+            last, low = known_up_to, 1 / (known_up_to + shift)
         else:
             return cls()
         # Values are as far apart as their residuals allow to tell: too many copies counted only cost time. Of more
@@ -407,7 +411,7 @@ class Copies:
         high = float(following[min(settled, len(following) - 1)])
         distance = (low - float(following[0])) / float(inverse[0])
         return cls(
-            most=max(np.bincount(group)[: int(group[len(below) - 1]) + 1 if len(below) else 0].tolist(), default=0),
+            most=int(np.bincount(group)[: group[len(below) - 1] + 1].max()) if len(below) else 0,
             rate=math.acosh(1 + 2 * max(low / high - 1, 0.0)),
             start=0.5 * math.log(request.operator.num_nodes / max(distance, 1e-15)),
             known=len(below),
