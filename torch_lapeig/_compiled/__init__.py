@@ -65,6 +65,7 @@ def library() -> ctypes.CDLL | None:
         "next_block",
         "extend_space",
         "ritz_values",
+        "eigh_one_by_one",
     ):
         getattr(found, name).restype = c_int64
     found.shape_of.restype, found.share_inside.restype = c_void_p, c_double
@@ -102,7 +103,6 @@ _EDGES = "p:crow,col n:start,stop,m,of_x,of_y p:x,y,out"
 _PAIRS = "p:i,j n:count,m,of_x,of_y p:x,y,out"
 _TENSION = "p:crow,col n:rows,m,of_y p:values,y,out,energy"
 _FILTER = "a:a n:graphs,n,m,ld,count,every p:degree,centre,scale,x,rows,out,work"
-_RITZ = "a:a n:graphs,n,m,wide,nulls,of_null p:x,null,basis,small,overlap,squares,work,sound r:least"
 _NEAREST = "n:sets,points,queries,dims,k,itself,wide p:x,asked,valid,numbers,squares,work"
 _KINDS = (
     ("task", _TASK),
@@ -110,7 +110,6 @@ _KINDS = (
     ("pairs", _PAIRS),
     ("tension", _TENSION),
     ("filter", _FILTER),
-    ("ritz", _RITZ),
     ("nearest", _NEAREST),
 )
 _Part = structure("Part", "p:crow,col,nodes n:total,count p:place,new_crow,row,new_col,edge")
@@ -258,18 +257,23 @@ def edges_among(crow: Tensor, col: Tensor, nodes: Tensor) -> tuple[Tensor, Tenso
 
 
 def eigh(a: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
-    """Eigenvalues ``(B, n)``, ascending, and the first eigenvectors ``(B, n, count)`` of several small matrices.
+    """Eigenvalues ``(B, n)``, ascending, and the first eigenvectors ``(B, n, count)`` of small matrices.
 
     Of symmetric ``a`` ``(B, n, n)`` the lower triangle is read. Computed in float64, given back in the dtype of ``a``.
-    None where LAPACK is to be asked: matrices that are large or few, numbers that are not finite or far from 1, nothing
+    None where LAPACK is to be asked: matrices that are large, numbers that are not finite or far from 1, nothing
     compiled.
     """
     (matrices, n, _), dtype = a.shape, a.dtype
-    if matrices < FEW or not 0 < n <= SMALL or dtype not in TYPES or library() is None or not is_readable(a):
+    if not 0 < n <= SMALL or matrices == 0 or dtype not in TYPES or library() is None or not is_readable(a):
         return None
-    threads, groups = torch.get_num_threads(), -(-matrices // LANES)
     a = a.detach().double().contiguous()
     values, vectors = a.new_empty(matrices, n), a.new_empty(matrices, n, count)
+    if matrices < FEW:
+        sizes, blocks = (c_int64(x) for x in (matrices, n, count)), (a, values, vectors, a.new_empty(n * (2 * n + 8)))
+        at = (c_void_p(block.data_ptr()) for block in blocks)
+        is_sound = library().eigh_one_by_one(*sizes, *at)  # type: ignore[union-attr]
+        return (values.to(dtype), vectors.to(dtype)) if is_sound else None
+    threads, groups = torch.get_num_threads(), -(-matrices // LANES)
     room, sound = a.new_empty(min(groups, threads) * (2 * n + 5) * n * LANES), a.new_empty(matrices, dtype=torch.int64)
     task = _Eigh(matrices, n, count, *(block.data_ptr() for block in (a, values, vectors, room, sound)))
     library().eigh(ctypes.byref(task), c_int64(groups), c_int64(threads))  # type: ignore[union-attr]
@@ -401,34 +405,15 @@ class Rows:
         parts = c_int64(min(parts.value, graphs))
         x, degree, out = x.contiguous(), degree.long().contiguous(), x.new_empty(x.shape)
         centre, scale = (number.to(x.dtype).contiguous() for number in (centre, scale))
-        room = x.new_empty(min(parts.value, threads.value) * (n + 2) * m)
         if against is not None and against.stride(1) != 1:
             against = against.contiguous()
         step, count = (0, 0) if against is None else (against.stride(0), len(against))
+        room = x.new_empty(min(parts.value, threads.value) * (n * m + count * LANE_BYTES // x.element_size()))
         blocks = (degree, centre, scale, x, x if against is None else against, out, room)
         sizes = (graphs, n, m, step, count, every)
         task = _STRUCTURES[x.dtype]["filter"](self.pointers, *sizes, *(block.data_ptr() for block in blocks))
         getattr(library(), f"filter_{TYPES[x.dtype][0]}")(ctypes.byref(task), parts, threads)
         return out
-
-    def ritz(self, x: Tensor, null: Tensor, nulls: int) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
-        """An orthonormal basis Q ``(B, N, m)`` of the columns of a block, Qᵀ A Q, (null vectors)ᵀ Q, and RᵀR.
-
-        R = A Q − Q (Qᵀ A Q). None where the columns of a graph are dependent to working precision. ``nulls``: of the
-        columns of ``null`` ``(B, N, ·)``, the first, that are not zero.
-        """
-        (graphs, n, m), lanes = x.shape, LANE_BYTES // x.element_size()
-        wide, nulls = -(-m // lanes) * lanes, min(nulls, m)
-        parts, threads = c_int64(graphs), c_int64(torch.get_num_threads())
-        x, null, basis = x.contiguous(), null.contiguous(), x.new_empty(x.shape)
-        small, squares, overlap = x.new_empty(graphs, m, m), x.new_empty(graphs, m, m), x.new_empty(graphs, nulls, m)
-        room = x.new_empty(min(graphs, threads.value) * 3 * (n + m) * wide)
-        sound = x.new_empty(graphs, dtype=torch.int64)
-        blocks = (block.data_ptr() for block in (x, null, basis, small, overlap, squares, room, sound))
-        least = 10 * torch.finfo(x.dtype).eps ** 0.5
-        task = _STRUCTURES[x.dtype]["ritz"](self.pointers, graphs, n, m, wide, nulls, null.shape[2], *blocks, least)
-        getattr(library(), f"ritz_{TYPES[x.dtype][0]}")(ctypes.byref(task), parts, threads)
-        return (basis, small, overlap, squares) if bool(sound.all()) else None
 
     def complement(self, system: System, target: Tensor, limits: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
         """Conjugate gradients outside V; see `torch_lapeig.eigen.complement`.

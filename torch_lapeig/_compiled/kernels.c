@@ -119,6 +119,7 @@ void fill_part(Part *t)
 
 /* Rows that are added up before their sum goes to that of all: a million of float would lose digits one by one. */
 #define ROWS 1024
+#define STRETCH 512 /* numbers of vectors that stay in the cache for all products with them */
 
 /* Edges whose numbers are added up in float, before they are in double. */
 #define FEW 32
@@ -189,6 +190,9 @@ INLINE void mend(Krylov *k, int64_t end)
     k->is_mended = worst > k->noise;
 }
 
+typedef double Four __attribute__((vector_size(32), aligned(8), may_alias));
+#include "ritz.c"
+
 #define REAL float
 #include "kernels.c"
 #undef REAL
@@ -197,7 +201,6 @@ INLINE void mend(Krylov *k, int64_t end)
 #undef REAL
 
 #include "sparse.c"
-#include "ritz.c"
 
 /* --- Conjugate gradients outside eigenvectors, see `torch_lapeig.eigen.complement` and `cg` --- */
 
@@ -853,26 +856,69 @@ void NAME(tension)(NAME(Tension) * t, int64_t parts, int64_t threads) { share(NA
 
 /* --- Filters --- */
 
-/* x −= Qᵀ Q x for `count` orthonormal rows Q of n nodes, in m columns; h has room for two rows. */
+/* The columns from p on, as many as the vector has, of x −= Qᵀ Q x: four rows of Q at a time, on nodes that stay in the
+   cache for all. */
+#define WITHOUT(V)                                                                                                     \
+    INLINE void NAME(without##V)(int64_t n, int64_t m, int64_t ld, int64_t count, const REAL *rows, REAL *x, REAL *h)  \
+    {                                                                                                                  \
+        NAME(V) *const of_row = (NAME(V) *)h;                                                                          \
+        memset(h, 0, count * sizeof *of_row);                                                                          \
+        for (int64_t first = 0; first < n; first += STRETCH) {                                                         \
+            const int64_t end = n - first < STRETCH ? n : first + STRETCH;                                             \
+            for (int64_t r = 0; r < count; r += 4) {                                                                   \
+                const int64_t some = count - r < 4 ? count - r : 4;                                                    \
+                const REAL *q[4];                                                                                      \
+                NAME(V) s = {0}, t = {0}, u = {0}, v = {0};                                                            \
+                for (int64_t a = 0; a < 4; a++) q[a] = rows + (a < some ? r + a : r) * ld;                             \
+                for (int64_t i = first; i < end; i++) {                                                                \
+                    const NAME(V) own = *(const NAME(V) *)(x + i * m);                                                 \
+                    s += q[0][i] * own, t += q[1][i] * own, u += q[2][i] * own, v += q[3][i] * own;                    \
+                }                                                                                                      \
+                const NAME(V) sums[4] = {s, t, u, v};                                                                  \
+                for (int64_t a = 0; a < some; a++) of_row[r + a] += sums[a];                                           \
+            }                                                                                                          \
+        }                                                                                                              \
+        for (int64_t first = 0; first < n; first += STRETCH) {                                                         \
+            const int64_t end = n - first < STRETCH ? n : first + STRETCH;                                             \
+            for (int64_t r = 0; r < count; r += 4) {                                                                   \
+                const REAL *q[4];                                                                                      \
+                NAME(V) c[4];                                                                                          \
+                for (int64_t a = 0; a < 4; a++) {                                                                      \
+                    const int is_there = r + a < count;                                                                \
+                    q[a] = rows + (is_there ? r + a : r) * ld, c[a] = is_there ? of_row[r + a] : (NAME(V)){0};         \
+                }                                                                                                      \
+                for (int64_t i = first; i < end; i++)                                                                  \
+                    *(NAME(V) *)(x + i * m) -= (q[0][i] * c[0] + q[1][i] * c[1]) + (q[2][i] * c[2] + q[3][i] * c[3]);  \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+
+WITHOUT(V8)
+WITHOUT(V16)
+WITHOUT(V32)
+WITHOUT(V64)
+#undef WITHOUT
+
+/* x −= Qᵀ Q x for `count` orthonormal rows Q of n nodes, in m columns; h has room for `count` vectors of 64 bytes. */
 INLINE void NAME(without)(int64_t n, int64_t m, int64_t ld, int64_t count, const REAL *rows, REAL *x, REAL *h)
 {
-    REAL *few = h + m;
-    for (int64_t r = 0; r < count; r++) {
-        const REAL *q = rows + r * ld;
-        for (int64_t c = 0; c < m; c++) h[c] = 0;
-        for (int64_t first = 0; first < n; first += ROWS) {
-            for (int64_t c = 0; c < m; c++) few[c] = 0;
-            for (int64_t i = first; i < n && i < first + ROWS; i++)
-                for (int64_t c = 0; c < m; c++) few[c] += q[i] * x[i * m + c];
-            for (int64_t c = 0; c < m; c++) h[c] += few[c];
+    int64_t p = 0;
+    for (; (m - p) * sizeof(REAL) >= 64; p += 64 / sizeof(REAL)) NAME(withoutV64)(n, m, ld, count, rows, x + p, h);
+    for (; (m - p) * sizeof(REAL) >= 32; p += 32 / sizeof(REAL)) NAME(withoutV32)(n, m, ld, count, rows, x + p, h);
+    for (; (m - p) * sizeof(REAL) >= 16; p += 16 / sizeof(REAL)) NAME(withoutV16)(n, m, ld, count, rows, x + p, h);
+    for (; (m - p) * sizeof(REAL) >= 8; p += 8 / sizeof(REAL)) NAME(withoutV8)(n, m, ld, count, rows, x + p, h);
+    for (; p < m; p++) /* the last column of float */
+        for (int64_t r = 0; r < count; r++) {
+            const REAL *q = rows + r * ld;
+            double sum = 0;
+            for (int64_t i = 0; i < n; i++) sum += q[i] * x[i * m + p];
+            for (int64_t i = 0; i < n; i++) x[i * m + p] -= q[i] * (REAL)sum;
         }
-        for (int64_t i = 0; i < n; i++)
-            for (int64_t c = 0; c < m; c++) x[i * m + c] -= q[i] * h[c];
-    }
 }
 
 /* T_degree(Ã) x of `graphs` graphs of n nodes, Ã = (A − centre) scale / 2; see `Operator.chebyshev`. `work` has room
-   for n + 2 rows of m columns for each thread. Every so many products `count` orthonormal rows are taken out. */
+   for n rows of m columns and `count` vectors of 64 bytes for each thread. Every so many products `count` orthonormal rows
+   are taken out. */
 typedef struct {
     NAME(Rows) a;
     int64_t graphs, n, m, ld, count, every;
@@ -885,7 +931,7 @@ FAST static void NAME(filter_of)(void *task, int64_t part, int64_t parts, int64_
 {
     const NAME(Filter) *f = task;
     const int64_t n = f->n, m = f->m;
-    REAL *work = f->work + thread * (n + 2) * m;
+    REAL *work = f->work + thread * (n * m + f->count * (int64_t)(64 / sizeof(REAL)));
     for (int64_t g = f->graphs * part / parts; g < f->graphs * (part + 1) / parts; g++) {
         NAME(Task) t = {.a = f->a, .from = g * n, .to = g * n + n, .base = g * n};
         t.m = t.of_y = t.of_other = t.of_out = m;
@@ -909,138 +955,6 @@ FAST static void NAME(filter_of)(void *task, int64_t part, int64_t parts, int64_
 }
 
 void NAME(filter)(NAME(Filter) * f, int64_t parts, int64_t threads) { share(NAME(filter_of), f, parts, threads); }
-
-/* --- Rayleigh and Ritz, see `torch_lapeig.eigen.chebyshev` --- */
-
-/* h += Xᵀ Y for m columns of X and whole vectors of Y, `wide` numbers a row. */
-INLINE void NAME(gram_of_rows)(int64_t n, int64_t m, int64_t of_x, const REAL *x, int64_t wide, const REAL *y, REAL *h)
-{
-    for (int64_t c = 0; c < wide; c += 64 / sizeof(REAL)) {
-        int64_t a = 0;
-        for (; a + 4 <= m; a += 4) {
-            NAME(V64) s = {0}, t = {0}, u = {0}, v = {0};
-            for (int64_t i = 0; i < n; i++) {
-                const NAME(V64) row = *(const NAME(V64) *)(y + i * wide + c);
-                const REAL *left = x + i * of_x + a;
-                s += left[0] * row, t += left[1] * row, u += left[2] * row, v += left[3] * row;
-            }
-            *(NAME(V64) *)(h + a * wide + c) += s, *(NAME(V64) *)(h + (a + 1) * wide + c) += t;
-            *(NAME(V64) *)(h + (a + 2) * wide + c) += u, *(NAME(V64) *)(h + (a + 3) * wide + c) += v;
-        }
-        for (; a < m; a++) {
-            NAME(V64) s = {0};
-            for (int64_t i = 0; i < n; i++) s += x[i * of_x + a] * *(const NAME(V64) *)(y + i * wide + c);
-            *(NAME(V64) *)(h + a * wide + c) += s;
-        }
-    }
-}
-
-/* h = Xᵀ Y. */
-INLINE void NAME(gram)(int64_t n, int64_t m, int64_t of_x, const REAL *x, int64_t wide, const REAL *y, REAL *h)
-{
-    memset(h, 0, m * wide * sizeof(REAL));
-    for (int64_t i = 0; i < n; i += ROWS)
-        NAME(gram_of_rows)(n - i < ROWS ? n - i : ROWS, m, of_x, x + i * of_x, wide, y + i * wide, h);
-}
-
-/* out = X C, or `out` − X C where `is_rest`, for C of m rows; all of `wide` numbers a row. */
-INLINE void NAME(turn)(int64_t n, int64_t m, int64_t wide, const REAL *x, const REAL *c, REAL *out, const int is_rest)
-{
-    for (int64_t l = 0; l < wide; l += 64 / sizeof(REAL)) {
-        int64_t i = 0;
-        for (; i < n; i++) {
-            NAME(V64) s = {0}, t = {0};
-            const REAL *row = x + i * wide;
-            int64_t a = 0;
-            for (; a + 2 <= m; a += 2) {
-                s += row[a] * *(const NAME(V64) *)(c + a * wide + l);
-                t += row[a + 1] * *(const NAME(V64) *)(c + (a + 1) * wide + l);
-            }
-            if (a < m) s += row[a] * *(const NAME(V64) *)(c + a * wide + l);
-            NAME(V64) *to = (NAME(V64) *)(out + i * wide + l);
-            *to = is_rest ? *to - (s + t) : s + t;
-        }
-    }
-}
-
-/* C such that Xᵀ X = g makes X C orthonormal, by Cholesky of the matrix with a unit diagonal; its least diagonal entry,
-   0 where there is none. `c` and `l` have m rows of `wide`. */
-INLINE REAL NAME(whitening)(int64_t m, int64_t wide, const REAL *g, REAL *l, REAL *c)
-{
-    REAL least = 1;
-    for (int64_t i = 0; i < m * wide; i++) l[i] = c[i] = 0;
-    for (int64_t i = 0; i < m; i++) {
-        if (!(g[i * wide + i] > 0)) return 0;
-        for (int64_t j = 0; j <= i; j++) {
-            REAL sum = g[i * wide + j] / (sqrt(g[i * wide + i]) * sqrt(g[j * wide + j]));
-            for (int64_t k = 0; k < j; k++) sum -= l[i * wide + k] * l[j * wide + k];
-            if (j < i) {
-                l[i * wide + j] = sum / l[j * wide + j];
-            } else {
-                if (!(sum > 0)) return 0;
-                l[i * wide + i] = sqrt(sum);
-                if (l[i * wide + i] < least) least = l[i * wide + i];
-            }
-        }
-    }
-    for (int64_t j = 0; j < m; j++) /* column j of L⁻¹, as row j of its transpose */
-        for (int64_t i = j; i < m; i++) {
-            REAL sum = i == j;
-            for (int64_t k = j; k < i; k++) sum -= l[i * wide + k] * c[j * wide + k];
-            c[j * wide + i] = sum / l[i * wide + i];
-        }
-    for (int64_t j = 0; j < m; j++)
-        for (int64_t i = j; i < m; i++) c[j * wide + i] /= sqrt(g[j * wide + j]);
-    return least;
-}
-
-/* For each graph of a batch an orthonormal basis Q of the columns of x, H = Qᵀ A Q, N = (null vectors)ᵀ Q, and Rᵀ R of
-   R = A Q − Q H. `sound` is 0 where columns are dependent. `work`: for each thread 3 n + 3 m rows of `wide` numbers. */
-typedef struct {
-    NAME(Rows) a;
-    int64_t graphs, n, m, wide, nulls, of_null;
-    const REAL *x, *null;
-    REAL *basis, *small, *overlap, *squares, *work;
-    int64_t *sound;
-    REAL least;
-} NAME(Ritz);
-
-FAST static void NAME(ritz_of)(void *task, int64_t part, int64_t parts, int64_t thread)
-{
-    const NAME(Ritz) *r = task;
-    const int64_t n = r->n, m = r->m, wide = r->wide;
-    REAL *q = r->work + thread * 3 * (n + m) * wide, *image = q + n * wide, *room = image + n * wide;
-    REAL *h = room + n * wide, *l = h + m * wide, *c = l + m * wide;
-    for (int64_t g = r->graphs * part / parts; g < r->graphs * (part + 1) / parts; g++) {
-        const int64_t first = g * n;
-        for (int64_t i = 0; i < n; i++) {
-            memcpy(room + i * wide, r->x + (first + i) * m, m * sizeof(REAL));
-            memset(room + i * wide + m, 0, (wide - m) * sizeof(REAL));
-        }
-        r->sound[g] = 0;
-        NAME(gram)(n, m, wide, room, wide, room, h);
-        if (!(NAME(whitening)(m, wide, h, l, c) >= r->least)) continue;
-        NAME(turn)(n, m, wide, room, c, image, 0);
-        NAME(gram)(n, m, wide, image, wide, image, h);
-        if (!(NAME(whitening)(m, wide, h, l, c) > 0.5)) continue; /* that of nearly the identity */
-        NAME(turn)(n, m, wide, image, c, q, 0);
-        r->sound[g] = 1;
-        NAME(Task) t = {.a = r->a, .from = first, .to = first + n, .base = first, .m = wide, .y = q, .out = image};
-        t.of_y = t.of_out = wide, t.times = 1;
-        NAME(apply)(&t, SYSTEM);
-        NAME(gram)(n, r->nulls, r->of_null, r->null + first * r->of_null, wide, q, h);
-        for (int64_t a = 0; a < r->nulls; a++)
-            memcpy(r->overlap + (g * r->nulls + a) * m, h + a * wide, m * sizeof(REAL));
-        NAME(gram)(n, m, wide, q, wide, image, h);
-        for (int64_t a = 0; a < m; a++) memcpy(r->small + (g * m + a) * m, h + a * wide, m * sizeof(REAL));
-        NAME(turn)(n, m, wide, q, h, image, 1);
-        NAME(gram)(n, m, wide, image, wide, image, h);
-        for (int64_t a = 0; a < m; a++) memcpy(r->squares + (g * m + a) * m, h + a * wide, m * sizeof(REAL));
-        for (int64_t i = 0; i < n; i++) memcpy(r->basis + (first + i) * m, q + i * wide, m * sizeof(REAL));
-    }
-}
-
-void NAME(ritz)(NAME(Ritz) * r, int64_t parts, int64_t threads) { share(NAME(ritz_of), r, parts, threads); }
 
 #include "dense.c"
 #include "ritz.c"

@@ -2,16 +2,15 @@
 
 #ifndef REAL
 
-/* --- Eigenvalues of a small symmetric matrix, with the ends of its eigenvectors --- */
+/* --- Eigenpairs of a small symmetric matrix, or its eigenvalues with the ends of its eigenvectors --- */
 
 /* T = Qᵀ A Q by Householder's reflections from the last row on: what is tridiagonal at the end of A stays as it is. Of A the
    lower triangle is read, and overwritten. d and e become the diagonal of T and what is below it; z, the last `ends` rows of
-   the identity as columns of four, those of Q. u is room for a row. */
-INLINE void tridiagonal_at_end(int64_t m, int64_t ends, double *a, double *d, double *e, Four *z, double *u)
+   the identity as columns of `fours` vectors, those of Q. u is room for a row. */
+INLINE void tridiagonal_at_end(int64_t m, int64_t ends, int64_t fours, double *a, double *d, double *e, Four *z, double *u)
 {
-    const Four none = {0};
-    for (int64_t i = 0; i < m; i++) z[i] = none;
-    for (int64_t q = 0; q < ends; q++) z[m - ends + q][q] = 1;
+    memset(z, 0, m * fours * sizeof *z);
+    for (int64_t q = 0; q < ends; q++) ((double *)(z + (m - ends + q) * fours))[q] = 1;
     for (int64_t i = m - 1; i > 0; i--) {
         double *x = a + i * m, rest = 0, dot = 0;
         for (int64_t j = 0; j + 1 < i; j++) rest += x[j] * x[j];
@@ -35,16 +34,18 @@ INLINE void tridiagonal_at_end(int64_t m, int64_t ends, double *a, double *d, do
             const double own = x[r], other = u[r];
             for (int64_t c = 0; c <= r; c++) row[c] -= own * u[c] + other * x[c];
         }
-        Four s = none;
-        for (int64_t j = 0; j < i; j++) s += z[j] * x[j];
-        s *= tau;
-        for (int64_t j = 0; j < i; j++) z[j] -= s * x[j];
+        for (int64_t b = 0; b < fours; b++) {
+            Four s = {0};
+            for (int64_t j = 0; j < i; j++) s += z[j * fours + b] * x[j];
+            s *= tau;
+            for (int64_t j = 0; j < i; j++) z[j * fours + b] -= s * x[j];
+        }
     }
     d[0] = a[0], e[m - 1] = 0;
 }
 
 /* Eigenvalues of T in d; z becomes z S for its eigenvectors S: QL with implicit shifts. Whether it has come to an end. */
-INLINE int ql_of_ends(int64_t m, double *d, double *e, Four *z)
+INLINE int implicit_ql_of_one(int64_t m, int64_t fours, double *d, double *e, Four *z)
 {
     double least = 0; /* beside which a number next to the diagonal is nothing */
     for (int64_t i = 0; i < m; i++) least = fmax(least, 0x1p-53 * (fabs(d[i]) + fabs(e[i])));
@@ -66,13 +67,32 @@ INLINE int ql_of_ends(int64_t m, double *d, double *e, Four *z)
                 s = f / r, c = g / r;
                 const double upper = d[i + 1] - p, last = (d[i] - upper) * s + 2 * c * b;
                 p = s * last, d[i + 1] = upper + p, g = c * last - b;
-                const Four x = z[i + 1], y = z[i];
-                z[i + 1] = s * y + c * x, z[i] = c * y - s * x;
+                for (Four *w = z + i * fours, *x = w + fours, *end = x; w < end; w++, x++) {
+                    const Four own = *x, other = *w;
+                    *x = s * other + c * own, *w = c * other - s * own;
+                }
             }
             if (i >= low) continue;
             d[low] -= p, e[low] = g, e[high] = 0;
         }
     return 1;
+}
+
+/* The largest size of a lower triangle of m rows of `size` numbers, which over that comes to `a`, of m; 0 where it is not
+   finite, or beyond 1e±150. */
+INLINE double in_unit(int64_t m, const double *from, int64_t size, double *a)
+{
+    double most = 0;
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j <= i; j++) {
+            const double own = fabs(from[i * size + j]);
+            most = own > most || isnan(own) ? own : most;
+        }
+    if (most == 0) most = 1;
+    if (!(most > 1e-150 && most < 1e150)) return 0;
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j <= i; j++) a[i * m + j] = from[i * size + j] / most;
+    return most;
 }
 
 /* Ritz values, ascending, of the projection on m vectors, the lower triangle of rows of `size` numbers, and the norms of
@@ -83,18 +103,10 @@ FAST int64_t ritz_values(const double *projection, int64_t size, int64_t m, int6
 {
     Four *const z = (Four *)work;
     double *const a = work + 4 * m, *const d = a + m * m, *const e = d + m, *const u = e + m;
-    double most = 0;
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j <= i; j++) {
-            const double own = fabs(projection[i * size + j]);
-            most = own > most || isnan(own) ? own : most;
-        }
-    if (most == 0) most = 1;
-    if (!(most > 1e-150 && most < 1e150)) return 0;
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j <= i; j++) a[i * m + j] = projection[i * size + j] / most;
-    tridiagonal_at_end(m, ends, a, d, e, z, u);
-    if (!ql_of_ends(m, d, e, z)) return 0;
+    const double most = in_unit(m, projection, size, a);
+    if (most == 0) return 0;
+    tridiagonal_at_end(m, ends, 1, a, d, e, z, u);
+    if (!implicit_ql_of_one(m, 1, d, e, z)) return 0;
     for (int64_t i = 1; i < m; i++) {
         const double own = d[i];
         const Four end = z[i];
@@ -111,7 +123,288 @@ FAST int64_t ritz_values(const double *projection, int64_t size, int64_t m, int6
     return 1;
 }
 
+/* Numbers of room that `pairs_of_one` needs, and of those from one of its vectors to the next. */
+#define STEP_OF_ONE(m) (((m) + 3) / 4 * 4)
+#define ROOM_OF_ONE(m) ((m) * ((m) + 4 + STEP_OF_ONE(m)))
+
+/* Eigenvalues, ascending, of one matrix of m rows of `size` numbers, whose lower triangle is read, and where in `work` the
+   vector of each is. 0 where it is not finite, or beyond 1e±150. */
+INLINE int pairs_of_one(int64_t m, const double *from, int64_t size, double *values, const double **vectors, double *work)
+{
+    const int64_t step = STEP_OF_ONE(m);
+    double *const z = work, *const a = z + m * step, *const d = a + m * m, *const e = d + m;
+    const double most = in_unit(m, from, size, a);
+    if (most == 0) return 0;
+    tridiagonal_at_end(m, m, step / 4, a, d, e, (Four *)z, e + m);
+    if (!implicit_ql_of_one(m, step / 4, d, e, (Four *)z)) return 0;
+    for (int64_t i = 0; i < m; i++) {
+        const double own = d[i] * most;
+        int64_t place = i;
+        for (; place > 0 && values[place - 1] > own; place--)
+            values[place] = values[place - 1], vectors[place] = vectors[place - 1];
+        values[place] = own, vectors[place] = z + i * step;
+    }
+    return 1;
+}
+
+/* The same of several, of n rows, with the first `count` vectors as columns. `work`: of one, and n pointers. */
+FAST int64_t eigh_one_by_one(int64_t matrices, int64_t n, int64_t count, const double *a, double *values, double *vectors,
+                             double *work)
+{
+    const double **const at = (const double **)(work + ROOM_OF_ONE(n));
+    for (int64_t g = 0; g < matrices; g++, a += n * n, values += n, vectors += n * count) {
+        if (!pairs_of_one(n, a, n, values, at, work)) return 0;
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t c = 0; c < count; c++) vectors[i * count + c] = at[c][i];
+    }
+    return 1;
+}
+
 #else
+
+/* --- Blocks of vectors, `wide` numbers a row --- */
+
+/* h += Xᵀ Y for m columns of X and whole vectors of Y, `wide` numbers a row. */
+INLINE void NAME(gram_of_rows)(int64_t n, int64_t m, int64_t of_x, const REAL *x, int64_t wide, const REAL *y, REAL *h)
+{
+    for (int64_t c = 0; c < wide; c += 64 / sizeof(REAL)) {
+        int64_t a = 0;
+        for (; a + 4 <= m; a += 4) {
+            NAME(V64) s = {0}, t = {0}, u = {0}, v = {0};
+            for (int64_t i = 0; i < n; i++) {
+                const NAME(V64) row = *(const NAME(V64) *)(y + i * wide + c);
+                const REAL *left = x + i * of_x + a;
+                s += left[0] * row, t += left[1] * row, u += left[2] * row, v += left[3] * row;
+            }
+            *(NAME(V64) *)(h + a * wide + c) += s, *(NAME(V64) *)(h + (a + 1) * wide + c) += t;
+            *(NAME(V64) *)(h + (a + 2) * wide + c) += u, *(NAME(V64) *)(h + (a + 3) * wide + c) += v;
+        }
+        for (; a < m; a++) {
+            NAME(V64) s = {0};
+            for (int64_t i = 0; i < n; i++) s += x[i * of_x + a] * *(const NAME(V64) *)(y + i * wide + c);
+            *(NAME(V64) *)(h + a * wide + c) += s;
+        }
+    }
+}
+
+/* h = Xᵀ Y. */
+INLINE void NAME(gram)(int64_t n, int64_t m, int64_t of_x, const REAL *x, int64_t wide, const REAL *y, REAL *h)
+{
+    memset(h, 0, m * wide * sizeof(REAL));
+    for (int64_t i = 0; i < n; i += ROWS)
+        NAME(gram_of_rows)(n - i < ROWS ? n - i : ROWS, m, of_x, x + i * of_x, wide, y + i * wide, h);
+}
+
+/* out = X C, or `out` − X C where `is_rest`, for C of m rows; all of `wide` numbers a row. */
+INLINE void NAME(turn)(int64_t n, int64_t m, int64_t wide, const REAL *x, const REAL *c, REAL *out, const int is_rest)
+{
+    for (int64_t l = 0; l < wide; l += 64 / sizeof(REAL)) {
+        int64_t i = 0;
+        for (; i < n; i++) {
+            NAME(V64) s = {0}, t = {0};
+            const REAL *row = x + i * wide;
+            int64_t a = 0;
+            for (; a + 2 <= m; a += 2) {
+                s += row[a] * *(const NAME(V64) *)(c + a * wide + l);
+                t += row[a + 1] * *(const NAME(V64) *)(c + (a + 1) * wide + l);
+            }
+            if (a < m) s += row[a] * *(const NAME(V64) *)(c + a * wide + l);
+            NAME(V64) *to = (NAME(V64) *)(out + i * wide + l);
+            *to = is_rest ? *to - (s + t) : s + t;
+        }
+    }
+}
+
+/* out = Rᵀ C, or `out` + Rᵀ C where it `adds`, for `count` rows R of n nodes and C of `wide` numbers a row; four nodes at a
+   time, on one or two vectors of C. */
+INLINE void NAME(four_of_rows)(int64_t n, int64_t count, int64_t ld, const REAL *rows, int64_t wide, const REAL *c, REAL *out,
+                               int64_t adds, const int two)
+{
+    const int64_t lanes = 64 / sizeof(REAL);
+    for (int64_t i = 0; i < n; i += 4) {
+        const int64_t b = i + 1 < n, d = i + 2 < n ? 2 : b, e = i + 3 < n ? 3 : d; /* the last node again */
+        NAME(V64) s = {0}, t = {0}, u = {0}, v = {0}, w = {0}, x = {0}, y = {0}, z = {0};
+        for (int64_t r = 0; r < count; r++) {
+            const REAL *q = rows + r * ld + i;
+            const NAME(V64) left = *(const NAME(V64) *)(c + r * wide);
+            s += q[0] * left, t += q[b] * left, u += q[d] * left, v += q[e] * left;
+            if (two) {
+                const NAME(V64) right = *(const NAME(V64) *)(c + r * wide + lanes);
+                w += q[0] * right, x += q[b] * right, y += q[d] * right, z += q[e] * right;
+            }
+        }
+        const NAME(V64) of_left[4] = {s, t, u, v}, of_right[4] = {w, x, y, z};
+        for (int64_t a = 0; a < 4 && i + a < n; a++) {
+            NAME(V64) *to = (NAME(V64) *)(out + (i + a) * wide), *other = (NAME(V64) *)(out + (i + a) * wide + lanes);
+            *to = of_left[a] + (adds ? *to : (NAME(V64)){0});
+            if (two) *other = of_right[a] + (adds ? *other : (NAME(V64)){0});
+        }
+    }
+}
+
+FAST void NAME(from_rows)(int64_t n, int64_t count, int64_t ld, const REAL *rows, int64_t wide, const REAL *c, REAL *out,
+                          int64_t adds)
+{
+    const int64_t lanes = 64 / sizeof(REAL);
+    int64_t l = 0;
+    for (; l + 2 * lanes <= wide; l += 2 * lanes) NAME(four_of_rows)(n, count, ld, rows, wide, c + l, out + l, adds, 1);
+    if (l < wide) NAME(four_of_rows)(n, count, ld, rows, wide, c + l, out + l, adds, 0);
+}
+
+/* C such that Xᵀ X = g makes X C orthonormal, by Cholesky of the matrix with a unit diagonal; its least diagonal entry,
+   0 where there is none. `c` and `l` have m rows of `wide`. */
+INLINE REAL NAME(whitening)(int64_t m, int64_t wide, const REAL *g, REAL *l, REAL *c)
+{
+    REAL least = 1;
+    for (int64_t i = 0; i < m * wide; i++) l[i] = c[i] = 0;
+    for (int64_t i = 0; i < m; i++) {
+        if (!(g[i * wide + i] > 0)) return 0;
+        for (int64_t j = 0; j <= i; j++) {
+            REAL sum = g[i * wide + j] / (sqrt(g[i * wide + i]) * sqrt(g[j * wide + j]));
+            for (int64_t k = 0; k < j; k++) sum -= l[i * wide + k] * l[j * wide + k];
+            if (j < i) {
+                l[i * wide + j] = sum / l[j * wide + j];
+            } else {
+                if (!(sum > 0)) return 0;
+                l[i * wide + i] = sqrt(sum);
+                if (l[i * wide + i] < least) least = l[i * wide + i];
+            }
+        }
+    }
+    for (int64_t j = 0; j < m; j++) /* column j of L⁻¹, as row j of its transpose */
+        for (int64_t i = j; i < m; i++) {
+            REAL sum = i == j;
+            for (int64_t k = j; k < i; k++) sum -= l[i * wide + k] * c[j * wide + k];
+            c[j * wide + i] = sum / l[i * wide + i];
+        }
+    for (int64_t j = 0; j < m; j++)
+        for (int64_t i = j; i < m; i++) c[j * wide + i] /= sqrt(g[j * wide + j]);
+    return least;
+}
+
+/* --- Rayleigh and Ritz --- */
+
+/* For each graph of a batch Ritz pairs of the span of the columns of x, ascending, outside `count` orthonormal rows that one
+   graph may have, and norms of residuals. Null vectors in the span count as of the value −bound, and where there are any no
+   value is given back below 0. Number i of column c is at i · down + c · across. `sound` is 0 where columns are dependent.
+   `work`, for each thread: 3 n + 3 m rows of `wide` numbers and `count` vectors of 64 bytes; `room`: ROOM_OF_RITZ. */
+typedef struct {
+    NAME(Rows) a;
+    int64_t graphs, n, m, wide, down, across, nulls, of_null, count, ld;
+    const REAL *x, *null, *bound, *rows;
+    REAL *values, *vectors, *residuals, *work;
+    double *room;
+    int64_t *sound;
+    REAL least;
+} NAME(Ritz);
+
+/* Take the rows out of x, twice; 0 where nothing but round-off is left of a column. */
+INLINE int NAME(outside_rows)(const NAME(Ritz) * r, REAL *x, REAL *h, double *square)
+{
+    const double few = 100 * (sizeof(REAL) == 4 ? 0x1p-23 : 0x1p-52);
+    for (int round = 0; round < 3; round++) {
+        for (int64_t c = 0; c < r->m; c++) {
+            double own = 0;
+            for (int64_t i = 0; i < r->n; i++) own += (double)x[i * r->wide + c] * x[i * r->wide + c];
+            if (round == 0) square[c] = own;
+            if (!(own > few * few * square[c])) return 0;
+        }
+        if (round < 2) NAME(without)(r->n, r->wide, r->ld, r->count, r->rows, x, h);
+    }
+    return 1;
+}
+
+/* The projection Cᵀ H C, symmetric, less `bound` times the squares of the overlaps (nulls, wide) C. `room`: m rows. */
+INLINE void NAME(projected)(int64_t m, int64_t wide, const REAL *h, const REAL *c, int64_t nulls, const REAL *overlaps,
+                            double bound, double *small, double *room)
+{
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < m; j++) {
+            double sum = 0;
+            for (int64_t k = 0; k <= j; k++) sum += ((double)h[i * wide + k] + h[k * wide + i]) * c[k * wide + j];
+            room[i * m + j] = sum / 2;
+        }
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j <= i; j++) {
+            double sum = 0;
+            for (int64_t k = 0; k <= i; k++) sum += c[k * wide + i] * room[k * m + j];
+            small[i * m + j] = sum;
+        }
+    for (int64_t a = 0; a < nulls; a++) {
+        for (int64_t j = 0; j < m; j++) {
+            room[j] = 0;
+            for (int64_t k = 0; k <= j; k++) room[j] += (double)overlaps[a * wide + k] * c[k * wide + j];
+        }
+        for (int64_t i = 0; i < m; i++)
+            for (int64_t j = 0; j <= i; j++) small[i * m + j] -= bound * room[i] * room[j];
+    }
+}
+
+/* The numbers of double that `ritz_of` needs for a thread. */
+#define ROOM_OF_RITZ(m) (2 * (m) * (m) + 2 * (m) + ROOM_OF_ONE(m))
+/* Entry of a Cholesky factor of columns of length 1 from which on they are next to orthonormal. */
+#define PLAINLY 0.5
+
+INLINE int NAME(ritz_of_graph)(const NAME(Ritz) * r, int64_t g, REAL *work, double *room)
+{
+    const int64_t n = r->n, m = r->m, wide = r->wide, first = g * n;
+    const double bound = r->nulls ? r->bound[g] : 0;
+    REAL *q = work, *image = q + n * wide, *const other = image + n * wide;
+    REAL *const h = other + n * wide, *const l = h + m * wide, *const c = l + m * wide;
+    double *const small = room, *const half = small + m * m, *const values = half + m * m;
+    const double **const at = (const double **)(values + m);
+    for (int64_t i = 0; i < n; i++) {
+        const REAL *from = r->x + (first + i) * r->down;
+        for (int64_t k = 0; k < m; k++) q[i * wide + k] = from[k * r->across];
+        for (int64_t k = m; k < wide; k++) q[i * wide + k] = 0;
+    }
+    if (r->count && !NAME(outside_rows)(r, q, c + m * wide, values)) return 0;
+    NAME(gram)(n, m, wide, q, wide, q, h);
+    const REAL least = NAME(whitening)(m, wide, h, l, c);
+    if (!(least >= r->least)) return 0;
+    if (!(least > PLAINLY)) {
+        REAL *const given = q;
+        NAME(turn)(n, m, wide, q, c, image, 0);
+        q = image, image = given;
+        NAME(gram)(n, m, wide, q, wide, q, h);
+        if (!(NAME(whitening)(m, wide, h, l, c) > PLAINLY)) return 0;
+    }
+    NAME(Task) t = {.a = r->a, .from = first, .to = first + n, .base = first, .m = wide, .y = q, .out = image};
+    t.of_y = t.of_out = wide, t.times = 1;
+    NAME(apply)(&t, SYSTEM);
+    NAME(gram)(n, m, wide, q, wide, image, h);
+    NAME(gram)(n, r->nulls, r->of_null, r->null + first * r->of_null, wide, q, l);
+    NAME(projected)(m, wide, h, c, r->nulls, l, bound, small, half);
+    if (!pairs_of_one(m, small, m, values, at, (double *)(at + m))) return 0;
+    memset(l, 0, m * wide * sizeof(REAL));
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t k = 0; k < m; k++) {
+            double sum = 0;
+            for (int64_t j = i; j < m; j++) sum += c[i * wide + j] * at[k][j];
+            l[i * wide + k] = sum;
+        }
+    NAME(turn)(n, m, wide, q, l, other, 0);
+    NAME(turn)(n, m, wide, image, l, q, 0);
+    for (int64_t k = 0; k < m; k++) values[k] = r->nulls && values[k] < 0 ? 0 : values[k], half[k] = 0;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t k = 0; k < m; k++) {
+            const double rest = q[i * wide + k] - values[k] * other[i * wide + k];
+            half[k] += rest * rest, r->vectors[(first + i) * m + k] = other[i * wide + k];
+        }
+    for (int64_t k = 0; k < m; k++) r->values[g * m + k] = values[k], r->residuals[g * m + k] = sqrt(half[k]);
+    return 1;
+}
+
+FAST static void NAME(ritz_of)(void *task, int64_t part, int64_t parts, int64_t thread)
+{
+    const NAME(Ritz) *r = task;
+    REAL *const work = r->work + thread * (3 * (r->n + r->m) * r->wide + r->count * (int64_t)(64 / sizeof(REAL)));
+    double *const room = r->room + thread * ROOM_OF_RITZ(r->m);
+    for (int64_t g = r->graphs * part / parts; g < r->graphs * (part + 1) / parts; g++)
+        r->sound[g] = NAME(ritz_of_graph)(r, g, work, room);
+}
+
+void NAME(ritz)(NAME(Ritz) * r, int64_t parts, int64_t threads) { share(NAME(ritz_of), r, parts, threads); }
 
 /* --- What is true of vectors: `torch_lapeig.eigen.check` --- */
 

@@ -13,6 +13,15 @@ from torch_lapeig import _compiled
 from torch_lapeig._compiled import LANE_BYTES, TYPES, Rows
 from torch_lapeig._compiled.sparse import BLOCK
 
+_RITZ = {
+    dtype: _compiled.structure(
+        "Ritz",
+        "a:a n:graphs,n,m,wide,down,across,nulls,of_null,count,ld "
+        "p:x,null,bound,rows,values,vectors,residuals,work,room,sound r:least",
+        real,
+    )
+    for dtype, (_, real) in TYPES.items()
+}
 _CHECKS = {
     dtype: _compiled.structure(
         "Check", "a:a n:n,k,wide,nulls,down,across p:given,null,vectors,work,quotients,residuals d:skewness"
@@ -40,6 +49,60 @@ def ritz_values(projection: Tensor, m: int, gram: Tensor) -> tuple[Tensor, Tenso
     at = (c_void_p(x.data_ptr()) for x in (gram.contiguous(), values, residuals, room))
     is_sound = library.ritz_values(c_void_p(projection.data_ptr()), *sizes, *at)
     return (values, residuals) if is_sound else None
+
+
+def ritz_pairs(
+    rows: Rows, x: Tensor, null: Tensor | None = None, bound: Tensor | None = None, outside: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Ritz values ``(B, m)``, ascending, vectors ``(B, N, m)`` and residual norms ``(B, m)`` of the span of a block.
+
+    None where C cannot read it, and where columns are dependent to working precision, of a graph or beside those that
+    they have to be outside of.
+
+    Args:
+        rows: of B graphs. x: ``(B, N, m)``.
+        null: orthonormal null vectors ``(B, N, c)``, or columns of zeros. They count as of the value −``bound``
+            ``(B,)``, that no small value mixes with them, and no value is given back below 0.
+        outside: orthonormal rows ``(c, N)`` of one graph, of which the pairs shall have no part.
+    """
+    given = [block for block in (x, null, bound, outside) if block is not None]
+    if not rows.reads(*given):
+        return None
+    (graphs, n, m), lanes, info = x.shape, LANE_BYTES // x.element_size(), torch.finfo(x.dtype)
+    x = x if graphs == 1 else x.contiguous()
+    null = None if null is None else null.contiguous()
+    if outside is not None and outside.stride(1) != 1:
+        outside = outside.contiguous()
+    wide, threads = -(-m // lanes) * lanes, c_int64(torch.get_num_threads())
+    teams, nulls = min(graphs, threads.value), 0 if null is None else null.shape[2]
+    values, vectors, residuals = x.new_empty(graphs, m), x.new_empty(graphs, n, m), x.new_empty(graphs, m)
+    step = (0, 0) if outside is None else (len(outside), outside.stride(0))
+    work, sound = x.new_empty(teams * (3 * (n + m) * wide + step[0] * lanes)), x.new_empty(graphs, dtype=torch.int64)
+    room = x.new_empty(teams * m * (4 * m + 10), dtype=torch.float64)
+    sizes = (graphs, n, m, wide, *x.stride()[1:], min(nulls, m), nulls, *step)
+    at = [None if block is None else block.data_ptr() for block in (x, null, bound, outside)]
+    out = (block.data_ptr() for block in (values, vectors, residuals, work, room, sound))
+    task = _RITZ[x.dtype](rows.pointers, *sizes, *at, *out, 10 * info.eps**0.5)
+    getattr(_compiled.library(), f"ritz_{TYPES[x.dtype][0]}")(ctypes.byref(task), c_int64(graphs), threads)
+    return (values, vectors, residuals) if bool(sound.all()) else None
+
+
+def combination(*parts: tuple[Tensor, Tensor]) -> Tensor | None:
+    """Σ Rᵀ C ``(N, m)`` over rows R ``(c, N)``, each in one piece, and coordinates C ``(c, m)``; None without C."""
+    rows, turn = parts[0]
+    n, m = rows.shape[1], turn.shape[1]
+    is_right = all(x.dtype == rows.dtype and x.stride(1) == 1 for x, _ in parts) and rows.dtype in TYPES
+    if _compiled.library() is None or not is_right or not _compiled.is_readable(*(x for pair in parts for x in pair)):
+        return None
+    lanes = LANE_BYTES // rows.element_size()
+    wide = -(-m // lanes) * lanes
+    out, call = rows.new_empty(n, wide), getattr(_compiled.library(), f"from_rows_{TYPES[rows.dtype][0]}")
+    for number, (x, coordinates) in enumerate(parts):
+        padded = torch.nn.functional.pad(coordinates.to(rows.dtype), (0, wide - m)).contiguous()
+        sizes = (c_int64(size) for size in (n, len(x), x.stride(0)))
+        at = (c_void_p(x.data_ptr()), c_int64(wide), c_void_p(padded.data_ptr()), c_void_p(out.data_ptr()))
+        call(*sizes, *at, c_int64(number > 0))
+    return out[:, :m]
 
 
 class Measured(NamedTuple):

@@ -652,7 +652,6 @@ end:
         }                                                                                                                  \
     }
 
-typedef double Four __attribute__((vector_size(32), aligned(8), may_alias));
 SOLVE(4, Four)
 SOLVE(8, Front)
 
@@ -689,8 +688,7 @@ FAST int64_t solve_factors(const Shape *s, const double *l, const double *b, dou
 
 /* --- Block Krylov spaces of the inverse, see `torch_lapeig.eigen.block_krylov` --- */
 
-#define BLOCK 4    /* vectors of a block, at most */
-#define STRETCH 512 /* numbers of vectors that stay in the cache for all products with them */
+#define BLOCK 4 /* vectors of a block, at most */
 
 typedef struct {
     const Shape *shape;

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _compiled
-from torch_lapeig._compiled.ritz import ritz_values
+from torch_lapeig._compiled.ritz import combination, ritz_values
 from torch_lapeig._compiled.sparse import BLOCK, Space, SymmetricFactors
-from torch_lapeig.eigen.blocks import basis, without
+from torch_lapeig._tuning import ALONE
+from torch_lapeig.eigen.blocks import basis, eigh_of_batch, without
 from torch_lapeig.eigen.direct import Factors
 from torch_lapeig.eigen.operator import Operator
 
@@ -169,10 +170,10 @@ class BlockKrylov:
         tail = turn[m - last :]
         return values, (tail * (gram @ tail)).sum(0).clamp_min(0).sqrt()
 
-    def ritz(self) -> tuple[Tensor, Tensor]:
-        """Ritz values, descending, and the coordinates of their vectors in the space."""
-        values, turn = torch.linalg.eigh(self.projected[: self.filled, : self.filled])
-        return values.flip(0), turn.flip(1)
+    def ritz(self, count: int | None = None) -> tuple[Tensor, Tensor]:
+        """Ritz values, descending, and the coordinates in the space of the first vectors; None for all."""
+        values, turn = eigh_of_batch(-self.projected[None, : self.filled, : self.filled], count)
+        return -values[0], turn[0]
 
     def vectors(self, turn: Tensor) -> Tensor:
         """Vectors of these coordinates, ``(N, m)``."""
@@ -180,9 +181,13 @@ class BlockKrylov:
 
     def images(self, turn: Tensor) -> Tensor:
         """B times the vectors of these coordinates, but for what was left of those kept when the space began anew."""
-        m = self.filled
-        inside = self.vectors(self.projected[:m, :m] @ turn)
-        return torch.addmm(inside, self.rest, turn[m - len(self._rest) :])
+        m, known = self.filled, self.rows[self.first : self.first + self.filled]
+        inside, outside = self.projected[:m, :m] @ turn, turn[m - len(self._rest) :]
+        if self.rows.shape[1] * turn.shape[1] <= ALONE and len(self._rest):
+            found = combination((known, inside), (self._rest, outside))
+            if found is not None:
+                return found
+        return torch.addmm(self.vectors(inside), self.rest, outside)
 
     def keep(self, values: Tensor, turn: Tensor) -> None:
         """Begin anew with Ritz vectors of these values and coordinates, and go on with what is outside the space."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from torch_lapeig import _compiled
+from torch_lapeig._compiled.ritz import ritz_pairs
 from torch_lapeig._threads import in_parts, slices, together
 from torch_lapeig._tuning import (
     PART_OF_EIGH,
@@ -168,8 +169,10 @@ def _is_by_columns(x: Tensor) -> bool:
 
 def eigh(a: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenpairs of the symmetric part of a small matrix, or of each of several."""
-    values, vectors = torch.linalg.eigh((a + a.mT) / 2)
-    return values, vectors
+    whole = (a + a.mT) / 2
+    if a.ndim == 2 and (pairs := _compiled.eigh(whole[None], len(a))) is not None:
+        return pairs[0][0], pairs[1][0]
+    return _eigh(whole)
 
 
 def eigh_of_batch(a: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
@@ -187,7 +190,7 @@ def eigh_of_batch(a: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
     Raises:
         torch.linalg.LinAlgError: one that has not converged.
     """
-    count = a.shape[-1] if count is None else count
+    count = a.shape[-1] if count is None else min(count, a.shape[-1])
     if (pairs := _compiled.eigh(a, count)) is not None:
         return pairs
     if a.shape[-1] > WHOLE_EIGH and len(a) < torch.get_num_threads():
@@ -249,6 +252,31 @@ def _outside(operator: Space, w: Tensor, others: tuple[Tensor, ...], *, is_own: 
     for q in others:
         w, is_own = (without_ if is_own else without)(w, q, operator.inner(q, w)), True
     return before, w
+
+
+def rayleigh_ritz(operator: Any, x: Tensor, known: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Ritz values, ascending, on the host, vectors and norms of residuals of the span of a block ``(N, m)``.
+
+    Outside orthonormal ``known`` columns ``(N, c)``; without directions that are round-off.
+    """
+    if (pairs := compiled_pairs(operator, x, known)) is not None:
+        return pairs
+    x = basis(operator, x, known)
+    image = operator.matmul(x)
+    values, turn = shared(operator, *eigh(*to_host(operator.inner(x, image))))
+    at_vectors = to_device(turn, x)
+    x = x @ at_vectors
+    return values, x, to_host(residual(operator, x, image @ at_vectors, to_device(values, x))[1])[0]
+
+
+def compiled_pairs(operator: Any, x: Tensor, known: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor] | None:
+    """The same by compiled loops, on one thread; None where there are none, and where columns are dependent."""
+    rows = operator.compiled
+    if rows is None or not 0 < x.shape[1] <= len(x) or not _compiled.is_for_one_thread(x):
+        return None
+    outside = None if known is None or known.shape[1] == 0 else known.mT
+    found = ritz_pairs(rows, x[None], outside=outside)
+    return None if found is None else (found[0][0], found[1][0], found[2][0])
 
 
 def small_basis(operator: Space, c: Tensor, against: Tensor) -> Tensor:

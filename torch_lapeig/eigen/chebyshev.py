@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig._compiled import is_for_one_thread
+from torch_lapeig._compiled.ritz import ritz_pairs
 from torch_lapeig.eigen.blocks import eigh_of_batch, orthonormalize, shared, to_device, to_host
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solver import (
@@ -242,21 +243,21 @@ def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor, known: Known | N
         return None
     if not is_host or largest.amax() > torch.finfo(x.dtype).max ** 0.25:  # squares of what a filter enlarges overflow
         x = x / size.clamp_min(torch.finfo(x.dtype).tiny)[:, None, :]
-    if (compiled := _compiled_parts(operator, x, null)) is not None:
-        (basis, small, overlap, squares), others = compiled, known or Known.of(operator)
-    else:
-        for careful in (is_host, True):
-            basis, sound = orthonormalize(operator, x, careful=careful)
-            image = operator.matmul(basis)
-            small, overlap = operator.inner(basis, image), operator.inner(null, basis)
-            rest = torch.baddbmm(image, basis, small, alpha=-1)
-            sent = small, overlap, operator.inner(rest, rest), largest, sound.to(largest.dtype)
-            found = to_host(*sent, *(Known.there(operator) if known is None else ()))
-            (small, overlap, squares, largest, sound), others = found[:5], known or Known(*found[5:])
-            if not largest.isfinite().all():
-                return None
-            if sound.all():
-                break
+    if (pairs := _compiled_pairs(operator, x, null)) is not None:
+        values, vectors, residuals = pairs
+        return Ritz(values.clamp_min(0), vectors, residuals, known or Known.of(operator))
+    for careful in (is_host, True):
+        basis, sound = orthonormalize(operator, x, careful=careful)
+        image = operator.matmul(basis)
+        small, overlap = operator.inner(basis, image), operator.inner(null, basis)
+        rest = torch.baddbmm(image, basis, small, alpha=-1)
+        sent = small, overlap, operator.inner(rest, rest), largest, sound.to(largest.dtype)
+        found = to_host(*sent, *(Known.there(operator) if known is None else ()))
+        (small, overlap, squares, largest, sound), others = found[:5], known or Known(*found[5:])
+        if not largest.isfinite().all():
+            return None
+        if sound.all():
+            break
     projected = (small + small.mT) / 2 - others.bound[:, None, None] * (overlap.mT @ overlap)
     values, turn = shared(operator, *eigh_of_batch(projected))
     values = values.clamp_min(0)
@@ -268,12 +269,12 @@ def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor, known: Known | N
     return Ritz(values, basis @ to_device(turn, basis), residuals, others)
 
 
-def _compiled_parts(operator: Operator, x: Tensor, null: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
-    """Basis, projection, overlap with null vectors and RᵀR by compiled loops; None where there are none for this."""
+def _compiled_pairs(operator: Operator, x: Tensor, null: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Ritz values, vectors and residuals by compiled loops; None where there are none for this."""
     matrix = operator.compiled
     if matrix is None or not matrix.reads(x, null) or (len(x) == 1 and not is_for_one_thread(x)):
         return None
-    return matrix.ritz(x, null, most_null(operator))
+    return ritz_pairs(matrix, x, null[..., : most_null(operator)], operator.bound)
 
 
 def _residuals(operator: Operator, ritz: Ritz) -> Tensor:

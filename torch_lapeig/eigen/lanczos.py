@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.blocks import basis, eigh, residual, shared, to_device, to_host, without
+from torch_lapeig.eigen.blocks import rayleigh_ritz, residual, shared, to_device, to_host, without
 from torch_lapeig.eigen.chebyshev import ChebyshevSubspace, Known, needed_growth
 from torch_lapeig.eigen.krylov import KrylovSpace
 from torch_lapeig.eigen.operator import Operator
@@ -222,21 +222,21 @@ def copy_below(
         degree = math.ceil(growth / math.acosh(1 + 2 * (high - low) / (bound - high)))
         if (work := work + degree) > most:
             return None, work
-        x = _filter(operator, rows[: c + known], degree, high, seed)
-        if x.shape[1] == 0:
+        block = _filter(operator, rows[: c + known], degree, high, seed)
+        found, x, _ = rayleigh_ritz(operator, block, rows[: c + known].mT)
+        if len(found) == 0:
             return None, work
-        found, turn = shared(operator, *eigh(*to_host(operator.inner(x, operator.matmul(x)))))
         if float(found[0]) < top - margin:
-            return x @ to_device(turn[:, 0], x), work
+            return x[:, 0], work
         if high <= top or float(found[-1]) >= high:
             return None, work
         high = top  # all of the block lies below: what is enlarged there, as copies of those values, took its room
 
 
 def _filter(operator: Operator, rows: Tensor, degree: int, high: float, seed: int) -> Tensor:
-    """A random block orthogonal to ``rows`` after a polynomial of a degree that stays in [−1, 1] from ``high`` on.
+    """A random block outside ``rows`` after a polynomial of a degree that stays in [−1, 1] from ``high`` on.
 
-    What round-off leaves of the rows, which lie below, is taken out now and then.
+    What round-off leaves of the rows, which lie below, is taken out now and then, the last of it not.
     """
     bound, edge = float(operator.bound), torch.full_like(operator.bound, high)
     fastest = math.acosh(1 + 2 * high / (bound - high))  # growth at zero
@@ -245,4 +245,4 @@ def _filter(operator: Operator, rows: Tensor, degree: int, high: float, seed: in
     x = operator.random(FILTERED, seed)[0]
     x = without(x, rows.mT, operator.inner(rows.mT, x))[None]
     degrees = torch.tensor([degree])
-    return basis(operator, operator.chebyshev(x, degrees, edge, operator.bound, rows, every)[0], rows.mT)
+    return operator.chebyshev(x, degrees, edge, operator.bound, rows, every)[0]

@@ -15,7 +15,7 @@ from torch_lapeig import _checks
 from torch_lapeig._process import one_blas_thread
 from torch_lapeig._tuning import budget_of
 from torch_lapeig.eigen.block_krylov import BlockKrylov
-from torch_lapeig.eigen.blocks import basis, eigh, to_device, to_host
+from torch_lapeig.eigen.blocks import basis, compiled_pairs, eigh, rayleigh_ritz
 from torch_lapeig.eigen.direct import Factors, count_below, factors_of, shifted
 from torch_lapeig.eigen.fill import fits
 from torch_lapeig.eigen.lobpcg import lobpcg
@@ -181,8 +181,8 @@ class ShiftInvert:
             again = dataclasses.replace(self, seed=self.seed + solves, max_products=self.max_products - solves)
             y, more, found = again._space(others, inverse, needs, ceiling)
             solves += more
-            least = float(_rayleigh_ritz(operator, y, known)[0][0])
-            values, x = _rayleigh_ritz(operator, torch.cat([x, y], 1), request.null)
+            least = float(rayleigh_ritz(operator, y, known)[0][0])
+            values, x, _ = rayleigh_ritz(operator, torch.cat([x, y], 1), request.null)
             x = x[:, : request.columns]
             is_next = least >= float(values[min(w, len(values) - 1)]) - 10 * float(operator.round_off)
             verdict = verdict.after(found.is_certain, values, least, is_next)
@@ -219,11 +219,11 @@ class ShiftInvert:
                 verdict = self._verdict(request, inverse, copies, space, needs, may_count)
                 may_count = False
             if verdict.is_certain or verdict.lacking or space.products >= self.max_products:
-                return space.images(space.ritz()[1][:, :columns]), space.products, verdict
+                return space.images(space.ritz(columns)[1]), space.products, verdict
             if space.is_full:
                 kept = min(columns + WIDTH, size - space.following)
-                values, turn = space.ritz()
-                space.keep(values[:kept], turn[:, :kept])
+                values, turn = space.ritz(kept)
+                space.keep(values[:kept], turn)
 
     def _verdict(
         self, request: Request, inverse: Inverse, copies: Copies, space: BlockKrylov, needs: Needs, may_count: bool
@@ -258,6 +258,9 @@ def _ritz_pairs_of(request: Request, x: Tensor, solves: int) -> tuple[Tensor, Te
     Columns that are far from it come back as they are, with an infinite shortfall: `lobpcg` looks for their rank.
     """
     operator = request.operator
+    if (pairs := compiled_pairs(operator, x)) is not None:
+        values, x, residuals = pairs
+        return values, x, request.shortfall(solves, values, residuals)[0]
     gram = operator.inner(x, x)
     scale = gram.diagonal().rsqrt()
     size, turn = eigh(gram * scale * scale[:, None])  # not by Cholesky, which wakes other threads
@@ -341,18 +344,11 @@ def _ceiling_of(request: Request, x: Tensor) -> float | None:
 
     Where the cut after the wanted ones goes through a cluster, its own copies make none: those of the values before do.
     """
-    w, values = request.wanted, _rayleigh_ritz(request.operator, x, request.null)[0]
+    w, values = request.wanted, rayleigh_ritz(request.operator, x, request.null)[0]
     wanted = values[:w]
     if len(values) > w:
         wanted = wanted[wanted < values[w] - 10 * request.round_off]
     return float(wanted[-1]) if len(wanted) else None
-
-
-def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor) -> tuple[Tensor, Tensor]:
-    """Ritz values, ascending, on the host, and vectors of the span of ``x`` outside the null vectors."""
-    x = basis(operator, x, null)
-    values, turn = eigh(*to_host(operator.inner(x, operator.matmul(x))))
-    return values, x @ to_device(turn, x)
 
 
 @dataclass(frozen=True)
