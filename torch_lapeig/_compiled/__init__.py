@@ -398,7 +398,7 @@ class Rows:
 
         Args:
             centre, scale: ``(B,)``. degree: int64 ``(B,)``, at least 1. against: orthonormal rows ``(c, N)`` of one
-                graph that are taken out ``every`` so many products.
+                graph that are taken out of x, and again ``every`` so many products.
         """
         graphs, n, m = x.shape
         parts, threads = _team(len(self.col) * m * int(degree.max()))

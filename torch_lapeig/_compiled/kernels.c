@@ -917,8 +917,8 @@ INLINE void NAME(without)(int64_t n, int64_t m, int64_t ld, int64_t count, const
 }
 
 /* T_degree(Ã) x of `graphs` graphs of n nodes, Ã = (A − centre) scale / 2; see `Operator.chebyshev`. `work` has room
-   for n rows of m columns and `count` vectors of 64 bytes for each thread. Every so many products `count` orthonormal rows
-   are taken out. */
+   for n rows of m columns and `count` vectors of 64 bytes for each thread. `count` orthonormal rows are taken out of
+   x, and again every so many products. */
 typedef struct {
     NAME(Rows) a;
     int64_t graphs, n, m, ld, count, every;
@@ -938,6 +938,7 @@ FAST static void NAME(filter_of)(void *task, int64_t part, int64_t parts, int64_
         /* The last product writes to `out`. */
         REAL *own = f->out + g * n * m, *old = f->degree[g] % 2 ? work : own, *new = f->degree[g] % 2 ? own : work;
         memcpy(old, f->x + g * n * m, n * m * sizeof(REAL));
+        if (f->count) NAME(without)(n, m, f->ld, f->count, f->rows, old, work + n * m);
         t.y = old, t.out = new, t.times = f->scale[g] / 2, t.centre = f->centre[g], t.other = 0;
         NAME(apply)(&t, SYSTEM);
         t.times = f->scale[g], t.plus = -1;

@@ -9,11 +9,12 @@ from torch_lapeig.eigen.lanczos import Lanczos
 from torch_lapeig.eigen.laplacian import Laplacian
 from torch_lapeig.eigen.linear import solve_linear
 from torch_lapeig.eigen.lobpcg import Lobpcg
+from torch_lapeig.eigen.null_space import NullSpace
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.shift_invert import ShiftInvert
 from torch_lapeig.eigen.solve import ComponentEigenpairs, Eigenpairs, Solve, component_eigenpairs, eigenpairs
 from torch_lapeig.eigen.solver import Preconditioner, RitzPairs, Solver
-from torch_lapeig.eigen.symmetric import NullSpace, SymmetricOperator
+from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.eigen.torch_lobpcg import TorchLobpcg
 
 __all__ = [

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +19,6 @@ from torch_lapeig.eigen.solver import (
     SETTLED,
     Progress,
     RitzPairs,
-    allowed_residual,
     check_options,
     fewest_active,
     in_parts_of_batch,
@@ -33,6 +33,8 @@ SMALL_SHARE = 0.05  # of a vector in a random column: one that has less in all c
 DAMPING = 18.0  # logarithm of the factor between the k-th pair and the unwanted ones after a filter, at most
 WEAK = 12.0  # the same of the longest filter, where the impatient give up
 SPARE = 2.0  # the same beyond what the residuals need, as long as a filter is
+
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -93,140 +95,170 @@ class ChebyshevSubspace:
             starts = [None if start is None else start.part(slice(b, b + 1)) for b in range(operator.batch_size)]
             each = zip(operator.items(), starts, strict=True)
             return joined(operator, [self(item, k, tolerance, first, progress) for item, first in each], k)
-        null = operator.null_vectors(m)
-        ritz = _rayleigh_ritz(operator, self._first_block(operator, null, k, start), null, None)
+        with np.errstate(all="ignore"):  # of nothing that is left the logarithm is infinite
+            return self._solve(operator, k, m, tolerance, start, progress)
+
+    def _solve(
+        self,
+        operator: Operator,
+        k: int,
+        m: int,
+        tolerance: float,
+        start: RitzPairs | None,
+        progress: Progress | None,
+    ) -> RitzPairs:
+        """The pairs of a block of ``m`` columns."""
+        null = operator.null_vectors(min(m, most_null(operator)))
+        ritz = _rayleigh_ritz(operator, self._first_block(operator, null, k, m, start), null, None)
         assert ritz is not None  # orthonormal columns and random ones are finite
         known = ritz.known
-        products, grown, iteration = 0, torch.zeros_like(known.bound), 0
+        products, grown, iteration = 0, np.zeros_like(known.bound), 0
         for iteration in range(self.max_iterations + 1):
-            needed, gap = _shortfall(ritz, known.round_off, k, tolerance, iteration, progress)
-            if (needed <= 0).all():
+            needed, gap = _shortfall(ritz, k, tolerance, iteration, progress)
+            if not ritz.is_measured and (needed <= 0).all():
                 # So say the small matrices: see whether it is true.
-                ritz = ritz._replace(residuals=_residuals(operator, ritz))
-                needed, gap = _shortfall(ritz, known.round_off, k, tolerance, iteration, None)
+                ritz = _measured(operator, ritz)
+                needed, gap = _shortfall(ritz, k, tolerance, iteration, None)
             if start is not None:  # random columns have to show first that nothing smaller was overlooked
-                needed[:, 0] = torch.maximum(needed[:, 0], needed_growth(known, gap) - grown)
-            finished = (shared(operator, needed)[0] <= 0).all(1)
+                needed[:, 0] = np.maximum(needed[:, 0], needed_growth(known, gap) - grown)
+            finished: Array = np.all(_shared(operator, needed) <= 0, axis=1)
             if finished.all():
-                return RitzPairs(to_device(ritz.values, null), ritz.vectors, iteration, to_device(finished, null))
+                return _answer(ritz, iteration, finished)
             if iteration == self.max_iterations:
                 break
-            degree, low = self._degree(ritz.values, needed, k, known)
-            degree = shared(operator, degree.to(low))[0].long()
+            degree, low = self._degree(ritz, needed, k)
+            degree = _shared(operator, degree.astype(np.float64)).astype(np.int64)
             products += int(degree.max()) + 1
-            grown += degree * log_growth(ritz.values[:, k - 1], low, known.bound) - math.log(2)
+            growth = log_growth(_numbers(ritz.values[:, k - 1]), low, known.bound)
+            grown += degree * growth - math.log(2)
             if self.max_products is not None and products > self.max_products:
                 break
-            weak = self.max_degree * log_growth(ritz.values[:, k - 1], low, known.bound) < WEAK
-            if not self.patient and iteration > 0 and weak.any():
+            if not self.patient and iteration > 0 and (self.max_degree * growth < WEAK).any():
                 break
-            filtered = operator.chebyshev(ritz.vectors, degree, to_device(low, null), operator.bound)
+            edge = to_device(torch.from_numpy(low).to(null.dtype), null)
+            filtered = operator.chebyshev(ritz.vectors, torch.from_numpy(degree), edge, operator.bound)
             if (following := _rayleigh_ritz(operator, filtered, null, known)) is None:
                 break
             ritz = following
-        needed, _ = _shortfall(
-            ritz._replace(residuals=_residuals(operator, ritz)), known.round_off, k, tolerance, 0, None
-        )
-        finished &= (shared(operator, needed)[0] <= 0).all(1)
-        return RitzPairs(to_device(ritz.values, null), ritz.vectors, iteration, to_device(finished, null))
+        needed, _ = _shortfall(_measured(operator, ritz), k, tolerance, 0, None)
+        return _answer(ritz, iteration, finished & np.all(_shared(operator, needed) <= 0, axis=1))
 
-    def _first_block(self, operator: Operator, null: Tensor, k: int, start: RitzPairs | None) -> Tensor:
+    def _first_block(self, operator: Operator, null: Tensor, k: int, m: int, start: RitzPairs | None) -> Tensor:
         """The null vectors and random columns; or the vectors of a start, and random columns for half of the guards."""
-        m = null.shape[2]
-        known = torch.arange(m, device=null.device) < operator.nullity[:, None]
-        first = torch.where(known[:, None, :], null, operator.random(m, self.seed))
+        known = torch.arange(null.shape[2], device=null.device) < operator.nullity[:, None]
+        first = operator.random(m, self.seed)
+        first[..., : null.shape[2]] = torch.where(known[:, None, :], null, first[..., : null.shape[2]])
         if start is None:
             return first
         # Old pairs may all be eigenpairs still, but no longer the smallest.
         given = start.vectors[..., : min(m, k + (m - k) // 2)]
         return torch.cat([given, first[..., given.shape[2] :]], 2)
 
-    def _degree(self, values: Tensor, needed: Tensor, k: int, known: Known) -> tuple[Tensor, Tensor]:
+    def _degree(self, ritz: Ritz, needed: Array, k: int) -> tuple[Array, Array]:
         """Degrees, int64 ``(B,)``, and where what is damped begins, ``(B,)``.
 
         The unwanted are damped against the k-th pair as residuals need, by e^−18 at most, the wanted ones spread by
         1/√eps at most, and the next by eps^−¾: beyond, the first would drown it. The cap is that of each graph of a
         batch: a polynomial that another one needs would overflow.
         """
-        bound = known.bound
+        values, bound, info = _numbers(ritz.values), ritz.known.bound, torch.finfo(ritz.values.dtype)
         # Where the whole block lies in one cluster, what grows begins beyond it.
-        within = values[:, -1] - values[:, k - 1] <= known.round_off
-        low = values[:, -1] + BEYOND * within.to(values) * (bound - values[:, -1])
-        low = torch.minimum(low, 0.9 * bound)
+        within = values[:, -1] - values[:, k - 1] <= ritz.known.round_off
+        low = np.minimum(values[:, -1] + BEYOND * within * (bound - values[:, -1]), 0.9 * bound)
         first, kth, following = (log_growth(values[:, i], low, bound) for i in (0, k - 1, min(k, values.shape[1] - 1)))
-        spread = -0.5 * math.log(torch.finfo(values.dtype).eps)
-        enough = torch.maximum((needed[:, 0] + SPARE) / kth, torch.where(needed[:, 1] > 0, needed[:, 1] / following, 0))
+        spread = -0.5 * math.log(info.eps)
+        enough = np.maximum((needed[:, 0] + SPARE) / kth, np.where(needed[:, 1] > 0, needed[:, 1] / following, 0))
         # As many for all graphs as far as that goes: a product of fewer graphs takes a copy of the others.
-        longest = enough.minimum(DAMPING / kth).amax()
-        widest = torch.maximum(first - kth, (first - following) / 1.5)
-        degree = torch.minimum(longest, spread / widest.clamp_min(1e-7))
-        most = (OVERFLOW * math.log(torch.finfo(values.dtype).max) / first).clamp_min(1)
-        return torch.minimum(degree.clamp(8, self.max_degree), most).ceil().long(), low
+        longest = np.minimum(enough, DAMPING / kth).max()
+        widest = np.maximum(first - kth, (first - following) / 1.5)
+        degree = np.minimum(longest, spread / np.maximum(widest, 1e-7))
+        most = np.maximum(OVERFLOW * math.log(info.max) / first, 1)
+        return np.ceil(np.minimum(degree.clip(8, self.max_degree), most)).astype(np.int64), low
+
+
+def _answer(ritz: Ritz, iterations: int, finished: Array) -> RitzPairs:
+    done = to_device(torch.from_numpy(finished), ritz.vectors)
+    return RitzPairs(to_device(ritz.values, ritz.vectors), ritz.vectors, iterations, done)
+
+
+def _numbers(x: Tensor) -> Array:
+    """On the host, in float64: of a few numbers each operation takes a third of the time of torch's."""
+    found: Array = x.double().numpy()
+    return found
+
+
+def _shared(operator: Operator, x: Array) -> Array:
+    """Numbers that every rank has worked out, the same on all."""
+    return _numbers(shared(operator, torch.from_numpy(x))[0])
 
 
 class Known(NamedTuple):
-    """Numbers ``(B,)`` of an operator, on the host."""
+    """Numbers ``(B,)`` of an operator, float64."""
 
-    bound: Tensor
-    round_off: Tensor
-    active_count: Tensor
+    bound: Array
+    round_off: Array
+    active_count: Array
 
     @classmethod
     def of(cls, operator: Operator) -> Known:
         """Those of an operator."""
-        return cls(*to_host(*cls.there(operator)))
+        return cls(*map(_numbers, to_host(*cls.there(operator))))
 
-    @classmethod
-    def there(cls, operator: Operator) -> Known:
+    @staticmethod
+    def there(operator: Operator) -> tuple[Tensor, Tensor, Tensor]:
         """The same where they are."""
         dtype = operator.bound.dtype
-        return cls(operator.bound, operator.round_off.to(dtype), operator.active_count.to(dtype))
+        return operator.bound, operator.round_off.to(dtype), operator.active_count.to(dtype)
 
 
 class Ritz(NamedTuple):
-    """Ritz values ``(B, m)`` and norms of residuals ``(B, m)`` on the host, vectors ``(B, N, m)`` where they are."""
+    """Ritz values ``(B, m)`` and norms of residuals ``(B, m)`` on the host, vectors ``(B, N, m)`` where they are.
+
+    ``is_measured``: whether residuals are of the vectors themselves, not of small matrices.
+    """
 
     values: Tensor
     vectors: Tensor
     residuals: Tensor
     known: Known
+    is_measured: bool
 
 
-def _shortfall(
-    ritz: Ritz, round_off: Tensor, k: int, tolerance: float, iteration: int, progress: Progress | None
-) -> tuple[Tensor, Tensor]:
+def _shortfall(ritz: Ritz, k: int, tolerance: float, iteration: int, progress: Progress | None) -> tuple[Array, Array]:
     """Logarithms ``(B, 2)`` of what residuals of the k pairs and the one after have to fall by; ≤ 0: they are known.
 
     And the gap after the k-th, ``(B, 0 or 1)``, which is part of the answer. Ritz values are upper bounds: where the
     gap between them is round-off, so is the gap.
     """
-    values, _, residuals, _ = ritz
-    allowed = allowed_residual(values, k, round_off, tolerance)
-    worst = residuals[:, :k].amax(1)
-    gap = values[:, k - 1 : k + 1].diff()
-    unsettled = residuals[:, k : k + 1] / torch.maximum(SETTLED * gap, allowed[:, None])
-    unsettled = torch.where(gap <= round_off[:, None], 0, unsettled)
+    values, residuals, round_off = _numbers(ritz.values), _numbers(ritz.residuals), ritz.known.round_off
+    gap, worst = np.diff(values[:, k - 1 : k + 1]), residuals[:, :k].max(1)
+    allowed = np.maximum(tolerance * gap.sum(1), round_off)  # see `allowed_residual`
+    shortfall = np.zeros((len(values), 2))
+    shortfall[:, 0] = worst / allowed
+    if gap.shape[1]:
+        unsettled = residuals[:, k] / np.maximum(SETTLED * gap[:, 0], allowed)
+        shortfall[:, 1] = np.where(gap[:, 0] <= round_off, 0, unsettled)
     if progress is not None:
-        b = (worst / allowed).argmax()
-        progress(iteration, worst[b].item(), allowed[b].item())
-    shortfall = torch.cat([(worst / allowed)[:, None], unsettled, torch.zeros_like(allowed)[:, None]], 1)[:, :2]
-    return shortfall.log(), gap
+        b = shortfall[:, 0].argmax()
+        progress(iteration, float(worst[b]), float(allowed[b]))
+    return np.log(shortfall), gap
 
 
-def log_growth(value: Tensor, low: Tensor, bound: Tensor) -> Tensor:
+def log_growth(value: Array, low: Array, bound: Array) -> Array:
     """Logarithm, for each degree, of the Chebyshev polynomial on [low, bound] at a value below, all ``(B,)``."""
-    return torch.acosh(1 + (2 / (bound - low) * (low - value)).clamp_min(1e-7))
+    found: Array = np.arccosh(1 + np.maximum(2 / (bound - low) * (low - value), 1e-7))
+    return found
 
 
-def needed_growth(known: Known, gap: Tensor) -> Tensor:
+def needed_growth(known: Known, gap: Array) -> Array:
     """Logarithm of the growth after which an eigenvector rules a random block, ``(B,)``, for gaps ``(B, 0 or 1)``.
 
     It grows by √n, for its share in a random vector, over the root of the distance that its Rayleigh quotient shall
     come to, and over `SMALL_SHARE`.
     """
-    distance = gap.amin(1) if gap.shape[1] else known.bound
-    distance = torch.maximum(distance, known.round_off)
-    return 0.5 * (known.active_count * known.bound / distance).log() - math.log(SMALL_SHARE)
+    distance = gap.min(1) if gap.shape[1] else known.bound
+    found: Array = 0.5 * np.log(known.active_count * known.bound / np.maximum(distance, known.round_off))
+    return found - math.log(SMALL_SHARE)
 
 
 def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor, known: Known | None) -> Ritz | None:
@@ -237,15 +269,16 @@ def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor, known: Known | N
     come from small matrices. Where most of the parts of R c cancel, its length is lost in their round-off: the
     residuals are the least they can be.
     """
+    if (found_by_loops := _by_loops(operator, x, null, known)) is not None:
+        return found_by_loops
     size = operator.largest(x)
     largest, is_host = size.amax(1), x.device.type == "cpu"
     if is_host and not largest.isfinite().all():
         return None
     if not is_host or largest.amax() > torch.finfo(x.dtype).max ** 0.25:  # squares of what a filter enlarges overflow
         x = x / size.clamp_min(torch.finfo(x.dtype).tiny)[:, None, :]
-    if (pairs := _compiled_pairs(operator, x, null)) is not None:
-        values, vectors, residuals = pairs
-        return Ritz(values.clamp_min(0), vectors, residuals, known or Known.of(operator))
+        if (found_by_loops := _by_loops(operator, x, null, known)) is not None:
+            return found_by_loops
     for careful in (is_host, True):
         basis, sound = orthonormalize(operator, x, careful=careful)
         image = operator.matmul(basis)
@@ -253,12 +286,13 @@ def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor, known: Known | N
         rest = torch.baddbmm(image, basis, small, alpha=-1)
         sent = small, overlap, operator.inner(rest, rest), largest, sound.to(largest.dtype)
         found = to_host(*sent, *(Known.there(operator) if known is None else ()))
-        (small, overlap, squares, largest, sound), others = found[:5], known or Known(*found[5:])
+        (small, overlap, squares, largest, sound), others = found[:5], known or Known(*map(_numbers, found[5:]))
         if not largest.isfinite().all():
             return None
         if sound.all():
             break
-    projected = (small + small.mT) / 2 - others.bound[:, None, None] * (overlap.mT @ overlap)
+    bound = torch.from_numpy(others.bound).to(small)[:, None, None]
+    projected = (small + small.mT) / 2 - bound * (overlap.mT @ overlap)
     values, turn = shared(operator, *eigh_of_batch(projected))
     values = values.clamp_min(0)
     within = small @ turn - values[:, None, :] * turn
@@ -266,19 +300,24 @@ def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor, known: Known | N
     noise = 10 * torch.finfo(squares.dtype).eps * parts.square()
     outside = ((turn * (squares @ turn)).sum(1) - noise).clamp_min(0)
     (residuals,) = shared(operator, (outside + within.square().sum(1)).sqrt())
-    return Ritz(values, basis @ to_device(turn, basis), residuals, others)
+    return Ritz(values, basis @ to_device(turn, basis), residuals, others, is_measured=False)
 
 
-def _compiled_pairs(operator: Operator, x: Tensor, null: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Ritz values, vectors and residuals by compiled loops; None where there are none for this."""
+def _by_loops(operator: Operator, x: Tensor, null: Tensor, known: Known | None) -> Ritz | None:
+    """The same by compiled loops; None where there are none for this, or for columns that take more care."""
     matrix = operator.compiled
     if matrix is None or not matrix.reads(x, null) or (len(x) == 1 and not is_for_one_thread(x)):
         return None
-    return ritz_pairs(matrix, x, null[..., : most_null(operator)], operator.bound)
+    if (pairs := ritz_pairs(matrix, x, null, operator.bound)) is None:
+        return None
+    values, vectors, residuals = pairs
+    return Ritz(values.clamp_min(0), vectors, residuals, known or Known.of(operator), is_measured=True)
 
 
-def _residuals(operator: Operator, ritz: Ritz) -> Tensor:
-    """Norms of the residuals on the host, from the vectors themselves."""
+def _measured(operator: Operator, ritz: Ritz) -> Ritz:
+    """The pairs with norms of residuals from the vectors themselves."""
+    if ritz.is_measured:
+        return ritz
     values = to_device(ritz.values, ritz.vectors)
     rest = operator.matmul(ritz.vectors) - values[:, None, :] * ritz.vectors
-    return to_host(operator.dots(rest, rest).sqrt())[0]
+    return ritz._replace(residuals=to_host(operator.dots(rest, rest).sqrt())[0], is_measured=True)

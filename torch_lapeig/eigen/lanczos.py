@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.blocks import rayleigh_ritz, residual, shared, to_device, to_host, without
+from torch_lapeig.eigen.blocks import rayleigh_ritz, residual, shared, to_device, to_host
 from torch_lapeig.eigen.chebyshev import ChebyshevSubspace, Known, needed_growth
 from torch_lapeig.eigen.krylov import KrylovSpace
 from torch_lapeig.eigen.operator import Operator
@@ -200,23 +201,22 @@ def copy_below(
         values, residuals: Ritz values and residuals of these and more.
     """
     operator, w, c = request.operator, request.wanted, request.null.shape[1]
-    ritz, bound, round_off = values.tolist(), request.bound, request.round_off
+    ritz, left, bound, round_off = values.tolist(), residuals.tolist(), request.bound, request.round_off
     top = ritz[min(w, len(ritz) - 1)]
     # Where the cut goes through a cluster, its own copies make no difference: those of the values before it do.
     low = max((x for x in ([0.0] * bool(c) + ritz[:w]) if x < top - 10 * round_off), default=None)
     if low is None:
         return None, 0
-    is_settled = residuals[w : len(rows) - c] <= torch.maximum(
-        SETTLED * (values[w : len(rows) - c] - low), values.new_tensor(round_off)
-    )
-    known = w + int(is_settled.long().cumprod(0).sum())
+    known = w
+    while known < len(rows) - c and left[known] <= max(SETTLED * (ritz[known] - low), round_off):
+        known += 1
     # What lies between is enlarged too, but less: the block has room for a few.
     high = min(max(ritz[min(known + 1, len(ritz) - 1)], top), 0.9 * bound)
     if high <= low:
         return None, 0
     margin = NEARER / 2 * (top - low)  # what is farther below the value after the wanted ones than twice that, is seen
-    needed = needed_growth(Known.of(operator), torch.tensor([[margin]], dtype=values.dtype))
-    growth = float(*shared(operator, needed)) + math.log(2)
+    needed = needed_growth(Known.of(operator), np.array([[margin]]))
+    growth = float(shared(operator, torch.from_numpy(needed))[0]) + math.log(2)
     work = 0
     while True:
         degree = math.ceil(growth / math.acosh(1 + 2 * (high - low) / (bound - high)))
@@ -242,7 +242,5 @@ def _filter(operator: Operator, rows: Tensor, degree: int, high: float, seed: in
     fastest = math.acosh(1 + 2 * high / (bound - high))  # growth at zero
     every = max(1, int(-0.4 * math.log(torch.finfo(rows.dtype).eps) / fastest))
 
-    x = operator.random(FILTERED, seed)[0]
-    x = without(x, rows.mT, operator.inner(rows.mT, x))[None]
-    degrees = torch.tensor([degree])
+    x, degrees = operator.random(FILTERED, seed), torch.tensor([degree])
     return operator.chebyshev(x, degrees, edge, operator.bound, rows, every)[0]

@@ -16,7 +16,8 @@ from torch_lapeig._compiled import is_readable
 from torch_lapeig._compiled.weights import Weighed, weighed
 from torch_lapeig._threads import alone
 from torch_lapeig._tuning import NODES_ALONE, WEIGHTS_ALONE
-from torch_lapeig.eigen.symmetric import NullSpace, SymmetricOperator, in_double
+from torch_lapeig.eigen.null_space import NullSpace
+from torch_lapeig.eigen.symmetric import SymmetricOperator, in_double
 from torch_lapeig.graph.graph import Graph, check_graph
 from torch_lapeig.graph.logarithms import finite_log, inverse_power, log_sums, only_zeros, with_log_derivative
 from torch_lapeig.graph.pattern import SparsePattern

@@ -19,7 +19,8 @@ from torch_lapeig import _checks
 from torch_lapeig._tuning import DENSE_SOLVE
 from torch_lapeig.eigen.amg import SmoothedAggregation
 from torch_lapeig.eigen.cg import Map, conjugate_gradients
-from torch_lapeig.eigen.symmetric import NullSpace, SymmetricOperator
+from torch_lapeig.eigen.null_space import NullSpace
+from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import SparsePattern
 
 TOLERANCE = 1e-12  # residual relative to the right-hand side: a solution is asked for to what float64 resolves

@@ -162,7 +162,7 @@ class Operator(Protocol):
 
         Ã = (2A − high − low) / (high − low) takes [low, high] of each graph, ``(B,)``, to [−1, 1]. Each graph has its
         own degree, int64 ``(B,)`` on the host: what one of them needs would overflow in another. ``against``:
-        orthonormal rows ``(c, N)`` of one graph, of which ``x`` has no part; what round-off leaves of them is taken out
+        orthonormal rows ``(c, N)`` of one graph, which are taken out of ``x``, and what round-off leaves of them
         ``every`` so many products, before it grows.
         """
         half, centre = ((high - low) / 2)[:, None, None], ((high + low) / 2)[:, None, None]
@@ -171,7 +171,9 @@ class Operator(Protocol):
             return (self.matmul(y if len(self.shape) > 1 else y[0]).reshape(y.shape) - centre * y) * (2 / half)
 
         project = None if against is None else without(self, against)
-        return chebyshev_recurrence(x, degree, lambda y, before: twice(y) - before, twice(x) / 2, project, every)
+        return chebyshev_recurrence(
+            x, degree, lambda y, before: twice(y) - before, lambda y: twice(y) / 2, project, every
+        )
 
 
 def without(operator: Operator, rows: Tensor) -> Project:
@@ -187,12 +189,12 @@ def chebyshev_recurrence(
     x: Tensor,
     degree: Tensor,
     following: Callable[[Tensor, Tensor], Tensor],
-    first: Tensor,
+    first: Project,
     project: Project | None,
     every: int,
     recordable: bool = False,
 ) -> Tensor:
-    """T_{j+1} = 2 Ã T_j − T_{j−1} from T_0 = X and T_1 = ``first`` on.
+    """T_{j+1} = 2 Ã T_j − T_{j−1} from T_0 = X, projected, and T_1 = ``first`` of that on.
 
     ``following`` of T_j and T_{j−1} is T_{j+1}, on the processor perhaps in the place of the latter.
     """
@@ -204,7 +206,8 @@ def chebyshev_recurrence(
 
     least, most = int(degree.min()), int(degree.max())
     degree = degree.to(x.device, non_blocking=True) if least < most else degree
-    previous, current = x.clone() if x.device.type == "cpu" else x, first
+    x = x if project is None else project(x)
+    previous, current = x.clone() if x.device.type == "cpu" else x, first(x)
     times = max(least - 1, 0) // AT_ONCE if recordable and project is None else 0
     advance = captured(several, x.device)
     for _ in range(times):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.laplacian import Normalization
-from torch_lapeig.eigen.symmetric import NullSpace
+from torch_lapeig.eigen.null_space import NullSpace
 from torch_lapeig.graph.pattern import DensePattern
 
 SINGLE = 100  # nodes; beyond them the steps of `eigenpairs` are a small part of the whole

@@ -1,0 +1,68 @@
+"""Null vectors of a Laplacian in closed form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torch_lapeig import _checks
+from torch_lapeig.graph.groups import sum_of_groups
+from torch_lapeig.graph.nodes import Nodes
+
+
+@dataclass(frozen=True, eq=False)
+class NullSpace:
+    """Null vectors in closed form: on each part of the active nodes one, in proportion to ``ground``.
+
+    Attributes:
+        ground: ``(B, N)``, positive on active nodes and zero on the others, where nothing flows back.
+        part: int64 ``(B, N)``, the part of each active node, counted from 0 in each graph.
+        counts: int64 ``(B,)``, the number of parts.
+
+    >>> null = NullSpace(torch.ones(1, 3), torch.tensor([[0, 0, 1]]), torch.tensor([2]))  # two parts of three nodes
+    >>> null.counts
+    tensor([2])
+    """
+
+    ground: Tensor
+    part: Tensor
+    counts: Tensor
+
+    @classmethod
+    def constant(cls, like: Tensor) -> NullSpace:
+        """The constant vector of each graph, for node values ``like`` of shape ``(N,)`` or ``(B, N)``."""
+        ground = torch.ones_like(_checks.primal(like)).reshape(-1, like.shape[-1])
+        part = torch.zeros_like(ground, dtype=torch.int64)
+        return cls(ground, part, part.new_ones(len(part)))
+
+    def of_graph(self, b: int) -> NullSpace:
+        """Those of one graph of the batch."""
+        return NullSpace(self.ground[b : b + 1], self.part[b : b + 1], self.counts[b : b + 1])
+
+    def vectors(self, m: int, most: int | None = None, nodes: Nodes | None = None) -> Tensor:
+        """The first ``m`` of an orthonormal basis, ``(B, N, m)``, zero beyond its number; ``most``: no fewer parts.
+
+        The vectors of the parts are turned by a Householder reflection, so that the first is that of the whole graph.
+        ``nodes`` sums over the places where nodes lie.
+        """
+        total = (Nodes() if nodes is None else nodes).sum
+        if m == 1:  # that of the whole graph
+            length = total(self.ground.square().sum(1, keepdim=True)).sqrt()
+            return (self.ground / torch.where(length > 0, length, 1))[..., None]
+        size = self.ground.square()
+        most = max(int(self.counts.max()), m, 1) if most is None else most
+        place = self.part + most * torch.arange(len(size), device=size.device)[:, None]
+        volume = total(sum_of_groups(size.flatten(), place.flatten(), len(size) * most).reshape(-1, most))
+        # −H = 2 w wᵀ / wᵀw − I with w = e_1 + s takes e_1 to s, the root of each part's share of the volume.
+        whole = volume.sum(1, keepdim=True)
+        w = (volume / torch.where(whole > 0, whole, 1)).sqrt()
+        w[:, 0] += 1
+        number = torch.arange(m, device=size.device)
+        at_node = (self.part[..., None] == number).to(w.dtype)
+        scale = 2 / w.square().sum(1)
+        turn = scale[:, None, None] * w.gather(1, self.part)[..., None] * w[:, None, :m] - at_node
+        unit = (size / volume.gather(1, self.part)).sqrt()
+        basis = torch.where(self.ground > 0, unit, 0)[..., None] * turn
+        return basis.masked_fill((number >= self.counts[:, None])[:, None, :], 0)
