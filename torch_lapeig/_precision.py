@@ -213,6 +213,7 @@ def later(flag: Tensor, say: Callable[[], None]) -> None:
         say()
 
 
+PLAIN = frozenset({int, float, bool, str, type(None)})  # of which nothing is differentiated
 GUARDED = "torch_lapeig runs this node without autocast"
 _thread = threading.local()  # whether a function in full precision runs
 # What nodes have begun and not ended: backward and thread of each, and what autocast was on for before. One can call
@@ -289,6 +290,8 @@ def _nodes_of(value: Any) -> list[Any]:
     nodes, values = [], [value]
     while values:
         value = values.pop()
+        if type(value) in PLAIN:
+            continue
         if isinstance(value, Tensor):
             if value.grad_fn is not None:
                 nodes.append(value.grad_fn)

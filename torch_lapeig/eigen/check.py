@@ -185,18 +185,26 @@ def _checked(
         guard_vectors = _with_exact_null_space(operator, ritz.vectors[..., k:], k)
         if fewest_active(operator) < max(k, operator.all_nodes):  # no solve takes out what round-off has left there
             guard_vectors = guard_vectors * operator.active[..., None]
-    present = torch.arange(k, device=guard_vectors.device) < operator.active_count[:, None]
+    is_whole = fewest_active(operator) >= k
+    present = ritz.values.new_ones((len(ritz.values), k), dtype=torch.bool)
+    if not is_whole:
+        present = torch.arange(k, device=guard_vectors.device) < operator.active_count[:, None]
     vectors, quotients, residuals, skewness = _by_loops(operator, ritz.vectors[..., :k]) or _measured(
         operator, ritz.vectors[..., :k], present
     )
     # Ascending is the contract, and round-off may exchange neighbours.
-    values, order = torch.where(present, quotients, operator.above[:, None].to(quotients)).sort(dim=1, stable=True)
+    if not is_whole:
+        quotients = torch.where(present, quotients, operator.above[:, None].to(quotients))
+    values, order = quotients.sort(dim=1, stable=True)
     if vectors.device.type != "cpu" or not torch.equal(values, quotients):
         vectors, residuals = vectors.gather(2, order[:, None, :].expand_as(vectors)), residuals.gather(1, order)
-    null = torch.arange(k, ritz.values.shape[1], device=vectors.device) < operator.nullity[:, None]
-    guard_values = ritz.values[:, k:].masked_fill(null, 0)
+    guard_values = ritz.values[:, k:]
+    if most_null(operator) > k:
+        null = torch.arange(k, ritz.values.shape[1], device=vectors.device) < operator.nullity[:, None]
+        guard_values = guard_values.masked_fill(null, 0)
     gap = _gap(operator, values, guard_values)
-    allowed = torch.maximum(tolerance * gap.masked_fill(gap.isinf(), 0), operator.round_off)  # see `allowed_residual`
+    known_gap = gap if fewest_active(operator) > k else gap.masked_fill(gap.isinf(), 0)
+    allowed = torch.maximum(tolerance * known_gap, operator.round_off)  # see `allowed_residual`
     is_sound = skewness <= math.sqrt(torch.finfo(values.dtype).eps)
     return Solution(
         operator=operator,
@@ -272,9 +280,9 @@ def report_failure(solution: Solution, on_failure: str) -> None:
 def _gap(operator: Operator, values: Tensor, guard_values: Tensor) -> Tensor:
     """λ_{k+1} − λ_k ``(B,)``; infinite where the k pairs are all there are."""
     k = values.shape[1]
-    exhausted = operator.active_count <= k
     following = guard_values[:, 0] if guard_values.shape[1] else values[:, -1]
-    return (following - values[:, -1]).clamp_min(0).masked_fill(exhausted, torch.inf)
+    gap = (following - values[:, -1]).clamp_min(0)
+    return gap if fewest_active(operator) > k else gap.masked_fill(operator.active_count <= k, torch.inf)
 
 
 def _with_exact_null_space(operator: Operator, vectors: Tensor, first: int) -> Tensor:

@@ -17,6 +17,7 @@ from torch_lapeig import _checks, _compiled
 from torch_lapeig._compiled.sparse import Limits, Structure, SymmetricFactors
 from torch_lapeig._process import one_blas_thread
 from torch_lapeig.eigen.operator import Operator, entries_of
+from torch_lapeig.eigen.solver import fewest_active
 
 UNLIMITED = Limits()
 SUPERLU_BYTES = 24  # of an entry of L and of its place in U: two numbers and two indices
@@ -143,7 +144,7 @@ def shifted(operator: Operator, shift: float, needed_by: object) -> Shifted:
     Nodes that are not active, where A is zero, get a number above the spectrum: their round-off would be enlarged most.
     """
     more = np.full(operator.num_nodes, shift * float(operator.bound))
-    if int(operator.active_count.min()) < len(more):
+    if fewest_active(operator) < len(more):
         more[~operator.active[0].cpu().numpy()] = float(operator.above)
     rows = entries_of(operator, needed_by).compiled
     if rows is not None and rows.values.dtype == torch.float64:

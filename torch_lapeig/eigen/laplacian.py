@@ -164,24 +164,29 @@ class Laplacian:
         degrees, r = _checks.primal(self.degrees).reshape(batch, -1), self.graph.similarity
         active = self.active.reshape(batch, -1)
         diagonal, values = self._without_loops(self._symmetric_values)
-        largest = self.graph.pattern.largest(_checks.primal(diagonal).reshape(batch, -1, 1))[:, 0]
-        unnormalized = self.normalization == "unnormalized"
-        ground = active.to(degrees.dtype) if unnormalized else degrees.sqrt() * active
+        unnormalized, known = self.normalization == "unnormalized", self._weighed
+        # All nodes of one graph are active, and the diagonal is 1.
+        is_plain = known is not None and known.active == self.graph.num_nodes > 0 and diagonal is self.diagonal
+        if is_plain and not unnormalized:
+            ground, bound = degrees.sqrt(), degrees.new_full((1,), 2.0)
+        else:
+            ground = active.to(degrees.dtype) if unnormalized else degrees.sqrt() * active
+            largest = self.graph.pattern.largest(_checks.primal(diagonal).reshape(batch, -1, 1))[:, 0]
+            bound = 2 * (largest if unnormalized else torch.where(largest > 0, largest, 1))
         if r is not None:
             ground = ground / _checks.primal(r).reshape(batch, -1)
         operator = SymmetricOperator(
             self.graph.pattern,
             values,
             diagonal,
-            bound=2 * (largest if unnormalized else torch.where(largest > 0, largest, 1)),
+            bound=bound,
             null=NullSpace(ground, *self.active_components),
             active=active,
             of_affinities=True,
             finer=lambda: self._double().symmetric,
             trusted=True,
         )
-        known, is_unit = self._weighed, not unnormalized and diagonal is self.diagonal
-        if known is not None and is_unit and known.active == self.graph.num_nodes:
+        if known is not None and is_plain and not unnormalized:
             vars(operator)["_numbers"] = [known.active, known.parts, known.longest, True, False]
         return operator
 

@@ -7,7 +7,6 @@ import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -42,6 +41,7 @@ COUNTED_TOLERANCE = 1e-3  # the same where it is known how many there are
 MISSED = 5e-6  # probability to overlook a copy: of four random columns, that of a share of less than 0.05 in each
 UNSURE = 4  # times what residuals tell of two values, up to which these may be copies
 CUT = 0.4  # of the way to the next value: in the middle of a spectrum that mirrors itself a pivot is zero
+TINY = 1e-200  # in the place of a value of the inverse that is 0
 NOISE = 1e-10  # of the largest value of the inverse: a negative one may be round-off up to this
 FLAW = 1e-5  # of the bound: a negative eigenvalue up to this is what rounding to float32 leaves of zero
 BLUNT = 1000  # shortfall up to which steps at the end take less than to begin again, to round-off
@@ -384,33 +384,42 @@ class Copies:
         Outside pairs that are known, copies of values up to a ``ceiling``.
         """
         w, same = request.wanted, 10 * request.round_off
-        # A few numbers: NumPy's calls take less time.
-        inverse, left = np.array(values.tolist()), np.array(residuals.tolist())
-        of_a, following = 1 / inverse - shift, inverse[min(w, len(inverse) - 1) :]
+        inverse, left = (
+            [x or TINY for x in values.tolist()],
+            residuals.tolist(),
+        )  # of a few numbers these take least time
+        of_a, first = [1 / x - shift for x in inverse], min(w, len(inverse) - 1)
         # Where the cut goes through a cluster, its own copies make no difference: those of the values before it do.
-        after = float(1 / following[0] - shift)
+        after = of_a[first]
         # Nor does it end there while copies of the ceiling go on beyond the wanted ones: the next search finds them.
         known_up_to = ceiling if ceiling is not None and 0 < ceiling < after - same else None
-        below = of_a[:w][of_a[:w] < (after - same if known_up_to is None else known_up_to + same)]
-        if len(below):
-            last, low = float(below[-1]), float(inverse[len(below) - 1])
+        limit = after - same if known_up_to is None else known_up_to + same
+        known = sum(x < limit for x in of_a[:w])
+        if known:
+            last, low = of_a[known - 1], inverse[known - 1]
         elif known_up_to is not None:
             last, low = known_up_to, 1 / (known_up_to + shift)
         else:
             return cls()
         # Values are as far apart as their residuals allow to tell: too many copies counted only cost time. Of more
         # nearly equal values than columns a block holds mixtures: the first and the last are linked by others.
-        unsure = same + 2 * left / np.square(inverse)
-        linked = np.diff(of_a) <= UNSURE * (unsure[1:] + unsure[:-1])
-        group = np.concatenate([[0], ~linked]).cumsum()
-        settled = int(np.cumprod(left[w:] <= SETTLED * (low - inverse[w:])).sum())
-        high = float(following[min(settled, len(following) - 1)])
-        distance = (low - float(following[0])) / float(inverse[0])
+        unsure = [same + 2 * (size / x) / x for size, x in zip(left, inverse, strict=True)]
+        most = run = min(known, 1)
+        for i in range(1, len(of_a) if known else 0):
+            is_linked = of_a[i] - of_a[i - 1] <= UNSURE * (unsure[i] + unsure[i - 1])
+            if i >= known and not is_linked:
+                break
+            run = run + 1 if is_linked else 1
+            most = max(most, run)
+        settled = w
+        while settled < len(inverse) and left[settled] <= SETTLED * (low - inverse[settled]):
+            settled += 1
+        high = inverse[max(min(settled, len(inverse) - 1), first)]
         return cls(
-            most=int(np.bincount(group)[: group[len(below) - 1] + 1].max()) if len(below) else 0,
+            most=most,
             rate=math.acosh(1 + 2 * max(low / high - 1, 0.0)),
-            start=0.5 * math.log(request.operator.num_nodes / max(distance, 1e-15)),
-            known=len(below),
+            start=0.5 * math.log(request.operator.num_nodes / max((low - inverse[first]) / inverse[0], 1e-15)),
+            known=known,
             cut=last + CUT * (after - last),
             room=CUT * (after - last),
         )

@@ -58,8 +58,10 @@ class Groups:
     def offsets(self) -> Tensor:
         """Where each group begins when the values are in order, and their number; ``(total + 1,)``."""
         if _checks.is_plain_host(self.index):  # on one thread: to wake another takes longer
-            counts = np.bincount(self.index.numpy(), minlength=self.total)[: self.total]
-            return torch.from_numpy(np.concatenate([[0], counts.cumsum()])).to(self.index.dtype)
+            numbers = self.index.numpy()
+            offsets = np.zeros(self.total + 1, dtype=numbers.dtype)
+            np.bincount(numbers, minlength=self.total)[: self.total].cumsum(out=offsets[1:])
+            return torch.from_numpy(offsets)
         index = self.index if self.ascending else self.index.index_select(0, self.order)
         groups = torch.arange(self.total + 1, device=index.device, dtype=index.dtype)
         return torch.searchsorted(index, groups, out_int32=index.dtype == torch.int32)
