@@ -130,7 +130,7 @@ def cuts_of(graph: Graph) -> dict[str, Any]:
     pairs = eigenpairs(Laplacian(graph, "random_walk"), 2)
     y = pairs.vectors[:, 1].numpy()
     every = (np.arange(1, 2 ** (n - 1))[:, None] >> np.arange(n)) & 1  # the last node is always in part 0
-    thresholds = (y[:, None] > np.sort(y)[None, :-1]).T
+    thresholds = (y[:, None] > np.unique(y)[None, :-1]).T
     return {
         "second_eigenvalue": float(pairs.values[1]),
         "optimum": float(normalized_cuts(weights, every).min()),

@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from problems import points, sparse_path
-from torch_lapeig import Graph, Laplacian, _compiled, eigenpairs
-from torch_lapeig._compiled.ritz import measured, ritz_values
+from torch_lapeig import Graph, Laplacian, _compiled, eigenpairs, knn_graph
+from torch_lapeig._compiled.ritz import combination, measured, ritz_pairs, ritz_values
 from torch_lapeig.eigen import Lanczos, ShiftInvert, check
 
+DTYPES = (torch.float64, torch.float32)
 pytestmark = pytest.mark.skipif(_compiled.library() is None, reason="nothing is compiled")
 
 
@@ -64,6 +65,95 @@ def test_projections_out_of_range_are_left_to_others(bad):
     matrix[3, 2] = bad
     assert ritz_values(matrix, 5, torch.eye(1, dtype=torch.float64)) is None
     assert ritz_values(torch.eye(6, dtype=torch.float64), 6, torch.eye(5, dtype=torch.float64)) is None
+
+
+def batch_of(dtype):
+    x = torch.stack([points(60, 3, seed=seed) for seed in range(4)]).to(dtype)
+    return Laplacian(knn_graph(x, 6)).symmetric
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("m", [1, 2, 7, 8, 17, 33])
+@pytest.mark.parametrize("is_dependent", [False, True])
+def test_ritz_pairs_of_a_block_are_those_of_dense_algebra(m, dtype, is_dependent):
+    operator, eps = batch_of(dtype), 300 * torch.finfo(dtype).eps
+    x = torch.randn(4, 60, m, dtype=dtype)
+    if is_dependent:  # as far as that goes in one pass
+        x = x @ torch.ones(m, m, dtype=dtype).triu()
+    x = x * torch.logspace(-6, 6, m, dtype=dtype)
+    null = operator.null_vectors(m)[..., :1]
+    values, vectors, residuals = ritz_pairs(operator.compiled, x, null, operator.bound)
+    eye = torch.eye(m, dtype=dtype).expand(4, m, m)
+    torch.testing.assert_close(vectors.mT @ vectors, eye, rtol=0, atol=eps)
+    unit = x / x.norm(dim=1, keepdim=True)
+    torch.testing.assert_close(vectors @ (vectors.mT @ unit), unit, rtol=0, atol=eps)  # the span is the same
+    shifted = operator.to_dense() - operator.bound[:, None, None] * null @ null.mT
+    expected, turn = torch.linalg.eigh(vectors.mT @ shifted @ vectors)
+    values_of_a = expected.clamp_min(0)
+    torch.testing.assert_close(values, values_of_a, rtol=0, atol=eps * float(operator.bound.max()))
+    torch.testing.assert_close(turn.abs().diagonal(dim1=1, dim2=2), torch.ones(4, m, dtype=dtype), rtol=0, atol=0.1)
+    rest = operator.matmul(vectors) - values[:, None, :] * vectors
+    torch.testing.assert_close(residuals, rest.norm(dim=1), rtol=1e-3, atol=eps * float(operator.bound.max()))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_null_vectors_in_a_block_are_pairs_of_zero(dtype):
+    operator = batch_of(dtype)
+    null = operator.null_vectors(6)[..., :1]
+    x = torch.cat([torch.randn(4, 60, 5, dtype=dtype), null], 2)
+    values, vectors, residuals = ritz_pairs(operator.compiled, x, null, operator.bound)
+    eps = 300 * torch.finfo(dtype).eps
+    assert (values[:, 0] == 0).all()
+    torch.testing.assert_close((vectors[..., :1] * null).sum(1).abs(), torch.ones(4, 1, dtype=dtype), rtol=0, atol=eps)
+    assert float(residuals[:, 0].max()) < eps * float(operator.bound.max())
+    assert (values[:, 1:] > 1e-3).all()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("count", [1, 3, 4, 9])
+@pytest.mark.parametrize("m", [1, 3, 4, 8, 11])
+def test_ritz_pairs_outside_rows(count, m, dtype):
+    """Also of columns that next to nothing is left of."""
+    operator = next(batch_of(dtype).items())
+    rows = torch.linalg.qr(torch.randn(60, count, dtype=torch.float64))[0].mT.to(dtype).contiguous()
+    noise = torch.randn(60, m, dtype=dtype)
+    inside = rows.mT @ torch.randn(count, m, dtype=dtype)
+    eps = torch.finfo(dtype).eps
+    for x in (noise, inside + 1e4 * eps * noise, noise.mT.contiguous().mT):
+        values, vectors, _ = (part[0] for part in ritz_pairs(operator.compiled, x[None], outside=rows))
+        assert float((rows @ vectors).abs().max()) < 100 * eps
+        assert float((vectors.mT @ vectors - torch.eye(m)).abs().max()) < 300 * eps
+        projected = vectors.mT @ operator.matmul(vectors)
+        torch.testing.assert_close(values, torch.linalg.eigvalsh(projected), rtol=0, atol=300 * eps * 8)
+    assert ritz_pairs(operator.compiled, inside[None], outside=rows) is None
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 61])
+@pytest.mark.parametrize("m", [1, 7, 8, 9, 16, 25])
+def test_combinations_of_rows(n, m, dtype):
+    for count, more in ((1, 0), (6, 1), (36, 4)):
+        x, y = torch.randn(count, n + 3, dtype=dtype)[:, :n], torch.randn(more, n, dtype=dtype)
+        c, d = torch.randn(count, m, dtype=dtype), torch.randn(more, m, dtype=dtype)
+        found = combination((x, c), (y, d))
+        torch.testing.assert_close(found, x.mT @ c + y.mT @ d, rtol=0, atol=300 * torch.finfo(dtype).eps)
+    assert combination((torch.randn(n + 1, 3, dtype=dtype).mT, torch.ones(3, 1, dtype=dtype))) is None
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dependent_columns_and_columns_of_nan_are_left_to_torch(dtype):
+    operator = batch_of(dtype)
+    null = operator.null_vectors(3)
+    x = torch.randn(4, 60, 3, dtype=dtype)
+    assert ritz_pairs(operator.compiled, x, null, operator.bound) is not None
+    for column in (x[2, :, 0], x[2, :, 0] * 3 + 1e-9 * x[2, :, 1], torch.zeros(60), torch.full((60,), torch.nan)):
+        y = x.clone()
+        y[2, :, 2] = column
+        assert ritz_pairs(operator.compiled, y, null, operator.bound) is None
 
 
 def problem(name, dtype):

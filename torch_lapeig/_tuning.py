@@ -273,20 +273,22 @@ DEVICE_PRODUCTS = 1000
 # Work of the solvers on one sparse graph, in nanoseconds of one core of a server (processor seconds with one thread, 23
 # families of 2000 to 50,000 nodes, residuals of 1e-6). Only ratios matter: they decide what `Auto` takes.
 class FactorCosts(NamedTuple):
-    """A multiplication, an entry of L; for each column of the block an entry of L once more, and a row; small calls.
+    """A multiplication, an entry of L; for each column of a block an entry of L once more, and a row; an edge; calls.
 
-    A row is orthogonalised against a basis.
+    A row is orthogonalised against a basis; edges are ordered. Those of compiled loops are a fit to 31 solves of 2000
+    to 20,000 nodes, which took 0.3 to 1.2 times as much, most of them 0.9 to 1.2.
     """
 
     multiplication: float
     entry: float
     solved_entry: float
     solved_row: float
+    edge: float
     calls: float
 
 
 # By SuperLU, and by compiled loops.
-FACTORS = (FactorCosts(0.3, 117.0, 10.0, 280.0, 6e6), FactorCosts(0.05, 5.0, 1.2, 100.0, 2e6))
+FACTORS = (FactorCosts(0.3, 117.0, 10.0, 280.0, 0.0, 6e6), FactorCosts(0.063, 4.4, 1.2, 85.0, 38.0, 1.5e6))
 # The order of compiled factors: a look at an entry of a list; and of the work of others what it may take.
 ORDER_LOOK, ORDER_SHARE = 7.0, 0.1
 # SuperLU computes on one thread, the others on all: on two, multigrid takes 0.64 to 0.71 of the time of one. Up to
@@ -299,15 +301,10 @@ MULTIGRID_ENTRY, MULTIGRID_ROW, MULTIGRID_CALLS = 45.0, 950.0, 3e7
 class Steps(NamedTuple):
     """What a step of Lanczos takes, with a basis of 60 vectors, and a product of a filter, for each column.
 
-    And how many steps of Lanczos are ``few``: factors that take less are begun at once, as nothing is done in fewer. Of
-    30 graphs of 2000 nodes, factors took less time than filters where they were predicted to take less than so many,
-    but for tori and spheres, whose copies take long. Compiled factors are predicted to half of the time or so, and
-    filters of such graphs take 8 to 10 ms, some 200 steps.
-
-    ``crossing``: how many steps of Lanczos a product of a filter takes at least where Lanczos, to a fine tolerance,
-    takes less time than filters. Of eleven families of 1200 to 3900 nodes with 8 entries in a row or more it took 0.5
-    to 0.9 of the time with 9 and 31 pairs, with 4 pairs 0.8 to 1.8; in thinner ones 0.6 to 1.5. Hypercubes, whose
-    values have many copies, took 0.3 to 2.1.
+    And how many steps of Lanczos are ``few``, for each column of the block of a filter, and for `FEW_COLUMNS` at least:
+    factors that take less are begun at once, as no solve by products is done in fewer. Of 20 graphs of 2000 nodes, with
+    3, 8, 16 and 30 pairs, compiled factors took less time than filters where they were predicted to take less than 9
+    steps a column, and filters 0.4 to 1.0 of their time where more (bodies of three dimensions, spheres).
     """
 
     lanczos_calls: float
@@ -316,21 +313,23 @@ class Steps(NamedTuple):
     filter_calls: float
     filter_entry: float
     filter_row: float
-    few: int
-    crossing: float
+    few: float
 
 
-MANY_EDGES = 8  # entries in a row
-
-
-# By operations of torch, and by compiled loops, whose products of blocks take 0.1 ns a number, and Rayleigh and Ritz
-# after each 30 of them as long as they.
-TORCH_STEPS = Steps(4e4, 1.0, 16.0, 6e4, 0.5, 0.0, 350, math.inf)
-COMPILED_STEPS = Steps(1e4, 0.6, 14.0, 1e4, 0.1, 1.3, 200, 1.7)
-# Up to here filters of a block take less time than single products, or not much more, and find copies by themselves: at
-# 2000 nodes 20 to 39 ms against 15 to 52, at 5000 26 to 97 against 33 to 103; compiled 10 to 31 against 8 to 125, and
-# at 5000 19 to 71 against 13 to 61.
+# By operations of torch, and by compiled loops. Of the latter filters are a fit to 66 solves of 2000 to 20,000 nodes,
+# which took 0.7 to 1.2 times as much: 0.116 ns a number, and Rayleigh and Ritz after each 35 products or so.
+TORCH_STEPS = Steps(4e4, 1.0, 16.0, 6e4, 0.5, 0.0, 22)
+COMPILED_STEPS = Steps(1e4, 0.6, 14.0, 2.5e3, 0.116, 0.45, 9)
+FEW_COLUMNS = 16
+# Up to here filters of a block in torch's operations take less time than single products, or not much more, and find
+# copies by themselves: at 2000 nodes 20 to 39 ms against 15 to 52, at 5000 26 to 97 against 33 to 103.
 FILTER_NODES = 3000
+# Columns of a block that compiled loops filter on one thread in less time than they take single products, to a
+# tolerance of 1e-5 or finer and to a looser one. Of ten graphs of clusters, hubs and bodies filters took, over Lanczos,
+# with 16 columns at 2000 nodes 0.6 to 1.0 to a fine tolerance, at 6000 0.6 to 1.4, at 20,000 0.5 to 1.3, and to a loose
+# one 0.3 to 1.1 everywhere; with 24 columns at 2000 nodes 0.9 to 1.5 and 0.6 to 1.0, at 6000 0.8 to 1.9 and 0.6 to 1.3;
+# with 45 columns 1.2 to 2.9 and 0.7 to 1.9.
+FINELY_FILTERED, LOOSELY_FILTERED = 16, 24
 # Meshes of so many nodes are left to multigrid unless factors take less time. Up to 20,000 Lanczos took as long or less
 # on bodies and small worlds; the products it needs grow, by Weyl's law.
 MESH_NODES = 30_000

@@ -38,9 +38,11 @@ from torch_lapeig.eigen.solver import RitzPairs
 class TestDefault:
     def test_each_kind_of_graph_goes_to_its_solver(self):
         assert isinstance(eigenpairs(Laplacian(Graph.from_scipy(sparse_path(20_000))), 6).solver, ShiftInvert)
-        assert isinstance(eigenpairs(Laplacian(knn_graph(points(32_000, 3), 10)), 6, tolerance=1e-2).solver, Lobpcg)
-        assert isinstance(eigenpairs(Laplacian(knn_graph(points(8000, 3), 10)), 6).solver, Lanczos)
-        assert isinstance(eigenpairs(Laplacian(knn_graph(points(5000, 10), 10)), 6).solver, Lanczos)
+        assert isinstance(eigenpairs(Laplacian(knn_graph(points(40_000, 3), 10)), 6, tolerance=1e-2).solver, Lobpcg)
+        assert isinstance(eigenpairs(Laplacian(knn_graph(points(8000, 3), 10)), 6).solver, ChebyshevSubspace)
+        assert isinstance(eigenpairs(Laplacian(knn_graph(points(5000, 10), 10)), 6).solver, ChebyshevSubspace)
+        assert isinstance(eigenpairs(Laplacian(knn_graph(points(5000, 10), 10)), 9).solver, Lanczos)
+        assert isinstance(eigenpairs(Laplacian(knn_graph(points(5000, 10), 10)), 20, tolerance=1e-2).solver, Lanczos)
         assert isinstance(eigenpairs(Laplacian(knn_graph(points(2000, 10), 10)), 6).solver, ChebyshevSubspace)
         assert isinstance(eigenpairs(Laplacian(knn_graph(points(300, 3), 10)), 6).solver, Eigh)
         assert isinstance(eigenpairs(Laplacian(knn_graph(points(500, 5, batch=2), 10)), 6).solver, ChebyshevSubspace)
@@ -51,6 +53,9 @@ class TestDefault:
         assert "entries a row in its factors" in reason
         operator = Laplacian(knn_graph(points(5000, 10), 10)).symmetric
         solvers, reason = Auto().choose(operator, 6)
+        assert [type(solver) for solver in solvers] == [ChebyshevSubspace, Lobpcg, ShiftInvert, Eigh]
+        assert "filters, as long as others would take" in reason
+        solvers, reason = Auto().choose(operator, 20)
         assert [type(solver) for solver in solvers] == [Lanczos, Lobpcg, ShiftInvert, Eigh]
         assert "many dimensions" in reason
         assert Auto()(operator, 6, 1e-8).finished.all()
@@ -151,16 +156,18 @@ def test_weights_that_are_zero_take_no_part_in_the_prediction_of_fill():
     assert pairs.values[2] == 0 < pairs.values[3]
 
 
-def test_a_narrow_spectrum_is_left_to_lanczos():
+def test_a_narrow_spectrum_is_left_to_products():
     """Where the wanted values are a part of the bound multigrid has nothing to gain."""
     random = np.random.default_rng(0)
     i, j = random.integers(0, 6000, (2, 30_000))
     apart = i != j
     matrix = scipy.sparse.coo_array((np.ones(apart.sum()), (i[apart], j[apart])), shape=(6000, 6000)).tocsr()
     matrix = matrix + matrix.T
-    pairs = eigenpairs(Laplacian(Graph.from_scipy(matrix.tocsr())), 8)
-    assert pairs.converged
-    assert isinstance(pairs.solver, Lanczos)
+    laplacian = Laplacian(Graph.from_scipy(matrix.tocsr()))
+    for k, solver in ((8, ChebyshevSubspace), (20, Lanczos)):
+        pairs = eigenpairs(laplacian, k)
+        assert pairs.converged
+        assert isinstance(pairs.solver, solver)
 
 
 @pytest.mark.filterwarnings("ignore::torch_lapeig.GraphWarning")

@@ -65,7 +65,7 @@ def library() -> ctypes.CDLL | None:
         "next_block",
         "extend_space",
         "ritz_values",
-        "eigh_one_by_one",
+        "eigh_of_one",
     ):
         getattr(found, name).restype = c_int64
     found.shape_of.restype, found.share_inside.restype = c_void_p, c_double
@@ -257,23 +257,18 @@ def edges_among(crow: Tensor, col: Tensor, nodes: Tensor) -> tuple[Tensor, Tenso
 
 
 def eigh(a: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
-    """Eigenvalues ``(B, n)``, ascending, and the first eigenvectors ``(B, n, count)`` of small matrices.
+    """Eigenvalues ``(B, n)``, ascending, and the first eigenvectors ``(B, n, count)`` of several small matrices.
 
     Of symmetric ``a`` ``(B, n, n)`` the lower triangle is read. Computed in float64, given back in the dtype of ``a``.
-    None where LAPACK is to be asked: matrices that are large, numbers that are not finite or far from 1, nothing
+    None where LAPACK is to be asked: matrices that are large or few, numbers that are not finite or far from 1, nothing
     compiled.
     """
     (matrices, n, _), dtype = a.shape, a.dtype
-    if not 0 < n <= SMALL or matrices == 0 or dtype not in TYPES or library() is None or not is_readable(a):
+    if matrices < FEW or not 0 < n <= SMALL or dtype not in TYPES or library() is None or not is_readable(a):
         return None
+    threads, groups = torch.get_num_threads(), -(-matrices // LANES)
     a = a.detach().double().contiguous()
     values, vectors = a.new_empty(matrices, n), a.new_empty(matrices, n, count)
-    if matrices < FEW:
-        sizes, blocks = (c_int64(x) for x in (matrices, n, count)), (a, values, vectors, a.new_empty(n * (2 * n + 8)))
-        at = (c_void_p(block.data_ptr()) for block in blocks)
-        is_sound = library().eigh_one_by_one(*sizes, *at)  # type: ignore[union-attr]
-        return (values.to(dtype), vectors.to(dtype)) if is_sound else None
-    threads, groups = torch.get_num_threads(), -(-matrices // LANES)
     room, sound = a.new_empty(min(groups, threads) * (2 * n + 5) * n * LANES), a.new_empty(matrices, dtype=torch.int64)
     task = _Eigh(matrices, n, count, *(block.data_ptr() for block in (a, values, vectors, room, sound)))
     library().eigh(ctypes.byref(task), c_int64(groups), c_int64(threads))  # type: ignore[union-attr]

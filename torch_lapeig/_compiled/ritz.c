@@ -147,16 +147,13 @@ INLINE int pairs_of_one(int64_t m, const double *from, int64_t size, double *val
     return 1;
 }
 
-/* The same of several, of n rows, with the first `count` vectors as columns. `work`: of one, and n pointers. */
-FAST int64_t eigh_one_by_one(int64_t matrices, int64_t n, int64_t count, const double *a, double *values, double *vectors,
-                             double *work)
+/* The same, with the first `count` vectors as columns. `work`: of one, and m pointers. */
+FAST int64_t eigh_of_one(int64_t m, int64_t size, int64_t count, const double *a, double *values, double *vectors, double *work)
 {
-    const double **const at = (const double **)(work + ROOM_OF_ONE(n));
-    for (int64_t g = 0; g < matrices; g++, a += n * n, values += n, vectors += n * count) {
-        if (!pairs_of_one(n, a, n, values, at, work)) return 0;
-        for (int64_t i = 0; i < n; i++)
-            for (int64_t c = 0; c < count; c++) vectors[i * count + c] = at[c][i];
-    }
+    const double **const at = (const double **)(work + ROOM_OF_ONE(m));
+    if (!pairs_of_one(m, a, size, values, at, work)) return 0;
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t c = 0; c < count; c++) vectors[i * count + c] = at[c][i];
     return 1;
 }
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _compiled
-from torch_lapeig._compiled import LANE_BYTES, TYPES, Rows
+from torch_lapeig._compiled import LANE_BYTES, SMALL, TYPES, Rows
 from torch_lapeig._compiled.sparse import BLOCK
 
 _RITZ = {
@@ -49,6 +49,23 @@ def ritz_values(projection: Tensor, m: int, gram: Tensor) -> tuple[Tensor, Tenso
     at = (c_void_p(x.data_ptr()) for x in (gram.contiguous(), values, residuals, room))
     is_sound = library.ritz_values(c_void_p(projection.data_ptr()), *sizes, *at)
     return (values, residuals) if is_sound else None
+
+
+def pairs_of_projection(projection: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
+    """Eigenvalues ``(m,)``, ascending, and the first vectors ``(m, count)`` of a small projection ``(m, m)``, float64.
+
+    The lower triangle is read. Values are right to round-off of the largest, as Ritz values have to be, and no further:
+    LAPACK knows more of the small values of matrices whose entries differ by decades. None where that is to be asked.
+    """
+    m = len(projection)
+    if not 0 < m <= SMALL or _compiled.library() is None or not _compiled.is_readable(projection):
+        return None
+    if projection.dtype != torch.float64 or projection.stride(1) != 1:
+        return None
+    values, vectors = projection.new_empty(m), projection.new_empty(m, count)
+    blocks = (projection, values, vectors, projection.new_empty(m * (2 * m + 8)))
+    sizes, at = (c_int64(x) for x in (m, projection.stride(0), count)), (c_void_p(x.data_ptr()) for x in blocks)
+    return (values, vectors) if _compiled.library().eigh_of_one(*sizes, *at) else None  # type: ignore[union-attr]
 
 
 def ritz_pairs(

@@ -26,7 +26,7 @@ from torch_lapeig.eigen.solver import BREAKDOWN, Progress, RitzPairs, Solver, fe
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 
 MULTIGRID, FILTERS = Lobpcg(), ChebyshevSubspace()  # by their defaults: to check options takes time
-FINE = 1e-5  # tolerance up to which a Krylov space, which gains with every step, pays on small graphs
+FINE = 1e-5  # tolerance up to which a Krylov space, which gains with every step, pays on graphs of some size
 
 
 class Choice(NamedTuple):
@@ -77,8 +77,8 @@ class Auto:
         if is_sparse and (batch == 1 or n > SMALL_NODES):
             if start is not None and any(isinstance(inverse, Multigrid) for inverse in start.inverses):
                 return Choice((MULTIGRID, last), "a similar graph was solved by multigrid")
-            is_fine = start is None and (tolerance is None or tolerance <= FINE)
-            return choose_for_graph(next(operator.items()), k, is_fine)
+            wish = Wish(tolerance is None or tolerance <= FINE, start is not None)
+            return choose_for_graph(next(operator.items()), k, wish)
         if start is None and n <= eigh_nodes(operator.device, is_sparse):
             return Choice((Eigh(),), "all pairs of graphs together, of which the backward has nothing left to solve")
         if n > FALLBACK_NODES:
@@ -107,39 +107,43 @@ def last_resort(n: int) -> Solver:
     return Eigh() if n <= FALLBACK_NODES else Lanczos()
 
 
+class Wish(NamedTuple):
+    """Whether a tolerance is fine, and whether there are pairs to begin with."""
+
+    is_fine: bool
+    has_start: bool
+
+
 class Work(NamedTuple):
     """What solvers would take for one sparse Laplacian, in the nanoseconds of `torch_lapeig._tuning`.
 
-    ``multigrid`` is a whole solve; ``step`` is one of Lanczos, ``product`` one of a filter; ``few`` steps are fewer
-    than any solve takes. ``is_for_lanczos``: whether its steps to a fine tolerance are less work than the products of a
-    filter.
+    ``multigrid`` is a whole solve; ``step`` is one of Lanczos, ``product`` one of a filter; ``few`` is less than any
+    solve by these takes.
     """
 
     multigrid: float
     step: float
     product: float
-    few: int
-    is_for_lanczos: bool
+    few: float
 
     @classmethod
     def of(cls, operator: Operator, k: int) -> Work:
         """That for the ``k`` smallest pairs."""
         n, entries, columns, t = operator.num_nodes, _edges(operator), with_guards(k), _tuning
         steps, block = t.COMPILED_STEPS if operator.compiled else t.TORCH_STEPS, FILTERS.block_size(k)
+        step = steps.lanczos_calls + steps.lanczos_entry * entries
         per_row = steps.lanczos_row * Lanczos().basis_of(columns) / BASIS
-        step = steps.lanczos_calls + steps.lanczos_entry * entries + per_row * n
         product = steps.filter_calls + block * (steps.filter_entry * entries + steps.filter_row * n)
         return cls(
             multigrid=t.MULTIGRID_CALLS + columns * (t.MULTIGRID_ENTRY * entries + t.MULTIGRID_ROW * n),
-            step=step,
+            step=step + per_row * n,
             product=product,
-            few=steps.few,
-            is_for_lanczos=product > steps.crossing * step and entries >= t.MANY_EDGES * n,
+            few=steps.few * max(block, t.FEW_COLUMNS) * (step + steps.lanczos_row * n),
         )
 
 
-def choose_for_graph(operator: Operator, k: int, is_fine: bool) -> Choice:
-    """The solvers for one sparse Laplacian, by the work they would take; whether to a fine tolerance, from no start.
+def choose_for_graph(operator: Operator, k: int, wish: Wish) -> Choice:
+    """The solvers for one sparse Laplacian, by the work they would take.
 
     That of factors is counted or predicted (`torch_lapeig.eigen.fill`), that of multigrid is much the same on all
     graphs of a size. How many products a Krylov space or a filter needs depends on the spectrum. On meshes it begins
@@ -155,7 +159,7 @@ def choose_for_graph(operator: Operator, k: int, is_fine: bool) -> Choice:
         why = "a sparse graph on an accelerator: filters, unless its spectrum begins crowded"
         return Choice((filters, Lobpcg(), last_resort(n)), why)
     work, matrix = Work.of(operator, k), shifted(operator, 0.0, Auto())
-    memory, few = _tuning.budget_of(operator.device).factors, work.few * work.step
+    memory = _tuning.budget_of(operator.device).factors
     # The factors of others fill in, and their values are crowded where an inverse tells them from each other no better.
     has_shape = is_mesh(matrix)
     fill = fill_within(matrix, _limits(work, memory)) if has_shape else None
@@ -169,32 +173,39 @@ def choose_for_graph(operator: Operator, k: int, is_fine: bool) -> Choice:
     if fill is not None and fits and direct < work.multigrid:
         others = (*factors, MULTIGRID, last)
         least, what = direct, f"{fill.entries / n:.3g} entries a row in its factors"
-        if least <= few:
+        if least <= work.few:
             return Choice(others, f"a sparse graph with {what}")
     steps = int(least / work.step)
     first = Lanczos(alternative=steps, patience=steps)
-    if n <= _tuning.FILTER_NODES and is_fine and work.is_for_lanczos:
-        return Choice((first, *others), "a small graph of many edges and pairs to a fine tolerance: a Krylov space")
-    if n <= _tuning.FILTER_NODES:
+    if _is_for_filters(operator, k, wish):
         filters = ChebyshevSubspace(max_products=int(2 * least / work.product))
-        return Choice((filters, *others), "a small sparse graph: filters, as long as others would take")
+        return Choice((filters, *others), "a sparse graph of some size at most: filters, as long as others would take")
     if (what != "multigrid" or n > _tuning.MESH_NODES) and has_shape:
         return Choice(others, f"a large mesh: {what}")
     return Choice((first, *others), "a sparse graph of many dimensions, clusters or hubs, or a body of some size")
+
+
+def _is_for_filters(operator: Operator, k: int, wish: Wish) -> bool:
+    """Whether filters of a block take no more time than single products: of few columns, which stay in the cache."""
+    n, block = operator.num_nodes, FILTERS.block_size(k)
+    if n <= _tuning.FILTER_NODES and (wish.has_start or operator.compiled is None):
+        return True
+    most = _tuning.FINELY_FILTERED if wish.is_fine else _tuning.LOOSELY_FILTERED
+    return operator.compiled is not None and block <= most and n * block <= _tuning.ALONE
 
 
 def work_of_factors(operator: Operator, k: int, fill: Fill, is_compiled: bool) -> float:
     """What a solve with factors of this fill would take, in the nanoseconds of `Work`."""
     n, columns, costs = operator.num_nodes, with_guards(k), _tuning.FACTORS[is_compiled]
     found = costs.calls + costs.multiplication * fill.work + (costs.entry + costs.solved_entry * columns) * fill.entries
-    found += costs.solved_row * columns * n
+    found += costs.solved_row * columns * n + costs.edge * _edges(operator)
     return found * (torch.get_num_threads() ** _tuning.THREADS_GAIN if n > _tuning.FILTER_NODES else 1)
 
 
 def _limits(work: Work, memory: float) -> Limits:
     """Beyond which there is no need to know more of factors: others take less, or they do not fit."""
     costs = _tuning.FACTORS[True]
-    looks = _tuning.ORDER_SHARE * min(work.multigrid, 4 * work.few * work.step) / _tuning.ORDER_LOOK
+    looks = _tuning.ORDER_SHARE * min(work.multigrid, 4 * work.few) / _tuning.ORDER_LOOK
     return Limits(work.multigrid / costs.multiplication, memory / 8, looks)
 
 

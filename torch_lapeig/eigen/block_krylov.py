@@ -11,7 +11,7 @@ from torch_lapeig import _compiled
 from torch_lapeig._compiled.ritz import combination, ritz_values
 from torch_lapeig._compiled.sparse import BLOCK, Space, SymmetricFactors
 from torch_lapeig._tuning import ALONE
-from torch_lapeig.eigen.blocks import basis, eigh_of_batch, without
+from torch_lapeig.eigen.blocks import basis, first_pairs, without
 from torch_lapeig.eigen.direct import Factors
 from torch_lapeig.eigen.operator import Operator
 
@@ -172,8 +172,9 @@ class BlockKrylov:
 
     def ritz(self, count: int | None = None) -> tuple[Tensor, Tensor]:
         """Ritz values, descending, and the coordinates in the space of the first vectors; None for all."""
-        values, turn = eigh_of_batch(-self.projected[None, : self.filled, : self.filled], count)
-        return -values[0], turn[0]
+        m = self.filled
+        values, turn = first_pairs(-self.projected[:m, :m], m if count is None else count)
+        return -values, turn
 
     def vectors(self, turn: Tensor) -> Tensor:
         """Vectors of these coordinates, ``(N, m)``."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _compiled
-from torch_lapeig._compiled.ritz import ritz_pairs
+from torch_lapeig._compiled.ritz import pairs_of_projection, ritz_pairs
 from torch_lapeig._threads import in_parts, slices, together
 from torch_lapeig._tuning import (
     PART_OF_EIGH,
@@ -170,9 +170,18 @@ def _is_by_columns(x: Tensor) -> bool:
 def eigh(a: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenpairs of the symmetric part of a small matrix, or of each of several."""
     whole = (a + a.mT) / 2
-    if a.ndim == 2 and (pairs := _compiled.eigh(whole[None], len(a))) is not None:
-        return pairs[0][0], pairs[1][0]
+    if a.ndim == 2:
+        return first_pairs(whole, len(a))
     return _eigh(whole)
+
+
+def first_pairs(projection: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Eigenvalues ``(m,)``, ascending, and the first vectors ``(m, count)`` of a small symmetric projection."""
+    count = min(count, len(projection))
+    if (pairs := pairs_of_projection(projection, count)) is not None:
+        return pairs
+    values, vectors = _eigh(projection)
+    return values, vectors[:, :count]
 
 
 def eigh_of_batch(a: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
@@ -190,7 +199,7 @@ def eigh_of_batch(a: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
     Raises:
         torch.linalg.LinAlgError: one that has not converged.
     """
-    count = a.shape[-1] if count is None else min(count, a.shape[-1])
+    count = a.shape[-1] if count is None else count
     if (pairs := _compiled.eigh(a, count)) is not None:
         return pairs
     if a.shape[-1] > WHOLE_EIGH and len(a) < torch.get_num_threads():

@@ -32,6 +32,8 @@ OVERFLOW = 0.5  # of the logarithm of the largest number: what a filter may grow
 SMALL_SHARE = 0.05  # of a vector in a random column: one that has less in all columns is overlooked
 DAMPING = 18.0  # logarithm of the factor between the k-th pair and the unwanted ones after a filter, at most
 WEAK = 12.0  # the same of the longest filter, where the impatient give up
+CLOSE = 1e-3  # residual over the bound up to which values that are no farther apart are one cluster
+SHOWN = 2  # iterations after which Ritz values show how many products are left
 SPARE = 2.0  # the same beyond what the residuals need, as long as a filter is
 
 Array = np.ndarray[Any, Any]
@@ -50,7 +52,8 @@ class ChebyshevSubspace:
         guards: Ritz vectors beyond the wanted ones; default max(8, k/2).
         max_iterations: filters applied at most.
         max_degree: highest degree of a filter.
-        max_products: of the block with the matrix, at most; None for no limit beside the others.
+        max_products: of the block with the matrix, at most; None for no limit beside the others. Gives up as soon as
+            those that are left are more.
         patient: False to give up as soon as a filter of the highest degree is too weak for the wanted pairs, whose
             values are then tiny compared with the spectrum: `Lobpcg` is faster.
         seed: of the random start, from a generator of its own.
@@ -131,7 +134,8 @@ class ChebyshevSubspace:
             products += int(degree.max()) + 1
             growth = log_growth(_numbers(ritz.values[:, k - 1]), low, known.bound)
             grown += degree * growth - math.log(2)
-            if self.max_products is not None and products > self.max_products:
+            left = (needed[:, 0] / growth).max() if iteration >= SHOWN else 0.0
+            if self.max_products is not None and max(products, products - degree.max() + left) > self.max_products:
                 break
             if not self.patient and iteration > 0 and (self.max_degree * growth < WEAK).any():
                 break
@@ -162,8 +166,10 @@ class ChebyshevSubspace:
         batch: a polynomial that another one needs would overflow.
         """
         values, bound, info = _numbers(ritz.values), ritz.known.bound, torch.finfo(ritz.values.dtype)
-        # Where the whole block lies in one cluster, what grows begins beyond it.
-        within = values[:, -1] - values[:, k - 1] <= ritz.known.round_off
+        # Where the whole block lies in one cluster, as far as residuals tell, what grows begins beyond it.
+        worst = _numbers(ritz.residuals)[:, k - 1 :].max(1)
+        same = np.maximum(ritz.known.round_off, np.where(worst <= CLOSE * bound, worst, 0))
+        within = values[:, -1] - values[:, k - 1] <= same
         low = np.minimum(values[:, -1] + BEYOND * within * (bound - values[:, -1]), 0.9 * bound)
         first, kth, following = (log_growth(values[:, i], low, bound) for i in (0, k - 1, min(k, values.shape[1] - 1)))
         spread = -0.5 * math.log(info.eps)

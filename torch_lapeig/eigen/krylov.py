@@ -26,7 +26,7 @@ from torch_lapeig._compiled import Krylov, Rows
 from torch_lapeig._compiled.ritz import ritz_values
 from torch_lapeig._graphs import captured
 from torch_lapeig._tuning import ALIGNMENT
-from torch_lapeig.eigen.blocks import eigh_of_batch, shared, to_device, to_host
+from torch_lapeig.eigen.blocks import first_pairs, shared, to_device, to_host
 from torch_lapeig.eigen.operator import Operator
 
 # Inner products of Lanczos vectors that are let stand, as a power of round-off. T stays the projection on their span,
@@ -298,8 +298,8 @@ class Projection:
         part = self.matrix[self.first : self.first + m, self.first : self.first + m]
         if not np.isfinite(part).all():
             raise torch.linalg.LinAlgError("entries are not finite")  # type: ignore[attr-defined]
-        values, turn = eigh_of_batch(torch.from_numpy(part)[None], most)
-        return values[0, :most] + self.shift, turn[0]
+        values, turn = first_pairs(torch.from_numpy(part), most)
+        return values[:most] + self.shift, turn
 
 
 def _sweep(
