@@ -185,6 +185,21 @@ def batch_and_filter(operator, x, degree, low):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("m", [1, 8, 11, 17, 40])
+def test_columns_of_one_graph_are_filtered_on_threads_as_on_one(m, dtype, monkeypatch):
+    operator = Laplacian(knn_graph(swiss_roll(3000).to(dtype), 8)).symmetric
+    x, low = torch.randn(1, 3000, m, dtype=dtype), torch.tensor([0.4], dtype=dtype)
+    for degree in (torch.tensor([30]), torch.tensor([31])):
+        found = [operator.chebyshev(x, degree, low, operator.bound)]
+        for threads in (2, 3):
+            with monkeypatch.context() as patch:
+                patch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+                found.append(operator.chebyshev(x, degree, low, operator.bound))
+        assert all(torch.equal(one, found[0]) for one in found[1:])
+
+
+@torch.no_grad()
 def test_a_filter_keeps_out_what_it_is_told_to(in_torch):
     operator = Laplacian(knn_graph(swiss_roll(300), 8)).symmetric
     rows = eigenpairs(operator, 5).vectors.mT

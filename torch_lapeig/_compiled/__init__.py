@@ -102,7 +102,7 @@ _TASK = "a:a n:start,stop,base,m,of_y,of_other,of_out p:y,other,out r:times,plus
 _EDGES = "p:crow,col n:start,stop,m,of_x,of_y p:x,y,out"
 _PAIRS = "p:i,j n:count,m,of_x,of_y p:x,y,out"
 _TENSION = "p:crow,col n:rows,m,of_y p:values,y,out,energy"
-_FILTER = "a:a n:graphs,n,m,ld,count,every p:degree,centre,scale,x,rows,out,work"
+_FILTER = "a:a n:graphs,n,m,ld,count,every,groups p:degree,centre,scale,x,rows,out,work"
 _NEAREST = "n:sets,points,queries,dims,k,itself,wide p:x,asked,valid,numbers,squares,work"
 _KINDS = (
     ("task", _TASK),
@@ -397,7 +397,10 @@ class Rows:
         """
         graphs, n, m = x.shape
         parts, threads = _team(len(self.col) * m * int(degree.max()))
-        parts = c_int64(min(parts.value, graphs))
+        # The columns of one graph are filtered each by themselves: threads have nothing to wait for.
+        whole = max(1, -(-(m - 1) * x.element_size() // LANE_BYTES))
+        groups = min(threads.value, parts.value, whole) if graphs == 1 and against is None else 1
+        parts = c_int64(min(parts.value, graphs * groups))
         x, degree, out = x.contiguous(), degree.long().contiguous(), x.new_empty(x.shape)
         centre, scale = (number.to(x.dtype).contiguous() for number in (centre, scale))
         if against is not None and against.stride(1) != 1:
@@ -405,7 +408,7 @@ class Rows:
         step, count = (0, 0) if against is None else (against.stride(0), len(against))
         room = x.new_empty(min(parts.value, threads.value) * (n * m + count * LANE_BYTES // x.element_size()))
         blocks = (degree, centre, scale, x, x if against is None else against, out, room)
-        sizes = (graphs, n, m, step, count, every)
+        sizes = (graphs, n, m, step, count, every, groups)
         task = _STRUCTURES[x.dtype]["filter"](self.pointers, *sizes, *(block.data_ptr() for block in blocks))
         getattr(library(), f"filter_{TYPES[x.dtype][0]}")(ctypes.byref(task), parts, threads)
         return out

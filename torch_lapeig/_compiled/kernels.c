@@ -918,10 +918,11 @@ INLINE void NAME(without)(int64_t n, int64_t m, int64_t ld, int64_t count, const
 
 /* T_degree(Ã) x of `graphs` graphs of n nodes, Ã = (A − centre) scale / 2; see `Operator.chebyshev`. `work` has room
    for n rows of m columns and `count` vectors of 64 bytes for each thread. `count` orthonormal rows are taken out of
-   x, and again every so many products. */
+   x, and again every so many products. The columns of one graph without such rows may be in `groups`, each a part, which
+   share the room. */
 typedef struct {
     NAME(Rows) a;
-    int64_t graphs, n, m, ld, count, every;
+    int64_t graphs, n, m, ld, count, every, groups;
     const int64_t *degree;
     const REAL *centre, *scale, *x, *rows;
     REAL *out, *work;
@@ -930,15 +931,19 @@ typedef struct {
 FAST static void NAME(filter_of)(void *task, int64_t part, int64_t parts, int64_t thread)
 {
     const NAME(Filter) *f = task;
-    const int64_t n = f->n, m = f->m;
-    REAL *work = f->work + thread * (n * m + f->count * (int64_t)(64 / sizeof(REAL)));
-    for (int64_t g = f->graphs * part / parts; g < f->graphs * (part + 1) / parts; g++) {
-        NAME(Task) t = {.a = f->a, .from = g * n, .to = g * n + n, .base = g * n};
-        t.m = t.of_y = t.of_other = t.of_out = m;
+    const int64_t n = f->n, m = f->m, lanes = 64 / sizeof(REAL), all = f->graphs * f->groups;
+    REAL *room = f->work + (f->groups > 1 ? 0 : thread) * (n * m + f->count * lanes);
+    for (int64_t u = all * part / parts; u < all * (part + 1) / parts; u++) {
+        const int64_t g = u / f->groups, group = u % f->groups, whole = (m + lanes - 2) / lanes; /* no column alone */
+        const int64_t first = whole * group / f->groups * lanes, next = whole * (group + 1) / f->groups * lanes;
+        const int64_t width = (group + 1 < f->groups ? next : m) - first;
+        NAME(Task) t = {.a = f->a, .from = g * n, .to = g * n + n, .base = g * n, .m = width};
+        t.of_y = t.of_other = t.of_out = m;
         /* The last product writes to `out`. */
-        REAL *own = f->out + g * n * m, *old = f->degree[g] % 2 ? work : own, *new = f->degree[g] % 2 ? own : work;
-        memcpy(old, f->x + g * n * m, n * m * sizeof(REAL));
-        if (f->count) NAME(without)(n, m, f->ld, f->count, f->rows, old, work + n * m);
+        REAL *own = f->out + g * n * m + first, *work = room + first;
+        REAL *old = f->degree[g] % 2 ? work : own, *new = f->degree[g] % 2 ? own : work;
+        for (int64_t i = 0; i < n; i++) memcpy(old + i * m, f->x + (g * n + i) * m + first, width * sizeof(REAL));
+        if (f->count) NAME(without)(n, m, f->ld, f->count, f->rows, old, room + n * m);
         t.y = old, t.out = new, t.times = f->scale[g] / 2, t.centre = f->centre[g], t.other = 0;
         NAME(apply)(&t, SYSTEM);
         t.times = f->scale[g], t.plus = -1;
@@ -948,8 +953,8 @@ FAST static void NAME(filter_of)(void *task, int64_t part, int64_t parts, int64_
             REAL *next = old;
             old = new, new = next;
             if (f->count && step % f->every == 0) {
-                NAME(without)(n, m, f->ld, f->count, f->rows, old, work + n * m);
-                NAME(without)(n, m, f->ld, f->count, f->rows, new, work + n * m);
+                NAME(without)(n, m, f->ld, f->count, f->rows, old, room + n * m);
+                NAME(without)(n, m, f->ld, f->count, f->rows, new, room + n * m);
             }
         }
     }
