@@ -196,7 +196,9 @@ def test_columns_of_one_graph_are_filtered_on_threads_as_on_one(m, dtype, monkey
             with monkeypatch.context() as patch:
                 patch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
                 found.append(operator.chebyshev(x, degree, low, operator.bound))
-        assert all(torch.equal(one, found[0]) for one in found[1:])
+        for one in found[1:]:
+            scale = float(found[0].abs().max())
+            torch.testing.assert_close(one / scale, found[0] / scale, rtol=0, atol=1e3 * torch.finfo(dtype).eps)
 
 
 @torch.no_grad()
