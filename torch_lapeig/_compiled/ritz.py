@@ -87,7 +87,7 @@ def ritz_pairs(
         return None
     (graphs, n, m), lanes, info = x.shape, LANE_BYTES // x.element_size(), torch.finfo(x.dtype)
     x = x if graphs == 1 else x.contiguous()
-    null = None if null is None else null.contiguous()
+    null, bound = (None if block is None else block.contiguous() for block in (null, bound))
     if outside is not None and outside.stride(1) != 1:
         outside = outside.contiguous()
     wide, threads = -(-m // lanes) * lanes, c_int64(torch.get_num_threads())

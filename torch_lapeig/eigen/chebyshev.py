@@ -53,7 +53,7 @@ class ChebyshevSubspace:
         max_iterations: filters applied at most.
         max_degree: highest degree of a filter.
         max_products: of the block with the matrix, at most; None for no limit beside the others. Gives up as soon as
-            those that are left are more.
+            Ritz values show that each graph needs more.
         patient: False to give up as soon as a filter of the highest degree is too weak for the wanted pairs, whose
             values are then tiny compared with the spectrum: `Lobpcg` is faster.
         seed: of the random start, from a generator of its own.
@@ -134,7 +134,7 @@ class ChebyshevSubspace:
             products += int(degree.max()) + 1
             growth = log_growth(_numbers(ritz.values[:, k - 1]), low, known.bound)
             grown += degree * growth - math.log(2)
-            left = (needed[:, 0] / growth).max() if iteration >= SHOWN else 0.0
+            left = (needed[:, 0] / growth).min() if iteration >= SHOWN else 0.0  # of the graph that needs least
             if self.max_products is not None and max(products, products - degree.max() + left) > self.max_products:
                 break
             if not self.patient and iteration > 0 and (self.max_degree * growth < WEAK).any():
@@ -189,7 +189,10 @@ def _answer(ritz: Ritz, iterations: int, finished: Array) -> RitzPairs:
 
 def _numbers(x: Tensor) -> Array:
     """On the host, in float64: of a few numbers each operation takes a third of the time of torch's."""
-    found: Array = x.double().numpy()
+    x = x.detach().double()
+    if torch._C._functorch.is_functorch_wrapped_tensor(x):  # which has no memory of its own
+        return np.array(x.tolist())
+    found: Array = x.numpy()
     return found
 
 
