@@ -138,7 +138,7 @@ class Work(NamedTuple):
             multigrid=t.MULTIGRID_CALLS + columns * (t.MULTIGRID_ENTRY * entries + t.MULTIGRID_ROW * n),
             step=step + per_row * n,
             product=product,
-            few=steps.few * max(block, t.FEW_COLUMNS) * (step + steps.lanczos_row * n),
+            few=steps.few * max(block, t.FEW_COLUMNS) * (step + steps.lanczos_row * n) * _lost_by_threads(n),
         )
 
 
@@ -199,7 +199,12 @@ def work_of_factors(operator: Operator, k: int, fill: Fill, is_compiled: bool) -
     n, columns, costs = operator.num_nodes, with_guards(k), _tuning.FACTORS[is_compiled]
     found = costs.calls + costs.multiplication * fill.work + (costs.entry + costs.solved_entry * columns) * fill.entries
     found += costs.solved_row * columns * n + costs.edge * _edges(operator)
-    return found * (torch.get_num_threads() ** _tuning.THREADS_GAIN if n > _tuning.FILTER_NODES else 1)
+    return found * _lost_by_threads(n)
+
+
+def _lost_by_threads(n: int) -> float:
+    """How much more others gain by threads than factors, and filters, which gain little more: of their block, parts."""
+    return float(torch.get_num_threads() ** _tuning.THREADS_GAIN) if n > _tuning.FILTER_NODES else 1.0
 
 
 def _limits(work: Work, memory: float) -> Limits:
