@@ -135,7 +135,10 @@ def is_readable(*tensors: Tensor) -> bool:
 
 def _is_plain(x: Tensor) -> bool:
     """Whether the memory of a tensor holds what it says, and nobody asks for its gradient."""
-    if type(x) is not Tensor or not x.is_cpu or torch._C._functorch.is_legacy_batchedtensor(x):
+    functorch = torch._C._functorch
+    if type(x) is not Tensor or not x.is_cpu or functorch.is_legacy_batchedtensor(x):
+        return False
+    if functorch.is_functorch_wrapped_tensor(x):
         return False
     return not (x.is_neg() or x._is_zerotensor() or (x.requires_grad and torch.is_grad_enabled()))
 

@@ -295,7 +295,7 @@ typedef struct {
     REAL least;
 } NAME(Ritz);
 
-/* Take the rows out of x, twice; 0 where nothing but round-off is left of a column. */
+/* Take the rows out of x, twice; 0 where nothing but round-off is left of a column, or nothing was there. */
 INLINE int NAME(outside_rows)(const NAME(Ritz) * r, REAL *x, REAL *h, double *square)
 {
     const double few = 100 * (sizeof(REAL) == 4 ? 0x1p-23 : 0x1p-52);
@@ -339,8 +339,19 @@ INLINE void NAME(projected)(int64_t m, int64_t wide, const REAL *h, const REAL *
 
 /* The numbers of double that `ritz_of` needs for a thread. */
 #define ROOM_OF_RITZ(m) (2 * (m) * (m) + 2 * (m) + ROOM_OF_ONE(m))
-/* Entry of a Cholesky factor of columns of length 1 from which on they are next to orthonormal. */
+/* Least entry on the diagonal of a Cholesky factor of columns of length 1, and largest of its inverse, up to which one such
+   factor makes them orthonormal to round-off. */
 #define PLAINLY 0.5
+#define SPREAD 2.0
+
+/* Whether it does: `c` is the inverse over the lengths, of which `h` has the squares. */
+INLINE int NAME(is_plain)(int64_t m, int64_t wide, const REAL *h, const REAL *c, REAL least)
+{
+    double spread = 0;
+    for (int64_t j = 0; j < m; j++)
+        for (int64_t i = j; i < m; i++) spread = fmax(spread, fabs((double)c[j * wide + i]) * sqrt((double)h[j * wide + j]));
+    return least > PLAINLY && spread <= SPREAD;
+}
 
 INLINE int NAME(ritz_of_graph)(const NAME(Ritz) * r, int64_t g, REAL *work, double *room)
 {
@@ -359,10 +370,13 @@ INLINE int NAME(ritz_of_graph)(const NAME(Ritz) * r, int64_t g, REAL *work, doub
     NAME(gram)(n, m, wide, q, wide, q, h);
     const REAL least = NAME(whitening)(m, wide, h, l, c);
     if (!(least >= r->least)) return 0;
-    if (!(least > PLAINLY)) {
+    for (int64_t k = 0; k < m; k++)
+        if (!(h[k * wide + k] > (sizeof(REAL) == 4 ? 1e-30 : 1e-280))) return 0; /* squares of few digits */
+    if (!NAME(is_plain)(m, wide, h, c, least)) {
         REAL *const given = q;
         NAME(turn)(n, m, wide, q, c, image, 0);
         q = image, image = given;
+        if (r->count) NAME(without)(n, wide, r->ld, r->count, r->rows, q, c + m * wide); /* it has been enlarged */
         NAME(gram)(n, m, wide, q, wide, q, h);
         if (!(NAME(whitening)(m, wide, h, l, c) > PLAINLY)) return 0;
     }

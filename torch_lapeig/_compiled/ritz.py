@@ -83,7 +83,7 @@ def ritz_pairs(
         outside: orthonormal rows ``(c, N)`` of one graph, of which the pairs shall have no part.
     """
     given = [block for block in (x, null, bound, outside) if block is not None]
-    if not rows.reads(*given):
+    if x.shape[2] == 0 or not rows.reads(*given):
         return None
     (graphs, n, m), lanes, info = x.shape, LANE_BYTES // x.element_size(), torch.finfo(x.dtype)
     x = x if graphs == 1 else x.contiguous()
@@ -96,7 +96,8 @@ def ritz_pairs(
     step = (0, 0) if outside is None else (len(outside), outside.stride(0))
     work, sound = x.new_empty(teams * (3 * (n + m) * wide + step[0] * lanes)), x.new_empty(graphs, dtype=torch.int64)
     room = x.new_empty(teams * m * (4 * m + 10), dtype=torch.float64)
-    sizes = (graphs, n, m, wide, *x.stride()[1:], min(nulls, m), nulls, *step)
+    strides = x.stride()[1:] if graphs == 1 else (m, 1)
+    sizes = (graphs, n, m, wide, *strides, min(nulls, m), nulls, *step)
     at = [None if block is None else block.data_ptr() for block in (x, null, bound, outside)]
     out = (block.data_ptr() for block in (values, vectors, residuals, work, room, sound))
     task = _RITZ[x.dtype](rows.pointers, *sizes, *at, *out, 10 * info.eps**0.5)

@@ -169,14 +169,11 @@ def _is_by_columns(x: Tensor) -> bool:
 
 def eigh(a: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenpairs of the symmetric part of a small matrix, or of each of several."""
-    whole = (a + a.mT) / 2
-    if a.ndim == 2:
-        return first_pairs(whole, len(a))
-    return _eigh(whole)
+    return _eigh((a + a.mT) / 2)
 
 
 def first_pairs(projection: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Eigenvalues ``(m,)``, ascending, and the first vectors ``(m, count)`` of a small symmetric projection."""
+    """Eigenvalues ``(m,)``, ascending, and the first vectors ``(m, count)`` of the projection on a Krylov space."""
     count = min(count, len(projection))
     if (pairs := pairs_of_projection(projection, count)) is not None:
         return pairs
@@ -271,6 +268,8 @@ def rayleigh_ritz(operator: Any, x: Tensor, known: Tensor) -> tuple[Tensor, Tens
     if (pairs := compiled_pairs(operator, x, known)) is not None:
         return pairs
     x = basis(operator, x, known)
+    if x.shape[1] == 0:
+        return x.new_empty(0, device="cpu"), x, x.new_empty(0, device="cpu")
     image = operator.matmul(x)
     values, turn = shared(operator, *eigh(*to_host(operator.inner(x, image))))
     at_vectors = to_device(turn, x)

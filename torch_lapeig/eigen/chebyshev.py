@@ -32,9 +32,9 @@ OVERFLOW = 0.5  # of the logarithm of the largest number: what a filter may grow
 SMALL_SHARE = 0.05  # of a vector in a random column: one that has less in all columns is overlooked
 DAMPING = 18.0  # logarithm of the factor between the k-th pair and the unwanted ones after a filter, at most
 WEAK = 12.0  # the same of the longest filter, where the impatient give up
+SPARE = 2.0  # the same beyond what the residuals need, as long as a filter is
 CLOSE = 1e-3  # residual over the bound up to which values that are no farther apart are one cluster
 SHOWN = 2  # iterations after which Ritz values show how many products are left
-SPARE = 2.0  # the same beyond what the residuals need, as long as a filter is
 
 Array = np.ndarray[Any, Any]
 
@@ -98,19 +98,6 @@ class ChebyshevSubspace:
             starts = [None if start is None else start.part(slice(b, b + 1)) for b in range(operator.batch_size)]
             each = zip(operator.items(), starts, strict=True)
             return joined(operator, [self(item, k, tolerance, first, progress) for item, first in each], k)
-        with np.errstate(all="ignore"):  # of nothing that is left the logarithm is infinite
-            return self._solve(operator, k, m, tolerance, start, progress)
-
-    def _solve(
-        self,
-        operator: Operator,
-        k: int,
-        m: int,
-        tolerance: float,
-        start: RitzPairs | None,
-        progress: Progress | None,
-    ) -> RitzPairs:
-        """The pairs of a block of ``m`` columns."""
         null = operator.null_vectors(min(m, most_null(operator)))
         ritz = _rayleigh_ritz(operator, self._first_block(operator, null, k, m, start), null, None)
         assert ritz is not None  # orthonormal columns and random ones are finite
@@ -124,15 +111,17 @@ class ChebyshevSubspace:
                 needed, gap = _shortfall(ritz, k, tolerance, iteration, None)
             if start is not None:  # random columns have to show first that nothing smaller was overlooked
                 needed[:, 0] = np.maximum(needed[:, 0], needed_growth(known, gap) - grown)
-            finished: Array = np.all(_shared(operator, needed) <= 0, axis=1)
+            needed = _shared(operator, needed)
+            finished: Array = np.all(needed <= 0, axis=1)
             if finished.all():
                 return _answer(ritz, iteration, finished)
             if iteration == self.max_iterations:
                 break
             degree, low = self._degree(ritz, needed, k)
-            degree = _shared(operator, degree.astype(np.float64)).astype(np.int64)
-            products += int(degree.max()) + 1
             growth = log_growth(_numbers(ritz.values[:, k - 1]), low, known.bound)
+            found, growth = _shared(operator, np.stack([degree, growth]))
+            degree = found.astype(np.int64)
+            products += int(degree.max()) + 1
             grown += degree * growth - math.log(2)
             left = (needed[:, 0] / growth).min() if iteration >= SHOWN else 0.0  # of the graph that needs least
             if self.max_products is not None and max(products, products - degree.max() + left) > self.max_products:
@@ -150,14 +139,15 @@ class ChebyshevSubspace:
     def _first_block(self, operator: Operator, null: Tensor, k: int, m: int, start: RitzPairs | None) -> Tensor:
         """The null vectors and random columns; or the vectors of a start, and random columns for half of the guards."""
         known = torch.arange(null.shape[2], device=null.device) < operator.nullity[:, None]
-        first = operator.random(m, self.seed)
-        first[..., : null.shape[2]] = torch.where(known[:, None, :], null, first[..., : null.shape[2]])
+        first, c = operator.random(m, self.seed), null.shape[2]
+        first = torch.cat([torch.where(known[:, None, :], null, first[..., :c]), first[..., c:]], 2)
         if start is None:
             return first
         # Old pairs may all be eigenpairs still, but no longer the smallest.
         given = start.vectors[..., : min(m, k + (m - k) // 2)]
         return torch.cat([given, first[..., given.shape[2] :]], 2)
 
+    @np.errstate(all="ignore")
     def _degree(self, ritz: Ritz, needed: Array, k: int) -> tuple[Array, Array]:
         """Degrees, int64 ``(B,)``, and where what is damped begins, ``(B,)``.
 
@@ -242,23 +232,26 @@ def _shortfall(ritz: Ritz, k: int, tolerance: float, iteration: int, progress: P
     values, residuals, round_off = _numbers(ritz.values), _numbers(ritz.residuals), ritz.known.round_off
     gap, worst = np.diff(values[:, k - 1 : k + 1]), residuals[:, :k].max(1)
     allowed = np.maximum(tolerance * gap.sum(1), round_off)  # see `allowed_residual`
-    shortfall = np.zeros((len(values), 2))
-    shortfall[:, 0] = worst / allowed
-    if gap.shape[1]:
-        unsettled = residuals[:, k] / np.maximum(SETTLED * gap[:, 0], allowed)
-        shortfall[:, 1] = np.where(gap[:, 0] <= round_off, 0, unsettled)
     if progress is not None:
-        b = shortfall[:, 0].argmax()
+        b = (worst / allowed).argmax()
         progress(iteration, float(worst[b]), float(allowed[b]))
-    return np.log(shortfall), gap
+    shortfall = np.zeros((len(values), 2))
+    with np.errstate(all="ignore"):  # of nothing that is left the logarithm is infinite
+        shortfall[:, 0] = worst / allowed
+        if gap.shape[1]:
+            unsettled = residuals[:, k] / np.maximum(SETTLED * gap[:, 0], allowed)
+            shortfall[:, 1] = np.where(gap[:, 0] <= round_off, 0, unsettled)
+        return np.log(shortfall), gap
 
 
+@np.errstate(all="ignore")
 def log_growth(value: Array, low: Array, bound: Array) -> Array:
     """Logarithm, for each degree, of the Chebyshev polynomial on [low, bound] at a value below, all ``(B,)``."""
     found: Array = np.arccosh(1 + np.maximum(2 / (bound - low) * (low - value), 1e-7))
     return found
 
 
+@np.errstate(all="ignore")
 def needed_growth(known: Known, gap: Array) -> Array:
     """Logarithm of the growth after which an eigenvector rules a random block, ``(B,)``, for gaps ``(B, 0 or 1)``.
 
@@ -320,6 +313,7 @@ def _by_loops(operator: Operator, x: Tensor, null: Tensor, known: Known | None) 
     if (pairs := ritz_pairs(matrix, x, null, operator.bound)) is None:
         return None
     values, vectors, residuals = pairs
+    residuals = torch.hypot(residuals, values.clamp_max(0))  # of the values that are said, which are none below 0
     return Ritz(values.clamp_min(0), vectors, residuals, known or Known.of(operator), is_measured=True)
 
 

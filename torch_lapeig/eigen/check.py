@@ -203,8 +203,7 @@ def _checked(
         null = torch.arange(k, ritz.values.shape[1], device=vectors.device) < operator.nullity[:, None]
         guard_values = guard_values.masked_fill(null, 0)
     gap = _gap(operator, values, guard_values)
-    known_gap = gap if fewest_active(operator) > k else gap.masked_fill(gap.isinf(), 0)
-    allowed = torch.maximum(tolerance * known_gap, operator.round_off)  # see `allowed_residual`
+    allowed = torch.maximum(tolerance * gap.masked_fill(gap.isinf(), 0), operator.round_off)  # see `allowed_residual`
     is_sound = skewness <= math.sqrt(torch.finfo(values.dtype).eps)
     return Solution(
         operator=operator,

@@ -165,9 +165,10 @@ class Laplacian:
         active = self.active.reshape(batch, -1)
         diagonal, values = self._without_loops(self._symmetric_values)
         unnormalized, known = self.normalization == "unnormalized", self._weighed
-        # All nodes of one graph are active, and the diagonal is 1.
-        is_plain = known is not None and known.active == self.graph.num_nodes > 0 and diagonal is self.diagonal
-        if is_plain and not unnormalized:
+        # All nodes of one graph are active, and the diagonal of its normalised matrix is 1.
+        is_whole = known is not None and known.active == self.graph.num_nodes > 0
+        is_plain = is_whole and not unnormalized and diagonal is self.diagonal
+        if is_plain:
             ground, bound = degrees.sqrt(), degrees.new_full((1,), 2.0)
         else:
             ground = active.to(degrees.dtype) if unnormalized else degrees.sqrt() * active
@@ -186,7 +187,7 @@ class Laplacian:
             finer=lambda: self._double().symmetric,
             trusted=True,
         )
-        if known is not None and is_plain and not unnormalized:
+        if known is not None and is_plain:
             vars(operator)["_numbers"] = [known.active, known.parts, known.longest, True, False]
         return operator
 

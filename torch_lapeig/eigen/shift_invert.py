@@ -255,7 +255,8 @@ class ShiftInvert:
 def _ritz_pairs_of(request: Request, x: Tensor, solves: int) -> tuple[Tensor, Tensor, float]:
     """Ritz values and vectors of columns that are nearly orthonormal, and their shortfall.
 
-    Columns that are far from it come back as they are, with an infinite shortfall: `lobpcg` looks for their rank.
+    Columns that are far from it, or in compiled loops dependent, come back as they are, with an infinite shortfall:
+    `lobpcg` looks for their rank.
     """
     operator = request.operator
     if (pairs := compiled_pairs(operator, x)) is not None:

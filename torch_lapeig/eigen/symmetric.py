@@ -231,7 +231,9 @@ class SymmetricOperator(WithEntries):
         """The first ``m`` of an orthonormal basis of the known null vectors, ``(B, N, m)``; zeros beyond."""
         if self.null is None:
             return super().null_vectors(m)
-        return self._first_null if m == 1 else self.null.vectors(m, max(self.most_null, m, 1), self.pattern)
+        if m == 1 and torch._C._functorch.peek_interpreter_stack() is None:  # or a wrapped one would be kept
+            return self._first_null
+        return self.null.vectors(m, max(self.most_null, m, 1), self.pattern)
 
     @cached_property
     def _first_null(self) -> Tensor:
