@@ -174,6 +174,16 @@ def test_a_narrow_spectrum_is_left_to_products():
         assert isinstance(pairs.solver, solver)
 
 
+@pytest.mark.skipif(_compiled.library() is None, reason="SuperLU gains nothing by threads, where multigrid does")
+def test_the_choice_is_the_same_on_any_number_of_threads(monkeypatch):
+    """For a mesh whose factors take little, and for a body whose factors take much."""
+    for x, solver in ((swiss_roll(6000), ShiftInvert), (points(6000, 3), PRODUCTS)):
+        operator = Laplacian(knn_graph(x, 8)).symmetric
+        for threads in (1, 2, 8):
+            monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+            assert type(Auto().choose(operator, 6, tolerance=1e-2).solvers[0]) is solver
+
+
 @pytest.mark.filterwarnings("ignore::torch_lapeig.GraphWarning")
 @in_every_dtype
 @pytest.mark.parametrize("seed", range(3))

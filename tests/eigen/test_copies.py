@@ -43,6 +43,18 @@ def test_lanczos_finds_multiple_eigenvalues():
     torch.testing.assert_close(ring.values, exact[:7], atol=1e-12, rtol=0)
 
 
+@pytest.mark.parametrize("tolerance", [1e-1, 1e-2, 1e-6, 1e-10])
+def test_a_block_of_filters_within_one_eigenspace_converges(tolerance):
+    """Eleven columns, and an eigenvalue of eleven copies: from its last Ritz value on nothing would grow."""
+    pairs = eigenpairs(
+        Laplacian(graph_of("hypercube", 2048)), 3, ChebyshevSubspace(max_products=600), tolerance=tolerance
+    )
+    assert pairs.converged
+    expected = torch.tensor([0, 2 / 11, 2 / 11], dtype=torch.float64)
+    torch.testing.assert_close(pairs.values, expected, rtol=0, atol=1e-12)
+    assert float(pairs.gap) < 1e-12
+
+
 @pytest.mark.parametrize(
     "solver", [None, Lanczos(), Lobpcg(), ChebyshevSubspace()], ids=["default", "lanczos", "lobpcg", "chebyshev"]
 )

@@ -41,6 +41,7 @@ from torch_lapeig.eigen import (
     TorchLobpcg,
     component_eigenpairs,
 )
+from torch_lapeig.eigen.solver import RitzPairs
 
 SOLVERS = {
     "default": None,
@@ -387,3 +388,17 @@ def test_residuals_of_eigh_are_those_of_a_product(dtype):
     restart = pairs.restart.ritz.vectors.double()
     eye = torch.eye(400, dtype=torch.float64).expand(4, 400, 400)
     torch.testing.assert_close(restart.mT @ restart, eye, rtol=0, atol=100 * torch.finfo(dtype).eps ** 0.8)
+
+
+def test_a_guard_that_is_infinite_makes_no_pair_converged():
+    """A solver of one's own says that there is no next value: residuals are held against round-off then."""
+    laplacian = Laplacian(Graph.from_dense(path(30)))
+    exact = eigenpairs(laplacian, 2, Eigh())
+
+    def careless(operator, k, tolerance, start=None, progress=None):
+        vectors = torch.linalg.qr(exact.vectors + 1e-3 * operator.random(2, 0)[0])[0]
+        values = torch.cat([exact.values, exact.values.new_tensor([torch.inf])])
+        return RitzPairs(values[None], torch.nn.functional.pad(vectors, (0, 1))[None], 1, torch.tensor([True]))
+
+    with pytest.warns(ConvergenceWarning):
+        assert not eigenpairs(laplacian, 2, careless, tolerance=1e-2).converged

@@ -260,25 +260,22 @@ def _outside(operator: Space, w: Tensor, others: tuple[Tensor, ...], *, is_own: 
     return before, w
 
 
-def rayleigh_ritz(operator: Any, x: Tensor, known: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Ritz values, ascending, on the host, vectors and norms of residuals of the span of a block ``(N, m)``.
+def rayleigh_ritz(operator: Any, x: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+    """Ritz values, ascending, on the host, and vectors of the span of a block ``(N, m)``.
 
     Outside orthonormal ``known`` columns ``(N, c)``; without directions that are round-off.
     """
     if (pairs := compiled_pairs(operator, x, known)) is not None:
-        return pairs
+        return pairs[0], pairs[1]
     x = basis(operator, x, known)
     if x.shape[1] == 0:
-        return x.new_empty(0, device="cpu"), x, x.new_empty(0, device="cpu")
-    image = operator.matmul(x)
-    values, turn = shared(operator, *eigh(*to_host(operator.inner(x, image))))
-    at_vectors = to_device(turn, x)
-    x = x @ at_vectors
-    return values, x, to_host(residual(operator, x, image @ at_vectors, to_device(values, x))[1])[0]
+        return x.new_empty(0, device="cpu"), x
+    values, turn = shared(operator, *eigh(*to_host(operator.inner(x, operator.matmul(x)))))
+    return values, x @ to_device(turn, x)
 
 
 def compiled_pairs(operator: Any, x: Tensor, known: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor] | None:
-    """The same by compiled loops, on one thread; None where there are none, and where columns are dependent."""
+    """The same, with norms of residuals, by compiled loops on one thread; None without, or for dependent columns."""
     rows = operator.compiled
     if rows is None or not 0 < x.shape[1] <= len(x) or not _compiled.is_for_one_thread(x):
         return None

@@ -223,7 +223,7 @@ def copy_below(
         if (work := work + degree) > most:
             return None, work
         block = _filter(operator, rows[: c + known], degree, high, seed)
-        found, x, _ = rayleigh_ritz(operator, block, rows[: c + known].mT)
+        found, x = rayleigh_ritz(operator, block, rows[: c + known].mT)
         if len(found) == 0:
             return None, work
         if float(found[0]) < top - margin:

@@ -182,7 +182,7 @@ class ShiftInvert:
             y, more, found = again._space(others, inverse, needs, ceiling)
             solves += more
             least = float(rayleigh_ritz(operator, y, known)[0][0])
-            values, x, _ = rayleigh_ritz(operator, torch.cat([x, y], 1), request.null)
+            values, x = rayleigh_ritz(operator, torch.cat([x, y], 1), request.null)
             x = x[:, : request.columns]
             is_next = least >= float(values[min(w, len(values) - 1)]) - 10 * float(operator.round_off)
             verdict = verdict.after(found.is_certain, values, least, is_next)
