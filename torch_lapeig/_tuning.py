@@ -345,6 +345,8 @@ PART_OF_EIGH = 4096
 COMPILED_PART = 2**18
 # Numbers of the block of one graph up to which a compiled loop on one thread takes less time than torch on several.
 ALONE = 2**19
+# Multiplications after which a compiled solve gives Python a chance to be interrupted: about a second.
+UNINTERRUPTED = 2**31
 # Bytes of a block of vectors up to which a solve has one thread of MKL: 2000 nodes took 8 ms, with two threads 20.
 SOLVED_ALONE = 2**19
 # Nodes of graphs up to which roots and logarithms of their degrees are taken on one thread, for the same reason.

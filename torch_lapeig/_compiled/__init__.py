@@ -31,7 +31,7 @@ from torch_lapeig._threads import is_forked, openmp
 from torch_lapeig._tuning import ALONE, COMPILED_PART, PARTS_OF_THREAD
 
 FOLDER = Path(__file__).parent
-SOURCES, LIBRARY = ("kernels.c", "dense.c", "sparse.c", "ritz.c", "weights.c"), "kernels.so"
+SOURCES, LIBRARY = ("kernels.c", "dense.c", "sparse.c", "ritz.c", "subspace.c", "weights.c"), "kernels.so"
 TYPES = {torch.float32: ("float", c_float), torch.float64: ("double", c_double)}
 LANES, LANE_BYTES = 8, 64  # columns that conjugate gradients solve side by side, or matrices; bytes of a vector
 QUERIES = 4  # whose distances are measured side by side
@@ -56,7 +56,8 @@ def library() -> ctypes.CDLL | None:
     if not is_same:
         return None
     for name, _ in TYPES.values():
-        getattr(found, f"lanczos_{name}").restype = c_int64
+        for loop in ("lanczos", "subspace"):
+            getattr(found, f"{loop}_{name}").restype = c_int64
     for name in (
         "components_of",
         "count_part",
@@ -120,6 +121,7 @@ _Eigh = structure("Eigh", "n:matrices,n,count p:a,values,vectors,work,sound")
 _STRUCTURES = {
     dtype: {kind: structure(kind, fields, real) for kind, fields in _KINDS} for dtype, (_, real) in TYPES.items()
 }
+FILTERS = {dtype: kinds["filter"] for dtype, kinds in _STRUCTURES.items()}
 
 
 def is_readable(*tensors: Tensor) -> bool:
@@ -160,9 +162,9 @@ def reads_rows(crow: Tensor, col: Tensor, *others: Tensor) -> bool:
     return crow.dtype == col.dtype == torch.int32 and crow.is_contiguous() and col.is_contiguous()
 
 
-def is_for_one_thread(x: Tensor) -> bool:
-    """Whether a loop over a block of one graph is best left to one thread, instead of each product to several."""
-    return x.numel() <= ALONE or torch.get_num_threads() == 1
+def is_for_one_thread(numbers: int) -> bool:
+    """Whether a loop over a block of so many numbers, of one graph, is for one thread, not each product for several."""
+    return numbers <= ALONE or torch.get_num_threads() == 1
 
 
 def _team(work: int) -> tuple[c_int64, c_int64]:

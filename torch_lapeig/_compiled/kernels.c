@@ -192,6 +192,7 @@ INLINE void mend(Krylov *k, int64_t end)
 
 typedef double Four __attribute__((vector_size(32), aligned(8), may_alias));
 #include "ritz.c"
+#include "subspace.c"
 
 #define REAL float
 #include "kernels.c"
@@ -964,6 +965,7 @@ void NAME(filter)(NAME(Filter) * f, int64_t parts, int64_t threads) { share(NAME
 
 #include "dense.c"
 #include "ritz.c"
+#include "subspace.c"
 #include "weights.c"
 
 #endif

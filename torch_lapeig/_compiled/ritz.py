@@ -13,7 +13,7 @@ from torch_lapeig import _compiled
 from torch_lapeig._compiled import LANE_BYTES, SMALL, TYPES, Rows
 from torch_lapeig._compiled.sparse import BLOCK
 
-_RITZ = {
+RITZ = {
     dtype: _compiled.structure(
         "Ritz",
         "a:a n:graphs,n,m,wide,down,across,nulls,of_null,count,ld "
@@ -68,6 +68,16 @@ def pairs_of_projection(projection: Tensor, count: int) -> tuple[Tensor, Tensor]
     return (values, vectors) if _compiled.library().eigh_of_one(*sizes, *at) else None  # type: ignore[union-attr]
 
 
+def room_of_ritz(m: int) -> int:
+    """Numbers of float64 that the pairs of one block of ``m`` columns need beside its own."""
+    return m * (4 * m + 10)
+
+
+def least_of(dtype: torch.dtype) -> float:
+    """Least entry on the diagonal of a Cholesky factor of columns of length 1 that are not dependent."""
+    return 10 * float(torch.finfo(dtype).eps) ** 0.5
+
+
 def ritz_pairs(
     rows: Rows, x: Tensor, null: Tensor | None = None, bound: Tensor | None = None, outside: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor] | None:
@@ -85,7 +95,7 @@ def ritz_pairs(
     given = [block for block in (x, null, bound, outside) if block is not None]
     if x.shape[2] == 0 or not rows.reads(*given):
         return None
-    (graphs, n, m), lanes, info = x.shape, LANE_BYTES // x.element_size(), torch.finfo(x.dtype)
+    (graphs, n, m), lanes = x.shape, LANE_BYTES // x.element_size()
     x = x if graphs == 1 else x.contiguous()
     null, bound = (None if block is None else block.contiguous() for block in (null, bound))
     if outside is not None and outside.stride(1) != 1:
@@ -95,12 +105,12 @@ def ritz_pairs(
     values, vectors, residuals = x.new_empty(graphs, m), x.new_empty(graphs, n, m), x.new_empty(graphs, m)
     step = (0, 0) if outside is None else (len(outside), outside.stride(0))
     work, sound = x.new_empty(teams * (3 * (n + m) * wide + step[0] * lanes)), x.new_empty(graphs, dtype=torch.int64)
-    room = x.new_empty(teams * m * (4 * m + 10), dtype=torch.float64)
+    room = x.new_empty(teams * room_of_ritz(m), dtype=torch.float64)
     strides = x.stride()[1:] if graphs == 1 else (m, 1)
     sizes = (graphs, n, m, wide, *strides, min(nulls, m), nulls, *step)
     at = [None if block is None else block.data_ptr() for block in (x, null, bound, outside)]
     out = (block.data_ptr() for block in (values, vectors, residuals, work, room, sound))
-    task = _RITZ[x.dtype](rows.pointers, *sizes, *at, *out, 10 * info.eps**0.5)
+    task = RITZ[x.dtype](rows.pointers, *sizes, *at, *out, least_of(x.dtype))
     getattr(_compiled.library(), f"ritz_{TYPES[x.dtype][0]}")(ctypes.byref(task), c_int64(graphs), threads)
     return (values, vectors, residuals) if bool(sound.all()) else None
 

@@ -277,7 +277,7 @@ def rayleigh_ritz(operator: Any, x: Tensor, known: Tensor) -> tuple[Tensor, Tens
 def compiled_pairs(operator: Any, x: Tensor, known: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor] | None:
     """The same, with norms of residuals, by compiled loops on one thread; None without, or for dependent columns."""
     rows = operator.compiled
-    if rows is None or not 0 < x.shape[1] <= len(x) or not _compiled.is_for_one_thread(x):
+    if rows is None or not 0 < x.shape[1] <= len(x) or not _compiled.is_for_one_thread(x.numel()):
         return None
     outside = None if known is None or known.shape[1] == 0 else known.mT
     found = ritz_pairs(rows, x[None], outside=outside)

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig._compiled import is_for_one_thread
-from torch_lapeig._compiled.ritz import ritz_pairs
+from torch_lapeig._compiled.ritz import least_of, ritz_pairs
+from torch_lapeig._compiled.subspace import Rule, Spectrum, subspace
 from torch_lapeig.eigen.blocks import eigh_of_batch, orthonormalize, shared, to_device, to_host
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solver import (
@@ -34,7 +35,10 @@ DAMPING = 18.0  # logarithm of the factor between the k-th pair and the unwanted
 WEAK = 12.0  # the same of the longest filter, where the impatient give up
 SPARE = 2.0  # the same beyond what the residuals need, as long as a filter is
 CLOSE = 1e-3  # residual over the bound up to which values that are no farther apart are one cluster
+LEAST_DEGREE = 8  # of a filter: below, a look at the pairs takes longer than the filter
 SHOWN = 2  # iterations after which Ritz values show how many products are left
+
+UNLIMITED = 2**62
 
 Array = np.ndarray[Any, Any]
 
@@ -91,19 +95,55 @@ class ChebyshevSubspace:
         progress: Progress | None = None,
     ) -> RitzPairs:
         """The block of ``block_size(k)`` Ritz pairs, or as many as there are nodes of positive degree."""
-        if progress is None and len(parts_of_batch(operator, k)) > 1:
-            return in_parts_of_batch(self, operator, k, tolerance, start)
         m = min(self.block_size(k), fewest_active(operator))
         if m == k < int(operator.active_count.max()):  # larger graphs need a larger block
             starts = [None if start is None else start.part(slice(b, b + 1)) for b in range(operator.batch_size)]
             each = zip(operator.items(), starts, strict=True)
             return joined(operator, [self(item, k, tolerance, first, progress) for item, first in each], k)
         null = operator.null_vectors(min(m, most_null(operator)))
-        ritz = _rayleigh_ritz(operator, self._first_block(operator, null, k, m, start), null, None)
+        if progress is None:
+            if (found := self._whole(operator, null, k, m, tolerance, start)) is not None:
+                return found
+            if len(parts_of_batch(operator, k)) > 1:
+                return in_parts_of_batch(self, operator, k, tolerance, start)
+        return self._step_by_step(operator, null, k, m, tolerance, start, progress)
+
+    def _whole(
+        self, operator: Operator, null: Tensor, k: int, m: int, tolerance: float, start: RitzPairs | None
+    ) -> RitzPairs | None:
+        """The same by one compiled loop, each graph by itself; None where it is for Python to do."""
+        rows = operator.compiled
+        if rows is None or (operator.batch_size == 1 and not is_for_one_thread(operator.num_nodes * m)):
+            return None
+        random = operator.random(m, self.seed) if start is None else self._first_block(operator, null, k, m, start)
+        options = (self.max_iterations, self.max_degree, self.max_products, self.patient)
+        iterations, degree, products, patient = options
+        rule = Rule(
+            *(BEYOND, OVERFLOW, SMALL_SHARE, DAMPING, WEAK, SPARE, CLOSE, SETTLED, tolerance, SHOWN, LEAST_DEGREE),
+            *(iterations, degree, UNLIMITED if products is None else products, patient, start is not None),
+        )
+        bound = operator.bound
+        centre = None if operator.centre is None else operator.centre.to(bound)
+        numbers = (operator.nullity, operator.active_count, bound, operator.round_off.to(bound), centre)
+        found = subspace(rows, random, null, k, Spectrum(*numbers), rule)
+        return None if found is None else RitzPairs(*found)
+
+    def _step_by_step(
+        self,
+        operator: Operator,
+        null: Tensor,
+        k: int,
+        m: int,
+        tolerance: float,
+        start: RitzPairs | None,
+        progress: Progress | None,
+    ) -> RitzPairs:
+        block, known = self._first_block(operator, null, k, m, start), Known.of(operator)
+        block, products = (block, 0) if start is not None else self._first_filter(operator, block, known)
+        ritz = _rayleigh_ritz(operator, block, null, known)
         assert ritz is not None  # orthonormal columns and random ones are finite
-        known = ritz.known
-        products, grown, iteration = 0, np.zeros_like(known.bound), 0
-        for iteration in range(self.max_iterations + 1):
+        grown, iteration = np.zeros_like(known.bound), 0
+        for iteration in range(min(products, 1), self.max_iterations + 1):
             needed, gap = _shortfall(ritz, k, tolerance, iteration, progress)
             if not ritz.is_measured and (needed <= 0).all():
                 # So say the small matrices: see whether it is true.
@@ -140,12 +180,28 @@ class ChebyshevSubspace:
         """The null vectors and random columns; or the vectors of a start, and random columns for half of the guards."""
         known = torch.arange(null.shape[2], device=null.device) < operator.nullity[:, None]
         first, c = operator.random(m, self.seed), null.shape[2]
+        first = first - null @ operator.inner(null, first)
         first = torch.cat([torch.where(known[:, None, :], null, first[..., :c]), first[..., c:]], 2)
         if start is None:
             return first
         # Old pairs may all be eigenpairs still, but no longer the smallest.
         given = start.vectors[..., : min(m, k + (m - k) // 2)]
         return torch.cat([given, first[..., given.shape[2] :]], 2)
+
+    def _first_filter(self, operator: Operator, x: Tensor, known: Known) -> tuple[Tensor, int]:
+        """Random columns with little above the centre of the spectrum, where nearly all of them is; and products.
+
+        No look at their Ritz pairs would tell more.
+        """
+        most = self.max_degree if self.max_products is None else min(self.max_degree, self.max_products)
+        if known.centre is None or min(most, self.max_iterations) < 1 or not (known.bound > 0).all():
+            return x, 0
+        low = np.minimum(known.centre, 0.9 * known.bound)
+        # Beyond, columns would be dependent beside the first.
+        enough = -math.log(least_of(x.dtype)) / log_growth(np.zeros_like(low), low, known.bound)
+        degree = np.floor(enough).clip(1, most).astype(np.int64)
+        edge = to_device(torch.from_numpy(low).to(x.dtype), x)
+        return operator.chebyshev(x, torch.from_numpy(degree), edge, operator.bound), int(degree.max()) + 1
 
     @np.errstate(all="ignore")
     def _degree(self, ritz: Ritz, needed: Array, k: int) -> tuple[Array, Array]:
@@ -169,7 +225,7 @@ class ChebyshevSubspace:
         widest = np.maximum(first - kth, (first - following) / 1.5)
         degree = np.minimum(longest, spread / np.maximum(widest, 1e-7))
         most = np.maximum(OVERFLOW * math.log(info.max) / first, 1)
-        return np.ceil(np.minimum(degree.clip(8, self.max_degree), most)).astype(np.int64), low
+        return np.ceil(np.minimum(degree.clip(LEAST_DEGREE, self.max_degree), most)).astype(np.int64), low
 
 
 def _answer(ritz: Ritz, iterations: int, finished: Array) -> RitzPairs:
@@ -197,17 +253,15 @@ class Known(NamedTuple):
     bound: Array
     round_off: Array
     active_count: Array
+    centre: Array | None
 
     @classmethod
     def of(cls, operator: Operator) -> Known:
-        """Those of an operator."""
-        return cls(*map(_numbers, to_host(*cls.there(operator))))
-
-    @staticmethod
-    def there(operator: Operator) -> tuple[Tensor, Tensor, Tensor]:
-        """The same where they are."""
-        dtype = operator.bound.dtype
-        return operator.bound, operator.round_off.to(dtype), operator.active_count.to(dtype)
+        """Those of an operator, by one look."""
+        dtype, centre = operator.bound.dtype, operator.centre
+        there = (operator.bound, operator.round_off.to(dtype), operator.active_count.to(dtype))
+        found = to_host(*there, *(() if centre is None else (centre.to(dtype),)))
+        return cls(*map(_numbers, found[:3]), None if centre is None else _numbers(found[3]))
 
 
 class Ritz(NamedTuple):
@@ -263,8 +317,8 @@ def needed_growth(known: Known, gap: Array) -> Array:
     return found - math.log(SMALL_SHARE)
 
 
-def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor, known: Known | None) -> Ritz | None:
-    """The Ritz pairs of the span of ``x``; None where it is not finite. What is not yet ``known`` comes along.
+def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor, known: Known) -> Ritz | None:
+    """The Ritz pairs of the span of ``x``; None where it is not finite.
 
     The known null vectors count as below the spectrum, so that no small eigenvalue mixes with them. The host waits
     once: with R = A X − X H, H = Xᵀ A X, the residual of X c is R c + X (H − λ) c, two orthogonal parts whose lengths
@@ -287,13 +341,12 @@ def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor, known: Known | N
         small, overlap = operator.inner(basis, image), operator.inner(null, basis)
         rest = torch.baddbmm(image, basis, small, alpha=-1)
         sent = small, overlap, operator.inner(rest, rest), largest, sound.to(largest.dtype)
-        found = to_host(*sent, *(Known.there(operator) if known is None else ()))
-        (small, overlap, squares, largest, sound), others = found[:5], known or Known(*map(_numbers, found[5:]))
+        small, overlap, squares, largest, sound = to_host(*sent)
         if not largest.isfinite().all():
             return None
         if sound.all():
             break
-    bound = torch.from_numpy(others.bound).to(small)[:, None, None]
+    bound = torch.from_numpy(known.bound).to(small)[:, None, None]
     projected = (small + small.mT) / 2 - bound * (overlap.mT @ overlap)
     values, turn = shared(operator, *eigh_of_batch(projected))
     values = values.clamp_min(0)
@@ -302,19 +355,19 @@ def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor, known: Known | N
     noise = 10 * torch.finfo(squares.dtype).eps * parts.square()
     outside = ((turn * (squares @ turn)).sum(1) - noise).clamp_min(0)
     (residuals,) = shared(operator, (outside + within.square().sum(1)).sqrt())
-    return Ritz(values, basis @ to_device(turn, basis), residuals, others, is_measured=False)
+    return Ritz(values, basis @ to_device(turn, basis), residuals, known, is_measured=False)
 
 
-def _by_loops(operator: Operator, x: Tensor, null: Tensor, known: Known | None) -> Ritz | None:
+def _by_loops(operator: Operator, x: Tensor, null: Tensor, known: Known) -> Ritz | None:
     """The same by compiled loops; None where there are none for this, or for columns that take more care."""
     matrix = operator.compiled
-    if matrix is None or not matrix.reads(x, null) or (len(x) == 1 and not is_for_one_thread(x)):
+    if matrix is None or not matrix.reads(x, null) or (len(x) == 1 and not is_for_one_thread(x.numel())):
         return None
     if (pairs := ritz_pairs(matrix, x, null, operator.bound)) is None:
         return None
     values, vectors, residuals = pairs
     residuals = torch.hypot(residuals, values.clamp_max(0))  # of the values that are said, which are none below 0
-    return Ritz(values.clamp_min(0), vectors, residuals, known or Known.of(operator), is_measured=True)
+    return Ritz(values.clamp_min(0), vectors, residuals, known, is_measured=True)
 
 
 def _measured(operator: Operator, ritz: Ritz) -> Ritz:

@@ -223,7 +223,7 @@ def _checked(
 def _by_loops(operator: Operator, given: Tensor) -> Measured | None:
     """What `_measured` gives, by compiled loops: of one graph without isolated nodes, where that is little work."""
     rows, (graphs, n, k) = operator.compiled, given.shape
-    if rows is None or graphs > 1 or not is_for_one_thread(given) or fewest_active(operator) < n:
+    if rows is None or graphs > 1 or not is_for_one_thread(given.numel()) or fewest_active(operator) < n:
         return None
     found = measured(rows, given[0], operator.null_vectors(min(most_null(operator), k))[0])
     return None if found is None else Measured(*(part[None] for part in found))

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig._compiled import Rows
+from torch_lapeig._compiled.subspace import random_columns
 from torch_lapeig._graphs import captured
 from torch_lapeig.eigen.blocks import dots, inner
 from torch_lapeig.graph.nodes import signs
@@ -110,6 +111,11 @@ class Operator(Protocol):
         return self.bound * (factor * torch.finfo(self.dtype).eps)
 
     @property
+    def centre(self) -> Tensor | None:
+        """About the mean of the eigenvalues of each graph, ``(B,)``: of random vectors most quotients are near; or None."""
+        return None
+
+    @property
     def nullity(self) -> Tensor:
         """Number of the null vectors that are known, int64 ``(B,)``."""
         return torch.zeros(self.batch_size, dtype=torch.int64, device=self.device)
@@ -140,6 +146,8 @@ class Operator(Protocol):
 
     def random(self, m: int, seed: int) -> Tensor:
         """Random columns ``(B, N, m)``, the same in every graph; zero on nodes that are not active."""
+        if (found := random_columns(self.active, m, seed, self.dtype)) is not None:
+            return found
         generator = torch.Generator(self.device).manual_seed(seed)
         # In float64 these would take four times as long, and be no more random.
         noise = torch.randn((self.num_nodes, m), device=self.device, generator=generator, dtype=torch.float32)

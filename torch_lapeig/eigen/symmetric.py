@@ -278,6 +278,12 @@ class SymmetricOperator(WithEntries):
         scale: Tensor = factor * torch.finfo(self.dtype).eps * self.bound
         return scale
 
+    @property
+    def centre(self) -> Tensor | None:
+        """About the mean of the eigenvalues, ``(B,)``: that of the diagonal, where there are no loops."""
+        total = self.sum((self.diagonal.detach().reshape(self.active.shape) * self.active).sum(1))
+        return total / self.active_count.clamp_min(1)
+
     def sensitivity(self, values: Tensor) -> Tensor:
         """Change ``(B,)`` of the eigenvalues ``(B, k)`` of each graph, over eps, when the entries change by eps.
 
@@ -405,7 +411,7 @@ class SymmetricOperator(WithEntries):
     ) -> Tensor:
         """See `Operator.chebyshev`: each step is one product with the matrix 2 Ã."""
         half, centre = (high - low) / 2, (high + low) / 2
-        if (matrix := self.compiled) is not None and matrix.reads(x) and (len(x) > 1 or is_for_one_thread(x)):
+        if (matrix := self.compiled) is not None and matrix.reads(x) and (len(x) > 1 or is_for_one_thread(x.numel())):
             return matrix.filter(x, centre, 2 / half, degree, against, every)
         diagonal = (self.diagonal.detach().reshape(x.shape[:2]) - centre[:, None]) / half[:, None]
         twice = self.pattern.assemble(2 * diagonal, self.values.detach() * self.pattern.of_graph(-2 / half))

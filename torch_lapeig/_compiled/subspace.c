@@ -1,0 +1,185 @@
+/* Subspace iteration on Chebyshev filters, whole, for each graph of a batch by itself: the loop of `ChebyshevSubspace`, with
+   its rule; and random numbers to begin with. A part of `kernels.c`. */
+
+#ifndef REAL
+
+/* The numbers of the rule, which has its reasons in `torch_lapeig.eigen.chebyshev`, by their names there, and the options. */
+typedef struct {
+    double beyond, overflow, small_share, damping, weak, spare, close, settled, tolerance;
+    int64_t shown, least_degree, iterations, degree, products, patient, has_start;
+} Rule;
+
+enum { BEGINS, GOES_ON, FINISHED, GIVES_UP, DEPENDENT }; /* states of a graph; in the last its columns are dependent */
+
+/* Logarithm, for each degree, of the Chebyshev polynomial on [low, bound] at a value below. */
+static double log_growth(double value, double low, double bound)
+{
+    return acosh(1 + fmax(2 / (bound - low) * (low - value), 1e-7));
+}
+
+/* 64 bits that look random, of a number: the last steps of splitmix64 (Steele, Lea & Flood 2014). */
+INLINE uint64_t scrambled(uint64_t x)
+{
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u, x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+#else
+
+/* --- Random columns --- */
+
+/* `graphs` times the same n rows of m numbers, sums of four uniform ones, which are nearly normal, of mean 0 and variance 1;
+   0 for nodes that are not active. */
+FAST void NAME(noise)(int64_t graphs, int64_t n, int64_t m, int64_t seed, const uint8_t *active, REAL *out)
+{
+    const REAL unit = 1 / 37837.2271; /* 2¹⁶ / √3 */
+    const uint64_t first = scrambled((uint64_t)seed * 0x9e3779b97f4a7c15u);
+    for (int64_t i = 0; i < n * m; i++) {
+        const uint64_t bits = scrambled(first + (uint64_t)i * 0x9e3779b97f4a7c15u);
+        const int32_t low = (bits & 0xffff) + (bits >> 16 & 0xffff), high = (bits >> 32 & 0xffff) + (bits >> 48);
+        out[i] = (low + high - 131070) * unit;
+    }
+    for (int64_t g = graphs - 1; g >= 0; g--)
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t c = 0; c < m; c++) out[(g * n + i) * m + c] = active[g * n + i] ? out[i * m + c] : 0;
+}
+
+/* --- The loop --- */
+
+/* Of `ritz` x is the block, which is overwritten; `vectors`, `values`, `residuals` are the answer. What the filter takes
+   graph by graph is written here. `known`: null vectors of each graph. `centre`: about the mean of each spectrum, where
+   there is no start; may be NULL. `work` of multiplications ends a call, which goes on where it is called again. */
+typedef struct {
+    NAME(Ritz) *ritz;
+    NAME(Filter) *filter;
+    const Rule *rule;
+    int64_t k, threads, part, work, spent;
+    const int64_t *known, *active;
+    const REAL *bound, *round_off, *centre;
+    int64_t *state, *iterations, *products, *degree;
+    double *grown;
+    REAL *block, *centres, *scales;
+} NAME(Subspace);
+
+/* Filter a block between `low` and the bound, and set where it grows too large for squares, over its largest numbers. */
+static void NAME(filtered)(NAME(Subspace) * s, int64_t g, const REAL *x, double low, int64_t degree, double most, int64_t thread)
+{
+    NAME(Filter) f = *s->filter;
+    const int64_t n = f.n, m = f.m, lanes = 64 / sizeof(REAL), whole = (m + lanes - 2) / lanes;
+    const double bound = s->bound[g];
+    const int64_t work = (int64_t)(f.a.crow[(g + 1) * n] - f.a.crow[g * n]) * m * degree;
+    REAL *const out = s->block + g * n * m;
+    s->centres[g] = (low + bound) / 2, s->scales[g] = 4 / (bound - low), s->degree[g] = degree;
+    f.x = x;
+    if (f.graphs == 1) { /* the columns of one graph each by themselves, on several threads */
+        const int64_t parts = work / s->part < s->threads ? work / s->part : s->threads;
+        f.groups = parts < 1 ? 1 : parts < whole ? parts : whole;
+        share(NAME(filter_of), &f, f.groups, s->threads);
+    } else
+        NAME(filter_of)(&f, g, f.graphs, thread);
+    __atomic_fetch_add(&s->spent, work, __ATOMIC_RELAXED);
+    s->products[g] += degree + 1;
+    if (degree * log_growth(most, low, bound) < (sizeof(REAL) == 4 ? 22 : 177)) return; /* a fourth of what is a number */
+    for (int64_t c = 0; c < m; c++) {
+        REAL largest = 0;
+        for (int64_t i = 0; i < n; i++) largest = fabs((double)out[i * m + c]) > largest ? fabs((double)out[i * m + c]) : largest;
+        for (int64_t i = 0; i < n && largest > 0; i++) out[i * m + c] /= largest;
+    }
+}
+
+/* Take the null vectors out of the random columns, set them in the place of the first ones, and filter once what is above
+   the centre of the spectrum: there, as is known, most of the values of random columns are. */
+static void NAME(begin)(NAME(Subspace) * s, int64_t g, int64_t thread)
+{
+    const NAME(Ritz) *r = s->ritz;
+    const int64_t n = r->n, m = r->m, of_null = r->of_null, nulls = s->known[g] < r->nulls ? s->known[g] : r->nulls;
+    REAL *const x = s->block + g * n * m;
+    const REAL *const null = r->null + g * n * of_null;
+    double *const dots = r->room + thread * ROOM_OF_RITZ(m);
+    for (int64_t a = 0; a < nulls; a++) {
+        for (int64_t c = 0; c < m; c++) dots[c] = 0;
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t c = 0; c < m; c++) dots[c] += (double)null[i * of_null + a] * x[i * m + c];
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t c = 0; c < m; c++) x[i * m + c] -= null[i * of_null + a] * (REAL)dots[c];
+    }
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t a = 0; a < nulls; a++) x[i * m + a] = null[i * of_null + a];
+    if (!s->centre || nulls == m || s->rule->iterations == 0 || !(s->bound[g] > 0)) return;
+    const double bound = s->bound[g], low = fmin(s->centre[g], 0.9 * bound);
+    /* Beyond, columns would be dependent beside the first. */
+    const double most = log(0.1 / sqrt(sizeof(REAL) == 4 ? 0x1p-23 : 0x1p-52));
+    const double degree = fmin(fmin(floor(most / log_growth(0, low, bound)), s->rule->degree), s->rule->products);
+    if (!(degree >= 1)) return;
+    memcpy(r->vectors + g * n * m, x, n * m * sizeof(REAL));
+    NAME(filtered)(s, g, r->vectors, low, degree, 0, thread);
+    s->iterations[g] = 1;
+}
+
+/* Whether the pairs of a graph are found; if not, the next filter, unless it is to be given up. */
+static void NAME(decide)(NAME(Subspace) * s, int64_t g, int64_t thread)
+{
+    const Rule *u = s->rule;
+    const int64_t m = s->ritz->m, k = s->k;
+    REAL *const values = s->ritz->values + g * m, *const residuals = s->ritz->residuals + g * m;
+    const double bound = s->bound[g], round_off = s->round_off[g], eps = sizeof(REAL) == 4 ? 0x1p-23 : 0x1p-52;
+    double worst = 0, cluster = 0;
+    for (int64_t c = 0; c < m; c++) { /* residuals of the values that are said, none below 0 */
+        if (values[c] < 0) residuals[c] = hypot(residuals[c], values[c]), values[c] = 0;
+        if (c < k) worst = fmax(worst, residuals[c]);
+        if (c >= k - 1) cluster = fmax(cluster, residuals[c]);
+    }
+    const double gap = m > k ? (double)values[k] - values[k - 1] : 0, allowed = fmax(u->tolerance * gap, round_off);
+    double needed = log(worst / allowed), next = -INFINITY;
+    if (m > k && gap > round_off) next = log(residuals[k] / fmax(u->settled * gap, allowed));
+    if (u->has_start) {
+        const double distance = fmax(m > k ? gap : bound, round_off);
+        needed = fmax(needed, 0.5 * log(s->active[g] * bound / distance) - log(u->small_share) - s->grown[g]);
+    }
+    s->state[g] = needed <= 0 && next <= 0 ? FINISHED : GIVES_UP;
+    if (s->state[g] == FINISHED || s->iterations[g] == u->iterations) return;
+
+    const double last = values[m - 1], same = fmax(round_off, cluster <= u->close * bound ? cluster : 0);
+    const double low = fmin(last + (last - values[k - 1] <= same ? u->beyond * (bound - last) : 0), 0.9 * bound);
+    const double first = log_growth(values[0], low, bound), kth = log_growth(values[k - 1], low, bound);
+    const double following = log_growth(values[k < m ? k : m - 1], low, bound);
+    const double enough = fmax((needed + u->spare) / kth, next > 0 ? next / following : 0);
+    const double widest = fmax(fmax(first - kth, (first - following) / 1.5), 1e-7);
+    const double longest = fmin(fmin(enough, u->damping / kth), -0.5 * log(eps) / widest);
+    const double most = fmax(u->overflow * log(sizeof(REAL) == 4 ? 0x1p127 : 0x1p1023) / first, 1);
+    const double degree = ceil(fmin(fmin(fmax(longest, u->least_degree), u->degree), most));
+    const double left = s->iterations[g] >= u->shown ? needed / kth : 0, products = s->products[g] + degree + 1;
+    if (!(degree >= 1) || fmax(products, s->products[g] + 1 + left) > u->products) return;
+    if (!u->patient && s->iterations[g] > 0 && u->degree * kth < u->weak) return;
+    s->grown[g] += degree * kth - log(2), s->iterations[g]++, s->state[g] = GOES_ON;
+    NAME(filtered)(s, g, s->ritz->vectors, low, degree, values[0], thread);
+}
+
+static void NAME(subspace_of)(void *task, int64_t part, int64_t parts, int64_t thread)
+{
+    NAME(Subspace) *s = task;
+    const int64_t graphs = s->ritz->graphs;
+    for (int64_t g = graphs * part / parts; g < graphs * (part + 1) / parts; g++) {
+        if (s->state[g] == BEGINS && !s->rule->has_start) NAME(begin)(s, g, thread);
+        if (s->state[g] == BEGINS) s->state[g] = GOES_ON;
+        while (s->state[g] == GOES_ON && __atomic_load_n(&s->spent, __ATOMIC_RELAXED) < s->work) {
+            NAME(ritz_of)(s->ritz, g, graphs, thread);
+            if (s->ritz->sound[g])
+                NAME(decide)(s, g, thread);
+            else
+                s->state[g] = DEPENDENT;
+        }
+    }
+}
+
+/* The number of graphs that are to go on in another call. */
+int64_t NAME(subspace)(NAME(Subspace) * s)
+{
+    int64_t left = 0;
+    s->spent = 0;
+    share(NAME(subspace_of), s, s->ritz->graphs, s->threads);
+    for (int64_t g = 0; g < s->ritz->graphs; g++) left += s->state[g] <= GOES_ON;
+    return left;
+}
+
+#endif

@@ -1,0 +1,103 @@
+"""Subspace iteration on Chebyshev filters, whole, and random columns: `subspace.c`."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torch_lapeig import _compiled
+from torch_lapeig._compiled import FILTERS, LANE_BYTES, TYPES, Rows
+from torch_lapeig._compiled.ritz import RITZ, least_of, room_of_ritz
+from torch_lapeig._tuning import COMPILED_PART, UNINTERRUPTED
+
+# The numbers of `ChebyshevSubspace`, and its options.
+Rule = _compiled.structure(
+    "Rule",
+    "d:beyond,overflow,small_share,damping,weak,spare,close,settled,tolerance "
+    "n:shown,least_degree,iterations,degree,products,patient,has_start",
+)
+_Subspace = _compiled.structure(
+    "Subspace",
+    "p:ritz,filter,rule n:k,threads,part,work,spent p:known,active,bound,round_off,centre,state,iterations,products,"
+    "degree,grown,block,centres,scales",
+)
+FINISHED, DEPENDENT = 2, 4  # states of a graph in `subspace.c`
+
+
+class Spectrum(NamedTuple):
+    """What is known of spectra, each ``(B,)``: null vectors and active nodes, int64; bound, round-off, and about the
+    mean of the values or None, in the dtype of the matrix."""
+
+    nullity: Tensor
+    active_count: Tensor
+    bound: Tensor
+    round_off: Tensor
+    centre: Tensor | None
+
+
+class Found(NamedTuple):
+    """Ritz values ``(B, m)``, vectors ``(B, N, m)``, filters of a graph at most, and which graphs have the pairs that
+    were asked for, bool ``(B,)``."""
+
+    values: Tensor
+    vectors: Tensor
+    iterations: int
+    finished: Tensor
+
+
+def subspace(rows: Rows, block: Tensor, null: Tensor, k: int, spectrum: Spectrum, rule: Any) -> Found | None:
+    """The pairs that `ChebyshevSubspace` finds, which has the rule.
+
+    None where C cannot read this, and where columns of a graph come to depend on each other, which takes more care.
+
+    Args:
+        rows: of B graphs. block: to begin with, ``(B, N, m)``, which is overwritten; random columns, unless the rule
+            says that there is a start. null: orthonormal null vectors ``(B, N, c)``, or columns of zeros.
+    """
+    if not (rows.reads(block, null, spectrum.bound) and block.is_contiguous()):
+        return None
+    (graphs, n, m), lanes, threads = block.shape, LANE_BYTES // block.element_size(), torch.get_num_threads()
+    wide, teams = -(-m // lanes) * lanes, min(graphs, threads)
+    null, given = null.contiguous(), [None if x is None else x.contiguous() for x in spectrum]
+    vectors, pairs, per_graph = torch.empty_like(block), block.new_empty(2, graphs, m), block.new_empty(2, graphs)
+    counts, exact = torch.zeros(5, graphs, dtype=torch.int64), torch.zeros(graphs, dtype=torch.float64)
+    work, room = block.new_empty(teams * (3 * (n + m) * wide + n * m)), exact.new_empty(teams * room_of_ritz(m))
+    state, iterations, products, degree, sound = (counts.data_ptr() + 8 * graphs * row for row in range(5))
+    size, at, matrix = block.element_size(), block.data_ptr(), rows.pointers
+    values, centres, of_filter = pairs.data_ptr(), per_graph.data_ptr(), work.data_ptr() + size * teams * 3 * (n + m) * wide
+    out = (values, vectors.data_ptr(), values + size * graphs * m, work.data_ptr(), room.data_ptr(), sound)
+    blocks = (at, null.data_ptr(), spectrum.bound.data_ptr(), None)
+    sizes = (graphs, n, m, wide, m, 1, min(null.shape[2], m), null.shape[2], 0, 0)
+    ritz = RITZ[block.dtype](matrix, *sizes, *blocks, *out, least_of(block.dtype))
+    of_graphs = (degree, centres, centres + size * graphs)
+    filters = FILTERS[block.dtype](matrix, graphs, n, m, 0, 0, 1, 1, *of_graphs, at, at, at, of_filter)
+    task = _Subspace(
+        *map(ctypes.addressof, (ritz, filters, rule)),
+        *(k, threads, COMPILED_PART, UNINTERRUPTED, 0),
+        *(None if x is None else x.data_ptr() for x in given),
+        *(state, iterations, products, degree, exact.data_ptr(), at, centres, centres + size * graphs),
+    )
+    call = getattr(_compiled.library(), f"subspace_{TYPES[block.dtype][0]}")
+    while call(ctypes.byref(task)):  # between calls an interrupt finds its way
+        pass
+    states = counts[0]
+    if bool((states == DEPENDENT).any()):
+        return None
+    return Found(pairs[0], vectors, int(counts[1].max()), states == FINISHED)
+
+
+def random_columns(active: Tensor, m: int, seed: int, dtype: torch.dtype) -> Tensor | None:
+    """Random columns ``(B, N, m)`` of mean 0 and variance 1, the same in every graph; 0 where ``active`` is False.
+
+    None where nothing is compiled, or C cannot read or write this.
+    """
+    if _compiled.library() is None or dtype not in TYPES or not _compiled.is_readable(active):
+        return None
+    out, active = torch.empty(*active.shape, m, dtype=dtype), active.contiguous()
+    sizes = (ctypes.c_int64(x) for x in (*active.shape, m, seed))
+    at = (ctypes.c_void_p(x.data_ptr()) for x in (active, out))
+    getattr(_compiled.library(), f"noise_{TYPES[dtype][0]}")(*sizes, *at)
+    return out
