@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from ctypes import c_int64, c_void_p
 from typing import NamedTuple
 
@@ -75,7 +76,7 @@ def room_of_ritz(m: int) -> int:
 
 def least_of(dtype: torch.dtype) -> float:
     """Least entry on the diagonal of a Cholesky factor of columns of length 1 that are not dependent."""
-    return 10 * float(torch.finfo(dtype).eps) ** 0.5
+    return 10 * math.sqrt(torch.finfo(dtype).eps)
 
 
 def ritz_pairs(

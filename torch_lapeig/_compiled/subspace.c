@@ -5,11 +5,12 @@
 
 /* The numbers of the rule, which has its reasons in `torch_lapeig.eigen.chebyshev`, by their names there, and the options. */
 typedef struct {
-    double beyond, overflow, small_share, damping, weak, spare, close, settled, tolerance;
+    double beyond, overflow, small_share, damping, weak, spare, close, settled, resolved, apart, tolerance;
     int64_t shown, least_degree, iterations, degree, products, patient, has_start;
 } Rule;
 
-enum { BEGINS, GOES_ON, FINISHED, GIVES_UP, DEPENDENT }; /* states of a graph; in the last its columns are dependent */
+/* States of a graph: on the way, with pairs that are right but not resolved, done, given up, of dependent columns. */
+enum { BEGINS, GOES_ON, REFINES, FINISHED, GIVES_UP, DEPENDENT };
 
 /* Logarithm, for each degree, of the Chebyshev polynomial on [low, bound] at a value below. */
 static double log_growth(double value, double low, double bound)
@@ -87,8 +88,26 @@ static void NAME(filtered)(NAME(Subspace) * s, int64_t g, const REAL *x, double 
     }
 }
 
-/* Take the null vectors out of the random columns, set them in the place of the first ones, and filter once what is above
-   the centre of the spectrum: there, as is known, most of the values of random columns are. */
+/* Filter random columns, in `vectors`, once above the centre of the spectrum: there, as is known, most of their values are.
+   First by the least degree that is worth a look, and where that makes them dependent, as of few values near 0, by as much
+   less as never does. Whether there is such a filter. */
+static int NAME(prefilter)(NAME(Subspace) * s, int64_t g, int64_t thread)
+{
+    const Rule *u = s->rule;
+    const double bound = s->bound[g], most = log(0.1 / sqrt(sizeof(REAL) == 4 ? 0x1p-23 : 0x1p-52));
+    if (u->has_start || !s->centre || s->iterations[g] > 1 || u->iterations == 0 || !(bound > 0)) return 0;
+    const double low = fmin(s->centre[g], 0.9 * bound), sound = floor(most / log_growth(0, low, bound));
+    const int64_t limit = u->degree < u->products ? u->degree : u->products;
+    int64_t degree = s->iterations[g] == 0 && sound < u->least_degree ? u->least_degree : sound;
+    if (s->iterations[g] == 1 && s->degree[g] <= sound) return 0;
+    if (degree > limit) degree = limit;
+    if (degree < 1) return 0;
+    NAME(filtered)(s, g, s->ritz->vectors, low, degree, 0, thread);
+    s->iterations[g] = 1;
+    return 1;
+}
+
+/* Take the null vectors out of the random columns, set them in the place of the first ones, and filter. */
 static void NAME(begin)(NAME(Subspace) * s, int64_t g, int64_t thread)
 {
     const NAME(Ritz) *r = s->ritz;
@@ -105,15 +124,10 @@ static void NAME(begin)(NAME(Subspace) * s, int64_t g, int64_t thread)
     }
     for (int64_t i = 0; i < n; i++)
         for (int64_t a = 0; a < nulls; a++) x[i * m + a] = null[i * of_null + a];
-    if (!s->centre || nulls == m || s->rule->iterations == 0 || !(s->bound[g] > 0)) return;
-    const double bound = s->bound[g], low = fmin(s->centre[g], 0.9 * bound);
-    /* Beyond, columns would be dependent beside the first. */
-    const double most = log(0.1 / sqrt(sizeof(REAL) == 4 ? 0x1p-23 : 0x1p-52));
-    const double degree = fmin(fmin(floor(most / log_growth(0, low, bound)), s->rule->degree), s->rule->products);
-    if (!(degree >= 1)) return;
-    memcpy(r->vectors + g * n * m, x, n * m * sizeof(REAL));
-    NAME(filtered)(s, g, r->vectors, low, degree, 0, thread);
-    s->iterations[g] = 1;
+    if (nulls < m) {
+        memcpy(r->vectors + g * n * m, x, n * m * sizeof(REAL));
+        NAME(prefilter)(s, g, thread);
+    }
 }
 
 /* Whether the pairs of a graph are found; if not, the next filter, unless it is to be given up. */
@@ -136,8 +150,15 @@ static void NAME(decide)(NAME(Subspace) * s, int64_t g, int64_t thread)
         const double distance = fmax(m > k ? gap : bound, round_off);
         needed = fmax(needed, 0.5 * log(s->active[g] * bound / distance) - log(u->small_share) - s->grown[g]);
     }
-    s->state[g] = needed <= 0 && next <= 0 ? FINISHED : GIVES_UP;
-    if (s->state[g] == FINISHED || s->iterations[g] == u->iterations) return;
+    /* Right pairs that are not resolved have one filter more, or they would be found again in finer numbers. */
+    const int is_right = needed <= 0 && next <= 0, is_refined = s->state[g] == REFINES;
+    s->state[g] = is_right ? FINISHED : GIVES_UP;
+    if (u->apart > 0) {
+        double closest = m > k ? u->resolved / u->apart * gap : INFINITY;
+        for (int64_t c = s->known[g]; c + 1 < k; c++) closest = fmin(closest, (double)values[c + 1] - values[c]);
+        needed = fmax(needed, log(worst / fmax(u->apart * closest, eps * bound)));
+    }
+    if ((is_right && (needed <= 0 || is_refined)) || s->iterations[g] == u->iterations) return;
 
     const double last = values[m - 1], same = fmax(round_off, cluster <= u->close * bound ? cluster : 0);
     const double low = fmin(last + (last - values[k - 1] <= same ? u->beyond * (bound - last) : 0), 0.9 * bound);
@@ -151,7 +172,7 @@ static void NAME(decide)(NAME(Subspace) * s, int64_t g, int64_t thread)
     const double left = s->iterations[g] >= u->shown ? needed / kth : 0, products = s->products[g] + degree + 1;
     if (!(degree >= 1) || fmax(products, s->products[g] + 1 + left) > u->products) return;
     if (!u->patient && s->iterations[g] > 0 && u->degree * kth < u->weak) return;
-    s->grown[g] += degree * kth - log(2), s->iterations[g]++, s->state[g] = GOES_ON;
+    s->grown[g] += degree * kth - log(2), s->iterations[g]++, s->state[g] = is_right ? REFINES : GOES_ON;
     NAME(filtered)(s, g, s->ritz->vectors, low, degree, values[0], thread);
 }
 
@@ -162,11 +183,11 @@ static void NAME(subspace_of)(void *task, int64_t part, int64_t parts, int64_t t
     for (int64_t g = graphs * part / parts; g < graphs * (part + 1) / parts; g++) {
         if (s->state[g] == BEGINS && !s->rule->has_start) NAME(begin)(s, g, thread);
         if (s->state[g] == BEGINS) s->state[g] = GOES_ON;
-        while (s->state[g] == GOES_ON && __atomic_load_n(&s->spent, __ATOMIC_RELAXED) < s->work) {
+        while (s->state[g] <= REFINES && __atomic_load_n(&s->spent, __ATOMIC_RELAXED) < s->work) {
             NAME(ritz_of)(s->ritz, g, graphs, thread);
             if (s->ritz->sound[g])
                 NAME(decide)(s, g, thread);
-            else
+            else if (s->iterations[g] != 1 || !NAME(prefilter)(s, g, thread))
                 s->state[g] = DEPENDENT;
         }
     }
@@ -178,7 +199,7 @@ int64_t NAME(subspace)(NAME(Subspace) * s)
     int64_t left = 0;
     s->spent = 0;
     share(NAME(subspace_of), s, s->ritz->graphs, s->threads);
-    for (int64_t g = 0; g < s->ritz->graphs; g++) left += s->state[g] <= GOES_ON;
+    for (int64_t g = 0; g < s->ritz->graphs; g++) left += s->state[g] <= REFINES;
     return left;
 }
 

@@ -16,7 +16,7 @@ from torch_lapeig._tuning import COMPILED_PART, UNINTERRUPTED
 # The numbers of `ChebyshevSubspace`, and its options.
 Rule = _compiled.structure(
     "Rule",
-    "d:beyond,overflow,small_share,damping,weak,spare,close,settled,tolerance "
+    "d:beyond,overflow,small_share,damping,weak,spare,close,settled,resolved,apart,tolerance "
     "n:shown,least_degree,iterations,degree,products,patient,has_start",
 )
 _Subspace = _compiled.structure(
@@ -24,7 +24,7 @@ _Subspace = _compiled.structure(
     "p:ritz,filter,rule n:k,threads,part,work,spent p:known,active,bound,round_off,centre,state,iterations,products,"
     "degree,grown,block,centres,scales",
 )
-FINISHED, DEPENDENT = 2, 4  # states of a graph in `subspace.c`
+FINISHED, DEPENDENT = 3, 5  # states of a graph in `subspace.c`
 
 
 class Spectrum(NamedTuple):
@@ -67,7 +67,11 @@ def subspace(rows: Rows, block: Tensor, null: Tensor, k: int, spectrum: Spectrum
     work, room = block.new_empty(teams * (3 * (n + m) * wide + n * m)), exact.new_empty(teams * room_of_ritz(m))
     state, iterations, products, degree, sound = (counts.data_ptr() + 8 * graphs * row for row in range(5))
     size, at, matrix = block.element_size(), block.data_ptr(), rows.pointers
-    values, centres, of_filter = pairs.data_ptr(), per_graph.data_ptr(), work.data_ptr() + size * teams * 3 * (n + m) * wide
+    values, centres, of_filter = (
+        pairs.data_ptr(),
+        per_graph.data_ptr(),
+        work.data_ptr() + size * teams * 3 * (n + m) * wide,
+    )
     out = (values, vectors.data_ptr(), values + size * graphs * m, work.data_ptr(), room.data_ptr(), sound)
     blocks = (at, null.data_ptr(), spectrum.bound.data_ptr(), None)
     sizes = (graphs, n, m, wide, m, 1, min(null.shape[2], m), null.shape[2], 0, 0)

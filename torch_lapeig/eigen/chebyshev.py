@@ -17,6 +17,8 @@ from torch_lapeig._compiled.subspace import Rule, Spectrum, subspace
 from torch_lapeig.eigen.blocks import eigh_of_batch, orthonormalize, shared, to_device, to_host
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solver import (
+    APART,
+    RESOLVED,
     SETTLED,
     Progress,
     RitzPairs,
@@ -34,11 +36,12 @@ SMALL_SHARE = 0.05  # of a vector in a random column: one that has less in all c
 DAMPING = 18.0  # logarithm of the factor between the k-th pair and the unwanted ones after a filter, at most
 WEAK = 12.0  # the same of the longest filter, where the impatient give up
 SPARE = 2.0  # the same beyond what the residuals need, as long as a filter is
-CLOSE = 1e-3  # residual over the bound up to which values that are no farther apart are one cluster
+CLOSE = 1e-2  # residual over the bound up to which values that are no farther apart are one cluster
 LEAST_DEGREE = 8  # of a filter: below, a look at the pairs takes longer than the filter
 SHOWN = 2  # iterations after which Ritz values show how many products are left
 
 UNLIMITED = 2**62
+LEAST_GUARDS, LANES = 5, 8  # columns of a block: one more than eight takes as long as sixteen
 
 Array = np.ndarray[Any, Any]
 
@@ -53,7 +56,7 @@ class ChebyshevSubspace:
     values are not tiny compared with the spectrum; otherwise it needs many products.
 
     Args:
-        guards: Ritz vectors beyond the wanted ones; default max(8, k/2).
+        guards: Ritz vectors beyond the wanted ones; default max(5, k/2), and as many as make a multiple of 8 columns.
         max_iterations: filters applied at most.
         max_degree: highest degree of a filter.
         max_products: of the block with the matrix, at most; None for no limit beside the others. Gives up as soon as
@@ -84,7 +87,8 @@ class ChebyshevSubspace:
 
     def block_size(self, k: int) -> int:
         """Columns of the block for ``k`` wanted pairs."""
-        return k + (max(8, k // 2) if self.guards is None else self.guards)
+        least = k + max(LEAST_GUARDS, k // 2)
+        return -(-least // LANES) * LANES if self.guards is None else k + self.guards
 
     def __call__(
         self,
@@ -118,8 +122,10 @@ class ChebyshevSubspace:
         random = operator.random(m, self.seed) if start is None else self._first_block(operator, null, k, m, start)
         options = (self.max_iterations, self.max_degree, self.max_products, self.patient)
         iterations, degree, products, patient = options
+        apart = APART if operator.dtype == torch.float32 else 0.0
         rule = Rule(
-            *(BEYOND, OVERFLOW, SMALL_SHARE, DAMPING, WEAK, SPARE, CLOSE, SETTLED, tolerance, SHOWN, LEAST_DEGREE),
+            *(BEYOND, OVERFLOW, SMALL_SHARE, DAMPING, WEAK, SPARE, CLOSE, SETTLED, RESOLVED, apart, tolerance),
+            *(SHOWN, LEAST_DEGREE),
             *(iterations, degree, UNLIMITED if products is None else products, patient, start is not None),
         )
         bound = operator.bound
@@ -261,7 +267,8 @@ class Known(NamedTuple):
         dtype, centre = operator.bound.dtype, operator.centre
         there = (operator.bound, operator.round_off.to(dtype), operator.active_count.to(dtype))
         found = to_host(*there, *(() if centre is None else (centre.to(dtype),)))
-        return cls(*map(_numbers, found[:3]), None if centre is None else _numbers(found[3]))
+        bound, round_off, active_count = map(_numbers, found[:3])
+        return cls(bound, round_off, active_count, None if centre is None else _numbers(found[3]))
 
 
 class Ritz(NamedTuple):

@@ -17,12 +17,8 @@ from torch_lapeig._compiled.ritz import Measured, measured
 from torch_lapeig._threads import together
 from torch_lapeig.eigen.eigh import Eigh
 from torch_lapeig.eigen.operator import Operator
-from torch_lapeig.eigen.solver import RitzPairs, Solver, fewest_active, most_null, parts_of_batch
+from torch_lapeig.eigen.solver import APART, RESOLVED, RitzPairs, Solver, fewest_active, most_null, parts_of_batch
 from torch_lapeig.eigen.symmetric import SymmetricOperator
-
-# Eigenvectors are within these angles of the true ones, by residuals, or float32 is given up for float64: their span by
-# the gap, each of them by the differences between their values.
-RESOLVED, APART = 1e-3, 1e-2
 
 
 @dataclass(frozen=True, eq=False)

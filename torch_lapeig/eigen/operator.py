@@ -112,7 +112,7 @@ class Operator(Protocol):
 
     @property
     def centre(self) -> Tensor | None:
-        """About the mean of the eigenvalues of each graph, ``(B,)``: of random vectors most quotients are near; or None."""
+        """About the mean of the eigenvalues of each graph, ``(B,)``, near which random vectors have theirs; or None."""
         return None
 
     @property

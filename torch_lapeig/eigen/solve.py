@@ -16,7 +16,7 @@ from torch_lapeig._process import kept_memory
 from torch_lapeig._threads import alone
 from torch_lapeig._tuning import REORDER_NODES, SOLVED_ALONE
 from torch_lapeig.eigen.auto import Auto, first_converged, one_more
-from torch_lapeig.eigen.check import APART, Solution, report_failure, residual_norms
+from torch_lapeig.eigen.check import Solution, report_failure, residual_norms
 from torch_lapeig.eigen.clusters import DEGENERACIES, Degeneracy, rule_of
 from torch_lapeig.eigen.eigh import Eigh, Refinement
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives, on_few_threads
@@ -24,7 +24,7 @@ from torch_lapeig.eigen.lobpcg import Lobpcg
 from torch_lapeig.eigen.operator import Operator, is_operator
 from torch_lapeig.eigen.rule import ImplicitEigenpairs
 from torch_lapeig.eigen.shift_invert import ShiftInvert
-from torch_lapeig.eigen.solver import Progress, RitzPairs, Solver, fewest_active, with_guards
+from torch_lapeig.eigen.solver import APART, Progress, RitzPairs, Solver, fewest_active, with_guards
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.eigen.tails import with_tails
 from torch_lapeig.graph.graph import Graph, check_graph
