@@ -119,6 +119,7 @@ void fill_part(Part *t)
 
 /* Rows that are added up before their sum goes to that of all: a million of float would lose digits one by one. */
 #define ROWS 1024
+#define FEW_ROWS 128 /* of a block of some columns, which stay in the first cache */
 #define STRETCH 512 /* numbers of vectors that stay in the cache for all products with them */
 
 /* Edges whose numbers are added up in float, before they are in double. */

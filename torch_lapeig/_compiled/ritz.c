@@ -161,25 +161,23 @@ FAST int64_t eigh_of_one(int64_t m, int64_t size, int64_t count, const double *a
 
 /* --- Blocks of vectors, `wide` numbers a row --- */
 
-/* h += Xᵀ Y for m columns of X and whole vectors of Y, `wide` numbers a row. */
-INLINE void NAME(gram_of_rows)(int64_t n, int64_t m, int64_t of_x, const REAL *x, int64_t wide, const REAL *y, REAL *h)
+/* h += Xᵀ Y for m columns of X and one or two vectors of Y, `wide` numbers a row, as of h. */
+INLINE void NAME(gram_of_rows)(int64_t n, int64_t m, int64_t of_x, const REAL *x, int64_t wide, const REAL *y, REAL *h,
+                               const int two)
 {
-    for (int64_t c = 0; c < wide; c += 64 / sizeof(REAL)) {
-        int64_t a = 0;
-        for (; a + 4 <= m; a += 4) {
-            NAME(V64) s = {0}, t = {0}, u = {0}, v = {0};
-            for (int64_t i = 0; i < n; i++) {
-                const NAME(V64) row = *(const NAME(V64) *)(y + i * wide + c);
-                const REAL *left = x + i * of_x + a;
-                s += left[0] * row, t += left[1] * row, u += left[2] * row, v += left[3] * row;
-            }
-            *(NAME(V64) *)(h + a * wide + c) += s, *(NAME(V64) *)(h + (a + 1) * wide + c) += t;
-            *(NAME(V64) *)(h + (a + 2) * wide + c) += u, *(NAME(V64) *)(h + (a + 3) * wide + c) += v;
+    const int64_t lanes = 64 / sizeof(REAL), other = two ? lanes : 0;
+    for (int64_t a = 0; a < m; a += 4) {
+        const int64_t b = a + 1 < m, c = a + 2 < m ? 2 : b, d = a + 3 < m ? 3 : c; /* the last column again */
+        NAME(V64) s[4] = {{0}}, t[4] = {{0}};
+        for (int64_t i = 0; i < n; i++) {
+            const NAME(V64) row = *(const NAME(V64) *)(y + i * wide), more = *(const NAME(V64) *)(y + i * wide + other);
+            const REAL *left = x + i * of_x + a;
+            s[0] += left[0] * row, s[1] += left[b] * row, s[2] += left[c] * row, s[3] += left[d] * row;
+            if (two) t[0] += left[0] * more, t[1] += left[b] * more, t[2] += left[c] * more, t[3] += left[d] * more;
         }
-        for (; a < m; a++) {
-            NAME(V64) s = {0};
-            for (int64_t i = 0; i < n; i++) s += x[i * of_x + a] * *(const NAME(V64) *)(y + i * wide + c);
-            *(NAME(V64) *)(h + a * wide + c) += s;
+        for (int64_t k = 0; k < 4 && a + k < m; k++) {
+            *(NAME(V64) *)(h + (a + k) * wide) += s[k];
+            if (two) *(NAME(V64) *)(h + (a + k) * wide + lanes) += t[k];
         }
     }
 }
@@ -187,27 +185,52 @@ INLINE void NAME(gram_of_rows)(int64_t n, int64_t m, int64_t of_x, const REAL *x
 /* h = Xᵀ Y. */
 INLINE void NAME(gram)(int64_t n, int64_t m, int64_t of_x, const REAL *x, int64_t wide, const REAL *y, REAL *h)
 {
+    const int64_t lanes = 64 / sizeof(REAL);
     memset(h, 0, m * wide * sizeof(REAL));
-    for (int64_t i = 0; i < n; i += ROWS)
-        NAME(gram_of_rows)(n - i < ROWS ? n - i : ROWS, m, of_x, x + i * of_x, wide, y + i * wide, h);
+    for (int64_t i = 0; i < n; i += FEW_ROWS) {
+        const int64_t rows = n - i < FEW_ROWS ? n - i : FEW_ROWS;
+        int64_t l = 0;
+        for (; l + 2 * lanes <= wide; l += 2 * lanes)
+            NAME(gram_of_rows)(rows, m, of_x, x + i * of_x, wide, y + i * wide + l, h + l, 1);
+        if (l < wide) NAME(gram_of_rows)(rows, m, of_x, x + i * of_x, wide, y + i * wide + l, h + l, 0);
+    }
 }
 
-/* out = X C, or `out` − X C where `is_rest`, for C of m rows; all of `wide` numbers a row. */
-INLINE void NAME(turn)(int64_t n, int64_t m, int64_t wide, const REAL *x, const REAL *c, REAL *out, const int is_rest)
+/* One or two vectors of four rows of X C, for C of m rows; of all `wide` numbers a row. */
+INLINE void NAME(four_rows)(const REAL *const x[4], int64_t m, int64_t wide, const REAL *c, NAME(V64) * left,
+                            NAME(V64) * right, const int two)
 {
-    for (int64_t l = 0; l < wide; l += 64 / sizeof(REAL)) {
-        int64_t i = 0;
-        for (; i < n; i++) {
-            NAME(V64) s = {0}, t = {0};
-            const REAL *row = x + i * wide;
-            int64_t a = 0;
-            for (; a + 2 <= m; a += 2) {
-                s += row[a] * *(const NAME(V64) *)(c + a * wide + l);
-                t += row[a + 1] * *(const NAME(V64) *)(c + (a + 1) * wide + l);
+    const int64_t lanes = 64 / sizeof(REAL);
+    NAME(V64) s[4] = {{0}}, t[4] = {{0}};
+    for (int64_t a = 0; a < m; a++) {
+        const NAME(V64) own = *(const NAME(V64) *)(c + a * wide);
+        s[0] += x[0][a] * own, s[1] += x[1][a] * own, s[2] += x[2][a] * own, s[3] += x[3][a] * own;
+        if (two) {
+            const NAME(V64) more = *(const NAME(V64) *)(c + a * wide + lanes);
+            t[0] += x[0][a] * more, t[1] += x[1][a] * more, t[2] += x[2][a] * more, t[3] += x[3][a] * more;
+        }
+    }
+    for (int64_t k = 0; k < 4; k++) left[k] = s[k], right[k] = t[k];
+}
+
+/* out = X C for C of m rows; all of `wide` numbers a row. */
+INLINE void NAME(turn)(int64_t n, int64_t m, int64_t wide, const REAL *x, const REAL *c, REAL *out)
+{
+    const int64_t lanes = 64 / sizeof(REAL);
+    for (int64_t i = 0; i < n; i += 4) {
+        const REAL *rows[4];
+        for (int64_t k = 0; k < 4; k++) rows[k] = x + (i + k < n ? i + k : n - 1) * wide;
+        for (int64_t l = 0; l < wide; l += 2 * lanes) {
+            NAME(V64) left[4], right[4];
+            const int two = l + lanes < wide;
+            if (two)
+                NAME(four_rows)(rows, m, wide, c + l, left, right, 1);
+            else
+                NAME(four_rows)(rows, m, wide, c + l, left, right, 0);
+            for (int64_t k = 0; k < 4 && i + k < n; k++) {
+                *(NAME(V64) *)(out + (i + k) * wide + l) = left[k];
+                if (two) *(NAME(V64) *)(out + (i + k) * wide + l + lanes) = right[k];
             }
-            if (a < m) s += row[a] * *(const NAME(V64) *)(c + a * wide + l);
-            NAME(V64) *to = (NAME(V64) *)(out + i * wide + l);
-            *to = is_rest ? *to - (s + t) : s + t;
         }
     }
 }
@@ -374,7 +397,7 @@ INLINE int NAME(ritz_of_graph)(const NAME(Ritz) * r, int64_t g, REAL *work, doub
         if (!(h[k * wide + k] > (sizeof(REAL) == 4 ? 1e-30 : 1e-280))) return 0; /* squares of few digits */
     if (!NAME(is_plain)(m, wide, h, c, least)) {
         REAL *const given = q;
-        NAME(turn)(n, m, wide, q, c, image, 0);
+        NAME(turn)(n, m, wide, q, c, image);
         q = image, image = given;
         if (r->count) NAME(without)(n, wide, r->ld, r->count, r->rows, q, c + m * wide); /* it has been enlarged */
         NAME(gram)(n, m, wide, q, wide, q, h);
@@ -394,14 +417,24 @@ INLINE int NAME(ritz_of_graph)(const NAME(Ritz) * r, int64_t g, REAL *work, doub
             for (int64_t j = i; j < m; j++) sum += c[i * wide + j] * at[k][j];
             l[i * wide + k] = sum;
         }
-    NAME(turn)(n, m, wide, q, l, other, 0);
-    NAME(turn)(n, m, wide, image, l, q, 0);
-    for (int64_t k = 0; k < m; k++) values[k] = r->nulls && values[k] < 0 ? 0 : values[k], half[k] = 0;
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t k = 0; k < m; k++) {
-            const double rest = q[i * wide + k] - values[k] * other[i * wide + k];
-            half[k] += rest * rest, r->vectors[(first + i) * m + k] = other[i * wide + k];
-        }
+    NAME(turn)(n, m, wide, q, l, other);
+    NAME(turn)(n, m, wide, image, l, q);
+    REAL *const said = h, *const squares = h + wide;
+    for (int64_t k = 0; k < wide; k++) {
+        if (k < m) values[k] = r->nulls && values[k] < 0 ? 0 : values[k], half[k] = 0;
+        said[k] = k < m ? values[k] : 0;
+    }
+    for (int64_t i = 0; i < n; i += FEW_ROWS) {
+        const int64_t end = n - i < FEW_ROWS ? n : i + FEW_ROWS;
+        for (int64_t k = 0; k < wide; k++) squares[k] = 0;
+        for (int64_t j = i; j < end; j++)
+            for (int64_t k = 0; k < wide; k++) {
+                const REAL rest = q[j * wide + k] - said[k] * other[j * wide + k];
+                squares[k] += rest * rest;
+            }
+        for (int64_t k = 0; k < m; k++) half[k] += squares[k];
+    }
+    for (int64_t i = 0; i < n; i++) memcpy(r->vectors + (first + i) * m, other + i * wide, m * sizeof(REAL));
     for (int64_t k = 0; k < m; k++) r->values[g * m + k] = values[k], r->residuals[g * m + k] = sqrt(half[k]);
     return 1;
 }
