@@ -273,24 +273,24 @@ DEVICE_PRODUCTS = 1000
 # Work of the solvers on one sparse graph, in nanoseconds of one core of a server (processor seconds with one thread, 23
 # families of 2000 to 50,000 nodes, residuals of 1e-6). Only ratios matter: they decide what `Auto` takes.
 class FactorCosts(NamedTuple):
-    """A multiplication, an entry of L; for each column of a block an entry of L once more, and a row; an edge; calls.
+    """A multiplication, an entry of L; for each column of a block an entry of L once more, and a row; calls.
 
-    A row is orthogonalised against a basis; edges are ordered. Those of compiled loops are a fit to 31 solves of 2000
-    to 20,000 nodes, which took 0.3 to 1.2 times as much, most of them 0.9 to 1.2.
+    A row is orthogonalised against a basis. Those of compiled loops are a fit to 31 solves of 2000 to 20,000 nodes,
+    which took 0.3 to 1.2 times as much, most of them 0.9 to 1.2. The order of their nodes comes to that.
     """
 
     multiplication: float
     entry: float
     solved_entry: float
     solved_row: float
-    edge: float
     calls: float
 
 
 # By SuperLU, and by compiled loops.
-FACTORS = (FactorCosts(0.3, 117.0, 10.0, 280.0, 0.0, 6e6), FactorCosts(0.063, 4.4, 1.2, 85.0, 38.0, 1.5e6))
+FACTORS = (FactorCosts(0.3, 117.0, 10.0, 280.0, 6e6), FactorCosts(0.063, 4.4, 1.2, 85.0, 1.5e6))
 # The order of compiled factors: a look at an entry of a list; and of the work of others what it may take.
 ORDER_LOOK, ORDER_SHARE = 7.0, 0.1
+ORDER_ENTRY, ORDER_ROW = 60.0, 200.0  # the order itself: 0.9 ms of a grid of 2000 nodes, 1.8 of the digits
 # SuperLU computes on one thread, the others on all: on two, multigrid takes 0.64 to 0.71 of the time of one. Up to
 # FILTER_NODES nobody gains by threads: at 2000 nodes filters and Lanczos take 0.8 to 1.7 of the time of one.
 THREADS_GAIN = 0.5  # exponent
@@ -321,6 +321,8 @@ class Steps(NamedTuple):
 TORCH_STEPS = Steps(4e4, 1.0, 16.0, 6e4, 0.5, 0.0, 22)
 COMPILED_STEPS = Steps(1e4, 0.6, 14.0, 2.5e3, 0.116, 0.45, 9)
 FEW_COLUMNS = 16
+# Products of a filter on a closed surface of n nodes, over √(n / guards).
+MESH_PRODUCTS = 6.0
 # Up to here filters of a block in torch's operations take less time than single products, or not much more, and find
 # copies by themselves: at 2000 nodes 20 to 39 ms against 15 to 52, at 5000 26 to 97 against 33 to 103.
 FILTER_NODES = 3000

@@ -17,7 +17,7 @@ from torch_lapeig.eigen.chebyshev import ChebyshevSubspace
 from torch_lapeig.eigen.check import Solution, check_answer
 from torch_lapeig.eigen.direct import SparseLU, shifted
 from torch_lapeig.eigen.eigh import Eigh
-from torch_lapeig.eigen.fill import Fill, fill_within, is_mesh
+from torch_lapeig.eigen.fill import MESHED, Fill, fill_within, share_of_ball, width_of_ball
 from torch_lapeig.eigen.lanczos import BASIS, Lanczos
 from torch_lapeig.eigen.lobpcg import Lobpcg
 from torch_lapeig.eigen.operator import Operator, knows_entries
@@ -26,6 +26,7 @@ from torch_lapeig.eigen.solver import BREAKDOWN, Progress, RitzPairs, Solver, fe
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 
 MULTIGRID, FILTERS = Lobpcg(), ChebyshevSubspace()  # by their defaults: to check options takes time
+PATIENCE, OTHERS = 6.0, 3.0  # products that filters may take, over those expected, and what others would take
 FINE = 1e-5  # tolerance up to which a Krylov space, which gains with every step, pays on graphs of some size
 
 
@@ -159,26 +160,34 @@ def choose_for_graph(operator: Operator, k: int, wish: Wish) -> Choice:
         why = "a sparse graph on an accelerator: filters, unless its spectrum begins crowded"
         return Choice((filters, Lobpcg(), last_resort(n)), why)
     work, matrix = Work.of(operator, k), shifted(operator, 0.0, Auto())
-    memory = _tuning.budget_of(operator.device).factors
+    memory, last = _tuning.budget_of(operator.device).factors, last_resort(n)
     # The factors of others fill in, and their values are crowded where an inverse tells them from each other no better.
-    has_shape = is_mesh(matrix)
+    share, is_for_filters = share_of_ball(matrix), _is_for_filters(operator, k, wish)
+    has_shape = share >= MESHED
+    order = _tuning.ORDER_ROW * n + _tuning.ORDER_ENTRY * _edges(operator) if matrix.is_readable else 0.0
+    if has_shape and is_for_filters and matrix.is_readable:
+        expected, least = _filters_on_mesh(operator, k, width_of_ball(n, share), work.product), Fill.least(n)
+        if expected - work_of_factors(operator, k, least, True) < order * _lost_by_threads(n):
+            filters = ChebyshevSubspace(max_products=int(PATIENCE * expected / work.product))
+            why = "a small sparse graph: filters, which take less than it takes to know more"
+            return Choice((filters, ShiftInvert(), MULTIGRID, last), why)
     fill = fill_within(matrix, _limits(work, memory)) if has_shape else None
     direct = math.inf if fill is None else work_of_factors(operator, k, fill, matrix.is_readable)
     # Factors bear weights of all sizes: where multigrid fails, they come before what takes longest.
     fits = fill is not None and fill.bytes <= memory
     factors: tuple[Solver, ...] = (ShiftInvert(memory=math.inf if fits else None),)
-    last = last_resort(n)
     others: tuple[Solver, ...] = (MULTIGRID, *factors, last)
     least, what = work.multigrid, "multigrid"
     if fill is not None and fits and direct < work.multigrid:
         others = (*factors, MULTIGRID, last)
         least, what = direct, f"{fill.entries / n:.3g} entries a row in its factors"
-        if least <= work.few:
+        by_law = _filters_on_mesh(operator, k, fill.width(n), work.product)
+        if least <= (by_law if is_for_filters and matrix.is_readable else work.few):
             return Choice(others, f"a sparse graph with {what}")
     steps = int(least / work.step)
     first = Lanczos(alternative=steps, patience=steps)
-    if _is_for_filters(operator, k, wish):
-        filters = ChebyshevSubspace(max_products=int(2 * least / work.product))
+    if is_for_filters:
+        filters = ChebyshevSubspace(max_products=int(OTHERS * least / work.product))
         return Choice((filters, *others), "a sparse graph of some size at most: filters, as long as others would take")
     if (what != "multigrid" or n > _tuning.MESH_NODES) and has_shape:
         return Choice(others, f"a large mesh: {what}")
@@ -194,12 +203,21 @@ def _is_for_filters(operator: Operator, k: int, wish: Wish) -> bool:
     return operator.compiled is not None and block <= most and n * block <= _tuning.ALONE
 
 
+def _filters_on_mesh(operator: Operator, k: int, width: float, product: float) -> float:
+    """What compiled filters take on a surface, whose values rise in proportion to their number (Weyl); more on a curve.
+
+    They take products as one over the root of the values between the wanted ones and the end of the block.
+    """
+    n, free = operator.num_nodes, FILTERS.block_size(k) - k
+    products = _tuning.MESH_PRODUCTS * math.sqrt(n / free) * max(width, 1e-2) ** -0.25
+    return products * product * _lost_by_threads(n)
+
+
 def work_of_factors(operator: Operator, k: int, fill: Fill, is_compiled: bool) -> float:
-    """What a solve with factors of this fill would take, in the nanoseconds of `Work`."""
+    """What a solve with factors of this fill would take, in the nanoseconds of `Work`, once nodes are in order."""
     n, columns, costs = operator.num_nodes, with_guards(k), _tuning.FACTORS[is_compiled]
     found = costs.calls + costs.multiplication * fill.work + (costs.entry + costs.solved_entry * columns) * fill.entries
-    found += costs.solved_row * columns * n + costs.edge * _edges(operator)
-    return found * _lost_by_threads(n)
+    return (found + costs.solved_row * columns * n) * _lost_by_threads(n)
 
 
 def _lost_by_threads(n: int) -> float:

@@ -18,6 +18,8 @@ LEAST_PART = 250  # nodes of the part that is factorised
 SHARE = 16  # of the nodes are in that part
 SMALLEST = 16  # nodes of a region that is not divided any further
 MESHED = 0.5  # share of a ball that is inside, from which on its factors tell those of the whole
+LEAST_ENTRIES = 15  # a row, of factors of graphs that are not all but a tree
+BALL_WIDTH = 0.22  # surface of a ball of m nodes over √m: 1.4 in a grid, 3 to 4.5 on surfaces, in bodies, of neighbours
 THIN = 2.5  # edges of a node, loops too, up to which a graph is all but a tree
 PRUNED = 0.05  # of the nodes have to be leaves for another round of pruning
 
@@ -34,6 +36,18 @@ class Fill(NamedTuple):
     entries: float
     work: float
     bytes: float
+
+    @classmethod
+    def least(cls, n: int) -> Fill:
+        """Less than that of all graphs of n nodes but trees and curves."""
+        return cls(LEAST_ENTRIES * n, 0.0, 0.0)
+
+    def width(self, n: int) -> float:
+        """How wide a graph of n nodes is: the mean column, of separators, over √n.
+
+        Curves and trees have 0.1 and less, squares 0.3, closed surfaces 0.9, bodies 2.
+        """
+        return self.work / max(self.entries, 1) / math.sqrt(n)
 
 
 def fill_within(matrix: Shifted, most: Limits) -> Fill | None:
@@ -54,13 +68,23 @@ def fits(matrix: Shifted, memory: float) -> bool:
 
 def is_mesh(matrix: Shifted) -> bool:
     """Whether most nodes of a ball lie inside: the graph is that of a curve, a surface or a body, or a tree."""
+    return share_of_ball(matrix) >= MESHED
+
+
+def share_of_ball(matrix: Shifted) -> float:
+    """The share of the nodes of a ball that have all neighbours in it; 1 for trees, and for small graphs."""
     n = len(matrix.diagonal)
     if n <= LEAST_PART or len(matrix.col) <= THIN * n:
-        return True
+        return 1.0
     if matrix.is_readable:
-        return share_inside(matrix.crow, matrix.col, _half_ball(n)) >= MESHED
+        return share_inside(matrix.crow, matrix.col, _half_ball(n))
     pruned, _ = _without_leaves(matrix.rows())
-    return pruned.shape[0] <= LEAST_PART or _share_inside(_balls(pruned)[1]) >= MESHED
+    return 1.0 if pruned.shape[0] <= LEAST_PART else _share_inside(_balls(pruned)[1])
+
+
+def width_of_ball(n: int, share: float) -> float:
+    """About what `Fill.width` will be, by the share of a ball inside: one part or two where factors have one."""
+    return BALL_WIDTH * (1 - share) * math.sqrt(_half_ball(n))
 
 
 def fill_of(matrix: Any) -> Fill:
