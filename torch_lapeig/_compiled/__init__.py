@@ -56,7 +56,7 @@ def library() -> ctypes.CDLL | None:
     if not is_same:
         return None
     for name, _ in TYPES.values():
-        for loop in ("lanczos", "subspace"):
+        for loop in ("lanczos", "subspace", "pairs_of_space"):
             getattr(found, f"{loop}_{name}").restype = c_int64
     for name in (
         "components_of",

@@ -450,6 +450,28 @@ FAST static void NAME(ritz_of)(void *task, int64_t part, int64_t parts, int64_t 
 
 void NAME(ritz)(NAME(Ritz) * r, int64_t parts, int64_t threads) { share(NAME(ritz_of), r, parts, threads); }
 
+/* The same of one graph for a block of images, B times the Ritz vectors of the r->m largest values of B in a space of
+   `filled` rows, of `ld` numbers each: V (Vᵀ B V) t and what products of the last `ends` rows have outside, `rest`. x is made
+   here, in rows of `wide` numbers. `coordinates`: (filled + ends) rows of `wide`; `room`: ROOM_OF_ONE and twice filled. */
+FAST int64_t NAME(pairs_of_space)(NAME(Ritz) * r, REAL *x, int64_t filled, const double *projected, int64_t size, int64_t ld,
+                                  const REAL *rows, int64_t ends, const REAL *rest, REAL *coordinates, double *room)
+{
+    const int64_t wide = r->wide;
+    double *const values = room;
+    const double **const at = (const double **)(room + filled);
+    REAL *const outside = coordinates + filled * wide;
+    if (!pairs_of_one(filled, projected, size, values, at, room + 2 * filled)) return 0;
+    memset(coordinates, 0, (filled + ends) * wide * sizeof(REAL));
+    for (int64_t c = 0; c < r->m; c++) {
+        const int64_t last = filled - 1 - c;
+        for (int64_t i = 0; i < filled; i++) coordinates[i * wide + c] = values[last] * at[last][i];
+        for (int64_t i = 0; i < ends; i++) outside[i * wide + c] = at[last][filled - ends + i];
+    }
+    NAME(from_rows)(r->n, filled, ld, rows, wide, coordinates, x, 0);
+    if (ends) NAME(from_rows)(r->n, ends, ld, rest, wide, outside, x, 1);
+    return NAME(ritz_of_graph)(r, 0, r->work, r->room);
+}
+
 /* --- What is true of vectors: `torch_lapeig.eigen.check` --- */
 
 /* Of the columns of `given`, of which numbers are `down` and `across` from each other: what they have outside `nulls` null

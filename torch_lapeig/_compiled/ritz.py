@@ -116,6 +116,41 @@ def ritz_pairs(
     return (values, vectors, residuals) if bool(sound.all()) else None
 
 
+def pairs_of_space(
+    rows: Rows, basis: Tensor, rest: Tensor, projected: Tensor, columns: int
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """`ritz_pairs` ``(m,)``, ``(N, m)``, ``(m,)`` of B times the vectors of the largest Ritz values of B in a space.
+
+    Args:
+        rows: A, of one graph. basis: of the space, orthonormal rows ``(c, N)``, each in one piece. rest: what the
+            products of the last of them have outside, ``(p, N)``. projected: B in the space, float64, of rows in one
+            piece. columns: m, at most c.
+
+    Returns:
+        None where C cannot read these or columns are dependent.
+    """
+    (count, n), ends, lanes = basis.shape, len(rest), LANE_BYTES // basis.element_size()
+    if not (0 < columns <= count <= SMALL and rows.reads(basis, rest) and projected.dtype == torch.float64):
+        return None
+    wide, rest = -(-columns // lanes) * lanes, rest.contiguous()
+    values, vectors = basis.new_empty(2, columns), basis.new_empty(n, columns)
+    numbers = basis.new_empty((4 * n + 3 * columns + count + ends) * wide)
+    room = projected.new_empty(room_of_ritz(columns) + count * (2 * count + 9))
+    sound, size = torch.empty(1, dtype=torch.int64), basis.element_size()
+    x, residuals, work = numbers.data_ptr(), values.data_ptr() + size * columns, numbers.data_ptr() + size * n * wide
+    coordinates = work + size * 3 * (n + columns) * wide
+    sizes = (1, n, columns, wide, wide, 1, 0, 0, 0, 0)
+    out = (values.data_ptr(), vectors.data_ptr(), residuals, work, room.data_ptr(), sound.data_ptr())
+    task = RITZ[basis.dtype](rows.pointers, *sizes, x, None, None, None, *out, least_of(basis.dtype))
+    space = (c_int64(count), c_void_p(projected.data_ptr()), c_int64(projected.stride(0)), c_int64(basis.stride(0)))
+    others = (c_void_p(basis.data_ptr()), c_int64(ends), c_void_p(rest.data_ptr()), c_void_p(coordinates))
+    call = getattr(_compiled.library(), f"pairs_of_space_{TYPES[basis.dtype][0]}")
+    is_sound = call(
+        ctypes.byref(task), c_void_p(x), *space, *others, c_void_p(room.data_ptr() + 8 * room_of_ritz(columns))
+    )
+    return (values[0], vectors, values[1]) if is_sound else None
+
+
 def combination(*parts: tuple[Tensor, Tensor]) -> Tensor | None:
     """Σ Rᵀ C ``(N, m)`` over rows R ``(c, N)``, each in one piece, and coordinates C ``(c, m)``; None without C."""
     rows, turn = parts[0]

@@ -166,8 +166,8 @@ def choose_for_graph(operator: Operator, k: int, wish: Wish) -> Choice:
     has_shape = share >= MESHED
     order = _tuning.ORDER_ROW * n + _tuning.ORDER_ENTRY * _edges(operator) if matrix.is_readable else 0.0
     if has_shape and is_for_filters and matrix.is_readable:
-        expected, least = _filters_on_mesh(operator, k, width_of_ball(n, share), work.product), Fill.least(n)
-        if expected - work_of_factors(operator, k, least, True) < order * _lost_by_threads(n):
+        expected = _filters_on_mesh(operator, k, width_of_ball(n, share), work.product)
+        if expected - work_of_factors(operator, k, Fill.least(n), True) < order * _lost_by_threads(n):
             filters = ChebyshevSubspace(max_products=int(PATIENCE * expected / work.product))
             why = "a small sparse graph: filters, which take less than it takes to know more"
             return Choice((filters, ShiftInvert(), MULTIGRID, last), why)
@@ -210,7 +210,8 @@ def _filters_on_mesh(operator: Operator, k: int, width: float, product: float) -
     """
     n, free = operator.num_nodes, FILTERS.block_size(k) - k
     products = _tuning.MESH_PRODUCTS * math.sqrt(n / free) * max(width, 1e-2) ** -0.25
-    return products * product * _lost_by_threads(n)
+    found: float = products * product * _lost_by_threads(n)
+    return found
 
 
 def work_of_factors(operator: Operator, k: int, fill: Fill, is_compiled: bool) -> float:

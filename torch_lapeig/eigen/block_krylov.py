@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _compiled
-from torch_lapeig._compiled.ritz import combination, ritz_values
+from torch_lapeig._compiled.ritz import combination, pairs_of_space, ritz_values
 from torch_lapeig._compiled.sparse import BLOCK, Space, SymmetricFactors
 from torch_lapeig._tuning import ALONE
 from torch_lapeig.eigen.blocks import basis, first_pairs, without
@@ -189,6 +189,13 @@ class BlockKrylov:
             if found is not None:
                 return found
         return torch.addmm(self.vectors(inside), self.rest, outside)
+
+    def pairs(self, count: int) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Ritz pairs of the operator in the span of B times the first vectors, and residuals; None without loops."""
+        rows, m = self.operator.compiled, self.filled
+        if rows is None or self.rows.shape[1] * count > ALONE:
+            return None
+        return pairs_of_space(rows, self.rows[self.first : self.first + m], self._rest, self.projected[:m, :m], count)
 
     def keep(self, values: Tensor, turn: Tensor) -> None:
         """Begin anew with Ritz vectors of these values and coordinates, and go on with what is outside the space."""
