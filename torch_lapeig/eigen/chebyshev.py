@@ -184,12 +184,11 @@ class ChebyshevSubspace:
 
     def _first_block(self, operator: Operator, null: Tensor, k: int, m: int, start: RitzPairs | None) -> Tensor:
         """The null vectors and random columns; or the vectors of a start, and random columns for half of the guards."""
-        known = torch.arange(null.shape[2], device=null.device) < operator.nullity[:, None]
         first, c = operator.random(m, self.seed), null.shape[2]
-        first = first - null @ operator.inner(null, first)
-        first = torch.cat([torch.where(known[:, None, :], null, first[..., :c]), first[..., c:]], 2)
         if start is None:
-            return first
+            known = torch.arange(c, device=null.device) < operator.nullity[:, None]
+            first = first - null @ operator.inner(null, first)
+            return torch.cat([torch.where(known[:, None, :], null, first[..., :c]), first[..., c:]], 2)
         # Old pairs may all be eigenpairs still, but no longer the smallest.
         given = start.vectors[..., : min(m, k + (m - k) // 2)]
         return torch.cat([given, first[..., given.shape[2] :]], 2)

@@ -1,0 +1,217 @@
+"""The compiled loop of subspace iteration, against the same in steps and against dense eigenpairs."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from problems import points, sparse_path
+from torch_lapeig import Graph, HeatKernel, Laplacian, _compiled, eigenpairs, knn_graph
+from torch_lapeig._compiled import subspace as loops
+from torch_lapeig._compiled.ritz import pairs_of_space, ritz_pairs
+from torch_lapeig.eigen import ChebyshevSubspace, Lanczos, ShiftInvert, chebyshev
+from torch_lapeig.eigen.block_krylov import BlockKrylov
+
+DTYPES = (torch.float64, torch.float32)
+pytestmark = pytest.mark.skipif(_compiled.library() is None, reason="nothing is compiled")
+
+
+def in_steps(monkeypatch):
+    monkeypatch.setattr(chebyshev, "subspace", lambda *args: None)
+
+
+def batch_of(dtype, count=3, n=300, dims=5):
+    x = points(n, dims, batch=count).to(dtype)
+    return Laplacian(HeatKernel()(x, knn_graph(x, 8)))
+
+
+def residuals(operator, pairs):
+    rest = operator.matmul(pairs.vectors) - pairs.values[:, None, :] * pairs.vectors
+    return torch.linalg.vector_norm(rest, dim=1)
+
+
+def several_parts():
+    return Graph.from_dense(torch.block_diag(*(Graph.from_scipy(sparse_path(30)).to_dense() for _ in range(4))))
+
+
+GRAPHS = {
+    "points": lambda: knn_graph(points(700, 6), 8),
+    "path": lambda: Graph.from_scipy(sparse_path(80)),
+    "parts": several_parts,
+    "complete": lambda: Graph.from_dense(1 - torch.eye(41, dtype=torch.float64)),
+    "batch": lambda: batch_of(torch.float64).graph,
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("tolerance", [1e-2, 1e-6, 1e-10])
+@pytest.mark.parametrize("normalization", ["symmetric", "unnormalized"])
+def test_the_same_filters_as_in_steps(name, tolerance, normalization, monkeypatch):
+    operator = Laplacian(GRAPHS[name](), normalization).symmetric
+    whole = ChebyshevSubspace()(operator, 5, tolerance)
+    in_steps(monkeypatch)
+    steps = ChebyshevSubspace()(operator, 5, tolerance)
+    assert whole.finished.all()
+    assert steps.finished.all()
+    if operator.batch_size == 1:  # in a batch the others have filters as long as those who need most
+        assert whole.iterations == steps.iterations
+    exact = torch.linalg.eigvalsh(operator.to_dense()).reshape(operator.batch_size, -1)[:, :5]
+    bound = float(operator.bound.max())
+    for pairs in (whole, steps):
+        error = 1e-12 * bound + residuals(operator, pairs)[:, :5].square().amax() / 1e-3
+        assert (pairs.values[:, :5] - exact).abs().max() <= error
+        gram = pairs.vectors.mT @ pairs.vectors
+        torch.testing.assert_close(gram, torch.eye(gram.shape[1], dtype=gram.dtype).expand_as(gram), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_graph_has_the_same_pairs_alone_and_beside_others(dtype):
+    operator = batch_of(dtype, 4).symmetric
+    together = ChebyshevSubspace()(operator, 4, 1e-4)
+    for b, item in enumerate(operator.items()):
+        alone = ChebyshevSubspace()(item, 4, 1e-4)
+        assert torch.equal(alone.values[0], together.values[b])
+        assert torch.equal(alone.vectors[0], together.vectors[b])
+
+
+def test_a_call_that_is_cut_into_many_gives_the_same(monkeypatch):
+    operator = batch_of(torch.float64).symmetric
+    expected = ChebyshevSubspace()(operator, 4, 1e-8)
+    calls = []
+
+    class Counted:
+        def __getattr__(self, name):
+            function = getattr(library, name)
+            return (lambda *args: calls.append(name) or function(*args)) if "subspace" in name else function
+
+    library = _compiled.library()
+    monkeypatch.setattr(loops, "UNINTERRUPTED", 1)
+    monkeypatch.setattr(_compiled, "library", Counted)
+    found = ChebyshevSubspace()(operator, 4, 1e-8)
+    assert len(calls) > 3
+    assert torch.equal(found.values, expected.values)
+    assert torch.equal(found.vectors, expected.vectors)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("spread", [1e-3, 1e-7])
+def test_clusters_whose_values_are_tiny_beside_the_others(dtype, spread):
+    """The first filter makes columns dependent there: it is made again, of a lower degree."""
+    part = 1 - torch.eye(30, dtype=torch.float64)
+    weights = torch.block_diag(*[part] * 6)
+    weights[weights == 0] = spread / 180
+    weights.fill_diagonal_(0)
+    graph = Graph.from_dense(weights.to(dtype))
+    sparse = dataclasses.replace(graph, **vars(Graph.from_edge_index(*edges_of(graph), num_nodes=180)))
+    pairs = eigenpairs(Laplacian(sparse), 8, ChebyshevSubspace(), tolerance=1e-3)
+    exact = torch.linalg.eigvalsh(Laplacian(graph).to_dense().double())[:8]
+    assert pairs.converged
+    torch.testing.assert_close(pairs.values.double(), exact, rtol=0, atol=1e-12 if dtype == torch.float64 else 2e-6)
+
+
+def edges_of(graph):
+    dense = graph.to_dense()
+    index = dense.nonzero().T
+    return index, dense[tuple(index)]
+
+
+def test_limits_are_kept():
+    operator = Laplacian(knn_graph(points(900, 2), 8)).symmetric
+    for limited in (ChebyshevSubspace(max_iterations=1), ChebyshevSubspace(max_products=20)):
+        pairs = limited(operator, 4, 1e-10)
+        assert not pairs.finished.any()
+        assert pairs.iterations <= 2
+        assert pairs.vectors.isfinite().all()
+    none = ChebyshevSubspace(max_iterations=0)(operator, 4, 1e-10)
+    assert none.iterations == 0
+    assert not none.finished.any()
+    assert ChebyshevSubspace(max_degree=6)(operator, 4, 1e-6).finished.all()
+
+
+def test_a_start_of_pairs_that_are_not_the_smallest():
+    """Random columns have to grow first, as in steps."""
+    operator = Laplacian(knn_graph(points(600, 3), 8)).symmetric
+    values, vectors = torch.linalg.eigh(operator.to_dense())
+    wrong = ChebyshevSubspace()(operator, 4, 1e-6)._replace(
+        values=values[None, 4:16], vectors=vectors[None, :, 4:16].contiguous()
+    )
+    found = ChebyshevSubspace()(operator, 4, 1e-8, wrong)
+    assert found.finished.all()
+    torch.testing.assert_close(found.values[0, :4], values[:4], rtol=0, atol=1e-12)
+
+
+def test_single_values_are_refined_until_they_are_resolved():
+    """By one filter more in float32, in the place of another solve in float64."""
+    x = points(512, 16, batch=8).float()
+    laplacian = Laplacian(HeatKernel()(x, knn_graph(x, 10)))
+    pairs = ChebyshevSubspace()(laplacian.symmetric, 9, 1e-4)
+    gap = pairs.values[:, 9] - pairs.values[:, 8]
+    worst = residuals(laplacian.symmetric, pairs)[:, :9].amax(1)
+    noise = 4 * torch.finfo(torch.float32).eps * laplacian.symmetric.bound
+    assert (worst <= torch.maximum(1e-3 * gap, noise)).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_random_columns(dtype):
+    active = torch.ones(3, 4001, dtype=torch.bool)
+    active[1, ::2] = False
+    x = loops.random_columns(active, 7, 5, dtype)
+    assert x.shape == (3, 4001, 7)
+    assert torch.equal(x[0], x[2])
+    assert torch.equal(x[1], x[0] * active[1, :, None])
+    assert torch.equal(x, loops.random_columns(active, 7, 5, dtype))
+    assert not torch.equal(x, loops.random_columns(active, 7, 6, dtype))
+    numbers = x[0].double()
+    assert abs(float(numbers.mean())) < 4 / math.sqrt(numbers.numel())
+    assert abs(float(numbers.square().mean()) - 1) < 8 / math.sqrt(numbers.numel())
+    gram = numbers.mT @ numbers / len(numbers)
+    torch.testing.assert_close(gram, torch.eye(7, dtype=torch.float64), rtol=0, atol=6 / math.sqrt(len(numbers)))
+    other = loops.random_columns(active, 7, 6, dtype)[0].double()
+    assert (numbers.mT @ other / len(numbers)).abs().max() < 6 / math.sqrt(len(numbers))
+    shifted = (numbers[1:] * numbers[:-1]).mean(0)
+    assert shifted.abs().max() < 6 / math.sqrt(len(numbers))
+
+
+@pytest.mark.parametrize("n", [3, 4, 5, 63, 200])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("ends", [0, 1, 4])
+def test_pairs_of_the_images_of_a_space(n, dtype, ends):
+    """Those of the span of B X = (V Vᵀ B V + rest) t for the largest Ritz values of B, in any number of nodes."""
+    count = min(n, 12)
+    operator = Laplacian(knn_graph(points(n, 2), 2)).symmetric.frozen()
+    rows = (
+        operator.compiled
+        if dtype == torch.float64
+        else Laplacian(knn_graph(points(n, 2).float(), 2)).symmetric.compiled
+    )
+    basis = torch.linalg.qr(points(n, count, seed=1))[0].mT.to(dtype).contiguous()
+    half = points(count, count, seed=2)
+    projected, rest = half @ half.mT, points(min(ends, count), n, seed=3).to(dtype)
+    for columns in {1, min(3, count)}:
+        found = pairs_of_space(rows, basis, rest, projected, columns)
+        turn = torch.linalg.eigh(projected)[1].flip(1)[:, :columns]
+        x = basis.mT.double() @ (projected @ turn) + rest.mT.double() @ turn[count - len(rest) :]
+        expected = ritz_pairs(rows, x.to(dtype)[None])
+        assert (found is None) == (expected is None)
+        if found is not None:
+            atol = 1e-11 if dtype == torch.float64 else 1e-4
+            torch.testing.assert_close(found[0], expected[0][0], rtol=0, atol=atol)
+            torch.testing.assert_close(found[2], expected[2][0], rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("k", [1, 4, 9])
+def test_shift_invert_without_that_call(k, monkeypatch):
+    laplacian = Laplacian(knn_graph(points(800, 2), 8))
+    expected = eigenpairs(laplacian, k, ShiftInvert())
+    monkeypatch.setattr(BlockKrylov, "pairs", lambda *args: None)
+    found = eigenpairs(laplacian, k, ShiftInvert())
+    torch.testing.assert_close(found.values, expected.values, rtol=0, atol=1e-13)
+    torch.testing.assert_close(found.gap, expected.gap, rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_lanczos_agrees(name):
+    laplacian = Laplacian(GRAPHS[name]())
+    filters, krylov = (eigenpairs(laplacian, 5, s, tolerance=1e-8) for s in (ChebyshevSubspace(), Lanczos()))
+    torch.testing.assert_close(filters.values, krylov.values, rtol=0, atol=1e-12)
