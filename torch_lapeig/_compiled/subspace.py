@@ -61,7 +61,8 @@ def subspace(rows: Rows, block: Tensor, null: Tensor, k: int, spectrum: Spectrum
         return None
     (graphs, n, m), lanes, threads = block.shape, LANE_BYTES // block.element_size(), torch.get_num_threads()
     wide, teams = -(-m // lanes) * lanes, min(graphs, threads)
-    null, given = null.contiguous(), [None if x is None else x.contiguous() for x in spectrum]
+    spectrum = Spectrum(*(None if x is None else x.contiguous() for x in spectrum))  # type: ignore[arg-type]
+    null = null.contiguous()
     vectors, pairs, per_graph = torch.empty_like(block), block.new_empty(2, graphs, m), block.new_empty(2, graphs)
     counts, exact = torch.zeros(5, graphs, dtype=torch.int64), torch.zeros(graphs, dtype=torch.float64)
     work, room = block.new_empty(teams * (3 * (n + m) * wide + n * m)), exact.new_empty(teams * room_of_ritz(m))
@@ -81,7 +82,7 @@ def subspace(rows: Rows, block: Tensor, null: Tensor, k: int, spectrum: Spectrum
     task = _Subspace(
         *map(ctypes.addressof, (ritz, filters, rule)),
         *(k, threads, COMPILED_PART, UNINTERRUPTED, 0),
-        *(None if x is None else x.data_ptr() for x in given),
+        *(None if x is None else x.data_ptr() for x in spectrum),
         *(state, iterations, products, degree, exact.data_ptr(), at, centres, centres + size * graphs),
     )
     call = getattr(_compiled.library(), f"subspace_{TYPES[block.dtype][0]}")
