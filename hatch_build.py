@@ -24,7 +24,8 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 PICTURE, LINK = r"!\[([^\]]*)\]\((?!\w+:)([^)]+)\)", r"(?<!!)\[([^\]]*)\]\((?!\w+:|#)([^)]+)\)"
 FOLDER, LIBRARY = "torch_lapeig/_compiled", "torch_lapeig/_compiled/kernels.so"
-SOURCES = ("kernels.c", "dense.c", "sparse.c", "ritz.c", "subspace.c", "weights.c")  # of which the first includes the others
+# The first includes the others.
+SOURCES = ("kernels.c", "dense.c", "sparse.c", "ritz.c", "subspace.c", "weights.c")
 # Sums may be reordered. Nothing else of -ffast-math: NaN and infinity count, and the processor's mode is left alone.
 REORDERED = ("-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math", "-fno-math-errno", "-freciprocal-math")
 FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", *REORDERED)

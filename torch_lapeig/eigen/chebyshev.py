@@ -54,8 +54,8 @@ class ChebyshevSubspace:
     bound of the spectrum and grows fastest below (Zhou, Saad, Tiago & Chelikowsky 2006, section 2). Random columns are
     filtered once before they are looked at: their Ritz values lie about the mean of the spectrum. Compiled loops
     iterate each graph of a batch by itself; elsewhere all have filters as long as one needs. Being a block method, it
-    finds multiple eigenvalues up to the size of its block. It is at its best where the wanted values are not tiny compared
-    with the spectrum; otherwise it needs many products.
+    finds multiple eigenvalues up to the size of its block. It is at its best where the wanted values are not tiny
+    compared with the spectrum; otherwise it needs many products.
 
     Args:
         guards: Ritz vectors beyond the wanted ones; default max(5, k/2), and as many as make a multiple of 8 columns.
