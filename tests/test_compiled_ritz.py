@@ -7,7 +7,7 @@ import torch
 
 from problems import points, sparse_path
 from torch_lapeig import Graph, Laplacian, _compiled, eigenpairs, knn_graph
-from torch_lapeig._compiled.ritz import combination, measured, ritz_pairs, ritz_values
+from torch_lapeig._compiled.ritz import measured, ritz_pairs, ritz_values
 from torch_lapeig.eigen import Lanczos, ShiftInvert, check
 
 DTYPES = (torch.float64, torch.float32)
@@ -129,18 +129,6 @@ def test_ritz_pairs_outside_rows(count, m, dtype):
         projected = vectors.mT @ operator.matmul(vectors)
         torch.testing.assert_close(values, torch.linalg.eigvalsh(projected), rtol=0, atol=300 * eps * 8)
     assert ritz_pairs(operator.compiled, inside[None], outside=rows) is None
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 61])
-@pytest.mark.parametrize("m", [1, 7, 8, 9, 16, 25])
-def test_combinations_of_rows(n, m, dtype):
-    for count, more in ((1, 0), (6, 1), (36, 4)):
-        x, y = torch.randn(count, n + 3, dtype=dtype)[:, :n], torch.randn(more, n, dtype=dtype)
-        c, d = torch.randn(count, m, dtype=dtype), torch.randn(more, m, dtype=dtype)
-        found = combination((x, c), (y, d))
-        torch.testing.assert_close(found, x.mT @ c + y.mT @ d, rtol=0, atol=300 * torch.finfo(dtype).eps)
-    assert combination((torch.randn(n + 1, 3, dtype=dtype).mT, torch.ones(3, 1, dtype=dtype))) is None
 
 
 @torch.no_grad()

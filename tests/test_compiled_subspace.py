@@ -1,6 +1,5 @@
 """The compiled loop of subspace iteration, against the same in steps and against dense eigenpairs."""
 
-import dataclasses
 import math
 
 import pytest
@@ -96,24 +95,20 @@ def test_a_call_that_is_cut_into_many_gives_the_same(monkeypatch):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("spread", [1e-3, 1e-7])
-def test_clusters_whose_values_are_tiny_beside_the_others(dtype, spread):
-    """The first filter makes columns dependent there: it is made again, of a lower degree."""
+def test_clusters_whose_values_are_tiny_beside_the_others(dtype, spread, monkeypatch):
+    """In float32 the first filter makes columns dependent there: it is made again, of a lower degree."""
+    monkeypatch.setattr(ChebyshevSubspace, "_step_by_step", None)
     part = 1 - torch.eye(30, dtype=torch.float64)
     weights = torch.block_diag(*[part] * 6)
     weights[weights == 0] = spread / 180
     weights.fill_diagonal_(0)
-    graph = Graph.from_dense(weights.to(dtype))
-    sparse = dataclasses.replace(graph, **vars(Graph.from_edge_index(*edges_of(graph), num_nodes=180)))
-    pairs = eigenpairs(Laplacian(sparse), 8, ChebyshevSubspace(), tolerance=1e-3)
-    exact = torch.linalg.eigvalsh(Laplacian(graph).to_dense().double())[:8]
+    weights = weights.to(dtype)
+    index = weights.nonzero().T
+    laplacian = Laplacian(Graph.from_edge_index(index, weights[tuple(index)], num_nodes=180))
+    pairs = eigenpairs(laplacian, 8, ChebyshevSubspace(), tolerance=1e-3)
+    exact = torch.linalg.eigvalsh(laplacian.to_dense().double())[:8]
     assert pairs.converged
     torch.testing.assert_close(pairs.values.double(), exact, rtol=0, atol=1e-12 if dtype == torch.float64 else 2e-6)
-
-
-def edges_of(graph):
-    dense = graph.to_dense()
-    index = dense.nonzero().T
-    return index, dense[tuple(index)]
 
 
 def test_limits_are_kept():
@@ -178,17 +173,12 @@ def test_random_columns(dtype):
 @pytest.mark.parametrize("ends", [0, 1, 4])
 def test_pairs_of_the_images_of_a_space(n, dtype, ends):
     """Those of the span of B X = (V Vᵀ B V + rest) t for the largest Ritz values of B, in any number of nodes."""
-    count = min(n, 12)
-    operator = Laplacian(knn_graph(points(n, 2), 2)).symmetric.frozen()
-    rows = (
-        operator.compiled
-        if dtype == torch.float64
-        else Laplacian(knn_graph(points(n, 2).float(), 2)).symmetric.compiled
-    )
+    count = min(n, 25)
+    rows = Laplacian(knn_graph(points(n, 2).to(dtype), 2)).symmetric.compiled
     basis = torch.linalg.qr(points(n, count, seed=1))[0].mT.to(dtype).contiguous()
     half = points(count, count, seed=2)
     projected, rest = half @ half.mT, points(min(ends, count), n, seed=3).to(dtype)
-    for columns in {1, min(3, count)}:
+    for columns in {1, min(3, count), min(8, count), count}:
         found = pairs_of_space(rows, basis, rest, projected, columns)
         turn = torch.linalg.eigh(projected)[1].flip(1)[:, :columns]
         x = basis.mT.double() @ (projected @ turn) + rest.mT.double() @ turn[count - len(rest) :]

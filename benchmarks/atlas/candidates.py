@@ -24,6 +24,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh, lobpcg, splu
 
 from torch_lapeig import Graph, Laplacian, eigen, eigenpairs
 from torch_lapeig.eigen.shift_invert import Copies
+from torch_lapeig.graph import SparsePattern
 
 Vectors = NDArray[np.float64]
 DEFAULT = "default"
@@ -90,8 +91,9 @@ def first_block(problem: Problem) -> Vectors:
 def of_solver(solver: Any) -> Solve:
     def solve(problem: Problem, tolerance: float) -> Vectors:
         # A pattern keeps the order of its factors, which peers find anew each time. Where rows begin they are told.
-        pattern = copy.copy(problem.graph.pattern)
-        vars(pattern)["rows"] = getattr(problem.graph.pattern, "rows", None)
+        pattern = copy.copy(given := problem.graph.pattern)
+        if isinstance(given, SparsePattern):
+            vars(pattern)["rows"] = given.rows
         graph = dataclasses.replace(problem.graph, pattern=pattern)
         pairs = eigenpairs(Laplacian(graph), problem.k, solver, tolerance=tolerance)
         return np.asarray(pairs.vectors.numpy())

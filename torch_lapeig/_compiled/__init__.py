@@ -121,7 +121,7 @@ _Eigh = structure("Eigh", "n:matrices,n,count p:a,values,vectors,work,sound")
 _STRUCTURES = {
     dtype: {kind: structure(kind, fields, real) for kind, fields in _KINDS} for dtype, (_, real) in TYPES.items()
 }
-FILTERS = {dtype: kinds["filter"] for dtype, kinds in _STRUCTURES.items()}
+FILTER = {dtype: kinds["filter"] for dtype, kinds in _STRUCTURES.items()}
 
 
 def is_readable(*tensors: Tensor) -> bool:

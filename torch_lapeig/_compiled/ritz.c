@@ -262,7 +262,7 @@ INLINE void NAME(four_of_rows)(int64_t n, int64_t count, int64_t ld, const REAL 
     }
 }
 
-FAST void NAME(from_rows)(int64_t n, int64_t count, int64_t ld, const REAL *rows, int64_t wide, const REAL *c, REAL *out,
+INLINE void NAME(from_rows)(int64_t n, int64_t count, int64_t ld, const REAL *rows, int64_t wide, const REAL *c, REAL *out,
                           int64_t adds)
 {
     const int64_t lanes = 64 / sizeof(REAL);
@@ -419,7 +419,7 @@ INLINE int NAME(ritz_of_graph)(const NAME(Ritz) * r, int64_t g, REAL *work, doub
         }
     NAME(turn)(n, m, wide, q, l, other);
     NAME(turn)(n, m, wide, image, l, q);
-    REAL *const said = h, *const squares = h + wide;
+    REAL *const said = h, *const squares = h + wide; /* in the room of h and l, which are done with */
     for (int64_t k = 0; k < wide; k++) {
         if (k < m) values[k] = r->nulls && values[k] < 0 ? 0 : values[k], half[k] = 0;
         said[k] = k < m ? values[k] : 0;

@@ -151,24 +151,6 @@ def pairs_of_space(
     return (values[0], vectors, values[1]) if is_sound else None
 
 
-def combination(*parts: tuple[Tensor, Tensor]) -> Tensor | None:
-    """Σ Rᵀ C ``(N, m)`` over rows R ``(c, N)``, each in one piece, and coordinates C ``(c, m)``; None without C."""
-    rows, turn = parts[0]
-    n, m = rows.shape[1], turn.shape[1]
-    is_right = all(x.dtype == rows.dtype and x.stride(1) == 1 for x, _ in parts) and rows.dtype in TYPES
-    if _compiled.library() is None or not is_right or not _compiled.is_readable(*(x for pair in parts for x in pair)):
-        return None
-    lanes = LANE_BYTES // rows.element_size()
-    wide = -(-m // lanes) * lanes
-    out, call = rows.new_empty(n, wide), getattr(_compiled.library(), f"from_rows_{TYPES[rows.dtype][0]}")
-    for number, (x, coordinates) in enumerate(parts):
-        padded = torch.nn.functional.pad(coordinates.to(rows.dtype), (0, wide - m)).contiguous()
-        sizes = (c_int64(size) for size in (n, len(x), x.stride(0)))
-        at = (c_void_p(x.data_ptr()), c_int64(wide), c_void_p(padded.data_ptr()), c_void_p(out.data_ptr()))
-        call(*sizes, *at, c_int64(number > 0))
-    return out[:, :m]
-
-
 class Measured(NamedTuple):
     """Unit vectors ``(N, k)``, their Rayleigh quotients and norms of residuals ``(k,)``, and the largest entry of
     |VᵀV − 1|, ``()``."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _compiled
-from torch_lapeig._compiled import FILTERS, LANE_BYTES, TYPES, Rows
+from torch_lapeig._compiled import FILTER, LANE_BYTES, TYPES, Rows
 from torch_lapeig._compiled.ritz import RITZ, least_of, room_of_ritz
 from torch_lapeig._tuning import COMPILED_PART, UNINTERRUPTED
 
@@ -59,39 +59,36 @@ def subspace(rows: Rows, block: Tensor, null: Tensor, k: int, spectrum: Spectrum
     """
     if not (rows.reads(block, null, spectrum.bound) and block.is_contiguous()):
         return None
-    (graphs, n, m), lanes, threads = block.shape, LANE_BYTES // block.element_size(), torch.get_num_threads()
-    wide, teams = -(-m // lanes) * lanes, min(graphs, threads)
-    spectrum = Spectrum(*(None if x is None else x.contiguous() for x in spectrum))  # type: ignore[arg-type]
-    null = null.contiguous()
-    vectors, pairs, per_graph = torch.empty_like(block), block.new_empty(2, graphs, m), block.new_empty(2, graphs)
-    counts, exact = torch.zeros(5, graphs, dtype=torch.int64), torch.zeros(graphs, dtype=torch.float64)
-    work, room = block.new_empty(teams * (3 * (n + m) * wide + n * m)), exact.new_empty(teams * room_of_ritz(m))
-    state, iterations, products, degree, sound = (counts.data_ptr() + 8 * graphs * row for row in range(5))
-    size, at, matrix = block.element_size(), block.data_ptr(), rows.pointers
-    values, centres, of_filter = (
-        pairs.data_ptr(),
-        per_graph.data_ptr(),
-        work.data_ptr() + size * teams * 3 * (n + m) * wide,
-    )
-    out = (values, vectors.data_ptr(), values + size * graphs * m, work.data_ptr(), room.data_ptr(), sound)
-    blocks = (at, null.data_ptr(), spectrum.bound.data_ptr(), None)
+    (graphs, n, m), dtype, threads = block.shape, block.dtype, torch.get_num_threads()
+    spectrum, null = Spectrum(*(None if x is None else x.contiguous() for x in spectrum)), null.contiguous()  # type: ignore[arg-type]
+    lanes, teams = LANE_BYTES // block.element_size(), min(graphs, threads)
+    wide = -(-m // lanes) * lanes
+    vectors, values, residuals = torch.empty_like(block), *block.new_empty(2, graphs, m)
+    counts, grown = torch.zeros(5, graphs, dtype=torch.int64), torch.zeros(graphs, dtype=torch.float64)
+    centres, scales = block.new_empty(2, graphs)
+    work, of_filter = block.new_empty(teams * 3 * (n + m) * wide), block.new_empty(teams * n * m)
+    room = grown.new_empty(teams * room_of_ritz(m))
+    state, iterations, products, degree, sound = (row.data_ptr() for row in counts)
+    at, matrix = block.data_ptr(), rows.pointers
     sizes = (graphs, n, m, wide, m, 1, min(null.shape[2], m), null.shape[2], 0, 0)
-    ritz = RITZ[block.dtype](matrix, *sizes, *blocks, *out, least_of(block.dtype))
-    of_graphs = (degree, centres, centres + size * graphs)
-    filters = FILTERS[block.dtype](matrix, graphs, n, m, 0, 0, 1, 1, *of_graphs, at, at, at, of_filter)
+    out = (x.data_ptr() for x in (values, vectors, residuals, work, room))
+    blocks = (at, null.data_ptr(), spectrum.bound.data_ptr(), None)
+    ritz = RITZ[dtype](matrix, *sizes, *blocks, *out, sound, least_of(dtype))
+    of_graphs = (degree, centres.data_ptr(), scales.data_ptr())
+    filters = FILTER[dtype](matrix, graphs, n, m, 0, 0, 1, 1, *of_graphs, None, None, at, of_filter.data_ptr())
     task = _Subspace(
         *map(ctypes.addressof, (ritz, filters, rule)),
         *(k, threads, COMPILED_PART, UNINTERRUPTED, 0),
         *(None if x is None else x.data_ptr() for x in spectrum),
-        *(state, iterations, products, degree, exact.data_ptr(), at, centres, centres + size * graphs),
+        *(state, iterations, products, degree, grown.data_ptr(), at, *of_graphs[1:]),
     )
-    call = getattr(_compiled.library(), f"subspace_{TYPES[block.dtype][0]}")
+    call = getattr(_compiled.library(), f"subspace_{TYPES[dtype][0]}")
     while call(ctypes.byref(task)):  # between calls an interrupt finds its way
         pass
     states = counts[0]
     if bool((states == DEPENDENT).any()):
         return None
-    return Found(pairs[0], vectors, int(counts[1].max()), states == FINISHED)
+    return Found(values, vectors, int(counts[1].max()), states == FINISHED)
 
 
 def random_columns(active: Tensor, m: int, seed: int, dtype: torch.dtype) -> Tensor | None:

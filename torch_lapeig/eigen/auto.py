@@ -26,7 +26,7 @@ from torch_lapeig.eigen.solver import BREAKDOWN, Progress, RitzPairs, Solver, fe
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 
 MULTIGRID, FILTERS = Lobpcg(), ChebyshevSubspace()  # by their defaults: to check options takes time
-PATIENCE, OTHERS = 6.0, 3.0  # products that filters may take, over those expected, and what others would take
+OVER_LAW, OVER_OTHERS = 6.0, 3.0  # products that filters may take, over what they or others were to take
 FINE = 1e-5  # tolerance up to which a Krylov space, which gains with every step, pays on graphs of some size
 
 
@@ -164,11 +164,11 @@ def choose_for_graph(operator: Operator, k: int, wish: Wish) -> Choice:
     # The factors of others fill in, and their values are crowded where an inverse tells them from each other no better.
     share, is_for_filters = share_of_ball(matrix), _is_for_filters(operator, k, wish)
     has_shape = share >= MESHED
-    order = _tuning.ORDER_ROW * n + _tuning.ORDER_ENTRY * _edges(operator) if matrix.is_readable else 0.0
-    if has_shape and is_for_filters and matrix.is_readable:
+    follows_law = has_shape and is_for_filters and matrix.is_readable
+    if follows_law:
         expected = _filters_on_mesh(operator, k, width_of_ball(n, share), work.product)
-        if expected - work_of_factors(operator, k, Fill.least(n), True) < order * _lost_by_threads(n):
-            filters = ChebyshevSubspace(max_products=int(PATIENCE * expected / work.product))
+        if expected - work_of_factors(operator, k, Fill.least(n), True) < _work_of_order(operator):
+            filters = ChebyshevSubspace(max_products=int(OVER_LAW * expected / work.product))
             why = "a small sparse graph: filters, which take less than it takes to know more"
             return Choice((filters, ShiftInvert(), MULTIGRID, last), why)
     fill = fill_within(matrix, _limits(work, memory)) if has_shape else None
@@ -182,12 +182,12 @@ def choose_for_graph(operator: Operator, k: int, wish: Wish) -> Choice:
         others = (*factors, MULTIGRID, last)
         least, what = direct, f"{fill.entries / n:.3g} entries a row in its factors"
         by_law = _filters_on_mesh(operator, k, fill.width(n), work.product)
-        if least <= (by_law if is_for_filters and matrix.is_readable else work.few):
+        if least <= (by_law if follows_law else work.few):
             return Choice(others, f"a sparse graph with {what}")
     steps = int(least / work.step)
     first = Lanczos(alternative=steps, patience=steps)
     if is_for_filters:
-        filters = ChebyshevSubspace(max_products=int(OTHERS * least / work.product))
+        filters = ChebyshevSubspace(max_products=int(OVER_OTHERS * least / work.product))
         return Choice((filters, *others), "a sparse graph of some size at most: filters, as long as others would take")
     if (what != "multigrid" or n > _tuning.MESH_NODES) and has_shape:
         return Choice(others, f"a large mesh: {what}")
@@ -219,6 +219,12 @@ def work_of_factors(operator: Operator, k: int, fill: Fill, is_compiled: bool) -
     n, columns, costs = operator.num_nodes, with_guards(k), _tuning.FACTORS[is_compiled]
     found = costs.calls + costs.multiplication * fill.work + (costs.entry + costs.solved_entry * columns) * fill.entries
     return (found + costs.solved_row * columns * n) * _lost_by_threads(n)
+
+
+def _work_of_order(operator: Operator) -> float:
+    """What the order of the nodes takes that compiled factors begin with."""
+    found = _tuning.ORDER_ROW * operator.num_nodes + _tuning.ORDER_ENTRY * _edges(operator)
+    return found * _lost_by_threads(operator.num_nodes)
 
 
 def _lost_by_threads(n: int) -> float:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _compiled
-from torch_lapeig._compiled.ritz import combination, pairs_of_space, ritz_values
+from torch_lapeig._compiled.ritz import pairs_of_space, ritz_values
 from torch_lapeig._compiled.sparse import BLOCK, Space, SymmetricFactors
 from torch_lapeig._tuning import ALONE
 from torch_lapeig.eigen.blocks import basis, first_pairs, without
@@ -182,12 +182,8 @@ class BlockKrylov:
 
     def images(self, turn: Tensor) -> Tensor:
         """B times the vectors of these coordinates, but for what was left of those kept when the space began anew."""
-        m, known = self.filled, self.rows[self.first : self.first + self.filled]
+        m = self.filled
         inside, outside = self.projected[:m, :m] @ turn, turn[m - len(self._rest) :]
-        if self.rows.shape[1] * turn.shape[1] <= ALONE and len(self._rest):
-            found = combination((known, inside), (self._rest, outside))
-            if found is not None:
-                return found
         return torch.addmm(self.vectors(inside), self.rest, outside)
 
     def pairs(self, count: int) -> tuple[Tensor, Tensor, Tensor] | None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig._compiled import is_for_one_thread
+from torch_lapeig._compiled import LANES, is_for_one_thread
 from torch_lapeig._compiled.ritz import least_of, ritz_pairs
 from torch_lapeig._compiled.subspace import Rule, Spectrum, subspace
 from torch_lapeig.eigen.blocks import eigh_of_batch, orthonormalize, shared, to_device, to_host
@@ -41,7 +41,7 @@ LEAST_DEGREE = 8  # of a filter: below, a look at the pairs takes longer than th
 SHOWN = 2  # iterations after which Ritz values show how many products are left
 
 UNLIMITED = 2**62
-LEAST_GUARDS, LANES = 5, 8  # columns of a block: one more than eight takes as long as sixteen
+LEAST_GUARDS = 5
 
 Array = np.ndarray[Any, Any]
 
@@ -88,7 +88,7 @@ class ChebyshevSubspace:
         _checks.keep(self, patient=_checks.check_flag(self.patient, "patient"))
 
     def block_size(self, k: int) -> int:
-        """Columns of the block for ``k`` wanted pairs."""
+        """Columns of the block for ``k`` wanted pairs: one more than eight takes as long as sixteen."""
         least = k + max(LEAST_GUARDS, k // 2)
         return -(-least // LANES) * LANES if self.guards is None else k + self.guards
 
@@ -122,13 +122,17 @@ class ChebyshevSubspace:
         if rows is None or (operator.batch_size == 1 and not is_for_one_thread(operator.num_nodes * m)):
             return None
         random = operator.random(m, self.seed) if start is None else self._first_block(operator, null, k, m, start)
-        options = (self.max_iterations, self.max_degree, self.max_products, self.patient)
-        iterations, degree, products, patient = options
-        apart = APART if operator.dtype == torch.float32 else 0.0
         rule = Rule(
-            *(BEYOND, OVERFLOW, SMALL_SHARE, DAMPING, WEAK, SPARE, CLOSE, SETTLED, RESOLVED, apart, tolerance),
-            *(SHOWN, LEAST_DEGREE),
-            *(iterations, degree, UNLIMITED if products is None else products, patient, start is not None),
+            *(BEYOND, OVERFLOW, SMALL_SHARE, DAMPING, WEAK, SPARE, CLOSE, SETTLED, RESOLVED),
+            apart=APART if operator.dtype == torch.float32 else 0.0,
+            tolerance=tolerance,
+            shown=SHOWN,
+            least_degree=LEAST_DEGREE,
+            iterations=self.max_iterations,
+            degree=self.max_degree,
+            products=UNLIMITED if self.max_products is None else self.max_products,
+            patient=self.patient,
+            has_start=start is not None,
         )
         bound = operator.bound
         centre = None if operator.centre is None else operator.centre.to(bound)

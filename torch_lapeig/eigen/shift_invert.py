@@ -148,49 +148,50 @@ class ShiftInvert:
 
         A copy that the first space has missed may close the gap that its tolerance was relative to.
         """
-        x, solves, is_certain, pairs = self._converge(request, inverse)
-        values, x, shortfall = _ritz_pairs_of(request, x, solves, pairs)
+        span, solves, is_certain = self._converge(request, inverse)
+        values, x, shortfall = _ritz_pairs_of(request, span, solves)
         if is_certain and BLUNT < shortfall < math.inf and 2 * solves < self.max_products:
             again = dataclasses.replace(self, max_products=self.max_products - solves)
-            y, more, is_sure, pairs = again._converge(dataclasses.replace(request, tolerance=0.0), inverse)
+            finer, more, is_sure = again._converge(dataclasses.replace(request, tolerance=0.0), inverse)
             solves += more
-            found = _ritz_pairs_of(request, y, solves, pairs)
+            found = _ritz_pairs_of(request, finer, solves)
             if is_sure and found[2] < shortfall:
                 values, x, shortfall = found
         return values, x, shortfall, solves, is_certain
 
-    def _converge(self, request: Request, inverse: Inverse) -> tuple[Tensor, int, bool, Pairs | None]:
-        """(A + σ)⁻¹ X for Ritz vectors X of as many columns as asked; solves; whether none is overlooked; and pairs.
+    def _converge(self, request: Request, inverse: Inverse) -> tuple[Span, int, bool]:
+        """(A + σ)⁻¹ X for Ritz vectors X of as many columns as asked; solves; and whether none is overlooked.
 
         What a count says to be overlooked is looked for outside the pairs that are found, until all of it is there.
         Without a count, where a value has as many copies as the block has columns, there may be more: the smallest
         outside are looked for until there is none that was not known.
         """
-        x, solves, verdict, pairs = self._space(request, inverse)
+        span, solves, verdict = self._space(request, inverse)
         operator, w = request.operator, request.wanted
         while verdict.lacking and solves < self.max_products:
+            x = span.x
             known = torch.cat([request.null, basis(operator, x[:, :w], request.null)], 1)
             free, ceiling = fewest_active(operator) - known.shape[1], _ceiling_of(request, x)
             if free <= 0 or ceiling is None:
-                return x, solves, True, None
+                return Span(x), solves, True
             few, (needs, sharp) = min(verdict.lacking, free), verdict.outside(request.tolerance)
             others = dataclasses.replace(
                 request, null=known, wanted=few, columns=min(few + WIDTH, free), tolerance=sharp, progress=None
             )
             # Of the same random block nothing would be left outside.
             again = dataclasses.replace(self, seed=self.seed + solves, max_products=self.max_products - solves)
-            y, more, found, _ = again._space(others, inverse, needs, ceiling)
+            other, more, found = again._space(others, inverse, needs, ceiling)
             solves += more
-            least = float(rayleigh_ritz(operator, y, known)[0][0])
-            values, x = rayleigh_ritz(operator, torch.cat([x, y], 1), request.null)
-            x = x[:, : request.columns]
+            least = float(rayleigh_ritz(operator, other.x, known)[0][0])
+            values, x = rayleigh_ritz(operator, torch.cat([x, other.x], 1), request.null)
+            span = Span(x[:, : request.columns])
             is_next = least >= float(values[min(w, len(values) - 1)]) - 10 * float(operator.round_off)
             verdict = verdict.after(found.is_certain, values, least, is_next)
-        return x, solves, verdict.is_certain, pairs
+        return span, solves, verdict.is_certain
 
     def _space(
         self, request: Request, inverse: Inverse, needs: Needs = "all", ceiling: float | None = None
-    ) -> tuple[Tensor, int, Verdict, Pairs | None]:
+    ) -> tuple[Span, int, Verdict]:
         """What `_converge` gives, from one space that begins with one block; and what it may have overlooked.
 
         Copies make a difference up to a ``ceiling``; None for the next value.
@@ -220,8 +221,8 @@ class ShiftInvert:
                 may_count = False
             if verdict.is_certain or verdict.lacking or space.products >= self.max_products:
                 pairs = None if verdict.lacking else space.pairs(columns)
-                x = space.images(space.ritz(columns)[1]) if pairs is None else pairs[1]
-                return x, space.products, verdict, pairs
+                span = Span(space.images(space.ritz(columns)[1])) if pairs is None else Span(pairs[1], pairs)
+                return span, space.products, verdict
             if space.is_full:
                 kept = min(columns + WIDTH, size - space.following)
                 values, turn = space.ritz(kept)
@@ -254,16 +255,14 @@ class ShiftInvert:
         return None if number < copies.known else Inertia(copies.cut, number)
 
 
-def _ritz_pairs_of(
-    request: Request, x: Tensor, solves: int, pairs: Pairs | None = None
-) -> tuple[Tensor, Tensor, float]:
-    """Ritz values and vectors of columns that are nearly orthonormal, and their shortfall; of their pairs if known.
+def _ritz_pairs_of(request: Request, span: Span, solves: int) -> tuple[Tensor, Tensor, float]:
+    """Ritz values and vectors of columns that are nearly orthonormal, and their shortfall.
 
     Columns that are far from it, or in compiled loops dependent, come back as they are, with an infinite shortfall:
     `lobpcg` looks for their rank.
     """
-    operator = request.operator
-    if (pairs := pairs or compiled_pairs(operator, x)) is not None:
+    operator, x = request.operator, span.x
+    if (pairs := span.pairs or compiled_pairs(operator, x)) is not None:
         values, x, residuals = pairs
         return values, x, request.shortfall(solves, values, residuals)[0]
     gram = operator.inner(x, x)
@@ -305,7 +304,11 @@ def _check_definite(values: Tensor, shift: float, bound: float) -> None:
     raise _IndefiniteError(2 * negative / bound)
 
 
-Pairs = tuple[Tensor, Tensor, Tensor]  # Ritz values ``(m,)``, vectors ``(N, m)``, norms of residuals ``(m,)``
+class Span(NamedTuple):
+    """Columns ``(N, m)``, and where they are known the Ritz pairs of A in their span: values, vectors, residuals."""
+
+    x: Tensor
+    pairs: tuple[Tensor, Tensor, Tensor] | None = None
 
 
 class Inertia(NamedTuple):
