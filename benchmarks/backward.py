@@ -1,10 +1,9 @@
-"""Gradients of eigenpairs: time, memory and error; warm starts; batches of dense graphs against `eigh`.
+"""Gradients of eigenpairs: time, memory and error; batches of dense graphs against `eigh`.
 
 Claims: on the swiss roll of 100,000 points (15-NN, k = 10, residual ≤ 1e-6) the backward of vectors and values takes at
 most the time of the forward with its setup; forward and backward together need at most 12 · (nnz + N·k) · 8 bytes; the
-edge gradient is within 1e-5 of a solve at 1e-12; a step from a warm start after a change of the weights by 1 % takes at
-most half of a cold one. Dense batches 64 × 128 and 16 × 512, k = 8, float32, forward and backward: 1.5 × faster than
-`torch.linalg.eigh` with its own backward at N = 512, not slower at N = 128.
+edge gradient is within 1e-5 of a solve at 1e-12. Dense batches 64 × 128 and 16 × 512, k = 8, float32, forward and
+backward: 1.5 × faster than `torch.linalg.eigh` with its own backward at N = 512, not slower at N = 128.
 """
 
 from __future__ import annotations
@@ -68,26 +67,6 @@ def memory(n: int) -> str:
     return f"forward and backward, {n:,} nodes: {used:.0f} MiB; 12 (nnz + N k) 8 bytes are {limit:.0f} MiB"
 
 
-def warm(n: int, rounds: int) -> str:
-    graph = graphs.swiss_roll(n)
-    noise = torch.rand(n, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) - 0.5
-    change = 1 + 0.01 * (graph.pattern.at_row(noise) + graph.pattern.at_col(noise))
-    first = eigenpairs(Laplacian(graph), K, tolerance=1e-2)
-    other = graph.with_weight(graph.weight * change)
-    iterations = {}
-
-    def solve(name: str, **start: object) -> None:
-        pairs = eigenpairs(Laplacian(other), K, tolerance=1e-2, **start)  # type: ignore[arg-type]
-        iterations[name] = f"{pairs.iterations} iterations, residual {pairs.residuals.max():.0e}"
-
-    seconds = in_turn({"cold": lambda: solve("cold"), "warm": lambda: solve("warm", warm_start=first)}, rounds)
-    part, cold = ratio(seconds["warm"], seconds["cold"]), median(seconds["cold"])
-    return (
-        f"warm start, {n:,} nodes, weights changed by up to 1 %: {part:.2f} of a cold one "
-        f"({cold:.2f} s, {iterations['cold']}; warm {iterations['warm']})"
-    )
-
-
 def affinities(batch: int, n: int, kind: str) -> Tensor:
     """Dense affinities of random points in 5 dimensions: of their 10 nearest neighbours, or of all pairs."""
     x = torch.randn(batch, n, 5, generator=torch.Generator().manual_seed(0))
@@ -142,4 +121,4 @@ def run(record: Record, options: argparse.Namespace) -> None:
     command = [sys.executable, "-m", "benchmarks", "backward", "--memory", "--nodes", str(nodes)]
     environment = os.environ | RETURNED
     said = subprocess.run(command, check=True, env=environment, capture_output=True, text=True).stdout
-    record.show(said.strip(), times_and_error(nodes, rounds), warm(nodes, rounds), batches(rounds))
+    record.show(said.strip(), times_and_error(nodes, rounds), batches(rounds))

@@ -124,18 +124,6 @@ def test_limits_are_kept():
     assert ChebyshevSubspace(max_degree=6)(operator, 4, 1e-6).finished.all()
 
 
-def test_a_start_of_pairs_that_are_not_the_smallest():
-    """Random columns have to grow first, as in steps."""
-    operator = Laplacian(knn_graph(points(600, 3), 8)).symmetric
-    values, vectors = torch.linalg.eigh(operator.to_dense())
-    wrong = ChebyshevSubspace()(operator, 4, 1e-6)._replace(
-        values=values[None, 4:16], vectors=vectors[None, :, 4:16].contiguous()
-    )
-    found = ChebyshevSubspace()(operator, 4, 1e-8, wrong)
-    assert found.finished.all()
-    torch.testing.assert_close(found.values[0, :4], values[:4], rtol=0, atol=1e-12)
-
-
 def test_single_values_are_refined_until_they_are_resolved():
     """By one filter more in float32, in the place of another solve in float64."""
     x = points(512, 16, batch=8).float()

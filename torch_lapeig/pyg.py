@@ -13,7 +13,8 @@ from torch_lapeig import _checks
 from torch_lapeig.eigen import Solve, Solver
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Normalization
 from torch_lapeig.graph.graph import check_edge_index
-from torch_lapeig.methods.positional import NodeEncoding, check_cold_solve, laplacian_positional_encoding
+from torch_lapeig.methods.module import check_solve
+from torch_lapeig.methods.positional import NodeEncoding, laplacian_positional_encoding
 
 __all__ = ["AddLaplacianPE"]
 
@@ -60,7 +61,7 @@ class AddLaplacianPE:
         self.attr_name = attr_name
         self.eigenvalues = eigenvalues
         self.normalization = normalization
-        check_cold_solve(solve)
+        check_solve(solve)
         self.solve = solve
         self.random_signs = _checks.check_flag(random_signs, "random_signs")
 

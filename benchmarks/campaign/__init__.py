@@ -1,6 +1,6 @@
 """A search for wrong answers: random hard problems, each judged against a reference that does not use the library.
 
-    python -m benchmarks.campaign [--minutes 10] [--seed 0] [--probes solve warm …] [--folder runs/campaign]
+    python -m benchmarks.campaign [--minutes 10] [--seed 0] [--probes solve gradient …] [--folder runs/campaign]
     python -m benchmarks.campaign --replay runs/campaign/failures [FILE …]
 
 A run that was stopped goes on where it was; one that has spent its minutes only prints its table, and goes on with more
@@ -8,9 +8,9 @@ minutes. Case i of a probe depends on the seed and i alone. Each failure is a fi
 ``--replay`` solves and judges again, without the random numbers it came from.
 
 Probes: ``solve`` (eigenpairs of some fifty families of graphs, by the default and every named solver, float32 and
-float64, alone and in a batch, against LAPACK), ``warm`` (the same from the pairs of another graph), ``gradient`` (first
-and second derivatives against finite differences of a dense reference, float32 against float64), ``layer`` (adversarial
-points through `LaplacianEigenmaps`, every weighting, autocast), ``misuse`` (arguments that make no sense).
+float64, alone and in a batch, against LAPACK), ``gradient`` (first and second derivatives against finite differences of
+a dense reference, float32 against float64), ``layer`` (adversarial points through `LaplacianEigenmaps`, every
+weighting, autocast), ``misuse`` (arguments that make no sense).
 
 Goals, of the default solver but for the last rows; named solvers are counted each on its own:
 

@@ -18,10 +18,10 @@ from benchmarks.campaign import outcomes
 from benchmarks.campaign.gradients import Gradient
 from benchmarks.campaign.layers import Layer
 from benchmarks.campaign.outcomes import Outcome, Probe
-from benchmarks.campaign.solves import Solve, Warm
+from benchmarks.campaign.solves import Solve
 
 MISUSE = "benchmarks.campaign.misuse"
-PROBES: dict[str, Probe] = {probe.name: probe for probe in (Solve(), Warm(), Gradient(), Layer())}
+PROBES: dict[str, Probe] = {probe.name: probe for probe in (Solve(), Gradient(), Layer())}
 
 
 def names() -> list[str]:
@@ -70,12 +70,12 @@ def _count(counter: Counter[tuple[str, str, str]], probes: str, groups: str, kin
 
 # Row, the probes and groups it counts, their kinds, and the goal.
 GOALS = [
-    ("wrong value, said to be converged, default", "solve|warm", "default", "wrong value", "0 of 10⁴"),
-    ("wrong gap, said to be converged, default", "solve|warm", "default", "wrong gap", "0 of 10⁴"),
-    ("crash of the default", "solve|warm|gradient", "default", "crash", "0"),
-    ("another promise broken, default", "solve|warm", "default", "dish|not |sign|pad|proj|unconverged in|stray", "0"),
-    ("unconverged, default", "solve|warm", "default", "unconverged", "≤ 1 in 10³"),
-    ("unconverged without a warning", "solve|warm", "default", "unconverged without", "0"),
+    ("wrong value, said to be converged, default", "solve", "default", "wrong value", "0 of 10⁴"),
+    ("wrong gap, said to be converged, default", "solve", "default", "wrong gap", "0 of 10⁴"),
+    ("crash of the default", "solve|gradient", "default", "crash", "0"),
+    ("another promise broken, default", "solve", "default", "dish|not |sign|pad|proj|unconverged in|stray", "0"),
+    ("unconverged, default", "solve", "default", "unconverged", "≤ 1 in 10³"),
+    ("unconverged without a warning", "solve", "default", "unconverged without", "0"),
     ("gradient wrong without a warning, float64", "gradient", "default float64", "wrong grad|undefined", "0"),
     ("gradient wrong without a warning, float32", "gradient", "default float32", "wrong grad|undefined", "0"),
     ("second derivative wrong without a warning", "gradient", "default float64", "wrong second", "0"),

@@ -1,4 +1,4 @@
-"""Eigenpairs of every family by every solver, cold and warm, in both precisions, alone and beside another graph."""
+"""Eigenpairs of every family by every solver, in both precisions, alone and beside another graph."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from benchmarks.campaign import families, pairs
-from benchmarks.campaign.edges import Edges, graph_of, simple
+from benchmarks.campaign.edges import Edges, graph_of
 from benchmarks.campaign.outcomes import Case, Finding, Outcome
 from benchmarks.campaign.reference import Reference, reference, splitting
-from torch_lapeig import ConvergenceError, ConvergenceWarning, Eigenpairs, GraphWarning, Laplacian, eigenpairs
+from torch_lapeig import ConvergenceError, ConvergenceWarning, GraphWarning, Laplacian, eigenpairs
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lanczos, Lobpcg, TorchLobpcg
 
 Rng = np.random.Generator
@@ -100,7 +100,7 @@ class Solve:
         return solved(case, graphs, laplacian, case["k"])
 
 
-def solved(case: Case, graphs: list[Edges], laplacian: Laplacian, k: int, start: Eigenpairs | None = None) -> Outcome:
+def solved(case: Case, graphs: list[Edges], laplacian: Laplacian, k: int) -> Outcome:
     """Solve and compare; an answer that is not converged must have been warned of."""
     fill = k > laplacian.fewest_active
     found: list[Finding] = []
@@ -108,7 +108,7 @@ def solved(case: Case, graphs: list[Edges], laplacian: Laplacian, k: int, start:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            answer = eigenpairs(laplacian, k, SOLVERS[case["solver"]], fill=fill, warm_start=start)
+            answer = eigenpairs(laplacian, k, SOLVERS[case["solver"]], fill=fill)
         except ConvergenceError:
             refused = case["solver"] == "TorchLobpcg"
             found += [] if refused else [Finding("crash", "ConvergenceError")]
@@ -131,72 +131,3 @@ def is_due(warning: warnings.WarningMessage) -> bool:
     """Whether it says what an answer may say: that it has not converged, or which of its entries round-off hides."""
     hidden = issubclass(warning.category, GraphWarning) and "hidden in round-off" in str(warning.message)
     return hidden or issubclass(warning.category, ConvergenceWarning)
-
-
-class Warm:
-    """Warm starts from a graph that is like, or quite unlike, the one that is solved."""
-
-    name, share = "warm", 0.1
-
-    def __init__(self, most: int = 1200) -> None:
-        self.most = most
-
-    def draw(self, rng: Rng) -> Iterator[Case]:
-        """Cases of a random graph."""
-        return self.cases(rng, *families.draw(rng, families.mixed_size(rng, self.most)))
-
-    def cases(self, rng: Rng, family: str, edges: Edges) -> Iterator[Case]:
-        """A start from one other graph, for the default and another solver."""
-        how = str(rng.choice(["perturbed", "permuted", "exchanged", "other", "same"]))
-        before = _relative(rng, edges, how)
-        normalization = str(rng.choice(NORMALIZATIONS))
-        sizes = [reference(graph, normalization).size for graph in (edges, before)]
-        if min(sizes) < 2 or not (edges.narrow and before.narrow):
-            return
-        most = min(*sizes, MOST_PAIRS)
-        k = min(draw_k(rng, reference(edges, normalization)), most)
-        k_before = int(rng.integers(1, most + 1)) if rng.random() < 0.4 or how == "same" else k
-        for solver in ("default", str(rng.choice(["Lanczos", "Lobpcg", "ChebyshevSubspace"]))):
-            yield {
-                "family": f"{how}: {family}",
-                "graphs": [edges],
-                "before": [before],
-                "k": k,
-                "k_before": k_before,
-                "normalization": normalization,
-                "solver": solver,
-                "dtype": str(rng.choice(list(DTYPES))),
-                "dense": bool(rng.random() < 0.1),
-            }
-
-    def check(self, case: Case) -> Outcome:
-        """A solve of the first graph, and a warm one of the second, of which only the latter counts."""
-        dtype, normalization = DTYPES[case["dtype"]], case["normalization"]
-        before = Laplacian(graph_of(case["before"], dtype, dense=case["dense"]), normalization)
-        now = Laplacian(graph_of(case["graphs"], dtype, dense=case["dense"]), normalization)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                start = eigenpairs(before, case["k_before"], SOLVERS[case["solver"]])
-            except Exception as error:
-                crash = Finding("crash", f"before: {type(error).__name__}: {str(error)[:160]}")
-                return Outcome(case["solver"], case["family"], [crash], 0.0)
-        return solved(case, case["graphs"], now, case["k"], start)
-
-
-def _relative(rng: Rng, edges: Edges, how: str) -> Edges:
-    """A graph of as many nodes that a warm start might come from."""
-    w = edges.weight
-    if how == "same":
-        return edges
-    if how == "other":
-        pairs_of_nodes = rng.integers(0, edges.nodes, (2 * edges.nodes, 2))
-        proper = pairs_of_nodes[pairs_of_nodes[:, 0] != pairs_of_nodes[:, 1]]
-        return simple(edges.nodes, proper)
-    if how == "perturbed":
-        w = w * np.exp(10 ** rng.uniform(-6, -0.5) * rng.standard_normal(len(w)))
-    elif how == "permuted":
-        w = rng.permutation(w * np.exp(rng.choice([0.0, 1.0, 3.0]) * rng.standard_normal(len(w))))
-    else:  # heavy and light edges exchanged: the old vectors may be eigenvectors still, but not the smallest
-        w = w.min() * (w.max() / w) if w.max() > w.min() else np.where(np.arange(len(w)) < len(w) // 2, 50 * w, w)
-    return Edges(edges.nodes, edges.pairs, w).narrowed()

@@ -18,7 +18,7 @@ from benchmarks.campaign.functions import Function
 from benchmarks.campaign.gradients import Gradient
 from benchmarks.campaign.layers import Layer
 from benchmarks.campaign.outcomes import Case, Finding, Outcome, Probe
-from benchmarks.campaign.solves import Solve, Warm
+from benchmarks.campaign.solves import Solve
 from torch_lapeig.eigen import Eigh
 from torch_lapeig.eigen.solver import RitzPairs
 
@@ -57,12 +57,6 @@ class TestShortCampaign:
     def test_eigenpairs_beyond_dense_solves(self, name: str, seed: int) -> None:
         rng = np.random.default_rng(seed)
         default_is_right(probe := Solve(), probe.cases(rng, *families.draw(rng, 450, name)))
-
-    @few(12)
-    @given(names, seeds, st.sampled_from([30, 100, 450]))
-    def test_warm_starts(self, name: str, seed: int, n: int) -> None:
-        rng = np.random.default_rng(seed)
-        default_is_right(probe := Warm(), probe.cases(rng, *families.draw(rng, n, name)))
 
     @few(20)
     @given(names, seeds, st.integers(3, 80))

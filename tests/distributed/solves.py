@@ -18,7 +18,6 @@ from torch_lapeig import (
     LaplacianSmoothness,
     Radius,
     SelfTuning,
-    Solve,
     SpectralClustering,
     eigenpairs,
 )
@@ -87,8 +86,6 @@ def check_every_solver(ranks):
         pairs = eigenpairs(Laplacian(graph), 5, solver)
         assert pairs.converged
         compare(pairs, exact, functools.partial(whole, points))
-        again = eigenpairs(Laplacian(graph), 5, solver, warm_start=pairs)
-        compare(again, exact, functools.partial(whole, points))
         same = ranks.gather(pairs.values[None])
         assert bool((same == same[0]).all()), "ranks differ in bits"
     with pytest.raises(TypeError, match="several ranks"):
@@ -386,15 +383,6 @@ def check_losses_of_all_rows(ranks):
         torch.testing.assert_close(ranks.sum(share), loss, atol=1e-10, rtol=1e-10)
         torch.testing.assert_close(to_x, exact_x[rows], atol=1e-9, rtol=1e-8)
         torch.testing.assert_close(to_y, exact_y[rows], atol=1e-9, rtol=1e-8)
-
-
-def check_warm_starts_of_faces(ranks):
-    x, rows = surface(150), cut(150, ranks)
-    module = Sharded(LaplacianEigenmaps(2, KNN(8), solve=Solve(warm_start=True)), ranks)
-    for step in range(3):
-        moved = x + 0.001 * step * x.roll(1, 1)
-        expected = LaplacianEigenmaps(2, KNN(8))(moved)[rows]
-        torch.testing.assert_close(module(moved[rows]), expected, atol=1e-7, rtol=0)
 
 
 def check_what_needs_the_whole_graph_says_so(ranks):

@@ -117,15 +117,6 @@ def test_every_reduction_goes_through_the_operator(problem, solver):
     assert operator.reductions > 5
 
 
-@pytest.mark.parametrize("solver", NEED_PRODUCTS_ONLY.values(), ids=NEED_PRODUCTS_ONLY)
-def test_a_start_asks_no_more(solver):
-    laplacian = roll(700)
-    first = eigenpairs(Twofold(laplacian), 4, solver)
-    again = eigenpairs(Twofold(laplacian), 4, solver, warm_start=first)
-    assert again.converged
-    torch.testing.assert_close(again.values, first.values, atol=1e-11, rtol=0)
-
-
 @pytest.mark.parametrize("solver", NEED_ENTRIES.values(), ids=NEED_ENTRIES)
 def test_solvers_that_need_entries_refuse_clearly(solver):
     with pytest.raises(TypeError, match=r"needs the entries of the matrix, got a Twofold.*; use Lanczos\(\)"):

@@ -6,8 +6,9 @@ import torch
 from problems import path, points, random_affinity
 from torch_lapeig import Graph, Laplacian, eigenpairs
 from torch_lapeig.eigen import Auto, ChebyshevSubspace, Eigh, eigh
+from torch_lapeig.eigen import solve as solving
 from torch_lapeig.eigen.check import RESOLVED
-from torch_lapeig.eigen.eigh import Refinement
+from torch_lapeig.eigen.eigh import refined
 
 
 def affinities(batch, n, seed=0):
@@ -21,18 +22,18 @@ def affinities(batch, n, seed=0):
 @pytest.fixture
 def solved(monkeypatch):
     """The dtypes and numbers of matrices that LAPACK is asked for all pairs of, and the numbers that are refined."""
-    asked, whole, refine = [], eigh.eigh_of_batch, Refinement.__call__
+    asked, whole, refine = [], eigh.eigh_of_batch, solving.refined
 
     def watched(a):
         asked.append((a.dtype, len(a)))
         return whole(a)
 
-    def refined(self, operator, *arguments):
+    def watched_refinement(operator, *arguments):
         asked.append(("refined", operator.batch_size))
-        return refine(self, operator, *arguments)
+        return refine(operator, *arguments)
 
     monkeypatch.setattr(eigh, "eigh_of_batch", watched)
-    monkeypatch.setattr(Refinement, "__call__", refined)
+    monkeypatch.setattr(solving, "refined", watched_refinement)
     return asked
 
 
@@ -68,8 +69,7 @@ def test_pairs_are_right_to_round_off_of_float64():
     weight = affinities(2, 200)
     single = Laplacian(Graph.from_dense(weight)).symmetric
     exact = single.double()
-    start = Eigh()(single, 8, 1e-4)
-    found = Refinement()(exact, 8, 1e-10, start._replace(vectors=start.vectors.double()))
+    found = refined(exact, 8, Eigh()(single, 8, 1e-4))
     true = Eigh()(exact, 8, 1e-10)
     assert found.finished.all()
     torch.testing.assert_close(found.values[:, :9], true.values[:, :9], rtol=0, atol=1e-13)
@@ -84,21 +84,18 @@ def test_what_float32_cannot_order_is_not_finished():
     n = 42
     weight = torch.ones(1, n, n) - torch.eye(n)
     single = Laplacian(Graph.from_dense(weight)).symmetric
-    start = Eigh()(single, 3, 1e-4)
-    found = Refinement()(single.double(), 3, 1e-10, start._replace(vectors=start.vectors.double()))
+    found = refined(single.double(), 3, Eigh()(single, 3, 1e-4))
     assert not found.finished.any()
 
 
-def test_a_start_that_is_none_of_this_matrix_is_no_answer():
+def test_pairs_of_another_matrix_are_no_answer():
     first, other = (
         Laplacian(Graph.from_dense(random_affinity(40, seed=seed).float()[None])).symmetric for seed in (0, 1)
     )
-    start = Eigh()(other, 4, 1e-4)
-    found = Refinement()(first.double(), 4, 1e-10, start._replace(vectors=start.vectors.double()))
+    found = refined(first.double(), 4, Eigh()(other, 4, 1e-4))
     v = found.vectors[..., :4]
     residual = first.double().matmul(v) - v * found.values[:, None, :4]
     assert residual.norm(dim=1).max() > 1e-6 or not found.finished.any()
-    assert repr(Refinement()) == "Eigh()"
 
 
 def test_graphs_that_float32_does_not_resolve_are_refined_beside_others(solved):

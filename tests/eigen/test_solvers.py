@@ -1,4 +1,4 @@
-"""Every solver on every storage and dtype against SciPy, hard graphs, warm starts, multigrid."""
+"""Every solver on every storage and dtype against SciPy, hard graphs, multigrid."""
 
 import numpy as np
 import pytest
@@ -181,9 +181,6 @@ def test_the_next_value_of_graphs_beside_one_that_has_none(sizes, storage, solve
     (expected,) = torch.autograd.grad(exact.values.square().sum() + exact.vectors.square().sum(2).square().sum(), other)
     found, present = graph.pattern.to_dense(gradient), affinity > 0
     torch.testing.assert_close((found + found.mT)[present], (expected + expected.mT)[present], atol=1e-6, rtol=1e-6)
-    again = eigenpairs(Laplacian(graph), k, solver, warm_start=pairs)
-    assert again.converged.all()
-    torch.testing.assert_close(again.gap, exact.gap, atol=1e-10, rtol=0.1)
 
 
 @pytest.mark.parametrize("normalization", ["random_walk", "unnormalized"])
@@ -385,9 +382,9 @@ def test_residuals_of_eigh_are_those_of_a_product(dtype):
     pairs = eigenpairs(laplacian, 8, Eigh())
     assert pairs.converged.all()
     assert pairs.residuals[:, 2:].max() <= 4 * torch.finfo(dtype).eps * laplacian.symmetric.bound.max()
-    restart = pairs.restart.ritz.vectors.double()
+    basis = Eigh()(laplacian.symmetric, 8, 1e-10).vectors.double()
     eye = torch.eye(400, dtype=torch.float64).expand(4, 400, 400)
-    torch.testing.assert_close(restart.mT @ restart, eye, rtol=0, atol=100 * torch.finfo(dtype).eps ** 0.8)
+    torch.testing.assert_close(basis.mT @ basis, eye, rtol=0, atol=100 * torch.finfo(dtype).eps ** 0.8)
 
 
 def test_a_guard_that_is_infinite_makes_no_pair_converged():
@@ -395,7 +392,7 @@ def test_a_guard_that_is_infinite_makes_no_pair_converged():
     laplacian = Laplacian(Graph.from_dense(path(30)))
     exact = eigenpairs(laplacian, 2, Eigh())
 
-    def careless(operator, k, tolerance, start=None, progress=None):
+    def careless(operator, k, tolerance, progress=None):
         vectors = torch.linalg.qr(exact.vectors + 1e-3 * operator.random(2, 0)[0])[0]
         values = torch.cat([exact.values, exact.values.new_tensor([torch.inf])])
         return RitzPairs(values[None], torch.nn.functional.pad(vectors, (0, 1))[None], 1, torch.tensor([True]))

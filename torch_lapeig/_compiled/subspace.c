@@ -5,8 +5,8 @@
 
 /* The numbers of the rule, which has its reasons in `torch_lapeig.eigen.chebyshev`, by their names there, and the options. */
 typedef struct {
-    double beyond, overflow, small_share, damping, weak, spare, close, settled, resolved, apart, tolerance;
-    int64_t shown, least_degree, iterations, degree, products, patient, has_start;
+    double beyond, overflow, damping, weak, spare, close, settled, resolved, apart, tolerance;
+    int64_t shown, least_degree, iterations, degree, products, patient;
 } Rule;
 
 /* States of a graph: on the way, with pairs that are right but not resolved, done, given up, of dependent columns. */
@@ -48,17 +48,16 @@ FAST void NAME(noise)(int64_t graphs, int64_t n, int64_t m, int64_t seed, const 
 /* --- The loop --- */
 
 /* Of `ritz` x is the block, which is overwritten; `vectors`, `values`, `residuals` are the answer. What the filter takes
-   graph by graph is written here. `known`: null vectors of each graph. `centre`: about the mean of each spectrum, where
-   there is no start; may be NULL. `work` of multiplications ends a call, which goes on where it is called again. */
+   graph by graph is written here. `known`: null vectors of each graph. `centre`: about the mean of each spectrum;
+   may be NULL. `work` of multiplications ends a call, which goes on where it is called again. */
 typedef struct {
     NAME(Ritz) *ritz;
     NAME(Filter) *filter;
     const Rule *rule;
     int64_t k, threads, part, work, spent;
-    const int64_t *known, *active;
+    const int64_t *known;
     const REAL *bound, *round_off, *centre;
     int64_t *state, *iterations, *products, *degree;
-    double *grown;
     REAL *block, *centres, *scales;
 } NAME(Subspace);
 
@@ -95,7 +94,7 @@ static int NAME(prefilter)(NAME(Subspace) * s, int64_t g, int64_t thread)
 {
     const Rule *u = s->rule;
     const double bound = s->bound[g], most = log(0.1 / sqrt(sizeof(REAL) == 4 ? 0x1p-23 : 0x1p-52));
-    if (u->has_start || !s->centre || s->iterations[g] > 1 || u->iterations == 0 || !(bound > 0)) return 0;
+    if (!s->centre || s->iterations[g] > 1 || u->iterations == 0 || !(bound > 0)) return 0;
     const double low = fmin(s->centre[g], 0.9 * bound), sound = floor(most / log_growth(0, low, bound));
     const int64_t limit = u->degree < u->products ? u->degree : u->products;
     int64_t degree = s->iterations[g] == 0 && sound < u->least_degree ? u->least_degree : sound;
@@ -146,10 +145,6 @@ static void NAME(decide)(NAME(Subspace) * s, int64_t g, int64_t thread)
     const double gap = m > k ? (double)values[k] - values[k - 1] : 0, allowed = fmax(u->tolerance * gap, round_off);
     double needed = log(worst / allowed), next = -INFINITY;
     if (m > k && gap > round_off) next = log(residuals[k] / fmax(u->settled * gap, allowed));
-    if (u->has_start) {
-        const double distance = fmax(m > k ? gap : bound, round_off);
-        needed = fmax(needed, 0.5 * log(s->active[g] * bound / distance) - log(u->small_share) - s->grown[g]);
-    }
     /* Right pairs that are not resolved have one filter more, or they would be found again in finer numbers. */
     const int is_right = needed <= 0 && next <= 0, is_refined = s->state[g] == REFINES;
     s->state[g] = is_right ? FINISHED : GIVES_UP;
@@ -172,7 +167,7 @@ static void NAME(decide)(NAME(Subspace) * s, int64_t g, int64_t thread)
     const double left = s->iterations[g] >= u->shown ? needed / kth : 0, products = s->products[g] + degree + 1;
     if (!(degree >= 1) || fmax(products, s->products[g] + 1 + left) > u->products) return;
     if (!u->patient && s->iterations[g] > 0 && u->degree * kth < u->weak) return;
-    s->grown[g] += degree * kth - log(2), s->iterations[g]++, s->state[g] = is_right ? REFINES : GOES_ON;
+    s->iterations[g]++, s->state[g] = is_right ? REFINES : GOES_ON;
     NAME(filtered)(s, g, s->ritz->vectors, low, degree, values[0], thread);
 }
 
@@ -181,8 +176,7 @@ static void NAME(subspace_of)(void *task, int64_t part, int64_t parts, int64_t t
     NAME(Subspace) *s = task;
     const int64_t graphs = s->ritz->graphs;
     for (int64_t g = graphs * part / parts; g < graphs * (part + 1) / parts; g++) {
-        if (s->state[g] == BEGINS && !s->rule->has_start) NAME(begin)(s, g, thread);
-        if (s->state[g] == BEGINS) s->state[g] = GOES_ON;
+        if (s->state[g] == BEGINS) NAME(begin)(s, g, thread), s->state[g] = GOES_ON;
         while (s->state[g] <= REFINES && __atomic_load_n(&s->spent, __ATOMIC_RELAXED) < s->work) {
             NAME(ritz_of)(s->ritz, g, graphs, thread);
             if (s->ritz->sound[g])

@@ -16,23 +16,22 @@ from torch_lapeig._tuning import COMPILED_PART, UNINTERRUPTED
 # The numbers of `ChebyshevSubspace`, and its options.
 Rule = _compiled.structure(
     "Rule",
-    "d:beyond,overflow,small_share,damping,weak,spare,close,settled,resolved,apart,tolerance "
-    "n:shown,least_degree,iterations,degree,products,patient,has_start",
+    "d:beyond,overflow,damping,weak,spare,close,settled,resolved,apart,tolerance "
+    "n:shown,least_degree,iterations,degree,products,patient",
 )
 _Subspace = _compiled.structure(
     "Subspace",
-    "p:ritz,filter,rule n:k,threads,part,work,spent p:known,active,bound,round_off,centre,state,iterations,products,"
-    "degree,grown,block,centres,scales",
+    "p:ritz,filter,rule n:k,threads,part,work,spent p:known,bound,round_off,centre,state,iterations,products,degree,"
+    "block,centres,scales",
 )
 FINISHED, DEPENDENT = 3, 5  # states of a graph in `subspace.c`
 
 
 class Spectrum(NamedTuple):
-    """What is known of spectra, each ``(B,)``: null vectors and active nodes, int64; bound, round-off, and about the
-    mean of the values or None, in the dtype of the matrix."""
+    """What is known of spectra, each ``(B,)``: null vectors, int64; bound, round-off, and about the mean of the values
+    or None, in the dtype of the matrix."""
 
     nullity: Tensor
-    active_count: Tensor
     bound: Tensor
     round_off: Tensor
     centre: Tensor | None
@@ -54,8 +53,9 @@ def subspace(rows: Rows, block: Tensor, null: Tensor, k: int, spectrum: Spectrum
     None where C cannot read this, and where columns of a graph come to depend on each other, which takes more care.
 
     Args:
-        rows: of B graphs. block: to begin with, ``(B, N, m)``, which is overwritten; random columns, unless the rule
-            says that there is a start. null: orthonormal null vectors ``(B, N, c)``, or columns of zeros.
+        rows: of B graphs.
+        block: random columns ``(B, N, m)``, which are overwritten.
+        null: orthonormal null vectors ``(B, N, c)``, or columns of zeros.
     """
     if not (rows.reads(block, null, spectrum.bound) and block.is_contiguous()):
         return None
@@ -64,10 +64,10 @@ def subspace(rows: Rows, block: Tensor, null: Tensor, k: int, spectrum: Spectrum
     lanes, teams = LANE_BYTES // block.element_size(), min(graphs, threads)
     wide = -(-m // lanes) * lanes
     vectors, values, residuals = torch.empty_like(block), *block.new_empty(2, graphs, m)
-    counts, grown = torch.zeros(5, graphs, dtype=torch.int64), torch.zeros(graphs, dtype=torch.float64)
+    counts = torch.zeros(5, graphs, dtype=torch.int64)
     centres, scales = block.new_empty(2, graphs)
     work, of_filter = block.new_empty(teams * 3 * (n + m) * wide), block.new_empty(teams * n * m)
-    room = grown.new_empty(teams * room_of_ritz(m))
+    room = torch.empty(teams * room_of_ritz(m), dtype=torch.float64)
     state, iterations, products, degree, sound = (row.data_ptr() for row in counts)
     at, matrix = block.data_ptr(), rows.pointers
     sizes = (graphs, n, m, wide, m, 1, min(null.shape[2], m), null.shape[2], 0, 0)
@@ -80,7 +80,7 @@ def subspace(rows: Rows, block: Tensor, null: Tensor, k: int, spectrum: Spectrum
         *map(ctypes.addressof, (ritz, filters, rule)),
         *(k, threads, COMPILED_PART, UNINTERRUPTED, 0),
         *(None if x is None else x.data_ptr() for x in spectrum),
-        *(state, iterations, products, degree, grown.data_ptr(), at, *of_graphs[1:]),
+        *(state, iterations, products, degree, at, *of_graphs[1:]),
     )
     call = getattr(_compiled.library(), f"subspace_{TYPES[dtype][0]}")
     while call(ctypes.byref(task)):  # between calls an interrupt finds its way

@@ -87,7 +87,6 @@ class Sharded(nn.Module):
         if getattr(module, "assign_labels", "kmeans") == "discretize":
             raise ValueError('assign_labels must be "kmeans" or "cluster_qr" on several processes, got "discretize"')
         self.ranks = group if isinstance(group, Ranks) else Ranks(group, timeout=timeout)
-        self._layout: ShardedPoints | None = None  # of the call before, which a warm start goes on with
         self._fit: ShardedFit | None = None
         self._kept: State = {}  # of the fit, what a state dict holds
 
@@ -280,14 +279,7 @@ class Sharded(nn.Module):
                     "step, or DistributedDataParallel"
                 )
             )
-        x, before = _checks.single(own_rows(x, self.ranks, "x")), self._layout
-        keep = getattr(self.module, "solve", None) is not None and EigenSolves(self.module.solve, ()).options.warm_start
-        if keep and not self.ranks.any(before is None or before.given != len(x)):
-            assert before is not None
-            return before.with_points(x)
-        points = ShardedPoints.spread(x, self.ranks)
-        self._layout = points.bare() if keep else None
-        return points
+        return ShardedPoints.spread(_checks.single(own_rows(x, self.ranks, "x")), self.ranks)
 
     def _graph(self, points: ShardedPoints) -> ShardedGraph:
         graph: ShardedGraph = self.module.weights(points.x, sharded_graph(points, self.module.neighbors))
@@ -295,12 +287,8 @@ class Sharded(nn.Module):
 
     def _solve(self, points: ShardedPoints, graph: ShardedGraph) -> tuple[Laplacian, Embedding, Any]:
         laplacian = Laplacian(self.module.weights(points.x, graph), self.module._normalization)
-        before = self.module._before
-        if self.ranks.any(bool(before) and before[0].vectors.shape[:-1] != laplacian.shape):
-            before = ()
-        solve = EigenSolves(self.module.solve, before)
+        solve = EigenSolves(self.module.solve)
         found = self.module._solve_graph(laplacian, solve, fill=False)
-        self.module._before = solve.for_next_call()
         return laplacian, found, tuple(solve.pairs)
 
 
@@ -324,11 +312,10 @@ def sum_gradients(module: nn.Module, ranks: Ranks) -> None:
 
 
 def _words(module: nn.Module) -> str:
-    """What all ranks must agree on of a module. Progress may be shown by one of them, and pairs are each one's rows."""
+    """What all ranks must agree on of a module. Progress may be shown by one of them."""
     text, solve = f"{module}, training={module.training}", getattr(module, "solve", None)
     if isinstance(solve, Solve):
-        started = solve.warm_start if isinstance(solve.warm_start, bool) else solve.warm_start is not None
-        text = text.replace(repr(solve), repr(dataclasses.replace(solve, progress=False, warm_start=started)))
+        text = text.replace(repr(solve), repr(dataclasses.replace(solve, progress=False)))
     return " ".join(text.split())
 
 

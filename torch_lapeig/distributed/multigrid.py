@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,11 +90,6 @@ class ShardedMultigrid:
     def __call__(self, r: Tensor) -> Tensor:
         """A⁻¹ r, about. Columns of any length that the squares of float32 hold: 1e-18 to 1e18."""
         return self.inverse(self.scale, r, 0).mul_(self.largest).mul_(self.largest)
-
-    def adapted(self, operator: SymmetricOperator) -> ShardedMultigrid:
-        """The same levels for a similar operator."""
-        scale, largest = scale_of(operator, self.diagonal)
-        return dataclasses.replace(self, scale=scale, largest=largest)
 
     def inverse(self, scale: Tensor, r: Tensor, depth: int) -> Tensor:
         """See `Hierarchy.inverse`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 import torch
@@ -84,15 +83,6 @@ class ShardedPoints:
             recv,
             second,
         )
-
-    def with_points(self, x: Tensor) -> ShardedPoints:
-        """Other points in the places of these: rows given as these were, ``(given, D)``."""
-        self.ranks.agree(lambda: _facts_of(x, "x"))
-        return dataclasses.replace(self, x=self.here(x))
-
-    def bare(self) -> ShardedPoints:
-        """These without gradients."""
-        return dataclasses.replace(self, x=_checks.primal(self.x))
 
     def home(self, y: Tensor) -> Tensor:
         """Rows ``(n, ...)`` of these points brought to where these came from, in that order; differentiable."""

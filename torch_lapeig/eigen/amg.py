@@ -132,10 +132,6 @@ class Multigrid:
     def _cycle(self) -> Callable[[Tensor], Tensor]:
         return captured(partial(self.hierarchy.inverse, self.scale), self.scale.device)
 
-    def adapted(self, operator: SymmetricOperator) -> Multigrid:
-        """The same levels for a similar operator."""
-        return Multigrid(self.hierarchy, self.hierarchy.scale(_ground(operator)))
-
 
 def _ground(operator: SymmetricOperator) -> Tensor:
     """The null vector of one graph that is positive on all active nodes, ``(N, 1)``."""

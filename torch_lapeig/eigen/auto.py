@@ -12,7 +12,6 @@ import torch
 from torch_lapeig import _checks, _tuning
 from torch_lapeig._compiled.sparse import Limits
 from torch_lapeig._tuning import DENSE_WORK, FALLBACK_NODES, SMALL_NODES, dense_products, eigh_nodes
-from torch_lapeig.eigen.amg import Multigrid
 from torch_lapeig.eigen.chebyshev import ChebyshevSubspace
 from torch_lapeig.eigen.check import Solution, check_answer
 from torch_lapeig.eigen.direct import SparseLU, shifted
@@ -51,10 +50,8 @@ class Auto:
     Choice(solvers=(Eigh(),), reason='all pairs of small graphs at once')
     """
 
-    def choose(
-        self, operator: Operator, k: int, start: RitzPairs | None = None, tolerance: float | None = None
-    ) -> Choice:
-        """The solvers for the ``k`` smallest pairs of an operator, given those of a similar one or None.
+    def choose(self, operator: Operator, k: int, tolerance: float | None = None) -> Choice:
+        """Choose the solvers for the ``k`` smallest pairs of an operator.
 
         ``tolerance``: of residuals, over the gap; None for the finest. Measured on two cores; docs/theory.md has the
         table.
@@ -76,11 +73,8 @@ class Auto:
             inverse = SparseLU() if is_sparse else None
             return Choice((Lobpcg(preconditioner=inverse), last), "a kernel: dense, or with factors that stay sparse")
         if is_sparse and (batch == 1 or n > SMALL_NODES):
-            if start is not None and any(isinstance(inverse, Multigrid) for inverse in start.inverses):
-                return Choice((MULTIGRID, last), "a similar graph was solved by multigrid")
-            wish = Wish(tolerance is None or tolerance <= FINE, start is not None)
-            return choose_for_graph(next(operator.items()), k, wish)
-        if start is None and n <= eigh_nodes(operator.device, is_sparse):
+            return choose_for_graph(next(operator.items()), k, tolerance is None or tolerance <= FINE)
+        if n <= eigh_nodes(operator.device, is_sparse):
             return Choice((Eigh(),), "all pairs of graphs together, of which the backward has nothing left to solve")
         if n > FALLBACK_NODES:
             return Choice((ChebyshevSubspace(), Lobpcg(), last), "a large dense graph")
@@ -95,24 +89,16 @@ class Auto:
         operator: Operator,
         k: int,
         tolerance: float,
-        start: RitzPairs | None = None,
         progress: Progress | None = None,
     ) -> RitzPairs:
         """The pairs of the first solver that converges, or of the last one that gives any."""
-        solvers = self.choose(operator, k, start, tolerance).solvers
-        return first_converged(solvers, operator, k, tolerance, start, progress).ritz
+        solvers = self.choose(operator, k, tolerance).solvers
+        return first_converged(solvers, operator, k, tolerance, progress).ritz
 
 
 def last_resort(n: int) -> Solver:
     """What to ask when nothing else has converged."""
     return Eigh() if n <= FALLBACK_NODES else Lanczos()
-
-
-class Wish(NamedTuple):
-    """Whether a tolerance is fine, and whether there are pairs to begin with."""
-
-    is_fine: bool
-    has_start: bool
 
 
 class Work(NamedTuple):
@@ -143,7 +129,7 @@ class Work(NamedTuple):
         )
 
 
-def choose_for_graph(operator: Operator, k: int, wish: Wish) -> Choice:
+def choose_for_graph(operator: Operator, k: int, is_fine: bool) -> Choice:
     """The solvers for one sparse Laplacian, by the work they would take.
 
     That of factors is counted or predicted (`torch_lapeig.eigen.fill`), that of multigrid is much the same on all
@@ -162,7 +148,7 @@ def choose_for_graph(operator: Operator, k: int, wish: Wish) -> Choice:
     work, matrix = Work.of(operator, k), shifted(operator, 0.0, Auto())
     memory, last = _tuning.budget_of(operator.device).factors, last_resort(n)
     # The factors of others fill in, and their values are crowded where an inverse tells them from each other no better.
-    share, is_for_filters = share_of_ball(matrix), _is_for_filters(operator, k, wish)
+    share, is_for_filters = share_of_ball(matrix), _is_for_filters(operator, k, is_fine)
     has_shape = share >= MESHED
     follows_law = has_shape and is_for_filters and matrix.is_readable
     if follows_law:
@@ -194,12 +180,12 @@ def choose_for_graph(operator: Operator, k: int, wish: Wish) -> Choice:
     return Choice((first, *others), "a sparse graph of many dimensions, clusters or hubs, or a body of some size")
 
 
-def _is_for_filters(operator: Operator, k: int, wish: Wish) -> bool:
+def _is_for_filters(operator: Operator, k: int, is_fine: bool) -> bool:
     """Whether filters of a block take no more time than single products: of few columns, which stay in the cache."""
     n, block = operator.num_nodes, FILTERS.block_size(k)
-    if n <= _tuning.FILTER_NODES and (wish.has_start or operator.compiled is None):
+    if n <= _tuning.FILTER_NODES and operator.compiled is None:
         return True
-    most = _tuning.FINELY_FILTERED if wish.is_fine else _tuning.LOOSELY_FILTERED
+    most = _tuning.FINELY_FILTERED if is_fine else _tuning.LOOSELY_FILTERED
     return operator.compiled is not None and block <= most and n * block <= _tuning.ALONE
 
 
@@ -248,7 +234,6 @@ def first_converged(
     operator: Operator,
     k: int,
     tolerance: float,
-    start: RitzPairs | None,
     progress: Progress | None,
     has_guards: bool = True,
 ) -> Solution:
@@ -260,7 +245,7 @@ def first_converged(
     found, failure = None, None
     for position, solver in enumerate(solvers):
         try:
-            ritz = solver(operator, k, tolerance, start, progress)
+            ritz = solver(operator, k, tolerance, progress=progress)
             found = partial(check_answer, operator, k, solver, tolerance, ritz, has_guards)
             # On a device a check that is in vain costs less than a look whether it will be.
             is_device, others = ritz.finished.device.type != "cpu", solvers[position + 1 :]
@@ -269,7 +254,7 @@ def first_converged(
                 if answer.is_converged:
                     return answer
                 if others and (few := answer.few(~answer.converged)):
-                    return answer.with_others(one_more(few, others, operator, k, tolerance, start, has_guards))
+                    return answer.with_others(one_more(few, others, operator, k, tolerance, has_guards))
         except BREAKDOWN as error:
             failure = _checks.ConvergenceError(f"{solver} broke down ({error}); use another solver")
             failure.__cause__ = error
@@ -285,14 +270,12 @@ def one_more(
     operator: Operator,
     k: int,
     tolerance: float,
-    start: RitzPairs | None,
     has_guards: bool,
 ) -> dict[int, Solution]:
     """The answers for single graphs of a batch, as `first_converged` gives them."""
     assert isinstance(operator, SymmetricOperator)  # see `Solution.few`
     found = {}
     for graph in graphs:
-        item = slice(graph, graph + 1)
-        first = None if start is None else start.part(item)
-        found[graph] = first_converged(solvers, operator.part(item), k, tolerance, first, None, has_guards)
+        alone = operator.part(slice(graph, graph + 1))
+        found[graph] = first_converged(solvers, alone, k, tolerance, None, has_guards)
     return found

@@ -97,33 +97,28 @@ class ChebyshevSubspace:
         operator: Operator,
         k: int,
         tolerance: float,
-        start: RitzPairs | None = None,
         progress: Progress | None = None,
     ) -> RitzPairs:
         """The block of ``block_size(k)`` Ritz pairs, or as many as there are nodes of positive degree."""
         m = min(self.block_size(k), fewest_active(operator))
         if m == k < int(operator.active_count.max()):  # larger graphs need a larger block
-            starts = [None if start is None else start.part(slice(b, b + 1)) for b in range(operator.batch_size)]
-            each = zip(operator.items(), starts, strict=True)
-            return joined(operator, [self(item, k, tolerance, first, progress) for item, first in each], k)
+            return joined(operator, [self(item, k, tolerance, progress) for item in operator.items()], k)
         null = operator.null_vectors(min(m, most_null(operator)))
         if progress is None:
-            if (found := self._whole(operator, null, k, m, tolerance, start)) is not None:
+            if (found := self._whole(operator, null, k, m, tolerance)) is not None:
                 return found
             if len(parts_of_batch(operator, k)) > 1:
-                return in_parts_of_batch(self, operator, k, tolerance, start)
-        return self._step_by_step(operator, null, k, m, tolerance, start, progress)
+                return in_parts_of_batch(self, operator, k, tolerance)
+        return self._step_by_step(operator, null, k, m, tolerance, progress)
 
-    def _whole(
-        self, operator: Operator, null: Tensor, k: int, m: int, tolerance: float, start: RitzPairs | None
-    ) -> RitzPairs | None:
+    def _whole(self, operator: Operator, null: Tensor, k: int, m: int, tolerance: float) -> RitzPairs | None:
         """The same by one compiled loop, each graph by itself; None where it is for Python to do."""
         rows = operator.compiled
         if rows is None or (operator.batch_size == 1 and not is_for_one_thread(operator.num_nodes * m)):
             return None
-        random = operator.random(m, self.seed) if start is None else self._first_block(operator, null, k, m, start)
+        random = operator.random(m, self.seed)
         rule = Rule(
-            *(BEYOND, OVERFLOW, SMALL_SHARE, DAMPING, WEAK, SPARE, CLOSE, SETTLED, RESOLVED),
+            *(BEYOND, OVERFLOW, DAMPING, WEAK, SPARE, CLOSE, SETTLED, RESOLVED),
             apart=APART if operator.dtype == torch.float32 else 0.0,
             tolerance=tolerance,
             shown=SHOWN,
@@ -132,11 +127,10 @@ class ChebyshevSubspace:
             degree=self.max_degree,
             products=UNLIMITED if self.max_products is None else self.max_products,
             patient=self.patient,
-            has_start=start is not None,
         )
         bound = operator.bound
         centre = None if operator.centre is None else operator.centre.to(bound)
-        numbers = (operator.nullity, operator.active_count, bound, operator.round_off.to(bound), centre)
+        numbers = (operator.nullity, bound, operator.round_off.to(bound), centre)
         found = subspace(rows, random, null, k, Spectrum(*numbers), rule)
         return None if found is None else RitzPairs(*found)
 
@@ -147,22 +141,19 @@ class ChebyshevSubspace:
         k: int,
         m: int,
         tolerance: float,
-        start: RitzPairs | None,
         progress: Progress | None,
     ) -> RitzPairs:
-        block, known = self._first_block(operator, null, k, m, start), Known.of(operator)
-        block, products = (block, 0) if start is not None else self._first_filter(operator, block, known)
+        known = Known.of(operator)
+        block, products = self._first_filter(operator, self._first_block(operator, null, m), known)
         ritz = _rayleigh_ritz(operator, block, null, known)
         assert ritz is not None  # orthonormal columns and random ones are finite
-        grown, iteration = np.zeros_like(known.bound), 0
+        iteration = 0
         for iteration in range(min(products, 1), self.max_iterations + 1):
-            needed, gap = _shortfall(ritz, k, tolerance, iteration, progress)
+            needed = _shortfall(ritz, k, tolerance, iteration, progress)
             if not ritz.is_measured and (needed <= 0).all():
                 # So say the small matrices: see whether it is true.
                 ritz = _measured(operator, ritz)
-                needed, gap = _shortfall(ritz, k, tolerance, iteration, None)
-            if start is not None:  # random columns have to show first that nothing smaller was overlooked
-                needed[:, 0] = np.maximum(needed[:, 0], needed_growth(known, gap) - grown)
+                needed = _shortfall(ritz, k, tolerance, iteration, None)
             needed = _shared(operator, needed)
             finished: Array = np.all(needed <= 0, axis=1)
             if finished.all():
@@ -174,7 +165,6 @@ class ChebyshevSubspace:
             found, growth = _shared(operator, np.stack([degree, growth]))
             degree = found.astype(np.int64)
             products += int(degree.max()) + 1
-            grown += degree * growth - math.log(2)
             left = (needed[:, 0] / growth).min() if iteration >= SHOWN else 0.0  # of the graph that needs least
             if self.max_products is not None and max(products, products - degree.max() + left) > self.max_products:
                 break
@@ -185,19 +175,15 @@ class ChebyshevSubspace:
             if (following := _rayleigh_ritz(operator, filtered, null, known)) is None:
                 break
             ritz = following
-        needed, _ = _shortfall(_measured(operator, ritz), k, tolerance, 0, None)
+        needed = _shortfall(_measured(operator, ritz), k, tolerance, 0, None)
         return _answer(ritz, iteration, finished & np.all(_shared(operator, needed) <= 0, axis=1))
 
-    def _first_block(self, operator: Operator, null: Tensor, k: int, m: int, start: RitzPairs | None) -> Tensor:
-        """The null vectors and random columns; or the vectors of a start, and random columns for half of the guards."""
+    def _first_block(self, operator: Operator, null: Tensor, m: int) -> Tensor:
+        """Return the null vectors and random columns."""
         first, c = operator.random(m, self.seed), null.shape[2]
-        if start is None:
-            known = torch.arange(c, device=null.device) < operator.nullity[:, None]
-            first = first - null @ operator.inner(null, first)
-            return torch.cat([torch.where(known[:, None, :], null, first[..., :c]), first[..., c:]], 2)
-        # Old pairs may all be eigenpairs still, but no longer the smallest.
-        given = start.vectors[..., : min(m, k + (m - k) // 2)]
-        return torch.cat([given, first[..., given.shape[2] :]], 2)
+        known = torch.arange(c, device=null.device) < operator.nullity[:, None]
+        first = first - null @ operator.inner(null, first)
+        return torch.cat([torch.where(known[:, None, :], null, first[..., :c]), first[..., c:]], 2)
 
     def _first_filter(self, operator: Operator, x: Tensor, known: Known) -> tuple[Tensor, int]:
         """Random columns with little above the centre of the spectrum, where nearly all of them is; and products.
@@ -289,11 +275,11 @@ class Ritz(NamedTuple):
     is_measured: bool
 
 
-def _shortfall(ritz: Ritz, k: int, tolerance: float, iteration: int, progress: Progress | None) -> tuple[Array, Array]:
-    """Logarithms ``(B, 2)`` of what residuals of the k pairs and the one after have to fall by; ≤ 0: they are known.
+def _shortfall(ritz: Ritz, k: int, tolerance: float, iteration: int, progress: Progress | None) -> Array:
+    """Return logarithms ``(B, 2)`` of the factors by which residuals still have to fall; ≤ 0: the pairs are known.
 
-    And the gap after the k-th, ``(B, 0 or 1)``, which is part of the answer. Ritz values are upper bounds: where the
-    gap between them is round-off, so is the gap.
+    The first is for the k pairs, the second for the pair after them.
+    Ritz values are upper bounds: where the gap between them is round-off, so is the gap.
     """
     values, residuals, round_off = _numbers(ritz.values), _numbers(ritz.residuals), ritz.known.round_off
     gap, worst = np.diff(values[:, k - 1 : k + 1]), residuals[:, :k].max(1)
@@ -307,7 +293,8 @@ def _shortfall(ritz: Ritz, k: int, tolerance: float, iteration: int, progress: P
         if gap.shape[1]:
             unsettled = residuals[:, k] / np.maximum(SETTLED * gap[:, 0], allowed)
             shortfall[:, 1] = np.where(gap[:, 0] <= round_off, 0, unsettled)
-        return np.log(shortfall), gap
+        found: Array = np.log(shortfall)
+        return found
 
 
 @np.errstate(all="ignore")

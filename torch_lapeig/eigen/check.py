@@ -95,6 +95,11 @@ class Solution:
         columns = self.vectors.shape[2] + self.guard_vectors.shape[2]
         return columns >= int(self.operator.active_count.max())
 
+    @property
+    def has_guards(self) -> bool:
+        """Whether the vectors of guards are there, which derivatives need."""
+        return self.guard_vectors.shape[2] > 0
+
     @cached_property
     def double(self) -> Solution:
         """The same in float64."""

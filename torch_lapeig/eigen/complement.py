@@ -157,7 +157,7 @@ class Complement:
 
     @cached_property
     def _inverse(self) -> Inverse | None:
-        return preconditioner_of(self.s.operator, self.s.ritz.inverses)
+        return preconditioner_of(self.s.ritz.inverses)
 
     @cached_property
     def _width(self) -> Tensor:

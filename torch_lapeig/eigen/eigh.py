@@ -43,7 +43,6 @@ class Eigh:
         operator: Operator,
         k: int,
         tolerance: float,
-        start: RitzPairs | None = None,
         progress: Progress | None = None,
     ) -> RitzPairs:
         """All N pairs; inactive nodes come last with values above the spectrum.
@@ -51,58 +50,46 @@ class Eigh:
         Raises:
             TypeError: an operator that gives products only.
         """
-        dense = self._dense(operator)
+        dense = _dense_of(operator)
         values, vectors = eigh_of_batch(dense)
         if (n := operator.num_nodes) > IMPROVED:
             _improve_(dense, values, vectors, min(2 * with_guards(k), n), torch.finfo(dense.dtype).eps ** MOST_TURN)
         return RitzPairs(values.clamp_min(0), vectors, 1, torch.ones_like(operator.bound, dtype=torch.bool))
 
-    def _dense(self, operator: Operator) -> Tensor:
-        """The matrices ``(B, N, N)``, null vectors below the spectrum, so that no small eigenvalue mixes with them;
-        inactive nodes above it."""
-        b, n = operator.batch_size, operator.num_nodes
-        dense = entries_of(operator, self).to_dense().reshape(b, n, n)
-        null = operator.null_vectors(most_null(operator))
-        dense = torch.baddbmm(dense, null * operator.bound[:, None, None], null.mT, alpha=-1)
-        inactive = ~operator.active
-        dense.diagonal(dim1=-2, dim2=-1).add_(inactive * operator.above[:, None])
-        return dense
+
+def _dense_of(operator: Operator) -> Tensor:
+    """Return the matrices ``(B, N, N)`` with null vectors below the spectrum and inactive nodes above it.
+
+    So no small eigenvalue mixes with a null vector.
+    """
+    b, n = operator.batch_size, operator.num_nodes
+    dense = entries_of(operator, Eigh()).to_dense().reshape(b, n, n)
+    null = operator.null_vectors(most_null(operator))
+    dense = torch.baddbmm(dense, null * operator.bound[:, None, None], null.mT, alpha=-1)
+    inactive = ~operator.active
+    dense.diagonal(dim1=-2, dim2=-1).add_(inactive * operator.above[:, None])
+    return dense
 
 
-@dataclass(frozen=True, repr=False)
-class Refinement(Eigh):
-    """The pairs of `Eigh` in float64 from all pairs in float32, which take half the time to find.
+def refined(operator: Operator, k: int, single: RitzPairs) -> RitzPairs:
+    """Return all N pairs of an operator in float64 from all N in float32, in half the time of `Eigh`.
 
     Steps of first order on the wanted pairs and some more, each of which squares their error (Ogita & Aishima 2018).
     The others stay as they are: they precondition. By Weyl a value of float32 is off by round-off times the bound, so
-    that no pair beyond those that are refined can be among the wanted where it is farther away than that; such graphs
+    that no pair beyond the refined ones can be among the wanted where it is farther away than that; such graphs
     alone are finished.
     """
-
-    def __repr__(self) -> str:
-        return "Eigh()"
-
-    def __call__(
-        self,
-        operator: Operator,
-        k: int,
-        tolerance: float,
-        start: RitzPairs | None = None,
-        progress: Progress | None = None,
-    ) -> RitzPairs:
-        """All N pairs, of which those that are needed are refined."""
-        assert start is not None
-        n, m = operator.num_nodes, min(2 * with_guards(k), operator.num_nodes)
-        dense, values, vectors = self._dense(operator), start.values.double(), start.vectors.clone()
-        for _ in range(REFINEMENTS):
-            turned = _improve_(dense, values, vectors, m, LARGEST_TURN)[..., : k + 1]
-            if bool((turned.square() < torch.finfo(dense.dtype).eps).all()):
-                break
-        finished = torch.full_like(start.finished, most_null(operator) <= m)
-        if m < n:
-            off = UNSURE * n * torch.finfo(torch.float32).eps * operator.bound
-            finished &= values[:, m] - values[:, min(k, m - 1)] > off
-        return RitzPairs(values.clamp_min(0), vectors, 1, finished)
+    n, m = operator.num_nodes, min(2 * with_guards(k), operator.num_nodes)
+    dense, values, vectors = _dense_of(operator), single.values.double(), single.vectors.double()
+    for _ in range(REFINEMENTS):
+        turned = _improve_(dense, values, vectors, m, LARGEST_TURN)[..., : k + 1]
+        if bool((turned.square() < torch.finfo(dense.dtype).eps).all()):
+            break
+    finished = torch.full_like(single.finished, most_null(operator) <= m)
+    if m < n:
+        off = UNSURE * n * torch.finfo(torch.float32).eps * operator.bound
+        finished &= values[:, m] - values[:, min(k, m - 1)] > off
+    return RitzPairs(values.clamp_min(0), vectors, 1, finished)
 
 
 def _improve_(dense: Tensor, values: Tensor, vectors: Tensor, m: int, most: float) -> Tensor:

@@ -29,7 +29,7 @@ from torch_lapeig.eigen.trend import Trend
 
 FILTERED = 4  # columns in the search for copies
 SEARCH = 1000  # products that the search may take, or twice as many as the solve
-POLISH = 1000  # the same for the filters that polish an answer
+POLISH = 1000  # the same for the filters that answer in its place
 SMALL_VALUE = 0.02  # of the bound: a spectrum that begins beyond is too narrow for a preconditioner to gain by it
 BASIS = 60  # vectors kept, at least: with half of them it takes a fifth more products, with twice as many as many
 LOOK = 8  # products between looks at the Ritz pairs, at least: a look takes the time of three, in torch of six
@@ -79,11 +79,10 @@ class Lanczos:
         operator: Operator,
         k: int,
         tolerance: float,
-        start: RitzPairs | None = None,
         progress: Progress | None = None,
     ) -> RitzPairs:
         """``k`` pairs and the guards that are left of the basis."""
-        return one_by_one(self._solve, operator, k, with_guards(k), tolerance, start, progress)
+        return one_by_one(self._solve, operator, k, with_guards(k), tolerance, progress)
 
     def basis_of(self, columns: int) -> int:
         """Vectors kept at most for so many pairs with guards."""
@@ -143,7 +142,7 @@ class Lanczos:
         return found, work <= most
 
     def _verify(self, request: Request, values: Tensor, x: Tensor, products: int, finished: bool) -> RitzPairs:
-        """The pairs if their true residuals are small enough, else polished by filters.
+        """Return the pairs, or those of filters where their true residuals are not small enough.
 
         The recurrence forgets what was left of the residuals when a copy began a Krylov space of its own.
         """
@@ -152,10 +151,10 @@ class Lanczos:
         if not finished or request.shortfall(products, values, residuals)[0] <= 1:
             return answer
         k = request.null.shape[1] + request.wanted
-        polish = ChebyshevSubspace(max_products=max(POLISH, products), seed=self.seed)
-        polished = polish(request.operator, k, request.tolerance, answer)
-        done = polished if polished.finished.all() else answer._replace(finished=polished.finished)
-        return done._replace(iterations=products + polished.iterations, inverses=answer.inverses)
+        filters = ChebyshevSubspace(max_products=max(POLISH, products), seed=self.seed)
+        found = filters(request.operator, k, request.tolerance)
+        done = found if found.finished.all() else answer._replace(finished=found.finished)
+        return done._replace(iterations=products + found.iterations)
 
     def _is_hopeless(self, request: Request, values: Tensor, trend: Trend) -> bool:
         """Whether Ritz values, over the bound of the spectrum, belong to a problem for another solver."""

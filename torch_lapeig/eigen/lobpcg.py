@@ -34,7 +34,6 @@ from torch_lapeig.eigen.solver import (
     Progress,
     Request,
     RitzPairs,
-    adapted_to,
     check_options,
     check_preconditioner,
     fewest_active,
@@ -42,7 +41,7 @@ from torch_lapeig.eigen.solver import (
     with_guards,
 )
 
-# In the search for what a start has overlooked: random columns, iterations at least, and the residual at which
+# In the search for what a first block has overlooked: random columns, iterations at least, and the residual at which
 # the smallest of them counts as known, relative to its distance from the wanted values.
 FRESH, LEAST_ITERATIONS, SETTLED_OUTSIDE = 3, 4, 0.2
 STAGNATION = 30  # iterations without a tenth less residual after which a preconditioned iteration gives up
@@ -64,16 +63,14 @@ class Lobpcg:
 
     Knyazev 2001, with the orthonormal basis of [X, P, W] and the choice of P of Duersch, Shao, Yang & Gu 2018. The
     known null vectors are exact constraints; converged columns stay in X but are not improved any more (soft locking);
-    columns of W that are round-off of the others are dropped. Without a start, the first block is solved for from
-    level to level of the hierarchy. With the pairs of a similar problem as a start, their preconditioner is used as it
-    is, and built anew where it does not lead to the answer in ``patience`` iterations.
+    columns of W that are round-off of the others are dropped. With a hierarchy, the first block is solved for from
+    level to level.
 
     Args:
         guards: Ritz vectors beyond the wanted ones; default max(4, k/4).
         max_iterations: at most.
         preconditioner: a `Preconditioner`, or None. Where multigrid stops coarsening there is none either. `SparseLU`
             for matrices that are no Laplacian.
-        patience: iterations with a preconditioner from before.
         seed: of random columns.
 
     >>> import torch
@@ -88,11 +85,10 @@ class Lobpcg:
     guards: int | None = None
     max_iterations: int = 200
     preconditioner: Preconditioner | None = field(default_factory=SmoothedAggregation)
-    patience: int = 10
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_options(self, guards=1, max_iterations=0, patience=1)
+        check_options(self, guards=1, max_iterations=0)
         check_preconditioner(self.preconditioner)
 
     def __call__(
@@ -100,34 +96,24 @@ class Lobpcg:
         operator: Operator,
         k: int,
         tolerance: float,
-        start: RitzPairs | None = None,
         progress: Progress | None = None,
     ) -> RitzPairs:
         """``k`` and the guards, or as many as there are nodes of positive degree."""
         m = with_guards(k, self.guards)
-        return one_by_one(self._solve, operator, k, m, tolerance, start, progress)
+        return one_by_one(self._solve, operator, k, m, tolerance, progress)
 
     def _solve(self, request: Request) -> RitzPairs:
-        inverse, x, iterations = request.inverse, request.start, 0
-        if inverse is not None:
-            inverse = adapted_to(request.operator, inverse)
-            limit = min(self.patience, self.max_iterations)
-            values, x, iterations, finished = self._iterate(request, inverse, x, limit)
-            if finished or limit == self.max_iterations:
-                return request.answer(values, x, iterations, finished, inverse)
-        inverse = None if self.preconditioner is None else self.preconditioner(request.operator)
-        if x is None and isinstance(inverse, Multigrid):
+        x, inverse = None, None if self.preconditioner is None else self.preconditioner(request.operator)
+        if isinstance(inverse, Multigrid):
             x = nested_iteration(inverse.hierarchy, request, self.seed).to(request.null)
-        elif x is None and hasattr(inverse, "first_block"):  # of a hierarchy on several ranks
+        elif hasattr(inverse, "first_block"):  # of a hierarchy on several ranks
             x = inverse.first_block(request, self.seed).to(request.null)  # type: ignore[union-attr]
-        if request.start is None and x is not None and inverse is not None:
+        if x is not None and inverse is not None:
             x = _stirred(x, inverse, request, self.seed)
-        values, x, more, finished = self._iterate(request, inverse, x, self.max_iterations - iterations)
-        return request.answer(values, x, iterations + more, finished, inverse)
+        values, x, iterations, finished = self._iterate(request, inverse, x)
+        return request.answer(values, x, iterations, finished, inverse)
 
-    def _iterate(
-        self, request: Request, inverse: Inverse | None, x: Tensor | None, limit: int
-    ) -> tuple[Tensor, Tensor, int, bool]:
+    def _iterate(self, request: Request, inverse: Inverse | None, x: Tensor | None) -> tuple[Tensor, Tensor, int, bool]:
         """Ritz values and vectors, iterations, and whether they are the smallest, from a block ``x`` if given."""
         operator, iterations = request.operator, 0
         block = request.null[:, :0] if x is None else _new_directions(x, request)
@@ -135,15 +121,15 @@ class Lobpcg:
             block = torch.cat([block, operator.random(missing, self.seed)[0]], 1)
         while True:
             values, block, more, finished = lobpcg(
-                operator, block, request.null, inverse, request.shortfall, limit - iterations
+                operator, block, request.null, inverse, request.shortfall, self.max_iterations - iterations
             )
             iterations += more
             is_sure = iterations >= SURE and request.tolerance <= SURE_TOLERANCE
-            if not finished or (request.start is None and (x is None or is_sure)):
+            if not finished or x is None or is_sure:
                 return values, block, iterations, finished
-            # Old pairs may all be eigenpairs still, but no longer the smallest; and coarse levels may lack some.
+            # Coarse levels may lack some pairs.
             found, is_settled = self._search_outside(request, inverse, values, block)
-            if found is None or iterations >= limit:
+            if found is None or iterations >= self.max_iterations:
                 return values, block, iterations, is_settled and found is None
             block = torch.cat([found, block[:, : request.columns - found.shape[1]]], 1)
 
@@ -272,10 +258,7 @@ def _whole_basis(operator: Space, x: Tensor, null: Tensor) -> Tensor:
 
 
 def _new_directions(x: Tensor, request: Request) -> Tensor:
-    """Directions of ``x`` that the exact null vectors do not have already, at most as many as there are columns.
-
-    Of its first columns, which are the smallest pairs of a start: what is equally new has no order any more.
-    """
+    """Directions of ``x`` that the exact null vectors do not have already, at most as many as there are columns."""
     operator = request.operator
     x = x[:, : request.null.shape[1] + request.columns] * operator.active.reshape(-1, 1)
     x = torch.addmm(x, request.null, operator.inner(request.null, x), alpha=-1)

@@ -96,7 +96,6 @@ class ShiftInvert:
         operator: Operator,
         k: int,
         tolerance: float,
-        start: RitzPairs | None = None,
         progress: Progress | None = None,
     ) -> RitzPairs:
         """``k`` pairs and some guards.
@@ -106,7 +105,7 @@ class ShiftInvert:
                 an eigenvalue that is negative beyond rounding.
         """
         with one_blas_thread():
-            return one_by_one(self._solve, operator, k, with_guards(k), tolerance, start, progress)
+            return one_by_one(self._solve, operator, k, with_guards(k), tolerance, progress)
 
     def factors(self, operator: Operator) -> Factors:
         """The factors of one graph, if they fit into the memory. Raises: as a call."""

@@ -16,15 +16,15 @@ from torch_lapeig._process import kept_memory
 from torch_lapeig._threads import alone
 from torch_lapeig._tuning import REORDER_NODES, SOLVED_ALONE
 from torch_lapeig.eigen.auto import Auto, first_converged, one_more
-from torch_lapeig.eigen.check import Solution, report_failure, residual_norms
+from torch_lapeig.eigen.check import Solution, check_answer, report_failure, residual_norms
 from torch_lapeig.eigen.clusters import DEGENERACIES, Degeneracy, rule_of
-from torch_lapeig.eigen.eigh import Eigh, Refinement
+from torch_lapeig.eigen.eigh import Eigh, refined
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives, on_few_threads
 from torch_lapeig.eigen.lobpcg import Lobpcg
 from torch_lapeig.eigen.operator import Operator, is_operator
 from torch_lapeig.eigen.rule import ImplicitEigenpairs
 from torch_lapeig.eigen.shift_invert import ShiftInvert
-from torch_lapeig.eigen.solver import APART, Progress, RitzPairs, Solver, fewest_active, with_guards
+from torch_lapeig.eigen.solver import APART, Progress, Solver, fewest_active, with_guards
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.eigen.tails import with_tails
 from torch_lapeig.graph.graph import Graph, check_graph
@@ -51,7 +51,6 @@ class Eigenpairs:
             multiple values searched for, and vectors orthonormal.
         iterations: of the solver.
         solver: the one that gave the answer.
-        restart: what ``warm_start`` needs: all vectors the solver had, and its multigrid hierarchies or factors.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), torch.ones(4, dtype=torch.float64))
     >>> pairs = eigenpairs(Laplacian(path), 2)
@@ -67,15 +66,6 @@ class Eigenpairs:
     converged: Tensor
     iterations: int
     solver: Solver
-    restart: Restart = field(repr=False)
-
-
-@dataclass(frozen=True, eq=False)
-class Restart:
-    """Where a solver stopped, for the next solve of a similar problem: in the node order it worked in, if not None."""
-
-    ritz: RitzPairs
-    order: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -98,11 +88,6 @@ class Solve:
             or NaN where they are not.
         cluster_width: see ``degeneracy``; default the larger of 10 residuals and 50 eps · (bound of the spectrum +
             λ_k), eps of the solve and of the weights as they were given; √eps · bound for ``"lorentz"``.
-        warm_start: eigenpairs of a similar problem of the same size, from an earlier step of a training. Begins with
-            its vectors and keeps its preconditioner as long as that leads to the answer quickly. What they may
-            overlook, smaller pairs of the new problem, is searched for with random vectors. `Eigh` and `ShiftInvert`
-            begin anew, which costs as much as the first time. In a module also True: each call begins with the pairs of
-            the call before, where these are of the same size.
         on_failure: what to do where a graph has not converged: ``"warn"`` or ``"raise"``.
         progress: True for a bar by tqdm (to be installed), or a function of (iteration, largest residual, residual
             allowed), called in every iteration of an iterative solver.
@@ -121,7 +106,6 @@ class Solve:
     backward_tolerance: float | None = None
     degeneracy: Degeneracy = "mask"
     cluster_width: float | None = None
-    warm_start: Eigenpairs | bool | None = None
     on_failure: Literal["warn", "raise"] = "warn"
     progress: Progress | bool = False
 
@@ -131,8 +115,6 @@ class Solve:
             if (value := getattr(self, name)) is not None:
                 _checks.keep(self, **{name: _checks.check_positive(value, name)})
         _checks.check_choice(self.degeneracy, "degeneracy", DEGENERACIES)
-        if self.warm_start is not None and not isinstance(self.warm_start, bool):
-            _checks.check_instance(self.warm_start, "warm_start", Eigenpairs, "Eigenpairs, True or None")
         _checks.check_choice(self.on_failure, "on_failure", ("warn", "raise"))
         if not isinstance(self.progress, bool):
             _checks.check_function(self.progress, "progress", "True, False or a function")
@@ -168,7 +150,7 @@ def eigenpairs(
     after pair k splits a cluster, a `ConvergenceWarning` when the backward's solve fails. Forward mode follows it too.
 
     Raises:
-        TypeError, ValueError: k out of range, unknown option, warm start of another size. ConvergenceError, ImportError
+        TypeError, ValueError: k out of range, unknown option. ConvergenceError, ImportError
             (no tqdm): see `Solve`; `TorchLobpcg` raises the first, too, where `torch.lobpcg` breaks down.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
@@ -194,17 +176,16 @@ def eigenpairs_for(
 def _eigenpairs(
     laplacian: Laplacian | Operator, operator: Operator, k: int, solve: Solve, loss: torch.dtype | None
 ) -> Eigenpairs:
-    restart = _restart_of(solve.warm_start, operator) if isinstance(solve.warm_start, Eigenpairs) else None
     worked, order, unit = operator, None, None
     if isinstance(worked, SymmetricOperator):
         worked, unit = worked.in_unit()
         if _is_large(worked):
-            worked, order = worked.reordered(None if restart is None else restart.order)
+            worked, order = worked.reordered()
     is_differentiated = isinstance(worked, SymmetricOperator) and needs_derivatives(worked.values, worked.diagonal)
     with torch.no_grad(), _progress_function(solve.progress) as report:
         bare = worked.frozen() if isinstance(worked, SymmetricOperator) else worked
         report = report if unit is None else _in_unit(report, float(unit.amax()))
-        solution = _solution(bare, min(k, operator.all_nodes), solve, restart, report, is_differentiated)
+        solution = _solution(bare, min(k, operator.all_nodes), solve, report, is_differentiated)
     factor = laplacian.factor if isinstance(laplacian, Laplacian) and is_differentiated and order is None else None
     projected, vectors, solution = _differentiable(worked, solution, solve, is_differentiated, loss, factor)
     if unit is not None:
@@ -229,7 +210,6 @@ def _eigenpairs(
         converged=solution.converged.reshape(lead),
         iterations=solution.ritz.iterations,
         solver=solution.solver,
-        restart=Restart(solution.ritz, order),
     )
 
 
@@ -414,8 +394,6 @@ def _fill(projected: Tensor, vectors: Tensor, s: Solution, k: int) -> tuple[Tens
 
 def _check_request(operator: Operator, k: int, fill: bool, solve: Solve) -> int:
     """The number of pairs, checked against the sizes of the graphs and the solver."""
-    if solve.warm_start is True:
-        raise ValueError("warm_start must be Eigenpairs here, got True, which modules take: they keep their last pairs")
     k, fill = _checks.check_count(k, "k"), _checks.check_flag(fill, "fill")
     if k <= fewest_active(operator):
         return k
@@ -430,60 +408,55 @@ def _check_request(operator: Operator, k: int, fill: bool, solve: Solve) -> int:
     return k
 
 
-def _restart_of(warm_start: Eigenpairs, operator: Operator) -> Restart:
-    """Where an earlier solve stopped, in the dtype of this one."""
-    ritz = warm_start.restart.ritz
-    given, expected = tuple(ritz.vectors.shape[:2]), (operator.batch_size, operator.num_nodes)
-    if given != expected:
-        raise ValueError(f"warm_start must be of {expected[0]} graphs of {expected[1]} nodes, got {given}")
-    vectors = ritz.vectors.to(operator.device, operator.dtype)
-    return dataclasses.replace(warm_start.restart, ritz=ritz._replace(vectors=vectors))
-
-
 def _tolerance(solve: Solve, dtype: torch.dtype) -> float:
     """Of residuals against the gap."""
     return solve.tolerance or (FINEST if dtype == torch.float64 else 1e-4)
 
 
-def _solution(
-    operator: Operator, k: int, solve: Solve, restart: Restart | None, progress: Progress | None, has_guards: bool
-) -> Solution:
-    """The answer of the solver; in float64 where float32 does not resolve the eigenvalues."""
-    is_double, solver = operator.dtype == torch.float64, solve.solver
-    tolerance = _tolerance(solve, operator.dtype)
-    start = None if restart is None else restart.ritz
-    solvers = solver.choose(operator, k, start, tolerance).solvers if isinstance(solver, Auto) else (solver,)
-    if is_double or not isinstance(operator, SymmetricOperator):
-        return first_converged(solvers, operator, k, tolerance, start, progress, has_guards)
+def _solution(operator: Operator, k: int, solve: Solve, progress: Progress | None, has_guards: bool) -> Solution:
+    """Return the answer of the solver; in float64 where float32 does not resolve the eigenvalues."""
+    solver, tolerance = solve.solver, _tolerance(solve, operator.dtype)
+    solvers = solver.choose(operator, k, tolerance).solvers if isinstance(solver, Auto) else (solver,)
+    if operator.dtype == torch.float64 or not isinstance(operator, SymmetricOperator):
+        return first_converged(solvers, operator, k, tolerance, progress, has_guards)
     # Of float32 the first choice is asked, but not what is chosen for eigenvalues beyond float32.
     if not isinstance(solvers[0], ShiftInvert) and not (isinstance(solver, Auto) and isinstance(solvers[0], Lobpcg)):
         with contextlib.suppress(_checks.ConvergenceError):
-            solution = first_converged(solvers[:1], operator, k, tolerance, start, progress, has_guards)
-            if solution.is_converged and solution.is_resolved:
-                return solution
-            if not solution.ritz.finished.all():  # in float64 it would not either
-                solvers = solvers[1:] or solvers
-            near = solution.ritz._replace(vectors=solution.ritz.vectors.double(), inverses=())
-            kept = solution.converged & solution.has_span  # but for values that are close
-            exact, is_asked = operator.double(), solve.tolerance is not None
-            if isinstance(solution.solver, Eigh) and near.vectors.shape[2] == operator.num_nodes:
-                solvers, start = (Refinement(), *solvers), near  # of a whole batch it takes little
-            elif few := solution.few(~(solution.converged & solution.resolved)):
-                found = one_more(few, solvers, exact, k, tolerance, near, has_guards)
-                found = {b: one if is_asked else _told_apart(one, solvers, k, tolerance) for b, one in found.items()}
-                found = {b: one for b, one in found.items() if one.is_converged or not kept[b]}
-                return solution.in_double(exact).with_others(found) if found else solution
-            else:
-                start = None if start is None else start._replace(vectors=start.vectors.double())
-            again = first_converged(solvers, exact, k, tolerance, start, progress, has_guards)
-            again = again if is_asked else _told_apart(again, solvers, k, tolerance)
-            return solution if not again.is_converged and kept.all() else again
-    start = None if start is None else start._replace(vectors=start.vectors.double())
-    return first_converged(solvers, operator.double(), k, tolerance, start, progress, has_guards)
+            single = first_converged(solvers[:1], operator, k, tolerance, progress, has_guards)
+            if single.is_converged and single.is_resolved:
+                return single
+            return _solved_in_float64(single, solvers, k, solve, progress)
+    return first_converged(solvers, operator.double(), k, tolerance, progress, has_guards)
 
 
-def _told_apart(found: Solution, solvers: tuple[Solver, ...], k: int, tolerance: float) -> Solution:
-    """A solution in float64, solved on where its residuals do not tell values apart that are not equal.
+def _solved_in_float64(
+    single: Solution, solvers: tuple[Solver, ...], k: int, solve: Solve, progress: Progress | None
+) -> Solution:
+    """Return the solution of an operator in float64, of whose solution in float32 some graphs are not resolved.
+
+    Each graph is solved anew, so that no smaller eigenvalue is overlooked; only all N pairs of `Eigh` are refined.
+    """
+    exact, tolerance, has_guards = single.symmetric.double(), _tolerance(solve, torch.float32), single.has_guards
+    if not single.ritz.finished.all():  # in float64 it would not either
+        solvers = solvers[1:] or solvers
+    if isinstance(single.solver, Eigh) and single.ritz.vectors.shape[2] == exact.num_nodes:
+        again = check_answer(exact, k, single.solver, tolerance, refined(exact, k, single.ritz), has_guards)
+        if again.is_converged:
+            return again
+    kept = single.converged & single.has_span  # but for values that are close
+    finest = tolerance if solve.tolerance is not None else FINEST
+    if few := single.few(~(single.converged & single.resolved)):
+        found = one_more(few, solvers, exact, k, tolerance, has_guards)
+        found = {b: _told_apart(one, solvers, k, finest) for b, one in found.items()}
+        found = {b: one for b, one in found.items() if one.is_converged or not kept[b]}
+        return single.in_double(exact).with_others(found) if found else single
+    again = first_converged(solvers, exact, k, tolerance, progress, has_guards)
+    again = _told_apart(again, solvers, k, finest)
+    return single if not again.is_converged and kept.all() else again
+
+
+def _told_apart(found: Solution, solvers: tuple[Solver, ...], k: int, finest: float) -> Solution:
+    """Return a solution in float64, solved to a finer tolerance where residuals do not resolve distinct values.
 
     Values are known to the squares of residuals over gaps, far better than vectors.
     """
@@ -491,7 +464,6 @@ def _told_apart(found: Solution, solvers: tuple[Solver, ...], k: int, tolerance:
     noise = 10 * residual.square() / found.gap + NOISE * torch.finfo(residual.dtype).eps * found.operator.bound
     if not found.is_converged or found.tells_apart(noise).all():
         return found
-    finer = max(FINEST, min(tolerance, float((APART * found.closest(noise) / found.gap).amin())))
-    has_guards = found.guard_vectors.shape[2] > 0
-    again = first_converged(solvers, found.operator, k, finer, found.ritz, None, has_guards)
+    finer = max(finest, float((APART * found.closest(noise) / found.gap).amin()))
+    again = first_converged(solvers, found.operator, k, finer, None, found.has_guards)
     return again if again.is_converged else found

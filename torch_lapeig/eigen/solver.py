@@ -33,8 +33,7 @@ SETTLED = 0.05  # residual at which the pair after the wanted ones counts as kno
 RESOLVED, APART = 1e-3, 1e-2
 NEARER = 0.1  # of the last gap, by which a Rayleigh quotient outside the pairs shows that one is missing
 
-# An approximate A⁻¹ on blocks ``(N, m)`` of one graph. It may have a method ``adapted(operator)``, which gives the
-# inverse for a similar operator from what has been built.
+# An approximate A⁻¹ on blocks ``(N, m)`` of one graph.
 Inverse = Callable[[Tensor], Tensor]
 
 
@@ -92,7 +91,7 @@ class Solver(Protocol):
     """What `eigenpairs` asks of a solver. Yours is any object that is called like this.
 
     >>> from torch_lapeig import KNN, HeatKernel, Laplacian, eigenpairs
-    >>> def dense_float64(operator, k, tolerance, start=None, progress=None):
+    >>> def dense_float64(operator, k, tolerance, progress=None):
     ...     values, vectors = torch.linalg.eigh(operator.to_dense().double())
     ...     return RitzPairs(values[None], vectors[None], 1, torch.tensor([True]))
     >>> x = torch.rand(60, 2, dtype=torch.float64)
@@ -105,12 +104,11 @@ class Solver(Protocol):
         operator: Any,
         k: int,
         tolerance: float,
-        start: RitzPairs | None = None,
         progress: Progress | None = None,
     ) -> RitzPairs:
         """At least ``k`` smallest pairs of each graph, to residuals that `allowed_residual` allows.
 
-        ``operator`` is an `Operator`. ``start`` are pairs of a similar operator, to begin with.
+        ``operator`` is an `Operator`; ``progress`` is called in every iteration, if it is not None.
         """
         ...
 
@@ -142,26 +140,18 @@ def most_null(operator: Operator) -> int:
     return found
 
 
-def preconditioner_of(operator: Operator, inverses: tuple[Inverse | None, ...]) -> Inverse | None:
+def preconditioner_of(inverses: tuple[Inverse | None, ...]) -> Inverse | None:
     """What was built for each graph, on ``(B, N, m)``, or ``(N, m)`` of one graph; None where one has nothing."""
     found = [inverse for inverse in inverses if inverse is not None]
     if not found or len(found) < len(inverses):
         return None
-    items = operator.items() if any(hasattr(inverse, "adapted") for inverse in found) else [operator] * len(found)
-    adapted = [adapted_to(item, inverse) for item, inverse in zip(items, found, strict=True)]
 
     def precondition(r: Tensor) -> Tensor:
         if r.ndim == 2:
-            return adapted[0](r)
-        return torch.stack([inverse(x) for inverse, x in zip(adapted, r, strict=True)])
+            return found[0](r)
+        return torch.stack([inverse(x) for inverse, x in zip(found, r, strict=True)])
 
     return precondition
-
-
-def adapted_to(operator: Operator, inverse: Inverse) -> Inverse:
-    """The inverse for this operator, where it was built for a similar one."""
-    adapted: Inverse = inverse.adapted(operator) if hasattr(inverse, "adapted") else inverse
-    return adapted
 
 
 @dataclass(frozen=True)
@@ -173,8 +163,6 @@ class Request:
     wanted: int  # k − c
     columns: int  # with guards, in all
     tolerance: float
-    start: Tensor | None  # (N, ·)
-    inverse: Inverse | None
     progress: Progress | None
 
     @cached_property
@@ -218,18 +206,15 @@ def one_by_one(
     k: int,
     columns: int,
     tolerance: float,
-    start: RitzPairs | None,
     progress: Progress | None,
 ) -> RitzPairs:
     """A solver of one graph on each of a batch: at least min(columns, nodes of positive degree) pairs of each."""
     answers = []
-    for b, item in enumerate(operator.items()):
+    for item in operator.items():
         width = min(columns, fewest_active(item))
         c = min(int(item.nullity), width)
         null = item.null_vectors(c)[0]
-        inverse = start.inverses[b] if start is not None and start.inverses else None
-        first = None if start is None else start.vectors[b][:, : fewest_active(item)]  # there are no more, see `joined`
-        request = Request(item, null, k - c, width - c, tolerance, first, inverse, progress)
+        request = Request(item, null, k - c, width - c, tolerance, progress)
         # With more components than wanted pairs the next value is 0 too, and nothing is left to solve.
         answers.append(
             request.answer(null.new_empty(0), null[:, :0], 0, True) if c == width or c > k else solve(request)
@@ -272,11 +257,11 @@ def parts_of_batch(operator: Operator, columns: int) -> list[slice]:
     return slices(batch, PART_OF_BLOCK / max(n * columns, 1))
 
 
-def in_parts_of_batch(solver: Solver, operator: Any, k: int, tolerance: float, start: RitzPairs | None) -> RitzPairs:
+def in_parts_of_batch(solver: Solver, operator: Any, k: int, tolerance: float) -> RitzPairs:
     """The pairs that a solver of batches finds for each of `parts_of_batch`, put together."""
 
     def solve(graphs: slice) -> RitzPairs:
-        return solver(operator.part(graphs), k, tolerance, None if start is None else start.part(graphs))
+        return solver(operator.part(graphs), k, tolerance)
 
     return joined(operator, together([partial(solve, graphs) for graphs in parts_of_batch(operator, k)]), k)
 

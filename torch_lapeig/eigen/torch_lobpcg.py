@@ -45,11 +45,10 @@ class TorchLobpcg:
         operator: Operator,
         k: int,
         tolerance: float,
-        start: RitzPairs | None = None,
         progress: Progress | None = None,
     ) -> RitzPairs:
         """``k`` pairs and one guard."""
-        return one_by_one(self._solve, operator, k, k + 1, tolerance, start, progress)
+        return one_by_one(self._solve, operator, k, k + 1, tolerance, progress)
 
     def _solve(self, request: Request) -> RitzPairs:
         operator, m = request.operator, request.null.shape[1] + request.columns

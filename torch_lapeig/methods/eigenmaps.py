@@ -54,8 +54,7 @@ class LaplacianEigenmaps(GraphEmbedding):
             c − 1 columns that tell the components apart, with a `GraphWarning`; ``"separate"`` embeds each component
             on its own (the paper's rule), a component of m nodes giving at most m − 1 columns, the rest zero;
             ``"error"`` raises.
-        solve: options of the eigensolve, a `Solve`, or a solver alone. No warm start with ``"separate"``, whose
-            components are others from call to call.
+        solve: options of the eigensolve, a `Solve`, or a solver alone.
 
     Isolated nodes get a row of zeros and a `GraphWarning`. A batch is solved as one; how its items, half precision and
     new points are treated, `EmbeddingModule` says.
@@ -117,10 +116,6 @@ class LaplacianEigenmaps(GraphEmbedding):
         self.diffusion = _checked_diffusion(diffusion, normalization, scale)
         self.random_signs = _checks.check_flag(random_signs, "random_signs")
         self.components = components
-        if components == "separate" and Solve.of(solve).warm_start:
-            raise ValueError(
-                'warm_start must be None with components="separate", whose components are others from call to call'
-            )
 
     @classmethod
     def improved(

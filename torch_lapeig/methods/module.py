@@ -48,39 +48,16 @@ class Embedding(NamedTuple):
 
 
 class EigenSolves:
-    """The eigensolves of one call. With ``warm_start=True`` each begins where that of the call before ended."""
+    """The eigensolves of one call."""
 
-    def __init__(self, solve: Solve | Solver | None, before: tuple[Eigenpairs, ...]) -> None:
+    def __init__(self, solve: Solve | Solver | None) -> None:
         self.options = Solve.of(solve)
         self.pairs: list[Eigenpairs] = []
-        self._before = before
 
     def __call__(self, operator: Any, k: int, *, fill: bool = False) -> Eigenpairs:
         """`eigenpairs` with the options."""
-        self.pairs.append(eigenpairs(operator, k, self._options_for(operator), fill=fill))
+        self.pairs.append(eigenpairs(operator, k, self.options, fill=fill))
         return self.pairs[-1]
-
-    def _options_for(self, operator: Any) -> Solve:
-        if self.options.warm_start is not True:
-            return self.options
-        number = len(self.pairs)
-        before = self._before[number] if number < len(self._before) else None
-        same = before is not None and before.vectors.shape[:-1] == operator.diagonal.shape
-        return dataclasses.replace(self.options, warm_start=before if same else None)
-
-    def for_next_call(self) -> tuple[Eigenpairs, ...]:
-        """What the next call may begin with: the pairs without gradients, or nothing."""
-        if self.options.warm_start is not True:
-            return ()
-        return tuple(
-            dataclasses.replace(
-                pairs,
-                values=_checks.primal(pairs.values),
-                vectors=_checks.primal(pairs.vectors),
-                projected=_checks.primal(pairs.projected),
-            )
-            for pairs in self.pairs
-        )
 
 
 def check_solve(solve: Any) -> None:
@@ -126,7 +103,6 @@ class EmbeddingModule(FittedModule):
         self.n_components = _checks.check_count(n_components, "n_components")
         check_solve(solve)
         self.solve = solve
-        self._before: tuple[Eigenpairs, ...] = ()  # of the last call, for a warm start
 
     @property
     def pairs_given(self) -> str | None:
@@ -151,9 +127,8 @@ class EmbeddingModule(FittedModule):
     def embed(self, x: Tensor | Graph, *, mask: Tensor | None = None) -> Embedding:
         """What ``forward`` returns, with eigenvalues, residuals and eigengap; the arguments are the same."""
         points, mask = self._prepare(_checks.single(x), mask)
-        solve = EigenSolves(self.solve, self._before)
+        solve = EigenSolves(self.solve)
         found = self._embed(points, mask, solve)
-        self._before = solve.for_next_call()
         columns, eigenvalues = (_like(part, x) for part in (found.columns, found.eigenvalues))
         return found._replace(columns=columns, eigenvalues=eigenvalues, pairs=tuple(solve.pairs))
 
@@ -176,9 +151,8 @@ class EmbeddingModule(FittedModule):
                 "module keeps what new points need of one set; fit the sets one by one, each in a module of its own, "
                 "or call out_of_sample, which takes batches"
             )
-        solve = EigenSolves(self.solve, self._before)
+        solve = EigenSolves(self.solve)
         self._keep(self._fit_points(points, solve, fill=False), x)
-        self._before = solve.for_next_call()
         return self
 
     @_checks.full_precision
@@ -217,7 +191,7 @@ class EmbeddingModule(FittedModule):
         points, mask = self._prepare(_checks.single(x), mask)
         batch = _shape(points)[:-1]
         self._check_new(x_new, _shape(points))
-        solve = EigenSolves(self.solve, self._before)
+        solve = EigenSolves(self.solve)
         news = iter(x_new.reshape(-1, *x_new.shape[-2:]))
         rows, rows_new = [], []
         for state, places in self._fits(points, mask, solve):
@@ -229,7 +203,6 @@ class EmbeddingModule(FittedModule):
                     rows_new.append(0 * new.sum() + new.new_zeros(len(new), self.n_components))
                     continue
             rows_new.append(self._extend_in_blocks(new, state))
-        self._before = solve.for_next_call()
         return _like(_join(rows, batch), x), _like(_join(rows_new, batch), x_new)
 
     def extra_repr(self) -> str:
@@ -240,14 +213,6 @@ class EmbeddingModule(FittedModule):
             if not isinstance(value, nn.Module):
                 parts.append(f"{name}={value!r}" if parameter.kind is parameter.KEYWORD_ONLY else repr(value))
         return ", ".join(parts)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles begin their solves afresh."""
-        return {**self.__dict__, "_before": ()}
-
-    def _apply(self: Own, fn: Any, recurse: bool = True) -> Own:
-        self._before = ()
-        return super()._apply(fn, recurse)
 
     def _prepare(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
         """What is embedded and its mask, checked."""

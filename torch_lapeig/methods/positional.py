@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -64,8 +64,7 @@ def laplacian_positional_encoding(
             ``"random_walk"`` for L y = λ D y; ``"unnormalized"`` for D − W.
         random_signs: turn each column of each graph by a random sign, by ``generator`` if given, as the paper does
             in training. Otherwise the largest entry is positive.
-        solve: options of the eigensolves, a `Solve`, or a solver alone; without a warm start, as graphs are solved in
-            groups of similar size.
+        solve: options of the eigensolves, a `Solve`, or a solver alone.
 
     Isolated nodes have zero rows. A graph of c components has c − 1 columns of eigenvalue 0 that tell them apart.
 
@@ -81,7 +80,7 @@ def laplacian_positional_encoding(
     _checks.check_choice(normalization, "normalization", NORMALIZATIONS)
     _checks.check_flag(random_signs, "random_signs")
     _checks.check_generator(generator)
-    check_cold_solve(solve)
+    check_solve(solve)
     if is_single := isinstance(nodes, (int, float, str, np.generic)):
         batch = one_graph(nodes, edge_index.device)
     else:
@@ -94,13 +93,6 @@ def laplacian_positional_encoding(
     if random_signs:
         vectors = vectors * with_random_signs(vectors.new_ones(len(values), 1, k), generator)[batch, 0]
     return NodeEncoding(vectors.to(weight.dtype), values.to(weight.dtype))
-
-
-def check_cold_solve(solve: Any) -> None:
-    """Raise unless ``solve`` is a solver, options without a warm start, or None."""
-    check_solve(solve)
-    if Solve.of(solve).warm_start:
-        raise ValueError("warm_start must be None for positional encodings, which are solved in groups of similar size")
 
 
 def one_graph(nodes: int, device: torch.device) -> Tensor:

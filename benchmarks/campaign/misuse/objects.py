@@ -40,9 +40,6 @@ def probes() -> Iterator[Probe]:
     for value in ("yes", 1, None, 0.5):
         words = ("progress must be", shown(value))
         yield f"progress={value!r}", partial(lapeig.eigenpairs, LAPLACIAN, 2, progress=value), Clear(words)
-    for value in (X, "before", LAPLACIAN, 3):
-        words = ("warm_start must be Eigenpairs", "got")
-        yield f"warm_start={value!r:.20}", partial(lapeig.eigenpairs, LAPLACIAN, 2, warm_start=value), Clear(words)
     landmarks: dict[str, tuple[Any, str]] = {
         "list": ([0, 1], "list"),
         "mask": (MASK, "bool"),

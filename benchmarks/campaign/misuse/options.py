@@ -65,7 +65,6 @@ COUNTS: dict[str, tuple[str, int, Callable[[Any], object]]] = {
         ("ChebyshevSubspace", "max_degree", 1),
         ("Lobpcg", "guards", 1),
         ("Lobpcg", "max_iterations", 0),
-        ("Lobpcg", "patience", 1),
         ("Lanczos", "basis", 3),
         ("Lanczos", "max_products", 0),
         ("TorchLobpcg", "max_iterations", 0),
