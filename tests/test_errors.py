@@ -209,6 +209,11 @@ CASES = {
         ValueError,
         "cluster_width must be positive",
     ),
+    "no nodes": (
+        lambda: eigenpairs(Laplacian(Graph.from_dense(torch.zeros(0, 0))), 1, fill=True),
+        ValueError,
+        r"laplacian must be of at least one graph with a node, got one of shape \(0,\)",
+    ),
     "warm start": (
         lambda: eigenpairs(LAPLACIAN, 2, warm_start=None),
         TypeError,

@@ -399,3 +399,37 @@ def test_a_guard_that_is_infinite_makes_no_pair_converged():
 
     with pytest.warns(ConvergenceWarning):
         assert not eigenpairs(laplacian, 2, careless, tolerance=1e-2).converged
+
+
+@pytest.mark.parametrize("normalization", ["symmetric", "unnormalized"])
+@pytest.mark.parametrize("solver", [None, Eigh(), Lobpcg(), ChebyshevSubspace()], ids=str)
+def test_a_gap_that_float32_does_not_resolve_is_right(solver, normalization):
+    """Null vectors have a residual of 0, which told nothing of the pair after them, which the gap is measured to."""
+    halves = [knn_graph(points(500, 2, seed=seed), 6).to_dense() for seed in (0, 1)]
+    affinity = torch.block_diag(*halves, torch.zeros(1, 1, dtype=torch.float64)).float().double()
+    affinity[0, 500] = affinity[500, 0] = 1e-3 if normalization == "unnormalized" else 1e-5  # a weak bridge
+    affinity[-1, :500] = affinity[:500, -1] = 1  # a hub of one half
+    affinity = affinity.float().double()
+    exact = torch.linalg.eigvalsh(Laplacian(Graph.from_dense(affinity), normalization).to_dense())
+    single = Graph.from_dense(affinity.float()).to_sparse()
+    pairs = eigenpairs(Laplacian(single, normalization), 1, solver)
+    assert pairs.converged
+    assert pairs.gap.item() == pytest.approx(exact[1].item(), rel=0.1)
+
+
+@pytest.mark.parametrize(("branches", "decades"), [(4, 2.42), (5, 2.69), (4, 2.65), (2, 1.5)])
+def test_trees_of_weights_over_decades_are_left_to_factors(branches, decades):
+    """Vectors of symmetric trees repeat numbers: the rounding of one long sum has a sign, and is no residual."""
+    n = 2500
+    parent = (torch.arange(1, n) - 1) // branches
+    depth = torch.zeros(n)
+    for node in range(1, n):
+        depth[node] = depth[parent[node - 1]] + 1
+    weight = 10.0 ** (-decades * depth[1:].double())
+    edges = torch.stack([torch.arange(1, n), parent])
+    graph = Graph.from_edge_index(torch.cat([edges, edges.flip(0)], 1), weight.repeat(2))
+    pairs = eigenpairs(Laplacian(graph), 5)
+    assert isinstance(pairs.solver, ShiftInvert)
+    assert pairs.residuals.max() <= 1e-14
+    exact = torch.linalg.eigvalsh(Laplacian(graph).to_dense())[:5]
+    torch.testing.assert_close(pairs.values, exact, rtol=0, atol=1e-13)

@@ -1,13 +1,15 @@
 """Eigenpairs in any unit of the weights: bounds far from 1, graphs of a batch in units of their own."""
 
+import math
 import warnings
 
 import pytest
 import torch
 
-from problems import points, projector_loss
+from problems import in_every_dtype, points, projector_loss, torus
 from torch_lapeig import DegeneracyWarning, Graph, HeatKernel, Laplacian, eigenpairs, knn_graph
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lanczos, Lobpcg, ShiftInvert, SymmetricOperator
+from torch_lapeig.graph.logarithms import inverse_power
 from torch_lapeig.graph.pattern import DensePattern
 
 
@@ -88,3 +90,28 @@ def test_gradients_at_the_least_weights_are_finite():
         warnings.simplefilter("ignore", DegeneracyWarning)
         loss.backward()
     assert weight.grad.isfinite()
+
+
+@in_every_dtype
+@pytest.mark.parametrize("share", [0.01, 1e-4, math.inf])
+def test_a_normalised_problem_does_not_notice_the_unit_of_the_weights(dtype, share):
+    """From the root of the smallest number on down, and up to where the sum of all degrees overflows."""
+    info, n = torch.finfo(dtype), 600
+    edge_index, _ = torus(n // 3, 3)
+    unit = info.max / 8 if share > 1 else info.tiny / share  # of four edges each degree is a number, but not their sum
+    weight = torch.ones(edge_index.shape[1], dtype=dtype)
+    exact = torch.linalg.eigvalsh(Laplacian(Graph.from_edge_index(edge_index, weight.double())).to_dense())[:4]
+    for solver in (None, Eigh(), Lobpcg(), ShiftInvert()):
+        pairs = eigenpairs(Laplacian(Graph.from_edge_index(edge_index, unit * weight)), 3, solver)
+        assert pairs.converged
+        torch.testing.assert_close(pairs.values.double(), exact[:3], rtol=0, atol=100 * info.eps)
+
+
+def test_powers_of_degrees_are_right_to_round_off():
+    """Through the logarithm alone they had an error of eps times the logarithm."""
+    degrees = torch.logspace(-300, 300, 601, dtype=torch.float64)
+    scaled = inverse_power(degrees, 0.5).square() * degrees
+    torch.testing.assert_close(scaled, torch.ones_like(scaled), rtol=0, atol=1e-15)
+    torch.autograd.gradcheck(
+        lambda d: inverse_power(d, 0.5), torch.linspace(0.5, 2, 5, dtype=torch.float64, requires_grad=True)
+    )

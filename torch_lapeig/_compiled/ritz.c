@@ -490,14 +490,32 @@ typedef struct {
    positive; and of their images quotients and residuals, see Check. */
 #define LANES ((int64_t)(64 / sizeof(REAL)))
 
+/* Add squares of the rows of a piece, and their products with the image, if there is one. Of one sum over all rows the
+   rounding would add up: where numbers repeat, as in vectors of symmetric graphs, it is no accident and has one sign. */
+INLINE void NAME(add_squares)(int64_t rows, int64_t wide, const REAL *x, const REAL *image, double *square, double *energy)
+{
+    double own_square[16] = {0}, own_energy[16] = {0};
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t c = 0; c < LANES; c++) {
+            const double own = x[i * wide + c];
+            own_square[c] += own * own;
+            if (image) own_energy[c] += own * image[i * wide + c];
+        }
+    for (int64_t c = 0; c < LANES; c++) {
+        square[c] += own_square[c];
+        if (image) energy[c] += own_energy[c];
+    }
+}
+
 INLINE void NAME(oriented)(int64_t n, int64_t wide, REAL *x)
 {
     double square[16] = {0};
     REAL most[16] = {0}, turn[16] = {0};
+    for (int64_t i = 0; i < n; i += FEW_ROWS)
+        NAME(add_squares)(n - i < FEW_ROWS ? n - i : FEW_ROWS, wide, x + i * wide, NULL, square, NULL);
     for (int64_t i = 0; i < n; i++)
         for (int64_t c = 0; c < LANES; c++) {
             const REAL own = x[i * wide + c], size = own < 0 ? -own : own;
-            square[c] += (double)own * own;
             most[c] = size > most[c] ? size : most[c];
         }
     for (int64_t c = 0; c < LANES; c++) {
@@ -514,11 +532,8 @@ INLINE void NAME(quotients)(int64_t n, int64_t wide, const REAL *x, const REAL *
 {
     double square[16] = {0}, energy[16] = {0}, rest[16] = {0};
     REAL quotient[16];
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t c = 0; c < LANES; c++) {
-            const double own = x[i * wide + c];
-            square[c] += own * own, energy[c] += own * image[i * wide + c];
-        }
+    for (int64_t i = 0; i < n; i += FEW_ROWS)
+        NAME(add_squares)(n - i < FEW_ROWS ? n - i : FEW_ROWS, wide, x + i * wide, image + i * wide, square, energy);
     for (int64_t c = 0; c < LANES; c++) quotient[c] = c < nulls || energy[c] < 0 ? 0 : energy[c] / square[c];
     for (int64_t i = 0; i < n; i++)
         for (int64_t c = 0; c < LANES; c++) {

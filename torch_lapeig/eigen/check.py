@@ -69,8 +69,14 @@ class Solution:
 
     @property
     def has_span(self) -> Tensor:
-        """Whether residuals of a graph are small against its gap, bool ``(B,)``: its vectors span what they should."""
-        span: Tensor = self.residuals.amax(1) <= RESOLVED * self.gap
+        """Return whether residuals of a graph are small against its gap, bool ``(B,)``: V spans what it should.
+
+        The pair after V, which the gap is measured to, has a residual of round-off at least, even where those of null
+        vectors are 0. With more null vectors than pairs the gap is 0, exactly.
+        """
+        noise = torch.finfo(self.residuals.dtype).eps * self.operator.bound
+        noise = torch.where(self.operator.nullity > self.residuals.shape[1], 0, noise)
+        span: Tensor = torch.maximum(self.residuals.amax(1), noise) <= RESOLVED * self.gap
         return span
 
     def tells_apart(self, noise: Tensor | None = None) -> Tensor:

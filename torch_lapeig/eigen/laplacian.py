@@ -157,8 +157,10 @@ class Laplacian:
         """A symmetric operator of the same spectrum: L_sym, or L, with the affinity ``graph.weight``.
 
         Raises:
-            ValueError: weights that are negative or not finite.
+            ValueError: no nodes; weights that are negative or not finite.
         """
+        if math.prod(self.shape) == 0 and not self.graph.pattern.is_sharded:
+            raise ValueError(f"laplacian must be of at least one graph with a node, got one of shape {self.shape}")
         self._check_weights()
         batch = self.graph.batch_size
         degrees, r = _checks.primal(self.degrees).reshape(batch, -1), self.graph.similarity
@@ -174,6 +176,8 @@ class Laplacian:
             ground = active.to(degrees.dtype) if unnormalized else degrees.sqrt() * active
             largest = self.graph.pattern.largest(_checks.primal(diagonal).reshape(batch, -1, 1))[:, 0]
             bound = 2 * (largest if unnormalized else torch.where(largest > 0, largest, 1))
+        if self.has.unsound:  # the sum of the squares of the null vector would overflow
+            ground = ground / _checks.power_of_two(self.graph.pattern.largest(ground[..., None]), (-2,))[..., 0]
         if r is not None:
             ground = ground / _checks.primal(r).reshape(batch, -1)
         operator = SymmetricOperator(

@@ -150,7 +150,7 @@ def eigenpairs(
     after pair k splits a cluster, a `ConvergenceWarning` when the backward's solve fails. Forward mode follows it too.
 
     Raises:
-        TypeError, ValueError: k out of range, unknown option. ConvergenceError, ImportError
+        TypeError, ValueError: no nodes, k out of range, unknown option. ConvergenceError, ImportError
             (no tqdm): see `Solve`; `TorchLobpcg` raises the first, too, where `torch.lobpcg` breaks down.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
@@ -214,7 +214,7 @@ def _eigenpairs(
 
 
 def _operator_of(laplacian: Any) -> Operator:
-    """What is solved: the symmetric operator of a Laplacian, or an operator itself."""
+    """Return the operator that is solved: the symmetric operator of a Laplacian, or an operator itself."""
     if isinstance(laplacian, Laplacian):
         return laplacian.symmetric
     if isinstance(laplacian, SymmetricOperator):

@@ -95,6 +95,8 @@ class SymmetricOperator(WithEntries):
 
     def _check_parts(self, constant_null: bool) -> None:
         check_edge_values(self.pattern, self.values, "values")
+        if math.prod(self.pattern.shape) == 0 and not self.pattern.is_sharded:
+            raise ValueError(f"pattern must be of at least one graph with a node, got shape {self.pattern.shape}")
         _checks.check_floating(self.diagonal, "diagonal")
         if tuple(self.diagonal.shape) != tuple(self.pattern.shape):
             raise ValueError(f"diagonal must have shape {tuple(self.pattern.shape)}, got {tuple(self.diagonal.shape)}")
@@ -120,6 +122,8 @@ class SymmetricOperator(WithEntries):
         _checks.check_floating(matrix, "matrix")
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
             raise ValueError(f"matrix must have shape (N, N), got {tuple(matrix.shape)}")
+        if matrix.numel() == 0:
+            raise ValueError("matrix must hold at least one row, got none")
         info = torch.finfo(matrix.dtype)
         bound = torch.linalg.vector_norm(matrix.detach(), 1, dim=1).amax().clamp_min(info.tiny / info.eps**2)
         diagonal = bound.expand(len(matrix)).clone()

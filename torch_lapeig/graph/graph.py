@@ -242,10 +242,10 @@ class Graph:
         if self.is_sparse:
             return self
         n = self.num_nodes
-        weight = self.weight.reshape(-1, n, n)
+        weight = self.weight.reshape(self.batch_size, n, n)
         item, i, j = weight.detach().nonzero(as_tuple=True)
         pattern = SparsePattern(item * n + i, item * n + j, self.shape)
-        log_weight = None if self.log_weight is None else self.log_weight.reshape(-1, n, n)[item, i, j]
+        log_weight = None if self.log_weight is None else self.log_weight.reshape(weight.shape)[item, i, j]
         return Graph(pattern, weight[item, i, j], self.mask, self.similarity, log_weight)
 
     def to_scipy(self) -> csr_array:
@@ -303,7 +303,7 @@ class Graph:
 
         The components are ordered by graph and by their first node.
         """
-        labels = self.connected_components().reshape(self.batch_size, -1)
+        labels = self.connected_components().reshape(self.batch_size, self.num_nodes)
         item = torch.arange(self.batch_size, device=labels.device)[:, None]
         number = torch.where(labels < 0, -1, labels + self.num_nodes * item).flatten()
         order = number.argsort(stable=True)
@@ -312,6 +312,8 @@ class Graph:
 
     @functools.cached_property
     def _components(self) -> Tensor:
+        if math.prod(self.shape) == 0:
+            return torch.zeros(self.shape, dtype=torch.int64, device=self.weight.device)
         labels = self.pattern.components(self.weight.detach()).reshape(self.batch_size, -1)
         if self.mask is not None:
             labels = torch.where(self.mask.reshape(labels.shape), labels, -1)

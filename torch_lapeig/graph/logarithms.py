@@ -10,13 +10,15 @@ from torch_lapeig.graph.pattern import Pattern
 
 
 def inverse_power(degrees: Tensor, power: float) -> Tensor:
-    """degrees^−power, and 0 with a zero gradient where the degree is 0 or below the smallest normal number.
+    """Return degrees^−power, and 0 with a zero gradient where the degree is 0 or below the smallest normal number.
 
-    Through the logarithm, because the derivative of a power, d^−(power + 1), overflows for tiny degrees where its
-    product with the cotangent does not.
+    Its derivatives go through the logarithm, because the derivative of a power, d^−(power + 1), overflows for tiny
+    degrees where its product with the cotangent does not. Its value does not: exp(log) has an error of eps times the
+    logarithm.
     """
     positive = degrees > torch.finfo(degrees.dtype).tiny
-    return torch.where(positive, (-power * torch.where(positive, degrees, 1).log()).exp(), 0)
+    degrees = torch.where(positive, degrees, 1)
+    return with_log_derivative(positive * _checks.primal(degrees).pow(-power), -power * degrees.log())
 
 
 def with_log_derivative(values: Tensor, logarithm: Tensor) -> Tensor:
