@@ -401,18 +401,16 @@ def test_a_guard_that_is_infinite_makes_no_pair_converged():
         assert not eigenpairs(laplacian, 2, careless, tolerance=1e-2).converged
 
 
-@pytest.mark.parametrize("normalization", ["symmetric", "unnormalized"])
-@pytest.mark.parametrize("solver", [None, Eigh(), Lobpcg(), ChebyshevSubspace()], ids=str)
-def test_a_gap_that_float32_does_not_resolve_is_right(solver, normalization):
+@pytest.mark.parametrize("solver", [None, Lobpcg(), ChebyshevSubspace()], ids=str)
+def test_a_gap_that_float32_does_not_resolve_is_right(solver):
     """Null vectors have a residual of 0, which told nothing of the pair after them, which the gap is measured to."""
-    halves = [knn_graph(points(500, 2, seed=seed), 6).to_dense() for seed in (0, 1)]
-    affinity = torch.block_diag(*halves, torch.zeros(1, 1, dtype=torch.float64)).float().double()
-    affinity[0, 500] = affinity[500, 0] = 1e-3 if normalization == "unnormalized" else 1e-5  # a weak bridge
-    affinity[-1, :500] = affinity[:500, -1] = 1  # a hub of one half
-    affinity = affinity.float().double()
-    exact = torch.linalg.eigvalsh(Laplacian(Graph.from_dense(affinity), normalization).to_dense())
+    halves = [knn_graph(points(1000, 2, seed=seed), 6).to_dense() for seed in (0, 1)]
+    affinity = torch.block_diag(*halves, torch.zeros(1, 1, dtype=torch.float64))
+    affinity[0, 1000] = affinity[1000, 0] = 2.0**-10  # a weak bridge
+    affinity[-1, :1000] = affinity[:1000, -1] = 1  # a hub of one half
+    exact = torch.linalg.eigvalsh(Laplacian(Graph.from_dense(affinity), "unnormalized").to_dense())
     single = Graph.from_dense(affinity.float()).to_sparse()
-    pairs = eigenpairs(Laplacian(single, normalization), 1, solver)
+    pairs = eigenpairs(Laplacian(single, "unnormalized"), 1, solver)
     assert pairs.converged
     assert pairs.gap.item() == pytest.approx(exact[1].item(), rel=0.1)
 
