@@ -190,6 +190,12 @@ def check_indices(value: Any, name: str, below: int | None = None) -> None:
             raise ValueError(f"{name} must lie in [0, {below}), got {low} to {high}")
 
 
+def check_same_device(value: Tensor, name: str, other: Tensor, others: str) -> None:
+    """Raise ValueError unless a tensor is on the device of another, which ``others`` names."""
+    if value.device != other.device:
+        raise ValueError(f"{name} must be on the device of {others}, {other.device}, got {value.device}")
+
+
 def check_distinct(value: Tensor, name: str) -> None:
     """Raise ValueError unless no number comes twice in indices ``(M,)``."""
     if value.ndim != 1:
