@@ -187,6 +187,7 @@ class SparsePattern(Nodes):
 
     def transpose(self, values: Tensor) -> Tensor:
         """The values of the reversed edges."""
+        self._check_fit(values)
         return reverse(values, self.reverse)
 
     def without_loops(self, values: Tensor) -> Tensor:
@@ -214,10 +215,12 @@ class SparsePattern(Nodes):
 
     def direct_matmul(self, values: Tensor, y: Tensor) -> Tensor:
         """`matmul` without gradients, for ``(total, m)``."""
+        self._check_fit(values, y)
         return self._sum_of_rows(self.col, values.detach(), y)
 
     def direct_products(self, x: Tensor, y: Tensor) -> Tensor:
         """`products` without gradients, for ``(total, m)``."""
+        self._check_fit(None, x, y)
         return storage.edge_products(self.crow, self.row, self.col, x, y)
 
     def squared_lengths(self, x: Tensor) -> Tensor:
@@ -244,6 +247,7 @@ class SparsePattern(Nodes):
 
     def direct_smoothness(self, values: Tensor, y: Tensor, with_pull: bool = False) -> tuple[Tensor, Tensor | None]:
         """`smoothness` without gradients, in O(E) memory; and `direct_pull` if asked for, where they come together."""
+        self._check_fit(values)
         if with_pull and not self.has_hubs:
             both = storage.sparse_tension(self.crow, self.col, values, self._points(y))
             if both is not None:
@@ -261,6 +265,7 @@ class SparsePattern(Nodes):
 
     def direct_pull(self, values: Tensor, x: Tensor) -> Tensor | None:
         """Σ_j m_ij (x_j − x_i) by direct differences, without gradients; None where a product takes less."""
+        self._check_fit(values)
         exact = torch.float64 if self.has_hubs else x.dtype
         found = storage.sparse_pull(self.crow, self.col, values.to(exact), self._points(x).to(exact))
         if found is not None:
@@ -275,6 +280,16 @@ class SparsePattern(Nodes):
         if not (self.has_hubs and y.dtype == torch.float32):
             return storage.sparse_product(self.crow, of, values, y)
         return storage.sparse_product(self.crow, of, values.double(), y.double()).to(y.dtype)
+
+    def _check_fit(self, values: Tensor | None, *blocks: Tensor) -> None:
+        """Raise ValueError unless values are ``(E,)`` and blocks ``(total, m)``: products read what should be there."""
+        if values is not None and values.shape != self.row.shape:
+            raise ValueError(
+                f"values must have shape {self.edge_shape} to go with the edges, got {tuple(values.shape)}"
+            )
+        for block in blocks:
+            if block.ndim != 2 or len(block) != self.total:
+                raise ValueError(f"blocks must have shape ({self.total}, m), got {tuple(block.shape)}")
 
     def _points(self, x: Tensor) -> Tensor:
         """Points ``(..., N, D)`` of all graphs of a batch one after the other, ``(total, D)``."""
@@ -331,6 +346,7 @@ class SparsePattern(Nodes):
 
     def to_matrix(self, values: Tensor) -> Tensor:
         """M as a matrix for `multiply`, without gradients and without a copy."""
+        self._check_fit(values)
         return self._csr(self.crow, self.col, values.detach())
 
     def multiply(
