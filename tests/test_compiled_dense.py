@@ -230,8 +230,9 @@ def test_a_forked_process_that_loads_them_first_computes_alone():
 @pytest.mark.parametrize("m", [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33])
 def test_pull_and_energy_of_differences(m, dtype):
     dense = torch.rand(40, 40, dtype=dtype, generator=torch.Generator().manual_seed(m))
-    dense = dense * (dense < 0.2)
-    dense[3], dense[5] = 0.5, 0
+    dense = (dense * (dense < 0.1)) + (dense * (dense < 0.1)).mT
+    dense[3] = dense[:, 3] = 0.5
+    dense[5] = dense[:, 5] = 0
     row, col = dense.nonzero(as_tuple=True)
     pattern = SparsePattern(row, col, (40,))
     y = (1000 + points(40, m + 2, dtype=dtype))[:, 1 : m + 1]  # rows that lie apart, far from the origin

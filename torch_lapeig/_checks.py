@@ -190,6 +190,12 @@ def check_indices(value: Any, name: str, below: int | None = None) -> None:
             raise ValueError(f"{name} must lie in [0, {below}), got {low} to {high}")
 
 
+def check_same_device(value: Tensor, name: str, other: Tensor, others: str) -> None:
+    """Raise ValueError unless a tensor is on the device of another, which ``others`` names."""
+    if value.device != other.device:
+        raise ValueError(f"{name} must be on the device of {others}, {other.device}, got {value.device}")
+
+
 def check_distinct(value: Tensor, name: str) -> None:
     """Raise ValueError unless no number comes twice in indices ``(M,)``."""
     if value.ndim != 1:
@@ -230,17 +236,17 @@ def largest(value: Tensor) -> Tensor:
     return size
 
 
-def check_non_negative(value: Tensor, name: str) -> None:
-    """Raise ValueError if ``value`` has an entry below zero."""
-    if (value < 0).any():
+def check_non_negative(value: Tensor, name: str, slack: float | Tensor = 0.0) -> None:
+    """Raise ValueError if ``value`` has an entry below zero by more than ``slack``."""
+    if (value < -slack).any():
         raise ValueError(f"{name} must be non-negative, got a minimum of {value.detach().min():.3g}")
 
 
-def check_symmetric(value: Tensor, reverse: Tensor, name: str) -> None:
-    """Raise ValueError if entries differ from those of the transpose by more than their round-off."""
+def check_symmetric(value: Tensor, reverse: Tensor, name: str, slack: float | Tensor = 0.0) -> None:
+    """Raise ValueError if entries differ from those of the transpose by more than their round-off and ``slack``."""
     relative = 1e-5 if value.dtype == torch.float32 else 1e-12
     difference = (value - reverse).detach().abs()
-    if (difference > relative * value.detach().abs() + torch.finfo(value.dtype).tiny).any():
+    if (difference > relative * value.detach().abs() + torch.finfo(value.dtype).tiny + slack).any():
         raise _asymmetric(name, difference.max())
 
 

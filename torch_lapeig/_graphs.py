@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -37,6 +38,16 @@ KNOWN = 64  # shapes that are remembered as seen
 failures: dict[str, str] = {}  # functions that could not be recorded in this process, and why
 _recording = threading.Lock()  # one at a time: the memory of a process is one
 _thread = threading.local()  # whether it records: what it calls meanwhile becomes part of that
+
+
+def _begin_anew() -> None:
+    """Forget the thread that recorded: a forked process has no other threads."""
+    global _recording
+    _recording = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)
 
 
 def captured(function: F, device: torch.device) -> F:

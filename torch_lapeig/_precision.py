@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -74,6 +75,13 @@ class _Float32:
                 if torch._C._get_fp32_precision_getter(*product) != value:
                     torch._C._set_fp32_precision_setter(*product, value)
 
+    def begin_anew(self) -> None:
+        """End what other threads have begun: a forked process has none of them, one of which may hold the lock."""
+        self.lock = threading.Lock()
+        if self.calls and not vars(_thread).get("inside", False):
+            self.calls = 1
+            self.end()
+
     def _settings(self) -> dict[tuple[str, str], str]:
         return {product: torch._C._get_fp32_precision_getter(*product) for product in self.PRODUCTS}
 
@@ -87,6 +95,8 @@ class _Float32:
 
 
 _float32 = _Float32()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_float32.begin_anew)
 AUTOCAST = ("cpu", "cuda")
 
 

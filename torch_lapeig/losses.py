@@ -6,7 +6,6 @@ its outputs into the eigenfunctions themselves, at new points as well.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import ClassVar, Literal
 
@@ -176,7 +175,7 @@ def spectral_loss(y: Tensor, graph: Graph) -> Tensor:
     columns, degrees, _ = _with_row_weights(y, _symmetric(graph), None)
     nodes = _nodes_of(graph)
     mean, matrix, missing = _whitening(columns, degrees, nodes)
-    graph = dataclasses.replace(graph, weight=graph.weight.to(columns.dtype))
+    graph = graph._with(weight=graph.weight.to(columns.dtype))
     smoothness = graph.pattern.smoothness(graph.weight, ((columns - mean) @ matrix).to(columns.dtype))
     volume = nodes.sum(degrees.sum(-1))
     # Graphs without edges have no part in the smoothness, and none in the mean.
@@ -337,7 +336,7 @@ class Whitening(FittedModule):
                 f"{len(matrix) - missing:.0f}; train further, or with fewer outputs"
             )
         z = (columns - mean) @ matrix
-        laplacian = Laplacian(dataclasses.replace(graph, weight=graph.weight.double()), "unnormalized")
+        laplacian = Laplacian(graph._with(weight=graph.weight.double()), "unnormalized")
         values, turn = torch.linalg.eigh(z.mT @ laplacian.matmul(z))
         turned = z @ turn if valid is None else (z @ turn)[valid]
         sign = turned.gather(0, turned.abs().argmax(0, keepdim=True)).sign()
@@ -388,7 +387,7 @@ def _with_row_weights(y: Tensor, graph: Graph | None, mask: Tensor | None) -> tu
         if mask is not None:
             raise ValueError("mask must be None with a Graph, which carries its own")
         columns = _columns(y, graph)
-        graph = dataclasses.replace(graph, weight=graph.weight.to(columns.dtype), log_weight=None)
+        graph = graph._with(weight=graph.weight.to(columns.dtype), log_weight=None)
         graph.pattern.agree(**{"columns of y": y.shape[-1], "dtype of y": y.dtype})
         return columns, Laplacian(graph, "unnormalized").degrees, graph.mask
     columns = _checks.single(y)

@@ -222,7 +222,8 @@ class EdgeSampler(_GraphSampler):
             raise ValueError(f"rows must be an even number, two for each edge, got shape {tuple(rows.shape)}")
         row = torch.arange(len(rows), device=rows.device)
         dtype = torch.float64 if rows.dtype == torch.float64 else torch.float32
-        return Graph(SparsePattern(row, row ^ 1, (len(rows),)), torch.ones(len(rows), dtype=dtype, device=rows.device))
+        weight = torch.ones(len(rows), dtype=dtype, device=rows.device)
+        return Graph._trusted(SparsePattern._trusted(row, row ^ 1, (len(rows),)), weight)
 
     def __len__(self) -> int:
         return -(-len(self._edges) // (self.batch_size // 2 * self.num_replicas))

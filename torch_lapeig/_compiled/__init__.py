@@ -364,9 +364,11 @@ class Rows:
     def of(cls, crow: Tensor, col: Tensor, values: Tensor, diagonal: Tensor | None) -> Rows | None:
         """None where they cannot be read, or nothing is compiled."""
         values, diagonal = values.detach().contiguous(), None if diagonal is None else diagonal.detach().contiguous()
-        if not reads(crow, col, values):
+        if values.shape != col.shape or not reads(crow, col, values):
             return None
-        if diagonal is not None and not (is_readable(diagonal) and diagonal.dtype == values.dtype):
+        if diagonal is None:
+            return cls(crow, col, values, None)
+        if diagonal.shape != (len(crow) - 1,) or diagonal.dtype != values.dtype or not is_readable(diagonal):
             return None
         return cls(crow, col, values, diagonal)
 
@@ -401,6 +403,10 @@ class Rows:
                 graph that are taken out of x, and again ``every`` so many products.
         """
         graphs, n, m = x.shape
+        if graphs * n != len(self.crow) - 1 or not len(centre) == len(scale) == len(degree) == graphs:
+            raise ValueError(
+                f"x must have {len(self.crow) - 1} rows, and a filter for each graph, got {tuple(x.shape)}"
+            )
         parts, threads = _team(len(self.col) * m * int(degree.max()))
         # The columns of one graph are filtered each by themselves: threads have nothing to wait for.
         whole = max(1, -(-(m - 1) * x.element_size() // LANE_BYTES))

@@ -100,7 +100,7 @@ def embed(x: Array, x_new: Array | None, wishes: Wishes, notes: Sequence[str], d
     Raises:
         InputError: a wish that these points do not allow, or a weighting that cannot be imported.
     """
-    points = torch.from_numpy(x).to(device)
+    points = torch.tensor(x, device=device)  # a copy: pandas gives read-only memory
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -110,7 +110,7 @@ def embed(x: Array, x_new: Array | None, wishes: Wishes, notes: Sequence[str], d
             rule, count = KNN(int(neighbors.value)), int(components.value)
             module = LaplacianEigenmaps(count, rule, weights.to(points.dtype)).to(device).fit(points)
             graph = weights(points, rule(points))
-            new = None if x_new is None else module.transform(torch.from_numpy(x_new).to(device))
+            new = None if x_new is None else module.transform(torch.tensor(x_new, device=device))
         except (ValueError, TypeError, NotImplementedError) as error:
             raise error if isinstance(error, InputError) else InputError(str(error)) from error
     said = list(dict.fromkeys(str(warning.message) for warning in caught))

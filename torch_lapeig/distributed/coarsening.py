@@ -8,12 +8,12 @@ rows of others to these.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from torch_lapeig._cached import cached_property
 from torch_lapeig.distributed.halo import Halo, ShardedMatrix, counts_by_rank, csr_of, offsets_of
 from torch_lapeig.distributed.noise import normal_numbers
 from torch_lapeig.distributed.ranks import Ranks

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from typing import NoReturn
 
 import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig._cached import cached_property
 from torch_lapeig.distributed.halo import counts_by_rank, offsets_of, owners
 from torch_lapeig.distributed.pattern import ShardedPattern
 from torch_lapeig.distributed.points import ShardedPoints
@@ -64,9 +64,9 @@ class ShardedGraph(Graph):
         weight = weight.index_select(0, pattern.given_order)
         reverse = pattern.transpose(weight.detach())
         ranks.agree(lambda: _checks.check_symmetric(weight, reverse, "weight"))
-        return cls(pattern, weight)
+        return cls._trusted(pattern, weight)
 
-    @functools.cached_property
+    @cached_property
     def _components(self) -> Tensor:
         return self.pattern.components(self.weight.detach())
 
@@ -122,7 +122,7 @@ def symmetrized(points: ShardedPoints, row: Tensor, place: Tensor, symmetrize: s
         keys, directions = keys[directions == 2], directions[directions == 2]
     weight = directions.to(points.x.dtype) / 2 if symmetrize == "mean" else torch.ones_like(keys, dtype=points.x.dtype)
     pattern = ShardedPattern(ranks, offsets, keys // total, keys % total, points.numbers)
-    return ShardedGraph(pattern, weight.index_select(0, pattern.given_order))
+    return ShardedGraph._trusted(pattern, weight.index_select(0, pattern.given_order))
 
 
 def _facts_of_rows(row: Tensor, col: Tensor, weight: Tensor, nodes: int) -> dict[str, object]:

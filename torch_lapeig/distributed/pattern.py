@@ -6,13 +6,13 @@ Each rank stores its own rows. Their columns are renumbered to [own | halo], and
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig._cached import cached_property
 from torch_lapeig.distributed.components import sharded_components
 from torch_lapeig.distributed.halo import Halo, ShardedMatrix, csr_of, owners
 from torch_lapeig.distributed.multigrid import multigrid
@@ -52,7 +52,7 @@ class ShardedPattern(SparsePattern):
         col = place - begin
         col[~inside] = n + position
         order = (row * (n + len(needed) + 1) + col).argsort()  # the own columns first in each row
-        super().__init__(row[order], col[order], (n,))
+        self._put(row[order], col[order], (n,), None)
         self.given_order = order  # of the edges given, as they are kept
         self.ranks, self.numbers, self.halo = ranks, numbers, Halo(ranks, offsets, needed)
         is_own = self.col < n
@@ -236,7 +236,7 @@ class ShardedPattern(SparsePattern):
 
     @cached_property
     def _inner_pattern(self) -> SparsePattern:
-        return SparsePattern(self.row[self.inner], self.col[self.inner], self.shape)
+        return SparsePattern._trusted(self.row[self.inner], self.col[self.inner], self.shape)
 
     @cached_property
     def _far(self) -> tuple[Tensor, Tensor, Tensor]:

@@ -10,13 +10,13 @@ answer does not depend on the ranks.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig._cached import cached_property
 from torch_lapeig._tuning import rows_of_block
 from torch_lapeig.distributed.points import ShardedPoints
 from torch_lapeig.distributed.tiles import Tiles, merged

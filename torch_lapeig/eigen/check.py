@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig._cached import cached_property
 from torch_lapeig._compiled import is_for_one_thread
 from torch_lapeig._compiled.ritz import Measured, measured
 from torch_lapeig._threads import together

@@ -6,13 +6,14 @@ See `torch_lapeig.eigen.rule` for the derivation.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig._cached import cached_property
 from torch_lapeig._compiled import System
 from torch_lapeig._process import kept_memory
 from torch_lapeig._threads import together

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
-from functools import cached_property
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig._cached import cached_property
 from torch_lapeig._compiled import is_readable
 from torch_lapeig._compiled.weights import Weighed, weighed
 from torch_lapeig._threads import alone
@@ -219,7 +218,7 @@ class Laplacian:
         weight = in_double(self.graph.pattern, self.graph.weight)
         log_weight = None if log_weight is None else log_weight.double()
         similarity = None if r is None else r.double()
-        graph = dataclasses.replace(self.graph, weight=weight, similarity=similarity, log_weight=log_weight)
+        graph = self.graph._with(weight=weight, similarity=similarity, log_weight=log_weight)
         double = Laplacian(graph, self.normalization)
         # The same weights are positive.
         vars(double)["active_components"] = self.active_components
@@ -349,7 +348,7 @@ def _without_subnormal(graph: Graph, affinity: Tensor) -> Graph:
     is_normal = affinity > tiny
     if graph.similarity is not None:
         is_normal = is_normal & (graph.pattern.transpose(affinity) > tiny)
-    return dataclasses.replace(graph, weight=torch.where(is_normal | ~(affinity >= 0), graph.weight, 0))
+    return graph._with(weight=torch.where(is_normal | ~(affinity >= 0), graph.weight, 0))
 
 
 def needs_derivatives(*tensors: Tensor | None) -> bool:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig._cached import cached_property
 from torch_lapeig._tuning import DENSE_SOLVE
 from torch_lapeig.eigen.amg import SmoothedAggregation
 from torch_lapeig.eigen.cg import Map, conjugate_gradients
@@ -184,7 +184,7 @@ class _System:
         part = torch.zeros(1, total, dtype=torch.int64, device=operator.device)
         null = NullSpace(operator.null.ground.reshape(1, -1), part, part[:, 0])
         union = SymmetricOperator(
-            SparsePattern(pattern.row, pattern.col, (total,)),
+            SparsePattern._trusted(pattern.row, pattern.col, (total,)),
             operator.values.detach(),
             operator.diagonal.detach().reshape(-1),
             bound=operator.bound.max()[None],

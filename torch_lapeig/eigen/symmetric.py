@@ -6,13 +6,13 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import InitVar, dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig._cached import cached_property
 from torch_lapeig._compiled import Rows, is_for_one_thread
 from torch_lapeig.eigen.null_space import NullSpace
 from torch_lapeig.eigen.operator import WithEntries, chebyshev_recurrence, without

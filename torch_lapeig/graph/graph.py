@@ -6,10 +6,9 @@ Rules (`torch_lapeig.graph.rules`) choose the edges of points; weightings (`torc
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -17,8 +16,12 @@ from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig._cached import cached_property
 from torch_lapeig.graph.groups import sum_of_groups
-from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern
+from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern, checked_shape
+
+G = TypeVar("G", bound="Graph")
+FINITE_DIFFERENCE = 1e-4  # of the largest weight, by which `torch.autograd.gradcheck` and others may change one of them
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -33,14 +36,21 @@ class Graph:
         pattern: where the edges are. Sparse: both directions of every edge in CSR order, nodes of a batch numbered
             through as ``b * N + i``, so that a batch is one block-diagonal graph. Dense: all pairs.
         weight: non-negative and symmetric, ``(E,)`` if sparse, ``(N, N)`` or ``(B, N, N)`` if dense; carries gradients.
-        mask: bool of the graph's shape, False where a node is padding; None where all are valid.
-        similarity: r of the graph's shape, or None for 1. The affinity is W_ij = r_i weight_ij / r_j: not symmetric,
-            but similar to the symmetric ``weight`` (`ImprovedWeights`).
+        mask: bool of the graph's shape, False where a node is padding, whose weights are 0; None where all are valid.
+        similarity: r > 0 of the graph's shape, or None for 1. The affinity is W_ij = r_i weight_ij / r_j: not
+            symmetric, but similar to the symmetric ``weight`` (`ImprovedWeights`).
         log_weight: of the shape of ``weight``, or None. Where a weight is positive, it has the derivatives of the
             weight's logarithm; its value may differ by a constant. Weightings give it: the gradient of a tiny weight
             overflows where the gradient of its logarithm does not. `Laplacian` uses it.
         recall: share of the true neighbours that an approximate search found, measured on a sample; 1 for every other
             graph.
+
+    Raises:
+        TypeError: no pattern, weights that are not float32 or float64, a mask that is not bool. ValueError: parts that
+            do not go together in shape, dtype or device; weights that are not finite, non-negative, symmetric, and zero
+            at padding; a similarity that is not positive; a logarithm that is not finite where the weight is positive.
+            Here a weight may be below zero, or differ from its reverse, by 1e-4 of the largest, as in finite
+            differences of single weights; not so in `with_weight`.
 
     >>> graph = Graph.from_dense(torch.tensor([[0.0, 2.0], [2.0, 0.0]]))
     >>> graph.to_sparse().weight, graph.to_sparse().edge_index.tolist()
@@ -55,7 +65,58 @@ class Graph:
     recall: float = 1.0
 
     def __post_init__(self) -> None:
-        check_edge_values(self.pattern, self.weight, "weight")
+        self._check("weight", FINITE_DIFFERENCE)
+
+    @classmethod
+    def _trusted(cls: type[G], pattern: Pattern, weight: Tensor, mask: Tensor | None = None, **more: Any) -> G:
+        """Return the graph of parts that this library has put together, without the checks."""
+        graph = cls.__new__(cls)
+        vars(graph).update(pattern=pattern, weight=weight, mask=mask, **more)
+        return graph
+
+    def _with(self: G, **changes: Any) -> G:
+        """Return the graph with other parts, which are sound because these are."""
+        return self._trusted(**self.__getstate__() | changes)
+
+    def _check(self, name: str, slack: float = 0.0) -> None:
+        """Raise unless the graph is what its class says, up to ``slack`` times the largest of the weights, ``name``."""
+        check_edge_values(self.pattern, self.weight, name)
+        _checks.check_number(self.recall, "recall", 0, 1)
+        self._check_mask()
+        self._check_part(self.similarity, "similarity", tuple(self.shape))
+        self._check_part(self.log_weight, "log_weight", tuple(self.weight.shape))
+        if self.pattern.is_sharded:  # reversed edges lie on other ranks: `ShardedGraph.from_rows` checks
+            return
+        _check_weights(self.weight, self.pattern.transpose(self.weight), name, slack)
+        self._check_padding(name, slack)
+        if self.similarity is not None and not (self.similarity > 0).all():
+            raise ValueError(f"similarity must be positive, got a minimum of {self.similarity.min():.3g}")
+        if self.log_weight is not None:
+            _checks.check_finite(torch.where(self.weight > 0, self.log_weight.detach(), 0), "log_weight")
+
+    def _check_mask(self) -> None:
+        if self.mask is not None:
+            _checks.check_mask(self.mask, self.weight.new_empty(*self.shape, 0))
+            _checks.check_same_device(self.mask, "mask", self.weight, "the weights")
+
+    def _check_padding(self, name: str, slack: float = 0.0) -> None:
+        if self.mask is None:
+            return
+        size = self.weight.detach().abs()
+        if (self.pattern.sum_rows(size)[~self.mask] > slack * _checks.largest(size)).any():
+            raise ValueError(f"{name} must be zero in the rows that mask marks as padding")
+
+    def _check_part(self, part: Any, name: str, shape: tuple[int, ...]) -> None:
+        """Raise unless a part is None or like the weights, finite and of a shape."""
+        if part is None:
+            return
+        _checks.check_floating(part, name)
+        if tuple(part.shape) != shape or part.dtype != self.weight.dtype:
+            raise ValueError(
+                f"{name} must have shape {shape} and dtype {self.weight.dtype} to go with the weights, got "
+                f"{tuple(part.shape)} and {part.dtype}"
+            )
+        _checks.check_same_device(part, name, self.weight, "the weights")
 
     def __repr__(self) -> str:
         n, nodes = self.num_nodes, f"{self.num_nodes} nodes"
@@ -92,12 +153,9 @@ class Graph:
         _checks.check_floating(affinity, "affinity")
         if affinity.ndim not in (2, 3) or affinity.shape[-1] != affinity.shape[-2]:
             raise ValueError(f"affinity must have shape (N, N) or (B, N, N), got {tuple(affinity.shape)}")
-        _check_weights(affinity, affinity.mT, "affinity")
-        if mask is not None:
-            _checks.check_mask(mask, affinity)
-            if (affinity != 0)[~mask].any():
-                raise ValueError("affinity must be zero in the rows that mask marks as padding")
-        return cls(DensePattern(tuple(affinity.shape[:-1])), affinity, mask)
+        graph = cls._trusted(DensePattern(tuple(affinity.shape[:-1])), affinity, mask)
+        graph._check("affinity")
+        return graph
 
     @classmethod
     def from_edge_index(
@@ -134,7 +192,9 @@ class Graph:
             raise ValueError(f"edge_weight must have shape ({edges},) to go with edge_index, got {tuple(weight.shape)}")
         if num_nodes is None:
             num_nodes = _length(batch) if batch is not None else int(edge_index.max()) + 1 if edges else 0
+        checked_shape((num_nodes,), "num_nodes")
         check_edge_index(edge_index, num_nodes)
+        _checks.check_same_device(weight, "edge_weight", edge_index, "edge_index")
         shape, place, mask = _places(num_nodes, batch, num_graphs, edge_index)
         total = math.prod(shape)
         keys = place[edge_index[0]] * total + place[edge_index[1]]
@@ -148,9 +208,9 @@ class Graph:
                 "edge_index must hold both directions of every edge; add the reversed edges, "
                 "torch.cat([edge_index, edge_index.flip(0)], 1)"
             )
-        pattern = SparsePattern.from_keys(distinct, shape)
-        _check_weights(summed, pattern.transpose(summed), "edge_weight")
-        return cls(pattern, summed, mask)
+        graph = cls._trusted(SparsePattern._trusted(distinct // total, distinct % total, shape), summed, mask)
+        graph._check("edge_weight")
+        return graph
 
     @classmethod
     def from_scipy(cls, affinity: Any, dtype: torch.dtype = torch.float64) -> Graph:
@@ -167,6 +227,8 @@ class Graph:
         _checks.check_dtype(dtype, "dtype")
         if affinity.shape[0] != affinity.shape[1]:
             raise ValueError(f"affinity must be square, got {affinity.shape}")
+        checked_shape(affinity.shape[:1], "affinity")
+        _check_places(affinity)
         matrix = csr_array(affinity, copy=True)  # the caller keeps his as it is
         matrix.sum_duplicates()
         matrix.eliminate_zeros()
@@ -176,9 +238,9 @@ class Graph:
         weight = torch.from_numpy(matrix.data.astype(np.float64)).to(dtype)
         if not torch.equal((col * n + row).sort().values, row * n + col):
             raise ValueError("affinity must be symmetric; use (affinity + affinity.T) / 2")
-        pattern = SparsePattern(row, col, (n,))
-        _check_weights(weight, pattern.transpose(weight), "affinity")
-        return cls(pattern, weight)
+        graph = cls._trusted(SparsePattern._trusted(row, col, (n,)), weight)
+        graph._check("affinity")
+        return graph
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -214,8 +276,8 @@ class Graph:
             TypeError: not a dense float tensor. ValueError: another shape; not finite, non-negative, or equal on both
                 directions of each edge.
         """
-        graph = dataclasses.replace(self, weight=weight, log_weight=None)  # alone where weights are sound already
-        _check_weights(weight, self.pattern.transpose(weight), "weight")
+        graph = self._with(weight=weight, log_weight=None)
+        graph._check("weight")
         return graph
 
     def to(self, target: torch.device | torch.dtype | str) -> Graph:
@@ -228,7 +290,8 @@ class Graph:
         similarity = None if self.similarity is None else self.similarity.to(target)
         log_weight = None if self.log_weight is None else self.log_weight.to(target)
         mask = None if self.mask is None else self.mask.to(weight.device)
-        return Graph(self.pattern.to(weight.device), weight, mask, similarity, log_weight, self.recall)
+        pattern = self.pattern.to(weight.device)
+        return self._with(pattern=pattern, weight=weight, mask=mask, similarity=similarity, log_weight=log_weight)
 
     def to_dense(self) -> Tensor:
         """The affinity matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""
@@ -244,9 +307,9 @@ class Graph:
         n = self.num_nodes
         weight = self.weight.reshape(self.batch_size, n, n)
         item, i, j = weight.detach().nonzero(as_tuple=True)
-        pattern = SparsePattern(item * n + i, item * n + j, self.shape)
+        pattern = SparsePattern._trusted(item * n + i, item * n + j, self.shape)
         log_weight = None if self.log_weight is None else self.log_weight.reshape(weight.shape)[item, i, j]
-        return Graph(pattern, weight[item, i, j], self.mask, self.similarity, log_weight)
+        return self._with(pattern=pattern, weight=weight[item, i, j], log_weight=log_weight)
 
     def to_scipy(self) -> csr_array:
         """The affinity of one graph as a SciPy CSR matrix, without gradients."""
@@ -283,12 +346,15 @@ class Graph:
         Graph(2 nodes, 2 stored edges, torch.float32, cpu)
         """
         _checks.check_indices(nodes, "nodes")
+        _checks.check_same_device(nodes, "nodes", self.weight, "the weights")
         if nodes.numel() == 0:
             raise ValueError("nodes must hold at least one node, got none")
         pattern, edges = self.pattern.restrict(nodes)
         similarity = None if self.similarity is None else self.similarity.reshape(-1)[nodes]
         log_weight = None if self.log_weight is None else self.log_weight[edges]
-        return Graph(pattern, self.weight[edges], None, similarity, log_weight, self.recall)
+        return self._with(
+            pattern=pattern, weight=self.weight[edges], mask=None, similarity=similarity, log_weight=log_weight
+        )
 
     def connected_components(self) -> Tensor:
         """Labels int64, of the shape of the graph: 0, 1, … in each item by first node; −1 for padding.
@@ -310,7 +376,7 @@ class Graph:
         groups = order.split(number.unique(return_counts=True)[1].tolist())
         return [nodes for nodes in groups if len(nodes) > 1 and number[nodes[0]] >= 0]
 
-    @functools.cached_property
+    @cached_property
     def _components(self) -> Tensor:
         if math.prod(self.shape) == 0:
             return torch.zeros(self.shape, dtype=torch.int64, device=self.weight.device)
@@ -349,6 +415,8 @@ def check_edge_values(pattern: Any, values: Any, name: str) -> None:
     _checks.check_floating(values, name)
     if tuple(values.shape) != pattern.edge_shape:
         raise ValueError(f"{name} must have shape {pattern.edge_shape} to go with the edges, got {tuple(values.shape)}")
+    if isinstance(pattern, SparsePattern):
+        _checks.check_same_device(values, name, pattern.row, "the edges")
 
 
 def check_edge_index(edge_index: Any, num_nodes: int | None = None) -> None:
@@ -358,11 +426,24 @@ def check_edge_index(edge_index: Any, num_nodes: int | None = None) -> None:
         raise ValueError(f"edge_index must have shape (2, E), got {tuple(edge_index.shape)}")
 
 
-def _check_weights(weight: Tensor, reverse: Tensor, name: str) -> None:
-    """Raise unless weights are finite, non-negative, and equal to those of the reversed edges."""
+def _check_places(affinity: Any) -> None:
+    """Raise ValueError for a SciPy sparse matrix whose indices are none: its conversions would write anywhere."""
+    if affinity.format in ("csr", "csc", "bsr"):
+        affinity.check_format(full_check=True)
+    elif affinity.format == "coo":
+        for places in (affinity.row, affinity.col):
+            if len(places) != len(affinity.data) or (
+                len(places) and not 0 <= places.min() <= places.max() < affinity.shape[0]
+            ):
+                raise ValueError(f"affinity must have places of each entry from 0 to {affinity.shape[0] - 1}")
+
+
+def _check_weights(weight: Tensor, reverse: Tensor, name: str, slack: float) -> None:
+    """Raise unless weights are finite, non-negative, and equal to those of the reversed edges, up to ``slack``."""
     _checks.check_finite(weight, name)
-    _checks.check_non_negative(weight, name)
-    _checks.check_symmetric(weight, reverse, name)
+    allowed = slack * _checks.largest(weight) if slack else 0.0
+    _checks.check_non_negative(weight, name, allowed)
+    _checks.check_symmetric(weight, reverse, name, allowed)
 
 
 def _count_from_zero(labels: Tensor) -> Tensor:
@@ -385,14 +466,18 @@ def _places(
             raise ValueError(f"num_graphs needs batch, the graph of each node, got num_graphs={num_graphs} without it")
         return (num_nodes,), torch.arange(num_nodes, device=edge_index.device), None
     check_batch(batch, num_nodes)
+    _checks.check_same_device(batch, "batch", edge_index, "edge_index")
     if (batch[edge_index[0]] != batch[edge_index[1]]).any():
         raise ValueError("edge_index must join nodes of the same graph only, got edges between graphs of batch")
     if num_nodes == 0:
         raise ValueError("batch must hold at least one node")
+    checked_shape((num_graphs or 0,), "num_graphs")
+    checked_shape((int(batch[-1]) + 1,), "batch")
     counts = batch.bincount(minlength=0 if num_graphs is None else num_graphs)
     if num_graphs is not None and len(counts) > num_graphs:
         raise ValueError(f"num_graphs must be at least {len(counts)} to go with batch, got {num_graphs}")
     widest = int(counts.max())
+    checked_shape((len(counts), widest), "batch")
     place = batch * widest + torch.arange(num_nodes, device=batch.device) - (counts.cumsum(0) - counts)[batch]
     mask = torch.zeros(len(counts) * widest, dtype=torch.bool, device=batch.device).index_fill_(0, place, True)
     return (len(counts), widest), place, mask.reshape(len(counts), widest)
@@ -430,6 +515,7 @@ def pad_batch(x: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
     if x.ndim != 2:
         raise ValueError(f"x must have shape (M, D), got {tuple(x.shape)}")
     check_batch(batch, len(x))
+    _checks.check_same_device(batch, "batch", x, "x")
     none = torch.zeros(2, 0, dtype=torch.int64, device=batch.device)
     shape, place, mask = _places(len(x), batch, None, none)
     assert mask is not None

@@ -9,7 +9,6 @@ functions, closed under differentiation of any order and mode.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from scipy.sparse import coo_array, csr_array
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig._cached import cached_property
 
 FEW = 5000  # entries up to which one sort of all takes less than the calls for a sort of each row
 COUNTED = 1000  # entries from which on they are counted into their groups

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from torch_lapeig import _checks
+from torch_lapeig._cached import cached_property
 from torch_lapeig._tuning import HUB_EDGES, rows_of_block
 from torch_lapeig.graph import csr as storage
 from torch_lapeig.graph.components import bandwidth_reducing_order, label_components, label_dense_components
@@ -28,49 +28,101 @@ from torch_lapeig.graph.nodes import Nodes
 from torch_lapeig.graph.parts import edges_among, edges_at
 from torch_lapeig.graph.products import product, sampled_product, scaled_by_nodes, smoothness, squared_lengths
 
+MOST_NODES = math.isqrt(2**63 - 1)  # whose edges have numbers row * total + col in int64
+
 
 class SparsePattern(Nodes):
     """Edges in CSR order, both directions of each stored, nodes of a batch numbered through as ``b * N + i``.
 
     Args:
-        row, col: ``(E,)``, first and second node of each edge, ascending by row, then by column.
-        shape: ``(N,)`` or ``(B, N)``.
+        row, col: int32 or int64 ``(E,)``, first and second node of each edge, ascending by row, then by column; each
+            edge once, and its reverse too.
+        shape: ``(N,)`` or ``(B, N)``. No edge joins two graphs of a batch.
         loops: whether some edges are self loops; None: to be looked at, where it matters.
 
-    Indices are int32 wherever that suffices, the fastest in torch's sparse products.
+    Indices are copied, to int32 wherever that suffices, the fastest in torch's sparse products.
+
+    Raises:
+        TypeError: tensors of other dtypes, a shape or a flag of another kind. IndexError: nodes out of range.
+        ValueError: other shapes, two devices, edges that are not sorted, repeated, without their reverse, or between
+            graphs; loops where there are said to be none.
 
     >>> path = SparsePattern(torch.tensor([0, 1, 1, 2]), torch.tensor([1, 0, 2, 1]), (3,))
     >>> path.sum_rows(torch.ones(4)), path.squared_lengths(torch.tensor([[0.0], [1.0], [3.0]]))
     (tensor([1., 2., 1.]), tensor([1., 1., 4., 4.]))
     """
 
-    loops: bool | None = None  # as in patterns that were saved before
+    shape: tuple[int, ...]
+    loops: bool | None
 
     def __init__(self, row: Tensor, col: Tensor, shape: tuple[int, ...], loops: bool | None = None) -> None:
+        shape = checked_shape(shape)
+        _check_ends(row, col, math.prod(shape))
+        if loops is not None:
+            loops = _checks.check_flag(loops, "loops")
+        # Compiled loops go wherever these say: a copy, so that nobody writes to them afterwards.
+        self._put(row.clone(), col.clone(), shape, loops)
+        self._check_edges()
+
+    @classmethod
+    def _trusted(cls, row: Tensor, col: Tensor, shape: tuple[int, ...], loops: bool | None = None) -> SparsePattern:
+        """Return the pattern of edges that this library has put together, without a copy and without the checks."""
+        pattern = cls.__new__(cls)
+        pattern._put(row, col, shape, loops)
+        return pattern
+
+    def _put(self, row: Tensor, col: Tensor, shape: tuple[int, ...], loops: bool | None) -> None:
         self.shape, self.loops = shape, loops
         self.total = math.prod(shape)
         self.index = torch.int32 if len(row) + self.total < 2**31 else torch.int64
         self.row, self.col = row.to(self.index), col.to(self.index)
 
-    @classmethod
-    def from_keys(cls, keys: Tensor, shape: tuple[int, ...], loops: bool | None = None) -> SparsePattern:
-        """The edges of ascending keys ``row * total + col``."""
-        total = math.prod(shape)
-        return cls(keys // total, keys % total, shape, loops)
+    def _check_edges(self) -> None:
+        """Raise ValueError unless edges ascend, have their reverses and stay in their graphs, in O(E)."""
+        row, col, n = self.row, self.col, self.shape[-1]
+        follows = (row[1:] > row[:-1]) | ((row[1:] == row[:-1]) & (col[1:] > col[:-1]))
+        if not follows.all():
+            e = int(follows.int().argmin())
+            first, second = ((int(row[at]), int(col[at])) for at in (e, e + 1))
+            raise ValueError(
+                f"row and col must hold each edge once, ascending by row, then by col, got {first} before {second}; "
+                "see Graph.from_edge_index, which takes edges in any order"
+            )
+        if len(self.shape) == 2 and len(row) and (row // n != col // n).any():
+            e = int((row // n != col // n).int().argmax())
+            raise ValueError(
+                f"row and col must join nodes of one graph of the batch, got an edge ({int(row[e])}, {int(col[e])}) "
+                f"between graphs of {n} nodes"
+            )
+        back = self.reverse  # the edges by their second nodes: each is the reverse of one, where all have theirs
+        lacks = (row[back] != col) | (col[back] != row)
+        if lacks.any():
+            e = int(lacks.int().argmax())
+            here, there = (int(row[e]), int(col[e])), (int(col[back[e]]), int(row[back[e]]))
+            edge = here if here < there else there[::-1]
+            raise ValueError(
+                f"row and col must hold both directions of every edge, got {edge} without {edge[::-1]}; add the "
+                "reversed edges"
+            )
+        if self.loops is False and (row == col).any():
+            raise ValueError(f"loops must be None or True, got False with a self loop at {int(row[row == col][0])}")
 
     def __len__(self) -> int:
         return len(self.row)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What it is made of: what has been worked out of that is not saved."""
-        kept = ((k, v) for k, v in vars(self).items() if not isinstance(getattr(type(self), k, None), cached_property))
-        return dict(kept)
+        """Return the arguments: results that are kept with them are not saved."""
+        return {"row": self.row, "col": self.col, "shape": self.shape, "loops": self.loops}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Make the pattern of its arguments, with all checks: a file may hold anything."""
+        SparsePattern.__init__(self, state["row"], state["col"], state["shape"], state.get("loops"))
 
     def to(self, device: torch.device) -> SparsePattern:
         """The pattern on a device; itself if it is there."""
         if device == self.row.device:
             return self
-        return SparsePattern(self.row.to(device), self.col.to(device), self.shape, self.loops)
+        return SparsePattern._trusted(self.row.to(device), self.col.to(device), self.shape, self.loops)
 
     def keys(self) -> Tensor:
         """int64 ``row * total + col``, ascending."""
@@ -89,11 +141,7 @@ class SparsePattern(Nodes):
 
     @cached_property
     def rows(self) -> Groups:
-        """The edges by their first node. IndexError for nodes that are none, which compiled loops would go to."""
-        if len(self) and self.row.device.type == "cpu" and not self.is_sharded:
-            least, most = _checks.range_of(self.col)
-            if not 0 <= least <= most < self.total:
-                raise IndexError(f"col must hold nodes from 0 to {self.total - 1}, got {least} to {most}")
+        """The edges by their first node."""
         return Groups(self.row, self.total, ascending=True)
 
     @cached_property
@@ -139,6 +187,7 @@ class SparsePattern(Nodes):
 
     def transpose(self, values: Tensor) -> Tensor:
         """The values of the reversed edges."""
+        self._check_fit(values)
         return reverse(values, self.reverse)
 
     def without_loops(self, values: Tensor) -> Tensor:
@@ -166,10 +215,12 @@ class SparsePattern(Nodes):
 
     def direct_matmul(self, values: Tensor, y: Tensor) -> Tensor:
         """`matmul` without gradients, for ``(total, m)``."""
+        self._check_fit(values, y)
         return self._sum_of_rows(self.col, values.detach(), y)
 
     def direct_products(self, x: Tensor, y: Tensor) -> Tensor:
         """`products` without gradients, for ``(total, m)``."""
+        self._check_fit(None, x, y)
         return storage.edge_products(self.crow, self.row, self.col, x, y)
 
     def squared_lengths(self, x: Tensor) -> Tensor:
@@ -196,6 +247,7 @@ class SparsePattern(Nodes):
 
     def direct_smoothness(self, values: Tensor, y: Tensor, with_pull: bool = False) -> tuple[Tensor, Tensor | None]:
         """`smoothness` without gradients, in O(E) memory; and `direct_pull` if asked for, where they come together."""
+        self._check_fit(values)
         if with_pull and not self.has_hubs:
             both = storage.sparse_tension(self.crow, self.col, values, self._points(y))
             if both is not None:
@@ -213,6 +265,7 @@ class SparsePattern(Nodes):
 
     def direct_pull(self, values: Tensor, x: Tensor) -> Tensor | None:
         """Σ_j m_ij (x_j − x_i) by direct differences, without gradients; None where a product takes less."""
+        self._check_fit(values)
         exact = torch.float64 if self.has_hubs else x.dtype
         found = storage.sparse_pull(self.crow, self.col, values.to(exact), self._points(x).to(exact))
         if found is not None:
@@ -227,6 +280,16 @@ class SparsePattern(Nodes):
         if not (self.has_hubs and y.dtype == torch.float32):
             return storage.sparse_product(self.crow, of, values, y)
         return storage.sparse_product(self.crow, of, values.double(), y.double()).to(y.dtype)
+
+    def _check_fit(self, values: Tensor | None, *blocks: Tensor) -> None:
+        """Raise ValueError unless values are ``(E,)`` and blocks ``(total, m)``: products read what should be there."""
+        if values is not None and values.shape != self.row.shape:
+            raise ValueError(
+                f"values must have shape {self.edge_shape} to go with the edges, got {tuple(values.shape)}"
+            )
+        for block in blocks:
+            if block.ndim != 2 or len(block) != self.total:
+                raise ValueError(f"blocks must have shape ({self.total}, m), got {tuple(block.shape)}")
 
     def _points(self, x: Tensor) -> Tensor:
         """Points ``(..., N, D)`` of all graphs of a batch one after the other, ``(total, D)``."""
@@ -283,6 +346,7 @@ class SparsePattern(Nodes):
 
     def to_matrix(self, values: Tensor) -> Tensor:
         """M as a matrix for `multiply`, without gradients and without a copy."""
+        self._check_fit(values)
         return self._csr(self.crow, self.col, values.detach())
 
     def multiply(
@@ -307,7 +371,7 @@ class SparsePattern(Nodes):
         if weight.device.type != "cpu":  # an edge of no weight as a loop, which joins nothing
             col = torch.where(weight > 0, self.col, self.row)
             return label_components(self.row, col, self.total).reshape(self.shape)
-        keep, crow = weight > 0, self.crow  # which looks whether all nodes are some
+        keep, crow = weight > 0, self.crow
         if _checks.are_positive(weight):
             return label_components(self.row, self.col, self.total, crow).reshape(self.shape)
         return label_components(self.row[keep], self.col[keep], self.total).reshape(self.shape)
@@ -325,7 +389,7 @@ class SparsePattern(Nodes):
         """
         part = edges_among(self.crow, self.col, nodes)
         loops = self.loops and None  # some nodes may have none of these
-        pattern = SparsePattern(part.row, part.col, (len(nodes),), loops)
+        pattern = SparsePattern._trusted(part.row, part.col, (len(nodes),), loops)
         pattern.rows = Groups(pattern.row, len(nodes), ascending=True, offsets=part.crow)
         return pattern, part.edge
 
@@ -334,12 +398,14 @@ class SparsePattern(Nodes):
         n, first = self.shape[-1], graphs.start * self.shape[-1]
         edges = slice(int(self.crow[first]), int(self.crow[graphs.stop * n]))
         shape = (graphs.stop - graphs.start, n)
-        return SparsePattern(self.row[edges] - first, self.col[edges] - first, shape, self.loops and None), edges
+        return SparsePattern._trusted(
+            self.row[edges] - first, self.col[edges] - first, shape, self.loops and None
+        ), edges
 
     def item_of(self, b: int) -> tuple[SparsePattern, slice]:
         """The edges of one graph of a batch, and where values on them stand among those of all."""
         pattern, edges = self.part_of(slice(b, b + 1))
-        return SparsePattern(pattern.row, pattern.col, self.shape[-1:], pattern.loops), edges
+        return SparsePattern._trusted(pattern.row, pattern.col, self.shape[-1:], pattern.loops), edges
 
     def bandwidth_reducing_order(self) -> Tensor:
         """Reverse Cuthill–McKee order of the nodes, int64 ``(total,)``: neighbours come close in memory."""
@@ -360,6 +426,9 @@ class DensePattern(Nodes):
     Args:
         shape: ``(N,)`` or ``(B, N)``.
 
+    Raises:
+        TypeError: a shape of other things than integers. ValueError: another number of them, or negative ones.
+
     >>> DensePattern((3,)).squared_lengths(torch.tensor([[0.0], [1.0], [3.0]]))
     tensor([[0., 1., 9.],
             [1., 0., 4.],
@@ -367,7 +436,10 @@ class DensePattern(Nodes):
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
-        self.shape = shape
+        self.shape = checked_shape(shape)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        DensePattern.__init__(self, state["shape"])
 
     def to(self, device: torch.device) -> DensePattern:
         """Itself: it holds no tensors."""
@@ -496,3 +568,32 @@ class DensePattern(Nodes):
 
 
 Pattern = SparsePattern | DensePattern
+
+
+def checked_shape(shape: Any, name: str = "shape") -> tuple[int, ...]:
+    """Return a shape ``(N,)`` or ``(B, N)`` in Python's integers; raise for anything else, or too many nodes."""
+    _checks.check_instance(shape, name, (tuple, list), "(N,) or (B, N)")
+    if len(shape) not in (1, 2):
+        raise ValueError(f"{name} must be (N,) or (B, N), got {tuple(shape)}")
+    sizes = tuple(_checks.check_count(size, name, 0) for size in shape)
+    if math.prod(sizes) > MOST_NODES:
+        raise ValueError(f"{name} must be of at most {MOST_NODES} nodes, got {math.prod(sizes)}")
+    return sizes
+
+
+def _check_ends(row: Any, col: Any, total: int) -> None:
+    """Raise unless the ends of edges are integers ``(E,)`` from 0 to ``total`` − 1, on one device."""
+    for end, name in ((row, "row"), (col, "col")):
+        _checks.check_tensor(end, name)
+        if end.dtype not in (torch.int32, torch.int64):
+            raise TypeError(f"{name} must be an int32 or int64 tensor, got {end.dtype}; use {name}.long()")
+        if end.ndim != 1:
+            raise ValueError(f"{name} must have shape (E,), got {tuple(end.shape)}")
+    if len(row) != len(col):
+        raise ValueError(f"row and col must have one length, got {len(row)} and {len(col)}")
+    _checks.check_same_device(col, "col", row, "row")
+    for end, name in ((row, "row"), (col, "col")):
+        if len(end):
+            least, most = _checks.range_of(end)
+            if not 0 <= least <= most < total:
+                raise IndexError(f"{name} must hold nodes from 0 to {total - 1}, got {least} to {most}")

@@ -6,7 +6,6 @@ points. The search chooses the edges without gradients; weightings compute their
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
 import math
@@ -57,7 +56,7 @@ def _symmetrize(
         chosen = (directions == 2).nonzero().flatten()
         row, col = row.index_select(0, chosen), col.index_select(0, chosen)
     weight = directions.to(x.dtype) / 2 if rule == "mean" else torch.ones_like(row, dtype=x.dtype)
-    return Graph(SparsePattern(row, col, shape, self_loops), weight, mask, recall=recall)
+    return Graph._trusted(SparsePattern._trusted(row, col, shape, self_loops), weight, mask, recall=recall)
 
 
 def knn_graph(
@@ -306,7 +305,8 @@ def graph_of_points(neighbors: NeighborRule, x: Tensor, mask: Tensor | None = No
     """The graph that a rule gives of points, with their mask.
 
     Raises:
-        TypeError: the rule gives no `Graph`. ValueError: it has not one node for each point.
+        TypeError: the rule gives no `Graph`. ValueError: the graph has not one node for each point, another mask, or
+            edges of padding; it is on another device.
     """
     return _check_graph_of(neighbors(x, mask), x, mask)
 
@@ -319,17 +319,57 @@ def graph_with_state(neighbors: NeighborRule, x: Tensor) -> tuple[Graph, Tensor]
     if not isinstance(neighbors, ExtendingRule):
         return graph_of_points(neighbors, x), x.new_zeros(len(x))
     graph, state = neighbors.with_state(x)
+    _checks.check_tensor(state, "state of neighbors")
+    if state.shape[:1] != x.shape[:1]:
+        raise ValueError(f"state of neighbors must have a row for each of {len(x)} points, got {tuple(state.shape)}")
     return _check_graph_of(graph, x, None), state
 
 
 def _check_graph_of(graph: Any, x: Tensor, mask: Tensor | None) -> Graph:
+    """Return the graph of points that a rule gives, in their dtype and with their mask; raise unless it is theirs."""
     if not isinstance(graph, Graph):
         raise TypeError(f"neighbors must give a Graph of the points, got {_checks.arrived(graph)}")
     if tuple(graph.shape) != tuple(x.shape[:-1]):
         raise ValueError(
             f"neighbors must give a graph of shape {tuple(x.shape[:-1])}, one node for each point, got {graph.shape}"
         )
-    return graph if graph.mask is not None or mask is None else dataclasses.replace(graph, mask=mask)
+    _checks.check_same_device(graph.weight, "the graph of neighbors", x, "x")
+    found = graph if graph.weight.dtype == x.dtype else graph.to(x.dtype)
+    if mask is None or found.mask is mask:
+        return found
+    if found.mask is not None and not torch.equal(found.mask, mask):
+        raise ValueError("neighbors must give a graph with the mask of the points, got another mask")
+    found = found._with(mask=mask)
+    found._check_padding("the graph of neighbors")
+    return found
+
+
+def extended(neighbors: NeighborRule, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
+    """Return the edges of new points ``(Q, D)`` to the graph's ``(N, D)`` by a rule.
+
+    Raises:
+        TypeError: the rule does not extend, or gives other types. ValueError: edges that are out of range, given twice,
+            or of another number than their connectivity.
+    """
+    found = check_extends(neighbors).extend(queries, x, state)
+    if isinstance(neighbors, (KNN, Radius)):
+        return found
+    _checks.check_instance(found, "extend of neighbors", tuple, "an Extension(query, point, connectivity, same)")
+    found = Extension(*found)
+    _checks.check_indices(found.query, "query of the Extension", len(queries))
+    _checks.check_indices(found.point, "point of the Extension", len(x))
+    _checks.check_indices(found.same, "same of the Extension")
+    if found.same.shape != (len(queries),):
+        raise ValueError(f"same of the Extension must have shape ({len(queries)},), got {tuple(found.same.shape)}")
+    low, high = _checks.range_of(found.same)
+    if not -1 <= low <= high < len(x):
+        raise ValueError(f"same of the Extension must lie in [-1, {len(x)}), got {low} to {high}")
+    _checks.check_floating(found.connectivity, "connectivity of the Extension")
+    if not found.query.shape == found.point.shape == found.connectivity.shape:
+        shapes = ", ".join(str(tuple(part.shape)) for part in found[:3])
+        raise ValueError(f"query, point and connectivity of the Extension must have one shape (E,), got {shapes}")
+    _checks.check_distinct(found.query * len(x) + found.point, "query and point of the Extension")
+    return found
 
 
 def _takes_a_mask(rule: Any) -> bool:

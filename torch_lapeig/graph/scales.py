@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import torch
 from torch import Tensor
 
@@ -39,7 +37,7 @@ def gaussian(graph: Graph, squared_lengths: Tensor, scale: Tensor) -> Graph:
         log_weight = None
     elif graph.weight.requires_grad or _checks.is_dual(graph.weight):
         log_weight = exponent + (finite_log(graph.weight) if graph.log_weight is None else graph.log_weight)
-    return dataclasses.replace(graph, weight=graph.weight * exponent.exp(), log_weight=log_weight)
+    return graph._with(weight=graph.weight * exponent.exp(), log_weight=log_weight)
 
 
 def has_differentiable_zeros(graph: Graph) -> bool:

@@ -41,7 +41,7 @@ class Tree:
         numbers = valid.nonzero().flatten()
         self.tree = _build(points[numbers])
         # Valid points in the order of the leaves, and which of them are equal to the one before.
-        self.order = numbers[torch.from_numpy(self.tree.indices)]
+        self.order = numbers[_leaves(self.tree)]
         ordered = points[self.order]
         begins = torch.cat([valid.new_ones(1), (ordered[1:] != ordered[:-1]).any(1)])
         run = begins.cumsum(0) - 1
@@ -61,7 +61,7 @@ class Tree:
         """
         indices = torch.zeros(len(queries), k, dtype=torch.int64)
         distances = queries.new_zeros(len(queries), k)
-        rows = self.order if itself else torch.from_numpy(_build(queries).indices)
+        rows = self.order if itself else _leaves(_build(queries))
         entries = k + itself + 1
         while len(rows):
             entries = min(entries, self.tree.n)
@@ -122,7 +122,7 @@ def pairs_within(
         return asked, asked, points.new_empty(0)
     others = asked if itself else torch.arange(len(queries))
     tree = _build(queries[others])
-    asked = asked[torch.from_numpy((tree if itself else _build(points[asked])).indices)]
+    asked = asked[_leaves(tree if itself else _build(points[asked]))]
     squares = reach[asked].double()
     radii = (squares + _rounding(squares, points)).sqrt().numpy()
     centres = _double(points[asked])
@@ -162,6 +162,11 @@ def _build(x: Tensor) -> Any:
     from scipy.spatial import cKDTree  # as in components.py
 
     return cKDTree(_double(x))
+
+
+def _leaves(tree: Any) -> Tensor:
+    """Return the numbers of the points in the order of the leaves: a copy, as SciPy 1.18 gives read-only memory."""
+    return torch.tensor(tree.indices)
 
 
 def _query(tree: Any, queries: Tensor, entries: int) -> tuple[Tensor, Tensor]:

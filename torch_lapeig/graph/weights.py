@@ -6,7 +6,6 @@ For new points `Weighting.state` keeps numbers of each training point, and `Weig
 from __future__ import annotations
 
 import abc
-import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -371,10 +370,10 @@ class DensityCorrected(Weighting):
         log_weight = log_weight + pattern.at_row(log_scale) + pattern.at_col(log_scale)
         weight = with_log_derivative(weight, log_weight)
         if zeros is None:
-            return dataclasses.replace(graph, weight=weight, log_weight=log_weight)
+            return graph._with(weight=weight, log_weight=log_weight)
         scale = with_log_derivative(scale, log_scale)
         zeros = _checks.finite_gradient(zeros) * (pattern.at_row(scale) * pattern.at_col(scale))
-        return dataclasses.replace(graph, weight=weight + zeros, log_weight=None)
+        return graph._with(weight=weight + zeros, log_weight=None)
 
     def _scale(self, graph: Graph) -> Tensor:
         """q^-α of each node, 0 without edges."""
@@ -428,7 +427,7 @@ class ImprovedWeights(Weighting):
         inverse = 1 / root
         weighted = self.kernel(x, graph)
         weight = graph.pattern.at_row(inverse) * weighted.weight * graph.pattern.at_col(inverse)
-        return dataclasses.replace(weighted, weight=weight, similarity=root)
+        return weighted._with(weight=weight, similarity=root)
 
     def _counts(self, graph: Graph) -> Tensor:
         """κ, of the shape of the graph, self loops left out; 1 without neighbours. Constant, so without gradients."""

@@ -149,5 +149,5 @@ def _residual_operator(indices: Tensor, weights: Tensor) -> SymmetricOperator:
     entries, position = keys.unique_consecutive(return_inverse=True)
     products = (row[:, :, None] * row[:, None, :]).flatten()[order]
     values = sum_of_groups(products, position, len(entries))
-    pattern = SparsePattern.from_keys(entries, (n,))
+    pattern = SparsePattern._trusted(entries // n, entries % n, (n,))
     return SymmetricOperator(pattern, -values, values.new_zeros(n), constant_null=True)

@@ -12,7 +12,7 @@ from torch_lapeig.graph import Graph, Precomputed
 from torch_lapeig.graph.distances import differentiable_pair_distances
 from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.pattern import SparsePattern
-from torch_lapeig.graph.rules import NeighborRule, check_extends, graph_with_state
+from torch_lapeig.graph.rules import NeighborRule, extended, graph_with_state
 from torch_lapeig.graph.weighted import Rule
 from torch_lapeig.graph.weights import NewEdges, Weighting
 from torch_lapeig.methods.module import rule_within, warn_of_unreached
@@ -88,12 +88,12 @@ def edges_of_new(
     find others, as it counts itself among its neighbours, and others where several are equally far.
     """
     points = state["train_points"].detach()
-    found = check_extends(rule_within(neighbors, len(points))).extend(x.detach(), points, state["train_rule"])
+    found = extended(rule_within(neighbors, len(points)), x.detach(), points, state["train_rule"])
     coincides = found.same >= 0
     if not coincides.any():
         return found.query, found.point, found.connectivity, found.same
     row, col = state["train_edges"]
-    pattern = SparsePattern(row, col, (len(points),))
+    pattern = SparsePattern._trusted(row, col, (len(points),))
     position, edge = pattern.edges_of(found.same[coincides])
     other = ~coincides[found.query]
     return (

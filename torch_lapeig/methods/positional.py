@@ -181,7 +181,7 @@ def _dense_graph(edge_index: Tensor, batch: Tensor, sizes: Tensor, weight: Tenso
         and bool(bare.sum() < torch.inf)
     )
     mask = torch.arange(widest, device=batch.device) < sizes[:, None]
-    return Graph(DensePattern((count, widest)), affinity, mask) if is_sound else None
+    return Graph._trusted(DensePattern((count, widest)), affinity, mask) if is_sound else None
 
 
 def _of_similar_size(sizes: Tensor) -> Iterator[Tensor]:

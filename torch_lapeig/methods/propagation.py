@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
@@ -171,7 +170,7 @@ class HarmonicFunction(SemiSupervised):
 
     def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
         if graph.pattern.has_loops(graph.weight):  # which no harmonic function feels, but round-off does
-            graph = dataclasses.replace(graph, weight=graph.pattern.without_loops(graph.weight))
+            graph = graph._with(weight=graph.pattern.without_loops(graph.weight))
         laplacian, reached = _in_double(graph), reached_by(graph, labelled)
         keep = (reached & ~labelled).double()
         free = keep[..., None]
@@ -327,7 +326,7 @@ def _in_double(graph: Graph) -> Laplacian:
     if graph.similarity is not None:
         raise ValueError("affinities must be symmetric to carry labels, got ImprovedWeights; use HeatKernel")
     log_weight = None if graph.log_weight is None else graph.log_weight.double()
-    return Laplacian(dataclasses.replace(graph, weight=graph.weight.double(), log_weight=log_weight), "symmetric")
+    return Laplacian(graph._with(weight=graph.weight.double(), log_weight=log_weight), "symmetric")
 
 
 def _system(laplacian: Laplacian, keep: Tensor) -> SymmetricOperator:

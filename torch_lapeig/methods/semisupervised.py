@@ -203,7 +203,8 @@ class SemiSupervised(FittedModule):
             return self._solved(x, targets, labelled, fill=fill)
         if len(x) < 2:
             none = torch.zeros(0, dtype=torch.int64, device=x.device)
-            return self._solved(Graph(SparsePattern(none, none, (len(x),)), x[:0, 0]), targets, labelled, fill=fill)
+            graph = Graph._trusted(SparsePattern._trusted(none, none, (len(x),)), x[:0, 0])
+            return self._solved(graph, targets, labelled, fill=fill)
         assert self.weights is not None
         graph, state = fitted_graph(self.neighbors, self.weights, x)
         return state | self._solved(graph, targets, labelled, fill=fill)

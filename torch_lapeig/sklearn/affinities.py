@@ -45,7 +45,8 @@ class Affinities(ABC):
         """The graph of the matrix, without its diagonal."""
         if not issparse(self.matrix):
             weight = torch.tensor(self.matrix, device=device).fill_diagonal_(0)
-            return Graph(DensePattern((len(weight),)), weight)  # checked already, which takes as long as a kernel
+            # Checked already, which takes as long as a kernel.
+            return Graph._trusted(DensePattern((len(weight),)), weight)
         entries = self.matrix.tocoo()
         off = entries.row != entries.col
         matrix = csr_array((entries.data[off], (entries.row[off], entries.col[off])), shape=entries.shape)

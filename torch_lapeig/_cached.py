@@ -1,0 +1,24 @@
+"""Attributes that are computed once for each object."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from functools import cached_property as cached_property
+else:
+
+    class cached_property(functools.cached_property):
+        """Compute an attribute at its first use, and keep it with the object; as of Python 3.12, without a lock.
+
+        Before, `functools.cached_property` holds one lock for an attribute of all objects of a class: a process that is
+        forked while another thread computes one, such as a worker of a `torch.utils.data.DataLoader`, waits for ever.
+        Threads that ask for it at the same time may all compute it, and get the result of the first that is done.
+        """
+
+        def __get__(self, instance: Any, owner: type | None = None) -> Any:
+            """Return the attribute; called only where the object does not have it yet."""
+            if instance is None:
+                return self
+            return vars(instance).setdefault(self.attrname, self.func(instance))
