@@ -247,7 +247,7 @@ def check_a_rank_that_dies(ranks):
 def kill_in_a_backward(ranks):
     """One process is killed in the middle of the linear solve of a backward; the others stop with an error."""
     x = part(swiss_roll(400), ranks).requires_grad_()
-    y = Sharded(LaplacianEigenmaps(2, KNN(6)), ranks)(x)
+    y = Sharded(LaplacianEigenmaps(2, KNN(6), solve=Lobpcg()), ranks)(x)
     before, call = ranks.calls, ranks._call
 
     def dying(*arguments):

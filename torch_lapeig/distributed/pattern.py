@@ -14,11 +14,13 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig.distributed.components import sharded_components
+from torch_lapeig.distributed.gathered import Whole, eigenpairs_on_ranks
 from torch_lapeig.distributed.halo import Halo, ShardedMatrix, csr_of, owners
 from torch_lapeig.distributed.multigrid import multigrid
 from torch_lapeig.distributed.noise import normal_numbers
 from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.distributed.selection import medians_of_groups
+from torch_lapeig.eigen.solve import Eigenpairs
 from torch_lapeig.graph.csr import edge_products
 from torch_lapeig.graph.distances import pair_distances
 from torch_lapeig.graph.pattern import SparsePattern
@@ -134,6 +136,15 @@ class ShardedPattern(SparsePattern):
     def multigrid(self, operator: Any, options: Any) -> Any:
         """Smoothed aggregation over the ranks."""
         return multigrid(operator, options)
+
+    def eigenpairs(self, *request: Any) -> Eigenpairs:
+        """Solve a Laplacian of this pattern by the default solver; see `eigenpairs_on_ranks`."""
+        return eigenpairs_on_ranks(*request)
+
+    @cached_property
+    def whole(self) -> Whole:
+        """The edges of all ranks on the first."""
+        return Whole.of(self)
 
     def components(self, weight: Tensor) -> Tensor:
         """Labels 0, 1, … ``(n,)`` of the connected components by edges of positive weight, by their first number."""

@@ -16,6 +16,7 @@ import contextlib
 import functools
 import hashlib
 import json
+import pickle
 import re
 import time
 import weakref
@@ -230,6 +231,25 @@ class Ranks:
             return None
         said = self._say_all(text) if self.world > 1 else []
         return text or "; ".join(f"rank {rank}: {words}" for rank, words in enumerate(said) if words)
+
+    def of_first(self, make: Callable[[], Any]) -> Any:
+        """Return what the first rank makes, on all ranks; where that raises, all ranks raise it, and go on together."""
+        if self.world == 1:
+            return make()
+        made, failure = None, None
+        if self.rank == 0:
+            try:
+                made = make()
+            except Exception as error:
+                failure = error
+        raw = list(pickle.dumps((made, failure))) if self.rank == 0 else []
+        sizes = self.sizes(len(raw))
+        whole = self.gather(torch.tensor(raw, dtype=torch.uint8, device=self.device), sizes)
+        if self.rank > 0:
+            made, failure = pickle.loads(bytes(whole.tolist()))  # noqa: S301 (of this program)
+        if failure is not None:
+            raise self.alike(failure)
+        return made
 
     def unlike(self, module: nn.Module) -> str | None:
         """The name of a parameter that is another one on another rank, beyond half of its digits; None for none."""

@@ -186,6 +186,10 @@ def eigenpairs_for(
         operator = _operator_of(laplacian)
     operator.agree(k=k, fill=fill, solver=solve.solver, tolerance=solve.tolerance, degeneracy=solve.degeneracy)
     k = _check_request(operator, k, fill, solve)
+    if isinstance(laplacian, Laplacian) and isinstance(solve.solver, Auto):
+        found: Eigenpairs | None = laplacian.graph.pattern.eigenpairs(loss, laplacian, k, solve, fill)
+        if found is not None:
+            return found
     size = _block_bytes(operator, k)
     with kept_memory(size), alone(0 < size <= SOLVED_ALONE, of_torch=operator.batch_size == 1):
         return _eigenpairs(laplacian, operator, k, solve, loss)

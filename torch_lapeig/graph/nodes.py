@@ -70,6 +70,10 @@ class Nodes:
         """A preconditioner of an operator whose rows lie in several places; None for that of one place."""
         return None
 
+    def eigenpairs(self, *request: Any) -> Any:
+        """The pairs of a Laplacian whose rows lie in several places, by the default solver; None for those of one."""
+        return None
+
     def agree(self, **facts: Any) -> None:
         """Raise unless all places have been asked for the same."""
 
