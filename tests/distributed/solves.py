@@ -146,9 +146,10 @@ def breaks_down(*_):
 def check_what_the_first_rank_raises_all_raise(ranks):
     """The same error, and the group stays sound."""
     graph = sharded_graph(spread(surface(120), ranks), KNN(6))
-    with pytest.raises(ConvergenceError, match="as multigrid may"), pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Eigh, "__call__", breaks_down)
-        eigenpairs(Laplacian(graph), 3)
+        with pytest.raises(ConvergenceError, match="as multigrid may"):
+            eigenpairs(Laplacian(graph), 3)
     assert float(ranks.sum(torch.ones(()))) == ranks.world
 
 

@@ -107,7 +107,7 @@ def test_function_transforms_go_through(t):
     "weighting", [HeatKernel("median"), HeatKernel("component-median"), SelfTuning(2), DensityCorrected(1.0)], ids=repr
 )
 def test_gradients_where_lengths_tie_go_with_the_points(weighting):
-    """Points in another order have the same gradients in that order; a grid and its copies are full of equal lengths."""
+    """Points in another order have the same gradients in that order; a grid has many equal lengths."""
     grid = torch.cartesian_prod(torch.arange(5.0), torch.arange(4.0)).double()
     x = torch.cat([grid, grid + torch.tensor([50.0, 0.5])])
     factor = torch.linspace(-1, 2, len(x), dtype=torch.float64)

@@ -112,9 +112,7 @@ class Whole:
         return vectors, projected, values[0]
 
 
-def eigenpairs_on_ranks(
-    loss: torch.dtype | None, laplacian: Laplacian, k: int, solve: Solve, fill: bool
-) -> Eigenpairs:
+def eigenpairs_on_ranks(loss: torch.dtype | None, laplacian: Laplacian, k: int, solve: Solve, fill: bool) -> Eigenpairs:
     """Solve a sharded Laplacian by the default solver: on the first rank if it is small, or hard. See `eigenpairs`."""
     pattern: Any = laplacian.graph.pattern
     total = pattern.offsets[-1]

@@ -6,6 +6,7 @@ Each rank stores its own rows. Their columns are renumbered to [own | halo], and
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NoReturn
 
@@ -109,9 +110,9 @@ class ShardedPattern(SparsePattern):
         number = present.cumsum(0) - 1
         return torch.where(active, number[labels], 0), present.sum()[None]
 
-    def agree(self, **facts: Any) -> None:
-        """Raise on all ranks unless facts are the same on all."""
-        self.ranks.agree(lambda: facts)
+    def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> None:
+        """See ``Nodes.agree``."""
+        self.ranks.agree(call, check)
 
     def noise(self, m: int, seed: int, dtype: torch.dtype) -> Tensor:
         """Random columns ``(n, m)`` that depend on the numbers of the nodes alone."""

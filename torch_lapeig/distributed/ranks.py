@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import dataclasses
 import functools
 import hashlib
+import inspect
 import json
 import pickle
 import re
@@ -196,11 +198,16 @@ class Ranks:
 
     # --- Agreement and failure ----------------------------------------------------------------------------------------
 
-    def agree(self, check: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
-        """Run a check on every rank and see that all of them pass, with the same facts (compared as text).
+    def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
+        """Run a check on every rank and see that all of them pass, in the same call and with the same facts.
 
         All ranks come out of it together, with the facts or with an error: a rank whose own check fails raises what
-        that raised, the others a `DistributedError` that says it. The group stays sound.
+        that raised, the others a `DistributedError` that says it. The group stays sound. Each public function and
+        method of a sharded thing begins with it.
+
+        Args:
+            call: the name of the function or method.
+            check: raises, or returns facts, which are compared as text, modules and options attribute by attribute.
         """
         facts: dict[str, Any] = {}
         failure: Exception | None = None
@@ -209,8 +216,10 @@ class Ranks:
         except Exception as error:
             failure = error
         if self.world > 1:
-            words = {name: ADDRESS.sub("", str(value)) for name, value in facts.items()}
-            if not self._same(json.dumps(words, sort_keys=True), failure is not None):
+            words = {"the call": call}
+            for name, value in facts.items():
+                words |= in_words(name, value)
+            if not self._same(json.dumps(words), failure is not None):
                 text = f"{type(failure).__name__}: {failure}" if failure else ""
                 said = self._say_all({"error": text, "facts": words})
                 failure = failure or DistributedError(_difference(said))
@@ -246,7 +255,7 @@ class Ranks:
         sizes = self.sizes(len(raw))
         whole = self.gather(torch.tensor(raw, dtype=torch.uint8, device=self.device), sizes)
         if self.rank > 0:
-            made, failure = pickle.loads(bytes(whole.tolist()))  # noqa: S301 (of this program)
+            made, failure = pickle.loads(bytes(whole.tolist()))
         if failure is not None:
             raise self.alike(failure)
         return made
@@ -470,6 +479,22 @@ def _arithmetic(threads: int) -> str:
         parts += first_pairs(a + a.mT, n)  # by compiled loops, where there are any
         found += [hashlib.blake2b(part.contiguous().numpy().tobytes(), digest_size=8).hexdigest() for part in parts]
     return " ".join(found)
+
+
+def in_words(name: str, value: Any) -> dict[str, str]:
+    """Return a fact as text; of a module or an object of options its class, and a fact for each of its attributes."""
+    if isinstance(value, nn.Module):
+        given = inspect.signature(type(value)).parameters
+        parts = {part: getattr(value, part) for part in ("training", *given) if hasattr(value, part)}
+        parts |= dict(value.named_children())
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    else:
+        return {name: ADDRESS.sub("", str(value))}
+    words = {name: type(value).__name__}
+    for part, inner in parts.items():
+        words |= in_words(f"{name}.{part}", inner)
+    return words
 
 
 def _difference(said: list[Any]) -> str:
