@@ -20,6 +20,7 @@ import inspect
 import json
 import pickle
 import re
+import socket
 import time
 import weakref
 from collections import deque
@@ -379,7 +380,7 @@ class Ranks:
     def _lost(self, error: Exception) -> DistributedError:
         """What to raise where a connection has failed: what the other has told, if it could."""
         deadline = time.monotonic() + GRACE
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and _is_reachable(self._store):
             try:
                 self._hear()
             except DistributedError as told:
@@ -467,6 +468,19 @@ def _store() -> Any:
     """The store that the processes met in, or None."""
     get = getattr(dist.distributed_c10d, "_get_default_store", None)
     return None if get is None else get()
+
+
+def _is_reachable(store: Any) -> bool:
+    """Return whether the server of a store listens. For each request to one that is gone torch prints a stack trace."""
+    while isinstance(store, dist.PrefixStore):
+        store = store.underlying_store
+    if not isinstance(store, dist.TCPStore):
+        return store is not None
+    try:
+        socket.create_connection((store.host, store.port), timeout=GRACE).close()
+    except OSError:
+        return False
+    return True
 
 
 @functools.cache
