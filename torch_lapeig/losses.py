@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from torch_lapeig import _checks, _compiled
-from torch_lapeig._fitted import FittedModule
+from torch_lapeig._fitted import FittedModule, unwrap_names
 from torch_lapeig.eigen.laplacian import Laplacian
 from torch_lapeig.graph.graph import Graph, check_graph, check_whole
 from torch_lapeig.graph.nodes import Nodes
@@ -208,6 +208,10 @@ class _GraphLoss(nn.Module):
         if isinstance(x, Graph):
             return weighted_graph(Precomputed("affinity"), None, x, mask)
         return weighted_graph(self.neighbors, self.weights, _checks.single(x), mask)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+        unwrap_names(self, state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
     def extra_repr(self) -> str:
         """The constructor's arguments, but for the weights, which are shown as a submodule."""

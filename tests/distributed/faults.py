@@ -194,8 +194,8 @@ def check_states_that_are_not_those_of_the_other_ranks(ranks):
     good = state(x)
     differ(ranks, lambda: load(state(x[:50]) if last else good), r"train_points of the state must be .*\(60, 3\)")
     differ(ranks, lambda: load(state(x + 1) if last else good), "contents of train_points in the state must be")
-    lacking = {name: value for name, value in good.items() if name != "train_vectors"}
-    differ(ranks, lambda: load(lacking if last else good), f"train_vectors of .* nothing on rank {ranks.world - 1}")
+    lacking = {name: value for name, value in good.items() if name != "train_weighting"}
+    differ(ranks, lambda: load(lacking if last else good), f"train_weighting of .* nothing on rank {ranks.world - 1}")
     differ(ranks, lambda: load({} if last else good), "must be the same on all ranks")
     other = {**good, "_extra_state": state(x, 5)["_extra_state"]}
     with pytest.raises(RuntimeError, match=r"was not loaded: (rank \d: )?neighbors.k is 5 in the state and 6 here"):

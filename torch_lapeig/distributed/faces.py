@@ -50,7 +50,8 @@ class Sharded(nn.Module):
         embedding_: ``(n, k)``, of the same rows. Of a fit that was loaded: of an equal part of all rows.
         eigenvalues_, residuals_: ``(k,)``; gap_: ``()``.
 
-    A fit is part of ``state_dict``, its rows as `DTensor` in equal parts, which `torch.distributed.checkpoint` saves.
+    The state of the module itself, fitted or not, loads into a `Sharded` of such a module, and back. A fit is part of
+    ``state_dict``, its rows as `DTensor` in equal parts, which `torch.distributed.checkpoint` saves.
     It loads on any number of processes, all of which call ``load_state_dict``: see ``room_for``.
 
     Raises:
@@ -71,6 +72,7 @@ class Sharded(nn.Module):
     embedding_: Tensor
     labels_: Tensor
     cluster_centers_: Tensor
+    cluster_axes_: Tensor
 
     def __init__(self, module: nn.Module, group: Any = None, *, timeout: float = 300.0) -> None:
         super().__init__()
@@ -118,7 +120,8 @@ class Sharded(nn.Module):
             own = {"embedding_": found.columns}
             small = {name + "_": getattr(found, name) for name in ("eigenvalues", "residuals", "gap")}
             if isinstance(self.module, SpectralClustering):
-                own["labels_"], small["cluster_centers_"] = sharded_labels(self.module, points, found.columns)
+                of_clusters = "cluster_centers_" if self.module.assign_labels == "kmeans" else "cluster_axes_"
+                own["labels_"], small[of_clusters] = sharded_labels(self.module, points, found.columns)
             rows = fit.kept(own)
             self._keep(fit, rows, small, {name: as_given(points.home(y), x) for name, y in own.items()})
         return self
@@ -195,6 +198,7 @@ class Sharded(nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
+        self._wrap_names(state_dict, prefix)
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
@@ -215,6 +219,19 @@ class Sharded(nn.Module):
                 fit = ShardedFit.loaded(self.module, self.ranks, rows, small)
                 self._keep(fit, rows, small, {name: rows[name] for name in ("embedding_", "labels_") if name in rows})
 
+    def _wrap_names(self, state_dict: dict[str, Any], prefix: str) -> None:
+        """Give what the module itself has saved the names that it has here; its edges are found again."""
+        names, others = (*ROWS, *SMALL, ENTRY), getattr(self.module, "FITTED", ())
+        for key in [key for key in state_dict if key.startswith(prefix)]:
+            name = key.removeprefix(prefix)
+            if name in others and name not in names:
+                del state_dict[key]
+            elif name not in names and not name.startswith("module."):
+                state_dict[f"{prefix}module.{name}"] = state_dict.pop(key)
+        vectors, rows = prefix + "train_vectors", prefix + "embedding_"
+        if rows in state_dict and getattr(self.module, "variant", "") != "njw":  # whose rows are not its vectors
+            state_dict.setdefault(vectors, state_dict[rows])
+
     @_checks.full_precision
     def transform(self, x_new: Tensor) -> Tensor:
         """The rows ``(q, k)`` of new points ``(q, D)`` of this process given the fitted ones, with gradients."""
@@ -234,7 +251,7 @@ class Sharded(nn.Module):
         if self.module.assign_labels == "kmeans":
             labels = torch.cdist(rows, self.cluster_centers_).argmin(1)
         else:
-            labels = (rows @ self.cluster_centers_).abs().argmax(1)
+            labels = (rows @ self.cluster_axes_).abs().argmax(1)
         return as_given(labels.masked_fill(rows[:, 0] == 0, -1), x_new)
 
     def _check_kind(self, method: str, kinds: tuple[type, ...]) -> None:

@@ -472,9 +472,9 @@ def _store() -> Any:
 
 def _is_reachable(store: Any) -> bool:
     """Return whether the server of a store listens. For each request to one that is gone torch prints a stack trace."""
-    while isinstance(store, dist.PrefixStore):
+    while hasattr(store, "underlying_store"):
         store = store.underlying_store
-    if not isinstance(store, dist.TCPStore):
+    if not hasattr(store, "host"):  # files, or nothing
         return store is not None
     try:
         socket.create_connection((store.host, store.port), timeout=GRACE).close()
