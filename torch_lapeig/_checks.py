@@ -398,6 +398,14 @@ def primal(value: Tensor) -> Tensor:
     return bare
 
 
+def derivatives_asked(**tensors: Any) -> dict[str, str]:
+    """Return whether gradients are recorded, and in which of these tensors derivatives of either mode are asked for."""
+    on = torch.is_grad_enabled()
+    given = {name: x for name, x in tensors.items() if isinstance(x, Tensor)}
+    asked = [name for name, x in given.items() if (on and x.requires_grad) or is_dual(x)]
+    return {"gradient mode": "enabled" if on else "disabled", "derivatives": f"to {', '.join(asked) or 'nothing'}"}
+
+
 def is_plain_host(x: Tensor) -> bool:
     """Whether NumPy reads the memory of a tensor, which nothing watches."""
     is_own = type(x) is Tensor and x.device.type == "cpu" and not x.is_neg()

@@ -84,11 +84,13 @@ class FittedModule(Configured, nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
+        unwrap_names(self, state_dict, prefix)
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
         own = self._fitted()
         saved = saved_fit(state_dict, prefix, self.FITTED, unexpected_keys)
+        saved = {name: value.full_tensor() if hasattr(value, "full_tensor") else value for name, value in saved.items()}
         if strict:
             missing_keys.extend(prefix + name for name in own if name not in saved)
         if not saved:
@@ -96,6 +98,7 @@ class FittedModule(Configured, nn.Module):
         if (reason := self._refusal(state_dict.get(prefix + ENTRY))) is not None:
             error_msgs.append(f"The fit of {prefix.rstrip('.') or type(self).__name__} was not loaded: {reason}.")
             return
+        saved = self._completed(saved)
         # A fit takes the size and dtype of the saved one, and stays on the module's device, unless that holds nothing.
         tensors = (tensor for tensor in [*self.parameters(), *self.buffers(), *own.values()] if not tensor.is_meta)
         device = next((tensor.device for tensor in tensors), None)
@@ -103,6 +106,10 @@ class FittedModule(Configured, nn.Module):
         for name in self.FITTED:
             value = saved.get(name)
             setattr(self, name, value if assign or value is None else value.detach().to(device, copy=True))
+
+    def _completed(self, saved: State) -> State:
+        """Return a saved fit with what can be found again of what it lacks."""
+        return saved
 
     def _refusal(self, entry: Tensor | None) -> str | None:
         """Why a fit of a saved configuration means something else here; None if it does not."""
@@ -113,6 +120,13 @@ class FittedModule(Configured, nn.Module):
         if not differences:
             return None
         return f"{', '.join(differences)}; construct the module as it was, or fit again"
+
+
+def unwrap_names(module: nn.Module, state_dict: dict[str, Any], prefix: str) -> None:
+    """Give what a `Sharded` of such a module has saved the names that the module itself has for it."""
+    inside = f"{prefix}module."
+    for key in [key for key in state_dict if key.startswith(inside) and "module" not in module._modules]:
+        state_dict[prefix + key.removeprefix(inside)] = state_dict.pop(key)
 
 
 def saved_fit(state_dict: State, prefix: str, names: Iterable[str], unexpected_keys: list[str]) -> State:

@@ -7,13 +7,13 @@ its outputs into the eigenfunctions themselves, at new points as well.
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from torch_lapeig import _checks, _compiled
-from torch_lapeig._fitted import FittedModule
+from torch_lapeig._fitted import FittedModule, unwrap_names
 from torch_lapeig.eigen.laplacian import Laplacian
 from torch_lapeig.graph.graph import Graph, check_graph, check_whole
 from torch_lapeig.graph.nodes import Nodes
@@ -71,7 +71,7 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
     tensor(5.)
     """
     _checks.check_choice(reduction, "reduction", REDUCTIONS)
-    columns = _columns(y, graph)
+    columns = _columns(y, graph, "laplacian_smoothness")
     weight = graph.weight.to(columns.dtype)
     if reduction == "none":
         return (weight * graph.pattern.squared_lengths(columns) / 2).to(y.dtype)
@@ -106,7 +106,7 @@ def orthogonality(y: Tensor, graph: Graph | None = None, mask: Tensor | None = N
     >>> orthogonality(torch.tensor([[1.0, 1.0], [1.0, -1.0]]))
     tensor(0.)
     """
-    columns, degrees, _ = _with_row_weights(y, graph, mask)
+    columns, degrees, _ = _with_row_weights(y, graph, mask, "orthogonality")
     nodes = _nodes_of(graph)
     volume = nodes.sum(degrees.sum(-1))
     share = (degrees / torch.where(volume > 0, volume, 1)[..., None])[..., None]
@@ -139,7 +139,7 @@ def whiten(y: Tensor, graph: Graph | None = None, mask: Tensor | None = None) ->
     >>> torch.dist(z.mT @ z, torch.eye(3)) < 1e-10
     tensor(True)
     """
-    columns, degrees, valid = _with_row_weights(y, graph, mask)
+    columns, degrees, valid = _with_row_weights(y, graph, mask, "whiten")
     mean, matrix, _ = _whitening(columns, degrees, _nodes_of(graph))
     z = ((columns - mean) @ matrix).to(y.dtype)
     return z if valid is None else z.masked_fill(~valid[..., None], 0)
@@ -172,7 +172,7 @@ def spectral_loss(y: Tensor, graph: Graph) -> Tensor:
     >>> round(spectral_loss(torch.tensor([[0.0], [1.0], [2.0]]), path).item(), 5)  # the eigenvector of λ = 1
     1.0
     """
-    columns, degrees, _ = _with_row_weights(y, _symmetric(graph), None)
+    columns, degrees, _ = _with_row_weights(y, _symmetric(graph), None, "spectral_loss")
     nodes = _nodes_of(graph)
     mean, matrix, missing = _whitening(columns, degrees, nodes)
     graph = graph._with(weight=graph.weight.to(columns.dtype))
@@ -207,6 +207,10 @@ class _GraphLoss(nn.Module):
         if isinstance(x, Graph):
             return weighted_graph(Precomputed("affinity"), None, x, mask)
         return weighted_graph(self.neighbors, self.weights, _checks.single(x), mask)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+        unwrap_names(self, state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
     def extra_repr(self) -> str:
         """The constructor's arguments, but for the weights, which are shown as a submodule."""
@@ -324,7 +328,7 @@ class Whitening(FittedModule):
                 are constant or linearly dependent on the graph.
         """
         check_whole(graph)
-        columns, degrees, valid = _with_row_weights(y, _symmetric(graph), None)
+        columns, degrees, valid = _with_row_weights(y, _symmetric(graph), None, "Whitening.fit")
         self._check(y)
         if y.ndim != 2:
             raise ValueError(f"fit takes one graph, got y of shape {tuple(y.shape)}")
@@ -369,26 +373,33 @@ class Whitening(FittedModule):
         return f"{self.n_components}"
 
 
-def _columns(y: Tensor, graph: Graph) -> Tensor:
+def _columns(y: Tensor, graph: Graph, call: str) -> Tensor:
     """``y`` in the wider of its dtype and the graph's, float32 at least, with zeros in the rows of padding."""
     check_graph(graph)
     columns = _checks.single(y)
-    _checks.check_floating(columns, "y")
-    if tuple(y.shape[:-1]) != tuple(graph.shape) or y.shape[-1] == 0:
-        raise ValueError(f"y must have shape {(*graph.shape, 'k')} to go with the graph, got {tuple(y.shape)}")
+
+    def check() -> dict[str, Any]:
+        _checks.check_floating(columns, "y")
+        if tuple(y.shape[:-1]) != tuple(graph.shape) or y.shape[-1] == 0:
+            raise ValueError(f"y must have shape {(*graph.shape, 'k')} to go with the graph, got {tuple(y.shape)}")
+        asked = _checks.derivatives_asked(y=y, weights=graph.weight)
+        return {"columns of y": y.shape[-1], "dtype of y": y.dtype, **asked}
+
+    graph.pattern.agree(call, check)
     columns = columns.to(torch.promote_types(columns.dtype, graph.weight.dtype))
     result: Tensor = columns if graph.mask is None else columns.masked_fill(~graph.mask[..., None], 0)
     return result
 
 
-def _with_row_weights(y: Tensor, graph: Graph | None, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+def _with_row_weights(
+    y: Tensor, graph: Graph | None, mask: Tensor | None, call: str
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """``y`` with zeros in the rows of padding, the weights of its rows, and which are valid: of a graph or a mask."""
     if graph is not None:
         if mask is not None:
             raise ValueError("mask must be None with a Graph, which carries its own")
-        columns = _columns(y, graph)
+        columns = _columns(y, graph, call)
         graph = graph._with(weight=graph.weight.to(columns.dtype), log_weight=None)
-        graph.pattern.agree(**{"columns of y": y.shape[-1], "dtype of y": y.dtype})
         return columns, Laplacian(graph, "unnormalized").degrees, graph.mask
     columns = _checks.single(y)
     _checks.check_floating(columns, "y")

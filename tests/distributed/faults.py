@@ -25,8 +25,9 @@ from torch_lapeig import (
     SpectralClustering,
     eigenpairs,
 )
-from torch_lapeig.distributed import DistributedError, Ranks, Sharded, ShardedPoints, sharded_graph
+from torch_lapeig.distributed import DistributedError, Ranks, Sharded, ShardedPoints, sharded_graph, sum_gradients
 from torch_lapeig.eigen import Lanczos, Lobpcg
+from torch_lapeig.losses import whiten
 
 
 def part(x, ranks):
@@ -69,7 +70,7 @@ def check_ranks_that_ask_for_different_things(ranks):
         ranks, lambda: ShardedPoints.spread(x.float() if last else x, ranks), "dtype must be the same .* torch.float64"
     )
     points = ShardedPoints.spread(x, ranks)
-    differ(ranks, lambda: sharded_graph(points, KNN(5 + last)), "neighbors must be the same .*k=5")
+    differ(ranks, lambda: sharded_graph(points, KNN(5 + last)), "neighbors.k must be the same on all ranks, got 5 on")
     laplacian = Laplacian(sharded_graph(points, KNN(5)))
     differ(ranks, lambda: eigenpairs(laplacian, 3 + last), "k must be the same on all ranks, got 3 on rank 0")
     solver = Lanczos() if last else Lobpcg()
@@ -84,10 +85,14 @@ def check_faces_that_are_called_with_different_things(ranks):
         return Sharded(LaplacianEigenmaps(k, KNN(6), **options), ranks)
 
     differ(ranks, lambda: module()(x.float() if last else x), "dtype must be the same")
-    differ(ranks, lambda: module(2 + last)(x), r"module must be the same on all ranks, got LaplacianEigenmaps\( 2")
+    differ(ranks, lambda: module(2 + last)(x), "module.n_components must be the same on all ranks, got 2 on rank 0")
     differ(ranks, lambda: module().fit(x[:, :2] if last else x), "dimension must be the same")
-    differ(ranks, lambda: module(solve=Solve(tolerance=1e-6 if last else 1e-8))(x), "tolerance=1e-0?8")
-    differ(ranks, lambda: module().train(not last)(x), "training=False")
+    differ(
+        ranks,
+        lambda: module(solve=Solve(tolerance=1e-6 if last else 1e-8))(x),
+        "module.solve.tolerance must be .* got 1e-08 on rank 0",
+    )
+    differ(ranks, lambda: module().train(not last)(x), "module.training must be the same .* got True on rank 0")
     loss = Sharded(LaplacianSmoothness(KNN(6)), ranks)
     differ(ranks, lambda: loss(x[:, : 3 - last], x), "columns must be the same on all ranks, got 3 on rank 0")
     differ(ranks, lambda: loss(x.float() if last else x, x), "dtype of y must be the same")
@@ -99,9 +104,49 @@ def check_faces_that_are_called_with_different_things(ranks):
     seen = []
     shown = Solve(progress=lambda *_: seen.append(1)) if last else Solve()
     assert module(solve=shown)(x).shape == (len(x), 2)  # what one rank shows is its own business
+    bad = x.clone()
+    bad[0] = torch.nan
+    refused(ranks, lambda: loss(bad if ranks.rank == 0 else x, x), "y must be f", "rank 0: ValueError: y must be f")
     for method, kind in (("fit", LaplacianSmoothness(KNN(4))), ("predict", LaplacianEigenmaps(2, KNN(4)))):
         with pytest.raises(TypeError, match=f"{method} needs a Sharded"):
             getattr(Sharded(kind, ranks), method)(x)
+
+
+def check_ranks_that_call_different_things(ranks):
+    """Functions, methods and gradients that the ranks do not all ask for are told by name before any work is done."""
+    x, last = part(swiss_roll(60), ranks), ranks.rank == ranks.world - 1
+    points = ShardedPoints.spread(x, ranks)
+    graph, other = sharded_graph(points, KNN(5)), torch.nn.Linear(2, 2 + last)
+    module, clusters = (Sharded(kind(2, KNN(6)), ranks) for kind in (LaplacianEigenmaps, SpectralClustering))
+    clusters.fit(x)
+    loss, calls = Sharded(LaplacianSmoothness(KNN(6)), ranks), "the call must be the same on all ranks, got"
+    differ(ranks, lambda: (module.fit if last else module)(x), f"{calls} Sharded.embed on rank 0")
+    differ(ranks, lambda: (clusters.predict if last else clusters.transform)(x), f"{calls} Sharded.transform on rank 0")
+    differ(ranks, lambda: sharded_graph(points, KNN(5)) if last else points.home(x), f"{calls} ShardedPoints.home on")
+    differ(ranks, lambda: module(x) if last else sum_gradients(other, ranks), f"{calls} sum_gradients on rank 0")
+    differ(ranks, lambda: sum_gradients(other, ranks), r"parameter weight must be .* got \(2, 2\) of torch.float32")
+    differ(ranks, lambda: whiten(points.x, graph) if last else HeatKernel()(points.x, graph), f"{calls} a weighting")
+
+    given, asked = x.clone().requires_grad_(not last), "derivatives must be the same on all ranks, got to"
+    weights = HeatKernel(learnable=True).double().requires_grad_(not last)
+    differ(ranks, lambda: module(given), f"{asked} x on rank 0, .*to nothing on rank {ranks.world - 1}")
+    differ(ranks, lambda: module.fit(x) and module.transform(given), f"{asked} x_new on rank 0")
+    differ(ranks, lambda: loss(given, x), f"{asked} y on rank 0")
+    differ(
+        ranks, lambda: Sharded(LaplacianEigenmaps(2, KNN(6), weights), ranks)(x), "module.weights.log_factor|log_fac"
+    )
+    differ(ranks, lambda: ShardedPoints.spread(given, ranks), f"{asked} x on rank 0")
+    differ(ranks, lambda: points.here(given), f"{asked} y on rank 0")
+    wanted = graph.weight.clone().requires_grad_(not last)
+    differ(ranks, lambda: Laplacian(graph.with_weight(wanted)), f"{asked} weights on rank 0")
+
+    def without(action):
+        with torch.set_grad_enabled(not last):
+            return action()
+
+    for action in (lambda: module(x), lambda: loss(x, x), lambda: module.transform(x)):
+        differ(ranks, lambda run=action: without(run), "gradient mode must be .* got enabled on rank 0")
+    assert module(x.requires_grad_()).requires_grad
 
 
 def check_what_is_no_group_and_no_module_for_shards(ranks):
@@ -149,8 +194,8 @@ def check_states_that_are_not_those_of_the_other_ranks(ranks):
     good = state(x)
     differ(ranks, lambda: load(state(x[:50]) if last else good), r"train_points of the state must be .*\(60, 3\)")
     differ(ranks, lambda: load(state(x + 1) if last else good), "contents of train_points in the state must be")
-    lacking = {name: value for name, value in good.items() if name != "train_vectors"}
-    differ(ranks, lambda: load(lacking if last else good), f"train_vectors of .* nothing on rank {ranks.world - 1}")
+    lacking = {name: value for name, value in good.items() if name != "train_weighting"}
+    differ(ranks, lambda: load(lacking if last else good), f"train_weighting of .* nothing on rank {ranks.world - 1}")
     differ(ranks, lambda: load({} if last else good), "must be the same on all ranks")
     other = {**good, "_extra_state": state(x, 5)["_extra_state"]}
     with pytest.raises(RuntimeError, match=r"was not loaded: (rank \d: )?neighbors.k is 5 in the state and 6 here"):
@@ -247,7 +292,7 @@ def check_a_rank_that_dies(ranks):
 def kill_in_a_backward(ranks):
     """One process is killed in the middle of the linear solve of a backward; the others stop with an error."""
     x = part(swiss_roll(400), ranks).requires_grad_()
-    y = Sharded(LaplacianEigenmaps(2, KNN(6)), ranks)(x)
+    y = Sharded(LaplacianEigenmaps(2, KNN(6), solve=Lobpcg()), ranks)(x)
     before, call = ranks.calls, ranks._call
 
     def dying(*arguments):

@@ -106,6 +106,46 @@ def check_clusters_and_plain_tensors(ranks):
     assert not Sharded(make(), ranks).state_dict()
 
 
+def check_states_of_the_module_itself(ranks):
+    """What a method or loss saves by itself loads into a `Sharded` of it, and back; fitted or not."""
+    new = surface(20, seed=8)
+    learnable = functools.partial(HeatKernel, learnable=True)
+    makers = [
+        lambda: LaplacianEigenmaps(3, KNN(7), learnable().double()),
+        lambda: LaplacianEigenmaps(2, Radius(0.9), SelfTuning(4), normalization="unnormalized"),
+        lambda: SpectralClustering(3, KNN(8)),
+        lambda: SpectralClustering(3, KNN(8), learnable().double(), assign_labels="cluster_qr", variant="shi_malik"),
+    ]
+    for make in makers:
+        one, x = make().fit(surface(120)), surface(120)
+        for parameter in one.parameters():
+            parameter.data += 0.1
+        there = Sharded(make(), ranks)
+        assert not [*there.load_state_dict(one.state_dict()).missing_keys, *there.module._fitted()]
+        back = make()
+        assert not back.load_state_dict(there.state_dict()).missing_keys
+        for module in (there, back):
+            close(module.transform(new), one.transform(new))
+            assert all(torch.equal(a, b) for a, b in zip(module.parameters(), one.parameters(), strict=True))
+        close(there.embedding_, one.embedding_[equal(120, ranks)])
+        close(back.embedding_, one.embedding_)
+        close(back.transform(x[:9]), one.embedding_[:9])
+        if isinstance(one, SpectralClustering):
+            assert torch.equal(there.predict(new), one.predict(new))
+            assert torch.equal(back.predict(new), one.predict(new))
+        fitted, fresh = Sharded(make(), ranks).fit(x[cut(120, ranks)]), make()
+        fresh.load_state_dict(fitted.state_dict())
+        close(fresh.transform(x[:9]), fitted.transform(x[:9]))
+    for make in (makers[0], lambda: LaplacianSmoothness(KNN(7), learnable())):
+        one, there, back = make(), Sharded(make(), ranks), make()
+        one.weights.log_factor.data += 0.5
+        there.load_state_dict(one.state_dict())
+        back.load_state_dict(there.state_dict())
+        assert back.weights.factor == there.module.weights.factor == one.weights.factor
+        with pytest.raises(RuntimeError, match=r"Unexpected key.*foreign"):
+            there.load_state_dict({**one.state_dict(), "foreign": torch.ones(1)})
+
+
 def check_edges_without_weights_are_kept(ranks):
     """Weights that underflow are no edges of the fit, on any number of ranks; their lengths count in scales."""
     x = torch.cat([surface(40), 60 + surface(40, seed=2), torch.tensor([[30.0, 30.0, 30.0]]).double()])

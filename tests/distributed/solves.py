@@ -11,6 +11,7 @@ from common import blobs, copies, cut, rows_of, spread, subspaces, whole
 from problems import known_spectra, surface, swiss_roll
 from torch_lapeig import (
     KNN,
+    ConvergenceError,
     Graph,
     HeatKernel,
     Laplacian,
@@ -25,6 +26,7 @@ from torch_lapeig.distributed import (
     Ranks,
     Sharded,
     ShardedPoints,
+    gathered,
     multigrid,
     sharded_graph,
     sum_gradients,
@@ -33,6 +35,9 @@ from torch_lapeig.distributed import ranks as ranks_module
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lanczos, Lobpcg, SmoothedAggregation
 from torch_lapeig.losses import SpectralLoss, Whitening, orthogonality, spectral_loss, whiten
 from torch_lapeig.methods import normalized_cut
+
+BOTH = (None, Lobpcg())  # small graphs are gathered by default, and solved on all ranks if asked for
+
 
 # --- Eigenpairs -------------------------------------------------------------------------------------------------------
 
@@ -105,6 +110,44 @@ def check_ranks_without_nodes(ranks):
     pairs = eigenpairs(Laplacian(sharded), 4)
     (pairs.vectors[:, 1:].square() * factor[part]).sum().backward()
     assert weight.grad.isfinite().all()
+
+
+def check_small_and_hard_graphs_are_solved_on_one_rank(ranks):
+    """A graph of copies, whose parts hang together by next to nothing: few messages, and the pairs of one process."""
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(1000, 3, generator=g, dtype=torch.float64)[torch.randint(500, (1000,), generator=g)]
+    rows, factor = cut(1000, ranks), torch.linspace(-1, 2, 1000, dtype=torch.float64)[:, None]
+    one = x.clone().requires_grad_()
+    exact = LaplacianEigenmaps(2, KNN(10))(one)
+    (exact.square() * factor).sum().backward()
+
+    def solve():
+        mine, before = x[rows].clone().requires_grad_(), ranks.calls
+        y = Sharded(LaplacianEigenmaps(2, KNN(10)), ranks)(mine)
+        (y.square() * factor[rows]).sum().backward()
+        assert ranks.calls - before < 150
+        torch.testing.assert_close(y, exact[rows], atol=1e-8, rtol=0)
+        torch.testing.assert_close(mine.grad, one.grad[rows], atol=1e-7 * float(one.grad.abs().max()), rtol=0)
+
+    solve()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gathered, "GATHERED_ROWS", 100)
+        patch.setattr(Lobpcg, "__call__", breaks_down)
+        solve()
+
+
+def breaks_down(*_):
+    raise ConvergenceError("as multigrid may")
+
+
+def check_what_the_first_rank_raises_all_raise(ranks):
+    """The same error, and the group stays sound."""
+    graph = sharded_graph(spread(surface(120), ranks), KNN(6))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Eigh, "__call__", breaks_down)
+        with pytest.raises(ConvergenceError, match="as multigrid may"):
+            eigenpairs(Laplacian(graph), 3)
+    assert float(ranks.sum(torch.ones(()))) == ranks.world
 
 
 def check_float32(ranks):
@@ -197,7 +240,7 @@ def check_ranks_whose_round_off_differs(ranks):
 # --- Gradients --------------------------------------------------------------------------------------------------------
 
 
-def gradients(ranks, rows, x, loss):
+def gradients(ranks, rows, x, loss, solver=None):
     """Gradients of a loss of rows of values and vectors, on ranks and on one process."""
     found = []
     for one in (False, True):
@@ -208,7 +251,7 @@ def gradients(ranks, rows, x, loss):
         else:
             points = ShardedPoints.spread(mine, ranks)
             graph, home, part = weights(points.x, sharded_graph(points, KNN(8))), points.home, rows
-        pairs = eigenpairs(Laplacian(graph, "random_walk"), 4)
+        pairs = eigenpairs(Laplacian(graph, "random_walk"), 4, None if one else solver)
         value = loss(pairs, home(pairs.vectors), part, one)
         value.backward()
         bandwidth = weights.log_factor.grad
@@ -236,7 +279,8 @@ def check_gradients_are_those_of_one_process(ranks):
         return (y[wanted, 2] * factor[part][wanted, 1]).sum()
 
     for loss in (on_values, on_projected, ignoring_a_rank):
-        gradients(ranks, cut(150, ranks), x, loss)
+        for solver in BOTH:
+            gradients(ranks, cut(150, ranks), x, loss, solver)
 
 
 def check_second_derivatives(ranks):
@@ -245,7 +289,7 @@ def check_second_derivatives(ranks):
     g = torch.Generator().manual_seed(3)
     factor, along = torch.randn(60, 3, generator=g, dtype=torch.float64), torch.randn(60, 3, generator=g).double()
 
-    def second(one):
+    def second(one, solver=None, power=2):
         mine = (x if one else x[rows]).clone().requires_grad_()
         part = slice(0, 60) if one else rows
         if one:
@@ -253,14 +297,17 @@ def check_second_derivatives(ranks):
         else:
             points = ShardedPoints.spread(mine, ranks)
             graph, home = HeatKernel(3.0)(points.x, sharded_graph(points, KNN(6))), points.home
-        pairs = eigenpairs(Laplacian(graph), 3)
+        pairs = eigenpairs(Laplacian(graph), 3, solver)
         y = home(pairs.vectors) @ torch.matrix_exp(-pairs.projected)
-        (grad,) = torch.autograd.grad((y.square() * factor[part]).sum(), mine, create_graph=True)
+        (grad,) = torch.autograd.grad((y.pow(power) * factor[part]).sum(), mine, create_graph=True)
         (hessian,) = torch.autograd.grad((grad * along[part]).sum(), mine)
         return hessian
 
-    mine, exact = second(False), second(True)
-    torch.testing.assert_close(mine, exact[rows], atol=1e-8 * float(exact.abs().max()), rtol=0)
+    for power in (1, 2):  # a loss that is linear in the vectors has cotangents without derivatives
+        exact = second(True, power=power)
+        for solver in BOTH:
+            mine = second(False, solver, power)
+            torch.testing.assert_close(mine, exact[rows], atol=1e-8 * float(exact.abs().max()), rtol=0)
 
 
 def check_gradients_by_differences(ranks):

@@ -81,6 +81,43 @@ def test_a_process_ends_after_the_threads_that_hold_its_tensors(monkeypatch):
     assert ranks._LENT[-1]() is held.pop()
 
 
+LOSING = """
+import os, signal, sys
+import torch
+from torch.distributed import init_process_group
+from torch_lapeig.distributed import DistributedError, Ranks
+
+rank = int(sys.argv[1])
+init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[2]}", rank=rank, world_size=2)
+ranks = Ranks(timeout=20.0)
+if rank == 0:  # its process is the server of the store
+    os.kill(os.getpid(), signal.SIGKILL)
+try:
+    ranks.sum(torch.ones(3))
+except DistributedError as error:
+    print(error, file=sys.stderr)
+    os._exit(3)
+"""
+
+
+def test_a_rank_that_loses_the_store_says_so_in_one_line():
+    command = [sys.executable, "-c", LOSING]
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    port = str(launch.free_port())
+    started = [
+        subprocess.Popen([*command, str(rank), port], env=environment, stderr=subprocess.PIPE, text=True)
+        for rank in (0, 1)
+    ]
+    try:
+        _, said = (process.communicate(timeout=120)[1] for process in started)
+        assert started[1].returncode == 3
+        assert len(said.splitlines()) == 1
+        assert "rank 1 has lost another rank" in said
+    finally:
+        for process in started:
+            process.kill()
+
+
 ENDING = """
 import os, sys, threading
 import torch

@@ -36,6 +36,17 @@ def test_median(groups):
     assert torch.equal(*slopes)
 
 
+def test_equal_values_share_the_gradient(groups):
+    """In equal parts within their group, whatever their order; infinite ones have none, and stay infinite."""
+    group = groups[1]
+    values = torch.where(group == 5, torch.inf, torch.ones_like(groups[0])).detach().requires_grad_()
+    weights = torch.arange(7.0, dtype=torch.float64)
+    expected = torch.where(group == 5, 0, weights[group] / group.bincount()[group])
+    for found in (kth_of_groups(values, group, 7, 2), median_of_groups(values, group, 7)):
+        assert found.tolist() == [1, 1, 1, 1, 1, torch.inf, 1]
+        torch.testing.assert_close(torch.autograd.grad(found[:5] @ weights[:5], values)[0], expected)
+
+
 def test_the_median_of_numbers_with_nan():
     values = torch.tensor([torch.nan, 1.0, 2.0, torch.nan, torch.nan, 3.0])
     assert median_of_groups(values, torch.tensor([0, 0, 0, 1, 1, 1]), 2).isnan().tolist() == [False, True]

@@ -103,6 +103,26 @@ def test_function_transforms_go_through(t):
     )
 
 
+@pytest.mark.parametrize(
+    "weighting", [HeatKernel("median"), HeatKernel("component-median"), SelfTuning(2), DensityCorrected(1.0)], ids=repr
+)
+def test_gradients_where_lengths_tie_go_with_the_points(weighting):
+    """Points in another order have the same gradients in that order; a grid has many equal lengths."""
+    grid = torch.cartesian_prod(torch.arange(5.0), torch.arange(4.0)).double()
+    x = torch.cat([grid, grid + torch.tensor([50.0, 0.5])])
+    factor = torch.linspace(-1, 2, len(x), dtype=torch.float64)
+
+    def gradient(order):
+        given = x[order].requires_grad_()
+        degrees = weighting(given, radius_graph(given.detach(), 1.5)).to_dense().square().sum(1)
+        (degrees @ factor[order]).backward()
+        return given.grad
+
+    there = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
+    expected = gradient(torch.arange(len(x)))
+    torch.testing.assert_close(gradient(there), expected[there], atol=1e-13, rtol=1e-12)
+
+
 def test_a_graph_without_edges_in_a_batch_is_left_alone():
     x = torch.stack([points(6, 2), points(6, 2) * 100])
     mask = torch.ones(2, 6, dtype=torch.bool)

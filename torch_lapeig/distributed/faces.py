@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from typing import Any
 
@@ -20,8 +19,8 @@ from torch_lapeig.distributed.dtensors import as_given, equal_part, of_all, own_
 from torch_lapeig.distributed.fits import ROWS, SMALL, ShardedFit
 from torch_lapeig.distributed.graph import ShardedGraph, sharded_graph
 from torch_lapeig.distributed.points import ShardedPoints
-from torch_lapeig.distributed.ranks import DistributedError, Ranks
-from torch_lapeig.eigen import Laplacian, Solve
+from torch_lapeig.distributed.ranks import DistributedError, Ranks, in_words
+from torch_lapeig.eigen import Laplacian
 from torch_lapeig.graph import Precomputed
 from torch_lapeig.losses import LaplacianSmoothness, SpectralLoss, laplacian_smoothness, spectral_loss
 from torch_lapeig.methods import LaplacianEigenmaps, SpectralClustering
@@ -51,7 +50,8 @@ class Sharded(nn.Module):
         embedding_: ``(n, k)``, of the same rows. Of a fit that was loaded: of an equal part of all rows.
         eigenvalues_, residuals_: ``(k,)``; gap_: ``()``.
 
-    A fit is part of ``state_dict``, its rows as `DTensor` in equal parts, which `torch.distributed.checkpoint` saves.
+    The state of the module itself, fitted or not, loads into a `Sharded` of such a module, and back. A fit is part of
+    ``state_dict``, its rows as `DTensor` in equal parts, which `torch.distributed.checkpoint` saves.
     It loads on any number of processes, all of which call ``load_state_dict``: see ``room_for``.
 
     Raises:
@@ -72,6 +72,7 @@ class Sharded(nn.Module):
     embedding_: Tensor
     labels_: Tensor
     cluster_centers_: Tensor
+    cluster_axes_: Tensor
 
     def __init__(self, module: nn.Module, group: Any = None, *, timeout: float = 300.0) -> None:
         super().__init__()
@@ -99,9 +100,8 @@ class Sharded(nn.Module):
     @_checks.full_precision
     def embed(self, x: Tensor) -> Embedding:
         """What ``forward`` returns, with eigenvalues, residuals and eigengap: see `Embedding`."""
-        self._check_kind("embed", LaplacianEigenmaps, SpectralClustering)
         with self.ranks.guard():
-            points = self._spread(x)
+            points = self._spread("embed", x, LaplacianEigenmaps, SpectralClustering)
             _, found, pairs = self._solve(points, sharded_graph(points, self.module.neighbors))
             columns = points.home(found.columns)
             columns = columns.to(x.dtype) if x.dtype in _checks.HALVES else columns
@@ -111,16 +111,16 @@ class Sharded(nn.Module):
     @_checks.full_precision
     def fit(self, x: Tensor) -> Sharded:
         """Embed points, and cluster them, and keep what new points need. Returns the module."""
-        self._check_kind("fit", LaplacianEigenmaps, SpectralClustering)
         with self.ranks.guard():
-            points = self._spread(x)
+            points = self._spread("fit", x, LaplacianEigenmaps, SpectralClustering)
             graph = sharded_graph(points, self.module.neighbors)
             laplacian, found, pairs = self._solve(points, graph)
             fit = ShardedFit.of(self.module, points, graph, laplacian, found, pairs)
             own = {"embedding_": found.columns}
             small = {name + "_": getattr(found, name) for name in ("eigenvalues", "residuals", "gap")}
             if isinstance(self.module, SpectralClustering):
-                own["labels_"], small["cluster_centers_"] = sharded_labels(self.module, points, found.columns)
+                of_clusters = "cluster_centers_" if self.module.assign_labels == "kmeans" else "cluster_axes_"
+                own["labels_"], small[of_clusters] = sharded_labels(self.module, points, found.columns)
             rows = fit.kept(own)
             self._keep(fit, rows, small, {name: as_given(points.home(y), x) for name, y in own.items()})
         return self
@@ -164,7 +164,7 @@ class Sharded(nn.Module):
             return {f"{name} of the checkpoint": getattr(saved, "size", None) for name, saved in found.items()}
 
         with self.ranks.guard():
-            self.ranks.agree(read)
+            self.ranks.agree("Sharded.room_for", read)
         state = {name: value for name, value in self.state_dict().items() if name not in (*ROWS, *SMALL, ENTRY)}
         for name in (*ROWS, *SMALL, ENTRY):
             saved = sizes.get(prefix + name)
@@ -197,6 +197,7 @@ class Sharded(nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
+        self._wrap_names(state_dict, prefix)
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
@@ -204,7 +205,7 @@ class Sharded(nn.Module):
         if strict:
             missing_keys.extend(prefix + name for name in self._kept if name not in saved)
         with self.ranks.guard():
-            self.ranks.agree(lambda: _facts_of_fit(saved))
+            self.ranks.agree("Sharded.load_state_dict", lambda: _facts_of_fit(saved))
             if not saved:
                 return
             reason = self.ranks.one_of(self.module._refusal(state_dict.get(prefix + ENTRY)))
@@ -217,32 +218,49 @@ class Sharded(nn.Module):
                 fit = ShardedFit.loaded(self.module, self.ranks, rows, small)
                 self._keep(fit, rows, small, {name: rows[name] for name in ("embedding_", "labels_") if name in rows})
 
+    def _wrap_names(self, state_dict: dict[str, Any], prefix: str) -> None:
+        """Give what the module itself has saved the names that it has here; its edges are found again."""
+        names, others = (*ROWS, *SMALL, ENTRY), getattr(self.module, "FITTED", ())
+        for key in [key for key in state_dict if key.startswith(prefix)]:
+            name = key.removeprefix(prefix)
+            if name in others and name not in names:
+                del state_dict[key]
+            elif name not in names and not name.startswith("module."):
+                state_dict[f"{prefix}module.{name}"] = state_dict.pop(key)
+        vectors, rows = prefix + "train_vectors", prefix + "embedding_"
+        if rows in state_dict and getattr(self.module, "variant", "") != "njw":  # whose rows are not its vectors
+            state_dict.setdefault(vectors, state_dict[rows])
+
     @_checks.full_precision
     def transform(self, x_new: Tensor) -> Tensor:
         """The rows ``(q, k)`` of new points ``(q, D)`` of this process given the fitted ones, with gradients."""
+        return self._rows_of("transform", x_new, LaplacianEigenmaps, SpectralClustering)
+
+    def _rows_of(self, method: str, x_new: Tensor, *kinds: type) -> Tensor:
         with self.ranks.guard():
-            self.ranks.agree(lambda: self._check_new(x_new))
+            self.ranks.agree(f"Sharded.{method}", lambda: self._check_new(method, x_new, kinds))
             assert self._fit is not None
             return as_given(self._fit.rows_of(own_rows(x_new, self.ranks, "x_new")), x_new)
 
     @torch.no_grad()
+    @_checks.full_precision
     def predict(self, x_new: Tensor) -> Tensor:
         """The cluster of each new point ``(q, D)`` of this process, int64 ``(q,)``; −1 for those without neighbours."""
-        self._check_kind("predict", SpectralClustering)
-        rows = own_rows(self.transform(x_new), self.ranks, "x_new")
+        rows = own_rows(self._rows_of("predict", x_new, SpectralClustering), self.ranks, "x_new")
         if self.module.assign_labels == "kmeans":
             labels = torch.cdist(rows, self.cluster_centers_).argmin(1)
         else:
-            labels = (rows @ self.cluster_centers_).abs().argmax(1)
+            labels = (rows @ self.cluster_axes_).abs().argmax(1)
         return as_given(labels.masked_fill(rows[:, 0] == 0, -1), x_new)
 
-    def _check_kind(self, method: str, *kinds: type) -> None:
+    def _check_kind(self, method: str, kinds: tuple[type, ...]) -> None:
         if not isinstance(self.module, kinds):
             names = " or ".join(kind.__name__ for kind in kinds)
             raise TypeError(f"{method} needs a Sharded({names}), got a Sharded({type(self.module).__name__})")
 
-    def _check_new(self, given: Any) -> dict[str, object]:
-        """What all ranks must agree on of new points; raises if this rank's cannot be such, or it has no fit."""
+    def _check_new(self, method: str, given: Any, kinds: tuple[type, ...]) -> dict[str, object]:
+        """Return what all ranks must agree on of new points; raise if this rank's cannot be such, or it has no fit."""
+        self._check_kind(method, kinds)
         if self._fit is None:
             raise RuntimeError("Sharded must be fitted before it takes new points; call fit first")
         x, points = own_rows(given, self.ranks, "x_new"), self._fit.points.x
@@ -253,25 +271,35 @@ class Sharded(nn.Module):
                 f"{tuple(x.shape)} of {x.dtype}"
             )
         _checks.check_finite(x, "x_new")
-        return {"a DTensor": x is not given}
+        return {"a DTensor": x is not given, **self._derivatives(x_new=x)}
+
+    def _derivatives(self, **rows: Tensor) -> dict[str, str]:
+        return _checks.derivatives_asked(**rows, **dict(self.module.named_parameters()))
 
     def graph_of(self, x: Tensor) -> tuple[ShardedPoints, ShardedGraph]:
         """The points where they are worked on, and their weighted graph: for what else can be made of them."""
         with self.ranks.guard():
-            points = self._spread(x)
+            points = self._spread("graph_of", x)
             return points, self._graph(points)
 
     def _loss(self, y: Tensor, x: Tensor) -> Tensor:
         with self.ranks.guard():
-            points = self._spread(x)
-            self.ranks.agree(lambda: _check_rows(own_rows(y, self.ranks, "y"), points.given))
+            points = self._spread("forward", x)
+            self.ranks.agree("Sharded.forward", lambda: _check_rows(own_rows(y, self.ranks, "y"), points.given))
             graph, here = self._graph(points), points.here(own_rows(y, self.ranks, "y"))
             if isinstance(self.module, SpectralLoss):
                 return spectral_loss(here, graph)
             return laplacian_smoothness(here, graph, self.module.reduction)
 
-    def _spread(self, x: Tensor) -> ShardedPoints:
-        self.ranks.agree(lambda: {"module": _words(self.module), "a DTensor": own_rows(x, self.ranks, "x") is not x})
+    def _spread(self, method: str, x: Tensor, *kinds: type) -> ShardedPoints:
+        """Spread the points that are given to a method, on which all ranks agree, as on the module."""
+
+        def check() -> dict[str, Any]:
+            self._check_kind(method, kinds or (nn.Module,))
+            own = own_rows(x, self.ranks, "x")
+            return {"a DTensor": own is not x, **_facts_of_module(self.module), **self._derivatives(x=own)}
+
+        self.ranks.agree(f"Sharded.{method}", check)
         if (other := self.ranks.unlike(self.module)) is not None:
             raise self.ranks.alike(
                 DistributedError(
@@ -305,18 +333,24 @@ def sum_gradients(module: nn.Module, ranks: Ranks) -> None:
     tensor([[1., 1.]])
     """
     with ranks.guard():
+        ranks.agree("sum_gradients", lambda: _facts_of_parameters(module))
         for parameter in module.parameters():
             if parameter.requires_grad:
                 own = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
                 parameter.grad = ranks.sum(own)
 
 
-def _words(module: nn.Module) -> str:
-    """What all ranks must agree on of a module. Progress may be shown by one of them."""
-    text, solve = f"{module}, training={module.training}", getattr(module, "solve", None)
-    if isinstance(solve, Solve):
-        text = text.replace(repr(solve), repr(dataclasses.replace(solve, progress=False)))
-    return " ".join(text.split())
+def _facts_of_module(module: nn.Module) -> dict[str, object]:
+    """Return what all ranks must agree on of a module. Progress may be shown by one of them."""
+    words = in_words("module", module)
+    words.pop("module.solve.progress", None)
+    return {**words, **_facts_of_parameters(module)}
+
+
+def _facts_of_parameters(module: nn.Module) -> dict[str, object]:
+    """Return what all ranks must agree on of parameters, but for their values."""
+    named = {f"parameter {name}": p for name, p in module.named_parameters()}
+    return {name: f"{tuple(p.shape)} of {p.dtype}, requires_grad={p.requires_grad}" for name, p in named.items()}
 
 
 def _facts_of_fit(saved: State) -> dict[str, object]:
@@ -334,4 +368,5 @@ def _check_rows(y: Any, rows: int) -> dict[str, object]:
     _checks.check_floating(y, "y")
     if y.ndim != 2 or len(y) != rows:
         raise ValueError(f"y must have shape ({rows}, k) to go with the points, got {tuple(y.shape)}")
-    return {"columns": y.shape[1], "dtype of y": y.dtype}
+    _checks.check_finite(y, "y")
+    return {"columns": y.shape[1], "dtype of y": y.dtype, **_checks.derivatives_asked(y=y)}

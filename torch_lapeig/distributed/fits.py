@@ -26,7 +26,7 @@ from torch_lapeig.methods.nystrom import nystrom
 
 # Of a state dict: with a row for each point, in the order of their numbers, and the same on every rank.
 ROWS = ("train_points", "train_vectors", "train_weighting", "train_degrees", "embedding_", "labels_")
-SMALL = ("eigenvalues_", "residuals_", "gap_", "cluster_centers_")
+SMALL = ("eigenvalues_", "residuals_", "gap_", "cluster_centers_", "cluster_axes_")
 
 
 class ShardedFit:

@@ -47,9 +47,10 @@ class ShardedGraph(Graph):
             TypeError, ValueError: on the rank that gives something else, `DistributedError` on the others; on all
                 where an edge lacks its reverse, or has another weight in it.
         """
-        ranks.agree(lambda: _facts_of_rows(row, col, weight, nodes))
+        call = "ShardedGraph.from_rows"
+        ranks.agree(call, lambda: _facts_of_rows(row, col, weight, nodes))
         offsets = offsets_of(ranks.sizes(nodes))
-        ranks.agree(lambda: _checks.check_indices(col, "col", offsets[-1]))
+        ranks.agree(call, lambda: _checks.check_indices(col, "col", offsets[-1]))
         order = (row * offsets[-1] + col).argsort()
         row, col, weight = row[order], col[order], weight.index_select(0, order)
         begin = offsets[ranks.rank]
@@ -63,7 +64,7 @@ class ShardedGraph(Graph):
         pattern = ShardedPattern(ranks, offsets, row, col, numbers)
         weight = weight.index_select(0, pattern.given_order)
         reverse = pattern.transpose(weight.detach())
-        ranks.agree(lambda: _checks.check_symmetric(weight, reverse, "weight"))
+        ranks.agree(call, lambda: _checks.check_symmetric(weight, reverse, "weight"))
         return cls._trusted(pattern, weight)
 
     @cached_property
@@ -89,7 +90,7 @@ def sharded_graph(points: ShardedPoints, rule: KNN | Radius) -> ShardedGraph:
     tensor(3.)
     """
     ranks, symmetrize = points.ranks, "union"
-    ranks.agree(lambda: {"neighbors": _checked_rule(rule)})
+    ranks.agree("sharded_graph", lambda: {"neighbors": _checked_rule(rule)})
     search = Search(points, _unit_vectors(points) if rule.metric == "cosine" else None)
     if isinstance(rule, KNN):
         symmetrize = rule.symmetrize
@@ -137,7 +138,7 @@ def _facts_of_rows(row: Tensor, col: Tensor, weight: Tensor, nodes: int) -> dict
         )
     _checks.check_finite(weight, "weight")
     _checks.check_non_negative(weight, "weight")
-    return {"dtype of weight": weight.dtype}
+    return {"dtype of weight": weight.dtype, **_checks.derivatives_asked(weight=weight)}
 
 
 def _checked_rule(rule: KNN | Radius) -> KNN | Radius:

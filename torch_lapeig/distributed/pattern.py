@@ -6,6 +6,7 @@ Each rank stores its own rows. Their columns are renumbered to [own | halo], and
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
@@ -14,11 +15,13 @@ from torch import Tensor
 from torch_lapeig import _checks
 from torch_lapeig._cached import cached_property
 from torch_lapeig.distributed.components import sharded_components
+from torch_lapeig.distributed.gathered import Whole, eigenpairs_on_ranks
 from torch_lapeig.distributed.halo import Halo, ShardedMatrix, csr_of, owners
 from torch_lapeig.distributed.multigrid import multigrid
 from torch_lapeig.distributed.noise import normal_numbers
 from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.distributed.selection import medians_of_groups
+from torch_lapeig.eigen.solve import Eigenpairs
 from torch_lapeig.graph.csr import edge_products
 from torch_lapeig.graph.distances import pair_distances
 from torch_lapeig.graph.pattern import SparsePattern
@@ -107,9 +110,9 @@ class ShardedPattern(SparsePattern):
         number = present.cumsum(0) - 1
         return torch.where(active, number[labels], 0), present.sum()[None]
 
-    def agree(self, **facts: Any) -> None:
-        """Raise on all ranks unless facts are the same on all."""
-        self.ranks.agree(lambda: facts)
+    def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> None:
+        """See ``Nodes.agree``."""
+        self.ranks.agree(call, check)
 
     def noise(self, m: int, seed: int, dtype: torch.dtype) -> Tensor:
         """Random columns ``(n, m)`` that depend on the numbers of the nodes alone."""
@@ -134,6 +137,15 @@ class ShardedPattern(SparsePattern):
     def multigrid(self, operator: Any, options: Any) -> Any:
         """Smoothed aggregation over the ranks."""
         return multigrid(operator, options)
+
+    def eigenpairs(self, *request: Any) -> Eigenpairs:
+        """Solve a Laplacian of this pattern by the default solver; see `eigenpairs_on_ranks`."""
+        return eigenpairs_on_ranks(*request)
+
+    @cached_property
+    def whole(self) -> Whole:
+        """The edges of all ranks on the first."""
+        return Whole.of(self)
 
     def components(self, weight: Tensor) -> Tensor:
         """Labels 0, 1, … ``(n,)`` of the connected components by edges of positive weight, by their first number."""

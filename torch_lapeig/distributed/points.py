@@ -54,7 +54,7 @@ class ShardedPoints:
                 all the ranks, other D or dtype on one of them, fewer than two points in all.
             DistributedError: what another rank has raised.
         """
-        ranks.agree(lambda: _facts_of(x, "x"))
+        ranks.agree("ShardedPoints.spread", lambda: _facts_of(x, "x"))
         sizes = ranks.sizes(len(x))
         if sum(sizes) < 2:
             raise ranks.alike(ValueError(f"x must hold at least 2 points on all ranks together, got {sum(sizes)}"))
@@ -86,11 +86,13 @@ class ShardedPoints:
 
     def home(self, y: Tensor) -> Tensor:
         """Rows ``(n, ...)`` of these points brought to where these came from, in that order; differentiable."""
+        self.ranks.agree("ShardedPoints.home", lambda: _facts_of_rows(y, len(self.x)))
         received = y.index_select(0, _inverse(self._second))
         return self.ranks.moved(received, self._recv, self._send).index_select(0, _inverse(self._first))
 
     def here(self, y: Tensor) -> Tensor:
         """Rows that go with the points given, ``(given, ...)``, brought to where these are; differentiable."""
+        self.ranks.agree("ShardedPoints.here", lambda: _facts_of_rows(y, self.given))
         sent = self.ranks.moved(y.index_select(0, self._first), self._send, self._recv)
         return sent.index_select(0, self._second)
 
@@ -101,7 +103,14 @@ def _facts_of(x: Tensor, name: str) -> dict[str, object]:
     if x.ndim != 2 or x.shape[1] < 1:
         raise ValueError(f"{name} must have shape (n, D), rows of this rank, got {tuple(x.shape)}")
     _checks.check_finite(x, name)
-    return {"dimension": x.shape[1], "dtype": x.dtype}
+    return {"dimension": x.shape[1], "dtype": x.dtype, **_checks.derivatives_asked(**{name: x})}
+
+
+def _facts_of_rows(y: Tensor, rows: int) -> dict[str, object]:
+    """Return what all ranks must agree on of rows that go with points; raise if these do not."""
+    if len(y) != rows:
+        raise ValueError(f"y must have {rows} rows to go with the points, got {len(y)}")
+    return {"shape of a row": tuple(y.shape[1:]), "dtype": y.dtype, **_checks.derivatives_asked(y=y)}
 
 
 def _inverse(order: Tensor) -> Tensor:

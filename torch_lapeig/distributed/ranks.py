@@ -13,10 +13,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import dataclasses
 import functools
 import hashlib
+import inspect
 import json
+import pickle
 import re
+import socket
 import time
 import weakref
 from collections import deque
@@ -195,11 +199,16 @@ class Ranks:
 
     # --- Agreement and failure ----------------------------------------------------------------------------------------
 
-    def agree(self, check: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
-        """Run a check on every rank and see that all of them pass, with the same facts (compared as text).
+    def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
+        """Run a check on every rank and see that all of them pass, in the same call and with the same facts.
 
         All ranks come out of it together, with the facts or with an error: a rank whose own check fails raises what
-        that raised, the others a `DistributedError` that says it. The group stays sound.
+        that raised, the others a `DistributedError` that says it. The group stays sound. Each public function and
+        method of a sharded thing begins with it.
+
+        Args:
+            call: the name of the function or method.
+            check: raises, or returns facts, which are compared as text, modules and options attribute by attribute.
         """
         facts: dict[str, Any] = {}
         failure: Exception | None = None
@@ -208,8 +217,10 @@ class Ranks:
         except Exception as error:
             failure = error
         if self.world > 1:
-            words = {name: ADDRESS.sub("", str(value)) for name, value in facts.items()}
-            if not self._same(json.dumps(words, sort_keys=True), failure is not None):
+            words = {"the call": call}
+            for name, value in facts.items():
+                words |= in_words(name, value)
+            if not self._same(json.dumps(words), failure is not None):
                 text = f"{type(failure).__name__}: {failure}" if failure else ""
                 said = self._say_all({"error": text, "facts": words})
                 failure = failure or DistributedError(_difference(said))
@@ -230,6 +241,25 @@ class Ranks:
             return None
         said = self._say_all(text) if self.world > 1 else []
         return text or "; ".join(f"rank {rank}: {words}" for rank, words in enumerate(said) if words)
+
+    def of_first(self, make: Callable[[], Any]) -> Any:
+        """Return what the first rank makes, on all ranks; where that raises, all ranks raise it, and go on together."""
+        if self.world == 1:
+            return make()
+        made, failure = None, None
+        if self.rank == 0:
+            try:
+                made = make()
+            except Exception as error:
+                failure = error
+        raw = list(pickle.dumps((made, failure))) if self.rank == 0 else []
+        sizes = self.sizes(len(raw))
+        whole = self.gather(torch.tensor(raw, dtype=torch.uint8, device=self.device), sizes)
+        if self.rank > 0:
+            made, failure = pickle.loads(bytes(whole.tolist()))
+        if failure is not None:
+            raise self.alike(failure)
+        return made
 
     def unlike(self, module: nn.Module) -> str | None:
         """The name of a parameter that is another one on another rank, beyond half of its digits; None for none."""
@@ -350,7 +380,7 @@ class Ranks:
     def _lost(self, error: Exception) -> DistributedError:
         """What to raise where a connection has failed: what the other has told, if it could."""
         deadline = time.monotonic() + GRACE
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and _is_reachable(self._store):
             try:
                 self._hear()
             except DistributedError as told:
@@ -440,6 +470,19 @@ def _store() -> Any:
     return None if get is None else get()
 
 
+def _is_reachable(store: Any) -> bool:
+    """Return whether the server of a store listens. For each request to one that is gone torch prints a stack trace."""
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    if not hasattr(store, "host"):  # files, or nothing
+        return store is not None
+    try:
+        socket.create_connection((store.host, store.port), timeout=GRACE).close()
+    except OSError:
+        return False
+    return True
+
+
 @functools.cache
 def _arithmetic(threads: int) -> str:
     """The bits that this process's dense algebra gives: others on other hardware, with other threads or libraries."""
@@ -450,6 +493,22 @@ def _arithmetic(threads: int) -> str:
         parts += first_pairs(a + a.mT, n)  # by compiled loops, where there are any
         found += [hashlib.blake2b(part.contiguous().numpy().tobytes(), digest_size=8).hexdigest() for part in parts]
     return " ".join(found)
+
+
+def in_words(name: str, value: Any) -> dict[str, str]:
+    """Return a fact as text; of a module or an object of options its class, and a fact for each of its attributes."""
+    if isinstance(value, nn.Module):
+        given = inspect.signature(type(value)).parameters
+        parts = {part: getattr(value, part) for part in ("training", *given) if hasattr(value, part)}
+        parts |= dict(value.named_children())
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    else:
+        return {name: ADDRESS.sub("", str(value))}
+    words = {name: type(value).__name__}
+    for part, inner in parts.items():
+        words |= in_words(f"{name}.{part}", inner)
+    return words
 
 
 def _difference(said: list[Any]) -> str:

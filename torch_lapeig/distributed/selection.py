@@ -7,35 +7,33 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig.distributed.ranks import Ranks
+from torch_lapeig.graph.groups import with_equal_parts
 
 BITS = 8  # of a number that one round of selection decides: a histogram of 2^BITS counts for each group
 WORD = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 
 def medians_of_groups(ranks: Ranks, values: Tensor, group: Tensor, total: int) -> Tensor:
-    """The lower median ``(total,)`` of the values ≥ 0 of each group over all ranks; 1 for a group without any.
+    """Return the lower median ``(total,)`` of the values ≥ 0 of each group over all ranks; 1 for an empty group.
 
     Non-negative numbers are ordered as their bits are, of which each round of histograms decides some, from the highest
-    on: exact, in O(groups) memory and traffic. Gradients flow to the values that are chosen, in equal parts.
+    on: exact, in O(groups) memory and traffic. Gradients flow as on one process, see `with_equal_parts`.
 
     Args:
         values: ``(E,)`` on this rank. group: int64 ``(E,)``, the group of each, 0 ≤ group < total.
     """
     bare = _checks.primal(values) + 0.0  # −0 has the sign bit
-    bits = bare.view(WORD[bare.dtype]).long()
+    bits, among = bare.view(WORD[bare.dtype]).long(), group
     count = ranks.sum(torch.bincount(group, minlength=total))
     left, found = (count + 1) // 2, torch.zeros_like(count)
-    among = torch.arange(len(bits), device=bits.device)
     for shift in range(8 * bare.element_size() - BITS, -1, -BITS):
-        digit = (bits[among] >> shift) & (2**BITS - 1)
-        counts = torch.bincount(group[among] * 2**BITS + digit, minlength=total * 2**BITS)
+        digit = (bits >> shift) & (2**BITS - 1)
+        counts = torch.bincount(among * 2**BITS + digit, minlength=total * 2**BITS)
         below = ranks.sum(counts).reshape(total, 2**BITS).cumsum(1)
         chosen = (below < left[:, None]).sum(1).clamp_max(2**BITS - 1)
         left = left - torch.where(chosen > 0, below.gather(1, (chosen - 1).clamp_min(0)[:, None])[:, 0], 0)
         found = (found << BITS) + chosen
-        among = among[digit == chosen[group[among]]]
-    exact = found.to(WORD[bare.dtype]).view(bare.dtype)
-    equal = values.new_zeros(total).index_add(0, group[among], values[among])
-    copies = ranks.sum(torch.bincount(group[among], minlength=total)).to(values.dtype)
-    mean = ranks.total(equal) / copies.clamp_min(1)
-    return torch.where(count > 0, exact + (mean - _checks.primal(mean)), 1.0)
+        keep = digit == chosen[among]
+        bits, among = bits[keep], among[keep]
+    medians = torch.where(count > 0, found.to(WORD[bare.dtype]).view(bare.dtype), 1.0)
+    return with_equal_parts(medians, values, group, ranks.total)

@@ -57,11 +57,7 @@ class Auto:
         table.
         """
         if operator.is_sharded:
-            if int(operator.nullity) > k:
-                return Choice((Lanczos(),), "more components than pairs: null vectors, known in closed form")
-            if fewest_active(operator) < 4 * with_guards(k):
-                return Choice((Lanczos(), ChebyshevSubspace()), "a small graph on several ranks: all of its space")
-            return Choice((Lobpcg(), Lanczos(), ChebyshevSubspace()), "rows on several ranks: as few sums as possible")
+            return Choice((Lobpcg(), Lanczos()), "rows on several ranks: as few sums as possible")
         if not knows_entries(operator):
             return Choice((Lanczos(), ChebyshevSubspace()), "a matrix of which nothing is known but its products")
         n, batch, m = operator.num_nodes, operator.batch_size, FILTERS.block_size(k)

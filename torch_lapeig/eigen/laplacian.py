@@ -73,6 +73,9 @@ class Laplacian:
     def __init__(self, graph: Graph, normalization: Normalization = "symmetric") -> None:
         _checks.check_choice(normalization, "normalization", NORMALIZATIONS)
         check_graph(graph)
+        if graph.pattern.is_sharded:
+            asked = _checks.derivatives_asked(weights=graph.weight)
+            graph.pattern.agree("Laplacian", lambda: {"normalization": normalization, **asked})
         self.normalization: Normalization = normalization
         with on_few_threads(graph):
             self._put_together(graph, normalization)

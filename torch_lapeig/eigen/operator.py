@@ -71,8 +71,9 @@ class Operator(Protocol):
         """Its rows for compiled loops; None where there are none."""
         return None
 
-    def agree(self, **facts: Any) -> None:
-        """Raise on all ranks unless they were asked for the same."""
+    def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> None:
+        """Run a check, and raise on all ranks unless all were asked for the same; see ``Nodes.agree``."""
+        check()
 
     @property
     def batch_size(self) -> int:

@@ -166,8 +166,13 @@ def eigenpairs_for(
     """`eigenpairs` for a loss that is computed in a coarser dtype than they are; None for their own."""
     with on_few_threads(laplacian.graph) if isinstance(laplacian, Laplacian) else contextlib.nullcontext():
         operator = _operator_of(laplacian)
-    operator.agree(k=k, fill=fill, solver=solve.solver, tolerance=solve.tolerance, degeneracy=solve.degeneracy)
+    names = ("solver", "tolerance", "backward_tolerance", "degeneracy", "cluster_width", "on_failure")
+    operator.agree("eigenpairs", lambda: {"k": k, "fill": fill, **{name: getattr(solve, name) for name in names}})
     k = _check_request(operator, k, fill, solve)
+    if isinstance(laplacian, Laplacian) and isinstance(solve.solver, Auto):
+        found: Eigenpairs | None = laplacian.graph.pattern.eigenpairs(loss, laplacian, k, solve, fill)
+        if found is not None:
+            return found
     size = _block_bytes(operator, k)
     with kept_memory(size), alone(0 < size <= SOLVED_ALONE, of_torch=operator.batch_size == 1):
         return _eigenpairs(laplacian, operator, k, solve, loss)

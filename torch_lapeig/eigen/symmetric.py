@@ -265,9 +265,9 @@ class SymmetricOperator(WithEntries):
         """See `Operator.signs`."""
         return self.pattern.signs(x)
 
-    def agree(self, **facts: Any) -> None:
+    def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> None:
         """See `Operator.agree`."""
-        self.pattern.agree(**facts)
+        self.pattern.agree(call, check)
 
     def random(self, m: int, seed: int) -> Tensor:
         """See `Operator.random`."""

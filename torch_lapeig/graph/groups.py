@@ -9,6 +9,7 @@ functions, closed under differentiation of any order and mode.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -182,40 +183,56 @@ def segment_logsumexp(values: Tensor, group: Tensor, total: int) -> Tensor:
 
 
 def kth_of_groups(values: Tensor, group: Tensor, total: int, k: int) -> Tensor:
-    """The k-th smallest value ``(total,)`` of each group, or its largest if it has fewer; 1 for a group without any.
+    """Return the k-th smallest value ``(total,)`` of each group, or its largest if it has fewer; 1 for an empty group.
 
     Args:
-        values: ``(E,)``; gradients flow to those that are chosen. group: int64 ``(E,)``, of each value.
+        values: ``(E,)``; gradients flow as in `with_equal_parts`. group: int64 ``(E,)``, of each value.
     """
     order, begin, count = order_by_group(values, group, total)
     if len(order) == 0:
         return values.new_ones(total)
     place = (begin + count.clamp_max(k) - 1).clamp(0, len(order) - 1)
-    return torch.where(count > 0, values[order[place]], 1.0)
+    return with_equal_parts(torch.where(count > 0, _checks.primal(values)[order[place]], 1.0), values, group)
 
 
 def median_of_groups(values: Tensor, group: Tensor, total: int) -> Tensor:
-    """The lower median ``(total,)`` of each group; 1 for a group without any. Arguments as `kth_of_groups`."""
+    """Return the lower median ``(total,)`` of each group; 1 for an empty group. Arguments as `kth_of_groups`."""
     if len(values) == 0:
         return values.new_ones(total)
-    is_plain = _checks.is_plain_host(values)
-    if is_plain and (group.diff() >= 0).all():  # selection is faster than sorting
-        count = torch.bincount(group, minlength=total)
-        parts = np.split(values.detach().numpy(), count.cumsum(0)[:-1].numpy())
-        places = count.cumsum(0) - count + torch.tensor([_place_of_median(part) for part in parts])
+    bare = _checks.primal(values)
+    if _checks.is_plain_host(values) and (group.diff() >= 0).all():  # selection is faster than sorting
+        parts = np.split(bare.numpy(), torch.bincount(group, minlength=total).cumsum(0)[:-1].numpy())
+        medians = bare.new_tensor([_median(part) for part in parts])
     else:
         order, begin, count = order_by_group(values, group, total)
         places = order[(begin + (count - 1).clamp_min(0) // 2).clamp_max(len(order) - 1)]
-    return torch.where(count > 0, values[places.clamp_max(len(values) - 1)], 1.0)
+        medians = torch.where(count > 0, bare[places], 1.0)
+    return with_equal_parts(medians, values, group)
 
 
-def _place_of_median(values: np.ndarray) -> int:
-    """Where the lower median of some numbers is, the first of equal ones; 0 of none."""
-    if len(values) == 0:
-        return 0
+def _median(values: np.ndarray) -> float:
+    """Return the lower median of some numbers, of which NaN counts as the largest; 1 of none."""
     middle = (len(values) - 1) // 2
-    median = np.partition(values, middle)[middle]  # NaN counts as the largest
-    return int((np.isnan(values) if np.isnan(median) else values == median).argmax())
+    return float(np.partition(values, middle)[middle]) if len(values) else 1.0
+
+
+def with_equal_parts(
+    chosen: Tensor, values: Tensor, group: Tensor, add: Callable[[Tensor], Tensor] = lambda part: part
+) -> Tensor:
+    """Return the value chosen of each group ``(total,)``, with a gradient in equal parts to all values equal to it.
+
+    Each of the equal values alone would have a subgradient, but one that depends on the order of the nodes.
+
+    Args:
+        chosen: ``(total,)``, without gradients.
+        values: ``(E,)``, to which gradients flow. group: int64 ``(E,)``, of each value.
+        add: adds up over the places where values lie, with derivatives; see ``Nodes.sum``.
+    """
+    equal = (_checks.primal(values) == chosen.index_select(0, group)).nonzero().flatten()
+    of, found = group[equal], values[equal]
+    copies = add(torch.bincount(of, minlength=len(chosen))).clamp_min(1)
+    change = add(sum_of_groups(found - _checks.primal(found), of, len(chosen))) / copies
+    return chosen + torch.where(chosen.isfinite(), change, 0)  # the change is 0, but for its derivatives
 
 
 def order_by_group(values: Tensor, group: Tensor, total: int) -> tuple[Tensor, Tensor, Tensor]:

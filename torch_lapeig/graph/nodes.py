@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -70,8 +71,18 @@ class Nodes:
         """A preconditioner of an operator whose rows lie in several places; None for that of one place."""
         return None
 
-    def agree(self, **facts: Any) -> None:
-        """Raise unless all places have been asked for the same."""
+    def eigenpairs(self, *request: Any) -> Any:
+        """The pairs of a Laplacian whose rows lie in several places, by the default solver; None for those of one."""
+        return None
+
+    def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> None:
+        """Run a check. Where nodes lie in several places, raise in all of them unless all pass, with the same facts.
+
+        Args:
+            call: the name of what is called, which must be the same in all places.
+            check: raises, or returns the facts to compare.
+        """
+        check()
 
 
 def signs(vectors: Tensor) -> Tensor:

@@ -97,6 +97,9 @@ class Weighting(Configured, nn.Module, abc.ABC):
     def __call__(self, x: Tensor, graph: Graph) -> Graph:
         """`forward` of a graph; TypeError for anything else."""
         check_graph(graph)
+        if graph.pattern.is_sharded:
+            given = {"x": x, "weights": graph.weight, **dict(self.named_parameters())}
+            graph.pattern.agree("a weighting", lambda: {"weighting": self, **_checks.derivatives_asked(**given)})
         weighted: Graph = super().__call__(x, graph)
         return weighted
 

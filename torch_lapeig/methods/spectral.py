@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
@@ -13,9 +14,10 @@ from torch_lapeig.eigen import Laplacian, Solve, Solver
 from torch_lapeig.eigen.clusters import off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
 from torch_lapeig.graph import Graph, Precomputed
+from torch_lapeig.graph.rules import graph_with_state
 from torch_lapeig.graph.weighted import Rule, check_rule_and_weights, weighted_graph
 from torch_lapeig.graph.weights import Weighting
-from torch_lapeig.methods.module import EigenSolves, Embedding, EmbeddingModule
+from torch_lapeig.methods.module import EigenSolves, Embedding, EmbeddingModule, rule_within
 from torch_lapeig.methods.newpoints import affinities_of_new, fitted_graph, width_of_new
 from torch_lapeig.methods.nystrom import nystrom
 
@@ -104,6 +106,16 @@ class GraphEmbedding(EmbeddingModule):
     def _of_graph(self, found: Embedding, graph: Graph) -> State:
         """Eigenvalues, residuals and gap as they are kept."""
         return {"eigenvalues_": found.eigenvalues, "residuals_": found.residuals, "gap_": found.gap}
+
+    @torch.no_grad()
+    def _completed(self, saved: State) -> State:
+        """Find the edges again, which a `Sharded` of this method does not save."""
+        if "train_points" not in saved or "train_edges" in saved:
+            return saved
+        points, values = saved["train_points"], saved["eigenvalues_"]
+        graph, train_rule = graph_with_state(rule_within(self.neighbors, len(points)), points)
+        found = {"train_rule": train_rule, "train_edges": graph.edge_index, "train_connectivity": graph.weight}
+        return {**found, "train_eigenvalues": values.masked_fill(values.isinf(), 0), **saved}
 
     def _width(self, state: State) -> int:
         return width_of_new(state["embedding_"], state)

@@ -1,0 +1,157 @@
+"""Eigenpairs of a sharded graph that the first rank solves as a whole, with gradients to the weights on every rank.
+
+An iteration on several ranks costs messages, however few the rows are. So small graphs are gathered, and so are larger
+ones that multigrid does not solve, such as those with components that are nearly cut off. Weights go to the first rank
+in one exchange and rows of eigenvectors come back in another. Both are differentiable, so that the backward is that of
+one process between the same two exchanges.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torch_lapeig import _checks
+from torch_lapeig.distributed.ranks import Ranks
+from torch_lapeig.eigen.laplacian import Laplacian
+from torch_lapeig.eigen.lobpcg import Lobpcg
+from torch_lapeig.eigen.solve import Eigenpairs, Solve, eigenpairs_for
+from torch_lapeig.graph.graph import Graph
+from torch_lapeig.graph.pattern import SparsePattern
+
+GATHERED_ROWS = 10_000  # up to which one rank alone takes less time than the messages of all
+HARD_ROWS = 1_000_000  # up to which the first rank solves what multigrid on all ranks has not
+
+
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """Where the edges and nodes of a sharded graph go on the first rank. Other ranks have nothing there.
+
+    Attributes:
+        nodes_of: the number of nodes of each rank.
+        edges_of: the number of edges of each rank, on the first rank; 0 elsewhere.
+        pattern: all edges, with nodes in the order of their numbers; None on other ranks.
+        edge: int64 ``(E,)``, which of the edges gathered each edge of ``pattern`` is.
+        node: int64 ``(N,)``, which of the nodes gathered each node is. place: its inverse.
+    """
+
+    ranks: Ranks
+    nodes_of: list[int]
+    edges_of: list[int]
+    pattern: SparsePattern | None
+    edge: Tensor
+    node: Tensor
+    place: Tensor
+
+    @classmethod
+    def of(cls, pattern: Any) -> Whole:
+        """Gather the edges of a `ShardedPattern`."""
+        ranks, offsets = pattern.ranks, pattern.offsets
+        begin, total = offsets[ranks.rank], offsets[-1]
+        every = torch.arange(begin, begin + pattern.total, device=pattern.numbers.device)
+        every = torch.cat([every, pattern.halo.needed])
+        keys = (pattern.row.long() + begin) * total + every[pattern.col.long()]
+        send = _to_first(ranks, len(keys))
+        edges_of = ranks.counts(send)
+        keys = ranks.exchange(keys, send, edges_of)
+        nodes_of = [end - start for start, end in pairwise(offsets)]
+        recv = _if_first(ranks, nodes_of)
+        node = ranks.exchange(pattern.numbers, _to_first(ranks, pattern.total), recv).argsort()
+        place = torch.empty_like(node).scatter_(0, node, torch.arange(len(node), device=node.device))
+        if ranks.rank > 0:
+            return cls(ranks, nodes_of, edges_of, None, keys, node, place)
+        row, col = place[keys // total], place[keys % total]
+        edge = (row * total + col).argsort()
+        return cls(ranks, nodes_of, edges_of, SparsePattern._trusted(row[edge], col[edge], (total,)), edge, node, place)
+
+    def gathered(self, graph: Graph) -> Tensor:
+        """Return the weights and what goes with them of all ranks, one after the other, on the first; differentiable.
+
+        Empty on other ranks.
+        """
+        flat = torch.cat([part for part in (graph.weight, graph.log_weight, graph.similarity) if part is not None])
+        recv = _if_first(self.ranks, [sum(sizes) for sizes in self._sizes(graph)])
+        return self.ranks.moved(flat, _to_first(self.ranks, len(flat)), recv)
+
+    def graph(self, gathered: Tensor, like: Graph) -> Graph:
+        """Return the whole graph of what was gathered, on the first rank."""
+        assert self.pattern is not None
+        sizes = self._sizes(like)
+        pieces, count = gathered.split([size for of_rank in sizes for size in of_rank]), len(sizes[0])
+        parts = [torch.cat(pieces[first::count]) for first in range(count)]
+        weight, similarity = parts[0][self.edge], None if like.similarity is None else parts[-1][self.node]
+        log_weight = None if like.log_weight is None else parts[1][self.edge]
+        return Graph._trusted(self.pattern, weight, similarity=similarity, log_weight=log_weight)
+
+    def _sizes(self, graph: Graph) -> list[list[int]]:
+        """Return the number of weights, of their logarithms and of nodes that each rank gives, where there are such."""
+        per_edge = 1 if graph.log_weight is None else 2
+        per_node = 0 if graph.similarity is None else 1
+        return [[e] * per_edge + [n] * per_node for e, n in zip(self.edges_of, self.nodes_of, strict=True)]
+
+    def shared_out(self, pairs: Eigenpairs | None, given: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return own rows ``(n, k)`` of vectors, Λ and values of pairs that the first rank has; differentiable.
+
+        ``given``: what was gathered, from which derivatives of any order come back to the other ranks too.
+        """
+        if pairs is None:
+            rows = given.square().reshape(0, k)
+        else:
+            every, with_all = pairs.vectors.index_select(0, self.place), [pairs.projected, pairs.values[None]]
+            rows = torch.cat([part for own in every.split(self.nodes_of) for part in (own, *with_all)])
+        sizes = [size + k + 1 for size in self.nodes_of]
+        recv = [sizes[self.ranks.rank], *[0] * (self.ranks.world - 1)]
+        own = self.ranks.moved(rows, _if_first(self.ranks, sizes), recv)
+        vectors, projected, values = own.split([self.nodes_of[self.ranks.rank], k, 1])
+        return vectors, projected, values[0]
+
+
+def eigenpairs_on_ranks(loss: torch.dtype | None, laplacian: Laplacian, k: int, solve: Solve, fill: bool) -> Eigenpairs:
+    """Solve a sharded Laplacian by the default solver: on the first rank if it is small, or hard. See `eigenpairs`."""
+    pattern: Any = laplacian.graph.pattern
+    total = pattern.offsets[-1]
+    # With more components than pairs, null vectors are the answer, and their derivatives take thousands of messages.
+    if total <= GATHERED_ROWS or (total <= HARD_ROWS and laplacian.symmetric.most_null > k):
+        return _on_first(loss, laplacian, k, solve, fill)
+    on_failure = "raise" if total <= HARD_ROWS else solve.on_failure
+    try:
+        on_all = dataclasses.replace(solve, solver=Lobpcg(), on_failure=on_failure)
+        return eigenpairs_for(loss, laplacian, k, on_all, fill)
+    except _checks.ConvergenceError:
+        if total > HARD_ROWS:
+            raise
+    return _on_first(loss, laplacian, k, solve, fill)
+
+
+def _on_first(loss: torch.dtype | None, laplacian: Laplacian, k: int, solve: Solve, fill: bool) -> Eigenpairs:
+    pattern: Any = laplacian.graph.pattern
+    whole: Whole = pattern.whole
+    given = whole.gathered(laplacian.graph)
+    found: Eigenpairs | None = None
+
+    def solved() -> dict[str, Any]:
+        nonlocal found
+        graph = whole.graph(given, laplacian.graph)
+        found = eigenpairs_for(loss, Laplacian(graph, laplacian.normalization), k, solve, fill)
+        # All ranks have the solver of the user's, which may not travel.
+        facts = {name: getattr(found, name) for name in ("residuals", "gap", "converged", "iterations")}
+        return facts if found.solver is solve.solver else {**facts, "solver": found.solver}
+
+    facts = {"solver": solve.solver, **whole.ranks.of_first(solved)}
+    vectors, projected, values = whole.shared_out(found, given, k)
+    return Eigenpairs(values=values, vectors=vectors, projected=projected, **facts)
+
+
+def _to_first(ranks: Ranks, count: int) -> list[int]:
+    """Return what to send to each rank, if all goes to the first."""
+    return [count, *[0] * (ranks.world - 1)]
+
+
+def _if_first(ranks: Ranks, counts: list[int]) -> list[int]:
+    """Return the counts on the first rank, zeros on the others."""
+    return counts if ranks.rank == 0 else [0] * ranks.world
