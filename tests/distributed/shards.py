@@ -197,6 +197,20 @@ def check_weights_and_their_gradients(ranks):
             torch.testing.assert_close(mine.grad, one.grad[rows], rtol=tight, atol=tight * float(one.grad.abs().max()))
 
 
+def check_gradients_where_lengths_tie(ranks):
+    """Equal lengths share the gradient of a median and of a k-th neighbour's distance, on whatever rank they are."""
+    x, rows = copies()[:90], cut(90, ranks)
+    factor = torch.linspace(-1, 2, 90, dtype=torch.float64)
+    for weights in (HeatKernel("median"), HeatKernel("component-median"), SelfTuning(4)):
+        one, mine = x.clone().requires_grad_(), x[rows].clone().requires_grad_()
+        points = ShardedPoints.spread(mine, ranks)
+        degrees = Laplacian(weights(points.x, sharded_graph(points, Radius(1.5)))).degrees
+        (points.home(degrees.square()) * factor[rows]).sum().backward()
+        exact = Laplacian(weights(one, Radius(1.5)(x)))
+        (exact.degrees.square() * factor).sum().backward()
+        torch.testing.assert_close(mine.grad, one.grad[rows], rtol=1e-11, atol=1e-12 * float(one.grad.abs().max()))
+
+
 def check_random_columns_do_not_depend_on_ranks(ranks):
     x = swiss_roll(300)
     points = spread(x, ranks)

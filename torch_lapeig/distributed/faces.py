@@ -16,10 +16,11 @@ from torch_lapeig import _checks
 from torch_lapeig._fitted import ENTRY, State, entry_of, saved_fit
 from torch_lapeig.distributed.clusters import sharded_labels
 from torch_lapeig.distributed.dtensors import as_given, equal_part, of_all, own_rows, part_of
+from torch_lapeig.distributed.facts import in_words
 from torch_lapeig.distributed.fits import ROWS, SMALL, ShardedFit
 from torch_lapeig.distributed.graph import ShardedGraph, sharded_graph
 from torch_lapeig.distributed.points import ShardedPoints
-from torch_lapeig.distributed.ranks import DistributedError, Ranks, in_words
+from torch_lapeig.distributed.ranks import DistributedError, Ranks
 from torch_lapeig.eigen import Laplacian
 from torch_lapeig.graph import Precomputed
 from torch_lapeig.losses import LaplacianSmoothness, SpectralLoss, laplacian_smoothness, spectral_loss

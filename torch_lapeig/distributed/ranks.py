@@ -13,13 +13,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import dataclasses
 import functools
 import hashlib
-import inspect
 import json
 import pickle
-import re
 import socket
 import time
 import weakref
@@ -34,6 +31,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from torch_lapeig import _checks
+from torch_lapeig.distributed.facts import difference, in_words
 from torch_lapeig.eigen.blocks import first_pairs
 
 POLL = timedelta(seconds=0.5)  # between two looks whether another rank has failed, while this one waits
@@ -41,7 +39,7 @@ GRACE = 1.0  # seconds in which the error of a rank that has gone may still arri
 PARTING = 5.0  # seconds at most that a process that ends waits for gloo's threads to let go of tensors
 
 ALONE = object()
-ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a function or object, another one in each process
+Exchange = Callable[[Tensor], Tensor]
 
 
 class DistributedError(RuntimeError):
@@ -116,12 +114,7 @@ class Ranks:
 
     def total(self, x: Tensor) -> Tensor:
         """Σ over ranks, with derivatives of any order."""
-        if self.world == 1:
-            return x
-        if not (torch.is_grad_enabled() and x.requires_grad) and not _checks.is_dual(x):
-            return self.sum(x)
-        result: Tensor = _Total.apply(x, self)
-        return result
+        return x if self.world == 1 else _linear(x, self.sum, self.sum)
 
     def shared(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Small tensors of one dtype that every rank has worked out of the same numbers, the same bits on all."""
@@ -174,10 +167,8 @@ class Ranks:
         """`exchange` with derivatives of any order."""
         if self.world == 1:
             return rows
-        if not (torch.is_grad_enabled() and rows.requires_grad) and not _checks.is_dual(rows):
-            return self.exchange(rows, send, recv)
-        result: Tensor = _Moved.apply(rows, tuple(send), tuple(recv), self)
-        return result
+        there, back = (functools.partial(self.exchange, send=a, recv=b) for a, b in ((send, recv), (recv, send)))
+        return _linear(rows, there, back)
 
     def counts(self, send: Sequence[int]) -> list[int]:
         """How many each rank has for this one, if this one has so many for each."""
@@ -223,7 +214,7 @@ class Ranks:
             if not self._same(json.dumps(words), failure is not None):
                 text = f"{type(failure).__name__}: {failure}" if failure else ""
                 said = self._say_all({"error": text, "facts": words})
-                failure = failure or DistributedError(_difference(said))
+                failure = failure or DistributedError(difference(said))
         if failure is not None:
             raise self.alike(failure)
         return facts
@@ -413,42 +404,32 @@ def _part() -> None:
         time.sleep(0.001)
 
 
-class _Total(torch.autograd.Function):
+class _Linear(torch.autograd.Function):
+    """A linear exchange and its transpose, each of which has the other as its derivative."""
+
     @staticmethod
-    def forward(x: Tensor, ranks: Ranks) -> Tensor:
-        return ranks.sum(x)
+    def forward(x: Tensor, there: Exchange, back: Exchange) -> Tensor:
+        return there(x)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        _, ctx.ranks = inputs
+        _, ctx.there, ctx.back = inputs
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return ctx.ranks.total(grads[0]), None
+        return _linear(grads[0], ctx.back, ctx.there), None, None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        result: Tensor = ctx.ranks.total(tangents[0])
-        return result
+        return _linear(tangents[0], ctx.there, ctx.back)
 
 
-class _Moved(torch.autograd.Function):
-    @staticmethod
-    def forward(rows: Tensor, send: tuple[int, ...], recv: tuple[int, ...], ranks: Ranks) -> Tensor:
-        return ranks.exchange(rows, send, recv)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        _, ctx.send, ctx.recv, ctx.ranks = inputs
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return ctx.ranks.moved(grads[0], ctx.recv, ctx.send), None, None, None
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        result: Tensor = ctx.ranks.moved(tangents[0], ctx.send, ctx.recv)
-        return result
+def _linear(x: Tensor, there: Exchange, back: Exchange) -> Tensor:
+    """Return what an exchange gives of a tensor, with derivatives of any order."""
+    if not (torch.is_grad_enabled() and x.requires_grad) and not _checks.is_dual(x):
+        return there(x)
+    result: Tensor = _Linear.apply(x, there, back)
+    return result
 
 
 def _group_of(group: Any) -> Any:
@@ -493,32 +474,3 @@ def _arithmetic(threads: int) -> str:
         parts += first_pairs(a + a.mT, n)  # by compiled loops, where there are any
         found += [hashlib.blake2b(part.contiguous().numpy().tobytes(), digest_size=8).hexdigest() for part in parts]
     return " ".join(found)
-
-
-def in_words(name: str, value: Any) -> dict[str, str]:
-    """Return a fact as text; of a module or an object of options its class, and a fact for each of its attributes."""
-    if isinstance(value, nn.Module):
-        given = inspect.signature(type(value)).parameters
-        parts = {part: getattr(value, part) for part in ("training", *given) if hasattr(value, part)}
-        parts |= dict(value.named_children())
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        parts = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    else:
-        return {name: ADDRESS.sub("", str(value))}
-    words = {name: type(value).__name__}
-    for part, inner in parts.items():
-        words |= in_words(f"{name}.{part}", inner)
-    return words
-
-
-def _difference(said: list[Any]) -> str:
-    """What ranks have said that does not go together."""
-    failed = [f"rank {rank}: {words['error']}" for rank, words in enumerate(said) if words["error"]]
-    if failed:
-        return f"{len(failed)} of {len(said)} ranks refused what they were given; {'; '.join(failed[:3])}"
-    for name in dict.fromkeys(name for words in said for name in words["facts"]):
-        given = [words["facts"].get(name, "nothing") for words in said]
-        if len(set(given)) > 1:
-            each = ", ".join(f"{value} on rank {rank}" for rank, value in enumerate(given[:8]))
-            return f"{name} must be the same on all ranks, got {each}"
-    return "ranks do not agree"

@@ -169,10 +169,8 @@ def eigenpairs_for(
     names = ("solver", "tolerance", "backward_tolerance", "degeneracy", "cluster_width", "on_failure")
     operator.agree("eigenpairs", lambda: {"k": k, "fill": fill, **{name: getattr(solve, name) for name in names}})
     k = _check_request(operator, k, fill, solve)
-    if isinstance(laplacian, Laplacian) and isinstance(solve.solver, Auto):
-        found: Eigenpairs | None = laplacian.graph.pattern.eigenpairs(loss, laplacian, k, solve, fill)
-        if found is not None:
-            return found
+    if operator.is_sharded and isinstance(laplacian, Laplacian) and isinstance(solve.solver, Auto):
+        return laplacian.graph.pattern.eigenpairs(loss, laplacian, k, solve, fill)  # type: ignore[no-any-return]
     size = _block_bytes(operator, k)
     with kept_memory(size), alone(0 < size <= SOLVED_ALONE, of_torch=operator.batch_size == 1):
         return _eigenpairs(laplacian, operator, k, solve, loss)
@@ -232,8 +230,7 @@ def _operator_of(laplacian: Any) -> Operator:
 
 def _block_bytes(operator: Operator, k: int) -> int:
     """Of the blocks of vectors of a solve, on the processor."""
-    is_host = operator.device.type == "cpu"
-    return 8 * operator.batch_size * operator.num_nodes * with_guards(k) if is_host else 0
+    return 8 * operator.batch_size * operator.num_nodes * with_guards(k) * (operator.device.type == "cpu")
 
 
 def _is_large(operator: SymmetricOperator) -> bool:

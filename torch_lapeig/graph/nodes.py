@@ -72,7 +72,7 @@ class Nodes:
         return None
 
     def eigenpairs(self, *request: Any) -> Any:
-        """The pairs of a Laplacian whose rows lie in several places, by the default solver; None for those of one."""
+        """Solve a Laplacian whose rows lie in several places by the default solver; None for rows in one place."""
         return None
 
     def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> None:
