@@ -19,6 +19,7 @@ from torch_lapeig import (
     LaplacianEigenmaps,
     Precomputed,
     Radius,
+    SimpleWeights,
     knn_graph,
     radius_graph,
 )
@@ -203,6 +204,19 @@ def test_what_a_rule_gives_is_checked():
     for method in (LaplacianEigenmaps, Isomap):
         with pytest.raises(ValueError, match=r"graph of shape \(12,\), one node for each point, got \(9,\)"):
             method(2, lambda x, mask=None: knn_graph(x[:9], 3))(x)
+    x, mask = points(10, 2, batch=2), torch.arange(10) < torch.tensor([10, 7])[:, None]
+    with pytest.raises(ValueError, match="neighbors must be zero in the rows that mask marks as padding"):
+        LaplacianEigenmaps(2, lambda x, mask=None: knn_graph(x, 3))(x, mask=mask)
+    with pytest.raises(ValueError, match="with the mask of the points, got another mask"):
+        LaplacianEigenmaps(2, lambda x, mask=None: knn_graph(x, 3, mask=mask.flip(0)))(x, mask=mask)
+
+
+def test_the_graph_of_a_rule_has_the_dtype_of_its_points():
+    """The weights of a rule may be in another dtype, as those of `Graph.from_edge_index` are by default."""
+    x = points(12, 3)
+    expected = LaplacianEigenmaps(2, KNN(3), SimpleWeights())(x)
+    found = LaplacianEigenmaps(2, lambda x, mask=None: knn_graph(x.float(), 3), SimpleWeights())(x)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
 def test_the_graph_of_a_rule_has_the_mask_of_its_points():

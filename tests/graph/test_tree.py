@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import scipy.spatial
 import torch
 
 from problems import in_every_dtype, points
@@ -156,3 +157,23 @@ def test_an_item_of_which_all_points_are_masked():
     assert not pairs.item.any()
     assert torch.equal(pairs.query, alone.query)
     assert torch.equal(pairs.point, alone.point)
+
+
+def test_the_numbers_of_a_tree_may_be_read_only(by_tree, monkeypatch):
+    """As SciPy gives them from 1.18 on."""
+
+    class ReadOnly(scipy.spatial.cKDTree):
+        @property
+        def indices(self):
+            numbers = super().indices.copy()
+            numbers.flags.writeable = False
+            return numbers
+
+    x, queries = points(300, 3), points(20, 3, seed=1)
+    by_tree(True)
+    expected = (nearest_neighbors(x, 4), nearest_neighbors(x, 4, queries), radius_neighbors(x, 0.5))
+    monkeypatch.setattr(scipy.spatial, "cKDTree", ReadOnly)
+    found = (nearest_neighbors(x, 4), nearest_neighbors(x, 4, queries), radius_neighbors(x, 0.5))
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one[0], other[0])
+        assert torch.equal(one[1], other[1])

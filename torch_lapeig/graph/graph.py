@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import coo_array, csr_array, issparse
 from torch import Tensor
 
 from torch_lapeig import _checks
@@ -427,15 +427,14 @@ def check_edge_index(edge_index: Any, num_nodes: int | None = None) -> None:
 
 
 def _check_places(affinity: Any) -> None:
-    """Raise ValueError for a SciPy sparse matrix whose indices are none: its conversions would write anywhere."""
-    if affinity.format in ("csr", "csc", "bsr"):
-        affinity.check_format(full_check=True)
-    elif affinity.format == "coo":
-        for places in (affinity.row, affinity.col):
-            if len(places) != len(affinity.data) or (
-                len(places) and not 0 <= places.min() <= places.max() < affinity.shape[0]
-            ):
-                raise ValueError(f"affinity must have places of each entry from 0 to {affinity.shape[0] - 1}")
+    """Raise ValueError for a square SciPy matrix with entries nowhere, which its conversions would write there."""
+    try:
+        if affinity.format in ("csr", "csc", "bsr"):
+            affinity.check_format(full_check=True)
+        elif affinity.format == "coo":
+            coo_array((affinity.data, (affinity.row, affinity.col)), shape=affinity.shape)  # which looks at them
+    except ValueError as error:
+        raise ValueError(f"affinity must have its entries in {affinity.shape[0]} rows and columns: {error}") from error
 
 
 def _check_weights(weight: Tensor, reverse: Tensor, name: str, slack: float) -> None:

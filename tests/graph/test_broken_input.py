@@ -1,0 +1,298 @@
+"""Valid input with random faults either is refused by an error that names the argument, or gives a sound graph.
+
+Compiled loops go wherever indices say, so that a fault that is let in may corrupt memory.
+"""
+
+import dataclasses
+import io
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from problems import points, random_affinity
+from torch_lapeig import Graph, HeatKernel, LaplacianEigenmaps, knn_graph
+from torch_lapeig.graph import DensePattern, Extension, SparsePattern, pad_batch
+from torch_lapeig.graph.rules import KNN, graph_of_points
+
+NO_NODES = [-1, -(2**31), 2**31 - 1, 2**31, 2**40, -(2**62), 2**63 - 1]
+
+
+def broken_indices(t, rng):
+    """Integers with a fault: out of range, out of order, one too few or too many, of another kind."""
+    t, n, place = t.clone(), len(t), rng.integers(len(t))
+    kind = rng.integers(9)
+    if kind == 0:
+        number = int(rng.choice(NO_NODES))
+        t = t.long()
+        t[place] = number
+    elif kind == 1:
+        t[place] += int(rng.integers(1, 50))
+    elif kind == 2:
+        t[place] = t[rng.integers(n)]
+    elif kind == 3:
+        t = t[torch.from_numpy(rng.permutation(n))]
+    elif kind == 4:
+        t = t[:-1]
+    elif kind == 5:
+        t = torch.cat([t, t[-1:]])
+    elif kind == 6:
+        t = t.to([torch.uint8, torch.float32, torch.int16, torch.bool][rng.integers(4)])
+    elif kind == 7:
+        t = t[None]
+    else:
+        t = [t.tolist(), t.numpy(), t.to("meta"), t.to_sparse()][rng.integers(4)]
+    return t
+
+
+def broken_values(t, rng):
+    """Floats with a fault: not finite, negative, on one side only, of another shape or kind."""
+    t = t.detach().clone()
+    place, kind = rng.integers(t.numel()), rng.integers(8)
+    if kind == 0:
+        t.view(-1)[place] = float(rng.choice([np.nan, np.inf, -1.0]))
+    elif kind == 1:
+        t.view(-1)[place] += 1
+    elif kind == 2:
+        t = t[:-1]
+    elif kind == 3:
+        t = torch.cat([t, t[:1]])
+    elif kind == 4:
+        t = t[..., None]
+    elif kind == 5:
+        t = t.to([torch.int64, torch.float16, torch.complex64, torch.float32][rng.integers(4)])
+    elif kind == 6:
+        t = [t.to("meta"), t.to_sparse(), t.numpy(), None][rng.integers(4)]
+    else:
+        t = t.expand(2, *t.shape)
+    return t
+
+
+def broken_shape(shape, rng):
+    others = [(shape[0] + 1, *shape[1:]), (shape[0] - 1, *shape[1:]), (-shape[0],), (2**40,), (2**32, 2**32), ()]
+    others += [(float(shape[0]),), shape[0], (*shape, 1, 1), None]
+    return others[rng.integers(len(others))]
+
+
+def example(rng):
+    """A weighted graph of points, one or a batch."""
+    x = points(12, 3, batch=[None, 2][rng.integers(2)], seed=int(rng.integers(100)))
+    return x, HeatKernel(2.0)(x, knn_graph(x, 3))
+
+
+def pattern(rng):
+    _, graph = example(rng)
+    p, which = graph.pattern, rng.integers(4)
+    row, col, shape = p.row, p.col, p.shape
+    if which == 0:
+        row = broken_indices(row, rng)
+    elif which == 1:
+        col = broken_indices(col, rng)
+    elif which == 2:
+        shape = broken_shape(shape, rng)
+    else:
+        keep = torch.from_numpy(rng.random(len(row)) < 0.95)
+        row, col = row[keep], col[keep]
+    made = SparsePattern(row, col, shape)
+    return Graph(made, graph.weight.new_ones(len(made)))
+
+
+def parts(rng):
+    _, graph = example(rng)
+    whole = {
+        "weight": graph.weight,
+        "mask": graph.weight.new_ones(graph.shape),
+        "similarity": graph.weight.new_ones(graph.shape),
+        "log_weight": graph.weight.log(),
+    }
+    name = str(rng.choice(list(whole)))
+    return dataclasses.replace(graph, **{name: broken_values(whole[name], rng)})
+
+
+def with_weight(rng):
+    _, graph = example(rng)
+    return graph.with_weight(broken_values(graph.weight, rng))
+
+
+def from_dense(rng):
+    affinity = random_affinity(9)
+    if rng.integers(2):
+        return Graph.from_dense(broken_values(affinity, rng))
+    return Graph(DensePattern(broken_shape((9,), rng)), affinity)
+
+
+def from_edge_index(rng):
+    _, graph = example(rng)
+    edges, weight, nodes = graph.edge_index, graph.weight, None
+    batch = torch.arange(graph.pattern.total) // graph.num_nodes
+    which = rng.integers(4)
+    if which == 0:
+        edges = broken_indices(edges.flatten(), rng)
+        edges = edges.reshape(2, -1) if isinstance(edges, torch.Tensor) and edges.numel() % 2 == 0 else edges
+    elif which == 1:
+        weight = broken_values(weight, rng)
+    elif which == 2:
+        batch = broken_indices(batch, rng)
+    else:
+        nodes = [3, -1, 2**40, 2.5][rng.integers(4)]
+    return Graph.from_edge_index(edges, weight, nodes, batch if which == 2 or rng.integers(2) else None)
+
+
+def from_scipy(rng):
+    matrix = knn_graph(points(12, 3), 3).to_scipy().asformat(["csr", "csc", "coo"][rng.integers(3)])
+    names = ("row", "col") if matrix.format == "coo" else ("indices", "indptr")
+    numbers = getattr(matrix, names[rng.integers(2)])  # in place, as SciPy looks at new ones only where they are set
+    numbers[rng.integers(len(numbers))] = int(rng.choice([-5, 0, 10**6]))
+    return Graph.from_scipy(matrix)
+
+
+def subgraph(rng):
+    _, graph = example(rng)
+    graph = graph if rng.integers(2) else Graph.from_dense(graph.to_dense())
+    return graph.subgraph(broken_indices(torch.from_numpy(rng.permutation(graph.num_nodes)[:6]), rng))
+
+
+def padded(rng):
+    x, _ = example(rng)
+    x = x.reshape(-1, 3)
+    found, mask = pad_batch(x, broken_indices(torch.arange(len(x)) // 5, rng))
+    assert torch.equal(found[mask], x)
+    return knn_graph(found, 3, mask=mask)
+
+
+def of_a_rule(rng):
+    x, graph = example(rng)
+    edges = graph.pattern
+    faults = [
+        lambda: dataclasses.replace(graph, weight=broken_values(graph.weight, rng)),
+        lambda: Graph(SparsePattern(broken_indices(edges.row, rng), edges.col, edges.shape), graph.weight),
+        lambda: graph.subgraph(torch.arange(5)),
+        lambda: graph.to(torch.float32),
+        lambda: [None, graph.weight, graph.pattern][rng.integers(3)],
+    ]
+    return graph_of_points(lambda x, mask=None: faults[rng.integers(5)](), x)
+
+
+def from_a_file(rng):
+    _, graph = example(rng)
+    p, which = graph.pattern, rng.integers(4)
+    if which == 0:
+        p.row = broken_indices(p.row, rng)
+    elif which == 1:
+        p.col = broken_indices(p.col, rng)
+    elif which == 2:
+        p.shape = broken_shape(p.shape, rng)
+    else:
+        vars(graph)["weight"] = broken_values(graph.weight, rng)
+    file = io.BytesIO()
+    torch.save(graph, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)  # whose errors are not wrapped
+
+
+WAYS = {
+    "pattern": (pattern, "row|col|shape"),
+    "parts": (parts, "weight|mask|similarity"),
+    "with_weight": (with_weight, "weight"),
+    "from_dense": (from_dense, "affinity|shape|weight"),
+    "from_edge_index": (from_edge_index, "edge_index|edge_weight|batch|num_nodes"),
+    "from_scipy": (from_scipy, "affinity"),
+    "subgraph": (subgraph, "nodes"),
+    "pad_batch": (padded, "batch|k"),
+    "rule": (of_a_rule, "neighbors|weight|row|col"),
+    "file": (from_a_file, "row|col|shape|weight"),
+}
+
+
+def check(graph):
+    """A sound graph has symmetric weights, and products by its rows are products with their matrix."""
+    dense, n = graph.pattern.to_dense(graph.weight), graph.num_nodes
+    torch.testing.assert_close(dense, dense.mT)
+    assert (dense >= 0).all()
+    y = torch.linspace(-1, 1, dense.shape[:-1].numel() * 2, dtype=dense.dtype).reshape(*dense.shape[:-1], 2)
+    torch.testing.assert_close(graph.pattern.matmul(graph.weight, y), dense @ y)
+    apart = (y[..., :, None, :] - y[..., None, :, :]).square().sum(-1)
+    torch.testing.assert_close(graph.pattern.smoothness(graph.weight, y), (dense * apart).sum() / 2)
+    assert graph.connected_components().max() < max(n, 1)
+
+
+@pytest.mark.filterwarnings("ignore:summed .* copies:torch_lapeig.GraphWarning")
+@pytest.mark.parametrize(("make", "names"), WAYS.values(), ids=WAYS)
+def test_a_fault_is_refused_by_name_or_harmless(make, names):
+    errors = []
+    for seed in range(60):
+        try:
+            graph = make(np.random.default_rng(seed))
+        except (TypeError, ValueError, IndexError) as error:
+            errors.append(str(error))
+        else:
+            check(graph)
+    assert len(errors) > 20
+    assert all(re.search(names, error) for error in errors), errors
+
+
+def test_edges_of_a_caller_are_copied():
+    """What the caller writes to an index afterwards is not what compiled loops read."""
+    row, col = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]], dtype=torch.int32)
+    kept = SparsePattern(row, col, (3,))
+    row[0], col[0] = 2**30, -1
+    assert kept.keys().tolist() == [1, 3, 5, 7]
+
+
+def test_values_that_do_not_fit_the_edges_are_refused():
+    graph = knn_graph(points(12, 3), 3)
+    edges, y = graph.pattern, points(12, 2)
+    calls = (edges.transpose, edges.to_matrix, lambda v: edges.matmul(v, y), lambda v: edges.smoothness(v, y))
+    for call in calls:
+        for values in (graph.weight[1:], graph.weight.repeat(2), graph.weight[:1]):
+            with pytest.raises(ValueError, match=r"values must have shape \(\d+,\) to go with the edges"):
+                call(values)
+    for call in (lambda z: edges.direct_matmul(graph.weight, z), lambda z: edges.direct_products(z, z)):
+        with pytest.raises(ValueError, match=r"blocks must have shape \(12, m\), got \(11, 2\)"):
+            call(y[1:])
+
+
+def broken_extension(found, fault):
+    query, point, connectivity, same = found
+    changes = {
+        "query out of range": {"query": query + 5},
+        "negative point": {"point": point - 3},
+        "same out of range": {"same": same + 1000},
+        "same below −1": {"same": same - 1},
+        "twice": {"query": query.repeat(2), "point": point.repeat(2), "connectivity": connectivity.repeat(2)},
+        "lengths": {"connectivity": connectivity[1:]},
+        "integers": {"connectivity": connectivity.long()},
+        "same of another length": {"same": same[1:]},
+    }
+    return Extension(query, point, connectivity, same)._replace(**changes[fault])
+
+
+FAULTS = {
+    "query out of range": "query of the Extension",
+    "negative point": "point of the Extension",
+    "same out of range": "same of the Extension",
+    "same below −1": "same of the Extension",
+    "twice": "query and point of the Extension must be distinct",
+    "lengths": "query, point and connectivity of the Extension",
+    "integers": "connectivity of the Extension",
+    "same of another length": "same of the Extension must have shape",
+}
+
+
+@pytest.mark.parametrize(("fault", "message"), FAULTS.items(), ids=FAULTS)
+def test_edges_of_new_points_by_a_rule_of_the_users_own_are_checked(fault, message):
+    class Rule:
+        def __call__(self, x, mask=None):
+            return KNN(4)(x, mask)
+
+        def with_state(self, x):
+            return KNN(4).with_state(x)
+
+        def extend(self, queries, x, state):
+            return broken_extension(KNN(4).extend(queries, x, state), fault)
+
+    x = points(30, 3)
+    module = LaplacianEigenmaps(2, Rule()).fit(x)
+    with pytest.raises((TypeError, ValueError), match=message):
+        module.transform(x[:5] + 0.01)
