@@ -17,6 +17,7 @@ from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig.graph.distances import Metric
 from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern
 
@@ -41,6 +42,8 @@ class Graph:
             overflows where the gradient of its logarithm does not. `Laplacian` uses it.
         recall: share of the true neighbours that an approximate search found, measured on a sample; 1 for every other
             graph.
+        metric: how weightings measure the lengths of edges: ``"euclidean"`` between the points, ``"cosine"`` between
+            the points scaled to length 1, so that only directions count. A rule sets the metric of its search.
 
     >>> graph = Graph.from_dense(torch.tensor([[0.0, 2.0], [2.0, 0.0]]))
     >>> graph.to_sparse().weight, graph.to_sparse().edge_index.tolist()
@@ -53,8 +56,10 @@ class Graph:
     similarity: Tensor | None = None
     log_weight: Tensor | None = None
     recall: float = 1.0
+    metric: Metric = "euclidean"
 
     def __post_init__(self) -> None:
+        _checks.check_choice(self.metric, "metric", ("euclidean", "cosine"))
         check_edge_values(self.pattern, self.weight, "weight")
 
     def __repr__(self) -> str:
@@ -228,7 +233,7 @@ class Graph:
         similarity = None if self.similarity is None else self.similarity.to(target)
         log_weight = None if self.log_weight is None else self.log_weight.to(target)
         mask = None if self.mask is None else self.mask.to(weight.device)
-        return Graph(self.pattern.to(weight.device), weight, mask, similarity, log_weight, self.recall)
+        return Graph(self.pattern.to(weight.device), weight, mask, similarity, log_weight, self.recall, self.metric)
 
     def to_dense(self) -> Tensor:
         """The affinity matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""
@@ -246,7 +251,7 @@ class Graph:
         item, i, j = weight.detach().nonzero(as_tuple=True)
         pattern = SparsePattern(item * n + i, item * n + j, self.shape)
         log_weight = None if self.log_weight is None else self.log_weight.reshape(-1, n, n)[item, i, j]
-        return Graph(pattern, weight[item, i, j], self.mask, self.similarity, log_weight)
+        return dataclasses.replace(self, pattern=pattern, weight=weight[item, i, j], log_weight=log_weight)
 
     def to_scipy(self) -> csr_array:
         """The affinity of one graph as a SciPy CSR matrix, without gradients."""
@@ -288,7 +293,7 @@ class Graph:
         pattern, edges = self.pattern.restrict(nodes)
         similarity = None if self.similarity is None else self.similarity.reshape(-1)[nodes]
         log_weight = None if self.log_weight is None else self.log_weight[edges]
-        return Graph(pattern, self.weight[edges], None, similarity, log_weight, self.recall)
+        return Graph(pattern, self.weight[edges], None, similarity, log_weight, self.recall, self.metric)
 
     def connected_components(self) -> Tensor:
         """Labels int64, of the shape of the graph: 0, 1, … in each item by first node; −1 for padding.

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor, nn
 
 from torch_lapeig import _checks
@@ -15,6 +14,7 @@ from torch_lapeig._fitted import State, in_blocks
 from torch_lapeig._threads import solve_each
 from torch_lapeig.eigen import Solve, Solver, SymmetricOperator
 from torch_lapeig.graph import KNN, nearest_neighbors
+from torch_lapeig.graph.distances import least_reach, measured
 from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.neighbors import Neighbors
 from torch_lapeig.graph.pattern import SparsePattern
@@ -37,7 +37,7 @@ class LLE(EmbeddingModule):
     Args:
         n_components: dimension of the embedding.
         neighbors: ``KNN(k)``, the k nearest of each point. The method needs exactly these: no other rule is one, and
-            nothing is made symmetric.
+            nothing is made symmetric. With ``metric="cosine"`` the points scaled to length 1 are embedded.
         reg: of the local Gram matrices, relative to their trace.
         solve: options of the eigensolve, a `Solve`, or a solver alone. By default `Lobpcg` with `SparseLU`.
 
@@ -85,9 +85,10 @@ class LLE(EmbeddingModule):
         if self.neighbors.k >= n and not fill:
             raise ValueError(f"neighbors must be fewer than the number of points, got {self.neighbors} with {n} points")
         indices = self._nearest(x, None).indices
-        weights = reconstruction_weights(x.double(), x.double(), indices, self.reg)
+        points = measured(x.double(), self.neighbors.metric)
+        weights = reconstruction_weights(points, points, indices, self.reg)
         operator = _residual_operator(indices, weights)
-        if (x == x[0]).all():
+        if (points == points[0]).all():
             _checks.warn(f"x holds {n} copies of one point, so that no column means anything", _checks.GraphWarning)
         pairs = solve(operator, min(k + 1, n))
         _warn_of_zeros(pairs.values[1:].detach(), operator, _closed_groups(indices))
@@ -109,12 +110,13 @@ class LLE(EmbeddingModule):
         return self.neighbors.k * (self.neighbors.k + 2 * state["train_points"].shape[1])
 
     def _extend(self, x: Tensor, state: State) -> Tensor:
-        points = state["train_points"]
-        indices = self._nearest(points, x).indices
-        weights = reconstruction_weights(x.double(), points.double(), indices, self.reg).to(x.dtype)
-        equal = (points[indices] == x[:, None]).all(2)
+        metric, dtype = self.neighbors.metric, x.dtype
+        indices = self._nearest(state["train_points"], x).indices
+        x, points = measured(x.double(), metric), measured(state["train_points"].double(), metric)
+        equal = (points[indices] - x[:, None]).abs().amax(2) <= least_reach(metric, dtype)
+        weights = reconstruction_weights(x, points, indices, self.reg).to(dtype)
         first = equal & (equal.cumsum(1) == 1)  # of several copies
-        weights = torch.where(equal.any(1, keepdim=True), first.to(x.dtype), weights)
+        weights = torch.where(equal.any(1, keepdim=True), first.to(dtype), weights)
         query = torch.arange(len(x), device=x.device).repeat_interleave(indices.shape[1])
         kernel = SparseKernel(query, indices.flatten(), weights.flatten(), len(x))
         return extension(kernel, state["embedding_"], weights.new_ones(self.n_components))
@@ -147,6 +149,8 @@ def _closed_groups(indices: Tensor) -> int:
     Each gives (I − W)ᵀ(I − W) one eigenvalue 0: the left null vector of its block of I − W, zero elsewhere, is one of
     the whole.
     """
+    from scipy.sparse.csgraph import connected_components  # as in components.py
+
     n, m = indices.shape
     ends = np.arange(n + 1) * m
     directed = csr_array((np.ones(n * m, dtype=bool), indices.cpu().numpy().ravel(), ends), shape=(n, n))
