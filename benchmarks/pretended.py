@@ -34,6 +34,7 @@ NAMES: dict[Any, str] = {}
 ROUND_TRIPS = {
     "pattern.bandwidth_reducing_order": "reverse Cuthill–McKee by SciPy, where the user asks for it",
     "geodesics.geodesic_distances": "Dijkstra by SciPy: its queue is no work for a device",
+    "lle._closed_groups": "strongly connected components by SciPy: no work for a device",
     "graph.to_scipy": "the user asks for SciPy's matrix",
     "direct.<genexpr>": "as direct.to_scipy",
     "direct.count_below": "as direct.to_scipy",

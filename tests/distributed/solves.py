@@ -350,7 +350,7 @@ def check_eigenmaps_and_new_points(ranks):
     x, new = surface(150), torch.cat([surface(40, seed=8), surface(150)[:9]])
     rows, of_new = cut(150, ranks), cut(49, ranks, "last")
     cases = (
-        (KNN(7, "union"), {"scale": "orthonormal", "drop_trivial": False}),
+        (KNN(7, "union", "cosine"), {"scale": "orthonormal", "drop_trivial": False}),
         (Radius(0.9), {"normalization": "unnormalized"}),
         (KNN(8, "mutual"), {"scale": "unit"}),
     )

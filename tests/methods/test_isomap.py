@@ -62,9 +62,9 @@ def test_new_points_that_equal_fitted_ones_have_their_rows_where_neighbours_are_
     """A search counts such a point among its own neighbours and ends ties elsewhere: no short cuts by other edges."""
     x = torch.randint(0, 4, (60, 4), generator=torch.Generator().manual_seed(5)).unique(dim=0).double()
     module = Isomap(2, KNN(7), landmarks=landmarks).fit(x)
-    _, point, _, same = KNN(7).extend(x, x, module.train_rule)
-    assert torch.equal(same, torch.arange(len(x)))
-    assert len(point) != module.train_edges.shape[1]  # or there were nothing to show
+    found = KNN(7).extend(x, x, module.train_rule)
+    assert torch.equal(found.same, torch.arange(len(x)))
+    assert len(found.point) != module.train_edges.shape[1]  # or there were nothing to show
     torch.testing.assert_close(module.transform(x), module.embedding_)
     new = torch.cat([x[:9], x[:9] + 0.25]).requires_grad_()
     torch.testing.assert_close(module.transform(new)[:9], module.embedding_[:9])

@@ -42,11 +42,49 @@ def test_lle_embedding_minimises_the_reconstruction_error(n):
     assert subspace_angle(vectors[:, 1:4], y) < 1e-5
 
 
-def test_lle_of_parts_warns():
-    x = torch.cat([surface(20), surface(20, seed=1) + 100])
-    with pytest.warns(GraphWarning, match="fall into 2 parts"):
-        y = LLE(1, KNN(5)).fit(x).embedding_
-    assert torch.equal(y[:20, 0] > 0, (y[0, 0] > 0).expand(20))
+def repeated(count, times):
+    """Points that were measured several times, one after the other."""
+    return points(count, 3).repeat_interleave(times, 0)
+
+
+# Points, neighbours, and how many groups of points have all their neighbours among themselves.
+CLOSED = {
+    "far parts": (torch.cat([surface(20), surface(20, seed=1) + 100]), 5, 2),
+    "copies": (torch.cat([points(60, 3), points(2, 3, seed=1).repeat_interleave(9, 0)]), 8, 2),
+    "every point three times": (repeated(20, 3), 8, None),
+    "a point between two parts": (torch.tensor([0, 1, 2, 5, 8.5, 9.5, 10.5]).double()[:, None], 2, 2),
+}
+
+
+@pytest.mark.parametrize("case", CLOSED)
+def test_closed_groups_of_neighbours_warn_everywhere(case):
+    """Each makes one zero eigenvalue, counted here by a dense solve; of far parts the column tells them apart."""
+    x, k, groups = CLOSED[case]
+    found = nearest_neighbors(x, k).indices
+    w = torch.zeros(len(x), len(x), dtype=x.dtype).scatter_(1, found, reconstruction_weights(x, x, found, 1e-3))
+    values = torch.linalg.eigvalsh((torch.eye(len(x), dtype=x.dtype) - w).T @ (torch.eye(len(x), dtype=x.dtype) - w))
+    zeros = int((values < 1e-13).sum()) - 1
+    assert zeros > 0
+    assert groups in (zeros + 1, None)
+    module, message = LLE(1, KNN(k)), f"^{zeros} eigenvalues beside"
+    for call in (module.fit, module, lambda x: module(x[None]), lambda x: module.out_of_sample(x, x[:1])):
+        with pytest.warns(GraphWarning, match=message):
+            call(x)
+    if case == "far parts":
+        assert torch.equal(module.embedding_[:20, 0] > 0, (module.embedding_[0, 0] > 0).expand(20))
+
+
+def test_zero_eigenvalues_of_a_plane_warn():
+    """With next to no regularisation the coordinates of a plane are null vectors, without closed groups."""
+    plane = torch.nn.functional.pad(points(80, 2), (0, 1))
+    with pytest.warns(GraphWarning, match="^2 eigenvalues beside"):
+        LLE(3, KNN(8), reg=1e-10)(plane)
+    LLE(3, KNN(8))(plane)
+
+
+def test_copies_of_one_point_warn():
+    with pytest.warns(GraphWarning, match="20 copies of one point"):
+        LLE(2, KNN(5))(torch.ones(20, 3))
 
 
 def test_direct_preconditioner_needs_few_iterations_and_serves_the_gradient():
@@ -75,12 +113,13 @@ def test_agrees_with_scikit_learn():
 
 
 def test_neighbours_by_angle():
-    """The metric is that of the rule; a copy of a training point is that point, one of its direction is not."""
+    """The points scaled to length 1 are rebuilt from each other; one of a training point's direction is that point."""
     x = surface(60) + torch.tensor([1.0, 2.0, 3.0])
     module = LLE(2, KNN(8, metric="cosine")).fit(x)
     found = nearest_neighbors(x, 8, metric="cosine").indices
-    weights = reconstruction_weights(x, x, found, 1e-3)
+    unit = x / x.norm(dim=1, keepdim=True)
+    weights = reconstruction_weights(unit, unit, found, 1e-3)
     residual = torch.eye(60, dtype=x.dtype) - torch.zeros(60, 60, dtype=x.dtype).scatter_(1, found, weights)
     assert subspace_angle(torch.linalg.eigh(residual.T @ residual)[1][:, 1:3], module.embedding_) < 1e-5
     torch.testing.assert_close(module.transform(x), module.embedding_)
-    assert (module.transform(2 * x) - module.embedding_).abs().amax(1).min() > 0
+    torch.testing.assert_close(module.transform(2 * x), module.embedding_)

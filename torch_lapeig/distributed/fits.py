@@ -17,7 +17,14 @@ from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.distributed.search import Search
 from torch_lapeig.eigen import Laplacian
 from torch_lapeig.graph import KNN, Radius
-from torch_lapeig.graph.distances import differentiable_pair_distances, pair_distances, radii_no_less, roots_no_less
+from torch_lapeig.graph.distances import (
+    differentiable_pair_distances,
+    least_reach,
+    measured,
+    pair_distances,
+    radii_no_less,
+    roots_no_less,
+)
 from torch_lapeig.graph.weights import NewEdges
 from torch_lapeig.methods import SpectralClustering
 from torch_lapeig.methods.module import Embedding, warn_of_unreached
@@ -50,8 +57,7 @@ class ShardedFit:
         self.pattern: Any = graph.pattern
         self.connectivity = graph.weight
         self.rule: KNN | Radius = module.neighbors
-        cosine = self.rule.metric == "cosine"
-        self.search = Search(points, points.x / points.x.norm(dim=1, keepdim=True) if cosine else None)
+        self.search = Search(points, self.rule.metric)
         if isinstance(self.rule, KNN):
             self.reach = self._reach(self.rule.k)
         else:
@@ -61,7 +67,8 @@ class ShardedFit:
         """The distance of each own point to its k-th neighbour, as `torch_lapeig.graph.KNN` keeps it."""
         own = self.search.x
         number, others = fetched(self.search, self.search.nearest(k).places[:, -1], own)
-        return roots_no_less(pair_distances(own, torch.arange(len(own), device=own.device), others, number))
+        reach = roots_no_less(pair_distances(own, torch.arange(len(own), device=own.device), others, number))
+        return reach.clamp_min(least_reach(self.rule.metric, own.dtype))
 
     @classmethod
     def of(
@@ -97,12 +104,11 @@ class ShardedFit:
 
     def rows_of(self, x: Tensor) -> Tensor:
         """The rows of new points, as `GraphEmbedding` extends its own."""
-        asked, nodes = _checks.primal(x), self.nodes
-        unit = asked / asked.norm(dim=1, keepdim=True) if self.rule.metric == "cosine" else asked
-        edges = extension(self.search, self.rule, unit, self.reach)
+        x, nodes = measured(x, self.rule.metric), self.nodes
+        edges = extension(self.search, self.rule, _checks.primal(x), self.reach)
         edges = with_own_edges(edges, self.pattern, self.connectivity)
         degrees = nodes.get("train_degrees")
-        kept = (self.points.x, nodes["train_weighting"], nodes["train_vectors"])
+        kept = (measured(self.points.x, self.rule.metric), nodes["train_weighting"], nodes["train_vectors"])
         kept = kept if degrees is None else (*kept, degrees)  # type: ignore[assignment]
         number, points, weighting, vectors, *rest = fetched(self.search, edges.place, *kept)
         lengths = differentiable_pair_distances(x, edges.query, points, number)

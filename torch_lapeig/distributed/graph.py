@@ -91,7 +91,7 @@ def sharded_graph(points: ShardedPoints, rule: KNN | Radius) -> ShardedGraph:
     """
     ranks, symmetrize = points.ranks, "union"
     ranks.agree("sharded_graph", lambda: {"neighbors": _checked_rule(rule)})
-    search = Search(points, _unit_vectors(points) if rule.metric == "cosine" else None)
+    search = Search(points, rule.metric)
     if isinstance(rule, KNN):
         symmetrize = rule.symmetrize
         found = search.nearest(rule.k).places
@@ -105,7 +105,7 @@ def sharded_graph(points: ShardedPoints, rule: KNN | Radius) -> ShardedGraph:
                     f"radius must reach at least one neighbour, got {rule.radius} and no edge; use a larger radius"
                 )
             )
-    return symmetrized(points, row, place, symmetrize)
+    return symmetrized(points, row, place, symmetrize)._with(metric=rule.metric)
 
 
 def symmetrized(points: ShardedPoints, row: Tensor, place: Tensor, symmetrize: str) -> ShardedGraph:
@@ -146,12 +146,3 @@ def _checked_rule(rule: KNN | Radius) -> KNN | Radius:
     if isinstance(rule, KNN) and (rule.backend != "exact" or (rule.recall or 1) < 1):
         raise ValueError(f"neighbors must be an exact search on several ranks, got {rule}")
     return rule
-
-
-def _unit_vectors(points: ShardedPoints) -> Tensor:
-    x = _checks.primal(points.x)
-    size = x.norm(dim=1, keepdim=True)
-    if points.ranks.any((size == 0).any()):
-        raise points.ranks.alike(ValueError('metric="cosine" needs vectors of positive length, got zero vectors'))
-    unit: Tensor = x / size
-    return unit

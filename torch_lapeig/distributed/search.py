@@ -20,6 +20,7 @@ from torch_lapeig._cached import cached_property
 from torch_lapeig._tuning import rows_of_block
 from torch_lapeig.distributed.points import ShardedPoints
 from torch_lapeig.distributed.tiles import Tiles, merged
+from torch_lapeig.graph.distances import Metric, least_reach, measured
 from torch_lapeig.graph.neighbors import radius_neighbors
 
 BALLS = 256  # parts of a rank's points, each with a ball around it, that all other ranks know
@@ -52,12 +53,17 @@ class Search:
     """The points of all ranks, ready to be asked.
 
     Args:
-        points: spread over ranks. x: ``(n, D)``, other coordinates of them to measure in (unit vectors).
+        points: spread over ranks. metric: of the search; queries are those that `measured` returns.
+
+    Raises:
+        ValueError: on all ranks, a zero vector with ``"cosine"``.
     """
 
-    def __init__(self, points: ShardedPoints, x: Tensor | None = None) -> None:
-        self.points, self.ranks = points, points.ranks
-        self.x = _checks.primal(points.x if x is None else x)
+    def __init__(self, points: ShardedPoints, metric: Metric = "euclidean") -> None:
+        self.points, self.ranks, self.metric = points, points.ranks, metric
+        if metric == "cosine" and self.ranks.any((points.x == 0).all(1).any()):
+            raise self.ranks.alike(ValueError('metric="cosine" needs vectors of positive length, got zero vectors'))
+        self.x = measured(_checks.primal(points.x), metric)
         # In the order of their numbers, so that ties go to the smaller one.
         self.order = points.numbers.argsort()
         self.sorted = self.x[self.order]
@@ -97,7 +103,7 @@ class Search:
     def within(self, reach: Tensor, queries: Tensor | None = None) -> Reached:
         """All pairs of a query, or an own point, and another point at a distance in the ``reach`` ``(n,)`` of that."""
         begin, none = self.points.offsets[self.ranks.rank], self.order[:0]
-        itself = queries is None
+        itself, same = queries is None, least_reach(self.metric, self.x.dtype) ** 2
         asked = self.x if queries is None else _checks.primal(queries)
 
         def answer(asked: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -107,7 +113,7 @@ class Search:
             radii = reach[self.order][None].to(self.x.dtype)
             pairs = radius_neighbors(self.sorted[None], radii, None if asked is None else asked[None])
             query = self.order[pairs.query] if asked is None else pairs.query
-            return query, self.order[pairs.point] + begin, (pairs.squared_distances == 0).long()
+            return query, self.order[pairs.point] + begin, (pairs.squared_distances <= same).long()
 
         found = [torch.stack(answer(None), 1)] if itself else []
         if self.ranks.world == 1:

@@ -6,11 +6,49 @@ squared differences instead. The search, the weights and the formulas for new po
 
 from __future__ import annotations
 
+import functools
+from typing import Literal
+
 import torch
 from torch import Tensor
 
 from torch_lapeig import _checks, _compiled
 from torch_lapeig._tuning import FEW_NEIGHBORS, SMALL_DIMENSIONS, SMALL_SET, TREE_DIMENSIONS, rows_of_block
+
+Metric = Literal["euclidean", "cosine"]
+
+DIRECTION_UNITS = 16.0  # times eps: unit vectors as near as that are of one direction, but for the rounding of a scale
+
+
+def measured(x: Tensor, metric: Metric, valid: Tensor | None = None) -> Tensor:
+    """Return the points between which a metric measures lengths, with gradients.
+
+    Args:
+        x: points ``(..., D)``.
+        metric: ``"euclidean"``: the points themselves; ``"cosine"``: the points scaled to length 1.
+        valid: bool ``(...)``, False for padding, which may hold zeros.
+
+    Raises:
+        ValueError: a zero vector, which has no direction, with ``"cosine"``.
+    """
+    if metric == "euclidean":
+        return x
+    largest = _checks.primal(x).abs().amax(-1, keepdim=True)  # so that no square overflows or underflows
+    zero = largest[..., 0] == 0
+    lacking = zero if valid is None else zero & valid
+    _checks.later(lacking.any(), functools.partial(_refuse_zeros, lacking))
+    x = x / torch.where(largest > 0, largest, 1)
+    squares = x.square().sum(-1, keepdim=True)
+    return x / torch.where(squares > 0, squares, 1).sqrt()
+
+
+def _refuse_zeros(zero: Tensor) -> None:
+    raise ValueError(f'metric="cosine" needs vectors of positive length, got {int(zero.sum())} zero vectors')
+
+
+def least_reach(metric: Metric, dtype: torch.dtype) -> float:
+    """Return the distance up to which two points count as one: 0, or the rounding of unit vectors for ``"cosine"``."""
+    return 0.0 if metric == "euclidean" else DIRECTION_UNITS * torch.finfo(dtype).eps
 
 
 def squared_distances(queries: Tensor, points: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig._cached import cached_property
+from torch_lapeig.graph.distances import Metric
 from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern, checked_shape
 
@@ -44,6 +45,8 @@ class Graph:
             overflows where the gradient of its logarithm does not. `Laplacian` uses it.
         recall: share of the true neighbours that an approximate search found, measured on a sample; 1 for every other
             graph.
+        metric: how weightings measure the lengths of edges: ``"euclidean"`` between the points, ``"cosine"`` between
+            the points scaled to length 1, so that only directions count. A rule sets the metric of its search.
 
     Raises:
         TypeError: no pattern, weights that are not float32 or float64, a mask that is not bool. ValueError: parts that
@@ -63,6 +66,7 @@ class Graph:
     similarity: Tensor | None = None
     log_weight: Tensor | None = None
     recall: float = 1.0
+    metric: Metric = "euclidean"
 
     def __post_init__(self) -> None:
         self._check("weight", FINITE_DIFFERENCE)
@@ -82,6 +86,7 @@ class Graph:
         """Raise unless the graph is what its class says, up to ``slack`` times the largest of the weights, ``name``."""
         check_edge_values(self.pattern, self.weight, name)
         _checks.check_number(self.recall, "recall", 0, 1)
+        _checks.check_choice(self.metric, "metric", ("euclidean", "cosine"))
         self._check_mask()
         self._check_part(self.similarity, "similarity", tuple(self.shape))
         self._check_part(self.log_weight, "log_weight", tuple(self.weight.shape))

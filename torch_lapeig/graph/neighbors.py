@@ -29,6 +29,8 @@ from torch_lapeig.graph.ann import approximate_neighbors
 from torch_lapeig.graph.candidates import candidates_pay, nearest_by_candidates
 from torch_lapeig.graph.copies import first_copies
 from torch_lapeig.graph.distances import (
+    Metric,
+    least_reach,
     nearest_directly,
     nearest_of_candidates,
     pair_distances,
@@ -41,7 +43,6 @@ from torch_lapeig.graph.sets import Sets, prepare, warn_of_underflow
 from torch_lapeig.graph.tables import Block, Table, Values, nearest_by_blocks, order_for_tiles, row_bytes, table_of
 from torch_lapeig.graph.tree import Tree, pairs_within, tree_pays
 
-Metric = Literal["euclidean", "cosine"]
 Backend = Literal["exact", "faiss"]
 
 SPARE = 5  # candidates beyond k that are measured again: enough for the ties and near ties of most rows
@@ -223,7 +224,8 @@ def reach_of_points(x: Tensor, others: Tensor, metric: Metric) -> Tensor:
     A search by values knows squared distances to 0.1 %: points exactly as far would be out of reach.
     """
     points = prepare(x, None, None, metric).points[0]
-    return roots_no_less(pair_distances(points, torch.arange(len(points), device=x.device), points, others))
+    squares = pair_distances(points, torch.arange(len(points), device=x.device), points, others)
+    return roots_no_less(squares).clamp_min(least_reach(metric, x.dtype))
 
 
 def check_recall(backend: Any, recall: Any) -> float:

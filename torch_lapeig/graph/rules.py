@@ -17,12 +17,11 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.graph.distances import radii_no_less
+from torch_lapeig.graph.distances import Metric, least_reach, radii_no_less
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.groups import both_ways
 from torch_lapeig.graph.neighbors import (
     Backend,
-    Metric,
     NeighborPairs,
     Neighbors,
     check_recall,
@@ -43,6 +42,7 @@ def _symmetrize(
     x: Tensor,
     mask: Tensor | None,
     self_loops: bool,
+    metric: Metric,
     recall: float = 1.0,
 ) -> Graph:
     """The undirected graph of directed edges (each given once), nodes numbered through the batch."""
@@ -56,7 +56,8 @@ def _symmetrize(
         chosen = (directions == 2).nonzero().flatten()
         row, col = row.index_select(0, chosen), col.index_select(0, chosen)
     weight = directions.to(x.dtype) / 2 if rule == "mean" else torch.ones_like(row, dtype=x.dtype)
-    return Graph._trusted(SparsePattern._trusted(row, col, shape, self_loops), weight, mask, recall=recall)
+    pattern = SparsePattern._trusted(row, col, shape, self_loops)
+    return Graph._trusted(pattern, weight, mask, recall=recall, metric=metric)
 
 
 def knn_graph(
@@ -104,7 +105,7 @@ def knn_graph(
     else:
         found = search(x, k, mask=mask)
         (row, col), share = _directed_edges(found, mask), found.recall
-    return _symmetrize(row, col, symmetrize, x, mask, self_loops, share)
+    return _symmetrize(row, col, symmetrize, x, mask, self_loops, metric, share)
 
 
 def _directed_edges(found: Neighbors, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -184,7 +185,7 @@ def radius_graph(
     if len(found.query) == 0 and x.ndim == 2:
         raise ValueError(f"radius must reach at least one neighbour, got {radius} and no edge; use a larger radius")
     start = found.item * x.shape[-2]
-    return _symmetrize(start + found.query, start + found.point, "union", x, mask, self_loops)
+    return _symmetrize(start + found.query, start + found.point, "union", x, mask, self_loops, metric)
 
 
 class Extension(NamedTuple):
@@ -193,6 +194,7 @@ class Extension(NamedTuple):
     ``query`` and ``point`` int64 ``(E,)``, the number of the new point and of the graph's point, each pair once;
     ``connectivity`` ``(E,)``, of the points' dtype: 1, or ½ for one-sided edges of ``symmetrize="mean"``; ``same``
     int64 ``(Q,)``: the point equal to a query (the first of several), or −1. A query that is a point has its edges.
+    ``metric`` says how the lengths of the edges are measured, as `Graph.metric` does.
 
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])
     >>> new = Radius(1.0).extend(torch.tensor([[3.0], [0.5]]), x, torch.ones(3))
@@ -204,6 +206,7 @@ class Extension(NamedTuple):
     point: Tensor
     connectivity: Tensor
     same: Tensor
+    metric: Metric = "euclidean"
 
 
 @runtime_checkable
@@ -412,7 +415,8 @@ class KNN:
     Args:
         k: neighbours of each point, from 1 to the number of points less one.
         symmetrize: ``"mean"`` of the two directions, ``"union"`` or ``"mutual"``; see `knn_graph`.
-        metric, backend: of the search; see `nearest_neighbors`.
+        metric: of the search, see `nearest_neighbors`, and of the lengths that weightings measure, see `Graph`.
+        backend: of the search.
         recall: share of the true neighbours to be found, in (0, 1]; below 1 the search is approximate, through faiss.
             It is measured on a sample: the graph's ``recall``. New points are always searched exactly.
 
@@ -452,7 +456,7 @@ class KNN:
     def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
         """The graph of points ``(N, D)``, and the distance ``(N,)`` of each to its k-th neighbour for `extend`."""
         found = nearest_neighbors(x, self.k, **self._search)
-        graph = _symmetrize(*_directed_edges(found, None), self.symmetrize, x, None, False, found.recall)
+        graph = _symmetrize(*_directed_edges(found, None), self.symmetrize, x, None, False, self.metric, found.recall)
         return graph, reach_of_points(x, found.indices[:, -1], self.metric)
 
     def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
@@ -470,7 +474,7 @@ class KNN:
         query = torch.arange(len(queries), device=x.device)[:, None].expand_as(mutual)
         if self.symmetrize == "mutual":
             query, point = query[mutual], nearest.indices[mutual]
-            return Extension(query, point, torch.ones_like(query, dtype=x.dtype), same)
+            return Extension(query, point, torch.ones_like(query, dtype=x.dtype), same, self.metric)
         alone = ~among.any(1)
         query = torch.cat([query.flatten(), reached.query[alone]])
         point = torch.cat([nearest.indices.flatten(), reached.point[alone]])
@@ -478,7 +482,7 @@ class KNN:
         if self.symmetrize == "mean":
             weight[: mutual.numel()][~mutual.flatten()] = 0.5
             weight[mutual.numel() :] = 0.5
-        return Extension(query, point, weight, same)
+        return Extension(query, point, weight, same, self.metric)
 
 
 @dataclass(frozen=True)
@@ -488,7 +492,7 @@ class Radius:
     Args:
         radius: largest distance ‖x_i − x_j‖ of two points that are joined, positive. Belkin & Niyogi's ε bounds its
             square: their ε-neighbourhoods are ``Radius(ε ** 0.5)``.
-        metric: of the search; see `nearest_neighbors`.
+        metric: as for `KNN`.
 
     Raises:
         TypeError: ``radius`` is no number. ValueError: it is not positive; unknown words. When called: as
@@ -517,15 +521,15 @@ class Radius:
         """Edges of new points ``(Q, D)`` to the graph's ``(N, D)`` within the radius, the state of `with_state`."""
         reach = radius_neighbors(x, state, queries, metric=self.metric)
         same = _same_points(reach, queries, x, self.metric)
-        return Extension(reach.query, reach.point, torch.ones_like(reach.squared_distances), same)
+        return Extension(reach.query, reach.point, torch.ones_like(reach.squared_distances), same, self.metric)
 
 
 def _same_points(reached: NeighborPairs, queries: Tensor, x: Tensor, metric: Metric) -> Tensor:
-    """The first point equal to each query, int64 ``(Q,)``; −1 for none. Equal ones are always in reach."""
-    if metric == "cosine":  # points of one direction are not one point
-        nearest = nearest_neighbors(x, 1, queries)
-        return torch.where(nearest.squared_distances[:, 0] == 0, nearest.indices[:, 0], -1)
-    equal = reached.squared_distances == 0
+    """Return the first point equal to each query, int64 ``(Q,)``, −1 for none. Equal ones are always in reach.
+
+    With ``"cosine"`` points of one direction are equal.
+    """
+    equal = reached.squared_distances <= least_reach(metric, x.dtype) ** 2
     none = torch.full((len(queries),), len(x), device=x.device)
     first = none.scatter_reduce(0, reached.query[equal], reached.point[equal], "amin")
     return torch.where(first < len(x), first, -1)

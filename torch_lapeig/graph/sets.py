@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig._tuning import rows_of_block
+from torch_lapeig.graph.distances import Metric, measured
 
 
 class Sets(NamedTuple):
@@ -30,8 +31,8 @@ class Sets(NamedTuple):
         return [Sets(*item, self.itself) for item in every]
 
 
-def prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: str) -> Sets:
-    """Check the arguments of a search; unit vectors for ``"cosine"``."""
+def prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: Metric) -> Sets:
+    """Check the arguments of a search; the points are those that the metric measures between, see `measured`."""
     _checks.check_floating(x, "x")
     _checks.check_outside_func(x, "x")
     _checks.check_choice(metric, "metric", ("euclidean", "cosine"))
@@ -58,9 +59,8 @@ def prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: str)
     for name, values in given.items():
         size = _checks.largest(values)
         _checks.later(size > largest, functools.partial(_refuse_size, name, size, largest))
-    if metric == "cosine":
-        points, asked = _normalize(points, valid), _normalize(asked, None if queries is not None else valid)
-    return Sets(points, asked, valid, queries is None)
+    points = measured(points, metric, valid)
+    return Sets(points, points if queries is None else measured(asked, metric), valid, queries is None)
 
 
 def _refuse_size(name: str, size: Tensor, largest: float) -> None:
@@ -90,12 +90,3 @@ def _say_underflow(sets: Sets, indices: Tensor, distances: Tensor, close: Tensor
             f"the least normal {distances.dtype}, so that which are nearest is not known; rescale the points",
             _checks.GraphWarning,
         )
-
-
-def _normalize(x: Tensor, valid: Tensor | None) -> Tensor:
-    """Vectors of length 1 in the same directions; zeros may be padding only."""
-    size = x.norm(dim=-1, keepdim=True)
-    zero = size[..., 0] == 0 if valid is None else (size[..., 0] == 0) & valid
-    if zero.any():
-        raise ValueError(f'metric="cosine" needs vectors of positive length, got {int(zero.sum())} zero vectors')
-    return x / torch.where(size > 0, size, 1)

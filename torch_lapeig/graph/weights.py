@@ -6,6 +6,7 @@ For new points `Weighting.state` keeps numbers of each training point, and `Weig
 from __future__ import annotations
 
 import abc
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from torch_lapeig import _checks
 from torch_lapeig._fitted import Configured
+from torch_lapeig.graph.distances import measured
 from torch_lapeig.graph.graph import Graph, check_graph
 from torch_lapeig.graph.groups import segment_logsumexp
 from torch_lapeig.graph.logarithms import finite_log, inverse_power, log_sums, only_zeros, with_log_derivative
@@ -50,6 +52,20 @@ class NewEdges(NamedTuple):
 Bandwidth = float | Literal["median", "component-median"]
 
 
+def _by_metric(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Give ``forward`` or ``state`` of a weighting the points between which the graph's metric measures lengths."""
+
+    @functools.wraps(method)
+    def measuring(self: Weighting, x: Tensor, graph: Graph) -> Any:
+        if not isinstance(graph, Graph) or graph.metric == "euclidean":
+            return method(self, x, graph)
+        points = measured(_check_points(x, graph), graph.metric, graph.mask)
+        found = method(self, points, graph._with(metric="euclidean"))  # scaled once, not by each method
+        return found._with(metric=graph.metric) if isinstance(found, Graph) else found
+
+    return measuring
+
+
 class Weighting(Configured, nn.Module, abc.ABC):
     """A weighting is called as ``weighting(x, graph)`` and multiplies the weights of the graph by its own.
 
@@ -59,7 +75,8 @@ class Weighting(Configured, nn.Module, abc.ABC):
     A subclass gives the weights of a graph (``forward``) and their extension to new points (``state``, ``extend``). It
     names in ``CONFIGURATION`` the attributes by which it computes: a saved fit is not loaded into a module where they
     differ. Parameters are learned and moved as those of any module. The three methods run in full precision under
-    autocast.
+    autocast. Of a graph whose ``metric`` is ``"cosine"`` they are given the points scaled to length 1, and the squared
+    lengths of edges between such points.
 
     A weighting by the relative density of two points, 1 / (1 + ‖x_i − x_j‖² / (s_i + s_j)), s_i the mean squared length
     of the edges at i:
@@ -91,6 +108,8 @@ class Weighting(Configured, nn.Module, abc.ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        for name in {"forward", "state"} & vars(cls).keys():
+            setattr(cls, name, _by_metric(vars(cls)[name]))
         for name in {"forward", "state", "extend"} & vars(cls).keys():
             setattr(cls, name, _checks.full_precision(vars(cls)[name]))
 

@@ -12,6 +12,7 @@ from torch_lapeig import _checks
 from torch_lapeig._fitted import State
 from torch_lapeig.eigen import Solve, Solver
 from torch_lapeig.graph import KNN, Graph, NeighborRule, Precomputed
+from torch_lapeig.graph.distances import measured
 from torch_lapeig.graph.geodesics import geodesic_distances
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.rules import check_rule, graph_with_state
@@ -101,8 +102,9 @@ class Isomap(CentredKernelEmbedding):
         _check_connected(graph)
         graph = graph.to_sparse()
         assert isinstance(graph.pattern, SparsePattern)
-        unit = _checks.power_of_two(x, (0, 1))
-        lengths = _root(graph.pattern.squared_lengths(x / unit)) * unit[0]
+        points = measured(x, graph.metric)
+        unit = _checks.power_of_two(points, (0, 1))
+        lengths = _root(graph.pattern.squared_lengths(points / unit)) * unit[0]
         geodesics = geodesic_distances(graph.pattern, lengths, chosen)
         if self.landmarks is not None:
             geodesics = geodesics.mT.contiguous()
@@ -131,9 +133,9 @@ class Isomap(CentredKernelEmbedding):
         return 6 * state["geodesics_"].shape[1]
 
     def _extend(self, x: Tensor, state: State) -> Tensor:
-        points = state["train_points"]
-        connectivity = points.new_ones(state["train_edges"].shape[1])
-        query, point, _, same = edges_of_new(self.neighbors, x, state, connectivity)
+        connectivity = x.new_ones(state["train_edges"].shape[1])
+        query, point, _, same, metric = edges_of_new(self.neighbors, x, state, connectivity)
+        points, x = measured(state["train_points"], metric), measured(x, metric)
         query, order = query.sort(stable=True)
         point = point[order]
         warn_of_unreached(len(x) - len(query.unique()), len(x))

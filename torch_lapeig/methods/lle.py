@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor, nn
 
 from torch_lapeig import _checks
@@ -12,11 +14,14 @@ from torch_lapeig._fitted import State, in_blocks
 from torch_lapeig._threads import solve_each
 from torch_lapeig.eigen import Solve, Solver, SymmetricOperator
 from torch_lapeig.graph import KNN, nearest_neighbors
+from torch_lapeig.graph.distances import least_reach, measured
 from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.neighbors import Neighbors
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.methods.module import EigenSolves, EmbeddingModule, rule_within
 from torch_lapeig.methods.nystrom import SparseKernel, extension
+
+ROUNDOFF_UNITS = 10.0  # times eps and the norm of the operator: a smaller eigenvalue is zero
 
 
 class LLE(EmbeddingModule):
@@ -32,14 +37,16 @@ class LLE(EmbeddingModule):
     Args:
         n_components: dimension of the embedding.
         neighbors: ``KNN(k)``, the k nearest of each point. The method needs exactly these: no other rule is one, and
-            nothing is made symmetric.
+            nothing is made symmetric. With ``metric="cosine"`` the points scaled to length 1 are embedded.
         reg: of the local Gram matrices, relative to their trace.
         solve: options of the eigensolve, a `Solve`, or a solver alone. By default `Lobpcg` with `SparseLU`.
 
     Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
         embedding_: ``(N, n_components)``. eigenvalues_: ascending, and residuals_, ``(n_components,)``.
 
-    A `GraphWarning` says where the neighbourhoods do not connect all points: the first columns then tell parts apart.
+    A `GraphWarning` says where eigenvalues beside that of the constant column are zero, as where several groups of
+    points (far parts, or many copies of points) have all their neighbours among themselves: the first columns then only
+    tell these groups apart.
 
     Raises (``fit``, ``forward``):
         ValueError: not more points than neighbours or components.
@@ -78,16 +85,13 @@ class LLE(EmbeddingModule):
         if self.neighbors.k >= n and not fill:
             raise ValueError(f"neighbors must be fewer than the number of points, got {self.neighbors} with {n} points")
         indices = self._nearest(x, None).indices
-        weights = reconstruction_weights(x.double(), x.double(), indices, self.reg)
+        points = measured(x.double(), self.neighbors.metric)
+        weights = reconstruction_weights(points, points, indices, self.reg)
         operator = _residual_operator(indices, weights)
-        parts = int(operator.pattern.components(torch.ones_like(operator.values)).max()) + 1
-        if parts > 1:
-            _checks.warn(
-                f"the neighbourhoods fall into {parts} parts, which the first {parts - 1} columns only tell apart; use "
-                "more neighbours, or embed each on its own",
-                _checks.GraphWarning,
-            )
+        if (points == points[0]).all():
+            _checks.warn(f"x holds {n} copies of one point, so that no column means anything", _checks.GraphWarning)
         pairs = solve(operator, min(k + 1, n))
+        _warn_of_zeros(pairs.values[1:].detach(), operator, _closed_groups(indices))
         more = (0, max(k + 1 - n, 0))
         return {
             "embedding_": nn.functional.pad(pairs.vectors[:, 1:], more).to(x.dtype),
@@ -106,12 +110,13 @@ class LLE(EmbeddingModule):
         return self.neighbors.k * (self.neighbors.k + 2 * state["train_points"].shape[1])
 
     def _extend(self, x: Tensor, state: State) -> Tensor:
-        points = state["train_points"]
-        indices = self._nearest(points, x).indices
-        weights = reconstruction_weights(x.double(), points.double(), indices, self.reg).to(x.dtype)
-        equal = (points[indices] == x[:, None]).all(2)
+        metric, dtype = self.neighbors.metric, x.dtype
+        indices = self._nearest(state["train_points"], x).indices
+        x, points = measured(x.double(), metric), measured(state["train_points"].double(), metric)
+        equal = (points[indices] - x[:, None]).abs().amax(2) <= least_reach(metric, dtype)
+        weights = reconstruction_weights(x, points, indices, self.reg).to(dtype)
         first = equal & (equal.cumsum(1) == 1)  # of several copies
-        weights = torch.where(equal.any(1, keepdim=True), first.to(x.dtype), weights)
+        weights = torch.where(equal.any(1, keepdim=True), first.to(dtype), weights)
         query = torch.arange(len(x), device=x.device).repeat_interleave(indices.shape[1])
         kernel = SparseKernel(query, indices.flatten(), weights.flatten(), len(x))
         return extension(kernel, state["embedding_"], weights.new_ones(self.n_components))
@@ -136,6 +141,37 @@ def reconstruction_weights(x: Tensor, points: Tensor, indices: Tensor, reg: floa
         return weights / weights.sum(1, keepdim=True)
 
     return in_blocks(solved, torch.arange(len(x), device=x.device), m * (m + x.shape[1]))
+
+
+def _closed_groups(indices: Tensor) -> int:
+    """Count the strongly connected groups whose points have all their neighbours ``(N, m)`` in the group.
+
+    Each gives (I − W)ᵀ(I − W) one eigenvalue 0: the left null vector of its block of I − W, zero elsewhere, is one of
+    the whole.
+    """
+    from scipy.sparse.csgraph import connected_components  # as in components.py
+
+    n, m = indices.shape
+    ends = np.arange(n + 1) * m
+    directed = csr_array((np.ones(n * m, dtype=bool), indices.cpu().numpy().ravel(), ends), shape=(n, n))
+    count, label = connected_components(directed, connection="strong")
+    of_row, of_neighbor = np.repeat(label, m), label[directed.indices]
+    return int(count - len(np.unique(of_row[of_row != of_neighbor])))
+
+
+def _warn_of_zeros(values: Tensor, operator: SymmetricOperator, closed_groups: int) -> None:
+    """Warn of eigenvalues 0 beside that of the constant vector: more than one closed group, or zero to round-off."""
+    norm = operator.pattern.sum_rows(operator.values.detach().abs()).max()
+    round_off = ROUNDOFF_UNITS * torch.finfo(values.dtype).eps * norm
+    zeros = max(closed_groups - 1, int((values <= round_off).sum()))
+    if zeros:
+        _checks.warn(
+            f"{zeros} eigenvalues beside that of the constant column are zero to round-off: their columns are any "
+            "basis of functions that the neighbours reproduce exactly, such as those that only tell apart groups "
+            f"with all their neighbours among themselves (here {closed_groups} groups: far parts, copies of points); "
+            "use more neighbours or a larger reg, remove copies, or embed each group on its own",
+            _checks.GraphWarning,
+        )
 
 
 def _residual_operator(indices: Tensor, weights: Tensor) -> SymmetricOperator:

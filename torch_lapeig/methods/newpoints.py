@@ -9,10 +9,10 @@ from torch import Tensor
 
 from torch_lapeig._fitted import State
 from torch_lapeig.graph import Graph, Precomputed
-from torch_lapeig.graph.distances import differentiable_pair_distances
+from torch_lapeig.graph.distances import differentiable_pair_distances, measured
 from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.pattern import SparsePattern
-from torch_lapeig.graph.rules import NeighborRule, extended, graph_with_state
+from torch_lapeig.graph.rules import Extension, NeighborRule, extended, graph_with_state
 from torch_lapeig.graph.weighted import Rule
 from torch_lapeig.graph.weights import NewEdges, Weighting
 from torch_lapeig.methods.module import rule_within, warn_of_unreached
@@ -57,8 +57,9 @@ def affinities_of_new(neighbors: Rule, weights: Weighting | None, x: Tensor, sta
         query, point = x.detach().nonzero(as_tuple=True)
         log_affinity, same = x[query, point].log(), query.new_full((len(x),), -1)
     else:
-        query, point, connectivity, same = edges_of_new(neighbors, x, state, state["train_connectivity"])
-        squared_lengths = differentiable_pair_distances(x, query, state["train_points"], point)
+        query, point, connectivity, same, metric = edges_of_new(neighbors, x, state, state["train_connectivity"])
+        points = measured(state["train_points"], metric)
+        squared_lengths = differentiable_pair_distances(measured(x, metric), query, points, point)
         edges = NewEdges(query, point, squared_lengths, connectivity, len(x))
         log_affinity = weights.extend(edges, state["train_weighting"])
         there = are_in_fit(log_affinity.detach(), query, same)
@@ -79,10 +80,8 @@ def are_in_fit(log_affinity: Tensor, query: Tensor, same: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def edges_of_new(
-    neighbors: NeighborRule, x: Tensor, state: State, connectivity: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Edges of queries to training points with their connectivity, and the training point that each query equals.
+def edges_of_new(neighbors: NeighborRule, x: Tensor, state: State, connectivity: Tensor) -> Extension:
+    """Return the edges of queries to training points.
 
     A query that equals a fitted point has the edges of that, with their ``connectivity`` ``(E,)``: a search for it may
     find others, as it counts itself among its neighbours, and others where several are equally far.
@@ -91,16 +90,17 @@ def edges_of_new(
     found = extended(rule_within(neighbors, len(points)), x.detach(), points, state["train_rule"])
     coincides = found.same >= 0
     if not coincides.any():
-        return found.query, found.point, found.connectivity, found.same
+        return found
     row, col = state["train_edges"]
     pattern = SparsePattern._trusted(row, col, (len(points),))
     position, edge = pattern.edges_of(found.same[coincides])
     other = ~coincides[found.query]
-    return (
+    return Extension(
         torch.cat([found.query[other], coincides.nonzero().flatten()[position]]),
         torch.cat([found.point[other], pattern.col[edge].long()]),
         torch.cat([found.connectivity[other], connectivity[edge]]),
         found.same,
+        found.metric,
     )
 
 

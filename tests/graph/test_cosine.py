@@ -1,0 +1,146 @@
+"""Edges by angle: with ``metric="cosine"`` only directions count, in weights, new points, losses and gradients."""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+
+from problems import points
+from torch_lapeig import (
+    KNN,
+    LLE,
+    DensityCorrected,
+    Graph,
+    HarmonicFunction,
+    HeatKernel,
+    ImprovedWeights,
+    Isomap,
+    KernelWeights,
+    LaplacianEigenmaps,
+    LaplacianSmoothness,
+    Radius,
+    SelfTuning,
+    SpectralClustering,
+)
+from torch_lapeig.distributed import Ranks, Sharded
+
+X, NEW = points(60, 4), points(9, 4, seed=1)
+UNIT = X / X.norm(dim=1, keepdim=True)
+SCALE = 10 ** torch.linspace(-2, 2, 60, dtype=torch.float64)[:, None].flip(0)
+COSINE = KNN(7, metric="cosine")
+
+WEIGHTINGS = {
+    "median": HeatKernel(),
+    "component-median": HeatKernel("component-median"),
+    "bandwidth": HeatKernel(0.3),
+    "learnable": HeatKernel(learnable=True),
+    "self-tuning": SelfTuning(3),
+    "density": DensityCorrected(),
+    "density of self-tuning": DensityCorrected(0.5, SelfTuning(2)),
+    "kernel": KernelWeights(lambda squares: 1 / (1 + squares)),
+    "improved": ImprovedWeights(0.5),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHTINGS)
+@pytest.mark.parametrize("rule", [COSINE, Radius(0.9, metric="cosine")], ids=["knn", "radius"])
+def test_weights_are_those_of_the_points_scaled_to_length_1(name, rule):
+    weighting, euclidean = WEIGHTINGS[name], type(rule)(*list(vars(rule).values())[:1])
+    for x in (X * SCALE, torch.stack([X, X * 1e-170]), X * 1e150):
+        weighted = weighting(x, rule(x))
+        expected = weighting(UNIT, euclidean(UNIT)).to_dense()
+        torch.testing.assert_close(weighted.to_dense(), expected.expand_as(weighted.to_dense()))
+        assert weighted.metric == weighted.to(torch.float32).metric == weighted.subgraph(torch.arange(5)).metric
+
+
+METHODS = {
+    "eigenmaps": LaplacianEigenmaps(2, COSINE),
+    "radius": LaplacianEigenmaps(2, Radius(0.9, metric="cosine"), SelfTuning(4)),
+    "unnormalized": LaplacianEigenmaps(2, COSINE, DensityCorrected(), normalization="unnormalized"),
+    "clusters": SpectralClustering(3, COSINE),
+    "Isomap": Isomap(2, COSINE),
+    "landmarks": Isomap(2, COSINE, landmarks=20),
+    "LLE": LLE(2, KNN(12, metric="cosine")),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_do_not_depend_on_the_lengths_of_vectors(name):
+    module, x = METHODS[name], X * SCALE
+    y, y_new = module.out_of_sample(X, NEW)
+    torch.testing.assert_close(module(x), y)
+    torch.testing.assert_close(module.out_of_sample(x, 3 * NEW)[1], y_new)
+    mask = torch.arange(64) < 60
+    padded = torch.nn.functional.pad(torch.stack([x, X]), (0, 0, 0, 4))
+    torch.testing.assert_close(module(padded, mask=mask.expand(2, -1))[:, :60], torch.stack([y, y]))
+    module.fit(x)
+    torch.testing.assert_close(module.transform(NEW / 7), y_new)
+    torch.testing.assert_close(module.transform(X / 3), module.embedding_)  # a point of a direction is that point
+
+
+def test_the_first_of_several_points_of_a_direction_is_the_point():
+    x = torch.cat([X, 0.7 * X[:5]])
+    module = LaplacianEigenmaps(2, COSINE).fit(x)
+    torch.testing.assert_close(module.transform(3 * X), module.embedding_[:60])
+
+
+def test_gradients_go_through_the_scaling():
+    """They are at right angles to each vector, along which nothing changes, and those of differences."""
+    x = (X[:20] * SCALE[:20]).requires_grad_()
+    module = LaplacianEigenmaps(2, KNN(6, metric="cosine"), HeatKernel(learnable=True).double())
+    factor = torch.linspace(-1, 1, 20, dtype=torch.float64)[:, None]
+
+    def energy(x, new):
+        y, y_new = module.out_of_sample(x, new)
+        return (factor * y).square().sum() + y_new.square().sum()
+
+    new = NEW[:3].clone().requires_grad_()
+    for part, gradient in zip((x, new), torch.autograd.grad(energy(x, new), (x, new)), strict=True):
+        assert gradient.abs().max() > 1e-6
+        across = gradient.norm(dim=1) * part.detach().norm(dim=1)
+        assert ((gradient * part.detach()).sum(1).abs() < 1e-9 * across.max()).all()
+    assert torch.autograd.gradcheck(energy, (x / x.detach().norm(dim=1, keepdim=True), new), atol=1e-6)
+
+
+def test_losses_and_labels():
+    y, mask = points(60, 2, seed=3), torch.ones(60, dtype=torch.bool)
+    loss = LaplacianSmoothness(COSINE)
+    torch.testing.assert_close(loss(y, X * SCALE, mask), loss(y, UNIT))
+    labels = torch.full((60,), -1)
+    labels[:6] = torch.arange(6) % 2
+    harmonic = HarmonicFunction(COSINE)
+    torch.testing.assert_close(harmonic(X * SCALE, labels), harmonic(X, labels))
+
+
+def test_on_ranks():
+    for rule in (COSINE, Radius(0.9, metric="cosine")):
+        sharded, one = Sharded(LaplacianEigenmaps(2, rule), Ranks()), LaplacianEigenmaps(2, rule).fit(UNIT)
+        sharded.fit(X * SCALE)
+        torch.testing.assert_close(sharded.transform(5 * NEW), one.transform(NEW))
+        torch.testing.assert_close(sharded.transform(X / 3), one.embedding_)
+        with pytest.raises(ValueError, match="positive length, got 1 zero vectors"):
+            sharded.transform(torch.cat([0 * NEW[:1], NEW]))
+
+
+def test_a_graph_of_a_rule_of_the_user_says_how_it_is_measured():
+    edges = COSINE(X).edge_index
+    graph = Graph(COSINE(X).pattern, torch.ones(edges.shape[1], dtype=X.dtype), metric="cosine")
+    torch.testing.assert_close(HeatKernel(1.0)(X * SCALE, graph).weight, HeatKernel(1.0)(UNIT, graph).weight)
+    assert HeatKernel(math.inf)(X, graph).metric == "cosine"
+
+
+@pytest.mark.parametrize("zeros", ["a zero vector", "padding"])
+def test_a_zero_vector_has_no_direction(zeros):
+    x, mask = X.clone(), torch.ones(60, dtype=torch.bool)
+    x[3], mask[3] = 0, zeros == "a zero vector"
+    graph = COSINE(X)
+    for call in (
+        partial(COSINE, x, mask),
+        partial(HeatKernel(), x, Graph(graph.pattern, graph.weight, mask, metric="cosine")),
+    ):
+        if zeros == "padding":
+            call()
+            continue
+        with pytest.raises(ValueError, match="positive length, got 1 zero vectors"):
+            call()
