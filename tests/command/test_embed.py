@@ -13,7 +13,7 @@ from scipy import sparse
 
 from torch_lapeig import KNN, LaplacianEigenmaps, SelfTuning
 from torch_lapeig.command import main
-from torch_lapeig.command.reading import InputError, labels_of, points_of, read
+from torch_lapeig.command.reading import READERS, InputError, labels_of, points_of, read
 
 pytest.importorskip("matplotlib")
 
@@ -384,3 +384,10 @@ def test_columns_of_new_points_are_taken_by_their_names(folder):
     table("other.csv", {"h": x[:5, 1], "width": x[:5, 0]})
     refused("other.csv must have the columns of the input: 'w' is not among h, width",
             "--input", "all.csv", "--labels", "label", "--new", "other.csv")  # fmt: skip
+
+
+def test_arrays_may_be_read_only(folder, monkeypatch):
+    """As columns of pandas are from version 3 on, and memory maps."""
+    monkeypatch.setitem(READERS, ".npy", lambda path, *_: np.load(path, mmap_mode="r"))
+    embed("--input", "points.npy", "--new", "points.npy")
+    assert (folder / "embedding-points" / "embedding_new.npy").exists()

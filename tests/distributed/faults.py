@@ -49,6 +49,9 @@ def check_points_that_one_rank_should_not_give(ranks):
     refused(
         ranks, lambda: ShardedPoints.spread(bad if first else x, ranks), "finite", "rank 0: ValueError: x must be f"
     )
+    points = ShardedPoints.spread(x, ranks)
+    for move, rows in ((points.home, points.x), (points.here, x)):
+        refused(ranks, lambda m=move, y=rows: m(y[first:]), r"y must have \d+ rows", "rank 0: ValueError: y must have")
     whole = x.int() if first else x
     refused(
         ranks, lambda: ShardedPoints.spread(whole, ranks), "float32", "rank 0: TypeError: x must be float", TypeError
@@ -137,6 +140,7 @@ def check_ranks_that_call_different_things(ranks):
     )
     differ(ranks, lambda: ShardedPoints.spread(given, ranks), f"{asked} x on rank 0")
     differ(ranks, lambda: points.here(given), f"{asked} y on rank 0")
+    laplacian = Laplacian(graph)
     wanted = graph.weight.clone().requires_grad_(not last)
     differ(ranks, lambda: Laplacian(graph.with_weight(wanted)), f"{asked} weights on rank 0")
 
@@ -144,7 +148,8 @@ def check_ranks_that_call_different_things(ranks):
         with torch.set_grad_enabled(not last):
             return action()
 
-    for action in (lambda: module(x), lambda: loss(x, x), lambda: module.transform(x)):
+    actions = (lambda: module(x), lambda: loss(x, x), lambda: module.transform(x), lambda: eigenpairs(laplacian, 3))
+    for action in actions:
         differ(ranks, lambda run=action: without(run), "gradient mode must be .* got enabled on rank 0")
     assert module(x.requires_grad_()).requires_grad
 

@@ -5,6 +5,7 @@ other at each of thousands of messages: with 3 and 4 of them what matters.
 """
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -92,6 +93,7 @@ init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[2]}", rank=ra
 ranks = Ranks(timeout=20.0)
 if rank == 0:  # its process is the server of the store
     os.kill(os.getpid(), signal.SIGKILL)
+input()  # until it is gone
 try:
     ranks.sum(torch.ones(3))
 except DistributedError as error:
@@ -105,11 +107,12 @@ def test_a_rank_that_loses_the_store_says_so_in_one_line():
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     port = str(launch.free_port())
     started = [
-        subprocess.Popen([*command, str(rank), port], env=environment, stderr=subprocess.PIPE, text=True)
-        for rank in (0, 1)
+        subprocess.Popen([*command, str(rank), port], env=environment, **pipes)
+        for rank, pipes in enumerate([{}, {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}])
     ]
     try:
-        _, said = (process.communicate(timeout=120)[1] for process in started)
+        assert started[0].wait(120) == -signal.SIGKILL
+        said = started[1].communicate("\n", timeout=120)[1]
         assert started[1].returncode == 3
         assert len(said.splitlines()) == 1
         assert "rank 1 has lost another rank" in said

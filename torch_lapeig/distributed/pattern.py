@@ -139,7 +139,7 @@ class ShardedPattern(SparsePattern):
         return multigrid(operator, options)
 
     def eigenpairs(self, *request: Any) -> Eigenpairs:
-        """Solve a Laplacian of this pattern by the default solver; see `eigenpairs_on_ranks`."""
+        """Solve a Laplacian of this pattern by the default solver; see ``gathered.eigenpairs_on_ranks``."""
         return eigenpairs_on_ranks(*request)
 
     @cached_property

@@ -267,7 +267,12 @@ class SymmetricOperator(WithEntries):
 
     def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> None:
         """See `Operator.agree`."""
-        self.pattern.agree(call, check)
+
+        def with_derivatives() -> dict[str, Any]:
+            asked = _checks.derivatives_asked(values=self.values, diagonal=self.diagonal)
+            return {**asked, **(check() or {})}
+
+        self.pattern.agree(call, with_derivatives)
 
     def random(self, m: int, seed: int) -> Tensor:
         """See `Operator.random`."""

@@ -231,8 +231,9 @@ class NeighborRule(Protocol):
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
         """The graph of points ``(N, D)`` or ``(B, N, D)``, float32 or float64.
 
-        Its weights are the connectivity, at most 1, of the dtype of ``x``: the weighting multiplies them. ``mask`` is
-        bool ``(N,)`` or ``(B, N)``, False for padding, which must have no edges, or None.
+        Its weights are the connectivity, at most 1: the weighting multiplies them, in the dtype of ``x``. ``mask`` is
+        bool ``(N,)`` or ``(B, N)``, False for padding, which must have no edges, or None. A method raises ValueError
+        for a graph of other points, of another mask or with edges of padding.
         """
         ...
 

@@ -236,8 +236,9 @@ class HeatKernel(Weighting):
     Args:
         t: bandwidth in squared units of the points, positive; ``math.inf`` gives 1 on every edge, as `SimpleWeights`.
             ``"median"``: the median of the squared edge lengths of each graph (the lower one of two);
-            ``"component-median"``: the median of each connected component. Gradients flow through medians. Where copies
-            of points make it 0, it is the median of the positive lengths (1 without any), with a `GraphWarning`.
+            ``"component-median"``: the median of each connected component. Gradients flow through medians, to equal
+            lengths in equal parts. Where copies of points make it 0, it is the median of the positive lengths (1
+            without any), with a `GraphWarning`.
         learnable: learn a factor on the bandwidth, t · exp(``log_factor``), which keeps it positive. ``log_factor`` is
             0 at first. It is float32 as any parameter: ``.double()`` for points in float64.
 

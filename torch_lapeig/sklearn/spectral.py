@@ -75,7 +75,7 @@ class OnGraph(Estimator):
             return self.module_.weights(points, self.module_.neighbors(points)).to_scipy()
         row, col = self.module_.train_edges
         n = len(self.embedding_)
-        found = Graph._trusted(SparsePattern._trusted(row, col, (n,)), self.module_.train_connectivity).to_scipy()
+        found = Graph(SparsePattern(row, col, (n,)), self.module_.train_connectivity).to_scipy()
         return csr_array(found + identity(n, dtype=found.dtype, format="csr"))
 
     def _training(self, X: Any) -> Any:
