@@ -1,0 +1,221 @@
+"""Cases that single-line changes of the code once passed unnoticed: see ``benchmarks/mutants.py``."""
+
+import pytest
+import torch
+
+from problems import cycle, path, points, two_cliques
+from torch_lapeig import (
+    KNN,
+    MDS,
+    ConvergenceWarning,
+    Graph,
+    HarmonicFunction,
+    HeatKernel,
+    Laplacian,
+    Precomputed,
+    Radius,
+    eigenpairs,
+    knn_graph,
+    laplacian_smoothness,
+)
+from torch_lapeig.eigen import Eigh, RitzPairs
+from torch_lapeig.eigen.cg import conjugate_gradients
+from torch_lapeig.graph import nearest_neighbors
+
+# --- Losses and weights -----------------------------------------------------------------------------------------------
+
+
+def test_the_mean_smoothness_is_over_edges_of_positive_weight():
+    """A dense graph stores zeros, and self loops join nothing."""
+    affinity, y = path(6), points(6, 2)
+    affinity += torch.diag(torch.arange(6, dtype=torch.float64))
+    terms = [
+        affinity[i, j] * (y[i] - y[j]).square().sum() / 2
+        for i in range(6)
+        for j in range(6)
+        if i != j and affinity[i, j] > 0
+    ]
+    for graph in (Graph.from_dense(affinity), Graph.from_dense(affinity).to_sparse()):
+        torch.testing.assert_close(laplacian_smoothness(y, graph), torch.stack(terms).mean())
+
+
+def test_the_median_of_each_component_of_each_item():
+    clouds = [
+        points(20, 2, seed=seed) * scale + 1e3 * seed for seed, scale in ((0, 1.0), (1, 5.0), (2, 0.2), (3, 30.0))
+    ]
+    x = torch.stack([torch.cat(clouds[:2]), torch.cat(clouds[2:])])
+    whole = HeatKernel("component-median")(x, knn_graph(x, 4)).to_dense()
+    for item, first in ((0, 0), (1, 2)):
+        parts = [HeatKernel("median")(cloud, knn_graph(cloud, 4)).to_dense() for cloud in clouds[first : first + 2]]
+        torch.testing.assert_close(whole[item], torch.block_diag(*parts))
+
+
+# --- Eigenpairs and their derivatives ---------------------------------------------------------------------------------
+
+
+def test_second_derivatives_in_float32_of_clusters_of_values_far_apart():
+    """Of a triangle and a triangle of weights a million times as large: 0, 0, 3, 3, 3e6, 3e6."""
+    triangle = torch.ones(3, 3, dtype=torch.float64) - torch.eye(3, dtype=torch.float64)
+    affinity = torch.block_diag(triangle, 2.0**20 * triangle)
+    probe = points(6, 2, seed=3)
+
+    def second(dtype):
+        weight = affinity.to(dtype).requires_grad_()
+        pairs = eigenpairs(Laplacian(Graph.from_dense(weight), "unnormalized"), 4, Eigh())
+        part = pairs.vectors[:, 2:4].mT @ probe.to(dtype)
+        (first,) = torch.autograd.grad(part.square().sum().square(), weight, create_graph=True)
+        first = (first + first.mT)[:3, 3:]  # how the small triangle turns into the large one
+        (found,) = torch.autograd.grad(first.square().sum(), weight)
+        return found + found.mT
+
+    exact, found = second(torch.float64), second(torch.float32).double()
+    assert exact.norm() > 0
+    assert (found - exact).norm() <= 1e-3 * exact.norm()
+
+
+def test_self_loops_of_1e15_leave_what_they_cancel_with():
+    """The values of I − D^-½ W D^-½ are those of D − W over the loops, to all digits."""
+    n, loop = 30, 1e15
+    affinity = path(n) + loop * torch.eye(n, dtype=torch.float64)
+    exact = torch.linalg.eigvalsh(Laplacian(Graph.from_dense(path(n)), "unnormalized").to_dense())[:5] / loop
+    for graph in (Graph.from_dense(affinity), Graph.from_dense(affinity).to_sparse()):
+        values = eigenpairs(Laplacian(graph), 5).values
+        torch.testing.assert_close(values, exact, rtol=1e-9, atol=1e-12 / loop)
+
+
+def test_a_residual_above_the_tolerance_has_not_converged():
+    """By three times, and by a third less it has."""
+    laplacian = Laplacian(Graph.from_dense(cycle(12) + torch.diag(torch.arange(12, dtype=torch.float64))))
+    values, vectors = torch.linalg.eigh(laplacian.to_dense())
+    tolerance, gap = 1e-3, float(values[3] - values[2])
+
+    def off_by(residual):
+        def solver(operator, k, tolerance, progress=None):
+            angle = residual / float(values[5] - values[2])
+            turned = vectors.clone()
+            turned[:, 2], turned[:, 5] = (
+                torch.cos(torch.tensor(angle)) * vectors[:, 2] + torch.sin(torch.tensor(angle)) * vectors[:, 5],
+                torch.cos(torch.tensor(angle)) * vectors[:, 5] - torch.sin(torch.tensor(angle)) * vectors[:, 2],
+            )
+            return RitzPairs(values[None], turned[None], 1, torch.tensor([True]))
+
+        return solver
+
+    assert eigenpairs(laplacian, 3, off_by(0.7 * tolerance * gap), tolerance=tolerance).converged
+    with pytest.warns(ConvergenceWarning):
+        assert not eigenpairs(laplacian, 3, off_by(3 * tolerance * gap), tolerance=tolerance).converged
+
+
+def test_vectors_that_are_not_orthonormal_have_not_converged():
+    """The same eigenvector twice: residuals are 0."""
+    laplacian = Laplacian(Graph.from_dense(path(12)))
+    values, vectors = torch.linalg.eigh(laplacian.to_dense())
+    twice = torch.tensor([0, 1, 1, 2, 3])
+
+    def solver(operator, k, tolerance, progress=None):
+        return RitzPairs(values[twice][None], vectors[:, twice][None], 1, torch.tensor([True]))
+
+    with pytest.warns(ConvergenceWarning):
+        assert not eigenpairs(laplacian, 3, solver).converged
+
+
+def test_conjugate_gradients_return_the_best_iterate():
+    """Of a singular system whose right side lies partly in the null space, the last iterate is far off."""
+    scale = torch.logspace(0, -9, 40, dtype=torch.float64)[:, None]
+    scale[-1] = 0
+    target = torch.ones(1, 40, 1, dtype=torch.float64)
+    iterates = []
+
+    def image(z):
+        iterates.append(z)
+        return scale * z
+
+    found = conjugate_gradients(
+        image, lambda r: r, target, lambda x, y: (x * y).sum(1), lambda z: torch.zeros(1, 1), 300
+    )
+    residual = (target - scale * found.z).norm()
+    assert found.residuals.item() == pytest.approx(residual.item())
+    assert residual <= target.norm()
+    assert residual < (target - scale * iterates[-1]).norm()
+
+
+@pytest.mark.parametrize("normalization", ["symmetric", "random_walk", "unnormalized"])
+def test_the_gradient_of_each_direction_of_an_edge_is_half_of_the_pair(normalization):
+    """As differences of both directions together say; a transposed or unsymmetrised solve would not."""
+    graph = knn_graph(points(30, 3), 5)
+    weight = (graph.weight * (1 + points(30, 1).abs()[graph.pattern.row.long(), 0])).detach()
+    weight = (weight + graph.pattern.transpose(weight)) / 2
+    probe = points(30, 2, seed=4)
+
+    def loss(w):
+        pairs = eigenpairs(Laplacian(graph.with_weight(w), normalization), 4)
+        return (pairs.vectors[:, 1:].mT @ probe).square().sum() + pairs.values.square().sum()
+
+    leaf = weight.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(loss(leaf), leaf)
+    both = gradient + graph.pattern.transpose(gradient)
+    for edge in (0, 17, 40):
+        step = torch.zeros_like(weight)
+        step[edge] = step[graph.pattern.reverse[edge]] = 1e-6
+        difference = (loss(weight + step) - loss(weight - step)) / 2e-6
+        torch.testing.assert_close(both[edge], difference, rtol=1e-5, atol=1e-7)
+
+
+# --- Methods and searches ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unit", [1e-300, 1e-150, 1e150])
+def test_harmonic_scores_do_not_depend_on_the_unit_of_the_weights(unit):
+    """Nor does the score of a node on one faint edge, which is the score of its neighbour."""
+    affinity = two_cliques(6, 6)
+    affinity[5, 6] = affinity[6, 5] = 0.1  # or no labels come from one clique to the other
+    affinity[4] = affinity[:, 4] = 0
+    affinity[3, 4] = affinity[4, 3] = 1e-6
+    labels = torch.full((12,), -1)
+    labels[0], labels[-1] = 0, 1
+    model = HarmonicFunction(Precomputed("affinity"))
+    expected, found = model(affinity, labels), model(unit * affinity, labels)
+    assert expected[1:-1].min() > 0
+    torch.testing.assert_close(expected[4], expected[3])
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=0)
+
+
+def test_a_new_point_exactly_at_the_reach():
+    """1 has 0 at a distance of 1, and the new point 2 as well; 3 has 1 at a distance of 2, and 2 nearer."""
+    x = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)
+    query = torch.tensor([[2.0], [4.0]], dtype=torch.float64)
+    rule = KNN(1, "mean")
+    found = rule.extend(query, x, rule.with_state(x)[1])
+    edges = dict(zip(zip(found.query.tolist(), found.point.tolist(), strict=True), found.connectivity, strict=True))
+    assert edges == {(0, 1): 1, (0, 2): 0.5, (1, 2): 1}
+    ball = Radius(1.0)
+    found = ball.extend(query, x, ball.with_state(x)[1])
+    assert sorted(zip(found.query.tolist(), found.point.tolist(), strict=True)) == [(0, 1), (0, 2), (1, 2)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_affinities_may_be_asymmetric_by_round_off_only(dtype):
+    affinity = (two_cliques(4, 4) * 0.3).to(dtype)
+    slack = 1e-5 if dtype == torch.float32 else 1e-12
+    affinity[0, 1] = affinity[1, 0] * (1 + slack / 4)
+    Graph.from_dense(affinity)
+    affinity[0, 1] = affinity[1, 0] * (1 + 10 * slack)
+    with pytest.raises(ValueError, match="affinity must be symmetric"):
+        Graph.from_dense(affinity)
+
+
+def test_affinities_are_no_distances():
+    affinity = torch.exp(-torch.cdist(points(10, 2), points(10, 2)).square())
+    with pytest.raises(ValueError, match=r"distances must be zero from each point to itself, got 1; are these affin"):
+        MDS(2, metric=Precomputed("distance"))(affinity)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("d", [2, 8, 40])
+def test_equal_distances_go_to_the_smaller_number_far_from_the_origin(d, dtype):
+    """Whole numbers around 1000, whose products lose the digits that tell neighbours apart."""
+    x = torch.randint(0, 3, (400, d), generator=torch.Generator().manual_seed(d)).to(dtype) + 1000
+    squares = (x[:, None] - x[None]).square().sum(-1).double()
+    squares.fill_diagonal_(torch.inf)
+    order = squares.argsort(dim=1, stable=True)[:, :7]
+    assert torch.equal(nearest_neighbors(x, 7).indices, order)
