@@ -365,7 +365,7 @@ def component_eigenpairs(
     [2, 2]
     """
     check_graph(graph)
-    k = _checks.check_count(k, "k")
+    k = _checks.check_width(k, "k")
     _checks.check_choice(normalization, "normalization", NORMALIZATIONS)
     found = []
     for nodes in graph.nodes_of_components():
@@ -416,7 +416,7 @@ def _check_request(operator: Operator, k: int, fill: bool, solve: Solve) -> int:
     """The number of pairs, checked against the sizes of the graphs and the solver."""
     if solve.warm_start is True:
         raise ValueError("warm_start must be Eigenpairs here, got True, which modules take: they keep their last pairs")
-    k, fill = _checks.check_count(k, "k"), _checks.check_flag(fill, "fill")
+    k, fill = _checks.check_width(k, "k"), _checks.check_flag(fill, "fill")
     if k <= fewest_active(operator):
         return k
     if not fill:

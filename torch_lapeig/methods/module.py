@@ -122,7 +122,7 @@ class EmbeddingModule(FittedModule):
 
     def __init__(self, n_components: int, solve: Solve | Solver | None) -> None:
         super().__init__()
-        self.n_components = _checks.check_count(n_components, "n_components")
+        self.n_components = _checks.check_width(n_components, "n_components")
         check_solve(solve)
         self.solve = solve
         self._before: tuple[Eigenpairs, ...] = ()  # of the last call, for a warm start
