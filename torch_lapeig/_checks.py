@@ -27,6 +27,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 FLOATS = (torch.float32, torch.float64)
 HALVES = (torch.float16, torch.bfloat16)
 LARGEST = sys.float_info.max
+LARGEST_COUNT = 2**31 - 1  # more of anything is a mistake
+LARGEST_WIDTH = 2**20  # columns of an answer, classes, clusters, graphs without nodes: more is a mistake
+SHOWN_BITS = 128  # of an integer in a message
 
 
 class GraphWarning(UserWarning):
@@ -142,6 +145,8 @@ def arrived(value: Any) -> str:
     """What a message says of a value of the wrong kind: itself if it is short, else its type."""
     if isinstance(value, type):
         return f"the class {value.__name__}; make an object of it, {value.__name__}(...)"
+    if isinstance(value, int) and value.bit_length() > SHOWN_BITS:
+        return f"an integer of {value.bit_length()} bits"
     return repr(value) if isinstance(value, (str, int, float, complex, type(None))) else type(value).__name__
 
 
@@ -298,20 +303,34 @@ def check_flag(value: Any, name: str) -> bool:
     return bool(value)
 
 
-def check_count(value: Any, name: str, minimum: int = 1) -> int:
-    """The integer of at least ``minimum``, Python's for NumPy's; raise for anything else."""
+def check_count(value: Any, name: str, minimum: int = 1, maximum: int = LARGEST_COUNT) -> int:
+    """Return the integer from ``minimum`` to ``maximum``, Python's for NumPy's; raise for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name} must be an integer, got {arrived(value)}")
-    if value < minimum:
-        raise ValueError(f"{name} must be at least {minimum}, got {value}")
+    if not minimum <= value <= maximum:
+        bound = f"at least {minimum}" if value < minimum else f"at most {maximum}"
+        raise ValueError(f"{name} must be {bound}, got {arrived(int(value))}")
     return int(value)
+
+
+def check_classes(labels: Tensor, name: str = "labels") -> int:
+    """Return the number of classes or clusters of labels 0, 1, …; ValueError for numbers that cannot count any."""
+    if (largest := int(labels.max()) if labels.numel() else -1) >= LARGEST_WIDTH:
+        raise ValueError(
+            f"{name} must be counted from 0 and smaller than {LARGEST_WIDTH}, got {largest}; "
+            f"{name}[{name} >= 0].unique(return_inverse=True)[1] numbers the labels in use"
+        )
+    return largest + 1
+
+
+def check_width(value: Any, name: str) -> int:
+    """Return the number of columns of an answer, classes or clusters; raise for anything else."""
+    return check_count(value, name, maximum=LARGEST_WIDTH)
 
 
 def check_seed(value: Any, name: str = "seed") -> int:
     """The seed, an integer that every random generator takes; raise for anything else."""
-    if (seed := check_count(value, name, 0)) >= 2**32:
-        raise ValueError(f"{name} must be smaller than 2**32, got {seed}")
-    return seed
+    return check_count(value, name, 0, 2**32 - 1)
 
 
 def check_number(value: Any, name: str, low: float = -math.inf, high: float = math.inf) -> float:
@@ -320,16 +339,16 @@ def check_number(value: Any, name: str, low: float = -math.inf, high: float = ma
     if not (abs(number) <= LARGEST and low <= number <= high):
         least = f"a finite number of at least {low:g}" if low > -math.inf else "a finite number"
         expected = f"a number in [{low:g}, {high:g}]" if high < math.inf else least
-        raise ValueError(f"{name} must be {expected}, got {value}")
-    return number
+        raise ValueError(f"{name} must be {expected}, got {arrived(number)}")
+    return float(number)
 
 
 def check_positive(value: Any, name: str) -> float:
     """The positive, finite number, Python's for NumPy's; raise for anything else."""
     number = _number(value, name)
     if not 0 < number <= LARGEST:
-        raise ValueError(f"{name} must be positive and finite, got {value}")
-    return number
+        raise ValueError(f"{name} must be positive and finite, got {arrived(number)}")
+    return float(number)
 
 
 def _number(value: Any, name: str) -> float:

@@ -314,7 +314,7 @@ class Whitening(FittedModule):
 
     def __init__(self, n_components: int) -> None:
         super().__init__()
-        self.n_components = _checks.check_count(n_components, "n_components")
+        self.n_components = _checks.check_width(n_components, "n_components")
 
     @torch.no_grad()
     @_checks.full_precision

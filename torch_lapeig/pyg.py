@@ -57,7 +57,7 @@ class AddLaplacianPE:
         for name, value in (("attr_name", attr_name), ("eigenvalues", eigenvalues)):
             _checks.check_instance(value, name, (str, type(None)), "the name of an attribute, or None")
         _checks.check_choice(normalization, "normalization", NORMALIZATIONS)
-        self.k = _checks.check_count(k, "k")
+        self.k = _checks.check_width(k, "k")
         self.attr_name = attr_name
         self.eigenvalues = eigenvalues
         self.normalization = normalization

@@ -120,6 +120,20 @@ def test_self_loops_on_and_off(rule):
     )
 
 
+@pytest.mark.parametrize("symmetrize", ["union", "mutual", "mean"])
+def test_a_set_of_k_points_or_fewer_is_joined_alone_and_in_a_batch(symmetrize):
+    x, new = points(6, 3), points(4, 3, seed=1)
+    everyone, rule = torch.ones(6, 6, dtype=x.dtype).fill_diagonal_(0), KNN(9, symmetrize)
+    masked = rule(torch.cat([x, x]), torch.arange(12) < 6).to_dense()
+    for found in (rule(x).to_dense(), rule(x[None]).to_dense()[0], rule.with_state(x)[0].to_dense(), masked[:6, :6]):
+        assert torch.equal(found, everyone)
+    assert masked.sum() == 30
+    assert torch.equal(KNN(9, symmetrize, recall=0.9)(x).to_dense(), everyone)
+    found = rule.extend(new, x, rule.with_state(x)[1])
+    if symmetrize == "union":  # a new point has all six among its nine nearest
+        assert torch.equal(found.query.bincount(), torch.full((4,), 6))
+
+
 def test_cosine_graph_ignores_lengths():
     x = points(60, 3)
     stretched = x * torch.linspace(0.1, 10, 60, dtype=torch.float64)[:, None]

@@ -59,7 +59,7 @@ class ShardedFit:
         self.rule: KNN | Radius = module.neighbors
         self.search = Search(points, self.rule.metric)
         if isinstance(self.rule, KNN):
-            self.reach = self._reach(self.rule.k)
+            self.reach = self._reach(min(self.rule.k, points.offsets[-1] - 1))
         else:
             self.reach = radii_no_less(self.rule.radius, points.x, (len(points.x),)).clone()
 

@@ -94,8 +94,9 @@ def sharded_graph(points: ShardedPoints, rule: KNN | Radius) -> ShardedGraph:
     search = Search(points, rule.metric)
     if isinstance(rule, KNN):
         symmetrize = rule.symmetrize
-        found = search.nearest(rule.k).places
-        row = torch.arange(len(found), device=found.device).repeat_interleave(rule.k)
+        k = min(rule.k, points.offsets[-1] - 1)
+        found = search.nearest(k).places
+        row = torch.arange(len(found), device=found.device).repeat_interleave(k)
         place = found.flatten()
     else:
         row, place, _ = search.within(radii_no_less(rule.radius, search.x, (len(search.x),)).clone())

@@ -30,8 +30,9 @@ def extension(search: Search, rule: KNN | Radius, queries: Tensor, reach: Tensor
     same = _first_equal(reached.query[reached.equal], reached.place[reached.equal], len(queries), total)
     if isinstance(rule, Radius):
         return ShardedExtension(reached.query, reached.place, torch.ones_like(queries[:, 0])[reached.query], same)
-    nearest = search.nearest(rule.k, queries).places
-    query = torch.arange(len(queries), device=queries.device).repeat_interleave(rule.k)
+    k = min(rule.k, total)
+    nearest = search.nearest(k, queries).places
+    query = torch.arange(len(queries), device=queries.device).repeat_interleave(k)
     keys, back = query * total + nearest.flatten(), reached.query * total + reached.place
     mutual, alone = torch.isin(keys, back), ~torch.isin(back, keys)
     if rule.symmetrize == "mutual":

@@ -88,7 +88,7 @@ class ShiftInvert:
     def __post_init__(self) -> None:
         check_options(self, basis=3, max_products=0)
         _checks.keep(self, shift=_checks.check_positive(self.shift, "shift"))
-        if self.memory not in (None, math.inf):
+        if self.memory is not None and not (isinstance(self.memory, float) and self.memory == math.inf):
             _checks.keep(self, memory=_checks.check_number(self.memory, "memory", 0))
 
     def __call__(

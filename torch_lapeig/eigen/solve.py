@@ -347,7 +347,7 @@ def component_eigenpairs(
     [2, 2]
     """
     check_graph(graph)
-    k = _checks.check_count(k, "k")
+    k = _checks.check_width(k, "k")
     _checks.check_choice(normalization, "normalization", NORMALIZATIONS)
     found = []
     for nodes in graph.nodes_of_components():
@@ -396,7 +396,7 @@ def _fill(projected: Tensor, vectors: Tensor, s: Solution, k: int) -> tuple[Tens
 
 def _check_request(operator: Operator, k: int, fill: bool, solve: Solve) -> int:
     """The number of pairs, checked against the sizes of the graphs and the solver."""
-    k, fill = _checks.check_count(k, "k"), _checks.check_flag(fill, "fill")
+    k, fill = _checks.check_width(k, "k"), _checks.check_flag(fill, "fill")
     if k <= fewest_active(operator):
         return k
     if not fill:

@@ -24,6 +24,8 @@ from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern, che
 G = TypeVar("G", bound="Graph")
 FINITE_DIFFERENCE = 1e-4  # of the largest weight, by which `torch.autograd.gradcheck` and others may change one of them
 
+IMPLIED_NODES = 2**27  # of a graph whose number of nodes is not given: more, and than edges, is a mistake
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Graph:
@@ -196,7 +198,7 @@ class Graph:
         if weight.shape != (edges,):
             raise ValueError(f"edge_weight must have shape ({edges},) to go with edge_index, got {tuple(weight.shape)}")
         if num_nodes is None:
-            num_nodes = _length(batch) if batch is not None else int(edge_index.max()) + 1 if edges else 0
+            num_nodes = _length(batch) if batch is not None else _nodes_of(edge_index)
         checked_shape((num_nodes,), "num_nodes")
         check_edge_index(edge_index, num_nodes)
         _checks.check_same_device(weight, "edge_weight", edge_index, "edge_index")
@@ -464,7 +466,7 @@ def _places(
 ) -> tuple[tuple[int, ...], Tensor, Tensor | None]:
     """Shape of the graph, the place of each node in it, and the mask of places that are taken."""
     if num_graphs is not None:
-        num_graphs = _checks.check_count(num_graphs, "num_graphs")
+        num_graphs = _checks.check_count(num_graphs, "num_graphs", maximum=num_nodes + _checks.LARGEST_WIDTH)
     if batch is None:
         if num_graphs is not None:
             raise ValueError(f"num_graphs needs batch, the graph of each node, got num_graphs={num_graphs} without it")
@@ -494,6 +496,22 @@ def check_batch(batch: Any, num_nodes: int, name: str = "batch") -> None:
         raise ValueError(f"{name} must have shape ({num_nodes},), one number for each node, got {tuple(batch.shape)}")
     if (batch.diff() < 0).any() or (num_nodes and batch[0] < 0):
         raise ValueError(f"{name} must be ascending from 0; sort the nodes by graph")
+    if num_nodes and (largest := int(batch[-1])) >= num_nodes + _checks.LARGEST_WIDTH:
+        raise ValueError(
+            f"{name} must count the graphs from 0, got {largest} for {num_nodes} nodes; use "
+            f"{name}.unique(return_inverse=True)[1], which numbers them"
+        )
+
+
+def _nodes_of(edge_index: Tensor) -> int:
+    """Return the largest index plus one; ValueError where that is no number of nodes, which must be given then."""
+    nodes = int(edge_index.max()) + 1 if edge_index.numel() else 0
+    if nodes > max(IMPLIED_NODES, edge_index.shape[1]):
+        raise ValueError(
+            f"edge_index must hold the numbers of nodes, counted from 0, got {nodes - 1} among {edge_index.shape[1]} "
+            "edges; use edge_index.unique(return_inverse=True)[1], which numbers them, or give num_nodes"
+        )
+    return nodes
 
 
 def _length(batch: Any) -> int:

@@ -256,7 +256,7 @@ def _approximate_item(sets: Sets, k: int, recall: float, budget: int) -> tuple[T
 
 def _check_budget(budget: int | None, x: Tensor) -> int:
     """The checked budget; by default the one for the device of ``x``."""
-    return budget_of(x.device).search if budget is None else _checks.check_count(budget, "budget")
+    return budget_of(x.device).search if budget is None else _checks.check_count(budget, "budget", maximum=2**62)
 
 
 def _squared_reach(radius: float | Tensor, x: Tensor, valid: Tensor) -> Tensor:

@@ -75,8 +75,8 @@ def knn_graph(
 
     Args:
         x: points ``(N, D)`` or ``(B, N, D)``, float32 or float64.
-        k: neighbours of each point, 1 ≤ k < number of (valid) points. A point is never its own neighbour. An item of
-            a batch with k points or fewer has all of them joined, so that sizes in a batch may differ freely.
+        k: neighbours of each point, k ≥ 1. A point is never its own neighbour. In a set of k points or fewer, alone or
+            in a batch, all are joined, so that sizes may differ freely.
         symmetrize: ``"mean"`` averages the two directions, so that an edge of which only one end is among the k nearest
             of the other has weight ½: at least as good as the union in the study of docs/theory.md, and scikit-learn's
             model. ``"union"`` gives such edges the weight 1 (Belkin & Niyogi 2003, section 2), ``"mutual"`` leaves
@@ -100,11 +100,7 @@ def knn_graph(
     _checks.check_flag(self_loops, "self_loops")
     k = _checks.check_count(k, "k")
     search = functools.partial(nearest_neighbors, metric=metric, backend=backend, recall=recall)
-    if isinstance(x, Tensor) and x.ndim == 3:
-        row, col, share = _edges_of_batch(search, x, k, mask)
-    else:
-        found = search(x, k, mask=mask)
-        (row, col), share = _directed_edges(found, mask), found.recall
+    row, col, share = _nearest_edges(search, x, k, mask)
     return _symmetrize(row, col, symmetrize, x, mask, self_loops, metric, share)
 
 
@@ -119,20 +115,21 @@ def _directed_edges(found: Neighbors, mask: Tensor | None) -> tuple[Tensor, Tens
     return row.flatten(), col.flatten()
 
 
-def _edges_of_batch(
+def _nearest_edges(
     search: Callable[..., Neighbors], x: Tensor, k: int, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, float]:
-    """`_directed_edges` of a batch ``(B, N, D)``, items of at most ``k`` points having all theirs joined; recall."""
+    """Return `_directed_edges` and the recall; sets of at most ``k`` points have all their points joined."""
     _checks.check_floating(x, "x")
-    b, n = x.shape[:2]
     if mask is not None:
         _checks.check_mask(mask, x)
-    valid = torch.ones(b, n, dtype=torch.bool, device=x.device) if mask is None else mask
-    small = valid.sum(1) <= k
-    if not (n <= k if mask is None else small.any()):
+    valid = torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device) if mask is None else mask
+    small = valid.sum(-1) <= k
+    if x.ndim not in (2, 3) or not small.any():
         found = search(x, k, mask=mask)
         return *_directed_edges(found, mask), found.recall
-    _checks.check_points(torch.where(valid[..., None], x, 0), min_points=1)
+    _checks.check_points(torch.where(valid[..., None], x, 0), min_points=1 if x.ndim == 3 else 2)
+    n = x.shape[-2]
+    x, valid, small = x.reshape(-1, n, x.shape[-1]), valid.reshape(-1, n), small.reshape(-1)
     row, col = _all_pairs(valid & small[:, None])
     share = 1.0
     if not small.all():
@@ -414,7 +411,7 @@ class KNN:
     """The rule of `knn_graph` with its arguments: ``KNN(10)(x)`` is ``knn_graph(x, 10)``.
 
     Args:
-        k: neighbours of each point, from 1 to the number of points less one.
+        k: neighbours of each point, at least 1; points that have fewer others are joined to all of them.
         symmetrize: ``"mean"`` of the two directions, ``"union"`` or ``"mutual"``; see `knn_graph`.
         metric: of the search, see `nearest_neighbors`, and of the lengths that weightings measure, see `Graph`.
         backend: of the search.
@@ -456,7 +453,7 @@ class KNN:
 
     def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
         """The graph of points ``(N, D)``, and the distance ``(N,)`` of each to its k-th neighbour for `extend`."""
-        found = nearest_neighbors(x, self.k, **self._search)
+        found = nearest_neighbors(x, min(self.k, max(len(x) - 1, 1)), **self._search)
         graph = _symmetrize(*_directed_edges(found, None), self.symmetrize, x, None, False, self.metric, found.recall)
         return graph, reach_of_points(x, found.indices[:, -1], self.metric)
 
@@ -466,7 +463,7 @@ class KNN:
         Query q reaches i if i is among its k nearest; i reaches q if q is no farther than i's own k-th neighbour. These
         are the two directions that ``symmetrize`` puts together. The exact search finds them, whatever the backend.
         """
-        nearest, reached = nearest_and_reaching(x, self.k, state, queries, metric=self.metric)
+        nearest, reached = nearest_and_reaching(x, min(self.k, len(x)), state, queries, metric=self.metric)
         among = nearest.indices[reached.query] == reached.point[:, None]
         pair, rank = among.nonzero(as_tuple=True)
         mutual = torch.zeros_like(nearest.indices, dtype=torch.bool)

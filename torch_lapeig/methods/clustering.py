@@ -80,7 +80,7 @@ def _assignment(labels: Tensor, graph: Graph) -> Tensor:
             raise ValueError(f"labels must have shape {graph.shape} to go with the graph, got {tuple(labels.shape)}")
         if (labels < -1).any():
             raise ValueError(f"labels must be 0, 1, … or −1 for no cluster, got a minimum of {int(labels.min())}")
-        clusters = torch.arange(int(labels.max()) + 1, device=labels.device)
+        clusters = torch.arange(_checks.check_classes(labels), device=labels.device)
         return (labels[..., None] == clusters).to(graph.weight.dtype)
     half = labels.dtype in _checks.HALVES
     tolerance = max(SUM_TOLERANCE, 2 * torch.finfo(labels.dtype).eps) if half else SUM_TOLERANCE
@@ -172,7 +172,7 @@ class SpectralClustering(GraphEmbedding):
         solve: Solve | Solver | None = None,
         seed: int = 0,
     ) -> None:
-        n_clusters = _checks.check_count(n_clusters, "n_clusters")
+        n_clusters = _checks.check_width(n_clusters, "n_clusters")
         super().__init__(n_clusters if n_components is None else n_components, neighbors, weights, solve)
         _checks.check_choice(variant, "variant", ("njw", "shi_malik"))
         _checks.check_choice(assign_labels, "assign_labels", ASSIGNMENTS)

@@ -22,6 +22,8 @@ from torch_lapeig.methods.spectral import GraphEmbedding, check_size, warn_of_is
 
 Scale = Literal["degree", "unit", "orthonormal"]
 
+LARGEST_POWER = 2**53  # of a matrix, by squaring: a larger one is as good as not whole
+
 
 class LaplacianEigenmaps(GraphEmbedding):
     """Laplacian eigenmaps (Belkin & Niyogi, *Neural Computation* 15, 2003, section 2), differentiable.
@@ -302,7 +304,7 @@ def _power_of_decay(projected: Tensor, time: float) -> Tensor:
 
     For a whole time it is a polynomial, smooth at λ = 1 too: signs do not matter to distances.
     """
-    if time == int(time):
+    if time == int(time) < LARGEST_POWER:
         values = projected.diagonal(dim1=-2, dim2=-1)
         eye = torch.eye(values.shape[-1], dtype=values.dtype, device=values.device)
         sign = torch.where(values.detach() > 1, -1.0, 1.0) ** int(time)

@@ -17,7 +17,7 @@ from torch_lapeig.graph.geodesics import geodesic_distances
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.rules import check_rule, graph_with_state
 from torch_lapeig.methods.kernels import CentredKernelEmbedding
-from torch_lapeig.methods.module import EigenSolves, EmbeddingModule, rule_within, warn_of_unreached
+from torch_lapeig.methods.module import EigenSolves, EmbeddingModule, warn_of_unreached
 from torch_lapeig.methods.newpoints import edges_of_new
 
 
@@ -98,7 +98,7 @@ class Isomap(CentredKernelEmbedding):
 
     def _fit_points(self, x: Any, solve: EigenSolves, *, fill: bool) -> State:
         chosen = self._chosen(x, fill)
-        graph, train_rule = graph_with_state(rule_within(self.neighbors, len(x)), x.detach())
+        graph, train_rule = graph_with_state(self.neighbors, x.detach())
         _check_connected(graph)
         graph = graph.to_sparse()
         assert isinstance(graph.pattern, SparsePattern)

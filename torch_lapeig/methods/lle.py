@@ -18,7 +18,7 @@ from torch_lapeig.graph.distances import least_reach, measured
 from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.neighbors import Neighbors
 from torch_lapeig.graph.pattern import SparsePattern
-from torch_lapeig.methods.module import EigenSolves, EmbeddingModule, rule_within
+from torch_lapeig.methods.module import EigenSolves, EmbeddingModule
 from torch_lapeig.methods.nystrom import SparseKernel, extension
 
 ROUNDOFF_UNITS = 10.0  # times eps and the norm of the operator: a smaller eigenvalue is zero
@@ -49,7 +49,7 @@ class LLE(EmbeddingModule):
     tell these groups apart.
 
     Raises (``fit``, ``forward``):
-        ValueError: not more points than neighbours or components.
+        ValueError: not more points than components.
 
     >>> x = torch.rand(60, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     >>> y = LLE(2, KNN(8))(x)
@@ -82,8 +82,6 @@ class LLE(EmbeddingModule):
             raise ValueError(
                 f"n_components must be smaller than the number of points, got n_components={k} with {n} points"
             )
-        if self.neighbors.k >= n and not fill:
-            raise ValueError(f"neighbors must be fewer than the number of points, got {self.neighbors} with {n} points")
         indices = self._nearest(x, None).indices
         points = measured(x.double(), self.neighbors.metric)
         weights = reconstruction_weights(points, points, indices, self.reg)
@@ -103,8 +101,9 @@ class LLE(EmbeddingModule):
 
     def _nearest(self, points: Tensor, queries: Tensor | None) -> Neighbors:
         """The k nearest of each point among the others, or of each new point."""
-        rule = rule_within(self.neighbors, len(points))
-        return nearest_neighbors(points, rule.k, queries, metric=rule.metric, backend=rule.backend, recall=rule.recall)
+        rule = self.neighbors
+        k = min(rule.k, len(points) - (queries is None))
+        return nearest_neighbors(points, k, queries, metric=rule.metric, backend=rule.backend, recall=rule.recall)
 
     def _width(self, state: State) -> int:
         return self.neighbors.k * (self.neighbors.k + 2 * state["train_points"].shape[1])

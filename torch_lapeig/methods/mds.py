@@ -55,7 +55,7 @@ class MDS(KernelEmbedding):
         solve: Solve | Solver | None = None,
     ) -> None:
         super().__init__(n_components, solve)
-        if metric not in ("euclidean", Precomputed("distance")):
+        if not isinstance(metric, (str, Precomputed)) or metric not in ("euclidean", Precomputed("distance")):
             raise ValueError(
                 f'metric must be "euclidean" or Precomputed("distance"), got '
                 f"{metric if isinstance(metric, Precomputed) else _checks.arrived(metric)}"

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch_lapeig import _checks
 from torch_lapeig._fitted import FittedModule, State, check_like, in_blocks
 from torch_lapeig.eigen import Eigenpairs, Solve, Solver, eigenpairs
-from torch_lapeig.graph import KNN, Graph
+from torch_lapeig.graph import Graph
 
 Own = TypeVar("Own", bound="EmbeddingModule")
 
@@ -74,8 +74,7 @@ class EmbeddingModule(FittedModule):
     what the method learns. Points in float16 or bfloat16 are embedded in float32, also under autocast, and the result
     has their dtype. What an item of a batch gives depends neither on the other items nor on the padding, up to the
     basis of an eigenspace of equal eigenvalues, and round-off. Items may be of any size: the columns that one has too
-    few points for are zero (a set alone raises an error), and it has all its points joined where it has no more than
-    the k of `KNN`.
+    few points for are zero (a set alone raises an error).
 
     Hooks: ``_fit_points``, ``_extend`` and ``_width``; ``pairs_given`` and ``_prepare`` where something else than
     points is given; ``_embed`` where a batch need not be a loop over its items.
@@ -100,7 +99,7 @@ class EmbeddingModule(FittedModule):
 
     def __init__(self, n_components: int, solve: Solve | Solver | None) -> None:
         super().__init__()
-        self.n_components = _checks.check_count(n_components, "n_components")
+        self.n_components = _checks.check_width(n_components, "n_components")
         check_solve(solve)
         self.solve = solve
 
@@ -311,11 +310,6 @@ def check_given(x: Any, mask: Tensor | None, pairs: str | None = None) -> None:
         of_pair = mask[..., None] if pairs is None else mask[..., None] & mask[..., None, :]
         valid = torch.where(of_pair, x, 0)
     _checks.check_points(valid, min_points=1 if x.ndim == 3 else 2)
-
-
-def rule_within(rule: Any, points: int) -> Any:
-    """The rule of an item of a batch: `KNN` joins all points where there are k or fewer, as in `knn_graph`."""
-    return dataclasses.replace(rule, k=points - 1) if isinstance(rule, KNN) and rule.k >= points else rule
 
 
 def with_random_signs(y: Tensor, generator: torch.Generator | None) -> Tensor:

@@ -15,7 +15,7 @@ from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.rules import Extension, NeighborRule, extended, graph_with_state
 from torch_lapeig.graph.weighted import Rule
 from torch_lapeig.graph.weights import NewEdges, Weighting
-from torch_lapeig.methods.module import rule_within, warn_of_unreached
+from torch_lapeig.methods.module import warn_of_unreached
 
 # What `fitted_graph` keeps, as part of ``FITTED``.
 GRAPH_STATE = ("train_points", "train_rule", "train_weighting", "train_edges", "train_connectivity")
@@ -36,7 +36,7 @@ class NewAffinities(NamedTuple):
 
 def fitted_graph(neighbors: Rule, weights: Weighting, x: Tensor) -> tuple[Graph, State]:
     """The weighted graph of points ``(N, D)``, and what new points need of it."""
-    graph, train_rule = graph_with_state(rule_within(neighbors, len(x)), x.detach())
+    graph, train_rule = graph_with_state(neighbors, x.detach())
     return weights(x, graph), {
         "train_points": x,
         "train_rule": train_rule,
@@ -87,7 +87,7 @@ def edges_of_new(neighbors: NeighborRule, x: Tensor, state: State, connectivity:
     find others, as it counts itself among its neighbours, and others where several are equally far.
     """
     points = state["train_points"].detach()
-    found = extended(rule_within(neighbors, len(points)), x.detach(), points, state["train_rule"])
+    found = extended(neighbors, x.detach(), points, state["train_rule"])
     coincides = found.same >= 0
     if not coincides.any():
         return found

@@ -76,7 +76,7 @@ def laplacian_positional_encoding(
     tensor([[1., 1., 2.]])
     """
     check_edge_index(edge_index)
-    k = _checks.check_count(k, "k")
+    k = _checks.check_width(k, "k")
     _checks.check_choice(normalization, "normalization", NORMALIZATIONS)
     _checks.check_flag(random_signs, "random_signs")
     _checks.check_generator(generator)

@@ -243,7 +243,7 @@ class EigenmapsRegression(SemiSupervised):
         solve: Solve | Solver | None = None,
     ) -> None:
         super().__init__(neighbors, weights, n_classes)
-        self.n_components = _checks.check_count(n_components, "n_components")
+        self.n_components = _checks.check_width(n_components, "n_components")
         self.ridge = _checks.check_positive(ridge, "ridge")
         check_solve(solve)
         self.solve = solve

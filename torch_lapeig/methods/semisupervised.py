@@ -57,7 +57,7 @@ class SemiSupervised(FittedModule):
         super().__init__()
         self.neighbors = neighbors
         self.weights = check_rule_and_weights(neighbors, weights)
-        self.n_classes = None if n_classes is None else _checks.check_count(n_classes, "n_classes")
+        self.n_classes = None if n_classes is None else _checks.check_width(n_classes, "n_classes")
 
     @_checks.full_precision
     def forward(self, x: Tensor | Graph, labels: Tensor, *, mask: Tensor | None = None) -> Tensor:
@@ -252,13 +252,13 @@ def targets_of(
     if tuple(labels.shape) != shape:
         raise ValueError(f"labels must have shape {shape}, one for each node, got {tuple(labels.shape)}")
     labels = labels.long() if mask is None else labels.long().masked_fill(~mask, UNLABELLED)
-    if labels.numel() == 0 or (largest := int(labels.max())) < 0:
+    if (classes := _checks.check_classes(labels)) == 0:
         raise ValueError("labels must hold at least one label, got −1 for every node; label a node of each class")
     if (least := int(labels.min())) < UNLABELLED:
         raise ValueError(f"labels must be at least −1, which stands for none, got {least}")
-    count = largest + 1 if n_classes is None else n_classes
-    if largest >= count:
-        raise ValueError(f"labels must be smaller than n_classes={count}, got {largest}; they are counted from 0")
+    count = classes if n_classes is None else n_classes
+    if classes > count:
+        raise ValueError(f"labels must be smaller than n_classes={count}, got {classes - 1}; they are counted from 0")
     labelled = labels >= 0
     one_hot = torch.nn.functional.one_hot(labels.clamp_min(0), count) * labelled[..., None]
     return one_hot.to(torch.float64 if count else torch.float32), labelled

@@ -68,6 +68,10 @@ COUNTS: dict[str, tuple[str, int, Callable[[Any], object]]] = {
         ("Lanczos", "basis", 3),
         ("Lanczos", "max_products", 0),
         ("TorchLobpcg", "max_iterations", 0),
+        ("ShiftInvert", "basis", 3),
+        ("ShiftInvert", "max_products", 0),
+        ("SpectralClustering", "n_init", 1),
+        ("HarmonicFunction", "n_classes", 1),
         ("SmoothedAggregation", "coarsest", 1),
         ("SmoothedAggregation", "smoothing", 1),
     )
@@ -105,6 +109,7 @@ DEFAULT_NONE = (
     "num_nodes",
     "num_graphs",
     "budget",
+    "n_classes",
 )  # None is the default
 
 SEEDED = (
@@ -113,6 +118,7 @@ SEEDED = (
     "ChebyshevSubspace",
     "Lobpcg",
     "Lanczos",
+    "ShiftInvert",
     "TorchLobpcg",
     "SmoothedAggregation",
 )
@@ -134,12 +140,15 @@ NUMBERS: dict[str, tuple[str, Callable[[Any], object], tuple[float, float, bool]
     "eigenpairs, backward": ("backward_tolerance", _solved("backward_tolerance"), OPEN),
     "eigenpairs, width": ("cluster_width", _solved("cluster_width"), OPEN),
     "SparseLU": ("shift", _made("SparseLU", "shift"), OPEN),
+    "ShiftInvert": ("memory", _made("ShiftInvert", "memory"), CLOSED),
     "SmoothedAggregation": ("max_complexity", _made("SmoothedAggregation", "max_complexity"), OPEN),
     "SpectralClustering estimator": ("gamma", estimated("SpectralClustering", "gamma", n_clusters=2), CLOSED),
     "LocallyLinearEmbedding": ("reg", estimated("LocallyLinearEmbedding", "reg"), OPEN),
     "Isomap estimator": ("radius", estimated("Isomap", "radius", n_components=1), OPEN),
 }
+INFINITE = {"t": "the limit of the heat kernel, simple weights", "memory": "no limit"}
 NONE_OR_NUMBER = (
+    "ShiftInvert",
     "KernelPCA, gamma",
     "eigenpairs",
     "eigenpairs, backward",
@@ -195,19 +204,19 @@ CHOICES: dict[str, tuple[str, Callable[[Any], object]]] = {
 def probes() -> Iterator[Probe]:
     """Counts, seeds, numbers, flags and words of every constructor and function."""
     for name, (argument, least, make) in COUNTS.items():
-        bad: list[Any] = [least - 1, -5, 2.5, math.nan, True, "3", [3], np.float64(3.0), np.bool_(True)]
+        bad: list[Any] = [least - 1, -5, 10**400, 2.5, math.nan, True, "3", [3], np.float64(3.0), np.bool_(True)]
         yield from _refused(name, make, argument, bad + [None] * (argument not in DEFAULT_NONE))
     for name in SEEDED:
         make = _made(name, "seed")
         yield from _refused(name, make, "seed", [-1, 2**32, 1.0, math.nan, True, "zero", None, [0]])
         yield f"{name}: seed=np.int64(3)", partial(make, np.int64(3)), Accepted("an integer of NumPy is one")
     for name, (argument, make, (low, high, closed)) in NUMBERS.items():
-        bad = [math.nan, math.inf, -math.inf, "1", True, [1.0], 1j, np.float32("nan"), torch.ones(3, 3)]
+        bad = [math.nan, math.inf, -math.inf, 10**400, "1", True, [1.0], 1j, np.float32("nan"), torch.ones(3, 3)]
         bad += [None] * (name not in NONE_OR_NUMBER) + [high + 0.5] * (high < math.inf)
         bad += [low - 1.0] * (low > -math.inf) + [low] * (not closed)
-        if argument == "t":
+        if argument in INFINITE:
             bad.remove(math.inf)
-            yield f"{name}: t=inf", partial(make, math.inf), Accepted("the limit of the heat kernel, simple weights")
+            yield f"{name}: {argument}=inf", partial(make, math.inf), Accepted(INFINITE[argument])
         yield from _refused(name, make, argument, bad)
         for value in (np.float32(0.75), np.float64(0.75), np.int64(1), 1):
             yield (

@@ -60,6 +60,8 @@ def shown(value: Any) -> str:
     """What a message says of a value of the wrong kind: itself if it is short, else its type."""
     if isinstance(value, type):
         return value.__name__
+    if isinstance(value, int) and value.bit_length() > 128:
+        return f"{value.bit_length()} bits"
     return repr(value) if isinstance(value, (str, int, float, complex, type(None))) else type(value).__name__
 
 
