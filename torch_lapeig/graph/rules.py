@@ -312,7 +312,7 @@ def graph_of_points(neighbors: NeighborRule, x: Tensor, mask: Tensor | None = No
     return _check_graph_of(neighbors(x, mask), x, mask)
 
 
-def graph_with_state(neighbors: NeighborRule, x: Tensor) -> tuple[Graph, Tensor]:
+def graph_with_state(neighbors: Any, x: Tensor) -> tuple[Graph, Tensor]:
     """The graph of points ``(N, D)`` and the rule's state of them, zeros ``(N,)`` for a rule that does not extend.
 
     Raises: as `graph_of_points`.

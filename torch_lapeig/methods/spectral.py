@@ -17,7 +17,7 @@ from torch_lapeig.graph import Graph, Precomputed
 from torch_lapeig.graph.rules import graph_with_state
 from torch_lapeig.graph.weighted import Rule, check_rule_and_weights, weighted_graph
 from torch_lapeig.graph.weights import Weighting
-from torch_lapeig.methods.module import EigenSolves, Embedding, EmbeddingModule, rule_within
+from torch_lapeig.methods.module import EigenSolves, Embedding, EmbeddingModule
 from torch_lapeig.methods.newpoints import affinities_of_new, fitted_graph, width_of_new
 from torch_lapeig.methods.nystrom import nystrom
 
@@ -113,7 +113,7 @@ class GraphEmbedding(EmbeddingModule):
         if "train_points" not in saved or "train_edges" in saved:
             return saved
         points, values = saved["train_points"], saved["eigenvalues_"]
-        graph, train_rule = graph_with_state(rule_within(self.neighbors, len(points)), points)
+        graph, train_rule = graph_with_state(self.neighbors, points)
         found = {"train_rule": train_rule, "train_edges": graph.edge_index, "train_connectivity": graph.weight}
         return {**found, "train_eigenvalues": values.masked_fill(values.isinf(), 0), **saved}
 
