@@ -46,7 +46,7 @@ BENCHMARKS = {
     "degeneracy": "benchmarks.degeneracy",
     "peers": "benchmarks.peers",
 }
-PROGRAMS = {name: f"benchmarks.{name}" for name in ("campaign", "compare", "gpu", "kill_and_resume")}
+PROGRAMS = {name: f"benchmarks.{name}" for name in ("campaign", "compare", "gpu", "kill_and_resume", "mutants")}
 
 
 def first_line(module: str) -> str:

@@ -1,0 +1,139 @@
+"""Single-line changes of the code that tests have to find.
+
+    python -m benchmarks.mutants [--only TEXT] [--list]
+
+Each mutant is a wrong line. It is put into a copy of the package, the tests named beside it run against the copy, and
+one of them must fail. A mutant whose line is not found exactly once ends the run: the table is to be kept true. It ends
+with 1 if a mutant survives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = "torch_lapeig"
+PATIENCE = 600  # seconds that the tests of a mutant may take
+
+
+class Mutant(NamedTuple):
+    """A line of a file of the package, what takes its place, and the tests that have to fail."""
+
+    file: str
+    line: str
+    wrong: str
+    tests: str
+
+
+UNFOUND = "tests/test_unfound_mutants.py"  # tests that were written for mutants
+MUTANTS = (
+    Mutant("losses.py", "weight = graph.pattern.without_loops(weight)", "pass", UNFOUND),
+    Mutant("losses.py", "int(graph.pattern.sum(weight.count_nonzero()))", "weight.numel()", UNFOUND),
+    Mutant("graph/weights.py", "group = group * n + graph.connected", "group = graph.connected", UNFOUND),
+    Mutant(
+        "eigen/laplacian.py",
+        "torch.where(loop > others, others / degree, 1 - loop / degree)",
+        "1 - loop / degree",
+        UNFOUND,
+    ),
+    Mutant(
+        "eigen/check.py",
+        "allowed = torch.maximum(tolerance * gap",
+        "allowed = torch.maximum(100 * tolerance * gap",
+        UNFOUND,
+    ),
+    Mutant("eigen/check.py", "(residuals.amax(1) <= allowed) & is_sound,", "(residuals.amax(1) <= allowed),", UNFOUND),
+    Mutant(
+        "eigen/check.py",
+        "torch.where(self.operator.nullity > self.residuals.shape[1], 0, noise)",
+        "0 * noise",
+        "tests/eigen/test_solvers.py -k gap_that_float32",
+    ),
+    Mutant("eigen/cg.py", "return Found(best, left)", "return Found(z, norms(target - image(z)))", UNFOUND),
+    Mutant(
+        "eigen/cg.py",
+        "before = torch.where(energy.isfinite() & (energy > 0), fresh / energy, 0)",
+        "before = torch.where(energy > torch.inf, energy, 0)",
+        "tests/eigen/test_adjoint.py",
+    ),
+    Mutant("methods/mds.py", "> ITSELF * distances.amax():", "> 10 * distances.amax():", UNFOUND),
+    Mutant("_checks.py", "relative = 1e-5 if value.dtype == torch.float32 else 1e-12", "relative = 1e-2", UNFOUND),
+    Mutant("_checks.py", "relative = 1e-5 if value.dtype == torch.float32 else 1e-12", "relative = 0.0", UNFOUND),
+    Mutant("graph/neighbors.py", "inside = distances <= reach[point]", "inside = distances < reach[point]", UNFOUND),
+    Mutant(
+        "graph/logarithms.py",
+        "positive * _checks.primal(degrees).pow(-power)",
+        "(-power * _checks.primal(degrees).log()).exp() * positive",
+        "tests/eigen/test_units.py -k powers",
+    ),
+    Mutant(
+        "graph/rules.py",
+        'directions.to(x.dtype) / 2 if rule == "mean"',
+        'directions.to(x.dtype) if rule == "mean"',
+        "tests/graph/test_rules.py",
+    ),
+    Mutant("graph/groups.py", "/ copies", "/ 1", "tests/graph/test_groups.py tests/graph/test_weights.py"),
+    Mutant("eigen/eigh.py", "alpha=-1)\n    inactive", "alpha=1)\n    inactive", "tests/eigen/test_eigen.py"),
+    Mutant("graph/pattern.py", "if not follows.all():", "if False:", "tests/graph/test_broken_input.py"),
+    Mutant(
+        "graph/pattern.py",
+        "if not 0 <= least <= most < total:",
+        "if not 0 <= least <= most <= total:",
+        "tests/graph/test_broken_input.py",
+    ),
+    Mutant(
+        "losses.py",
+        "graph.pattern.squared_lengths(columns) / 2",
+        "graph.pattern.squared_lengths(columns)",
+        "tests/test_loss.py",
+    ),
+)
+
+
+def mutated(mutant: Mutant, folder: Path) -> None:
+    """Copy package and tests into a folder, with the wrong line. SystemExit where the line is not there once."""
+    for name in (PACKAGE, "tests", "benchmarks", "experiments"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    file = folder / PACKAGE / mutant.file
+    text = file.read_text(encoding="utf-8")
+    if (found := text.count(mutant.line)) != 1:
+        raise SystemExit(f"error: {mutant.file} has {found} times, not once: {mutant.line}")
+    file.write_text(text.replace(mutant.line, mutant.wrong), encoding="utf-8")
+
+
+def is_found(mutant: Mutant) -> bool:
+    """Return whether a test of the mutant fails."""
+    with tempfile.TemporaryDirectory() as name:
+        mutated(mutant, Path(name))
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *mutant.tests.split()]
+        environment = os.environ | {"PYTHONPATH": name, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, cwd=name, env=environment, capture_output=True, timeout=PATIENCE)
+        if done.returncode not in (0, 1):  # 1 is a failed test, others no run at all
+            raise SystemExit(f"error: the tests of {mutant} did not run: {done.stdout.decode()[-2000:]}")
+        return done.returncode == 1
+
+
+def main() -> int:
+    """Run the mutants, and say which survive."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default="", help="mutants of files whose name holds this")
+    parser.add_argument("--list", action="store_true", help="show the mutants and run none")
+    options = parser.parse_args()
+    survivors = 0
+    for mutant in (m for m in MUTANTS if options.only in m.file):
+        said = "" if options.list else "found   " if (found := is_found(mutant)) else "SURVIVES"
+        survivors += 0 if options.list else not found
+        print(said, mutant.file, "|", mutant.line.splitlines()[0], "->", mutant.wrong.splitlines()[0], flush=True)
+    return int(survivors > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
