@@ -228,10 +228,12 @@ def with_equal_parts(
         values: ``(E,)``, to which gradients flow. group: int64 ``(E,)``, of each value.
         add: adds up over the places where values lie, with derivatives; see ``Nodes.sum``.
     """
-    equal = (_checks.primal(values) == chosen.index_select(0, group)).nonzero().flatten()
-    of, found = group[equal], values[equal]
-    copies = add(torch.bincount(of, minlength=len(chosen))).clamp_min(1)
-    change = add(sum_of_groups(found - _checks.primal(found), of, len(chosen))) / copies
+    equal = _checks.primal(values) == chosen.index_select(0, group)
+    if values.device.type == "cpu":  # elsewhere the host would wait for their number
+        values, group, equal = values[equal], group[equal], equal[equal]
+    groups = Groups(group, len(chosen))
+    copies = add(groups.sum(equal.to(chosen.dtype))).clamp_min(1)
+    change = add(groups.sum(torch.where(equal, values - _checks.primal(values), 0))) / copies
     return chosen + torch.where(chosen.isfinite(), change, 0)  # the change is 0, but for its derivatives
 
 
