@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from scipy.linalg import block_diag
 from scipy.sparse import coo_matrix, csc_array, csr_array, csr_matrix, issparse
 from scipy.spatial.distance import cdist
 from sklearn.base import clone
@@ -251,6 +252,25 @@ def test_isolated_samples(how):
     assert (np.flatnonzero(model.labels_ == -1) == [150, 151]).all()
     assert adjusted_rand_score(model.labels_[:150], BLOBS[1]) == 1
     np.testing.assert_array_equal(model.predict(affinity), model.labels_)
+
+
+@every_way
+def test_isolated_samples_are_clusters_where_the_others_have_no_more(how):
+    """Isolated samples have the eigenvalue 1, as there: cliques are not split for it, a line of samples is."""
+
+    def clustered(k, *parts):
+        affinity = block_diag(*parts)
+        with pytest.warns(GraphWarning, match="isolated"):
+            model = SpectralClustering(k, affinity="precomputed", assign_labels=how, random_state=0).fit(affinity)
+        np.testing.assert_array_equal(model.predict(affinity), model.labels_)
+        return model.labels_
+
+    clique, alone = np.array([[1, 0.8, 0.7], [0.8, 1, 0.9], [0.7, 0.9, 1]]), np.eye(1)
+    assert clustered(2, clique, alone).tolist() == [0, 0, 0, -1]
+    labels = clustered(3, alone, clique, np.ones((5, 5)))
+    assert adjusted_rand_score(labels, [-1, 0, 0, 0, 1, 1, 1, 1, 1]) == 1
+    line = rbf_kernel(np.arange(20.0)[:, None])
+    assert np.unique(clustered(2, line, alone)).tolist() == [-1, 0, 1]
 
 
 def test_copies_of_samples():

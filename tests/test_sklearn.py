@@ -67,6 +67,61 @@ def test_estimator_checks_of_graphs(estimator, check):
     check(estimator)
 
 
+THEIRS = {
+    Isomap: manifold.Isomap,
+    LocallyLinearEmbedding: manifold.LocallyLinearEmbedding,
+    KernelPCA: decomposition.KernelPCA,
+}
+REFUSED = [
+    (Isomap, "metric", "manhattan"),
+    (Isomap, "metric", "precomputed"),
+    (Isomap, "p", 1),
+    (Isomap, "metric_params", {}),
+    (LocallyLinearEmbedding, "method", "hessian"),
+    (KernelPCA, "fit_inverse_transform", True),
+    (KernelPCA, "remove_zero_eig", True),
+    (KernelPCA, "kernel_params", {"a": 1}),
+]
+
+
+@pytest.mark.parametrize("ours", THEIRS)
+def test_every_parameter_of_scikit_learns_is_taken(ours):
+    """Those without a part change nothing, whatever they are."""
+    theirs = THEIRS[ours]().get_params()
+    assert theirs.keys() <= ours().get_params().keys()
+    known = {"n_neighbors", "radius", "n_components", "kernel", "gamma", "degree", "coef0", "reg"}
+    plain = {name: value for name, value in theirs.items() if name not in known}
+    np.testing.assert_array_equal(ours(**plain).fit(X).embedding_, ours().fit(X).embedding_)
+    np.testing.assert_array_equal(ours(tol=0.5, max_iter=3, n_jobs=2).fit(X).embedding_, ours().fit(X).embedding_)
+
+
+@pytest.mark.parametrize(("face", "name", "value"), REFUSED, ids=lambda case: getattr(case, "__name__", str(case)))
+def test_what_is_not_here_is_refused_by_name(face, name, value):
+    with pytest.raises(ValueError, match=f"^{name} must be .* got "):
+        face(**{name: value}).fit(X)
+
+
+IDLE = [
+    (SpectralEmbedding(affinity="rbf"), "n_neighbors"),
+    (SpectralClustering(2), "n_neighbors"),
+    (SpectralClustering(2, affinity="nearest_neighbors"), "gamma"),
+    (SpectralClustering(2), "degree"),
+    (SpectralEmbedding(), "n_jobs"),
+    (LabelSpreading(), "n_neighbors"),
+    (LabelSpreading("knn"), "gamma"),
+    (HarmonicFunction(), "n_neighbors"),
+    (LabelSpreading("knn"), "max_iter"),
+]
+
+
+@pytest.mark.parametrize(("face", "name"), IDLE, ids=str)
+def test_parameters_without_a_part_are_checked(face, name):
+    y = np.where(np.arange(len(X)) < 6, np.arange(len(X)) % 2, -1)
+    for value in ("x", 2.5 if name in ("n_neighbors", "n_jobs", "max_iter") else np.nan, -(2**40)):
+        with pytest.raises((TypeError, ValueError), match=f"^{name} must be"):
+            clone(face).set_params(**{name: value}).fit(X, y)
+
+
 WEIGHTS = [None, SimpleWeights(), HeatKernel(2.0), DensityCorrected()]
 
 

@@ -40,6 +40,30 @@ def test_parameters_are_those_of_the_module():
     np.testing.assert_array_equal(model.predict(NEW), module.predict(torch.from_numpy(NEW)).numpy())
 
 
+def exponential(a, b):
+    """A kernel of two sets of samples, which scikit-learn takes."""
+    return np.exp(-np.abs(a[:, None] - b).sum(-1))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (LabelSpreading, semi_supervised.LabelSpreading(exponential, max_iter=100_000, tol=1e-13)),
+        (HarmonicFunction, semi_supervised.LabelPropagation(exponential, max_iter=100_000, tol=1e-13)),
+    ],
+)
+def test_kernels_of_two_sets_of_samples(ours, theirs):
+    model, theirs = ours(exponential).fit(X, Y), theirs.fit(X, Y)
+    np.testing.assert_allclose(model.label_distributions_, theirs.label_distributions_, atol=1e-8)
+    np.testing.assert_array_equal(model.predict(X), model.transduction_)
+    of_one = ours(lambda a: exponential(a, a)).fit(X, Y)
+    np.testing.assert_array_equal(of_one.scores_, model.scores_)
+    with pytest.raises(TypeError, match="must be a function that takes Y"):
+        of_one.predict(NEW)
+    by_name = ours(lambda a, *, Y=None: exponential(a, a if Y is None else Y)).fit(X, Y)
+    np.testing.assert_array_equal(by_name.predict(NEW), model.predict(NEW))
+
+
 @pytest.mark.parametrize("prior", ["labels", "uniform", (0.2, 0.3, 0.5)], ids=str)
 @pytest.mark.parametrize(
     ("kind", "method"), [(LabelSpreading, methods.LabelSpreading), (HarmonicFunction, methods.HarmonicFunction)]

@@ -340,7 +340,7 @@ def check_number(value: Any, name: str, low: float = -math.inf, high: float = ma
         least = f"a finite number of at least {low:g}" if low > -math.inf else "a finite number"
         expected = f"a number in [{low:g}, {high:g}]" if high < math.inf else least
         raise ValueError(f"{name} must be {expected}, got {arrived(number)}")
-    return float(number)
+    return _for_torch(number)
 
 
 def check_positive(value: Any, name: str) -> float:
@@ -348,7 +348,12 @@ def check_positive(value: Any, name: str) -> float:
     number = _number(value, name)
     if not 0 < number <= LARGEST:
         raise ValueError(f"{name} must be positive and finite, got {arrived(number)}")
-    return float(number)
+    return _for_torch(number)
+
+
+def _for_torch(number: float) -> float:
+    """Return the number, an integer beyond int64 as a float."""
+    return float(number) if isinstance(number, int) and number.bit_length() > 63 else number
 
 
 def _number(value: Any, name: str) -> float:

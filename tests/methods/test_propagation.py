@@ -277,11 +277,47 @@ def test_nodes_too_far_for_label_spreading_are_said():
     x = torch.arange(3000.0, dtype=torch.float64)[:, None]
     labels = torch.full((3000,), -1)
     labels[0] = 0
-    with pytest.warns(GraphWarning, match="so far from all labels that their scores are below round-off"):
+    with pytest.warns(GraphWarning, match="so far from all labels that their scores underflow"):
         predicted = LabelSpreading(Radius(1.0), SimpleWeights(), alpha=0.9).fit(x, labels).predict()
     assert (predicted[:50] == 0).all()
     assert (predicted[-1000:] == -1).all()
     assert not HarmonicFunction(Radius(1.0), SimpleWeights()).fit(x, labels).predict().any()
+
+
+def test_scores_of_far_nodes_are_right_to_some_digits():
+    """Along a path each is a share r of the one before, r² − 2 r/α + 1 = 0: down to 1e-160, and the nearest decides."""
+    x, labels, alpha = torch.arange(1601.0, dtype=torch.float64)[:, None], torch.full((1601,), -1), 0.9
+    labels[0], labels[-1] = 0, 1
+    model = LabelSpreading(Radius(1.0), SimpleWeights(), alpha=alpha)
+    scores = model(x, labels)[1:-1, 0]
+    torch.testing.assert_close(
+        scores[1:790] / scores[:789],
+        torch.full((789,), (1 - (1 - alpha**2) ** 0.5) / alpha).double(),
+        rtol=1e-3,
+        atol=0,
+    )
+    predicted = model.fit(x, labels).predict()
+    assert not predicted[:800].any()
+    assert predicted[801:].all()
+
+
+def test_gradients_of_far_scores():
+    """Those of an elimination without differences, to a relative accuracy, of scores of 1e-30."""
+    weight = torch.linspace(1, 2, 29, dtype=torch.float64).requires_grad_()
+    affinity = torch.diag(weight, 1) + torch.diag(weight, -1)
+    labels = torch.full((30,), -1)
+    labels[0] = 0
+    scores = LabelSpreading(Precomputed("affinity"), alpha=0.2)(affinity, labels)[:, 0]
+    root = affinity.sum(1).sqrt()
+    matrix = torch.eye(30, dtype=torch.float64) - 0.2 * affinity / root / root[:, None]
+    expected = torch.linalg.solve(matrix, 0.8 * torch.eye(30, dtype=torch.float64)[:, 0])
+    torch.testing.assert_close(scores, expected, rtol=1e-6, atol=0)
+    for part in (scores, expected):
+        assert part[-1] < 1e-28
+    gradient, exact = (
+        torch.autograd.grad(part[-1] * 1e28, weight, retain_graph=True)[0] for part in (scores, expected)
+    )
+    torch.testing.assert_close(gradient, exact, rtol=1e-5, atol=1e-8 * float(exact.abs().max()))
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])

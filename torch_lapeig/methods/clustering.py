@@ -125,8 +125,11 @@ class SpectralClustering(GraphEmbedding):
         solve: options of the eigensolve, a `Solve`, or a solver alone.
         seed: of k-means and ``"discretize"``.
 
-    Isolated nodes get a row of zeros and a `GraphWarning`. The eigenvectors of equal eigenvalues, such as the zeros
-    of several components, are one basis of many: a loss on the rows should not depend on which (see `eigenpairs`).
+    Isolated nodes get a row of zeros, the label −1 and a `GraphWarning`. They take the place of clusters into which the
+    others would be split only by eigenvalues above 1, which is theirs in I − S.
+
+    The eigenvectors of equal eigenvalues, such as the zeros of several components, are one basis of many: a loss on the
+    rows should not depend on which (see `eigenpairs`).
 
     Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
         labels_: int64 ``(N,)``, 0 to k − 1, and −1 for isolated nodes. embedding_: ``(N, k)``, the rows that get
@@ -233,9 +236,11 @@ class SpectralClustering(GraphEmbedding):
         super().fit(x)
         active = self.embedding_[:, 0] != 0
         rows = self.embedding_[active]
+        if (fewer := self._taken_by_isolated(int((~active).sum()))) > 0:
+            rows = rows[:, : self.n_clusters - fewer]
         if by_means is not None:
             unit = _checks.power_of_two(rows, (0, 1))  # so that no square overflows
-            by_means.fit((rows / unit).cpu().numpy())
+            by_means.set_params(n_clusters=self.n_clusters - fewer).fit((rows / unit).cpu().numpy())
             self.cluster_centers_ = torch.as_tensor(by_means.cluster_centers_).to(rows) * unit
         elif self.assign_labels == "cluster_qr":
             self.cluster_axes_ = cluster_qr(rows)[1]
@@ -258,10 +263,19 @@ class SpectralClustering(GraphEmbedding):
         """
         return self._labels_of(self.transform(x_new))
 
+    def _taken_by_isolated(self, isolated: int) -> int:
+        """Return how many of the clusters isolated nodes take from the others.
+
+        As eigenvectors of I − S isolated nodes have the eigenvalue 1: a split of the others whose eigenvalue is larger
+        comes after them.
+        """
+        return min(isolated, int((self.eigenvalues_[: self.n_clusters] > 1).sum()))
+
     def _labels_of(self, rows: Tensor) -> Tensor:
         """The nearest centre or axis of each row, −1 for zeros."""
         if self.assign_labels == "kmeans":
-            labels = nearest_centre(rows, self.cluster_centers_)
+            labels = nearest_centre(rows[:, : self.cluster_centers_.shape[1]], self.cluster_centers_)
         else:
-            labels = nearest_axis(rows, self.cluster_axes_.to(rows.dtype), signed=self.assign_labels == "discretize")
+            axes = self.cluster_axes_.to(rows.dtype)
+            labels = nearest_axis(rows[:, : len(axes)], axes, signed=self.assign_labels == "discretize")
         return labels.masked_fill(rows[:, 0] == 0, -1)

@@ -29,6 +29,7 @@ ClassPrior = Literal["labels", "uniform"] | Sequence[float] | None
 
 INEXACT = 1e-6  # of a harmonic function that should be 1: beyond, weights are too far apart for float64
 ROUNDED = 1e-6  # of a sum of shares that should be 1
+RESOLVED = 1e4  # times the error of a solve: scores as large have four digits
 
 
 class LabelSpreading(SemiSupervised):
@@ -50,9 +51,9 @@ class LabelSpreading(SemiSupervised):
             number of nodes reached. None: scores as they are.
         n_classes: C; default: the largest label plus one, or the columns of soft labels.
 
-    Scores are not probabilities: their sum falls with the distance from labels. A node whose scores are all below what
-    the solve resolves (1e-12 of a label's, some hundred edges from any) counts as not reached: zeros, −1, a
-    `GraphWarning`. For the rest of the contract see `SemiSupervised`.
+    Scores are not probabilities: their sum falls with the distance from labels. Those of far nodes are tiny, and right
+    to some digits; a node whose scores underflow counts as not reached: zeros, −1, a `GraphWarning`. For the rest of
+    the contract see `SemiSupervised`.
 
     A new point x takes α Σ_i W(x, i) (D(x) d_i)^-½ F_i, its row of the system.
 
@@ -93,30 +94,41 @@ class LabelSpreading(SemiSupervised):
         laplacian, reached = _in_double(graph), reached_by(graph, labelled)
         source = (1 - self.alpha) * targets.double()
         keep = laplacian.degrees.new_full(graph.shape, self.alpha**0.5)
-        z = solve_linear(_system(laplacian, keep), source)
-        product = graph.pattern.matmul(laplacian.values, z, is_symmetric=True)
-        scores = self.alpha * product + source  # the last step of the iteration
-        scores = torch.where((reached & self._resolved(scores, targets, reached))[..., None], scores, 0)
         found = {
-            "scores_": scores,
+            "scores_": self._spread(laplacian, keep, source, reached),
             "train_degrees": laplacian.degrees,
             "train_growth": torch.full_like(keep, self.alpha),
             "train_source": source,
         }
         found = _with_shares(found, targets, self.class_prior)
-        return {name: value.to(graph.weight.dtype) for name, value in found.items()}
-
-    def _resolved(self, scores: Tensor, targets: Tensor, reached: Tensor) -> Tensor:
-        """Which nodes have a score above the error that the residual allows: over 1 − α, the smallest eigenvalue."""
-        floor = TOLERANCE * torch.linalg.vector_norm(targets.detach(), dim=-2, keepdim=True)
-        resolved: Tensor = (scores.detach() > floor).any(-1)
-        if (far := reached & ~resolved).any():
+        found = {name: value.to(graph.weight.dtype) for name, value in found.items()}
+        if (far := reached & ~(found["scores_"].detach() != 0).any(-1)).any():
             _checks.warn(
-                f"{int(far.sum())} of {far.numel()} nodes are so far from all labels that their scores are below "
-                "round-off: zeros, and predict gives −1; use a larger alpha, more neighbours, or HarmonicFunction",
+                f"{int(far.sum())} of {far.numel()} nodes are so far from all labels that their scores underflow: "
+                "zeros, and predict gives −1; use float64, a larger alpha, more neighbours, or HarmonicFunction",
                 _checks.GraphWarning,
             )
-        return resolved
+        return found
+
+    def _spread(self, laplacian: Laplacian, keep: Tensor, source: Tensor, reached: Tensor) -> Tensor:
+        """Return F = (I − α S)⁻¹ source to a relative accuracy in each row, zeros where it underflows.
+
+        A solve has the round-off of its largest entries, and scores fall with the distance from labels. So the rows
+        that a solve resolves are kept, and those of the nodes beyond are solved for with these given, until all are.
+        """
+        pattern, known, scores = laplacian.graph.pattern, torch.zeros_like(reached), torch.zeros_like(source)
+        while (reached & ~known).any():
+            free = ~known[..., None]
+            given = self.alpha * pattern.matmul(laplacian.values, scores, is_symmetric=True) + source
+            rows = solve_linear(_system(laplacian, keep * ~known), free * given)
+            rows = self.alpha * pattern.matmul(laplacian.values, free * rows, is_symmetric=True) + given
+            error = TOLERANCE / (1 - self.alpha) * _norms(_checks.primal(free * given))
+            least = (RESOLVED * error).clamp_min(torch.finfo(error.dtype).tiny)
+            resolved = reached & ~known & (rows.detach() > least).any(-1)
+            if not resolved.any():
+                break
+            scores, known = torch.where(resolved[..., None], rows, scores), known | resolved
+        return scores
 
     def _extended(self, new: NewAffinities, queries: int, state: State) -> Tensor:
         return _own_row(new, queries, state, self.alpha, state["train_degrees"])
@@ -279,6 +291,12 @@ class EigenmapsRegression(SemiSupervised):
         vectors, values, off = state["train_vectors"], state["train_eigenvalues"], state.get("off")
         rows = nystrom(new.log_affinity, new.query, new.point, queries, vectors, values, off=off)
         return rows @ state["coefficients_"]
+
+
+def _norms(columns: Tensor) -> Tensor:
+    """Return the norm of each column ``(..., 1, C)``, of numbers whose squares may underflow."""
+    unit = _checks.power_of_two(columns, (-2,))
+    return unit * torch.linalg.vector_norm(columns / unit, dim=-2, keepdim=True)
 
 
 def _checked(class_prior: ClassPrior) -> str | tuple[float, ...] | None:

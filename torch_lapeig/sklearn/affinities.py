@@ -112,27 +112,40 @@ class PairwiseKernel:
 
 
 class MatrixFunction:
-    """A function from samples to their affinities ``(N, N)``, and with ``Y=`` to those of samples with others."""
+    """A function from samples to their affinities ``(N, N)``, and with ``Y=`` to those of samples with others.
 
-    def __init__(self, function: Callable[..., Matrix]) -> None:
-        self.function = function
+    Args:
+        of_two: scikit-learn calls it with two sets of samples: ``function(X, X)``, ``function(X_new, X)``. Such a
+            function is called so if it takes two arguments.
+    """
+
+    def __init__(self, function: Callable[..., Matrix], of_two: bool = False) -> None:
+        self.function, self.of_two = function, of_two
 
     def __call__(self, X: Matrix, Y: Matrix | None = None) -> Matrix:
         """Affinities of samples, or of samples with others."""
+        if self.of_two and self._takes(X, X):
+            return self.function(X, X if Y is None else Y)
         if Y is None:
             return self.function(X)
-        try:
-            signature = inspect.signature(self.function)
-        except ValueError:  # a function that is not Python's and does not say
-            return self.function(X, Y=Y)
-        try:
-            signature.bind(X, Y=Y)
-        except TypeError as error:
+        if not self._takes(X, Y=Y):
             raise TypeError(
                 "affinity must be a function that takes Y, the training samples, to embed new samples: "
                 "affinity(X_new, Y=X), got one that does not; add it, or embed all samples at once"
-            ) from error
+            )
         return self.function(X, Y=Y)
+
+    def _takes(self, *samples: Matrix, **named: Matrix) -> bool:
+        """Return whether the function can be called so; True for a function that is not Python's and does not say."""
+        try:
+            signature = inspect.signature(self.function)
+        except ValueError:
+            return True
+        try:
+            signature.bind(*samples, **named)
+        except TypeError:
+            return False
+        return True
 
 
 class OfDistances(Affinities):

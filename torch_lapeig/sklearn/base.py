@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
@@ -17,6 +18,10 @@ from torch_lapeig import _checks
 from torch_lapeig._fitted import FittedModule
 
 Own = TypeVar("Own", bound="Embedding")
+
+# Least values of parameters that may play no part in a fit: counts, and other numbers.
+COUNTS = {"n_neighbors": 1, "max_iter": 0, "n_jobs": -(2**31)}
+NUMBERS = {"gamma": 0.0, "degree": 0.0, "coef0": -math.inf, "tol": 0.0}
 
 
 class Estimator(BaseEstimator):  # type: ignore[misc]
@@ -39,6 +44,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
     def _samples(self, X: Any) -> Any:
         """Training samples, or what is given of their pairs, checked."""
+        check_shared(self)
         sparse = "csr" if self._sparse else False
         return validate_data(
             self, X, dtype=[np.float64, np.float32], order="C", accept_sparse=sparse, ensure_min_samples=2
@@ -114,6 +120,31 @@ def check_below(value: Any, name: str, n_samples: int, more: int = 0) -> int:
         limit = "at most" if more else "smaller than"
         raise ValueError(f"{name} must be {limit} the number of samples, got {name}={count} with n_samples={n_samples}")
     return count
+
+
+def check_shared(estimator: Any) -> None:
+    """Check the numbers that estimators have in common, those that play no part in this fit too.
+
+    Raises:
+        TypeError, ValueError: one of them is no number, or out of its range.
+    """
+    for name, least in COUNTS.items():
+        if (value := getattr(estimator, name, None)) is not None:
+            _checks.check_count(value, name, least)
+    for name, lowest in NUMBERS.items():
+        if (number := getattr(estimator, name, None)) is not None:
+            _checks.check_number(number, name, lowest)
+
+
+def refuse_others(estimator: Any, **known: tuple[Any, ...]) -> None:
+    """Raise ValueError where a parameter of scikit-learn's has a value that is not among those known here."""
+    for name, values in known.items():
+        value = getattr(estimator, name)
+        if not any(value is other or (isinstance(value, type(other)) and value == other) for other in values):
+            raise ValueError(
+                f"{name} must be {' or '.join(map(repr, values))} in {type(estimator).__name__} here, got "
+                f"{_checks.arrived(value)}; docs/sklearn.md says what differs from scikit-learn"
+            )
 
 
 def as_numpy(value: Tensor) -> NDArray[Any]:

@@ -22,7 +22,7 @@ from torch_lapeig.graph.weighted import Rule
 from torch_lapeig.graph.weights import SimpleWeights, Weighting
 from torch_lapeig.methods.propagation import ClassPrior
 from torch_lapeig.sklearn.affinities import Affinities, MatrixFunction, OfKernel, PairwiseKernel
-from torch_lapeig.sklearn.base import Estimator, as_numpy, check_below
+from torch_lapeig.sklearn.base import Estimator, as_numpy, check_below, check_shared
 
 Array = NDArray[Any]
 Own = TypeVar("Own", bound="FromLabels")
@@ -41,6 +41,7 @@ class FromLabels(ClassifierMixin, Estimator):  # type: ignore[misc]
 
     def fit(self: Own, X: Any, y: Any) -> Own:
         """Carry the labels ``y`` ``(N,)``, −1 for samples without one, to all samples ``(N, D)``."""
+        check_shared(self)
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], order="C", ensure_min_samples=2)
         unlabelled = np.array([value == UNLABELLED for value in y.tolist()])
         if unlabelled.all():
@@ -77,7 +78,7 @@ class FromLabels(ClassifierMixin, Estimator):  # type: ignore[misc]
                 f'weights must be None with kernel={self.kernel!r}, which weights the edges itself; use kernel="knn"'
             )
         if callable(self.kernel):
-            self._affinities = OfKernel(X, MatrixFunction(self.kernel))
+            self._affinities = OfKernel(X, MatrixFunction(self.kernel, of_two=True))
         else:
             _checks.check_choice(self.kernel, "kernel", ("rbf", "knn"))
             gamma = _checks.check_number(self.gamma, "gamma", 0)
@@ -122,8 +123,9 @@ class LabelSpreading(FromLabels):
     Solved for the limit of the iteration, which scikit-learn's comes to by more steps and a smaller ``tol``.
 
     Args:
-        kernel: ``"rbf"``: exp(−γ ‖x_i − x_j‖²) of all pairs; ``"knn"``: the nearest neighbours; or a function from X to
-            affinities ``(N, N)``, which has to take ``Y`` too for new samples.
+        kernel: ``"rbf"``: exp(−γ ‖x_i − x_j‖²) of all pairs; ``"knn"``: the nearest neighbours; or a function that
+            scikit-learn takes, of two sets of samples to their affinities: ``kernel(X, X)``, and of new samples
+            ``kernel(X_new, X)``. A function of X alone does for a fit.
         gamma: γ of ``"rbf"``.
         n_neighbors: of ``"knn"``. A pair has affinity 1 where each is among the nearest of the other, ½ for one only;
             scikit-learn's graph has edges in one direction.

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch_lapeig import _checks, methods
 from torch_lapeig.eigen import Solve, Solver
 from torch_lapeig.graph.rules import KNN, Precomputed, Radius
-from torch_lapeig.sklearn.base import Embedding, check_below
+from torch_lapeig.sklearn.base import Embedding, check_below, refuse_others
 
 
 class ClassicalMDS(Embedding):
@@ -71,6 +71,9 @@ class Isomap(Embedding):
             the graph is connected. (`sklearn.manifold.Isomap` takes 5 and joins components by their closest samples.)
         radius: samples at most as far apart are joined; n_neighbors must be None.
         n_components: dimension of the embedding, at most the number of positive eigenvalues.
+        eigen_solver, tol, max_iter, path_method, neighbors_algorithm, n_jobs: without effect, so that calls of
+            scikit-learn run as they are.
+        metric, p, metric_params: ``"minkowski"`` with p = 2 or ``"euclidean"``; others are refused.
         solve: options of the eigensolve, a `torch_lapeig.Solve`, or a solver alone.
         device: where it is computed, but for the shortest paths, for example ``"cuda"``.
 
@@ -94,16 +97,40 @@ class Isomap(Embedding):
         n_neighbors: int | None = None,
         radius: float | None = None,
         n_components: int = 2,
+        eigen_solver: str = "auto",
+        tol: float = 0,
+        max_iter: int | None = None,
+        path_method: str = "auto",
+        neighbors_algorithm: str = "auto",
+        n_jobs: int | None = None,
+        metric: str = "minkowski",
+        p: float = 2,
+        metric_params: dict[str, Any] | None = None,
         solve: Solve | Solver | None = None,
         device: str | torch.device = "cpu",
     ) -> None:
         self.n_neighbors = n_neighbors
         self.radius = radius
         self.n_components = n_components
+        self.eigen_solver = eigen_solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.path_method = path_method
+        self.neighbors_algorithm = neighbors_algorithm
+        self.n_jobs = n_jobs
+        self.metric = metric
+        self.p = p
+        self.metric_params = metric_params
         self.solve = solve
         self.device = device
 
     def _module(self, n_components: int, x: Any) -> methods.Isomap:
+        if isinstance(self.metric, str) and self.metric == "precomputed":
+            raise ValueError(
+                'metric must be "minkowski" or "euclidean", got "precomputed"; for geodesic distances that are given '
+                'use ClassicalMDS(metric="precomputed")'
+            )
+        refuse_others(self, metric=("minkowski", "euclidean"), p=(2, 2.0), metric_params=(None,))
         return methods.Isomap(n_components, self._rule(x), solve=self.solve)
 
     def _rule(self, x: Tensor) -> KNN | Radius:
@@ -124,6 +151,9 @@ class LocallyLinearEmbedding(Embedding):
         n_neighbors: of each sample, smaller than the number of samples; None takes 10, or all of fewer.
         n_components: dimension of the embedding, smaller than the number of samples.
         reg: share of the trace added to the diagonal of the local Gram matrices.
+        eigen_solver, tol, max_iter, hessian_tol, modified_tol, neighbors_algorithm, random_state, n_jobs: without
+            effect, so that calls of scikit-learn run as they are.
+        method: ``"standard"``; others are refused.
         solve: options of the eigensolve, a `torch_lapeig.Solve`, or a solver alone.
         device: where it is computed, for example ``"cuda"``.
 
@@ -151,16 +181,35 @@ class LocallyLinearEmbedding(Embedding):
         n_neighbors: int | None = None,
         n_components: int = 2,
         reg: float = 1e-3,
+        eigen_solver: str = "auto",
+        tol: float = 1e-6,
+        max_iter: int = 100,
+        method: str = "standard",
+        hessian_tol: float = 1e-4,
+        modified_tol: float = 1e-12,
+        neighbors_algorithm: str = "auto",
+        random_state: Any = None,
+        n_jobs: int | None = None,
         solve: Solve | Solver | None = None,
         device: str | torch.device = "cpu",
     ) -> None:
         self.n_neighbors = n_neighbors
         self.n_components = n_components
         self.reg = reg
+        self.eigen_solver = eigen_solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.method = method
+        self.hessian_tol = hessian_tol
+        self.modified_tol = modified_tol
+        self.neighbors_algorithm = neighbors_algorithm
+        self.random_state = random_state
+        self.n_jobs = n_jobs
         self.solve = solve
         self.device = device
 
     def _module(self, n_components: int, x: Any) -> methods.LLE:
+        refuse_others(self, method=("standard",))
         return methods.LLE(n_components, KNN(_neighbors(self.n_neighbors, len(x))), reg=self.reg, solve=self.solve)
 
 
@@ -174,6 +223,9 @@ class KernelPCA(Embedding):
             ``"precomputed"``: X holds the kernel ``(N, N)``.
         gamma: γ; None takes 1/D.
         degree, coef0: of the polynomial.
+        alpha, eigen_solver, tol, max_iter, iterated_power, random_state, copy_X, n_jobs: without effect, so that calls
+            of scikit-learn run as they are.
+        kernel_params, fit_inverse_transform, remove_zero_eig: None and False; others are refused.
         solve: options of the eigensolve, a `torch_lapeig.Solve`, or a solver alone.
         device: where it is computed, for example ``"cuda"``.
 
@@ -199,6 +251,17 @@ class KernelPCA(Embedding):
         gamma: float | None = None,
         degree: int = 3,
         coef0: float = 1.0,
+        kernel_params: dict[str, Any] | None = None,
+        alpha: float = 1.0,
+        fit_inverse_transform: bool = False,
+        eigen_solver: str = "auto",
+        tol: float = 0,
+        max_iter: int | None = None,
+        iterated_power: int | str = "auto",
+        remove_zero_eig: bool = False,
+        random_state: Any = None,
+        copy_X: bool = True,
+        n_jobs: int | None = None,
         solve: Solve | Solver | None = None,
         device: str | torch.device = "cpu",
     ) -> None:
@@ -207,6 +270,17 @@ class KernelPCA(Embedding):
         self.gamma = gamma
         self.degree = degree
         self.coef0 = coef0
+        self.kernel_params = kernel_params
+        self.alpha = alpha
+        self.fit_inverse_transform = fit_inverse_transform
+        self.eigen_solver = eigen_solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.iterated_power = iterated_power
+        self.remove_zero_eig = remove_zero_eig
+        self.random_state = random_state
+        self.copy_X = copy_X
+        self.n_jobs = n_jobs
         self.solve = solve
         self.device = device
 
@@ -215,6 +289,7 @@ class KernelPCA(Embedding):
         return isinstance(self.kernel, str) and self.kernel == "precomputed"
 
     def _module(self, n_components: int, x: Any) -> methods.KernelPCA:
+        refuse_others(self, kernel_params=(None,), fit_inverse_transform=(False,), remove_zero_eig=(False,))
         if isinstance(self.kernel, str):
             _checks.check_choice(self.kernel, "kernel", ("linear", "rbf", "poly", "precomputed"))
         kernel: Any = Precomputed("kernel") if self._pairwise else self.kernel
