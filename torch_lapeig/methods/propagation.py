@@ -296,7 +296,8 @@ class EigenmapsRegression(SemiSupervised):
 def _norms(columns: Tensor) -> Tensor:
     """Return the norm of each column ``(..., 1, C)``, of numbers whose squares may underflow."""
     unit = _checks.power_of_two(columns, (-2,))
-    return unit * torch.linalg.vector_norm(columns / unit, dim=-2, keepdim=True)
+    found: Tensor = unit * torch.linalg.vector_norm(columns / unit, dim=-2, keepdim=True)
+    return found
 
 
 def _checked(class_prior: ClassPrior) -> str | tuple[float, ...] | None:
