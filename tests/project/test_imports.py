@@ -14,6 +14,7 @@ import torch_lapeig
 ROOT = Path(torch_lapeig.__file__).parent
 # Rooms, folders or modules of the package, and the rooms that each imports from.
 ARROWS = {
+    "_cached": set(),
     "_precision": set(),
     "_checks": {"_precision"},
     "_tuning": set(),
@@ -22,13 +23,13 @@ ARROWS = {
     "_graphs": {"_threads", "_tuning"},
     "_process": {"_tuning"},
     "_fitted": {"_checks", "_tuning"},
-    "graph": {"_checks", "_compiled", "_fitted", "_threads", "_tuning"},
-    "eigen": {"_checks", "_compiled", "_graphs", "_process", "_threads", "_tuning", "graph"},
+    "graph": {"_cached", "_checks", "_compiled", "_fitted", "_threads", "_tuning"},
+    "eigen": {"_cached", "_checks", "_compiled", "_graphs", "_process", "_threads", "_tuning", "graph"},
     "methods": {"_checks", "_compiled", "_fitted", "_threads", "_tuning", "graph", "eigen"},
     "losses": {"_checks", "_compiled", "_fitted", "graph", "eigen"},
     "samplers": {"_checks", "graph"},
     "sklearn": {"_checks", "_fitted", "_tuning", "graph", "eigen", "methods"},
-    "distributed": {"_checks", "_fitted", "_tuning", "graph", "eigen", "losses", "methods"},
+    "distributed": {"_cached", "_checks", "_fitted", "_tuning", "graph", "eigen", "losses", "methods"},
     "lightning": {"_checks", "graph", "losses"},
     "pyg": {"_checks", "graph", "eigen", "methods"},
     "command": {"graph", "methods"},
