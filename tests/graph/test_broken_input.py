@@ -1,11 +1,13 @@
-"""Valid input with random faults either is refused by an error that names the argument, or gives a sound graph.
+"""Broken parts of graphs: each kind with its error, and random faults.
+
+Valid input with random faults either is refused by an error that names the argument, or gives a sound graph.
 
 Compiled loops go wherever indices say, so that a fault that is let in may corrupt memory.
 """
 
-import dataclasses
 import io
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -107,7 +109,7 @@ def parts(rng):
         "log_weight": graph.weight.log(),
     }
     name = str(rng.choice(list(whole)))
-    return dataclasses.replace(graph, **{name: broken_values(whole[name], rng)})
+    return replace(graph, **{name: broken_values(whole[name], rng)})
 
 
 def with_weight(rng):
@@ -165,7 +167,7 @@ def of_a_rule(rng):
     x, graph = example(rng)
     edges = graph.pattern
     faults = [
-        lambda: dataclasses.replace(graph, weight=broken_values(graph.weight, rng)),
+        lambda: replace(graph, weight=broken_values(graph.weight, rng)),
         lambda: Graph(SparsePattern(broken_indices(edges.row, rng), edges.col, edges.shape), graph.weight),
         lambda: graph.subgraph(torch.arange(5)),
         lambda: graph.to(torch.float32),
@@ -296,3 +298,101 @@ def test_edges_of_new_points_by_a_rule_of_the_users_own_are_checked(fault, messa
     module = LaplacianEigenmaps(2, Rule()).fit(x)
     with pytest.raises((TypeError, ValueError), match=message):
         module.transform(x[:5] + 0.01)
+
+
+X, MASK = points(10, 2), torch.ones(10, dtype=torch.bool)
+GRAPH = knn_graph(X, 3)
+ROW, COL = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+CASES = {
+    "node out of range": (lambda: SparsePattern(ROW, COL + 1, (3,)), IndexError, "col .* from 0 to 2, got 1 to 3"),
+    "unsorted": (
+        lambda: SparsePattern(ROW.flip(0), COL.flip(0), (3,)),
+        ValueError,
+        r"row and col .* ascending .* got \(2, 1\) before \(1, 2\)",
+    ),
+    "edge twice": (
+        lambda: SparsePattern(torch.tensor([0, 0, 1, 1]), torch.tensor([1, 1, 0, 0]), (2,)),
+        ValueError,
+        r"each edge once.* got \(0, 1\) before \(0, 1\)",
+    ),
+    "no reverse": (
+        lambda: SparsePattern(ROW[:3], COL[:3], (3,)),
+        ValueError,
+        r"both directions of every edge, got \(1, 2\) without \(2, 1\)",
+    ),
+    "rows and columns": (lambda: SparsePattern(ROW, COL[1:], (3,)), ValueError, "one length, got 4 and 3"),
+    "between graphs": (
+        lambda: SparsePattern(ROW, COL, (2, 2)),
+        ValueError,
+        r"nodes of one graph of the batch, got an edge \(1, 2\)",
+    ),
+    "loops": (
+        lambda: SparsePattern(torch.arange(2), torch.arange(2), (2,), loops=False),
+        ValueError,
+        "loops must be None or True where",
+    ),
+    "rows of floats": (
+        lambda: SparsePattern(ROW.float(), COL, (3,)),
+        TypeError,
+        "row must be an int32 or int64 tensor",
+    ),
+    "rank of rows": (
+        lambda: SparsePattern(ROW[None], COL, (3,)),
+        ValueError,
+        r"row must have shape \(E,\), got \(1, 4\)",
+    ),
+    "too many nodes": (
+        lambda: SparsePattern(ROW, COL, (2**32, 2**32)),
+        ValueError,
+        "shape must be of at most .* nodes",
+    ),
+    "shape of a dense graph": (lambda: DensePattern((2.5,)), TypeError, "shape must be an integer, got 2.5"),
+    "three axes": (lambda: DensePattern((1, 2, 3)), ValueError, r"shape must be \(N,\) or \(B, N\), got \(1, 2, 3\)"),
+    "asymmetric weights": (
+        lambda: Graph(SparsePattern(ROW, COL, (3,)), torch.arange(4.0)),
+        ValueError,
+        "weight must be symmetric.*by up to 1",
+    ),
+    "mask of another graph": (
+        lambda: replace(GRAPH, mask=MASK[1:]),
+        ValueError,
+        r"mask must have shape \(10,\)",
+    ),
+    "edges of padding": (
+        lambda: replace(GRAPH, mask=~MASK),
+        ValueError,
+        "weight must be zero in the rows that mask",
+    ),
+    "similarity": (
+        lambda: replace(GRAPH, similarity=X[:, 0].abs().float()),
+        ValueError,
+        r"similarity must have shape \(10,\) and dtype torch.float64",
+    ),
+    "similarity 0": (
+        lambda: replace(GRAPH, similarity=0 * X[:, 0]),
+        ValueError,
+        "similarity must be positive",
+    ),
+    "log_weight": (
+        lambda: replace(GRAPH, log_weight=GRAPH.weight * torch.nan),
+        ValueError,
+        "log_weight must be finite",
+    ),
+    "recall of a graph": (
+        lambda: replace(GRAPH, recall=2),
+        ValueError,
+        r"recall must be a number in \[0, 1\], got 2",
+    ),
+    "2⁴⁰ nodes": (
+        lambda: Graph.from_edge_index(torch.tensor([[0, 2**40], [2**40, 0]])),
+        ValueError,
+        "num_nodes must be of at most",
+    ),
+    "2⁴⁰ graphs": (lambda: pad_batch(X[:2], torch.tensor([0, 2**40])), ValueError, "batch must be of at most"),
+}
+
+
+@pytest.mark.parametrize(("call", "error", "message"), CASES.values(), ids=CASES)
+def test_broken_parts(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

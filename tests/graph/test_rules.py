@@ -222,7 +222,7 @@ def test_what_a_rule_gives_is_checked():
     x, mask = points(10, 2, batch=2), torch.arange(10) < torch.tensor([10, 7])[:, None]
     with pytest.raises(ValueError, match="neighbors must be zero in the rows that mask marks as padding"):
         LaplacianEigenmaps(2, lambda x, mask=None: knn_graph(x, 3))(x, mask=mask)
-    with pytest.raises(ValueError, match="with the mask of the points, got another mask"):
+    with pytest.raises(ValueError, match="must have the mask of the points, got another mask"):
         LaplacianEigenmaps(2, lambda x, mask=None: knn_graph(x, 3, mask=mask.flip(0)))(x, mask=mask)
 
 

@@ -12,14 +12,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from scipy.sparse import coo_array, csr_array, issparse
+from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig._cached import cached_property
 from torch_lapeig.graph.distances import Metric
 from torch_lapeig.graph.groups import sum_of_groups
-from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern, checked_shape
+from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern
+from torch_lapeig.graph.sound import check_batch, check_edge_index, check_places, check_weights, checked_shape
 
 G = TypeVar("G", bound="Graph")
 FINITE_DIFFERENCE = 1e-4  # of the largest weight, by which `torch.autograd.gradcheck` and others may change one of them
@@ -84,6 +85,14 @@ class Graph:
         """Return the graph with other parts, which are sound because these are."""
         return self._trusted(**self.__getstate__() | changes)
 
+    def _masked(self: G, mask: Tensor, name: str) -> G:
+        """Return the graph with this mask; raise ValueError if it has another, or edges of padding."""
+        if self.mask is not None and not torch.equal(self.mask, mask):
+            raise ValueError(f"{name} must have the mask of the points, got another mask")
+        graph = self._with(mask=mask)
+        graph._check_padding(name)
+        return graph
+
     def _check(self, name: str, slack: float = 0.0) -> None:
         """Raise unless the graph is what its class says, up to ``slack`` times the largest of the weights, ``name``."""
         check_edge_values(self.pattern, self.weight, name)
@@ -94,7 +103,7 @@ class Graph:
         self._check_part(self.log_weight, "log_weight", tuple(self.weight.shape))
         if self.pattern.is_sharded:  # reversed edges lie on other ranks: `ShardedGraph.from_rows` checks
             return
-        _check_weights(self.weight, self.pattern.transpose(self.weight), name, slack)
+        check_weights(self.weight, self.pattern.transpose(self.weight), name, slack)
         self._check_padding(name, slack)
         if self.similarity is not None and not (self.similarity > 0).all():
             raise ValueError(f"similarity must be positive, got a minimum of {self.similarity.min():.3g}")
@@ -235,7 +244,7 @@ class Graph:
         if affinity.shape[0] != affinity.shape[1]:
             raise ValueError(f"affinity must be square, got {affinity.shape}")
         checked_shape(affinity.shape[:1], "affinity")
-        _check_places(affinity)
+        check_places(affinity)
         matrix = csr_array(affinity, copy=True)  # the caller keeps his as it is
         matrix.sum_duplicates()
         matrix.eliminate_zeros()
@@ -426,32 +435,6 @@ def check_edge_values(pattern: Any, values: Any, name: str) -> None:
         _checks.check_same_device(values, name, pattern.row, "the edges")
 
 
-def check_edge_index(edge_index: Any, num_nodes: int | None = None) -> None:
-    """Raise unless edges are int64 ``(2, E)``, with indices of ``num_nodes`` nodes if that is given."""
-    _checks.check_indices(edge_index, "edge_index", num_nodes)
-    if edge_index.ndim != 2 or edge_index.shape[0] != 2:
-        raise ValueError(f"edge_index must have shape (2, E), got {tuple(edge_index.shape)}")
-
-
-def _check_places(affinity: Any) -> None:
-    """Raise ValueError for a square SciPy matrix with entries nowhere, which its conversions would write there."""
-    try:
-        if affinity.format in ("csr", "csc", "bsr"):
-            affinity.check_format(full_check=True)
-        elif affinity.format == "coo":
-            coo_array((affinity.data, (affinity.row, affinity.col)), shape=affinity.shape)  # which looks at them
-    except ValueError as error:
-        raise ValueError(f"affinity must have its entries in {affinity.shape[0]} rows and columns: {error}") from error
-
-
-def _check_weights(weight: Tensor, reverse: Tensor, name: str, slack: float) -> None:
-    """Raise unless weights are finite, non-negative, and equal to those of the reversed edges, up to ``slack``."""
-    _checks.check_finite(weight, name)
-    allowed = slack * _checks.largest(weight) if slack else 0.0
-    _checks.check_non_negative(weight, name, allowed)
-    _checks.check_symmetric(weight, reverse, name, allowed)
-
-
 def _count_from_zero(labels: Tensor) -> Tensor:
     """Renumber labels, ascending by first node, so that each row counts 0, 1, …; −1 stays."""
     valid = labels >= 0
@@ -487,20 +470,6 @@ def _places(
     place = batch * widest + torch.arange(num_nodes, device=batch.device) - (counts.cumsum(0) - counts)[batch]
     mask = torch.zeros(len(counts) * widest, dtype=torch.bool, device=batch.device).index_fill_(0, place, True)
     return (len(counts), widest), place, mask.reshape(len(counts), widest)
-
-
-def check_batch(batch: Any, num_nodes: int, name: str = "batch") -> None:
-    """Raise unless ``batch`` gives the graph of each node, int64 ``(num_nodes,)``, ascending."""
-    _checks.check_indices(batch, name)
-    if batch.shape != (num_nodes,):
-        raise ValueError(f"{name} must have shape ({num_nodes},), one number for each node, got {tuple(batch.shape)}")
-    if (batch.diff() < 0).any() or (num_nodes and batch[0] < 0):
-        raise ValueError(f"{name} must be ascending from 0; sort the nodes by graph")
-    if num_nodes and (largest := int(batch[-1])) >= num_nodes + _checks.LARGEST_WIDTH:
-        raise ValueError(
-            f"{name} must count the graphs from 0, got {largest} for {num_nodes} nodes; use "
-            f"{name}.unique(return_inverse=True)[1], which numbers them"
-        )
 
 
 def _nodes_of(edge_index: Tensor) -> int:

@@ -1,4 +1,4 @@
-"""How the edges of a graph are stored, and the algebra on values given on them: sparse (CSR) or dense.
+"""How the edges of a graph are stored, and the algebra on values given on them: sparse (CSR) here, dense in `dense.py`.
 
 Both kinds offer the same operations, so that weights, Laplacian and gradients are written once. Values on the edges are
 ``(E,)`` for a `SparsePattern` and ``(..., N, N)`` for a `DensePattern`; node values have the graph's shape, ``(N,)`` or
@@ -21,14 +21,13 @@ from torch_lapeig import _checks
 from torch_lapeig._cached import cached_property
 from torch_lapeig._tuning import HUB_EDGES, rows_of_block
 from torch_lapeig.graph import csr as storage
-from torch_lapeig.graph.components import bandwidth_reducing_order, label_components, label_dense_components
-from torch_lapeig.graph.distances import squared_distances
+from torch_lapeig.graph.components import bandwidth_reducing_order, label_components
+from torch_lapeig.graph.dense import DensePattern as DensePattern
 from torch_lapeig.graph.groups import Groups, reverse
 from torch_lapeig.graph.nodes import Nodes
 from torch_lapeig.graph.parts import edges_among, edges_at
 from torch_lapeig.graph.products import product, sampled_product, scaled_by_nodes, smoothness, squared_lengths
-
-MOST_NODES = math.isqrt(2**63 - 1)  # whose edges have numbers row * total + col in int64
+from torch_lapeig.graph.sound import check_edges, check_ends, checked_shape
 
 
 class SparsePattern(Nodes):
@@ -57,12 +56,14 @@ class SparsePattern(Nodes):
 
     def __init__(self, row: Tensor, col: Tensor, shape: tuple[int, ...], loops: bool | None = None) -> None:
         shape = checked_shape(shape)
-        _check_ends(row, col, math.prod(shape))
+        check_ends(row, col, math.prod(shape))
         if loops is not None:
             loops = _checks.check_flag(loops, "loops")
         # Compiled loops go wherever these say: a copy, so that nobody writes to them afterwards.
         self._put(row.clone(), col.clone(), shape, loops)
-        self._check_edges()
+        check_edges(self.row, self.col, self.shape, self.reverse)
+        if loops is False and _checks.are_equal_somewhere(self.row, self.col):
+            raise ValueError("loops must be None or True where an edge joins a node to itself, got False")
 
     @classmethod
     def _trusted(cls, row: Tensor, col: Tensor, shape: tuple[int, ...], loops: bool | None = None) -> SparsePattern:
@@ -76,36 +77,6 @@ class SparsePattern(Nodes):
         self.total = math.prod(shape)
         self.index = torch.int32 if len(row) + self.total < 2**31 else torch.int64
         self.row, self.col = row.to(self.index), col.to(self.index)
-
-    def _check_edges(self) -> None:
-        """Raise ValueError unless edges ascend, have their reverses and stay in their graphs, in O(E)."""
-        row, col, n = self.row, self.col, self.shape[-1]
-        follows = (row[1:] > row[:-1]) | ((row[1:] == row[:-1]) & (col[1:] > col[:-1]))
-        if not follows.all():
-            e = int(follows.int().argmin())
-            first, second = ((int(row[at]), int(col[at])) for at in (e, e + 1))
-            raise ValueError(
-                f"row and col must hold each edge once, ascending by row, then by col, got {first} before {second}; "
-                "see Graph.from_edge_index, which takes edges in any order"
-            )
-        if len(self.shape) == 2 and len(row) and (row // n != col // n).any():
-            e = int((row // n != col // n).int().argmax())
-            raise ValueError(
-                f"row and col must join nodes of one graph of the batch, got an edge ({int(row[e])}, {int(col[e])}) "
-                f"between graphs of {n} nodes"
-            )
-        back = self.reverse  # the edges by their second nodes: each is the reverse of one, where all have theirs
-        lacks = (row[back] != col) | (col[back] != row)
-        if lacks.any():
-            e = int(lacks.int().argmax())
-            here, there = (int(row[e]), int(col[e])), (int(col[back[e]]), int(row[back[e]]))
-            edge = here if here < there else there[::-1]
-            raise ValueError(
-                f"row and col must hold both directions of every edge, got {edge} without {edge[::-1]}; add the "
-                "reversed edges"
-            )
-        if self.loops is False and (row == col).any():
-            raise ValueError(f"loops must be None or True, got False with a self loop at {int(row[row == col][0])}")
 
     def __len__(self) -> int:
         return len(self.row)
@@ -420,180 +391,4 @@ class SparsePattern(Nodes):
         return storage.with_diagonal(self.row, self.col, self.crow)
 
 
-class DensePattern(Nodes):
-    """Every pair of nodes an edge; an affinity of zero means none. For graphs that are nearly complete.
-
-    Args:
-        shape: ``(N,)`` or ``(B, N)``.
-
-    Raises:
-        TypeError: a shape of other things than integers. ValueError: another number of them, or negative ones.
-
-    >>> DensePattern((3,)).squared_lengths(torch.tensor([[0.0], [1.0], [3.0]]))
-    tensor([[0., 1., 9.],
-            [1., 0., 4.],
-            [9., 4., 0.]])
-    """
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.shape = checked_shape(shape)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        DensePattern.__init__(self, state["shape"])
-
-    def to(self, device: torch.device) -> DensePattern:
-        """Itself: it holds no tensors."""
-        return self
-
-    @property
-    def edge_shape(self) -> tuple[int, ...]:
-        """The shape of values on the edges, ``(N, N)`` or ``(B, N, N)``."""
-        return (*self.shape, self.shape[-1])
-
-    def of_graph(self, values: Tensor) -> Tensor:
-        """Values ``(B,)`` of each graph, to broadcast with its edges."""
-        return values.reshape(*values.shape[:1], 1, 1) if len(self.shape) == 2 else values.reshape(1, 1)
-
-    def at_row(self, nodes: Tensor) -> Tensor:
-        """Node values at the first node of each edge, to broadcast."""
-        return nodes[..., :, None]
-
-    def at_col(self, nodes: Tensor) -> Tensor:
-        """Node values at the second node of each edge, to broadcast."""
-        return nodes[..., None, :]
-
-    def sum_rows(self, values: Tensor) -> Tensor:
-        """Σ_j of edge values, of the graph's shape."""
-        return values.sum(-1)
-
-    def transpose(self, values: Tensor) -> Tensor:
-        """The values of the reversed edges."""
-        return values.mT
-
-    def without_loops(self, values: Tensor) -> Tensor:
-        """The values with those of self loops set to zero."""
-        return values - torch.diag_embed(values.diagonal(dim1=-2, dim2=-1))
-
-    def has_loops(self, values: Tensor) -> bool:
-        """Whether some self loops have other values than zero; True on accelerators, where a look would take longer."""
-        return values.device.type != "cpu" or bool(values.diagonal(dim1=-2, dim2=-1).any())
-
-    @_checks.full_precision
-    def matmul(self, values: Tensor, y: Tensor, *, is_symmetric: bool = False) -> Tensor:
-        """M Y for ``y`` ``(..., N, m)``."""
-        return (values @ y.reshape(*self.shape, -1)).reshape(y.shape)
-
-    @_checks.full_precision
-    def products(self, x: Tensor, y: Tensor) -> Tensor:
-        """X Yᵀ for ``(..., N, m)``."""
-        return x.reshape(*self.shape, -1) @ y.reshape(*self.shape, -1).mT
-
-    def squared_lengths(self, x: Tensor) -> Tensor:
-        """‖x_i − x_j‖² for ``(..., N, D)``, by direct differences."""
-        return squared_lengths(x, self)
-
-    def direct_lengths(self, x: Tensor) -> Tensor:
-        """`squared_lengths` without gradients."""
-        return squared_distances(x, x)
-
-    def smoothness(self, values: Tensor, y: Tensor) -> Tensor:
-        """½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges, by direct differences; differentiable."""
-        return smoothness(values, y, self)
-
-    def direct_smoothness(self, values: Tensor, y: Tensor, with_pull: bool = False) -> tuple[Tensor, None]:
-        """`smoothness` without gradients."""
-        return (values * self.direct_lengths(y)).sum() / 2, None
-
-    def direct_pull(self, values: Tensor, x: Tensor) -> None:
-        """A product takes less."""
-
-    def to_dense(self, values: Tensor) -> Tensor:
-        """The values themselves."""
-        return values
-
-    def scaled(self, values: Tensor, nodes: Tensor) -> Tensor:
-        """s_i m_ij s_j for values m on the edges and s at the nodes."""
-        return nodes[..., :, None] * values * nodes[..., None, :]
-
-    def assemble(self, diagonal: Tensor, values: Tensor) -> Tensor:
-        """diag + M as a matrix for `multiply`, without gradients."""
-        matrix = values.detach().clone()
-        matrix.diagonal(dim1=-2, dim2=-1).add_(diagonal.detach().reshape(self.shape))
-        return matrix
-
-    def to_matrix(self, values: Tensor) -> Tensor:
-        """M as a matrix for `multiply`, without gradients and without a copy."""
-        return values.detach()
-
-    def multiply(
-        self,
-        matrix: Tensor,
-        y: Tensor,
-        other: Tensor | None = None,
-        *,
-        times: float = 1,
-        plus: float = 1,
-        in_place: bool = False,
-    ) -> Tensor:
-        """times · matrix · y + plus · other for a matrix of this pattern and ``(..., N, m)``; ``in_place`` of other."""
-        factor = y.reshape(*self.shape, -1)
-        if other is None:
-            return ((matrix if times == 1 else times * matrix) @ factor).reshape(y.shape)
-        others, add = other.reshape(factor.shape), torch.addmm if len(self.shape) == 1 else torch.baddbmm
-        out = others if in_place else None
-        return add(others, matrix, factor, beta=plus, alpha=times, out=out).reshape(y.shape)
-
-    def components(self, weight: Tensor) -> Tensor:
-        """Labels of the connected components by edges of positive weight, of the graph's shape; ascending by node."""
-        n = self.shape[-1]
-        return label_dense_components(weight.reshape(-1, n, n)).reshape(self.shape)
-
-    def restrict(self, nodes: Tensor) -> tuple[DensePattern, tuple[Tensor, ...]]:
-        """All pairs of ``nodes`` (int64 ``(M,)``, numbered through, of one item), and where these are."""
-        _checks.check_indices(nodes, "nodes", math.prod(self.shape))
-        _checks.check_distinct(nodes, "nodes")
-        item, place = nodes // self.shape[-1], nodes % self.shape[-1]
-        if (item != item[0]).any():
-            raise ValueError("nodes of a dense graph must be of one item; use graph.to_sparse()")
-        pairs = (place[:, None], place)
-        return DensePattern((len(nodes),)), pairs if len(self.shape) == 1 else (item[:, None], *pairs)
-
-    def part_of(self, graphs: slice) -> tuple[DensePattern, slice]:
-        """Some graphs of a batch, one after the other, and where their values stand among those of all."""
-        return DensePattern((graphs.stop - graphs.start, self.shape[-1])), graphs
-
-    def item_of(self, b: int) -> tuple[DensePattern, int]:
-        """One graph of a batch, and where its values stand among those of all."""
-        return DensePattern(self.shape[1:]), b
-
-
 Pattern = SparsePattern | DensePattern
-
-
-def checked_shape(shape: Any, name: str = "shape") -> tuple[int, ...]:
-    """Return a shape ``(N,)`` or ``(B, N)`` in Python's integers; raise for anything else, or too many nodes."""
-    _checks.check_instance(shape, name, (tuple, list), "(N,) or (B, N)")
-    if len(shape) not in (1, 2):
-        raise ValueError(f"{name} must be (N,) or (B, N), got {tuple(shape)}")
-    sizes = tuple(_checks.check_count(size, name, 0) for size in shape)
-    if math.prod(sizes) > MOST_NODES:
-        raise ValueError(f"{name} must be of at most {MOST_NODES} nodes, got {math.prod(sizes)}")
-    return sizes
-
-
-def _check_ends(row: Any, col: Any, total: int) -> None:
-    """Raise unless the ends of edges are integers ``(E,)`` from 0 to ``total`` − 1, on one device."""
-    for end, name in ((row, "row"), (col, "col")):
-        _checks.check_tensor(end, name)
-        if end.dtype not in (torch.int32, torch.int64):
-            raise TypeError(f"{name} must be an int32 or int64 tensor, got {end.dtype}; use {name}.long()")
-        if end.ndim != 1:
-            raise ValueError(f"{name} must have shape (E,), got {tuple(end.shape)}")
-    if len(row) != len(col):
-        raise ValueError(f"row and col must have one length, got {len(row)} and {len(col)}")
-    _checks.check_same_device(col, "col", row, "row")
-    for end, name in ((row, "row"), (col, "col")):
-        if len(end):
-            least, most = _checks.range_of(end)
-            if not 0 <= least <= most < total:
-                raise IndexError(f"{name} must hold nodes from 0 to {total - 1}, got {least} to {most}")

@@ -336,41 +336,7 @@ def _check_graph_of(graph: Any, x: Tensor, mask: Tensor | None) -> Graph:
         )
     _checks.check_same_device(graph.weight, "the graph of neighbors", x, "x")
     found = graph if graph.weight.dtype == x.dtype else graph.to(x.dtype)
-    if mask is None or found.mask is mask:
-        return found
-    if found.mask is not None and not torch.equal(found.mask, mask):
-        raise ValueError("neighbors must give a graph with the mask of the points, got another mask")
-    found = found._with(mask=mask)
-    found._check_padding("the graph of neighbors")
-    return found
-
-
-def extended(neighbors: NeighborRule, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
-    """Return the edges of new points ``(Q, D)`` to the graph's ``(N, D)`` by a rule.
-
-    Raises:
-        TypeError: the rule does not extend, or gives other types. ValueError: edges that are out of range, given twice,
-            or of another number than their connectivity.
-    """
-    found = check_extends(neighbors).extend(queries, x, state)
-    if isinstance(neighbors, (KNN, Radius)):
-        return found
-    _checks.check_instance(found, "extend of neighbors", tuple, "an Extension(query, point, connectivity, same)")
-    found = Extension(*found)
-    _checks.check_indices(found.query, "query of the Extension", len(queries))
-    _checks.check_indices(found.point, "point of the Extension", len(x))
-    _checks.check_indices(found.same, "same of the Extension")
-    if found.same.shape != (len(queries),):
-        raise ValueError(f"same of the Extension must have shape ({len(queries)},), got {tuple(found.same.shape)}")
-    low, high = _checks.range_of(found.same)
-    if not -1 <= low <= high < len(x):
-        raise ValueError(f"same of the Extension must lie in [-1, {len(x)}), got {low} to {high}")
-    _checks.check_floating(found.connectivity, "connectivity of the Extension")
-    if not found.query.shape == found.point.shape == found.connectivity.shape:
-        shapes = ", ".join(str(tuple(part.shape)) for part in found[:3])
-        raise ValueError(f"query, point and connectivity of the Extension must have one shape (E,), got {shapes}")
-    _checks.check_distinct(found.query * len(x) + found.point, "query and point of the Extension")
-    return found
+    return found if mask is None or found.mask is mask else found._masked(mask, "the graph of neighbors")
 
 
 def _takes_a_mask(rule: Any) -> bool:

@@ -7,12 +7,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torch_lapeig import _checks
 from torch_lapeig._fitted import State
 from torch_lapeig.graph import Graph, Precomputed
 from torch_lapeig.graph.distances import differentiable_pair_distances, measured
 from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.pattern import SparsePattern
-from torch_lapeig.graph.rules import Extension, NeighborRule, extended, graph_with_state
+from torch_lapeig.graph.rules import KNN, Extension, NeighborRule, Radius, check_extends, graph_with_state
 from torch_lapeig.graph.weighted import Rule
 from torch_lapeig.graph.weights import NewEdges, Weighting
 from torch_lapeig.methods.module import warn_of_unreached
@@ -102,6 +103,34 @@ def edges_of_new(neighbors: NeighborRule, x: Tensor, state: State, connectivity:
         found.same,
         found.metric,
     )
+
+
+def extended(neighbors: NeighborRule, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
+    """Return the edges of new points ``(Q, D)`` to the graph's ``(N, D)`` by a rule.
+
+    Raises:
+        TypeError: the rule does not extend, or gives other types. ValueError: edges that are out of range, given twice,
+            or of another number than their connectivity.
+    """
+    found = check_extends(neighbors).extend(queries, x, state)
+    if isinstance(neighbors, (KNN, Radius)):
+        return found
+    _checks.check_instance(found, "extend of neighbors", tuple, "an Extension(query, point, connectivity, same)")
+    found = Extension(*found)
+    _checks.check_indices(found.query, "query of the Extension", len(queries))
+    _checks.check_indices(found.point, "point of the Extension", len(x))
+    _checks.check_indices(found.same, "same of the Extension")
+    if found.same.shape != (len(queries),):
+        raise ValueError(f"same of the Extension must have shape ({len(queries)},), got {tuple(found.same.shape)}")
+    low, high = _checks.range_of(found.same)
+    if not -1 <= low <= high < len(x):
+        raise ValueError(f"same of the Extension must lie in [-1, {len(x)}), got {low} to {high}")
+    _checks.check_floating(found.connectivity, "connectivity of the Extension")
+    if not found.query.shape == found.point.shape == found.connectivity.shape:
+        shapes = ", ".join(str(tuple(part.shape)) for part in found[:3])
+        raise ValueError(f"query, point and connectivity of the Extension must have one shape (E,), got {shapes}")
+    _checks.check_distinct(found.query * len(x) + found.point, "query and point of the Extension")
+    return found
 
 
 def width_of_new(columns: Tensor, state: State) -> int:

@@ -17,8 +17,9 @@ from torch_lapeig._tuning import DENSE_WORK, PART_OF_EIGH
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives
 from torch_lapeig.eigen.solve import Solve, eigenpairs_for
 from torch_lapeig.eigen.solver import Solver
-from torch_lapeig.graph.graph import Graph, check_batch, check_edge_index
+from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.pattern import DensePattern
+from torch_lapeig.graph.sound import check_batch, check_edge_index
 from torch_lapeig.methods.module import check_solve, with_random_signs
 from torch_lapeig.methods.single import SINGLE, encoding_of_single
 

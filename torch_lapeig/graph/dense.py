@@ -1,0 +1,163 @@
+"""Graphs whose edges are all pairs of nodes, behind the interface of `torch_lapeig.graph.pattern.SparsePattern`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torch_lapeig import _checks
+from torch_lapeig.graph.components import label_dense_components
+from torch_lapeig.graph.distances import squared_distances
+from torch_lapeig.graph.nodes import Nodes
+from torch_lapeig.graph.products import smoothness, squared_lengths
+from torch_lapeig.graph.sound import checked_shape
+
+
+class DensePattern(Nodes):
+    """Every pair of nodes an edge; an affinity of zero means none. For graphs that are nearly complete.
+
+    Args:
+        shape: ``(N,)`` or ``(B, N)``.
+
+    Raises:
+        TypeError: a shape of other things than integers. ValueError: another number of them, or negative ones.
+
+    >>> DensePattern((3,)).squared_lengths(torch.tensor([[0.0], [1.0], [3.0]]))
+    tensor([[0., 1., 9.],
+            [1., 0., 4.],
+            [9., 4., 0.]])
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = checked_shape(shape)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        DensePattern.__init__(self, state["shape"])
+
+    def to(self, device: torch.device) -> DensePattern:
+        """Itself: it holds no tensors."""
+        return self
+
+    @property
+    def edge_shape(self) -> tuple[int, ...]:
+        """The shape of values on the edges, ``(N, N)`` or ``(B, N, N)``."""
+        return (*self.shape, self.shape[-1])
+
+    def of_graph(self, values: Tensor) -> Tensor:
+        """Values ``(B,)`` of each graph, to broadcast with its edges."""
+        return values.reshape(*values.shape[:1], 1, 1) if len(self.shape) == 2 else values.reshape(1, 1)
+
+    def at_row(self, nodes: Tensor) -> Tensor:
+        """Node values at the first node of each edge, to broadcast."""
+        return nodes[..., :, None]
+
+    def at_col(self, nodes: Tensor) -> Tensor:
+        """Node values at the second node of each edge, to broadcast."""
+        return nodes[..., None, :]
+
+    def sum_rows(self, values: Tensor) -> Tensor:
+        """Σ_j of edge values, of the graph's shape."""
+        return values.sum(-1)
+
+    def transpose(self, values: Tensor) -> Tensor:
+        """The values of the reversed edges."""
+        return values.mT
+
+    def without_loops(self, values: Tensor) -> Tensor:
+        """The values with those of self loops set to zero."""
+        return values - torch.diag_embed(values.diagonal(dim1=-2, dim2=-1))
+
+    def has_loops(self, values: Tensor) -> bool:
+        """Whether some self loops have other values than zero; True on accelerators, where a look would take longer."""
+        return values.device.type != "cpu" or bool(values.diagonal(dim1=-2, dim2=-1).any())
+
+    @_checks.full_precision
+    def matmul(self, values: Tensor, y: Tensor, *, is_symmetric: bool = False) -> Tensor:
+        """M Y for ``y`` ``(..., N, m)``."""
+        return (values @ y.reshape(*self.shape, -1)).reshape(y.shape)
+
+    @_checks.full_precision
+    def products(self, x: Tensor, y: Tensor) -> Tensor:
+        """X Yᵀ for ``(..., N, m)``."""
+        return x.reshape(*self.shape, -1) @ y.reshape(*self.shape, -1).mT
+
+    def squared_lengths(self, x: Tensor) -> Tensor:
+        """‖x_i − x_j‖² for ``(..., N, D)``, by direct differences."""
+        return squared_lengths(x, self)
+
+    def direct_lengths(self, x: Tensor) -> Tensor:
+        """`squared_lengths` without gradients."""
+        return squared_distances(x, x)
+
+    def smoothness(self, values: Tensor, y: Tensor) -> Tensor:
+        """½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges, by direct differences; differentiable."""
+        return smoothness(values, y, self)
+
+    def direct_smoothness(self, values: Tensor, y: Tensor, with_pull: bool = False) -> tuple[Tensor, None]:
+        """`smoothness` without gradients."""
+        return (values * self.direct_lengths(y)).sum() / 2, None
+
+    def direct_pull(self, values: Tensor, x: Tensor) -> None:
+        """A product takes less."""
+
+    def to_dense(self, values: Tensor) -> Tensor:
+        """The values themselves."""
+        return values
+
+    def scaled(self, values: Tensor, nodes: Tensor) -> Tensor:
+        """s_i m_ij s_j for values m on the edges and s at the nodes."""
+        return nodes[..., :, None] * values * nodes[..., None, :]
+
+    def assemble(self, diagonal: Tensor, values: Tensor) -> Tensor:
+        """diag + M as a matrix for `multiply`, without gradients."""
+        matrix = values.detach().clone()
+        matrix.diagonal(dim1=-2, dim2=-1).add_(diagonal.detach().reshape(self.shape))
+        return matrix
+
+    def to_matrix(self, values: Tensor) -> Tensor:
+        """M as a matrix for `multiply`, without gradients and without a copy."""
+        return values.detach()
+
+    def multiply(
+        self,
+        matrix: Tensor,
+        y: Tensor,
+        other: Tensor | None = None,
+        *,
+        times: float = 1,
+        plus: float = 1,
+        in_place: bool = False,
+    ) -> Tensor:
+        """times · matrix · y + plus · other for a matrix of this pattern and ``(..., N, m)``; ``in_place`` of other."""
+        factor = y.reshape(*self.shape, -1)
+        if other is None:
+            return ((matrix if times == 1 else times * matrix) @ factor).reshape(y.shape)
+        others, add = other.reshape(factor.shape), torch.addmm if len(self.shape) == 1 else torch.baddbmm
+        out = others if in_place else None
+        return add(others, matrix, factor, beta=plus, alpha=times, out=out).reshape(y.shape)
+
+    def components(self, weight: Tensor) -> Tensor:
+        """Labels of the connected components by edges of positive weight, of the graph's shape; ascending by node."""
+        n = self.shape[-1]
+        return label_dense_components(weight.reshape(-1, n, n)).reshape(self.shape)
+
+    def restrict(self, nodes: Tensor) -> tuple[DensePattern, tuple[Tensor, ...]]:
+        """All pairs of ``nodes`` (int64 ``(M,)``, numbered through, of one item), and where these are."""
+        _checks.check_indices(nodes, "nodes", math.prod(self.shape))
+        _checks.check_distinct(nodes, "nodes")
+        item, place = nodes // self.shape[-1], nodes % self.shape[-1]
+        if (item != item[0]).any():
+            raise ValueError("nodes of a dense graph must be of one item; use graph.to_sparse()")
+        pairs = (place[:, None], place)
+        return DensePattern((len(nodes),)), pairs if len(self.shape) == 1 else (item[:, None], *pairs)
+
+    def part_of(self, graphs: slice) -> tuple[DensePattern, slice]:
+        """Some graphs of a batch, one after the other, and where their values stand among those of all."""
+        return DensePattern((graphs.stop - graphs.start, self.shape[-1])), graphs
+
+    def item_of(self, b: int) -> tuple[DensePattern, int]:
+        """One graph of a batch, and where its values stand among those of all."""
+        return DensePattern(self.shape[1:]), b
