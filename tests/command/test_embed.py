@@ -128,7 +128,7 @@ def test_tables_have_names_words_and_an_index(folder, capsys):
     embed("--input", "table.csv", "--labels", "kind")
     said = capsys.readouterr().out
     assert "line 1 holds the names of the columns" in said
-    assert "column '' counts the rows and is left out" in said
+    assert "column '' numbers the rows and is left out" in said
     assert "60 points in 2 dimensions" in said
     embed("--input", "table.csv", "--leave-out", "kind", "--out", "other")
     assert (np.load("other/embedding.npy") == np.load("embedding-table/embedding.npy")).all()
@@ -143,6 +143,56 @@ def test_cells_may_be_separated_by_other_signs(delimiter, folder):
     notes = []
     np.testing.assert_allclose(points_of(read("t.csv", notes), "t.csv", (), notes), points())
     assert any("line 1 is a point" in note for note in notes)
+
+
+def points_in(text):
+    Path("t.csv").write_text(text, encoding="utf-8")
+    return points_of(read("t.csv", notes := []), "t.csv", (), notes), " ".join(notes)
+
+
+def test_tables_of_other_programs(folder):
+    """Row names of R, also of some of the rows; columns that pandas counts; decimal commas of Excel and R."""
+    x = points()
+    rows = [",".join(map(repr, row)) for row in x.tolist()]
+    for first in (1, 0, 17):
+        named = "\n".join(f'"{i + first + i // 9}",{row}' for i, row in enumerate(rows))
+        found, notes = points_in(f'"","a","b","c"\n{named}')
+        np.testing.assert_array_equal(found, x)
+        assert "numbers the rows and is left out" in notes
+    for header, lines in (("0,1,2", rows), (",0,1,2", [f"{i},{row}" for i, row in enumerate(rows)])):
+        found, notes = points_in("\n".join([header, *lines]))
+        np.testing.assert_array_equal(found, x)
+        assert "line 1 counts the columns" in notes
+    commas = [row.replace(",", ";").replace(".", ",") for row in rows]
+    for lines in (["a;b;c", *commas], commas):
+        found, notes = points_in("\n".join(lines))
+        np.testing.assert_array_equal(found, x)
+        assert "decimal commas" in notes
+    for text, says in (("1,234;5,678\n9;1,000", "separate thousands"), ("0,1\n2,3\n4,5", "names or a point")):
+        with pytest.raises(InputError, match=says):
+            points_in(text)
+
+
+def test_points_alone_are_no_parts(folder, capsys):
+    """Four far points have weights that underflow: the report says so, and that the others are connected."""
+    x = points(100)
+    x[:4] *= 1000
+    np.save("far.npy", x)
+    embed("--input", "far.npy")
+    said = capsys.readouterr().out
+    assert "1, and 4 alone" in said
+    assert "the others are connected; 4 points are too far from all" in said
+    assert "tell them apart" not in said
+
+
+def test_the_numbers_of_neighbours_are_tried_by_one_search(folder, monkeypatch):
+    searches = []
+    call, state = KNN.__call__, KNN.with_state
+    monkeypatch.setattr(KNN, "__call__", lambda rule, x, mask=None: searches.append(rule.k) or call(rule, x, mask))
+    monkeypatch.setattr(KNN, "with_state", lambda rule, x: searches.append(rule.k) or state(rule, x))
+    np.save("two.npy", np.concatenate([points(40), points(40, seed=1) + 100]))
+    embed("--input", "two.npy")
+    assert searches == [10]
 
 
 def test_archives_hold_one_array_several_or_a_sparse_matrix(folder, capsys):
@@ -218,7 +268,7 @@ CELLS = {
     "a,a\n1,2\n": "names of columns must differ",
     "a,b\n1,2\n3,\n5,6\n7,8\n": r"empty cells in 1 of 4 rows \(from 0: 1\)",
     "a,2\n1,2\n3,4\n5,6\n": r"column '1' has words \('a' in row 1\)",
-    "1;2,5\n2;3,5\n3;4,5\n4;5,5\n": r"column '2' has words \('2,5' in row 1\)",
+    "1;2,500\n2;3,000\n3;4,000\n4;5,000\n": "decimal commas or separate thousands",
     "1_0,2\n3,4\n5,6\n7,8\n": r"column '1' has words \('1_0'",
     '"1,2\n3,4\n': "cannot be read: unexpected end of data",
 }
@@ -257,11 +307,11 @@ def test_columns_that_say_nothing_or_all_are_noted(folder, capsys):
     assert "--standardize makes all columns count alike" in said
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int8, bool])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.uint8, np.int16, np.int32, bool])
 def test_numbers_of_other_kinds_are_computed_in_float(dtype, folder):
     notes = []
     found = points_of((points() * 2).astype(dtype), "x", (), notes)
-    assert found.dtype == (np.float32 if dtype in (np.float16, np.float32) else np.float64)
+    assert found.dtype == (np.float64 if dtype == np.int32 else np.float32)
     assert bool(notes) == (dtype != np.float32)
 
 

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from torch_lapeig.command.reading import Array, InputError
@@ -23,7 +25,9 @@ from torch_lapeig.graph import (
     SelfTuning,
     SimpleWeights,
     Weighting,
+    nearest_neighbors,
 )
+from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.methods import LaplacianEigenmaps
 
 NEIGHBORS = (10, 15, 20, 30)  # tried until the graph is connected
@@ -74,9 +78,8 @@ class Answer:
         return self.graph.edge_index.shape[1] // 2
 
     def sizes(self) -> list[int]:
-        """Points of each component of the graph, the largest first."""
-        counts: list[int] = self.graph.connected_components().unique(return_counts=True)[1].tolist()
-        return sorted(counts, reverse=True)
+        """Return the number of points of each component of the graph, the largest first; a point alone is one."""
+        return _sizes(self.graph)
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,8 @@ def embed(x: Array, x_new: Array | None, wishes: Wishes, notes: Sequence[str], d
             components = _components(len(points), wishes)
             rule, count = KNN(int(neighbors.value)), int(components.value)
             module = LaplacianEigenmaps(count, rule, weights.to(points.dtype)).to(device).fit(points)
-            graph = weights(points, rule(points))
+            pattern = SparsePattern(*module.train_edges, (len(points),))
+            graph = weights(points, Graph(pattern, module.train_connectivity))
             new = None if x_new is None else module.transform(torch.tensor(x_new, device=device))
         except (ValueError, TypeError, NotImplementedError) as error:
             raise error if isinstance(error, InputError) else InputError(str(error)) from error
@@ -126,9 +130,10 @@ def _neighbors(points: Tensor, wishes: Wishes) -> Choice:
             raise InputError(f"--neighbors must be from 1 to {most} (the points less one), got {wishes.neighbors}")
         return Choice("neighbours", str(wishes.neighbors), "given by --neighbors")
     tried = sorted({min(k, most) for k in NEIGHBORS})
+    nearest = nearest_neighbors(points, tried[-1]).indices.cpu().numpy()  # ascending: the first k are those of KNN(k)
     for k in tried:
-        if int(KNN(k)(points).connected_components().max()) == 0:
-            why = "the usual number, and the graph is connected"
+        if _parts(nearest[:, :k]) == 1:
+            why = "the usual number, and it joins all points"
             return Choice(
                 "neighbours",
                 str(k),
@@ -137,6 +142,13 @@ def _neighbors(points: Tensor, wishes: Wishes) -> Choice:
     return Choice(
         "neighbours", str(tried[0]), f"the usual number; up to {tried[-1]} the graph falls apart all the same"
     )
+
+
+def _parts(nearest: Array) -> int:
+    """Return the number of connected components of the graph that joins each point to its nearest ``(N, k)``."""
+    n, k = nearest.shape
+    joined = csr_array((np.ones(n * k, dtype=bool), nearest.ravel(), np.arange(n + 1) * k), shape=(n, n))
+    return int(connected_components(joined, directed=False, return_labels=False))
 
 
 def _components(n: int, wishes: Wishes) -> Choice:
@@ -201,8 +213,19 @@ def _bandwidth(weights: Weighting, points: Tensor, graph: Graph) -> list[Choice]
 
 
 def _component_rule(graph: Graph) -> Choice:
-    parts = 1 + int(graph.connected_components().max())
-    if parts == 1:
-        return Choice("parts of the graph", "1", "it is connected, and all points are embedded together")
-    why = f"the first {parts - 1} columns only tell them apart; more --neighbors may join them"
-    return Choice("parts of the graph", str(parts), why)
+    sizes = _sizes(graph)
+    alone, parts = sizes.count(1), len(sizes) - sizes.count(1)
+    why = "it is connected, and all points are embedded together"
+    if parts > 1:
+        why = f"the first {parts - 1} columns only tell them apart; more --neighbors may join them"
+    if alone:
+        why = (
+            f"{why if parts > 1 else 'the others are connected'}; {alone} points are too far from all for the bandwidth"
+        )
+        why = f"{why}: their rows are zero"
+    return Choice("parts of the graph", f"{parts}, and {alone} alone" if alone else str(parts), why)
+
+
+def _sizes(graph: Graph) -> list[int]:
+    counts: list[int] = graph.connected_components().unique(return_counts=True)[1].tolist()
+    return sorted(counts, reverse=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ LEAST_POINTS = 4  # two eigenvectors and the constant one, and one more
 DENSE_BYTES = 4 << 30  # of a sparse matrix when it is written out
 PICKLED = b"\x80"  # first byte of a pickle; older NumPy says so of whatever it cannot read
 SHOWN = 5  # numbers of rows in a message
+DECIMAL_COMMA = re.compile(r"[+-]?\d*,(\d+)(?:[eE][+-]?\d+)?")
 
 
 class InputError(ValueError):
@@ -100,7 +102,8 @@ def _npz(path: Path, member: str, notes: list[str]) -> Array:
 def _csv(path: Path, member: str, notes: list[str]) -> Columns:
     """Columns of words or numbers; the first line holds their names if none of its cells is a number."""
     text = path.read_text(encoding="utf-8-sig")
-    delimiter = max(";\t,", key=text.partition("\n")[0].count)  # where both stand once, commas are decimal
+    first = text.partition("\n")[0]
+    delimiter = next((sign for sign in ";\t" if sign in first), ",")  # beside these commas are decimal
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     rows = [(reader.line_num, row) for row in reader if row]
     if not rows:
@@ -111,6 +114,11 @@ def _csv(path: Path, member: str, notes: list[str]) -> Columns:
             raise InputError(f"{path} must have as many cells in each line: line {line} has {len(row)}, not {width}")
     cells = np.array([row for _, row in rows])
     notes.append(f"{path.name}: cells are separated by {delimiter!r}")
+    if delimiter != ",":
+        cells = _with_decimal_points(cells, path, notes)
+    if _counts_columns(cells, path):
+        notes.append(f"{path.name}: line 1 counts the columns, as pandas names them, and is no point")
+        return {name.strip(): cells[1:, i] for i, name in enumerate(cells[0])}
     if any(_is_number(cell) for cell in cells[0]):
         notes.append(f"{path.name}: line 1 is a point, as it holds numbers; columns are named 1 to {width}")
         return {str(i + 1): cells[:, i] for i in range(width)}
@@ -119,6 +127,42 @@ def _csv(path: Path, member: str, notes: list[str]) -> Columns:
         raise InputError(f"{path}: names of columns must differ, got {', '.join(names)}")
     notes.append(f"{path.name}: line 1 holds the names of the columns")
     return {name: cells[1:, i] for i, name in enumerate(names)}
+
+
+def _with_decimal_points(cells: Array, path: Path, notes: list[str]) -> Array:
+    """Return cells whose decimal commas, as Excel and R's write.csv2 write them, are points.
+
+    Raises:
+        InputError: commas that may separate thousands.
+    """
+    found = [DECIMAL_COMMA.fullmatch(cell.strip()) for cell in cells.flat]
+    if not (digits := [match[1] for match in found if match]):
+        return cells
+    if all(len(after) == 3 for after in digits) or any("." in cell and _is_number(cell) for cell in cells.flat):
+        raise InputError(
+            f"{path}: commas in numbers may be decimal commas or separate thousands: write numbers with decimal points"
+        )
+    notes.append(f"{path.name}: commas in numbers are decimal commas")
+    pairs = zip(cells.flat, found, strict=True)
+    return np.array([cell.replace(",", ".") if match else cell for cell, match in pairs]).reshape(cells.shape)
+
+
+def _counts_columns(cells: Array, path: Path) -> bool:
+    """Return whether the first line is 0, 1, 2, …, behind a cell without a name or not.
+
+    Raises:
+        InputError: it may as well be a point, as all numbers are whole.
+    """
+    named = cells[:, 1:] if cells.shape[1] > 1 and not cells[0, 0].strip() else cells
+    width = named.shape[1]
+    if width < 2 or len(cells) < 2 or named[0].tolist() != [str(i) for i in range(width)]:
+        return False
+    if all(cell.strip().lstrip("+-").isdigit() for cell in named[1:].flat):
+        raise InputError(
+            f"{path}: line 1 counts the columns (0, 1, …) and may be their names or a point: give the columns "
+            "names, or save the points as .npy"
+        )
+    return True
 
 
 def _parquet(path: Path, member: str, notes: list[str]) -> Columns:
@@ -179,7 +223,7 @@ def points_of(found: Array | Columns, given: str, without: Sequence[str], notes:
             raise InputError(f"{given} has no column {unknown[0]!r}; it has {', '.join(found)}")
         kept = {name: found[name] for name in named_points(found, without)}
         if dropped := [name for name in found if name not in kept and name not in without]:
-            notes.append(f"column {dropped[0]!r} counts the rows and is left out")
+            notes.append(f"column {dropped[0]!r} numbers the rows and is left out")
         columns = [numbers(cells, name) for name, cells in kept.items()]
         found = np.stack(columns, 1) if columns else np.empty((0, 0))
     elif without:
@@ -203,10 +247,11 @@ def as_named(found: Columns, given: str, names: Sequence[str], notes: list[str])
 
 
 def _is_index(name: str, cells: Array) -> bool:
-    """Whether a column without a name counts the rows, as pandas writes its index."""
+    """Return whether a column without a name numbers the rows, as pandas writes its index and R its row names."""
     if name and not name.startswith("Unnamed"):
         return False
-    return bool(np.array_equal(cells.astype(str), np.arange(len(cells)).astype(str)))
+    rows = [str(cell).strip() for cell in cells]
+    return all(row.isdecimal() for row in rows) and bool((np.diff([int(row) for row in rows]) > 0).all())
 
 
 def _checked(found: Array, given: str, notes: list[str]) -> Array:
@@ -218,7 +263,7 @@ def _checked(found: Array, given: str, notes: list[str]) -> Array:
     if found.dtype.kind not in "biuf":
         raise InputError(f"{given} must hold real numbers, got {found.dtype}")
     if found.dtype not in (np.float32, np.float64):
-        to = np.float32 if found.dtype == np.float16 else np.float64
+        to = np.float32 if found.dtype.itemsize <= 2 else np.float64  # which holds such numbers exactly
         notes.append(f"{given} is {found.dtype}, computed in {np.dtype(to)}")
         found = found.astype(to)
     if len(bad := np.flatnonzero(~np.isfinite(found).all(1))):
