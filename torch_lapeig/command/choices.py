@@ -112,8 +112,8 @@ def embed(x: Array, x_new: Array | None, wishes: Wishes, notes: Sequence[str], d
             components = _components(len(points), wishes)
             rule, count = KNN(int(neighbors.value)), int(components.value)
             module = LaplacianEigenmaps(count, rule, weights.to(points.dtype)).to(device).fit(points)
-            pattern = SparsePattern(*module.train_edges, (len(points),))
-            graph = weights(points, Graph(pattern, module.train_connectivity))
+            row, col = module.train_edges
+            graph = weights(points, Graph(SparsePattern(row, col, (len(points),)), module.train_connectivity))
             new = None if x_new is None else module.transform(torch.tensor(x_new, device=device))
         except (ValueError, TypeError, NotImplementedError) as error:
             raise error if isinstance(error, InputError) else InputError(str(error)) from error

@@ -124,7 +124,7 @@ def _nearest_edges(
         _checks.check_mask(mask, x)
     valid = torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device) if mask is None else mask
     small = valid.sum(-1) <= k
-    if x.ndim not in (2, 3) or not small.any():
+    if x.ndim not in (2, 3) or not (x.shape[-2] <= k if mask is None else small.any()):
         found = search(x, k, mask=mask)
         return *_directed_edges(found, mask), found.recall
     _checks.check_points(torch.where(valid[..., None], x, 0), min_points=1 if x.ndim == 3 else 2)
