@@ -105,9 +105,10 @@ class TestPairs:
         pairs = eigenpairs(laplacian, k, solver, tolerance=tolerance)
         exact = torch.linalg.eigvalsh(laplacian.to_dense())
         torch.testing.assert_close(pairs.values, exact[:k], atol=1e-8, rtol=0)
-        # Of what has not converged, and says so, the gap is known less well.
-        torch.testing.assert_close(pairs.gap, exact[k] - exact[k - 1], atol=1e-8 if pairs.converged else 1e-7, rtol=0.1)
-        assert pairs.converged or solver is not None
+        torch.testing.assert_close(pairs.gap, exact[k] - exact[k - 1], atol=1e-8, rtol=0.1)
+        assert pairs.residuals.max() < 1e-8  # ShiftInvert alone may have missed its own tolerance, and says so
+        if solver is None:
+            assert pairs.converged
 
     @pytest.mark.parametrize("seed", [3, 6, 15])
     def test_near_copies_linked_by_others(self, seed):
