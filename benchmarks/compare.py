@@ -24,6 +24,7 @@ from benchmarks.timing import ratio
 
 HERE = Path(__file__).resolve().parents[1]
 SLOWER = 1.05
+LONGEST = 60.0  # seconds that a row takes; after them three rounds are enough
 
 
 class Side(Child):
@@ -46,13 +47,18 @@ class Side(Child):
 
 
 def compare(row: str, here: Side, there: Side, rounds: int) -> tuple[list[float], list[float], float]:
-    """Seconds of both sides in each round after one of warm-up, and how far their results differ in relation."""
+    """Seconds of both sides in each round after one of warm-up, and how far their results differ in relation.
+
+    There are ``rounds`` of them, or as many as `LONGEST` allows, at least three.
+    """
     seconds: dict[Side, list[float]] = {here: [], there: []}
     results: dict[Side, float] = {}
     for number in range(rounds + 1):
         for side in (here, there) if number % 2 else (there, here):
             taken, results[side] = side.time(row)
             seconds[side].append(taken)
+        if number >= 3 and sum(map(sum, seconds.values())) > LONGEST:
+            break
     difference = abs(results[here] - results[there]) / max(abs(results[there]), 1e-30)
     return seconds[here][1:], seconds[there][1:], difference
 

@@ -82,6 +82,41 @@ def gradient_of(leaf: Tensor) -> Tensor:
     return leaf.grad
 
 
+def mnist() -> Tensor:
+    """Return MNIST's test images, float64 in [0, 1]; their folder is named by TORCH_LAPEIG_DATA."""
+    return torch.from_numpy(importlib.import_module("benchmarks.graphs").mnist_points())
+
+
+def roll(n: int) -> Tensor:
+    return torch.from_numpy(make_swiss_roll(n, random_state=0)[0])
+
+
+def embed(points: Callable[[], Tensor]) -> Call:
+    module, x = named("LaplacianEigenmaps")(10, named("KNN")(10)), points()
+    return lambda: module(x)
+
+
+def family(name: str) -> Call:
+    """Solve for four pairs of a graph of the atlas; both checkouts must make the same graph."""
+    laplacian = named("Laplacian")(importlib.import_module("benchmarks.atlas.families").graph_of(name, 20_000))
+    solve = named("eigenpairs")
+
+    def step() -> Tensor:
+        values: Tensor = solve(laplacian, 4).values
+        return values
+
+    return step
+
+
+def spreading() -> Call:
+    """Spread ten labels a class over MNIST's test images."""
+    x = mnist()
+    labels = torch.full((len(x),), -1)
+    labels[:100] = torch.arange(100) % 10
+    module = named("LabelSpreading")(named("KNN")(10))
+    return lambda: module(x, labels)
+
+
 def layer(shape: tuple[int, ...], backward: bool) -> Call:
     module, x = eigenmaps(), torch.randn(shape, generator=torch.Generator().manual_seed(0))
     if not backward:
@@ -154,25 +189,49 @@ def loss(name: str) -> Call:
     return step
 
 
-def search() -> Call:
-    x, nearest = cloud(10_000, 50), named("nearest_neighbors")
-    return lambda: nearest(x, 10).squared_distances
+def search(points: Callable[[], Tensor], k: int = 10) -> Call:
+    x, nearest = points(), named("nearest_neighbors")
+    return lambda: nearest(x, k).squared_distances
 
 
+FAMILIES = (
+    "grid",
+    "swiss roll",
+    "blobs",
+    "power law",
+    "disc mesh",
+    "cube of 5 dimensions",
+    "expander",
+    "small world",
+    "cube grid",
+    "torus grid",
+    "random tree",
+)
 METHODS = ("LaplacianEigenmaps", "SpectralClustering", "Isomap", "LLE", "KernelPCA", "MDS")
 ROWS: dict[str, Callable[[], Call]] = {
     "layer 1 × 200 × 3, forward": lambda: layer((1, 200, 3), False),
     "layer 1 × 200 × 3, forward and backward": lambda: layer((1, 200, 3), True),
     "layer 32 × 256 × 16, forward": lambda: layer((32, 256, 16), False),
     "layer 32 × 256 × 16, forward and backward": lambda: layer((32, 256, 16), True),
+    "layer 16 × 512 × 16, forward and backward": lambda: layer((16, 512, 16), True),
+    "layer 500 × 3, forward and backward": lambda: layer((500, 3), True),
     "layer 2000 × 16, forward and backward": lambda: layer((2000, 16), True),
+    "digits to 10 columns": lambda: embed(lambda: torch.from_numpy(load_digits().data)),
+    "MNIST to 10 columns": lambda: embed(mnist),
+    "swiss roll of 20,000 to 10 columns": lambda: embed(lambda: roll(20_000)),
+    "swiss roll of 100,000 to 10 columns": lambda: embed(lambda: roll(100_000)),
+    **{f"20,000 nodes, {name}": lambda name=name: family(name) for name in FAMILIES},  # type: ignore[misc]
     "eigenpairs, digits": lambda: pairs("digits"),
     "eigenpairs, 5000 points of clusters": lambda: pairs("blobs"),
     "eigenpairs, swiss roll of 20,000": lambda: pairs("roll"),
     "eigenpairs, grid of 200 × 200": lambda: pairs("grid"),
     "eigenpairs and backward, digits": lambda: pairs("digits", backward=True),
     "eigenpairs and backward, swiss roll of 3000": lambda: pairs("small roll", backward=True),
-    "search, 10,000 × 50": search,
+    "eigenpairs and backward, swiss roll of 20,000": lambda: pairs("roll", backward=True),
+    "search, 10,000 × 50": lambda: search(lambda: cloud(10_000, 50)),
+    "search, 15 neighbours of 70,000 × 50": lambda: search(lambda: cloud(70_000, 50), 15),
+    "search, swiss roll of 50,000": lambda: search(lambda: roll(50_000)),
+    "label spreading, MNIST": spreading,
     "positional encodings of 300 molecules": encoding,
     **{f"transform, {name}": lambda name=name: transform(name) for name in METHODS},  # type: ignore[misc]
     **{f"loss, {name}": lambda name=name: loss(name) for name in ("LaplacianSmoothness", "SpectralLoss")},  # type: ignore[misc]
