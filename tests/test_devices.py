@@ -167,11 +167,11 @@ class TestSparseProducts:
 
 
 def test_components_are_counted(seen):
-    """LLE takes the largest label for the number of components less one."""
+    """LLE takes the largest label for the number of groups less one."""
     x = torch.cat([points(20, 2), points(20, 2, seed=1) + 100])
     pattern = knn_graph(x, 4).to(DEVICE).pattern
     assert pattern.components(torch.ones(len(pattern), device=DEVICE)).unique().tolist() == [0, 1]
-    with pytest.warns(GraphWarning, match="into 2 parts"):
+    with pytest.warns(GraphWarning, match="here 2 groups"):
         LLE(1, KNN(4)).fit(x.to(DEVICE))
 
 

@@ -256,7 +256,7 @@ def test_values_that_do_not_fit_the_edges_are_refused():
 
 
 def broken_extension(found, fault):
-    query, point, connectivity, same = found
+    query, point, connectivity, same = found[:4]
     changes = {
         "query out of range": {"query": query + 5},
         "negative point": {"point": point - 3},
@@ -344,7 +344,7 @@ CASES = {
     "too many nodes": (
         lambda: SparsePattern(ROW, COL, (2**32, 2**32)),
         ValueError,
-        "shape must be of at most .* nodes",
+        "shape must be at most 2147483647, got 4294967296",
     ),
     "shape of a dense graph": (lambda: DensePattern((2.5,)), TypeError, "shape must be an integer, got 2.5"),
     "three axes": (lambda: DensePattern((1, 2, 3)), ValueError, r"shape must be \(N,\) or \(B, N\), got \(1, 2, 3\)"),
@@ -386,9 +386,13 @@ CASES = {
     "2⁴⁰ nodes": (
         lambda: Graph.from_edge_index(torch.tensor([[0, 2**40], [2**40, 0]])),
         ValueError,
-        "num_nodes must be of at most",
+        "edge_index must hold the numbers of nodes, counted from 0, got 1099511627776",
     ),
-    "2⁴⁰ graphs": (lambda: pad_batch(X[:2], torch.tensor([0, 2**40])), ValueError, "batch must be of at most"),
+    "2⁴⁰ graphs": (
+        lambda: pad_batch(X[:2], torch.tensor([0, 2**40])),
+        ValueError,
+        "batch must count the graphs from 0",
+    ),
 }
 
 

@@ -134,11 +134,8 @@ def test_a_graph_of_a_rule_of_the_user_says_how_it_is_measured():
 def test_a_zero_vector_has_no_direction(zeros):
     x, mask = X.clone(), torch.ones(60, dtype=torch.bool)
     x[3], mask[3] = 0, zeros == "a zero vector"
-    graph = COSINE(X)
-    for call in (
-        partial(COSINE, x, mask),
-        partial(HeatKernel(), x, Graph(graph.pattern, graph.weight, mask, metric="cosine")),
-    ):
+    graph = COSINE(X, mask)
+    for call in (partial(COSINE, x, mask), partial(HeatKernel(), x, graph)):
         if zeros == "padding":
             call()
             continue
