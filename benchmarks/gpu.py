@@ -1,13 +1,11 @@
 """All that is to be known of a GPU, in one command of at most eight minutes.
 
-    python -m benchmarks.gpu [--json FILE] [--compare] [--parts layer embedding ...] [--no-tests] [--without STEP ...]
+    python -m benchmarks.gpu [--json FILE] [--compare] [--parts layer embedding ...] [--no-tests]
 
 Runs the device tests, then measures on the CUDA device that is there: embeddings of 50,000 × 784 and 10⁶ × 50 points
 phase by phase, with residuals and the agreement of neighbours with the processor's answer; layers against `cdist`,
 `topk` and `eigh`; encodings of molecules; backward over forward; `transform`; peak memory; kernels. ``--compare`` adds
-cuML where it is installed. ``--without`` measures as before a step: candidates by products of bfloat16 (halves), the
-Triton kernel that reduces them (kernel), CUDA graphs (graphs); the part ``steps`` has both beside each other. Without a
-GPU it says so, and runs its parts small on the processor.
+cuML where it is installed. Without a GPU it says so, and runs its parts small on the processor.
 
 Goals on one H100 or H200: 50,000 × 784 → 10-D ≤ 0.054 s with residuals ≤ 1e-4, 10⁶ × 50 → 10-D ≤ 4 s, layer
 32 × 256 × 16 forward and backward ≥ 10 times as fast as `eigh`.
@@ -16,8 +14,6 @@ Goals on one H100 or H200: 50,000 × 784 → 10-D ≤ 0.054 s with residuals ≤
 from __future__ import annotations
 
 import argparse
-import contextlib
-import importlib
 import statistics
 import subprocess
 import sys
@@ -27,7 +23,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest import mock
 
 import torch
 from rich.console import Console
@@ -234,53 +229,7 @@ def compare(place: Place) -> Iterator[Table]:
     yield table
 
 
-@contextlib.contextmanager
-def without(*steps: str) -> Iterator[None]:
-    """As before some of `STEPS`."""
-    with contextlib.ExitStack() as stack:
-        for step in steps:
-            module, replaced = STEPS[step]
-            stack.enter_context(mock.patch.multiple(module, **replaced))
-        yield
-
-
-# What replaces a step, by the module that it is looked up in.
-STEPS: dict[str, tuple[str, dict[str, Any]]] = {
-    "halves": ("torch_lapeig.graph.candidates", {"halves_pay": lambda *_: False}),
-    "kernel": ("torch_lapeig.graph.minima", {"kernel_is_chosen": lambda _: False}),
-    "graphs": ("torch_lapeig._tuning", {"CUDA_GRAPHS": False}),
-}
-
-
-def steps(place: Place) -> Iterator[Table]:
-    """Search, eigenpairs and backward with everything, and without each step; what could not be done, and why."""
-    columns = {"": "", "search, s": ".4f", "eigenpairs": ".4f", "eigenpairs and backward": ".4f", "same edges": ""}
-    table = Table("Before and after each step, 15 neighbours, float32", columns)
-    x = points(place.size(50_000), 784 if place.on_gpu else 32).to(place.device)
-    graph = HeatKernel("median")(x, knn_graph(x, 15))
-    graph = graph.with_weight(graph.weight.detach().requires_grad_())
-    first = knn_graph(x, 15).edge_index
-
-    def both() -> Any:
-        vectors = eigenpairs(Laplacian(graph), 11).vectors
-        return torch.autograd.grad(vectors[:, 1:].pow(4).sum() * len(x), graph.weight)
-
-    for name, left in (("all", ()), *((f"without {step}", (step,)) for step in STEPS), ("without any", tuple(STEPS))):
-        with without(*left):
-            search, found = place.seconds(partial(knn_graph, x, 15), 3)
-            solve, _ = place.seconds(partial(solved, graph, 11), 3)
-            backward, _ = place.seconds(both, 3)
-        table.add(name, search, solve, backward, "yes" if torch.equal(found.edge_index, first) else "no")
-    yield table
-    failed = Table("What could not be recorded or built", {"": "", "why": ""})
-    graphs, minima = (importlib.import_module(f"torch_lapeig.{name}") for name in ("_graphs", "graph.minima"))
-    for name, reason in (*graphs.failures.items(), *(("Triton", reason) for reason in minima._failed)):
-        failed.add(name, reason)
-    if failed.rows:
-        yield failed
-
-
-PARTS = {f.__name__: f for f in (embedding, layer, encodings, backward, kernels, steps)}
+PARTS = {f.__name__: f for f in (embedding, layer, encodings, backward, kernels)}
 
 
 def device_tests() -> str:
@@ -299,7 +248,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the record")
     parser.add_argument("--compare", action="store_true", help="with cuML, where it is installed")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--without", nargs="+", choices=STEPS, default=[], help="steps to measure without")
     parser.add_argument("--no-tests", action="store_true", help="without the device tests")
     options = parser.parse_args(arguments)
     on_gpu = torch.cuda.is_available()
@@ -312,7 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if on_gpu and not options.no_tests:
         record.show(device_tests())
     parts = [PARTS[name] for name in options.parts] + ([compare] if options.compare and on_gpu else [])
-    with warnings.catch_warnings(), without(*options.without):
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for part in parts:
             if time.perf_counter() - begin > SECONDS:

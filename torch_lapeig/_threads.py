@@ -39,11 +39,6 @@ _lock = threading.Lock()  # held where the pool is made and where settings of th
 _pool: ThreadPoolExecutor | None = None
 
 
-def is_recorded() -> bool:
-    """Whether what this thread asks of CUDA is recorded as a graph and not done."""
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
-
-
 def together(tasks: Sequence[Callable[[], T]]) -> list[T]:
     """The results of tasks on the processor, run on as many threads as torch may use here, each of several on one.
 
@@ -54,8 +49,7 @@ def together(tasks: Sequence[Callable[[], T]]) -> list[T]:
     Raises:
         What the first of the tasks that fail raises; those after it may not be run.
     """
-    # A task alone has all threads of torch. Those that record CUDA graphs have no others.
-    if len(tasks) < 2 or (threads := _threads_here()) == 1 or is_recorded():
+    if len(tasks) < 2 or (threads := _threads_here()) == 1:  # a task alone has all threads of torch
         return [task() for task in tasks]
     results: dict[int, T] = {}
     failures: dict[int, BaseException] = {}

@@ -84,18 +84,6 @@ def steps_between_looks(device: torch.device) -> int:
     return 1 if device.type == "cpu" else LOOK
 
 
-# Work of solvers that is launched over and over is recorded as a CUDA graph and launched at once, where blocks of
-# vectors have at most so many bytes: an operation on more takes longer than its launch. It stays below an eighth of
-# `Budget.cache`, so that no block is done in parts, on threads. Not measured.
-CUDA_GRAPHS = True
-GRAPH_BYTES = 64 * MIB
-
-
-def graphs_pay(device: torch.device) -> bool:
-    """Whether repeated work on a device is recorded."""
-    return CUDA_GRAPHS and device.type == "cuda"
-
-
 # Of the memory of a CUDA device, what a search may take, beside a network.
 SEARCH_SHARE = 1 / 8
 

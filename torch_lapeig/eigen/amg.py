@@ -9,9 +9,7 @@ Bell, Dalton & Olson 2012.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -19,7 +17,6 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig._cached import cached_property
-from torch_lapeig._graphs import captured
 from torch_lapeig._tuning import rows_of_block
 from torch_lapeig.eigen.operator import Operator, entries_of
 from torch_lapeig.eigen.symmetric import SymmetricOperator
@@ -127,11 +124,7 @@ class Multigrid:
 
     def __call__(self, r: Tensor) -> Tensor:
         """A⁻¹ r, about."""
-        return self._cycle(r)
-
-    @cached_property
-    def _cycle(self) -> Callable[[Tensor], Tensor]:
-        return captured(partial(self.hierarchy.inverse, self.scale), self.scale.device)
+        return self.hierarchy.inverse(self.scale, r)
 
 
 def _ground(operator: SymmetricOperator) -> Tensor:

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig._graphs import captured
 from torch_lapeig._tuning import steps_between_looks
 
 Map = Callable[[Tensor], Tensor]
@@ -32,7 +31,6 @@ def conjugate_gradients(
     dots: Callable[[Tensor, Tensor], Tensor],
     allowed: Map,
     limit: int,
-    recordable: bool = False,
 ) -> Found:
     """Z with image(Z) = ``target``, every column ``(N,)`` of ``(B, N, k)`` a system of its own.
 
@@ -46,14 +44,12 @@ def conjugate_gradients(
         dots: inner products of columns, ``(B, k)``.
         allowed: of an iterate, the residual norms ``(B, k)`` at which its columns are solved.
         limit: iterations at most.
-        recordable: whether ``image`` and ``precondition`` do the same each time, as `torch_lapeig._graphs` asks for.
     """
 
     def norms(x: Tensor) -> Tensor:
         return dots(x, x).sqrt()
 
     step = partial(_step, image, precondition, dots)
-    step = captured(step, target.device) if recordable else step
     best, left = torch.zeros_like(target), norms(target)
     z = torch.where(left[:, None, :] > 0, precondition(target), 0)
     r, direction = target, torch.zeros_like(target)

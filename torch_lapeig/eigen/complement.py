@@ -18,7 +18,6 @@ from torch_lapeig._compiled import System
 from torch_lapeig._process import kept_memory
 from torch_lapeig._threads import together
 from torch_lapeig._tuning import ALONE
-from torch_lapeig.eigen.amg import Multigrid
 from torch_lapeig.eigen.cg import PATIENCE, REPLACED, Found, conjugate_gradients
 from torch_lapeig.eigen.check import Solution, norms
 from torch_lapeig.eigen.clusters import Rule, cluster_width, inverse_differences
@@ -225,9 +224,7 @@ class Complement:
         if found is None:
             # In float32 the first guess is the answer or nearly so: what it leaves is for float64.
             limit = BACKWARD_ITERATIONS if g.dtype == torch.float64 else REFINEMENTS
-            # A preconditioner of a user's may do something else each time.
-            is_ours = operator.is_recordable and all(x is None or isinstance(x, Multigrid) for x in s.ritz.inverses)
-            found = conjugate_gradients(self.image, self.precondition, target, operator.dots, allowed, limit, is_ours)
+            found = conjugate_gradients(self.image, self.precondition, target, operator.dots, allowed, limit)
         # A NaN of the loss is not hidden, and no failure of the solve.
         is_unknown = ~size.isfinite()
         z = torch.where(is_unknown[:, None, :], torch.nan, self.project(found.z))

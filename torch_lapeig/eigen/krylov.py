@@ -24,7 +24,6 @@ from torch import Tensor
 
 from torch_lapeig._compiled import Krylov, Rows
 from torch_lapeig._compiled.ritz import ritz_values
-from torch_lapeig._graphs import captured
 from torch_lapeig._tuning import ALIGNMENT
 from torch_lapeig.eigen.blocks import first_pairs, shared, to_device, to_host
 from torch_lapeig.eigen.operator import Operator
@@ -61,8 +60,7 @@ class KrylovSpace:
         eps = torch.finfo(null.dtype).eps
         self.round_off = NOISE * eps * float(operator.bound)
         self.small = Projection(self.first, size, self.shift, NOISE * eps, eps**LOSS)
-        sweep = partial(_sweep, operator, self.rows, null.new_zeros(size, size), self.first, self.shift)
-        self._sweep = captured(sweep, null.device) if operator.is_recordable else sweep
+        self._sweep = partial(_sweep, operator, self.rows, null.new_zeros(size, size), self.first, self.shift)
         matrix = operator.compiled
         self.compiled = matrix if matrix is not None and matrix.reads(self.rows) else None
 

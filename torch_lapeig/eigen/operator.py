@@ -15,13 +15,10 @@ from torch import Tensor
 
 from torch_lapeig._compiled import Rows
 from torch_lapeig._compiled.subspace import random_columns
-from torch_lapeig._graphs import captured
 from torch_lapeig.eigen.blocks import dots, inner
 from torch_lapeig.graph.nodes import signs
 
 Project = Callable[[Tensor], Tensor]
-
-AT_ONCE = 8  # products of a filter that are recorded together
 
 
 class Operator(Protocol):
@@ -59,11 +56,6 @@ class Operator(Protocol):
     @property
     def is_sharded(self) -> bool:
         """Whether its rows lie on several ranks, of which this process has its own."""
-        return False
-
-    @property
-    def is_recordable(self) -> bool:
-        """Whether its products are the same operations each time, with no look at them: see ``_graphs.py``."""
         return False
 
     @property
@@ -201,27 +193,17 @@ def chebyshev_recurrence(
     first: Project,
     project: Project | None,
     every: int,
-    recordable: bool = False,
 ) -> Tensor:
     """T_{j+1} = 2 Ã T_j − T_{j−1} from T_0 = X, projected, and T_1 = ``first`` of that on.
 
     ``following`` of T_j and T_{j−1} is T_{j+1}, on the processor perhaps in the place of the latter.
     """
 
-    def several(previous: Tensor, current: Tensor) -> tuple[Tensor, Tensor]:
-        for _ in range(AT_ONCE):
-            previous, current = current, following(current, previous)
-        return previous, current
-
     least, most = int(degree.min()), int(degree.max())
     degree = degree.to(x.device, non_blocking=True) if least < most else degree
     x = x if project is None else project(x)
     previous, current = x.clone() if x.device.type == "cpu" else x, first(x)
-    times = max(least - 1, 0) // AT_ONCE if recordable and project is None else 0
-    advance = captured(several, x.device)
-    for _ in range(times):
-        previous, current = advance(previous, current)
-    for step in range(1 + times * AT_ONCE, most):
+    for step in range(1, most):
         new = following(current, previous)
         if step >= least:
             new = torch.where((degree > step)[:, None, None], new, current)

@@ -159,11 +159,6 @@ class SymmetricOperator(WithEntries):
         """Whether its rows lie on several ranks, of which this process has its own."""
         return self.pattern.is_sharded
 
-    @property
-    def is_recordable(self) -> bool:
-        """See `Operator.is_recordable`: messages to other ranks are not recorded."""
-        return not self.is_sharded
-
     @cached_property
     def all_nodes(self) -> int:
         """N, with the rows that lie elsewhere."""
@@ -434,7 +429,7 @@ class SymmetricOperator(WithEntries):
             return self.pattern.multiply(twice, y) / 2
 
         project = None if against is None else without(self, against)
-        return chebyshev_recurrence(x, degree, following, first, project, every, self.is_recordable)
+        return chebyshev_recurrence(x, degree, following, first, project, every)
 
     def to_matrix(self) -> Tensor:
         """The matrix without gradients: CSR over all nodes of a batch if the graph is sparse, else dense."""
