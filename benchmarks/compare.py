@@ -4,8 +4,8 @@
 
 Claim: no row is slower by more than 5 % than in the other checkout. Each side runs in a process of its own, which stays
 for the whole run; in each round both time the row, now one and now the other first: seconds of the processor with one
-thread, elapsed ones with more. A row's ratio is the median of this checkout over the median of the other. It ends with 1
-if a row is slower than that in the median of the rounds too.
+thread, elapsed ones with more. A row's ratio is the median of this checkout over the median of the other. It ends with
+1 if a row is slower than that in the median of the rounds too.
 """
 
 from __future__ import annotations
