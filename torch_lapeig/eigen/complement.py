@@ -209,6 +209,9 @@ class Complement:
         Columns of a cluster that the cut splits have no solution; they count as solved, and a warning of their own.
         """
         s, operator, eps = self.s, self.s.operator, torch.finfo(g.dtype).eps
+        if g.dtype == torch.float64 and s.is_whole:  # all vectors are known, to round-off
+            z = s.guard_vectors @ (self._differences[0] * operator.inner(s.guard_vectors, g))
+            return z, torch.ones_like(s.values, dtype=torch.bool)
         # Twice: norms of V are 1 but for round-off, and what that leaves inside V would have no solution.
         target = -self.project(self.project(g * operator.active[..., None]))
         size = norms(operator, target)

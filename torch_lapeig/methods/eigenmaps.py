@@ -11,10 +11,13 @@ from torch import Tensor, nn
 from torch_lapeig import _checks
 from torch_lapeig._fitted import State
 from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver, component_eigenpairs
+from torch_lapeig.eigen.auto import Auto
 from torch_lapeig.eigen.clusters import function_of_matrix, off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization
+from torch_lapeig.eigen.small import is_small, small_eigenpairs
 from torch_lapeig.graph import KNN, Graph, ImprovedWeights
 from torch_lapeig.graph.nodes import Nodes
+from torch_lapeig.graph.small import edges_of_small, has_short_way
 from torch_lapeig.graph.weighted import Rule
 from torch_lapeig.graph.weights import Bandwidth, Weighting
 from torch_lapeig.methods.module import EigenSolves, Embedding, with_random_signs
@@ -166,6 +169,30 @@ class LaplacianEigenmaps(GraphEmbedding):
     def _normalization(self) -> Normalization:
         orthonormal = self.scale == "orthonormal" and self.normalization == "random_walk"
         return "symmetric" if orthonormal else self.normalization
+
+    def _embed(self, x: Tensor | Graph, mask: Tensor | None, solve: EigenSolves) -> Embedding:
+        found = None if isinstance(x, Graph) else self._embed_small(x, mask, solve)
+        return super()._embed(x, mask, solve) if found is None else found
+
+    def _embed_small(self, x: Tensor, mask: Tensor | None, solve: EigenSolves) -> Embedding | None:
+        """Embed small sets of points as one dense batch; None where that is not known to be right, or to pay."""
+        graphs, nodes = math.prod(x.shape[:-2]), x.shape[-2]
+        is_plain = self.scale != "orthonormal" and self.normalization == "random_walk" and self.components != "separate"
+        is_default = type(solve.options.solver) is Auto and not solve.options.progress
+        if not (is_plain and is_default and is_small(graphs, nodes) and has_short_way(self.neighbors, self.weights)):
+            return None
+        fewest, first = nodes if mask is None else int(mask.sum(-1).min()), int(self.drop_trivial)
+        if fewest <= max(self.neighbors.k, self.n_components + first):
+            return None
+        batch = (x, mask) if x.ndim == 3 else (x[None], None if mask is None else mask[None])
+        edges = edges_of_small(batch[0], self.neighbors, self.weights, batch[1])
+        pairs = small_eigenpairs(edges, x.shape[:-1], mask, self.n_components + first, solve.options, x.dtype)
+        if pairs is None:
+            return None
+        active = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
+        columns = self._columns(pairs, active, Nodes())
+        solve.pairs.append(pairs)
+        return Embedding(columns, pairs.values[..., first:], pairs.residuals[..., first:], pairs.gap, ())
 
     def _solve_graph(self, laplacian: Laplacian, solve: EigenSolves, *, fill: bool) -> Embedding:
         if self.scale == "orthonormal" and laplacian.graph.similarity is not None:
