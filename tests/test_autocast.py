@@ -177,7 +177,8 @@ class Own(Weighting):
 
 
 def test_weightings_of_users():
-    results = [derivatives(lambda x: Own()(x, GRAPH).weight, torch.bfloat16, on, on) for on in (False, True)]
+    """Their products run in full precision, and backwards as torch's own do: outside of autocast."""
+    results = [derivatives(lambda x: Own()(x, GRAPH).weight, torch.bfloat16, on, False) for on in (False, True)]
     for off, on in zip(*results, strict=True):
         assert torch.dist(off, on) <= 1e-6 * off.norm()
 

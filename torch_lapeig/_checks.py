@@ -20,6 +20,7 @@ from torch_lapeig._precision import full_precision as full_precision
 from torch_lapeig._precision import know_size, known_size
 from torch_lapeig._precision import later as later
 from torch_lapeig._precision import look as look
+from torch_lapeig._precision import matmul as matmul
 from torch_lapeig._precision import without_autocast as without_autocast
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -123,10 +123,7 @@ def _switch_on(devices: list[str]) -> None:
 
 
 def without_autocast(function: F) -> F:
-    """`full_precision` for the methods of a `torch.autograd.Function`, which run by themselves in forward and backward.
-
-    Their derivatives are Functions and native operations: see `full_precision` for the latter.
-    """
+    """`full_precision` for the methods of a `torch.autograd.Function`, which torch calls in forward and backward."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -145,10 +142,10 @@ def without_autocast(function: F) -> F:
 def full_precision(function: F) -> F:
     """Run ``function`` with autocast off and float32 products in IEEE arithmetic.
 
-    So distances and eigenvectors keep their input's precision. So do all derivatives of what it returns, wherever
-    ``backward()`` is called: autocast would round the products in them as well. What it does depends on the data at
-    every step: under `torch.compile` it is a graph break and runs as it is, and it cannot be recorded once and for all,
-    as `torch.export` and `torch.jit.trace` would: RuntimeError.
+    So distances and eigenvectors keep their input's precision. So do all derivatives, wherever ``backward()`` is
+    called: what is differentiated here multiplies by Functions of this library and by `matmul`. What it does depends on
+    the data at every step: under `torch.compile` it is a graph break and runs as it is, and it cannot be recorded once
+    and for all, as `torch.export` and `torch.jit.trace` would: RuntimeError.
     """
 
     @functools.wraps(function)
@@ -170,7 +167,7 @@ def full_precision(function: F) -> F:
         try:
             with _autocast_off():
                 try:
-                    result = function(*args, **kwargs)
+                    return function(*args, **kwargs)
                 finally:
                     look()
         finally:
@@ -178,9 +175,6 @@ def full_precision(function: F) -> F:
             _thread.inside = False
             for kept in ("finite", "pending"):
                 vars(_thread).pop(kept, None)
-        if torch.is_grad_enabled():  # the outermost call sees to the whole graph
-            _differentiate_without_autocast(result, (args, kwargs))
-        return result
 
     return wrapper  # type: ignore[return-value]
 
@@ -223,92 +217,40 @@ def later(flag: Tensor, say: Callable[[], None]) -> None:
         say()
 
 
-PLAIN = frozenset({int, float, bool, str, type(None)})  # of which nothing is differentiated
-GUARDED = "torch_lapeig runs this node without autocast"
-_thread = threading.local()  # whether a function in full precision runs
-# What nodes have begun and not ended: backward and thread of each, and what autocast was on for before. One can call
-# another backward. Python's own storage of a thread does not last from hook to hook on the threads that autograd takes
-# for the deepest of those.
-_begun: list[tuple[int, int, list[str]]] = []
-_guarded: set[int] = set()  # backwards that run, whose failure is seen to
+class _Matmul(torch.autograd.Function):
+    @staticmethod
+    @without_autocast
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
+        ctx.save_for_forward(a, b)
+        return a @ b
+
+    @staticmethod
+    @without_autocast
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        (g,), (a, b) = grads, ctx.saved_tensors
+        to_a = matmul(g, b.mT).sum_to_size(a.shape) if ctx.needs_input_grad[0] else None
+        to_b = matmul(a.mT, g).sum_to_size(b.shape) if ctx.needs_input_grad[1] else None
+        return to_a, to_b
+
+    @staticmethod
+    @without_autocast
+    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
+        a, b = ctx.saved_tensors
+        parts = [] if tangents[0] is None else [matmul(tangents[0], b)]
+        return sum(parts if tangents[1] is None else [*parts, matmul(a, tangents[1])])  # type: ignore[return-value]
 
 
-def _differentiate_without_autocast(results: Any, arguments: Any) -> None:
-    """Have the nodes of the autograd graph between arguments and results run with autocast off."""
-    if not (nodes := _nodes_of(results)):
-        return
-    ends = set(_nodes_of(arguments))
-    while nodes:
-        node = nodes.pop()
-        # Leaves outlive the graph and compute nothing.
-        if node in ends or hasattr(node, "variable") or GUARDED in node.metadata:
-            continue
-        node.metadata[GUARDED] = True
-        node.register_prehook(_before)
-        node.register_hook(_after)
-        nodes.extend(above for above, _ in node.next_functions if above is not None)
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """Return A B ``(..., n, m)`` of matrices, whose derivatives of any order keep the precision of A and B.
 
-
-def _before(cotangents: tuple[Tensor, ...]) -> None:
-    backward = torch._C._current_graph_task_id()
-    if backward not in _guarded:
-        _guarded.add(backward)
-        torch.autograd.Variable._execution_engine.queue_callback(_End(backward))
-    _float32.begin()
-    _begun.append((backward, threading.get_ident(), _switch_off()))
-
-
-def _after(results: tuple[Tensor, ...], cotangents: tuple[Tensor, ...]) -> None:
-    here = torch._C._current_graph_task_id(), threading.get_ident()
-    mine = next((begun for begun in reversed(_begun) if begun[:2] == here), None)
-    if mine is not None and _end(mine):  # or it failed on another thread, and all has been put back
-        _switch_on(mine[2])
-    if torch.is_grad_enabled():  # the backward is itself differentiated
-        _differentiate_without_autocast(results, cotangents)
-
-
-def _end(begun: tuple[int, int, list[str]]) -> bool:
-    """End what a node has begun; False if that was done."""
-    try:
-        _begun.remove(begun)
-    except ValueError:
-        return False
-    _float32.end()
-    return True
-
-
-class _End:
-    """Held by a backward, and let go when it ends: what nodes began that failed, which no hook follows, ends then.
-
-    Autograd itself puts autocast back.
+    Under autocast the backward of torch's own product is rounded to half precision. Of what is differentiated here
+    only products would be, so that this one function sees to all of it.
     """
-
-    def __init__(self, backward: int) -> None:
-        self.backward = backward
-
-    def __call__(self) -> None:
-        """Called where nothing failed."""
-
-    def __del__(self) -> None:
-        _guarded.discard(self.backward)
-        for begun in [begun for begun in _begun if begun[0] == self.backward]:
-            _end(begun)
+    if not (torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)):
+        return a @ b
+    product: Tensor = _Matmul.apply(a, b)
+    return product
 
 
-def _nodes_of(value: Any) -> list[Any]:
-    """Nodes of the autograd graph that made the tensors in a value of this library, however deep."""
-    nodes, values = [], [value]
-    while values:
-        value = values.pop()
-        if type(value) in PLAIN:
-            continue
-        if isinstance(value, Tensor):
-            if value.grad_fn is not None:
-                nodes.append(value.grad_fn)
-        elif isinstance(value, (tuple, list)):
-            values.extend(value)
-        elif isinstance(value, dict):
-            values.extend(value.values())
-        elif type(value).__module__.startswith(__package__) and not isinstance(value, torch.nn.Module):
-            values.extend(vars(value).values() if hasattr(value, "__dict__") else ())
-    return nodes
+_thread = threading.local()  # whether a function in full precision runs

@@ -110,7 +110,7 @@ def orthogonality(y: Tensor, graph: Graph | None = None, mask: Tensor | None = N
     nodes = _nodes_of(graph)
     volume = nodes.sum(degrees.sum(-1))
     share = (degrees / torch.where(volume > 0, volume, 1)[..., None])[..., None]
-    moments = nodes.sum(columns.mT @ (share * columns))
+    moments = nodes.sum(_checks.matmul(columns.mT, share * columns))
     excess = moments - torch.eye(y.shape[-1], dtype=columns.dtype, device=y.device)
     return _mean_over_graphs(excess.square().sum((-2, -1)) / nodes.places, volume).to(y.dtype)
 
@@ -141,7 +141,7 @@ def whiten(y: Tensor, graph: Graph | None = None, mask: Tensor | None = None) ->
     """
     columns, degrees, valid = _with_row_weights(y, graph, mask, "whiten")
     mean, matrix, _ = _whitening(columns, degrees, _nodes_of(graph))
-    z = ((columns - mean) @ matrix).to(y.dtype)
+    z = _checks.matmul(columns - mean, matrix).to(y.dtype)
     return z if valid is None else z.masked_fill(~valid[..., None], 0)
 
 
@@ -176,7 +176,7 @@ def spectral_loss(y: Tensor, graph: Graph) -> Tensor:
     nodes = _nodes_of(graph)
     mean, matrix, missing = _whitening(columns, degrees, nodes)
     graph = graph._with(weight=graph.weight.to(columns.dtype))
-    smoothness = graph.pattern.smoothness(graph.weight, ((columns - mean) @ matrix).to(columns.dtype))
+    smoothness = graph.pattern.smoothness(graph.weight, _checks.matmul(columns - mean, matrix).to(columns.dtype))
     volume = nodes.sum(degrees.sum(-1))
     # Graphs without edges have no part in the smoothness, and none in the mean.
     return (smoothness / (volume > 0).sum() + 2 * _mean_over_graphs(missing / nodes.places, volume)).to(y.dtype)
@@ -359,7 +359,7 @@ class Whitening(FittedModule):
         self._check(y)
         self.check_fitted()
         columns = _checks.single(y)
-        z = (columns - self.mean.to(columns)) @ self.matrix.to(columns)
+        z = _checks.matmul(columns - self.mean.to(columns), self.matrix.to(columns))
         result: Tensor = z.to(y.dtype)
         return result
 
@@ -447,7 +447,7 @@ def _whitening(y: Tensor, degrees: Tensor, nodes: Nodes) -> tuple[Tensor, Tensor
     columns = y.double()
     mean = nodes.sum((share * columns).sum(-2, keepdim=True))
     centred = columns - mean
-    covariance = nodes.sum(centred.mT @ (share * centred))
+    covariance = nodes.sum(_checks.matmul(centred.mT, share * centred))
     variance = covariance.diagonal(dim1=-2, dim2=-1)
     ridge = max(eps, RIDGE) * variance + (ROUNDING * eps * mean.squeeze(-2)).square() + SMALLEST
     # Without its error check, which NaN would trip: NaN in gives NaN out.

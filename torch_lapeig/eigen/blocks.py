@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _compiled
+from torch_lapeig._checks import matmul
 from torch_lapeig._compiled.ritz import pairs_of_projection, ritz_pairs
 from torch_lapeig._threads import in_parts, slices, together
 from torch_lapeig._tuning import (
@@ -91,7 +92,7 @@ def inner(x: Tensor, y: Tensor) -> Tensor:
     is_single = x.device.type == "cpu" and x.ndim == y.ndim and x.numel() == n * m
     is_by_rows = x.stride(-1) == y.stride(-1) == 1 and min(m, y.shape[-1]) >= SLICED_COLUMNS
     if not (is_single and is_by_rows and n * min(m, y.shape[-1]) >= TALL) or torch.is_grad_enabled():
-        return x.mT @ y
+        return matmul(x.mT, y)
     length = n // SLICES
     a, b = x.reshape(n, m), y.reshape(n, y.shape[-1])
     sliced = (part[: length * SLICES].unflatten(0, (SLICES, length)) for part in (a, b))

@@ -6,11 +6,12 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
+from torch_lapeig._checks import matmul
 from torch_lapeig.eigen.check import Solution
 
 SAMPLE = 1000  # numbers that are looked at before all are
@@ -88,24 +89,44 @@ def cluster_width(s: Solution, rule: Rule) -> Tensor:
     return noise_width(s, rule)
 
 
-def inverse_differences(rows: Tensor, columns: Tensor, s: Solution, rule: Rule) -> tuple[Tensor, Tensor]:
-    """1 / (columns_i − rows_j) as ``(B, j, i)``, by the rule for small ones; and where they are small, as 0 and 1.
+class Differences(NamedTuple):
+    """Differences Δ = λ_i − μ_j of eigenvalues ``(B, j, i)``, their sizes, and what of them is noise, ``(B, 1, 1)``.
+
+    Eigenvalues that are no farther apart than ``width`` count as equal.
+    """
+
+    values: Tensor
+    sizes: Tensor
+    noise: Tensor
+    width: Tensor
+
+    @property
+    def are_equal(self) -> Tensor:
+        """Bool ``(B, j, i)``."""
+        return self.sizes <= self.width
+
+
+def differences(rows: Tensor, columns: Tensor, s: Solution, rule: Rule) -> Differences:
+    """Return the differences of columns_i and rows_j."""
+    values, noise = columns[:, None, :] - rows[:, :, None], noise_width(s, rule)
+    return Differences(values, values.abs(), noise, noise if rule.width is None else cluster_width(s, rule))
+
+
+def inverse_differences(found: Differences, s: Solution, rule: Rule) -> tuple[Tensor, Tensor]:
+    """Return 1 / Δ, by the rule where Δ is small; and where it is, as 0 and 1.
 
     What is within the noise counts as equal under ``"lorentz"`` too: Δ / (Δ² + width²) would enlarge it. Its default
     width √eps · bound enlarges round-off by no more than 1/√eps.
     """
-    difference = columns[:, None, :] - rows[:, :, None]
-    equal = difference.abs() <= cluster_width(s, rule)
+    difference, equal = found.values, found.are_equal
     if rule.degeneracy == "lorentz":
         width = math.sqrt(rule.eps) * s.operator.bound if rule.width is None else rule.width
-        square = torch.as_tensor(width, dtype=rows.dtype, device=rows.device).square().reshape(-1, 1, 1)
-        broadened = torch.where(
-            difference.abs() <= noise_width(s, rule), 0, difference / (difference.square() + square)
-        )
-        return broadened, equal.to(rows.dtype)
+        square = torch.as_tensor(width, dtype=difference.dtype, device=difference.device).square().reshape(-1, 1, 1)
+        broadened = torch.where(found.sizes <= found.noise, 0, difference / (difference.square() + square))
+        return broadened, equal.to(difference.dtype)
     if rule.degeneracy == "exact":  # but for each value and itself
         equal = torch.eye(*equal.shape[1:], dtype=torch.bool, device=equal.device).expand(equal.shape)
-    return torch.where(equal, 0, 1 / torch.where(equal, 1, difference)), equal.to(rows.dtype)
+    return torch.where(equal, 0, 1 / torch.where(equal, 1, difference)), equal.to(difference.dtype)
 
 
 def function_of_matrix(
@@ -125,7 +146,7 @@ def function_of_matrix(
     values = matrix.diagonal(dim1=-2, dim2=-1)
     middle = (values[..., :, None] + values[..., None, :]) / 2
     off = off_diagonal(matrix, matrix.shape[-1])
-    return torch.diag_embed(value(values)) + slope(middle) * off + curvature(middle) / 2 * (off @ off)
+    return torch.diag_embed(value(values)) + slope(middle) * off + curvature(middle) / 2 * matmul(off, off)
 
 
 def off_diagonal(matrix: Tensor, m: int) -> Tensor:

@@ -20,7 +20,7 @@ from torch_lapeig._threads import together
 from torch_lapeig._tuning import ALONE
 from torch_lapeig.eigen.cg import PATIENCE, REPLACED, Found, conjugate_gradients
 from torch_lapeig.eigen.check import Solution, norms
-from torch_lapeig.eigen.clusters import Rule, cluster_width, inverse_differences
+from torch_lapeig.eigen.clusters import Rule, cluster_width, differences, inverse_differences
 from torch_lapeig.eigen.solver import Inverse, parts_of_batch, preconditioner_of
 
 BACKWARD_ITERATIONS, REFINEMENTS = 2000, 4
@@ -64,9 +64,9 @@ class ComplementSolve(torch.autograd.Function):
         (to_z,) = cotangents
         y = ComplementSolve.apply(edges, diagonal, projected, vectors, to_z, s, ctx.rule)
         of_g, of_z = (_multiplier(s, edges, diagonal, vectors, rhs, x) for rhs, x in ((g, z), (to_z, y)))
-        to_vectors = y @ of_g.mT + z @ of_z.mT
+        to_vectors = _checks.matmul(y, of_g.mT) + _checks.matmul(z, of_z.mT)
         # Of Λ, which every rank has, the part of this one: `ImplicitEigenpairs.backward` sums them.
-        return *edge_gradient(s, y, z), -(z.mT @ y), to_vectors, y, None, None
+        return *edge_gradient(s, y, z), -_checks.matmul(z.mT, y), to_vectors, y, None, None
 
     @staticmethod
     @_checks.without_autocast
@@ -78,9 +78,10 @@ class ComplementSolve(torch.autograd.Function):
             torch.zeros_like(x) if t is None else t for t, x in zip(tangents[2:5], (projected, vectors, g), strict=True)
         )
         multiplier = _multiplier(s, edges, diagonal, vectors, g, z)
-        rhs = of_g + change_of(s, tangents[0], tangents[1], z) - z @ of_projected + of_vectors @ multiplier
+        rhs = of_g + change_of(s, tangents[0], tangents[1], z) - _checks.matmul(z, of_projected)
+        rhs = rhs + _checks.matmul(of_vectors, multiplier)
         outside = ComplementSolve.apply(edges, diagonal, projected, vectors, rhs, s, ctx.rule)
-        change: Tensor = outside - vectors @ s.operator.inner(of_vectors, z)
+        change: Tensor = outside - _checks.matmul(vectors, s.operator.inner(of_vectors, z))
         return change
 
 
@@ -149,7 +150,8 @@ class Complement:
     @cached_property
     def _differences(self) -> tuple[Tensor, Tensor]:
         # A cluster that the cut splits cannot be told from V: its guards are left out, whatever the rule within V.
-        return inverse_differences(self.s.guard_values, self.s.values, self.s, self.rule.masked)
+        found = differences(self.s.guard_values, self.s.values, self.s, self.rule.masked)
+        return inverse_differences(found, self.s, self.rule.masked)
 
     @cached_property
     def _splits(self) -> bool:

@@ -45,7 +45,7 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig.eigen.check import Solution
-from torch_lapeig.eigen.clusters import Rule, cluster_width, inverse_differences, noise_width
+from torch_lapeig.eigen.clusters import Differences, Rule, cluster_width, differences, inverse_differences
 from torch_lapeig.eigen.complement import ComplementSolve, change_of, edge_gradient
 
 # Eigenvalues that count as equal may be different from this part of the width on.
@@ -85,26 +85,28 @@ class ImplicitEigenpairs(torch.autograd.Function):
         rule = ctx.rule if s.operator.is_sharded else ctx.rule.for_cotangents(to_vectors.detach())
         to_projected = s.operator.sum(to_projected)  # each rank has Λ, and a part of the loss
         values = projected.diagonal(dim1=-2, dim2=-1)
-        inverse, cluster = inverse_differences(values, values, s, rule)
+        found = differences(values, values, s, rule)
+        inverse, cluster = inverse_differences(found, s, rule)
         skew = s.operator.inner(vectors, to_vectors)
-        skew = (skew - skew.mT) / 2
-        sizes = s.operator.dots(to_vectors.detach(), to_vectors.detach()).sqrt()
-        # Cotangents that come from a derivative of this rule have the errors of its linear solve.
-        error = rule.tolerance if ctx.is_differentiated else 0.0
-        _warn_if_undefined(s, rule, to_projected.detach(), sizes, skew.detach(), error)
-        whole = (to_projected + to_projected.mT) / 2
-        unknown = _unknown(s, rule, sizes, skew.detach())
-        inverse, cluster = inverse.masked_fill(unknown, 0), cluster.masked_fill(unknown, 1)
-        if torch.is_grad_enabled() or ctx.is_differentiated:
-            error = max(100 * torch.finfo(s.values.dtype).eps, error)
-            close = _close(s, rule, (inverse * skew).detach(), whole.detach(), sizes, error)
-            inverse, cluster = inverse.masked_fill(close, 0), cluster.masked_fill(close, 1)
-            ctx.is_differentiated = True
+        skew, whole = (skew - skew.mT) / 2, (to_projected + to_projected.mT) / 2
+        is_differentiated = torch.is_grad_enabled() or ctx.is_differentiated
+        if _has_close(s, rule, found):
+            sizes = s.operator.dots(to_vectors.detach(), to_vectors.detach()).sqrt()
+            # Cotangents that come from a derivative of this rule have the errors of its linear solve.
+            error = rule.tolerance if ctx.is_differentiated else 0.0
+            _warn_if_undefined(s, rule, found, to_projected.detach(), sizes, skew.detach(), error)
+            equal = _unknown(s, rule, found, sizes, skew.detach())
+            if is_differentiated:
+                error, rotation = max(100 * torch.finfo(s.values.dtype).eps, error), (inverse * skew).detach()
+                equal = equal | _close(s, rule, found, rotation.masked_fill(equal, 0), whole.detach(), sizes, error)
+            inverse, cluster = inverse.masked_fill(equal, 0), cluster.masked_fill(equal, 1)
+        ctx.is_differentiated = is_differentiated
         rotation = inverse * skew
-        # Zero, but for its derivative: X Λ − Λ X = ½(C − Cᵀ) with the entries of Λ off its diagonal.
-        off = projected - torch.diag_embed(values)
-        rotation = rotation - inverse * (rotation @ off - off @ rotation)
-        y = vectors @ (cluster * whole + rotation)
+        if torch.is_grad_enabled():
+            # Zero, but for its derivative: X Λ − Λ X = ½(C − Cᵀ) with the entries of Λ off its diagonal.
+            off = projected - torch.diag_embed(values)
+            rotation = rotation - inverse * (_checks.matmul(rotation, off) - _checks.matmul(off, rotation))
+        y = _checks.matmul(vectors, cluster * whole + rotation)
         y = y + ComplementSolve.apply(edges, diagonal, projected, vectors, to_vectors, s, rule)
         return *edge_gradient(s, y, vectors), None, None
 
@@ -115,14 +117,22 @@ class ImplicitEigenpairs(torch.autograd.Function):
         edges, diagonal, projected, vectors = ctx.saved_tensors
         s: Solution = ctx.solution
         values = projected.diagonal(dim1=-2, dim2=-1)
-        inverse, cluster = inverse_differences(values, values, s, ctx.rule)
+        inverse, cluster = inverse_differences(differences(values, values, s, ctx.rule), s, ctx.rule)
         change = change_of(s, tangents[0], tangents[1], vectors)  # dA V
         turned = s.operator.inner(vectors, change)
         z = ComplementSolve.apply(edges, diagonal, projected, vectors, change, s, ctx.rule)
-        return cluster * (turned + turned.mT) / 2, vectors @ (inverse * turned) + z
+        return cluster * (turned + turned.mT) / 2, _checks.matmul(vectors, inverse * turned) + z
 
 
-def _unknown(s: Solution, rule: Rule, sizes: Tensor, skew: Tensor) -> Tensor:
+def _has_close(s: Solution, rule: Rule, found: Differences) -> bool:
+    """Return whether values may be so close to each other, or to the next one, that one of the cases below holds."""
+    close = max(rule.loss_eps**0.5, torch.finfo(s.values.dtype).eps ** (1 / 3)) * s.operator.bound[:, None, None]
+    eye = torch.eye(found.sizes.shape[1], dtype=torch.bool, device=found.sizes.device)
+    least = torch.minimum(found.sizes.masked_fill(eye, torch.inf).amin((1, 2)), s.gap)[:, None, None]
+    return not bool((least > torch.maximum(found.width, close)).all())
+
+
+def _unknown(s: Solution, rule: Rule, found: Differences, sizes: Tensor, skew: Tensor) -> Tensor:
     """Pairs of close eigenvalues whose rotation cotangents of these norms do not tell, bool ``(B, k, k)``.
 
     A loss that does not depend on the basis leaves the round-off of its own arithmetic in the skew part, and 1/Δ would
@@ -131,21 +141,21 @@ def _unknown(s: Solution, rule: Rule, sizes: Tensor, skew: Tensor) -> Tensor:
     if rule.degeneracy != "mask" or rule.width is not None:
         return torch.zeros_like(skew, dtype=torch.bool)
     round_off = ROUND_OFF * rule.loss_eps * (sizes[:, :, None] + sizes[:, None, :])
-    difference = (s.values[:, :, None] - s.values[:, None, :]).abs()
-    unknown: Tensor = (skew.abs() <= round_off) & (difference < rule.loss_eps**0.5 * s.operator.bound[:, None, None])
+    unknown: Tensor = (skew.abs() <= round_off) & (found.sizes < rule.loss_eps**0.5 * s.operator.bound[:, None, None])
     return unknown
 
 
-def _close(s: Solution, rule: Rule, rotation: Tensor, whole: Tensor, sizes: Tensor, error: float) -> Tensor:
+def _close(
+    s: Solution, rule: Rule, found: Differences, rotation: Tensor, whole: Tensor, sizes: Tensor, error: float
+) -> Tensor:
     """Close eigenvalues that may count as equal where the gradient is to be differentiated, bool ``(B, k, k)``.
 
     The derivative of 1/(λ_i − λ_j) has its square, which cancels unless a loss tells the vectors apart. One that takes
     Λ as a matrix needs none: the cotangent of Λ has what the rotation has, up to an ``error`` of the cotangents over
     Δ, which is how such a loss is told. For others a warning says what is lost.
     """
-    difference = (s.values[:, :, None] - s.values[:, None, :]).abs()
-    eps, bound = torch.finfo(s.values.dtype).eps, s.operator.bound[:, None, None]
-    near = (difference > cluster_width(s, rule)) & (difference < eps ** (1 / 3) * bound)
+    difference, eps, bound = found.sizes.detach(), torch.finfo(s.values.dtype).eps, s.operator.bound[:, None, None]
+    near = (difference > found.width) & (difference < eps ** (1 / 3) * bound)
     if rule.degeneracy != "mask" or not near.any():
         return torch.zeros_like(near)
     size = sizes.norm(dim=1)[:, None, None]
@@ -164,7 +174,7 @@ def _close(s: Solution, rule: Rule, rotation: Tensor, whole: Tensor, sizes: Tens
 
 
 def _warn_if_undefined(
-    s: Solution, rule: Rule, to_projected: Tensor, sizes: Tensor, skew: Tensor, error: float
+    s: Solution, rule: Rule, found: Differences, to_projected: Tensor, sizes: Tensor, skew: Tensor, error: float
 ) -> None:
     """Warn where equal eigenvalues make the gradient undefined, or inexact: ways in which a loss can tell them apart.
 
@@ -174,11 +184,10 @@ def _warn_if_undefined(
     """
     noise = math.sqrt(rule.loss_eps)
     size = sizes.norm(dim=1)
-    equal = inverse_differences(s.values, s.values, s, rule.masked)[1]
+    equal = found.are_equal.to(skew.dtype)
     lost = skew * equal
     # Not equal, but closer than can be told apart: what is left out is small, and would have been divided by as little.
-    distance = (s.values[:, :, None] - s.values[:, None, :]).abs()
-    near = lost.abs() * (distance > NEAR * noise_width(s, rule)) * (rule.degeneracy == "mask")
+    near = lost.abs() * (found.sizes > NEAR * found.noise) * (rule.degeneracy == "mask")
     unresolved = (near.amax((1, 2)) > max(8 * rule.loss_eps, error) * size) & (rule.width is None)
     to_values = to_projected.diagonal(dim1=-2, dim2=-1)
     spread = (equal * (to_values[:, :, None] - to_values[:, None, :])).abs().amax((1, 2))
@@ -205,7 +214,7 @@ def _warn_if_undefined(
             "eigenspace (functions of values and vectors together: through Eigenpairs.projected)",
             _checks.DegeneracyWarning,
         )
-    cut = (s.gap <= cluster_width(s, rule).flatten()) & ((size > 0) | (to_values[:, -1] != 0))
+    cut = (s.gap <= found.width.flatten()) & ((size > 0) | (to_values[:, -1] != 0))
     if cut.any():
         b = int(cut.nonzero()[0])
         _checks.warn(

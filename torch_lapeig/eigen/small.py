@@ -12,16 +12,14 @@ conventions.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
 from torch_lapeig._checks import primal
 from torch_lapeig.eigen.blocks import eigh_of_batch
+from torch_lapeig.eigen.check import Solution
 from torch_lapeig.eigen.clusters import rule_of
 from torch_lapeig.eigen.eigh import Eigh
-from torch_lapeig.eigen.check import Solution
 from torch_lapeig.eigen.laplacian import needs_derivatives
 from torch_lapeig.eigen.null_space import NullSpace
 from torch_lapeig.eigen.rule import ImplicitEigenpairs
@@ -30,10 +28,10 @@ from torch_lapeig.eigen.solver import RitzPairs
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.nodes import signs
 from torch_lapeig.graph.pattern import DensePattern
-from torch_lapeig.graph.small import WeightedEdges
+from torch_lapeig.graph.small import NormalizedAffinity
 
-SMALL_NODES = 200  # up to which a dense graph takes less time than a sparse one, whatever the batch
-SMALL_WORK = 3e7  # graphs · nodes³ up to which it does so, too: fewer graphs than threads of calls
+SMALL_NODES = 128  # up to which dense graphs take less time than sparse ones, whatever their number
+SMALL_WORK = 2e7  # graphs · nodes³ up to which they do so, too: calls are what takes time
 CONNECTED = 1e-9  # eigenvalue of the second pair from which on a graph is certainly connected
 OUTSIDE = 3.0  # eigenvalue of padding, above the spectrum
 ROUND_OFF = 80 * torch.finfo(torch.float64).eps  # residual that rounding leaves
@@ -45,28 +43,21 @@ def is_small(graphs: int, nodes: int) -> bool:
 
 
 def small_eigenpairs(
-    edges: WeightedEdges, shape: tuple[int, ...], mask: Tensor | None, k: int, solve: Solve, dtype: torch.dtype
+    graphs: NormalizedAffinity, shape: tuple[int, ...], mask: Tensor | None, k: int, solve: Solve, dtype: torch.dtype
 ) -> Eigenpairs | None:
     """Return the ``k`` smallest pairs of L y = λ D y of plain graphs; None where one of them is not plain.
 
     Args:
-        edges: of all graphs, without loops.
+        graphs: without loops.
         shape: of the answer, ``(N,)`` or ``(B, N)``.
-        mask: bool of that shape, False for padding, whose weights are zero; None for no padding.
+        mask: bool of that shape, False for padding; None for no padding.
         k: pairs with the trivial one, fewer than nodes.
         solve: options of the eigensolve, of which those of the gradient count.
         dtype: of the answer, and of what the weights come from: what counts as equal eigenvalues goes by it.
     """
     lead, n = shape[:-1], shape[-1]
-    nodes = math.prod(shape)
-    degrees = edges.weight.new_zeros(nodes).index_add(0, edges.row, edges.weight)
-    scale = (degrees if mask is None else torch.where(mask.reshape(-1), degrees, 1)).rsqrt()
-    scaled = scale[edges.row] * edges.weight * scale[edges.col]
-    values = scaled.new_zeros(nodes * n).index_add(0, edges.row * n + edges.col % n, scaled).reshape(-1, n, n)
-    scale = scale.reshape(-1, n)
-    if mask is not None:
-        mask = mask.reshape(-1, n)
-        scale = scale * mask
+    values, scale = graphs
+    mask = None if mask is None else mask.reshape(-1, n)
     solution = _solution(primal(values), primal(scale), mask, k, solve.tolerance)
     if solution is None:
         return None
@@ -94,16 +85,16 @@ def _solution(values: Tensor, scale: Tensor, mask: Tensor | None, k: int, tolera
     else:
         diagonal = mask.to(values.dtype)
         matrix.diagonal(dim1=1, dim2=2).add_(torch.where(mask, 1.0, OUTSIDE))
-    if not bool(matrix.isfinite().all()):  # a node without edges, or numbers that overflow
+    if not bool(matrix.sum().isfinite()):  # a node without edges, or numbers that overflow
         return None
     ritz, vectors = eigh_of_batch(matrix)
     ritz[:, 0] = 0
     ground = torch.where(scale > 0, 1 / scale, 0)
-    vectors[:, :, 0] = ground / ground.norm(dim=1, keepdim=True)
+    vectors[:, :, 0] = ground / ground.square().sum(1, keepdim=True).sqrt()
     wanted = vectors[:, :, :k]
     wanted *= signs(scale[..., None] * wanted)  # of the answer
     known = ritz[:, :k]
-    residuals = torch.baddbmm(wanted * known[:, None, :], matrix, wanted, beta=-1).norm(dim=1)
+    residuals = torch.baddbmm(wanted * known[:, None, :], matrix, wanted, beta=-1).square().sum(1).sqrt()
     gap = ritz[:, k] - ritz[:, k - 1]
     allowed = ((FINEST if tolerance is None else tolerance) * gap).clamp_min(ROUND_OFF)
     converged = residuals.amax(1) <= allowed

@@ -289,8 +289,10 @@ def _beside_trivial(laplacian: Laplacian, vectors: Tensor) -> Tensor:
     turned = operator.inner(
         first, others
     )  # 0, but for its derivative: the rule has these beside a first vector at rest
-    beside = others - first @ turned
-    beside = beside + beside @ (turned.mT @ turned) / 2  # of length 1 for second derivatives, too
+    beside = others - _checks.matmul(first, turned)
+    beside = (
+        beside + _checks.matmul(beside, _checks.matmul(turned.mT, turned)) / 2
+    )  # of length 1 for second derivatives, too
     whole = torch.cat([first, beside], -1)
     several = (operator.nullity > 1)[:, None, None]
     return torch.where(several, _checks.primal(vectors) + (whole - _checks.primal(whole)), vectors)

@@ -77,12 +77,12 @@ class DensePattern(Nodes):
     @_checks.full_precision
     def matmul(self, values: Tensor, y: Tensor, *, is_symmetric: bool = False) -> Tensor:
         """M Y for ``y`` ``(..., N, m)``."""
-        return (values @ y.reshape(*self.shape, -1)).reshape(y.shape)
+        return _checks.matmul(values, y.reshape(*self.shape, -1)).reshape(y.shape)
 
     @_checks.full_precision
     def products(self, x: Tensor, y: Tensor) -> Tensor:
         """X Yᵀ for ``(..., N, m)``."""
-        return x.reshape(*self.shape, -1) @ y.reshape(*self.shape, -1).mT
+        return _checks.matmul(x.reshape(*self.shape, -1), y.reshape(*self.shape, -1).mT)
 
     def squared_lengths(self, x: Tensor) -> Tensor:
         """‖x_i − x_j‖² for ``(..., N, D)``, by direct differences."""

@@ -67,7 +67,7 @@ def differentiable_squared_distances(queries: Tensor, points: Tensor) -> Tensor:
         return direct
     centre = _checks.primal(points).mean(0)  # the terms of the square that cancel get smaller
     queries, points = queries - centre, points - centre
-    expanded = queries.square().sum(1)[:, None] + points.square().sum(1) - 2 * queries @ points.mT
+    expanded = queries.square().sum(1)[:, None] + points.square().sum(1) - 2 * _checks.matmul(queries, points.mT)
     return expanded + (direct - _checks.primal(expanded))
 
 
@@ -105,8 +105,7 @@ def differentiable_pair_distances(queries: Tensor, query: Tensor, points: Tensor
     if not _has_derivatives(queries, points):
         return pair_distances(_checks.primal(queries), query, _checks.primal(points), point)
     difference = queries[query] - points[point]
-    distances: Tensor = torch.linalg.vecdot(difference, difference)
-    return distances
+    return difference.square().sum(1)
 
 
 def nearest_directly(

@@ -15,49 +15,49 @@ from torch_lapeig.graph.rules import KNN
 from torch_lapeig.graph.weights import HeatKernel
 
 
-class WeightedEdges(NamedTuple):
-    """Edges of a batch of graphs, both directions of each; an edge that comes more than once has the sum of its weights.
+class NormalizedAffinity(NamedTuple):
+    """D^-½ W D^-½ ``(B, N, N)`` and D^-½ ``(B, N)`` of a batch of graphs, float64, with gradients; 0 for padding."""
 
-    ``row`` and ``col`` int64 ``(E,)``, nodes numbered through the batch; ``weight`` float64 ``(E,)``, with gradients.
+    values: Tensor
+    scale: Tensor
+
+
+def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | None) -> NormalizedAffinity | None:
+    """Return the graphs of sets of points ``(B, N, D)``; None where there is no short way to them.
+
+    It is there for exact Euclidean `KNN` of more points than neighbours in each set, and `HeatKernel` but for
+    ``"component-median"``. Gradients flow to the points and to a learnable bandwidth. Where a bandwidth is 0, as of
+    copies, values are not finite.
     """
-
-    row: Tensor
-    col: Tensor
-    weight: Tensor
-
-
-def has_short_way(neighbors: object, weights: object) -> bool:
-    """Return whether a rule and a weighting are those that `edges_of_small` knows."""
-    if type(neighbors) is not KNN or type(weights) is not HeatKernel:
-        return False
-    is_exact = neighbors.backend == "exact" and neighbors.recall is None
-    return is_exact and neighbors.metric == "euclidean" and weights.t != "component-median"
-
-
-def edges_of_small(x: Tensor, neighbors: KNN, weights: HeatKernel, mask: Tensor | None) -> WeightedEdges:
-    """Return the weighted edges of sets of points ``(B, N, D)`` with more valid points than neighbours.
-
-    Gradients flow to the points and to a learnable bandwidth. Where a bandwidth is 0, as of copies, weights are not
-    finite.
-    """
-    (graphs, n), k = x.shape[:2], neighbors.k
-    found = nearest_neighbors(x.detach(), k, mask=mask)
-    row = torch.arange(graphs * n, device=x.device)[:, None]
-    col = found.indices.reshape(-1, k) + row // n * n
-    share, once = _shares(found.indices, neighbors.symmetrize)
+    if type(neighbors) is not KNN or neighbors.metric != "euclidean" or neighbors.recall is not None:
+        return None
+    if type(weights) is not HeatKernel or weights.t == "component-median" or neighbors.backend != "exact":
+        return None
+    if (x.shape[1] if mask is None else int(mask.sum(1).min())) <= neighbors.k:
+        return None
+    index, lengths = nearest_neighbors(x.detach(), neighbors.k, mask=mask)[:2]
+    share, once = _shares(index, neighbors.symmetrize)
     if mask is not None:
-        share, once = share * mask[..., None], once & mask[..., None]
-        col = torch.where(mask.reshape(-1, 1), col, row)
-    points = x if mask is None else torch.where(mask[..., None], x, 0)
-    row, col = row.expand_as(col).reshape(-1), col.reshape(-1)
-    lengths: Tensor = _Lengths.apply(points.double(), row, col, found.squared_distances.double())
-    t = _bandwidth(lengths, once.reshape(graphs, -1), weights)
-    weight = (share.reshape(graphs, -1) * (lengths / -t).exp()).reshape(-1)
-    return WeightedEdges(torch.cat([row, col]), torch.cat([col, row]), torch.cat([weight, weight]))
+        index, share, once = index * mask[..., None], share * mask[..., None], once & mask[..., None]
+        x = torch.where(mask[..., None], x, 0)
+    lengths = _Lengths.apply(x.double(), index, lengths.double())
+    t = _medians(lengths, once)[:, None, None] if weights.t == "median" else float(weights.t)
+    t = t if weights.log_factor is None else t * weights.log_factor.double().exp()
+    return _normalized(index, share * (-lengths / t).exp(), mask)
+
+
+def _normalized(index: Tensor, weight: Tensor, mask: Tensor | None) -> NormalizedAffinity:
+    """Normalise W = A + Aᵀ for A of a weight ``(B, N, k)`` from each node to others."""
+    nothing = weight.new_zeros(*index.shape[:2], index.shape[1])
+    degrees = weight.sum(2) + nothing.scatter(2, index, weight).sum(1)
+    scale = degrees.rsqrt() if mask is None else torch.where(mask, degrees, 1).rsqrt() * mask
+    at_index = scale[:, None, :].expand_as(nothing).gather(2, index)
+    values = nothing.scatter(2, index, scale[..., None] * weight * at_index)
+    return NormalizedAffinity(values + values.mT, scale)
 
 
 def _shares(index: Tensor, rule: str) -> tuple[Tensor, Tensor]:
-    """Return the weight ``(B, N, k)`` that each neighbour adds in either direction, and which are of edges not yet seen.
+    """Return what each neighbour adds to a weight in either direction, and whether its edge comes for the first time.
 
     An edge that both of its ends have chosen is among the neighbours twice.
     """
@@ -73,46 +73,38 @@ def _shares(index: Tensor, rule: str) -> tuple[Tensor, Tensor]:
 
 
 class _Lengths(torch.autograd.Function):
-    """Squared lengths ``(B, E)`` of edges between points ``(B, N, D)``, as the search has found them.
+    """Squared lengths ``(B, N, k)`` between points ``(B, N, D)`` and their neighbours, as the search has found them.
 
     With C = c̄ + c̄ᵀ of the cotangent as matrices the gradient is 2 (diag(C 1) − C) X, a Laplacian.
     """
 
     @staticmethod
-    def forward(x: Tensor, row: Tensor, col: Tensor, found: Tensor) -> Tensor:
-        return found.reshape(len(x), -1).clone()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor], output: Tensor) -> None:
-        x, ctx.row, ctx.col, _ = inputs
+    def forward(ctx: Any, x: Tensor, index: Tensor, found: Tensor) -> Tensor:
+        ctx.index = index
         ctx.save_for_backward(x)
         ctx.save_for_forward(x)
+        return found.clone()
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        (x,), (graphs, n, _) = ctx.saved_tensors, ctx.saved_tensors[0].shape
-        c = grads[0].new_zeros(graphs * n * n).index_add(0, ctx.row * n + ctx.col % n, grads[0].reshape(-1))
-        c = c.reshape(graphs, n, n)
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (x,), index = ctx.saved_tensors, ctx.index
+        c = x.new_zeros(*index.shape[:2], index.shape[1]).scatter(2, index, grads[0])
         c = c + c.mT
         centred = x - _checks.primal(x).mean(1, keepdim=True)  # what cancels gets smaller
-        return 2 * (c.sum(2, keepdim=True) * centred - c @ centred), None, None, None
+        return 2 * (c.sum(2, keepdim=True) * centred - c @ centred), None, None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
-        (x,), u = ctx.saved_tensors, tangents[0].flatten(0, 1)
-        difference = x.flatten(0, 1)[ctx.row] - x.flatten(0, 1)[ctx.col]
-        change: Tensor = 2 * (difference * (u[ctx.row] - u[ctx.col])).sum(-1)
-        return change.reshape(len(x), -1)
-
-
-def _bandwidth(lengths: Tensor, once: Tensor, weights: HeatKernel) -> Tensor:
-    """Return the bandwidth of each graph, to broadcast with its lengths ``(B, E)``, of which some count."""
-    t = _medians(lengths, once)[:, None] if weights.t == "median" else lengths.new_full((1, 1), weights.t)
-    return t if weights.log_factor is None else t * weights.log_factor.double().exp()
+        (x,), index = ctx.saved_tensors, ctx.index
+        item = torch.arange(len(x), device=x.device)[:, None, None]
+        differences = (points[:, :, None] - points[item, index] for points in (x, tangents[0]))
+        change: Tensor = 2 * (next(differences) * next(differences)).sum(-1)
+        return change
 
 
 def _medians(lengths: Tensor, once: Tensor) -> Tensor:
     """Return the lower median ``(B,)`` of some lengths, with a gradient in equal parts to equal ones."""
+    lengths, once = lengths.flatten(1), once.flatten(1)
     bare = _checks.primal(lengths)
     if bare.device.type == "cpu":
         pairs = zip(bare.numpy(), once.numpy(), strict=True)

@@ -17,7 +17,7 @@ from torch_lapeig.eigen.laplacian import Normalization
 from torch_lapeig.eigen.small import is_small, small_eigenpairs
 from torch_lapeig.graph import KNN, Graph, ImprovedWeights
 from torch_lapeig.graph.nodes import Nodes
-from torch_lapeig.graph.small import edges_of_small, has_short_way
+from torch_lapeig.graph.small import small_graph
 from torch_lapeig.graph.weighted import Rule
 from torch_lapeig.graph.weights import Bandwidth, Weighting
 from torch_lapeig.methods.module import EigenSolves, Embedding, with_random_signs
@@ -170,23 +170,17 @@ class LaplacianEigenmaps(GraphEmbedding):
         orthonormal = self.scale == "orthonormal" and self.normalization == "random_walk"
         return "symmetric" if orthonormal else self.normalization
 
-    def _embed(self, x: Tensor | Graph, mask: Tensor | None, solve: EigenSolves) -> Embedding:
-        found = None if isinstance(x, Graph) else self._embed_small(x, mask, solve)
-        return super()._embed(x, mask, solve) if found is None else found
-
     def _embed_small(self, x: Tensor, mask: Tensor | None, solve: EigenSolves) -> Embedding | None:
-        """Embed small sets of points as one dense batch; None where that is not known to be right, or to pay."""
-        graphs, nodes = math.prod(x.shape[:-2]), x.shape[-2]
+        sets, nodes = math.prod(x.shape[:-2]), x.shape[-2]
         is_plain = self.scale != "orthonormal" and self.normalization == "random_walk" and self.components != "separate"
         is_default = type(solve.options.solver) is Auto and not solve.options.progress
-        if not (is_plain and is_default and is_small(graphs, nodes) and has_short_way(self.neighbors, self.weights)):
-            return None
-        fewest, first = nodes if mask is None else int(mask.sum(-1).min()), int(self.drop_trivial)
-        if fewest <= max(self.neighbors.k, self.n_components + first):
+        first = int(self.drop_trivial)
+        k = self.n_components + first
+        if not (is_plain and is_default and k < nodes and is_small(sets, nodes)):
             return None
         batch = (x, mask) if x.ndim == 3 else (x[None], None if mask is None else mask[None])
-        edges = edges_of_small(batch[0], self.neighbors, self.weights, batch[1])
-        pairs = small_eigenpairs(edges, x.shape[:-1], mask, self.n_components + first, solve.options, x.dtype)
+        graphs = small_graph(batch[0], self.neighbors, self.weights, batch[1])
+        pairs = None if graphs is None else small_eigenpairs(graphs, x.shape[:-1], mask, k, solve.options, x.dtype)
         if pairs is None:
             return None
         active = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
@@ -271,7 +265,7 @@ class LaplacianEigenmaps(GraphEmbedding):
             if y.requires_grad and self.normalization == "random_walk":
                 _warn_of_lengths(y, pairs.values.detach()[..., first:], pairs.residuals[..., first:], nodes)
         if self.diffusion > 0:
-            y = y @ _power_of_decay(pairs.projected[..., first:, first:], self.diffusion)
+            y = _checks.matmul(y, _power_of_decay(pairs.projected[..., first:, first:], self.diffusion))
         return y
 
     def _of_graph(self, found: Embedding, graph: Graph) -> State:
@@ -335,7 +329,7 @@ def _power_of_decay(projected: Tensor, time: float) -> Tensor:
         values = projected.diagonal(dim1=-2, dim2=-1)
         eye = torch.eye(values.shape[-1], dtype=values.dtype, device=values.device)
         sign = torch.where(values.detach() > 1, -1.0, 1.0) ** int(time)
-        power: Tensor = torch.linalg.matrix_power(eye - projected, int(time))
+        power: Tensor = torch.linalg.matrix_power((eye - projected).double(), int(time)).to(values)  # without autocast
         return power * sign.to(values)[..., None, :]
 
     def decay(value: Tensor) -> Tensor:

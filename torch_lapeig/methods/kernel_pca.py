@@ -90,7 +90,7 @@ class KernelPCA(KernelEmbedding):
         if self.kernel == "linear":
             return inner_products(x, points)
         if self.kernel == "poly":
-            return (gamma * (x @ points.mT) + self.coef0) ** self.degree
+            return (gamma * _checks.matmul(x, points.mT) + self.coef0) ** self.degree
         assert callable(self.kernel)
         kernel: Tensor = self.kernel(x, points)
         _checks.check_floating(kernel, "kernel(x, y)")

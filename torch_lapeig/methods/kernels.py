@@ -55,7 +55,7 @@ class CentredKernelEmbedding(EmbeddingModule):
         both = positive[:, None] & positive
         matrix = torch.where(both, torch.diag(operator.diagonal[: len(both)]) - pairs.projected, 0)
         values = matrix.diagonal()
-        columns = torch.where(positive, pairs.vectors, 0) @ _power(matrix, 0.5) * unit
+        columns = _checks.matmul(torch.where(positive, pairs.vectors, 0), _power(matrix, 0.5)) * unit
         more = (0, k - len(values))
         return {
             "embedding_": nn.functional.pad(columns, more),
@@ -82,14 +82,14 @@ class CentredKernelEmbedding(EmbeddingModule):
         # Terms of the sums must not overflow, nor underflow: its square is at most the largest eigenvalue.
         unit = _checks.power_of_two(matrix.detach().diagonal().clamp(min=0).sqrt(), (0,)) / 2
         kernel = centred(kernel / (unit * unit), state["train_means"] / unit / unit)
-        vectors = embedding / unit @ _power(matrix / unit / unit, -1.0)
+        vectors = _checks.matmul(embedding / unit, _power(matrix / unit / unit, -1.0))
         return extension(kernel, vectors, torch.ones_like(vectors[0])) * unit
 
 
 def inner_products(x: Tensor, points: Tensor) -> Tensor:
     """x · y about the mean of the points ``(N, D)``, ``(Q, N)``: the same kernel once centred, with more digits."""
     centre = _checks.primal(points).mean(0)
-    return (x - centre) @ (points - centre).mT
+    return _checks.matmul(x - centre, (points - centre).mT)
 
 
 def _power(matrix: Tensor, power: float) -> Tensor:

@@ -133,7 +133,7 @@ def reconstruction_weights(x: Tensor, points: Tensor, indices: Tensor, reg: floa
 
     def solved(rows: Tensor) -> Tensor:
         difference = points[indices[rows]] - x[rows, None]  # (Q, m, D)
-        gram = difference @ difference.mT
+        gram = _checks.matmul(difference, difference.mT)
         trace = gram.diagonal(dim1=1, dim2=2).sum(1)
         ridge = reg * torch.where(trace > 0, trace, 1)
         weights = solve_each(gram + ridge[:, None, None] * eye, gram.new_ones(len(rows), m, 1))[..., 0]

@@ -53,7 +53,7 @@ def extension(kernel: Tensor | SparseKernel, vectors: Tensor, eigenvalues: Tenso
         ``(Q, k)``.
     """
     if isinstance(kernel, Tensor):
-        return kernel @ vectors / eigenvalues
+        return _checks.matmul(kernel, vectors) / eigenvalues
     terms = kernel.value[:, None] * vectors.index_select(0, kernel.point)
     terms = terms if eigenvalues.ndim == 1 else terms / eigenvalues
     summed = sum_of_groups(terms, kernel.query, kernel.num_queries)
@@ -148,8 +148,8 @@ def _grown(rows: Tensor, growth: Tensor, inverse: Tensor, off: Tensor | None) ->
     grown = rows * growth
     if off is None:
         return grown
-    once = (grown[:, None] @ off)[:, 0] * inverse
-    return grown + once + (once[:, None] @ off)[:, 0] * inverse
+    once = _checks.matmul(grown[:, None], off)[:, 0] * inverse
+    return grown + once + _checks.matmul(once[:, None], off)[:, 0] * inverse
 
 
 def _roots(total: Tensor, degrees: Tensor, query: Tensor, point: Tensor) -> Tensor:

@@ -271,14 +271,14 @@ class EigenmapsRegression(SemiSupervised):
         pairs = eigenpairs(laplacian, self.n_components, self.solve, fill=fill)
         basis, known = pairs.vectors.double(), labelled[..., None]
         at_labels = basis * known
-        gram = at_labels.mT @ at_labels
+        gram = _checks.matmul(at_labels.mT, at_labels)
         # The ridge is the same for all columns: their basis, where eigenvalues are equal, does not matter.
         size = gram.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
         ridge = self.ridge * torch.where(size > 0, size, 1)
         gram = gram + ridge * torch.eye(self.n_components, dtype=gram.dtype, device=gram.device)
-        coefficients = solve_each(gram, at_labels.mT @ targets.double())
+        coefficients = solve_each(gram, _checks.matmul(at_labels.mT, targets.double()))
         found = {
-            "scores_": torch.where(reached[..., None], basis @ coefficients, 0),
+            "scores_": torch.where(reached[..., None], _checks.matmul(basis, coefficients), 0),
             "coefficients_": coefficients,
             "train_vectors": basis * reached[..., None],
             "train_eigenvalues": pairs.values.masked_fill(pairs.values.isinf(), 0),
@@ -290,7 +290,7 @@ class EigenmapsRegression(SemiSupervised):
     def _extended(self, new: NewAffinities, queries: int, state: State) -> Tensor:
         vectors, values, off = state["train_vectors"], state["train_eigenvalues"], state.get("off")
         rows = nystrom(new.log_affinity, new.query, new.point, queries, vectors, values, off=off)
-        return rows @ state["coefficients_"]
+        return _checks.matmul(rows, state["coefficients_"])
 
 
 def _norms(columns: Tensor) -> Tensor:

@@ -77,7 +77,13 @@ class GraphEmbedding(EmbeddingModule):
             raise TypeError('x must be points, got a Graph; use neighbors=Precomputed("affinity")')
         return super()._prepare(x, mask)
 
+    def _embed_small(self, x: Tensor, mask: Tensor | None, solve: EigenSolves) -> Embedding | None:
+        """Embed small sets of points as one dense batch; None where that is not known to be right, or to pay."""
+        return None
+
     def _embed(self, x: Any, mask: Tensor | None, solve: EigenSolves) -> Embedding:
+        if not isinstance(x, Graph) and (found := self._embed_small(x, mask, solve)) is not None:
+            return found
         graph = x if isinstance(x, Graph) else weighted_graph(self.neighbors, self.weights, x, mask)
         return self._solve_graph(Laplacian(graph, self._normalization), solve, fill=len(graph.shape) > 1)
 
@@ -88,7 +94,9 @@ class GraphEmbedding(EmbeddingModule):
             assert self.weights is not None
             graph, state = fitted_graph(self.neighbors, self.weights, x)
             laplacian = Laplacian(graph, self._normalization)
-        found = self._solve_graph(laplacian, solve, fill=fill)
+        found = None if isinstance(x, Graph) else self._embed_small(x, None, solve)
+        if found is None:
+            found = self._solve_graph(laplacian, solve, fill=fill)
         if laplacian.normalization == "symmetric":
             state["train_degrees"] = laplacian.degrees
         if needs_derivatives(found.columns):
