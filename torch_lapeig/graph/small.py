@@ -51,8 +51,8 @@ def _normalized(index: Tensor, weight: Tensor, mask: Tensor | None) -> Normalize
     nothing = weight.new_zeros(*index.shape[:2], index.shape[1])
     degrees = weight.sum(2) + nothing.scatter(2, index, weight).sum(1)
     scale = degrees.rsqrt() if mask is None else torch.where(mask, degrees, 1).rsqrt() * mask
-    at_index = scale[:, None, :].expand_as(nothing).gather(2, index)
-    values = nothing.scatter(2, index, scale[..., None] * weight * at_index)
+    item = torch.arange(len(index), device=index.device)[:, None, None]
+    values = nothing.scatter(2, index, scale[..., None] * weight * scale[item, index])
     return NormalizedAffinity(values + values.mT, scale)
 
 
