@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from problems import complete, cycle, on_every_device, path, points, random_affinity, two_cliques
-from torch_lapeig import Graph, GraphWarning, Laplacian, _compiled, eigenpairs, laplacian_positional_encoding
+from torch_lapeig import Graph, GraphWarning, Laplacian, eigenpairs, laplacian_positional_encoding
 from torch_lapeig.eigen import Eigh
 from torch_lapeig.methods import positional as positional_module
-from torch_lapeig.methods.single import encoding_of_single
 from torch_lapeig.pyg import AddLaplacianPE
 
 
@@ -89,14 +88,10 @@ SINGLE_GRAPHS = {
 @pytest.mark.parametrize("k", [1, 4])
 @pytest.mark.parametrize("normalization", ["symmetric", "random_walk", "unnormalized"])
 @pytest.mark.parametrize("name", SINGLE_GRAPHS)
-def test_one_small_graph_is_solved_in_few_steps_as_it_is_by_eigenpairs(name, normalization, k):
+def test_one_small_graph_is_solved_as_it_is_by_eigenpairs(name, normalization, k):
     affinity = SINGLE_GRAPHS[name].double()
     edges, weight = edges_of(affinity), affinity[affinity > 0]
-    found = encoding_of_single(edges, len(affinity), k, weight, normalization)
-    assert found is not None
-    vectors, values = found
-    plain = laplacian_positional_encoding(edges, len(affinity), k, weight, normalization=normalization)
-    assert torch.equal(vectors, plain.vectors)
+    vectors, values = laplacian_positional_encoding(edges, len(affinity), k, weight, normalization=normalization)
     expected = laplacian_positional_encoding(edges, len(affinity), k, weight, normalization=normalization, solve=Eigh())
     torch.testing.assert_close(values, expected.values, atol=1e-13, rtol=1e-12)
     assert_same_eigenvectors(vectors, expected.vectors, values[0])
@@ -116,18 +111,10 @@ NOT_PLAIN["a tiny degree"][5, 4] = NOT_PLAIN["a tiny degree"][4, 5] = 1e-160
 
 @pytest.mark.filterwarnings("ignore:.*tiny degree:torch_lapeig.GraphWarning")
 @pytest.mark.parametrize("normalization", ["symmetric", "random_walk", "unnormalized"])
-def test_many_graphs_are_solved_in_few_steps_as_they_are_by_eigenpairs(normalization, monkeypatch):
-    if _compiled.library() is None:
-        pytest.skip("nothing is compiled here")
+def test_many_graphs_are_solved_as_they_are_by_eigenpairs(normalization):
     graphs = [affinity.double() for affinity in (*SINGLE_GRAPHS.values(), *NOT_PLAIN.values(), *GRAPHS)]
     edge_index, batch, weight = joined(graphs)
-    seen, original = [], _compiled.encodings
-    monkeypatch.setattr(_compiled, "encodings", lambda *args: seen.append(original(*args)[2]) or original(*args))
     found = laplacian_positional_encoding(edge_index, batch, 4, weight, normalization=normalization)
-    (done,) = seen
-    names = [*SINGLE_GRAPHS, *NOT_PLAIN]
-    left = {name for name, was in zip(names, done[: len(names)].tolist(), strict=True) if not was}
-    assert left == {"two components", "more components than columns", *NOT_PLAIN}
     expected = laplacian_positional_encoding(edge_index, batch, 4, weight, normalization=normalization, solve=Eigh())
     torch.testing.assert_close(found.values, expected.values, atol=1e-13, rtol=1e-12)
     for b in range(len(graphs)):
@@ -140,21 +127,6 @@ def test_many_graphs_are_solved_in_few_steps_as_they_are_by_eigenpairs(normaliza
         *joined(graphs[:1])[:2], 4, joined(graphs[:1])[2], normalization=normalization
     )
     torch.testing.assert_close(alone.values[0], found.values[0], atol=1e-14, rtol=0)
-
-
-def test_what_is_not_plain_is_left_to_eigenpairs():
-    edges = edges_of(path(5))
-    weight = torch.ones(8, dtype=torch.float64)
-    assert encoding_of_single(edges, 5, 4, weight, "symmetric") is not None
-    assert encoding_of_single(edges, 5, 5, weight, "symmetric") is None  # too few nodes
-    assert encoding_of_single(edges[:, :-1], 5, 2, weight[:-1], "symmetric") is None  # one direction only
-    assert encoding_of_single(torch.cat([edges, edges], 1), 5, 2, weight.repeat(2), "symmetric") is None  # copies
-    for bad in (0.0, -1.0, torch.nan, torch.inf):
-        other = torch.where((edges == 2).any(0), bad, weight)
-        assert encoding_of_single(edges, 5, 2, other, "symmetric") is None
-    for tiny in (1e-14, 1e-160):  # nearly cut in two, a tiny degree
-        other = torch.where((edges == 4).any(0) if tiny < 1e-20 else (edges.sum(0) == 5), tiny, weight)
-        assert encoding_of_single(edges, 5, 2, other, "symmetric") is None
 
 
 def test_known_values_and_default_weights():

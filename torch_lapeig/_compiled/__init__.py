@@ -114,9 +114,6 @@ _KINDS = (
     ("nearest", _NEAREST),
 )
 _Part = structure("Part", "p:crow,col,nodes n:total,count p:place,new_crow,row,new_col,edge")
-_Encodings = structure(
-    "Encodings", "n:graphs,k,normalization,wide p:order,first,begin,row,col,weight,vectors,values,work,sound"
-)
 _Eigh = structure("Eigh", "n:matrices,n,count p:a,values,vectors,work,sound")
 _STRUCTURES = {
     dtype: {kind: structure(kind, fields, real) for kind, fields in _KINDS} for dtype, (_, real) in TYPES.items()
@@ -278,40 +275,6 @@ def eigh(a: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
     task = _Eigh(matrices, n, count, *(block.data_ptr() for block in (a, values, vectors, room, sound)))
     library().eigh(ctypes.byref(task), c_int64(groups), c_int64(threads))  # type: ignore[union-attr]
     return (values.to(dtype), vectors.to(dtype)) if bool(sound.all()) else None
-
-
-def encodings(
-    edge_index: Tensor, weight: Tensor, sizes: Tensor, batch: Tensor, k: int, normalization: int
-) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Eigenvectors ``(M, k)`` after the first, eigenvalues ``(B, k)`` and where these are right, bool ``(B,)``.
-
-    Of graphs of up to `SMALL` nodes with plain edges; what is not right holds anything. None where nothing is compiled.
-
-    Args:
-        edge_index, weight: of all graphs, without loops, ``(2, E)`` and float64 ``(E,)``. sizes: nodes of each graph.
-        batch: the graph of each node. normalization: number of ``SYMMETRIC``, ``RANDOM_WALK``, ``UNNORMALIZED``.
-    """
-    if library() is None or not is_readable(edge_index, weight, sizes, batch) or weight.dtype != torch.float64:
-        return None
-    order = ((sizes > k) & (sizes <= SMALL)).nonzero().flatten()
-    order = order[sizes[order].argsort()]
-    row, col = edge_index
-    of_edge = batch[row]
-    if not bool((of_edge.diff() >= 0).all()):
-        by_graph = of_edge.argsort(stable=True)
-        row, col, weight, of_edge = (x[by_graph] for x in (row, col, weight, of_edge))
-    number = torch.arange(len(sizes) + 1)
-    first, begin = torch.nn.functional.pad(sizes.cumsum(0), (1, 0)), torch.searchsorted(of_edge, number)
-    vectors, values = weight.new_zeros(len(batch), k), weight.new_zeros(len(sizes), k)
-    sound = torch.zeros_like(sizes)
-    groups, threads = -(-len(order) // LANES), torch.get_num_threads()
-    wide = int(sizes[order[-1]]) if len(order) else 1  # the last is the largest
-    room = weight.new_empty(min(groups, threads) * (2 * wide + 5) * wide * LANES)
-    given = [x.contiguous() for x in (order, first, begin, row, col, weight)]
-    blocks = (x.data_ptr() for x in (*given, vectors, values, room, sound))
-    task = _Encodings(len(order), k, normalization, wide, *blocks)
-    library().encodings(ctypes.byref(task), c_int64(groups), c_int64(threads))  # type: ignore[union-attr]
-    return vectors, values, sound > 0
 
 
 def finds_nearest(points: Tensor, queries: Tensor, valid: Tensor) -> bool:

@@ -1,4 +1,4 @@
-/* Dense work on many small things: eigenpairs of small matrices, encodings of small graphs, neighbours within small sets.
+/* Dense work on many small things: eigenpairs of small matrices, neighbours within small sets.
    A part of `kernels.c`. */
 
 #ifndef REAL
@@ -6,10 +6,6 @@
 /* --- Eigenpairs of small symmetric matrices, eight side by side --- */
 
 /* What LAPACK does for one such matrix waits mostly for one square root or division after the other. */
-
-#define WIDEST 64 /* nodes of a graph, at most: `SMALL` of `__init__.py` */
-#define CONNECTED 1e-9 /* the least value that is not 0, over the bound, of a graph that is plainly
-                            connected: as in `torch_lapeig.methods.single` */
 
 typedef uint64_t Bits __attribute__((vector_size(64), aligned(8), may_alias));
 
@@ -203,154 +199,6 @@ FAST static void eigh_of(void *task, int64_t part, int64_t parts, int64_t thread
 }
 
 void eigh(Eigh *task, int64_t parts, int64_t threads) { share(eigh_of, task, parts, threads); }
-
-/* --- Encodings of small graphs: `torch_lapeig.methods.single` has the same formulas for one --- */
-
-enum { SYMMETRIC, RANDOM_WALK, UNNORMALIZED };
-
-/* Of `graphs` graphs, of numbers `order`, with nodes from `first`, edges from `begin` and at most `wide` nodes each: the
-   k eigenvectors after the first, in the rows of their nodes, and eigenvalues, in the rows of the graphs. Both are zero
-   before. `sound`, of all graphs, becomes 1 where these are right, to round-off. `work`: a `Room` for each thread. */
-typedef struct {
-    int64_t graphs, k, normalization, wide;
-    const int64_t *order, *first, *begin, *row, *col;
-    const double *weight;
-    double *vectors, *values, *work;
-    int64_t *sound;
-} Encodings;
-
-/* A graph in its lane: nodes of positive degree, their roots of degrees and unit null vector, and a bound of the spectrum. */
-typedef struct {
-    int64_t graph, nodes, place[WIDEST];
-    double root[WIDEST], null[WIDEST], degree[WIDEST], bound;
-} Lane;
-
-/* Put the operator over its bound into a lane, its null vector at −1 and what is beyond its nodes at 2; 0 where its edges
-   are not plain: in both directions, once, of positive weights, among more than k nodes whose degrees are not far apart. */
-INLINE int graph_into_lane(const Encodings *t, int64_t graph, int64_t n, V *a, int q, Lane *l)
-{
-    const int64_t first = t->first[graph], count = t->first[graph + 1] - first, stop = t->begin[graph + 1];
-    const double tiny = 0x1p-39; /* eps^¾ */
-    double most = 0, least = INFINITY, length = 0;
-    l->graph = graph, l->nodes = 0;
-    for (int64_t i = 0; i < count; i++) l->place[i] = -1;
-    for (int64_t e = t->begin[graph]; e < stop; e++) {
-        const int64_t i = t->row[e] - first, j = t->col[e] - first;
-        if (i < 0 || i >= count || j < 0 || j >= count || !(t->weight[e] > 0 && t->weight[e] < INFINITY)) return 0;
-        if (i != j) l->place[i] = 0;
-    }
-    for (int64_t i = 0; i < count; i++)
-        if (l->place[i] == 0) l->degree[l->nodes] = 0, l->place[i] = l->nodes++;
-    if (l->nodes <= t->k) return 0;
-    for (int64_t e = t->begin[graph]; e < stop; e++) {
-        const int64_t i = l->place[t->row[e] - first], j = l->place[t->col[e] - first];
-        if (t->row[e] == t->col[e]) continue;
-        if (j < 0 || a[i * n + j][q] != 0) return 0;
-        a[i * n + j][q] = t->weight[e], l->degree[i] += t->weight[e];
-    }
-    for (int64_t i = 0; i < l->nodes; i++) {
-        most = fmax(most, l->degree[i]), least = fmin(least, l->degree[i]);
-        l->root[i] = sqrt(l->degree[i]);
-        l->null[i] = t->normalization == UNNORMALIZED ? 1 : l->root[i];
-        length += l->null[i] * l->null[i];
-        for (int64_t j = 0; j < i; j++)
-            if (a[i * n + j][q] != a[j * n + i][q]) return 0;
-    }
-    if (!(tiny * most < least && tiny * most > 1e-150 && least < 1e150)) return 0;
-    l->bound = t->normalization == UNNORMALIZED ? 2 * most : 2;
-    for (int64_t i = 0; i < l->nodes; i++) l->null[i] /= sqrt(length);
-    for (int64_t i = 0; i < n; i++) /* of the upper triangle only */
-        for (int64_t j = i; j < n; j++) {
-            if (j >= l->nodes) {
-                a[i * n + j][q] = i == j ? 2 : 0;
-            } else {
-                const double scale = t->normalization == UNNORMALIZED ? 1 : l->root[i] * l->root[j];
-                const double own = i != j ? -a[i * n + j][q] : t->normalization == UNNORMALIZED ? l->degree[i] : scale;
-                a[i * n + j][q] = own / scale / l->bound - l->null[i] * l->null[j];
-            }
-        }
-    return 1;
-}
-
-/* The pair of number k of a graph from its lane of x, in the column k − 1; 0 where it is not plainly one. */
-INLINE int pair_from_lane(const Encodings *t, const Lane *l, int64_t k, const V *x, int q)
-{
-    const int64_t first = t->first[l->graph], n = l->nodes;
-    const int is_normalized = t->normalization != UNNORMALIZED;
-    double v[WIDEST], image[WIDEST], y[WIDEST], dot = 0, square = 0, energy = 0, rest = 0, largest = 0;
-    for (int64_t i = 0; i < n; i++) dot += l->null[i] * x[i][q];
-    for (int64_t i = 0; i < n; i++) {
-        v[i] = x[i][q] - dot * l->null[i];
-        image[i] = (is_normalized ? 1 : l->degree[i]) * v[i];
-    }
-    for (int64_t e = t->begin[l->graph]; e < t->begin[l->graph + 1]; e++) {
-        const int64_t i = l->place[t->row[e] - first], j = l->place[t->col[e] - first];
-        if (t->row[e] != t->col[e])
-            image[i] -= (is_normalized ? t->weight[e] / (l->root[i] * l->root[j]) : t->weight[e]) * v[j];
-    }
-    for (int64_t i = 0; i < n; i++) square += v[i] * v[i], energy += v[i] * image[i];
-    const double value = energy / square;
-    for (int64_t i = 0; i < n; i++) rest += (image[i] - value * v[i]) * (image[i] - value * v[i]);
-    if (!(value > CONNECTED * l->bound && sqrt(rest) <= 40 * 0x1p-52 * l->bound)) return 0;
-    for (int64_t i = 0; i < n; i++) {
-        y[i] = t->normalization == RANDOM_WALK ? v[i] / l->root[i] : v[i];
-        largest = fmax(largest, fabs(y[i]));
-    }
-    int64_t main = 0; /* the first of about the largest is positive */
-    while (fabs(y[main]) < 0.999 * largest) main++;
-    for (int64_t i = 0, node = 0; node < t->first[l->graph + 1] - first; node++)
-        if (l->place[node] >= 0) t->vectors[(first + node) * t->k + k - 1] = y[main] < 0 ? -y[i] : y[i], i++;
-    t->values[l->graph * t->k + k - 1] = value;
-    return 1;
-}
-
-/* Ascending again, where round-off has exchanged neighbours. */
-INLINE void put_in_order(const Encodings *t, int64_t graph)
-{
-    double *values = t->values + graph * t->k;
-    for (int64_t k = 1; k < t->k; k++)
-        for (int64_t j = k; j > 0 && values[j - 1] > values[j]; j--) {
-            const double own = values[j];
-            values[j] = values[j - 1], values[j - 1] = own;
-            for (int64_t node = t->first[graph]; node < t->first[graph + 1]; node++) {
-                double *row = t->vectors + node * t->k, other = row[j];
-                row[j] = row[j - 1], row[j - 1] = other;
-            }
-        }
-}
-
-FAST static void encodings_of(void *task, int64_t part, int64_t parts, int64_t thread)
-{
-    const Encodings *t = task;
-    const int64_t groups = (t->graphs + LANE - 1) / LANE;
-    for (int64_t g = groups * part / parts; g < groups * (part + 1) / parts; g++) {
-        const int64_t lanes = t->graphs - g * LANE < LANE ? t->graphs - g * LANE : LANE;
-        const int64_t *graph = t->order + g * LANE;
-        Lane l[LANE];
-        int sound[LANE];
-        int64_t n = 1;
-        for (int q = 0; q < lanes; q++) {
-            const int64_t nodes = t->first[graph[q] + 1] - t->first[graph[q]];
-            n = nodes > n ? nodes : n;
-        }
-        const Room r = room_of(t->work, n, t->wide, thread);
-        for (int q = 0; q < lanes; q++)
-            if (!(sound[q] = graph_into_lane(t, graph[q], n, r.a, q, l + q)))
-                for (int64_t i = 0; i < n * n; i++) r.a[i][q] = 0;
-        const int is_done = solve_lanes(n, &r);
-        for (int64_t k = 1; k <= t->k && k < n; k++) {
-            eigenvectors(n, k, r.a, r.tau, r.z, r.p, r.last);
-            for (int q = 0; q < lanes; q++)
-                if (sound[q]) sound[q] = is_done && pair_from_lane(t, l + q, k, r.last, q);
-        }
-        for (int q = 0; q < lanes; q++) {
-            t->sound[graph[q]] = sound[q];
-            if (sound[q]) put_in_order(t, graph[q]);
-        }
-    }
-}
-
-void encodings(Encodings *task, int64_t parts, int64_t threads) { share(encodings_of, task, parts, threads); }
 
 #else
 

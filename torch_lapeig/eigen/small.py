@@ -5,12 +5,13 @@ time. So a batch of them is one tensor ``(B, N, N)``, solved in float64 by one `
 float32 there and resolves what float32 does not. The derivatives are those of the one rule
 (`torch_lapeig.eigen.rule`); its complement needs no linear solve where all eigenvectors are known.
 
-Only plain graphs are solved here: connected, every node of a positive degree, as many nodes as pairs and one more. For
-anything else the answer is None, and `torch_lapeig.eigen.eigenpairs` of the same graph has the warnings, errors and
-conventions.
+Only plain graphs are solved here: finite, connected, and of more nodes than pairs. `torch_lapeig.eigen.eigenpairs` has
+the warnings, errors and conventions for all others.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,23 +19,23 @@ from torch import Tensor
 from torch_lapeig._checks import primal
 from torch_lapeig.eigen.blocks import eigh_of_batch
 from torch_lapeig.eigen.check import Solution
-from torch_lapeig.eigen.clusters import rule_of
+from torch_lapeig.eigen.clusters import Rule
 from torch_lapeig.eigen.eigh import Eigh
-from torch_lapeig.eigen.laplacian import needs_derivatives
+from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
 from torch_lapeig.eigen.null_space import NullSpace
 from torch_lapeig.eigen.rule import ImplicitEigenpairs
-from torch_lapeig.eigen.solve import FINEST, Eigenpairs, Solve
+from torch_lapeig.eigen.solve import FINEST, Eigenpairs
 from torch_lapeig.eigen.solver import RitzPairs
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.nodes import signs
 from torch_lapeig.graph.pattern import DensePattern
-from torch_lapeig.graph.small import NormalizedAffinity
 
 SMALL_NODES = 128  # up to which dense graphs take less time than sparse ones, whatever their number
 SMALL_WORK = 2e7  # graphs · nodes³ up to which they do so, too: calls are what takes time
-CONNECTED = 1e-9  # eigenvalue of the second pair from which on a graph is certainly connected
-OUTSIDE = 3.0  # eigenvalue of padding, above the spectrum
-ROUND_OFF = 80 * torch.finfo(torch.float64).eps  # residual that rounding leaves
+# In terms of the bound of the spectrum:
+CONNECTED = 1e-9  # second eigenvalue, from which on a graph is certainly connected
+OUTSIDE = 1.5  # eigenvalue of nodes that take no part
+ROUND_OFF = 40 * torch.finfo(torch.float64).eps  # residual that rounding leaves
 
 
 def is_small(graphs: int, nodes: int) -> bool:
@@ -42,66 +43,89 @@ def is_small(graphs: int, nodes: int) -> bool:
     return nodes <= SMALL_NODES or graphs * nodes**3 <= SMALL_WORK
 
 
+class DenseGraphs(NamedTuple):
+    """Matrices A = diag(c) − M of a batch of graphs in float64, with gradients.
+
+    Attributes:
+        values: M ``(B, N, N)``, symmetric, ≥ 0, without loops.
+        diagonal: c ``(B, N)``, 1 or the degrees; 0 for nodes that take no part.
+        active: bool ``(B, N)``, nodes that take part.
+        ground: ``(B, N)``, in proportion to the null vector of a whole graph, D^½ 1 or 1; without gradients.
+    """
+
+    values: Tensor
+    diagonal: Tensor
+    active: Tensor
+    ground: Tensor
+
+
+def graphs_of_walk(values: Tensor, scale: Tensor, active: Tensor) -> DenseGraphs:
+    """Return the matrices of D^-½ W D^-½ and D^-½."""
+    return DenseGraphs(values, active.to(values.dtype), active, torch.where(active, 1 / primal(scale), 0))
+
+
+def normalized_graphs(affinity: Tensor, active: Tensor, normalization: Normalization) -> tuple[DenseGraphs, Tensor]:
+    """Return the matrices of affinities ``(B, N, N)``, and the factor ``(B, N)`` that their vectors take."""
+    degrees = affinity.sum(2)
+    if normalization == "unnormalized":
+        one = active.to(affinity.dtype)
+        return DenseGraphs(affinity, degrees, active, one), one
+    scale = torch.where(active, degrees, 1).rsqrt() * active
+    values = scale[:, :, None] * affinity * scale[:, None, :]
+    graphs = graphs_of_walk(values, scale, active)
+    return graphs, graphs.diagonal if normalization == "symmetric" else scale
+
+
 def small_eigenpairs(
-    graphs: NormalizedAffinity, shape: tuple[int, ...], mask: Tensor | None, k: int, solve: Solve, dtype: torch.dtype
-) -> Eigenpairs | None:
-    """Return the ``k`` smallest pairs of L y = λ D y of plain graphs; None where one of them is not plain.
+    graphs: DenseGraphs, factor: Tensor, k: int, rule: Rule, tolerance: float | None = None
+) -> tuple[Eigenpairs, Tensor]:
+    """Return the ``k`` smallest pairs of each graph, with gradients, and where a graph is plain, bool ``(B,)``.
+
+    What belongs to other graphs is not to be used.
 
     Args:
-        graphs: without loops.
-        shape: of the answer, ``(N,)`` or ``(B, N)``.
-        mask: bool of that shape, False for padding; None for no padding.
-        k: pairs with the trivial one, fewer than nodes.
-        solve: options of the eigensolve, of which those of the gradient count.
-        dtype: of the answer, and of what the weights come from: what counts as equal eigenvalues goes by it.
+        graphs: at least ``k`` + 1 nodes wide. factor: ``(B, N)`` of the vectors, D^-½ for L y = λ D y.
+        k: pairs with the trivial one.
+        rule: options of the gradient. tolerance: of residuals, relative to the gap; default 1e-10.
     """
-    lead, n = shape[:-1], shape[-1]
-    values, scale = graphs
-    mask = None if mask is None else mask.reshape(-1, n)
-    solution = _solution(primal(values), primal(scale), mask, k, solve.tolerance)
-    if solution is None:
-        return None
+    is_differentiated = needs_derivatives(graphs.values, graphs.diagonal)
+    count = graphs.values.shape[1] if is_differentiated else k
+    solution, is_plain = _solution(graphs, factor, k, count, FINEST if tolerance is None else tolerance)
     projected, vectors = torch.diag_embed(solution.values), solution.vectors
-    if needs_derivatives(values):
-        rule = rule_of(dtype, None, solve.backward_tolerance, solve.degeneracy, solve.cluster_width)
-        projected, vectors = ImplicitEigenpairs.apply(values, solution.symmetric.diagonal, solution, rule)
+    if is_differentiated:
+        projected, vectors = ImplicitEigenpairs.apply(graphs.values, graphs.diagonal, solution, rule)
     return Eigenpairs(
-        values=projected.diagonal(dim1=1, dim2=2).to(dtype).reshape(*lead, k),
-        vectors=(scale[..., None] * vectors).to(dtype).reshape(*lead, n, k),
-        projected=projected.to(dtype).reshape(*lead, k, k),
-        residuals=solution.residuals.to(dtype).reshape(*lead, k),
-        gap=solution.gap.to(dtype).reshape(lead),
-        converged=solution.converged.reshape(lead),
+        values=projected.diagonal(dim1=1, dim2=2),
+        vectors=factor[..., None] * vectors,
+        projected=projected,
+        residuals=solution.residuals,
+        gap=solution.gap,
+        converged=solution.converged,
         iterations=1,
         solver=solution.solver,
-    )
+    ), is_plain
 
 
-def _solution(values: Tensor, scale: Tensor, mask: Tensor | None, k: int, tolerance: float | None) -> Solution | None:
-    """Return all pairs of diag(1) − M, the first k of them as the wanted ones; None where a graph is not plain."""
-    matrix, diagonal = -values, torch.ones_like(scale)
-    if mask is None:
-        matrix.diagonal(dim1=1, dim2=2).add_(1)
-    else:
-        diagonal = mask.to(values.dtype)
-        matrix.diagonal(dim1=1, dim2=2).add_(torch.where(mask, 1.0, OUTSIDE))
-    if not bool(matrix.sum().isfinite()):  # a node without edges, or numbers that overflow
-        return None
-    ritz, vectors = eigh_of_batch(matrix)
+def _solution(graphs: DenseGraphs, factor: Tensor, k: int, count: int, tolerance: float) -> tuple[Solution, Tensor]:
+    """Return all values of each matrix and ``count`` vectors, the first k as the wanted ones; and where it is plain."""
+    values, diagonal, ground = primal(graphs.values), primal(graphs.diagonal), graphs.ground
+    bound = 2 * diagonal.amax(1)
+    outside = torch.where(graphs.active, diagonal, OUTSIDE * bound[:, None])
+    matrix = torch.diag_embed(outside) - values
+    is_sound = matrix.sum((1, 2)).isfinite()
+    if not is_sound.all():
+        matrix = torch.where(is_sound[:, None, None], matrix, 0)
+    ritz, vectors = eigh_of_batch(matrix, count)
     ritz[:, 0] = 0
-    ground = torch.where(scale > 0, 1 / scale, 0)
     vectors[:, :, 0] = ground / ground.square().sum(1, keepdim=True).sqrt()
-    wanted = vectors[:, :, :k]
-    wanted *= signs(scale[..., None] * wanted)  # of the answer
-    known = ritz[:, :k]
-    residuals = torch.baddbmm(wanted * known[:, None, :], matrix, wanted, beta=-1).square().sum(1).sqrt()
-    gap = ritz[:, k] - ritz[:, k - 1]
-    allowed = ((FINEST if tolerance is None else tolerance) * gap).clamp_min(ROUND_OFF)
-    converged = residuals.amax(1) <= allowed
-    if not bool((converged & (ritz[:, 1] > CONNECTED) & (ritz[:, k] < OUTSIDE - 0.5)).all()):
-        return None
-    return Solution(
-        operator=_operator(values, diagonal, ground, mask),
+    wanted, known, gap = vectors[:, :, :k], ritz[:, :k], ritz[:, k] - ritz[:, k - 1]
+    wanted *= signs(primal(factor)[..., None] * wanted)  # of the answer
+    rest = torch.baddbmm(wanted * known[:, None, :], matrix, wanted, beta=-1)
+    residuals = rest.square().sum(1).sqrt()
+    converged = residuals.amax(1) <= torch.maximum(tolerance * gap, ROUND_OFF * bound)
+    is_connected = (ritz[:, 1] > CONNECTED * bound) & (ritz[:, k] < 0.9 * OUTSIDE * bound)
+    solution = Solution(
+        operator=_operator(graphs, values, diagonal, bound),
         solver=Eigh(),
         ritz=RitzPairs(ritz, vectors, 1, converged),
         values=known,
@@ -113,19 +137,19 @@ def _solution(values: Tensor, scale: Tensor, mask: Tensor | None, k: int, tolera
         gap=gap,
         converged=converged,
     )
+    return solution, is_sound & converged & is_connected
 
 
-def _operator(values: Tensor, diagonal: Tensor, ground: Tensor, mask: Tensor | None) -> SymmetricOperator:
-    """Return the matrix as the operator of the rule."""
-    active = torch.ones_like(ground, dtype=torch.bool) if mask is None else mask
-    one = torch.ones(len(values), dtype=torch.int64, device=values.device)
+def _operator(graphs: DenseGraphs, values: Tensor, diagonal: Tensor, bound: Tensor) -> SymmetricOperator:
+    """Return the matrices as the operator of the rule."""
+    part = torch.zeros_like(graphs.active, dtype=torch.int64)
     return SymmetricOperator(
-        DensePattern(tuple(diagonal.shape)),
+        DensePattern._trusted(tuple(diagonal.shape)),
         values,
         diagonal,
-        bound=torch.full_like(diagonal[:, 0], 2.0),
-        null=NullSpace(ground, torch.zeros_like(active, dtype=torch.int64), one),
-        active=active,
+        bound=bound,
+        null=NullSpace(graphs.ground, part, part.new_ones(len(part))),
+        active=graphs.active,
         of_affinities=True,
         trusted=True,
     )

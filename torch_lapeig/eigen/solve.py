@@ -17,7 +17,7 @@ from torch_lapeig._threads import alone
 from torch_lapeig._tuning import REORDER_NODES, SOLVED_ALONE
 from torch_lapeig.eigen.auto import Auto, first_converged, one_more
 from torch_lapeig.eigen.check import Solution, check_answer, report_failure, residual_norms
-from torch_lapeig.eigen.clusters import DEGENERACIES, Degeneracy, rule_of
+from torch_lapeig.eigen.clusters import DEGENERACIES, Degeneracy, Rule, rule_of
 from torch_lapeig.eigen.eigh import Eigh, refined
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives, on_few_threads
 from torch_lapeig.eigen.lobpcg import Lobpcg
@@ -66,6 +66,14 @@ class Eigenpairs:
     converged: Tensor
     iterations: int
     solver: Solver
+
+    def reshaped(self, lead: tuple[int, ...], dtype: torch.dtype) -> Eigenpairs:
+        """Return the pairs of a batch with another batch axis, ``()`` or ``(B,)``, in a dtype."""
+        names = ("values", "vectors", "projected", "residuals", "gap")
+        parts = [getattr(self, name).to(dtype) for name in names]
+        shaped = [part.reshape((*lead, *part.shape[1:])) for part in parts]
+        changed = dict(zip(names, shaped, strict=True))
+        return dataclasses.replace(self, **changed, converged=self.converged.reshape(lead))
 
 
 @dataclass(frozen=True)
@@ -118,6 +126,10 @@ class Solve:
         _checks.check_choice(self.on_failure, "on_failure", ("warn", "raise"))
         if not isinstance(self.progress, bool):
             _checks.check_function(self.progress, "progress", "True, False or a function")
+
+    def rule(self, dtype: torch.dtype, loss: torch.dtype | None = None) -> Rule:
+        """Return the options of the gradient for a problem of a dtype and a loss in it, or in a coarser one."""
+        return rule_of(dtype, loss, self.backward_tolerance, self.degeneracy, self.cluster_width)
 
     @classmethod
     def of(cls, value: Solve | Solver | None) -> Solve:
@@ -253,7 +265,7 @@ def _differentiable(
     if not isinstance(operator, SymmetricOperator):
         return torch.diag_embed(solution.values), solution.vectors, solution
     dtype, finer = operator.dtype, solution.values.dtype != operator.dtype
-    rule = rule_of(dtype, loss, solve.backward_tolerance, solve.degeneracy, solve.cluster_width)
+    rule = solve.rule(dtype, loss)
     if factor is not None:
         rule = dataclasses.replace(rule, factor=_checks.primal(factor).reshape(operator.batch_size, -1).abs())
     if is_needed:

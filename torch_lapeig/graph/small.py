@@ -15,14 +15,14 @@ from torch_lapeig.graph.rules import KNN
 from torch_lapeig.graph.weights import HeatKernel
 
 
-class NormalizedAffinity(NamedTuple):
-    """D^-½ W D^-½ ``(B, N, N)`` and D^-½ ``(B, N)`` of a batch of graphs, float64, with gradients; 0 for padding."""
+class SmallGraphs(NamedTuple):
+    """Weighted graphs W = A + Aᵀ: D^-½ W D^-½ ``(B, N, N)`` and D^-½ ``(B, N)``, in float64, with gradients."""
 
     values: Tensor
     scale: Tensor
 
 
-def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | None) -> NormalizedAffinity | None:
+def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | None) -> SmallGraphs | None:
     """Return the graphs of sets of points ``(B, N, D)``; None where there is no short way to them.
 
     It is there for exact Euclidean `KNN` of more points than neighbours in each set, and `HeatKernel` but for
@@ -46,14 +46,14 @@ def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | No
     return _normalized(index, share * (-lengths / t).exp(), mask)
 
 
-def _normalized(index: Tensor, weight: Tensor, mask: Tensor | None) -> NormalizedAffinity:
-    """Normalise W = A + Aᵀ for A of a weight ``(B, N, k)`` from each node to others."""
+def _normalized(index: Tensor, weight: Tensor, mask: Tensor | None) -> SmallGraphs:
+    """Return the graphs with A of a weight ``(B, N, k)`` from each node to others."""
     nothing = weight.new_zeros(*index.shape[:2], index.shape[1])
     degrees = weight.sum(2) + nothing.scatter(2, index, weight).sum(1)
     scale = degrees.rsqrt() if mask is None else torch.where(mask, degrees, 1).rsqrt() * mask
     item = torch.arange(len(index), device=index.device)[:, None, None]
     values = nothing.scatter(2, index, scale[..., None] * weight * scale[item, index])
-    return NormalizedAffinity(values + values.mT, scale)
+    return SmallGraphs(values + values.mT, scale)
 
 
 def _shares(index: Tensor, rule: str) -> tuple[Tensor, Tensor]:

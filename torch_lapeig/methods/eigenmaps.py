@@ -14,7 +14,7 @@ from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver, component_e
 from torch_lapeig.eigen.auto import Auto
 from torch_lapeig.eigen.clusters import function_of_matrix, off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization
-from torch_lapeig.eigen.small import is_small, small_eigenpairs
+from torch_lapeig.eigen.small import graphs_of_walk, is_small, small_eigenpairs
 from torch_lapeig.graph import KNN, Graph, ImprovedWeights
 from torch_lapeig.graph.nodes import Nodes
 from torch_lapeig.graph.small import small_graph
@@ -179,11 +179,15 @@ class LaplacianEigenmaps(GraphEmbedding):
         if not (is_plain and is_default and k < nodes and is_small(sets, nodes)):
             return None
         batch = (x, mask) if x.ndim == 3 else (x[None], None if mask is None else mask[None])
-        graphs = small_graph(batch[0], self.neighbors, self.weights, batch[1])
-        pairs = None if graphs is None else small_eigenpairs(graphs, x.shape[:-1], mask, k, solve.options, x.dtype)
-        if pairs is None:
+        made = small_graph(batch[0], self.neighbors, self.weights, batch[1])
+        if made is None:
             return None
         active = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
+        graphs, options = graphs_of_walk(*made, active.reshape(-1, nodes)), solve.options
+        found, plain = small_eigenpairs(graphs, made.scale, k, options.rule(x.dtype), options.tolerance)
+        if not plain.all():
+            return None
+        pairs = found.reshaped(x.shape[:-2], x.dtype)
         columns = self._columns(pairs, active, Nodes())
         solve.pairs.append(pairs)
         return Embedding(columns, pairs.values[..., first:], pairs.residuals[..., first:], pairs.gap, ())

@@ -11,17 +11,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks, _compiled
+from torch_lapeig import _checks
 from torch_lapeig._threads import slices, together
 from torch_lapeig._tuning import DENSE_WORK, PART_OF_EIGH
-from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives
+from torch_lapeig.eigen.auto import Auto
+from torch_lapeig.eigen.clusters import Rule
+from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization
+from torch_lapeig.eigen.small import normalized_graphs, small_eigenpairs
 from torch_lapeig.eigen.solve import Solve, eigenpairs_for
 from torch_lapeig.eigen.solver import Solver
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.pattern import DensePattern
 from torch_lapeig.graph.sound import check_batch, check_edge_index
 from torch_lapeig.methods.module import check_solve, with_random_signs
-from torch_lapeig.methods.single import SINGLE, encoding_of_single
 
 # Graphs are padded to the largest they are solved with: beyond this work, in graphs · nodes³, only with graphs of
 # nearly their own size, and in parts for the threads.
@@ -82,7 +84,7 @@ def laplacian_positional_encoding(
     _checks.check_flag(random_signs, "random_signs")
     _checks.check_generator(generator)
     check_solve(solve)
-    if is_single := isinstance(nodes, (int, float, str, np.generic)):
+    if isinstance(nodes, (int, float, str, np.generic)):
         batch = one_graph(nodes, edge_index.device)
     else:
         check_batch(nodes, nodes.numel() if isinstance(nodes, Tensor) else 0, "nodes")
@@ -90,7 +92,7 @@ def laplacian_positional_encoding(
     check_edge_index(edge_index, len(batch))
     weight = torch.ones(edge_index.shape[1], device=edge_index.device) if edge_weight is None else edge_weight
     _checks.check_tensor(weight, "edge_weight")
-    vectors, values = _encoding(edge_index, batch, k, weight, normalization, solve, is_single)
+    vectors, values = _encoding(edge_index, batch, k, weight, normalization, solve)
     if random_signs:
         vectors = vectors * with_random_signs(vectors.new_ones(len(values), 1, k), generator)[batch, 0]
     return NodeEncoding(vectors.to(weight.dtype), values.to(weight.dtype))
@@ -109,7 +111,6 @@ def _encoding(
     weight: Tensor,
     normalization: Normalization,
     solve: Solve | Solver | None,
-    is_single: bool,
 ) -> NodeEncoding:
     loss, weight = weight.dtype, _checks.single(weight)
     _checks.check_floating(weight, "edge_weight")
@@ -117,20 +118,12 @@ def _encoding(
         raise ValueError(
             f"edge_weight must have shape ({edge_index.shape[1]},) to go with edge_index, got {tuple(weight.shape)}"
         )
-    if is_single and solve is None and len(batch) <= SINGLE and not needs_derivatives(weight):
-        single = encoding_of_single(edge_index, len(batch), k, weight, normalization)
-        if single is not None:
-            return NodeEncoding(*single)
     if (loops := edge_index[0] == edge_index[1]).any():
         edge_index, weight = edge_index[:, ~loops], weight[~loops]
     # Among many graphs one that float32 does not resolve is usual, and all would be solved twice.
     weight, sizes = weight.double(), batch.bincount()
-    vectors, values, left = weight.new_zeros(len(batch), k), weight.new_full((len(sizes), k), torch.inf), sizes
-    if solve is None and not needs_derivatives(weight):
-        found = _compiled.encodings(edge_index, weight, sizes, batch, k, NORMALIZATIONS.index(normalization))
-        if found is not None:
-            vectors, done = found[0], found[2]
-            values, left = torch.where(done[:, None], found[1], values), sizes.masked_fill(done, 0)
+    vectors, values = weight.new_zeros(len(batch), k), weight.new_full((len(sizes), k), torch.inf)
+    options = Solve.of(solve)
 
     def encode(graphs: Tensor) -> Group:
         number = torch.full_like(sizes, -1).index_copy_(0, graphs, torch.arange(len(graphs), device=graphs.device))
@@ -140,12 +133,16 @@ def _encoding(
         inside = (at_node[edge_index[0]] >= 0).nonzero().flatten()
         edges, at, some = place[edge_index[:, inside]], at_node[chosen], sizes[graphs]
         graph = _dense_graph(edges, at, some, weight[inside])
+        if graph is not None and type(options.solver) is Auto and k + 1 < graph.num_nodes:
+            plain = _plain_encoding(graph, k, normalization, options.rule(graph.weight.dtype, loss), options.tolerance)
+            if plain is not None:
+                return Group(graphs, chosen, plain)
         graph = Graph.from_edge_index(edges, weight[inside], batch=at) if graph is None else graph
-        pairs = eigenpairs_for(loss, Laplacian(graph, normalization), k + 1, Solve.of(solve), fill=True)
+        pairs = eigenpairs_for(loss, Laplacian(graph, normalization), k + 1, options, fill=True)
         return Group(graphs, chosen, NodeEncoding(pairs.vectors[..., 1:][graph.mask], pairs.values[:, 1:]))
 
-    tasks = [functools.partial(encode, graphs) for graphs in _of_similar_size(left)]
-    is_large = batch.device.type == "cpu" and len(batch) * int(left.amax() if len(left) else 0) >= PART_OF_EIGH
+    tasks = [functools.partial(encode, graphs) for graphs in _of_similar_size(sizes)]
+    is_large = batch.device.type == "cpu" and len(batch) * int(sizes.amax() if len(sizes) else 0) >= PART_OF_EIGH
     for group in together(tasks) if is_large else (task() for task in tasks):
         vectors = vectors.index_copy(0, group.nodes, group.found.vectors)
         values = values.index_copy(0, group.graphs, group.found.values)
@@ -158,6 +155,17 @@ class Group(NamedTuple):
     graphs: Tensor
     nodes: Tensor
     found: NodeEncoding
+
+
+def _plain_encoding(
+    graph: Graph, k: int, normalization: Normalization, rule: Rule, tolerance: float | None
+) -> NodeEncoding | None:
+    """Return the encoding of connected graphs of more than k + 1 nodes; None if one of them is not so."""
+    assert graph.mask is not None
+    active = graph.mask & (graph.weight.detach().sum(2) > torch.finfo(graph.weight.dtype).tiny)
+    graphs, factor = normalized_graphs(graph.weight, active, normalization)
+    pairs, plain = small_eigenpairs(graphs, factor, k + 1, rule, tolerance)
+    return NodeEncoding(pairs.vectors[..., 1:][graph.mask], pairs.values[:, 1:]) if plain.all() else None
 
 
 def _dense_graph(edge_index: Tensor, batch: Tensor, sizes: Tensor, weight: Tensor) -> Graph | None:
