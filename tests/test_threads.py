@@ -19,7 +19,7 @@ from torch_lapeig import (
     eigenpairs,
     laplacian_positional_encoding,
 )
-from torch_lapeig._threads import alone, in_parts, slices, solve_each, together
+from torch_lapeig._threads import in_parts, slices, solve_each, together
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, solver
 from torch_lapeig.eigen.blocks import eigh_of_batch
 
@@ -75,17 +75,7 @@ def test_one_thread_is_the_plain_call(monkeypatch):
     assert together([lambda: 1, lambda: 2]) == [1, 2]
 
 
-@pytest.fixture(params=["team", "pool"])
-def threads(request, monkeypatch):
-    """OpenMP's threads, or those of a pool where torch computes without OpenMP."""
-    if request.param == "pool":
-        monkeypatch.setattr(_threads, "openmp", lambda: None)
-    elif _threads.openmp() is None:
-        pytest.skip("torch computes without OpenMP")
-    return request.param
-
-
-def test_tasks_run_on_threads_with_one_of_torchs_each_and_in_order(threads):
+def test_tasks_run_on_threads_with_one_of_torchs_each_and_in_order():
     def task():
         time.sleep(0.05)
         return threading.get_ident(), torch.get_num_threads()
@@ -93,7 +83,7 @@ def test_tasks_run_on_threads_with_one_of_torchs_each_and_in_order(threads):
     found = together([task] * 6)
     assert {number for _, number in found} == {1}
     idents = {ident for ident, _ in found}
-    assert (threading.get_ident() in idents) == (threads == "team")
+    assert threading.get_ident() not in idents
     assert 1 <= len(idents) <= 2
     assert torch.get_num_threads() == 2
     assert together([lambda i=i: i for i in range(40)]) == list(range(40))
@@ -109,7 +99,7 @@ def test_slices_cover_everything_once():
         assert len(parts) == 1 or min(sizes) >= int(least)
 
 
-def test_settings_stay_also_after_errors_and_for_threads_to_come(threads):
+def test_settings_stay_also_after_errors_and_for_threads_to_come():
     before = torch.get_num_threads(), on_thread(torch.get_num_threads)
     for tasks in ([lambda: 1] * 4, [lambda: 1 / 0] * 4):
         with contextlib.suppress(ZeroDivisionError):
@@ -118,7 +108,6 @@ def test_settings_stay_also_after_errors_and_for_threads_to_come(threads):
 
 
 def test_fresh_workers_leave_the_number_of_threads_to_come(monkeypatch):
-    monkeypatch.setattr(_threads, "openmp", lambda: None)
     monkeypatch.setattr(_threads, "_pool", None)
     for number in (2, 3):
         torch.set_num_threads(number)
@@ -127,7 +116,7 @@ def test_fresh_workers_leave_the_number_of_threads_to_come(monkeypatch):
         monkeypatch.setattr(_threads, "_pool", None)
 
 
-def test_modes_are_those_of_the_caller(threads):
+def test_modes_are_those_of_the_caller():
     def modes():
         return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")
 
@@ -146,14 +135,14 @@ def test_modes_are_those_of_the_caller(threads):
         torch.set_default_dtype(torch.float32)
 
 
-def test_gradients_flow_through_parts(threads):
+def test_gradients_flow_through_parts():
     a = symmetric(6, 12).requires_grad_()
     (values,) = in_parts(lambda part: (torch.linalg.eigvalsh(part),), a, 1)
     values.square().sum().backward()  # tr A²
     torch.testing.assert_close((a.grad + a.grad.mT) / 2, 2 * a.detach(), rtol=1e-10, atol=1e-10)
 
 
-def test_the_first_error_is_raised_and_what_follows_still_works(threads):
+def test_the_first_error_is_raised_and_what_follows_still_works():
     def fail(number):
         raise ValueError(f"task {number}")
 
@@ -177,7 +166,7 @@ def test_the_error_of_eigh_names_the_matrix_among_all(monkeypatch):
         eigh_of_batch(a)
 
 
-def test_nested_calls_do_their_tasks_themselves(threads):
+def test_nested_calls_do_their_tasks_themselves():
     def outer():
         return together([threading.get_ident] * 3), threading.get_ident()
 
@@ -185,7 +174,7 @@ def test_nested_calls_do_their_tasks_themselves(threads):
         assert inner == [ident] * 3
 
 
-def test_threads_of_the_user_at_work_at_the_same_time(threads):
+def test_threads_of_the_user_at_work_at_the_same_time():
     """Results are those of one after the other, and every thread keeps its own number of threads, even odd ones."""
     batches = [symmetric(9, 70, seed=seed) for seed in range(6)]
     expected = [torch.linalg.eigvalsh(a) for a in batches]
@@ -212,7 +201,7 @@ def test_threads_of_the_user_at_work_at_the_same_time(threads):
     assert torch.get_num_threads() == 2
 
 
-def test_solves_are_the_same_with_two_threads_and_with_gradients(threads):
+def test_solves_are_the_same_with_two_threads_and_with_gradients():
     w = torch.rand(11, 40, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     weight = (w + w.mT).requires_grad_()
     found = []
@@ -265,34 +254,11 @@ def test_without_more_threads_the_caller_does_the_work(monkeypatch):
     def none_left():
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(_threads, "openmp", lambda: None)
     monkeypatch.setattr(_threads, "_workers", none_left)
     assert together([lambda i=i: i for i in range(5)]) == list(range(5))
 
 
-def test_an_interrupt_on_a_team_is_passed_on_and_the_team_works_on():
-    if _threads.openmp() is None:
-        pytest.skip("torch computes without OpenMP")
-
-    def interrupted():
-        raise KeyboardInterrupt
-
-    for tasks in ([interrupted] * 4, [lambda: time.sleep(0.02), interrupted, lambda: 1]):
-        with pytest.raises(KeyboardInterrupt):
-            together(tasks)
-        assert together([lambda i=i: i for i in range(5)]) == list(range(5))
-        assert torch.get_num_threads() == 2
-
-
-def test_a_team_leaves_no_thread_of_python_behind():
-    together([lambda: time.sleep(0.01)] * 4)
-    before = threading.active_count()
-    for _ in range(200):
-        together([lambda: None] * 4)
-    assert threading.active_count() <= before + 1
-
-
-def test_warnings_of_tasks_name_the_line_that_waits_for_them(threads):
+def test_warnings_of_tasks_name_the_line_that_waits_for_them():
     def task(number):
         _checks.warn(f"of task {number}", _checks.GraphWarning)
         return number
@@ -388,59 +354,3 @@ def test_many_neighbours_of_lle_on_two_threads():
     found = on_thread(lambda: LLE(2, KNN(160))(x))
     torch.set_num_threads(1)
     torch.testing.assert_close(found, LLE(2, KNN(160))(x), rtol=1e-6, atol=1e-6)
-
-
-def test_mkl_is_alone_while_that_is_asked_for_and_has_its_threads_back_after_errors():
-    if (put := _threads._mkl()) is None:
-        pytest.skip("torch has another BLAS than MKL")
-    before = put(2)
-    try:
-        with contextlib.suppress(ZeroDivisionError), alone(True):
-            assert put(1) == 1
-            with alone(False):
-                assert put(1) == 1
-            raise ZeroDivisionError
-        assert put(2) == 2
-        others = []
-        with alone(True):
-            other = threading.Thread(target=lambda: others.append(put(0)))
-            other.start()
-            other.join()
-        assert others == [0]
-    finally:
-        put(before)
-
-
-@pytest.mark.parametrize("is_asked", [True, False])
-def test_torch_is_alone_while_that_is_asked_for_and_other_threads_are_not(is_asked):
-    if _threads.openmp() is None:
-        pytest.skip("torch computes without OpenMP")
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    try:
-        ready, others = threading.Event(), []
-
-        def look():
-            others.append(torch.get_num_threads())
-            ready.wait()
-            others.append(torch.get_num_threads())
-
-        thread = threading.Thread(target=look)
-        thread.start()
-        with alone(is_asked, of_torch=False):
-            assert torch.get_num_threads() == 3
-        with contextlib.suppress(ZeroDivisionError), alone(is_asked):
-            assert torch.get_num_threads() == (1 if is_asked else 3)
-            ready.set()
-            thread.join()
-            raise ZeroDivisionError
-        assert others == [3, 3]
-        assert torch.get_num_threads() == 3
-    finally:
-        torch.set_num_threads(before)
-
-
-def test_without_mkl_nothing_is_set(monkeypatch):
-    monkeypatch.setattr(_threads, "_mkl", lambda: None)
-    with alone(True):
-        assert torch.linalg.eigvalsh(torch.eye(3)).sum() == 3

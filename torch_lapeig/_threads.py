@@ -4,7 +4,7 @@ MKL and OpenMP split every single operation among all threads and wait for the s
 takes a core for a while, each of these waits costs a slice of the scheduler's time: 64 matrices of 128² took `eigh`
 46 ms on one thread and 276 ms on two. Parts that need nothing of each other wait once, at the end of all.
 
-The threads are those of the OpenMP that torch computes with, or of a pool of their own where it computes otherwise.
+The threads are of a pool of their own.
 
 Nothing here changes a setting of the caller's threads. With `torch.get_num_threads` of 1 the work is done where it is
 asked for, as it would be without this module.
@@ -13,18 +13,13 @@ asked for, as it would be without this module.
 from __future__ import annotations
 
 import collections
-import contextlib
 import contextvars
-import ctypes
-import functools
 import itertools
 import os
-import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -70,14 +65,12 @@ def together(tasks: Sequence[Callable[[], T]]) -> list[T]:
                 waiting.clear()
                 failures[number] = error
 
-    def alone() -> None:
+    def on_worker() -> None:
+        _here.inside = True
         contextvars.copy_context().run(mode, work)
 
     try:
-        if (team := openmp()) is not None and not (is_forked() or sys.is_finalizing()):
-            _on_team(team, alone, min(threads, len(tasks)))
-        else:
-            wait([_workers().submit(alone) for _ in range(min(threads, len(tasks)))])
+        wait([_workers().submit(on_worker) for _ in range(min(threads, len(tasks)))])
     except RuntimeError:  # no more threads are to be had, as at the end of the interpreter
         pass
     except BaseException:  # an interrupt
@@ -115,79 +108,6 @@ def slices(count: int, least: float) -> list[slice]:
     number = max(1, min(count, int(count / max(least, 1)), most))
     ends = [count * i // number for i in range(number + 1)]
     return [slice(*part) for part in itertools.pairwise(ends)]
-
-
-@functools.cache
-def openmp() -> ctypes.CDLL | None:
-    """The functions of the OpenMP that torch computes with; None where it computes with something else.
-
-    Its threads wait for work at full speed, for some milliseconds after each operation of torch that they have shared,
-    and would take the time of other threads.
-    """
-    if "OpenMP" not in torch.__config__.parallel_info():
-        return None
-    functions = ctypes.CDLL(None)  # of all libraries of the process: torch has loaded it by now
-    return functions if hasattr(functions, "GOMP_parallel") else None
-
-
-def _on_team(team: ctypes.CDLL, work: Callable[[], None], threads: int) -> None:
-    """Run something on so many of OpenMP's threads, that of the caller among them; there torch computes alone.
-
-    What a thread sets as the number of its threads holds to the end of the work of the team.
-    """
-    failures: list[BaseException] = []
-
-    def run(_: Any) -> None:
-        was_inside, _here.inside = getattr(_here, "inside", False), True
-        try:
-            torch.get_num_threads()  # which sets that of a new thread
-            team.omp_set_num_threads(1)
-            work()
-        except BaseException as error:  # an interrupt: C would not pass it on
-            failures.append(error)
-        finally:
-            _here.inside = was_inside
-
-    team.GOMP_parallel(ctypes.CFUNCTYPE(None, ctypes.c_void_p)(run), None, threads, 0)
-    if failures:
-        raise failures[0]
-
-
-@functools.cache
-def _mkl() -> Callable[[int], int] | None:
-    """What sets the threads that MKL takes for this thread, and gives the number before; None with another BLAS."""
-    library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
-    try:
-        found = ctypes.CDLL(str(library)).MKL_Set_Num_Threads_Local  # which finds what it is linked with
-    except (OSError, AttributeError):
-        return None
-    found.argtypes, found.restype = [ctypes.c_int], ctypes.c_int
-    return found
-
-
-@contextlib.contextmanager
-def alone(is_asked: bool, *, of_torch: bool = True) -> Iterator[None]:
-    """Have MKL, and if ``of_torch`` torch, compute on this thread alone while it lasts, where that is asked for.
-
-    Other threads keep their numbers: both are settings of a thread. Torch wakes a second one for the logarithms of 2049
-    numbers, MKL for the eigenpairs of 36 × 36. On a machine that has been at rest this took 3 to 7 ms, as long as all
-    of the solve of 2000 nodes.
-    """
-    if not is_asked:
-        yield
-        return
-    threads = torch.get_num_threads()  # which sets that of a new thread
-    team, mkl = openmp() if of_torch else None, _mkl()
-    before = None if mkl is None else mkl(1)
-    if team is not None:
-        team.omp_set_num_threads(1)
-    try:
-        yield
-    finally:
-        if team is not None:
-            team.omp_set_num_threads(threads)
-        if mkl is not None and before is not None:
-            mkl(before)
 
 
 _here = threading.local()  # inside: whether this thread is one of a team at work

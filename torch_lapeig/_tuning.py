@@ -42,10 +42,6 @@ BUDGETS = {
 }
 
 
-# Bytes of a temporary tensor from which on memory is kept between them, see `torch_lapeig._process`: blocks that are
-# smaller the C library keeps by itself.
-KEPT_BYTES = 32 * MIB
-
 # Bytes at whose multiples the operands of sparse products begin on accelerators: kernels read so many at a time.
 ALIGNMENT = 16
 
@@ -337,11 +333,6 @@ COMPILED_PART = 2**18
 ALONE = 2**19
 # Multiplications after which a compiled solve gives Python a chance to be interrupted: about a second.
 UNINTERRUPTED = 2**31
-# Bytes of a block of vectors up to which a solve has one thread of MKL: 2000 nodes took 8 ms, with two threads 20.
-SOLVED_ALONE = 2**19
-# Nodes of graphs up to which roots and logarithms of their degrees are taken on one thread, for the same reason.
-NODES_ALONE = 2**16
-WEIGHTS_ALONE = 2**19  # of one graph, up to which all that is done with them is
 # A matrix of more rows is left to the threads of LAPACK where there are fewer such than threads. Below, beside other
 # processes, one of 300² took 11 ms on one thread and 70 to 1700 on two.
 WHOLE_EIGH = 512

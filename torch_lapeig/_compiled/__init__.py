@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-from torch_lapeig._threads import is_forked, openmp
+from torch_lapeig._threads import is_forked
 from torch_lapeig._tuning import ALONE, COMPILED_PART, PARTS_OF_THREAD
 
 FOLDER = Path(__file__).parent
@@ -72,11 +72,24 @@ def library() -> ctypes.CDLL | None:
     found.shape_of.restype, found.share_inside.restype = c_void_p, c_double
     parallel = c_void_p.in_dll(found, "parallel")
     # A forked process has none of OpenMP's threads, and would wait for them.
-    if (team := openmp()) is not None and not is_forked():
+    if (team := _openmp()) is not None and not is_forked():
         parallel.value = ctypes.cast(team.GOMP_parallel, c_void_p).value
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=lambda: setattr(parallel, "value", None))
     return found
+
+
+@functools.cache
+def _openmp() -> ctypes.CDLL | None:
+    """Return the functions of the OpenMP that torch computes with; None where it computes with something else.
+
+    Its threads wait for work at full speed, for some milliseconds after each operation of torch that they have shared,
+    and would take the time of other threads. So the loops take the same.
+    """
+    if "OpenMP" not in torch.__config__.parallel_info():
+        return None
+    functions = ctypes.CDLL(None)  # of all libraries of the process: torch has loaded it by now
+    return functions if hasattr(functions, "GOMP_parallel") else None
 
 
 def structure(name: str, fields: str, real: Any = c_double) -> type[ctypes.Structure]:

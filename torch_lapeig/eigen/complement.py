@@ -15,7 +15,6 @@ from torch import Tensor
 from torch_lapeig import _checks
 from torch_lapeig._cached import cached_property
 from torch_lapeig._compiled import System
-from torch_lapeig._process import kept_memory
 from torch_lapeig._threads import together
 from torch_lapeig._tuning import ALONE
 from torch_lapeig.eigen.cg import PATIENCE, REPLACED, Found, conjugate_gradients
@@ -45,8 +44,7 @@ class ComplementSolve(torch.autograd.Function):
         """Z of a solution, ``(B, N, k)``."""
         # The squares of cotangents of tiny degrees would overflow.
         scale = _checks.power_of_two(solution.operator.largest(_checks.primal(g))[:, None, :], (1,))
-        with kept_memory(8 * g.numel() if g.device.type == "cpu" else 0):
-            return _solve(solution, g / scale, rule) * scale
+        return _solve(solution, g / scale, rule) * scale
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -15,7 +15,6 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from torch_lapeig import _checks, _compiled
 from torch_lapeig._compiled.sparse import Limits, Structure, SymmetricFactors
-from torch_lapeig._process import one_blas_thread
 from torch_lapeig.eigen.operator import Operator, entries_of
 from torch_lapeig.eigen.solver import fewest_active
 
@@ -92,9 +91,7 @@ class Factors:
     def __call__(self, r: Tensor) -> Tensor:
         """(A + σ)⁻¹ r of a vector ``(N,)`` or a block ``(N, m)``, solved in float64."""
         block = r.detach().double().cpu().numpy()
-        with one_blas_thread():
-            solution = self.factors.solve(block)
-        return torch.from_numpy(solution).to(r)
+        return torch.from_numpy(self.factors.solve(block)).to(r)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Factors:
         return self
@@ -217,9 +214,8 @@ def superlu(matrix: Shifted) -> Any:
     columns = csc_array((matrix.times * matrix.values, matrix.col, matrix.crow), shape=shape)  # which are the rows
     # Pivots on the diagonal are stable here, and keep the order that was chosen for little fill.
     options = {"SymmetricMode": True}
-    with one_blas_thread():
-        whole = (columns + dia_array((matrix.diagonal[None], [0]), shape=shape)).tocsc()
-        return splu(whole, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
+    whole = (columns + dia_array((matrix.diagonal[None], [0]), shape=shape)).tocsc()
+    return splu(whole, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
 
 
 def factors_of(matrix: Shifted, needed_by: object) -> Factors:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from typing import Literal, NamedTuple
 
@@ -13,8 +12,6 @@ from torch_lapeig import _checks
 from torch_lapeig._cached import cached_property
 from torch_lapeig._compiled import is_readable
 from torch_lapeig._compiled.weights import Weighed, weighed
-from torch_lapeig._threads import alone
-from torch_lapeig._tuning import NODES_ALONE, WEIGHTS_ALONE
 from torch_lapeig.eigen.null_space import NullSpace
 from torch_lapeig.eigen.symmetric import SymmetricOperator, in_double
 from torch_lapeig.graph.graph import Graph, check_graph
@@ -77,10 +74,6 @@ class Laplacian:
             asked = _checks.derivatives_asked(weights=graph.weight)
             graph.pattern.agree("Laplacian", lambda: {"normalization": normalization, **asked})
         self.normalization: Normalization = normalization
-        with on_few_threads(graph):
-            self._put_together(graph, normalization)
-
-    def _put_together(self, graph: Graph, normalization: Normalization) -> None:
         self._take(graph)
         if self._has_subnormal_degrees:
             self._take(_without_subnormal(graph, self._affinity))
@@ -326,12 +319,6 @@ class Laplacian:
         loop, degree = pattern.sum_rows(self._affinity - of_others), torch.where(self.active, self.degrees, 1)
         share = torch.where(loop > others, others / degree, 1 - loop / degree)
         return torch.where(self.active, share, 0), proper
-
-
-def on_few_threads(graph: Graph) -> contextlib.AbstractContextManager[None]:
-    """What is done with the numbers of a graph, on the threads that suit their number."""
-    is_small = graph.weight.device.type == "cpu" and math.prod(graph.shape) <= NODES_ALONE
-    return alone(is_small, of_torch=len(graph.shape) == 1 and graph.weight.numel() <= WEIGHTS_ALONE)
 
 
 def _weighed(graph: Graph) -> Weighed | None:

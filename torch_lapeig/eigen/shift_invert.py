@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig._process import one_blas_thread
 from torch_lapeig._tuning import budget_of
 from torch_lapeig.eigen.block_krylov import BlockKrylov
 from torch_lapeig.eigen.blocks import basis, compiled_pairs, eigh, rayleigh_ritz
@@ -104,8 +103,7 @@ class ShiftInvert:
             TypeError: an operator that gives products only. ConvergenceError: factors that would take too much memory;
                 an eigenvalue that is negative beyond rounding.
         """
-        with one_blas_thread():
-            return one_by_one(self._solve, operator, k, with_guards(k), tolerance, progress)
+        return one_by_one(self._solve, operator, k, with_guards(k), tolerance, progress)
 
     def factors(self, operator: Operator) -> Factors:
         """The factors of one graph, if they fit into the memory. Raises: as a call."""

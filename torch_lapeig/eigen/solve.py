@@ -12,19 +12,17 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig._process import kept_memory
-from torch_lapeig._threads import alone
-from torch_lapeig._tuning import REORDER_NODES, SOLVED_ALONE
+from torch_lapeig._tuning import REORDER_NODES
 from torch_lapeig.eigen.auto import Auto, first_converged, one_more
 from torch_lapeig.eigen.check import Solution, check_answer, report_failure, residual_norms
 from torch_lapeig.eigen.clusters import DEGENERACIES, Degeneracy, Rule, rule_of
 from torch_lapeig.eigen.eigh import Eigh, refined
-from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives, on_few_threads
+from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives
 from torch_lapeig.eigen.lobpcg import Lobpcg
 from torch_lapeig.eigen.operator import Operator, is_operator
 from torch_lapeig.eigen.rule import ImplicitEigenpairs
 from torch_lapeig.eigen.shift_invert import ShiftInvert
-from torch_lapeig.eigen.solver import APART, Progress, Solver, fewest_active, with_guards
+from torch_lapeig.eigen.solver import APART, Progress, Solver, fewest_active
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.eigen.tails import with_tails
 from torch_lapeig.graph.graph import Graph, check_graph
@@ -176,16 +174,13 @@ def eigenpairs_for(
     loss: torch.dtype | None, laplacian: Laplacian | Operator, k: int, solve: Solve, fill: bool
 ) -> Eigenpairs:
     """`eigenpairs` for a loss that is computed in a coarser dtype than they are; None for their own."""
-    with on_few_threads(laplacian.graph) if isinstance(laplacian, Laplacian) else contextlib.nullcontext():
-        operator = _operator_of(laplacian)
+    operator = _operator_of(laplacian)
     names = ("solver", "tolerance", "backward_tolerance", "degeneracy", "cluster_width", "on_failure")
     operator.agree("eigenpairs", lambda: {"k": k, "fill": fill, **{name: getattr(solve, name) for name in names}})
     k = _check_request(operator, k, fill, solve)
     if operator.is_sharded and isinstance(laplacian, Laplacian) and isinstance(solve.solver, Auto):
         return laplacian.graph.pattern.eigenpairs(loss, laplacian, k, solve, fill)  # type: ignore[no-any-return]
-    size = _block_bytes(operator, k)
-    with kept_memory(size), alone(0 < size <= SOLVED_ALONE, of_torch=operator.batch_size == 1):
-        return _eigenpairs(laplacian, operator, k, solve, loss)
+    return _eigenpairs(laplacian, operator, k, solve, loss)
 
 
 def _eigenpairs(
@@ -238,11 +233,6 @@ def _operator_of(laplacian: Any) -> Operator:
     if is_operator(laplacian):
         return laplacian
     raise TypeError(f"laplacian must be a Laplacian, got {_checks.arrived(laplacian)}; use Laplacian(graph)")
-
-
-def _block_bytes(operator: Operator, k: int) -> int:
-    """Of the blocks of vectors of a solve, on the processor."""
-    return 8 * operator.batch_size * operator.num_nodes * with_guards(k) * (operator.device.type == "cpu")
 
 
 def _is_large(operator: SymmetricOperator) -> bool:
