@@ -15,6 +15,7 @@ ROOT = Path(torch_lapeig.__file__).parent
 # Rooms, folders or modules of the package, and the rooms that each imports from.
 ARROWS = {
     "_cached": set(),
+    "_gone": set(),
     "_precision": set(),
     "_checks": {"_precision"},
     "_tuning": set(),
@@ -23,7 +24,7 @@ ARROWS = {
     "_process": {"_tuning"},
     "_fitted": {"_checks", "_tuning"},
     "graph": {"_cached", "_checks", "_compiled", "_fitted", "_threads", "_tuning"},
-    "eigen": {"_cached", "_checks", "_compiled", "_process", "_threads", "_tuning", "graph"},
+    "eigen": {"_cached", "_checks", "_compiled", "_gone", "_process", "_threads", "_tuning", "graph"},
     "methods": {"_checks", "_compiled", "_fitted", "_threads", "_tuning", "graph", "eigen"},
     "losses": {"_checks", "_compiled", "_fitted", "graph", "eigen"},
     "samplers": {"_checks", "graph"},
