@@ -286,7 +286,7 @@ def check_a_rank_that_dies(ranks):
     laplacian = Laplacian(HeatKernel()(points.x, sharded_graph(points, KNN(6))))
 
     def progress(iteration, residual, allowed):
-        if ranks.rank == ranks.world - 1 and iteration > 60:
+        if ranks.rank == ranks.world - 1 and iteration > 1:
             os.kill(os.getpid(), signal.SIGKILL)
 
     begin = time.monotonic()
