@@ -140,7 +140,7 @@ class TestStructure:
         assert Structure.of(*rows, Limits(work=2 * found.work)) is not None
         assert Structure.of(*rows, Limits(work=0.5 * found.work)) is None
         assert Structure.of(*rows, Limits(entries=found.entries / 10)) is None
-        assert Structure.of(*rows, Limits(looks=100)) is None
+        assert Structure.of(*rows, found.size) is not None
 
     def test_rows_that_are_not_symmetric_have_none_or_factors(self):
         """What a caller gets wrong does no harm to memory."""

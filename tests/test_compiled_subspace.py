@@ -9,7 +9,7 @@ from problems import points, sparse_path
 from torch_lapeig import Graph, HeatKernel, Laplacian, _compiled, eigenpairs, knn_graph
 from torch_lapeig._compiled import subspace as loops
 from torch_lapeig._compiled.ritz import pairs_of_space, ritz_pairs
-from torch_lapeig.eigen import ChebyshevSubspace, Lanczos, ShiftInvert, chebyshev
+from torch_lapeig.eigen import ChebyshevSubspace, ShiftInvert, chebyshev
 from torch_lapeig.eigen.block_krylov import BlockKrylov
 
 DTYPES = (torch.float64, torch.float32)
@@ -186,10 +186,3 @@ def test_shift_invert_without_that_call(k, monkeypatch):
     found = eigenpairs(laplacian, k, ShiftInvert())
     torch.testing.assert_close(found.values, expected.values, rtol=0, atol=1e-13)
     torch.testing.assert_close(found.gap, expected.gap, rtol=1e-3, atol=0)
-
-
-@pytest.mark.parametrize("name", GRAPHS)
-def test_lanczos_agrees(name):
-    laplacian = Laplacian(GRAPHS[name]())
-    filters, krylov = (eigenpairs(laplacian, 5, s, tolerance=1e-8) for s in (ChebyshevSubspace(), Lanczos()))
-    torch.testing.assert_close(filters.values, krylov.values, rtol=0, atol=1e-12)

@@ -36,8 +36,8 @@ from torch_lapeig import (
 )
 from torch_lapeig import sklearn as estimators
 from torch_lapeig.eigen import (
-    Lanczos,
     Lobpcg,
+    ShiftInvert,
     SmoothedAggregation,
     SparseLU,
     SymmetricOperator,
@@ -218,15 +218,15 @@ CASES = {
     ),
     "guards": (lambda: Lobpcg(guards=0), ValueError, "guards must be at least 1"),
     "iterations": (lambda: Lobpcg(max_iterations=-1), ValueError, "max_iterations must be at least 0"),
-    "basis": (lambda: Lanczos(basis=2), ValueError, "basis must be at least 3"),
-    "products": (lambda: Lanczos(max_products=1.5), TypeError, "max_products must be an integer"),
+    "basis": (lambda: ShiftInvert(basis=2), ValueError, "basis must be at least 3"),
+    "products": (lambda: ShiftInvert(max_products=1.5), TypeError, "max_products must be an integer"),
     "coarsest": (lambda: SmoothedAggregation(coarsest=0), ValueError, "coarsest must be at least 1"),
     "complexity": (lambda: SmoothedAggregation(max_complexity=0.0), ValueError, "max_complexity must be positive"),
     "torch.lobpcg": (lambda: eigenpairs(LAPLACIAN, 4, TorchLobpcg()), ValueError, "at least 15 nodes for 5 vectors"),
     "component pairs": (lambda: component_eigenpairs(GRAPH, 0), ValueError, "k must be at least 1"),
     "on_failure": (lambda: eigenpairs(LAPLACIAN, 2, on_failure="no"), ValueError, "'warn', 'raise'"),
     "filled by an iterative solver": (
-        lambda: eigenpairs(LAPLACIAN, 11, Lanczos(), fill=True),
+        lambda: eigenpairs(LAPLACIAN, 11, Lobpcg(), fill=True),
         ValueError,
         r"solver must be Eigh\(\) or None to fill graphs of fewer than k=11",
     ),

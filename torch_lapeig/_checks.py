@@ -49,11 +49,11 @@ class ConvergenceWarning(UserWarning):
     """An iterative solve stopped before it reached its tolerance.
 
     >>> from torch_lapeig import KNN, Laplacian, eigenpairs
-    >>> from torch_lapeig.eigen import Lanczos
+    >>> from torch_lapeig.eigen import ChebyshevSubspace
     >>> laplacian = Laplacian(KNN(5)(torch.rand(500, 2, generator=torch.Generator().manual_seed(0))))
     >>> with warnings.catch_warnings(record=True) as said:
     ...     warnings.simplefilter("always")
-    ...     pairs = eigenpairs(laplacian, 4, Lanczos(max_products=20))
+    ...     pairs = eigenpairs(laplacian, 4, ChebyshevSubspace(max_products=20))
     >>> said[0].category.__name__, bool(pairs.converged)
     ('ConvergenceWarning', False)
     """
@@ -78,10 +78,10 @@ class ConvergenceError(RuntimeError):
     """An eigensolve did not reach its tolerance and ``on_failure="raise"`` was asked for.
 
     >>> from torch_lapeig import KNN, Laplacian, eigenpairs
-    >>> from torch_lapeig.eigen import Lanczos
+    >>> from torch_lapeig.eigen import ChebyshevSubspace
     >>> laplacian = Laplacian(KNN(5)(torch.rand(500, 2, generator=torch.Generator().manual_seed(0))))
     >>> try:
-    ...     eigenpairs(laplacian, 4, Lanczos(max_products=20), on_failure="raise")
+    ...     eigenpairs(laplacian, 4, ChebyshevSubspace(max_products=20), on_failure="raise")
     ... except ConvergenceError:
     ...     print("try another solver")
     try another solver

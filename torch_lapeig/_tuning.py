@@ -216,17 +216,7 @@ DENSE_WORK = 8e7
 # 512 nodes 875 and 621, 2565 and 1509; one of 1000 nodes 245 and 213, 712 and 297; one of 2000, float32, 1015 and 1266.
 EIGH_NODES = 128
 DENSE_EIGH_NODES = 1200
-
-
-def eigh_nodes(device: torch.device, is_sparse: bool) -> int:
-    """Nodes up to which all pairs of a graph of a batch, or of a dense one, take less time than the wanted ones."""
-    if device.type != "cpu":
-        return 0
-    return EIGH_NODES if is_sparse else DENSE_EIGH_NODES
-
-
-# Graphs of a batch are solved together up to here, and one by one beyond; one graph up to here is left to Lanczos for
-# longer.
+# Graphs of a batch are solved together up to here, and one by one beyond.
 SMALL_NODES = 2000
 # Linear systems are solved by Cholesky factors up to here, in graphs · nodes³: a fifteenth of the work of `eigh`, and
 # exact, where conjugate gradients take 100 products of small blocks.
@@ -234,91 +224,20 @@ DENSE_SOLVE = 1e9
 # Products of a block of m vectors with a dense matrix that take the time of its `eigh`, times m / n. For m = 16: 100 at
 # n = 512, 230 at 1000, 500 at 2000 (on one core).
 DENSE_PRODUCTS = 4.0
-# The same on accelerators: `eigh` reaches a few hundredths of the speed of products there. Not measured.
-DEVICE_DENSE_PRODUCTS = 20.0
 # What does not converge otherwise is done again by `Eigh` up to here: 8000² float64 are 0.5 GiB.
 FALLBACK_NODES = 8000
-
-
-def dense_products(device: torch.device) -> float:
-    """`DENSE_PRODUCTS` of a device."""
-    return DENSE_PRODUCTS if device.type == "cpu" else DEVICE_DENSE_PRODUCTS
-
-
 # One sparse graph of more nodes is solved in reverse Cuthill–McKee order: its products are several times faster. On
 # the processor only: an accelerator's cache holds a block of vectors of a million nodes, and SciPy takes a second to
 # order these, longer than the solve.
 REORDER_NODES = 10**5
-# On accelerators the products of a filter of the block are launched ahead, where each step of Lanczos and each level of
-# multigrid is too small to fill the device. So filters are tried first, up to this many products. Not measured.
-DEVICE_PRODUCTS = 1000
-
-
-# Work of the solvers on one sparse graph, in nanoseconds of one core of a server (processor seconds with one thread, 23
-# families of 2000 to 50,000 nodes, residuals of 1e-6). Only ratios matter: they decide what `Auto` takes.
-class FactorCosts(NamedTuple):
-    """A multiplication, an entry of L; for each column of a block an entry of L once more, and a row; calls.
-
-    A row is orthogonalised against a basis. Those of compiled loops are a fit to 31 solves of 2000 to 20,000 nodes,
-    which took 0.3 to 1.2 times as much, most of them 0.9 to 1.2. The order of their nodes comes to that.
-    """
-
-    multiplication: float
-    entry: float
-    solved_entry: float
-    solved_row: float
-    calls: float
-
-
-# By SuperLU, and by compiled loops.
-FACTORS = (FactorCosts(0.3, 117.0, 10.0, 280.0, 6e6), FactorCosts(0.063, 4.4, 1.2, 85.0, 1.5e6))
-# The order of compiled factors: a look at an entry of a list; and of the work of others what it may take.
-ORDER_LOOK, ORDER_SHARE = 7.0, 0.1
-ORDER_ENTRY, ORDER_ROW = 60.0, 200.0  # the order itself: 0.9 ms of a grid of 2000 nodes, 1.8 of the digits
-# SuperLU computes on one thread, the others on all: on two, multigrid takes 0.64 to 0.71 of the time of one. Up to
-# FILTER_NODES nobody gains by threads: at 2000 nodes filters and Lanczos take 0.8 to 1.7 of the time of one.
-THREADS_GAIN = 0.5  # exponent
-# Multigrid: an entry of the matrix and a row, for each column, in all iterations together.
-MULTIGRID_ENTRY, MULTIGRID_ROW, MULTIGRID_CALLS = 45.0, 950.0, 3e7
-
-
-class Steps(NamedTuple):
-    """What a step of Lanczos takes, with a basis of 60 vectors, and a product of a filter, for each column.
-
-    And how many steps of Lanczos are ``few``, for each column of the block of a filter, and for `FEW_COLUMNS` at least:
-    factors that take less are begun at once, as no solve by products is done in fewer. Of 20 graphs of 2000 nodes, with
-    3, 8, 16 and 30 pairs, compiled factors took less time than filters where they were predicted to take less than 9
-    steps a column, and filters 0.4 to 1.0 of their time where more (bodies of three dimensions, spheres).
-    """
-
-    lanczos_calls: float
-    lanczos_entry: float
-    lanczos_row: float
-    filter_calls: float
-    filter_entry: float
-    filter_row: float
-    few: float
-
-
-# By operations of torch, and by compiled loops. Of the latter filters are a fit to 66 solves of 2000 to 20,000 nodes,
-# which took 0.7 to 1.2 times as much: 0.116 ns a number, and Rayleigh and Ritz after each 35 products or so.
-TORCH_STEPS = Steps(4e4, 1.0, 16.0, 6e4, 0.5, 0.0, 22)
-COMPILED_STEPS = Steps(1e4, 0.6, 14.0, 2.5e3, 0.116, 0.45, 9)
-FEW_COLUMNS = 16
-# Products of a filter on a closed surface of n nodes, over √(n / guards).
-MESH_PRODUCTS = 6.0
-# Up to here filters of a block in torch's operations take less time than single products, or not much more, and find
-# copies by themselves: at 2000 nodes 20 to 39 ms against 15 to 52, at 5000 26 to 97 against 33 to 103.
-FILTER_NODES = 3000
-# Columns of a block that compiled loops filter on one thread in less time than they take single products, to a
-# tolerance of 1e-5 or finer and to a looser one. Of ten graphs of clusters, hubs and bodies filters took, over Lanczos,
-# with 16 columns at 2000 nodes 0.6 to 1.0 to a fine tolerance, at 6000 0.6 to 1.4, at 20,000 0.5 to 1.3, and to a loose
-# one 0.3 to 1.1 everywhere; with 24 columns at 2000 nodes 0.9 to 1.5 and 0.6 to 1.0, at 6000 0.8 to 1.9 and 0.6 to 1.3;
-# with 45 columns 1.2 to 2.9 and 0.7 to 1.9.
-FINELY_FILTERED, LOOSELY_FILTERED = 16, 24
-# Meshes of so many nodes are left to multigrid unless factors take less time. Up to 20,000 Lanczos took as long or less
-# on bodies and small worlds; the products it needs grow, by Weyl's law.
-MESH_NODES = 30_000
+# Numbers between those of two neighbours in a block of filters, in the mean, from which on one of fewer nodes is put in
+# that order, too: what lies between them fills the second cache. A product of 20,000 nodes in clusters with 32 columns
+# took 2.5 and 1.3 ms, the order itself 10.
+SCATTERED = 2**16
+# Products of a filter of a sparse graph from which on multigrid takes less time.
+SPARSE_PRODUCTS = 1000
+# Nodes up to which SuperLU factorises a mesh that filters do not solve: of a body it takes 0.6 GiB there.
+SUPERLU_NODES = 20_000
 
 # --- Threads of the processor ----------------------------------------------------------------------------------------
 

@@ -15,14 +15,13 @@ from benchmarks.campaign.edges import Edges, graph_of
 from benchmarks.campaign.outcomes import Case, Finding, Outcome
 from benchmarks.campaign.reference import Reference, reference, splitting
 from torch_lapeig import ConvergenceError, ConvergenceWarning, GraphWarning, Laplacian, eigenpairs
-from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lanczos, Lobpcg, TorchLobpcg
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, TorchLobpcg
 
 Rng = np.random.Generator
 SOLVERS: dict[str, Any] = {
     "default": None,
     "Eigh": Eigh(),
     "ChebyshevSubspace": ChebyshevSubspace(),
-    "Lanczos": Lanczos(),
     "Lobpcg": Lobpcg(),
     "Lobpcg without preconditioner": Lobpcg(preconditioner=None),
     "TorchLobpcg": TorchLobpcg(),

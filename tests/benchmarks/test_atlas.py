@@ -244,7 +244,7 @@ def result(name: str, column: str, seconds: float, status: str = "ok") -> dict:
 def record_of(*results: dict, size: int = 2000) -> dict:
     return {
         "family": "grid", "size": size, "nodes": size, "threads": 1, "residual": 1e-6, "results": list(results),
-        "choice": {"solvers": "Lanczos(basis=None)", "reason": ""}, "reference": {"checked": "by count: 3"},
+        "choice": {"solvers": "ShiftInvert(basis=None)", "reason": ""}, "reference": {"checked": "by count: 3"},
     }  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from torch_lapeig import (
     knn_graph,
     normalized_cut,
 )
-from torch_lapeig.eigen import Lanczos
+from torch_lapeig.eigen import ShiftInvert
 
 
 @pytest.mark.filterwarnings("ignore")  # of torch's tracers, of Lightning's imports
@@ -46,8 +46,8 @@ def test_outcomes():
 
 
 def test_options_are_kept_as_plain_numbers():
-    rule, solver = KNN(np.int64(4)), Lanczos(basis=np.int32(30), patience=np.int64(5), seed=np.uint8(1))
-    assert repr(solver) == "Lanczos(basis=30, max_products=10000, alternative=None, patience=5, seed=1)"
+    rule, solver = KNN(np.int64(4)), ShiftInvert(basis=np.int32(30), max_products=np.int64(5), seed=np.uint8(1))
+    assert repr(solver) == "ShiftInvert(basis=30, max_products=5, shift=1e-14, memory=None, seed=1)"
     assert repr(rule) == "KNN(k=4, symmetrize='mean', metric='euclidean', backend='exact', recall=None)"
     assert repr(HeatKernel(np.float64(2.0))) == "HeatKernel(t=2.0, learnable=False)"
     assert type(SpectralClustering(np.int64(2), seed=np.int64(3)).seed) is int

@@ -26,7 +26,7 @@ from torch_lapeig import (
     eigenpairs,
     knn_graph,
 )
-from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lanczos, Lobpcg, ShiftInvert
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, ShiftInvert
 
 
 @pytest.mark.parametrize("solver", [Eigh(), ChebyshevSubspace(guards=4)], ids=str)
@@ -213,7 +213,7 @@ class TestDegeneracyRules:
             torch.autograd.grad((vectors[:, 1] * points(12, 1)[:, 0]).sum(), weight)
 
 
-SPLIT = {"default": None, "eigh": Eigh(), "lanczos": Lanczos(), "lobpcg": Lobpcg(), "chebyshev": ChebyshevSubspace()}
+SPLIT = {"default": None, "eigh": Eigh(), "lobpcg": Lobpcg(), "chebyshev": ChebyshevSubspace()}
 
 
 @pytest.mark.parametrize("solver", SPLIT.values(), ids=SPLIT)
@@ -231,7 +231,7 @@ def test_a_cut_through_more_copies_than_guards(graph, solver):
     assert gradient.abs().max() < 1e3
 
 
-@pytest.mark.parametrize("solver", [None, Lanczos(), Lobpcg(), ChebyshevSubspace()], ids=str)
+@pytest.mark.parametrize("solver", [None, Lobpcg(), ChebyshevSubspace()], ids=str)
 @pytest.mark.parametrize(("a", "b"), [(40, 30), (34, 21)])
 def test_gradients_of_grids_in_float32(a, b, solver):
     """The condition of the backward's system is bound / gap, 10³ here; float32 alone loses all of it."""
@@ -377,7 +377,7 @@ def test_second_derivatives_have_no_errors_of_the_first_over_differences(n, k, c
     assert (found - expected).norm() < 1e-6 * expected.norm()
 
 
-@pytest.mark.parametrize("solver", [None, Lanczos(), Lobpcg(), ChebyshevSubspace()], ids=str)
+@pytest.mark.parametrize("solver", [None, Lobpcg(), ChebyshevSubspace()], ids=str)
 def test_values_that_float32_does_not_tell_apart(solver):
     """Circles with noise: pairs differ by less than residuals of float32, and the loss tells their vectors apart."""
     angle = 2 * torch.pi * torch.arange(200, dtype=torch.float64) / 200
@@ -404,7 +404,7 @@ def test_the_first_of_several_null_vectors_alone(normalization):
         length = d.sum() if normalization != "unnormalized" else degrees.sum()
         return (aim * degrees.sqrt()).sum() / length.sqrt()
 
-    for solver in (None, Lanczos(), Lobpcg(), ChebyshevSubspace()):
+    for solver in (None, Lobpcg(), ChebyshevSubspace()):
         found = (aim * eigenpairs(Laplacian(graph_of(weight), normalization), 1, solver).vectors[:, 0]).sum()
         torch.testing.assert_close(found, expected(weight))
         gradients = [
@@ -416,7 +416,7 @@ def test_the_first_of_several_null_vectors_alone(normalization):
 
 @pytest.mark.parametrize("change", [0.0, 1e-9, 1e-7, 1e-5, 1e-2])
 @pytest.mark.parametrize("normalization", ["symmetric", "random_walk"])
-@pytest.mark.parametrize("solver", [Eigh(), Lanczos()], ids=str)
+@pytest.mark.parametrize("solver", [Eigh(), ChebyshevSubspace()], ids=str)
 def test_losses_in_float32_of_pairs_in_float64(solver, change, normalization):
     """Their round-off is not taken for a dependence on the basis, nor enlarged by 1/(λ_i − λ_j)."""
     affinity = cycle(24)

@@ -8,12 +8,12 @@ import torch
 
 from problems import in_every_dtype, points, projector_loss, torus
 from torch_lapeig import DegeneracyWarning, Graph, HeatKernel, Laplacian, eigenpairs, knn_graph
-from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lanczos, Lobpcg, ShiftInvert, SymmetricOperator
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, ShiftInvert, SymmetricOperator
 from torch_lapeig.graph.logarithms import inverse_power
 from torch_lapeig.graph.pattern import DensePattern
 
 
-@pytest.mark.parametrize("solver", [None, Eigh(), Lanczos(), ChebyshevSubspace(), Lobpcg(), ShiftInvert()], ids=str)
+@pytest.mark.parametrize("solver", [None, Eigh(), ChebyshevSubspace(), Lobpcg(), ShiftInvert()], ids=str)
 @pytest.mark.parametrize(
     ("dtype", "exponent"),
     [(torch.float32, e) for e in (-100, -66, -57, 57, 90)] + [(torch.float64, e) for e in (-900, -520, 520, 900)],
@@ -75,7 +75,10 @@ def test_progress_is_told_in_the_unit_of_the_weights():
         heard.append([])
         laplacian = Laplacian(graph.with_weight(graph.weight * unit), "unnormalized")
         eigenpairs(
-            laplacian, 3, Lanczos(), progress=lambda _, residual, allowed, unit=unit: heard[-1].append(allowed / unit)
+            laplacian,
+            3,
+            ChebyshevSubspace(),
+            progress=lambda _, residual, allowed, unit=unit: heard[-1].append(allowed / unit),
         )
     torch.testing.assert_close(torch.tensor(heard[1]), torch.tensor(heard[0]), rtol=1e-6, atol=0)
 

@@ -15,6 +15,7 @@ ROOT = Path(torch_lapeig.__file__).parent
 # Rooms, folders or modules of the package, and the rooms that each imports from.
 ARROWS = {
     "_cached": set(),
+    "_gone": set(),
     "_precision": set(),
     "_checks": {"_precision"},
     "_tuning": set(),
@@ -22,7 +23,7 @@ ARROWS = {
     "_threads": {"_checks", "_tuning"},
     "_fitted": {"_checks", "_tuning"},
     "graph": {"_cached", "_checks", "_compiled", "_fitted", "_threads", "_tuning"},
-    "eigen": {"_cached", "_checks", "_compiled", "_threads", "_tuning", "graph"},
+    "eigen": {"_cached", "_checks", "_compiled", "_gone", "_threads", "_tuning", "graph"},
     "methods": {"_checks", "_fitted", "_threads", "_tuning", "graph", "eigen"},
     "losses": {"_checks", "_compiled", "_fitted", "graph", "eigen"},
     "samplers": {"_checks", "graph"},

@@ -1,4 +1,4 @@
-"""Compiled products with sparse rows in memory, and loops of them: steps of Lanczos, filters, conjugate gradients.
+"""Compiled products with sparse rows in memory, and loops of them: filters, conjugate gradients.
 
 Products of sparse rows with blocks of columns take half the time of MKL's. And on a graph of some thousand nodes an
 operation of torch takes less time than its call, where solvers make hundreds of them. `hatch_build.py` compiles
@@ -56,7 +56,7 @@ def library() -> ctypes.CDLL | None:
     if not is_same:
         return None
     for name, _ in TYPES.values():
-        for loop in ("lanczos", "subspace", "pairs_of_space"):
+        for loop in ("subspace", "pairs_of_space"):
             getattr(found, f"{loop}_{name}").restype = c_int64
     for name in (
         "components_of",
@@ -106,7 +106,6 @@ class _Rows(ctypes.Structure):
     _fields_ = [(name, c_void_p) for name in ("crow", "col", "values", "diagonal")]
 
 
-Krylov = structure("Krylov", "p:matrix,losses d:beta,shift,noise,loss,round_off n:size,first,now i:is_mended,twice")
 _Complement = structure(
     "Complement",
     "n:n,k,u p:vectors,known,values,scales,rest,split,enough,size,round_off d:noise n:limit,replaced,patience a:a "
@@ -116,7 +115,7 @@ _TASK = "a:a n:start,stop,base,m,of_y,of_other,of_out p:y,other,out r:times,plus
 _EDGES = "p:crow,col n:start,stop,m,of_x,of_y p:x,y,out"
 _PAIRS = "p:i,j n:count,m,of_x,of_y p:x,y,out"
 _TENSION = "p:crow,col n:rows,m,of_y p:values,y,out,energy"
-_FILTER = "a:a n:graphs,n,m,ld,count,every,groups p:degree,centre,scale,x,rows,out,work"
+_FILTER = "a:a n:graphs,n,m,first,groups p:degree,centre,scale,x,out,work"
 _NEAREST = "n:sets,points,queries,dims,k,itself,wide p:x,asked,valid,numbers,squares,work"
 _KINDS = (
     ("task", _TASK),
@@ -175,6 +174,11 @@ def reads_rows(crow: Tensor, col: Tensor, *others: Tensor) -> bool:
 def is_for_one_thread(numbers: int) -> bool:
     """Whether a loop over a block of so many numbers, of one graph, is for one thread, not each product for several."""
     return numbers <= ALONE or torch.get_num_threads() == 1
+
+
+def room_of_filter(n: int, size: int) -> int:
+    """Numbers of ``size`` bytes that a thread writes in a filter of n nodes: `ROOM_OF_FILTER`."""
+    return 2 * n * (2 * LANE_BYTES // size + 1)
 
 
 def _team(work: int) -> tuple[c_int64, c_int64]:
@@ -357,26 +361,11 @@ class Rows:
         """What C reads, as long as these live."""
         return _Rows(*(None if x is None else x.data_ptr() for x in (self.crow, self.col, self.values, self.diagonal)))
 
-    def lanczos(self, rows: Tensor, state: Any, start: int, upto: int, kept: int) -> int:
-        """Steps from vector ``start`` on, up to ``upto`` vectors; how many there are then, fewer at an invariant space.
-
-        Args:
-            rows: ``(first + size + 1, N)``, each in one piece. state: a `Krylov`. kept: vectors the space began with.
-        """
-        call, room = getattr(library(), f"lanczos_{TYPES[rows.dtype][0]}"), np.empty(len(rows))
-        sizes = (c_int64(rows.shape[1]), c_int64(rows.stride(0)))
-        where = (c_void_p(rows.data_ptr()), ctypes.byref(state), c_void_p(room.ctypes.data))
-        counts = (c_int64(start), c_int64(upto), c_int64(kept))
-        return int(call(*sizes, self.pointers, *where, *counts, *_team(4 * len(self.col))))  # of one column: no vectors
-
-    def filter(
-        self, x: Tensor, centre: Tensor, scale: Tensor, degree: Tensor, against: Tensor | None = None, every: int = 1
-    ) -> Tensor:
+    def filter(self, x: Tensor, centre: Tensor, scale: Tensor, degree: Tensor) -> Tensor:
         """T_degree(Ã) X for a block ``(B, N, m)``; Ã = (A − centre) scale / 2, graph by graph.
 
         Args:
-            centre, scale: ``(B,)``. degree: int64 ``(B,)``, at least 1. against: orthonormal rows ``(c, N)`` of one
-                graph that are taken out of x, and again ``every`` so many products.
+            centre, scale: ``(B,)``. degree: int64 ``(B,)``, at least 1.
         """
         graphs, n, m = x.shape
         if graphs * n != len(self.crow) - 1 or not len(centre) == len(scale) == len(degree) == graphs:
@@ -386,16 +375,13 @@ class Rows:
         parts, threads = _team(len(self.col) * m * int(degree.max()))
         # The columns of one graph are filtered each by themselves: threads have nothing to wait for.
         whole = max(1, -(-(m - 1) * x.element_size() // LANE_BYTES))
-        groups = min(threads.value, parts.value, whole) if graphs == 1 and against is None else 1
+        groups = min(threads.value, parts.value, whole) if graphs == 1 else 1
         parts = c_int64(min(parts.value, graphs * groups))
         x, degree, out = x.contiguous(), degree.long().contiguous(), x.new_empty(x.shape)
         centre, scale = (number.to(x.dtype).contiguous() for number in (centre, scale))
-        if against is not None and against.stride(1) != 1:
-            against = against.contiguous()
-        step, count = (0, 0) if against is None else (against.stride(0), len(against))
-        room = x.new_empty(min(parts.value, threads.value) * (n * m + count * LANE_BYTES // x.element_size()))
-        blocks = (degree, centre, scale, x, x if against is None else against, out, room)
-        sizes = (graphs, n, m, step, count, every, groups)
+        room = x.new_empty(min(parts.value, threads.value) * room_of_filter(n, x.element_size()))
+        blocks = (degree, centre, scale, x, out, room)
+        sizes = (graphs, n, m, 0, groups)
         task = _STRUCTURES[x.dtype]["filter"](self.pointers, *sizes, *(block.data_ptr() for block in blocks))
         getattr(library(), f"filter_{TYPES[x.dtype][0]}")(ctypes.byref(task), parts, threads)
         return out

@@ -120,6 +120,8 @@ void fill_part(Part *t)
 /* Rows that are added up before their sum goes to that of all: a million of float would lose digits one by one. */
 #define ROWS 1024
 #define FEW_ROWS 128 /* of a block of some columns, which stay in the first cache */
+/* Numbers that filters of columns of n nodes, each of so many bytes, write beside their answer. */
+#define ROOM_OF_FILTER(n, bytes) (2 * (n) * (2 * 64 / (int64_t)(bytes) + 1))
 #define STRETCH 512 /* numbers of vectors that stay in the cache for all products with them */
 
 /* Edges whose numbers are added up in float, before they are in double. */
@@ -140,56 +142,6 @@ const char *source(void) { return SOURCE; }
 #define JOIN_(name, type) name##_##type
 #define JOIN(name, type) JOIN_(name, type)
 #define NAME(name) JOIN(name, REAL)
-
-/* A projection T and what its caller knows of the last vectors, as in `torch_lapeig.eigen.krylov.Projection`. */
-typedef struct {
-    double *matrix, *losses;          /* (size, size); (2, size + 1), of which `now` is that of the last vector */
-    double beta, shift, noise, loss, round_off;
-    int64_t size, first, now;
-    int32_t is_mended, twice;         /* twice: orthogonalise all vectors against all others, two times */
-} Krylov;
-
-/* The vectors up to `end` have lost nothing. */
-INLINE void begin(double *lost, int64_t end, double noise)
-{
-    for (int64_t i = 0; i < end; i++) lost[i] = noise;
-    lost[end] = 1;
-}
-
-/* A step of the recurrence of T and of the losses; whether a vector has lost too much. */
-INLINE int is_lost(Krylov *k, int64_t end, double alpha, double beta)
-{
-    double *t = k->matrix, *now = k->losses + k->now * (k->size + 1), *next = k->losses + !k->now * (k->size + 1);
-    const int64_t size = k->size;
-    if (end > 0) t[(end - 1) * size + end] = t[end * size + end - 1] = k->beta;
-    t[end * size + end] = alpha;
-    int lost = 0;
-    for (int64_t i = 0; i < end; i++) {
-        double loss = -alpha * now[i] - k->beta * next[i];
-        for (int64_t j = 0; j <= end; j++) loss += t[i * size + j] * now[j];
-        loss += copysign(k->noise * k->shift, loss);
-        loss /= beta > k->noise * k->shift ? beta : NAN;
-        next[i] = loss;
-        lost |= !(fabs(loss) <= k->loss);
-    }
-    next[end] = k->noise;
-    next[end + 1] = 1;
-    k->now = !k->now;
-    if (k->is_mended) { /* the vector before was not orthogonal to all others, and hands that on */
-        k->is_mended = 0;
-        return 1;
-    }
-    return lost;
-}
-
-/* The last vector has been orthogonalised. */
-INLINE void mend(Krylov *k, int64_t end)
-{
-    double *before = k->losses + !k->now * (k->size + 1), worst = 0;
-    for (int64_t i = 0; i < end; i++) worst = fmax(worst, before[i]);
-    begin(k->losses + k->now * (k->size + 1), end + 1, k->noise);
-    k->is_mended = worst > k->noise;
-}
 
 typedef double Four __attribute__((vector_size(32), aligned(8), may_alias));
 #include "ritz.c"
@@ -442,114 +394,6 @@ typedef struct {
     const int32_t *crow, *col;
     const REAL *values, *diagonal;
 } NAME(Rows);
-
-/* w = (A − shift) v − β u; u may be NULL. */
-typedef struct {
-    NAME(Rows) a;
-    int64_t n;
-    REAL shift, beta;
-    const REAL *v, *u;
-    REAL *w;
-} NAME(Step);
-
-FAST static void NAME(step_of)(void *task, int64_t part, int64_t parts, int64_t thread)
-{
-    (void)thread;
-    const NAME(Step) *s = task;
-    const int32_t *crow = s->a.crow, *col = s->a.col;
-    const REAL *values = s->a.values, *v = s->v, *u = s->u;
-    for (int64_t i = s->n * part / parts; i < s->n * (part + 1) / parts; i++) {
-        REAL sum = 0;
-        for (int32_t e = crow[i]; e < crow[i + 1]; e++) sum += values[e] * v[col[e]];
-        sum = ((s->a.diagonal ? s->a.diagonal[i] : 1) - s->shift) * v[i] - sum;
-        s->w[i] = u ? sum - s->beta * u[i] : sum;
-    }
-}
-
-/* w −= Qᵀ Q w for `count` orthonormal rows Q; h, if not NULL, becomes or grows by Q w; the norm of what is left. Here and
-   below numbers are added in double: a million of float lose digits. */
-INLINE double NAME(outside)(int64_t n, int64_t ld, int64_t count, const REAL *rows, REAL *w, double *h, int grows)
-{
-    double squares = 0, part[4];
-    for (int64_t r = 0; r < count; r += 4) { /* four at a time are classical within, modified between: as good */
-        const int64_t m = count - r < 4 ? count - r : 4;
-        const REAL *q = rows + r * ld;
-        if (m == 4) {
-            double s = 0, t = 0, u = 0, v = 0;
-            for (int64_t i = 0; i < n; i++) {
-                s += q[i] * w[i];
-                t += q[ld + i] * w[i];
-                u += q[2 * ld + i] * w[i];
-                v += q[3 * ld + i] * w[i];
-            }
-            const REAL a = s, b = t, c = u, d = v;
-            for (int64_t i = 0; i < n; i++) w[i] -= a * q[i] + b * q[ld + i] + c * q[2 * ld + i] + d * q[3 * ld + i];
-            part[0] = s, part[1] = t, part[2] = u, part[3] = v;
-        } else {
-            for (int64_t s = 0; s < m; s++) {
-                part[s] = 0;
-                for (int64_t i = 0; i < n; i++) part[s] += q[s * ld + i] * w[i];
-                const REAL a = part[s];
-                for (int64_t i = 0; i < n; i++) w[i] -= a * q[s * ld + i];
-            }
-        }
-        if (h)
-            for (int64_t s = 0; s < m; s++) h[r + s] = part[s] + (grows ? h[r + s] : 0);
-    }
-    for (int64_t i = 0; i < n; i++) squares += w[i] * w[i];
-    return sqrt(squares);
-}
-
-/* The same, twice; 0 where what was left was round-off: the basis is invariant. */
-INLINE double NAME(outside_twice)(int64_t n, int64_t ld, int64_t count, const REAL *rows, REAL *w, double *h)
-{
-    const double once = NAME(outside)(n, ld, count, rows, w, h, 0);
-    const double beta = NAME(outside)(n, ld, count, rows, w, h, 1);
-    return beta >= 0.5 * once ? beta : 0;
-}
-
-/* Steps of `KrylovSpace._step` from vector `from` on, of which none is done again; returns how many vectors are filled
-   then: fewer than `upto` where nothing of a product was left outside the space, and the next vector is to be chosen. */
-FAST int64_t NAME(lanczos)(
-    int64_t n, int64_t ld, NAME(Rows) a, REAL *rows, Krylov *k, double *h, int64_t from, int64_t upto, int64_t kept,
-    int64_t parts, int64_t threads)
-{
-    for (int64_t j = from; j < upto; j++) {
-        const int64_t end = k->first + j;
-        REAL *v = rows + end * ld, *w = v + ld;
-        const int is_whole = j == kept || k->twice;
-        NAME(Step) step = {a, n, k->shift, k->beta, v, is_whole ? 0 : v - ld, w};
-        double beta;
-        share(NAME(step_of), &step, parts, threads);
-        if (is_whole) {
-            beta = NAME(outside_twice)(n, ld, end + 1, rows, w, h);
-            for (int64_t i = 0; i <= end; i++) k->matrix[i * k->size + end] = k->matrix[end * k->size + i] = h[i];
-            begin(k->losses + !k->now * (k->size + 1), end, k->noise);
-            begin(k->losses + k->now * (k->size + 1), end + 1, k->noise);
-        } else {
-            double alpha = 0, squares = 0;
-            for (int64_t i = 0; i < n; i++) alpha += v[i] * w[i];
-            const REAL part = alpha;
-            for (int64_t i = 0; i < n; i++) {
-                const REAL left = w[i] - part * v[i];
-                w[i] = left;
-                squares += left * left;
-            }
-            beta = sqrt(squares);
-            if (is_lost(k, end, alpha, beta)) {
-                const double before = beta;
-                beta = NAME(outside)(n, ld, end + 1, rows, w, 0, 0);
-                if (!(beta >= 0.5 * before)) beta = NAME(outside_twice)(n, ld, end + 1, rows, w, 0);
-                mend(k, end);
-            }
-        }
-        k->beta = beta > k->round_off ? beta : 0;
-        if (!(k->beta > 0)) return j + 1;
-        const REAL inverse = 1 / beta;
-        for (int64_t i = 0; i < n; i++) w[i] *= inverse;
-    }
-    return upto;
-}
 
 /* --- Products of rows with blocks of vectors, by columns --- */
 
@@ -856,7 +700,7 @@ FAST static void NAME(tension_of)(void *task, int64_t part, int64_t parts, int64
 
 void NAME(tension)(NAME(Tension) * t, int64_t parts, int64_t threads) { share(NAME(tension_of), t, parts, threads); }
 
-/* --- Filters --- */
+/* --- Blocks of vectors outside others --- */
 
 /* The columns from p on, as many as the vector has, of x −= Qᵀ Q x: four rows of Q at a time, on nodes that stay in the
    cache for all. */
@@ -918,46 +762,58 @@ INLINE void NAME(without)(int64_t n, int64_t m, int64_t ld, int64_t count, const
         }
 }
 
-/* T_degree(Ã) x of `graphs` graphs of n nodes, Ã = (A − centre) scale / 2; see `Operator.chebyshev`. `work` has room
-   for n rows of m columns and `count` vectors of 64 bytes for each thread. `count` orthonormal rows are taken out of
-   x, and again every so many products. The columns of one graph without such rows may be in `groups`, each a part, which
-   share the room. */
+/* --- Filters --- */
+
+/* T_degree(Ã) x of `graphs` graphs of n nodes, Ã = (A − centre) scale / 2, for the columns from `first` on; the others are
+   copied. See `Operator.chebyshev`. `work` has ROOM_OF_FILTER for each thread. The columns of one graph may be in `groups`,
+   each a part. */
 typedef struct {
     NAME(Rows) a;
-    int64_t graphs, n, m, ld, count, every, groups;
+    int64_t graphs, n, m, first, groups;
     const int64_t *degree;
-    const REAL *centre, *scale, *x, *rows;
+    const REAL *centre, *scale, *x;
     REAL *out, *work;
 } NAME(Filter);
+
+/* Copy `width` numbers of each of n rows. */
+INLINE void NAME(copy_rows)(int64_t n, int64_t width, const REAL *x, int64_t of_x, REAL *out, int64_t of_out)
+{
+    for (int64_t i = 0; i < n; i++) memcpy(out + i * of_out, x + i * of_x, width * sizeof(REAL));
+}
+
+/* Some columns of one graph, in a block of their own: as many as are read in two lines of the cache. */
+INLINE void NAME(filter_columns)(const NAME(Filter) * f, int64_t g, int64_t first, int64_t width, REAL *room)
+{
+    const int64_t n = f->n, begin = g * n * f->m + first;
+    REAL *old = room, *new = room + n * width;
+    NAME(Task) t = {.a = f->a, .from = g * n, .to = g * n + n, .base = g * n, .m = width};
+    t.of_y = t.of_other = t.of_out = width;
+    NAME(copy_rows)(n, width, f->x + begin, f->m, old, width);
+    t.y = old, t.out = new, t.times = f->scale[g] / 2, t.centre = f->centre[g], t.other = 0;
+    NAME(apply)(&t, SYSTEM);
+    t.times = f->scale[g], t.plus = -1;
+    for (int64_t step = 1; step < f->degree[g]; step++) {
+        t.y = new, t.other = t.out = old;
+        NAME(apply)(&t, SYSTEM);
+        REAL *next = old;
+        old = new, new = next;
+    }
+    NAME(copy_rows)(n, width, new, width, f->out + begin, f->m);
+}
 
 FAST static void NAME(filter_of)(void *task, int64_t part, int64_t parts, int64_t thread)
 {
     const NAME(Filter) *f = task;
-    const int64_t n = f->n, m = f->m, lanes = 64 / sizeof(REAL), all = f->graphs * f->groups;
-    REAL *room = f->work + (f->groups > 1 ? 0 : thread) * (n * m + f->count * lanes);
+    const int64_t n = f->n, m = f->m - f->first, lanes = 64 / sizeof(REAL), all = f->graphs * f->groups;
+    REAL *room = f->work + thread * ROOM_OF_FILTER(n, sizeof(REAL));
     for (int64_t u = all * part / parts; u < all * (part + 1) / parts; u++) {
         const int64_t g = u / f->groups, group = u % f->groups, whole = (m + lanes - 2) / lanes; /* no column alone */
-        const int64_t first = whole * group / f->groups * lanes, next = whole * (group + 1) / f->groups * lanes;
-        const int64_t width = (group + 1 < f->groups ? next : m) - first;
-        NAME(Task) t = {.a = f->a, .from = g * n, .to = g * n + n, .base = g * n, .m = width};
-        t.of_y = t.of_other = t.of_out = m;
-        /* The last product writes to `out`. */
-        REAL *own = f->out + g * n * m + first, *work = room + first;
-        REAL *old = f->degree[g] % 2 ? work : own, *new = f->degree[g] % 2 ? own : work;
-        for (int64_t i = 0; i < n; i++) memcpy(old + i * m, f->x + (g * n + i) * m + first, width * sizeof(REAL));
-        if (f->count) NAME(without)(n, m, f->ld, f->count, f->rows, old, room + n * m);
-        t.y = old, t.out = new, t.times = f->scale[g] / 2, t.centre = f->centre[g], t.other = 0;
-        NAME(apply)(&t, SYSTEM);
-        t.times = f->scale[g], t.plus = -1;
-        for (int64_t step = 1; step < f->degree[g]; step++) {
-            t.y = new, t.other = t.out = old;
-            NAME(apply)(&t, SYSTEM);
-            REAL *next = old;
-            old = new, new = next;
-            if (f->count && step % f->every == 0) {
-                NAME(without)(n, m, f->ld, f->count, f->rows, old, room + n * m);
-                NAME(without)(n, m, f->ld, f->count, f->rows, new, room + n * m);
-            }
+        const int64_t next = whole * (group + 1) / f->groups * lanes, end = group + 1 < f->groups ? next : m;
+        int64_t at = whole * group / f->groups * lanes;
+        if (at == 0) NAME(copy_rows)(n, f->first, f->x + g * n * f->m, f->m, f->out + g * n * f->m, f->m);
+        for (int64_t width; at < end; at += width) {
+            width = end - at <= 2 * lanes + 1 ? end - at : 2 * lanes;
+            NAME(filter_columns)(f, g, f->first + at, width, room);
         }
     }
 }

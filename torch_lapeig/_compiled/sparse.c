@@ -64,9 +64,9 @@ typedef struct {
     int64_t *place, *mark;                     /* of an element in the pool; 0 where it is gone */
 } Quotient;
 
-/* Multiplications that factors take, their entries, and looks at a list that their order takes. */
+/* Multiplications that factors take, and their entries. */
 typedef struct {
-    double work, entries, looks;
+    double work, entries;
 } Limits;
 
 INLINE void take_out(Quotient *q, int32_t i)
@@ -172,7 +172,6 @@ static int64_t eliminate(Quotient *q, const Limits *most, int32_t *super, int32_
         take_out(q, p);
         for (int32_t a = 0; a < q->elements[p]; a++) bound += q->size[own[a]];
         if (!make_room(&q->pool, &q->room, q->used, bound)) return -1;
-        now.looks += bound;
         q->weight[p] = 0, super[p] = count++;
         for (int32_t a = 0; a < q->elements[p]; a++) {
             outside += gather(q, q->pool + q->place[own[a]], q->size[own[a]]);
@@ -188,7 +187,6 @@ static int64_t eliminate(Quotient *q, const Limits *most, int32_t *super, int32_
                 else if (q->mark[e])
                     q->mark[e] = tag + q->degree[e] + q->weight[i];
             }
-            now.looks += q->elements[i] + q->length[i];
         }
         for (int64_t a = from; a < q->used; a++) {
             const int32_t i = q->pool[a];
@@ -215,7 +213,6 @@ static int64_t eliminate(Quotient *q, const Limits *most, int32_t *super, int32_
                 const int32_t *list = q->list + q->start[i];
                 for (int32_t b = 1; b < q->length[i]; b++) q->mark[list[b]] = tag;
                 for (int32_t before = i, j; (j = q->next[before]) >= 0;) {
-                    now.looks += 1;
                     if (!is_like(q, i, j, tag)) {
                         before = j;
                         continue;
@@ -239,7 +236,10 @@ static int64_t eliminate(Quotient *q, const Limits *most, int32_t *super, int32_
         q->place[p] = from, q->size[p] = to - from, q->degree[p] = outside, q->mark[p] = to > from;
         q->used = to;
         for (int64_t c = outside + 1; c <= outside + weight; c++) now.work += (double)c * c, now.entries += c;
-        if (now.work > most->work || now.entries > most->entries || now.looks > most->looks) return -1;
+        /* What is left of the new element is a clique, whose columns will hold it whole: they take that much at least. */
+        const double clique = outside;
+        if (now.work + clique * clique * clique / 3 > most->work) return -1;
+        if (now.entries + clique * clique / 2 > most->entries) return -1;
     }
     for (int64_t i = 0; i < n; i++)
         if (super[i] < 0 && q->into[i] < 0) super[i] = count++; /* dense ones */

@@ -22,11 +22,10 @@ SPACE_PART = 2**14  # numbers of a vector that a thread has at least: with four 
 
 
 class Limits(NamedTuple):
-    """Multiplications that factors may take, their entries, and looks at an entry of a list that their order may."""
+    """Multiplications that factors may take, and their entries."""
 
     work: float = math.inf
     entries: float = math.inf
-    looks: float = math.inf
 
     def are_within(self, others: Limits) -> bool:
         """Whether none of them is larger."""
@@ -85,8 +84,14 @@ class Structure:
         """
         rows, limits = (_at(crow), _at(col)), Limits() if most is None else most
         call = _compiled.library().shape_of  # type: ignore[union-attr]
-        shape = call(c_int64(len(crow) - 1), *rows, (c_double * 3)(*limits))
-        return None if shape is None else cls(shape)
+        shape = call(c_int64(len(crow) - 1), *rows, (c_double * 2)(*limits))
+        found = None if shape is None else cls(shape)
+        return found if found is not None and found.size.are_within(limits) else None
+
+    @property
+    def size(self) -> Limits:
+        """The limits that these factors just keep."""
+        return Limits(self.work, self.entries)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@
 
 /* The numbers of the rule, which has its reasons in `torch_lapeig.eigen.chebyshev`, by their names there, and the options. */
 typedef struct {
-    double beyond, overflow, damping, weak, spare, close, settled, resolved, apart, tolerance;
+    double beyond, highest, overflow, damping, clean, weak, spare, close, settled, resolved, apart, tolerance;
     int64_t shown, least_degree, iterations, degree, products, patient;
 } Rule;
 
@@ -61,16 +61,17 @@ typedef struct {
     REAL *block, *centres, *scales;
 } NAME(Subspace);
 
-/* Filter a block between `low` and the bound, and set where it grows too large for squares, over its largest numbers. */
-static void NAME(filtered)(NAME(Subspace) * s, int64_t g, const REAL *x, double low, int64_t degree, double most, int64_t thread)
+/* Filter the columns of a block from `first` on between `low` and the bound, and set where they grow too large for squares,
+   over their largest numbers. */
+static void NAME(filtered)(NAME(Subspace) * s, int64_t g, int64_t first, double low, int64_t degree, double most, int64_t thread)
 {
     NAME(Filter) f = *s->filter;
-    const int64_t n = f.n, m = f.m, lanes = 64 / sizeof(REAL), whole = (m + lanes - 2) / lanes;
+    const int64_t n = f.n, m = f.m, lanes = 64 / sizeof(REAL), whole = (m - first + lanes - 2) / lanes;
     const double bound = s->bound[g];
-    const int64_t work = (int64_t)(f.a.crow[(g + 1) * n] - f.a.crow[g * n]) * m * degree;
+    const int64_t work = (int64_t)(f.a.crow[(g + 1) * n] - f.a.crow[g * n]) * (m - first) * degree;
     REAL *const out = s->block + g * n * m;
     s->centres[g] = (low + bound) / 2, s->scales[g] = 4 / (bound - low), s->degree[g] = degree;
-    f.x = x;
+    f.x = s->ritz->vectors, f.first = first;
     if (f.graphs == 1) { /* the columns of one graph each by themselves, on several threads */
         const int64_t parts = work / s->part < s->threads ? work / s->part : s->threads;
         f.groups = parts < 1 ? 1 : parts < whole ? parts : whole;
@@ -80,7 +81,7 @@ static void NAME(filtered)(NAME(Subspace) * s, int64_t g, const REAL *x, double 
     __atomic_fetch_add(&s->spent, work, __ATOMIC_RELAXED);
     s->products[g] += degree + 1;
     if (degree * log_growth(most, low, bound) < (sizeof(REAL) == 4 ? 22 : 177)) return; /* a fourth of what is a number */
-    for (int64_t c = 0; c < m; c++) {
+    for (int64_t c = first; c < m; c++) {
         REAL largest = 0;
         for (int64_t i = 0; i < n; i++) largest = fabs((double)out[i * m + c]) > largest ? fabs((double)out[i * m + c]) : largest;
         for (int64_t i = 0; i < n && largest > 0; i++) out[i * m + c] /= largest;
@@ -95,13 +96,13 @@ static int NAME(prefilter)(NAME(Subspace) * s, int64_t g, int64_t thread)
     const Rule *u = s->rule;
     const double bound = s->bound[g], most = log(0.1 / sqrt(sizeof(REAL) == 4 ? 0x1p-23 : 0x1p-52));
     if (!s->centre || s->iterations[g] > 1 || u->iterations == 0 || !(bound > 0)) return 0;
-    const double low = fmin(s->centre[g], 0.9 * bound), sound = floor(most / log_growth(0, low, bound));
+    const double low = fmin(s->centre[g], u->highest * bound), sound = floor(most / log_growth(0, low, bound));
     const int64_t limit = u->degree < u->products ? u->degree : u->products;
     int64_t degree = s->iterations[g] == 0 && sound < u->least_degree ? u->least_degree : sound;
     if (s->iterations[g] == 1 && s->degree[g] <= sound) return 0;
     if (degree > limit) degree = limit;
     if (degree < 1) return 0;
-    NAME(filtered)(s, g, s->ritz->vectors, low, degree, 0, thread);
+    NAME(filtered)(s, g, 0, low, degree, 0, thread);
     s->iterations[g] = 1;
     return 1;
 }
@@ -155,20 +156,30 @@ static void NAME(decide)(NAME(Subspace) * s, int64_t g, int64_t thread)
     }
     if ((is_right && (needed <= 0 || is_refined)) || s->iterations[g] == u->iterations) return;
 
+    /* Pairs that are found stay as they are, as many as lines of the cache are full of. */
+    int64_t settled = 0;
+    while (!is_right && residuals[settled] <= allowed) settled++;
+    settled -= settled % (64 / sizeof(REAL));
+
     const double last = values[m - 1], same = fmax(round_off, cluster <= u->close * bound ? cluster : 0);
-    const double low = fmin(last + (last - values[k - 1] <= same ? u->beyond * (bound - last) : 0), 0.9 * bound);
-    const double first = log_growth(values[0], low, bound), kth = log_growth(values[k - 1], low, bound);
+    const double low = fmin(last + (last - values[k - 1] <= same ? u->beyond * (bound - last) : 0), u->highest * bound);
+    const double kth = log_growth(values[k - 1], low, bound);
     const double following = log_growth(values[k < m ? k : m - 1], low, bound);
     const double enough = fmax((needed + u->spare) / kth, next > 0 ? next / following : 0);
-    const double widest = fmax(fmax(first - kth, (first - following) / 1.5), 1e-7);
-    const double longest = fmin(fmin(enough, u->damping / kth), -0.5 * log(eps) / widest);
-    const double most = fmax(u->overflow * log(sizeof(REAL) == 4 ? 0x1p127 : 0x1p1023) / first, 1);
-    const double degree = ceil(fmin(fmin(fmax(longest, u->least_degree), u->degree), most));
+    const double wanted = fmin(fmax(fmin(enough, u->damping / kth), u->least_degree), u->degree);
+    double longest = u->overflow * log(sizeof(REAL) == 4 ? 0x1p127 : 0x1p1023);
+    longest /= log_growth(0, low, bound); /* a value of 0 may have been overlooked so far */
+    for (int64_t c = 0; c < k; c++) { /* as much of a pair that is nearly found is not in the others */
+        const double own = log_growth(values[c], low, bound), without = log((values[k - 1] - values[c]) / residuals[c]);
+        const double room = fmin(fmax(without, -0.5 * log(eps)), -u->clean * log(eps));
+        longest = fmin(longest, room / fmax(fmax(own - kth, (own - following) / 1.5), 1e-7));
+    }
+    const double degree = ceil(fmin(wanted, fmax(longest, 1)));
     const double left = s->iterations[g] >= u->shown ? needed / kth : 0, products = s->products[g] + degree + 1;
     if (!(degree >= 1) || fmax(products, s->products[g] + 1 + left) > u->products) return;
     if (!u->patient && s->iterations[g] > 0 && u->degree * kth < u->weak) return;
     s->iterations[g]++, s->state[g] = is_right ? REFINES : GOES_ON;
-    NAME(filtered)(s, g, s->ritz->vectors, low, degree, values[0], thread);
+    NAME(filtered)(s, g, settled, low, degree, values[settled], thread);
 }
 
 static void NAME(subspace_of)(void *task, int64_t part, int64_t parts, int64_t thread)

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _compiled
-from torch_lapeig._compiled import FILTER, LANE_BYTES, TYPES, Rows
+from torch_lapeig._compiled import FILTER, LANE_BYTES, TYPES, Rows, room_of_filter
 from torch_lapeig._compiled.ritz import RITZ, least_of, room_of_ritz
 from torch_lapeig._tuning import COMPILED_PART, UNINTERRUPTED
 
 # The numbers of `ChebyshevSubspace`, and its options.
 Rule = _compiled.structure(
     "Rule",
-    "d:beyond,overflow,damping,weak,spare,close,settled,resolved,apart,tolerance "
+    "d:beyond,highest,overflow,damping,clean,weak,spare,close,settled,resolved,apart,tolerance "
     "n:shown,least_degree,iterations,degree,products,patient",
 )
 _Subspace = _compiled.structure(
@@ -62,11 +62,15 @@ def subspace(rows: Rows, block: Tensor, null: Tensor, k: int, spectrum: Spectrum
     (graphs, n, m), dtype, threads = block.shape, block.dtype, torch.get_num_threads()
     spectrum, null = Spectrum(*(None if x is None else x.contiguous() for x in spectrum)), null.contiguous()  # type: ignore[arg-type]
     lanes, teams = LANE_BYTES // block.element_size(), min(graphs, threads)
+    workers = threads if graphs == 1 else teams  # threads may share the columns of one graph
     wide = -(-m // lanes) * lanes
     vectors, values, residuals = torch.empty_like(block), *block.new_empty(2, graphs, m)
     counts = torch.zeros(5, graphs, dtype=torch.int64)
     centres, scales = block.new_empty(2, graphs)
-    work, of_filter = block.new_empty(teams * 3 * (n + m) * wide), block.new_empty(teams * n * m)
+    work, of_filter = (
+        block.new_empty(teams * 3 * (n + m) * wide),
+        block.new_empty(workers * room_of_filter(n, block.element_size())),
+    )
     room = torch.empty(teams * room_of_ritz(m), dtype=torch.float64)
     state, iterations, products, degree, sound = (row.data_ptr() for row in counts)
     at, matrix = block.data_ptr(), rows.pointers
@@ -75,7 +79,7 @@ def subspace(rows: Rows, block: Tensor, null: Tensor, k: int, spectrum: Spectrum
     blocks = (at, null.data_ptr(), spectrum.bound.data_ptr(), None)
     ritz = RITZ[dtype](matrix, *sizes, *blocks, *out, sound, least_of(dtype))
     of_graphs = (degree, centres.data_ptr(), scales.data_ptr())
-    filters = FILTER[dtype](matrix, graphs, n, m, 0, 0, 1, 1, *of_graphs, None, None, at, of_filter.data_ptr())
+    filters = FILTER[dtype](matrix, graphs, n, m, 0, 1, *of_graphs, None, at, of_filter.data_ptr())
     task = _Subspace(
         *map(ctypes.addressof, (ritz, filters, rule)),
         *(k, threads, COMPILED_PART, UNINTERRUPTED, 0),

@@ -1,11 +1,13 @@
 """Operators to their few smallest eigenpairs, with one differentiation rule."""
 
+from typing import NoReturn
+
+from torch_lapeig._gone import refuse
 from torch_lapeig.eigen.amg import SmoothedAggregation
 from torch_lapeig.eigen.auto import Auto, Choice
 from torch_lapeig.eigen.chebyshev import ChebyshevSubspace
 from torch_lapeig.eigen.direct import SparseLU
 from torch_lapeig.eigen.eigh import Eigh
-from torch_lapeig.eigen.lanczos import Lanczos
 from torch_lapeig.eigen.laplacian import Laplacian
 from torch_lapeig.eigen.linear import solve_linear
 from torch_lapeig.eigen.lobpcg import Lobpcg
@@ -24,7 +26,6 @@ __all__ = [
     "ComponentEigenpairs",
     "Eigenpairs",
     "Eigh",
-    "Lanczos",
     "Laplacian",
     "Lobpcg",
     "NullSpace",
@@ -42,3 +43,7 @@ __all__ = [
     "eigenpairs",
     "solve_linear",
 ]
+
+
+def __getattr__(name: str) -> NoReturn:
+    refuse(__name__, name)

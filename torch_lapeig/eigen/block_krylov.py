@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -203,3 +204,29 @@ class BlockKrylov:
         self.projected.zero_().diagonal()[:kept] = values
         self.filled = kept
         self._set(block.mT)
+
+
+class Trend:
+    """How residuals fall, and what follows for the next look at them.
+
+    Args:
+        least: products between looks at Ritz pairs.
+    """
+
+    def __init__(self, least: int) -> None:
+        self.known: list[tuple[int, float]] = []
+        self.least = least
+
+    def add(self, products: int, shortfall: float) -> None:
+        """After so many products the residuals were so many times what is allowed."""
+        self.known.append((products, math.log(max(shortfall, 1e-300))))
+
+    @property
+    def until_next(self) -> int:
+        """Products until the next look: half of those that the last rate promises, up to a third of those so far."""
+        most = max(self.least, self.known[-1][0] // 3)
+        if len(self.known) < 2:
+            return most
+        (before, high), (now, low) = self.known[-2:]
+        promised = low * (now - before) / (high - low) if low < high else math.inf
+        return max(self.least, int(min(most, promised / 2)))  # residuals fall faster and faster

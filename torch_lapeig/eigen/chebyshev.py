@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch_lapeig import _checks
 from torch_lapeig._compiled import LANES, is_for_one_thread
 from torch_lapeig._compiled.ritz import least_of, ritz_pairs
 from torch_lapeig._compiled.subspace import Rule, Spectrum, subspace
+from torch_lapeig._tuning import REORDER_NODES, SCATTERED
 from torch_lapeig.eigen.blocks import eigh_of_batch, orthonormalize, shared, to_device, to_host
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solver import (
@@ -29,11 +30,14 @@ from torch_lapeig.eigen.solver import (
     most_null,
     parts_of_batch,
 )
+from torch_lapeig.eigen.symmetric import SymmetricOperator
+from torch_lapeig.graph.pattern import SparsePattern
 
 BEYOND = 0.05  # of the rest of the spectrum, from the end of a cluster on
+NARROW = 0.4  # power of eps: over the bound, the least width of what a filter damps: below, round-off is all it sees
 OVERFLOW = 0.5  # of the logarithm of the largest number: what a filter may grow to
-SMALL_SHARE = 0.05  # of a vector in a random column: one that has less in all columns is overlooked
 DAMPING = 18.0  # logarithm of the factor between the k-th pair and the unwanted ones after a filter, at most
+CLEAN = 0.9  # of the logarithm of eps: what a pair that is found may grow by over those in which there is none of it
 WEAK = 12.0  # the same of the longest filter, where the impatient give up
 SPARE = 2.0  # the same beyond what the residuals need, as long as a filter is
 CLOSE = 1e-2  # residual over the bound up to which values that are no farther apart are one cluster
@@ -103,6 +107,14 @@ class ChebyshevSubspace:
         m = min(self.block_size(k), fewest_active(operator))
         if m == k < int(operator.active_count.max()):  # larger graphs need a larger block
             return joined(operator, [self(item, k, tolerance, progress) for item in operator.items()], k)
+        if not _is_scattered(operator, m):
+            return self._block_of(operator, k, m, tolerance, progress)
+        near, order = operator.reordered()
+        found = self._block_of(near, k, m, tolerance, progress)
+        return found._replace(vectors=torch.empty_like(found.vectors).index_copy(1, order, found.vectors))
+
+    def _block_of(self, operator: Operator, k: int, m: int, tolerance: float, progress: Progress | None) -> RitzPairs:
+        """The ``m`` Ritz pairs by the way that takes least time."""
         null = operator.null_vectors(min(m, most_null(operator)))
         if progress is None:
             if (found := self._whole(operator, null, k, m, tolerance)) is not None:
@@ -118,7 +130,7 @@ class ChebyshevSubspace:
             return None
         random = operator.random(m, self.seed)
         rule = Rule(
-            *(BEYOND, OVERFLOW, DAMPING, WEAK, SPARE, CLOSE, SETTLED, RESOLVED),
+            *(BEYOND, _highest(operator.dtype), OVERFLOW, DAMPING, CLEAN, WEAK, SPARE, CLOSE, SETTLED, RESOLVED),
             apart=APART if operator.dtype == torch.float32 else 0.0,
             tolerance=tolerance,
             shown=SHOWN,
@@ -162,8 +174,9 @@ class ChebyshevSubspace:
                 break
             degree, low = self._degree(ritz, needed, k)
             growth = log_growth(_numbers(ritz.values[:, k - 1]), low, known.bound)
-            found, growth = _shared(operator, np.stack([degree, growth]))
-            degree = found.astype(np.int64)
+            settled = np.full_like(growth, _settled(ritz, k, tolerance))
+            degree, growth, settled = _shared(operator, np.stack([degree, growth, settled]))
+            degree = degree.astype(np.int64)
             products += int(degree.max()) + 1
             left = (needed[:, 0] / growth).min() if iteration >= SHOWN else 0.0  # of the graph that needs least
             if self.max_products is not None and max(products, products - degree.max() + left) > self.max_products:
@@ -171,7 +184,9 @@ class ChebyshevSubspace:
             if not self.patient and iteration > 0 and (self.max_degree * growth < WEAK).any():
                 break
             edge = to_device(torch.from_numpy(low).to(null.dtype), null)
-            filtered = operator.chebyshev(ritz.vectors, torch.from_numpy(degree), edge, operator.bound)
+            found, rest = ritz.vectors.tensor_split([int(settled[0])], 2)
+            filtered = operator.chebyshev(rest, torch.from_numpy(degree), edge, operator.bound)
+            filtered = filtered if found.shape[2] == 0 else torch.cat([found, filtered], 2)
             if (following := _rayleigh_ritz(operator, filtered, null, known)) is None:
                 break
             ritz = following
@@ -193,7 +208,7 @@ class ChebyshevSubspace:
         most = self.max_degree if self.max_products is None else min(self.max_degree, self.max_products)
         if known.centre is None or min(most, self.max_iterations) < 1 or not (known.bound > 0).all():
             return x, 0
-        low = np.minimum(known.centre, 0.9 * known.bound)
+        low = np.minimum(known.centre, _highest(x.dtype) * known.bound)
         # Beyond, columns would be dependent beside the first.
         enough = -math.log(least_of(x.dtype)) / log_growth(np.zeros_like(low), low, known.bound)
         degree = np.floor(enough).clip(1, most).astype(np.int64)
@@ -204,25 +219,43 @@ class ChebyshevSubspace:
     def _degree(self, ritz: Ritz, needed: Array, k: int) -> tuple[Array, Array]:
         """Degrees, int64 ``(B,)``, and where what is damped begins, ``(B,)``.
 
-        The unwanted are damped against the k-th pair as residuals need, by e^−18 at most, the wanted ones spread by
-        1/√eps at most, and the next by eps^−¾: beyond, the first would drown it. The cap is that of each graph of a
-        batch: a polynomial that another one needs would overflow.
+        The unwanted are damped against the k-th pair as residuals need, by e^−18 at most. The wanted ones spread by
+        1/√eps at most, and the next by eps^−¾, that the smallest do not drown it; by more where these are found, as
+        little of them is in the others then. The cap is that of each graph of a batch: a polynomial that another one
+        needs would overflow.
         """
         values, bound, info = _numbers(ritz.values), ritz.known.bound, torch.finfo(ritz.values.dtype)
         # Where the whole block lies in one cluster, as far as residuals tell, what grows begins beyond it.
         worst = _numbers(ritz.residuals)[:, k - 1 :].max(1)
         same = np.maximum(ritz.known.round_off, np.where(worst <= CLOSE * bound, worst, 0))
         within = values[:, -1] - values[:, k - 1] <= same
-        low = np.minimum(values[:, -1] + BEYOND * within * (bound - values[:, -1]), 0.9 * bound)
-        first, kth, following = (log_growth(values[:, i], low, bound) for i in (0, k - 1, min(k, values.shape[1] - 1)))
-        spread = -0.5 * math.log(info.eps)
+        low = np.minimum(values[:, -1] + BEYOND * within * (bound - values[:, -1]), _highest(ritz.values.dtype) * bound)
+        kth, following = (log_growth(values[:, i], low, bound) for i in (k - 1, min(k, values.shape[1] - 1)))
         enough = np.maximum((needed[:, 0] + SPARE) / kth, np.where(needed[:, 1] > 0, needed[:, 1] / following, 0))
         # As many for all graphs as far as that goes: a product of fewer graphs takes a copy of the others.
-        longest = np.minimum(enough, DAMPING / kth).max()
-        widest = np.maximum(first - kth, (first - following) / 1.5)
-        degree = np.minimum(longest, spread / np.maximum(widest, 1e-7))
-        most = np.maximum(OVERFLOW * math.log(info.max) / first, 1)
-        return np.ceil(np.minimum(degree.clip(LEAST_DEGREE, self.max_degree), most)).astype(np.int64), low
+        wanted = np.minimum(enough, DAMPING / kth).max().clip(LEAST_DEGREE, self.max_degree)
+        without = np.log((values[:, k - 1 : k] - values[:, :k]) / _numbers(ritz.residuals)[:, :k])
+        room = np.minimum(np.fmax(without, -0.5 * math.log(info.eps)), -CLEAN * math.log(info.eps))
+        own = log_growth(values[:, :k], low[:, None], bound[:, None])
+        wider = np.maximum(own - kth[:, None], (own - following[:, None]) / 1.5)
+        longest = (room / np.maximum(wider, 1e-7)).min(1)
+        # A value of 0 may have been overlooked so far.
+        longest = np.minimum(longest, OVERFLOW * math.log(info.max) / log_growth(np.zeros_like(low), low, bound))
+        return np.ceil(np.minimum(wanted, longest.clip(1))).astype(np.int64), low
+
+
+def _is_scattered(operator: Operator, columns: int) -> TypeGuard[SymmetricOperator]:
+    """Whether products wait for memory: neighbours are so far apart in a block that it stays in no cache.
+
+    Beyond `REORDER_NODES` `eigenpairs` has brought neighbours together for all solvers.
+    """
+    if not isinstance(operator, SymmetricOperator) or operator.is_sharded or len(operator.shape) > 1:
+        return False
+    n, pattern = operator.num_nodes, operator.pattern
+    is_large = n * columns > SCATTERED and n <= REORDER_NODES and operator.device.type == "cpu"
+    if not is_large or not isinstance(pattern, SparsePattern) or len(pattern) == 0:
+        return False
+    return float((pattern.row - pattern.col).abs().mean(dtype=torch.float32)) * columns > SCATTERED
 
 
 def _answer(ritz: Ritz, iterations: int, finished: Array) -> RitzPairs:
@@ -282,8 +315,7 @@ def _shortfall(ritz: Ritz, k: int, tolerance: float, iteration: int, progress: P
     Ritz values are upper bounds: where the gap between them is round-off, so is the gap.
     """
     values, residuals, round_off = _numbers(ritz.values), _numbers(ritz.residuals), ritz.known.round_off
-    gap, worst = np.diff(values[:, k - 1 : k + 1]), residuals[:, :k].max(1)
-    allowed = np.maximum(tolerance * gap.sum(1), round_off)  # see `allowed_residual`
+    gap, worst, allowed = np.diff(values[:, k - 1 : k + 1]), residuals[:, :k].max(1), _allowed(ritz, k, tolerance)
     if progress is not None:
         b = (worst / allowed).argmax()
         progress(iteration, float(worst[b]), float(allowed[b]))
@@ -297,23 +329,30 @@ def _shortfall(ritz: Ritz, k: int, tolerance: float, iteration: int, progress: P
         return found
 
 
+def _highest(dtype: torch.dtype) -> float:
+    """Return how far up, over the bound of the spectrum, what a filter damps may begin."""
+    return float(1 - torch.finfo(dtype).eps ** NARROW)
+
+
+def _allowed(ritz: Ritz, k: int, tolerance: float) -> Array:
+    """Return the residuals ``(B,)`` that are small enough, as `allowed_residual` has it."""
+    gap = np.diff(_numbers(ritz.values)[:, k - 1 : k + 1]).sum(1)
+    found: Array = np.maximum(tolerance * gap, ritz.known.round_off)
+    return found
+
+
+def _settled(ritz: Ritz, k: int, tolerance: float) -> int:
+    """Return the number of pairs that are found in all graphs and stay as they are: of one in the least."""
+    residuals, allowed = _numbers(ritz.residuals)[:, :k], _allowed(ritz, k, tolerance)
+    is_found = (residuals <= allowed[:, None]).all(0)
+    return int(is_found.cumprod().sum()) // LANES * LANES
+
+
 @np.errstate(all="ignore")
 def log_growth(value: Array, low: Array, bound: Array) -> Array:
     """Logarithm, for each degree, of the Chebyshev polynomial on [low, bound] at a value below, all ``(B,)``."""
     found: Array = np.arccosh(1 + np.maximum(2 / (bound - low) * (low - value), 1e-7))
     return found
-
-
-@np.errstate(all="ignore")
-def needed_growth(known: Known, gap: Array) -> Array:
-    """Logarithm of the growth after which an eigenvector rules a random block, ``(B,)``, for gaps ``(B, 0 or 1)``.
-
-    It grows by √n, for its share in a random vector, over the root of the distance that its Rayleigh quotient shall
-    come to, and over `SMALL_SHARE`.
-    """
-    distance = gap.min(1) if gap.shape[1] else known.bound
-    found: Array = 0.5 * np.log(known.active_count * known.bound / np.maximum(distance, known.round_off))
-    return found - math.log(SMALL_SHARE)
 
 
 def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor, known: Known) -> Ritz | None:

@@ -14,11 +14,13 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from torch_lapeig import _checks, _compiled
-from torch_lapeig._compiled.sparse import Limits, Structure, SymmetricFactors
+from torch_lapeig._compiled.sparse import Limits, Structure, SymmetricFactors, share_inside
 from torch_lapeig.eigen.operator import Operator, entries_of
 from torch_lapeig.eigen.solver import fewest_active
 
 UNLIMITED = Limits()
+THIN = 2.5  # neighbours of a node, up to which a graph is all but a tree
+BALL_SHARE, LEAST_BALL = 1 / 32, 125  # of the nodes, and nodes at least, in the ball that tells a mesh
 SUPERLU_BYTES = 24  # of an entry of L and of its place in U: two numbers and two indices
 PROBES = 2  # solves that tell what rounding has made of factors
 ROUNDING = 0.01  # of the room around a cut: as much of it bears that
@@ -44,6 +46,23 @@ class Shifted(NamedTuple):
         """Whether compiled loops factorise it."""
         return _compiled.library() is not None and self.col.dtype == self.crow.dtype == np.int32
 
+    @property
+    def is_thin(self) -> bool:
+        """Whether the graph is all but a tree, whose factors do not fill in."""
+        loops = 0 if self.times < 0 else len(self.diagonal)  # couplings alone, or SciPy's matrix
+        return len(self.col) - loops <= THIN * len(self.diagonal)
+
+    def share_of_ball(self) -> float:
+        """Return the share of the nodes of a ball at one end of the graph that have all neighbours in it.
+
+        It is near 1 on curves and surfaces, near 0 on expanders; and 1 for all but trees, and for small graphs.
+        """
+        n = len(self.diagonal)
+        size = max(int(BALL_SHARE * n), LEAST_BALL)
+        if n <= 2 * size or self.is_thin:
+            return 1.0
+        return share_inside(self.crow, self.col, size) if self.is_readable else _share_inside(self.rows(), size)
+
     def rows(self) -> Any:
         """The matrix of the rows in SciPy's CSR, without the diagonal beside them."""
         from scipy.sparse import csr_array
@@ -51,13 +70,13 @@ class Shifted(NamedTuple):
         return csr_array((self.values, self.col, self.crow), shape=(len(self.diagonal),) * 2)
 
     def structure(self, most: Limits = UNLIMITED) -> Structure | None:
-        """Where factors have entries; see `Structure.of`."""
+        """Return where factors have entries; None beyond limits. See `Structure.of`."""
         if self.pattern is None:
             return Structure.of(self.crow, self.col, most)
         known: _Known | None = _structures.get(self.pattern)
         if known is None or (known.found is None and not most.are_within(known.most)):
             _structures[self.pattern] = known = _Known(Structure.of(self.crow, self.col, most), most)
-        return known.found
+        return known.found if known.found is not None and known.found.size.are_within(most) else None
 
 
 class _Known(NamedTuple):
@@ -133,6 +152,25 @@ class SparseLU:
             TypeError: an operator that gives products only. ConvergenceError: no factors, or no memory for them.
         """
         return factors_of(shifted(operator, self.shift, self), self)
+
+
+def structure_within(matrix: Shifted, memory: float, most: Limits = UNLIMITED) -> Structure | None:
+    """Return where compiled factors have entries if these fit into so many bytes, and within limits; else None."""
+    found = matrix.structure(most._replace(entries=min(most.entries, memory / 8)))
+    return found if found is not None and found.bytes <= memory else None
+
+
+def _share_inside(rows: Any, size: int) -> float:
+    """Return `share_inside` of rows of SciPy's CSR: of a ball around the node that is farthest from the first one."""
+    from scipy.sparse.csgraph import breadth_first_order
+
+    last = breadth_first_order(rows, 0, return_predecessors=False)[-1]
+    ball = breadth_first_order(rows, last, return_predecessors=False)[:size]
+    if len(ball) < size:
+        return 1.0
+    inside = np.zeros(rows.shape[0], dtype=bool)
+    inside[ball] = True
+    return float(np.mean([inside[rows.indices[rows.indptr[i] : rows.indptr[i + 1]]].all() for i in ball]))
 
 
 def shifted(operator: Operator, shift: float, needed_by: object) -> Shifted:
@@ -226,5 +264,5 @@ def factors_of(matrix: Shifted, needed_by: object) -> Factors:
         reason = "there is not enough memory" if isinstance(error, MemoryError) else str(error)
         raise _checks.ConvergenceError(
             f"{needed_by} has no factors of the matrix of {len(matrix.diagonal)} nodes ({reason}); use Lobpcg() or "
-            "Lanczos()"
+            "ChebyshevSubspace()"
         ) from error

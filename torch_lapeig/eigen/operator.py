@@ -18,8 +18,6 @@ from torch_lapeig._compiled.subspace import random_columns
 from torch_lapeig.eigen.blocks import dots, inner
 from torch_lapeig.graph.nodes import signs
 
-Project = Callable[[Tensor], Tensor]
-
 
 class Operator(Protocol):
     """A symmetric positive semidefinite matrix A for each of B graphs of N nodes, without gradients.
@@ -152,64 +150,39 @@ class Operator(Protocol):
             raise TypeError(f"{type(self).__name__} must give its graphs one by one to this solver; define items()")
         yield self
 
-    def matvec(self, v: Tensor, shift: float = 0.0) -> Tensor:
-        """(A − shift) v for one vector ``(N,)`` of one graph: `matmul` for many small products."""
-        return self.matmul(v[:, None])[:, 0] - shift * v
-
-    def chebyshev(
-        self, x: Tensor, degree: Tensor, low: Tensor, high: Tensor, against: Tensor | None = None, every: int = 1
-    ) -> Tensor:
+    def chebyshev(self, x: Tensor, degree: Tensor, low: Tensor, high: Tensor) -> Tensor:
         """T_degree(Ã) X for a block ``(B, N, m)``: the Chebyshev polynomial that grows below ``low``.
 
         Ã = (2A − high − low) / (high − low) takes [low, high] of each graph, ``(B,)``, to [−1, 1]. Each graph has its
-        own degree, int64 ``(B,)`` on the host: what one of them needs would overflow in another. ``against``:
-        orthonormal rows ``(c, N)`` of one graph, which are taken out of ``x``, and what round-off leaves of them
-        ``every`` so many products, before it grows.
+        own degree, int64 ``(B,)`` on the host: what one of them needs would overflow in another.
         """
-        half, centre = ((high - low) / 2)[:, None, None], ((high + low) / 2)[:, None, None]
+        scale, centre = (4 / (high - low))[:, None, None], ((high + low) / 2)[:, None, None]
 
         def twice(y: Tensor) -> Tensor:
-            return (self.matmul(y if len(self.shape) > 1 else y[0]).reshape(y.shape) - centre * y) * (2 / half)
+            image = self.matmul(y if len(self.shape) > 1 else y[0]).reshape(y.shape)
+            return torch.addcmul(image, y, -centre).mul_(scale)
 
-        project = None if against is None else without(self, against)
-        return chebyshev_recurrence(
-            x, degree, lambda y, before: twice(y) - before, lambda y: twice(y) / 2, project, every
-        )
-
-
-def without(operator: Operator, rows: Tensor) -> Project:
-    """The part of a block ``(1, N, m)`` outside orthonormal rows ``(c, N)``."""
-
-    def project(x: Tensor) -> Tensor:
-        return torch.addmm(x[0], rows.mT, operator.inner(rows.mT, x[0]), alpha=-1)[None]
-
-    return project
+        return chebyshev_recurrence(x, degree, lambda y, before: twice(y).sub_(before), lambda y: twice(y) / 2)
 
 
 def chebyshev_recurrence(
     x: Tensor,
     degree: Tensor,
     following: Callable[[Tensor, Tensor], Tensor],
-    first: Project,
-    project: Project | None,
-    every: int,
+    first: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """T_{j+1} = 2 Ã T_j − T_{j−1} from T_0 = X, projected, and T_1 = ``first`` of that on.
+    """T_{j+1} = 2 Ã T_j − T_{j−1} from T_0 = X and T_1 = ``first`` of that on.
 
     ``following`` of T_j and T_{j−1} is T_{j+1}, on the processor perhaps in the place of the latter.
     """
-
     least, most = int(degree.min()), int(degree.max())
     degree = degree.to(x.device, non_blocking=True) if least < most else degree
-    x = x if project is None else project(x)
     previous, current = x.clone() if x.device.type == "cpu" else x, first(x)
     for step in range(1, most):
         new = following(current, previous)
         if step >= least:
             new = torch.where((degree > step)[:, None, None], new, current)
         previous, current = current, new
-        if project is not None and step % every == 0:
-            previous, current = project(previous), project(current)
     return current
 
 
@@ -244,11 +217,10 @@ def entries_of(operator: Operator, needed_by: object) -> WithEntries:
     if not knows_entries(operator):
         raise TypeError(
             f"{needed_by} needs the entries of the matrix, got a {type(operator).__name__}, which gives products only; "
-            "use Lanczos(), ChebyshevSubspace() or Lobpcg(preconditioner=None)"
+            "use ChebyshevSubspace() or Lobpcg(preconditioner=None)"
         )
     if operator.is_sharded:
         raise TypeError(
-            f"{needed_by} needs the whole matrix, whose rows lie on several ranks; use Lobpcg(), Lanczos() or "
-            "ChebyshevSubspace()"
+            f"{needed_by} needs the whole matrix, whose rows lie on several ranks; use Lobpcg() or ChebyshevSubspace()"
         )
     return operator

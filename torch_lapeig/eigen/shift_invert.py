@@ -12,10 +12,9 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig._tuning import budget_of
-from torch_lapeig.eigen.block_krylov import BlockKrylov
+from torch_lapeig.eigen.block_krylov import BlockKrylov, Trend
 from torch_lapeig.eigen.blocks import basis, compiled_pairs, eigh, rayleigh_ritz
-from torch_lapeig.eigen.direct import Factors, count_below, factors_of, shifted
-from torch_lapeig.eigen.fill import fits
+from torch_lapeig.eigen.direct import Factors, Shifted, count_below, factors_of, shifted, structure_within
 from torch_lapeig.eigen.lobpcg import lobpcg
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solver import (
@@ -29,7 +28,6 @@ from torch_lapeig.eigen.solver import (
     one_by_one,
     with_guards,
 )
-from torch_lapeig.eigen.trend import Trend
 
 WIDTH = 4  # of a block: solves of four columns take the time of a bit more than two
 LATER = 12  # solves beyond two for each column, before which no space has converged: to look takes as long as three
@@ -65,8 +63,8 @@ class ShiftInvert:
         max_products: solves with the factors, at most.
         shift: σ over the bound of the spectrum: large enough that a singular A has factors. A larger one is taken where
             rounding of the entries, to float32 at most, has made an eigenvalue negative.
-        memory: bytes that the factors may take by prediction; None for the budget of the machine, infinite for no
-            limit. Beyond, the solve ends with a ConvergenceError before anything is factorised.
+        memory: bytes that the factors may take; None for the budget of the machine, infinite for no limit. Beyond, the
+            solve ends with a ConvergenceError, before anything is factorised where there are compiled loops.
         seed: of the random blocks.
 
     >>> import torch
@@ -108,12 +106,20 @@ class ShiftInvert:
     def factors(self, operator: Operator) -> Factors:
         """The factors of one graph, if they fit into the memory. Raises: as a call."""
         matrix, memory = shifted(operator, self.shift, self), self.budget
-        if not fits(matrix, memory):
-            raise _checks.ConvergenceError(
-                f"the factors of the matrix of {len(matrix.diagonal)} nodes would take more than memory="
-                f"{memory / 2**30:.3g} GiB of {self}; use Lobpcg() or the default solver"
-            )
-        return factors_of(matrix, self)
+        is_known = matrix.is_readable and memory < math.inf  # SuperLU tells it by making the factors
+        if is_known and structure_within(matrix, memory) is None:
+            raise self._too_large(matrix)
+        factors = factors_of(matrix, self)
+        if factors.bytes > memory:
+            raise self._too_large(matrix)
+        return factors
+
+    def _too_large(self, matrix: Shifted) -> _checks.ConvergenceError:
+        """Return the error of factors that do not fit into the memory."""
+        return _checks.ConvergenceError(
+            f"the factors of the matrix of {len(matrix.diagonal)} nodes would take more than memory="
+            f"{self.budget / 2**30:.3g} GiB of {self}; use Lobpcg() or the default solver"
+        )
 
     @property
     def budget(self) -> float:

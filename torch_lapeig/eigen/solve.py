@@ -80,7 +80,7 @@ class Solve:
 
     Args:
         solver: `Auto`, which chooses by size, storage, batch and the work that each would take, and asks another should
-            the first not converge; `Eigh`, `ChebyshevSubspace`, `Lanczos`, `Lobpcg`, `ShiftInvert`, `TorchLobpcg` of
+            the first not converge; `Eigh`, `ChebyshevSubspace`, `Lobpcg`, `ShiftInvert`, `TorchLobpcg` of
             `torch_lapeig.eigen`; or a `Solver` of yours. Where float32 does not resolve the gap (residual > gap / 1000)
             or values from each other (residual > difference / 100) it is solved and differentiated in float64, and the
             answer rounded.
@@ -422,7 +422,7 @@ def _tolerance(solve: Solve, dtype: torch.dtype) -> float:
 def _solution(operator: Operator, k: int, solve: Solve, progress: Progress | None, has_guards: bool) -> Solution:
     """Return the answer of the solver; in float64 where float32 does not resolve the eigenvalues."""
     solver, tolerance = solve.solver, _tolerance(solve, operator.dtype)
-    solvers = solver.choose(operator, k, tolerance).solvers if isinstance(solver, Auto) else (solver,)
+    solvers = solver.choose(operator, k).solvers if isinstance(solver, Auto) else (solver,)
     if operator.dtype == torch.float64 or not isinstance(operator, SymmetricOperator):
         return first_converged(solvers, operator, k, tolerance, progress, has_guards)
     # Of float32 the first choice is asked, but not what is chosen for eigenvalues beyond float32.

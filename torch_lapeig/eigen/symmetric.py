@@ -15,7 +15,7 @@ from torch_lapeig import _checks
 from torch_lapeig._cached import cached_property
 from torch_lapeig._compiled import Rows, is_for_one_thread
 from torch_lapeig.eigen.null_space import NullSpace
-from torch_lapeig.eigen.operator import WithEntries, chebyshev_recurrence, without
+from torch_lapeig.eigen.operator import WithEntries, chebyshev_recurrence
 from torch_lapeig.graph.graph import check_edge_values
 from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern
 
@@ -402,21 +402,11 @@ class SymmetricOperator(WithEntries):
         diagonal = None if self._has_unit_diagonal else self.diagonal.reshape(-1)
         return Rows.of(self.pattern.crow, self.pattern.col, self.values, diagonal)
 
-    def matvec(self, v: Tensor, shift: float = 0.0) -> Tensor:
-        """(A − shift) v for one vector ``(N,)`` of one graph, without gradients: `matmul` for many small products."""
-        if self.is_sharded:
-            return super().matvec(v, shift)
-        if self._has_unit_diagonal:
-            return torch.addmv(v, self._couplings, v, beta=1 - shift, alpha=-1)
-        return torch.addmv((self.diagonal.detach() - shift) * v, self._couplings, v, alpha=-1)
-
-    def chebyshev(
-        self, x: Tensor, degree: Tensor, low: Tensor, high: Tensor, against: Tensor | None = None, every: int = 1
-    ) -> Tensor:
+    def chebyshev(self, x: Tensor, degree: Tensor, low: Tensor, high: Tensor) -> Tensor:
         """See `Operator.chebyshev`: each step is one product with the matrix 2 Ã."""
         half, centre = (high - low) / 2, (high + low) / 2
         if (matrix := self.compiled) is not None and matrix.reads(x) and (len(x) > 1 or is_for_one_thread(x.numel())):
-            return matrix.filter(x, centre, 2 / half, degree, against, every)
+            return matrix.filter(x, centre, 2 / half, degree)
         diagonal = (self.diagonal.detach().reshape(x.shape[:2]) - centre[:, None]) / half[:, None]
         twice = self.pattern.assemble(2 * diagonal, self.values.detach() * self.pattern.of_graph(-2 / half))
         # On a device what is recorded has memory of its own; on the processor new memory takes as long as the product.
@@ -428,8 +418,7 @@ class SymmetricOperator(WithEntries):
         def first(y: Tensor) -> Tensor:
             return self.pattern.multiply(twice, y) / 2
 
-        project = None if against is None else without(self, against)
-        return chebyshev_recurrence(x, degree, following, first, project, every)
+        return chebyshev_recurrence(x, degree, following, first)
 
     def to_matrix(self) -> Tensor:
         """The matrix without gradients: CSR over all nodes of a batch if the graph is sparse, else dense."""
