@@ -137,22 +137,6 @@ def tile_of(points: int, device: torch.device) -> int:
     return math.ceil(points / math.ceil(max(points, 1) / DEVICE_TILE) / group) * group
 
 
-# Dimensions from which a search on CUDA takes its candidates from products of bfloat16: below, near points are so near
-# beside all others that the margin of such a product (4·2⁻¹⁶ of the squared norms) hides them. Not measured.
-HALVES_DIMENSIONS = 16
-# Up to here its bound on what a sum of products in float32 loses was proved.
-HALVES_MOST_DIMENSIONS = 2**14
-# Compute capability of the first devices whose tensor cores multiply bfloat16.
-HALVES_CAPABILITY = 8
-
-
-def halves_pay(points: int, dimension: int, device: torch.device) -> bool:
-    """Whether candidates of a search come from products of bfloat16 on a device."""
-    if device.type != "cuda" or points <= WHOLE_ROWS or not HALVES_DIMENSIONS <= dimension <= HALVES_MOST_DIMENSIONS:
-        return False
-    return torch.version.hip is None and torch.cuda.get_device_capability(device)[0] >= HALVES_CAPABILITY
-
-
 # Projections, on the processor: dimensions a point has at least, terms of the product of all distances from which it is
 # worth looking whether there is one, points its directions are learnt from, queries on which bounds are tried, and the
 # numbers of directions that are tried. MNIST (10,000 × 784, 15 neighbours) leaves 58 points to each query with 96

@@ -38,7 +38,6 @@ LIBRARIES = {"torch", "numpy", "scipy"}
 # Imported where it is asked for.
 OPTIONAL = {
     "graph.ann": {"faiss"},
-    "graph.triton_minima": {"triton"},
     "eigen.solve": {"tqdm"},
     "methods.labels": {"sklearn"},
     "sklearn": {"sklearn"},

@@ -30,7 +30,7 @@ from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.nodes import signs
 from torch_lapeig.graph.pattern import DensePattern
 
-SMALL_NODES = 128  # up to which dense graphs take less time than sparse ones, whatever their number
+SMALL_NODES = 64  # up to which dense graphs take less time than sparse ones, whatever their number
 SMALL_WORK = 2e7  # graphs · nodes³ up to which they do so, too: calls are what takes time
 # In terms of the bound of the spectrum:
 CONNECTED = 1e-9  # second eigenvalue, from which on a graph is certainly connected

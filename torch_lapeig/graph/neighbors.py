@@ -8,8 +8,8 @@ digits in which distances of close points far from the origin differ, so each ro
    least as far as the farthest candidate, up to the error: where the k-th is closer than that, the row is done;
 3. what remains is searched among all points whose values could be among the k nearest, by direct differences.
 
-On CUDA most rows of large searches are decided before that, by products of bfloat16 (`candidates`); on the processor,
-where points of many dimensions lie near fewer, by distances in these (`projection`).
+On the processor, where points of many dimensions lie near fewer, most rows are decided before that, by distances in
+these (`projection`).
 
 Ties go to the smaller index. Squared distances are good to 0.1 % at least, mostly to round-off.
 """
@@ -26,7 +26,6 @@ from torch import Tensor
 from torch_lapeig import _checks
 from torch_lapeig._tuning import TREE_SET, WHOLE_ROWS, budget_of, projection_may_pay, rows_of_block
 from torch_lapeig.graph.ann import approximate_neighbors
-from torch_lapeig.graph.candidates import candidates_pay, nearest_by_candidates
 from torch_lapeig.graph.copies import first_copies
 from torch_lapeig.graph.distances import (
     Metric,
@@ -312,21 +311,11 @@ def _by_cheapest(sets: Sets, k: int, budget: int) -> tuple[Tensor, Tensor]:
     items = list(zip(sets.points, sets.queries, sets.valid, strict=True))
     if tree_pays(sets.points, sets.queries.shape[1], k):
         of_items = [Tree(points, valid, budget).nearest(asked, k, sets.itself) for points, asked, valid in items]
-    elif candidates_pay(sets.points, k):
-        of_items = [_by_candidates(*item, sets.itself, k, budget) for item in items]
     elif projection_may_pay(sets.points, sets.queries.shape[1]):
         of_items = [_by_projection(*item, sets.itself, k, budget) for item in items]
     else:
         return _by_values(sets, k, budget)
     return torch.stack([numbers for numbers, _ in of_items]), torch.stack([squares for _, squares in of_items])
-
-
-def _by_candidates(
-    points: Tensor, queries: Tensor, valid: Tensor, itself: bool, k: int, budget: int
-) -> tuple[Tensor, Tensor]:
-    """Numbers and squared distances ``(Q, k)`` of one item; what products of bfloat16 leave goes to `_by_values`."""
-    found = nearest_by_candidates(points, queries, valid, itself, k, budget)
-    return _completed(*found, Sets(points[None], queries[None], valid[None], itself), k, budget)
 
 
 def _by_projection(
