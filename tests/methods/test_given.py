@@ -119,8 +119,8 @@ class Rule:
 def test_a_rule_of_the_user(method):
     x, new = sheet(20), sheet(4, seed=1)
     ours, theirs = method(2, KNN(6)), method(2, Rule(6))
-    assert torch.equal(ours(x), theirs(x))
-    assert torch.equal(ours.fit(x).transform(new), theirs.fit(x).transform(new))
+    torch.testing.assert_close(ours(x), theirs(x), atol=1e-9, rtol=0)
+    torch.testing.assert_close(ours.fit(x).transform(new), theirs.fit(x).transform(new), atol=1e-9, rtol=0)
     for wrong in (Rule, KNN, HeatKernel(), lambda x: x, "knn", 6, None, Precomputed("kernel")):
         with pytest.raises((TypeError, ValueError), match="neighbors must be"):
             method(2, wrong)
@@ -157,7 +157,7 @@ def test_a_rule_that_does_not_go_on_to_new_points(method):
 
     x = sheet(20)
     module = method(2, rule)
-    assert torch.equal(module(x), method(2, KNN(6))(x))
+    torch.testing.assert_close(module(x), method(2, KNN(6))(x), atol=1e-9, rtol=0)
     module.fit(x)
     for call in (lambda: module.transform(x[:3]), lambda: module.out_of_sample(x, x[:3])):
         with pytest.raises(TypeError, match="neighbors must have the methods with_state and extend for new points"):

@@ -5,8 +5,9 @@ time. So a batch of them is one tensor ``(B, N, N)``, solved in float64 by one `
 float32 there and resolves what float32 does not. The derivatives are those of the one rule
 (`torch_lapeig.eigen.rule`); its complement needs no linear solve where all eigenvectors are known.
 
-Only plain graphs are solved here: finite, connected, and of more nodes than pairs. `torch_lapeig.eigen.eigenpairs` has
-the warnings, errors and conventions for all others.
+Only plain graphs are solved here: finite, connected, of more nodes than pairs, and without degrees so small that they
+underflow, or magnify round-off. `torch_lapeig.eigen.eigenpairs` has the warnings, errors and conventions for all
+others.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def normalized_graphs(affinity: Tensor, active: Tensor, normalization: Normaliza
 
 
 def small_eigenpairs(
-    graphs: DenseGraphs, factor: Tensor, k: int, rule: Rule, tolerance: float | None = None
+    graphs: DenseGraphs, factor: Tensor, k: int, rule: Rule, dtype: torch.dtype, tolerance: float | None = None
 ) -> tuple[Eigenpairs, Tensor]:
     """Return the ``k`` smallest pairs of each graph, with gradients, and where a graph is plain, bool ``(B,)``.
 
@@ -86,11 +87,13 @@ def small_eigenpairs(
     Args:
         graphs: at least ``k`` + 1 nodes wide. factor: ``(B, N)`` of the vectors, D^-½ for L y = λ D y.
         k: pairs with the trivial one.
-        rule: options of the gradient. tolerance: of residuals, relative to the gap; default 1e-10.
+        rule: options of the gradient. dtype: of the weights that were given.
+        tolerance: of residuals, relative to the gap; default 1e-10.
     """
     is_differentiated = needs_derivatives(graphs.values, graphs.diagonal)
     count = graphs.values.shape[1] if is_differentiated else k
     solution, is_plain = _solution(graphs, factor, k, count, FINEST if tolerance is None else tolerance)
+    is_plain = is_plain & _has_plain_degrees(graphs, dtype)
     projected, vectors = torch.diag_embed(solution.values), solution.vectors
     if is_differentiated:
         projected, vectors = ImplicitEigenpairs.apply(graphs.values, graphs.diagonal, solution, rule)
@@ -138,6 +141,16 @@ def _solution(graphs: DenseGraphs, factor: Tensor, k: int, count: int, tolerance
         converged=converged,
     )
     return solution, is_sound & converged & is_connected
+
+
+def _has_plain_degrees(graphs: DenseGraphs, dtype: torch.dtype) -> Tensor:
+    """Return where no degree is so small that derivatives may overflow, or that D^-½ magnifies round-off, ``(B,)``."""
+    least = torch.where(graphs.active, graphs.ground, torch.inf).amin(1).square()
+    largest = graphs.ground.amax(1).square()
+    info = torch.finfo(dtype)
+    is_in_range = (least > info.tiny**0.25) & (largest < info.max**0.25)
+    plain: Tensor = is_in_range & (least > torch.finfo(torch.float64).eps ** 0.75 * largest)
+    return plain
 
 
 def _operator(graphs: DenseGraphs, values: Tensor, diagonal: Tensor, bound: Tensor) -> SymmetricOperator:

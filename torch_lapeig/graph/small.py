@@ -35,12 +35,12 @@ def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | No
         return None
     if (x.shape[1] if mask is None else int(mask.sum(1).min())) <= neighbors.k:
         return None
-    index, lengths = nearest_neighbors(x.detach(), neighbors.k, mask=mask)[:2]
+    index = nearest_neighbors(x.detach(), neighbors.k, mask=mask).indices
     share, once = _shares(index, neighbors.symmetrize)
     if mask is not None:
         index, share, once = index * mask[..., None], share * mask[..., None], once & mask[..., None]
         x = torch.where(mask[..., None], x, 0)
-    lengths = _Lengths.apply(x.double(), index, lengths.double())
+    lengths = _Lengths.apply(x.double(), index)
     t = _medians(lengths, once)[:, None, None] if weights.t == "median" else float(weights.t)
     t = t if weights.log_factor is None else t * weights.log_factor.double().exp()
     return _normalized(index, share * (-lengths / t).exp(), mask)
@@ -73,25 +73,26 @@ def _shares(index: Tensor, rule: str) -> tuple[Tensor, Tensor]:
 
 
 class _Lengths(torch.autograd.Function):
-    """Squared lengths ``(B, N, k)`` between points ``(B, N, D)`` and their neighbours, as the search has found them.
+    """Squared lengths ``(B, N, k)`` between points ``(B, N, D)`` and their neighbours, by direct differences.
 
     With C = c̄ + c̄ᵀ of the cotangent as matrices the gradient is 2 (diag(C 1) − C) X, a Laplacian.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, index: Tensor, found: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, index: Tensor) -> Tensor:
         ctx.index = index
         ctx.save_for_backward(x)
         ctx.save_for_forward(x)
-        return found.clone()
+        item = torch.arange(len(x), device=x.device)[:, None, None]
+        return x[item, index].sub_(x[:, :, None]).square_().sum(-1)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (x,), index = ctx.saved_tensors, ctx.index
         c = x.new_zeros(*index.shape[:2], index.shape[1]).scatter(2, index, grads[0])
         c = c + c.mT
         centred = x - _checks.primal(x).mean(1, keepdim=True)  # what cancels gets smaller
-        return 2 * (c.sum(2, keepdim=True) * centred - c @ centred), None, None
+        return 2 * (c.sum(2, keepdim=True) * centred - c @ centred), None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor) -> Tensor:

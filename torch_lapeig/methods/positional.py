@@ -164,7 +164,7 @@ def _plain_encoding(
     assert graph.mask is not None
     active = graph.mask & (graph.weight.detach().sum(2) > torch.finfo(graph.weight.dtype).tiny)
     graphs, factor = normalized_graphs(graph.weight, active, normalization)
-    pairs, plain = small_eigenpairs(graphs, factor, k + 1, rule, tolerance)
+    pairs, plain = small_eigenpairs(graphs, factor, k + 1, rule, graph.weight.dtype, tolerance)
     return NodeEncoding(pairs.vectors[..., 1:][graph.mask], pairs.values[:, 1:]) if plain.all() else None
 
 
