@@ -247,7 +247,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     Under autocast the backward of torch's own product is rounded to half precision. Of what is differentiated here
     only products would be, so that this one function sees to all of it.
     """
-    if not (torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)) or torch.jit.is_tracing():
+    if not (torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)) or torch.jit.is_tracing():  # type: ignore[attr-defined]
         return a @ b
     product: Tensor = _Matmul.apply(a, b)
     return product
