@@ -160,7 +160,8 @@ def test_weights_over_many_decades_are_left_to_multigrid_or_factors():
     decades = torch.minimum(random, graph.pattern.transpose(random))
     laplacian = Laplacian(graph.with_weight(10 ** (-24 * decades)))
     asked = [type(solver) for solver in Auto().choose(laplacian.symmetric, 8).solvers]
-    assert asked.index(ShiftInvert) < asked.index(Eigh)
+    if _compiled.library() is not None:  # SuperLU is not asked without being told to
+        assert asked.index(ShiftInvert) < asked.index(Eigh)
     pairs, exact = eigenpairs(laplacian, 8), eigenpairs(laplacian, 8, ShiftInvert())
     assert pairs.converged
     assert not isinstance(pairs.solver, Eigh)

@@ -33,6 +33,7 @@ from torch_lapeig.graph.pattern import DensePattern
 
 SMALL_NODES = 64  # up to which dense graphs take less time than sparse ones, whatever their number
 SMALL_WORK = 2e7  # graphs · nodes³ up to which they do so, too: calls are what takes time
+SMALL_NUMBERS = 2**24  # graphs · nodes² at most: 128 MiB a matrix of the batch, of which some ten are held at a time
 # In terms of the bound of the spectrum:
 CONNECTED = 1e-9  # second eigenvalue, from which on a graph is certainly connected
 OUTSIDE = 1.5  # eigenvalue of nodes that take no part
@@ -41,7 +42,8 @@ ROUND_OFF = 40 * torch.finfo(torch.float64).eps  # residual that rounding leaves
 
 def is_small(graphs: int, nodes: int) -> bool:
     """Return whether graphs of so many nodes are solved as a dense batch."""
-    return nodes <= SMALL_NODES or graphs * nodes**3 <= SMALL_WORK
+    pays = nodes <= SMALL_NODES or graphs * nodes**3 <= SMALL_WORK
+    return pays and graphs * nodes**2 <= SMALL_NUMBERS
 
 
 class DenseGraphs(NamedTuple):
