@@ -40,7 +40,6 @@ BENCHMARKS = {
     "loss": "benchmarks.loss",
     "transform": "benchmarks.transform",
     "import_time": "benchmarks.import_time",
-    "defaults": "benchmarks.defaults",
     "launches": "benchmarks.launches",
     "distributed": "benchmarks.distributed",
     "degeneracy": "benchmarks.degeneracy",

@@ -19,8 +19,9 @@ from torch import Tensor
 
 from benchmarks import graphs
 from benchmarks.memory import growth
-from benchmarks.record import Record, Table
+from benchmarks.record import Record
 from benchmarks.timing import clock, in_turn, median, ratio
+from experiments.tables import Table
 from torch_lapeig import Graph, HeatKernel, Laplacian, eigenpairs, knn_graph
 
 K = 10

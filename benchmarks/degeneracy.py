@@ -22,7 +22,8 @@ import mpmath
 import torch
 from torch import Tensor
 
-from benchmarks.record import Record, Table, said
+from benchmarks.record import Record
+from experiments.tables import Table, said
 from torch_lapeig import Graph, Laplacian, Solve, eigenpairs
 
 DIRECTIONS, DIGITS, HEAT = 3, 60, 4.0

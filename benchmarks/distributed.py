@@ -34,7 +34,8 @@ from torch.multiprocessing.spawn import start_processes
 from benchmarks import __main__ as command
 from benchmarks.memory import status
 from benchmarks.model import fitted, predictions
-from benchmarks.record import Record, Table
+from benchmarks.record import Record
+from experiments.tables import Table
 from torch_lapeig import KNN, HeatKernel, Laplacian, eigenpairs
 from torch_lapeig.distributed import Ranks, ShardedPoints, sharded_graph
 from torch_lapeig.eigen import Lobpcg, Preconditioner, SmoothedAggregation

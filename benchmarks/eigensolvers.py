@@ -24,8 +24,9 @@ from sklearn.manifold import spectral_embedding
 
 from benchmarks import graphs
 from benchmarks.memory import status
-from benchmarks.record import Record, Table
+from benchmarks.record import Record
 from benchmarks.timing import clock, in_turn, median, ratio
+from experiments.tables import Table
 from torch_lapeig import Graph, Laplacian, eigenpairs
 
 K, RESIDUAL = 10, 1e-6

@@ -24,9 +24,10 @@ from sklearn.manifold import SpectralEmbedding
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier
 
-from benchmarks.record import Record, Table
+from benchmarks.record import Record
 from benchmarks.timing import in_turn, median, ratio
 from experiments.data import mnist_test
+from experiments.tables import Table
 from torch_lapeig import DensityCorrected, Graph, HeatKernel, Laplacian, eigenpairs, knn_graph
 from torch_lapeig import sklearn as estimators
 

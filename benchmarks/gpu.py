@@ -29,7 +29,8 @@ from rich.console import Console
 from torch import Tensor
 
 from benchmarks import launches
-from benchmarks.record import Record, Table
+from benchmarks.record import Record
+from experiments.tables import Table
 from torch_lapeig import KNN, Graph, HeatKernel, Laplacian, LaplacianEigenmaps, eigenpairs, knn_graph
 from torch_lapeig.eigen import Eigenpairs
 from torch_lapeig.graph import nearest_neighbors

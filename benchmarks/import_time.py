@@ -15,7 +15,8 @@ import statistics
 import subprocess
 import sys
 
-from benchmarks.record import Record, Table
+from benchmarks.record import Record
+from experiments.tables import Table
 
 BEFORE = "import sys, torch, scipy.sparse; before = set(sys.modules); "
 LOADED = "; print(*sorted(name for name in set(sys.modules) - before if name.partition('.')[0] == 'scipy'))"

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from benchmarks import pretended
-from benchmarks.record import Record, Table
+from benchmarks.record import Record
+from experiments.tables import Table
 from torch_lapeig import KNN, Graph, HeatKernel, Laplacian, LaplacianEigenmaps, eigenpairs, knn_graph
 from torch_lapeig.eigen import ChebyshevSubspace, Lobpcg, SmoothedAggregation
 

@@ -22,9 +22,10 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.memory import growth
-from benchmarks.record import Record, Table
+from benchmarks.record import Record
 from benchmarks.timing import in_turn, ratio
 from benchmarks.timing import median as middle
+from experiments.tables import Table
 from torch_lapeig import KNN, HeatKernel, LaplacianEigenmaps, Radius
 
 SHAPES, K, NEIGHBORS = ((32, 256, 16), (16, 512, 16)), 8, 10

@@ -14,9 +14,10 @@ from sklearn.datasets import load_digits
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from benchmarks.record import Record, Table
+from benchmarks.record import Record
 from benchmarks.timing import in_turn, median, ratio
 from experiments.smoothing import network
+from experiments.tables import Table
 from torch_lapeig import Graph, HeatKernel, knn_graph, laplacian_smoothness
 from torch_lapeig.losses import spectral_loss
 from torch_lapeig.samplers import NeighborhoodSampler

@@ -14,7 +14,7 @@ from __future__ import annotations
 from statistics import mean, median
 from typing import Any, NamedTuple
 
-from benchmarks.record import Table
+from experiments.tables import Table
 
 POINTS = (10**7, 10**8, 10**9)
 RANKS = (8, 64, 256, 1024)

@@ -22,8 +22,9 @@ from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from benchmarks.graphs import mnist_points
-from benchmarks.record import Record, Table
+from benchmarks.record import Record
 from benchmarks.timing import in_turn, median, ratio
+from experiments.tables import Table
 from torch_lapeig import HeatKernel, Laplacian, knn_graph
 from torch_lapeig.graph import nearest_neighbors
 

@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.record import Record, Table
+from benchmarks.record import Record
 from benchmarks.timing import in_turn, median, ratio
+from experiments.tables import Table
 from torch_lapeig import (
     KNN,
     Graph,

@@ -15,8 +15,9 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import AddLaplacianEigenvectorPE
 from torch_geometric.utils import to_undirected
 
-from benchmarks.record import Record, Table
+from benchmarks.record import Record
 from benchmarks.timing import in_turn, median, ratio
+from experiments.tables import Table
 from torch_lapeig import Graph, Laplacian
 from torch_lapeig.pyg import AddLaplacianPE
 

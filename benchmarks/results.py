@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.record import Table
+from experiments.tables import Table
 
 HERE = Path(__file__).resolve().parent
 RECORDS, TEMPLATE, RESULTS = HERE / "records", HERE / "RESULTS.template.md", HERE / "RESULTS.md"

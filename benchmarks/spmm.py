@@ -12,8 +12,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from benchmarks.record import Record, Table
+from benchmarks.record import Record
 from benchmarks.timing import in_turn, median, ratio
+from experiments.tables import Table
 from torch_lapeig import Graph, knn_graph
 
 PEER = "torch CSR, int32"

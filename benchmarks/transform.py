@@ -19,8 +19,9 @@ from sklearn.manifold import Isomap as PeerIsomap
 from sklearn.manifold import LocallyLinearEmbedding
 
 from benchmarks.memory import growth
-from benchmarks.record import Record, Table
+from benchmarks.record import Record
 from benchmarks.timing import in_turn, median, ratio
+from experiments.tables import Table
 from torch_lapeig import KNN, LLE, MDS, Isomap, KernelPCA, LaplacianEigenmaps
 from torch_lapeig.graph import nearest_neighbors
 

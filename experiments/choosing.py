@@ -21,7 +21,6 @@ from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from benchmarks.defaults import blobs, s_curve, standardised, swiss_roll
 from experiments import data
 from experiments.metrics import mean_and_interval, plus_minus
 from experiments.runs import Run, check_least, check_names, table
@@ -68,7 +67,7 @@ def _whole(name: str, data_dir: Path | None) -> Sample:
     bundled = {"iris": load_iris, "wine": load_wine, "breast cancer": load_breast_cancer}
     if name in bundled:
         bunch = bundled[name]()
-        return Sample(standardised(bunch.data), bunch.target)
+        return Sample(data.standardised(bunch.data), bunch.target)
     if name == "ionosphere":
         good = np.loadtxt(data.locate("ionosphere.data", data_dir), delimiter=",", usecols=34, dtype=str)
         return Sample(data.ionosphere(data_dir), np.unique(good, return_inverse=True)[1])
@@ -93,12 +92,12 @@ def _new(draw: Callable[[Generator], tuple[Array, Array]], generator: Generator)
 SETS: dict[str, float | Draw] = {
     **dict.fromkeys(("iris", "wine", "breast cancer", "ionosphere", "digits", "speech"), 0.8),
     "MNIST": 0.2,
-    "blobs": partial(_new, partial(blobs, 10)),
+    "blobs": partial(_new, partial(data.blobs, 10)),
     "Isomap faces": 0.8,
     "Frey faces": 0.6,
-    "swiss roll": partial(_new, partial(swiss_roll, 1.0, False)),
-    "uneven roll": partial(_new, partial(swiss_roll, 0.0, True)),
-    "S-curve": partial(_new, partial(s_curve, 0.2)),
+    "swiss roll": partial(_new, partial(data.swiss_roll, 1.0, False)),
+    "uneven roll": partial(_new, partial(data.swiss_roll, 0.0, True)),
+    "S-curve": partial(_new, partial(data.s_curve, 0.2)),
 }
 SET_NAMES = list(SETS)
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.io import loadmat, wavfile
 from sklearn.datasets import load_digits
@@ -228,3 +229,36 @@ def speech_frames(name: str, data_dir: Path | None, window: float = 0.03, step: 
     phones = [rows[i][2] for i in place]
     class_of = {phone: name for name, symbols in PHONE_CLASSES.items() for phone in symbols.split()}
     return Speech(spectra, phones, [class_of.get(phone, "other") for phone in phones], start / rate)
+
+
+def standardised(x: Array) -> Array:
+    """Return columns of mean 0 and standard deviation 1."""
+    return np.asarray((x - x.mean(0)) / x.std(0))
+
+
+def blobs(dimension: int, generator: Generator) -> tuple[Array, NDArray[np.generic]]:
+    """Draw five Gaussian classes of 45 to 225 points that overlap, the widest six times as wide as the narrowest."""
+    count, width = np.array([225, 150, 112, 68, 45]), np.array([1.5, 0.25, 0.75, 0.4, 1.0])
+    label = np.repeat(np.arange(5), count)
+    centre = generator.standard_normal((5, dimension)) * (3.2 if dimension == 2 else 1.1)
+    return centre[label] + width[label, None] * generator.standard_normal((len(label), dimension)), label
+
+
+def swiss_roll(noise: float, uneven: bool, generator: Generator, n: int = 800) -> tuple[Array, NDArray[np.generic]]:
+    """Draw a roll of about 90 × 60, nearly uniform or six times as dense at its inner end, and its two arc lengths."""
+    u = generator.random(n)
+    u = np.log1p(u * (1 / 6 - 1)) / np.log(1 / 6) if uneven else u
+    first, last = 1.5 * np.pi, 4.5 * np.pi
+    angle = np.sqrt(first**2 + u * (last**2 - first**2))
+    length = (angle * np.sqrt(1 + angle**2) + np.arcsinh(angle)) / 2
+    height = 60 * generator.random(n)
+    points = np.column_stack([angle * np.cos(angle), height, angle * np.sin(angle)])
+    return points + noise * generator.standard_normal(points.shape), np.column_stack([length, height])
+
+
+def s_curve(noise: float, generator: Generator, n: int = 800) -> tuple[Array, NDArray[np.generic]]:
+    """Draw an S of about 9.4 × 6, uniform in its area, and its two arc lengths."""
+    angle = 3 * np.pi * (generator.random(n) - 0.5)
+    height = 6 * generator.random(n)
+    points = np.column_stack([np.sin(angle), height, np.sign(angle) * (np.cos(angle) - 1)])
+    return points + noise * generator.standard_normal(points.shape), np.column_stack([angle, height])

@@ -31,11 +31,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import results as benchmarks
-from benchmarks.record import markdown, processor, said, versions
+from experiments.tables import Table, markdown, processor, said, versions
 
 ROOT = Path(__file__).resolve().parents[1]
-RECORDS = ROOT / "experiments" / "records"
+RECORDS, BENCHMARKS = ROOT / "experiments" / "records", ROOT / "benchmarks" / "records"
 COMMENT = re.compile(r"<!--\s*(\w+:\s.*?|end)\s*-->", re.DOTALL)
 VALUE = re.compile(r"(?P<record>\S+)\s+(?P<name>.+?)(?:\s+:(?P<form>\S*))?")
 
@@ -122,12 +121,14 @@ def load() -> dict[str, Found]:
     for file in sorted(RECORDS.glob("*.json")):
         packed = json.loads(file.read_text())
         found[file.stem] = Found(packed["values"], packed["tables"])
-    return found | {f"benchmarks/{stem}": of_benchmark(packed) for stem, packed in benchmarks.load().items()}
+    for file in sorted(BENCHMARKS.glob("*.json")):
+        found[f"benchmarks/{file.stem}"] = of_benchmark(json.loads(file.read_text()))
+    return found
 
 
 def of_benchmark(packed: Mapping[str, Any]) -> Found:
     """The numbers and tables of a benchmark's record."""
-    tables = benchmarks.tables_of(packed)
+    tables = [Table.unpack(part) for part in packed["parts"] if not isinstance(part, str)]
     cells = [
         (table.title, f"{row[0]} > {column}", cell)
         for table in tables

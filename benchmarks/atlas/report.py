@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.atlas.candidates import CANDIDATES, DEFAULT, UNCHECKED
 from benchmarks.atlas.profile import SHORTEST, draw, geometric_mean, share_within
-from benchmarks.record import Table
+from experiments.tables import Table
 
 Record = dict[str, Any]
 SHARES = {"solver": "", "best": ".0%", "× 2": ".0%", "× 10": ".0%"}

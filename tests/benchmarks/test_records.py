@@ -8,8 +8,9 @@ import pytest
 
 from benchmarks import __main__ as command
 from benchmarks import results
-from benchmarks.record import Record, Table
+from benchmarks.record import Record
 from benchmarks.timing import clock
+from experiments.tables import Table
 
 
 def table() -> Table:

@@ -106,6 +106,11 @@ def test_experiments_use_public_names_only():
                     assert last in public, f"{file.name}: {name}"
 
 
+def test_benchmarks_import_experiments_and_not_the_other_way():
+    files = (ROOT.parent / "experiments").rglob("*.py")
+    assert not any(name.split(".")[0] == "benchmarks" for file in files for name in imported(file))
+
+
 def test_everything_public_is_there_and_importing_is_quiet():
     assert all(hasattr(torch_lapeig, name) for name in torch_lapeig.__all__)
     code = "import sys, torch_lapeig; assert not {'faiss', 'sklearn'} & set(sys.modules)"

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from benchmarks.record import Table
 from experiments import results
 from experiments.results import Disagreement, Found, fill
+from experiments.tables import Table
 
 RECORDS = {
     "bars": Found({"mean": 0.99951, "least > x": 1234.0}, {"One, two": [["", "a"], ["x | y", "1 ± 2"], ["z", ""]]}),
