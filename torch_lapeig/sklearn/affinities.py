@@ -1,4 +1,4 @@
-"""Affinities that are given or worked out as a matrix, as scikit-learn does, and rows of them for new samples.
+"""Estimators on a graph; affinities that are given or worked out as a matrix, and rows of them for new samples.
 
 Nearest neighbours of dense samples are not here: the modules search them. A diagonal, the affinity of a sample to
 itself, stays in ``matrix`` and is left out of the graph: no edge leads from a node to itself.
@@ -6,6 +6,7 @@ itself, stays in ``matrix`` and is left out of the graph: no edge leads from a n
 
 from __future__ import annotations
 
+import copy
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -18,10 +19,16 @@ from scipy.sparse import csr_array, eye_array, issparse
 from sklearn.metrics.pairwise import pairwise_distances, pairwise_kernels
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import check_array
+from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig._tuning import rows_of_block
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.pattern import DensePattern
+from torch_lapeig.graph.rules import KNN, Precomputed
+from torch_lapeig.graph.weighted import Rule
+from torch_lapeig.graph.weights import SimpleWeights, Weighting
+from torch_lapeig.sklearn.base import Estimator
 
 Array = NDArray[Any]
 Matrix = Any  # an array or a SciPy sparse array in CSR form
@@ -213,6 +220,47 @@ class OfSparseSamples(OfDistances):
     def same(self, X: Any) -> Array:
         """The training sample that equals a sample."""
         return same_rows(X, self.samples)
+
+
+class OnGraph(Estimator):
+    """An estimator on the graph of nearest neighbours that its module makes, or on a matrix of affinities."""
+
+    weights: Weighting | None
+    _affinities: Affinities | None  # None where the module searches the neighbours
+
+    def _from(self, affinities: Affinities | None, X: Any, n_neighbors: int = 0) -> Any:
+        """Return what the module is fitted to: samples, or the graph of their affinities."""
+        self._affinities, self._n_neighbors = affinities, n_neighbors
+        return self._on_device(X) if affinities is None else affinities.graph(self.device)
+
+    def _rule(self) -> tuple[Rule, Weighting | None]:
+        """Return rule and weighting of the module."""
+        if self._affinities is not None:
+            return Precomputed("affinity"), None
+        return KNN(self._n_neighbors), SimpleWeights() if self.weights is None else copy.deepcopy(self.weights)
+
+    def _check_unweighted(self, given: str, instead: str) -> None:
+        """Raise ValueError where weights are given beside affinities."""
+        if self.weights is not None:
+            raise ValueError(f"weights must be None with {given}, which weights the edges itself; use {instead}")
+
+    def _of_new(self, function: Callable[[Tensor], Tensor], X: Any, known: Array) -> Array:
+        """``function`` of new samples; what is ``known`` of the training samples for those that are such."""
+        if self._affinities is None:
+            return super()._of_new(function, X, known)
+        X = self._new_samples(X)
+        same = self._affinities.same(X)
+        values, new = known[same], np.flatnonzero(same < 0)
+        step = rows_of_block(8 * len(known), self._device)
+        for block in np.split(new, range(step, len(new), step)):
+            if len(block):
+                values[block] = self._rows(function, self._affinities.rows(X[block]))
+        return values
+
+
+def rbf(gamma: Any, X: Matrix) -> PairwiseKernel:
+    """Return the kernel exp(−γ ‖x − y‖²), γ checked."""
+    return PairwiseKernel("rbf", {"gamma": _checks.check_number(gamma, "gamma", 0)}, X)
 
 
 def checked(matrix: Matrix, shape: tuple[int, int], dtype: Any, name: str) -> Matrix:
