@@ -86,10 +86,6 @@ class LabelSpreading(SemiSupervised):
         if not 0 < self.alpha < 1:
             raise ValueError(f"alpha must be above 0 and below 1, got {alpha}; for 1 use HarmonicFunction")
 
-    def extra_repr(self) -> str:
-        """The constructor's arguments, but for the weights, which are shown as a submodule."""
-        return f"{self.neighbors}, alpha={self.alpha}, class_prior={self.class_prior!r}, n_classes={self.n_classes}"
-
     def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
         laplacian, reached = _in_double(graph), reached_by(graph, labelled)
         source = (1 - self.alpha) * targets.double()
@@ -176,10 +172,6 @@ class HarmonicFunction(SemiSupervised):
         super().__init__(neighbors, weights, n_classes)
         self.class_prior = _checked(class_prior)
 
-    def extra_repr(self) -> str:
-        """The constructor's arguments, but for the weights, which are shown as a submodule."""
-        return f"{self.neighbors}, class_prior={self.class_prior!r}, n_classes={self.n_classes}"
-
     def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
         if graph.pattern.has_loops(graph.weight):  # which no harmonic function feels, but round-off does
             graph = graph._with(weight=graph.pattern.without_loops(graph.weight))
@@ -259,10 +251,6 @@ class EigenmapsRegression(SemiSupervised):
         self.ridge = _checks.check_positive(ridge, "ridge")
         check_solve(solve)
         self.solve = solve
-
-    def extra_repr(self) -> str:
-        """The constructor's arguments, but for the weights, which are shown as a submodule."""
-        return f"{self.n_components}, {self.neighbors}, ridge={self.ridge}, n_classes={self.n_classes}"
 
     def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
         laplacian, reached = Laplacian(graph, "random_walk"), reached_by(graph, labelled)
