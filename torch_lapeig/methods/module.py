@@ -18,6 +18,8 @@ from torch_lapeig.graph import Graph
 
 Own = TypeVar("Own", bound="EmbeddingModule")
 
+SEARCH = ("solve", "seed", "n_init", "random_signs")  # arguments on which no saved fit depends
+
 
 class Embedding(NamedTuple):
     """An embedding with its eigenvalues and the quality of the answer.
@@ -91,6 +93,11 @@ class PointsModule(FittedModule):
         self.check_fitted()
         state = {name: _checks.single(value) for name, value in self._fitted().items()}
         return like_given(self._extend_in_blocks(_new(x_new, state[self.FITTED[0]]), state), x_new)
+
+    def configuration(self) -> dict[str, Any]:
+        """Return the constructor's arguments that a fit means nothing without: all but how it was found."""
+        names = (name for name in inspect.signature(type(self)).parameters if name not in SEARCH)
+        return {"class": type(self).__name__, **{name: getattr(self, name) for name in names}}
 
     def extra_repr(self) -> str:
         """Show the constructor's arguments, but for modules, which are shown as submodules."""
@@ -200,13 +207,8 @@ class EmbeddingModule(PointsModule):
     """
 
     FITTED: ClassVar[tuple[str, ...]] = ("embedding_", "eigenvalues_", "residuals_", "gap_", "train_points")
-    CONFIGURATION: ClassVar[tuple[str, ...]] = ("n_components",)
     LACKING: ClassVar[float] = math.inf  # the eigenvalue of a column that an item has too few points for
     embedding_: Tensor
-    eigenvalues_: Tensor
-    residuals_: Tensor
-    gap_: Tensor
-    train_points: Tensor
 
     def __init__(self, n_components: int, solve: Solve | Solver | None) -> None:
         super().__init__()

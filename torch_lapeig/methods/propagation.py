@@ -69,7 +69,6 @@ class LabelSpreading(SemiSupervised):
     """
 
     FITTED: ClassVar[tuple[str, ...]] = (*SemiSupervised.FITTED, "train_degrees", "train_growth", "train_source")
-    CONFIGURATION: ClassVar[tuple[str, ...]] = (*SemiSupervised.CONFIGURATION, "alpha", "class_prior")
 
     def __init__(
         self,
@@ -159,7 +158,6 @@ class HarmonicFunction(SemiSupervised):
     """
 
     FITTED: ClassVar[tuple[str, ...]] = (*SemiSupervised.FITTED, "train_growth", "train_source")
-    CONFIGURATION: ClassVar[tuple[str, ...]] = (*SemiSupervised.CONFIGURATION, "class_prior")
 
     def __init__(
         self,
@@ -233,8 +231,6 @@ class EigenmapsRegression(SemiSupervised):
         "train_vectors",
         "train_eigenvalues",
     )
-    CONFIGURATION: ClassVar[tuple[str, ...]] = (*SemiSupervised.CONFIGURATION, "n_components", "ridge")
-    coefficients_: Tensor
 
     def __init__(
         self,

@@ -49,8 +49,6 @@ class SemiSupervised(OnGraph):
     """
 
     FITTED: ClassVar[tuple[str, ...]] = ("scores_", *GRAPH_STATE)
-    CONFIGURATION: ClassVar[tuple[str, ...]] = ("n_classes", "neighbors", "weights")
-    scores_: Tensor
 
     def __init__(self, neighbors: Rule, weights: Weighting | None, n_classes: int | None) -> None:
         super().__init__()

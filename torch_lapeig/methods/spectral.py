@@ -39,14 +39,6 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
         "train_degrees",
         "train_vectors",
     )
-    CONFIGURATION: ClassVar[tuple[str, ...]] = ("neighbors", "weights")
-    train_rule: Tensor
-    train_weighting: Tensor
-    train_edges: Tensor
-    train_connectivity: Tensor
-    train_eigenvalues: Tensor
-    train_degrees: Tensor
-    train_vectors: Tensor
 
     def __init__(
         self, n_components: int, neighbors: Rule, weights: Weighting | None, solve: Solve | Solver | None
