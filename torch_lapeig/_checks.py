@@ -437,28 +437,6 @@ def is_plain_host(x: Tensor) -> bool:
     return is_own and torch._C._functorch.peek_interpreter_stack() is None
 
 
-def smallest(x: Tensor) -> Tensor:
-    """The smallest entry, without a gradient. On the processor on one thread: to wake others takes longer."""
-    return torch.as_tensor(x.detach().numpy().min()) if is_plain_host(x) else x.detach().amin()
-
-
-def are_positive(x: Tensor) -> bool:
-    """Whether all entries are above zero; see `smallest`."""
-    return bool((x.detach().numpy() > 0).all() if is_plain_host(x) else (x > 0).all())
-
-
-def are_equal_somewhere(x: Tensor, y: Tensor) -> bool:
-    """Whether two tensors of integers have an equal entry at the same place; see `smallest`."""
-    is_plain = is_plain_host(x) and is_plain_host(y)
-    return bool((x.numpy() == y.numpy()).any() if is_plain else (x == y).any())
-
-
-def range_of(x: Tensor) -> tuple[int, int]:
-    """The smallest and the largest of some integers; see `smallest`."""
-    least, most = (x.numpy().min(), x.numpy().max()) if is_plain_host(x) else torch.aminmax(x)
-    return int(least), int(most)
-
-
 def power_of_two(value: Tensor, dim: tuple[int, ...]) -> Tensor:
     """The power of two next to the largest size along some axes, which stay as 1; a constant, 1 for zeros.
 
@@ -468,38 +446,26 @@ def power_of_two(value: Tensor, dim: tuple[int, ...]) -> Tensor:
     return torch.ldexp(torch.ones_like(largest), torch.frexp(largest).exponent)
 
 
-class _FiniteGradient(torch.autograd.Function):
-    @staticmethod
-    def forward(value: Tensor) -> Tensor:
-        return value.view_as(value)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        (gradient,) = grads
-        if torch.isfinite(gradient.detach().sum()) or not gradient.isinf().any():
-            return finite_gradient(gradient)
-        largest = torch.finfo(gradient.dtype).max
-        warn(
-            f"{int(gradient.isinf().sum())} of {gradient.numel()} entries of a gradient are too large for "
-            f"{gradient.dtype}: the largest number is returned for them; use float64, a larger bandwidth, larger "
-            'weights, or smaller outputs (scale="unit")',
-            DegeneracyWarning,
-        )
-        return gradient.clamp(-largest, largest)
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
-        return tangents[0].view_as(tangents[0])
-
-
 def finite_gradient(value: Tensor) -> Tensor:
     """``value`` itself; a gradient to it that overflows is made finite, with a `DegeneracyWarning`.
 
     NaN, which only a loss that is NaN itself should bring, is not hidden.
     """
-    same: Tensor = _FiniteGradient.apply(value) if torch.is_grad_enabled() and value.requires_grad else value
+    if not (torch.is_grad_enabled() and value.requires_grad):
+        return value
+    same = value.view_as(value)
+    same.register_hook(_made_finite)
     return same
+
+
+def _made_finite(gradient: Tensor) -> Tensor:
+    if torch.isfinite(gradient.detach().sum()) or not gradient.isinf().any():
+        return finite_gradient(gradient)
+    largest = torch.finfo(gradient.dtype).max
+    warn(
+        f"{int(gradient.isinf().sum())} of {gradient.numel()} entries of a gradient are too large for "
+        f"{gradient.dtype}: the largest number is returned for them; use float64, a larger bandwidth, larger "
+        'weights, or smaller outputs (scale="unit")',
+        DegeneracyWarning,
+    )
+    return gradient.clamp(-largest, largest)

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import reprlib
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +39,9 @@ class FittedModule(Configured, nn.Module):
     """
 
     FITTED: ClassVar[tuple[str, ...]]
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def __init__(self) -> None:
         super().__init__()

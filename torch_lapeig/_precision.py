@@ -21,9 +21,10 @@ from torch import Tensor
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def exporting() -> bool:
-    """Whether `torch.export` is recording."""
-    return torch.compiler.is_exporting() if hasattr(torch.compiler, "is_exporting") else False
+# Where torch keeps how float32 is multiplied, on a GPU and on the processor.
+PRODUCTS = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
+WHOLE = ("ieee", "none")  # "none" throughout: the default, which is IEEE
+AUTOCAST = ("cpu", "cuda")
 
 
 class _Float32:
@@ -33,47 +34,49 @@ class _Float32:
     that is inherited from a more general setting is put back as one that inherits.
     """
 
-    PRODUCTS = (("cuda", "matmul"), ("mkldnn", "matmul"))
-    WHOLE = ("ieee", "none")  # "none" throughout: the default, which is IEEE
-
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.calls = 0
         self.name: str | None = "highest"  # by the older interface; None where only the newer one can say
-        self.kept: dict[tuple[str, str], str] = {}
+        self.kept: list[str] = []  # of `PRODUCTS`
 
     def begin(self) -> None:
-        """From now on in IEEE arithmetic."""
+        """Compute in IEEE arithmetic from now on."""
         with self.lock:
             self.calls += 1
-            found = self._settings()
-            if all(value in self.WHOLE for value in found.values()):
+            found = _float32_products()
+            if all(value in WHOLE for value in found):
                 return
             # What is "ieee" here may be our doing; what is not was chosen by the user, before this or since.
-            older = self._older()
-            self.kept = {p: value if value != "ieee" else self.kept.get(p, value) for p, value in found.items()}
-            self.name = older if older != "highest" else self.name
-            if older not in (None, "highest"):
+            before = self.kept or found
+            self.kept = [old if value == "ieee" else value for old, value in zip(before, found, strict=True)]
+            try:
+                name = torch.get_float32_matmul_precision()
+            except RuntimeError:
+                name = None
+            if name != "highest":
+                self.name = name
+            if name is not None:
                 torch.set_float32_matmul_precision("highest")
-            for product in self.PRODUCTS:
-                torch._C._set_fp32_precision_setter(*product, "ieee")
+            for product in PRODUCTS:
+                product.fp32_precision = "ieee"
 
     def end(self) -> None:
-        """As before, where nobody else needs it and nobody has changed it."""
+        """Put back what was, where nobody else needs IEEE arithmetic and nobody has changed it."""
         with self.lock:
             self.calls -= 1
             if self.calls or not self.kept:
                 return
-            (kept, name), (self.kept, self.name) = (self.kept, self.name), ({}, "highest")
-            if any(value != "ieee" for value in self._settings().values()):
+            (kept, name), (self.kept, self.name) = (self.kept, self.name), ([], "highest")
+            if any(value != "ieee" for value in _float32_products()):
                 return
             if name is not None:
                 torch.set_float32_matmul_precision(name)
-            for product, value in kept.items():
+            for product, value in zip(PRODUCTS, kept, strict=True):
                 if name is None:
-                    torch._C._set_fp32_precision_setter(*product, "none")
-                if torch._C._get_fp32_precision_getter(*product) != value:
-                    torch._C._set_fp32_precision_setter(*product, value)
+                    product.fp32_precision = "none"
+                if product.fp32_precision != value:
+                    product.fp32_precision = value
 
     def begin_anew(self) -> None:
         """End what other threads have begun: a forked process has none of them, one of which may hold the lock."""
@@ -82,44 +85,29 @@ class _Float32:
             self.calls = 1
             self.end()
 
-    def _settings(self) -> dict[tuple[str, str], str]:
-        return {product: torch._C._get_fp32_precision_getter(*product) for product in self.PRODUCTS}
 
-    @staticmethod
-    def _older() -> str | None:
-        """What the older interface says; None where only the newer one can."""
-        try:
-            return torch.get_float32_matmul_precision()
-        except RuntimeError:
-            return None
+def _float32_products() -> list[str]:
+    return [product.fp32_precision for product in PRODUCTS]
 
 
 _float32 = _Float32()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_float32.begin_anew)
-AUTOCAST = ("cpu", "cuda")
 
 
 @contextlib.contextmanager
-def _autocast_off() -> Iterator[None]:
-    enabled = _switch_off()
+def _whole_precision() -> Iterator[None]:
+    """Turn autocast off in this thread, and multiply float32 in IEEE arithmetic."""
+    enabled = [device for device in AUTOCAST if torch.is_autocast_enabled(device)]
+    _float32.begin()
     try:
+        for device in enabled:
+            torch.set_autocast_enabled(device, False)
         yield
     finally:
-        _switch_on(enabled)
-
-
-def _switch_off() -> list[str]:
-    """Turn autocast off in this thread; the devices it was on for."""
-    enabled = [device for device in AUTOCAST if torch.is_autocast_enabled(device)]
-    for device in enabled:
-        torch.set_autocast_enabled(device, False)
-    return enabled
-
-
-def _switch_on(devices: list[str]) -> None:
-    for device in devices:
-        torch.set_autocast_enabled(device, True)
+        for device in enabled:
+            torch.set_autocast_enabled(device, True)
+        _float32.end()
 
 
 def without_autocast(function: F) -> F:
@@ -127,12 +115,8 @@ def without_autocast(function: F) -> F:
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        _float32.begin()
-        try:
-            with _autocast_off():
-                return function(*args, **kwargs)
-        finally:
-            _float32.end()
+        with _whole_precision():
+            return function(*args, **kwargs)
 
     # Torch asks for it at each call of a Function, and would work it out each time.
     wrapper.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
@@ -150,7 +134,7 @@ def full_precision(function: F) -> F:
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if exporting() or torch._C._is_tracing():
+        if torch.compiler.is_exporting() or torch.jit.is_tracing():  # type: ignore[attr-defined]
             name = type(args[0]).__name__ if args and isinstance(args[0], torch.nn.Module) else function.__name__
             raise RuntimeError(
                 f"{name} cannot be recorded by torch.export or torch.jit.trace, as its graph and its solver depend on "
@@ -160,18 +144,16 @@ def full_precision(function: F) -> F:
         if torch.compiler.is_compiling():
             return torch.compiler.disable(wrapper)(*args, **kwargs)
         if vars(_thread).get("inside", False):
-            with _autocast_off():
+            with _whole_precision():
                 return function(*args, **kwargs)
         _thread.inside = True
-        _float32.begin()
         try:
-            with _autocast_off():
+            with _whole_precision():
                 try:
                     return function(*args, **kwargs)
                 finally:
                     look()
         finally:
-            _float32.end()
             _thread.inside = False
             for kept in ("finite", "pending"):
                 vars(_thread).pop(kept, None)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from torch_lapeig.command import choices, reading, report
-from torch_lapeig.command.choices import Answer, Wishes
+from torch_lapeig.command.choices import Answer
 from torch_lapeig.command.reading import Array, Columns, InputError
 
 if TYPE_CHECKING:
@@ -95,8 +95,7 @@ def run(options: argparse.Namespace) -> None:
         x = (x - scaling[0]) / scaling[1]
         x_new = None if x_new is None else (x_new - scaling[0]) / scaling[1]
         notes.append("each column is standardized: less its mean, over its standard deviation")
-    wishes = Wishes(options.neighbors, options.components, options.weighting, options.bandwidth)
-    answer = choices.embed(x, x_new, wishes, notes, device_of(options.device))
+    answer = choices.embed(x, x_new, options, notes, device_of(options.device))
     title = f"{options.input}: {len(x):,} points in {x.shape[1]} dimensions, {x.dtype}"
     report.draw(figure, answer, labels, options.labels or "")
     write(out, title, figure, answer, x, scaling)

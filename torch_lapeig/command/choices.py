@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -73,32 +74,12 @@ class Answer:
         gaps = [*np.diff(values).tolist(), float(self.module.gap_)]
         return list(zip(range(1, len(values) + 1), values, gaps, self.module.residuals_.tolist(), strict=True))
 
-    def edges(self) -> int:
-        """How many the graph has, each counted once."""
-        return self.graph.edge_index.shape[1] // 2
 
-    def sizes(self) -> list[int]:
-        """Return the number of points of each component of the graph, the largest first; a point alone is one."""
-        return _sizes(self.graph)
-
-
-@dataclass(frozen=True)
-class Wishes:
-    """What the user asks for; None is for the command to choose.
+def embed(x: Array, x_new: Array | None, wishes: Namespace, notes: Sequence[str], device: torch.device) -> Answer:
+    """Return the embedding of points ``(N, D)``, and of new points by Nyström's formula.
 
     Args:
-        neighbors: of each point. components: columns of the embedding. weighting: one of `WEIGHTINGS` or
-            ``module:name`` of one's own. bandwidth: of the heat kernel, in squared units.
-    """
-
-    neighbors: int | None = None
-    components: int | None = None
-    weighting: str | None = None
-    bandwidth: float | None = None
-
-
-def embed(x: Array, x_new: Array | None, wishes: Wishes, notes: Sequence[str], device: torch.device) -> Answer:
-    """The embedding of points ``(N, D)``, and of new points by Nyström's formula.
+        wishes: options of the command line; None is for the command to choose.
 
     Raises:
         InputError: a wish that these points do not allow, or a weighting that cannot be imported.
@@ -123,25 +104,26 @@ def embed(x: Array, x_new: Array | None, wishes: Wishes, notes: Sequence[str], d
     return Answer(module, graph, module.embedding_, new, choices, [*notes, *said], code)
 
 
-def _neighbors(points: Tensor, wishes: Wishes) -> Choice:
+def _given(name: str, option: str, value: int, most: int, limit: str) -> Choice:
+    """Return the choice of a count that the user gives, from 1 to ``most``."""
+    if not 1 <= value <= most:
+        raise InputError(f"--{option} must be from 1 to {most} ({limit}), got {value}")
+    return Choice(name, str(value), f"given by --{option}")
+
+
+def _neighbors(points: Tensor, wishes: Namespace) -> Choice:
     most = len(points) - 1
     if wishes.neighbors is not None:
-        if not 1 <= wishes.neighbors <= most:
-            raise InputError(f"--neighbors must be from 1 to {most} (the points less one), got {wishes.neighbors}")
-        return Choice("neighbours", str(wishes.neighbors), "given by --neighbors")
+        return _given("neighbours", "neighbors", wishes.neighbors, most, "the points less one")
     tried = sorted({min(k, most) for k in NEIGHBORS})
     nearest = nearest_neighbors(points, tried[-1]).indices.cpu().numpy()  # ascending: the first k are those of KNN(k)
+    why = "the usual number, and it joins all points"
     for k in tried:
         if _parts(nearest[:, :k]) == 1:
-            why = "the usual number, and it joins all points"
-            return Choice(
-                "neighbours",
-                str(k),
-                why if k == tried[0] else f"with {tried[tried.index(k) - 1]} the graph falls apart",
-            )
-    return Choice(
-        "neighbours", str(tried[0]), f"the usual number; up to {tried[-1]} the graph falls apart all the same"
-    )
+            return Choice("neighbours", str(k), why)
+        why = f"with {k} the graph falls apart"
+    why = f"the usual number; up to {tried[-1]} the graph falls apart all the same"
+    return Choice("neighbours", str(tried[0]), why)
 
 
 def _parts(nearest: Array) -> int:
@@ -151,18 +133,16 @@ def _parts(nearest: Array) -> int:
     return int(connected_components(joined, directed=False, return_labels=False))
 
 
-def _components(n: int, wishes: Wishes) -> Choice:
+def _components(n: int, wishes: Namespace) -> Choice:
     most = n - 2  # the constant eigenvector is left out, and the gap needs one more
     if wishes.components is not None:
-        if not 1 <= wishes.components <= most:
-            raise InputError(f"--components must be from 1 to {most} (the points less two), got {wishes.components}")
-        return Choice("components", str(wishes.components), "given by --components")
+        return _given("components", "components", wishes.components, most, "the points less two")
     if most < COMPONENTS:
         return Choice("components", str(most), "all but the last: there are few points")
     return Choice("components", str(COMPONENTS), "more than the picture's two, to see where the eigenvalues have gaps")
 
 
-def _weighting(wishes: Wishes) -> tuple[Weighting, str, Choice]:
+def _weighting(wishes: Namespace) -> tuple[Weighting, str, Choice]:
     """The weighting, the code that makes the module, and the choice."""
     name = wishes.weighting or "heat"
     why = "given by --weighting" if wishes.weighting else "the library's default"
@@ -213,19 +193,18 @@ def _bandwidth(weights: Weighting, points: Tensor, graph: Graph) -> list[Choice]
 
 
 def _component_rule(graph: Graph) -> Choice:
-    sizes = _sizes(graph)
+    sizes = sizes_of_parts(graph)
     alone, parts = sizes.count(1), len(sizes) - sizes.count(1)
     why = "it is connected, and all points are embedded together"
     if parts > 1:
         why = f"the first {parts - 1} columns only tell them apart; more --neighbors may join them"
     if alone:
-        why = (
-            f"{why if parts > 1 else 'the others are connected'}; {alone} points are too far from all for the bandwidth"
-        )
-        why = f"{why}: their rows are zero"
+        why = why if parts > 1 else "the others are connected"
+        why = f"{why}; {alone} points are too far from all for the bandwidth: their rows are zero"
     return Choice("parts of the graph", f"{parts}, and {alone} alone" if alone else str(parts), why)
 
 
-def _sizes(graph: Graph) -> list[int]:
+def sizes_of_parts(graph: Graph) -> list[int]:
+    """Return the number of points of each component of a graph, the largest first; a point alone is one."""
     counts: list[int] = graph.connected_components().unique(return_counts=True)[1].tolist()
     return sorted(counts, reverse=True)

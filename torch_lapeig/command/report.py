@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torch_lapeig.command.choices import Answer
+from torch_lapeig.command.choices import Answer, sizes_of_parts
 from torch_lapeig.command.reading import Array, InputError
 
 if TYPE_CHECKING:
@@ -41,10 +41,9 @@ def new_figure() -> Figure:
 
 def summary(title: str, answer: Answer) -> str:
     """Choices, spectrum and notes for a terminal."""
-    sizes, edges = answer.sizes(), answer.edges()
     lines = [title, ""]
     lines += [f"  {choice.name:19} {choice.value:18} {choice.why}" for choice in answer.choices]
-    lines += ["", f"  {edges:,} edges; points of each part: {_some(sizes)}", ""]
+    lines += ["", f"  {_parts(answer)}", ""]
     lines += [f"  {'column':>6} {'eigenvalue':>13} {'gap to the next':>16} {'residual':>10}"]
     lines += [f"  {i:6} {value:13.6g} {gap:16.6g} {residual:10.1e}" for i, value, gap, residual in answer.spectrum()]
     lines += ["", f"  {advice(answer)}", *(f"  note: {note}" for note in answer.notes)]
@@ -62,8 +61,10 @@ def advice(answer: Answer) -> str:
     )
 
 
-def _some(sizes: list[int]) -> str:
-    return ", ".join(f"{size:,}" for size in sizes[:8]) + (f", … ({len(sizes)} in all)" if len(sizes) > 8 else "")
+def _parts(answer: Answer) -> str:
+    sizes = sizes_of_parts(answer.graph)
+    shown = ", ".join(f"{size:,}" for size in sizes[:8]) + (f", … ({len(sizes)} in all)" if len(sizes) > 8 else "")
+    return f"{answer.graph.edge_index.shape[1] // 2:,} edges; points of each part: {shown}"
 
 
 def draw(figure: Figure, answer: Answer, labels: Array | None, name: str) -> None:
@@ -136,7 +137,7 @@ def page(title: str, answer: Answer, picture: Path, code: str) -> str:
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{safe(title)}</title><style>{STYLE}</style>'
         f'<h1>{safe(title)}</h1><img alt="the first columns, and the eigenvalues" '
         f'src="data:image/png;base64,{image}"><h2>What was chosen, and why</h2><table>{choices}</table>'
-        f"<h2>The graph</h2><p>{answer.edges():,} edges; points of each part: {_some(answer.sizes())}.</p>"
+        f"<h2>The graph</h2><p>{_parts(answer)}.</p>"
         f"<h2>Eigenvalues</h2><p>{safe(advice(answer))}.</p><table><tr><th>column</th><th>eigenvalue</th>"
         f"<th>gap to the next</th><th></th><th>residual</th></tr>{spectrum}</table>"
         f"<h2>Notes</h2><ul>{notes}</ul><h2>New points, later</h2><pre>{safe(code)}</pre></html>\n"

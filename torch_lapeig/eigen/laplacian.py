@@ -268,7 +268,7 @@ class Laplacian:
         tiny = self.active & (degrees < torch.finfo(degrees.dtype).tiny ** 0.25)
         unsound = ~degrees.sum().isfinite()
         if weight.numel():
-            unsound = unsound | ~(_checks.smallest(weight) >= 0)
+            unsound = unsound | ~(weight.detach().amin() >= 0)
         slight = self.slight.any()
         return Has(*_checks.look(unsound, isolated.any(), slight, slight | tiny.any()))
 

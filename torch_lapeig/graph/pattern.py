@@ -62,7 +62,7 @@ class SparsePattern(Nodes):
         # Compiled loops go wherever these say: a copy, so that nobody writes to them afterwards.
         self._put(row.clone(), col.clone(), shape, loops)
         check_edges(self.row, self.col, self.shape, self.reverse)
-        if loops is False and _checks.are_equal_somewhere(self.row, self.col):
+        if loops is False and (self.row == self.col).any():
             raise ValueError("loops must be None or True where an edge joins a node to itself, got False")
 
     @classmethod
@@ -168,7 +168,7 @@ class SparsePattern(Nodes):
     def has_loops(self, values: Tensor) -> bool:
         """Whether some of the edges are self loops."""
         if self.loops is None:
-            self.loops = _checks.are_equal_somewhere(self.row, self.col)
+            self.loops = bool((self.row == self.col).any())
         return self.loops
 
     @_checks.full_precision
@@ -343,7 +343,7 @@ class SparsePattern(Nodes):
             col = torch.where(weight > 0, self.col, self.row)
             return label_components(self.row, col, self.total).reshape(self.shape)
         keep, crow = weight > 0, self.crow
-        if _checks.are_positive(weight):
+        if keep.all():
             return label_components(self.row, self.col, self.total, crow).reshape(self.shape)
         return label_components(self.row[keep], self.col[keep], self.total).reshape(self.shape)
 

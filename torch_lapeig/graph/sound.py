@@ -41,7 +41,7 @@ def check_ends(row: Any, col: Any, total: int) -> None:
     _checks.check_same_device(col, "col", row, "row")
     for end, name in ((row, "row"), (col, "col")):
         if len(end):
-            least, most = _checks.range_of(end)
+            least, most = map(int, end.aminmax())
             if not 0 <= least <= most < total:
                 raise IndexError(f"{name} must hold nodes from 0 to {total - 1}, got {least} to {most}")
 

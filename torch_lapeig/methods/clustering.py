@@ -151,16 +151,6 @@ class SpectralClustering(GraphEmbedding):
     """
 
     FITTED: ClassVar[tuple[str, ...]] = (*GraphEmbedding.FITTED, "labels_", "cluster_centers_", "cluster_axes_")
-    CONFIGURATION: ClassVar[tuple[str, ...]] = (
-        "n_clusters",
-        "n_components",
-        *GraphEmbedding.CONFIGURATION,
-        "variant",
-        "assign_labels",
-    )
-    labels_: Tensor
-    cluster_centers_: Tensor
-    cluster_axes_: Tensor
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -86,16 +86,6 @@ class LaplacianEigenmaps(GraphEmbedding):
     >>> x.grad.isfinite().all()
     tensor(True)
     """
-
-    CONFIGURATION: ClassVar[tuple[str, ...]] = (
-        "n_components",
-        *GraphEmbedding.CONFIGURATION,
-        "normalization",
-        "scale",
-        "drop_trivial",
-        "diffusion",
-        "components",
-    )
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ from torch_lapeig.graph.geodesics import geodesic_distances
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.rules import check_rule, graph_with_state
 from torch_lapeig.methods.kernels import CentredKernelEmbedding
-from torch_lapeig.methods.module import EigenSolves, EmbeddingModule, warn_of_unreached
+from torch_lapeig.methods.module import EigenSolves, warn_of_unreached
 from torch_lapeig.methods.newpoints import edges_of_new
 
 
@@ -65,11 +65,6 @@ class Isomap(CentredKernelEmbedding):
         "landmarks_",
         "geodesics_",
     )
-    CONFIGURATION: ClassVar[tuple[str, ...]] = (*EmbeddingModule.CONFIGURATION, "neighbors", "landmarks")
-    train_rule: Tensor
-    train_edges: Tensor
-    landmarks_: Tensor
-    geodesics_: Tensor
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, Literal
+from typing import Literal
 
 from torch import Tensor
 
@@ -12,7 +12,6 @@ from torch_lapeig.eigen import Solve, Solver
 from torch_lapeig.graph import Precomputed
 from torch_lapeig.graph.distances import differentiable_squared_distances
 from torch_lapeig.methods.kernels import KernelEmbedding, inner_products
-from torch_lapeig.methods.module import EmbeddingModule
 
 Kernel = Callable[[Tensor, Tensor], Tensor]
 
@@ -46,8 +45,6 @@ class KernelPCA(KernelEmbedding):
     torch.Size([20, 2])
     """
 
-    CONFIGURATION: ClassVar[tuple[str, ...]] = (*EmbeddingModule.CONFIGURATION, "kernel", "gamma", "degree", "coef0")
-
     def __init__(
         self,
         n_components: int = 2,
@@ -76,7 +73,7 @@ class KernelPCA(KernelEmbedding):
         """``"kernel"`` with ``Precomputed("kernel")``."""
         return "kernel" if isinstance(self.kernel, Precomputed) else None
 
-    def _check_kernel(self, kernel: Tensor) -> None:
+    def _check_training(self, x: Tensor, kernel: Tensor) -> None:
         if not isinstance(self.kernel, str):
             name = "kernel" if isinstance(self.kernel, Precomputed) else "kernel(x, x)"
             _checks.check_symmetric_matrix(kernel, kernel.mT, name)

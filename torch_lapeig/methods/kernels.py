@@ -26,7 +26,6 @@ class CentredKernelEmbedding(EmbeddingModule):
 
     FITTED: ClassVar[tuple[str, ...]] = (*EmbeddingModule.FITTED, "train_means")
     LACKING: ClassVar[float] = 0.0
-    train_means: Tensor
 
     def _embed_kernel(self, kernel: Tensor, solve: EigenSolves, *, fill: bool) -> State:
         """The embedding from a symmetric kernel ``(N, N)`` that is not centred yet."""
@@ -110,26 +109,21 @@ def _power(matrix: Tensor, power: float) -> Tensor:
 class KernelEmbedding(CentredKernelEmbedding):
     """Those of a kernel that is known between any two points, or given as a matrix.
 
-    A method fills in ``_kernel``, and the checks where its matrix may be none.
+    A method fills in ``_kernel``, and ``_check_training`` where its matrix may be none.
     """
 
     @abstractmethod
     def _kernel(self, x: Tensor, points: Tensor | None) -> Tensor:
         """K of checked points ``x`` and training points; or of given pairs ``x``, where ``points`` is None."""
 
-    def _check_pairs(self, pairs: Tensor) -> None:
-        """Raise ValueError where given pairs ``(N, N)`` of training points are none."""
-
-    def _check_kernel(self, kernel: Tensor) -> None:
-        """Raise ValueError where the kernel ``(N, N)`` of training points is none."""
+    def _check_training(self, x: Tensor, kernel: Tensor) -> None:
+        """Raise ValueError where the kernel ``(N, N)`` of training points, or what is given of their pairs, is none."""
 
     def _fit_points(self, x: Any, solve: EigenSolves, *, fill: bool) -> State:
-        if self.pairs_given is not None:
-            self._check_pairs(x)
         points = None if self.pairs_given is not None else x
         kernel = self._kernel(x, points)
         _checks.check_finite(kernel, "the kernel of x", RESCALE)
-        self._check_kernel(kernel)
+        self._check_training(x, kernel)
         state = self._embed_kernel(kernel, solve, fill=fill)
         return state if points is None else {**state, "train_points": points}
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from scipy.sparse import csr_array
-from torch import Tensor, nn
+from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig._fitted import State, in_blocks
@@ -57,8 +57,6 @@ class LLE(EmbeddingModule):
     True
     """
 
-    CONFIGURATION: ClassVar[tuple[str, ...]] = (*EmbeddingModule.CONFIGURATION, "neighbors", "reg")
-
     def __init__(
         self,
         n_components: int = 2,
@@ -88,16 +86,11 @@ class LLE(EmbeddingModule):
         operator = _residual_operator(indices, weights)
         if (points == points[0]).all():
             _checks.warn(f"x holds {n} copies of one point, so that no column means anything", _checks.GraphWarning)
-        pairs = solve(operator, min(k + 1, n))
+        pairs = solve(operator, k + 1, fill=fill)
         _warn_of_zeros(pairs.values[1:].detach(), operator, _closed_groups(indices))
-        more = (0, max(k + 1 - n, 0))
-        return {
-            "embedding_": nn.functional.pad(pairs.vectors[:, 1:], more).to(x.dtype),
-            "eigenvalues_": nn.functional.pad(pairs.values[1:], more, value=torch.inf).to(x.dtype),
-            "residuals_": nn.functional.pad(pairs.residuals[1:], more).to(x.dtype),
-            "gap_": pairs.gap.to(x.dtype),
-            "train_points": x,
-        }
+        columns = pairs.vectors[:, 1:], pairs.values[1:], pairs.residuals[1:], pairs.gap
+        found = dict(zip(("embedding_", "eigenvalues_", "residuals_", "gap_"), columns, strict=True))
+        return {name: value.to(x.dtype) for name, value in found.items()} | {"train_points": x}
 
     def _nearest(self, points: Tensor, queries: Tensor | None) -> Neighbors:
         """The k nearest of each point among the others, or of each new point."""

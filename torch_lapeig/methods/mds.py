@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -11,7 +11,6 @@ from torch_lapeig import _checks
 from torch_lapeig.eigen import Solve, Solver
 from torch_lapeig.graph import Precomputed
 from torch_lapeig.methods.kernels import KernelEmbedding, inner_products
-from torch_lapeig.methods.module import EmbeddingModule
 
 ITSELF = 0.01  # of the largest distance: rounding leaves less between a point and itself
 
@@ -45,8 +44,6 @@ class MDS(KernelEmbedding):
     True
     """
 
-    CONFIGURATION: ClassVar[tuple[str, ...]] = (*EmbeddingModule.CONFIGURATION, "metric")
-
     def __init__(
         self,
         n_components: int = 2,
@@ -67,8 +64,10 @@ class MDS(KernelEmbedding):
         """``"distances"`` with ``Precomputed("distance")``."""
         return None if self.metric == "euclidean" else "distances"
 
-    def _check_pairs(self, pairs: Tensor) -> None:
-        distances = pairs.detach()
+    def _check_training(self, x: Tensor, kernel: Tensor) -> None:
+        if self.pairs_given is None:
+            return
+        distances = x.detach()
         if not torch.allclose(distances, distances.mT):
             raise ValueError("distances must be symmetric; use (x + x.mT) / 2")
         if (own := distances.diagonal().amax()) > ITSELF * distances.amax():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
@@ -17,6 +17,8 @@ from torch_lapeig.eigen import Eigenpairs, Solve, Solver, eigenpairs
 from torch_lapeig.graph import Graph
 
 Own = TypeVar("Own", bound="EmbeddingModule")
+
+SEARCH = ("solve", "seed", "n_init", "random_signs")  # arguments on which no saved fit depends
 
 
 class Embedding(NamedTuple):
@@ -65,7 +67,124 @@ def check_solve(solve: Any) -> None:
         _checks.check_function(solve, "solve", "a Solve, or a solver such as Eigh()")
 
 
-class EmbeddingModule(FittedModule):
+class PointsModule(FittedModule):
+    """The steps that embeddings and label propagation share: checked sets of points, and new points given a fit.
+
+    The first name in ``FITTED`` is that of the rows: what each point gets. A method fills in ``_extend`` and
+    ``_width``.
+    """
+
+    @property
+    def pairs_given(self) -> str | None:
+        """Name what a matrix ``(N, N)`` that is given in the place of points holds; None where points are given."""
+        return None
+
+    @_checks.full_precision
+    def transform(self, x_new: Tensor) -> Tensor:
+        """Return the rows ``(Q, k)`` of new points ``(Q, D)`` given the fitted ones, with gradients to the new points.
+
+        Works in blocks of new points, in bounded memory. A training point gets its training row. Where pairs are
+        given, ``x_new`` holds those of new and training points, ``(Q, N)``. Half precision is returned as it came.
+
+        Raises:
+            RuntimeError: not fitted. TypeError, ValueError: not finite, or not of the dtype or dimension of the
+                training points.
+        """
+        self.check_fitted()
+        state = {name: _checks.single(value) for name, value in self._fitted().items()}
+        return like_given(self._extend_in_blocks(_new(x_new, state[self.FITTED[0]]), state), x_new)
+
+    def configuration(self) -> dict[str, Any]:
+        """Return the constructor's arguments that a fit means nothing without: all but how it was found."""
+        names = (name for name in inspect.signature(type(self)).parameters if name not in SEARCH)
+        return {"class": type(self).__name__, **{name: getattr(self, name) for name in names}}
+
+    def extra_repr(self) -> str:
+        """Show the constructor's arguments, but for modules, which are shown as submodules."""
+        parts = []
+        for name, parameter in inspect.signature(type(self)).parameters.items():
+            value = getattr(self, name)
+            if not isinstance(value, nn.Module):
+                parts.append(f"{name}={value!r}" if parameter.kind is parameter.KEYWORD_ONLY else repr(value))
+        return ", ".join(parts)
+
+    def _prepare(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
+        """Check points, and return them, or the graph of what is given, with its mask."""
+        check_given(x, mask, self.pairs_given)
+        return x, mask
+
+    def _prepare_one(self, x: Any) -> Any:
+        """Check one set of points; ValueError for a batch."""
+        points, _ = self._prepare(x, None)
+        if len(shape := shape_of(points)) > 1:
+            given = f"(N, {'N' if self.pairs_given else 'D'})"
+            raise ValueError(
+                f"fit takes one set of points {given}, got a batch of shape {tuple(getattr(x, 'shape', shape))}: the "
+                "module keeps what new points need of one set; fit the sets one by one, each in a module of its own, "
+                "or call out_of_sample, which takes batches"
+            )
+        return points
+
+    def _items(self, x: Any, mask: Tensor | None) -> Iterator[tuple[Any, Tensor | None]]:
+        """Each set of points without its padding, and the places of these; None for all."""
+        shape = shape_of(x)
+        if len(shape) == 1 and mask is None:
+            yield x, None
+            return
+        n, values = shape[-1], x.weight if isinstance(x, Graph) else x
+        for b in range(math.prod(shape[:-1])):
+            everything = torch.arange(n, device=values.device)
+            places = everything if mask is None else everything[mask.reshape(-1, n)[b]]
+            if isinstance(x, Graph):
+                yield x.subgraph(places + b * n) if len(places) else values.new_zeros(0, 1), places
+            else:
+                item = x.reshape(-1, *x.shape[-2:])[b][places]
+                yield item if self.pairs_given is None else item[:, places], places
+
+    def _with_new(
+        self, x: Any, points: Any, x_new: Any, fits: Iterable[tuple[State, Tensor | None]]
+    ) -> tuple[Tensor, Tensor]:
+        """Return the rows of points ``x``, of which each item has a fit, and those of its new points."""
+        shape = shape_of(points)
+        self._check_new(x_new, shape)
+        news = iter(x_new.reshape(-1, *x_new.shape[-2:]))
+        rows, rows_new = [], []
+        for state, places in fits:
+            known = state[self.FITTED[0]]
+            rows.append(_at(places, known, shape[-1]))
+            new = _new(next(news), known)
+            new = new if places is None or self.pairs_given is None else new[:, places]
+            if len(known) < 2:  # nothing that new points could be near to
+                rows_new.append(0 * new.sum() + new.new_zeros(len(new), known.shape[1]))
+            else:
+                rows_new.append(self._extend_in_blocks(new, state))
+        return like_given(_join(rows, shape[:-1]), x), like_given(_join(rows_new, shape[:-1]), x_new)
+
+    def _extend_in_blocks(self, x: Tensor, state: State) -> Tensor:
+        """Rows of new points, in blocks."""
+        rows, points = state[self.FITTED[0]], state.get("train_points")
+        check_like(x, rows.new_empty(1, len(rows)) if points is None else points)
+        return in_blocks(lambda block: self._extend(block, state), x, self._width(state))
+
+    def _check_new(self, x_new: Any, shape: tuple[int, ...]) -> None:
+        """Raise unless there are new points for each item of points of a shape ``(N,)`` or ``(B, N)``."""
+        _checks.check_tensor(x_new, "x_new")
+        width = "D" if self.pairs_given is None else shape[-1]
+        of_pairs = self.pairs_given is None or x_new.shape[-1:] == shape[-1:]
+        if x_new.ndim < 2 or x_new.shape[:-2] != shape[:-1] or not of_pairs:
+            expected = ", ".join(map(str, (*shape[:-1], "Q", width)))
+            raise ValueError(f"x_new must have shape ({expected}) to go with the points, got {tuple(x_new.shape)}")
+
+    @abstractmethod
+    def _extend(self, x: Tensor, state: State) -> Tensor:
+        """Return the rows of a block of new points."""
+
+    @abstractmethod
+    def _width(self, state: State) -> int:
+        """Return how many numbers of memory a new point needs."""
+
+
+class EmbeddingModule(PointsModule):
     """What every method does in the same way; a method fills in three hooks, and more where it is given pairs.
 
     ``forward`` and ``embed`` take points ``(N, D)`` or a batch ``(B, N, D)`` with a mask of valid points, ``fit`` one
@@ -88,24 +207,14 @@ class EmbeddingModule(FittedModule):
     """
 
     FITTED: ClassVar[tuple[str, ...]] = ("embedding_", "eigenvalues_", "residuals_", "gap_", "train_points")
-    CONFIGURATION: ClassVar[tuple[str, ...]] = ("n_components",)
     LACKING: ClassVar[float] = math.inf  # the eigenvalue of a column that an item has too few points for
     embedding_: Tensor
-    eigenvalues_: Tensor
-    residuals_: Tensor
-    gap_: Tensor
-    train_points: Tensor
 
     def __init__(self, n_components: int, solve: Solve | Solver | None) -> None:
         super().__init__()
         self.n_components = _checks.check_width(n_components, "n_components")
         check_solve(solve)
         self.solve = solve
-
-    @property
-    def pairs_given(self) -> str | None:
-        """What a matrix ``(N, N)`` that is given in the place of points holds, in words; None where points are."""
-        return None
 
     def forward(self, x: Tensor | Graph, *, mask: Tensor | None = None) -> Tensor:
         """The embedding ``(N, n_components)`` or ``(B, N, n_components)`` of points, with gradients.
@@ -127,7 +236,7 @@ class EmbeddingModule(FittedModule):
         points, mask = self._prepare(_checks.single(x), mask)
         solve = EigenSolves(self.solve)
         found = self._embed(points, mask, solve)
-        columns, eigenvalues = (_like(part, x) for part in (found.columns, found.eigenvalues))
+        columns, eigenvalues = (like_given(part, x) for part in (found.columns, found.eigenvalues))
         return found._replace(columns=columns, eigenvalues=eigenvalues, pairs=tuple(solve.pairs))
 
     @torch.no_grad()
@@ -141,32 +250,10 @@ class EmbeddingModule(FittedModule):
             TypeError, ValueError: a batch, of which only one set could be kept, and what ``forward`` raises.
         """
         x = _checks.single(x)
-        points, _ = self._prepare(x, None)
-        if len(shape := _shape(points)) > 1:
-            given = f"(N, {'N' if self.pairs_given else 'D'})"
-            raise ValueError(
-                f"fit takes one set of points {given}, got a batch of shape {tuple(getattr(x, 'shape', shape))}: the "
-                "module keeps what new points need of one set; fit the sets one by one, each in a module of its own, "
-                "or call out_of_sample, which takes batches"
-            )
+        points = self._prepare_one(x)
         solve = EigenSolves(self.solve)
         self._keep(self._fit_points(points, solve, fill=False), x)
         return self
-
-    @_checks.full_precision
-    def transform(self, x_new: Tensor) -> Tensor:
-        """The embedding ``(Q, n_components)`` of new points ``(Q, D)`` given the fitted ones, with gradients to them.
-
-        Works in blocks of new points, in bounded memory. A training point gets its training row. Where pairs are
-        given, ``x_new`` holds those of new and training points, ``(Q, N)``. Half precision is returned as it came.
-
-        Raises:
-            RuntimeError: not fitted. TypeError, ValueError: not finite, or not of the dtype or dimension of the
-                training points.
-        """
-        self.check_fitted()
-        state = {name: _checks.single(value) for name, value in self._fitted().items()}
-        return _like(self._extend_in_blocks(_new(x_new, state["embedding_"]), state), x_new)
 
     @_checks.full_precision
     def out_of_sample(self, x: Tensor | Graph, x_new: Tensor, *, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -187,39 +274,11 @@ class EmbeddingModule(FittedModule):
             TypeError, ValueError: as ``fit`` and ``transform``; no new points for each item of a batch.
         """
         points, mask = self._prepare(_checks.single(x), mask)
-        batch = _shape(points)[:-1]
-        self._check_new(x_new, _shape(points))
-        solve = EigenSolves(self.solve)
-        news = iter(x_new.reshape(-1, *x_new.shape[-2:]))
-        rows, rows_new = [], []
-        for state, places in self._fits(points, mask, solve):
-            rows.append(_at(places, state["embedding_"], _shape(points)[-1]))
-            new = _new(next(news), state["embedding_"])
-            if places is not None:
-                new = new if self.pairs_given is None else new[:, places]
-                if len(places) < 2:  # nothing that new points could be near to
-                    rows_new.append(0 * new.sum() + new.new_zeros(len(new), self.n_components))
-                    continue
-            rows_new.append(self._extend_in_blocks(new, state))
-        return _like(_join(rows, batch), x), _like(_join(rows_new, batch), x_new)
-
-    def extra_repr(self) -> str:
-        """The constructor's arguments, but for modules, which are shown as submodules."""
-        parts = []
-        for name, parameter in inspect.signature(type(self)).parameters.items():
-            value = getattr(self, name)
-            if not isinstance(value, nn.Module):
-                parts.append(f"{name}={value!r}" if parameter.kind is parameter.KEYWORD_ONLY else repr(value))
-        return ", ".join(parts)
-
-    def _prepare(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
-        """What is embedded and its mask, checked."""
-        check_given(x, mask, self.pairs_given)
-        return x, mask
+        return self._with_new(x, points, x_new, self._fits(points, mask, EigenSolves(self.solve)))
 
     def _embed(self, x: Any, mask: Tensor | None, solve: EigenSolves) -> Embedding:
         """The embedding of checked points; a loop over the items of a batch."""
-        batch, n = _shape(x)[:-1], _shape(x)[-1]
+        batch, n = shape_of(x)[:-1], shape_of(x)[-1]
         names = ("embedding_", "eigenvalues_", "residuals_", "gap_")
         parts: dict[str, list[Tensor]] = {name: [] for name in names}
         for state, places in self._fits(x, mask, solve):
@@ -229,28 +288,13 @@ class EmbeddingModule(FittedModule):
         return Embedding(columns, eigenvalues, residuals, gap, ())
 
     def _fits(self, x: Any, mask: Tensor | None, solve: EigenSolves) -> Iterator[tuple[State, Tensor | None]]:
-        """What is kept of each set of points without its padding, and the places of these; None for all."""
-        shape = _shape(x)
-        single = len(shape) == 1
-        if single and mask is None:
-            yield self._fit_points(x, solve, fill=False), None
-            return
-        n, values = shape[-1], x.weight if isinstance(x, Graph) else x
-        for b in range(math.prod(shape[:-1])):
-            everything = torch.arange(n, device=values.device)
-            places = everything if mask is None else everything[mask.reshape(-1, n)[b]]
-            item = self._item(x, b, places)
-            if len(places) < 2 and not single:
+        """Each set of points as it is kept, and the places of these; None for all."""
+        of_batch = len(shape_of(x)) > 1
+        for item, places in self._items(x, mask):
+            if of_batch and places is not None and len(places) < 2:
                 yield self._nothing(item), places
             else:
-                yield self._fit_points(item, solve, fill=not single), places
-
-    def _item(self, x: Any, b: int, places: Tensor) -> Any:
-        """The valid points of an item of a batch."""
-        if isinstance(x, Graph):
-            return x.subgraph(places + b * x.num_nodes) if len(places) else x.weight.new_zeros(0, 1)
-        item = x.reshape(-1, *x.shape[-2:])[b][places]
-        return item if self.pairs_given is None else item[:, places]
+                yield self._fit_points(item, solve, fill=of_batch), places
 
     def _nothing(self, x: Tensor | Graph) -> State:
         """What is kept of an item of no point or one: zeros, which hang on it as other columns do."""
@@ -265,22 +309,6 @@ class EmbeddingModule(FittedModule):
             "gap_": values.new_full((), math.inf),
         }
 
-    def _extend_in_blocks(self, x: Tensor, state: State) -> Tensor:
-        """Rows of new points, in blocks."""
-        embedding = state["embedding_"]
-        points = state.get("train_points")
-        check_like(x, embedding.new_empty(1, len(embedding)) if points is None else points)
-        return in_blocks(lambda block: self._extend(block, state), x, self._width(state))
-
-    def _check_new(self, x_new: Any, shape: tuple[int, ...]) -> None:
-        """Raise unless there are new points for each item of points of a shape ``(N,)`` or ``(B, N)``."""
-        _checks.check_tensor(x_new, "x_new")
-        width = "D" if self.pairs_given is None else shape[-1]
-        of_pairs = self.pairs_given is None or x_new.shape[-1:] == shape[-1:]
-        if x_new.ndim < 2 or x_new.shape[:-2] != shape[:-1] or not of_pairs:
-            expected = ", ".join(map(str, (*shape[:-1], "Q", width)))
-            raise ValueError(f"x_new must have shape ({expected}) to go with the points, got {tuple(x_new.shape)}")
-
     @abstractmethod
     def _fit_points(self, x: Any, solve: EigenSolves, *, fill: bool) -> State:
         """One set of checked points to its embedding and all that new points need, by the names in ``FITTED``.
@@ -288,14 +316,6 @@ class EmbeddingModule(FittedModule):
         With ``fill``, for an item of a batch, columns that there are too few points for are zero; else that is an
         error.
         """
-
-    @abstractmethod
-    def _extend(self, x: Tensor, state: State) -> Tensor:
-        """The rows of a block of new points."""
-
-    @abstractmethod
-    def _width(self, state: State) -> int:
-        """Numbers of memory that a new point needs."""
 
 
 def check_given(x: Any, mask: Tensor | None, pairs: str | None = None) -> None:
@@ -326,12 +346,12 @@ def warn_of_unreached(alone: int, queries: int) -> None:
         )
 
 
-def _shape(x: Any) -> tuple[int, ...]:
+def shape_of(x: Any) -> tuple[int, ...]:
     """``(N,)`` or ``(B, N)`` of points or of a graph."""
     return tuple(x.shape) if isinstance(x, Graph) else tuple(x.shape[:-1])
 
 
-def _like(value: Tensor, x: Any) -> Tensor:
+def like_given(value: Tensor, x: Any) -> Tensor:
     """``value`` in half precision where ``x`` is."""
     return value.to(x.dtype) if isinstance(x, Tensor) and x.dtype in _checks.HALVES else value
 

@@ -1,8 +1,8 @@
-"""What methods on a graph keep of a fit, and the affinities of new points with the fitted ones."""
+"""Methods on a weighted graph: what they keep of a fit, and the affinities of new points with the fitted ones."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,9 +14,9 @@ from torch_lapeig.graph.distances import differentiable_pair_distances, measured
 from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.rules import KNN, Extension, NeighborRule, Radius, check_extends, graph_with_state
-from torch_lapeig.graph.weighted import Rule
+from torch_lapeig.graph.weighted import Rule, weighted_graph
 from torch_lapeig.graph.weights import NewEdges, Weighting
-from torch_lapeig.methods.module import warn_of_unreached
+from torch_lapeig.methods.module import PointsModule, warn_of_unreached
 
 # What `fitted_graph` keeps, as part of ``FITTED``.
 GRAPH_STATE = ("train_points", "train_rule", "train_weighting", "train_edges", "train_connectivity")
@@ -33,6 +33,36 @@ class NewAffinities(NamedTuple):
     query: Tensor
     point: Tensor
     same: Tensor
+
+
+class OnGraph(PointsModule):
+    """The steps of all methods on the weighted graph of points, or on affinities or a `Graph` in their place."""
+
+    neighbors: Rule
+    weights: Weighting | None
+
+    @property
+    def pairs_given(self) -> str | None:
+        """``"affinity"`` with ``Precomputed("affinity")``."""
+        return self.neighbors.kind if isinstance(self.neighbors, Precomputed) else None
+
+    def _prepare(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
+        if self.pairs_given is not None:
+            graph = weighted_graph(self.neighbors, None, x, mask)
+            return graph, graph.mask
+        if isinstance(x, Graph):
+            raise TypeError('x must be points, got a Graph; use neighbors=Precomputed("affinity")')
+        return super()._prepare(x, mask)
+
+    def _graph(self, x: Any, mask: Tensor | None) -> Graph:
+        """Weight the graph of checked points, or return the one given."""
+        return x if isinstance(x, Graph) else weighted_graph(self.neighbors, self.weights, x, mask)
+
+    def _width(self, state: State) -> int:
+        n, k = state[self.FITTED[0]].shape
+        if "train_edges" not in state:
+            return int(n * (k + 4))
+        return int((1 + state["train_edges"].shape[1] // n) * (k + 2 * state["train_points"].shape[1] + 8))
 
 
 def fitted_graph(neighbors: Rule, weights: Weighting, x: Tensor) -> tuple[Graph, State]:
@@ -122,7 +152,7 @@ def extended(neighbors: NeighborRule, queries: Tensor, x: Tensor, state: Tensor)
     _checks.check_indices(found.same, "same of the Extension")
     if found.same.shape != (len(queries),):
         raise ValueError(f"same of the Extension must have shape ({len(queries)},), got {tuple(found.same.shape)}")
-    low, high = _checks.range_of(found.same)
+    low, high = map(int, found.same.aminmax())
     if not -1 <= low <= high < len(x):
         raise ValueError(f"same of the Extension must lie in [-1, {len(x)}), got {low} to {high}")
     _checks.check_floating(found.connectivity, "connectivity of the Extension")
@@ -131,11 +161,3 @@ def extended(neighbors: NeighborRule, queries: Tensor, x: Tensor, state: Tensor)
         raise ValueError(f"query, point and connectivity of the Extension must have one shape (E,), got {shapes}")
     _checks.check_distinct(found.query * len(x) + found.point, "query and point of the Extension")
     return found
-
-
-def width_of_new(columns: Tensor, state: State) -> int:
-    """Numbers of memory that a new point needs, given the columns ``(N, k)`` that are extended."""
-    n, k = columns.shape
-    if "train_edges" not in state:
-        return n * (k + 4)
-    return int((1 + state["train_edges"].shape[1] // n) * (k + 2 * state["train_points"].shape[1] + 8))

@@ -69,7 +69,6 @@ class LabelSpreading(SemiSupervised):
     """
 
     FITTED: ClassVar[tuple[str, ...]] = (*SemiSupervised.FITTED, "train_degrees", "train_growth", "train_source")
-    CONFIGURATION: ClassVar[tuple[str, ...]] = (*SemiSupervised.CONFIGURATION, "alpha", "class_prior")
 
     def __init__(
         self,
@@ -85,10 +84,6 @@ class LabelSpreading(SemiSupervised):
         self.alpha = _checks.check_number(alpha, "alpha", 0, 1)
         if not 0 < self.alpha < 1:
             raise ValueError(f"alpha must be above 0 and below 1, got {alpha}; for 1 use HarmonicFunction")
-
-    def extra_repr(self) -> str:
-        """The constructor's arguments, but for the weights, which are shown as a submodule."""
-        return f"{self.neighbors}, alpha={self.alpha}, class_prior={self.class_prior!r}, n_classes={self.n_classes}"
 
     def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
         laplacian, reached = _in_double(graph), reached_by(graph, labelled)
@@ -163,7 +158,6 @@ class HarmonicFunction(SemiSupervised):
     """
 
     FITTED: ClassVar[tuple[str, ...]] = (*SemiSupervised.FITTED, "train_growth", "train_source")
-    CONFIGURATION: ClassVar[tuple[str, ...]] = (*SemiSupervised.CONFIGURATION, "class_prior")
 
     def __init__(
         self,
@@ -175,10 +169,6 @@ class HarmonicFunction(SemiSupervised):
     ) -> None:
         super().__init__(neighbors, weights, n_classes)
         self.class_prior = _checked(class_prior)
-
-    def extra_repr(self) -> str:
-        """The constructor's arguments, but for the weights, which are shown as a submodule."""
-        return f"{self.neighbors}, class_prior={self.class_prior!r}, n_classes={self.n_classes}"
 
     def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
         if graph.pattern.has_loops(graph.weight):  # which no harmonic function feels, but round-off does
@@ -241,8 +231,6 @@ class EigenmapsRegression(SemiSupervised):
         "train_vectors",
         "train_eigenvalues",
     )
-    CONFIGURATION: ClassVar[tuple[str, ...]] = (*SemiSupervised.CONFIGURATION, "n_components", "ridge")
-    coefficients_: Tensor
 
     def __init__(
         self,
@@ -259,10 +247,6 @@ class EigenmapsRegression(SemiSupervised):
         self.ridge = _checks.check_positive(ridge, "ridge")
         check_solve(solve)
         self.solve = solve
-
-    def extra_repr(self) -> str:
-        """The constructor's arguments, but for the weights, which are shown as a submodule."""
-        return f"{self.n_components}, {self.neighbors}, ridge={self.ridge}, n_classes={self.n_classes}"
 
     def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
         laplacian, reached = Laplacian(graph, "random_walk"), reached_by(graph, labelled)

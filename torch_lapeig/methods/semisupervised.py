@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar, TypeVar
@@ -11,21 +10,21 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig._fitted import FittedModule, State, check_like, in_blocks
-from torch_lapeig.graph import Graph, Precomputed
+from torch_lapeig._fitted import State
+from torch_lapeig.graph import Graph
 from torch_lapeig.graph.graph import check_whole
 from torch_lapeig.graph.pattern import SparsePattern
-from torch_lapeig.graph.weighted import Rule, check_rule_and_weights, weighted_graph
+from torch_lapeig.graph.weighted import Rule, check_rule_and_weights
 from torch_lapeig.graph.weights import Weighting
-from torch_lapeig.methods.module import check_given
-from torch_lapeig.methods.newpoints import GRAPH_STATE, NewAffinities, affinities_of_new, fitted_graph, width_of_new
+from torch_lapeig.methods.module import like_given, shape_of
+from torch_lapeig.methods.newpoints import GRAPH_STATE, NewAffinities, OnGraph, affinities_of_new, fitted_graph
 
 Own = TypeVar("Own", bound="SemiSupervised")
 
 UNLABELLED = -1
 
 
-class SemiSupervised(FittedModule):
+class SemiSupervised(OnGraph):
     """What all methods do that carry labels of a few nodes of a graph to all its nodes, and to new points.
 
     ``forward(x, labels)`` gives scores with gradients to labels, points, and what the weighting learns; ``fit(x,
@@ -50,8 +49,6 @@ class SemiSupervised(FittedModule):
     """
 
     FITTED: ClassVar[tuple[str, ...]] = ("scores_", *GRAPH_STATE)
-    CONFIGURATION: ClassVar[tuple[str, ...]] = ("n_classes", "neighbors", "weights")
-    scores_: Tensor
 
     def __init__(self, neighbors: Rule, weights: Weighting | None, n_classes: int | None) -> None:
         super().__init__()
@@ -74,9 +71,10 @@ class SemiSupervised(FittedModule):
                 labels below −1 or not below ``n_classes``, of another shape, soft ones that are not finite and ≥ 0;
                 points that no method takes.
         """
-        graph = self._graph(_checks.single(x), mask)
-        targets, labelled = self._targets(labels, graph.shape, graph.mask, graph.weight)
-        return _like(self._solved(graph, targets, labelled, fill=len(graph.shape) > 1)["scores_"], x)
+        points, mask = self._prepare(_checks.single(x), mask)
+        targets = self._targets(labels, points, mask)
+        found = self._solved(self._graph(points, mask), *targets, fill=len(shape_of(points)) > 1)
+        return like_given(found["scores_"], x)
 
     @torch.no_grad()
     @_checks.full_precision
@@ -87,17 +85,9 @@ class SemiSupervised(FittedModule):
             TypeError, ValueError: a batch, of which only one set could be kept, and what ``forward`` raises.
         """
         x = _checks.single(x)
-        shape = tuple(x.shape) if isinstance(x, Graph) else tuple(getattr(x, "shape", ()))[:-1]
-        if len(shape) > 1:
-            raise ValueError(
-                f"fit takes one set of points, got a batch of shape {shape}; fit the sets one by one, each in a module "
-                "of its own, or call forward or out_of_sample, which take batches"
-            )
-        self._check(x, None)
-        x = Graph.from_dense(x) if self._is_given and not isinstance(x, Graph) else x
-        like = x.weight if isinstance(x, Graph) else x
-        own_mask = x.mask if isinstance(x, Graph) else None
-        self._keep(self._fit_points(x, *self._targets(labels, shape, own_mask, like), fill=False), x)
+        points = self._prepare_one(x)
+        own_mask = points.mask if isinstance(points, Graph) else None
+        self._keep(self._fit_points(points, *self._targets(labels, points, own_mask), fill=False), x)
         return self
 
     @torch.no_grad()
@@ -111,21 +101,6 @@ class SemiSupervised(FittedModule):
         """
         self.check_fitted()
         return labels_of(self.scores_ if x_new is None else self.transform(x_new))
-
-    @_checks.full_precision
-    def transform(self, x_new: Tensor) -> Tensor:
-        """Scores ``(Q, C)`` of new points ``(Q, D)`` given those of the fitted ones, with gradients to them.
-
-        Works in blocks of new points. A fitted point gets its own scores. With ``Precomputed("affinity")`` ``x_new``
-        holds affinities to the fitted nodes, ``(Q, N)``, of points that are none of these.
-
-        Raises:
-            RuntimeError: not fitted. TypeError, ValueError: not finite, or not of the dtype or dimension of the fitted
-                points.
-        """
-        self.check_fitted()
-        state = {name: _checks.single(value) for name, value in self._fitted().items()}
-        return _like(self._extend_in_blocks(_checks.single(x_new), state), x_new)
 
     @_checks.full_precision
     def out_of_sample(
@@ -145,57 +120,34 @@ class SemiSupervised(FittedModule):
         Raises:
             TypeError, ValueError: as ``fit`` and ``transform``; no new points for each item of a batch.
         """
-        given = self._check(_checks.single(x), mask)
-        shape = tuple(given.shape) if isinstance(given, Graph) else tuple(given.shape[:-1])
-        mask = given.mask if isinstance(given, Graph) else mask
-        _checks.check_tensor(x_new, "x_new")
-        if x_new.ndim != len(shape) + 1 or x_new.shape[:-2] != shape[:-1]:
-            expected = ", ".join(map(str, (*shape[:-1], "Q", shape[-1] if self._is_given else "D")))
-            raise ValueError(f"x_new must have shape ({expected}) to go with the points, got {tuple(x_new.shape)}")
-        like = given.weight if isinstance(given, Graph) else given
-        targets, labelled = self._targets(labels, shape, mask, like)
-        rows, rows_new = [], []
-        news = iter(_checks.single(x_new).reshape(-1, *x_new.shape[-2:]))
-        for item, places, of_item in _items(given, shape, mask, targets, labelled):
-            new = next(news)
-            new = new[:, places] if self._is_given else new
-            state = self._fit_points(item, *of_item, fill=len(shape) > 1) if len(places) else {"scores_": of_item[0]}
-            scores = state["scores_"]
-            rows.append(scores.new_zeros(shape[-1], scores.shape[-1]).index_copy(0, places, scores))
-            if len(places) > 1:
-                rows_new.append(self._extend_in_blocks(new, state))
-            else:  # nothing that new points could be near to
-                rows_new.append(0 * new.sum() + new.new_zeros(len(new), scores.shape[-1]))
-        joined = [torch.stack(part) if len(shape) > 1 else part[0] for part in (rows, rows_new)]
-        return _like(joined[0], x), _like(joined[1], x_new)
+        points, mask = self._prepare(_checks.single(x), mask)
+        fits = self._fits(points, mask, *self._targets(labels, points, mask))
+        return self._with_new(x, points, x_new, fits)
 
-    @property
-    def _is_given(self) -> bool:
-        """Whether affinities take the place of points."""
-        return isinstance(self.neighbors, Precomputed)
-
-    def _check(self, x: Any, mask: Tensor | None) -> Any:
-        """Checked points, or the graph of what is given."""
+    def _prepare(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
         if isinstance(x, Graph):
             check_whole(x, "x")
-        if self._is_given:
-            return weighted_graph(self.neighbors, None, x, mask)
-        if isinstance(x, Graph):
-            raise TypeError('x must be points, got a Graph; use neighbors=Precomputed("affinity")')
-        check_given(x, mask)
-        return x
+        return super()._prepare(x, mask)
 
-    def _graph(self, x: Any, mask: Tensor | None) -> Graph:
-        """The weighted graph of checked points, or the one given."""
-        x = self._check(x, mask)
-        return x if isinstance(x, Graph) else weighted_graph(self.neighbors, self.weights, x, mask)
-
-    def _targets(self, labels: Any, shape: tuple[int, ...], mask: Tensor | None, like: Tensor) -> tuple[Tensor, Tensor]:
+    def _targets(self, labels: Any, x: Any, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Labels as rows ``(..., N, C)``, zeros for a node without one, and which nodes have one, ``(..., N)``."""
-        targets, labelled = targets_of(labels, tuple(shape), self.n_classes, mask)
-        if targets.device != like.device:
-            raise ValueError(f"labels must be on the device of x, {like.device}, got {targets.device}")
+        like = x.weight if isinstance(x, Graph) else x
+        targets, labelled = targets_of(labels, shape_of(x), self.n_classes, mask)
+        _checks.check_same_device(targets, "labels", like, "x")
         return targets.to(like.dtype), labelled
+
+    def _fits(
+        self, x: Any, mask: Tensor | None, targets: Tensor, labelled: Tensor
+    ) -> Iterator[tuple[State, Tensor | None]]:
+        """Each set of points as it is kept, and the places of these; None for all."""
+        n, of_batch = shape_of(x)[-1], len(shape_of(x)) > 1
+        of_items = zip(targets.reshape(-1, n, targets.shape[-1]), labelled.reshape(-1, n), strict=True)
+        for (item, places), (target, has_label) in zip(self._items(x, mask), of_items, strict=True):
+            at = slice(None) if places is None else places
+            if places is not None and len(places) == 0:
+                yield {"scores_": target[at]}, places
+            else:
+                yield self._fit_points(item, target[at], has_label[at], fill=of_batch), places
 
     def _fit_points(self, x: Tensor | Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
         """Scores of one set of points, and all that new points need, by the names in ``FITTED``."""
@@ -209,15 +161,8 @@ class SemiSupervised(FittedModule):
         graph, state = fitted_graph(self.neighbors, self.weights, x)
         return state | self._solved(graph, targets, labelled, fill=fill)
 
-    def _extend_in_blocks(self, x: Tensor, state: State) -> Tensor:
-        scores = state["scores_"]
-        points = state.get("train_points")
-        check_like(x, scores.new_empty(1, len(scores)) if points is None else points)
-
-        def rows(block: Tensor) -> Tensor:
-            return self._extended(affinities_of_new(self.neighbors, self.weights, block, state), len(block), state)
-
-        return in_blocks(rows, x, width_of_new(scores, state))
+    def _extend(self, x: Tensor, state: State) -> Tensor:
+        return self._extended(affinities_of_new(self.neighbors, self.weights, x, state), len(x), state)
 
     @abstractmethod
     def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
@@ -303,23 +248,3 @@ def reached_by(graph: Graph, labelled: Tensor) -> Tensor:
 def labels_of(scores: Tensor) -> Tensor:
     """The class of the largest score of each row, int64; −1 for a row of zeros."""
     return torch.where((scores != 0).any(-1), scores.argmax(-1), UNLABELLED)
-
-
-def _items(
-    x: Tensor | Graph, shape: tuple[int, ...], mask: Tensor | None, targets: Tensor, labelled: Tensor
-) -> Iterator[tuple[Any, Tensor, tuple[Tensor, Tensor]]]:
-    """Each item of a batch without its padding: its points or graph, their places, their labels."""
-    n = shape[-1]
-    everything = torch.arange(n, device=targets.device)
-    for b in range(math.prod(shape[:-1])):
-        places = everything if mask is None else everything[mask.reshape(-1, n)[b]]
-        of_item = targets.reshape(-1, n, targets.shape[-1])[b][places], labelled.reshape(-1, n)[b][places]
-        if isinstance(x, Graph):
-            yield x.subgraph(places + b * n) if len(places) else x, places, of_item
-        else:
-            yield x.reshape(-1, *x.shape[-2:])[b][places], places, of_item
-
-
-def _like(scores: Tensor, x: Any) -> Tensor:
-    """Scores in half precision where ``x`` is."""
-    return scores.to(x.dtype) if isinstance(x, Tensor) and x.dtype in _checks.HALVES else scores

@@ -13,16 +13,16 @@ from torch_lapeig._fitted import State
 from torch_lapeig.eigen import Laplacian, Solve, Solver
 from torch_lapeig.eigen.clusters import off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
-from torch_lapeig.graph import Graph, Precomputed
+from torch_lapeig.graph import Graph
 from torch_lapeig.graph.rules import graph_with_state
-from torch_lapeig.graph.weighted import Rule, check_rule_and_weights, weighted_graph
+from torch_lapeig.graph.weighted import Rule, check_rule_and_weights
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.module import EigenSolves, Embedding, EmbeddingModule
-from torch_lapeig.methods.newpoints import affinities_of_new, fitted_graph, width_of_new
+from torch_lapeig.methods.newpoints import OnGraph, affinities_of_new, fitted_graph
 from torch_lapeig.methods.nystrom import nystrom
 
 
-class GraphEmbedding(EmbeddingModule):
+class GraphEmbedding(OnGraph, EmbeddingModule):
     """Embeddings by the eigenvectors of the Laplacian of a weighted graph, of points or given.
 
     A method fills in ``_normalization`` and ``_solve_graph``. Where its rows are not what Nyström's formula extends, it
@@ -39,14 +39,6 @@ class GraphEmbedding(EmbeddingModule):
         "train_degrees",
         "train_vectors",
     )
-    CONFIGURATION: ClassVar[tuple[str, ...]] = ("neighbors", "weights")
-    train_rule: Tensor
-    train_weighting: Tensor
-    train_edges: Tensor
-    train_connectivity: Tensor
-    train_eigenvalues: Tensor
-    train_degrees: Tensor
-    train_vectors: Tensor
 
     def __init__(
         self, n_components: int, neighbors: Rule, weights: Weighting | None, solve: Solve | Solver | None
@@ -54,11 +46,6 @@ class GraphEmbedding(EmbeddingModule):
         super().__init__(n_components, solve)
         self.neighbors = neighbors
         self.weights = check_rule_and_weights(neighbors, weights)
-
-    @property
-    def pairs_given(self) -> str | None:
-        """``"affinity"`` with ``Precomputed("affinity")``."""
-        return self.neighbors.kind if isinstance(self.neighbors, Precomputed) else None
 
     @property
     @abstractmethod
@@ -69,14 +56,6 @@ class GraphEmbedding(EmbeddingModule):
     def _solve_graph(self, laplacian: Laplacian, solve: EigenSolves, *, fill: bool) -> Embedding:
         """The embedding of the nodes of a graph or a batch; without pairs, which ``solve`` collects."""
 
-    def _prepare(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
-        if self.pairs_given is not None:
-            graph = weighted_graph(self.neighbors, None, x, mask)
-            return graph, graph.mask
-        if isinstance(x, Graph):
-            raise TypeError('x must be points, got a Graph; use neighbors=Precomputed("affinity")')
-        return super()._prepare(x, mask)
-
     def _embed_small(self, x: Tensor, mask: Tensor | None, solve: EigenSolves) -> Embedding | None:
         """Embed small sets of points as one dense batch; None where that is not known to be right, or to pay."""
         return None
@@ -84,7 +63,7 @@ class GraphEmbedding(EmbeddingModule):
     def _embed(self, x: Any, mask: Tensor | None, solve: EigenSolves) -> Embedding:
         if not isinstance(x, Graph) and (found := self._embed_small(x, mask, solve)) is not None:
             return found
-        graph = x if isinstance(x, Graph) else weighted_graph(self.neighbors, self.weights, x, mask)
+        graph = self._graph(x, mask)
         return self._solve_graph(Laplacian(graph, self._normalization), solve, fill=len(graph.shape) > 1)
 
     def _fit_points(self, x: Any, solve: EigenSolves, *, fill: bool) -> State:
@@ -124,9 +103,6 @@ class GraphEmbedding(EmbeddingModule):
         graph, train_rule = graph_with_state(self.neighbors, points)
         found = {"train_rule": train_rule, "train_edges": graph.edge_index, "train_connectivity": graph.weight}
         return {**found, "train_eigenvalues": values.masked_fill(values.isinf(), 0), **saved}
-
-    def _width(self, state: State) -> int:
-        return width_of_new(state["embedding_"], state)
 
     def _extend(self, x: Tensor, state: State) -> Tensor:
         reached = affinities_of_new(self.neighbors, self.weights, x, state)

@@ -1,4 +1,4 @@
-"""Affinities that are given or worked out as a matrix, as scikit-learn does, and rows of them for new samples.
+"""Estimators on a graph; affinities that are given or worked out as a matrix, and rows of them for new samples.
 
 Nearest neighbours of dense samples are not here: the modules search them. A diagonal, the affinity of a sample to
 itself, stays in ``matrix`` and is left out of the graph: no edge leads from a node to itself.
@@ -6,9 +6,12 @@ itself, stays in ``matrix`` and is left out of the graph: no edge leads from a n
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import inspect
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,10 +21,16 @@ from scipy.sparse import csr_array, eye_array, issparse
 from sklearn.metrics.pairwise import pairwise_distances, pairwise_kernels
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import check_array
+from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig._tuning import rows_of_block
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.pattern import DensePattern
+from torch_lapeig.graph.rules import KNN, Precomputed
+from torch_lapeig.graph.weighted import Rule
+from torch_lapeig.graph.weights import SimpleWeights, Weighting
+from torch_lapeig.sklearn.base import Estimator
 
 Array = NDArray[Any]
 Matrix = Any  # an array or a SciPy sparse array in CSR form
@@ -35,11 +44,12 @@ class Affinities(ABC):
     """Affinities of the training samples among each other, and of new samples with them.
 
     Attributes:
+        samples: what is given of the training samples, a copy, as the caller may change it.
         matrix: ``(N, N)``, an array or sparse, symmetric and non-negative, of the dtype of the samples.
     """
 
-    def __init__(self, matrix: Matrix) -> None:
-        self.matrix = symmetric(matrix)
+    def __init__(self, samples: Matrix, matrix: Matrix) -> None:
+        self.samples, self.matrix = samples, symmetric(matrix)
 
     def graph(self, device: str | torch.device) -> Graph:
         """The graph of the matrix, without its diagonal."""
@@ -56,44 +66,34 @@ class Affinities(ABC):
     def rows(self, X: Any) -> Array:
         """Affinities ``(Q, N)`` of samples that are none of the training samples."""
 
-    @abstractmethod
     def same(self, X: Any) -> Array:
-        """The first training sample that a sample equals, or −1, int64 ``(Q,)``."""
+        """Return the first training sample that a sample equals, or −1, int64 ``(Q,)``."""
+        return same_rows(X, self.samples)
 
 
 class Given(Affinities):
     """Affinities that the user gives. One row of them that equals a training row is of that sample."""
 
     def __init__(self, X: Matrix) -> None:
-        self.given = X.copy()
-        super().__init__(checked(self.given, X.shape, X.dtype, "X"))
+        super().__init__(X.copy(), checked(X, X.shape, X.dtype, "X"))
 
     def rows(self, X: Any) -> Array:
         """Rows as they are given."""
         return dense(checked(X, X.shape, self.matrix.dtype, "X"))
-
-    def same(self, X: Any) -> Array:
-        """The training row that equals a row."""
-        return same_rows(X, self.given)
 
 
 class OfKernel(Affinities):
     """A kernel of samples. One that equals a training sample is that sample."""
 
     def __init__(self, X: Matrix, kernel: Kernel) -> None:
-        self.samples, self.kernel = X.copy(), kernel  # the caller may change X
-        n = X.shape[0]
-        super().__init__(checked(kernel(X), (n, n), X.dtype, "affinity(X)"))
+        self.kernel, n = kernel, X.shape[0]
+        super().__init__(X.copy(), checked(kernel(X), (n, n), X.dtype, "affinity(X)"))
 
     def rows(self, X: Any) -> Array:
         """The kernel of samples with the training samples."""
         shape = (X.shape[0], self.samples.shape[0])
         found = self.kernel(X, Y=self.samples)
         return dense(checked(found, shape, self.samples.dtype, "affinity(X, Y=training samples)"))
-
-    def same(self, X: Any) -> Array:
-        """The training sample that equals a sample."""
-        return same_rows(X, self.samples)
 
 
 class PairwiseKernel:
@@ -156,13 +156,13 @@ class OfDistances(Affinities):
     """
 
     def __init__(self, distances: Matrix, n_neighbors: int) -> None:
-        n, self.distances = distances.shape[0], self._checked(distances)
-        column, distance = nearest(self.distances, n_neighbors, np.arange(n))
+        n, distances = distances.shape[0], self._checked(distances)
+        column, distance = nearest(distances, n_neighbors, np.arange(n))
         itself = bool((column == np.arange(n)[:, None]).any())
         self.others, self.reach = n_neighbors - itself, distance[:, -1]
         ends = np.arange(n + 1) * n_neighbors
         chosen = csr_array((np.full(column.size, 1, distances.dtype), column.ravel(), ends), shape=(n, n))
-        Affinities.__init__(self, 0.5 * (chosen + chosen.T))
+        super().__init__(distances.copy(), 0.5 * (chosen + chosen.T))
 
     def _checked(self, distances: Matrix) -> Matrix:
         if (low := distances.min()) < 0:
@@ -194,25 +194,64 @@ class OfDistances(Affinities):
             row, column = np.nonzero(X == 0)
         first = np.full(X.shape[0], X.shape[1])
         np.minimum.at(first, row, column)
-        return np.where(first < X.shape[1], first, same_rows(X, self.distances))
+        return np.where(first < X.shape[1], first, same_rows(X, self.samples))
 
 
 class OfSparseSamples(OfDistances):
     """Nearest neighbours of sparse samples."""
 
     def __init__(self, X: Matrix, n_neighbors: int) -> None:
-        self.samples = X.copy()  # the caller may change X
         search = NearestNeighbors(n_neighbors=n_neighbors).fit(X)
         super().__init__(csr_array(search.kneighbors_graph(mode="distance").astype(X.dtype)), n_neighbors)
+        self.samples = X.copy()
         self.matrix = csr_array(self.matrix + eye_array(X.shape[0], dtype=X.dtype))  # itself is among its neighbours
 
     def rows(self, X: Any) -> Array:
         """The two directions of each pair, ½ each."""
         return self._of_distances(pairwise_distances(X, self.samples))
 
-    def same(self, X: Any) -> Array:
-        """The training sample that equals a sample."""
-        return same_rows(X, self.samples)
+    same = Affinities.same
+
+
+class OnGraph(Estimator):
+    """An estimator on the graph of nearest neighbours that its module makes, or on a matrix of affinities."""
+
+    weights: Weighting | None
+    _affinities: Affinities | None  # None where the module searches the neighbours
+
+    def _from(self, affinities: Affinities | None, X: Any, n_neighbors: int = 0) -> Any:
+        """Return what the module is fitted to: samples, or the graph of their affinities."""
+        self._affinities, self._n_neighbors = affinities, n_neighbors
+        return self._on_device(X) if affinities is None else affinities.graph(self.device)
+
+    def _rule(self) -> tuple[Rule, Weighting | None]:
+        """Return rule and weighting of the module."""
+        if self._affinities is not None:
+            return Precomputed("affinity"), None
+        return KNN(self._n_neighbors), SimpleWeights() if self.weights is None else copy.deepcopy(self.weights)
+
+    def _check_unweighted(self, given: str, instead: str) -> None:
+        """Raise ValueError where weights are given beside affinities."""
+        if self.weights is not None:
+            raise ValueError(f"weights must be None with {given}, which weights the edges itself; use {instead}")
+
+    def _of_new(self, function: Callable[[Tensor], Tensor], X: Any, known: Array) -> Array:
+        """``function`` of new samples; what is ``known`` of the training samples for those that are such."""
+        if self._affinities is None:
+            return super()._of_new(function, X, known)
+        X = self._new_samples(X)
+        same = self._affinities.same(X)
+        values, new = known[same], np.flatnonzero(same < 0)
+        step = rows_of_block(8 * len(known), self._device)
+        for block in np.split(new, range(step, len(new), step)):
+            if len(block):
+                values[block] = self._rows(function, self._affinities.rows(X[block]))
+        return values
+
+
+def rbf(gamma: Any, X: Matrix) -> PairwiseKernel:
+    """Return the kernel exp(−γ ‖x − y‖²), γ checked."""
+    return PairwiseKernel("rbf", {"gamma": _checks.check_number(gamma, "gamma", 0)}, X)
 
 
 def checked(matrix: Matrix, shape: tuple[int, int], dtype: Any, name: str) -> Matrix:
@@ -272,25 +311,24 @@ def nearest(distances: Matrix, k: int, itself: Array | None = None) -> tuple[Arr
 
 def same_rows(X: Matrix, samples: Matrix) -> Array:
     """The first of the samples that each row equals, or −1."""
-    if issparse(samples) and not issparse(X):
-        X = csr_array(X)
-    elif issparse(X) and not issparse(samples):
-        X = X.toarray()
-    new, old, places = _row_by_row(X), _row_by_row(samples), dict[int, int]()
-    for place in range(samples.shape[0]):
-        places.setdefault(hash(old(place)), place)
-    found = (places.get(hash(new(q)), -1) for q in range(X.shape[0]))
-    return np.array([i if i >= 0 and old(i) == new(q) else -1 for q, i in enumerate(found)], dtype=np.int64)
+    if issparse(X) != issparse(samples):
+        X = csr_array(X) if issparse(samples) else X.toarray()
+    first: dict[bytes, int] = {}
+    for place, digest in enumerate(_digests(samples)):
+        first.setdefault(digest, place)
+    return np.array([first.get(digest, -1) for digest in _digests(X)], dtype=np.int64)
 
 
-def _row_by_row(X: Matrix) -> Callable[[int], bytes]:
-    """The bytes of a row by its number, the same for equal rows."""
-    if not issparse(X):
-        return lambda i: (X[i] + 0.0).tobytes()  # −0 becomes 0
-    X = one_entry_each(X)
-    X.eliminate_zeros()
-    columns = X.indices.astype(np.int64)
-    return lambda i: b"".join(part[X.indptr[i] : X.indptr[i + 1]].tobytes() for part in (columns, X.data))
+def _digests(X: Matrix) -> Iterator[bytes]:
+    """Return a digest of each row, the same for equal rows."""
+    if issparse(X):
+        X = one_entry_each(X)
+        X.eliminate_zeros()
+        parts = (X.indices.astype(np.int64), X.data)
+        rows = (b"".join(part[i:j].tobytes() for part in parts) for i, j in itertools.pairwise(X.indptr))
+    else:
+        rows = ((row + 0.0).tobytes() for row in X)  # −0 becomes 0
+    return (hashlib.sha256(row).digest() for row in rows)
 
 
 def one_entry_each(matrix: Matrix) -> Matrix:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig._fitted import FittedModule
+from torch_lapeig.eigen import Solve, Solver
 
 Own = TypeVar("Own", bound="Embedding")
 
@@ -25,7 +27,7 @@ NUMBERS = {"gamma": 0.0, "degree": 0.0, "coef0": -math.inf, "tol": 0.0}
 
 
 class Estimator(BaseEstimator):  # type: ignore[misc]
-    """A module behind checked input, its state as NumPy arrays."""
+    """A module behind checked input, its state as NumPy arrays, the rows of the samples first."""
 
     ARRAYS: ClassVar[tuple[str, ...]] = ("embedding_", "eigenvalues_", "residuals_")
     device: str | torch.device
@@ -52,16 +54,28 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
     def _training(self, X: Any) -> Any:
         """What the module is fitted to, on the device."""
-        return torch.tensor(self._samples(X), device=self.device)  # a copy: torch takes no read-only memory
+        return self._on_device(self._samples(X))
+
+    def _on_device(self, samples: NDArray[Any]) -> Tensor:
+        return torch.tensor(samples, device=self.device)  # a copy: torch takes no read-only memory
 
     def _new_samples(self, X: Any) -> Any:
         """New samples, in the dtype of the training samples."""
         sparse = "csr" if self._sparse else False
-        return validate_data(self, X, dtype=self.embedding_.dtype, order="C", accept_sparse=sparse, reset=False)
+        return validate_data(
+            self, X, dtype=getattr(self, self.ARRAYS[0]).dtype, order="C", accept_sparse=sparse, reset=False
+        )
 
     def _of_new(self, function: Callable[[Tensor], Tensor], X: Any, known: NDArray[Any]) -> NDArray[Any]:
         """``function`` of new samples, on the device of the module; ``known`` is that of the training samples."""
-        return as_numpy(function(torch.tensor(self._new_samples(X), device=self.module_.embedding_.device)))
+        return self._rows(function, self._new_samples(X))
+
+    def _rows(self, function: Callable[[Tensor], Tensor], X: NDArray[Any]) -> NDArray[Any]:
+        return as_numpy(function(torch.tensor(X, device=self._device)))
+
+    @property
+    def _device(self) -> torch.device:
+        return getattr(self.module_, self.ARRAYS[0]).device  # type: ignore[no-any-return]
 
     def _keep(self, module: FittedModule) -> None:
         self.module_ = module
@@ -74,10 +88,14 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
+@dataclass(eq=False, repr=False)
 class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  # type: ignore[misc]
     """A transformer that embeds, with ``transform`` for new samples."""
 
-    n_components: int
+    _: KW_ONLY
+    n_components: int = 2
+    solve: Solve | Solver | None = None
+    device: str | torch.device = "cpu"
 
     def fit(self: Own, X: Any, y: Any = None) -> Own:
         """Embed samples ``(N, D)``, or what is precomputed of their pairs ``(N, N)``; ``y`` is ignored."""

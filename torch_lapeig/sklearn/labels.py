@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, TypeVar
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -13,16 +13,13 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import Tensor
 
 from torch_lapeig import _checks, methods
-from torch_lapeig._tuning import rows_of_block
-from torch_lapeig.graph.rules import KNN, Precomputed
 from torch_lapeig.graph.weighted import Rule
-from torch_lapeig.graph.weights import SimpleWeights, Weighting
+from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.propagation import ClassPrior
-from torch_lapeig.sklearn.affinities import Affinities, MatrixFunction, OfKernel, PairwiseKernel
-from torch_lapeig.sklearn.base import Estimator, as_numpy, check_below, check_shared
+from torch_lapeig.sklearn.affinities import MatrixFunction, OfKernel, OnGraph, rbf
+from torch_lapeig.sklearn.base import check_below, check_shared
 
 Array = NDArray[Any]
 Own = TypeVar("Own", bound="FromLabels")
@@ -30,14 +27,18 @@ Own = TypeVar("Own", bound="FromLabels")
 UNLABELLED = -1
 
 
-class FromLabels(ClassifierMixin, Estimator):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
     """A classifier that carries the labels of some samples to all, and to new ones."""
 
-    kernel: str | Callable[..., Any]
-    gamma: float
-    n_neighbors: int
-    weights: Weighting | None
-    _affinities: Affinities | None  # None where the module searches the neighbours
+    ARRAYS: ClassVar[tuple[str, ...]] = ("scores_",)
+    kernel: str | Callable[..., Any] = "rbf"
+    _: KW_ONLY
+    gamma: float = 20
+    n_neighbors: int = 7
+    weights: Weighting | None = None
+    class_prior: ClassPrior = None
+    device: str | torch.device = "cpu"
 
     def fit(self: Own, X: Any, y: Any) -> Own:
         """Carry the labels ``y`` ``(N,)``, −1 for samples without one, to all samples ``(N, D)``."""
@@ -50,9 +51,8 @@ class FromLabels(ClassifierMixin, Estimator):  # type: ignore[misc]
         self.classes_, number = np.unique(y[~unlabelled], return_inverse=True)
         labels = np.full(len(y), UNLABELLED)
         labels[~unlabelled] = number
-        x, rule = self._training_graph(X)
-        self.module_ = self._module(*rule, len(self.classes_)).fit(x, torch.tensor(labels, device=self.device))
-        self.scores_ = as_numpy(self.module_.scores_)
+        x = self._graph(X)
+        self._keep(self._module(*self._rule(), len(self.classes_)).fit(x, self._on_device(labels)))
         self.label_distributions_ = shares(self.scores_)
         self.transduction_ = self._classes_of(self.scores_)
         self.n_iter_ = 1  # scikit-learn asks for it where there is a max_iter
@@ -66,43 +66,22 @@ class FromLabels(ClassifierMixin, Estimator):  # type: ignore[misc]
         """The share of each class ``(Q, C)`` in the scores of samples, zeros for a sample that no label reaches."""
         return shares(self._scores_of(X))
 
-    def _training_graph(self, X: Array) -> tuple[Any, tuple[Rule, Weighting | None]]:
-        """What the module is fitted to, and its rule and weighting."""
+    def _graph(self, X: Array) -> Any:
+        """Return what the module is fitted to."""
         if self.kernel == "knn":
-            self._affinities = None
-            weights = SimpleWeights() if self.weights is None else copy.deepcopy(self.weights)
             k = check_below(self.n_neighbors, "n_neighbors", len(X))
-            return torch.tensor(X, device=self.device), (KNN(k), weights)
-        if self.weights is not None:
-            raise ValueError(
-                f'weights must be None with kernel={self.kernel!r}, which weights the edges itself; use kernel="knn"'
-            )
-        if callable(self.kernel):
-            self._affinities = OfKernel(X, MatrixFunction(self.kernel, of_two=True))
-        else:
+            return self._from(None, X, k)
+        self._check_unweighted(f"kernel={self.kernel!r}", 'kernel="knn"')
+        if not callable(self.kernel):
             _checks.check_choice(self.kernel, "kernel", ("rbf", "knn"))
-            gamma = _checks.check_number(self.gamma, "gamma", 0)
-            self._affinities = OfKernel(X, PairwiseKernel("rbf", {"gamma": gamma}, X))
-        return self._affinities.graph(self.device), (Precomputed("affinity"), None)
+        kernel = MatrixFunction(self.kernel, of_two=True) if callable(self.kernel) else rbf(self.gamma, X)
+        return self._from(OfKernel(X, kernel), X)
 
     @torch.no_grad()
     def _scores_of(self, X: Any) -> Array:
-        """Scores of new samples; of training samples their own."""
+        """Return the scores of new samples; of training samples their own."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=self.scores_.dtype, order="C", reset=False)
-        if self._affinities is None:
-            return self._transformed(X)
-        same = self._affinities.same(X)
-        scores, new = self.scores_[same], np.flatnonzero(same < 0)
-        step = rows_of_block(8 * len(self.scores_), self.module_.scores_.device)
-        for block in np.split(new, range(step, len(new), step)):
-            if len(block):
-                scores[block] = self._transformed(self._affinities.rows(X[block]))
-        return scores
-
-    def _transformed(self, X: Array) -> Array:
-        found: Tensor = self.module_.transform(torch.tensor(X, device=self.module_.scores_.device))
-        return as_numpy(found)
+        return self._of_new(self.module_.transform, X, self.scores_)
 
     def _classes_of(self, scores: Array) -> Array:
         classes: Array = self.classes_[scores.argmax(1)]
@@ -117,6 +96,7 @@ class FromLabels(ClassifierMixin, Estimator):  # type: ignore[misc]
         """The module of these samples."""
 
 
+@dataclass(eq=False, repr=False)
 class LabelSpreading(FromLabels):
     """`torch_lapeig.LabelSpreading` in the place of `sklearn.semi_supervised.LabelSpreading`, with its parameters.
 
@@ -150,36 +130,18 @@ class LabelSpreading(FromLabels):
     [0, 0, 0, 1, 1]
     """
 
-    def __init__(
-        self,
-        kernel: str | Callable[..., Any] = "rbf",
-        *,
-        gamma: float = 20,
-        n_neighbors: int = 7,
-        alpha: float = 0.2,
-        max_iter: int = 30,
-        tol: float = 1e-3,
-        n_jobs: int | None = None,
-        weights: Weighting | None = None,
-        class_prior: ClassPrior = None,
-        device: str | torch.device = "cpu",
-    ) -> None:
-        self.kernel = kernel
-        self.gamma = gamma
-        self.n_neighbors = n_neighbors
-        self.alpha = alpha
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_jobs = n_jobs
-        self.weights = weights
-        self.class_prior = class_prior
-        self.device = device
+    _: KW_ONLY
+    alpha: float = 0.2
+    max_iter: int = 30
+    tol: float = 1e-3
+    n_jobs: int | None = None
 
     def _module(self, neighbors: Rule, weights: Weighting | None, n_classes: int) -> Any:
         prior = self.class_prior
         return methods.LabelSpreading(neighbors, weights, alpha=self.alpha, class_prior=prior, n_classes=n_classes)
 
 
+@dataclass(eq=False, repr=False)
 class HarmonicFunction(FromLabels):
     """`torch_lapeig.HarmonicFunction` as a classifier: the limit of `sklearn.semi_supervised.LabelPropagation`.
 
@@ -196,23 +158,6 @@ class HarmonicFunction(FromLabels):
     >>> HarmonicFunction().fit(X, [0, -1, -1, 1, -1]).transduction_.tolist()
     [0, 0, 0, 1, 1]
     """
-
-    def __init__(
-        self,
-        kernel: str | Callable[..., Any] = "rbf",
-        *,
-        gamma: float = 20,
-        n_neighbors: int = 7,
-        weights: Weighting | None = None,
-        class_prior: ClassPrior = None,
-        device: str | torch.device = "cpu",
-    ) -> None:
-        self.kernel = kernel
-        self.gamma = gamma
-        self.n_neighbors = n_neighbors
-        self.weights = weights
-        self.class_prior = class_prior
-        self.device = device
 
     def _module(self, neighbors: Rule, weights: Weighting | None, n_classes: int) -> Any:
         return methods.HarmonicFunction(neighbors, weights, class_prior=self.class_prior, n_classes=n_classes)

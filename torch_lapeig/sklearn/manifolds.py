@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
-import torch
 from torch import Tensor
 
 from torch_lapeig import _checks, methods
-from torch_lapeig.eigen import Solve, Solver
 from torch_lapeig.graph.rules import KNN, Precomputed, Radius
 from torch_lapeig.sklearn.base import Embedding, check_below, refuse_others
 
 
+@dataclass(eq=False, repr=False)
 class ClassicalMDS(Embedding):
     """`MDS`, classical scaling, as a scikit-learn transformer. (`sklearn.manifold.MDS` is another method, SMACOF.)
 
@@ -39,18 +39,9 @@ class ClassicalMDS(Embedding):
     ((60, 2), (5, 2))
     """
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        metric: Literal["euclidean", "precomputed"] = "euclidean",
-        solve: Solve | Solver | None = None,
-        device: str | torch.device = "cpu",
-    ) -> None:
-        self.n_components = n_components
-        self.metric = metric
-        self.solve = solve
-        self.device = device
+    n_components: int = 2
+    _: KW_ONLY
+    metric: Literal["euclidean", "precomputed"] = "euclidean"
 
     @property
     def _pairwise(self) -> bool:
@@ -62,6 +53,7 @@ class ClassicalMDS(Embedding):
         return methods.MDS(n_components, metric=metric, solve=self.solve)
 
 
+@dataclass(eq=False, repr=False)
 class Isomap(Embedding):
     """`torch_lapeig.Isomap` as a scikit-learn transformer.
 
@@ -91,38 +83,18 @@ class Isomap(Embedding):
     ((60, 2), (5, 2))
     """
 
-    def __init__(
-        self,
-        *,
-        n_neighbors: int | None = None,
-        radius: float | None = None,
-        n_components: int = 2,
-        eigen_solver: str = "auto",
-        tol: float = 0,
-        max_iter: int | None = None,
-        path_method: str = "auto",
-        neighbors_algorithm: str = "auto",
-        n_jobs: int | None = None,
-        metric: str = "minkowski",
-        p: float = 2,
-        metric_params: dict[str, Any] | None = None,
-        solve: Solve | Solver | None = None,
-        device: str | torch.device = "cpu",
-    ) -> None:
-        self.n_neighbors = n_neighbors
-        self.radius = radius
-        self.n_components = n_components
-        self.eigen_solver = eigen_solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.path_method = path_method
-        self.neighbors_algorithm = neighbors_algorithm
-        self.n_jobs = n_jobs
-        self.metric = metric
-        self.p = p
-        self.metric_params = metric_params
-        self.solve = solve
-        self.device = device
+    _: KW_ONLY
+    n_neighbors: int | None = None
+    radius: float | None = None
+    eigen_solver: str = "auto"
+    tol: float = 0
+    max_iter: int | None = None
+    path_method: str = "auto"
+    neighbors_algorithm: str = "auto"
+    n_jobs: int | None = None
+    metric: str = "minkowski"
+    p: float = 2
+    metric_params: dict[str, Any] | None = None
 
     def _module(self, n_components: int, x: Any) -> methods.Isomap:
         if isinstance(self.metric, str) and self.metric == "precomputed":
@@ -144,6 +116,7 @@ class Isomap(Embedding):
         return Radius(self.radius)
 
 
+@dataclass(eq=False, repr=False)
 class LocallyLinearEmbedding(Embedding):
     """`LLE` as a scikit-learn transformer.
 
@@ -175,44 +148,25 @@ class LocallyLinearEmbedding(Embedding):
     ((60, 2), (5, 2))
     """
 
-    def __init__(
-        self,
-        *,
-        n_neighbors: int | None = None,
-        n_components: int = 2,
-        reg: float = 1e-3,
-        eigen_solver: str = "auto",
-        tol: float = 1e-6,
-        max_iter: int = 100,
-        method: str = "standard",
-        hessian_tol: float = 1e-4,
-        modified_tol: float = 1e-12,
-        neighbors_algorithm: str = "auto",
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        solve: Solve | Solver | None = None,
-        device: str | torch.device = "cpu",
-    ) -> None:
-        self.n_neighbors = n_neighbors
-        self.n_components = n_components
-        self.reg = reg
-        self.eigen_solver = eigen_solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.method = method
-        self.hessian_tol = hessian_tol
-        self.modified_tol = modified_tol
-        self.neighbors_algorithm = neighbors_algorithm
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.solve = solve
-        self.device = device
+    _: KW_ONLY
+    n_neighbors: int | None = None
+    reg: float = 1e-3
+    eigen_solver: str = "auto"
+    tol: float = 1e-6
+    max_iter: int = 100
+    method: str = "standard"
+    hessian_tol: float = 1e-4
+    modified_tol: float = 1e-12
+    neighbors_algorithm: str = "auto"
+    random_state: Any = None
+    n_jobs: int | None = None
 
     def _module(self, n_components: int, x: Any) -> methods.LLE:
         refuse_others(self, method=("standard",))
         return methods.LLE(n_components, KNN(_neighbors(self.n_neighbors, len(x))), reg=self.reg, solve=self.solve)
 
 
+@dataclass(eq=False, repr=False)
 class KernelPCA(Embedding):
     """`torch_lapeig.KernelPCA` as a scikit-learn transformer.
 
@@ -243,46 +197,23 @@ class KernelPCA(Embedding):
     ((60, 2), (5, 2))
     """
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        kernel: Literal["linear", "rbf", "poly", "precomputed"] | Callable[[Tensor, Tensor], Tensor] = "linear",
-        gamma: float | None = None,
-        degree: int = 3,
-        coef0: float = 1.0,
-        kernel_params: dict[str, Any] | None = None,
-        alpha: float = 1.0,
-        fit_inverse_transform: bool = False,
-        eigen_solver: str = "auto",
-        tol: float = 0,
-        max_iter: int | None = None,
-        iterated_power: int | str = "auto",
-        remove_zero_eig: bool = False,
-        random_state: Any = None,
-        copy_X: bool = True,
-        n_jobs: int | None = None,
-        solve: Solve | Solver | None = None,
-        device: str | torch.device = "cpu",
-    ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.kernel_params = kernel_params
-        self.alpha = alpha
-        self.fit_inverse_transform = fit_inverse_transform
-        self.eigen_solver = eigen_solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.iterated_power = iterated_power
-        self.remove_zero_eig = remove_zero_eig
-        self.random_state = random_state
-        self.copy_X = copy_X
-        self.n_jobs = n_jobs
-        self.solve = solve
-        self.device = device
+    n_components: int = 2
+    _: KW_ONLY
+    kernel: Literal["linear", "rbf", "poly", "precomputed"] | Callable[[Tensor, Tensor], Tensor] = "linear"
+    gamma: float | None = None
+    degree: int = 3
+    coef0: float = 1.0
+    kernel_params: dict[str, Any] | None = None
+    alpha: float = 1.0
+    fit_inverse_transform: bool = False
+    eigen_solver: str = "auto"
+    tol: float = 0
+    max_iter: int | None = None
+    iterated_power: int | str = "auto"
+    remove_zero_eig: bool = False
+    random_state: Any = None
+    copy_X: bool = True
+    n_jobs: int | None = None
 
     @property
     def _pairwise(self) -> bool:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, identity, issparse
@@ -16,16 +15,14 @@ from sklearn.base import ClusterMixin
 from sklearn.metrics.pairwise import KERNEL_PARAMS
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
 from torch_lapeig import _checks, methods
-from torch_lapeig._tuning import rows_of_block
 from torch_lapeig.eigen import Solve, Solver
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.pattern import SparsePattern
-from torch_lapeig.graph.rules import KNN, Precomputed
-from torch_lapeig.graph.weighted import Rule
-from torch_lapeig.graph.weights import SimpleWeights, Weighting
+from torch_lapeig.graph.weights import Weighting
+from torch_lapeig.methods.clustering import Variant
+from torch_lapeig.methods.labels import Assignment
 from torch_lapeig.sklearn.affinities import (
     Affinities,
     Given,
@@ -33,28 +30,32 @@ from torch_lapeig.sklearn.affinities import (
     OfDistances,
     OfKernel,
     OfSparseSamples,
+    OnGraph,
     PairwiseKernel,
+    rbf,
 )
-from torch_lapeig.sklearn.base import Embedding, Estimator, as_numpy, check_below
+from torch_lapeig.sklearn.base import Embedding, check_below
 
-Variant = Literal["njw", "shi_malik"]
-Assignment = Literal["kmeans", "cluster_qr", "discretize"]
 GIVEN = ("precomputed", "precomputed_nearest_neighbors")
 SOLVERS = ("arpack", "lobpcg", "amg")  # scikit-learn's words
 
 
-class OnGraph(Estimator):
-    """An estimator on the weighted graph of its samples: its parameters as a rule and a weighting, or a matrix."""
+@dataclass(eq=False, repr=False)
+class Spectral(OnGraph):
+    """Spectral methods: their parameters as a rule and a weighting, or a matrix of affinities."""
 
     WORDS: ClassVar[tuple[str, ...]]  # of ``affinity``
-    affinity: str | Callable[..., Any]
-    n_neighbors: int | None
-    gamma: float | None
-    weights: Weighting | None
-    eigen_solver: str | None
-    eigen_tol: float | str
-    solve: Solve | Solver | None
-    _affinities: Affinities | None  # None where the module searches the neighbours
+    _: KW_ONLY
+    affinity: str | Callable[..., Any] = "nearest_neighbors"
+    gamma: float | None = None
+    random_state: Any = None
+    eigen_solver: str | None = None
+    eigen_tol: float | str = "auto"
+    n_neighbors: int | None = None
+    n_jobs: int | None = None
+    weights: Weighting | None = None
+    solve: Solve | Solver | None = None
+    device: str | torch.device = "cpu"
 
     @property
     def _pairwise(self) -> bool:
@@ -83,15 +84,11 @@ class OnGraph(Estimator):
         if not callable(self.affinity):
             _checks.check_choice(self.affinity, "affinity", self.WORDS)
         if self.affinity == "nearest_neighbors" and not issparse(X):
-            self.n_neighbors_, self._affinities = self._neighbors(X.shape[0]), None
-            return torch.tensor(X, device=self.device)  # a copy: torch takes no read-only memory
-        if self.weights is not None:
-            raise ValueError(
-                f"weights must be None with affinity={self.affinity!r}{' of sparse samples' * issparse(X)}, which "
-                'weights the edges itself; use affinity="nearest_neighbors" of dense samples'
-            )
-        self._affinities = self._affinities_of(X)
-        return self._affinities.graph(self.device)
+            self.n_neighbors_ = self._neighbors(X.shape[0])
+            return self._from(None, X, self.n_neighbors_ - 1)
+        given = f"affinity={self.affinity!r}{' of sparse samples' * issparse(X)}"
+        self._check_unweighted(given, 'affinity="nearest_neighbors" of dense samples')
+        return self._from(self._affinities_of(X), X)
 
     def _affinities_of(self, X: Any) -> Affinities:
         """Affinities that are no matter of the module."""
@@ -116,13 +113,6 @@ class OnGraph(Estimator):
         k = max(n_samples // 10, 2) if self.n_neighbors is None else self.n_neighbors
         return check_below(k, "n_neighbors", n_samples, 1)
 
-    def _rule(self) -> tuple[Rule, Weighting | None]:
-        """Rule and weighting of the module."""
-        if self._affinities is not None:
-            return Precomputed("affinity"), None
-        weights = SimpleWeights() if self.weights is None else copy.deepcopy(self.weights)
-        return KNN(self.n_neighbors_ - 1), weights
-
     def _solve(self) -> Solve | Solver | None:
         """``solve`` with the tolerance of ``eigen_tol``."""
         if self.eigen_solver is not None:
@@ -137,22 +127,9 @@ class OnGraph(Estimator):
             raise ValueError(f'eigen_tol must be "auto" with a solve that has a tolerance, got {tolerance:g}')
         return dataclasses.replace(solve, tolerance=tolerance) if tolerance > 0 else solve
 
-    def _of_new(self, function: Callable[[Tensor], Tensor], X: Any, known: NDArray[Any]) -> NDArray[Any]:
-        """``function`` of new samples; what is ``known`` of the training samples for those that are such."""
-        if self._affinities is None:
-            return super()._of_new(function, X, known)
-        X = self._new_samples(X)
-        same = self._affinities.same(X)
-        values, new = known[same], np.flatnonzero(same < 0)
-        step = rows_of_block(8 * len(known), self.module_.embedding_.device)
-        for block in np.split(new, range(step, len(new), step)):
-            if len(block):
-                rows = torch.tensor(self._affinities.rows(X[block]), device=self.module_.embedding_.device)
-                values[block] = as_numpy(function(rows))
-        return values
 
-
-class SpectralEmbedding(Embedding, OnGraph):
+@dataclass(eq=False, repr=False)
+class SpectralEmbedding(Embedding, Spectral):
     """Laplacian eigenmaps in the place of `sklearn.manifold.SpectralEmbedding`, with ``transform`` for new samples.
 
     Same parameters, same graphs, same scale: the columns are scikit-learn's up to their signs, and up to the basis of
@@ -199,42 +176,15 @@ class SpectralEmbedding(Embedding, OnGraph):
 
     WORDS: ClassVar[tuple[str, ...]] = ("nearest_neighbors", "rbf", *GIVEN)
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        affinity: str | Callable[..., Any] = "nearest_neighbors",
-        gamma: float | None = None,
-        random_state: Any = None,
-        eigen_solver: str | None = None,
-        eigen_tol: float | str = "auto",
-        n_neighbors: int | None = None,
-        n_jobs: int | None = None,
-        drop_first: bool = True,
-        weights: Weighting | None = None,
-        components: Literal["joint", "separate", "error"] = "joint",
-        solve: Solve | Solver | None = None,
-        device: str | torch.device = "cpu",
-    ) -> None:
-        self.n_components = n_components
-        self.affinity = affinity
-        self.gamma = gamma
-        self.random_state = random_state
-        self.eigen_solver = eigen_solver
-        self.eigen_tol = eigen_tol
-        self.n_neighbors = n_neighbors
-        self.n_jobs = n_jobs
-        self.drop_first = drop_first
-        self.weights = weights
-        self.components = components
-        self.solve = solve
-        self.device = device
+    n_components: int = 2
+    _: KW_ONLY
+    drop_first: bool = True
+    components: Literal["joint", "separate", "error"] = "joint"
 
     def _kernel(self, X: Any) -> Callable[..., Any]:
         if callable(self.affinity):
             return MatrixFunction(self.affinity)
-        gamma = 1 / X.shape[1] if self.gamma is None else _checks.check_number(self.gamma, "gamma", 0)
-        return PairwiseKernel("rbf", {"gamma": gamma}, X)
+        return rbf(1 / X.shape[1] if self.gamma is None else self.gamma, X)
 
     def _module(self, n_components: int, x: Any) -> methods.LaplacianEigenmaps:
         check_random_state(self.random_state)
@@ -242,7 +192,8 @@ class SpectralEmbedding(Embedding, OnGraph):
         return methods.LaplacianEigenmaps(n_components, *self._rule(), **options)
 
 
-class SpectralClustering(ClusterMixin, OnGraph):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class SpectralClustering(ClusterMixin, Spectral):  # type: ignore[misc]
     """Spectral clustering in the place of `sklearn.cluster.SpectralClustering`, with ``predict`` for new samples.
 
     Same parameters, graphs, rows and ways to labels. docs/sklearn.md has what differs.
@@ -278,51 +229,22 @@ class SpectralClustering(ClusterMixin, OnGraph):  # type: ignore[misc]
     (1, 1, False)
     """
 
-    ARRAYS: ClassVar[tuple[str, ...]] = ("labels_", *Estimator.ARRAYS)
+    ARRAYS: ClassVar[tuple[str, ...]] = (*Spectral.ARRAYS, "labels_")
     WORDS: ClassVar[tuple[str, ...]] = ("nearest_neighbors", *GIVEN, *KERNEL_PARAMS)
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        eigen_solver: str | None = None,
-        n_components: int | None = None,
-        random_state: Any = None,
-        n_init: int = 10,
-        gamma: float = 1.0,
-        affinity: str | Callable[..., Any] = "rbf",
-        n_neighbors: int = 10,
-        eigen_tol: float | str = "auto",
-        assign_labels: Assignment = "kmeans",
-        degree: float = 3,
-        coef0: float = 1,
-        kernel_params: dict[str, Any] | None = None,
-        n_jobs: int | None = None,
-        verbose: bool | int = False,
-        weights: Weighting | None = None,
-        variant: Variant = "shi_malik",
-        solve: Solve | Solver | None = None,
-        device: str | torch.device = "cpu",
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.eigen_solver = eigen_solver
-        self.n_components = n_components
-        self.random_state = random_state
-        self.n_init = n_init
-        self.gamma = gamma
-        self.affinity = affinity
-        self.n_neighbors = n_neighbors
-        self.eigen_tol = eigen_tol
-        self.assign_labels = assign_labels
-        self.degree = degree
-        self.coef0 = coef0
-        self.kernel_params = kernel_params
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.weights = weights
-        self.variant = variant
-        self.solve = solve
-        self.device = device
+    n_clusters: int = 8
+    _: KW_ONLY
+    n_components: int | None = None
+    n_init: int = 10
+    gamma: float = 1.0
+    affinity: str | Callable[..., Any] = "rbf"
+    n_neighbors: int = 10
+    assign_labels: Assignment = "kmeans"
+    degree: float = 3
+    coef0: float = 1
+    kernel_params: dict[str, Any] | None = None
+    verbose: bool | int = False
+    variant: Variant = "shi_malik"
 
     def fit(self, X: Any, y: Any = None) -> SpectralClustering:
         """Cluster samples ``(N, D)``, or what is precomputed of their pairs ``(N, N)``; ``y`` is ignored."""
