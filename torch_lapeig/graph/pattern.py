@@ -23,7 +23,7 @@ from torch_lapeig._tuning import HUB_EDGES, rows_of_block
 from torch_lapeig.graph import csr as storage
 from torch_lapeig.graph.components import bandwidth_reducing_order, label_components
 from torch_lapeig.graph.dense import DensePattern as DensePattern
-from torch_lapeig.graph.groups import Groups, reverse
+from torch_lapeig.graph.groups import Groups, gather
 from torch_lapeig.graph.nodes import Nodes
 from torch_lapeig.graph.parts import edges_among, edges_at
 from torch_lapeig.graph.products import product, sampled_product, scaled_by_nodes, smoothness, squared_lengths
@@ -159,7 +159,7 @@ class SparsePattern(Nodes):
     def transpose(self, values: Tensor) -> Tensor:
         """The values of the reversed edges."""
         self._check_fit(values)
-        return reverse(values, self.reverse)
+        return gather(values, self.reverse)
 
     def without_loops(self, values: Tensor) -> Tensor:
         """The values with those of self loops set to zero."""
