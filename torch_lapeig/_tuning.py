@@ -46,14 +46,6 @@ BUDGETS = {
 ALIGNMENT = 16
 
 
-# Columns from which on a sparse product in float32 on the processor is taken as weighted sums of rows: a third of the
-# time where nodes come in random order (50,000 nodes, 20 entries in a row, 32 columns), two thirds to 1.2 of it where
-# neighbours are close in memory. In float64 it would take longer.
-BAG_COLUMNS = 10
-# The same where there are compiled products, against these: with 32 columns 0.9 of their time, with 64 0.6 to 0.85.
-WIDE_BAG = 32
-
-
 # Edges of a node from which on products in float32 are summed in float64 on the processor, which adds them up one by
 # one: a star of 1000 leaves of equal weights loses 1e-5 of a sum, one of two million 1e-2.
 HUB_EDGES = 1000

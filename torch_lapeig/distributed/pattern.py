@@ -215,7 +215,7 @@ class ShardedPattern(SparsePattern):
         others = self.halo.with_halo(x.detach().reshape(x.shape[-2:]))
         return pair_distances(others, self.row, others, self.col) if len(self) else x.new_zeros(0)
 
-    def direct_pull(self, values: Tensor, x: Tensor) -> None:
+    def direct_tension(self, values: Tensor, y: Tensor) -> None:
         """Its ends lie on several ranks: a product."""
 
     def smoothness(self, values: Tensor, y: Tensor) -> Tensor:

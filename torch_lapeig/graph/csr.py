@@ -6,13 +6,13 @@ import functools
 import itertools
 import math
 import warnings
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding_bag
 
 from torch_lapeig import _compiled
-from torch_lapeig._tuning import ALIGNMENT, BAG_COLUMNS, WIDE_BAG, product_terms, rows_of_block
+from torch_lapeig._tuning import ALIGNMENT, product_terms, rows_of_block
 
 
 def csr(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
@@ -20,16 +20,6 @@ def csr(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Te
     _hear_beta_notice()
     crow, col, values = (aligned(part.contiguous()) for part in (crow, col, values))
     return torch.sparse_csr_tensor(crow, col, values, shape, check_invariants=False)
-
-
-def sparse_product(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> Tensor:
-    """M Y of a CSR matrix and ``(n, m)``, without gradients."""
-    is_wide = y.dtype == torch.float32 and y.shape[1] >= WIDE_BAG
-    if not is_wide and (found := _compiled_product((crow, col, values), y)) is not None:
-        return found
-    if y.device.type == "cpu" and y.dtype == torch.float32 and y.shape[1] >= BAG_COLUMNS:
-        return embedding_bag(col, y, crow, mode="sum", per_sample_weights=values, include_last_offset=True)
-    return csr(crow, col, values, (len(crow) - 1, len(y))) @ aligned(y)
 
 
 def multiply(
@@ -44,51 +34,22 @@ def multiply(
     """times · M Y + plus · other of a CSR or dense matrix, without gradients; ``out`` may be ``other``."""
     if matrix.layout == torch.sparse_csr and y.device.type == "cpu" and matrix.shape[1] == len(y):
         parts = (matrix.crow_indices(), matrix.col_indices(), matrix.values())
-        if (found := _compiled_product(parts, y, other, out, times, plus)) is not None:
-            return found
+        blocks = [x for x in (y, other, out) if x is not None]
+        shape = (matrix.shape[0], y.shape[1])
+        if all(x.shape == shape for x in blocks[1:]) and _compiled.reads(*parts, *blocks):
+            out = y.new_empty(shape) if out is None else out
+            _compiled.product(*parts, y, out, other, times=times, plus=plus)
+            return out
     if other is None:
-        product = torch.mm(matrix, y, out=out)
+        product = matrix @ y if out is None else torch.mm(matrix, y, out=out)
         return product if times == 1 else product.mul_(times)
     return torch.addmm(other, matrix, y, beta=plus, alpha=times, out=out)
-
-
-def sparse_scaling(crow: Tensor, col: Tensor, values: Tensor, nodes: Tensor) -> Tensor | None:
-    """s_i m_ij s_j of values on the edges and s at the nodes, without gradients; None where nothing is compiled."""
-    fits = values.shape == col.shape and nodes.numel() == len(crow) - 1 and nodes.is_contiguous()
-    if not (fits and values.is_contiguous() and _compiled.reads(crow, col, values, nodes)):
-        return None
-    return _compiled.scaled(crow, col, values, nodes)
-
-
-def sparse_pull(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> Tensor | None:
-    """Σ_j m_ij (y_j − y_i) for ``(n, m)``, without gradients; None where nothing is compiled."""
-    return _compiled_product((crow, col, values), y, is_pull=True)
 
 
 def sparse_tension(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
     """Σ_j m_ij (y_j − y_i) ``(n, m)`` and Σ_j m_ij ‖y_j − y_i‖² ``(n,)``; None where nothing is compiled."""
     fits = len(col) == len(values) and len(crow) == len(y) + 1
     return _compiled.tension(crow, col, values, y) if fits and _compiled.reads(crow, col, values, y) else None
-
-
-def _compiled_product(
-    parts: tuple[Tensor, Tensor, Tensor],
-    y: Tensor,
-    other: Tensor | None = None,
-    out: Tensor | None = None,
-    times: float = 1,
-    plus: float = 1,
-    is_pull: bool = False,
-) -> Tensor | None:
-    """`multiply` or `sparse_pull`; None where nothing is compiled for such tensors."""
-    blocks = [x for x in (y, other, out) if x is not None]
-    shape = (len(parts[0]) - 1, y.shape[1])
-    fits = len(parts[1]) == len(parts[2]) and all(x.shape == shape for x in blocks[1:])
-    if not (fits and _compiled.reads(*parts, *blocks)):
-        return None
-    out = y.new_empty(shape) if out is None else out
-    _compiled.product(*parts, y, out, other, times=times, plus=plus, is_pull=is_pull)
-    return out
 
 
 def sparse_sparse_product(left: Tensor, right: Tensor) -> Tensor:
@@ -136,32 +97,27 @@ def with_diagonal(row: Tensor, col: Tensor, crow: Tensor) -> tuple[Tensor, Tenso
 
 def edge_products(crow: Tensor, row: Tensor, col: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """x_i · y_j on the edges ``(E,)`` of CSR order between rows of X and of Y, without gradients."""
-    if len(row) == 0:
-        return x.new_zeros(0)
-    if (found := _compiled_edges(crow, col, x, y)) is not None:
-        return found
-    if x.is_cuda or torch.backends.mkl.is_available():  # elsewhere torch has no sampled product
-        sampled = csr(crow, col, x.new_zeros(len(row)), (len(x), len(y)))
-        # Into itself: a new matrix would copy the pattern, which takes longer than the products.
-        torch.sparse.sampled_addmm(sampled, x.contiguous(), y.contiguous().mT, beta=0, out=sampled)
-        return sampled.values()
-    step = rows_of_block(3 * x.shape[1] * x.element_size(), x.device)
-    pairs = zip(row.split(step), col.split(step), strict=True)
-    return torch.cat([(x.index_select(0, i) * y.index_select(0, j)).sum(1) for i, j in pairs])
+    if x.shape[1] == y.shape[1] and _compiled.reads(crow, col, x, y):
+        out = x.new_empty(len(col))
+        _compiled.of_edges(crow, col, x, y, out)
+        return out
+    return torch.cat([(one * other).sum(1) for one, other in _ends_of_edges(row, col, x, y)])
 
 
-def edge_lengths(crow: Tensor, col: Tensor, x: Tensor) -> Tensor | None:
-    """‖x_i − x_j‖² on the edges, without gradients; None where nothing is compiled."""
-    return _compiled_edges(crow, col, x, None)
+def edge_lengths(crow: Tensor, row: Tensor, col: Tensor, x: Tensor) -> Tensor:
+    """‖x_i − x_j‖² on the edges ``(E,)`` of CSR order, without gradients."""
+    if _compiled.reads(crow, col, x):
+        out = x.new_empty(len(col))
+        _compiled.of_edges(crow, col, x, None, out)
+        return out
+    return torch.cat([(one - other).square_().sum(1) for one, other in _ends_of_edges(row, col, x, x)])
 
 
-def _compiled_edges(crow: Tensor, col: Tensor, x: Tensor, y: Tensor | None) -> Tensor | None:
-    blocks = [block for block in (x, y) if block is not None]
-    if not _compiled.reads(crow, col, *blocks) or blocks[-1].shape[1] != x.shape[1]:
-        return None
-    out = x.new_empty(len(col))
-    _compiled.of_edges(crow, col, x, y, out)
-    return out
+def _ends_of_edges(row: Tensor, col: Tensor, x: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the rows of X and of Y at both ends of edges, in blocks that stay in the cache."""
+    step = rows_of_block(3 * x.shape[1] * x.element_size(), x.device, "cache")
+    for i, j in zip(row.split(step), col.split(step), strict=True):
+        yield x.index_select(0, i), y.index_select(0, j)
 
 
 def aligned(x: Tensor) -> Tensor:

@@ -84,12 +84,12 @@ class DensePattern(Nodes):
     @_checks.full_precision
     def matmul(self, values: Tensor, y: Tensor, *, is_symmetric: bool = False) -> Tensor:
         """M Y for ``y`` ``(..., N, m)``."""
-        return _checks.matmul(values, y.reshape(*self.shape, -1)).reshape(y.shape)
+        return _checks.matmul(values, y.reshape(*self.shape, y.shape[-1])).reshape(y.shape)
 
     @_checks.full_precision
     def products(self, x: Tensor, y: Tensor) -> Tensor:
         """X Yᵀ for ``(..., N, m)``."""
-        return _checks.matmul(x.reshape(*self.shape, -1), y.reshape(*self.shape, -1).mT)
+        return _checks.matmul(x.reshape(*self.shape, x.shape[-1]), y.reshape(*self.shape, y.shape[-1]).mT)
 
     def squared_lengths(self, x: Tensor) -> Tensor:
         """‖x_i − x_j‖² for ``(..., N, D)``, by direct differences."""
@@ -103,11 +103,7 @@ class DensePattern(Nodes):
         """½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges, by direct differences; differentiable."""
         return smoothness(values, y, self)
 
-    def direct_smoothness(self, values: Tensor, y: Tensor, with_pull: bool = False) -> tuple[Tensor, None]:
-        """`smoothness` without gradients."""
-        return (values * self.direct_lengths(y)).sum() / 2, None
-
-    def direct_pull(self, values: Tensor, x: Tensor) -> None:
+    def direct_tension(self, values: Tensor, y: Tensor) -> None:
         """A product takes less."""
 
     def to_dense(self, values: Tensor) -> Tensor:
@@ -139,7 +135,7 @@ class DensePattern(Nodes):
         in_place: bool = False,
     ) -> Tensor:
         """times · matrix · y + plus · other for a matrix of this pattern and ``(..., N, m)``; ``in_place`` of other."""
-        factor = y.reshape(*self.shape, -1)
+        factor = y.reshape(*self.shape, y.shape[-1])
         if other is None:
             return ((matrix if times == 1 else times * matrix) @ factor).reshape(y.shape)
         others, add = other.reshape(factor.shape), torch.addmm if len(self.shape) == 1 else torch.baddbmm

@@ -10,23 +10,21 @@ The derivatives of products and lengths stand in `torch_lapeig.graph.products`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding_bag
 
 from torch_lapeig import _checks
 from torch_lapeig._cached import cached_property
-from torch_lapeig._tuning import HUB_EDGES, rows_of_block
+from torch_lapeig._tuning import HUB_EDGES
 from torch_lapeig.graph import csr as storage
 from torch_lapeig.graph.components import bandwidth_reducing_order, label_components
 from torch_lapeig.graph.dense import DensePattern as DensePattern
-from torch_lapeig.graph.groups import Groups, reverse
+from torch_lapeig.graph.groups import Groups, gather
 from torch_lapeig.graph.nodes import Nodes
 from torch_lapeig.graph.parts import edges_among, edges_at
-from torch_lapeig.graph.products import product, sampled_product, scaled_by_nodes, smoothness, squared_lengths
+from torch_lapeig.graph.products import product, sampled_product, smoothness, squared_lengths
 from torch_lapeig.graph.sound import check_edges, check_ends, checked_shape
 
 
@@ -159,7 +157,7 @@ class SparsePattern(Nodes):
     def transpose(self, values: Tensor) -> Tensor:
         """The values of the reversed edges."""
         self._check_fit(values)
-        return reverse(values, self.reverse)
+        return gather(values, self.reverse)
 
     def without_loops(self, values: Tensor) -> Tensor:
         """The values with those of self loops set to zero."""
@@ -177,17 +175,18 @@ class SparsePattern(Nodes):
 
         ``is_symmetric``: whether M is known to be; its gradients take less then.
         """
-        return product(values, y.reshape(self.total, -1), self, is_symmetric=is_symmetric).reshape(y.shape)
+        return product(values, self._points(y), self, is_symmetric=is_symmetric).reshape(y.shape)
 
     @_checks.full_precision
     def products(self, x: Tensor, y: Tensor) -> Tensor:
         """(X Yᵀ)_ij on the edges for ``(..., N, m)``; differentiable in both at any order."""
-        return sampled_product(x.reshape(self.total, -1), y.reshape(self.total, -1), self)
+        return sampled_product(self._points(x), self._points(y), self)
 
     def direct_matmul(self, values: Tensor, y: Tensor) -> Tensor:
-        """`matmul` without gradients, for ``(total, m)``."""
+        """`matmul` without gradients, for ``(total, m)``: float32 in float64 where there are hubs."""
         self._check_fit(values, y)
-        return self._sum_of_rows(self.col, values.detach(), y)
+        exact = torch.float64 if self.has_hubs else y.dtype
+        return self.multiply(self.to_matrix(values.to(exact)), y.to(exact)).to(y.dtype)
 
     def direct_products(self, x: Tensor, y: Tensor) -> Tensor:
         """`products` without gradients, for ``(total, m)``."""
@@ -199,58 +198,22 @@ class SparsePattern(Nodes):
         return squared_lengths(x, self)
 
     def direct_lengths(self, x: Tensor) -> Tensor:
-        """`squared_lengths` without gradients: each undirected edge once, in pieces; on a device each direction."""
-        if (found := storage.edge_lengths(self.crow, self.col, self._points(x))) is not None:
-            return found
-        if self._has_few(x):
-            return self._differences(x).square_().sum(1)
-        if x.device.type != "cpu":  # to choose one of the two, the host would wait
-            ends = torch.stack([self.row, self.col], 1).flatten()
-            return torch.cat(self._of_squares(x, ends, self.row, lambda squares, _: squares.sum(1)))
-        once, ones = self._once[0], x.new_ones(x.shape[-1])
-        lengths = torch.cat(self._of_squares(x, self._once[1], once, lambda squares, _: squares @ ones))
-        result = x.new_zeros(len(self)).index_copy_(0, once.long(), lengths)
-        return result.index_copy_(0, self.reverse.index_select(0, once).long(), lengths)
+        """`squared_lengths` without gradients."""
+        return storage.edge_lengths(self.crow, self.row, self.col, self._points(x))
 
     def smoothness(self, values: Tensor, y: Tensor) -> Tensor:
         """½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges, by direct differences; differentiable."""
         return smoothness(values, y, self)
 
-    def direct_smoothness(self, values: Tensor, y: Tensor, with_pull: bool = False) -> tuple[Tensor, Tensor | None]:
-        """`smoothness` without gradients, in O(E) memory; and `direct_pull` if asked for, where they come together."""
+    def direct_tension(self, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
+        """`smoothness` and Σ_j m_ij (y_j − y_i) by direct differences without gradients; None if nothing is compiled."""
         self._check_fit(values)
-        if with_pull and not self.has_hubs:
-            both = storage.sparse_tension(self.crow, self.col, values, self._points(y))
-            if both is not None:
-                return both[1].sum() / 2, both[0].reshape(y.shape)
-        if (found := storage.edge_lengths(self.crow, self.col, self._points(y))) is not None:
-            return found.mul_(values).sum() / 2, None
-        if self._has_few(y):
-            return self._differences(y).square_().sum(1).mul_(values).sum() / 2, None
-        (once, ends), ones = self._once, y.new_ones(y.shape[-1])
-
-        def weighted(squares: Tensor, part: Tensor) -> Tensor:
-            return (squares @ ones).mul_(part).sum()  # part @ squares would add up one by one, and lose digits
-
-        return torch.stack(self._of_squares(y, ends, values.index_select(0, once), weighted)).sum(), None
-
-    def direct_pull(self, values: Tensor, x: Tensor) -> Tensor | None:
-        """Σ_j m_ij (x_j − x_i) by direct differences, without gradients; None where a product takes less."""
-        self._check_fit(values)
-        exact = torch.float64 if self.has_hubs else x.dtype
-        found = storage.sparse_pull(self.crow, self.col, values.to(exact), self._points(x).to(exact))
-        if found is not None:
-            return found.to(x.dtype).reshape(x.shape)
-        if not self._has_few(x):
+        exact = torch.float64 if self.has_hubs else y.dtype
+        found = storage.sparse_tension(self.crow, self.col, values.to(exact), self._points(y).to(exact))
+        if found is None:
             return None
-        edges = torch.arange(len(self), dtype=self.index, device=x.device)
-        return self._sum_of_rows(edges, values, self._differences(x)).reshape(x.shape)
-
-    def _sum_of_rows(self, of: Tensor, values: Tensor, y: Tensor) -> Tensor:
-        """For each node Σ m_e y_of(e) over its edges e: float32 in float64 where there are hubs."""
-        if not (self.has_hubs and y.dtype == torch.float32):
-            return storage.sparse_product(self.crow, of, values, y)
-        return storage.sparse_product(self.crow, of, values.double(), y.double()).to(y.dtype)
+        pull, energy = (part.to(y.dtype) for part in found)
+        return energy.sum() / 2, pull.reshape(y.shape)
 
     def _check_fit(self, values: Tensor | None, *blocks: Tensor) -> None:
         """Raise ValueError unless values are ``(E,)`` and blocks ``(total, m)``: products read what should be there."""
@@ -259,44 +222,12 @@ class SparsePattern(Nodes):
                 f"values must have shape {self.edge_shape} to go with the edges, got {tuple(values.shape)}"
             )
         for block in blocks:
-            if block.ndim != 2 or len(block) != self.total:
+            if block.ndim != 2 or len(block) != self.total or block.shape != blocks[0].shape:
                 raise ValueError(f"blocks must have shape ({self.total}, m), got {tuple(block.shape)}")
 
     def _points(self, x: Tensor) -> Tensor:
         """Points ``(..., N, D)`` of all graphs of a batch one after the other, ``(total, D)``."""
         return x.reshape(self.total, x.shape[-1])
-
-    def _has_few(self, x: Tensor) -> bool:
-        """Whether differences of points ``(..., N, D)`` on all edges stay in the cache, beside what is made of them."""
-        return len(self) <= rows_of_block(2 * x.shape[-1] * x.element_size(), x.device, "cache")
-
-    def _differences(self, x: Tensor) -> Tensor:
-        """x_j − x_i on the edges, ``(E, D)``."""
-        points = self._points(x)
-        return points.index_select(0, self.col).sub_(points.index_select(0, self.row))
-
-    def _of_squares(
-        self, x: Tensor, ends: Tensor, values: Tensor, function: Callable[[Tensor, Tensor], Tensor]
-    ) -> list[Tensor]:
-        """A function of the squares of x_i − x_j ``(U, D)`` on edges of these ends and of values on them, in pieces."""
-        points = self._points(x)
-        step = min(rows_of_block(points.shape[1] * points.element_size(), x.device, "cache"), max(1, len(values)))
-        first = torch.arange(0, 2 * step, 2, dtype=self.index, device=x.device)
-        sign = 1 - 2 * (torch.arange(2 * step, device=x.device) % 2).to(points.dtype)
-
-        def of_piece(pair: Tensor, part: Tensor) -> Tensor:
-            # The signed sum of a bag of two rows reads and writes once what two gathers and a difference do thrice.
-            signs = sign[: len(pair)]
-            difference = embedding_bag(pair, points, first[: len(part)], mode="sum", per_sample_weights=signs)
-            return function(difference.mul_(difference), part)
-
-        return [of_piece(*piece) for piece in zip(ends.split(2 * step), values.split(step), strict=True)]
-
-    @cached_property
-    def _once(self) -> tuple[Tensor, Tensor]:
-        """Each undirected edge once, without loops: its position ``(U,)``, and its two nodes in turn, ``(2U,)``."""
-        once = (self.row < self.col).nonzero().flatten()
-        return once.to(self.index), torch.stack([self.row[once], self.col[once]], 1).flatten()
 
     def to_dense(self, values: Tensor) -> Tensor:
         """The matrix ``(..., N, N)``, with gradients."""
@@ -306,7 +237,7 @@ class SparsePattern(Nodes):
 
     def scaled(self, values: Tensor, nodes: Tensor) -> Tensor:
         """s_i m_ij s_j for values m on the edges and s at the nodes; differentiable in both at any order."""
-        return scaled_by_nodes(values, nodes, self)
+        return self.at_row(nodes) * values * self.at_col(nodes)
 
     def assemble(self, diagonal: Tensor, values: Tensor) -> Tensor:
         """diag + M as a matrix for `multiply`, without gradients (self loops and diagonal are both entries)."""
@@ -331,8 +262,8 @@ class SparsePattern(Nodes):
         in_place: bool = False,
     ) -> Tensor:
         """times · matrix · y + plus · other for a matrix of this pattern and ``(..., N, m)``; ``in_place`` of other."""
-        columns = storage.aligned(y.reshape(self.total, -1))
-        others = None if other is None else other.reshape(self.total, -1)
+        columns = storage.aligned(self._points(y))
+        others = None if other is None else self._points(other)
         out = others if in_place else None
         return storage.multiply(matrix, columns, others, times=times, plus=plus, out=out).reshape(y.shape)
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -40,7 +38,7 @@ def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | No
     if mask is not None:
         index, share, once = index * mask[..., None], share * mask[..., None], once & mask[..., None]
         x = torch.where(mask[..., None], x, 0)
-    lengths = _Lengths.apply(x.double(), index)
+    lengths = _lengths(x.double(), index)
     t = _medians(lengths, once)[:, None, None] if weights.t == "median" else float(weights.t)
     t = t if weights.log_factor is None else t * weights.log_factor.double().exp()
     return _normalized(index, share * (-lengths / t).exp(), mask)
@@ -72,54 +70,25 @@ def _shares(index: Tensor, rule: str) -> tuple[Tensor, Tensor]:
     return 1 - mutual / 2.0, is_first
 
 
-class _Lengths(torch.autograd.Function):
-    """Squared lengths ``(B, N, k)`` between points ``(B, N, D)`` and their neighbours, by direct differences.
+def _lengths(x: Tensor, index: Tensor) -> Tensor:
+    """Return squared lengths ``(B, N, k)`` between points ``(B, N, D)`` and their neighbours.
 
-    With C = c̄ + c̄ᵀ of the cotangent as matrices the gradient is 2 (diag(C 1) − C) X, a Laplacian.
+    The values are those of direct differences, the derivatives those of the expanded square.
     """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, index: Tensor) -> Tensor:
-        ctx.index = index
-        ctx.save_for_backward(x)
-        ctx.save_for_forward(x)
-        item = torch.arange(len(x), device=x.device)[:, None, None]
-        return x[item, index].sub_(x[:, :, None]).square_().sum(-1)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        (x,), index = ctx.saved_tensors, ctx.index
-        c = x.new_zeros(*index.shape[:2], index.shape[1]).scatter(2, index, grads[0])
-        c = c + c.mT
-        centred = x - _checks.primal(x).mean(1, keepdim=True)  # what cancels gets smaller
-        return 2 * (c.sum(2, keepdim=True) * centred - c @ centred), None
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
-        (x,), index = ctx.saved_tensors, ctx.index
-        item = torch.arange(len(x), device=x.device)[:, None, None]
-        differences = (points[:, :, None] - points[item, index] for points in (x, tangents[0]))
-        change: Tensor = 2 * (next(differences) * next(differences)).sum(-1)
-        return change
+    bare, item = _checks.primal(x), torch.arange(len(x), device=x.device)[:, None, None]
+    direct = bare[item, index].sub_(bare[:, :, None]).square_().sum(-1)
+    centred = x - bare.mean(1, keepdim=True)  # what cancels gets smaller
+    inner = centred @ centred.mT
+    squares = inner.diagonal(dim1=1, dim2=2)
+    expanded = (squares[:, :, None] + squares[:, None, :] - 2 * inner).gather(2, index)
+    return expanded + (direct - _checks.primal(expanded))
 
 
 def _medians(lengths: Tensor, once: Tensor) -> Tensor:
-    """Return the lower median ``(B,)`` of some lengths, with a gradient in equal parts to equal ones."""
+    """Return the lower median ``(B,)`` of some lengths, with a gradient in equal parts to equal ones; ∞ of none."""
     lengths, once = lengths.flatten(1), once.flatten(1)
     bare = _checks.primal(lengths)
-    if bare.device.type == "cpu":
-        pairs = zip(bare.numpy(), once.numpy(), strict=True)
-        medians = bare.new_tensor([_median(part[counts]) for part, counts in pairs])
-    else:
-        ascending = torch.where(once, bare, torch.inf).sort(1).values
-        middle = (2 * once.sum(1, keepdim=True) - 1) // 4  # each edge has two directions
-        medians = ascending.gather(1, middle.clamp_min(0))[:, 0]
-    equal = once & (bare == medians[:, None])
-    change = torch.where(equal, lengths - bare, 0).sum(1) / equal.sum(1)
-    return medians + change
-
-
-def _median(values: np.ndarray) -> float:
-    """Return the lower median of some numbers that count twice each; NaN of none."""
-    middle = (2 * len(values) - 1) // 4
-    return float(np.partition(values, middle)[middle]) if len(values) else math.nan
+    middle = (once.sum(1, keepdim=True) - 1) // 2
+    medians = torch.where(once, bare, torch.inf).sort(1).values.gather(1, middle.clamp_min(0))
+    equal = once & (bare == medians)
+    return medians[:, 0] + torch.where(equal, lengths - bare, 0).sum(1) / equal.sum(1)
