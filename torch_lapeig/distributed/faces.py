@@ -14,13 +14,11 @@ from torch.distributed.tensor import DTensor
 
 from torch_lapeig import _checks
 from torch_lapeig._fitted import ENTRY, State, entry_of, saved_fit
-from torch_lapeig.distributed.clusters import sharded_labels
 from torch_lapeig.distributed.dtensors import as_given, equal_part, of_all, own_rows, part_of
-from torch_lapeig.distributed.facts import in_words
-from torch_lapeig.distributed.fits import ROWS, SMALL, ShardedFit
+from torch_lapeig.distributed.fits import ROWS, SMALL, ShardedFit, centres_or_axes, labels_of
 from torch_lapeig.distributed.graph import ShardedGraph, sharded_graph
 from torch_lapeig.distributed.points import ShardedPoints
-from torch_lapeig.distributed.ranks import DistributedError, Ranks
+from torch_lapeig.distributed.ranks import DistributedError, Ranks, in_words
 from torch_lapeig.eigen import Laplacian
 from torch_lapeig.graph import Precomputed
 from torch_lapeig.losses import LaplacianSmoothness, SpectralLoss, laplacian_smoothness, spectral_loss
@@ -121,7 +119,8 @@ class Sharded(nn.Module):
             small = {name + "_": getattr(found, name) for name in ("eigenvalues", "residuals", "gap")}
             if isinstance(self.module, SpectralClustering):
                 of_clusters = "cluster_centers_" if self.module.assign_labels == "kmeans" else "cluster_axes_"
-                own["labels_"], small[of_clusters] = sharded_labels(self.module, points, found.columns)
+                small[of_clusters] = centres_or_axes(self.module, points, found.columns)
+                own["labels_"] = labels_of(self.module, found.columns, small[of_clusters])
             rows = fit.kept(own)
             self._keep(fit, rows, small, {name: as_given(points.home(y), x) for name, y in own.items()})
         return self
@@ -248,11 +247,8 @@ class Sharded(nn.Module):
     def predict(self, x_new: Tensor) -> Tensor:
         """The cluster of each new point ``(q, D)`` of this process, int64 ``(q,)``; −1 for those without neighbours."""
         rows = own_rows(self._rows_of("predict", x_new, SpectralClustering), self.ranks, "x_new")
-        if self.module.assign_labels == "kmeans":
-            labels = torch.cdist(rows, self.cluster_centers_).argmin(1)
-        else:
-            labels = (rows @ self.cluster_axes_).abs().argmax(1)
-        return as_given(labels.masked_fill(rows[:, 0] == 0, -1), x_new)
+        of_clusters = self.cluster_centers_ if self.module.assign_labels == "kmeans" else self.cluster_axes_
+        return as_given(labels_of(self.module, rows, of_clusters), x_new)
 
     def _check_kind(self, method: str, kinds: tuple[type, ...]) -> None:
         if not isinstance(self.module, kinds):

@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import dataclasses
 import functools
 import hashlib
+import inspect
 import json
 import pickle
+import re
 import socket
 import time
 import weakref
@@ -31,13 +34,13 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from torch_lapeig import _checks
-from torch_lapeig.distributed.facts import difference, in_words
 from torch_lapeig.eigen.blocks import first_pairs
 
 POLL = timedelta(seconds=0.5)  # between two looks whether another rank has failed, while this one waits
 GRACE = 1.0  # seconds in which the error of a rank that has gone may still arrive
 PARTING = 5.0  # seconds at most that a process that ends waits for gloo's threads to let go of tensors
 
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a function or object, another one in each process
 ALONE = object()
 Exchange = Callable[[Tensor], Tensor]
 
@@ -214,7 +217,7 @@ class Ranks:
             if not self._same(json.dumps(words), failure is not None):
                 text = f"{type(failure).__name__}: {failure}" if failure else ""
                 said = self._say_all({"error": text, "facts": words})
-                failure = failure or DistributedError(difference(said))
+                failure = failure or DistributedError(_difference(said))
         if failure is not None:
             raise self.alike(failure)
         return facts
@@ -474,3 +477,32 @@ def _arithmetic(threads: int) -> str:
         parts += first_pairs(a + a.mT, n)  # by compiled loops, where there are any
         found += [hashlib.blake2b(part.contiguous().numpy().tobytes(), digest_size=8).hexdigest() for part in parts]
     return " ".join(found)
+
+
+def in_words(name: str, value: Any) -> dict[str, str]:
+    """Return a fact as text; of a module or an object of options its class, and a fact for each of its attributes."""
+    if isinstance(value, nn.Module):
+        given = inspect.signature(type(value)).parameters
+        parts = {part: getattr(value, part) for part in ("training", *given) if hasattr(value, part)}
+        parts |= dict(value.named_children())
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    else:
+        return {name: ADDRESS.sub("", str(value))}
+    words = {name: type(value).__name__}
+    for part, inner in parts.items():
+        words |= in_words(f"{name}.{part}", inner)
+    return words
+
+
+def _difference(said: list[Any]) -> str:
+    """Return what ranks have said that does not go together."""
+    failed = [f"rank {rank}: {words['error']}" for rank, words in enumerate(said) if words["error"]]
+    if failed:
+        return f"{len(failed)} of {len(said)} ranks refused what they were given; {'; '.join(failed[:3])}"
+    for name in dict.fromkeys(name for words in said for name in words["facts"]):
+        given = [words["facts"].get(name, "nothing") for words in said]
+        if len(set(given)) > 1:
+            each = ", ".join(f"{value} on rank {rank}" for rank, value in enumerate(given[:8]))
+            return f"{name} must be the same on all ranks, got {each}"
+    return "ranks do not agree"
