@@ -15,12 +15,10 @@ from torch_lapeig.distributed.halo import Halo, counts_by_rank
 from torch_lapeig.distributed.points import ShardedPoints
 from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.distributed.search import Search
-from torch_lapeig.eigen import Laplacian
 from torch_lapeig.graph import KNN
 from torch_lapeig.graph.distances import least_reach, measured, pair_distances, radii_no_less, roots_no_less
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.methods.labels import cluster_qr, k_means, nearest_axis, nearest_centre
-from torch_lapeig.methods.module import Embedding
 
 # Of a state dict: with a row for each point, in the order of their numbers, and the same on every rank.
 ROWS = ("train_points", "train_vectors", "train_weighting", "train_degrees", "embedding_", "labels_")
@@ -61,26 +59,6 @@ class ShardedFit:
         last = Halo(self.points.ranks, self.points.offsets, places).fetch(own)
         reach = roots_no_less(pair_distances(own, torch.arange(len(own), device=own.device), last, number))
         return reach.clamp_min(least_reach(rule.metric, own.dtype))
-
-    @classmethod
-    def of(
-        cls,
-        module: Any,
-        points: ShardedPoints,
-        graph: ShardedGraph,
-        laplacian: Laplacian,
-        found: Embedding,
-        pairs: Any,
-    ) -> ShardedFit:
-        """That of an embedding."""
-        is_njw = getattr(module, "variant", "") == "njw"
-        nodes = {
-            "train_vectors": pairs[-1].vectors if is_njw else found.columns,
-            "train_weighting": module.weights.state(points.x, graph),
-        }
-        if laplacian.normalization == "symmetric":
-            nodes["train_degrees"] = laplacian.degrees
-        return cls(module, points, graph, nodes, found.eigenvalues)
 
     @classmethod
     def loaded(cls, module: Any, ranks: Ranks, rows: State, small: State) -> ShardedFit:

@@ -216,7 +216,7 @@ class Ranks:
                 words |= in_words(name, value)
             if not self._same(json.dumps(words), failure is not None):
                 text = f"{type(failure).__name__}: {failure}" if failure else ""
-                said = self._say_all({"error": text, "facts": words})
+                said = self.said_by_all({"error": text, "facts": words})
                 failure = failure or DistributedError(_difference(said))
         if failure is not None:
             raise self.alike(failure)
@@ -229,31 +229,26 @@ class Ranks:
         bad, most, least = self.maximum(seen).tolist()
         return not bad and bool(most == -least)
 
-    def one_of(self, text: str | None) -> str | None:
-        """A text that this rank has, else what others have, with their numbers; None where no rank has one."""
-        if not self.any(text is not None):
-            return None
-        said = self._say_all(text) if self.world > 1 else []
-        return text or "; ".join(f"rank {rank}: {words}" for rank, words in enumerate(said) if words)
-
     def of_first(self, make: Callable[[], Any]) -> Any:
         """Return what the first rank makes, on all ranks; where that raises, all ranks raise it, and go on together."""
-        if self.world == 1:
-            return make()
         made, failure = None, None
         if self.rank == 0:
             try:
                 made = make()
             except Exception as error:
                 failure = error
-        raw = list(pickle.dumps((made, failure))) if self.rank == 0 else []
-        sizes = self.sizes(len(raw))
-        whole = self.gather(torch.tensor(raw, dtype=torch.uint8, device=self.device), sizes)
-        if self.rank > 0:
-            made, failure = pickle.loads(bytes(whole.tolist()))
+        if self.world > 1:
+            made, failure = self.said_by_all((made, failure))[0]
         if failure is not None:
             raise self.alike(failure)
         return made
+
+    def said_by_all(self, words: Any) -> list[Any]:
+        """What each rank says, on all of them; None says the least."""
+        raw = [] if words is None else list(pickle.dumps(words))
+        sizes = self.sizes(len(raw))
+        parts = self.gather(torch.tensor(raw, dtype=torch.uint8, device=self.device), sizes).split(sizes)
+        return [pickle.loads(bytes(part.tolist())) if len(part) else None for part in parts]
 
     def unlike(self, module: nn.Module) -> str | None:
         """The name of a parameter that is another one on another rank, beyond half of its digits; None for none."""
@@ -281,8 +276,7 @@ class Ranks:
         Raises:
             DistributedError: the group has failed before.
         """
-        if self._failure is not None:
-            raise DistributedError(f"this group of ranks has failed before ({self._failure}); start the processes anew")
+        self._check_sound()
         self._depth += 1
         try:
             yield
@@ -314,19 +308,11 @@ class Ranks:
                 return bool(count >= self.world)
         return False
 
-    def _say_all(self, words: Any) -> list[Any]:
-        """What each rank says, on all of them."""
-        raw = torch.tensor(list(json.dumps(words).encode()), dtype=torch.uint8, device=self.device)
-        sizes = self.sizes(len(raw))
-        parts = self.gather(raw, sizes).split(sizes)
-        return [json.loads(bytes(part.tolist())) for part in parts]
-
     def _call(self, begin: Callable[[], Any], rows: int) -> Callable[[], None]:
         """Begin a collective; the function returned waits for its end."""
         self.calls += 1
         self.most_rows = max(self.most_rows, rows)
-        if self._failure is not None:
-            raise DistributedError(f"this group of ranks has failed before ({self._failure}); start the processes anew")
+        self._check_sound()
         try:
             work = begin()
         except RuntimeError as error:
@@ -338,28 +324,25 @@ class Ranks:
             work.wait()
             return
         deadline = time.monotonic() + self.timeout
-        while True:
-            try:
+        while not work.is_completed():
+            with contextlib.suppress(RuntimeError):
                 work.wait(POLL)
                 return
-            except RuntimeError:
-                if work.is_completed():
-                    self._end(work)
-                    return
-                self._hear()
-                if time.monotonic() > deadline:
-                    self._failure = f"rank {self.rank} waited longer than {self.timeout:g} s for the others"
-                    raise DistributedError(
-                        f"{self._failure}: one of them is slower, has stopped, or has left out a step that all must "
-                        "take; use a larger timeout if they only need longer"
-                    ) from None
-
-    def _end(self, work: Any) -> None:
-        """Raise what a collective that is over has failed with, if it has."""
+            self._hear()
+            if time.monotonic() > deadline:
+                self._failure = f"rank {self.rank} waited longer than {self.timeout:g} s for the others"
+                raise DistributedError(
+                    f"{self._failure}: one of them is slower, has stopped, or has left out a step that all must "
+                    "take; use a larger timeout if they only need longer"
+                )
         try:
             work.wait()
         except RuntimeError as error:
             raise self._lost(error) from error
+
+    def _check_sound(self) -> None:
+        if self._failure is not None:
+            raise DistributedError(f"this group of ranks has failed before ({self._failure}); start the processes anew")
 
     def _hear(self) -> None:
         """Raise what another rank has told, if one has."""
