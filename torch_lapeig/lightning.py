@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor, nn
@@ -22,23 +23,15 @@ __all__ = ["SmoothnessCallback"]
 if TYPE_CHECKING:
     from pytorch_lightning import Callback, LightningModule, Trainer
 else:
-
-    def _callbacks() -> Iterator[type]:
-        """The class of callbacks of each package that is there: the Trainer of each asks for its own."""
+    found = []  # the class of callbacks of each package that is there: the Trainer of each asks for its own
+    for package in ("pytorch_lightning", "lightning.pytorch"):
         with suppress(ImportError):
-            from pytorch_lightning import Callback
-
-            yield Callback
-        with suppress(ImportError):
-            from lightning.pytorch import Callback
-
-            yield Callback
-
-    if not (found := tuple(_callbacks())):
+            found.append(import_module(package).Callback)
+    if not found:
         raise ImportError(
             'torch_lapeig.lightning needs Lightning; install it with pip install "torch-lapeig[lightning]"'
         )
-    Callback = type("Callback", found, {})
+    Callback = type("Callback", tuple(found), {})
 
 Source = Literal["inputs", "features"] | Graph | Callable[[Any], Tensor | Graph]
 
@@ -137,15 +130,25 @@ class SmoothnessCallback(Callback):
         if not pl_module.automatic_optimization:
             raise ValueError("automatic_optimization must be True; with manual optimisation add the loss in your step")
         self.loss.to(pl_module.device)
-        _Step.of(pl_module).terms.append(self)
+        step = vars(pl_module).get("training_step")
+        if not isinstance(step, _Step):
+            step = vars(pl_module)["training_step"] = _Step(pl_module)
+        step.terms.append(self)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Undo it."""
-        _Step.without(self, pl_module)
+        """Take the term out; with the last one the module gets its own step back."""
+        step = vars(pl_module).get("training_step")
+        if not isinstance(step, _Step) or self not in step.terms:
+            return
+        step.terms.remove(self)
+        if not step.terms:
+            del vars(pl_module)["training_step"]
+            if step.replaced is not None:
+                vars(pl_module)["training_step"] = step.replaced
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Undo it."""
-        _Step.without(self, pl_module)
+        """Take the term out, as ``on_train_end`` does."""
+        self.on_train_end(trainer, pl_module)
 
     def term(self, pl_module: LightningModule, batch: Any, calls: list[tuple[Any, Any]]) -> Tensor:
         """The weighted term of a step, of the inputs and outputs of the submodule's calls."""
@@ -192,33 +195,13 @@ class _Step:
         self.replaced = vars(module).get("training_step")  # None: the step is that of the class
         self.terms: list[SmoothnessCallback] = []
 
-    @classmethod
-    def of(cls, module: LightningModule) -> _Step:
-        """The step that has the place of the module's own, from now on if it had not."""
-        if not isinstance(vars(module).get("training_step"), cls):
-            vars(module)["training_step"] = cls(module)
-        step: _Step = vars(module)["training_step"]
-        return step
-
-    @classmethod
-    def without(cls, callback: SmoothnessCallback, module: LightningModule) -> None:
-        """Take out the term of a callback; with the last one the module gets its own step back."""
-        step = vars(module).get("training_step")
-        if not isinstance(step, cls) or callback not in step.terms:
-            return
-        step.terms.remove(callback)
-        if not step.terms:
-            del vars(module)["training_step"]
-            if step.replaced is not None:
-                vars(module)["training_step"] = step.replaced
-
     def __call__(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
         """The step, and the terms of what it has called."""
         calls: list[list[tuple[Any, Any]]] = [[] for _ in self.terms]
         with ExitStack() as hooks:
             for term, seen in zip(self.terms, calls, strict=True):
-                hook = self.module.get_submodule(term.module).register_forward_hook(_recorder(seen), with_kwargs=True)
-                hooks.callback(hook.remove)
+                watched, record = self.module.get_submodule(term.module), functools.partial(_record, seen)
+                hooks.callback(watched.register_forward_hook(record, with_kwargs=True).remove)
             result = self.original(batch, *args, **kwargs)
         if result is None:
             return None
@@ -230,10 +213,8 @@ class _Step:
         return copy.deepcopy(self.original, memo)
 
 
-def _recorder(seen: list[tuple[Any, Any]]) -> Callable[..., None]:
-    """A forward hook that notes the first argument and the output of each call."""
-
-    def record(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        seen.append((next(iter([*args, *kwargs.values()]), None), output))
-
-    return record
+def _record(
+    seen: list[tuple[Any, Any]], _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+) -> None:
+    """Note the first argument and the output of a call; a forward hook."""
+    seen.append((next(iter([*args, *kwargs.values()]), None), output))

@@ -6,13 +6,13 @@ its outputs into the eigenfunctions themselves, at new points as well.
 
 from __future__ import annotations
 
-import math
+from abc import abstractmethod
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from torch_lapeig import _checks, _compiled
+from torch_lapeig import _checks
 from torch_lapeig._fitted import FittedModule, unwrap_names
 from torch_lapeig.eigen.laplacian import Laplacian
 from torch_lapeig.graph.graph import Graph, check_graph, check_whole
@@ -77,7 +77,8 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
         return (weight * graph.pattern.squared_lengths(columns) / 2).to(y.dtype)
     weight = graph.pattern.without_loops(weight)
     if reduction == "weighted_mean":
-        weight = weight / _divisor(graph.pattern.sum(weight.sum()))
+        total = graph.pattern.sum(weight.sum())
+        weight = weight / torch.where(total > 0, total + (total - total), 1)  # NaN where the sum overflows
     loss = graph.pattern.smoothness(weight, columns)
     if reduction == "mean":
         loss = loss / max(1, int(graph.pattern.sum(weight.count_nonzero())))
@@ -182,21 +183,28 @@ def spectral_loss(y: Tensor, graph: Graph) -> Tensor:
     return (smoothness / (volume > 0).sum() + 2 * _mean_over_graphs(missing / nodes.places, volume)).to(y.dtype)
 
 
-def _divisor(total: Tensor) -> Tensor | float:
-    """What to divide by for a sum of numbers ≥ 0: itself, 1 for 0, NaN where it overflows."""
-    if not _compiled.is_readable(total):
-        return torch.where(total > 0, total + (total - total), 1)
-    value = float(total)
-    return (value if value < math.inf else math.nan) if value > 0 else 1.0
-
-
 class _GraphLoss(nn.Module):
     """A loss of ``y`` on a graph that is given or built from points."""
 
-    def __init__(self, neighbors: Rule, weights: Weighting | None) -> None:
+    def __init__(
+        self,
+        neighbors: Rule = KNN(10),  # noqa: B008 (frozen)
+        weights: Weighting | None = None,
+    ) -> None:
         super().__init__()
         self.neighbors = neighbors
         self.weights = check_rule_and_weights(neighbors, weights)
+
+    def forward(self, y: Tensor, x: Tensor | Graph, mask: Tensor | None = None) -> Tensor:
+        """The loss of ``y`` of shape ``(N, k)`` or ``(B, N, k)`` on a graph, or on that of points ``x`` with a mask.
+
+        Gradients flow to ``y``, and to ``x`` through the weights; use ``x.detach()`` where that is not wanted.
+        """
+        return self._of_graph(y, self.graph_of(x, mask))
+
+    @abstractmethod
+    def _of_graph(self, y: Tensor, graph: Graph) -> Tensor:
+        """The loss on a graph."""
 
     @_checks.full_precision
     def graph_of(self, x: Tensor | Graph, mask: Tensor | None = None) -> Graph:
@@ -244,12 +252,8 @@ class LaplacianSmoothness(_GraphLoss):
         _checks.check_choice(reduction, "reduction", REDUCTIONS)
         self.reduction: Reduction = reduction
 
-    def forward(self, y: Tensor, x: Tensor | Graph, mask: Tensor | None = None) -> Tensor:
-        """The loss of ``y`` of shape ``(N, k)`` or ``(B, N, k)`` on a graph, or on that of points ``x`` with a mask.
-
-        Gradients flow to ``y``, and to ``x`` through the weights; use ``x.detach()`` where that is not wanted.
-        """
-        return laplacian_smoothness(y, self.graph_of(x, mask), self.reduction)
+    def _of_graph(self, y: Tensor, graph: Graph) -> Tensor:
+        return laplacian_smoothness(y, graph, self.reduction)
 
     def extra_repr(self) -> str:
         """The constructor's arguments, but for the weights, which are shown as a submodule."""
@@ -270,19 +274,8 @@ class SpectralLoss(_GraphLoss):
     torch.Size([3, 1])
     """
 
-    def __init__(
-        self,
-        neighbors: Rule = KNN(10),  # noqa: B008 (frozen)
-        weights: Weighting | None = None,
-    ) -> None:
-        super().__init__(neighbors, weights)
-
-    def forward(self, y: Tensor, x: Tensor | Graph, mask: Tensor | None = None) -> Tensor:
-        """The loss of ``y`` of shape ``(N, k)`` or ``(B, N, k)`` on a graph, or on that of points ``x`` with a mask.
-
-        Gradients flow to ``y``, and to ``x`` through the weights; use ``x.detach()`` where that is not wanted.
-        """
-        return spectral_loss(y, self.graph_of(x, mask))
+    def _of_graph(self, y: Tensor, graph: Graph) -> Tensor:
+        return spectral_loss(y, graph)
 
 
 class Whitening(FittedModule):

@@ -32,7 +32,7 @@ close = functools.partial(torch.testing.assert_close, atol=1e-7, rtol=1e-7)
 def folder(ranks):
     """A new folder that all ranks know."""
     with tempfile.TemporaryDirectory() as own:
-        yield ranks._say_all(own)[0]
+        yield ranks.said_by_all(own)[0]
         ranks.sum(torch.ones(()))  # nobody leaves it before all have read
 
 

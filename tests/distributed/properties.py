@@ -3,14 +3,14 @@
 import functools
 
 import torch
-from common import blobs, edges_of, subspaces, whole
+from common import edges_of, subspaces, whole
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from problems import swiss_roll
 from torch_lapeig import KNN, HeatKernel, Laplacian, LaplacianEigenmaps, eigenpairs
-from torch_lapeig.distributed import Sharded, ShardedPoints, coarsening, multigrid, sharded_graph
-from torch_lapeig.eigen import Eigh, Lobpcg, SmoothedAggregation
+from torch_lapeig.distributed import Sharded, ShardedPoints, sharded_graph
+from torch_lapeig.eigen import Eigh, Lobpcg
 
 # The same examples on every rank: none of them chosen by chance, time or what was found before.
 few = functools.partial(
@@ -128,23 +128,3 @@ def check_an_iteration_takes_six_collectives(ranks):
         assert ranks.calls - calls == 4
         assert ranks.sent - before == 4 * 4 * (3 * halo + coarse)
         assert ranks.most_rows < 0.5 * n / ranks.world
-
-
-def check_full_coarse_levels_are_not_smoothed(ranks):
-    """As on one process, and without building them: a few of their rows are counted before."""
-    x = blobs(1200, 20)
-    points = ShardedPoints.spread(x[ranks.rank :: ranks.world], ranks)
-    laplacian = Laplacian(HeatKernel()(points.x, sharded_graph(points, KNN(8))))
-    rows = multigrid._rows_of(laplacian.symmetric)
-    aggregate, offsets = coarsening.aggregated(rows, 0)
-    p, far, coarse = coarsening.coarser(rows, aggregate, offsets, torch.inf)
-    counted = coarsening.coarse_entries(rows, p, coarsening.factors_of(rows, p, far))
-    assert len(p.row) > len(aggregate)
-    assert 0.5 * coarse.entries <= counted <= (1 + 1e-12 if ranks.world == 1 else 1.2) * coarse.entries
-    plain, _, smaller = coarsening.coarser(rows, aggregate, offsets, 0.5 * counted)
-    assert len(plain.row) <= len(aggregate)
-    assert smaller.entries < coarse.entries
-    exact = eigenpairs(Laplacian(HeatKernel()(x, KNN(8)(x))), 5, Eigh())
-    pairs = eigenpairs(laplacian, 5, Lobpcg(preconditioner=SmoothedAggregation(max_complexity=1.1)))
-    assert pairs.converged
-    torch.testing.assert_close(pairs.values, exact.values, atol=1e-10, rtol=0)

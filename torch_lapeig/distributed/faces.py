@@ -14,18 +14,18 @@ from torch.distributed.tensor import DTensor
 
 from torch_lapeig import _checks
 from torch_lapeig._fitted import ENTRY, State, entry_of, saved_fit
-from torch_lapeig.distributed.clusters import sharded_labels
 from torch_lapeig.distributed.dtensors import as_given, equal_part, of_all, own_rows, part_of
-from torch_lapeig.distributed.facts import in_words
-from torch_lapeig.distributed.fits import ROWS, SMALL, ShardedFit
+from torch_lapeig.distributed.fits import ROWS, SMALL, ShardedFit, centres_or_axes, labels_of
 from torch_lapeig.distributed.graph import ShardedGraph, sharded_graph
 from torch_lapeig.distributed.points import ShardedPoints
-from torch_lapeig.distributed.ranks import DistributedError, Ranks
+from torch_lapeig.distributed.ranks import DistributedError, Ranks, in_words
 from torch_lapeig.eigen import Laplacian
 from torch_lapeig.graph import Precomputed
 from torch_lapeig.losses import LaplacianSmoothness, SpectralLoss, laplacian_smoothness, spectral_loss
 from torch_lapeig.methods import LaplacianEigenmaps, SpectralClustering
 from torch_lapeig.methods.module import EigenSolves, Embedding
+
+KEPT = (*ROWS, *SMALL, ENTRY)  # of a fit, in a state dict
 
 
 class Sharded(nn.Module):
@@ -116,12 +116,20 @@ class Sharded(nn.Module):
             points = self._spread("fit", x, LaplacianEigenmaps, SpectralClustering)
             graph = sharded_graph(points, self.module.neighbors)
             laplacian, found, pairs = self._solve(points, graph)
-            fit = ShardedFit.of(self.module, points, graph, laplacian, found, pairs)
+            is_njw = getattr(self.module, "variant", "") == "njw"
+            nodes = {
+                "train_vectors": pairs[-1].vectors if is_njw else found.columns,
+                "train_weighting": self.module.weights.state(points.x, graph),
+            }
+            if laplacian.normalization == "symmetric":
+                nodes["train_degrees"] = laplacian.degrees
+            fit = ShardedFit(self.module, points, graph, nodes, found.eigenvalues)
             own = {"embedding_": found.columns}
             small = {name + "_": getattr(found, name) for name in ("eigenvalues", "residuals", "gap")}
             if isinstance(self.module, SpectralClustering):
                 of_clusters = "cluster_centers_" if self.module.assign_labels == "kmeans" else "cluster_axes_"
-                own["labels_"], small[of_clusters] = sharded_labels(self.module, points, found.columns)
+                small[of_clusters] = centres_or_axes(self.module, points, found.columns)
+                own["labels_"] = labels_of(self.module, found.columns, small[of_clusters])
             rows = fit.kept(own)
             self._keep(fit, rows, small, {name: as_given(points.home(y), x) for name, y in own.items()})
         return self
@@ -156,28 +164,24 @@ class Sharded(nn.Module):
         >>> torch.allclose(fresh.transform(x[:5]), module.transform(x[:5]))
         True
         """
-        sizes: dict[str, Any] = {}
+        saved: dict[str, Any] = {}
 
         def read() -> dict[str, Any]:
             reader = checkpoint if isinstance(checkpoint, StorageReader) else FileSystemReader(checkpoint)
-            sizes.update(reader.read_metadata().state_dict_metadata)
-            found = {name: sizes.get(prefix + name) for name in (*ROWS, *SMALL, ENTRY)}
-            return {f"{name} of the checkpoint": getattr(saved, "size", None) for name, saved in found.items()}
+            every = reader.read_metadata().state_dict_metadata
+            saved.update({name: every.get(prefix + name) for name in KEPT})
+            return {f"{name} of the checkpoint": getattr(found, "size", None) for name, found in saved.items()}
 
         with self.ranks.guard():
             self.ranks.agree("Sharded.room_for", read)
-        state = {name: value for name, value in self.state_dict().items() if name not in (*ROWS, *SMALL, ENTRY)}
-        for name in (*ROWS, *SMALL, ENTRY):
-            saved = sizes.get(prefix + name)
-            if not isinstance(saved, TensorStorageMetadata):
-                continue
-            size, dtype = list(saved.size), saved.properties.dtype
-            if name in ROWS:
-                begin, end = part_of(self.ranks, size[0])
-                empty = torch.empty(end - begin, *size[1:], dtype=dtype, device=self.ranks.device)
-                state[name] = of_all(empty, self.ranks, size[0])
-            else:
-                state[name] = torch.empty(size, dtype=dtype, device="cpu" if name == ENTRY else self.ranks.device)
+        state = {name: value for name, value in self.state_dict().items() if name not in KEPT}
+        for name, found in saved.items():
+            if isinstance(found, TensorStorageMetadata):
+                size, device = list(found.size), "cpu" if name == ENTRY else self.ranks.device
+                begin, end = part_of(self.ranks, size[0]) if name in ROWS else (0, 0)
+                own = [end - begin, *size[1:]] if name in ROWS else size
+                empty = torch.empty(own, dtype=found.properties.dtype, device=device)
+                state[name] = of_all(empty, self.ranks, size[0]) if name in ROWS else empty
         return state
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
@@ -194,14 +198,11 @@ class Sharded(nn.Module):
         prefix: str,
         local_metadata: dict[str, Any],
         strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
+        *keys: list[str],
     ) -> None:
+        missing_keys, unexpected_keys, error_msgs = keys
         self._wrap_names(state_dict, prefix)
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *keys)
         saved = saved_fit(state_dict, prefix, (*ROWS, *SMALL), unexpected_keys)
         if strict:
             missing_keys.extend(prefix + name for name in self._kept if name not in saved)
@@ -209,8 +210,10 @@ class Sharded(nn.Module):
             self.ranks.agree("Sharded.load_state_dict", lambda: _facts_of_fit(saved))
             if not saved:
                 return
-            reason = self.ranks.one_of(self.module._refusal(state_dict.get(prefix + ENTRY)))
-            if reason is not None:
+            reason = self.module._refusal(state_dict.get(prefix + ENTRY))
+            said = self.ranks.said_by_all(reason)
+            if any(said):
+                reason = reason or "; ".join(f"rank {rank}: {words}" for rank, words in enumerate(said) if words)
                 error_msgs.append(f"The fit of {prefix.rstrip('.') or 'Sharded'} was not loaded: {reason}.")
                 return
             with torch.no_grad():
@@ -221,12 +224,12 @@ class Sharded(nn.Module):
 
     def _wrap_names(self, state_dict: dict[str, Any], prefix: str) -> None:
         """Give what the module itself has saved the names that it has here; its edges are found again."""
-        names, others = (*ROWS, *SMALL, ENTRY), getattr(self.module, "FITTED", ())
+        others = getattr(self.module, "FITTED", ())
         for key in [key for key in state_dict if key.startswith(prefix)]:
             name = key.removeprefix(prefix)
-            if name in others and name not in names:
+            if name in others and name not in KEPT:
                 del state_dict[key]
-            elif name not in names and not name.startswith("module."):
+            elif name not in KEPT and not name.startswith("module."):
                 state_dict[f"{prefix}module.{name}"] = state_dict.pop(key)
         vectors, rows = prefix + "train_vectors", prefix + "embedding_"
         if rows in state_dict and getattr(self.module, "variant", "") != "njw":  # whose rows are not its vectors
@@ -248,11 +251,8 @@ class Sharded(nn.Module):
     def predict(self, x_new: Tensor) -> Tensor:
         """The cluster of each new point ``(q, D)`` of this process, int64 ``(q,)``; −1 for those without neighbours."""
         rows = own_rows(self._rows_of("predict", x_new, SpectralClustering), self.ranks, "x_new")
-        if self.module.assign_labels == "kmeans":
-            labels = torch.cdist(rows, self.cluster_centers_).argmin(1)
-        else:
-            labels = (rows @ self.cluster_axes_).abs().argmax(1)
-        return as_given(labels.masked_fill(rows[:, 0] == 0, -1), x_new)
+        of_clusters = self.cluster_centers_ if self.module.assign_labels == "kmeans" else self.cluster_axes_
+        return as_given(labels_of(self.module, rows, of_clusters), x_new)
 
     def _check_kind(self, method: str, kinds: tuple[type, ...]) -> None:
         if not isinstance(self.module, kinds):

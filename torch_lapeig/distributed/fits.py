@@ -11,25 +11,14 @@ from torch_lapeig import _checks
 from torch_lapeig._fitted import State
 from torch_lapeig.distributed.dtensors import by_number
 from torch_lapeig.distributed.graph import ShardedGraph, sharded_graph
-from torch_lapeig.distributed.newpoints import extension, fetched, with_own_edges
+from torch_lapeig.distributed.halo import Halo, counts_by_rank
 from torch_lapeig.distributed.points import ShardedPoints
 from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.distributed.search import Search
-from torch_lapeig.eigen import Laplacian
-from torch_lapeig.graph import KNN, Radius
-from torch_lapeig.graph.distances import (
-    differentiable_pair_distances,
-    least_reach,
-    measured,
-    pair_distances,
-    radii_no_less,
-    roots_no_less,
-)
-from torch_lapeig.graph.weights import NewEdges
-from torch_lapeig.methods import SpectralClustering
-from torch_lapeig.methods.module import Embedding, warn_of_unreached
-from torch_lapeig.methods.newpoints import are_in_fit
-from torch_lapeig.methods.nystrom import nystrom
+from torch_lapeig.graph import KNN
+from torch_lapeig.graph.distances import least_reach, measured, pair_distances, radii_no_less, roots_no_less
+from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.methods.labels import cluster_qr, k_means, nearest_axis, nearest_centre
 
 # Of a state dict: with a row for each point, in the order of their numbers, and the same on every rank.
 ROWS = ("train_points", "train_vectors", "train_weighting", "train_degrees", "embedding_", "labels_")
@@ -56,39 +45,20 @@ class ShardedFit:
         self.eigenvalues = eigenvalues.masked_fill(eigenvalues.isinf(), 0)
         self.pattern: Any = graph.pattern
         self.connectivity = graph.weight
-        self.rule: KNN | Radius = module.neighbors
-        self.search = Search(points, self.rule.metric)
-        if isinstance(self.rule, KNN):
-            self.reach = self._reach(min(self.rule.k, points.offsets[-1] - 1))
-        else:
-            self.reach = radii_no_less(self.rule.radius, points.x, (len(points.x),)).clone()
+        self.search = Search(points, module.neighbors.metric)
+        self.reach = self._reach()
 
-    def _reach(self, k: int) -> Tensor:
-        """The distance of each own point to its k-th neighbour, as `torch_lapeig.graph.KNN` keeps it."""
-        own = self.search.x
-        number, others = fetched(self.search, self.search.nearest(k).places[:, -1], own)
-        reach = roots_no_less(pair_distances(own, torch.arange(len(own), device=own.device), others, number))
-        return reach.clamp_min(least_reach(self.rule.metric, own.dtype))
-
-    @classmethod
-    def of(
-        cls,
-        module: Any,
-        points: ShardedPoints,
-        graph: ShardedGraph,
-        laplacian: Laplacian,
-        found: Embedding,
-        pairs: Any,
-    ) -> ShardedFit:
-        """That of an embedding."""
-        is_njw = getattr(module, "variant", "") == "njw"
-        nodes = {
-            "train_vectors": pairs[-1].vectors if is_njw else found.columns,
-            "train_weighting": module.weights.state(points.x, graph),
-        }
-        if laplacian.normalization == "symmetric":
-            nodes["train_degrees"] = laplacian.degrees
-        return cls(module, points, graph, nodes, found.eigenvalues)
+    def _reach(self) -> Tensor:
+        """How far each own point reaches, as `torch_lapeig.graph.KNN` and `Radius` keep it."""
+        rule, own = self.module.neighbors, self.search.x
+        if not isinstance(rule, KNN):
+            return radii_no_less(rule.radius, own, (len(own),)).clone()
+        places, number = (
+            self.search.nearest(min(rule.k, self.points.offsets[-1] - 1)).places[:, -1].unique(return_inverse=True)
+        )
+        last = Halo(self.points.ranks, self.points.offsets, places).fetch(own)
+        reach = roots_no_less(pair_distances(own, torch.arange(len(own), device=own.device), last, number))
+        return reach.clamp_min(least_reach(rule.metric, own.dtype))
 
     @classmethod
     def loaded(cls, module: Any, ranks: Ranks, rows: State, small: State) -> ShardedFit:
@@ -103,28 +73,75 @@ class ShardedFit:
         return {name: by_number(self.points, rows) for name, rows in every.items()}
 
     def rows_of(self, x: Tensor) -> Tensor:
-        """The rows of new points, as `GraphEmbedding` extends its own."""
-        x, nodes = measured(x, self.rule.metric), self.nodes
-        edges = extension(self.search, self.rule, _checks.primal(x), self.reach)
-        edges = with_own_edges(edges, self.pattern, self.connectivity)
-        degrees = nodes.get("train_degrees")
-        kept = (measured(self.points.x, self.rule.metric), nodes["train_weighting"], nodes["train_vectors"])
-        kept = kept if degrees is None else (*kept, degrees)  # type: ignore[assignment]
-        number, points, weighting, vectors, *rest = fetched(self.search, edges.place, *kept)
-        lengths = differentiable_pair_distances(x, edges.query, points, number)
-        new = NewEdges(edges.query, number, lengths, edges.connectivity, len(x))
-        log_affinity = self.module.weights.extend(new, weighting)
-        there = are_in_fit(log_affinity.detach(), edges.query, edges.same)
-        query = edges.query[there]
-        warn_of_unreached(int((query.bincount(minlength=len(x)) == 0).sum()), len(x))
-        rows = nystrom(
-            log_affinity[there],
-            query,
-            number[there],
-            len(x),
-            vectors,
-            self.eigenvalues,
-            normalized=self.module._normalization != "unnormalized",
-            degrees=rest[0] if rest else None,
-        )
-        return self.module._rows(rows) if isinstance(self.module, SpectralClustering) else rows
+        """The rows of new points: the method extends the part of its fit that these are near to."""
+        state = self._part_near(_checks.primal(x))
+        if len(x) == 0:
+            return x.sum(1, keepdim=True) * self.eigenvalues
+        rows: Tensor = self.module._extend_in_blocks(x, state)
+        return rows
+
+    @torch.no_grad()
+    def _part_near(self, x: Tensor) -> State:
+        """What the method keeps of the points that new ones may be joined to, in the order of their numbers."""
+        rule, ranks, offsets = self.module.neighbors, self.points.ranks, self.points.offsets
+        queries = measured(x, rule.metric)
+        reached = self.search.within(self.reach, queries)
+        ends, connectivity = self._edges_of(reached.place[reached.equal].unique())
+        near = [reached.place, ends.flatten()]
+        if isinstance(rule, KNN):
+            near.append(self.search.nearest(min(rule.k, offsets[-1]), queries).places.flatten())
+        place = torch.cat(near).unique()
+        own = {"numbers": self.points.numbers, "train_points": self.points.x, "train_rule": self.reach, **self.nodes}
+        halo = Halo(ranks, offsets, place)
+        part = {name: halo.fetch(rows) for name, rows in own.items()}
+        order = part.pop("numbers").argsort()
+        state = {name: rows[order] for name, rows in part.items()}
+        row, col = order.argsort()[torch.searchsorted(place, ends)].unbind(1)
+        edges = (row * len(place) + col).argsort()
+        return {
+            **state,
+            "embedding_": state["train_vectors"],
+            "train_edges": torch.stack([row, col])[:, edges],
+            "train_connectivity": connectivity[edges],
+            "train_eigenvalues": self.eigenvalues,
+        }
+
+    def _edges_of(self, places: Tensor) -> tuple[Tensor, Tensor]:
+        """The edges that begin at ascending places on any rank: both ends, int64 ``(E, 2)``, and connectivity."""
+        pattern, ranks, offsets = self.pattern, self.points.ranks, self.points.offsets
+        begin, send = offsets[ranks.rank], counts_by_rank(places, offsets)
+        recv = ranks.counts(send)
+        asked = ranks.exchange(places, send, recv)
+        position, edge = SparsePattern.edges_of(pattern, asked - begin)
+        every = torch.cat([torch.arange(begin, begin + pattern.total, device=edge.device), pattern.halo.needed])
+        ends = torch.stack([asked[position], every[pattern.col[edge].long()]], 1)
+        source = torch.arange(ranks.world, device=edge.device).repeat_interleave(torch.tensor(recv, device=edge.device))
+        back = torch.bincount(source[position], minlength=ranks.world).tolist()
+        coming = ranks.counts(back)
+        return ranks.exchange(ends, back, coming), ranks.exchange(self.connectivity[edge], back, coming)
+
+
+def centres_or_axes(module: Any, points: ShardedPoints, rows: Tensor) -> Tensor:
+    """What labels rows ``(n, k)``: centres ``(c, k)`` or axes ``(k, c)``, found of all rows on the first rank."""
+    ranks, given = points.ranks, points.home(rows)
+    sizes = ranks.sizes(len(given))
+    to_first = [len(given), *[0] * (ranks.world - 1)]
+    whole = ranks.exchange(given, to_first, sizes if ranks.rank == 0 else [0] * ranks.world)
+
+    def found() -> Tensor:
+        some = whole[whole[:, 0] != 0]
+        if module.assign_labels == "cluster_qr":
+            return cluster_qr(some)[1]
+        unit = _checks.power_of_two(some, (0, 1))  # so that no square overflows
+        means = k_means(module.n_clusters, module.n_init, module.seed).fit((some / unit).cpu().numpy())
+        return torch.as_tensor(means.cluster_centers_).to(some) * unit
+
+    matrix: Tensor = ranks.of_first(found)
+    return matrix.to(rows.device)
+
+
+def labels_of(module: Any, rows: Tensor, matrix: Tensor) -> Tensor:
+    """The nearest centre or axis of each row, int64 ``(n,)``; −1 for zeros."""
+    by_means = module.assign_labels == "kmeans"
+    labels = nearest_centre(rows, matrix) if by_means else nearest_axis(rows, matrix.to(rows.dtype), signed=False)
+    return labels.masked_fill(rows[:, 0] == 0, -1)

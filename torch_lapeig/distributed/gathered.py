@@ -1,9 +1,8 @@
 """Eigenpairs of a sharded graph that the first rank solves as a whole, with gradients to the weights on every rank.
 
-An iteration on several ranks costs messages, however few the rows are. So small graphs are gathered, and so are larger
-ones that multigrid does not solve, such as those with components that are nearly cut off. Weights go to the first rank
-in one exchange and rows of eigenvectors come back in another. Both are differentiable, so that the backward is that of
-one process between the same two exchanges.
+One rank solves a graph in less time than all ranks do by messages, as long as it has room for it. Weights go to the
+first rank in one exchange and rows of eigenvectors come back in another. Both are differentiable, so that the backward
+is that of one process between the same two exchanges.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
 from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.eigen.laplacian import Laplacian
 from torch_lapeig.eigen.lobpcg import Lobpcg
@@ -24,8 +22,7 @@ from torch_lapeig.eigen.solve import Eigenpairs, Solve, eigenpairs_for
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.pattern import SparsePattern
 
-GATHERED_ROWS = 10_000  # up to which one rank alone takes less time than the messages of all
-HARD_ROWS = 1_000_000  # up to which the first rank solves what multigrid on all ranks has not
+GATHERED_ROWS = 1_000_000  # of a graph, up to which the first rank has room for all of it
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,24 +109,10 @@ class Whole:
 
 
 def eigenpairs_on_ranks(loss: torch.dtype | None, laplacian: Laplacian, k: int, solve: Solve, fill: bool) -> Eigenpairs:
-    """Solve a sharded Laplacian by the default solver: on the first rank if it is small, or hard. See `eigenpairs`."""
+    """Solve a sharded Laplacian by the default solver: on the first rank, or on all if it is large."""
     pattern: Any = laplacian.graph.pattern
-    total = pattern.offsets[-1]
-    # With more components than pairs, null vectors are the answer, and their derivatives take thousands of messages.
-    if total <= GATHERED_ROWS or (total <= HARD_ROWS and laplacian.symmetric.most_null > k):
-        return _on_first(loss, laplacian, k, solve, fill)
-    on_failure = "raise" if total <= HARD_ROWS else solve.on_failure
-    try:
-        on_all = dataclasses.replace(solve, solver=Lobpcg(), on_failure=on_failure)
-        return eigenpairs_for(loss, laplacian, k, on_all, fill)
-    except _checks.ConvergenceError:
-        if total > HARD_ROWS:
-            raise
-    return _on_first(loss, laplacian, k, solve, fill)
-
-
-def _on_first(loss: torch.dtype | None, laplacian: Laplacian, k: int, solve: Solve, fill: bool) -> Eigenpairs:
-    pattern: Any = laplacian.graph.pattern
+    if pattern.offsets[-1] > GATHERED_ROWS:
+        return eigenpairs_for(loss, laplacian, k, dataclasses.replace(solve, solver=Lobpcg()), fill)
     whole: Whole = pattern.whole
     given = whole.gathered(laplacian.graph)
     found: Eigenpairs | None = None

@@ -14,14 +14,13 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig._cached import cached_property
-from torch_lapeig.distributed.components import sharded_components
 from torch_lapeig.distributed.gathered import Whole, eigenpairs_on_ranks
 from torch_lapeig.distributed.halo import Halo, ShardedMatrix, csr_of, owners
 from torch_lapeig.distributed.multigrid import multigrid
-from torch_lapeig.distributed.noise import normal_numbers
 from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.distributed.selection import medians_of_groups
 from torch_lapeig.eigen.solve import Eigenpairs
+from torch_lapeig.graph.components import label_components
 from torch_lapeig.graph.csr import edge_products
 from torch_lapeig.graph.distances import pair_distances
 from torch_lapeig.graph.pattern import SparsePattern
@@ -36,8 +35,8 @@ class ShardedPattern(SparsePattern):
         offsets: the nodes ``offsets[r]`` to ``offsets[r + 1]`` of all are those of rank r.
         row: int64 ``(E,)``, first node of each edge among the own ones, ascending.
         place: int64 ``(E,)``, second node among all, ascending within each row.
-        numbers: int64 ``(n,)``, a name of each own node that does not depend on the ranks: random vectors and ties
-            follow it.
+        numbers: int64 ``(n,)``, 0 to N − 1, a number of each own node that does not depend on the ranks: random vectors
+            and ties follow it.
 
     >>> row, col = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     >>> path = ShardedPattern(Ranks(), [0, 3], row, col, torch.arange(3))
@@ -115,8 +114,13 @@ class ShardedPattern(SparsePattern):
         self.ranks.agree(call, check)
 
     def noise(self, m: int, seed: int, dtype: torch.dtype) -> Tensor:
-        """Random columns ``(n, m)`` that depend on the numbers of the nodes alone."""
-        return normal_numbers(self.numbers, m, seed).to(dtype)
+        """Random columns ``(n, m)`` that depend on the numbers of the nodes alone: each is drawn for all nodes."""
+        generator, n = torch.Generator(self.numbers.device).manual_seed(seed), self.offsets[-1]
+        noise = torch.empty(self.total, m, dtype=dtype, device=self.numbers.device)
+        for j in range(m):
+            whole = torch.randn(n, dtype=torch.float64, device=self.numbers.device, generator=generator)
+            noise[:, j] = whole[self.numbers]
+        return noise
 
     def medians(self, values: Tensor, group: Tensor, total: int) -> Tensor:
         """The lower median ``(total,)`` of each group of the edges of all ranks; 1 for a group without any."""
@@ -148,9 +152,25 @@ class ShardedPattern(SparsePattern):
         return Whole.of(self)
 
     def components(self, weight: Tensor) -> Tensor:
-        """Labels 0, 1, … ``(n,)`` of the connected components by edges of positive weight, by their first number."""
-        keep = weight > 0
-        return sharded_components(self.halo, self.row[keep].long(), self.col[keep].long(), self.numbers)
+        """Labels 0, 1, … ``(n,)`` of the connected components by edges of positive weight, by their first number.
+
+        The components within each rank are found at once. Then the smallest number of each goes through the halos,
+        until nothing changes: as many rounds as a path has changes of rank at most.
+        """
+        n, numbers = self.total, self.numbers
+        inner, cross = (edges[weight[edges] > 0] for edges in (self.inner, self.cross))
+        part = label_components(self.row[inner].int(), self.col[inner].int(), n) if n else numbers
+        parts = int(part.max()) + 1 if n else 0
+        label = numbers.new_full((parts,), torch.iinfo(torch.int64).max).scatter_reduce(0, part, numbers, "amin")
+        first, second = part[self.row[cross].long()], self.col[cross].long() - n
+        changed = self.ranks.world > 1
+        while changed:
+            reached = label.scatter_reduce(0, first, self.halo.fetch(label[part])[second], "amin")
+            changed = self.ranks.any(not torch.equal(reached, label))
+            label = reached
+        at_node = label[part]
+        roots = self.ranks.gather(numbers[at_node == numbers]).sort().values
+        return torch.searchsorted(roots, at_node)
 
     # --- Values at the ends of edges ----------------------------------------------------------------------------------
 

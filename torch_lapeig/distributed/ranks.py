@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import dataclasses
 import functools
 import hashlib
+import inspect
 import json
 import pickle
+import re
 import socket
 import time
 import weakref
@@ -31,13 +34,13 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from torch_lapeig import _checks
-from torch_lapeig.distributed.facts import difference, in_words
 from torch_lapeig.eigen.blocks import first_pairs
 
 POLL = timedelta(seconds=0.5)  # between two looks whether another rank has failed, while this one waits
 GRACE = 1.0  # seconds in which the error of a rank that has gone may still arrive
 PARTING = 5.0  # seconds at most that a process that ends waits for gloo's threads to let go of tensors
 
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a function or object, another one in each process
 ALONE = object()
 Exchange = Callable[[Tensor], Tensor]
 
@@ -213,8 +216,8 @@ class Ranks:
                 words |= in_words(name, value)
             if not self._same(json.dumps(words), failure is not None):
                 text = f"{type(failure).__name__}: {failure}" if failure else ""
-                said = self._say_all({"error": text, "facts": words})
-                failure = failure or DistributedError(difference(said))
+                said = self.said_by_all({"error": text, "facts": words})
+                failure = failure or DistributedError(_difference(said))
         if failure is not None:
             raise self.alike(failure)
         return facts
@@ -226,31 +229,26 @@ class Ranks:
         bad, most, least = self.maximum(seen).tolist()
         return not bad and bool(most == -least)
 
-    def one_of(self, text: str | None) -> str | None:
-        """A text that this rank has, else what others have, with their numbers; None where no rank has one."""
-        if not self.any(text is not None):
-            return None
-        said = self._say_all(text) if self.world > 1 else []
-        return text or "; ".join(f"rank {rank}: {words}" for rank, words in enumerate(said) if words)
-
     def of_first(self, make: Callable[[], Any]) -> Any:
         """Return what the first rank makes, on all ranks; where that raises, all ranks raise it, and go on together."""
-        if self.world == 1:
-            return make()
         made, failure = None, None
         if self.rank == 0:
             try:
                 made = make()
             except Exception as error:
                 failure = error
-        raw = list(pickle.dumps((made, failure))) if self.rank == 0 else []
-        sizes = self.sizes(len(raw))
-        whole = self.gather(torch.tensor(raw, dtype=torch.uint8, device=self.device), sizes)
-        if self.rank > 0:
-            made, failure = pickle.loads(bytes(whole.tolist()))
+        if self.world > 1:
+            made, failure = self.said_by_all((made, failure))[0]
         if failure is not None:
             raise self.alike(failure)
         return made
+
+    def said_by_all(self, words: Any) -> list[Any]:
+        """What each rank says, on all of them; None says the least."""
+        raw = [] if words is None else list(pickle.dumps(words))
+        sizes = self.sizes(len(raw))
+        parts = self.gather(torch.tensor(raw, dtype=torch.uint8, device=self.device), sizes).split(sizes)
+        return [pickle.loads(bytes(part.tolist())) if len(part) else None for part in parts]
 
     def unlike(self, module: nn.Module) -> str | None:
         """The name of a parameter that is another one on another rank, beyond half of its digits; None for none."""
@@ -278,8 +276,7 @@ class Ranks:
         Raises:
             DistributedError: the group has failed before.
         """
-        if self._failure is not None:
-            raise DistributedError(f"this group of ranks has failed before ({self._failure}); start the processes anew")
+        self._check_sound()
         self._depth += 1
         try:
             yield
@@ -311,19 +308,11 @@ class Ranks:
                 return bool(count >= self.world)
         return False
 
-    def _say_all(self, words: Any) -> list[Any]:
-        """What each rank says, on all of them."""
-        raw = torch.tensor(list(json.dumps(words).encode()), dtype=torch.uint8, device=self.device)
-        sizes = self.sizes(len(raw))
-        parts = self.gather(raw, sizes).split(sizes)
-        return [json.loads(bytes(part.tolist())) for part in parts]
-
     def _call(self, begin: Callable[[], Any], rows: int) -> Callable[[], None]:
         """Begin a collective; the function returned waits for its end."""
         self.calls += 1
         self.most_rows = max(self.most_rows, rows)
-        if self._failure is not None:
-            raise DistributedError(f"this group of ranks has failed before ({self._failure}); start the processes anew")
+        self._check_sound()
         try:
             work = begin()
         except RuntimeError as error:
@@ -335,28 +324,25 @@ class Ranks:
             work.wait()
             return
         deadline = time.monotonic() + self.timeout
-        while True:
-            try:
+        while not work.is_completed():
+            with contextlib.suppress(RuntimeError):
                 work.wait(POLL)
                 return
-            except RuntimeError:
-                if work.is_completed():
-                    self._end(work)
-                    return
-                self._hear()
-                if time.monotonic() > deadline:
-                    self._failure = f"rank {self.rank} waited longer than {self.timeout:g} s for the others"
-                    raise DistributedError(
-                        f"{self._failure}: one of them is slower, has stopped, or has left out a step that all must "
-                        "take; use a larger timeout if they only need longer"
-                    ) from None
-
-    def _end(self, work: Any) -> None:
-        """Raise what a collective that is over has failed with, if it has."""
+            self._hear()
+            if time.monotonic() > deadline:
+                self._failure = f"rank {self.rank} waited longer than {self.timeout:g} s for the others"
+                raise DistributedError(
+                    f"{self._failure}: one of them is slower, has stopped, or has left out a step that all must "
+                    "take; use a larger timeout if they only need longer"
+                )
         try:
             work.wait()
         except RuntimeError as error:
             raise self._lost(error) from error
+
+    def _check_sound(self) -> None:
+        if self._failure is not None:
+            raise DistributedError(f"this group of ranks has failed before ({self._failure}); start the processes anew")
 
     def _hear(self) -> None:
         """Raise what another rank has told, if one has."""
@@ -474,3 +460,32 @@ def _arithmetic(threads: int) -> str:
         parts += first_pairs(a + a.mT, n)  # by compiled loops, where there are any
         found += [hashlib.blake2b(part.contiguous().numpy().tobytes(), digest_size=8).hexdigest() for part in parts]
     return " ".join(found)
+
+
+def in_words(name: str, value: Any) -> dict[str, str]:
+    """Return a fact as text; of a module or an object of options its class, and a fact for each of its attributes."""
+    if isinstance(value, nn.Module):
+        given = inspect.signature(type(value)).parameters
+        parts = {part: getattr(value, part) for part in ("training", *given) if hasattr(value, part)}
+        parts |= dict(value.named_children())
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    else:
+        return {name: ADDRESS.sub("", str(value))}
+    words = {name: type(value).__name__}
+    for part, inner in parts.items():
+        words |= in_words(f"{name}.{part}", inner)
+    return words
+
+
+def _difference(said: list[Any]) -> str:
+    """Return what ranks have said that does not go together."""
+    failed = [f"rank {rank}: {words['error']}" for rank, words in enumerate(said) if words["error"]]
+    if failed:
+        return f"{len(failed)} of {len(said)} ranks refused what they were given; {'; '.join(failed[:3])}"
+    for name in dict.fromkeys(name for words in said for name in words["facts"]):
+        given = [words["facts"].get(name, "nothing") for words in said]
+        if len(set(given)) > 1:
+            each = ", ".join(f"{value} on rank {rank}" for rank, value in enumerate(given[:8]))
+            return f"{name} must be the same on all ranks, got {each}"
+    return "ranks do not agree"
