@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.graph.components import label_dense_components
+from torch_lapeig.graph.components import label_components
 from torch_lapeig.graph.distances import squared_distances
 from torch_lapeig.graph.nodes import Nodes
 from torch_lapeig.graph.products import smoothness, squared_lengths
@@ -144,8 +144,9 @@ class DensePattern(Nodes):
 
     def components(self, weight: Tensor) -> Tensor:
         """Labels of the connected components by edges of positive weight, of the graph's shape; ascending by node."""
-        n = self.shape[-1]
-        return label_dense_components(weight.reshape(-1, n, n)).reshape(self.shape)
+        item, row, col = (weight.reshape(-1, *self.edge_shape[-2:]) > 0).nonzero(as_tuple=True)
+        start = item * self.shape[-1]
+        return label_components(start + row, start + col, math.prod(self.shape)).reshape(self.shape)
 
     def restrict(self, nodes: Tensor) -> tuple[DensePattern, tuple[Tensor, ...]]:
         """All pairs of ``nodes`` (int64 ``(M,)``, numbered through, of one item), and where these are."""

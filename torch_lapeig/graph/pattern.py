@@ -206,7 +206,7 @@ class SparsePattern(Nodes):
         return smoothness(values, y, self)
 
     def direct_tension(self, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
-        """`smoothness` and Σ_j m_ij (y_j − y_i) by direct differences without gradients; None if nothing is compiled."""
+        """`smoothness` and Σ_j m_ij (y_j − y_i) by differences without gradients; None where nothing is compiled."""
         self._check_fit(values)
         exact = torch.float64 if self.has_hubs else y.dtype
         found = storage.sparse_tension(self.crow, self.col, values.to(exact), self._points(y).to(exact))
@@ -271,12 +271,10 @@ class SparsePattern(Nodes):
         """Labels of the connected components by edges of positive weight, of the graph's shape; ascending by node."""
         _checks.check_outside_func(weight, "weight")
         if weight.device.type != "cpu":  # an edge of no weight as a loop, which joins nothing
-            col = torch.where(weight > 0, self.col, self.row)
-            return label_components(self.row, col, self.total).reshape(self.shape)
-        keep, crow = weight > 0, self.crow
-        if _checks.are_positive(weight):
-            return label_components(self.row, self.col, self.total, crow).reshape(self.shape)
-        return label_components(self.row[keep], self.col[keep], self.total).reshape(self.shape)
+            row, col = self.row, torch.where(weight > 0, self.col, self.row)
+        else:
+            row, col = self.row[weight > 0], self.col[weight > 0]
+        return label_components(row, col, self.total).reshape(self.shape)
 
     def edges_of(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Edges that begin at ``nodes`` (int64 ``(M,)``): the position in ``nodes`` of each, and its number; int64."""
