@@ -150,10 +150,6 @@ class SparsePattern(Nodes):
         """Σ_j of edge values, of the graph's shape."""
         return self.rows.sum(values).reshape(self.shape)
 
-    def sum_cols(self, values: Tensor) -> Tensor:
-        """Σ_i of edge values, of the graph's shape."""
-        return self.cols.sum(values).reshape(self.shape)
-
     def transpose(self, values: Tensor) -> Tensor:
         """The values of the reversed edges."""
         self._check_fit(values)
