@@ -442,11 +442,6 @@ def smallest(x: Tensor) -> Tensor:
     return torch.as_tensor(x.detach().numpy().min()) if is_plain_host(x) else x.detach().amin()
 
 
-def are_positive(x: Tensor) -> bool:
-    """Whether all entries are above zero; see `smallest`."""
-    return bool((x.detach().numpy() > 0).all() if is_plain_host(x) else (x > 0).all())
-
-
 def are_equal_somewhere(x: Tensor, y: Tensor) -> bool:
     """Whether two tensors of integers have an equal entry at the same place; see `smallest`."""
     is_plain = is_plain_host(x) and is_plain_host(y)

@@ -24,7 +24,7 @@ from torch_lapeig.graph.dense import DensePattern as DensePattern
 from torch_lapeig.graph.groups import Groups, gather
 from torch_lapeig.graph.nodes import Nodes
 from torch_lapeig.graph.parts import edges_among, edges_at
-from torch_lapeig.graph.products import product, sampled_product, smoothness, squared_lengths
+from torch_lapeig.graph.products import product, sampled_product
 from torch_lapeig.graph.sound import check_edges, check_ends, checked_shape
 
 
@@ -189,17 +189,9 @@ class SparsePattern(Nodes):
         self._check_fit(None, x, y)
         return storage.edge_products(self.crow, self.row, self.col, x, y)
 
-    def squared_lengths(self, x: Tensor) -> Tensor:
-        """‖x_i − x_j‖² on the edges for ``(..., N, D)``, by direct differences, in O(E + N·D) memory."""
-        return squared_lengths(x, self)
-
     def direct_lengths(self, x: Tensor) -> Tensor:
         """`squared_lengths` without gradients."""
         return storage.edge_lengths(self.crow, self.row, self.col, self._points(x))
-
-    def smoothness(self, values: Tensor, y: Tensor) -> Tensor:
-        """½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges, by direct differences; differentiable."""
-        return smoothness(values, y, self)
 
     def direct_tension(self, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
         """`smoothness` and Σ_j m_ij (y_j − y_i) by differences without gradients; None where nothing is compiled."""

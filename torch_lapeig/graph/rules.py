@@ -411,8 +411,8 @@ class KNN:
     def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
         """The graph of points ``(N, D)``, and the distance ``(N,)`` of each to its k-th neighbour for `extend`."""
         found = nearest_neighbors(x, min(self.k, max(len(x) - 1, 1)), **self._search)
-        of_search = {"metric": self.metric, "recall": found.recall}
-        graph = _symmetrize(*_directed_edges(found, None), self.symmetrize, x, None, False, **of_search)
+        row, col = _directed_edges(found, None)
+        graph = _symmetrize(row, col, self.symmetrize, x, None, False, metric=self.metric, recall=found.recall)
         return graph, reach_of_points(x, found.indices[:, -1], self.metric)
 
     def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
