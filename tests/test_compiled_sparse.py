@@ -12,7 +12,6 @@ from torch_lapeig import Graph, Laplacian, _compiled
 from torch_lapeig._compiled.sparse import Limits, Space, Structure, SymmetricFactors, share_inside
 from torch_lapeig.eigen.block_krylov import COMPILED_PIVOT, ENOUGH_LEFT, LEAST_LEFT, BlockKrylov
 from torch_lapeig.eigen.direct import Factors, Shifted, shifted, superlu
-from torch_lapeig.graph.components import label_components
 
 pytestmark = pytest.mark.skipif(_compiled.library() is None, reason="nothing is compiled")
 
@@ -228,25 +227,3 @@ class TestSpace:
         rows[2] = math.nan
         assert not space.compiled.follow(0, rows)
         assert 0 < COMPILED_PIVOT < LEAST_LEFT < ENOUGH_LEFT < 1
-
-
-@pytest.mark.parametrize("name", PATTERNS)
-def test_components_are_numbered_by_their_first_nodes(name, monkeypatch):
-    graph = Graph.from_scipy(PATTERNS[name]())
-    pattern = graph.pattern
-    found = label_components(pattern.row, pattern.col, pattern.total, pattern.crow)
-    monkeypatch.setattr(_compiled, "library", lambda: None)
-    expected = label_components(pattern.row, pattern.col, pattern.total, pattern.crow)
-    assert torch.equal(found, expected)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("name", PATTERNS)
-def test_scaling_by_nodes(name, dtype, monkeypatch):
-    graph = Graph.from_scipy(PATTERNS[name]()).to(dtype)
-    nodes = points(graph.num_nodes, 1).squeeze(1).to(dtype)
-    found = graph.pattern.scaled(graph.weight, nodes)
-    monkeypatch.setattr(_compiled, "library", lambda: None)
-    torch.testing.assert_close(
-        found, graph.pattern.scaled(graph.weight, nodes), rtol=4 * torch.finfo(dtype).eps, atol=0
-    )

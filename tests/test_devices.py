@@ -7,11 +7,9 @@ import torch
 
 from benchmarks import pretended
 from problems import points, swiss_roll
-from torch_lapeig import KNN, GraphWarning, HeatKernel, Laplacian, LaplacianEigenmaps, _tuning, eigenpairs, knn_graph
+from torch_lapeig import KNN, GraphWarning, HeatKernel, Laplacian, LaplacianEigenmaps, eigenpairs, knn_graph
 from torch_lapeig.eigen import ChebyshevSubspace, Lobpcg
-from torch_lapeig.graph import csr as storage
 from torch_lapeig.graph import nearest_neighbors
-from torch_lapeig.graph.csr import csr
 from torch_lapeig.graph.groups import Groups
 from torch_lapeig.methods import LLE
 
@@ -150,20 +148,6 @@ class TestSparseProducts:
         for operator in Laplacian(graph).symmetric.items():
             operator.matmul(points(61, 3, batch=2, dtype=dtype).to(DEVICE)[1])
         assert not seen.shaky
-
-    def test_products_of_two_are_bounded(self, monkeypatch, seen):
-        laplacian = Laplacian(knn_graph(swiss_roll(1000), 8))
-        matrix = laplacian.symmetric.to_matrix()
-        whole, parts = (matrix @ matrix).to_dense(), []
-        monkeypatch.setattr(_tuning, "PRODUCT_TERMS", 15_000)
-        multiply = torch.Tensor.__matmul__
-        monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: parts.append(a.shape[0]) or multiply(a, b))
-        parts_of = (matrix.crow_indices(), matrix.col_indices(), matrix.values())
-        moved = csr(*(t.to(DEVICE) for t in parts_of), matrix.shape)
-        found = storage.sparse_sparse_product(moved, moved)
-        assert len(parts) > 3
-        assert sum(parts) == 1000
-        torch.testing.assert_close(found.to_dense().cpu(), whole)
 
 
 def test_components_are_counted(seen):

@@ -51,16 +51,6 @@ ALIGNMENT = 16
 HUB_EDGES = 1000
 
 
-# Terms that a product of two sparse matrices may have on accelerators, before those of one place are added. cuSPARSE
-# fails beyond some 10⁹, and gives zeros beyond 3·10⁹; it takes about 16 bytes for each.
-PRODUCT_TERMS = 2**28
-
-
-def product_terms(device: torch.device) -> float:
-    """The most terms of a product of two sparse matrices on a device."""
-    return math.inf if device.type == "cpu" else PRODUCT_TERMS
-
-
 # Steps of an iteration on accelerators between two looks at whether it has come to its end: for a look the host waits
 # until all that it has asked for is done, some 30 µs, in which it could ask for five more kernels. A step too many does
 # no harm. On the processor a look costs nothing. It divides `torch_lapeig.eigen.cg.REPLACED`.

@@ -1,13 +1,13 @@
-"""Connected components by SciPy, by propagation of labels and, in dense graphs, by a few products."""
+"""Connected components by SciPy and by propagation of labels."""
 
 import numpy as np
 import pytest
 import torch
 from scipy.sparse import csgraph
 
-from problems import DEVICES, complete, cycle, path, points, two_cliques
+from problems import DEVICES, cycle, points, two_cliques
 from torch_lapeig import Graph, knn_graph
-from torch_lapeig.graph.components import first_reaches_all, labels_by_squaring, propagate_labels
+from torch_lapeig.graph.components import propagate_labels
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -52,22 +52,3 @@ def test_label_propagation_agrees_with_scipy(count):
     labels = propagate_labels(edges[0], edges[1], sum(sizes))
     graph = Graph.from_edge_index(edges, num_nodes=sum(sizes))
     assert torch.equal(labels.unique(return_inverse=True)[1], graph.connected_components())
-
-
-@pytest.mark.parametrize(("affinity", "reached"), [(complete(5), True), (path(6), True), (two_cliques(3, 4), False)])
-def test_a_dense_graph_is_reached_from_its_first_node(affinity, reached):
-    assert first_reaches_all(affinity[None]) is reached
-    assert Graph.from_dense(affinity).connected_components().max() == (0 if reached else 1)
-
-
-def test_a_long_path_is_not_reached_in_a_few_steps_but_is_connected():
-    assert not first_reaches_all(path(40)[None])
-    assert not Graph.from_dense(path(40)).connected_components().any()
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 6, 17, 18])
-def test_squaring_reaches_the_end_of_a_path_and_no_further(n):
-    whole = path(n)
-    cut = torch.block_diag(whole, complete(2), torch.zeros(1, 1))[None]
-    assert labels_by_squaring(whole[None]).tolist() == [[0] * n]
-    assert labels_by_squaring(cut).tolist() == [[0] * n + [1, 1, 2]]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from torch_lapeig.graph.groups import Groups, kth_of_groups, median_of_groups, segment_logsumexp
+from torch_lapeig.graph.groups import kth_of_groups, median_of_groups, segment_logsumexp
 
 
 @pytest.fixture(params=["in order", "shuffled"])

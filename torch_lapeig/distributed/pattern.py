@@ -182,12 +182,6 @@ class ShardedPattern(SparsePattern):
         """Node values at the second node of each edge."""
         return self.halo.with_halo(nodes.reshape(-1)).index_select(0, self.col)
 
-    def sum_cols(self, values: Tensor) -> Tensor:
-        """Σ_i of edge values, ``(n,)``."""
-        wide = values.double() if values.dtype == torch.float32 else values  # as in `Groups.sum`
-        at_all = wide.new_zeros(self.total + len(self.halo)).index_add(0, self.col, wide)
-        return self.halo.give_back(at_all, self.total).to(values.dtype)
-
     def transpose(self, values: Tensor) -> Tensor:
         """The values of the reversed edges."""
         places, reverse, sent, received, counts = self._reversed

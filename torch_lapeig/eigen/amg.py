@@ -20,7 +20,7 @@ from torch_lapeig._cached import cached_property
 from torch_lapeig._tuning import rows_of_block
 from torch_lapeig.eigen.operator import Operator, entries_of
 from torch_lapeig.eigen.symmetric import SymmetricOperator
-from torch_lapeig.graph.csr import csr, multiply, sparse_sparse_product, with_diagonal
+from torch_lapeig.graph.csr import csr, multiply, with_diagonal
 from torch_lapeig.graph.groups import Groups, sum_of_groups
 
 
@@ -271,7 +271,7 @@ def _coarsen(
     if excess is not None:
         inside = aggregate >= 0
         excess = sum_of_groups(excess[inside], aggregate[inside], count)
-    smooth = sparse_sparse_product(_jacobi_step(matrix, diagonal, aggregate, radius), plain)
+    smooth = _jacobi_step(matrix, diagonal, aggregate, radius) @ plain
     products = matrix.crow_indices().diff().double() @ smooth.crow_indices().diff().double()
     if products <= MOST_PRODUCTS * len(matrix.values()):
         coarsening = _galerkin(matrix, smooth, radius, excess)
@@ -324,7 +324,7 @@ def _jacobi_step(matrix: Tensor, diagonal: Tensor, aggregate: Tensor, radius: fl
 def _galerkin(matrix: Tensor, prolongation: Tensor, radius: float, excess: Tensor | None) -> Coarsening:
     """Pᵀ L P with the excess of the coarse level."""
     restriction = prolongation.t().to_sparse_csr()
-    coarse, diagonal = _balance(sparse_sparse_product(restriction, sparse_sparse_product(matrix, prolongation)), excess)
+    coarse, diagonal = _balance(restriction @ (matrix @ prolongation), excess)
     return Coarsening(prolongation, restriction, coarse, diagonal, radius, excess)
 
 

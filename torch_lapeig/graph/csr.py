@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
-import math
 import warnings
 from collections.abc import Iterator
 
@@ -12,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _compiled
-from torch_lapeig._tuning import ALIGNMENT, product_terms, rows_of_block
+from torch_lapeig._tuning import ALIGNMENT, rows_of_block
 
 
 def csr(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
@@ -50,33 +48,6 @@ def sparse_tension(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> tupl
     """Σ_j m_ij (y_j − y_i) ``(n, m)`` and Σ_j m_ij ‖y_j − y_i‖² ``(n,)``; None where nothing is compiled."""
     fits = len(col) == len(values) and len(crow) == len(y) + 1
     return _compiled.tension(crow, col, values, y) if fits and _compiled.reads(crow, col, values, y) else None
-
-
-def sparse_sparse_product(left: Tensor, right: Tensor) -> Tensor:
-    """The product of two CSR matrices, in chunks of rows whose terms, before equal places are added, fit the device."""
-    most = product_terms(left.device)
-    if math.isinf(most):
-        return left @ right
-    crow, col, shape = left.crow_indices(), left.col_indices(), (left.shape[0], right.shape[1])
-    # Terms of the rows before each.
-    terms = right.crow_indices().diff().index_select(0, col).long().cumsum(0)
-    before = torch.nn.functional.pad(terms, (1, 0)).index_select(0, crow)
-    total = int(before[-1])
-    if total <= most:
-        return left @ right
-    ends = torch.arange(1, math.ceil(total / most) + 1, device=col.device) * most
-    cuts = [0, *(torch.searchsorted(before, ends, right=True) - 1).tolist(), shape[0]]
-    parts = []
-    for first, last in itertools.pairwise(sorted(set(cuts))):
-        begin, end = int(crow[first]), int(crow[last])
-        rows = csr(
-            crow[first : last + 1] - begin, col[begin:end], left.values()[begin:end], (last - first, left.shape[1])
-        )
-        parts.append(rows @ right)
-    counts = torch.cat([part.crow_indices().diff() for part in parts])
-    crow = torch.nn.functional.pad(counts.cumsum(0), (1, 0)).to(crow.dtype)
-    col, values = (torch.cat(found) for found in zip(*((p.col_indices(), p.values()) for p in parts), strict=True))
-    return csr(crow, col, values, shape)
 
 
 def with_diagonal(row: Tensor, col: Tensor, crow: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig.graph.components import label_dense_components
+from torch_lapeig.graph.components import label_components
 from torch_lapeig.graph.distances import squared_distances
 from torch_lapeig.graph.nodes import Nodes
-from torch_lapeig.graph.products import smoothness, squared_lengths
 from torch_lapeig.graph.sound import checked_shape
 
 
@@ -91,20 +90,9 @@ class DensePattern(Nodes):
         """X Yᵀ for ``(..., N, m)``."""
         return _checks.matmul(x.reshape(*self.shape, x.shape[-1]), y.reshape(*self.shape, y.shape[-1]).mT)
 
-    def squared_lengths(self, x: Tensor) -> Tensor:
-        """‖x_i − x_j‖² for ``(..., N, D)``, by direct differences."""
-        return squared_lengths(x, self)
-
     def direct_lengths(self, x: Tensor) -> Tensor:
         """`squared_lengths` without gradients."""
         return squared_distances(x, x)
-
-    def smoothness(self, values: Tensor, y: Tensor) -> Tensor:
-        """½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges, by direct differences; differentiable."""
-        return smoothness(values, y, self)
-
-    def direct_tension(self, values: Tensor, y: Tensor) -> None:
-        """A product takes less."""
 
     def to_dense(self, values: Tensor) -> Tensor:
         """The values themselves."""
@@ -135,17 +123,16 @@ class DensePattern(Nodes):
         in_place: bool = False,
     ) -> Tensor:
         """times · matrix · y + plus · other for a matrix of this pattern and ``(..., N, m)``; ``in_place`` of other."""
-        factor = y.reshape(*self.shape, y.shape[-1])
+        product = times * (matrix @ y.reshape(*self.shape, y.shape[-1])).reshape(y.shape)
         if other is None:
-            return ((matrix if times == 1 else times * matrix) @ factor).reshape(y.shape)
-        others, add = other.reshape(factor.shape), torch.addmm if len(self.shape) == 1 else torch.baddbmm
-        out = others if in_place else None
-        return add(others, matrix, factor, beta=plus, alpha=times, out=out).reshape(y.shape)
+            return product
+        return torch.add(product, other, alpha=plus, out=other if in_place else None)
 
     def components(self, weight: Tensor) -> Tensor:
         """Labels of the connected components by edges of positive weight, of the graph's shape; ascending by node."""
-        n = self.shape[-1]
-        return label_dense_components(weight.reshape(-1, n, n)).reshape(self.shape)
+        item, row, col = (weight.reshape(-1, *self.edge_shape[-2:]) > 0).nonzero(as_tuple=True)
+        start = item * self.shape[-1]
+        return label_components(start + row, start + col, math.prod(self.shape)).reshape(self.shape)
 
     def restrict(self, nodes: Tensor) -> tuple[DensePattern, tuple[Tensor, ...]]:
         """All pairs of ``nodes`` (int64 ``(M,)``, numbered through, of one item), and where these are."""

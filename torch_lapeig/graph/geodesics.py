@@ -8,6 +8,7 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig._tuning import rows_of_block
+from torch_lapeig.graph.groups import gather
 from torch_lapeig.graph.pattern import SparsePattern
 
 
@@ -15,7 +16,8 @@ def geodesic_distances(pattern: SparsePattern, lengths: Tensor, sources: Tensor)
     """Lengths of the shortest paths from some nodes of one graph to all, by Dijkstra's algorithm on the CPU.
 
     Differentiable in the lengths, with the paths fixed: a distance is the sum of the lengths on its path. Where several
-    paths are equally short, the gradient is one of the subgradients. With gradients it keeps O(S·N) integers.
+    paths are equally short, the gradient is one of the subgradients. With gradients it keeps S·N integers each time the
+    number of edges on the longest path doubles.
 
     Args:
         pattern: both directions of every edge. lengths: of the edges, non-negative and symmetric, ``(E,)``.
@@ -35,43 +37,25 @@ def geodesic_distances(pattern: SparsePattern, lengths: Tensor, sources: Tensor)
     if not graded:
         return distances
     before = torch.from_numpy(found[1]).to(lengths.device)
-    # An entry takes about eight integers: its parent, place, order, level, …
-    blocks = before.split(rows_of_block(64 * n, lengths.device))
+    # An entry takes about four integers: its parent in each step.
+    blocks = before.split(rows_of_block(32 * n, lengths.device))
     followed = torch.cat([_along_paths(pattern, lengths, block) for block in blocks])
     return torch.where(distances.isinf(), torch.inf, followed)
 
 
 def _along_paths(pattern: SparsePattern, lengths: Tensor, before: Tensor) -> Tensor:
-    """Distances ``(S, N)`` as sums along trees: a node is as far as the node before it, plus an edge.
-
-    Nodes are taken by the number of edges to their source, so that each level needs only the level before.
+    """Distances ``(S, N)`` as sums along trees, by pointer jumping: each step doubles the edges that are added up.
 
     Args:
         before: the node before each on its path, ``(S, N)``; negative where there is none.
     """
     s, n = before.shape
     place = torch.arange(s * n, device=before.device)
-    row = torch.arange(s, device=before.device)[:, None]
-    parent = torch.where(before >= 0, before + n * row, place.reshape(s, n)).flatten()
-    count = _steps_to_root(parent, place)
-    order = count.argsort(stable=True)
-    levels = order.split(count.bincount().tolist())
-    position = torch.empty_like(place)  # of each entry in its level
-    for level in levels:
-        position[level] = place[: len(level)]
-    keys = pattern.keys()
-    distances = [lengths.new_zeros(len(levels[0]))]
-    for level in levels[1:]:
-        above = parent.index_select(0, level)
-        edge = torch.searchsorted(keys, above % n * n + level % n)
-        distances.append(distances[-1].index_select(0, position[above]) + lengths.index_select(0, edge))
-    back = torch.empty_like(place).index_copy_(0, order, place)
-    return torch.cat(distances).index_select(0, back).reshape(s, n)
-
-
-def _steps_to_root(parent: Tensor, place: Tensor) -> Tensor:
-    """Steps from each entry of a forest to its root, which is its own parent, by pointer jumping."""
-    count = (parent != place).int()
-    while (further := count.index_select(0, parent)).any():
-        count, parent = count + further, parent.index_select(0, parent)
-    return count
+    parent = torch.where(before >= 0, before + n * torch.arange(s, device=before.device)[:, None], -1).flatten()
+    child = (parent >= 0).nonzero().flatten()
+    parent = torch.where(parent >= 0, parent, place)
+    edge = torch.searchsorted(pattern.keys(), parent[child] % n * n + child % n)
+    far = lengths.new_zeros(s * n).index_copy(0, child, gather(lengths, edge))
+    while not torch.equal(further := parent.index_select(0, parent), parent):
+        far, parent = far + gather(far, parent), further
+    return far.reshape(s, n)

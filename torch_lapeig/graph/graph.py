@@ -206,8 +206,11 @@ class Graph:
             num_nodes = _checks.check_count(num_nodes, "num_nodes", 0)
         if weight.shape != (edges,):
             raise ValueError(f"edge_weight must have shape ({edges},) to go with edge_index, got {tuple(weight.shape)}")
-        if num_nodes is None:
-            num_nodes = _length(batch) if batch is not None else _nodes_of(edge_index)
+        if num_nodes is None and batch is not None:
+            _checks.check_indices(batch, "batch")
+            num_nodes = batch.numel()
+        elif num_nodes is None:
+            num_nodes = _nodes_of(edge_index)
         checked_shape((num_nodes,), "num_nodes")
         check_edge_index(edge_index, num_nodes)
         _checks.check_same_device(weight, "edge_weight", edge_index, "edge_index")
@@ -218,14 +221,29 @@ class Graph:
         if (copies := edges - len(distinct)) > 0:
             _checks.warn(f"summed {copies} copies of edges", _checks.GraphWarning)
         summed = sum_of_groups(weight, position, len(distinct))
-        back = distinct % total * total + distinct // total
-        if not torch.equal(back.sort().values, distinct):
-            raise ValueError(
-                "edge_index must hold both directions of every edge; add the reversed edges, "
-                "torch.cat([edge_index, edge_index.flip(0)], 1)"
-            )
-        graph = cls._trusted(SparsePattern._trusted(distinct // total, distinct % total, shape), summed, mask)
-        graph._check("edge_weight")
+        advice = (
+            "edge_index must hold both directions of every edge; add the reversed edges, "
+            "torch.cat([edge_index, edge_index.flip(0)], 1)"
+        )
+        return cls._of_edges(distinct // total, distinct % total, summed, shape, mask, "edge_weight", advice)
+
+    @classmethod
+    def _of_edges(
+        cls,
+        row: Tensor,
+        col: Tensor,
+        weight: Tensor,
+        shape: tuple[int, ...],
+        mask: Tensor | None,
+        name: str,
+        advice: str,
+    ) -> Graph:
+        """Return the graph of edges in CSR order; ValueError with the advice where one lacks its reverse."""
+        total = math.prod(shape)
+        if not torch.equal((col * total + row).sort().values, row * total + col):
+            raise ValueError(advice)
+        graph = cls._trusted(SparsePattern._trusted(row, col, shape), weight, mask)
+        graph._check(name)
         return graph
 
     @classmethod
@@ -252,11 +270,8 @@ class Graph:
         row = torch.from_numpy(np.repeat(np.arange(n), np.diff(matrix.indptr)))
         col = torch.from_numpy(matrix.indices.astype(np.int64))
         weight = torch.from_numpy(matrix.data.astype(np.float64)).to(dtype)
-        if not torch.equal((col * n + row).sort().values, row * n + col):
-            raise ValueError("affinity must be symmetric; use (affinity + affinity.T) / 2")
-        graph = cls._trusted(SparsePattern._trusted(row, col, (n,)), weight)
-        graph._check("affinity")
-        return graph
+        advice = "affinity must be symmetric; use (affinity + affinity.T) / 2"
+        return cls._of_edges(row, col, weight, (n,), None, "affinity", advice)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -302,19 +317,21 @@ class Graph:
             _checks.check_dtype(target, "target")
         elif not isinstance(target, torch.device):
             _checks.check_device(target, "target")
-        weight = self.weight.to(target)
-        similarity = None if self.similarity is None else self.similarity.to(target)
-        log_weight = None if self.log_weight is None else self.log_weight.to(target)
-        mask = None if self.mask is None else self.mask.to(weight.device)
-        pattern = self.pattern.to(weight.device)
-        return self._with(pattern=pattern, weight=weight, mask=mask, similarity=similarity, log_weight=log_weight)
+        numbers = {name: getattr(self, name) for name in ("weight", "similarity", "log_weight")}
+        moved = {name: part if part is None else part.to(target) for name, part in numbers.items()}
+        device = moved["weight"].device
+        mask = None if self.mask is None else self.mask.to(device)
+        return self._with(pattern=self.pattern.to(device), mask=mask, **moved)
 
     def to_dense(self) -> Tensor:
         """The affinity matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""
-        if self.similarity is None:
-            return self.pattern.to_dense(self.weight)
+        return self.pattern.to_dense(self._affinity)
+
+    @property
+    def _affinity(self) -> Tensor:
+        """W_ij on the edges."""
         r = self.similarity
-        return self.pattern.to_dense(self.pattern.at_row(r) * self.weight / self.pattern.at_col(r))
+        return self.weight if r is None else self.pattern.at_row(r) * self.weight / self.pattern.at_col(r)
 
     def to_sparse(self) -> Graph:
         """The same graph stored sparsely: the non-zero entries of a dense one, with gradients."""
@@ -334,11 +351,8 @@ class Graph:
         graph = self.to_sparse()
         pattern = graph.pattern
         assert isinstance(pattern, SparsePattern)
-        data = graph.weight.detach()
-        if self.similarity is not None:
-            data = pattern.at_row(self.similarity) * data / pattern.at_col(self.similarity)
-        parts = (data.cpu().numpy(), pattern.col.cpu().numpy(), pattern.crow.cpu().numpy())
-        return csr_array(parts, shape=(self.num_nodes, self.num_nodes))
+        parts = (graph._affinity.detach(), pattern.col, pattern.crow)
+        return csr_array(tuple(part.cpu().numpy() for part in parts), shape=(self.num_nodes, self.num_nodes))
 
     def subgraph(self, nodes: Tensor) -> Graph:
         """The graph of some nodes and the edges among them, with gradients to their weights.
@@ -397,9 +411,9 @@ class Graph:
         if math.prod(self.shape) == 0:
             return torch.zeros(self.shape, dtype=torch.int64, device=self.weight.device)
         labels = self.pattern.components(self.weight.detach()).reshape(self.batch_size, -1)
-        if self.mask is not None:
-            labels = torch.where(self.mask.reshape(labels.shape), labels, -1)
-        return _count_from_zero(labels).reshape(self.shape)
+        valid = torch.ones_like(labels, dtype=torch.bool) if self.mask is None else self.mask.reshape(labels.shape)
+        number = self.pattern.numbered_parts(labels, valid)[0]
+        return torch.where(valid, number, -1).reshape(self.shape)
 
 
 # What `torch.load` may make of a file: tensors and numbers in objects of this library, which check them.
@@ -433,15 +447,6 @@ def check_edge_values(pattern: Any, values: Any, name: str) -> None:
         raise ValueError(f"{name} must have shape {pattern.edge_shape} to go with the edges, got {tuple(values.shape)}")
     if isinstance(pattern, SparsePattern):
         _checks.check_same_device(values, name, pattern.row, "the edges")
-
-
-def _count_from_zero(labels: Tensor) -> Tensor:
-    """Renumber labels, ascending by first node, so that each row counts 0, 1, …; −1 stays."""
-    valid = labels >= 0
-    number = torch.full_like(labels, -1)
-    number[valid] = labels[valid].unique(return_inverse=True)[1]
-    first = torch.where(valid, number, labels.numel()).amin(1, keepdim=True)
-    return torch.where(valid, number - first, -1)
 
 
 def _places(
@@ -481,12 +486,6 @@ def _nodes_of(edge_index: Tensor) -> int:
             "edges; use edge_index.unique(return_inverse=True)[1], which numbers them, or give num_nodes"
         )
     return nodes
-
-
-def _length(batch: Any) -> int:
-    """The number of nodes of a vector that gives the graph of each."""
-    _checks.check_indices(batch, "batch")
-    return len(batch) if batch.ndim else 1
 
 
 def pad_batch(x: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Sums and maxima over all nodes of a graph, wherever these are."""
+"""What sparse and dense patterns have in common: lengths of edges, sums and maxima over all nodes of a graph."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig.graph.groups import median_of_groups
+from torch_lapeig.graph.products import smoothness, squared_lengths
 
 
 class Nodes:
@@ -45,6 +46,18 @@ class Nodes:
     def centre(self, x: Tensor) -> Tensor:
         """The mean ``(..., 1, D)`` of node values ``(..., N, D)``, a constant."""
         return _checks.primal(x).mean(-2, keepdim=True)
+
+    def squared_lengths(self, x: Tensor) -> Tensor:
+        """‖x_i − x_j‖² on the edges for ``(..., N, D)``, by direct differences; differentiable."""
+        return squared_lengths(x, self)
+
+    def smoothness(self, values: Tensor, y: Tensor) -> Tensor:
+        """½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges, by direct differences; differentiable."""
+        return smoothness(values, y, self)
+
+    def direct_tension(self, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
+        """`smoothness` and Σ_j m_ij (y_j − y_i) by differences without gradients; None where products take less."""
+        return None
 
     def medians(self, values: Tensor, group: Tensor, total: int) -> Tensor:
         """The lower median ``(total,)`` of the values on the edges of each group; 1 for a group without any."""

@@ -24,7 +24,7 @@ from torch_lapeig.graph.dense import DensePattern as DensePattern
 from torch_lapeig.graph.groups import Groups, gather
 from torch_lapeig.graph.nodes import Nodes
 from torch_lapeig.graph.parts import edges_among, edges_at
-from torch_lapeig.graph.products import product, sampled_product, smoothness, squared_lengths
+from torch_lapeig.graph.products import product, sampled_product
 from torch_lapeig.graph.sound import check_edges, check_ends, checked_shape
 
 
@@ -150,10 +150,6 @@ class SparsePattern(Nodes):
         """Σ_j of edge values, of the graph's shape."""
         return self.rows.sum(values).reshape(self.shape)
 
-    def sum_cols(self, values: Tensor) -> Tensor:
-        """Σ_i of edge values, of the graph's shape."""
-        return self.cols.sum(values).reshape(self.shape)
-
     def transpose(self, values: Tensor) -> Tensor:
         """The values of the reversed edges."""
         self._check_fit(values)
@@ -193,20 +189,12 @@ class SparsePattern(Nodes):
         self._check_fit(None, x, y)
         return storage.edge_products(self.crow, self.row, self.col, x, y)
 
-    def squared_lengths(self, x: Tensor) -> Tensor:
-        """‖x_i − x_j‖² on the edges for ``(..., N, D)``, by direct differences, in O(E + N·D) memory."""
-        return squared_lengths(x, self)
-
     def direct_lengths(self, x: Tensor) -> Tensor:
         """`squared_lengths` without gradients."""
         return storage.edge_lengths(self.crow, self.row, self.col, self._points(x))
 
-    def smoothness(self, values: Tensor, y: Tensor) -> Tensor:
-        """½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges, by direct differences; differentiable."""
-        return smoothness(values, y, self)
-
     def direct_tension(self, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
-        """`smoothness` and Σ_j m_ij (y_j − y_i) by direct differences without gradients; None if nothing is compiled."""
+        """`smoothness` and Σ_j m_ij (y_j − y_i) by differences without gradients; None where nothing is compiled."""
         self._check_fit(values)
         exact = torch.float64 if self.has_hubs else y.dtype
         found = storage.sparse_tension(self.crow, self.col, values.to(exact), self._points(y).to(exact))
@@ -271,12 +259,10 @@ class SparsePattern(Nodes):
         """Labels of the connected components by edges of positive weight, of the graph's shape; ascending by node."""
         _checks.check_outside_func(weight, "weight")
         if weight.device.type != "cpu":  # an edge of no weight as a loop, which joins nothing
-            col = torch.where(weight > 0, self.col, self.row)
-            return label_components(self.row, col, self.total).reshape(self.shape)
-        keep, crow = weight > 0, self.crow
-        if keep.all():
-            return label_components(self.row, self.col, self.total, crow).reshape(self.shape)
-        return label_components(self.row[keep], self.col[keep], self.total).reshape(self.shape)
+            row, col = self.row, torch.where(weight > 0, self.col, self.row)
+        else:
+            row, col = self.row[weight > 0], self.col[weight > 0]
+        return label_components(row, col, self.total).reshape(self.shape)
 
     def edges_of(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Edges that begin at ``nodes`` (int64 ``(M,)``): the position in ``nodes`` of each, and its number; int64."""

@@ -13,18 +13,17 @@ Each function here takes its values from the method ``direct_...`` of a pattern,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
 
-if TYPE_CHECKING:
-    from torch_lapeig.graph.pattern import Pattern, SparsePattern
+Pattern = Any  # a `SparsePattern` or a `DensePattern`, which import this module
 
 
-def product(values: Tensor, y: Tensor, pattern: SparsePattern, *, is_symmetric: bool = False) -> Tensor:
+def product(values: Tensor, y: Tensor, pattern: Pattern, *, is_symmetric: bool = False) -> Tensor:
     """M Y ``(total, m)`` for values ``(E,)`` of M on the edges and ``(total, m)``.
 
     ``is_symmetric``: M is known to be, so that first derivatives need not look for the value of each reversed edge,
@@ -34,7 +33,7 @@ def product(values: Tensor, y: Tensor, pattern: SparsePattern, *, is_symmetric: 
     return result
 
 
-def sampled_product(x: Tensor, y: Tensor, pattern: SparsePattern) -> Tensor:
+def sampled_product(x: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
     """(X Yᵀ)_ij ``(E,)`` on the edges for ``(total, m)``."""
     result: Tensor = _SampledProduct.apply(x, y, pattern)
     return result
@@ -55,11 +54,11 @@ def smoothness(values: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
 class _Product(torch.autograd.Function):
     @staticmethod
     @_checks.without_autocast
-    def forward(values: Tensor, y: Tensor, pattern: SparsePattern, is_symmetric: bool) -> Tensor:
+    def forward(values: Tensor, y: Tensor, pattern: Pattern, is_symmetric: bool) -> Any:
         return pattern.direct_matmul(values, y)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, SparsePattern, bool], output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Pattern, bool], output: Tensor) -> None:
         values, y, ctx.pattern, ctx.is_symmetric = inputs
         ctx.save_for_backward(values, y)
         ctx.save_for_forward(values, y)
@@ -90,11 +89,11 @@ class _Product(torch.autograd.Function):
 class _SampledProduct(torch.autograd.Function):
     @staticmethod
     @_checks.without_autocast
-    def forward(x: Tensor, y: Tensor, pattern: SparsePattern) -> Tensor:
+    def forward(x: Tensor, y: Tensor, pattern: Pattern) -> Any:
         return pattern.direct_products(x, y)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, SparsePattern], output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Pattern], output: Tensor) -> None:
         x, y, ctx.pattern = inputs
         ctx.save_for_backward(x, y)
         ctx.save_for_forward(x, y)
@@ -124,7 +123,7 @@ class _SquaredLengths(torch.autograd.Function):
 
     @staticmethod
     @_checks.without_autocast
-    def forward(x: Tensor, pattern: Pattern) -> Tensor:
+    def forward(x: Tensor, pattern: Pattern) -> Any:
         return pattern.direct_lengths(x.detach())
 
     @staticmethod
@@ -162,11 +161,12 @@ def _pull(values: Tensor, x: Tensor, pattern: Pattern) -> Tensor:
     if not (torch.is_grad_enabled() or _checks.is_dual(values) or _checks.is_dual(x)):
         found = pattern.direct_tension(values, x)
         if found is not None:
-            return found[1]
+            pull: Tensor = found[1]
+            return pull
     wide = x.double()
     values, centred = values.double(), wide - pattern.centre(wide)
-    product = pattern.matmul(values, centred, is_symmetric=True)
-    return (product - pattern.sum_rows(values)[..., None] * centred).to(x.dtype)
+    result: Tensor = pattern.matmul(values, centred, is_symmetric=True) - pattern.sum_rows(values)[..., None] * centred
+    return result.to(x.dtype)
 
 
 class _Smoothness(torch.autograd.Function):

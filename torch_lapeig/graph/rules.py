@@ -6,10 +6,8 @@ points. The search chooses the edges without gradients; weightings compute their
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -25,7 +23,6 @@ from torch_lapeig.graph.neighbors import (
     NeighborPairs,
     Neighbors,
     check_recall,
-    nearest_and_reaching,
     nearest_neighbors,
     radius_neighbors,
     reach_of_points,
@@ -36,14 +33,7 @@ Symmetrize = Literal["union", "mutual", "mean"]
 
 
 def _symmetrize(
-    row: Tensor,
-    col: Tensor,
-    rule: Symmetrize,
-    x: Tensor,
-    mask: Tensor | None,
-    self_loops: bool,
-    metric: Metric,
-    recall: float = 1.0,
+    row: Tensor, col: Tensor, rule: Symmetrize, x: Tensor, mask: Tensor | None, self_loops: bool, **of_search: Any
 ) -> Graph:
     """The undirected graph of directed edges (each given once), nodes numbered through the batch."""
     shape = tuple(x.shape[:-1])
@@ -51,13 +41,18 @@ def _symmetrize(
     if self_loops:
         node = torch.arange(total, device=x.device) if mask is None else mask.flatten().nonzero().flatten()
         row, col = torch.cat([row, node]), torch.cat([col, node])
-    row, col, directions = both_ways(row, col, total)
+    row, col, weight = _by_rule(*both_ways(row, col, total), rule, x.dtype)
+    return Graph._trusted(SparsePattern._trusted(row, col, shape, self_loops), weight, mask, **of_search)
+
+
+def _by_rule(
+    row: Tensor, col: Tensor, directions: Tensor, rule: Symmetrize, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The edges of a rule and their weights, given how many of the two directions of each there are."""
     if rule == "mutual":
         chosen = (directions == 2).nonzero().flatten()
         row, col = row.index_select(0, chosen), col.index_select(0, chosen)
-    weight = directions.to(x.dtype) / 2 if rule == "mean" else torch.ones_like(row, dtype=x.dtype)
-    pattern = SparsePattern._trusted(row, col, shape, self_loops)
-    return Graph._trusted(pattern, weight, mask, recall=recall, metric=metric)
+    return row, col, directions.to(dtype) / 2 if rule == "mean" else torch.ones_like(row, dtype=dtype)
 
 
 def knn_graph(
@@ -96,12 +91,10 @@ def knn_graph(
             [1.0000, 0.0000, 0.5000],
             [0.0000, 0.5000, 0.0000]])
     """
-    _checks.check_choice(symmetrize, "symmetrize", ("union", "mutual", "mean"))
     _checks.check_flag(self_loops, "self_loops")
-    k = _checks.check_count(k, "k")
-    search = functools.partial(nearest_neighbors, metric=metric, backend=backend, recall=recall)
-    row, col, share = _nearest_edges(search, x, k, mask)
-    return _symmetrize(row, col, symmetrize, x, mask, self_loops, metric, share)
+    rule = KNN(k, symmetrize, metric, backend, recall)
+    row, col, share = _nearest_edges(rule, x, mask)
+    return _symmetrize(row, col, symmetrize, x, mask, self_loops, metric=metric, recall=share)
 
 
 def _directed_edges(found: Neighbors, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -115,17 +108,15 @@ def _directed_edges(found: Neighbors, mask: Tensor | None) -> tuple[Tensor, Tens
     return row.flatten(), col.flatten()
 
 
-def _nearest_edges(
-    search: Callable[..., Neighbors], x: Tensor, k: int, mask: Tensor | None
-) -> tuple[Tensor, Tensor, float]:
-    """Return `_directed_edges` and the recall; sets of at most ``k`` points have all their points joined."""
+def _nearest_edges(rule: KNN, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, float]:
+    """Return `_directed_edges` and the recall; sets of at most k points have all their points joined."""
     _checks.check_floating(x, "x")
     if mask is not None:
         _checks.check_mask(mask, x)
     valid = torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device) if mask is None else mask
-    small = valid.sum(-1) <= k
-    if x.ndim not in (2, 3) or not (x.shape[-2] <= k if mask is None else small.any()):
-        found = search(x, k, mask=mask)
+    small = valid.sum(-1) <= rule.k
+    if x.ndim not in (2, 3) or not (x.shape[-2] <= rule.k if mask is None else small.any()):
+        found = nearest_neighbors(x, rule.k, mask=mask, **rule._search)
         return *_directed_edges(found, mask), found.recall
     _checks.check_points(torch.where(valid[..., None], x, 0), min_points=1 if x.ndim == 3 else 2)
     n = x.shape[-2]
@@ -134,7 +125,7 @@ def _nearest_edges(
     share = 1.0
     if not small.all():
         large = (~small).nonzero().flatten()
-        found = search(x[large], k, mask=valid[large])
+        found = nearest_neighbors(x[large], rule.k, mask=valid[large], **rule._search)
         (first, second), share = _directed_edges(found, valid[large]), found.recall
         shift = (large - torch.arange(len(large), device=x.device)) * n  # from the number among the large ones
         row, col = torch.cat([row, first + shift[first // n]]), torch.cat([col, second + shift[second // n]])
@@ -182,7 +173,7 @@ def radius_graph(
     if len(found.query) == 0 and x.ndim == 2:
         raise ValueError(f"radius must reach at least one neighbour, got {radius} and no edge; use a larger radius")
     start = found.item * x.shape[-2]
-    return _symmetrize(start + found.query, start + found.point, "union", x, mask, self_loops, metric)
+    return _symmetrize(start + found.query, start + found.point, "union", x, mask, self_loops, metric=metric)
 
 
 class Extension(NamedTuple):
@@ -420,7 +411,8 @@ class KNN:
     def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
         """The graph of points ``(N, D)``, and the distance ``(N,)`` of each to its k-th neighbour for `extend`."""
         found = nearest_neighbors(x, min(self.k, max(len(x) - 1, 1)), **self._search)
-        graph = _symmetrize(*_directed_edges(found, None), self.symmetrize, x, None, False, self.metric, found.recall)
+        row, col = _directed_edges(found, None)
+        graph = _symmetrize(row, col, self.symmetrize, x, None, False, metric=self.metric, recall=found.recall)
         return graph, reach_of_points(x, found.indices[:, -1], self.metric)
 
     def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
@@ -429,24 +421,14 @@ class KNN:
         Query q reaches i if i is among its k nearest; i reaches q if q is no farther than i's own k-th neighbour. These
         are the two directions that ``symmetrize`` puts together. The exact search finds them, whatever the backend.
         """
-        nearest, reached = nearest_and_reaching(x, min(self.k, len(x)), state, queries, metric=self.metric)
-        among = nearest.indices[reached.query] == reached.point[:, None]
-        pair, rank = among.nonzero(as_tuple=True)
-        mutual = torch.zeros_like(nearest.indices, dtype=torch.bool)
-        mutual[reached.query[pair], rank] = True
-        same = _same_points(reached, queries, x, self.metric)
-        query = torch.arange(len(queries), device=x.device)[:, None].expand_as(mutual)
-        if self.symmetrize == "mutual":
-            query, point = query[mutual], nearest.indices[mutual]
-            return Extension(query, point, torch.ones_like(query, dtype=x.dtype), same, self.metric)
-        alone = ~among.any(1)
-        query = torch.cat([query.flatten(), reached.query[alone]])
-        point = torch.cat([nearest.indices.flatten(), reached.point[alone]])
-        weight = torch.ones_like(query, dtype=x.dtype)
-        if self.symmetrize == "mean":
-            weight[: mutual.numel()][~mutual.flatten()] = 0.5
-            weight[mutual.numel() :] = 0.5
-        return Extension(query, point, weight, same, self.metric)
+        nearest = nearest_neighbors(x, min(self.k, len(x)), queries, metric=self.metric)
+        reached = radius_neighbors(x, state, queries, metric=self.metric)
+        chosen = torch.arange(len(queries), device=x.device)[:, None] * len(x) + nearest.indices
+        keys, directions = torch.cat([chosen.flatten(), reached.query * len(x) + reached.point]).unique(
+            return_counts=True
+        )
+        edges = _by_rule(keys // len(x), keys % len(x), directions, self.symmetrize, x.dtype)
+        return Extension(*edges, _same_points(reached, queries, x, self.metric), self.metric)
 
 
 @dataclass(frozen=True)

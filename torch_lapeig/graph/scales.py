@@ -27,10 +27,8 @@ def rescale(x: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
 def gaussian(graph: Graph, squared_lengths: Tensor, scale: Tensor) -> Graph:
     """``graph`` with its weights times exp(−d²/scale). Edges on which the factor is zero are constant."""
     near = _checks.primal(squared_lengths) <= NEGLIGIBLE * _checks.primal(scale)
-    if near.device.type == "cpu" and near.all():  # what is elsewhere more than a look would save
-        exponent = -squared_lengths / scale
-    else:  # their derivatives are 0, where the derivative of the quotient may be ∞
-        exponent = -torch.where(near, squared_lengths, NEGLIGIBLE) / torch.where(near, scale, 1)
+    # Far edges have no derivative, where that of the quotient may be ∞.
+    exponent = -torch.where(near, squared_lengths, NEGLIGIBLE) / torch.where(near, scale, 1)
     exponent = _checks.finite_gradient(exponent)
     log_weight: Tensor | None = exponent
     if has_differentiable_zeros(graph):
@@ -69,19 +67,11 @@ def local_scales(squared_lengths: Tensor, node: Tensor, total: int, m: int) -> T
 
 
 def median_at_nodes(squared_lengths: Tensor, graph: Graph, group: Tensor) -> Tensor:
-    """Lower median of the squared edge lengths of each group of nodes, at its nodes.
-
-    On a device edges that do not count are a group of their own: to ask which they are would cost more.
-    """
-    pattern, of_node = graph.pattern, group.flatten()
-    unseen = isinstance(pattern, SparsePattern) and group.device.type != "cpu" and not pattern.is_sharded
-    if unseen:
-        counts, lengths, total = pattern.without_loops(graph.weight.detach()) != 0, squared_lengths, len(of_node)
-        of_edge = torch.where(counts, pattern.at_row(of_node), total)
-    else:
-        lengths, node = lengths_by_node(squared_lengths, graph)
-        of_edge, total = of_node[node], int(pattern.largest(group.reshape(-1, 1))) + 1
-    medians = pattern.medians(lengths, of_edge, total + 1)[:-1]
+    """Lower median of the squared edge lengths of each group of nodes, at its nodes."""
+    pattern = graph.pattern
+    lengths, node = lengths_by_node(squared_lengths, graph)
+    of_edge, total = group.flatten()[node], int(pattern.largest(group.reshape(-1, 1))) + 1
+    medians = pattern.medians(lengths, of_edge, total)
     none = medians <= 0
 
     def warn() -> None:
@@ -92,8 +82,8 @@ def median_at_nodes(squared_lengths: Tensor, graph: Graph, group: Tensor) -> Ten
         )
 
     _checks.later(none.any(), warn)
-    if unseen or none.any():
-        of_positive = torch.where(lengths.detach() > 0, of_edge, total)
-        medians = torch.where(none, pattern.medians(lengths, of_positive, total + 1)[:-1], medians)
+    if none.any():
+        positive = (lengths.detach() > 0).nonzero().flatten()
+        medians = torch.where(none, pattern.medians(lengths[positive], of_edge[positive], total), medians)
     # Sums over edges and nodes that overflow would cancel to NaN.
     return _checks.finite_gradient(_checks.finite_gradient(medians)[group])

@@ -80,15 +80,19 @@ def _lengths(x: Tensor, index: Tensor) -> Tensor:
     centred = x - bare.mean(1, keepdim=True)  # what cancels gets smaller
     inner = centred @ centred.mT
     squares = inner.diagonal(dim1=1, dim2=2)
-    expanded = (squares[:, :, None] + squares[:, None, :] - 2 * inner).gather(2, index)
+    node = torch.arange(x.shape[1], device=x.device)[:, None]
+    expanded = (squares[:, :, None] + squares[:, None, :] - 2 * inner)[item, node, index]
     return expanded + (direct - _checks.primal(expanded))
 
 
 def _medians(lengths: Tensor, once: Tensor) -> Tensor:
-    """Return the lower median ``(B,)`` of some lengths, with a gradient in equal parts to equal ones; ∞ of none."""
+    """Return the lower median ``(B,)`` of some lengths, with a gradient in equal parts to equal ones; NaN of none."""
     lengths, once = lengths.flatten(1), once.flatten(1)
-    bare = _checks.primal(lengths)
-    middle = (once.sum(1, keepdim=True) - 1) // 2
-    medians = torch.where(once, bare, torch.inf).sort(1).values.gather(1, middle.clamp_min(0))
-    equal = once & (bare == medians)
-    return medians[:, 0] + torch.where(equal, lengths - bare, 0).sum(1) / equal.sum(1)
+    bare = torch.where(once, _checks.primal(lengths), torch.nan)
+    if bare.device.type == "cpu":
+        medians = bare.nanmedian(1, keepdim=True).values
+    else:  # CUDA has none in deterministic mode; NaN is the largest in a sort
+        medians = bare.sort(1).values.gather(1, (once.sum(1, keepdim=True) - 1).clamp_min(0) // 2)
+    equal = bare == medians
+    change = torch.where(equal, lengths - _checks.primal(lengths), 0).sum(1) / equal.sum(1)
+    return medians[:, 0] + change

@@ -108,10 +108,9 @@ class Weighting(Configured, nn.Module, abc.ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for name in {"forward", "state"} & vars(cls).keys():
-            setattr(cls, name, _by_metric(vars(cls)[name]))
         for name in {"forward", "state", "extend"} & vars(cls).keys():
-            setattr(cls, name, _checks.full_precision(vars(cls)[name]))
+            method = vars(cls)[name]
+            setattr(cls, name, _checks.full_precision(method if name == "extend" else _by_metric(method)))
 
     def __call__(self, x: Tensor, graph: Graph) -> Graph:
         """`forward` of a graph; TypeError for anything else."""
@@ -121,6 +120,11 @@ class Weighting(Configured, nn.Module, abc.ABC):
             graph.pattern.agree("a weighting", lambda: {"weighting": self, **_checks.derivatives_asked(**given)})
         weighted: Graph = super().__call__(x, graph)
         return weighted
+
+    def extra_repr(self) -> str:
+        """The constructor's arguments that are numbers and words."""
+        values = {name: getattr(self, name) for name in self.CONFIGURATION}
+        return ", ".join(f"{name}={value!r}" for name, value in values.items() if isinstance(value, (str, int, float)))
 
     @abc.abstractmethod
     def forward(self, x: Tensor, graph: Graph) -> Graph:
@@ -304,10 +308,6 @@ class HeatKernel(Weighting):
         """−‖x − x_i‖² / t_i."""
         return edges.connectivity.log() - edges.squared_lengths / state[edges.point, 0]
 
-    def extra_repr(self) -> str:
-        """The constructor's arguments."""
-        return f"t={self.t!r}, learnable={self.learnable}"
-
 
 class SelfTuning(Weighting):
     """W_ij = exp(−‖x_i − x_j‖² / (σ_i σ_j)), σ_i the distance of x_i to its m-th neighbour in the graph.
@@ -352,10 +352,6 @@ class SelfTuning(Weighting):
         sigma = local_scales(edges.squared_lengths, edges.query, edges.num_queries, self.m)
         scale = sigma[edges.query] * state[edges.point, 0]
         return edges.connectivity.log() - edges.squared_lengths / scale
-
-    def extra_repr(self) -> str:
-        """The constructor's arguments."""
-        return f"m={self.m}"
 
 
 class DensityCorrected(Weighting):
@@ -412,10 +408,6 @@ class DensityCorrected(Weighting):
         affinity = self.weights.extend(edges, state[:, 1:])
         mass = segment_logsumexp(affinity, edges.query, edges.num_queries)
         return affinity - self.alpha * mass[edges.query] + state[edges.point, 0]
-
-    def extra_repr(self) -> str:
-        """The constructor's arguments."""
-        return f"alpha={self.alpha}"
 
 
 class ImprovedWeights(Weighting):
