@@ -17,7 +17,6 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from torch_lapeig._precision import full_precision as full_precision
-from torch_lapeig._precision import know_size, known_size
 from torch_lapeig._precision import later as later
 from torch_lapeig._precision import look as look
 from torch_lapeig._precision import matmul as matmul
@@ -219,8 +218,6 @@ def single(value: Any) -> Any:
 
 def check_finite(value: Tensor, name: str, advice: str = "drop or impute them") -> None:
     """Raise ValueError if ``value`` has a NaN or an infinity; on a device when the host looks at it next: `later`."""
-    if known_size(value) is not None:
-        return
 
     def refuse() -> None:
         bad = (~torch.isfinite(value)).nonzero()
@@ -233,13 +230,9 @@ def check_finite(value: Tensor, name: str, advice: str = "drop or impute them") 
 
 
 def largest(value: Tensor) -> Tensor:
-    """The largest size ``()`` of an entry, 0 where there is none and NaN where one is NaN; found once in a call."""
-    size = known_size(value)
-    if size is None:
-        low, high = value.detach().aminmax() if value.numel() else (value.new_zeros(()),) * 2
-        size = torch.maximum(-low, high)
-        know_size(value, size)
-    return size
+    """Return the largest size ``()`` of an entry, 0 where there is none and NaN where one is NaN."""
+    low, high = value.detach().aminmax() if value.numel() else (value.new_zeros(()),) * 2
+    return torch.maximum(-low, high)
 
 
 def check_non_negative(value: Tensor, name: str, slack: float | Tensor = 0.0) -> None:
@@ -458,7 +451,9 @@ def finite_gradient(value: Tensor) -> Tensor:
     return same
 
 
-def _made_finite(gradient: Tensor) -> Tensor:
+def _made_finite(gradient: Tensor | None) -> Tensor | None:
+    if gradient is None:  # nothing flows back
+        return None
     if torch.isfinite(gradient.detach().sum()) or not gradient.isinf().any():
         return finite_gradient(gradient)
     largest = torch.finfo(gradient.dtype).max

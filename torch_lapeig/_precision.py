@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 # Where torch keeps how float32 is multiplied, on a GPU and on the processor.
-PRODUCTS = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
+PRODUCTS: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
 WHOLE = ("ieee", "none")  # "none" throughout: the default, which is IEEE
 AUTOCAST = ("cpu", "cuda")
 
@@ -110,11 +110,18 @@ def _whole_precision() -> Iterator[None]:
         _float32.end()
 
 
+def _is_whole() -> bool:
+    """Return whether a function in full precision runs in this thread, and nothing in it has turned autocast on."""
+    return vars(_thread).get("inside", False) and not any(map(torch.is_autocast_enabled, AUTOCAST))
+
+
 def without_autocast(function: F) -> F:
     """`full_precision` for the methods of a `torch.autograd.Function`, which torch calls in forward and backward."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if _is_whole():
+            return function(*args, **kwargs)
         with _whole_precision():
             return function(*args, **kwargs)
 
@@ -143,6 +150,8 @@ def full_precision(function: F) -> F:
             )
         if torch.compiler.is_compiling():
             return torch.compiler.disable(wrapper)(*args, **kwargs)
+        if _is_whole():
+            return function(*args, **kwargs)
         if vars(_thread).get("inside", False):
             with _whole_precision():
                 return function(*args, **kwargs)
@@ -155,22 +164,9 @@ def full_precision(function: F) -> F:
                     look()
         finally:
             _thread.inside = False
-            for kept in ("finite", "pending"):
-                vars(_thread).pop(kept, None)
+            vars(_thread).pop("pending", None)
 
     return wrapper  # type: ignore[return-value]
-
-
-def know_size(value: Tensor, size: Tensor) -> None:
-    """Remember until the outermost call ends how large the entries of a tensor are: its rooms each check them."""
-    if vars(_thread).get("inside", False) and not value.is_inference():
-        vars(_thread).setdefault("finite", {})[id(value)] = value, value._version, size
-
-
-def known_size(value: Tensor) -> Tensor | None:
-    """The largest size of an entry of this very tensor, if it was found in this call and not written to since."""
-    known, version, size = vars(_thread).get("finite", {}).get(id(value), (None, 0, None))
-    return size if known is value and version == value._version else None
 
 
 def look(*flags: Tensor) -> list[bool]:
