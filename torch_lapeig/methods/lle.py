@@ -19,7 +19,6 @@ from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.neighbors import Neighbors
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.methods.module import EigenSolves, EmbeddingModule
-from torch_lapeig.methods.nystrom import SparseKernel, extension
 
 ROUNDOFF_UNITS = 10.0  # times eps and the norm of the operator: a smaller eigenvalue is zero
 
@@ -109,9 +108,7 @@ class LLE(EmbeddingModule):
         weights = reconstruction_weights(x, points, indices, self.reg).to(dtype)
         first = equal & (equal.cumsum(1) == 1)  # of several copies
         weights = torch.where(equal.any(1, keepdim=True), first.to(dtype), weights)
-        query = torch.arange(len(x), device=x.device).repeat_interleave(indices.shape[1])
-        kernel = SparseKernel(query, indices.flatten(), weights.flatten(), len(x))
-        return extension(kernel, state["embedding_"], weights.new_ones(self.n_components))
+        return _checks.matmul(weights[:, None], state["embedding_"][indices])[:, 0]
 
 
 def reconstruction_weights(x: Tensor, points: Tensor, indices: Tensor, reg: float) -> Tensor:
