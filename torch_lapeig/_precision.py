@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import operator
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # Where torch keeps how float32 is multiplied, on a GPU and on the processor.
 PRODUCTS: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
-WHOLE = ("ieee", "none")  # "none" throughout: the default, which is IEEE
+WHOLE = {"ieee", "none"}  # "none" throughout: the default, which is IEEE
 AUTOCAST = ("cpu", "cuda")
 
 
@@ -45,7 +46,7 @@ class _Float32:
         with self.lock:
             self.calls += 1
             found = _float32_products()
-            if all(value in WHOLE for value in found):
+            if WHOLE.issuperset(found):
                 return
             # What is "ieee" here may be our doing; what is not was chosen by the user, before this or since.
             before = self.kept or found
@@ -68,7 +69,7 @@ class _Float32:
             if self.calls or not self.kept:
                 return
             (kept, name), (self.kept, self.name) = (self.kept, self.name), ([], "highest")
-            if any(value != "ieee" for value in _float32_products()):
+            if set(_float32_products()) != {"ieee"}:
                 return
             if name is not None:
                 torch.set_float32_matmul_precision(name)
@@ -87,7 +88,7 @@ class _Float32:
 
 
 def _float32_products() -> list[str]:
-    return [product.fp32_precision for product in PRODUCTS]
+    return list(map(operator.attrgetter("fp32_precision"), PRODUCTS))
 
 
 _float32 = _Float32()
@@ -98,7 +99,7 @@ if hasattr(os, "register_at_fork"):
 @contextlib.contextmanager
 def _whole_precision() -> Iterator[None]:
     """Turn autocast off in this thread, and multiply float32 in IEEE arithmetic."""
-    enabled = [device for device in AUTOCAST if torch.is_autocast_enabled(device)]
+    enabled = list(filter(torch.is_autocast_enabled, AUTOCAST))
     _float32.begin()
     try:
         for device in enabled:
@@ -170,7 +171,7 @@ def full_precision(function: F) -> F:
 
 
 def look(*flags: Tensor) -> list[bool]:
-    """Whether flags ``()`` are true: all of them, and those of `later`, in one copy that the host waits for."""
+    """Return whether flags ``()`` are true: all of them, and those of `later`, in one copy that the host waits for."""
     pending: list[tuple[Tensor, Callable[[], None]]] = vars(_thread).pop("pending", [])
     every = [*flags, *(flag for flag, _ in pending)]
     if len({flag.device for flag in every}) == 1 and every[0].device.type != "cpu":
