@@ -184,7 +184,7 @@ def _imported(path: str) -> tuple[Weighting, str, Choice]:
 
 
 def _bandwidth(weights: Weighting, points: Tensor, graph: Graph) -> list[Choice]:
-    """That of the heat kernel, as it came out."""
+    """Return the bandwidth of the heat kernel, as it came out."""
     if not isinstance(weights, HeatKernel):
         return []
     t = float(weights.state(points, graph)[0, 0])

@@ -25,7 +25,7 @@ DECIMAL_COMMA = re.compile(r"[+-]?\d*,(\d+)(?:[eE][+-]?\d+)?")
 
 
 class InputError(ValueError):
-    """What was given cannot be embedded; the message names it, what arrived, and what to do instead."""
+    """Data that cannot be embedded; the message names it, what arrived, and what to do instead."""
 
 
 def read(given: str, notes: list[str]) -> Array | Columns:
@@ -63,7 +63,7 @@ def _begins(path: Path, magic: bytes) -> bool:
 
 
 def is_file(given: str) -> bool:
-    """Whether `read` would find a file."""
+    """Return whether `read` would find a file."""
     return _member(given)[0].is_file()
 
 

@@ -148,7 +148,7 @@ class LaplacianEigenmaps(GraphEmbedding):
     def embed(
         self, x: Tensor | Graph, *, mask: Tensor | None = None, generator: torch.Generator | None = None
     ) -> Embedding:
-        """What ``forward`` returns, with eigenvalues, residuals and eigengap; the arguments are the same."""
+        """Return the columns of ``forward`` with eigenvalues, residuals and eigengap; the arguments are the same."""
         _checks.check_generator(generator)
         found = super().embed(x, mask=mask)
         if self.random_signs and self.training:

@@ -36,12 +36,12 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
     @property
     def _pairwise(self) -> bool:
-        """Whether X is ``(N, N)``, of pairs of samples."""
+        """Return whether X is ``(N, N)``, of pairs of samples."""
         return False
 
     @property
     def _sparse(self) -> bool:
-        """Whether X may be a SciPy sparse matrix."""
+        """Return whether X may be a SciPy sparse matrix."""
         return False
 
     def _samples(self, X: Any) -> Any:
@@ -53,7 +53,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         )
 
     def _training(self, X: Any) -> Any:
-        """What the module is fitted to, on the device."""
+        """Return what the module is fitted to, on the device."""
         return self._on_device(self._samples(X))
 
     def _on_device(self, samples: NDArray[Any]) -> Tensor:
