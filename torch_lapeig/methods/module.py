@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch_lapeig import _checks
 from torch_lapeig._fitted import FittedModule, State, check_like, in_blocks
 from torch_lapeig.eigen import Eigenpairs, Solve, Solver, eigenpairs
-from torch_lapeig.graph import Graph
+from torch_lapeig.graph import Graph, Precomputed
 
 Own = TypeVar("Own", bound="EmbeddingModule")
 
@@ -76,8 +76,9 @@ class PointsModule(FittedModule):
 
     @property
     def pairs_given(self) -> str | None:
-        """Name what a matrix ``(N, N)`` that is given in the place of points holds; None where points are given."""
-        return None
+        """Return the kind of the matrix ``(N, N)`` that is given in the place of points; None with points."""
+        kinds = (option.kind for option in vars(self).values() if isinstance(option, Precomputed))
+        return next(kinds, None)
 
     @_checks.full_precision
     def transform(self, x_new: Tensor) -> Tensor:
@@ -113,7 +114,9 @@ class PointsModule(FittedModule):
         _checks.check_floating(x, "x")
         pairs, valid = self.pairs_given, x
         if pairs is not None and (x.ndim not in (2, 3) or x.shape[-1] != x.shape[-2]):
-            raise ValueError(f"{pairs} must have shape (N, N) or (B, N, N), got {tuple(x.shape)}")
+            raise ValueError(
+                f"x must have shape (N, N) or (B, N, N), got {tuple(x.shape)}, with Precomputed({pairs!r})"
+            )
         if mask is not None:
             _checks.check_mask(mask, x)
             of_pair = mask[..., None] if pairs is None else mask[..., None] & mask[..., None, :]

@@ -42,11 +42,6 @@ class OnGraph(PointsModule):
     neighbors: Rule
     weights: Weighting | None
 
-    @property
-    def pairs_given(self) -> str | None:
-        """``"affinity"`` with ``Precomputed("affinity")``."""
-        return self.neighbors.kind if isinstance(self.neighbors, Precomputed) else None
-
     def _prepare(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
         if self.pairs_given is not None:
             graph = weighted_graph(self.neighbors, None, x, mask)
