@@ -20,7 +20,7 @@ from torch_lapeig.graph.weights import NewEdges, Weighting
 from torch_lapeig.methods.module import PointsModule, warn_of_unreached
 
 # What `fitted_graph` keeps, as part of ``FITTED``.
-GRAPH_STATE = ("train_points", "train_rule", "train_weighting", "train_edges", "train_connectivity")
+GRAPH_STATE = ("train_rule", "train_weighting", "train_edges", "train_connectivity")
 
 
 class NewAffinities(NamedTuple):

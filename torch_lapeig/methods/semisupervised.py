@@ -48,7 +48,7 @@ class SemiSupervised(OnGraph):
     (True, [0, 0, 0, 1, 1, 1], [1])
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = ("scores_", *GRAPH_STATE)
+    FITTED: ClassVar[tuple[str, ...]] = ("scores_", "train_points", *GRAPH_STATE)
 
     def __init__(self, neighbors: Rule, weights: Weighting | None, n_classes: int | None) -> None:
         super().__init__()

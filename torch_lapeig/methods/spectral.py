@@ -18,7 +18,7 @@ from torch_lapeig.graph.rules import graph_with_state
 from torch_lapeig.graph.weighted import Rule, check_rule_and_weights
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.module import EigenSolves, Embedding, EmbeddingModule
-from torch_lapeig.methods.newpoints import NewAffinities, OnGraph, fitted_graph
+from torch_lapeig.methods.newpoints import GRAPH_STATE, NewAffinities, OnGraph, fitted_graph
 from torch_lapeig.methods.nystrom import nystrom
 
 
@@ -31,10 +31,7 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
 
     FITTED: ClassVar[tuple[str, ...]] = (
         *EmbeddingModule.FITTED,
-        "train_rule",
-        "train_weighting",
-        "train_edges",
-        "train_connectivity",
+        *GRAPH_STATE,
         "train_eigenvalues",
         "train_degrees",
         "train_vectors",
