@@ -112,11 +112,9 @@ class LLE(EmbeddingModule):
 
 
 def reconstruction_weights(x: Tensor, points: Tensor, indices: Tensor, reg: float) -> Tensor:
-    """Weights ``(Q, m)`` of sum 1 that reconstruct each ``x`` ``(Q, D)`` best from its neighbours (Saul & Roweis 2003).
+    """Return the weights ``(Q, m)`` of sum 1 that reconstruct each ``x`` best from its neighbours (Saul & Roweis 2003).
 
-    Args:
-        indices: of the neighbours among ``points``, int64 ``(Q, m)``.
-        reg: share of the trace added to the diagonal of the local Gram matrix; itself where that trace is 0.
+    ``reg`` is the share of the trace added to the diagonal of the local Gram matrix; itself where that trace is 0.
     """
     m = indices.shape[1]
     eye = torch.eye(m, dtype=x.dtype, device=x.device)

@@ -139,12 +139,7 @@ def edges_of_new(neighbors: NeighborRule, x: Tensor, state: State, connectivity:
 
 
 def extended(neighbors: NeighborRule, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
-    """Return the edges of new points ``(Q, D)`` to the graph's ``(N, D)`` by a rule.
-
-    Raises:
-        TypeError: the rule does not extend, or gives other types. ValueError: edges that are out of range, given twice,
-            or of another number than their connectivity.
-    """
+    """Return the edges of new points ``(Q, D)`` to the graph's ``(N, D)`` by a rule; raise for what is no Extension."""
     found = check_extends(neighbors).extend(queries, x, state)
     if isinstance(neighbors, (KNN, Radius)):
         return found

@@ -172,13 +172,7 @@ class SemiSupervised(OnGraph):
 def targets_of(
     labels: Any, shape: tuple[int, ...], n_classes: int | None = None, mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Labels of nodes as rows ``(..., N, C)``, and which nodes have one, bool ``(..., N)``; see `SemiSupervised`.
-
-    Labels of padding count as none, whatever they are.
-
-    Raises:
-        TypeError, ValueError: see `SemiSupervised.forward`.
-    """
+    """Return labels as rows ``(..., N, C)``, and which nodes have one, bool ``(..., N)``; those of padding are none."""
     _checks.check_tensor(labels, "labels")
     if labels.ndim == len(shape) + 1:
         return _soft_targets(labels, shape, n_classes, mask)

@@ -141,11 +141,7 @@ def check_below(value: Any, name: str, n_samples: int, more: int = 0) -> int:
 
 
 def check_shared(estimator: Any) -> None:
-    """Check the numbers that estimators have in common, those that play no part in this fit too.
-
-    Raises:
-        TypeError, ValueError: one of them is no number, or out of its range.
-    """
+    """Check the numbers that estimators have in common, those that play no part in this fit too."""
     for name, least in COUNTS.items():
         if (value := getattr(estimator, name, None)) is not None:
             _checks.check_count(value, name, least)
