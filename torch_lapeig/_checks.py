@@ -17,7 +17,6 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from torch_lapeig._precision import full_precision as full_precision
-from torch_lapeig._precision import know_size, known_size
 from torch_lapeig._precision import later as later
 from torch_lapeig._precision import look as look
 from torch_lapeig._precision import matmul as matmul
@@ -143,7 +142,7 @@ def check_instance(value: Any, name: str, kind: type | tuple[type, ...], expecte
 
 
 def arrived(value: Any) -> str:
-    """What a message says of a value of the wrong kind: itself if it is short, else its type."""
+    """Return how a message shows a value of the wrong kind: itself if it is short, else its type."""
     if isinstance(value, type):
         return f"the class {value.__name__}; make an object of it, {value.__name__}(...)"
     if isinstance(value, int) and value.bit_length() > SHOWN_BITS:
@@ -184,16 +183,16 @@ def check_floating(value: Any, name: str) -> None:
         raise TypeError(f"{name} must be float32 or float64, got {value.dtype}; {way_out}")
 
 
-def check_indices(value: Any, name: str, below: int | None = None) -> None:
-    """Raise unless ``value`` is an int64 tensor, of numbers from 0 to ``below`` − 1 if that is given."""
+def check_indices(value: Any, name: str, below: int | None = None, least: int = 0) -> None:
+    """Raise unless ``value`` is an int64 tensor, of numbers from ``least`` to ``below`` − 1 if that is given."""
     check_tensor(value, name)
     if value.dtype != torch.int64:
         way_out = f"{name}.nonzero().flatten()" if value.dtype == torch.bool else f"{name}.long()"
         raise TypeError(f"{name} must be an int64 tensor, got {value.dtype}; use {way_out}")
     if below is not None and value.numel():
         low, high = map(int, value.aminmax())
-        if low < 0 or high >= below:
-            raise ValueError(f"{name} must lie in [0, {below}), got {low} to {high}")
+        if low < least or high >= below:
+            raise ValueError(f"{name} must lie in [{least}, {below}), got {low} to {high}")
 
 
 def check_same_device(value: Tensor, name: str, other: Tensor, others: str) -> None:
@@ -219,8 +218,6 @@ def single(value: Any) -> Any:
 
 def check_finite(value: Tensor, name: str, advice: str = "drop or impute them") -> None:
     """Raise ValueError if ``value`` has a NaN or an infinity; on a device when the host looks at it next: `later`."""
-    if known_size(value) is not None:
-        return
 
     def refuse() -> None:
         bad = (~torch.isfinite(value)).nonzero()
@@ -233,13 +230,9 @@ def check_finite(value: Tensor, name: str, advice: str = "drop or impute them") 
 
 
 def largest(value: Tensor) -> Tensor:
-    """The largest size ``()`` of an entry, 0 where there is none and NaN where one is NaN; found once in a call."""
-    size = known_size(value)
-    if size is None:
-        low, high = value.detach().aminmax() if value.numel() else (value.new_zeros(()),) * 2
-        size = torch.maximum(-low, high)
-        know_size(value, size)
-    return size
+    """Return the largest size ``()`` of an entry, 0 where there is none and NaN where one is NaN."""
+    low, high = value.detach().aminmax() if value.numel() else (value.new_zeros(()),) * 2
+    return torch.maximum(-low, high)
 
 
 def check_non_negative(value: Tensor, name: str, slack: float | Tensor = 0.0) -> None:
@@ -413,7 +406,7 @@ def keep(options: Any, **values: Any) -> None:
 
 
 def is_dual(value: Tensor) -> bool:
-    """Whether the tensor carries a tangent of forward-mode derivatives."""
+    """Return whether the tensor carries a tangent of forward-mode derivatives."""
     return forward_ad.unpack_dual(value).tangent is not None
 
 
@@ -432,7 +425,7 @@ def derivatives_asked(**tensors: Any) -> dict[str, str]:
 
 
 def is_plain_host(x: Tensor) -> bool:
-    """Whether NumPy reads the memory of a tensor, which nothing watches."""
+    """Return whether NumPy reads the memory of a tensor, which nothing watches."""
     is_own = type(x) is Tensor and x.device.type == "cpu" and not x.is_neg()
     return is_own and torch._C._functorch.peek_interpreter_stack() is None
 
@@ -458,7 +451,9 @@ def finite_gradient(value: Tensor) -> Tensor:
     return same
 
 
-def _made_finite(gradient: Tensor) -> Tensor:
+def _made_finite(gradient: Tensor | None) -> Tensor | None:
+    if gradient is None:  # nothing flows back
+        return None
     if torch.isfinite(gradient.detach().sum()) or not gradient.isinf().any():
         return finite_gradient(gradient)
     largest = torch.finfo(gradient.dtype).max

@@ -21,7 +21,7 @@ State = dict[str, Tensor]  # of a fit: what the tensors of its names hold
 
 
 class Configured:
-    """What computes by its attributes named in ``CONFIGURATION``. A fit means nothing without them."""
+    """A computation by the attributes named in ``CONFIGURATION``, without which a fit means nothing."""
 
     CONFIGURATION: ClassVar[tuple[str, ...]] = ()
 
@@ -60,7 +60,7 @@ class FittedModule(Configured, nn.Module):
             setattr(self, name, value.clone() if value is given and value is not None else value)
 
     def _fitted(self) -> State:
-        """What is fitted."""
+        """Return the tensors that are fitted."""
         values = ((name, getattr(self, name)) for name in self.FITTED)
         return {name: value for name, value in values if value is not None}
 
@@ -133,14 +133,14 @@ def unwrap_names(module: nn.Module, state_dict: dict[str, Any], prefix: str) -> 
 
 
 def saved_fit(state_dict: State, prefix: str, names: Iterable[str], unexpected_keys: list[str]) -> State:
-    """What a state dict has of these names, which are then expected, as is the entry of the configuration."""
+    """Return the tensors of these names in a state dict, and expect them and the entry of the configuration."""
     known = {prefix + name for name in (*names, ENTRY)}
     unexpected_keys[:] = [key for key in unexpected_keys if key not in known]
     return {name: state_dict[prefix + name] for name in names if prefix + name in state_dict}
 
 
 def entry_of(module: Configured) -> Tensor:
-    """What a fit of a module means. Bytes in a tensor: whatever handles a state dict expects tensors."""
+    """Return the configuration of a module as bytes in a tensor, as whatever handles a state dict expects."""
     return torch.frombuffer(bytearray(_as_json(module), "utf-8"), dtype=torch.uint8)
 
 
@@ -160,7 +160,7 @@ def _as_json(value: Any) -> str:
 
 
 def _differences(saved: Any, own: Any, name: str = "") -> list[str]:
-    """What differs between two configurations, in words."""
+    """Return what differs between two configurations, in words."""
     if isinstance(saved, dict) and isinstance(own, dict) and saved.get("class") == own.get("class"):
         parts = ((f"{name}.{key}".lstrip("."), saved.get(key), own.get(key)) for key in {**saved, **own})
         return [difference for part, there, here in parts for difference in _differences(there, here, part)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import operator
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -22,8 +23,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 # Where torch keeps how float32 is multiplied, on a GPU and on the processor.
-PRODUCTS = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
-WHOLE = ("ieee", "none")  # "none" throughout: the default, which is IEEE
+PRODUCTS: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
+WHOLE = {"ieee", "none"}  # "none" throughout: the default, which is IEEE
 AUTOCAST = ("cpu", "cuda")
 
 
@@ -45,7 +46,7 @@ class _Float32:
         with self.lock:
             self.calls += 1
             found = _float32_products()
-            if all(value in WHOLE for value in found):
+            if WHOLE.issuperset(found):
                 return
             # What is "ieee" here may be our doing; what is not was chosen by the user, before this or since.
             before = self.kept or found
@@ -68,7 +69,7 @@ class _Float32:
             if self.calls or not self.kept:
                 return
             (kept, name), (self.kept, self.name) = (self.kept, self.name), ([], "highest")
-            if any(value != "ieee" for value in _float32_products()):
+            if set(_float32_products()) != {"ieee"}:
                 return
             if name is not None:
                 torch.set_float32_matmul_precision(name)
@@ -87,7 +88,7 @@ class _Float32:
 
 
 def _float32_products() -> list[str]:
-    return [product.fp32_precision for product in PRODUCTS]
+    return list(map(operator.attrgetter("fp32_precision"), PRODUCTS))
 
 
 _float32 = _Float32()
@@ -98,7 +99,7 @@ if hasattr(os, "register_at_fork"):
 @contextlib.contextmanager
 def _whole_precision() -> Iterator[None]:
     """Turn autocast off in this thread, and multiply float32 in IEEE arithmetic."""
-    enabled = [device for device in AUTOCAST if torch.is_autocast_enabled(device)]
+    enabled = list(filter(torch.is_autocast_enabled, AUTOCAST))
     _float32.begin()
     try:
         for device in enabled:
@@ -110,11 +111,18 @@ def _whole_precision() -> Iterator[None]:
         _float32.end()
 
 
+def _is_whole() -> bool:
+    """Return whether a function in full precision runs in this thread, and nothing in it has turned autocast on."""
+    return vars(_thread).get("inside", False) and not any(map(torch.is_autocast_enabled, AUTOCAST))
+
+
 def without_autocast(function: F) -> F:
     """`full_precision` for the methods of a `torch.autograd.Function`, which torch calls in forward and backward."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if _is_whole():
+            return function(*args, **kwargs)
         with _whole_precision():
             return function(*args, **kwargs)
 
@@ -143,6 +151,8 @@ def full_precision(function: F) -> F:
             )
         if torch.compiler.is_compiling():
             return torch.compiler.disable(wrapper)(*args, **kwargs)
+        if _is_whole():
+            return function(*args, **kwargs)
         if vars(_thread).get("inside", False):
             with _whole_precision():
                 return function(*args, **kwargs)
@@ -155,26 +165,13 @@ def full_precision(function: F) -> F:
                     look()
         finally:
             _thread.inside = False
-            for kept in ("finite", "pending"):
-                vars(_thread).pop(kept, None)
+            vars(_thread).pop("pending", None)
 
     return wrapper  # type: ignore[return-value]
 
 
-def know_size(value: Tensor, size: Tensor) -> None:
-    """Remember until the outermost call ends how large the entries of a tensor are: its rooms each check them."""
-    if vars(_thread).get("inside", False) and not value.is_inference():
-        vars(_thread).setdefault("finite", {})[id(value)] = value, value._version, size
-
-
-def known_size(value: Tensor) -> Tensor | None:
-    """The largest size of an entry of this very tensor, if it was found in this call and not written to since."""
-    known, version, size = vars(_thread).get("finite", {}).get(id(value), (None, 0, None))
-    return size if known is value and version == value._version else None
-
-
 def look(*flags: Tensor) -> list[bool]:
-    """Whether flags ``()`` are true: all of them, and those of `later`, in one copy that the host waits for."""
+    """Return whether flags ``()`` are true: all of them, and those of `later`, in one copy that the host waits for."""
     pending: list[tuple[Tensor, Callable[[], None]]] = vars(_thread).pop("pending", [])
     every = [*flags, *(flag for flag, _ in pending)]
     if len({flag.device for flag in every}) == 1 and every[0].device.type != "cpu":

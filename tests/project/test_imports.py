@@ -85,7 +85,8 @@ def test_arrows_between_rooms():
 
 
 def test_no_circles_between_modules():
-    graphlib.TopologicalSorter({module_of(file): ours(file) for file in FILES}).prepare()
+    arrows = {module_of(file): ours(file) for file in FILES}
+    assert set(graphlib.TopologicalSorter(arrows).static_order()) >= set(arrows)  # a circle raises CycleError
 
 
 @pytest.mark.parametrize("file", FILES, ids=module_of)

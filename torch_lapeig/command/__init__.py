@@ -37,11 +37,7 @@ SCALING = "mean, deviation = torch.from_numpy(np.load({file!r}))\npoints = (poin
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line.
-
-    Raises:
-        SystemExit: with a message, where something cannot be embedded.
-    """
+    """Run the command line; SystemExit with a message where something cannot be embedded."""
     parser = argparse.ArgumentParser("torch-lapeig", description="Differentiable spectral embedding for PyTorch.")
     commands = parser.add_subparsers(dest="command", required=True)
     add_options(commands.add_parser("embed", help="Laplacian eigenmaps of your own data"))
@@ -74,11 +70,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Read, embed, write and say what was done.
-
-    Raises:
-        InputError: something that cannot be embedded, before anything is written.
-    """
+    """Read, embed, write and say what was done; `InputError`, before anything is written, where that cannot be."""
     figure = report.new_figure()
     out = options.out or Path(f"embedding-{Path(options.input.rpartition('.')[0]).name}")
     check_out(out, options.overwrite)

@@ -78,11 +78,7 @@ class Answer:
 def embed(x: Array, x_new: Array | None, wishes: Namespace, notes: Sequence[str], device: torch.device) -> Answer:
     """Return the embedding of points ``(N, D)``, and of new points by Nyström's formula.
 
-    Args:
-        wishes: options of the command line; None is for the command to choose.
-
-    Raises:
-        InputError: a wish that these points do not allow, or a weighting that cannot be imported.
+    ``wishes`` are options of the command line, None for the command to choose; `InputError` where one cannot be met.
     """
     points = torch.tensor(x, device=device)  # a copy: pandas gives read-only memory
     with warnings.catch_warnings(record=True) as caught:
@@ -184,7 +180,7 @@ def _imported(path: str) -> tuple[Weighting, str, Choice]:
 
 
 def _bandwidth(weights: Weighting, points: Tensor, graph: Graph) -> list[Choice]:
-    """That of the heat kernel, as it came out."""
+    """Return the bandwidth of the heat kernel, as it came out."""
     if not isinstance(weights, HeatKernel):
         return []
     t = float(weights.state(points, graph)[0, 0])

@@ -25,7 +25,7 @@ DECIMAL_COMMA = re.compile(r"[+-]?\d*,(\d+)(?:[eE][+-]?\d+)?")
 
 
 class InputError(ValueError):
-    """What was given cannot be embedded; the message names it, what arrived, and what to do instead."""
+    """Data that cannot be embedded; the message names it, what arrived, and what to do instead."""
 
 
 def read(given: str, notes: list[str]) -> Array | Columns:
@@ -63,7 +63,7 @@ def _begins(path: Path, magic: bytes) -> bool:
 
 
 def is_file(given: str) -> bool:
-    """Whether `read` would find a file."""
+    """Return whether `read` would find a file."""
     return _member(given)[0].is_file()
 
 
@@ -130,11 +130,7 @@ def _csv(path: Path, member: str, notes: list[str]) -> Columns:
 
 
 def _with_decimal_points(cells: Array, path: Path, notes: list[str]) -> Array:
-    """Return cells whose decimal commas, as Excel and R's write.csv2 write them, are points.
-
-    Raises:
-        InputError: commas that may separate thousands.
-    """
+    """Return cells with points for the decimal commas of Excel and R; `InputError` if they may separate thousands."""
     found = [DECIMAL_COMMA.fullmatch(cell.strip()) for cell in cells.flat]
     if not (digits := [match[1] for match in found if match]):
         return cells
@@ -148,11 +144,7 @@ def _with_decimal_points(cells: Array, path: Path, notes: list[str]) -> Array:
 
 
 def _counts_columns(cells: Array, path: Path) -> bool:
-    """Return whether the first line is 0, 1, 2, …, behind a cell without a name or not.
-
-    Raises:
-        InputError: it may as well be a point, as all numbers are whole.
-    """
+    """Return whether the first line counts 0, 1, 2, …; `InputError` where it may be a point of whole numbers."""
     named = cells[:, 1:] if cells.shape[1] > 1 and not cells[0, 0].strip() else cells
     width = named.shape[1]
     if width < 2 or len(cells) < 2 or named[0].tolist() != [str(i) for i in range(width)]:
@@ -192,11 +184,7 @@ def _is_number(cell: str) -> bool:
 
 
 def numbers(cells: Array, name: str) -> Array:
-    """A column as numbers; an empty cell is NaN.
-
-    Raises:
-        InputError: it has words.
-    """
+    """Return a column as numbers, NaN for an empty cell; `InputError` for words."""
     if cells.dtype.kind in "biuf":
         return cells
     if cells.dtype.kind in "US":
@@ -210,13 +198,9 @@ def numbers(cells: Array, name: str) -> Array:
 
 
 def points_of(found: Array | Columns, given: str, without: Sequence[str], notes: list[str]) -> Array:
-    """The points ``(N, D)`` of what was read, float32 or float64.
+    """Return the points ``(N, D)`` of what `read` found, float32 or float64, ``without`` some columns.
 
-    Args:
-        found: by `read`. given: what the user calls it. without: names of columns to leave out. notes: see `read`.
-
-    Raises:
-        InputError: it is no matrix of finite real numbers, or has no such columns.
+    ``given`` is what the user calls it; `InputError` unless these are finite real numbers.
     """
     if isinstance(found, Mapping):
         if unknown := [name for name in without if name not in found]:
@@ -313,14 +297,7 @@ def check_units(x: Array, given: str) -> None:
 
 
 def labels_of(found: Array | Columns, given: str, n: int, notes: list[str]) -> Array:
-    """One label for each point, numbers or words, ``(n,)``.
-
-    Args:
-        found: by `read`: an array ``(n,)`` or ``(n, 1)``, or a single column. given, notes: see `points_of`.
-
-    Raises:
-        InputError: there are more or fewer, or they are no labels.
-    """
+    """Return one label for each point ``(n,)``, numbers or words, of what `read` found; `InputError` if not."""
     if isinstance(found, Mapping):
         if len(found) != 1:
             raise InputError(f"{given} must have one column of labels, got {', '.join(found)}")

@@ -27,11 +27,7 @@ pre { background: #f4f4f4; padding: 1rem; overflow-x: auto } h1 { font-size: 1.6
 
 
 def new_figure() -> Figure:
-    """An empty figure; drawn without a display.
-
-    Raises:
-        InputError: matplotlib is not installed.
-    """
+    """Return an empty figure, drawn without a display; `InputError` without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -68,11 +64,7 @@ def _parts(answer: Answer) -> str:
 
 
 def draw(figure: Figure, answer: Answer, labels: Array | None, name: str) -> None:
-    """The first columns in pairs, coloured by labels, with new points; and the eigenvalues.
-
-    Args:
-        figure: by `new_figure`. labels: ``(N,)``, numbers or words. name: of the labels.
-    """
+    """Draw the first columns in pairs, coloured by labels ``(N,)``, with new points; and the eigenvalues."""
     columns = answer.columns.cpu().numpy()
     new = None if answer.new is None else answer.new.cpu().numpy()
     pairs = [(0, 1), (2, 3)][: max(1, columns.shape[1] // 2)]

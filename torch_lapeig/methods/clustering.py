@@ -193,7 +193,7 @@ class SpectralClustering(GraphEmbedding):
         return Embedding(self._rows(pairs.vectors), pairs.values, pairs.residuals, pairs.gap, ())
 
     def _rows(self, y: Tensor) -> Tensor:
-        """What gets labels, of generalised eigenvectors."""
+        """Return the rows that get labels, of generalised eigenvectors."""
         if self.variant == "shi_malik":
             return y
         # Rows of D^-½ V scaled to length 1 are those of V. The first column, constant on all but isolated nodes, keeps

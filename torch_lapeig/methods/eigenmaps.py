@@ -6,11 +6,11 @@ import math
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig._fitted import State
-from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver, component_eigenpairs
+from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver
 from torch_lapeig.eigen.auto import Auto
 from torch_lapeig.eigen.clusters import function_of_matrix, off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization
@@ -148,7 +148,7 @@ class LaplacianEigenmaps(GraphEmbedding):
     def embed(
         self, x: Tensor | Graph, *, mask: Tensor | None = None, generator: torch.Generator | None = None
     ) -> Embedding:
-        """What ``forward`` returns, with eigenvalues, residuals and eigengap; the arguments are the same."""
+        """Return the columns of ``forward`` with eigenvalues, residuals and eigengap; the arguments are the same."""
         _checks.check_generator(generator)
         found = super().embed(x, mask=mask)
         if self.random_signs and self.training:
@@ -214,37 +214,31 @@ class LaplacianEigenmaps(GraphEmbedding):
     def _solve_components(self, laplacian: Laplacian, solve: EigenSolves, *, fill: bool) -> Embedding:
         """Each component of two or more nodes on its own; zeros where there are too few eigenvectors."""
         graph, first, k = laplacian.graph, int(self.drop_trivial), self.n_components
-        y = graph.weight.new_zeros(graph.batch_size * graph.num_nodes, k)
-        values, residuals = torch.full_like(y, torch.inf), torch.full_like(y, torch.inf)
-        gap = values[:, 0].clone()
-        parts = component_eigenpairs(graph, k + first, self._normalization, solve.options)
+        parts = graph.nodes_of_components()
         if not parts and not fill:
             raise ValueError("the graph has no component of two or more nodes to embed; use more neighbours")
-        for nodes, pairs in ((part.nodes, part.pairs) for part in parts):
-            solve.pairs.append(pairs)
-            padding = (0, k + first - pairs.values.shape[-1])
+        y = graph.weight.new_zeros(graph.batch_size * graph.num_nodes, k)
+        values = torch.full_like(y, torch.inf)
+        residuals, gap = values.clone(), values[:, :1].clone()
+        for nodes in parts:
+            pairs = solve(Laplacian(graph.subgraph(nodes), self._normalization), k + first, fill=True)
             columns = self._columns(pairs, pairs.vectors[:, 0].detach() != 0, Nodes())
-            y = y.index_copy(0, nodes, nn.functional.pad(columns, padding))
-            of_part = (nn.functional.pad(p[first:], padding, value=torch.inf) for p in (pairs.values, pairs.residuals))
-            values, residuals = (
-                total.index_copy(0, nodes, part.expand(len(nodes), k))
-                for total, part in zip((values, residuals), of_part, strict=True)
+            lacking = pairs.residuals.masked_fill(pairs.values.isinf(), torch.inf)
+            of_part = (columns, pairs.values[first:], lacking[first:], pairs.gap[None])
+            y, values, residuals, gap = (
+                total.index_copy(0, nodes, part.expand(len(nodes), -1))
+                for total, part in zip((y, values, residuals, gap), of_part, strict=True)
             )
-            gap = gap.index_copy(0, nodes, pairs.gap.expand(len(nodes)))
         columns, values, residuals = (part.reshape(*graph.shape, k) for part in (y, values, residuals))
         return Embedding(columns, values, residuals, gap.reshape(graph.shape), ())
 
     def _off(self, graph: Graph, solve: EigenSolves) -> Tensor:
         if self.components != "separate":
             return super()._off(graph, solve)
-        k, first = self.n_components, int(self.drop_trivial)
+        k, parts = self.n_components, graph.nodes_of_components()
         off = graph.weight.new_zeros(graph.num_nodes, k, k)
-        parts = graph.nodes_of_components()
         for nodes, pairs in zip(parts, solve.pairs[len(solve.pairs) - len(parts) :], strict=True):
-            projected = pairs.projected[first:, first:]
-            more = k - len(projected)
-            of_part = nn.functional.pad(off_diagonal(projected, len(projected)), (0, more, 0, more))
-            off = off.index_copy(0, nodes, of_part.expand(len(nodes), k, k))
+            off = off.index_copy(0, nodes, off_diagonal(pairs.projected, k).expand(len(nodes), k, k))
         return off
 
     def _columns(self, pairs: Eigenpairs, active: Tensor, nodes: Nodes) -> Tensor:

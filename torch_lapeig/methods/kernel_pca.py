@@ -68,11 +68,6 @@ class KernelPCA(KernelEmbedding):
         self.degree = _checks.check_count(degree, "degree")
         self.coef0 = _checks.check_number(coef0, "coef0")
 
-    @property
-    def pairs_given(self) -> str | None:
-        """``"kernel"`` with ``Precomputed("kernel")``."""
-        return "kernel" if isinstance(self.kernel, Precomputed) else None
-
     def _check_training(self, x: Tensor, kernel: Tensor) -> None:
         if not isinstance(self.kernel, str):
             name = "kernel" if isinstance(self.kernel, Precomputed) else "kernel(x, x)"

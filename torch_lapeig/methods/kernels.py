@@ -15,7 +15,6 @@ from torch_lapeig._fitted import State
 from torch_lapeig.eigen import Eigenpairs, SymmetricOperator
 from torch_lapeig.eigen.clusters import function_of_matrix
 from torch_lapeig.methods.module import EigenSolves, EmbeddingModule
-from torch_lapeig.methods.nystrom import centred, extension
 
 RESCALE = "rescale the points, whose squares or products overflow"
 POSITIVE = 10.0  # times the round-off of the largest eigenvalue: smaller ones count as zero
@@ -82,7 +81,16 @@ class CentredKernelEmbedding(EmbeddingModule):
         unit = _checks.power_of_two(matrix.detach().diagonal().clamp(min=0).sqrt(), (0,)) / 2
         kernel = centred(kernel / (unit * unit), state["train_means"] / unit / unit)
         vectors = _checks.matmul(embedding / unit, _power(matrix / unit / unit, -1.0))
-        return extension(kernel, vectors, torch.ones_like(vectors[0])) * unit
+        return _checks.matmul(kernel, vectors) * unit
+
+
+def centred(kernel: Tensor, means: Tensor, own_means: Tensor | None = None) -> Tensor:
+    """K(x, i) − E_x' K(x, x') − E_x' K(x', i) + E K, expectations over the training points (Bengio et al. 2003).
+
+    ``means`` ``(N,)`` are those of the training points' kernel, ``own_means`` ``(Q,)`` those of ``kernel`` ``(Q, N)``.
+    """
+    own_means = kernel.mean(1) if own_means is None else own_means
+    return (kernel - own_means[:, None]).sub_(means - means.mean())
 
 
 def inner_products(x: Tensor, points: Tensor) -> Tensor:
@@ -107,7 +115,7 @@ def _power(matrix: Tensor, power: float) -> Tensor:
 
 
 class KernelEmbedding(CentredKernelEmbedding):
-    """Those of a kernel that is known between any two points, or given as a matrix.
+    """Embeddings by a kernel that is known between any two points, or given as a matrix.
 
     A method fills in ``_kernel``, and ``_check_training`` where its matrix may be none.
     """

@@ -96,21 +96,21 @@ def _rotation(matrix: Tensor) -> Tensor:
 
 
 def nearest_axis(rows: Tensor, axes: Tensor, *, signed: bool = True) -> Tensor:
-    """Of each row the axis that it has most of, int64 ``(N,)``; of either sign if not ``signed``."""
+    """Return the axis that each row has most of, int64 ``(N,)``; of either sign if not ``signed``."""
     # Column by column: in a product, how a row is rounded depends on how many there are.
     parts = torch.stack([(rows * axis).sum(1) for axis in axes.mT], 1)
     return _first_of_largest(parts if signed else parts.abs())
 
 
 def nearest_centre(rows: Tensor, centres: Tensor) -> Tensor:
-    """Of each row the nearest centre, int64 ``(N,)``: the first one of several."""
+    """Return the nearest centre of each row, int64 ``(N,)``: the first one of several."""
     unit = _checks.power_of_two(centres, (0, 1))  # so that no square overflows
     rows, centres = rows / unit.to(rows.dtype), (centres / unit).to(rows.dtype)
     return _first_of_largest(-torch.stack([(rows - centre).square().sum(1) for centre in centres], 1))
 
 
 def _first_of_largest(parts: Tensor) -> Tensor:
-    """Of each row the first of its largest entries, which differ by round-off only.
+    """Return the first of the largest entries of each row, which differ by round-off only.
 
     Points of a symmetric set lie between two clusters. As new points their rows have other round-off, and they have to
     get the same label.

@@ -19,7 +19,6 @@ from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.neighbors import Neighbors
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.methods.module import EigenSolves, EmbeddingModule
-from torch_lapeig.methods.nystrom import SparseKernel, extension
 
 ROUNDOFF_UNITS = 10.0  # times eps and the norm of the operator: a smaller eigenvalue is zero
 
@@ -109,17 +108,13 @@ class LLE(EmbeddingModule):
         weights = reconstruction_weights(x, points, indices, self.reg).to(dtype)
         first = equal & (equal.cumsum(1) == 1)  # of several copies
         weights = torch.where(equal.any(1, keepdim=True), first.to(dtype), weights)
-        query = torch.arange(len(x), device=x.device).repeat_interleave(indices.shape[1])
-        kernel = SparseKernel(query, indices.flatten(), weights.flatten(), len(x))
-        return extension(kernel, state["embedding_"], weights.new_ones(self.n_components))
+        return _checks.matmul(weights[:, None], state["embedding_"][indices])[:, 0]
 
 
 def reconstruction_weights(x: Tensor, points: Tensor, indices: Tensor, reg: float) -> Tensor:
-    """Weights ``(Q, m)`` of sum 1 that reconstruct each ``x`` ``(Q, D)`` best from its neighbours (Saul & Roweis 2003).
+    """Return the weights ``(Q, m)`` of sum 1 that reconstruct each ``x`` best from its neighbours (Saul & Roweis 2003).
 
-    Args:
-        indices: of the neighbours among ``points``, int64 ``(Q, m)``.
-        reg: share of the trace added to the diagonal of the local Gram matrix; itself where that trace is 0.
+    ``reg`` is the share of the trace added to the diagonal of the local Gram matrix; itself where that trace is 0.
     """
     m = indices.shape[1]
     eye = torch.eye(m, dtype=x.dtype, device=x.device)

@@ -59,11 +59,6 @@ class MDS(KernelEmbedding):
             )
         self.metric = metric
 
-    @property
-    def pairs_given(self) -> str | None:
-        """``"distances"`` with ``Precomputed("distance")``."""
-        return None if self.metric == "euclidean" else "distances"
-
     def _check_training(self, x: Tensor, kernel: Tensor) -> None:
         if self.pairs_given is None:
             return

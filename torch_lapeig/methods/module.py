@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch_lapeig import _checks
 from torch_lapeig._fitted import FittedModule, State, check_like, in_blocks
 from torch_lapeig.eigen import Eigenpairs, Solve, Solver, eigenpairs
-from torch_lapeig.graph import Graph
+from torch_lapeig.graph import Graph, Precomputed
 
 Own = TypeVar("Own", bound="EmbeddingModule")
 
@@ -76,12 +76,13 @@ class PointsModule(FittedModule):
 
     @property
     def pairs_given(self) -> str | None:
-        """Name what a matrix ``(N, N)`` that is given in the place of points holds; None where points are given."""
-        return None
+        """Return the kind of the matrix ``(N, N)`` that is given in the place of points; None with points."""
+        kinds = (option.kind for option in vars(self).values() if isinstance(option, Precomputed))
+        return next(kinds, None)
 
     @_checks.full_precision
     def transform(self, x_new: Tensor) -> Tensor:
-        """Return the rows ``(Q, k)`` of new points ``(Q, D)`` given the fitted ones, with gradients to the new points.
+        """Return embeddings or scores ``(Q, k)`` of new points ``(Q, D)`` given the fitted, with gradients to them.
 
         Works in blocks of new points, in bounded memory. A training point gets its training row. Where pairs are
         given, ``x_new`` holds those of new and training points, ``(Q, N)``. Half precision is returned as it came.
@@ -109,8 +110,18 @@ class PointsModule(FittedModule):
         return ", ".join(parts)
 
     def _prepare(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
-        """Check points, and return them, or the graph of what is given, with its mask."""
-        check_given(x, mask, self.pairs_given)
+        """Check that what is given is finite where ``mask`` is True; return it, or its graph, with the mask."""
+        _checks.check_floating(x, "x")
+        pairs, valid = self.pairs_given, x
+        if pairs is not None and (x.ndim not in (2, 3) or x.shape[-1] != x.shape[-2]):
+            raise ValueError(
+                f"x must have shape (N, N) or (B, N, N), got {tuple(x.shape)}, with Precomputed({pairs!r})"
+            )
+        if mask is not None:
+            _checks.check_mask(mask, x)
+            of_pair = mask[..., None] if pairs is None else mask[..., None] & mask[..., None, :]
+            valid = torch.where(of_pair, x, 0)
+        _checks.check_points(valid, min_points=1 if x.ndim == 3 else 2)
         return x, mask
 
     def _prepare_one(self, x: Any) -> Any:
@@ -185,7 +196,7 @@ class PointsModule(FittedModule):
 
 
 class EmbeddingModule(PointsModule):
-    """What every method does in the same way; a method fills in three hooks, and more where it is given pairs.
+    """The contract of the embedding methods; a method fills in three hooks, and more where it is given pairs.
 
     ``forward`` and ``embed`` take points ``(N, D)`` or a batch ``(B, N, D)`` with a mask of valid points, ``fit`` one
     set of points, and ``out_of_sample`` a set or a batch with new points of each. Gradients flow to all points, and to
@@ -232,7 +243,7 @@ class EmbeddingModule(PointsModule):
 
     @_checks.full_precision
     def embed(self, x: Tensor | Graph, *, mask: Tensor | None = None) -> Embedding:
-        """What ``forward`` returns, with eigenvalues, residuals and eigengap; the arguments are the same."""
+        """Return the columns of ``forward`` with eigenvalues, residuals and eigengap; the arguments are the same."""
         points, mask = self._prepare(_checks.single(x), mask)
         solve = EigenSolves(self.solve)
         found = self._embed(points, mask, solve)
@@ -278,14 +289,12 @@ class EmbeddingModule(PointsModule):
 
     def _embed(self, x: Any, mask: Tensor | None, solve: EigenSolves) -> Embedding:
         """The embedding of checked points; a loop over the items of a batch."""
-        batch, n = shape_of(x)[:-1], shape_of(x)[-1]
-        names = ("embedding_", "eigenvalues_", "residuals_", "gap_")
-        parts: dict[str, list[Tensor]] = {name: [] for name in names}
-        for state, places in self._fits(x, mask, solve):
-            for name in names:
-                parts[name].append(_at(places, state[name], n) if name == "embedding_" else state[name])
-        columns, eigenvalues, residuals, gap = (_join(parts[name], batch) for name in names)
-        return Embedding(columns, eigenvalues, residuals, gap, ())
+        *batch, n = shape_of(x)
+        fits = list(self._fits(x, mask, solve))
+        columns = _join([_at(places, state["embedding_"], n) for state, places in fits], batch)
+        names = ("eigenvalues_", "residuals_", "gap_")
+        values, residuals, gap = (_join([state[name] for state, _ in fits], batch) for name in names)
+        return Embedding(columns, values, residuals, gap, ())
 
     def _fits(self, x: Any, mask: Tensor | None, solve: EigenSolves) -> Iterator[tuple[State, Tensor | None]]:
         """Each set of points as it is kept, and the places of these; None for all."""
@@ -297,7 +306,7 @@ class EmbeddingModule(PointsModule):
                 yield self._fit_points(item, solve, fill=of_batch), places
 
     def _nothing(self, x: Tensor | Graph) -> State:
-        """What is kept of an item of no point or one: zeros, which hang on it as other columns do."""
+        """Return the fit of an item of no point or one: zeros, which hang on it as other columns do."""
         values = x.weight if isinstance(x, Graph) else x
         n = x.num_nodes if isinstance(x, Graph) else len(x)
         none = 0 * values.sum()
@@ -316,19 +325,6 @@ class EmbeddingModule(PointsModule):
         With ``fill``, for an item of a batch, columns that there are too few points for are zero; else that is an
         error.
         """
-
-
-def check_given(x: Any, mask: Tensor | None, pairs: str | None = None) -> None:
-    """Raise unless ``x`` is finite where ``mask`` is True: points ``(N, D)`` or ``(B, N, D)``, or ``pairs`` of them."""
-    _checks.check_floating(x, "x")
-    if pairs is not None and (x.ndim not in (2, 3) or x.shape[-1] != x.shape[-2]):
-        raise ValueError(f"{pairs} must have shape (N, N) or (B, N, N), got {tuple(x.shape)}")
-    valid = x
-    if mask is not None:
-        _checks.check_mask(mask, x)
-        of_pair = mask[..., None] if pairs is None else mask[..., None] & mask[..., None, :]
-        valid = torch.where(of_pair, x, 0)
-    _checks.check_points(valid, min_points=1 if x.ndim == 3 else 2)
 
 
 def with_random_signs(y: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -366,6 +362,6 @@ def _at(places: Tensor | None, rows: Tensor, n: int) -> Tensor:
     return rows if places is None else rows.new_zeros(n, rows.shape[-1]).index_copy(0, places, rows)
 
 
-def _join(parts: list[Tensor], batch: tuple[int, ...]) -> Tensor:
+def _join(parts: list[Tensor], batch: Sequence[int]) -> Tensor:
     """One part, or those of a batch."""
     return torch.stack(parts) if batch else parts[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, NamedTuple
 
 import torch
@@ -19,7 +20,7 @@ from torch_lapeig.graph.weights import NewEdges, Weighting
 from torch_lapeig.methods.module import PointsModule, warn_of_unreached
 
 # What `fitted_graph` keeps, as part of ``FITTED``.
-GRAPH_STATE = ("train_points", "train_rule", "train_weighting", "train_edges", "train_connectivity")
+GRAPH_STATE = ("train_rule", "train_weighting", "train_edges", "train_connectivity")
 
 
 class NewAffinities(NamedTuple):
@@ -41,11 +42,6 @@ class OnGraph(PointsModule):
     neighbors: Rule
     weights: Weighting | None
 
-    @property
-    def pairs_given(self) -> str | None:
-        """``"affinity"`` with ``Precomputed("affinity")``."""
-        return self.neighbors.kind if isinstance(self.neighbors, Precomputed) else None
-
     def _prepare(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
         if self.pairs_given is not None:
             graph = weighted_graph(self.neighbors, None, x, mask)
@@ -57,6 +53,13 @@ class OnGraph(PointsModule):
     def _graph(self, x: Any, mask: Tensor | None) -> Graph:
         """Weight the graph of checked points, or return the one given."""
         return x if isinstance(x, Graph) else weighted_graph(self.neighbors, self.weights, x, mask)
+
+    def _extend(self, x: Tensor, state: State) -> Tensor:
+        return self._extended(affinities_of_new(self.neighbors, self.weights, x, state), len(x), state)
+
+    @abstractmethod
+    def _extended(self, new: NewAffinities, queries: int, state: State) -> Tensor:
+        """Return the rows of a block of new points."""
 
     def _width(self, state: State) -> int:
         n, k = state[self.FITTED[0]].shape
@@ -78,7 +81,7 @@ def fitted_graph(neighbors: Rule, weights: Weighting, x: Tensor) -> tuple[Graph,
 
 
 def affinities_of_new(neighbors: Rule, weights: Weighting | None, x: Tensor, state: State) -> NewAffinities:
-    """Those of new points ``(Q, D)``, or of given affinities ``(Q, N)``; a `GraphWarning` where there are none.
+    """Return the affinities of new points ``(Q, D)``, or those given, ``(Q, N)``; a `GraphWarning` says where none are.
 
     A new point that equals a fitted one has the edges of that. Given affinities do not say which these are.
     """
@@ -136,12 +139,7 @@ def edges_of_new(neighbors: NeighborRule, x: Tensor, state: State, connectivity:
 
 
 def extended(neighbors: NeighborRule, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
-    """Return the edges of new points ``(Q, D)`` to the graph's ``(N, D)`` by a rule.
-
-    Raises:
-        TypeError: the rule does not extend, or gives other types. ValueError: edges that are out of range, given twice,
-            or of another number than their connectivity.
-    """
+    """Return the edges of new points ``(Q, D)`` to the graph's ``(N, D)`` by a rule; raise for what is no Extension."""
     found = check_extends(neighbors).extend(queries, x, state)
     if isinstance(neighbors, (KNN, Radius)):
         return found
@@ -149,12 +147,9 @@ def extended(neighbors: NeighborRule, queries: Tensor, x: Tensor, state: Tensor)
     found = Extension(*found)
     _checks.check_indices(found.query, "query of the Extension", len(queries))
     _checks.check_indices(found.point, "point of the Extension", len(x))
-    _checks.check_indices(found.same, "same of the Extension")
+    _checks.check_indices(found.same, "same of the Extension", len(x), least=-1)
     if found.same.shape != (len(queries),):
         raise ValueError(f"same of the Extension must have shape ({len(queries)},), got {tuple(found.same.shape)}")
-    low, high = map(int, found.same.aminmax())
-    if not -1 <= low <= high < len(x):
-        raise ValueError(f"same of the Extension must lie in [-1, {len(x)}), got {low} to {high}")
     _checks.check_floating(found.connectivity, "connectivity of the Extension")
     if not found.query.shape == found.point.shape == found.connectivity.shape:
         shapes = ", ".join(str(tuple(part.shape)) for part in found[:3])

@@ -1,12 +1,13 @@
 """Nyström's formula: eigenvectors of a data-dependent kernel extended to points that are not in it.
 
 One formula serves Laplacian eigenmaps, classical scaling, Isomap, LLE and kernel PCA (Bengio et al., NIPS 2003,
-"Out-of-sample extensions for LLE, Isomap, MDS, eigenmaps, and spectral clustering"); they differ in the kernel:
+"Out-of-sample extensions for LLE, Isomap, MDS, eigenmaps, and spectral clustering"), y_k(x) = (1/λ_k) Σ_i K̃(x, i) v_ik;
+they differ in the kernel:
 
 | method | K̃(x, i) | eigenvalue |
 |---|---|---|
 | Laplacian eigenmaps | W(x, i) / D(x), see `nystrom` | 1 − λ |
-| MDS, Isomap | −½ d² centred, see `centred`; d Euclidean or geodesic | of the training kernel |
+| MDS, Isomap | −½ d² centred, d Euclidean or geodesic, see `kernels.centred` | of the training kernel |
 | kernel PCA | K centred | of the training kernel |
 | LLE | weights that reconstruct x from its neighbours | 1 |
 """
@@ -14,7 +15,6 @@ One formula serves Laplacian eigenmaps, classical scaling, Isomap, LLE and kerne
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -23,53 +23,6 @@ from torch_lapeig import _checks
 from torch_lapeig.graph.groups import segment_logsumexp, sum_of_groups
 
 SMALLEST = 1e-3  # of 1 − λ / D: below, a column is not extended
-
-
-@dataclass(frozen=True, eq=False)
-class SparseKernel:
-    """A kernel on pairs of a query and a training point, zero on all others.
-
-    Attributes:
-        query, point: int64 ``(E,)``, of each pair. value: ``(E,)``. num_queries: Q.
-    """
-
-    query: Tensor
-    point: Tensor
-    value: Tensor
-    num_queries: int
-
-
-def extension(kernel: Tensor | SparseKernel, vectors: Tensor, eigenvalues: Tensor) -> Tensor:
-    """Nyström's formula y_k(x) = (1/λ_k) Σ_i K̃(x, i) v_ik, differentiable in all three.
-
-    Linear in the eigenvectors: with √λ_k v_k in the place of v_k it gives √λ_k y_k, as for MDS and Isomap.
-
-    Args:
-        kernel: K̃ of queries and training points, ``(Q, N)`` or sparse.
-        vectors: ``(N, k)``.
-        eigenvalues: ``(k,)``, not zero; with a sparse kernel also ``(E, k)``, where they depend on the pair.
-
-    Returns:
-        ``(Q, k)``.
-    """
-    if isinstance(kernel, Tensor):
-        return _checks.matmul(kernel, vectors) / eigenvalues
-    terms = kernel.value[:, None] * vectors.index_select(0, kernel.point)
-    terms = terms if eigenvalues.ndim == 1 else terms / eigenvalues
-    summed = sum_of_groups(terms, kernel.query, kernel.num_queries)
-    return summed / eigenvalues if eigenvalues.ndim == 1 else summed
-
-
-def centred(kernel: Tensor, means: Tensor, own_means: Tensor | None = None) -> Tensor:
-    """K(x, i) − E_x' K(x, x') − E_x' K(x', i) + E K, expectations over the training points (Bengio et al.).
-
-    Args:
-        kernel: K, ``(Q, N)``, of queries or of the training points themselves.
-        means: of each training point's kernel with all of them, ``(N,)``.
-        own_means: those of the queries, ``(Q,)``; default: worked out.
-    """
-    own_means = kernel.mean(1) if own_means is None else own_means
-    return (kernel - own_means[:, None]).sub_(means - means.mean())
 
 
 def nystrom(
@@ -90,10 +43,10 @@ def nystrom(
 
         y(x) = Σ_i P(x, i) y_i / (1 − λ),   P(x, i) = W(x, i) / D(x),   D(x) = Σ_i W(x, i),
 
-    `extension` with the data-dependent kernel of Laplacian eigenmaps in random-walk form (Bengio et al. 2003,
-    equations 6 and 9). Their own form has v = D^½ y, the eigenvectors of L_sym, and W(x, i) / (D(x) d_i)^½ in the place
-    of P (``degrees``). For L y = λ y it is y(x) = Σ_i W(x, i) y_i / (D(x) − λ). For a training point all are its own
-    row of the problem and return its row of Y.
+    Nyström's formula with the kernel in random-walk form (Bengio et al. 2003, equations 6 and 9). Their own form has
+    v = D^½ y, the eigenvectors of L_sym, and W(x, i) / (D(x) d_i)^½ in the place of P (``degrees``). For L y = λ y it
+    is y(x) = Σ_i W(x, i) y_i / (D(x) − λ). For a training point all are its own row of the problem and return its row
+    of Y.
 
     Args:
         log_affinity: log W between queries and training points, ``(E,)``. Gradients flow to it.
@@ -117,12 +70,8 @@ def nystrom(
     _warn_of_far(total)
     if degrees is not None:
         share = share * _roots(total, degrees, query, point)
-    kernel = SparseKernel(query, point, share, num_queries)
-    if len(growth) == 1 and (off is None or off.ndim == 2):  # of all edges
-        summed = extension(kernel, embedding, growth.new_ones(len(growth[0])))
-        return _grown(summed, growth, inverse, off)
     off = off if off is None or off.ndim == 2 else off[point]
-    terms = kernel.value[:, None] * _grown(embedding.index_select(0, point), growth, inverse, off)
+    terms = share[:, None] * _grown(embedding.index_select(0, point), growth, inverse, off)
     return sum_of_groups(terms, query, num_queries)
 
 

@@ -18,7 +18,7 @@ from torch_lapeig.eigen.auto import Auto
 from torch_lapeig.eigen.clusters import Rule
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization
 from torch_lapeig.eigen.small import normalized_graphs, small_eigenpairs
-from torch_lapeig.eigen.solve import Solve, eigenpairs_for
+from torch_lapeig.eigen.solve import Eigenpairs, Solve, eigenpairs_for
 from torch_lapeig.eigen.solver import Solver
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.pattern import DensePattern
@@ -85,7 +85,8 @@ def laplacian_positional_encoding(
     _checks.check_generator(generator)
     check_solve(solve)
     if isinstance(nodes, (int, float, str, np.generic)):
-        batch = one_graph(nodes, edge_index.device)
+        nodes = _checks.check_count(nodes, "nodes", 0)
+        batch = torch.zeros(nodes, dtype=torch.int64, device=edge_index.device)
     else:
         check_batch(nodes, nodes.numel() if isinstance(nodes, Tensor) else 0, "nodes")
         batch = nodes
@@ -96,11 +97,6 @@ def laplacian_positional_encoding(
     if random_signs:
         vectors = vectors * with_random_signs(vectors.new_ones(len(values), 1, k), generator)[batch, 0]
     return NodeEncoding(vectors.to(weight.dtype), values.to(weight.dtype))
-
-
-def one_graph(nodes: int, device: torch.device) -> Tensor:
-    """The graph of each of some nodes that are all of one."""
-    return torch.zeros(_checks.check_count(nodes, "nodes", 0), dtype=torch.int64, device=device)
 
 
 @_checks.full_precision
@@ -132,13 +128,13 @@ def _encoding(
         place = torch.full_like(batch, -1).index_copy_(0, chosen, torch.arange(len(chosen), device=chosen.device))
         inside = (at_node[edge_index[0]] >= 0).nonzero().flatten()
         edges, at, some = place[edge_index[:, inside]], at_node[chosen], sizes[graphs]
-        graph = _dense_graph(edges, at, some, weight[inside])
+        graph, pairs = _dense_graph(edges, at, some, weight[inside]), None
         if graph is not None and type(options.solver) is Auto and k + 1 < graph.num_nodes:
-            plain = _plain_encoding(graph, k, normalization, options.rule(graph.weight.dtype, loss), options.tolerance)
-            if plain is not None:
-                return Group(graphs, chosen, plain)
+            rule = options.rule(graph.weight.dtype, loss)
+            pairs = _plain_pairs(graph, k + 1, normalization, rule, options.tolerance)
         graph = Graph.from_edge_index(edges, weight[inside], batch=at) if graph is None else graph
-        pairs = eigenpairs_for(loss, Laplacian(graph, normalization), k + 1, options, fill=True)
+        if pairs is None:
+            pairs = eigenpairs_for(loss, Laplacian(graph, normalization), k + 1, options, fill=True)
         return Group(graphs, chosen, NodeEncoding(pairs.vectors[..., 1:][graph.mask], pairs.values[:, 1:]))
 
     tasks = [functools.partial(encode, graphs) for graphs in _of_similar_size(sizes)]
@@ -157,15 +153,15 @@ class Group(NamedTuple):
     found: NodeEncoding
 
 
-def _plain_encoding(
+def _plain_pairs(
     graph: Graph, k: int, normalization: Normalization, rule: Rule, tolerance: float | None
-) -> NodeEncoding | None:
-    """Return the encoding of connected graphs of more than k + 1 nodes; None if one of them is not so."""
+) -> Eigenpairs | None:
+    """Return the pairs of connected graphs of more than k nodes; None if one of them is not so."""
     assert graph.mask is not None
     active = graph.mask & (graph.weight.detach().sum(2) > torch.finfo(graph.weight.dtype).tiny)
     graphs, factor = normalized_graphs(graph.weight, active, normalization)
-    pairs, plain = small_eigenpairs(graphs, factor, k + 1, rule, graph.weight.dtype, tolerance)
-    return NodeEncoding(pairs.vectors[..., 1:][graph.mask], pairs.values[:, 1:]) if plain.all() else None
+    pairs, plain = small_eigenpairs(graphs, factor, k, rule, graph.weight.dtype, tolerance)
+    return pairs if plain.all() else None
 
 
 def _dense_graph(edge_index: Tensor, batch: Tensor, sizes: Tensor, weight: Tensor) -> Graph | None:

@@ -302,7 +302,7 @@ def _checked(class_prior: ClassPrior) -> str | tuple[float, ...] | None:
 
 
 def _with_shares(found: State, targets: Tensor, class_prior: str | tuple[float, ...] | None) -> State:
-    """What is fitted, each class times the factor that gives its scores their share of all.
+    """Return the fit, each class times the factor that gives its scores their share of all.
 
     Zhu et al. take the sum over nodes without a label. Here it is over all, so that a class whose nodes are nearly all
     labelled is not made to take others.

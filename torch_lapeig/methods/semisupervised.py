@@ -17,7 +17,7 @@ from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.weighted import Rule, check_rule_and_weights
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.module import like_given, shape_of
-from torch_lapeig.methods.newpoints import GRAPH_STATE, NewAffinities, OnGraph, affinities_of_new, fitted_graph
+from torch_lapeig.methods.newpoints import GRAPH_STATE, OnGraph, fitted_graph
 
 Own = TypeVar("Own", bound="SemiSupervised")
 
@@ -25,7 +25,7 @@ UNLABELLED = -1
 
 
 class SemiSupervised(OnGraph):
-    """What all methods do that carry labels of a few nodes of a graph to all its nodes, and to new points.
+    """The contract of methods that carry labels of a few nodes of a graph to all its nodes, and to new points.
 
     ``forward(x, labels)`` gives scores with gradients to labels, points, and what the weighting learns; ``fit(x,
     labels)`` keeps those of one set, of which ``predict()`` gives the labels; ``transform`` and ``predict`` of new
@@ -48,7 +48,7 @@ class SemiSupervised(OnGraph):
     (True, [0, 0, 0, 1, 1, 1], [1])
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = ("scores_", *GRAPH_STATE)
+    FITTED: ClassVar[tuple[str, ...]] = ("scores_", "train_points", *GRAPH_STATE)
 
     def __init__(self, neighbors: Rule, weights: Weighting | None, n_classes: int | None) -> None:
         super().__init__()
@@ -161,9 +161,6 @@ class SemiSupervised(OnGraph):
         graph, state = fitted_graph(self.neighbors, self.weights, x)
         return state | self._solved(graph, targets, labelled, fill=fill)
 
-    def _extend(self, x: Tensor, state: State) -> Tensor:
-        return self._extended(affinities_of_new(self.neighbors, self.weights, x, state), len(x), state)
-
     @abstractmethod
     def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
         """``scores_`` of the nodes of a graph or a batch, and what `_extended` needs of one graph.
@@ -171,21 +168,11 @@ class SemiSupervised(OnGraph):
         With ``fill``, for items of a batch, a graph may be too small for the method; else that is an error.
         """
 
-    @abstractmethod
-    def _extended(self, new: NewAffinities, queries: int, state: State) -> Tensor:
-        """The scores ``(Q, C)`` of a block of new points."""
-
 
 def targets_of(
     labels: Any, shape: tuple[int, ...], n_classes: int | None = None, mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Labels of nodes as rows ``(..., N, C)``, and which nodes have one, bool ``(..., N)``; see `SemiSupervised`.
-
-    Labels of padding count as none, whatever they are.
-
-    Raises:
-        TypeError, ValueError: see `SemiSupervised.forward`.
-    """
+    """Return labels as rows ``(..., N, C)``, and which nodes have one, bool ``(..., N)``; those of padding are none."""
     _checks.check_tensor(labels, "labels")
     if labels.ndim == len(shape) + 1:
         return _soft_targets(labels, shape, n_classes, mask)

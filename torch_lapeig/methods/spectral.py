@@ -18,7 +18,7 @@ from torch_lapeig.graph.rules import graph_with_state
 from torch_lapeig.graph.weighted import Rule, check_rule_and_weights
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.module import EigenSolves, Embedding, EmbeddingModule
-from torch_lapeig.methods.newpoints import OnGraph, affinities_of_new, fitted_graph
+from torch_lapeig.methods.newpoints import GRAPH_STATE, NewAffinities, OnGraph, fitted_graph
 from torch_lapeig.methods.nystrom import nystrom
 
 
@@ -31,10 +31,7 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
 
     FITTED: ClassVar[tuple[str, ...]] = (
         *EmbeddingModule.FITTED,
-        "train_rule",
-        "train_weighting",
-        "train_edges",
-        "train_connectivity",
+        *GRAPH_STATE,
         "train_eigenvalues",
         "train_degrees",
         "train_vectors",
@@ -50,7 +47,7 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
     @property
     @abstractmethod
     def _normalization(self) -> Normalization:
-        """Of the Laplacian."""
+        """Return the normalization of the Laplacian."""
 
     @abstractmethod
     def _solve_graph(self, laplacian: Laplacian, solve: EigenSolves, *, fill: bool) -> Embedding:
@@ -87,7 +84,7 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
         }
 
     def _off(self, graph: Graph, solve: EigenSolves) -> Tensor:
-        """What `nystrom` asks for, for derivatives at equal eigenvalues. No fit keeps it."""
+        """Return what `nystrom` needs for derivatives at equal eigenvalues; no fit keeps it."""
         return off_diagonal(solve.pairs[-1].projected, self.n_components)
 
     def _of_graph(self, found: Embedding, graph: Graph) -> State:
@@ -104,13 +101,12 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
         found = {"train_rule": train_rule, "train_edges": graph.edge_index, "train_connectivity": graph.weight}
         return {**found, "train_eigenvalues": values.masked_fill(values.isinf(), 0), **saved}
 
-    def _extend(self, x: Tensor, state: State) -> Tensor:
-        reached = affinities_of_new(self.neighbors, self.weights, x, state)
+    def _extended(self, new: NewAffinities, queries: int, state: State) -> Tensor:
         return nystrom(
-            reached.log_affinity,
-            reached.query,
-            reached.point,
-            len(x),
+            new.log_affinity,
+            new.query,
+            new.point,
+            queries,
             state.get("train_vectors", state["embedding_"]),
             state["train_eigenvalues"],
             normalized=self._normalization != "unnormalized",

@@ -36,12 +36,12 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
     @property
     def _pairwise(self) -> bool:
-        """Whether X is ``(N, N)``, of pairs of samples."""
+        """Return whether X is ``(N, N)``, of pairs of samples."""
         return False
 
     @property
     def _sparse(self) -> bool:
-        """Whether X may be a SciPy sparse matrix."""
+        """Return whether X may be a SciPy sparse matrix."""
         return False
 
     def _samples(self, X: Any) -> Any:
@@ -53,7 +53,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         )
 
     def _training(self, X: Any) -> Any:
-        """What the module is fitted to, on the device."""
+        """Return what the module is fitted to, on the device."""
         return self._on_device(self._samples(X))
 
     def _on_device(self, samples: NDArray[Any]) -> Tensor:
@@ -141,11 +141,7 @@ def check_below(value: Any, name: str, n_samples: int, more: int = 0) -> int:
 
 
 def check_shared(estimator: Any) -> None:
-    """Check the numbers that estimators have in common, those that play no part in this fit too.
-
-    Raises:
-        TypeError, ValueError: one of them is no number, or out of its range.
-    """
+    """Check the numbers that estimators have in common, those that play no part in this fit too."""
     for name, least in COUNTS.items():
         if (value := getattr(estimator, name, None)) is not None:
             _checks.check_count(value, name, least)

@@ -168,6 +168,7 @@ class SpectralEmbedding(Embedding, Spectral):
         TypeError, ValueError: samples that are not finite or too few, a parameter out of range, negative affinities,
             new samples for a function that takes no ``Y``. NotFittedError: ``transform`` before ``fit``.
 
+    >>> import numpy as np
     >>> X = np.random.default_rng(0).random((60, 3))
     >>> model = SpectralEmbedding(n_components=2, n_neighbors=6).fit(X[:50])
     >>> model.transform(X[50:]).shape
@@ -223,6 +224,7 @@ class SpectralClustering(ClusterMixin, Spectral):  # type: ignore[misc]
     Raises (``fit``, ``predict``):
         TypeError, ValueError, NotFittedError: as for `SpectralEmbedding`.
 
+    >>> import numpy as np
     >>> X = np.repeat([[0.0], [9.0]], 10, 0) + np.linspace(0, 1, 20)[:, None]
     >>> labels = SpectralClustering(2, random_state=0).fit_predict(X)
     >>> len(set(labels[:10])), len(set(labels[10:])), bool(labels[0] == labels[-1])
