@@ -58,8 +58,8 @@ class Whole:
         keys = ranks.exchange(keys, send, edges_of)
         nodes_of = [end - start for start, end in pairwise(offsets)]
         recv = _if_first(ranks, nodes_of)
-        node = ranks.exchange(pattern.numbers, _to_first(ranks, pattern.total), recv).argsort()
-        place = torch.empty_like(node).scatter_(0, node, torch.arange(len(node), device=node.device))
+        place = ranks.exchange(pattern.numbers, _to_first(ranks, pattern.total), recv)  # 0 to N − 1
+        node = place.argsort()
         if ranks.rank > 0:
             return cls(ranks, nodes_of, edges_of, None, keys, node, place)
         row, col = place[keys // total], place[keys % total]

@@ -129,9 +129,9 @@ def multigrid(operator: SymmetricOperator, options: SmoothedAggregation) -> Shar
 def _aggregates(pattern: Any, affinity: Tensor, active: Tensor, seed: int) -> tuple[Tensor, list[int]]:
     """The aggregate among all of each own node, −1 for nodes without edges, and where those of each rank begin."""
     largest = affinity.new_zeros(pattern.total).scatter_reduce_(0, pattern.row.long(), affinity, "amax")
-    inner = (part.index_select(0, pattern.inner) for part in (pattern.row, pattern.col, affinity))
+    row, col, size = (part.index_select(0, pattern.inner) for part in (pattern.row, pattern.col, affinity))
     generator = torch.Generator(affinity.device).manual_seed(seed)
-    aggregate, count = aggregates(*strong_edges(*inner, largest), active, generator)
+    aggregate, count = aggregates(*strong_edges(row, col, size, largest), active, generator)
     offsets = offsets_of(pattern.ranks.sizes(count))
     return torch.where(aggregate >= 0, aggregate + offsets[pattern.ranks.rank], -1), offsets
 
