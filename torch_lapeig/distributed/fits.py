@@ -26,12 +26,7 @@ SMALL = ("eigenvalues_", "residuals_", "gap_", "cluster_centers_", "cluster_axes
 
 
 class ShardedFit:
-    """Fitted points on the ranks where they are worked on.
-
-    Args:
-        graph: of the points by the module's rule, before it was weighted.
-        nodes: of own points: ``train_vectors``, ``train_weighting``, ``train_degrees`` where the method has them.
-    """
+    """Fitted points where they are worked on, their graph before it was weighted, and what new points need of nodes."""
 
     def __init__(
         self,

@@ -37,9 +37,8 @@ class ShardedMultigrid:
 
     Attributes:
         matrix: the own rows of D^-½ L D^-½, of the finest Laplacian L and its diagonal D.
-        aggregate: int64 ``(n + h,)``, the coarse node of each own node and the halo's. share: ``(n + h, 1)``, the
-            prolongation in scaled coordinates; 0 for nodes without edges.
-        coarse: the levels below, the same on every rank.
+        aggregate, share: ``(n + h,)``, ``(n + h, 1)``: the coarse node of each own node and the halo's, and the entry
+            of the prolongation there, in scaled coordinates.
         scale: ``(n, 1)``, see `Hierarchy.scale`, over ``largest``, the largest of all.
     """
 
