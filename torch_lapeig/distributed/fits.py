@@ -78,7 +78,7 @@ class ShardedFit:
         queries = measured(x, rule.metric)
         reached = self.search.within(self.reach, queries)
         ends, connectivity = self._edges_of(reached.place[reached.equal].unique())
-        near = [reached.place, ends.flatten()]
+        near = [reached.place, ends.flatten(), torch.arange(2, device=x.device)]  # a set has two points at least
         if isinstance(rule, KNN):
             near.append(self.search.nearest(min(rule.k, offsets[-1]), queries).places.flatten())
         place = torch.cat(near).unique()
