@@ -1,13 +1,12 @@
-"""One graph on several processes of this machine: end to end, phase by phase, with memory, messages and a cost model.
+"""One graph on several processes of this machine: end to end, phase by phase, with memory and messages.
 
     python -m benchmarks.distributed                   # rolls of 10⁵, 4·10⁵ and 10⁶ points, blobs; 1 and 2 ranks
     python -m benchmarks.distributed --quick           # of 2·10⁴ points, and 4 ranks
     python -m benchmarks.distributed --nodes 100000 --blobs --keep FILE
     python -m benchmarks.distributed --nodes --blobs --read FILE FILE --json benchmarks/records/distributed.json
 
-Each rank computes on one thread. Claims: 2 ranks at least 1.6 times as fast as one from 4·10⁵ points on, 1.3 times at
-10⁵; equal eigenvalues; iterations within 1.3 of one rank; memory above the start at most 0.6 of one rank's; the bytes
-of a product are halo rows × columns × 8. A model of the cost is fitted to what was measured and extrapolated.
+Each rank computes on one thread. The default solver, which gathers the graph on the first rank, is part of the sum;
+beside it stands `Lobpcg` on all ranks.
 """
 
 from __future__ import annotations
@@ -33,15 +32,14 @@ from torch.multiprocessing.spawn import start_processes
 
 from benchmarks import __main__ as command
 from benchmarks.memory import status
-from benchmarks.model import fitted, predictions
 from benchmarks.record import Record
 from experiments.tables import Table
 from torch_lapeig import KNN, HeatKernel, Laplacian, eigenpairs
 from torch_lapeig.distributed import Ranks, ShardedPoints, sharded_graph
-from torch_lapeig.eigen import Lobpcg, Preconditioner, SmoothedAggregation
+from torch_lapeig.eigen import Lobpcg
 
 CHUNK = 10_000  # points drawn together, so that a rank draws its own only
-PHASES = ("spread", "graph", "weights", "set-up", "solve")
+PHASES = ("spread", "graph", "weights", "solve", "on all")
 NEIGHBORS, PAIRS, TOLERANCE = 10, 10, 1e-6
 
 
@@ -97,43 +95,26 @@ def measure(ranks: Ranks, data: str, nodes: int, dims: int, before: float) -> di
     clock.lap("graph")
     laplacian = Laplacian(HeatKernel()(points.x, graph))
     clock.lap("weights")
-    solver = Lobpcg(preconditioner=counted.timed(clock, SmoothedAggregation()))
-    pairs = eigenpairs(laplacian, PAIRS, solver, tolerance=TOLERANCE, progress=counted.look)
+    pairs, memory = eigenpairs(laplacian, PAIRS, tolerance=TOLERANCE), status("VmHWM") - before
     clock.lap("solve")
+    on_all = eigenpairs(laplacian, PAIRS, Lobpcg(), tolerance=TOLERANCE, progress=counted.look)
+    clock.lap("on all")
     halo: int = len(laplacian.graph.pattern.halo)  # type: ignore[union-attr]
     edges = ranks.sum(torch.tensor(float(len(graph.weight))))
     return {
         "data": data, "nodes": nodes, "dims": dims, "ranks": ranks.world, "seconds": clock.seconds, "busy": clock.busy,
-        "halo": halo, "own": len(points.x), "edges": float(edges), "iterations": pairs.iterations,
-        "converged": bool(pairs.converged), "values": pairs.values.tolist(), "calls": counted.of_solve()[0],
-        "sent": counted.of_solve()[1], "collectives": counted.of_iteration()[0], "bytes": counted.of_iteration()[1],
-        "memory": status("VmHWM") - before, **network(ranks),
+        "halo": halo, "own": len(points.x), "edges": float(edges), "iterations": on_all.iterations,
+        "converged": bool(pairs.converged & on_all.converged), "values": pairs.values.tolist(),
+        "on_all": on_all.values.tolist(), "collectives": counted.of_iteration()[0],
+        "bytes": counted.of_iteration()[1], "memory": memory,
     }  # fmt: skip
 
 
-def network(ranks: Ranks, rounds: int = 50) -> dict[str, float]:
-    """Seconds of a small sum, and bytes a second of an exchange, between the ranks."""
-    if ranks.world == 1:
-        return {"latency": 0.0, "bandwidth": float("inf")}
-    small, large = torch.ones(100, dtype=torch.float64), torch.ones(2**20, dtype=torch.float64)
-    each = [len(large) // ranks.world] * ranks.world
-    times: dict[str, list[float]] = {"small": [], "large": []}
-    for _ in range(rounds):
-        start = time.perf_counter()
-        ranks.sum(small)
-        middle = time.perf_counter()
-        ranks.exchange(large[: sum(each)], each, each)
-        times["small"].append(middle - start)
-        times["large"].append(time.perf_counter() - middle)
-    sent = 8 * (sum(each) - each[0])
-    return {"latency": median(times["small"]), "bandwidth": sent / median(times["large"])}
-
-
 class Counted:
-    """Collectives and bytes of the iterations alone, which begin when the preconditioner is ready."""
+    """Collectives and bytes of iterations."""
 
     def __init__(self, ranks: Ranks) -> None:
-        self.ranks, self.start, self.looks = ranks, (0, 0), list[tuple[int, int]]()
+        self.ranks, self.looks = ranks, list[tuple[int, int]]()
 
     def look(self, iteration: int, residual: float, allowed: float) -> None:
         self.looks.append((self.ranks.calls, self.ranks.sent))
@@ -142,19 +123,6 @@ class Counted:
         """Collectives and bytes of an iteration, the median."""
         steps = list(itertools.pairwise(self.looks)) or [((0, 0), (0, 0))]
         return tuple(median(after[i] - before[i] for before, after in steps) for i in (0, 1))  # type: ignore[return-value]
-
-    def timed(self, clock: Clock, preconditioner: SmoothedAggregation) -> Preconditioner:
-        def build(operator: Any) -> Any:
-            clock.lap("weights")
-            inverse = preconditioner(operator)
-            clock.lap("set-up")
-            self.start = (self.ranks.calls, self.ranks.sent)
-            return inverse
-
-        return build
-
-    def of_solve(self) -> tuple[int, int]:
-        return self.ranks.calls - self.start[0], self.ranks.sent - self.start[1]
 
 
 def worker(rank: int, world: int, port: int, runs: list[tuple[str, int, int]], folder: str) -> None:
@@ -181,14 +149,14 @@ def measured(data: str, nodes: int, dims: int, world: int) -> dict[str, Any]:
         all_ranks = [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(world)]
     first = all_ranks[0]
     first["same"] = all(other["values"] == first["values"] for other in all_ranks)
-    for name in ("memory", "halo", "own", "sent"):
+    for name in ("memory", "halo", "own"):
         first[name] = max(other[name] for other in all_ranks)
     first["busy"] = {phase: max(other["busy"][phase] for other in all_ranks) for phase in PHASES}
     return dict(first)
 
 
 def table(found: list[dict[str, Any]]) -> Table:
-    """The runs, each beside that of one rank on the same data."""
+    """The runs, each beside that of one rank on the same data; the sums are of the default, without ``on all``."""
     columns = {
         "data": "",
         "points": ".0f",
@@ -214,10 +182,11 @@ def table(found: list[dict[str, Any]]) -> Table:
             if (other["data"], other["nodes"], other["dims"]) == (r["data"], r["nodes"], r["dims"])
         )
         one = next((other for other in same if other["ranks"] == 1), r)
-        total, of_one = sum(r["seconds"].values()), sum(one["seconds"].values())
-        error = max(abs(a - b) for a, b in zip(r["values"], one["values"], strict=True))
+        total, of_one = (sum(run["seconds"][phase] for phase in PHASES[:-1]) for run in (r, one))
+        pairs = (*zip(r["values"], one["values"], strict=True), *zip(r["on_all"], one["values"], strict=True))
+        error = max(abs(a - b) for a, b in pairs)
         times = [r["seconds"][phase] for phase in PHASES]
-        busy, busy_of_one = sum(r["busy"].values()), sum(one["busy"].values())
+        busy, busy_of_one = (sum(run["busy"][phase] for phase in PHASES[:-1]) for run in (r, one))
         shown.add(
             f"{r['data']} × {r['dims']}", r["nodes"], r["ranks"], *times, total, busy, of_one / total,
             busy_of_one / busy, r["memory"], r["memory"] / one["memory"], 100 * r["halo"] / r["own"], r["iterations"],
@@ -241,11 +210,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", type=int, nargs="*", default=[100_000, 400_000, 1_000_000], help="of the rolls")
     parser.add_argument("--blobs", type=int, nargs="*", default=[200_000], help="points, in 50 dimensions")
     parser.add_argument("--keep", type=Path, help="where to keep each run as it ends, for --read")
-    parser.add_argument("--read", type=Path, nargs="*", default=[], help="earlier runs to show and fit too")
+    parser.add_argument("--read", type=Path, nargs="*", default=[], help="earlier runs to show too")
 
 
 def run(record: Record, options: argparse.Namespace) -> None:
-    """Run, show, fit the model; each rank has one thread."""
+    """Run and show; each rank has one thread."""
     found = [r for file in options.read for r in json.loads(file.read_text())]
     for data, nodes, dims, world in cases(options):
         found.append(measured(data, nodes, dims, world))
@@ -253,9 +222,6 @@ def run(record: Record, options: argparse.Namespace) -> None:
         if options.keep:
             options.keep.write_text(json.dumps(found, indent=1))
     record.show(table(found))
-    model = fitted(found)
-    if model is not None:
-        record.show(*predictions(model, found))
 
 
 if __name__ == "__main__":

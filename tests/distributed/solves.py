@@ -13,6 +13,7 @@ from torch_lapeig import (
     KNN,
     ConvergenceError,
     Graph,
+    GraphWarning,
     HeatKernel,
     Laplacian,
     LaplacianEigenmaps,
@@ -357,6 +358,18 @@ def check_eigenmaps_and_new_points(ranks):
         module.transform(mine).sin().sum().backward()
         one.transform(whole_new).sin().sum().backward()
         close(mine.grad, whole_new.grad[of_new])
+
+
+def check_new_points_that_reach_no_fitted_one(ranks):
+    x = surface(100)
+    module = Sharded(LaplacianEigenmaps(2, Radius(0.9)), ranks).fit(x[cut(100, ranks)])
+    with pytest.warns(GraphWarning, match="3 of 3"):
+        rows = module.transform(x[:3] + 100)
+    assert torch.equal(rows, torch.zeros(3, 2, dtype=torch.float64))
+    nearest, exact = Sharded(LaplacianEigenmaps(2, KNN(3, "mutual")), ranks), LaplacianEigenmaps(2, KNN(3, "mutual"))
+    with warnings.catch_warnings(action="ignore"):  # of a graph that falls apart
+        rows = nearest.fit(x[cut(100, ranks)]).transform(x[:1] + 0.01)
+        torch.testing.assert_close(rows, exact.fit(x).transform(x[:1] + 0.01), atol=1e-8, rtol=0)
 
 
 def check_clusters_are_those_of_one_process(ranks):

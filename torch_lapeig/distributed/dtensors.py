@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 
-from torch_lapeig.distributed.halo import counts_by_rank, owners
+from torch_lapeig.distributed.halo import to_owners
 from torch_lapeig.distributed.points import ShardedPoints
 from torch_lapeig.distributed.ranks import Ranks
 
@@ -53,27 +53,22 @@ def equal_part(x: Tensor, ranks: Ranks) -> Tensor:
     if isinstance(x, DTensor):
         part: Tensor = own_rows(x, ranks, "the rows of a fit")
         return part
-    begin, end = part_of(ranks, len(x))
+    begin, end = part_of(ranks, len(x), ranks.rank)
     return x[begin:end].clone()
 
 
-def part_of(ranks: Ranks, total: int) -> tuple[int, int]:
-    """The rows of this rank of parts as `torch.chunk` cuts them, but for ranks that have none."""
+def part_of(ranks: Ranks, total: int, rank: int) -> tuple[int, int]:
+    """The rows of a rank of parts as `torch.chunk` cuts them, but for ranks that have none."""
     size = -(-total // ranks.world)
-    return min(ranks.rank * size, total), min((ranks.rank + 1) * size, total)
+    return min(rank * size, total), min((rank + 1) * size, total)
 
 
 def by_number(points: ShardedPoints, rows: Tensor) -> Tensor:
     """Rows ``(n, ...)`` of points brought to equal parts of all, in the order of their numbers; without gradients."""
-    ranks, total = points.ranks, points.offsets[-1]
-    size = -(-total // ranks.world)
-    offsets = [min(r * size, total) for r in range(ranks.world + 1)]
-    order = owners(points.numbers, offsets).argsort(stable=True)
-    send = counts_by_rank(points.numbers, offsets)
-    recv = ranks.counts(send)
-    numbers = ranks.exchange(points.numbers[order], send, recv)
-    arrived = ranks.exchange(rows[order], send, recv)
-    return torch.empty_like(arrived).index_copy_(0, numbers - offsets[ranks.rank], arrived)
+    offsets = [part_of(points.ranks, points.offsets[-1], rank)[0] for rank in range(points.ranks.world)]
+    offsets.append(points.offsets[-1])
+    numbers, arrived = to_owners(points.ranks, offsets, points.numbers, points.numbers, rows)
+    return arrived[numbers.argsort()]
 
 
 def _dtensor(rows: Tensor, mesh: DeviceMesh, total: int) -> Tensor:

@@ -21,7 +21,7 @@ from torch_lapeig.distributed.points import ShardedPoints
 from torch_lapeig.distributed.ranks import DistributedError, Ranks, in_words
 from torch_lapeig.eigen import Laplacian
 from torch_lapeig.graph import Precomputed
-from torch_lapeig.losses import LaplacianSmoothness, SpectralLoss, laplacian_smoothness, spectral_loss
+from torch_lapeig.losses import LaplacianSmoothness, SpectralLoss
 from torch_lapeig.methods import LaplacianEigenmaps, SpectralClustering
 from torch_lapeig.methods.module import EigenSolves, Embedding
 
@@ -178,7 +178,7 @@ class Sharded(nn.Module):
         for name, found in saved.items():
             if isinstance(found, TensorStorageMetadata):
                 size, device = list(found.size), "cpu" if name == ENTRY else self.ranks.device
-                begin, end = part_of(self.ranks, size[0]) if name in ROWS else (0, 0)
+                begin, end = part_of(self.ranks, size[0], self.ranks.rank) if name in ROWS else (0, 0)
                 own = [end - begin, *size[1:]] if name in ROWS else size
                 empty = torch.empty(own, dtype=found.properties.dtype, device=device)
                 state[name] = of_all(empty, self.ranks, size[0]) if name in ROWS else empty
@@ -288,9 +288,8 @@ class Sharded(nn.Module):
             points = self._spread("forward", x)
             self.ranks.agree("Sharded.forward", lambda: _check_rows(own_rows(y, self.ranks, "y"), points.given))
             graph, here = self._graph(points), points.here(own_rows(y, self.ranks, "y"))
-            if isinstance(self.module, SpectralLoss):
-                return spectral_loss(here, graph)
-            return laplacian_smoothness(here, graph, self.module.reduction)
+            share: Tensor = self.module._of_graph(here, graph)
+            return share
 
     def _spread(self, method: str, x: Tensor, *kinds: type) -> ShardedPoints:
         """Spread the points that are given to a method, on which all ranks agree, as on the module."""

@@ -16,7 +16,7 @@ from torch_lapeig.distributed.points import ShardedPoints
 from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.distributed.search import Search
 from torch_lapeig.graph import KNN
-from torch_lapeig.graph.distances import least_reach, measured, pair_distances, radii_no_less, roots_no_less
+from torch_lapeig.graph.distances import least_reach, measured, radii_no_less, roots_no_less
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.methods.labels import cluster_qr, k_means, nearest_axis, nearest_centre
 
@@ -26,12 +26,7 @@ SMALL = ("eigenvalues_", "residuals_", "gap_", "cluster_centers_", "cluster_axes
 
 
 class ShardedFit:
-    """Fitted points on the ranks where they are worked on.
-
-    Args:
-        graph: of the points by the module's rule, before it was weighted.
-        nodes: of own points: ``train_vectors``, ``train_weighting``, ``train_degrees`` where the method has them.
-    """
+    """Fitted points where they are worked on, their graph before it was weighted, and what new points need of nodes."""
 
     def __init__(
         self,
@@ -53,12 +48,8 @@ class ShardedFit:
         rule, own = self.module.neighbors, self.search.x
         if not isinstance(rule, KNN):
             return radii_no_less(rule.radius, own, (len(own),)).clone()
-        places, number = (
-            self.search.nearest(min(rule.k, self.points.offsets[-1] - 1)).places[:, -1].unique(return_inverse=True)
-        )
-        last = Halo(self.points.ranks, self.points.offsets, places).fetch(own)
-        reach = roots_no_less(pair_distances(own, torch.arange(len(own), device=own.device), last, number))
-        return reach.clamp_min(least_reach(rule.metric, own.dtype))
+        farthest = self.search.nearest(min(rule.k, self.points.offsets[-1] - 1)).squared_distances[:, -1]
+        return roots_no_less(farthest).clamp_min(least_reach(rule.metric, own.dtype))
 
     @classmethod
     def loaded(cls, module: Any, ranks: Ranks, rows: State, small: State) -> ShardedFit:
@@ -87,7 +78,7 @@ class ShardedFit:
         queries = measured(x, rule.metric)
         reached = self.search.within(self.reach, queries)
         ends, connectivity = self._edges_of(reached.place[reached.equal].unique())
-        near = [reached.place, ends.flatten()]
+        near = [reached.place, ends.flatten(), torch.arange(2, device=x.device)]  # a set has two points at least
         if isinstance(rule, KNN):
             near.append(self.search.nearest(min(rule.k, offsets[-1]), queries).places.flatten())
         place = torch.cat(near).unique()

@@ -27,14 +27,11 @@ GATHERED_ROWS = 1_000_000  # of a graph, up to which the first rank has room for
 
 @dataclass(frozen=True, eq=False)
 class Whole:
-    """Where the edges and nodes of a sharded graph go on the first rank. Other ranks have nothing there.
+    """A sharded graph on the first rank, with nodes in the order of their numbers. Other ranks have nothing there.
 
     Attributes:
-        nodes_of: the number of nodes of each rank.
-        edges_of: the number of edges of each rank, on the first rank; 0 elsewhere.
-        pattern: all edges, with nodes in the order of their numbers; None on other ranks.
-        edge: int64 ``(E,)``, which of the edges gathered each edge of ``pattern`` is.
-        node: int64 ``(N,)``, which of the nodes gathered each node is. place: its inverse.
+        nodes_of, edges_of: the number of nodes and of edges of each rank.
+        edge, node: int64, which of those gathered each edge of ``pattern`` is, and each node. place: inverse of these.
     """
 
     ranks: Ranks
@@ -48,29 +45,17 @@ class Whole:
     @classmethod
     def of(cls, pattern: Any) -> Whole:
         """Gather the edges of a `ShardedPattern`."""
-        ranks, offsets = pattern.ranks, pattern.offsets
-        begin, total = offsets[ranks.rank], offsets[-1]
-        every = torch.arange(begin, begin + pattern.total, device=pattern.numbers.device)
-        every = torch.cat([every, pattern.halo.needed])
-        keys = (pattern.row.long() + begin) * total + every[pattern.col.long()]
+        ranks, total, numbers = pattern.ranks, pattern.offsets[-1], pattern.halo.with_halo(pattern.numbers)
+        keys = numbers[pattern.row.long()] * total + numbers[pattern.col.long()]
         send = _to_first(ranks, len(keys))
-        edges_of = ranks.counts(send)
-        keys = ranks.exchange(keys, send, edges_of)
-        nodes_of = [end - start for start, end in pairwise(offsets)]
-        recv = _if_first(ranks, nodes_of)
-        node = ranks.exchange(pattern.numbers, _to_first(ranks, pattern.total), recv).argsort()
-        place = torch.empty_like(node).scatter_(0, node, torch.arange(len(node), device=node.device))
-        if ranks.rank > 0:
-            return cls(ranks, nodes_of, edges_of, None, keys, node, place)
-        row, col = place[keys // total], place[keys % total]
-        edge = (row * total + col).argsort()
-        return cls(ranks, nodes_of, edges_of, SparsePattern._trusted(row[edge], col[edge], (total,)), edge, node, place)
+        edges_of, nodes_of = ranks.counts(send), [end - start for start, end in pairwise(pattern.offsets)]
+        keys, edge = ranks.exchange(keys, send, edges_of).sort()
+        place = ranks.exchange(pattern.numbers, _to_first(ranks, pattern.total), _if_first(ranks, nodes_of))
+        whole = SparsePattern._trusted(keys // total, keys % total, (total,)) if ranks.rank == 0 else None
+        return cls(ranks, nodes_of, edges_of, whole, edge, place.argsort(), place)
 
     def gathered(self, graph: Graph) -> Tensor:
-        """Return the weights and what goes with them of all ranks, one after the other, on the first; differentiable.
-
-        Empty on other ranks.
-        """
+        """Return the weights and what goes with them of all ranks on the first; differentiable."""
         flat = torch.cat([part for part in (graph.weight, graph.log_weight, graph.similarity) if part is not None])
         recv = _if_first(self.ranks, [sum(sizes) for sizes in self._sizes(graph)])
         return self.ranks.moved(flat, _to_first(self.ranks, len(flat)), recv)

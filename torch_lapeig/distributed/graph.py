@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig._cached import cached_property
-from torch_lapeig.distributed.halo import counts_by_rank, offsets_of, owners
+from torch_lapeig.distributed.halo import offsets_of, to_owners
 from torch_lapeig.distributed.pattern import ShardedPattern
 from torch_lapeig.distributed.points import ShardedPoints
 from torch_lapeig.distributed.ranks import Ranks
@@ -54,9 +54,7 @@ class ShardedGraph(Graph):
         order = (row * offsets[-1] + col).argsort()
         row, col, weight = row[order], col[order], weight.index_select(0, order)
         begin = offsets[ranks.rank]
-        back = torch.stack([col, row + begin], 1)[owners(col, offsets).argsort(stable=True)]
-        send = counts_by_rank(col, offsets)
-        arrived = ranks.exchange(back, send, ranks.counts(send))
+        (arrived,) = to_owners(ranks, offsets, col, torch.stack([col, row + begin], 1))
         given, asked = row * offsets[-1] + col, ((arrived[:, 0] - begin) * offsets[-1] + arrived[:, 1]).sort().values
         if ranks.any(not torch.equal(given, asked)):
             raise ranks.alike(ValueError("row and col must hold both directions of every edge, each of them once"))
@@ -113,11 +111,9 @@ def symmetrized(points: ShardedPoints, row: Tensor, place: Tensor, symmetrize: s
     """The undirected graph of directed edges, each given once, from own nodes ``row`` to any ``place``."""
     ranks, offsets = points.ranks, points.offsets
     begin, total = offsets[ranks.rank], offsets[-1]
-    send = counts_by_rank(place, offsets)
-    backward = (place * total + (row + begin))[owners(place, offsets).argsort(stable=True)]
-    chosen_by = ranks.exchange(backward, send, ranks.counts(send)) - begin * total
-    both = torch.cat([row * total + place, chosen_by])
-    del backward, chosen_by  # each of these is as large as the graph
+    (chosen_by,) = to_owners(ranks, offsets, place, place * total + (row + begin))
+    both = torch.cat([row * total + place, chosen_by - begin * total])
+    del chosen_by  # each of these is as large as the graph
     keys, directions = both.sort().values.unique_consecutive(return_counts=True)
     del both
     if symmetrize == "mutual":

@@ -67,6 +67,13 @@ def counts_by_rank(numbers: Tensor, offsets: list[int]) -> list[int]:
     return counts
 
 
+def to_owners(ranks: Ranks, offsets: list[int], numbers: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
+    """Rows ``(m, ...)`` that go with row numbers ``(m,)`` brought to the ranks of these; without gradients."""
+    order, send = owners(numbers, offsets).argsort(stable=True), counts_by_rank(numbers, offsets)
+    recv = ranks.counts(send)
+    return tuple(ranks.exchange(part[order], send, recv) for part in rows)
+
+
 def offsets_of(sizes: list[int]) -> list[int]:
     """Where the rows of each rank begin among all, and their number."""
     offsets = [0]

@@ -37,9 +37,8 @@ class ShardedMultigrid:
 
     Attributes:
         matrix: the own rows of D^-½ L D^-½, of the finest Laplacian L and its diagonal D.
-        aggregate: int64 ``(n + h,)``, the coarse node of each own node and the halo's. share: ``(n + h, 1)``, the
-            prolongation in scaled coordinates; 0 for nodes without edges.
-        coarse: the levels below, the same on every rank.
+        aggregate, share: ``(n + h,)``, ``(n + h, 1)``: the coarse node of each own node and the halo's, and the entry
+            of the prolongation there, in scaled coordinates.
         scale: ``(n, 1)``, see `Hierarchy.scale`, over ``largest``, the largest of all.
     """
 
@@ -129,9 +128,9 @@ def multigrid(operator: SymmetricOperator, options: SmoothedAggregation) -> Shar
 def _aggregates(pattern: Any, affinity: Tensor, active: Tensor, seed: int) -> tuple[Tensor, list[int]]:
     """The aggregate among all of each own node, −1 for nodes without edges, and where those of each rank begin."""
     largest = affinity.new_zeros(pattern.total).scatter_reduce_(0, pattern.row.long(), affinity, "amax")
-    inner = (part.index_select(0, pattern.inner) for part in (pattern.row, pattern.col, affinity))
+    row, col, size = (part.index_select(0, pattern.inner) for part in (pattern.row, pattern.col, affinity))
     generator = torch.Generator(affinity.device).manual_seed(seed)
-    aggregate, count = aggregates(*strong_edges(*inner, largest), active, generator)
+    aggregate, count = aggregates(*strong_edges(row, col, size, largest), active, generator)
     offsets = offsets_of(pattern.ranks.sizes(count))
     return torch.where(aggregate >= 0, aggregate + offsets[pattern.ranks.rank], -1), offsets
 

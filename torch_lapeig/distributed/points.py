@@ -87,8 +87,8 @@ class ShardedPoints:
     def home(self, y: Tensor) -> Tensor:
         """Rows ``(n, ...)`` of these points brought to where these came from, in that order; differentiable."""
         self.ranks.agree("ShardedPoints.home", lambda: _facts_of_rows(y, len(self.x)))
-        received = y.index_select(0, _inverse(self._second))
-        return self.ranks.moved(received, self._recv, self._send).index_select(0, _inverse(self._first))
+        received = y.index_select(0, self._second.argsort())
+        return self.ranks.moved(received, self._recv, self._send).index_select(0, self._first.argsort())
 
     def here(self, y: Tensor) -> Tensor:
         """Rows that go with the points given, ``(given, ...)``, brought to where these are; differentiable."""
@@ -111,10 +111,6 @@ def _facts_of_rows(y: Tensor, rows: int) -> dict[str, object]:
     if len(y) != rows:
         raise ValueError(f"y must have {rows} rows to go with the points, got {len(y)}")
     return {"shape of a row": tuple(y.shape[1:]), "dtype": y.dtype, **_checks.derivatives_asked(y=y)}
-
-
-def _inverse(order: Tensor) -> Tensor:
-    return torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
 
 
 def bisect(x: Tensor, parts: int, ranks: Ranks) -> Tensor:
