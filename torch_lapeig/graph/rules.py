@@ -25,7 +25,6 @@ from torch_lapeig.graph.neighbors import (
     NeighborPairs,
     Neighbors,
     check_recall,
-    nearest_and_reaching,
     nearest_neighbors,
     radius_neighbors,
     reach_of_points,
@@ -429,7 +428,8 @@ class KNN:
         Query q reaches i if i is among its k nearest; i reaches q if q is no farther than i's own k-th neighbour. These
         are the two directions that ``symmetrize`` puts together. The exact search finds them, whatever the backend.
         """
-        nearest, reached = nearest_and_reaching(x, min(self.k, len(x)), state, queries, metric=self.metric)
+        nearest = nearest_neighbors(x, min(self.k, len(x)), queries, metric=self.metric)
+        reached = radius_neighbors(x, state, queries, metric=self.metric)
         among = nearest.indices[reached.query] == reached.point[:, None]
         pair, rank = among.nonzero(as_tuple=True)
         mutual = torch.zeros_like(nearest.indices, dtype=torch.bool)
