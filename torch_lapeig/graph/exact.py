@@ -195,10 +195,8 @@ def _nearest_of_block(values: Values, points: Tensor, queries: Tensor, k: int) -
         others = smallest.amax(1) + values.squares - values.slack  # no other point is closer
         is_open = (distances[:, -1] >= others) & others.isfinite()
         if _checks.look(is_open.any())[0]:
-            rows = is_open.nonzero().flatten()
-            limit = distances[rows, -1] + (values.slack - values.squares)[rows]
-            found = _nearest_within(values, limit, rows, queries, points, begin, k)
-            indices[rows], distances[rows] = found
+            limit = (distances[:, -1] + values.slack - values.squares).masked_fill(~is_open, -torch.inf)
+            _search_within(values.tiles, limit, queries, points, begin, indices, distances)
     return indices, distances
 
 
@@ -207,43 +205,36 @@ def _smallest_values(values: Values, m: int) -> tuple[Tensor, Tensor]:
     minima = values.minima.flatten(1)
     row = torch.arange(len(minima), device=minima.device)[:, None]
     chosen = smallest_of_rows(minima, min(m, minima.shape[1]))[1]
-    place, column = _members(values, row, chosen)
-    found, best = smallest_of_rows(values.tiles.view(-1).take(place.flatten(1)), m)
-    return found, column.flatten(1).gather(1, best)
-
-
-def _members(values: Values, row: Tensor, group: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the places ``(..., GROUP)`` of groups of some rows among all values, and the columns there."""
     _, r, width = values.tiles.shape
     groups = width // GROUP
-    tile = (group // groups)[..., None]
-    member = (group % groups)[..., None] + torch.arange(GROUP, device=group.device) * groups
-    return (tile * r + row[..., None]) * width + member, tile * width + member
+    tile, group = (chosen // groups)[..., None], (chosen % groups)[..., None]
+    member = group + torch.arange(GROUP, device=group.device) * groups
+    place = ((tile * r + row[..., None]) * width + member).flatten(1)
+    found, best = smallest_of_rows(values.tiles.view(-1).take(place), m)
+    return found, (tile * width + member).flatten(1).gather(1, best)
 
 
-def _nearest_within(
-    values: Values, limit: Tensor, rows: Tensor, queries: Tensor, points: Tensor, begin: Tensor, k: int
-) -> tuple[Tensor, Tensor]:
-    """Return the k nearest of some rows among all points of a value ≤ limit ``(P,)``, by direct differences."""
-    parts = []
+def _search_within(
+    tiles: Tensor, limit: Tensor, queries: Tensor, points: Tensor, begin: Tensor, indices: Tensor, distances: Tensor
+) -> None:
+    """Search rows among all points of a value ≤ limit ``(R,)``, by direct differences, and correct what was found."""
+    (count, r, width), k = tiles.shape, indices.shape[1]
     # All points may be within the limit, copies of one: six numbers of 8 bytes for each, beside the value.
-    step = rows_of_block(64 * values.tiles.shape[0] * values.tiles.shape[2], points.device)
-    for piece, bound in zip(rows.split(step), limit.split(step), strict=True):
-        row, group = _true_places(values.minima[piece].flatten(1) <= bound[:, None])
-        place, point = _members(values, piece[row], group)
-        near = values.tiles.view(-1).take(place) <= bound[row, None]
-        row, point = row[:, None].expand_as(near)[near], point[near]
-        by_number = point.argsort()
-        row, point = row[by_number], point[by_number]
-        query = piece[row]
-        distances = pair_distances(queries, query, points, point + begin[query])
-        order = distances.argsort(stable=True)
+    step = rows_of_block(64 * count * width, points.device)
+    for first in range(0, r, step):
+        near = tiles[:, first : first + step] <= limit[first : first + step, None]
+        line, column = _true_places(near.flatten(0, 1))
+        row, point = line % near.shape[1] + first, line // near.shape[1] * width + column
+        squares = pair_distances(queries, row, points, point + begin[row])
+        nearer = squares <= distances[row, -1]
+        row, point, squares = row[nearer], point[nearer], squares[nearer]
+        order = point.argsort()
+        order = order[squares[order].argsort(stable=True)]
         order = order[row[order].argsort(stable=True)]
-        count = torch.bincount(row, minlength=len(piece))
-        chosen = order[(count.cumsum(0) - count)[:, None] + torch.arange(k, device=rows.device)]
-        parts.append((point[chosen], distances[chosen]))
-    indices, distances = (torch.cat(part) for part in zip(*parts, strict=True))
-    return indices, distances
+        found = torch.bincount(row, minlength=r)
+        rows = found.nonzero().flatten()
+        chosen = order[(found.cumsum(0) - found)[rows, None] + torch.arange(k, device=rows.device)]
+        indices[rows], distances[rows] = point[chosen], squares[chosen]
 
 
 def smallest_of_rows(values: Tensor, m: int) -> tuple[Tensor, Tensor]:
