@@ -19,10 +19,6 @@ def test_rows_fit_the_budget_but_for_a_single_one(room):
             assert (rows + 1) * max(row_bytes, 1) > budget
 
 
-def test_groups_of_the_search_fill_its_tiles():
-    assert _tuning.TILE % _tuning.FAN**_tuning.LEVELS == 0
-
-
 @pytest.mark.parametrize("shape", [(300, 3), (4500, 2)], ids=str)
 def test_a_search_of_ties_in_blocks_of_one_row(shape, small_blocks):
     """A lattice, on which most rows are searched among all points within their k-th distance."""

@@ -11,7 +11,6 @@ import math
 from typing import Literal, NamedTuple
 
 import torch
-from torch import Tensor
 
 MIB = 2**20
 
@@ -84,85 +83,46 @@ def rows_of_block(row_bytes: float, device: torch.device, room: Literal["memory"
 
 # Points of a set, their dimensions and the neighbours of each up to which compiled loops over all pairs take less time
 # than products and what follows: half with 256 points × 16, a third with 4000, 0.6 with 4000 × 64; with 1000 × 100 as
-# much. Beyond so many points a tree takes less, where one pays.
-SMALL_SET, SMALL_DIMENSIONS, FEW_NEIGHBORS, TREE_SET = 4096, 64, 64, 1024
+# much.
+SMALL_SET, SMALL_DIMENSIONS, FEW_NEIGHBORS = 4096, 64, 64
+# The same for larger sets: 30,000 × 10 took 0.9 s, by products 1.3.
+FEW_DIMENSIONS, FEW_NUMBERS = 16, 2**20
+# Dimensions up to which squares are added one after the other: rows too short for torch's sums to be fast.
+SHORT_ROW = 8
 
 # Columns of a matrix up to which the smallest of its rows come by NumPy's partition: of 2²¹ numbers, 14 of each row, in
 # 128 columns 11 against 31 ms by `topk`, in 256 16 against 28, in 1024 12 against 16. Where the processor has no AVX2
 # it takes 1.2 to 2 times as long as `topk`.
 PARTITION_COLUMNS = 1024
-# Points up to which the search takes whole rows of distances, several graphs of a batch together: beyond, one `topk`
-# over a row takes longer than minima of tiles and their search level by level.
-WHOLE_ROWS = 4096
-# Columns whose minima are taken while they are in the cache, and queries against them at a time: a tile of distances in
-# float32 has 8 MiB, a product large enough to run at full speed.
-TILE = 2048
-TILE_ROWS = 1024
-# Queries of a block from which each thread has blocks of its own instead of a part of every product: with fewer the
-# table, read once for a block, costs more than the products.
-THREAD_ROWS = 128
-# Columns to a group, groups to a group of groups, and so on for so many levels: the row of minima that is searched as a
-# whole is FAN ** LEVELS = 512 times shorter than the row of distances. FAN ** LEVELS divides TILE.
-FAN = 8
-LEVELS = 3
-# The same on accelerators, where a launch costs as much as 10⁸ operations, and a tile need not fit a cache: as many
-# columns as have 2²⁶ values with a thousand rows. Parts of equal size leave little padding. Not measured.
-DEVICE_TILE = 2**16
-DEVICE_TILE_ROWS = 2**16
+# Columns whose minima are taken while they are in the cache, and queries against them at a time.
+TILE, PRODUCT_ROWS = 2048, 256
+# Columns to a group, of which one minimum is kept: the row of minima is that much shorter than the row of distances.
+GROUP = 32
+# Bytes of the distances of several graphs of a batch that are computed together on the processor.
+PRODUCT_BYTES = 16 * MIB
 
+# Tiles of points, on the processor: points from which they are tried, and points of a tile at least; dimensions of the
+# images whose balls rule tiles out; queries from which tiles are worth building; blocks of queries that are looked at,
+# and the share of all tiles that these may be near for the others to be searched by tiles.
+TILED_SET, TILE_POINTS, TILE_DIRECTIONS, TILE_QUERIES, TILE_SAMPLE, TILE_SHARE = 4096, 48, 8, 500, 16, 0.4
 
-def tile_of(points: int, device: torch.device) -> int:
-    """Columns of a tile in a search among so many points."""
-    if device.type == "cpu":
-        return TILE
-    group: int = FAN**LEVELS
-    return math.ceil(points / math.ceil(max(points, 1) / DEVICE_TILE) / group) * group
-
-
-# Projections, on the processor: dimensions a point has at least, terms of the product of all distances from which it is
-# worth looking whether there is one, points its directions are learnt from, queries on which bounds are tried, and the
+# Images, on the processor: dimensions a point has at least, terms of the product of all distances from which it is
+# worth looking whether they pay, points their directions are learnt from, queries on which bounds are tried, and the
 # numbers of directions that are tried. MNIST (10,000 × 784, 15 neighbours) leaves 58 points to each query with 96
 # directions, 40 with 128, 26 with 192.
-PROJECTED_DIMENSIONS = 128
-PROJECTED_TERMS = 2e10
-PROJECTED_SAMPLE = 2048
-PROJECTED_QUERIES = 128
+PROJECTED_DIMENSIONS, PROJECTED_TERMS = 128, 2e10
+PROJECTED_SAMPLE, PROJECTED_QUERIES = 2048, 128
 DIRECTIONS = (32, 64, 96, 128, 192, 256)
 # Times of a term of a product in float32: a number of a pair of points that is measured by direct differences, for each
 # of its bytes, and a value of a table that is looked at. 600,000 pairs of 784 numbers took 0.2 s in float32, 10⁸ values
 # of 784 terms 1.7 s.
-MEASURED_BYTE = 6
-LOOKED_AT = 40
-# Of the time of the whole product, what a projection may take by this count.
+MEASURED_BYTE, LOOKED_AT = 6, 40
+# Of the time of the whole product, what images may take by this count.
 PROJECTED_SHARE = 0.7
 
-
-def projection_may_pay(points: Tensor, queries: int) -> bool:
-    """Whether to look for a projection of points ``(..., N, D)`` for a search of so many queries."""
-    n, d = points.shape[-2:]
-    if points.device.type != "cpu" or n <= WHOLE_ROWS or d < PROJECTED_DIMENSIONS or queries < 16 * PROJECTED_QUERIES:
-        return False
-    return n * d * queries >= PROJECTED_TERMS
-
-
-# The k-d tree of SciPy (processor seconds with one thread, 15 neighbours of normal points, against the blocked search).
-# Dimensions up to which there is a tree at all: beyond, points that fill their space make it visit nearly all. In 10
-# dimensions 50,000 points took 22 s against 4.1 s.
-TREE_DIMENSIONS = 8
-# Times 3^D, the points from which a tree costs less: 50,000 points took 0.26 against 4.4 s in 2 dimensions, 0.38
-# against 4.6 s in 3 and 1.4 against 4.3 s in 5; 5000 points 0.08 against 0.12 s in 5; in 8 dimensions 20,000 took 2.1
-# against 1.0 s and 50,000 took 8 against 4.4 s, times that grow like N^1.3 and N^2.
-TREE_WORK = 20
-# Queries from which it is worth building: a tree of N points takes the time of 500 N distances.
-TREE_QUERIES = 500
-# Equal points that a point has on average, itself included, from which the tree is built of one of each.
-TREE_COPIES = 32
 # Copies of points: nodes from which on a search looks for them, points it looks at, and the share of these that have to
 # be copies of others among them. A point with a share s of all of them takes s² of all pairs.
 COPIES_NODES, COPIES_LOOKED_AT, COPIES_SHARE = 4_000, 1_000, 0.02
-# Share of all points that one reaches in a search by radius from which the blocked search costs less: the tree makes an
-# integer of Python for each pair.
-TREE_PAIRS = 1 / 32
 
 # Approximate search by inverted lists: cells for the root of the number of points, points to learn each from, and what
 # a distance in a list costs, in those of the blocked search. 15 neighbours of 100,000 × 50 points in 100 clusters at a

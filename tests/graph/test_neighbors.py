@@ -9,8 +9,7 @@ from sklearn.neighbors import NearestNeighbors, radius_neighbors_graph
 
 from problems import in_every_dtype, on_every_device, points
 from torch_lapeig import GraphWarning, _compiled
-from torch_lapeig.graph import distances, nearest_neighbors, radius_neighbors, tables
-from torch_lapeig.graph.neighbors import nearest_and_reaching
+from torch_lapeig.graph import distances, exact, nearest_neighbors, radius_neighbors
 
 
 @pytest.fixture(autouse=True, params=["small sets directly", "by products"])
@@ -18,6 +17,7 @@ def path(request, monkeypatch):
     """Sets of any size as small ones are searched, where there are compiled loops for that, and as large ones are."""
     if request.param == "by products":
         monkeypatch.setattr(distances, "SMALL_SET", 0)
+        monkeypatch.setattr(distances, "FEW_NUMBERS", 0)
     elif _compiled.library() is None:
         pytest.skip("nothing is compiled here")
 
@@ -189,26 +189,6 @@ def test_an_endless_radius_reaches_all_but_padding(radius):
     assert found.query.max() == found.point.max() == 49
 
 
-@on_every_device
-@in_every_dtype
-@pytest.mark.parametrize("shape", [(50, 3), (5000, 20), (2048, 2)], ids=str)
-def test_nearest_and_reaching_in_one_pass(shape, dtype, device):
-    """Both answers are those of the two searches, whatever the order the points are taken in; copies included."""
-    n, d = shape
-    x = points(n, d, dtype=dtype).to(device)
-    x[7] = x[3]
-    queries = torch.cat([points(300, d, seed=1, dtype=dtype).to(device), x[:9]])
-    radii = nearest_neighbors(x, 6).squared_distances[:, -1].sqrt()
-    radii[::50] *= 2
-    nearest, reached = nearest_and_reaching(x, 5, radii, queries)
-    expected = nearest_neighbors(x, 6, queries)
-    torch.testing.assert_close(nearest.squared_distances, expected.squared_distances[:, :5], rtol=1e-3, atol=1e-6)
-    apart = expected.squared_distances.diff(dim=1).amin(1) > 1e-5
-    assert torch.equal(nearest.indices[apart], expected.indices[apart, :5])
-    pairs = radius_neighbors(x, radii, queries)
-    assert torch.equal((reached.query * n + reached.point).sort().values, pairs.query * n + pairs.point)
-
-
 def test_rows_in_doubt_and_others_of_one_batch_are_those_of_direct_differences():
     """A lattice, whose distances are equal by the dozen, beside points whose distances are all far apart."""
     generator = torch.Generator().manual_seed(0)
@@ -226,14 +206,13 @@ def test_rows_in_doubt_and_others_of_one_batch_are_those_of_direct_differences()
     torch.testing.assert_close(all_of_few.squared_distances[0], torch.tensor([0.0, 1, 4], dtype=torch.float64))
 
 
-@pytest.mark.parametrize("rows", [16, 10**6])
+@pytest.mark.parametrize("rows", [64, 10**6])
 def test_threads_with_blocks_of_their_own_change_nothing(rows, monkeypatch):
     x = torch.cat([points(4000, 9, dtype=torch.float32), torch.ones(200, 9)])
     queries = points(700, 9, seed=1, dtype=torch.float32)
     alone = nearest_neighbors(x, 7), nearest_neighbors(x, 7, queries)
     threads = torch.get_num_threads()
-    monkeypatch.setattr(tables, "THREAD_ROWS", rows)
-    monkeypatch.setattr(tables, "TILE_ROWS", 64)
+    monkeypatch.setattr(exact, "PRODUCT_ROWS", rows)
     try:
         torch.set_num_threads(3)
         together = nearest_neighbors(x, 7), nearest_neighbors(x, 7, queries)

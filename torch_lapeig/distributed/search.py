@@ -17,11 +17,11 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig._cached import cached_property
-from torch_lapeig._tuning import rows_of_block
+from torch_lapeig._tuning import TILED_SET, budget_of, rows_of_block
 from torch_lapeig.distributed.points import ShardedPoints
-from torch_lapeig.distributed.tiles import Tiles, merged
-from torch_lapeig.graph.distances import Metric, least_reach, measured
-from torch_lapeig.graph.neighbors import radius_neighbors
+from torch_lapeig.graph.distances import Metric, least_reach, measured, pair_distances
+from torch_lapeig.graph.neighbors import nearest_neighbors, radius_neighbors
+from torch_lapeig.graph.tiles import Tiles
 
 BALLS = 256  # parts of a rank's points, each with a ball around it, that all other ranks know
 BLOCK = 512  # queries that are held against the balls together
@@ -149,21 +149,36 @@ class Search:
         found = self._nothing(len(asked), k)
         if here < 1 or len(asked) == 0:
             return found
-        index, distances = self._tiles.nearest(here, queries, reach)
+        index, distances = self._nearest_here(here, queries, reach)
         begin = self.points.offsets[self.ranks.rank]
         for rows in _blocks(len(asked)):  # what is in between needs several times the memory of the answer
-            missing = index[rows] < 0
-            found.places[rows, :here] = (index[rows] + begin).masked_fill(missing, -1)
-            last = found.numbers[rows, :here]
-            found.numbers[rows, :here] = torch.where(missing, last, self.points.numbers[index[rows].clamp_min(0)])
+            found.places[rows, :here] = index[rows] + begin
+            found.numbers[rows, :here] = self.points.numbers[index[rows]]
             found.squared_distances[rows, :here] = distances[rows]
             for part, ordered in zip(found, _sorted(ShardedNeighbors(*(part[rows] for part in found))), strict=True):
                 part[rows] = ordered
         return found
 
+    def _nearest_here(self, k: int, queries: Tensor | None, reach: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Positions and squared distances ``(Q, k)`` of this rank's points nearest to queries, or to its own points."""
+        budget = budget_of(self.x.device).search
+        by_tiles = None if self._tiles is None else self._tiles.nearest(k, queries, budget, reach)
+        if by_tiles is None:
+            found = nearest_neighbors(self.sorted[None], k, None if queries is None else queries[None]).indices[0]
+        else:
+            found = by_tiles[0]
+        index = self.order[found]
+        if queries is None:
+            index = torch.empty_like(index).index_copy_(0, self.order, index)
+        asked = self.x if queries is None else queries
+        row = torch.arange(len(asked), device=index.device).repeat_interleave(k)
+        # One way to measure, whichever ranks the points are on.
+        return index, pair_distances(asked, row, self.x, index.flatten()).view(index.shape)
+
     @cached_property
-    def _tiles(self) -> Tiles:
-        return Tiles(self.x, self.points.numbers, self.points.leaf)
+    def _tiles(self) -> Tiles | None:
+        is_large = self.x.device.type == "cpu" and len(self.x) >= TILED_SET
+        return Tiles(self.sorted) if is_large else None
 
     def _nothing(self, queries: int, k: int) -> ShardedNeighbors:
         none = torch.full((queries, k), -1, device=self.x.device)
@@ -231,7 +246,7 @@ class Search:
         leaf = self.points.leaf
         count = int(leaf.max()) + 1 if len(leaf) else 0
         most = max(1, min(BALLS, BALL_NUMBERS // (self.ranks.world * (self.x.shape[1] + 1))))
-        part = merged(leaf, count, most)
+        part = _merged(leaf, count, most)
         parts = int(part.max()) + 1 if len(part) else 0
         x = self.x.double()
         size = torch.bincount(part, minlength=parts).clamp_min(1)
@@ -283,3 +298,10 @@ def _sorted(found: ShardedNeighbors) -> ShardedNeighbors:
     order = found.numbers.argsort(1)
     order = order.gather(1, found.squared_distances.gather(1, order).argsort(dim=1, stable=True))
     return ShardedNeighbors(*(part.gather(1, order) for part in found))
+
+
+def _merged(leaf: Tensor, leaves: int, most: int) -> Tensor:
+    """The leaves put together to at most so many parts, by the halves that they came from."""
+    while leaves > most:
+        leaf, leaves = leaf // 2, (leaves + 1) // 2
+    return leaf

@@ -13,7 +13,15 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks, _compiled
-from torch_lapeig._tuning import FEW_NEIGHBORS, SMALL_DIMENSIONS, SMALL_SET, TREE_DIMENSIONS, rows_of_block
+from torch_lapeig._tuning import (
+    FEW_DIMENSIONS,
+    FEW_NEIGHBORS,
+    FEW_NUMBERS,
+    SHORT_ROW,
+    SMALL_DIMENSIONS,
+    SMALL_SET,
+    rows_of_block,
+)
 
 Metric = Literal["euclidean", "cosine"]
 
@@ -78,7 +86,7 @@ def pair_distances(queries: Tensor, query: Tensor, points: Tensor, point: Tensor
         queries, points: ``(Q, D)`` and ``(N, D)``, float32 or float64.
         query, point: int64 ``(E,)``, the row of each that a pair joins.
     """
-    is_wide = points.shape[1] > TREE_DIMENSIONS
+    is_wide = points.shape[1] > SHORT_ROW
     if is_wide and (found := _compiled.pair_squares(queries, query, points, point)) is not None:
         return found
     step = rows_of_block(2 * points.shape[1] * points.element_size(), points.device, "cache")
@@ -117,7 +125,8 @@ def nearest_directly(
     distances are those of `pair_distances` to the last bit. The arguments are those of `Sets`.
     """
     (n, dims), readable = points.shape[1:], _compiled.finds_nearest(points, queries, valid)
-    if not readable or n > SMALL_SET or dims > SMALL_DIMENSIONS or k > FEW_NEIGHBORS:
+    is_small = (n <= SMALL_SET and dims <= SMALL_DIMENSIONS) or (n * dims <= FEW_NUMBERS and dims <= FEW_DIMENSIONS)
+    if not readable or not is_small or k > FEW_NEIGHBORS:
         return None
     return _compiled.nearest(points, queries, valid, k, itself)
 
@@ -151,7 +160,7 @@ def _sums_of_squares(x: Tensor) -> Tensor:
     In few dimensions the squares are added one after the other: torch's sum may take another order on another machine,
     and its rows are too short to be fast.
     """
-    if x.shape[-1] > TREE_DIMENSIONS:
+    if x.shape[-1] > SHORT_ROW:
         rows = x.reshape(-1, x.shape[-1])
         found = _compiled.pair_squares(rows, None, rows.new_zeros(1, x.shape[-1]), None)
         sums: Tensor = torch.linalg.vecdot(x, x) if found is None else found.reshape(x.shape[:-1])

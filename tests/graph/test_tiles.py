@@ -1,23 +1,25 @@
-"""The k-d tree finds what the blocked search finds: ties by the smaller index, whatever the data."""
+"""Tiles find what all distances find: ties by the smaller index, whatever the data."""
 
 import math
 
 import pytest
-import scipy.spatial
 import torch
 
 from problems import in_every_dtype, points
 from torch_lapeig import KNN
-from torch_lapeig.graph import nearest_neighbors, neighbors, radius_neighbors, tree
-from torch_lapeig.graph.neighbors import nearest_and_reaching
+from torch_lapeig.graph import nearest_neighbors, neighbors, radius_neighbors, tiles
 
 
 @pytest.fixture
-def by_tree(monkeypatch):
-    """A function that has all searches done by the tree, or none."""
+def by_tiles(monkeypatch):
+    """A function that has all searches done by tiles of a few points, or none."""
+    initialise = tiles.Tiles.__init__
 
     def switch(on):
-        monkeypatch.setattr(neighbors, "tree_pays", lambda *arguments: on)
+        monkeypatch.setattr(neighbors, "TILED_SET", 30 if on else 10**9)
+        monkeypatch.setattr(neighbors, "TILE_QUERIES", 1)
+        monkeypatch.setattr(tiles, "TILE_SHARE", 10.0)
+        monkeypatch.setattr(tiles.Tiles, "__init__", lambda self, x: initialise(self, x, 24))
 
     return switch
 
@@ -37,6 +39,7 @@ def one_far(dtype):
 CLOUDS = {
     "random": lambda dtype: points(900, 3, dtype=dtype),
     "eight dimensions": lambda dtype: points(700, 8, dtype=dtype),
+    "a plane in twenty": lambda dtype: points(700, 2, dtype=dtype) @ points(2, 20, seed=1, dtype=dtype),
     "a line": lambda dtype: points(500, 1, dtype=dtype),
     "copies": lambda dtype: points(90, 3, dtype=dtype).repeat(9, 1),
     "many copies": few_values,
@@ -55,12 +58,12 @@ CLOUDS = {
 @in_every_dtype
 @pytest.mark.parametrize("cloud", CLOUDS)
 @pytest.mark.parametrize("k", [1, 10])
-def test_equals_the_blocked_search(cloud, k, dtype, by_tree):
+def test_equals_all_distances(cloud, k, dtype, by_tiles):
     x = CLOUDS[cloud](dtype).to(dtype)
     queries = torch.cat([x[::7], x[:40] + 0.5])
-    by_tree(False)
+    by_tiles(False)
     blocked = nearest_neighbors(x, k), nearest_neighbors(x, k, queries)
-    by_tree(True)
+    by_tiles(True)
     for expected, found in zip(blocked, (nearest_neighbors(x, k), nearest_neighbors(x, k, queries)), strict=True):
         assert torch.equal(found.indices, expected.indices)
         torch.testing.assert_close(found.squared_distances, expected.squared_distances, rtol=2e-3, atol=0)
@@ -69,29 +72,29 @@ def test_equals_the_blocked_search(cloud, k, dtype, by_tree):
 @pytest.mark.filterwarnings("ignore:squared distances of .* rescale:torch_lapeig.GraphWarning")
 @in_every_dtype
 @pytest.mark.parametrize("cloud", CLOUDS)
-def test_radius_equals_the_blocked_search(cloud, dtype, by_tree):
+def test_radius_equals_all_distances(cloud, dtype, by_tiles):
     """Also with a lattice's distances for the radius, which half of the pairs have exactly."""
     x = CLOUDS[cloud](dtype).to(dtype)
     scale = float(nearest_neighbors(x, 3).squared_distances[:, -1].median().sqrt()) or 1.0
     reach = scale * torch.rand(len(x), generator=torch.Generator().manual_seed(0), dtype=dtype)
     for radius, queries in ((scale, None), (math.sqrt(2), None), (reach, x[:50]), (2 * reach, x[::9] + scale / 3)):
-        by_tree(False)
+        by_tiles(False)
         expected = radius_neighbors(x, radius, queries)
-        by_tree(True)
+        by_tiles(True)
         found = radius_neighbors(x, radius, queries)
         assert all(torch.equal(mine, theirs) for mine, theirs in zip(found, expected, strict=True))
 
 
 @pytest.mark.parametrize("k", [3, 9])
-def test_batches_and_masks(k, by_tree):
-    by_tree(True)
+def test_batches_and_masks(k, by_tiles):
+    by_tiles(True)
     x = points(60, 3, batch=3)
     x[1, 20:] = x[1, :40].clone()
     mask = torch.arange(60) < torch.tensor([60, 31, 12])[:, None]
     dirty = torch.where(mask[..., None], x, torch.nan)
     whole, found = nearest_neighbors(x, k), nearest_neighbors(dirty, k, mask=mask)
     pairs = radius_neighbors(dirty, 1.0, mask=mask)
-    by_tree(False)
+    by_tiles(False)
     assert torch.equal(whole.indices, nearest_neighbors(x, k).indices)
     expected = radius_neighbors(dirty, 1.0, mask=mask)
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(pairs, expected, strict=True))
@@ -99,50 +102,52 @@ def test_batches_and_masks(k, by_tree):
         assert torch.equal(found.indices[b, :length], nearest_neighbors(x[b, :length], k).indices)
 
 
-def test_all_of_few_points(by_tree):
-    by_tree(True)
+def test_all_of_few_points(by_tiles):
+    by_tiles(True)
     x = points(6, 2)
     assert torch.equal(nearest_neighbors(x, 5).indices.sort().values[0], torch.arange(1, 6))
     assert torch.equal(nearest_neighbors(x, 6, x).indices.sort().values[3], torch.arange(6))
 
 
 @pytest.mark.parametrize("budget", [1, 10**5])
-def test_the_budget_changes_nothing_but_memory(budget, by_tree):
-    by_tree(True)
+def test_the_budget_changes_nothing_but_memory(budget, by_tiles):
+    by_tiles(True)
     for x in (points(500, 3), few_values(torch.float64)):
         assert torch.equal(nearest_neighbors(x, 5, budget=budget).indices, nearest_neighbors(x, 5).indices)
         assert torch.equal(radius_neighbors(x, 0.5, budget=budget).point, radius_neighbors(x, 0.5).point)
 
 
-def test_new_points_join_the_same_way(by_tree):
+def test_new_points_join_the_same_way(by_tiles):
     x, queries = points(600, 3), points(80, 3, seed=1)
-    radii = nearest_neighbors(x, 6).squared_distances[:, -1].sqrt()
-    answers = []
+    rule, answers = KNN(6), []
     for on in (True, False):
-        by_tree(on)
-        nearest, reached = nearest_and_reaching(x, 5, radii, queries)
-        answers.append((nearest.indices.sort(1).values, (reached.query * 600 + reached.point).sort().values))
-        answers[-1] += (KNN(6)(x).to_dense(),)
+        by_tiles(on)
+        graph, state = rule.with_state(x)
+        answers.append((graph.to_dense(), state, *rule.extend(queries, x, state)[:3]))
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(*answers, strict=True))
 
 
-def test_a_radius_that_reaches_most_is_left_to_the_blocked_search():
-    x, valid = points(400, 2), torch.ones(400, dtype=torch.bool)
-    assert tree.pairs_within(x, x, valid, x.new_full((400,), 100.0), True, 10**6) is None
-    assert tree.pairs_within(x, x, valid, x.new_full((400,), 1e-3), True, 10**6) is not None
+def test_tiles_are_left_where_most_of_them_are_near():
+    rolled, filled = points(5000, 2), points(5000, 12)
+    assert tiles.Tiles(rolled).nearest(5, None, 10**6) is not None
+    assert tiles.Tiles(filled).nearest(5, None, 10**6) is None
+    assert tiles.Tiles(rolled).nearest(1000, None, 10**6) is None  # more than a tile has
+    assert tiles.Tiles(rolled).within(torch.full((5000,), 100.0), None, 10**6) is None
 
 
-def test_which_searches_take_the_tree():
-    """By dimensions, points and queries alone: in ten dimensions, or for a few queries, it may cost more."""
-    assert tree.tree_pays(torch.empty(2000, 3), 2000, 10)
-    assert not tree.tree_pays(torch.empty(2000, 3), 5, 10)
-    assert not tree.tree_pays(torch.empty(2000, 7), 2000, 10)
-    assert not tree.tree_pays(torch.empty(10**6, 10), 10**6, 10)
-    assert not tree.tree_pays(torch.empty(2000, 3, device="meta"), 2000, 10)
+def test_a_reach_spares_what_is_beyond(by_tiles):
+    """Neighbours within it are those without it; others may be any."""
+    by_tiles(True)
+    x, queries = points(5000, 2), points(700, 2, seed=1)
+    searched = tiles.Tiles(x)
+    exact = searched.nearest(6, queries, 10**6)
+    reach = exact[1][:, 2].sqrt()
+    found = searched.nearest(6, queries, 10**6, reach)
+    assert torch.equal(found[0][:, :3], exact[0][:, :3])
 
 
-def test_not_a_number_is_refused(by_tree):
-    by_tree(True)
+def test_not_a_number_is_refused(by_tiles):
+    by_tiles(True)
     x = points(50, 2)
     x[3, 1] = torch.nan
     with pytest.raises(ValueError, match="finite"):
@@ -157,23 +162,3 @@ def test_an_item_of_which_all_points_are_masked():
     assert not pairs.item.any()
     assert torch.equal(pairs.query, alone.query)
     assert torch.equal(pairs.point, alone.point)
-
-
-def test_the_numbers_of_a_tree_may_be_read_only(by_tree, monkeypatch):
-    """As SciPy gives them from 1.18 on."""
-
-    class ReadOnly(scipy.spatial.cKDTree):
-        @property
-        def indices(self):
-            numbers = super().indices.copy()
-            numbers.flags.writeable = False
-            return numbers
-
-    x, queries = points(300, 3), points(20, 3, seed=1)
-    by_tree(True)
-    expected = (nearest_neighbors(x, 4), nearest_neighbors(x, 4, queries), radius_neighbors(x, 0.5))
-    monkeypatch.setattr(scipy.spatial, "cKDTree", ReadOnly)
-    found = (nearest_neighbors(x, 4), nearest_neighbors(x, 4, queries), radius_neighbors(x, 0.5))
-    for one, other in zip(found, expected, strict=True):
-        assert torch.equal(one[0], other[0])
-        assert torch.equal(one[1], other[1])
