@@ -9,10 +9,9 @@ import torch
 
 from problems import points, preferential_attachment, sparse_path
 from torch_lapeig import Graph, Laplacian, _compiled
-from torch_lapeig._compiled.sparse import Limits, Space, Structure, SymmetricFactors, share_inside
+from torch_lapeig._compiled.sparse import Limits, Space, Structure, SymmetricFactors
 from torch_lapeig.eigen.block_krylov import COMPILED_PIVOT, ENOUGH_LEFT, LEAST_LEFT, BlockKrylov
 from torch_lapeig.eigen.direct import Factors, Shifted, shifted, superlu
-from torch_lapeig.graph.components import label_components
 
 pytestmark = pytest.mark.skipif(_compiled.library() is None, reason="nothing is compiled")
 
@@ -169,13 +168,9 @@ class TestStructure:
     @pytest.mark.parametrize(
         ("pattern", "least", "most"), [(grid(60, 50), 0.7, 1), (random_pattern(3000, 8, 0), 0, 0.4)]
     )
-    def test_the_share_inside(self, pattern, least, most):
-        rows = pattern.indptr.astype(np.int32), pattern.indices.astype(np.int32)
-        assert least <= share_inside(*rows, 125) <= most
-
-    def test_balls_go_on_in_other_components(self):
-        parts = scipy.sparse.block_diag([sparse_path(3)] * 100).tocsr()
-        assert share_inside(parts.indptr.astype(np.int32), parts.indices.astype(np.int32), 150) == 1
+    def test_the_share_of_a_ball_that_has_all_neighbours_in_it(self, pattern, least, most):
+        operator = Laplacian(Graph.from_scipy(pattern)).symmetric
+        assert least <= shifted(operator, 0.0, self).share_of_ball() <= most
 
 
 class TestSpace:
@@ -228,25 +223,3 @@ class TestSpace:
         rows[2] = math.nan
         assert not space.compiled.follow(0, rows)
         assert 0 < COMPILED_PIVOT < LEAST_LEFT < ENOUGH_LEFT < 1
-
-
-@pytest.mark.parametrize("name", PATTERNS)
-def test_components_are_numbered_by_their_first_nodes(name, monkeypatch):
-    graph = Graph.from_scipy(PATTERNS[name]())
-    pattern = graph.pattern
-    found = label_components(pattern.row, pattern.col, pattern.total, pattern.crow)
-    monkeypatch.setattr(_compiled, "library", lambda: None)
-    expected = label_components(pattern.row, pattern.col, pattern.total, pattern.crow)
-    assert torch.equal(found, expected)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("name", PATTERNS)
-def test_scaling_by_nodes(name, dtype, monkeypatch):
-    graph = Graph.from_scipy(PATTERNS[name]()).to(dtype)
-    nodes = points(graph.num_nodes, 1).squeeze(1).to(dtype)
-    found = graph.pattern.scaled(graph.weight, nodes)
-    monkeypatch.setattr(_compiled, "library", lambda: None)
-    torch.testing.assert_close(
-        found, graph.pattern.scaled(graph.weight, nodes), rtol=4 * torch.finfo(dtype).eps, atol=0
-    )

@@ -7,7 +7,6 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from torch_lapeig._compiled.sparse import components
 from torch_lapeig._tuning import steps_between_looks
 
 SQUARED_WORK = 3e5  # graphs · nodes³ up to which a dense graph is squared: less than a call of SciPy costs
@@ -27,8 +26,6 @@ def label_components(row: Tensor, col: Tensor, total: int, crow: Tensor | None =
         return ((roots == torch.arange(total, device=row.device)).cumsum(0) - 1)[roots]
     if crow is None:
         crow = torch.searchsorted(row, torch.arange(total + 1, dtype=row.dtype), out_int32=row.dtype == torch.int32)
-    if (labels := components(crow, col)) is not None:
-        return labels
     # It comes with SciPy's linear algebra: not with this library.
     from scipy.sparse.csgraph import breadth_first_order, connected_components
 

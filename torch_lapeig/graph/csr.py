@@ -52,14 +52,6 @@ def multiply(
     return torch.addmm(other, matrix, y, beta=plus, alpha=times, out=out)
 
 
-def sparse_scaling(crow: Tensor, col: Tensor, values: Tensor, nodes: Tensor) -> Tensor | None:
-    """s_i m_ij s_j of values on the edges and s at the nodes, without gradients; None where nothing is compiled."""
-    fits = values.shape == col.shape and nodes.numel() == len(crow) - 1 and nodes.is_contiguous()
-    if not (fits and values.is_contiguous() and _compiled.reads(crow, col, values, nodes)):
-        return None
-    return _compiled.scaled(crow, col, values, nodes)
-
-
 def sparse_pull(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> Tensor | None:
     """Σ_j m_ij (y_j − y_i) for ``(n, m)``, without gradients; None where nothing is compiled."""
     return _compiled_product((crow, col, values), y, is_pull=True)

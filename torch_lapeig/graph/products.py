@@ -20,8 +20,6 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig._compiled import is_readable
-from torch_lapeig.graph.csr import sparse_scaling
 
 SAMPLE, GOLDEN = 1000, 0.6180339887498949  # points that tell how far most are apart, and the step between them
 
@@ -118,8 +116,6 @@ def sampled_product(x: Tensor, y: Tensor, pattern: SparseEdges) -> Tensor:
 
 def scaled_by_nodes(values: Tensor, nodes: Tensor, pattern: SparseEdges) -> Tensor:
     """s_i m_ij s_j ``(E,)`` for values m on the edges and s at the nodes."""
-    if (found := _scaled(values, nodes, pattern)) is not None:  # nobody asks for derivatives
-        return found
     result: Tensor = _NodeScaling.apply(values, nodes, pattern)
     return result
 
@@ -172,22 +168,13 @@ class _Product(torch.autograd.Function):
         return result
 
 
-def _scaled(values: Tensor, nodes: Tensor, pattern: SparseEdges) -> Tensor | None:
-    """`scaled_by_nodes` without derivatives; None where nothing is compiled, or these are asked for."""
-    # Rows that are worked out inside a transform of torch.func would be kept as tensors of that.
-    if pattern.is_sharded or not is_readable(values, nodes):
-        return None
-    return sparse_scaling(pattern.crow, pattern.col, values, nodes)
-
-
 class _NodeScaling(torch.autograd.Function):
     """s_i m_ij s_j on the edges: with autograd's own product, three edge lists would be kept for the backward."""
 
     @staticmethod
     @_checks.without_autocast
     def forward(values: Tensor, nodes: Tensor, pattern: SparseEdges) -> Tensor:
-        found = _scaled(values, nodes, pattern)
-        return pattern.at_row(nodes).mul_(values).mul_(pattern.at_col(nodes)) if found is None else found
+        return pattern.at_row(nodes).mul_(values).mul_(pattern.at_col(nodes))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, SparseEdges], output: Tensor) -> None:
