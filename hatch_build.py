@@ -24,8 +24,7 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 PICTURE, LINK = r"!\[([^\]]*)\]\((?!\w+:)([^)]+)\)", r"(?<!!)\[([^\]]*)\]\((?!\w+:|#)([^)]+)\)"
 FOLDER, LIBRARY = "torch_lapeig/_compiled", "torch_lapeig/_compiled/kernels.so"
-# The first includes the others.
-SOURCES = ("kernels.c", "dense.c", "sparse.c", "ritz.c", "subspace.c", "weights.c")
+SOURCE, SECONDS = "kernels.c", 15  # which includes the others; of one core
 # Sums may be reordered. Nothing else of -ffast-math: NaN and infinity count, and the processor's mode is left alone.
 REORDERED = ("-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math", "-fno-math-errno", "-freciprocal-math")
 FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", *REORDERED)
@@ -53,12 +52,21 @@ def compiled(root: Path) -> str | None:
     compiler = shlex.split(os.environ.get("CC", "cc"))
     if sys.platform == "win32" or not shutil.which(compiler[0]):
         return f"there is no {compiler[0]}"
-    sources, library = [root / FOLDER / name for name in SOURCES], root / LIBRARY
-    text = b"".join(source.read_bytes() for source in sources)
+    library = root / LIBRARY
+    text = b"".join(source.read_bytes() for source in sorted((root / FOLDER).glob("*.c")))
     digest = hashlib.sha256(text).hexdigest()  # by which the package knows its own loops again
     made = library.with_suffix(f".{os.getpid()}")
     for more in ((), ("-DPLAIN",)):  # without code for several processors where the compiler knows none
-        command = [*compiler, *FLAGS, *more, f'-DSOURCE="{digest}"', "-o", str(made), str(sources[0]), "-lm"]
+        command = [
+            *compiler,
+            *FLAGS,
+            *more,
+            f'-DSOURCE="{digest}"',
+            "-o",
+            str(made),
+            str(root / FOLDER / SOURCE),
+            "-lm",
+        ]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode == 0:
             made.replace(library)
@@ -74,8 +82,12 @@ class Loops(BuildHookInterface):
         """Compile, for a wheel and for an editable installation."""
         if self.target_name != "wheel":
             return
+        self.app.display_info(f"Compiling the loops, some {SECONDS} seconds")
         if (failure := compiled(Path(self.root))) is not None:
             self.app.display_warning(f"torch_lapeig without compiled loops, which are slower: {failure}")
+            self.app.display_warning(
+                "Install a C compiler, as by `apt install gcc` or `xcode-select --install`, and again"
+            )
             return
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data.update(pure_python=False, tag=f"py3-none-{platform}")

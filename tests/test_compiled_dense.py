@@ -9,8 +9,7 @@ import torch
 
 from problems import points
 from torch_lapeig import Graph, _compiled, laplacian_smoothness
-from torch_lapeig._compiled.ritz import pairs_of_projection
-from torch_lapeig.eigen.blocks import eigh_of_batch, first_pairs
+from torch_lapeig.eigen.blocks import eigh_of_batch
 from torch_lapeig.graph import csr as storage
 from torch_lapeig.graph.distances import pair_distances, squared_distances
 from torch_lapeig.graph.pattern import SparsePattern
@@ -72,7 +71,7 @@ def test_small_eigenproblems_of_all_kinds(n):
         batch = torch.stack([random, a, a, random.mT, a])
         batch[2] = torch.where(torch.ones_like(a).tril() > 0, a, torch.nan)  # the lower triangle is what is read
         values, vectors = eigh_of_batch(batch)
-        for v, x in ((values[2], vectors[2]), (values[4], vectors[4]), first_pairs(batch[2], n)):
+        for v, x in ((values[2], vectors[2]), (values[4], vectors[4])):
             size = float(torch.linalg.eigvalsh(a).abs().max()) or 1.0
             v = v / size
             assert (v.diff() >= 0).all(), name
@@ -113,11 +112,8 @@ def test_matrices_that_are_not_finite_are_left_to_lapack():
         a = torch.eye(5, dtype=torch.float64).repeat(6, 1, 1)
         a[3, 2, 2] = bad
         assert _compiled.eigh(a, 5) is None
-        assert pairs_of_projection(a[3], 5) is None
-        assert pairs_of_projection(a[2], 5) is not None
     assert _compiled.eigh(torch.eye(65, dtype=torch.float64).repeat(6, 1, 1), 5) is None
     assert _compiled.eigh(torch.eye(5, dtype=torch.float64).repeat(3, 1, 1), 5) is None
-    assert pairs_of_projection(torch.eye(65, dtype=torch.float64), 5) is None
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -7,8 +7,8 @@ import torch
 
 from problems import points, sparse_path
 from torch_lapeig import Graph, Laplacian, _compiled, eigenpairs, knn_graph
-from torch_lapeig._compiled.ritz import measured, ritz_pairs, ritz_values
-from torch_lapeig.eigen import ShiftInvert, check
+from torch_lapeig._compiled.ritz import ritz_pairs, ritz_values
+from torch_lapeig.eigen import ShiftInvert
 
 DTYPES = (torch.float64, torch.float32)
 pytestmark = pytest.mark.skipif(_compiled.library() is None, reason="nothing is compiled")
@@ -144,53 +144,6 @@ def test_dependent_columns_and_columns_of_nan_are_left_to_torch(dtype):
         assert ritz_pairs(operator.compiled, y, null, operator.bound) is None
 
 
-def problem(name, dtype):
-    torch.manual_seed(0)
-    if name == "components":
-        weight = torch.block_diag(*(torch.rand(40, 40) for _ in range(3))).double()
-    else:
-        weight = torch.rand(90, 90).double() * (torch.rand(90, 90) < 0.3)
-    weight = (weight + weight.mT).fill_diagonal_(0)
-    row, col = weight.nonzero(as_tuple=True)
-    graph = Graph.from_edge_index(torch.stack([row, col]), weight[row, col].to(dtype), len(weight))
-    normalization = "unnormalized" if name == "unnormalized" else "symmetric"
-    return Laplacian(graph, normalization).symmetric
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("name", ["plain", "components", "unnormalized"])
-@pytest.mark.parametrize("k", [1, 2, 5, 8, 9, 17])
-@pytest.mark.parametrize("is_by_rows", [True, False])
-def test_what_is_measured_is_what_torch_measures(name, dtype, k, is_by_rows):
-    operator = problem(name, dtype)
-    n, eps = operator.num_nodes, torch.finfo(dtype).eps
-    vectors = torch.linalg.eigh(operator.to_dense())[1][:, :k] + 1e-3 * points(n, k).to(dtype)
-    given = vectors if is_by_rows else vectors.mT.contiguous().mT
-    present = torch.ones(1, k, dtype=torch.bool)
-    with torch.no_grad():
-        found, expected = check._by_loops(operator, given[None]), check._measured(operator, given[None], present)
-    assert found is not None
-    bound = float(operator.bound)
-    torch.testing.assert_close(found.vectors, expected.vectors, rtol=0, atol=20 * eps)
-    torch.testing.assert_close(found.quotients, expected.quotients, rtol=0, atol=20 * eps * bound)
-    torch.testing.assert_close(found.residuals, expected.residuals, rtol=1e-3, atol=20 * eps * bound)
-    torch.testing.assert_close(found.skewness, expected.skewness, rtol=1e-3, atol=20 * eps)
-    null = min(int(operator.nullity), k)
-    known = operator.null_vectors(null)  # but for signs
-    torch.testing.assert_close(found.vectors[..., :null].abs(), known.abs(), rtol=0, atol=4 * eps)
-    assert (found.quotients[:, :null] == 0).all()
-
-
-def test_vectors_that_are_none_are_not_taken_for_pairs():
-    operator = problem("plain", torch.float64)
-    for bad in (0.0, math.nan, math.inf):
-        given = torch.linalg.eigh(operator.to_dense())[1][:, :4].contiguous()
-        given[:, 2] = bad
-        found = measured(operator.compiled, given, operator.null_vectors(1)[0])
-        assert not found.skewness <= 1e-8
-        assert not found.residuals[2] <= 1e-8 or not found.quotients[2] >= 0
-
-
 def test_the_same_pairs_without_compiled_looks(monkeypatch):
     """Each way in turn; no way is the other's reference: both are checked against dense pairs."""
     torch.manual_seed(1)
@@ -208,9 +161,8 @@ def test_the_same_pairs_without_compiled_looks(monkeypatch):
     def without(*args):
         return None
 
-    for look, way in ((counted, measured), (without, without)):
+    for look in (counted, without):
         monkeypatch.setattr("torch_lapeig.eigen.block_krylov.ritz_values", look)
-        monkeypatch.setattr("torch_lapeig.eigen.check.measured", way)
         pairs = eigenpairs(laplacian, 6, ShiftInvert())
         assert pairs.converged
         torch.testing.assert_close(pairs.values, values[:6], rtol=0, atol=1e-13)

@@ -9,7 +9,7 @@ import torch
 
 from problems import points, preferential_attachment, sparse_path
 from torch_lapeig import Graph, Laplacian, _compiled
-from torch_lapeig._compiled.sparse import Limits, Space, Structure, SymmetricFactors, share_inside
+from torch_lapeig._compiled.sparse import Limits, Space, Structure, SymmetricFactors
 from torch_lapeig.eigen.block_krylov import COMPILED_PIVOT, ENOUGH_LEFT, LEAST_LEFT, BlockKrylov
 from torch_lapeig.eigen.direct import Factors, Shifted, shifted, superlu
 
@@ -168,13 +168,9 @@ class TestStructure:
     @pytest.mark.parametrize(
         ("pattern", "least", "most"), [(grid(60, 50), 0.7, 1), (random_pattern(3000, 8, 0), 0, 0.4)]
     )
-    def test_the_share_inside(self, pattern, least, most):
-        rows = pattern.indptr.astype(np.int32), pattern.indices.astype(np.int32)
-        assert least <= share_inside(*rows, 125) <= most
-
-    def test_balls_go_on_in_other_components(self):
-        parts = scipy.sparse.block_diag([sparse_path(3)] * 100).tocsr()
-        assert share_inside(parts.indptr.astype(np.int32), parts.indices.astype(np.int32), 150) == 1
+    def test_the_share_of_a_ball_that_has_all_neighbours_in_it(self, pattern, least, most):
+        operator = Laplacian(Graph.from_scipy(pattern)).symmetric
+        assert least <= shifted(operator, 0.0, self).share_of_ball() <= most
 
 
 class TestSpace:

@@ -1,16 +1,12 @@
 """The compiled loop of subspace iteration, against the same in steps and against dense eigenpairs."""
 
-import math
-
 import pytest
 import torch
 
 from problems import points, sparse_path
 from torch_lapeig import Graph, HeatKernel, Laplacian, _compiled, eigenpairs, knn_graph
 from torch_lapeig._compiled import subspace as loops
-from torch_lapeig._compiled.ritz import pairs_of_space, ritz_pairs
-from torch_lapeig.eigen import ChebyshevSubspace, ShiftInvert, chebyshev
-from torch_lapeig.eigen.block_krylov import BlockKrylov
+from torch_lapeig.eigen import ChebyshevSubspace, chebyshev
 
 DTYPES = (torch.float64, torch.float32)
 pytestmark = pytest.mark.skipif(_compiled.library() is None, reason="nothing is compiled")
@@ -133,56 +129,3 @@ def test_single_values_are_refined_until_they_are_resolved():
     worst = residuals(laplacian.symmetric, pairs)[:, :9].amax(1)
     noise = 4 * torch.finfo(torch.float32).eps * laplacian.symmetric.bound
     assert (worst <= torch.maximum(1e-3 * gap, noise)).all()
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_random_columns(dtype):
-    active = torch.ones(3, 4001, dtype=torch.bool)
-    active[1, ::2] = False
-    x = loops.random_columns(active, 7, 5, dtype)
-    assert x.shape == (3, 4001, 7)
-    assert torch.equal(x[0], x[2])
-    assert torch.equal(x[1], x[0] * active[1, :, None])
-    assert torch.equal(x, loops.random_columns(active, 7, 5, dtype))
-    assert not torch.equal(x, loops.random_columns(active, 7, 6, dtype))
-    numbers = x[0].double()
-    assert abs(float(numbers.mean())) < 4 / math.sqrt(numbers.numel())
-    assert abs(float(numbers.square().mean()) - 1) < 8 / math.sqrt(numbers.numel())
-    gram = numbers.mT @ numbers / len(numbers)
-    torch.testing.assert_close(gram, torch.eye(7, dtype=torch.float64), rtol=0, atol=6 / math.sqrt(len(numbers)))
-    other = loops.random_columns(active, 7, 6, dtype)[0].double()
-    assert (numbers.mT @ other / len(numbers)).abs().max() < 6 / math.sqrt(len(numbers))
-    shifted = (numbers[1:] * numbers[:-1]).mean(0)
-    assert shifted.abs().max() < 6 / math.sqrt(len(numbers))
-
-
-@pytest.mark.parametrize("n", [3, 4, 5, 63, 200])
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("ends", [0, 1, 4])
-def test_pairs_of_the_images_of_a_space(n, dtype, ends):
-    """Those of the span of B X = (V Vᵀ B V + rest) t for the largest Ritz values of B, in any number of nodes."""
-    count = min(n, 25)
-    rows = Laplacian(knn_graph(points(n, 2).to(dtype), 2)).symmetric.compiled
-    basis = torch.linalg.qr(points(n, count, seed=1))[0].mT.to(dtype).contiguous()
-    half = points(count, count, seed=2)
-    projected, rest = half @ half.mT, points(min(ends, count), n, seed=3).to(dtype)
-    for columns in {1, min(3, count), min(8, count), count}:
-        found = pairs_of_space(rows, basis, rest, projected, columns)
-        turn = torch.linalg.eigh(projected)[1].flip(1)[:, :columns]
-        x = basis.mT.double() @ (projected @ turn) + rest.mT.double() @ turn[count - len(rest) :]
-        expected = ritz_pairs(rows, x.to(dtype)[None])
-        assert (found is None) == (expected is None)
-        if found is not None:
-            atol = 1e-11 if dtype == torch.float64 else 1e-4
-            torch.testing.assert_close(found[0], expected[0][0], rtol=0, atol=atol)
-            torch.testing.assert_close(found[2], expected[2][0], rtol=0, atol=atol)
-
-
-@pytest.mark.parametrize("k", [1, 4, 9])
-def test_shift_invert_without_that_call(k, monkeypatch):
-    laplacian = Laplacian(knn_graph(points(800, 2), 8))
-    expected = eigenpairs(laplacian, k, ShiftInvert())
-    monkeypatch.setattr(BlockKrylov, "pairs", lambda *args: None)
-    found = eigenpairs(laplacian, k, ShiftInvert())
-    torch.testing.assert_close(found.values, expected.values, rtol=0, atol=1e-13)
-    torch.testing.assert_close(found.gap, expected.gap, rtol=1e-3, atol=0)

@@ -172,3 +172,16 @@ def test_reordered_is_the_same_operator():
     assert after < before
     with pytest.raises(ValueError, match="one sparse graph"):
         Laplacian(Graph.from_dense(random_affinity(5))).symmetric.reordered()
+
+
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+def test_rows_of_padding_are_zero(normalization):
+    mask = torch.arange(50) % 5 > 0
+    laplacian = Laplacian(knn_graph(points(50, 2), 4, mask=mask), normalization)
+    y = torch.randn(50, 3, dtype=torch.float64)
+    for matmul in (laplacian.matmul, laplacian.symmetric.matmul):
+        with torch.no_grad():
+            found = matmul(y)
+        assert not found[~mask].any()
+        torch.testing.assert_close(found, matmul(y.requires_grad_()).detach(), rtol=0, atol=1e-14)
+        y = y.detach()

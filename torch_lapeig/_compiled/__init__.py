@@ -16,7 +16,7 @@ import functools
 import hashlib
 import os
 import warnings
-from ctypes import c_double, c_float, c_int32, c_int64, c_void_p
+from ctypes import c_double, c_float, c_int64, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,46 +30,76 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 from torch_lapeig._threads import is_forked
 from torch_lapeig._tuning import ALONE, COMPILED_PART, PARTS_OF_THREAD
 
-FOLDER = Path(__file__).parent
-SOURCES, LIBRARY = ("kernels.c", "dense.c", "sparse.c", "ritz.c", "subspace.c", "weights.c"), "kernels.so"
+FOLDER, LIBRARY = Path(__file__).parent, "kernels.so"
 TYPES = {torch.float32: ("float", c_float), torch.float64: ("double", c_double)}
 LANES, LANE_BYTES = 8, 64  # columns that conjugate gradients solve side by side, or matrices; bytes of a vector
 QUERIES = 4  # whose distances are measured side by side
 # Rows of matrices up to which eight side by side take less time than by LAPACK: of 24 rows a fourth, of 64 six tenths.
-# Of fewer matrices than these lanes stay empty. `dense.c` has room for so many rows.
+# Of fewer matrices than these lanes stay empty.
 SMALL, FEW = 64, 4
+
+# The functions of the library: what they return and take, n an int64, d a double, p a pointer. A name that ends in _ is
+# one function for float and one for double.
+FUNCTIONS = {
+    "count_part": "n:p",
+    "fill_part": ":p",
+    **dict.fromkeys(("product_", "edges_", "tension_", "nearest_", "filter_", "ritz_"), ":pnn"),
+    **dict.fromkeys(("complement", "eigh"), ":pnn"),
+    "subspace_": "n:p",
+    "ritz_values": "n:pnnnpppp",
+    "shape_of": "p:nppp",
+    "sizes_of": ":ppp",
+    "release": ":p",
+    "numbers_of": "n:ppppdpp",
+    "solve_factors": "n:ppppn",
+    "next_block": "n:ppnn",
+    "extend_space": "n:pnnn",
+}
+# The structures of the library, their fields in order: also r, a number of the type, and a, `Rows`.
+STRUCTURES = {
+    "Rows": "p:crow,col,values,diagonal",
+    "product": "a:a n:mode,start,stop,base,m,of_y,of_other,of_out p:y,other,out r:times,plus,centre",
+    "edges": "p:crow,col n:start,stop,m,of_x,of_y p:x,y,out",
+    "tension": "p:crow,col n:rows,m,of_y p:values,y,out,energy",
+    "filter": "a:a n:graphs,n,m,first,groups p:degree,centre,scale,x,out,work",
+    "nearest": "n:sets,points,queries,dims,k,itself,wide p:x,asked,valid,numbers,squares,work",
+    "part": "p:crow,col,nodes n:total,count p:place,new_crow,row,new_col,edge",
+    "eigh": "n:matrices,n,count p:a,values,vectors,work,sound",
+    "complement": "n:n,k,u p:vectors,known,values,scales,rest,split,enough,size,round_off d:noise "
+    "n:limit,replaced,patience a:a n:graphs p:target,z,left,work",
+    "ritz": "a:a n:graphs,n,m,wide,down,across,nulls,of_null,count,ld "
+    "p:x,null,bound,rows,values,vectors,residuals,work,room,sound r:least",
+    "subspace": "p:ritz,filter,rule n:k,threads,part,work,spent "
+    "p:known,bound,round_off,centre,state,iterations,products,degree,block,centres,scales",
+    "rule": "d:beyond,highest,overflow,damping,clean,spare,close,settled,resolved,apart,tolerance "
+    "n:shown,least_degree,iterations,degree,products",
+    "space": "p:shape,l n:n,first,size,width,filled,blocks p:rows,projected,rest,gram d:dependent,least,enough "
+    "p:work n:count,begin p:block,room",
+}
+MATRIX, PULL = 0, 2  # what `product` does with rows
 
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """The compiled loops; None where there are none, or those of other sources."""
+    """Return the compiled loops; None where there are none, or those of other sources."""
     if os.environ.get("TORCH_LAPEIG_COMPILED") == "0" or not (FOLDER / LIBRARY).exists():
         return None
     try:
         found = ctypes.CDLL(str(FOLDER / LIBRARY))
         found.source.restype = ctypes.c_char_p
-        sources = b"".join((FOLDER / name).read_bytes() for name in SOURCES)
+        sources = b"".join(source.read_bytes() for source in sorted(FOLDER.glob("*.c")))
         is_same = found.source() == hashlib.sha256(sources).hexdigest().encode()
     except (OSError, AttributeError) as error:
         warnings.warn(f"the compiled loops cannot be loaded ({error}); torch is used instead", stacklevel=2)
         return None
     if not is_same:
         return None
-    for name, _ in TYPES.values():
-        for loop in ("subspace", "pairs_of_space"):
-            getattr(found, f"{loop}_{name}").restype = c_int64
-    for name in (
-        "components_of",
-        "count_part",
-        "numbers_of",
-        "solve_factors",
-        "next_block",
-        "extend_space",
-        "ritz_values",
-        "eigh_of_one",
-    ):
-        getattr(found, name).restype = c_int64
-    found.shape_of.restype, found.share_inside.restype = c_void_p, c_double
+    kinds = {"n": c_int64, "d": c_double, "p": c_void_p, "": None}
+    for name, signature in FUNCTIONS.items():
+        result, arguments = signature.split(":")
+        for function in [name + kind for kind, _ in TYPES.values()] if name.endswith("_") else [name]:
+            call = getattr(found, function)
+            call.restype, call.argtypes = kinds[result], [kinds[kind] for kind in arguments]
     parallel = c_void_p.in_dll(found, "parallel")
     # A forked process has none of OpenMP's threads, and would wait for them.
     if (team := _openmp()) is not None and not is_forked():
@@ -92,60 +122,42 @@ def _openmp() -> ctypes.CDLL | None:
     return functions if hasattr(functions, "GOMP_parallel") else None
 
 
-def structure(name: str, fields: str, real: Any = c_double) -> type[ctypes.Structure]:
-    """A structure of `kernels.c`: its fields in order: p (a pointer), n (int64), i (int32), d, r (REAL), a (Rows)."""
-    kinds = {"p": c_void_p, "n": c_int64, "i": c_int32, "d": c_double, "r": real, "a": _Rows}
-    parts = (part.split(":") for part in fields.split())
-    pairs = [(field, kinds[kind]) for kind, names in parts for field in names.split(",")]
-    return type(name, (ctypes.Structure,), {"_fields_": pairs})
+@functools.cache
+def _structure(name: str, dtype: torch.dtype = torch.float64) -> type[ctypes.Structure]:
+    """Build a structure of `STRUCTURES`."""
+    kinds: dict[str, Any] = {"p": c_void_p, "n": c_int64, "d": c_double, "r": TYPES[dtype][1]}
+    if name != "Rows":
+        kinds["a"] = _structure("Rows")
+    parts = (part.split(":") for part in STRUCTURES[name].split())
+    fields = [(field, kinds[kind]) for kind, names in parts for field in names.split(",")]
+    return type(name, (ctypes.Structure,), {"_fields_": fields})
 
 
-class _Rows(ctypes.Structure):
-    """``Rows`` of `kernels.c`."""
+def structure(name: str, *values: Any, dtype: torch.dtype | None = None) -> Any:
+    """Fill a structure, of tensors with the places of their numbers, as long as these live."""
+    return (_structure(name) if dtype is None else _structure(name, dtype))(
+        *(x.data_ptr() if isinstance(x, Tensor) else x for x in values)
+    )
 
-    _fields_ = [(name, c_void_p) for name in ("crow", "col", "values", "diagonal")]
 
-
-_Complement = structure(
-    "Complement",
-    "n:n,k,u p:vectors,known,values,scales,rest,split,enough,size,round_off d:noise n:limit,replaced,patience a:a "
-    "n:graphs p:target,z,left,work",
-)
-_TASK = "a:a n:start,stop,base,m,of_y,of_other,of_out p:y,other,out r:times,plus,centre"
-_EDGES = "p:crow,col n:start,stop,m,of_x,of_y p:x,y,out"
-_PAIRS = "p:i,j n:count,m,of_x,of_y p:x,y,out"
-_TENSION = "p:crow,col n:rows,m,of_y p:values,y,out,energy"
-_FILTER = "a:a n:graphs,n,m,first,groups p:degree,centre,scale,x,out,work"
-_NEAREST = "n:sets,points,queries,dims,k,itself,wide p:x,asked,valid,numbers,squares,work"
-_KINDS = (
-    ("task", _TASK),
-    ("edges", _EDGES),
-    ("pairs", _PAIRS),
-    ("tension", _TENSION),
-    ("filter", _FILTER),
-    ("nearest", _NEAREST),
-)
-_Part = structure("Part", "p:crow,col,nodes n:total,count p:place,new_crow,row,new_col,edge")
-_Eigh = structure("Eigh", "n:matrices,n,count p:a,values,vectors,work,sound")
-_STRUCTURES = {
-    dtype: {kind: structure(kind, fields, real) for kind, fields in _KINDS} for dtype, (_, real) in TYPES.items()
-}
-FILTER = {dtype: kinds["filter"] for dtype, kinds in _STRUCTURES.items()}
+def call(name: str, *arguments: Any, dtype: torch.dtype | None = None) -> Any:
+    """Call a function of the library, that of a dtype if one is given; tensors are places of numbers."""
+    function = getattr(library(), name if dtype is None else f"{name}_{TYPES[dtype][0]}")
+    given = (ctypes.byref(x) if isinstance(x, ctypes.Structure) else x for x in arguments)
+    return function(*(x.data_ptr() if isinstance(x, Tensor) else x for x in given))
 
 
 def is_readable(*tensors: Tensor) -> bool:
-    """Whether C can read these: dense memory of the processor, and nothing that watches what torch does."""
+    """Return whether C can read tensors: dense memory of the processor, and nothing that watches what torch does."""
     if is_in_torch_dispatch_mode() or torch._C._functorch.peek_interpreter_stack() is not None:
         return False
-    if torch._C._get_tracing_state() is not None:  # what C writes would not be recorded
-        return False
-    if forward_ad._current_level >= 0:  # a tensor may carry a tangent
+    if torch.jit.is_tracing() or forward_ad._current_level >= 0:  # what C writes has no record, and no tangent
         return False
     return all(map(_is_plain, tensors))
 
 
 def _is_plain(x: Tensor) -> bool:
-    """Whether the memory of a tensor holds what it says, and nobody asks for its gradient."""
+    """Return whether the memory of a tensor holds what it says, and nobody asks for its gradient."""
     functorch = torch._C._functorch
     if type(x) is not Tensor or not x.is_cpu or functorch.is_legacy_batchedtensor(x):
         return False
@@ -155,36 +167,36 @@ def _is_plain(x: Tensor) -> bool:
 
 
 def reads(crow: Tensor, col: Tensor, *numbers: Tensor) -> bool:
-    """Whether C reads CSR rows with values ``(E,)`` on them, and blocks ``(n, m)``, all of one dtype.
+    """Return whether C reads CSR rows with values ``(E,)`` on them, and blocks ``(n, m)``, all of one dtype.
 
     A row of a block lies in one piece; from one to the next may be any step.
     """
     dtype = numbers[0].dtype
     is_right = dtype in TYPES and all(x.dtype == dtype and (x.stride(-1) == 1 or x.shape[-1] == 1) for x in numbers)
-    return is_right and reads_rows(crow, col, *numbers)
+    return is_right and _reads_rows(crow, col, *numbers)
 
 
-def reads_rows(crow: Tensor, col: Tensor, *others: Tensor) -> bool:
-    """Whether C reads CSR rows, int32, and the memory of others."""
+def _reads_rows(crow: Tensor, col: Tensor, *others: Tensor) -> bool:
+    """Return whether C reads CSR rows, int32, and the memory of others."""
     if library() is None or not is_readable(crow, col, *others):
         return False
     return crow.dtype == col.dtype == torch.int32 and crow.is_contiguous() and col.is_contiguous()
 
 
 def is_for_one_thread(numbers: int) -> bool:
-    """Whether a loop over a block of so many numbers, of one graph, is for one thread, not each product for several."""
+    """Return whether a loop over a block of one graph, of so many numbers, takes less time than torch's threads."""
     return numbers <= ALONE or torch.get_num_threads() == 1
 
 
 def room_of_filter(n: int, size: int) -> int:
-    """Numbers of ``size`` bytes that a thread writes in a filter of n nodes: `ROOM_OF_FILTER`."""
+    """Return the numbers of ``size`` bytes that a thread writes in a filter of n nodes: `ROOM_OF_FILTER`."""
     return 2 * n * (2 * LANE_BYTES // size + 1)
 
 
-def _team(work: int) -> tuple[c_int64, c_int64]:
-    """Parts of some work, in multiplications, and threads to share them."""
+def _team(work: int) -> tuple[int, int]:
+    """Return the parts of some work, in multiplications, and the threads to share them."""
     threads = torch.get_num_threads()
-    return c_int64(max(1, min(PARTS_OF_THREAD * threads, work // COMPILED_PART))), c_int64(threads)
+    return max(1, min(PARTS_OF_THREAD * threads, work // COMPILED_PART)), threads
 
 
 def product(
@@ -203,80 +215,43 @@ def product(
 
     ``is_pull``: Σ_j m_ij (y_j − y_i) in the place of Σ_j m_ij y_j.
     """
-    rows = _Rows(crow.data_ptr(), col.data_ptr(), values.data_ptr(), None)
+    rows, mode = structure("Rows", crow, col, values, None), PULL if is_pull else MATRIX
     steps = (y.stride(0), 0 if other is None else other.stride(0), out.stride(0))
-    at = (y.data_ptr(), None if other is None else other.data_ptr(), out.data_ptr())
-    task = _STRUCTURES[y.dtype]["task"](rows, 0, len(crow) - 1, 0, y.shape[1], *steps, *at, times, plus, 0)
-    call = getattr(library(), f"{'pull' if is_pull else 'product'}_{TYPES[y.dtype][0]}")
-    call(ctypes.byref(task), *_team(len(col) * y.shape[1]))
+    sizes = (mode, 0, len(crow) - 1, 0, y.shape[1])
+    task = structure("product", rows, *sizes, *steps, y, other, out, times, plus, 0, dtype=y.dtype)
+    call("product", task, *_team(len(col) * y.shape[1]), dtype=y.dtype)
 
 
 def of_edges(crow: Tensor, col: Tensor, x: Tensor, y: Tensor | None, out: Tensor) -> None:
     """Write x_i · y_j of the edges to ``out``; ‖x_i − x_j‖² where there is no ``y``."""
-    blocks = (x.data_ptr(), None if y is None else y.data_ptr(), out.data_ptr())
-    ends = (0, len(crow) - 1, x.shape[1], x.stride(0), 0 if y is None else y.stride(0))
-    task = _STRUCTURES[x.dtype]["edges"](crow.data_ptr(), col.data_ptr(), *ends, *blocks)
-    getattr(library(), f"edges_{TYPES[x.dtype][0]}")(ctypes.byref(task), *_team(len(col) * x.shape[1]))
-
-
-def pair_squares(x: Tensor, i: Tensor | None, y: Tensor, j: Tensor | None) -> Tensor | None:
-    """‖x_i − y_j‖² ``(E,)`` for int64 ``i`` and ``j`` ``(E,)``, of all rows of x and the first of y without these.
-
-    The same two rows have the same distance in every call. None where C cannot read them, or a number is of no row.
-    """
-    numbers = [part for part in (i, j) if part is not None]
-    if x.shape[1] != y.shape[1] or len({len(part) for part in numbers}) > 1:
-        return None
-    if library() is None or x.dtype not in TYPES or x.dtype != y.dtype or not is_readable(x, y, *numbers):
-        return None
-    is_right = x.stride(1) == y.stride(1) == 1 and all(part.dtype == torch.int64 for part in numbers)
-    if not (is_right and all(part.is_contiguous() for part in numbers)):
-        return None
-    for part, rows in ((i, len(x)), (j, len(y))):
-        if part is not None and len(part) and not 0 <= int(part.numpy().min()) <= int(part.numpy().max()) < rows:
-            return None
-    count = len(x) if i is None else len(i)
-    out = x.new_empty(count)
-    at = (None if part is None else part.data_ptr() for part in (i, j))
-    sizes, blocks = (count, x.shape[1], x.stride(0), y.stride(0)), (part.data_ptr() for part in (x, y, out))
-    task = _STRUCTURES[x.dtype]["pairs"](*at, *sizes, *blocks)
-    getattr(library(), f"pairs_{TYPES[x.dtype][0]}")(ctypes.byref(task), *_team(count * x.shape[1]))
-    return out
-
-
-def scaled(crow: Tensor, col: Tensor, values: Tensor, nodes: Tensor) -> Tensor:
-    """s_i m_ij s_j for values m ``(E,)`` and s ``(n,)``, of what `reads` says yes to."""
-    out = torch.empty_like(values)
-    blocks = (nodes.data_ptr(), values.data_ptr(), out.data_ptr())
-    task = _STRUCTURES[values.dtype]["edges"](crow.data_ptr(), col.data_ptr(), 0, len(crow) - 1, 1, 1, 1, *blocks)
-    getattr(library(), f"scaled_{TYPES[values.dtype][0]}")(ctypes.byref(task), *_team(len(col)))
-    return out
+    sizes = (0, len(crow) - 1, x.shape[1], x.stride(0), 0 if y is None else y.stride(0))
+    task = structure("edges", crow, col, *sizes, x, y, out, dtype=x.dtype)
+    call("edges", task, *_team(len(col) * x.shape[1]), dtype=x.dtype)
 
 
 def edges_among(crow: Tensor, col: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
-    """The edges among some nodes of CSR rows, in the order of the nodes; all of a graph is looked at nowhere.
+    """Return the edges among some nodes of CSR rows, in the order of the nodes; all of a graph is looked at nowhere.
 
     Returns:
         ``crow``, row and column of each edge, and its number here, int64. None where C cannot read them, where nothing
         is compiled, or where nodes, int64 ``(M,)``, are not distinct or no nodes.
     """
-    if nodes.dtype != torch.int64 or nodes.ndim != 1 or not reads_rows(crow, col, nodes):
+    if nodes.dtype != torch.int64 or nodes.ndim != 1 or not _reads_rows(crow, col, nodes):
         return None
     nodes, total, count = nodes.contiguous(), len(crow) - 1, len(nodes)
     place = np.zeros(total, dtype=np.int32)  # memory that is cleared where it is touched
     new_crow = crow.new_empty(count + 1)
-    given = (x.data_ptr() for x in (crow, col, nodes))
-    part = _Part(*given, total, count, place.ctypes.data, new_crow.data_ptr())
-    if (edges := library().count_part(ctypes.byref(part))) < 0:  # type: ignore[union-attr]
+    part = structure("part", crow, col, nodes, total, count, place.ctypes.data, new_crow)
+    if (edges := call("count_part", part)) < 0:
         return None
     row, new_col, edge = crow.new_empty(edges), crow.new_empty(edges), nodes.new_empty(edges)
     part.row, part.new_col, part.edge = row.data_ptr(), new_col.data_ptr(), edge.data_ptr()
-    library().fill_part(ctypes.byref(part))  # type: ignore[union-attr]
+    call("fill_part", part)
     return new_crow, row, new_col, edge
 
 
 def eigh(a: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
-    """Eigenvalues ``(B, n)``, ascending, and the first eigenvectors ``(B, n, count)`` of several small matrices.
+    """Return eigenvalues ``(B, n)``, ascending, and the first eigenvectors ``(B, n, count)`` of small matrices.
 
     Of symmetric ``a`` ``(B, n, n)`` the lower triangle is read. Computed in float64, given back in the dtype of ``a``.
     None where LAPACK is to be asked: matrices that are large or few, numbers that are not finite or far from 1, nothing
@@ -289,19 +264,20 @@ def eigh(a: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
     a = a.detach().double().contiguous()
     values, vectors = a.new_empty(matrices, n), a.new_empty(matrices, n, count)
     room, sound = a.new_empty(min(groups, threads) * (2 * n + 5) * n * LANES), a.new_empty(matrices, dtype=torch.int64)
-    task = _Eigh(matrices, n, count, *(block.data_ptr() for block in (a, values, vectors, room, sound)))
-    library().eigh(ctypes.byref(task), c_int64(groups), c_int64(threads))  # type: ignore[union-attr]
+    call("eigh", structure("eigh", matrices, n, count, a, values, vectors, room, sound), groups, threads)
     return (values.to(dtype), vectors.to(dtype)) if bool(sound.all()) else None
 
 
 def finds_nearest(points: Tensor, queries: Tensor, valid: Tensor) -> bool:
-    """Whether `nearest` reads these."""
+    """Return whether `nearest` reads tensors."""
     is_there = library() is not None and is_readable(points, queries, valid)
     return is_there and points.dtype in TYPES and points.dtype == queries.dtype and valid.dtype == torch.bool
 
 
 def nearest(points: Tensor, queries: Tensor, valid: Tensor, k: int, itself: bool) -> tuple[Tensor, Tensor]:
-    """Numbers and squared distances ``(B, Q, k)`` of the nearest valid points by direct differences, ties by number.
+    """Return numbers and squared distances ``(B, Q, k)`` of the nearest valid points by direct differences.
+
+    Ties end by number.
 
     Args:
         points, queries: ``(B, N, D)`` and ``(B, Q, D)``. valid: bool ``(B, N)``, of at least k others in each set.
@@ -311,19 +287,18 @@ def nearest(points: Tensor, queries: Tensor, valid: Tensor, k: int, itself: bool
     wide, (parts, threads) = -(-n // lanes) * lanes, _team(sets * q * n * dims)
     points, queries, valid = points.contiguous(), queries.contiguous(), valid.contiguous()
     numbers, squares = (points.new_empty(sets, q, k, dtype=dtype) for dtype in (torch.int64, points.dtype))
-    room = points.new_empty(min(parts.value, threads.value) * (dims + QUERIES + 1) * wide)
-    blocks = (block.data_ptr() for block in (points, queries, valid, numbers, squares, room))
-    task = _STRUCTURES[points.dtype]["nearest"](sets, n, q, dims, k, itself, wide, *blocks)
-    getattr(library(), f"nearest_{TYPES[points.dtype][0]}")(ctypes.byref(task), parts, threads)
+    room = points.new_empty(min(parts, threads) * (dims + QUERIES + 1) * wide)
+    blocks = (points, queries, valid, numbers, squares, room)
+    task = structure("nearest", sets, n, q, dims, k, itself, wide, *blocks, dtype=points.dtype)
+    call("nearest", task, parts, threads, dtype=points.dtype)
     return numbers, squares
 
 
 def tension(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Σ_j m_ij (y_j − y_i) ``(n, m)`` and Σ_j m_ij ‖y_j − y_i‖² ``(n,)``, of what `reads` says yes to."""
+    """Return Σ_j m_ij (y_j − y_i) ``(n, m)`` and Σ_j m_ij ‖y_j − y_i‖² ``(n,)``, of what `reads` says yes to."""
     out, energy = y.new_empty(y.shape), y.new_empty(len(y))
-    blocks = (x.data_ptr() for x in (values, y, out, energy))
-    task = _STRUCTURES[y.dtype]["tension"](crow.data_ptr(), col.data_ptr(), *y.shape, y.stride(0), *blocks)
-    getattr(library(), f"tension_{TYPES[y.dtype][0]}")(ctypes.byref(task), *_team(2 * len(col) * y.shape[1]))
+    task = structure("tension", crow, col, *y.shape, y.stride(0), values, y, out, energy, dtype=y.dtype)
+    call("tension", task, *_team(2 * len(col) * y.shape[1]), dtype=y.dtype)
     return out, energy
 
 
@@ -342,7 +317,7 @@ class Rows:
 
     @classmethod
     def of(cls, crow: Tensor, col: Tensor, values: Tensor, diagonal: Tensor | None) -> Rows | None:
-        """None where they cannot be read, or nothing is compiled."""
+        """Return the rows; None where they cannot be read, or nothing is compiled."""
         values, diagonal = values.detach().contiguous(), None if diagonal is None else diagonal.detach().contiguous()
         if values.shape != col.shape or not reads(crow, col, values):
             return None
@@ -353,16 +328,16 @@ class Rows:
         return cls(crow, col, values, diagonal)
 
     def reads(self, *blocks: Tensor) -> bool:
-        """Whether C can read these blocks, of the dtype of the rows."""
+        """Return whether C can read blocks, of the dtype of the rows."""
         return is_readable(*blocks) and all(x.dtype == self.values.dtype for x in blocks)
 
     @property
-    def pointers(self) -> _Rows:
-        """What C reads, as long as these live."""
-        return _Rows(*(None if x is None else x.data_ptr() for x in (self.crow, self.col, self.values, self.diagonal)))
+    def pointers(self) -> Any:
+        """Return what C reads, as long as these live."""
+        return structure("Rows", self.crow, self.col, self.values, self.diagonal)
 
     def filter(self, x: Tensor, centre: Tensor, scale: Tensor, degree: Tensor) -> Tensor:
-        """T_degree(Ã) X for a block ``(B, N, m)``; Ã = (A − centre) scale / 2, graph by graph.
+        """Return T_degree(Ã) X for a block ``(B, N, m)``; Ã = (A − centre) scale / 2, graph by graph.
 
         Args:
             centre, scale: ``(B,)``. degree: int64 ``(B,)``, at least 1.
@@ -375,19 +350,18 @@ class Rows:
         parts, threads = _team(len(self.col) * m * int(degree.max()))
         # The columns of one graph are filtered each by themselves: threads have nothing to wait for.
         whole = max(1, -(-(m - 1) * x.element_size() // LANE_BYTES))
-        groups = min(threads.value, parts.value, whole) if graphs == 1 else 1
-        parts = c_int64(min(parts.value, graphs * groups))
+        groups = min(threads, parts, whole) if graphs == 1 else 1
+        parts = min(parts, graphs * groups)
         x, degree, out = x.contiguous(), degree.long().contiguous(), x.new_empty(x.shape)
         centre, scale = (number.to(x.dtype).contiguous() for number in (centre, scale))
-        room = x.new_empty(min(parts.value, threads.value) * room_of_filter(n, x.element_size()))
+        room = x.new_empty(min(parts, threads) * room_of_filter(n, x.element_size()))
         blocks = (degree, centre, scale, x, out, room)
-        sizes = (graphs, n, m, 0, groups)
-        task = _STRUCTURES[x.dtype]["filter"](self.pointers, *sizes, *(block.data_ptr() for block in blocks))
-        getattr(library(), f"filter_{TYPES[x.dtype][0]}")(ctypes.byref(task), parts, threads)
+        task = structure("filter", self.pointers, graphs, n, m, 0, groups, *blocks, dtype=x.dtype)
+        call("filter", task, parts, threads, dtype=x.dtype)
         return out
 
     def complement(self, system: System, target: Tensor, limits: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
-        """Conjugate gradients outside V; see `torch_lapeig.eigen.complement`.
+        """Solve by conjugate gradients outside V; see `torch_lapeig.eigen.complement`.
 
         Args:
             target: right-hand sides, float64 ``(B, N, k)``. limits: iterations, those between true residuals, patience.
@@ -396,14 +370,13 @@ class Rows:
             The iterates, and the norms of their residuals ``(B, k)``.
         """
         graphs, n, k = target.shape
-        width = system.known.shape[2]
-        parts, threads = c_int64(graphs), c_int64(torch.get_num_threads())
+        width, threads = system.known.shape[2], torch.get_num_threads()
         target, z, left = target.contiguous(), target.new_empty(target.shape), torch.empty_like(system.size)
-        room = target.new_empty(min(graphs, threads.value) * (7 * n + 3 * width) * LANES)
-        pieces = [None if x is None else x.data_ptr() for x in system.parts()]
-        blocks = (block.data_ptr() for block in (target, z, left, room))
-        asked = _Complement(n, k, width - k, *pieces, system.noise, *limits, self.pointers, graphs, *blocks)
-        library().complement(ctypes.byref(asked), parts, threads)  # type: ignore[union-attr]
+        room = target.new_empty(min(graphs, threads) * (7 * n + 3 * width) * LANES)
+        first = (system.vectors, system.known, system.values, system.scales, system.rest, system.split)
+        last = (system.enough, system.size, system.round_off, system.noise, *limits, self.pointers, graphs)
+        blocks = (*first, *last, target, z, left, room)
+        call("complement", structure("complement", n, k, width - k, *blocks), graphs, threads)
         return z, left
 
 
@@ -429,8 +402,3 @@ class System:
     enough: Tensor
     size: Tensor
     round_off: Tensor
-
-    def parts(self) -> tuple[Tensor | None, ...]:
-        """The tensors in the order of `kernels.c`."""
-        first = (self.vectors, self.known, self.values, self.scales, self.rest, self.split)
-        return (*first, self.enough, self.size, self.round_off)

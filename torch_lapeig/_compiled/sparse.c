@@ -1,55 +1,6 @@
 /* Factors L D Lᵀ of sparse symmetric matrices: an order of little fill, their structure, their numbers, and solves.
    A part of `kernels.c`. */
 
-/* --- Breadth-first searches --- */
-
-/* All nodes in breadth-first order from one on, component after component, with the component of each, numbered as they are
-   found; −1 before. How many there are. */
-INLINE int64_t breadth_first(int64_t n, const int32_t *crow, const int32_t *col, int64_t start, int32_t *order, int64_t *part)
-{
-    int64_t found = 0, done = 0, parts = 0;
-    for (int64_t i = 0; i < n; i++) part[i] = -1;
-    for (int64_t from = start, next = 0; found < n; from = next++) {
-        if (part[from] >= 0) continue;
-        part[from] = parts, order[found++] = from;
-        for (; done < found; done++)
-            for (int32_t e = crow[order[done]]; e < crow[order[done] + 1]; e++)
-                if (part[col[e]] < 0) part[col[e]] = parts, order[found++] = col[e];
-        parts++;
-    }
-    return parts;
-}
-
-/* The connected components of nodes, ascending by their first; how many, or −1 where there is no memory. */
-int64_t components_of(int64_t n, const int32_t *crow, const int32_t *col, int64_t *part)
-{
-    int32_t *const order = malloc((n + 1) * sizeof *order);
-    const int64_t parts = order ? breadth_first(n, crow, col, 0, order, part) : -1;
-    free(order);
-    return parts;
-}
-
-/* Of the first `size` nodes in breadth-first order from one end of the graph, the share that has no edge to the others; −1
-   where there is no memory. */
-double share_inside(int64_t n, const int32_t *crow, const int32_t *col, int64_t size)
-{
-    int32_t *const order = malloc(n * sizeof *order);
-    int64_t *const seen = malloc(n * sizeof *seen), inside = 0;
-    if (order && seen) {
-        breadth_first(n, crow, col, 0, order, seen);
-        breadth_first(n, crow, col, order[n - 1], order, seen);
-        memset(seen, 0, n * sizeof *seen);
-        for (int64_t i = 0; i < size; i++) seen[order[i]] = 1;
-        for (int64_t i = 0, out; i < size; inside += !out, i++) {
-            out = 0;
-            for (int32_t e = crow[order[i]]; e < crow[order[i] + 1]; e++) out |= !seen[col[e]];
-        }
-    }
-    const double share = order && seen ? (double)inside / size : -1;
-    free(order), free(seen);
-    return share;
-}
-
 /* --- The order: approximate minimum degree (Amestoy, Davis & Duff 1996) --- */
 
 /* What elimination leaves of a graph. A variable stands for nodes that have become indistinguishable. An element is what
@@ -483,8 +434,6 @@ void sizes_of(const Shape *s, int64_t *numbers, double *work)
 #define PANEL 32 /* columns that are eliminated before others hear of it */
 #define TALL 16  /* rows of a tile of the rest; four columns wide */
 
-typedef double Front __attribute__((vector_size(64), aligned(8), may_alias));
-
 /* Take `count` columns from `from` on, L scaled by `d`, from all others of a front of f rows, `step` numbers a column. */
 INLINE void take_from_rest(double *front, int64_t f, int64_t step, int64_t from, int64_t count)
 {
@@ -495,14 +444,14 @@ INLINE void take_from_rest(double *front, int64_t f, int64_t step, int64_t from,
             for (int64_t t = 0; t < 4; t++) c[k][t] = j + t < f ? -d * column[j + t] : 0;
         }
         for (int64_t i = j; i < f; i += TALL) {
-            Front sum[4][2] = {0};
+            V64_double sum[4][2] = {0};
             for (int64_t k = 0; k < count; k++) {
                 const double *own = front + (from + k) * step + i;
-                const Front a = *(const Front *)own, b = *(const Front *)(own + 8);
+                const V64_double a = *(const V64_double *)own, b = *(const V64_double *)(own + 8);
                 for (int t = 0; t < 4; t++) sum[t][0] += a * c[k][t], sum[t][1] += b * c[k][t];
             }
             for (int t = 0; t < 4; t++) {
-                Front *to = (Front *)(front + (j + t) * step + i);
+                V64_double *to = (V64_double *)(front + (j + t) * step + i);
                 to[0] += sum[t][0], to[1] += sum[t][1];
             }
         }
@@ -598,66 +547,16 @@ end:
 
 /* --- Solves --- */
 
-/* Solve L D Lᵀ x = y in the place of y, by L and then by D and Lᵀ; `t` has room for the rows below. WIDE columns at once. */
-#define SOLVE(WIDE, TYPE)                                                                                                  \
-    INLINE void solve_##WIDE(const Shape *s, const double *l, TYPE *y, TYPE *t)                                            \
-    {                                                                                                                      \
-        for (int64_t k = 0; k < s->supers; k++) {                                                                          \
-            const Super at = super_of(s, k);                                                                               \
-            const int64_t width = at.width, below = at.below, f = at.f;                                                    \
-            const double *column = l + s->at[k];                                                                           \
-            TYPE *const own = y + at.first;                                                                                \
-            for (int64_t i = 0; i < below; i++) t[i] = y[at.row[i]];                                                       \
-            for (int64_t j = 0; j < width; j += 4) {                                                                       \
-                const int64_t some = width - j < 4 ? width - j : 4;                                                        \
-                for (int64_t a = j; a < j + some; a++)                                                                     \
-                    for (int64_t i = a + 1; i < width; i++) own[i] -= column[a * f + i] * own[a];                          \
-                const double *c = column + j * f + width;                                                                  \
-                if (some == 4) {                                                                                           \
-                    const TYPE p = own[j], q = own[j + 1], u = own[j + 2], v = own[j + 3];                                 \
-                    for (int64_t i = 0; i < below; i++)                                                                    \
-                        t[i] -= (c[i] * p + c[f + i] * q) + (c[2 * f + i] * u + c[3 * f + i] * v);                         \
-                } else                                                                                                     \
-                    for (int64_t a = 0; a < some; a++)                                                                     \
-                        for (int64_t i = 0; i < below; i++) t[i] -= c[a * f + i] * own[j + a];                             \
-            }                                                                                                              \
-            for (int64_t i = 0; i < below; i++) y[at.row[i]] = t[i];                                                       \
-        }                                                                                                                  \
-        for (int64_t k = s->supers - 1; k >= 0; k--) {                                                                     \
-            const Super at = super_of(s, k);                                                                               \
-            const int64_t width = at.width, below = at.below, f = at.f;                                                    \
-            const double *column = l + s->at[k];                                                                           \
-            TYPE *const own = y + at.first;                                                                                \
-            for (int64_t i = 0; i < below; i++) t[i] = y[at.row[i]];                                                       \
-            for (int64_t j = 0; j < width; j++) own[j] /= column[j * f + j];                                               \
-            for (int64_t j = 0; j < width; j += 4) {                                                                       \
-                const int64_t some = width - j < 4 ? width - j : 4;                                                        \
-                const double *c = column + j * f + width;                                                                  \
-                if (some == 4) {                                                                                           \
-                    TYPE p = {0}, q = {0}, u = {0}, v = {0};                                                               \
-                    for (int64_t i = 0; i < below; i++) {                                                                  \
-                        const TYPE x = t[i];                                                                               \
-                        p += c[i] * x, q += c[f + i] * x, u += c[2 * f + i] * x, v += c[3 * f + i] * x;                    \
-                    }                                                                                                      \
-                    own[j] -= p, own[j + 1] -= q, own[j + 2] -= u, own[j + 3] -= v;                                        \
-                } else                                                                                                     \
-                    for (int64_t a = 0; a < some; a++) {                                                                   \
-                        TYPE p = {0};                                                                                      \
-                        for (int64_t i = 0; i < below; i++) p += c[a * f + i] * t[i];                                      \
-                        own[j + a] -= p;                                                                                   \
-                    }                                                                                                      \
-            }                                                                                                              \
-            for (int64_t j = width - 1; j >= 0; j--)                                                                       \
-                for (int64_t i = j + 1; i < width; i++) own[j] -= column[j * f + i] * own[i];                              \
-        }                                                                                                                  \
-    }
-
-SOLVE(4, Four)
-SOLVE(8, Front)
+#define V V32_double
+#include "solve.c"
+#undef V
+#define V V64_double
+#include "solve.c"
+#undef V
 
 /* X = A⁻¹ B of `m` columns. The number of row i and column c of both is at i · step + c · other. `room`: (n + widest + 1)
    rows of eight numbers, four where there are no more columns. */
-INLINE void solve_in(const Shape *s, const double *l, const double *b, double *x, int64_t m, int64_t step, int64_t other,
+FAST static void solve_in(const Shape *s, const double *l, const double *b, double *x, int64_t m, int64_t step, int64_t other,
                      double *room)
 {
     const int64_t n = s->n, wide = m > 4 ? 8 : 4;
@@ -668,198 +567,20 @@ INLINE void solve_in(const Shape *s, const double *l, const double *b, double *x
             for (int64_t c = 0; c < wide; c++)
                 y[i * wide + c] = c < some ? b[s->node[i] * step + (from + c) * other] : 0;
         if (wide == 4)
-            solve_4(s, l, (Four *)y, (Four *)t);
+            solve_V32_double(s, l, (V32_double *)y, (V32_double *)t);
         else
-            solve_8(s, l, (Front *)y, (Front *)t);
+            solve_V64_double(s, l, (V64_double *)y, (V64_double *)t);
         for (int64_t i = 0; i < n; i++)
             for (int64_t c = 0; c < some; c++) x[s->node[i] * step + (from + c) * other] = y[i * wide + c];
     }
 }
 
 /* The same, of blocks (n, m). 0 where there is no memory. */
-FAST int64_t solve_factors(const Shape *s, const double *l, const double *b, double *x, int64_t m)
+int64_t solve_factors(const Shape *s, const double *l, const double *b, double *x, int64_t m)
 {
     double *const room = malloc((s->n + s->widest + 1) * (m > 4 ? 8 : 4) * sizeof *room);
     if (!room) return 0;
     solve_in(s, l, b, x, m, m, 1, room);
     free(room);
     return 1;
-}
-
-/* --- Block Krylov spaces of the inverse, see `torch_lapeig.eigen.block_krylov` --- */
-
-#define BLOCK 4 /* vectors of a block, at most */
-
-typedef struct {
-    const Shape *shape;
-    const double *l;
-    int64_t n, first, size, width, filled, blocks; /* known vectors before the space; vectors of a block */
-    double *rows, *projected, *rest, *gram;        /* (first + size + width, n); (size, size); (width, n); (width, width) */
-    double dependent, least, enough;               /* pivots of a block; what is left of it, see `orthonormal` */
-    double *work;                                  /* of parts: (first + size + width) · BLOCK numbers each, and once more */
-    int64_t count, begin;                          /* rows that are multiplied with `block`: known ones, those from `begin` */
-    double *block, *room;
-} Space;
-
-/* Numbers of the vectors of a part. */
-INLINE void span_of(const Space *s, int64_t part, int64_t parts, int64_t *from, int64_t *to)
-{
-    const int64_t whole = (s->n + STRETCH - 1) / STRETCH;
-    *from = whole * part / parts * STRETCH, *to = whole * (part + 1) / parts * STRETCH;
-    if (*to > s->n) *to = s->n;
-}
-
-/* Inner products of the known rows, and of those from `begin` to `count`, with the block, of a part of the numbers. */
-static FAST void dot_part(void *task, int64_t part, int64_t parts, int64_t thread)
-{
-    const Space *s = task;
-    const int64_t n = s->n, count = s->count;
-    double *const h = s->work + (part + 1) * (s->first + s->size + s->width) * BLOCK;
-    const double *w[BLOCK];
-    int64_t from, to;
-    (void)thread;
-    for (int64_t c = 0; c < BLOCK; c++) w[c] = s->block + (c < s->width ? c : 0) * n;
-    memset(h, 0, count * BLOCK * sizeof *h);
-    for (span_of(s, part, parts, &from, &to); from < to; from += STRETCH) {
-        const int64_t end = from + STRETCH < to ? from + STRETCH : to;
-        for (int64_t r = 0; r < count; r++) {
-            if (r == s->first && s->begin > r) r = s->begin;
-            const int is_pair = r + 1 < count && r + 1 != s->first;
-            const double *const u = s->rows + r * n, *const v = is_pair ? u + n : u;
-            double a = 0, b = 0, c = 0, d = 0, e = 0, f = 0, g = 0, k = 0;
-            for (int64_t i = from; i < end; i++) {
-                a += u[i] * w[0][i], b += u[i] * w[1][i], c += u[i] * w[2][i], d += u[i] * w[3][i];
-                e += v[i] * w[0][i], f += v[i] * w[1][i], g += v[i] * w[2][i], k += v[i] * w[3][i];
-            }
-            double *const to_row = h + r * BLOCK;
-            to_row[0] += a, to_row[1] += b, to_row[2] += c, to_row[3] += d;
-            if (!is_pair) continue;
-            to_row[4] += e, to_row[5] += f, to_row[6] += g, to_row[7] += k, r++;
-        }
-    }
-}
-
-/* Take from the block what these rows have of it. */
-static FAST void take_part(void *task, int64_t part, int64_t parts, int64_t thread)
-{
-    const Space *s = task;
-    const int64_t n = s->n;
-    int64_t from, to;
-    (void)thread;
-    for (span_of(s, part, parts, &from, &to); from < to; from += STRETCH) {
-        const int64_t end = from + STRETCH < to ? from + STRETCH : to;
-        for (int64_t r = 0, stop; r < s->count; r = stop) {
-            const double *u[4], *h[4];
-            static const double none[BLOCK];
-            if (r == s->first && s->begin > r) r = s->begin;
-            stop = r < s->first && r + 4 > s->first ? s->first : r + 4;
-            for (int64_t a = 0; a < 4; a++) {
-                const int is_there = r + a < stop && r + a < s->count;
-                u[a] = s->rows + (is_there ? r + a : r) * n, h[a] = is_there ? s->work + (r + a) * BLOCK : none;
-            }
-            for (int64_t c = 0; c < s->width; c++) {
-                double *const w = s->block + c * n;
-                const double p = h[0][c], q = h[1][c], x = h[2][c], y = h[3][c];
-                for (int64_t i = from; i < end; i++) w[i] -= (u[0][i] * p + u[1][i] * q) + (u[2][i] * x + u[3][i] * y);
-            }
-        }
-    }
-}
-
-/* The inner products of rows with the block, in `work`; a row of these has BLOCK numbers. See Space. */
-static void dots(Space *s, double *block, int64_t begin, int64_t count, int64_t parts, int64_t threads)
-{
-    const int64_t all = (s->first + s->size + s->width) * BLOCK;
-    s->block = block, s->begin = begin, s->count = count;
-    share(dot_part, s, parts, threads);
-    memcpy(s->work, s->work + all, count * BLOCK * sizeof *s->work);
-    for (int64_t part = 1; part < parts; part++)
-        for (int64_t i = 0; i < count * BLOCK; i++) s->work[i] += s->work[(part + 1) * all + i];
-}
-
-/* Rows of the block by R⁻ᵀ, for its Gram matrix RᵀR; the least pivot beside the length of its column. 0 where there is
-   none: columns that are dependent, or not finite. */
-static FAST double orthonormal(const Space *s, double *block)
-{
-    const int64_t n = s->n, p = s->width;
-    double gram[BLOCK][BLOCK], least = 1;
-    for (int64_t a = 0; a < p; a++)
-        for (int64_t b = 0; b <= a; b++) {
-            double sum = 0;
-            for (int64_t i = 0; i < n; i++) sum += block[a * n + i] * block[b * n + i];
-            gram[a][b] = sum;
-        }
-    for (int64_t a = 0; a < p; a++) { /* L Lᵀ, row by row */
-        const double size = gram[a][a];
-        for (int64_t b = 0; b < a; b++) {
-            for (int64_t c = 0; c < b; c++) gram[a][b] -= gram[a][c] * gram[b][c];
-            gram[a][b] /= gram[b][b];
-            gram[a][a] -= gram[a][b] * gram[a][b];
-        }
-        if (!(gram[a][a] > 0) || !(size >= 1e-280) || !isfinite(size)) return 0;
-        least = fmin(least, gram[a][a] / size);
-        gram[a][a] = sqrt(gram[a][a]);
-        double *const own = block + a * n;
-        for (int64_t b = 0; b < a; b++) {
-            const double *const other = block + b * n, c = gram[a][b];
-            for (int64_t i = 0; i < n; i++) own[i] -= c * other[i];
-        }
-        const double inverse = 1 / gram[a][a];
-        for (int64_t i = 0; i < n; i++) own[i] *= inverse;
-    }
-    return sqrt(least);
-}
-
-/* Orthonormal rows for the given ones, outside the space, in the rows that follow it. 0 where that takes more care. */
-int64_t next_block(Space *s, const double *given, int64_t parts, int64_t threads)
-{
-    double *const block = s->rows + (s->first + s->filled) * s->n;
-    memcpy(block, given, s->width * s->n * sizeof *block);
-    if (!(orthonormal(s, block) > s->dependent)) return 0;
-    for (int round = 0; round < 2; round++) {
-        double left = 1;
-        dots(s, block, s->first, s->first + s->filled, parts, threads);
-        share(take_part, s, parts, threads);
-        for (int64_t c = 0; c < s->width; c++) {
-            double size = 0;
-            for (int64_t i = 0; i < s->n; i++) size += block[c * s->n + i] * block[c * s->n + i];
-            left = fmin(left, sqrt(size));
-        }
-        if (!(left > s->least) || !(orthonormal(s, block) > s->least)) return 0;
-        if (left > s->enough) break;
-    }
-    return 1;
-}
-
-static FAST void solve_block(const Space *s, const double *block)
-{
-    solve_in(s->shape, s->l, block, s->rest, s->width, 1, s->n, s->room);
-}
-
-/* Take in the block that follows the space, its products, and further ones while there are fewer vectors than `upto` and
-   room for another. Whether the last block that was needed could be made. */
-int64_t extend_space(Space *s, int64_t upto, int64_t parts, int64_t threads)
-{
-    for (int64_t from = 0;; from = s->filled - s->width) {
-        const int64_t old = s->filled, now = old + s->width, p = s->width;
-        solve_block(s, s->rows + (s->first + old) * s->n);
-        /* Of a block that was made of the last products here, no others lie in the space: its matrix is symmetric. */
-        dots(s, s->rest, s->first + from, s->first + now, parts, threads);
-        share(take_part, s, parts, threads);
-        const double *const h = s->work + s->first * BLOCK;
-        for (int64_t r = from; r < now; r++)
-            for (int64_t c = 0; c < p; c++) {
-                const double own = r < old ? h[r * BLOCK + c] : (h[r * BLOCK + c] + h[(old + c) * BLOCK + r - old]) / 2;
-                s->projected[r * s->size + old + c] = s->projected[(old + c) * s->size + r] = own;
-            }
-        for (int64_t a = 0; a < p; a++)
-            for (int64_t b = 0; b <= a; b++) {
-                double sum = 0;
-                for (int64_t i = 0; i < s->n; i++) sum += s->rest[a * s->n + i] * s->rest[b * s->n + i];
-                s->gram[a * p + b] = s->gram[b * p + a] = sum;
-            }
-        s->filled = now, s->blocks++;
-        if (now >= upto || now + p > s->size) return 1;
-        if (!next_block(s, s->rest, parts, threads)) return 0;
-    }
 }

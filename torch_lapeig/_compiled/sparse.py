@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 import weakref
-from ctypes import c_double, c_int64, c_void_p
+from ctypes import c_double
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig import _compiled
+from torch_lapeig._compiled import call, library, structure
 
 Array = np.ndarray[Any, Any]
 SINGULAR, NO_MEMORY = -1, -2  # what `numbers_of` gives in the place of a count
@@ -28,32 +27,13 @@ class Limits(NamedTuple):
     entries: float = math.inf
 
     def are_within(self, others: Limits) -> bool:
-        """Whether none of them is larger."""
+        """Return whether no limit is larger than another."""
         return all(mine <= other for mine, other in zip(self, others, strict=True))
 
 
-def _at(x: Array | None) -> c_void_p:
-    """Where C finds numbers; NumPy's own ``ctypes`` takes four times as long."""
-    return c_void_p(None if x is None else x.__array_interface__["data"][0])
-
-
-def components(crow: Tensor, col: Tensor) -> Tensor | None:
-    """Labels int64 ``(n,)`` of connected components, ascending by first node; None where C cannot read the rows."""
-    if not _compiled.reads_rows(crow, col):
-        return None
-    labels = torch.empty(len(crow) - 1, dtype=torch.int64)
-    where = (c_void_p(part.data_ptr()) for part in (crow, col, labels))
-    found = _compiled.library().components_of(c_int64(len(labels)), *where)  # type: ignore[union-attr]
-    return None if found < 0 else labels
-
-
-def share_inside(crow: Array, col: Array, size: int) -> float:
-    """Of so many nodes of a ball at one end of a graph, the share that has no edge out of it. Raises: MemoryError."""
-    rows = (_at(crow), _at(col))
-    found: float = _compiled.library().share_inside(c_int64(len(crow) - 1), *rows, c_int64(size))  # type: ignore[union-attr]
-    if found < 0:
-        raise MemoryError
-    return found
+def _at(x: Array | None) -> int | None:
+    """Return where C finds numbers; NumPy's own ``ctypes`` takes four times as long."""
+    return None if x is None else x.__array_interface__["data"][0]
 
 
 class Structure:
@@ -68,29 +48,27 @@ class Structure:
     """
 
     def __init__(self, shape: int) -> None:
-        library = _compiled.library()
-        sizes, work = np.zeros(4, dtype=np.int64), c_double()
-        library.sizes_of(c_void_p(shape), _at(sizes), ctypes.byref(work))  # type: ignore[union-attr]
+        sizes, work = np.zeros(4, dtype=np.int64), np.zeros(1)
+        call("sizes_of", shape, _at(sizes), _at(work))
         entries, _, widest, waiting = sizes.tolist()
-        self.pointer, self.entries, self.work, self.widest = c_void_p(shape), entries, work.value, widest
+        self.pointer, self.entries, self.work, self.widest = shape, entries, float(work[0]), widest
         self.bytes = 8 * (entries + waiting + (widest + 32) * (widest + 4))
-        weakref.finalize(self, library.release, self.pointer)  # type: ignore[union-attr]
+        weakref.finalize(self, library().release, shape)  # type: ignore[union-attr]
 
     @classmethod
     def of(cls, crow: Array, col: Array, most: Limits | None = None) -> Structure | None:
-        """That of a matrix of these symmetric rows, int32, with or without its diagonal.
+        """Return the structure of a matrix of these symmetric rows, int32, with or without its diagonal.
 
         None where factors take more than the limits, or more memory than there is.
         """
-        rows, limits = (_at(crow), _at(col)), Limits() if most is None else most
-        call = _compiled.library().shape_of  # type: ignore[union-attr]
-        shape = call(c_int64(len(crow) - 1), *rows, (c_double * 2)(*limits))
+        limits = (c_double * 2)(*(Limits() if most is None else most))
+        shape = call("shape_of", len(crow) - 1, _at(crow), _at(col), limits)
         found = None if shape is None else cls(shape)
-        return found if found is not None and found.size.are_within(limits) else None
+        return found if found is not None and found.size.are_within(Limits(*limits)) else None
 
     @property
     def size(self) -> Limits:
-        """The limits that these factors just keep."""
+        """Return the limits that these factors just keep."""
         return Limits(self.work, self.entries)
 
 
@@ -117,15 +95,14 @@ class SymmetricFactors:
         times: float = 1.0,
         diagonal: Array | None = None,
     ) -> SymmetricFactors:
-        """Those of ``diagonal`` and ``times`` the values, float64, on rows of this structure.
+        """Return the factors of ``diagonal`` and ``times`` the values, float64, on rows of this structure.
 
         Raises:
             RuntimeError: an entry of D is zero or not finite. MemoryError.
         """
         numbers = np.empty(structure.entries)
         rows, last = (_at(x) for x in (crow, col, values)), (_at(diagonal), _at(numbers))
-        call = _compiled.library().numbers_of  # type: ignore[union-attr]
-        negative = call(structure.pointer, *rows, c_double(times), *last)
+        negative = call("numbers_of", structure.pointer, *rows, times, *last)
         if negative == NO_MEMORY:
             raise MemoryError
         if negative == SINGULAR:
@@ -134,26 +111,18 @@ class SymmetricFactors:
 
     @property
     def nnz(self) -> int:
-        """Numbers that L holds."""
+        """Return the numbers that L holds."""
         entries: int = self.structure.entries
         return entries
 
     def solve(self, b: Array) -> Array:
-        """X of A X = B for float64 ``(n,)`` or ``(n, m)``. Raises: MemoryError."""
+        """Return X of A X = B for float64 ``(n,)`` or ``(n, m)``. Raises: MemoryError."""
         b = np.ascontiguousarray(b)
         x = np.empty_like(b)
-        where = (_at(part) for part in (self.numbers, b, x))
-        columns = c_int64(b.size // max(self.nodes, 1))
-        if not _compiled.library().solve_factors(self.structure.pointer, *where, columns):  # type: ignore[union-attr]
+        columns = b.size // max(self.nodes, 1)
+        if not call("solve_factors", self.structure.pointer, _at(self.numbers), _at(b), _at(x), columns):
             raise MemoryError
         return x
-
-
-_Space = _compiled.structure(
-    "Space",
-    "p:shape,l n:n,first,size,width,filled,blocks p:rows,projected,rest,gram d:dependent,least,enough "
-    "p:work n:count,begin p:block,room",
-)
 
 
 class Space:
@@ -172,20 +141,18 @@ class Space:
     ) -> None:
         (total, n), size, threads = rows.shape, len(projected), torch.get_num_threads()
         parts = max(1, min(threads, n // SPACE_PART))
-        self._team, self.rest = (c_int64(parts), c_int64(threads)), rows.new_empty(width, n)
+        self._team, self.rest = (parts, threads), rows.new_empty(width, n)
         work = rows.new_empty((parts + 1) * total * BLOCK)
         room = rows.new_empty((n + factors.structure.widest + 1) * BLOCK)
         gram = rows.new_empty(width, width)
-        head = (factors.structure.pointer, factors.numbers.ctypes.data, n, total - size - width, size, width, 0, 0)
-        blocks = (block.data_ptr() for block in (rows, projected, self.rest, gram))
-        self._space = _Space(*head, *blocks, *pivots, work.data_ptr(), 0, 0, None, room.data_ptr())
+        head = (factors.structure.pointer, _at(factors.numbers), n, total - size - width, size, width, 0, 0)
+        self._space = structure("space", *head, rows, projected, self.rest, gram, *pivots, work, 0, 0, None, room)
         self._kept = (factors, rows, projected, gram, work, room)  # as long as their memory is read
 
     def follow(self, filled: int, source: Tensor) -> bool:
-        """Make of rows ``(width, N)`` the block that follows the first ``filled`` vectors; whether that is sound."""
+        """Make of rows ``(width, N)`` the block that follows the first ``filled`` vectors, if it is sound."""
         self._space.filled = filled
-        call = _compiled.library().next_block  # type: ignore[union-attr]
-        return bool(call(ctypes.byref(self._space), c_void_p(source.data_ptr()), *self._team))
+        return bool(call("next_block", self._space, source, *self._team))
 
     def extend(self, filled: int, upto: int) -> tuple[int, int, bool]:
         """Take in the block that follows, and further ones up to so many vectors while there is room for another.
@@ -194,6 +161,5 @@ class Space:
             The vectors then, the blocks taken in, and whether each but the first could be made of the rest before.
         """
         self._space.filled, self._space.blocks = filled, 0
-        call = _compiled.library().extend_space  # type: ignore[union-attr]
-        is_sound = bool(call(ctypes.byref(self._space), c_int64(upto), *self._team))
+        is_sound = bool(call("extend_space", self._space, upto, *self._team))
         return self._space.filled, self._space.blocks, is_sound

@@ -1,12 +1,13 @@
 /* Subspace iteration on Chebyshev filters, whole, for each graph of a batch by itself: the loop of `ChebyshevSubspace`, with
-   its rule; and random numbers to begin with. A part of `kernels.c`. */
+   its rule. A part of `kernels.c`, for float and for double. */
 
-#ifndef REAL
+#ifndef SUBSPACE_RULE
+#define SUBSPACE_RULE
 
 /* The numbers of the rule, which has its reasons in `torch_lapeig.eigen.chebyshev`, by their names there, and the options. */
 typedef struct {
-    double beyond, highest, overflow, damping, clean, weak, spare, close, settled, resolved, apart, tolerance;
-    int64_t shown, least_degree, iterations, degree, products, patient;
+    double beyond, highest, overflow, damping, clean, spare, close, settled, resolved, apart, tolerance;
+    int64_t shown, least_degree, iterations, degree, products;
 } Rule;
 
 /* States of a graph: on the way, with pairs that are right but not resolved, done, given up, of dependent columns. */
@@ -18,34 +19,7 @@ static double log_growth(double value, double low, double bound)
     return acosh(1 + fmax(2 / (bound - low) * (low - value), 1e-7));
 }
 
-/* 64 bits that look random, of a number: the last steps of splitmix64 (Steele, Lea & Flood 2014). */
-INLINE uint64_t scrambled(uint64_t x)
-{
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u, x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
-#else
-
-/* --- Random columns --- */
-
-/* `graphs` times the same n rows of m numbers, sums of four uniform ones, which are nearly normal, of mean 0 and variance 1;
-   0 for nodes that are not active. */
-FAST void NAME(noise)(int64_t graphs, int64_t n, int64_t m, int64_t seed, const uint8_t *active, REAL *out)
-{
-    const REAL unit = 1 / 37837.2271; /* 2¹⁶ / √3 */
-    const uint64_t first = scrambled((uint64_t)seed * 0x9e3779b97f4a7c15u);
-    for (int64_t i = 0; i < n * m; i++) {
-        const uint64_t bits = scrambled(first + (uint64_t)i * 0x9e3779b97f4a7c15u);
-        const int32_t low = (bits & 0xffff) + (bits >> 16 & 0xffff), high = (bits >> 32 & 0xffff) + (bits >> 48);
-        out[i] = (low + high - 131070) * unit;
-    }
-    for (int64_t g = graphs - 1; g >= 0; g--)
-        for (int64_t i = 0; i < n; i++)
-            for (int64_t c = 0; c < m; c++) out[(g * n + i) * m + c] = active[g * n + i] ? out[i * m + c] : 0;
-}
-
-/* --- The loop --- */
+#endif
 
 /* Of `ritz` x is the block, which is overwritten; `vectors`, `values`, `residuals` are the answer. What the filter takes
    graph by graph is written here. `known`: null vectors of each graph. `centre`: about the mean of each spectrum;
@@ -177,7 +151,6 @@ static void NAME(decide)(NAME(Subspace) * s, int64_t g, int64_t thread)
     const double degree = ceil(fmin(wanted, fmax(longest, 1)));
     const double left = s->iterations[g] >= u->shown ? needed / kth : 0, products = s->products[g] + degree + 1;
     if (!(degree >= 1) || fmax(products, s->products[g] + 1 + left) > u->products) return;
-    if (!u->patient && s->iterations[g] > 0 && u->degree * kth < u->weak) return;
     s->iterations[g]++, s->state[g] = is_right ? REFINES : GOES_ON;
     NAME(filtered)(s, g, settled, low, degree, values[settled], thread);
 }
@@ -207,5 +180,3 @@ int64_t NAME(subspace)(NAME(Subspace) * s)
     for (int64_t g = 0; g < s->ritz->graphs; g++) left += s->state[g] <= REFINES;
     return left;
 }
-
-#endif

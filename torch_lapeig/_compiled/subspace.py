@@ -1,29 +1,17 @@
-"""Subspace iteration on Chebyshev filters, whole, and random columns: `subspace.c`."""
+"""Subspace iteration on Chebyshev filters, whole: `subspace.c`."""
 
 from __future__ import annotations
 
 import ctypes
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from torch_lapeig import _compiled
-from torch_lapeig._compiled import FILTER, LANE_BYTES, TYPES, Rows, room_of_filter
-from torch_lapeig._compiled.ritz import RITZ, least_of, room_of_ritz
+from torch_lapeig._compiled import LANE_BYTES, Rows, call, room_of_filter, structure
+from torch_lapeig._compiled.ritz import least_of, room_of_ritz
 from torch_lapeig._tuning import COMPILED_PART, UNINTERRUPTED
 
-# The numbers of `ChebyshevSubspace`, and its options.
-Rule = _compiled.structure(
-    "Rule",
-    "d:beyond,highest,overflow,damping,clean,weak,spare,close,settled,resolved,apart,tolerance "
-    "n:shown,least_degree,iterations,degree,products,patient",
-)
-_Subspace = _compiled.structure(
-    "Subspace",
-    "p:ritz,filter,rule n:k,threads,part,work,spent p:known,bound,round_off,centre,state,iterations,products,degree,"
-    "block,centres,scales",
-)
 FINISHED, DEPENDENT = 3, 5  # states of a graph in `subspace.c`
 
 
@@ -47,8 +35,10 @@ class Found(NamedTuple):
     finished: Tensor
 
 
-def subspace(rows: Rows, block: Tensor, null: Tensor, k: int, spectrum: Spectrum, rule: Any) -> Found | None:
-    """The pairs that `ChebyshevSubspace` finds, which has the rule.
+def subspace(
+    rows: Rows, block: Tensor, null: Tensor, k: int, spectrum: Spectrum, rule: tuple[float, ...]
+) -> Found | None:
+    """Return the pairs that `ChebyshevSubspace` finds, which has the rule: the numbers of `STRUCTURES` in order.
 
     None where C cannot read this, and where columns of a graph come to depend on each other, which takes more care.
 
@@ -72,38 +62,22 @@ def subspace(rows: Rows, block: Tensor, null: Tensor, k: int, spectrum: Spectrum
         block.new_empty(workers * room_of_filter(n, block.element_size())),
     )
     room = torch.empty(teams * room_of_ritz(m), dtype=torch.float64)
-    state, iterations, products, degree, sound = (row.data_ptr() for row in counts)
-    at, matrix = block.data_ptr(), rows.pointers
+    state, iterations, products, degree, sound = counts.unbind()
     sizes = (graphs, n, m, wide, m, 1, min(null.shape[2], m), null.shape[2], 0, 0)
-    out = (x.data_ptr() for x in (values, vectors, residuals, work, room))
-    blocks = (at, null.data_ptr(), spectrum.bound.data_ptr(), None)
-    ritz = RITZ[dtype](matrix, *sizes, *blocks, *out, sound, least_of(dtype))
-    of_graphs = (degree, centres.data_ptr(), scales.data_ptr())
-    filters = FILTER[dtype](matrix, graphs, n, m, 0, 1, *of_graphs, None, at, of_filter.data_ptr())
-    task = _Subspace(
-        *map(ctypes.addressof, (ritz, filters, rule)),
+    blocks = (block, null, spectrum.bound, None, values, vectors, residuals, work, room, sound)
+    of_ritz = structure("ritz", rows.pointers, *sizes, *blocks, least_of(dtype), dtype=dtype)
+    of_graphs = (degree, centres, scales)
+    filters = structure("filter", rows.pointers, graphs, n, m, 0, 1, *of_graphs, None, block, of_filter, dtype=dtype)
+    given = structure("rule", *rule)
+    task = structure(
+        "subspace",
+        *map(ctypes.addressof, (of_ritz, filters, given)),
         *(k, threads, COMPILED_PART, UNINTERRUPTED, 0),
-        *(None if x is None else x.data_ptr() for x in spectrum),
-        *(state, iterations, products, degree, at, *of_graphs[1:]),
+        *(*spectrum, state, iterations, products, degree, block, centres, scales),
     )
-    call = getattr(_compiled.library(), f"subspace_{TYPES[dtype][0]}")
-    while call(ctypes.byref(task)):  # between calls an interrupt finds its way
+    while call("subspace", task, dtype=dtype):  # between calls an interrupt finds its way
         pass
     states = counts[0]
     if bool((states == DEPENDENT).any()):
         return None
     return Found(values, vectors, int(counts[1].max()), states == FINISHED)
-
-
-def random_columns(active: Tensor, m: int, seed: int, dtype: torch.dtype) -> Tensor | None:
-    """Random columns ``(B, N, m)`` of mean 0 and variance 1, the same in every graph; 0 where ``active`` is False.
-
-    None where nothing is compiled, or C cannot read or write this.
-    """
-    if _compiled.library() is None or dtype not in TYPES or not _compiled.is_readable(active):
-        return None
-    out, active = torch.empty(*active.shape, m, dtype=dtype), active.contiguous()
-    sizes = (ctypes.c_int64(x) for x in (*active.shape, m, seed))
-    at = (ctypes.c_void_p(x.data_ptr()) for x in (active, out))
-    getattr(_compiled.library(), f"noise_{TYPES[dtype][0]}")(*sizes, *at)
-    return out

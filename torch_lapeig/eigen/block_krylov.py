@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _compiled
-from torch_lapeig._compiled.ritz import pairs_of_space, ritz_values
+from torch_lapeig._compiled.ritz import ritz_values
 from torch_lapeig._compiled.sparse import BLOCK, Space, SymmetricFactors
-from torch_lapeig._tuning import ALONE
-from torch_lapeig.eigen.blocks import basis, first_pairs, without
+from torch_lapeig.eigen.blocks import basis, without
 from torch_lapeig.eigen.direct import Factors
 from torch_lapeig.eigen.operator import Operator
 
@@ -174,8 +173,8 @@ class BlockKrylov:
     def ritz(self, count: int | None = None) -> tuple[Tensor, Tensor]:
         """Ritz values, descending, and the coordinates in the space of the first vectors; None for all."""
         m = self.filled
-        values, turn = first_pairs(-self.projected[:m, :m], m if count is None else count)
-        return -values, turn
+        values, turn = torch.linalg.eigh(-self.projected[:m, :m])
+        return -values, turn[:, :count]
 
     def vectors(self, turn: Tensor) -> Tensor:
         """Vectors of these coordinates, ``(N, m)``."""
@@ -186,13 +185,6 @@ class BlockKrylov:
         m = self.filled
         inside, outside = self.projected[:m, :m] @ turn, turn[m - len(self._rest) :]
         return torch.addmm(self.vectors(inside), self.rest, outside)
-
-    def pairs(self, count: int) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Ritz pairs of the operator in the span of B times the first vectors, and residuals; None without loops."""
-        rows, m = self.operator.compiled, self.filled
-        if rows is None or self.rows.shape[1] * count > ALONE:
-            return None
-        return pairs_of_space(rows, self.rows[self.first : self.first + m], self._rest, self.projected[:m, :m], count)
 
     def keep(self, values: Tensor, turn: Tensor) -> None:
         """Begin anew with Ritz vectors of these values and coordinates, and go on with what is outside the space."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from torch_lapeig import _compiled
 from torch_lapeig._checks import matmul
-from torch_lapeig._compiled.ritz import pairs_of_projection, ritz_pairs
+from torch_lapeig._compiled.ritz import ritz_pairs
 from torch_lapeig._threads import in_parts, slices, together
 from torch_lapeig._tuning import (
     PART_OF_EIGH,
@@ -171,15 +171,6 @@ def _is_by_columns(x: Tensor) -> bool:
 def eigh(a: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenpairs of the symmetric part of a small matrix, or of each of several."""
     return _eigh((a + a.mT) / 2)
-
-
-def first_pairs(projection: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Eigenvalues ``(m,)``, ascending, and the first vectors ``(m, count)`` of the projection on a Krylov space."""
-    count = min(count, len(projection))
-    if (pairs := pairs_of_projection(projection, count)) is not None:
-        return pairs
-    values, vectors = _eigh(projection)
-    return values, vectors[:, :count]
 
 
 def eigh_of_batch(a: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:

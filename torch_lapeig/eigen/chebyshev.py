@@ -10,10 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
 from torch_lapeig._compiled import LANES, is_for_one_thread
 from torch_lapeig._compiled.ritz import least_of, ritz_pairs
-from torch_lapeig._compiled.subspace import Rule, Spectrum, subspace
+from torch_lapeig._compiled.subspace import Spectrum, subspace
 from torch_lapeig._tuning import REORDER_NODES, SCATTERED
 from torch_lapeig.eigen.blocks import eigh_of_batch, orthonormalize, shared, to_device, to_host
 from torch_lapeig.eigen.operator import Operator
@@ -38,7 +37,6 @@ NARROW = 0.4  # power of eps: over the bound, the least width of what a filter d
 OVERFLOW = 0.5  # of the logarithm of the largest number: what a filter may grow to
 DAMPING = 18.0  # logarithm of the factor between the k-th pair and the unwanted ones after a filter, at most
 CLEAN = 0.9  # of the logarithm of eps: what a pair that is found may grow by over those in which there is none of it
-WEAK = 12.0  # the same of the longest filter, where the impatient give up
 SPARE = 2.0  # the same beyond what the residuals need, as long as a filter is
 CLOSE = 1e-2  # residual over the bound up to which values that are no farther apart are one cluster
 LEAST_DEGREE = 8  # of a filter: below, a look at the pairs takes longer than the filter
@@ -67,8 +65,6 @@ class ChebyshevSubspace:
         max_degree: highest degree of a filter.
         max_products: of the block with the matrix, at most; None for no limit beside the others. Gives up as soon as
             Ritz values show that each graph needs more.
-        patient: False to give up as soon as a filter of the highest degree is too weak for the wanted pairs, whose
-            values are then tiny compared with the spectrum: `Lobpcg` is faster.
         seed: of the random start, from a generator of its own.
 
     >>> import torch
@@ -85,11 +81,9 @@ class ChebyshevSubspace:
     max_degree: int = 120
     max_products: int | None = None
     seed: int = 0
-    patient: bool = True
 
     def __post_init__(self) -> None:
         check_options(self, guards=1, max_iterations=0, max_degree=1, max_products=0)
-        _checks.keep(self, patient=_checks.check_flag(self.patient, "patient"))
 
     def block_size(self, k: int) -> int:
         """Columns of the block for ``k`` wanted pairs: one more than eight takes as long as sixteen."""
@@ -129,16 +123,11 @@ class ChebyshevSubspace:
         if rows is None or (operator.batch_size == 1 and not is_for_one_thread(operator.num_nodes * m)):
             return None
         random = operator.random(m, self.seed)
-        rule = Rule(
-            *(BEYOND, _highest(operator.dtype), OVERFLOW, DAMPING, CLEAN, WEAK, SPARE, CLOSE, SETTLED, RESOLVED),
-            apart=APART if operator.dtype == torch.float32 else 0.0,
-            tolerance=tolerance,
-            shown=SHOWN,
-            least_degree=LEAST_DEGREE,
-            iterations=self.max_iterations,
-            degree=self.max_degree,
-            products=UNLIMITED if self.max_products is None else self.max_products,
-            patient=self.patient,
+        apart = APART if operator.dtype == torch.float32 else 0.0
+        most = UNLIMITED if self.max_products is None else self.max_products
+        rule = (
+            *(BEYOND, _highest(operator.dtype), OVERFLOW, DAMPING, CLEAN, SPARE, CLOSE, SETTLED, RESOLVED, apart),
+            *(tolerance, SHOWN, LEAST_DEGREE, self.max_iterations, self.max_degree, most),
         )
         bound = operator.bound
         centre = None if operator.centre is None else operator.centre.to(bound)
@@ -180,8 +169,6 @@ class ChebyshevSubspace:
             products += int(degree.max()) + 1
             left = (needed[:, 0] / growth).min() if iteration >= SHOWN else 0.0  # of the graph that needs least
             if self.max_products is not None and max(products, products - degree.max() + left) > self.max_products:
-                break
-            if not self.patient and iteration > 0 and (self.max_degree * growth < WEAK).any():
                 break
             edge = to_device(torch.from_numpy(low).to(null.dtype), null)
             found, rest = ritz.vectors.tensor_split([int(settled[0])], 2)

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig._cached import cached_property
-from torch_lapeig._compiled import is_for_one_thread
-from torch_lapeig._compiled.ritz import Measured, measured
 from torch_lapeig._threads import together
 from torch_lapeig.eigen.eigh import Eigh
 from torch_lapeig.eigen.operator import Operator
@@ -197,9 +195,7 @@ def _checked(
     present = ritz.values.new_ones((len(ritz.values), k), dtype=torch.bool)
     if not is_whole:
         present = torch.arange(k, device=guard_vectors.device) < operator.active_count[:, None]
-    vectors, quotients, residuals, skewness = _by_loops(operator, ritz.vectors[..., :k]) or _measured(
-        operator, ritz.vectors[..., :k], present
-    )
+    vectors, quotients, residuals, skewness = _measured(operator, ritz.vectors[..., :k], present)
     # Ascending is the contract, and round-off may exchange neighbours.
     if not is_whole:
         quotients = torch.where(present, quotients, operator.above[:, None].to(quotients))
@@ -228,16 +224,7 @@ def _checked(
     )
 
 
-def _by_loops(operator: Operator, given: Tensor) -> Measured | None:
-    """What `_measured` gives, by compiled loops: of one graph without isolated nodes, where that is little work."""
-    rows, (graphs, n, k) = operator.compiled, given.shape
-    if rows is None or graphs > 1 or not is_for_one_thread(given.numel()) or fewest_active(operator) < n:
-        return None
-    found = measured(rows, given[0], operator.null_vectors(min(most_null(operator), k))[0])
-    return None if found is None else Measured(*(part[None] for part in found))
-
-
-def _measured(operator: Operator, given: Tensor, present: Tensor) -> Measured:
+def _measured(operator: Operator, given: Tensor, present: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Vectors of the pairs as they are returned, with quotients ``(B, k)``, residuals and skewness ``(B,)``."""
     vectors, k = _with_exact_null_space(operator, given, 0), given.shape[2]
     if fewest_active(operator) < max(k, operator.all_nodes):
@@ -245,14 +232,16 @@ def _measured(operator: Operator, given: Tensor, present: Tensor) -> Measured:
     vectors = vectors * operator.signs(vectors)
     image, exact = operator.matmul(vectors), vectors.double()
     null = torch.arange(k, device=vectors.device) < operator.nullity[:, None]
-    squares = operator.dots(exact, exact)
-    quotients = operator.dots(exact, image.double()) / torch.where(present, squares, 1)
+    squares = torch.where(present, operator.dots(exact, exact), 1)
+    quotients = operator.dots(exact, image.double()) / squares
+    # Where numbers repeat, as in vectors of symmetric graphs, the rounding of one long sum adds up.
+    quotients = quotients + operator.dots(exact, image - quotients[:, None, :] * exact) / squares
     quotients = quotients.clamp_min(0).masked_fill(null, 0).to(vectors.dtype)
     values = torch.where(present, quotients, operator.above[:, None].to(quotients))
     residuals = norms(operator, image - values[:, None, :] * vectors)
     gram = operator.inner(vectors, vectors)
     skewness = (gram - torch.diag_embed(present.to(gram.dtype))).abs().amax((1, 2))
-    return Measured(vectors, quotients, residuals, skewness)
+    return vectors, quotients, residuals, skewness
 
 
 def residual_norms(operator: Operator, values: Tensor, vectors: Tensor) -> Tensor:

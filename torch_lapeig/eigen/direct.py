@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from torch_lapeig import _checks, _compiled
-from torch_lapeig._compiled.sparse import Limits, Structure, SymmetricFactors, share_inside
+from torch_lapeig._compiled.sparse import Limits, Structure, SymmetricFactors
 from torch_lapeig.eigen.operator import Operator, entries_of
 from torch_lapeig.eigen.solver import fewest_active
 
@@ -61,13 +61,18 @@ class Shifted(NamedTuple):
         size = max(int(BALL_SHARE * n), LEAST_BALL)
         if n <= 2 * size or self.is_thin:
             return 1.0
-        return share_inside(self.crow, self.col, size) if self.is_readable else _share_inside(self.rows(), size)
-
-    def rows(self) -> Any:
-        """The matrix of the rows in SciPy's CSR, without the diagonal beside them."""
+        # At the first use: it comes with SciPy's linear algebra, not with this library.
         from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import breadth_first_order
 
-        return csr_array((self.values, self.col, self.crow), shape=(len(self.diagonal),) * 2)
+        rows = csr_array((np.ones(len(self.col)), self.col, self.crow), shape=(n, n))
+        last = breadth_first_order(rows, 0, return_predecessors=False)[-1]
+        ball = breadth_first_order(rows, last, return_predecessors=False)[:size]
+        if len(ball) < size:  # all of a component
+            return 1.0
+        outside = np.ones(n)
+        outside[ball] = 0
+        return float(np.mean(rows[ball] @ outside == 0))
 
     def structure(self, most: Limits = UNLIMITED) -> Structure | None:
         """Return where factors have entries; None beyond limits. See `Structure.of`."""
@@ -158,19 +163,6 @@ def structure_within(matrix: Shifted, memory: float, most: Limits = UNLIMITED) -
     """Return where compiled factors have entries if these fit into so many bytes, and within limits; else None."""
     found = matrix.structure(most._replace(entries=min(most.entries, memory / 8)))
     return found if found is not None and found.bytes <= memory else None
-
-
-def _share_inside(rows: Any, size: int) -> float:
-    """Return `share_inside` of rows of SciPy's CSR: of a ball around the node that is farthest from the first one."""
-    from scipy.sparse.csgraph import breadth_first_order
-
-    last = breadth_first_order(rows, 0, return_predecessors=False)[-1]
-    ball = breadth_first_order(rows, last, return_predecessors=False)[:size]
-    if len(ball) < size:
-        return 1.0
-    inside = np.zeros(rows.shape[0], dtype=bool)
-    inside[ball] = True
-    return float(np.mean([inside[rows.indices[rows.indptr[i] : rows.indptr[i + 1]]].all() for i in ball]))
 
 
 def shifted(operator: Operator, shift: float, needed_by: object) -> Shifted:

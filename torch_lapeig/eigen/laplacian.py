@@ -10,13 +10,10 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig._cached import cached_property
-from torch_lapeig._compiled import is_readable
-from torch_lapeig._compiled.weights import Weighed, weighed
 from torch_lapeig.eigen.null_space import NullSpace
 from torch_lapeig.eigen.symmetric import SymmetricOperator, in_double
 from torch_lapeig.graph.graph import Graph, check_graph
 from torch_lapeig.graph.logarithms import finite_log, inverse_power, log_sums, only_zeros, with_log_derivative
-from torch_lapeig.graph.pattern import SparsePattern
 
 Normalization = Literal["symmetric", "random_walk", "unnormalized"]
 NORMALIZATIONS = ("symmetric", "random_walk", "unnormalized")
@@ -91,17 +88,11 @@ class Laplacian:
         pattern, w, r = graph.pattern, graph.weight, graph.similarity
         self.graph = graph
         self._affinity = w if r is None else pattern.at_row(r) * w / pattern.at_col(r)
-        self._weighed = known = _weighed(graph)
-        if known is None or needs_derivatives(w):
-            self.degrees = pattern.sum_rows(self._affinity)
-        else:
-            self.degrees = known.degrees
+        self.degrees = pattern.sum_rows(self._affinity)
 
     @property
     def _has_subnormal_degrees(self) -> bool:
         """Whether there may be positive degrees that are no normal numbers; True where a look would take longer."""
-        if self._weighed is not None:
-            return self._weighed.has_subnormal
         pattern, degrees = self.graph.pattern, self.degrees.detach()
         if degrees.device.type != "cpu" and not pattern.is_sharded:
             return True
@@ -161,21 +152,15 @@ class Laplacian:
         degrees, r = _checks.primal(self.degrees).reshape(batch, -1), self.graph.similarity
         active = self.active.reshape(batch, -1)
         diagonal, values = self._without_loops(self._symmetric_values)
-        unnormalized, known = self.normalization == "unnormalized", self._weighed
-        # All nodes of one graph are active, and the diagonal of its normalised matrix is 1.
-        is_whole = known is not None and known.active == self.graph.num_nodes > 0
-        is_plain = is_whole and not unnormalized and diagonal is self.diagonal
-        if is_plain:
-            ground, bound = degrees.sqrt(), degrees.new_full((1,), 2.0)
-        else:
-            ground = active.to(degrees.dtype) if unnormalized else degrees.sqrt() * active
-            largest = self.graph.pattern.largest(_checks.primal(diagonal).reshape(batch, -1, 1))[:, 0]
-            bound = 2 * (largest if unnormalized else torch.where(largest > 0, largest, 1))
+        unnormalized = self.normalization == "unnormalized"
+        ground = active.to(degrees.dtype) if unnormalized else degrees.sqrt() * active
+        largest = self.graph.pattern.largest(_checks.primal(diagonal).reshape(batch, -1, 1))[:, 0]
+        bound = 2 * (largest if unnormalized else torch.where(largest > 0, largest, 1))
         if self.has.unsound:  # the sum of the squares of the null vector would overflow
             ground = ground / _checks.power_of_two(self.graph.pattern.largest(ground[..., None]), (-2,))[..., 0]
         if r is not None:
             ground = ground / _checks.primal(r).reshape(batch, -1)
-        operator = SymmetricOperator(
+        return SymmetricOperator(
             self.graph.pattern,
             values,
             diagonal,
@@ -186,9 +171,6 @@ class Laplacian:
             finer=lambda: self._double().symmetric,
             trusted=True,
         )
-        if known is not None and is_plain:
-            vars(operator)["_numbers"] = [known.active, known.parts, known.longest, True, False]
-        return operator
 
     @property
     def ground(self) -> Tensor:
@@ -234,8 +216,6 @@ class Laplacian:
     @cached_property
     def fewest_active(self) -> int:
         """The smallest number of active nodes of a graph of the batch."""
-        if self._weighed is not None:
-            return self._weighed.active
         return int(self.graph.pattern.sum(self.active.reshape(self.graph.batch_size, -1).sum(1)).min())
 
     @cached_property
@@ -259,11 +239,6 @@ class Laplacian:
     def has(self) -> Has:
         """What there is among nodes and weights of this process, found out in one look."""
         degrees, weight = _checks.primal(self.degrees), _checks.primal(self._affinity)
-        if (known := self._weighed) is not None and self.graph.mask is None:
-            info = torch.finfo(degrees.dtype)
-            is_slight = known.least < info.eps**0.75 * known.largest
-            is_delicate = is_slight or known.least < info.tiny**0.25
-            return Has(not known.is_sound, known.active < len(degrees), is_slight, is_delicate)
         isolated = ~self.active if self.graph.mask is None else ~self.active & self.graph.mask
         tiny = self.active & (degrees < torch.finfo(degrees.dtype).tiny ** 0.25)
         unsound = ~degrees.sum().isfinite()
@@ -275,9 +250,6 @@ class Laplacian:
     @cached_property
     def active_components(self) -> tuple[Tensor, Tensor]:
         """Component labels ``(B, N)`` counted over active nodes only (0 elsewhere), and their number ``(B,)``."""
-        if self._weighed is not None:
-            part, parts = self._weighed.part, self._weighed.parts
-            return part[None], part.new_tensor([parts])
         active = self.active.reshape(self.graph.batch_size, -1)
         labels = self.graph.pattern.components(self.graph.weight.detach()).reshape(active.shape)
         return self.graph.pattern.numbered_parts(labels, active)
@@ -319,17 +291,6 @@ class Laplacian:
         loop, degree = pattern.sum_rows(self._affinity - of_others), torch.where(self.active, self.degrees, 1)
         share = torch.where(loop > others, others / degree, 1 - loop / degree)
         return torch.where(self.active, share, 0), proper
-
-
-def _weighed(graph: Graph) -> Weighed | None:
-    """What compiled loops find out about weights; None where they cannot read them."""
-    pattern, weight = graph.pattern, graph.weight
-    is_one = isinstance(pattern, SparsePattern) and not pattern.is_sharded and len(graph.shape) == 1
-    # What a transform of torch.func is asked for is not looked at: rows would be kept as tensors of its own.
-    if not is_one or graph.similarity is not None or _checks.is_dual(weight) or not is_readable(weight.detach()):
-        return None
-    assert isinstance(pattern, SparsePattern)
-    return weighed(pattern.crow, pattern.col, weight.detach())
 
 
 def _without_subnormal(graph: Graph, affinity: Tensor) -> Graph:

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from torch_lapeig._compiled import Rows
-from torch_lapeig._compiled.subspace import random_columns
 from torch_lapeig.eigen.blocks import dots, inner
 from torch_lapeig.graph.nodes import signs
 
@@ -137,8 +136,6 @@ class Operator(Protocol):
 
     def random(self, m: int, seed: int) -> Tensor:
         """Random columns ``(B, N, m)``, the same in every graph; zero on nodes that are not active."""
-        if (found := random_columns(self.active, m, seed, self.dtype)) is not None:
-            return found
         generator = torch.Generator(self.device).manual_seed(seed)
         # In float64 these would take four times as long, and be no more random.
         noise = torch.randn((self.num_nodes, m), device=self.device, generator=generator, dtype=torch.float32)

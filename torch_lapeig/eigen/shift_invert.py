@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_lapeig import _checks
 from torch_lapeig._tuning import budget_of
 from torch_lapeig.eigen.block_krylov import BlockKrylov, Trend
-from torch_lapeig.eigen.blocks import basis, compiled_pairs, eigh, rayleigh_ritz
+from torch_lapeig.eigen.blocks import basis, rayleigh_ritz, residual
 from torch_lapeig.eigen.direct import Factors, Shifted, count_below, factors_of, shifted, structure_within
 from torch_lapeig.eigen.lobpcg import lobpcg
 from torch_lapeig.eigen.operator import Operator
@@ -42,7 +42,6 @@ TINY = 1e-200  # in the place of a value of the inverse that is 0
 NOISE = 1e-10  # of the largest value of the inverse: a negative one may be round-off up to this
 FLAW = 1e-5  # of the bound: a negative eigenvalue up to this is what rounding to float32 leaves of zero
 BLUNT = 1000  # shortfall up to which steps at the end take less than to begin again, to round-off
-LEAST = 1e-3  # eigenvalue of the Gram matrix of columns that are taken for nearly orthonormal
 COUNTED = 6  # blocks of solves that take about as long as other factors, to count eigenvalues by
 
 
@@ -129,12 +128,27 @@ class ShiftInvert:
     def _solve(self, request: Request) -> RitzPairs:
         inverse = self.factors(request.operator)
         try:
-            found = self._converged(request, inverse)
+            found = self._attempt(request, inverse)
         except _IndefiniteError as error:  # by the rounding of the entries, which may be those of float32
             return dataclasses.replace(self, shift=max(2 * self.shift, error.share))._solve(request)
-        values, x, missing, solves, is_certain = found
-        if is_certain and missing <= 1:
-            return request.answer(values, x, solves, True, inverse)
+        if bool(found.finished) or 2 * found.iterations >= self.max_products:
+            return found
+        # A copy that was found last may have closed the gap that the tolerance was relative to: now to round-off.
+        again = dataclasses.replace(
+            self, seed=self.seed + 1, max_products=self.max_products - found.iterations
+        )._attempt(request, inverse, tolerance=0.0)
+        again = again._replace(iterations=found.iterations + again.iterations)
+        return again if bool(again.finished) else found._replace(iterations=again.iterations)
+
+    def _attempt(self, request: Request, inverse: Inverse, tolerance: float | None = None) -> RitzPairs:
+        """Return the pairs from one random start; ``tolerance`` of the space, if not that of the pairs."""
+        goal = request if tolerance is None else dataclasses.replace(request, tolerance=tolerance)
+        x, solves, is_certain = self._converge(goal, inverse)
+        values, x, missing = _ritz_pairs_of(request, x, solves)
+        may_repeat = tolerance is None and 2 * solves < self.max_products
+        is_blunt = may_repeat and is_certain and BLUNT < missing < math.inf
+        if is_blunt or (is_certain and missing <= 1):
+            return request.answer(values, x, solves, not is_blunt, inverse)
 
         def shortfall(iteration: int, values: Tensor, residuals: Tensor) -> tuple[float, float]:
             return request.shortfall(solves + iteration, values, residuals)
@@ -146,37 +160,20 @@ class ShiftInvert:
         values, x, more, is_done = lobpcg(request.operator, x, request.null, inverse, shortfall, POLISH)
         return request.answer(values, x, solves + more, is_certain and is_done, inverse)
 
-    def _converged(self, request: Request, inverse: Inverse) -> tuple[Tensor, Tensor, float, int, bool]:
-        """Ritz values and vectors, their shortfall, solves, and whether none is overlooked.
-
-        A copy that the first space has missed may close the gap that its tolerance was relative to.
-        """
-        span, solves, is_certain = self._converge(request, inverse)
-        values, x, shortfall = _ritz_pairs_of(request, span, solves)
-        if is_certain and BLUNT < shortfall < math.inf and 2 * solves < self.max_products:
-            again = dataclasses.replace(self, max_products=self.max_products - solves)
-            finer, more, is_sure = again._converge(dataclasses.replace(request, tolerance=0.0), inverse)
-            solves += more
-            found = _ritz_pairs_of(request, finer, solves)
-            if is_sure and found[2] < shortfall:
-                values, x, shortfall = found
-        return values, x, shortfall, solves, is_certain
-
-    def _converge(self, request: Request, inverse: Inverse) -> tuple[Span, int, bool]:
+    def _converge(self, request: Request, inverse: Inverse) -> tuple[Tensor, int, bool]:
         """(A + σ)⁻¹ X for Ritz vectors X of as many columns as asked; solves; and whether none is overlooked.
 
         What a count says to be overlooked is looked for outside the pairs that are found, until all of it is there.
         Without a count, where a value has as many copies as the block has columns, there may be more: the smallest
         outside are looked for until there is none that was not known.
         """
-        span, solves, verdict = self._space(request, inverse)
+        x, solves, verdict = self._space(request, inverse)
         operator, w = request.operator, request.wanted
         while verdict.lacking and solves < self.max_products:
-            x = span.x
             known = torch.cat([request.null, basis(operator, x[:, :w], request.null)], 1)
             free, ceiling = fewest_active(operator) - known.shape[1], _ceiling_of(request, x)
             if free <= 0 or ceiling is None:
-                return Span(x), solves, True
+                return x, solves, True
             few, (needs, sharp) = min(verdict.lacking, free), verdict.outside(request.tolerance)
             others = dataclasses.replace(
                 request, null=known, wanted=few, columns=min(few + WIDTH, free), tolerance=sharp, progress=None
@@ -185,16 +182,16 @@ class ShiftInvert:
             again = dataclasses.replace(self, seed=self.seed + solves, max_products=self.max_products - solves)
             other, more, found = again._space(others, inverse, needs, ceiling)
             solves += more
-            least = float(rayleigh_ritz(operator, other.x, known)[0][0])
-            values, x = rayleigh_ritz(operator, torch.cat([x, other.x], 1), request.null)
-            span = Span(x[:, : request.columns])
+            least = float(rayleigh_ritz(operator, other, known)[0][0])
+            values, x = rayleigh_ritz(operator, torch.cat([x, other], 1), request.null)
+            x = x[:, : request.columns]
             is_next = least >= float(values[min(w, len(values) - 1)]) - 10 * float(operator.round_off)
             verdict = verdict.after(found.is_certain, values, least, is_next)
-        return span, solves, verdict.is_certain
+        return x, solves, verdict.is_certain
 
     def _space(
         self, request: Request, inverse: Inverse, needs: Needs = "all", ceiling: float | None = None
-    ) -> tuple[Span, int, Verdict]:
+    ) -> tuple[Tensor, int, Verdict]:
         """What `_converge` gives, from one space that begins with one block; and what it may have overlooked.
 
         Copies make a difference up to a ``ceiling``; None for the next value.
@@ -223,9 +220,7 @@ class ShiftInvert:
                 verdict = self._verdict(request, inverse, copies, space, needs, may_count)
                 may_count = False
             if verdict.is_certain or verdict.lacking or space.products >= self.max_products:
-                pairs = None if verdict.lacking else space.pairs(columns)
-                span = Span(space.images(space.ritz(columns)[1])) if pairs is None else Span(pairs[1], pairs)
-                return span, space.products, verdict
+                return space.images(space.ritz(columns)[1]), space.products, verdict
             if space.is_full:
                 kept = min(columns + WIDTH, size - space.following)
                 values, turn = space.ritz(kept)
@@ -258,26 +253,13 @@ class ShiftInvert:
         return None if number < copies.known else Inertia(copies.cut, number)
 
 
-def _ritz_pairs_of(request: Request, span: Span, solves: int) -> tuple[Tensor, Tensor, float]:
-    """Ritz values and vectors of columns that are nearly orthonormal, and their shortfall.
-
-    Columns that are far from it, or in compiled loops dependent, come back as they are, with an infinite shortfall:
-    `lobpcg` looks for their rank.
-    """
-    operator, x = request.operator, span.x
-    if (pairs := span.pairs or compiled_pairs(operator, x)) is not None:
-        values, x, residuals = pairs
-        return values, x, request.shortfall(solves, values, residuals)[0]
-    gram = operator.inner(x, x)
-    scale = gram.diagonal().rsqrt()
-    size, turn = eigh(gram * scale * scale[:, None])  # not by Cholesky, which wakes other threads
-    if not size[0] > LEAST:
-        return size, x, math.inf
-    x = x @ (scale[:, None] * turn * size.rsqrt())
-    image = operator.matmul(x)
-    values, turn = eigh(operator.inner(x, image))
-    x, image = x @ turn, image @ turn
-    residuals = operator.dots(left := image - x * values, left).sqrt()
+def _ritz_pairs_of(request: Request, x: Tensor, solves: int) -> tuple[Tensor, Tensor, float]:
+    """Return Ritz values and vectors of the span of columns, and their shortfall, infinite for dependent columns."""
+    operator, columns = request.operator, x.shape[1]
+    values, x = rayleigh_ritz(operator, x, request.null[:, :0])
+    if x.shape[1] < columns:
+        return values, x, math.inf
+    _, residuals = residual(operator, x, operator.matmul(x), values)
     return values, x, request.shortfall(solves, values, residuals)[0]
 
 
@@ -305,13 +287,6 @@ def _check_definite(values: Tensor, shift: float, bound: float) -> None:
             "its diagonal and take it from the eigenvalues"
         )
     raise _IndefiniteError(2 * negative / bound)
-
-
-class Span(NamedTuple):
-    """Columns ``(N, m)``, and where they are known the Ritz pairs of A in their span: values, vectors, residuals."""
-
-    x: Tensor
-    pairs: tuple[Tensor, Tensor, Tensor] | None = None
 
 
 class Inertia(NamedTuple):

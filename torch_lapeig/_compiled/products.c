@@ -1,0 +1,213 @@
+/* Products of sparse rows with blocks of vectors, numbers of edges, and filters of products. A part of `kernels.c`, for float
+   and for double. */
+
+#ifndef MATRIX
+#define MATRIX 0
+#define SYSTEM 1
+#define PULL 2
+#define FEW_EDGES 32 /* whose numbers are added up in float, before they are in double */
+/* Numbers that filters of columns of n nodes, each of so many bytes, write beside their answer. */
+#define ROOM_OF_FILTER(n, bytes) (2 * (n) * (2 * 64 / (int64_t)(bytes) + 1))
+#endif
+
+/* The rows of diag(c) − M: CSR, c is NULL where it is all ones. */
+typedef struct {
+    const int32_t *crow, *col;
+    const REAL *values, *diagonal;
+} NAME(Rows);
+
+/* out = times R y + plus other, for what rows R do: MATRIX: Σ m_ij y_j; SYSTEM: (c_i − centre) y_i − Σ m_ij y_j;
+   PULL: Σ m_ij (y_j − y_i). The columns of R count from `base`. `other` may be NULL, and may be `out`. */
+typedef struct {
+    NAME(Rows) a;
+    int64_t mode, from, to, base, m, of_y, of_other, of_out; /* rows; columns; numbers from row to row */
+    const REAL *y, *other;
+    REAL *out;
+    REAL times, plus, centre;
+} NAME(Task);
+
+/* Of each row Σ m_ij (y_j − y_i), in `out`, and Σ m_ij ‖y_j − y_i‖², in `energy`. */
+typedef struct {
+    const int32_t *crow, *col;
+    int64_t rows, m, of_y;
+    const REAL *values, *y;
+    REAL *out, *energy;
+} NAME(Tension);
+
+#define V NAME(V64)
+#include "columns.c"
+#undef V
+#define V NAME(V16)
+#include "columns.c"
+#undef V
+
+/* Column c. */
+INLINE void NAME(pass_one)(const NAME(Task) * t, int64_t c)
+{
+    for (int64_t i = t->from; i < t->to; i++) {
+        const REAL mine = t->mode == MATRIX ? 0 : t->y[(i - t->base) * t->of_y + c], less = t->mode == PULL ? mine : 0;
+        REAL sum = 0;
+        for (int32_t e = t->a.crow[i]; e < t->a.crow[i + 1]; e++)
+            sum += t->a.values[e] * (t->y[(t->a.col[e] - t->base) * t->of_y + c] - less);
+        if (t->mode == SYSTEM) sum = ((t->a.diagonal ? t->a.diagonal[i] : 1) - t->centre) * mine - sum;
+        sum *= t->times;
+        if (t->other) sum += t->plus * t->other[(i - t->base) * t->of_other + c];
+        t->out[(i - t->base) * t->of_out + c] = sum;
+    }
+}
+
+/* A part of the rows. Wide blocks take several passes: on few rows at a time, whose neighbours are in the cache then. */
+FAST static void NAME(product_of)(void *task, int64_t part, int64_t parts, int64_t thread)
+{
+    NAME(Task) t = *(const NAME(Task) *)task;
+    const int64_t all = t.to - t.from, first = t.from + all * part / parts, end = t.from + all * (part + 1) / parts;
+    const int64_t rows = t.m <= 128 / (int64_t)sizeof(REAL) ? all : 16;
+    (void)thread;
+    for (t.from = first; t.from < end; t.from = t.to) {
+        t.to = t.from + rows < end ? t.from + rows : end;
+        int64_t c = 0;
+        if (t.mode == PULL)
+            c = JOIN(passes, NAME(V16))(&t, 1, JOIN(passes, NAME(V64))(&t, 1, 0));
+        else
+            c = JOIN(passes, NAME(V16))(&t, 0, JOIN(passes, NAME(V64))(&t, 0, 0));
+        for (; c < t.m; c++) NAME(pass_one)(&t, c);
+    }
+}
+
+/* times R y + plus other for rows `from` to `to`. */
+void NAME(product)(NAME(Task) * t, int64_t parts, int64_t threads) { share(NAME(product_of), t, parts, threads); }
+
+/* x_i · y_j of the edges of rows `from` to `to`, for each edge: ‖x_i − x_j‖² where `y` is NULL. */
+typedef struct {
+    const int32_t *crow, *col;
+    int64_t from, to, m, of_x, of_y;
+    const REAL *x, *y;
+    REAL *out;
+} NAME(Edges);
+
+/* u · v of m numbers, or ‖u − v‖². */
+INLINE REAL NAME(between)(const REAL *u, const REAL *v, int64_t m, const int is_length)
+{
+    const int64_t wide = 64 / sizeof(REAL);
+    NAME(V64) sums = {0};
+    NAME(V16) rest = {0};
+    REAL sum = 0;
+    int64_t c = 0;
+    for (; c + wide <= m; c += wide) {
+        const NAME(V64) a = *(const NAME(V64) *)(u + c), b = *(const NAME(V64) *)(v + c);
+        sums += is_length ? (a - b) * (a - b) : a * b;
+    }
+    for (; c + wide / 4 <= m; c += wide / 4) {
+        const NAME(V16) a = *(const NAME(V16) *)(u + c), b = *(const NAME(V16) *)(v + c);
+        rest += is_length ? (a - b) * (a - b) : a * b;
+    }
+    for (; c < m; c++) sum += is_length ? (u[c] - v[c]) * (u[c] - v[c]) : u[c] * v[c];
+    for (int64_t l = 0; l < wide; l++) sum += sums[l];
+    for (int64_t l = 0; l < wide / 4; l++) sum += rest[l];
+    return sum;
+}
+
+INLINE void NAME(of_edges)(const NAME(Edges) * t, int64_t part, int64_t parts, const int is_length)
+{
+    const int64_t rows = t->to - t->from;
+    for (int64_t i = t->from + rows * part / parts; i < t->from + rows * (part + 1) / parts; i++)
+        for (int32_t e = t->crow[i]; e < t->crow[i + 1]; e++) {
+            const REAL *v = is_length ? t->x + t->col[e] * t->of_x : t->y + t->col[e] * t->of_y;
+            t->out[e] = NAME(between)(t->x + i * t->of_x, v, t->m, is_length);
+        }
+}
+
+FAST static void NAME(edges_of)(void *task, int64_t part, int64_t parts, int64_t thread)
+{
+    (void)thread;
+    const NAME(Edges) *t = task;
+    if (t->y)
+        NAME(of_edges)(t, part, parts, 0);
+    else
+        NAME(of_edges)(t, part, parts, 1);
+}
+
+void NAME(edges)(NAME(Edges) * t, int64_t parts, int64_t threads) { share(NAME(edges_of), t, parts, threads); }
+
+FAST static void NAME(tension_of)(void *task, int64_t part, int64_t parts, int64_t thread)
+{
+    (void)thread;
+    const NAME(Tension) *t = task;
+    for (int64_t i = t->rows * part / parts; i < t->rows * (part + 1) / parts; i++) {
+        double energy = 0;
+        if (t->m >= (int64_t)(64 / sizeof(REAL)))
+            energy = JOIN(tension, NAME(V64))(t, i);
+        else if (t->m >= (int64_t)(16 / sizeof(REAL)))
+            energy = JOIN(tension, NAME(V16))(t, i);
+        else
+            for (int64_t c = 0; c < t->m; c++) {
+                REAL pull = 0;
+                for (int32_t e = t->crow[i]; e < t->crow[i + 1]; e++) {
+                    const REAL apart = t->y[t->col[e] * t->of_y + c] - t->y[i * t->of_y + c];
+                    pull += t->values[e] * apart, energy += t->values[e] * apart * apart;
+                }
+                t->out[i * t->m + c] = pull;
+            }
+        t->energy[i] = energy;
+    }
+}
+
+void NAME(tension)(NAME(Tension) * t, int64_t parts, int64_t threads) { share(NAME(tension_of), t, parts, threads); }
+
+/* --- Filters --- */
+
+/* T_degree(Ã) x of `graphs` graphs of n nodes, Ã = (A − centre) scale / 2, for the columns from `first` on; the others are
+   copied. See `Operator.chebyshev`. `work` has ROOM_OF_FILTER for each thread. The columns of one graph may be in `groups`,
+   each a part. */
+typedef struct {
+    NAME(Rows) a;
+    int64_t graphs, n, m, first, groups;
+    const int64_t *degree;
+    const REAL *centre, *scale, *x;
+    REAL *out, *work;
+} NAME(Filter);
+
+/* Copy `width` numbers of each of n rows. */
+INLINE void NAME(copy_rows)(int64_t n, int64_t width, const REAL *x, int64_t of_x, REAL *out, int64_t of_out)
+{
+    for (int64_t i = 0; i < n; i++) memcpy(out + i * of_out, x + i * of_x, width * sizeof(REAL));
+}
+
+/* Some columns of one graph, in a block of their own: as many as are read in two lines of the cache. */
+INLINE void NAME(filter_columns)(const NAME(Filter) * f, int64_t g, int64_t first, int64_t width, REAL *room)
+{
+    const int64_t n = f->n, begin = g * n * f->m + first;
+    REAL *old = room, *new = room + n * width;
+    NAME(Task) t = {.a = f->a, .mode = SYSTEM, .from = g * n, .to = g * n + n, .base = g * n, .m = width};
+    t.of_y = t.of_other = t.of_out = width;
+    NAME(copy_rows)(n, width, f->x + begin, f->m, old, width);
+    t.y = old, t.out = new, t.times = f->scale[g] / 2, t.centre = f->centre[g], t.other = 0;
+    NAME(product_of)(&t, 0, 1, 0);
+    t.times = f->scale[g], t.plus = -1;
+    for (int64_t step = 1; step < f->degree[g]; step++) {
+        t.y = new, t.other = t.out = old;
+        NAME(product_of)(&t, 0, 1, 0);
+        REAL *next = old;
+        old = new, new = next;
+    }
+    NAME(copy_rows)(n, width, new, width, f->out + begin, f->m);
+}
+
+FAST static void NAME(filter_of)(void *task, int64_t part, int64_t parts, int64_t thread)
+{
+    const NAME(Filter) *f = task;
+    const int64_t n = f->n, m = f->m - f->first, lanes = 64 / sizeof(REAL), all = f->graphs * f->groups;
+    REAL *room = f->work + thread * ROOM_OF_FILTER(n, sizeof(REAL));
+    for (int64_t u = all * part / parts; u < all * (part + 1) / parts; u++) {
+        const int64_t g = u / f->groups, group = u % f->groups, whole = (m + lanes - 2) / lanes; /* no column alone */
+        const int64_t next = whole * (group + 1) / f->groups * lanes, end = group + 1 < f->groups ? next : m;
+        int64_t at = whole * group / f->groups * lanes;
+        if (at == 0) NAME(copy_rows)(n, f->first, f->x + g * n * f->m, f->m, f->out + g * n * f->m, f->m);
+        for (int64_t width; at < end; at += width) {
+            width = end - at <= 2 * lanes + 1 ? end - at : 2 * lanes;
+            NAME(filter_columns)(f, g, f->first + at, width, room);
+        }
+    }
+}
+
+void NAME(filter)(NAME(Filter) * f, int64_t parts, int64_t threads) { share(NAME(filter_of), f, parts, threads); }
