@@ -20,7 +20,7 @@ from torch_lapeig import _checks
 from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.eigen.laplacian import Laplacian
 from torch_lapeig.eigen.lobpcg import Lobpcg
-from torch_lapeig.eigen.solve import Eigenpairs, Solve, eigenpairs_for
+from torch_lapeig.eigen.solve import Eigenpairs, Solve, eigenpairs
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.pattern import SparsePattern
 
@@ -111,24 +111,24 @@ class Whole:
         return vectors, projected, values[0]
 
 
-def eigenpairs_on_ranks(loss: torch.dtype | None, laplacian: Laplacian, k: int, solve: Solve, fill: bool) -> Eigenpairs:
+def eigenpairs_on_ranks(laplacian: Laplacian, k: int, solve: Solve, fill: bool) -> Eigenpairs:
     """Solve a sharded Laplacian by the default solver: on the first rank if it is small, or hard. See `eigenpairs`."""
     pattern: Any = laplacian.graph.pattern
     total = pattern.offsets[-1]
     # With more components than pairs, null vectors are the answer, and their derivatives take thousands of messages.
     if total <= GATHERED_ROWS or (total <= HARD_ROWS and laplacian.symmetric.most_null > k):
-        return _on_first(loss, laplacian, k, solve, fill)
+        return _on_first(laplacian, k, solve, fill)
     on_failure = "raise" if total <= HARD_ROWS else solve.on_failure
     try:
         on_all = dataclasses.replace(solve, solver=Lobpcg(), on_failure=on_failure)
-        return eigenpairs_for(loss, laplacian, k, on_all, fill)
+        return eigenpairs(laplacian, k, on_all, fill=fill)
     except _checks.ConvergenceError:
         if total > HARD_ROWS:
             raise
-    return _on_first(loss, laplacian, k, solve, fill)
+    return _on_first(laplacian, k, solve, fill)
 
 
-def _on_first(loss: torch.dtype | None, laplacian: Laplacian, k: int, solve: Solve, fill: bool) -> Eigenpairs:
+def _on_first(laplacian: Laplacian, k: int, solve: Solve, fill: bool) -> Eigenpairs:
     pattern: Any = laplacian.graph.pattern
     whole: Whole = pattern.whole
     given = whole.gathered(laplacian.graph)
@@ -137,7 +137,7 @@ def _on_first(loss: torch.dtype | None, laplacian: Laplacian, k: int, solve: Sol
     def solved() -> dict[str, Any]:
         nonlocal found
         graph = whole.graph(given, laplacian.graph)
-        found = eigenpairs_for(loss, Laplacian(graph, laplacian.normalization), k, solve, fill)
+        found = eigenpairs(Laplacian(graph, laplacian.normalization), k, solve, fill=fill)
         # All ranks have the solver of the user's, which may not travel.
         facts = {name: getattr(found, name) for name in ("residuals", "gap", "converged", "iterations")}
         return facts if found.solver is solve.solver else {**facts, "solver": found.solver}

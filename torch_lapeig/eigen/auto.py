@@ -26,7 +26,7 @@ from torch_lapeig.eigen.eigh import Eigh
 from torch_lapeig.eigen.lobpcg import Lobpcg
 from torch_lapeig.eigen.operator import Operator, knows_entries
 from torch_lapeig.eigen.shift_invert import ShiftInvert
-from torch_lapeig.eigen.solver import BREAKDOWN, Progress, RitzPairs, Solver, fewest_active
+from torch_lapeig.eigen.solver import BREAKDOWN, Progress, RitzPairs, Solver, fewest_active, joined
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 
 FILTERS, MULTIGRID = ChebyshevSubspace(max_products=SPARSE_PRODUCTS), Lobpcg()  # made once: to check options takes time
@@ -54,7 +54,7 @@ class Auto:
 
     >>> import torch
     >>> from torch_lapeig import KNN, Laplacian
-    >>> Auto().choose(Laplacian(KNN(5)(torch.rand(300, 3))).symmetric, 4)
+    >>> Auto().choose(Laplacian(KNN(5)(torch.rand(200, 3))).symmetric, 4)
     Choice(solvers=(Eigh(),), reason='all pairs of small graphs at once')
     """
 
@@ -156,8 +156,14 @@ def first_converged(
                 answer = found()
                 if answer.is_converged:
                     return answer
-                if others and (few := answer.few(~answer.converged)):
-                    return answer.with_others(one_more(few, others, operator, k, tolerance, has_guards))
+                failed = answer.converged.logical_not().nonzero().flatten().tolist()
+                if (
+                    others
+                    and isinstance(operator, SymmetricOperator)
+                    and not is_device
+                    and 2 * len(failed) < len(ritz.values)
+                ):
+                    return _failed_again(failed, ritz, others, operator, k, tolerance, has_guards)
         except BREAKDOWN as error:
             failure = _checks.ConvergenceError(f"{solver} broke down ({error}); use another solver")
             failure.__cause__ = error
@@ -167,18 +173,19 @@ def first_converged(
     return found()
 
 
-def one_more(
-    graphs: list[int],
+def _failed_again(
+    failed: list[int],
+    ritz: RitzPairs,
     solvers: tuple[Solver, ...],
-    operator: Operator,
+    operator: SymmetricOperator,
     k: int,
     tolerance: float,
     has_guards: bool,
-) -> dict[int, Solution]:
-    """The answers for single graphs of a batch, as `first_converged` gives them."""
-    assert isinstance(operator, SymmetricOperator)  # see `Solution.few`
-    found = {}
-    for graph in graphs:
-        alone = operator.part(slice(graph, graph + 1))
-        found[graph] = first_converged(solvers, alone, k, tolerance, None, has_guards)
-    return found
+) -> Solution:
+    """Return the answer for a batch of which some graphs are solved again, one after the other, by other solvers."""
+    parts = [ritz.part(slice(b, b + 1)) for b in range(operator.batch_size)]
+    for b in failed:
+        again = first_converged(solvers, operator.part(slice(b, b + 1)), k, tolerance, None)
+        parts[b] = again.ritz._replace(iterations=ritz.iterations + again.ritz.iterations)
+    whole = joined(operator, [part._replace(inverses=()) for part in parts], k)
+    return check_answer(operator, k, again.solver, tolerance, whole, has_guards)

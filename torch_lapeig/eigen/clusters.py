@@ -62,16 +62,6 @@ def _is_of(x: Tensor, dtype: torch.dtype) -> bool:
     return bool(((x.to(dtype).to(x.dtype) - x).abs() <= 2 * torch.finfo(x.dtype).eps * x.abs()).all())
 
 
-def rule_of(
-    dtype: torch.dtype, loss: torch.dtype | None, tolerance: float | None, degeneracy: Degeneracy, width: float | None
-) -> Rule:
-    """The rule of a problem of a dtype, and a loss in it or in a coarser one, with the defaults of `Solve`."""
-    default = 1e-10 if dtype == torch.float64 else 1e-6
-    eps = torch.finfo(dtype).eps
-    loss_eps = eps if loss is None else max(eps, torch.finfo(loss).eps)
-    return Rule(default if tolerance is None else tolerance, degeneracy, width, eps, loss_eps)
-
-
 def noise_width(s: Solution, rule: Rule) -> Tensor:
     """Difference ``(B, 1, 1)`` of eigenvalues that is noise: of the entries as given, of the solve, or 10 residuals.
 

@@ -22,7 +22,7 @@ from torch_lapeig.eigen.check import Solution, norms
 from torch_lapeig.eigen.clusters import Rule, cluster_width, differences, inverse_differences
 from torch_lapeig.eigen.solver import Inverse, parts_of_batch, preconditioner_of
 
-BACKWARD_ITERATIONS, REFINEMENTS = 2000, 4
+BACKWARD_ITERATIONS = 2000
 # A solution whose own round-off is a larger part of the right-hand side than this is no solution.
 NOISE = 1e-2
 
@@ -108,14 +108,13 @@ def edge_gradient(s: Solution, y: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _solve(s: Solution, g: Tensor, rule: Rule) -> Tensor:
-    """Z of the rule, ``(B, N, k)``; what float32 cannot solve, float64 does. What is not solved is said."""
-    if s.values.dtype == torch.float64 or s.is_whole:
-        z, is_solved = _in_parts(s, g, rule)
-        if is_solved.all():
-            return z
-    if s.values.dtype != torch.float64:
-        z, is_solved = _in_parts(s.double, g.double(), rule)
-        z = z.to(g.dtype)
+    """Return Z of the rule, ``(B, N, k)``, part by part of a batch on torch's threads; warn of unsolved columns."""
+    parts = parts_of_batch(s.operator, g.shape[2])
+    if len(parts) == 1:
+        z, is_solved = Complement(s, rule).solve(g)
+    else:
+        tasks = [partial(Complement(s.part(graphs), rule).solve, g[graphs]) for graphs in parts]
+        z, is_solved = (torch.cat(found) for found in zip(*together(tasks), strict=True))
     if not is_solved.all():
         _checks.warn(
             f"the linear solve of the gradient has not reached its tolerance for {int((~is_solved).sum())} of "
@@ -123,19 +122,6 @@ def _solve(s: Solution, g: Tensor, rule: Rule) -> Tensor:
             _checks.ConvergenceWarning,
         )
     return z
-
-
-def _in_parts(s: Solution, g: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
-    """`Complement.solve`, part by part of a batch on torch's threads."""
-
-    def solve(graphs: slice) -> tuple[Tensor, Tensor]:
-        return Complement(s.part(graphs), rule).solve(g[graphs])
-
-    parts = parts_of_batch(s.operator, g.shape[2])
-    if len(parts) == 1:
-        return Complement(s, rule).solve(g)
-    z, is_solved = zip(*together([partial(solve, graphs) for graphs in parts]), strict=True)
-    return torch.cat(z), torch.cat(is_solved)
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +195,7 @@ class Complement:
         Columns of a cluster that the cut splits have no solution; they count as solved, and a warning of their own.
         """
         s, operator, eps = self.s, self.s.operator, torch.finfo(g.dtype).eps
-        if g.dtype == torch.float64 and s.is_whole:  # all vectors are known, to round-off
+        if s.is_whole:  # all vectors are known, to round-off
             z = s.guard_vectors @ (self._differences[0] * operator.inner(s.guard_vectors, g))
             return z, torch.ones_like(s.values, dtype=torch.bool)
         # Twice: norms of V are 1 but for round-off, and what that leaves inside V would have no solution.
@@ -225,9 +211,9 @@ class Complement:
 
         found = self._compiled(target, enough, size)
         if found is None:
-            # In float32 the first guess is the answer or nearly so: what it leaves is for float64.
-            limit = BACKWARD_ITERATIONS if g.dtype == torch.float64 else REFINEMENTS
-            found = conjugate_gradients(self.image, self.precondition, target, operator.dots, allowed, limit)
+            found = conjugate_gradients(
+                self.image, self.precondition, target, operator.dots, allowed, BACKWARD_ITERATIONS
+            )
         # A NaN of the loss is not hidden, and no failure of the solve.
         is_unknown = ~size.isfinite()
         z = torch.where(is_unknown[:, None, :], torch.nan, self.project(found.z))
@@ -237,7 +223,7 @@ class Complement:
     def _compiled(self, target: Tensor, enough: Tensor, size: Tensor) -> Found | None:
         """The same conjugate gradients in compiled loops, graph by graph; None where there are none for this."""
         matrix = self.s.operator.compiled
-        if matrix is None or self._inverse is not None or target.dtype != torch.float64 or not matrix.reads(target):
+        if matrix is None or self._inverse is not None or not matrix.reads(target):
             return None
         if target[0].numel() > ALONE:  # for more threads, and so long that an interrupt should find its way
             return None

@@ -20,9 +20,8 @@ cluster's guard vectors are left out of Z, so that the answer stays finite.
 
 Z by conjugate gradients: on the complement of V every A − λ_i is positive semidefinite. The guards U of the solver
 precondition them by U (Λ_U − λ_i)⁻¹ Uᵀ + τ (I − U Uᵀ), τ of the size of A⁻¹. After `Eigh`, U is the whole complement,
-the preconditioner is the inverse, and the first guess is the answer: one rule serves every solver. With any other
-solver the system is solved in float64, whatever the dtype of the problem: what float32 rounds away is amplified by
-bound / gap.
+the preconditioner is the inverse, and the first guess is the answer: one rule serves every solver. The system is solved
+in float64, whatever the dtype of the problem: what float32 rounds away is amplified by bound / gap.
 
 Second derivatives: every step is differentiable, V and λ are outputs of the rule itself, and Z is the solution of
 

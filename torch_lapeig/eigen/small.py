@@ -25,7 +25,7 @@ from torch_lapeig.eigen.eigh import Eigh
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
 from torch_lapeig.eigen.null_space import NullSpace
 from torch_lapeig.eigen.rule import ImplicitEigenpairs
-from torch_lapeig.eigen.solve import FINEST, Eigenpairs
+from torch_lapeig.eigen.solve import TOLERANCE, Eigenpairs
 from torch_lapeig.eigen.solver import RitzPairs
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.nodes import signs
@@ -94,7 +94,7 @@ def small_eigenpairs(
     """
     is_differentiated = needs_derivatives(graphs.values, graphs.diagonal)
     count = graphs.values.shape[1] if is_differentiated else k
-    solution, is_plain = _solution(graphs, factor, k, count, FINEST if tolerance is None else tolerance)
+    solution, is_plain = _solution(graphs, factor, k, count, TOLERANCE if tolerance is None else tolerance)
     is_plain = is_plain & _has_plain_degrees(graphs, dtype)
     projected, vectors = torch.diag_embed(solution.values), solution.vectors
     if is_differentiated:

@@ -32,7 +32,7 @@ def in_one_message(total: Callable[[Tensor], Tensor], *parts: Tensor) -> tuple[T
 
 def in_double(pattern: Pattern, values: Tensor) -> Tensor:
     """Symmetric values on edges in float64: the mean of both directions, which differ by round-off of their dtype."""
-    double, exact = values.double(), _checks.primal(values).double()
+    double, exact = _checks.finite_gradient(values).double(), _checks.primal(values).double()
     return double if pattern.is_sharded else double + (pattern.transpose(exact) - exact) / 2
 
 
@@ -51,7 +51,6 @@ class SymmetricOperator(WithEntries):
         active: bool ``(B, N)``, nodes that take part; None for all. The others have zero rows.
         of_affinities: whether N A N is D − W for affinities W ≥ 0 and N = diag(``null.ground``), which is what
             multigrid needs.
-        finer: gives the same operator in float64, of what it was made of; None: its entries are what is known.
         trusted: whether the checks below have been done.
         excess: e ≥ 0, ``(B, N)``, where N A N is D − W + diag(e) and ``null`` has no null vector but ``ground``; None
             for nothing.
@@ -77,7 +76,6 @@ class SymmetricOperator(WithEntries):
     null: NullSpace | None = None
     active: Tensor = UNSET
     of_affinities: bool = False
-    finer: Callable[[], SymmetricOperator] | None = None
     trusted: bool = False
     excess: Tensor | None = None
     constant_null: InitVar[bool] = False
@@ -218,7 +216,6 @@ class SymmetricOperator(WithEntries):
             diagonal=diagonal / of_nodes,
             bound=self.bound / unit,
             excess=None if self.excess is None else self.excess / unit[:, None],
-            finer=None if self.finer is None else lambda: self.double()._over(unit.double()),
         )
 
     @property
@@ -301,12 +298,12 @@ class SymmetricOperator(WithEntries):
         if not (_checks.is_dual(self.values) or _checks.is_dual(self.diagonal)):
             return self
         values, diagonal = _checks.primal(self.values), _checks.primal(self.diagonal)
-        return self._with(values=values, diagonal=diagonal, finer=lambda: self.double().frozen())
+        return self._with(values=values, diagonal=diagonal)
 
     def double(self) -> SymmetricOperator:
-        """This operator in float64, with gradients."""
-        if self.finer is not None:
-            return self.finer()
+        """Return this operator in float64, with gradients."""
+        if self.dtype == torch.float64:
+            return self
         null = None if self.null is None else dataclasses.replace(self.null, ground=self.null.ground.double())
         values, diagonal, bound = in_double(self.pattern, self.values), self.diagonal.double(), self.bound.double()
         excess = None if self.excess is None else self.excess.double()
@@ -327,7 +324,6 @@ class SymmetricOperator(WithEntries):
                 null=None if self.null is None else self.null.of_graph(b),
                 active=self.active[b : b + 1],
                 excess=None if self.excess is None else self.excess[b : b + 1],
-                finer=None,
             )
 
     def part(self, graphs: slice) -> SymmetricOperator:
@@ -342,7 +338,6 @@ class SymmetricOperator(WithEntries):
             null=None if null is None else NullSpace(null.ground[graphs], null.part[graphs], null.counts[graphs]),
             active=self.active[graphs],
             excess=None if self.excess is None else self.excess[graphs],
-            finer=None,
         )
 
     def reordered(self, order: Tensor | None = None) -> tuple[SymmetricOperator, Tensor]:
@@ -362,7 +357,6 @@ class SymmetricOperator(WithEntries):
             null=None if null is None else NullSpace(null.ground[:, places], null.part[:, places], null.counts),
             active=self.active[:, places],
             excess=None if self.excess is None else self.excess[:, places],
-            finer=lambda: self.double().reordered(places)[0],
         )
         return operator, places
 

@@ -18,7 +18,7 @@ from torch_lapeig.eigen.auto import Auto
 from torch_lapeig.eigen.clusters import Rule
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization
 from torch_lapeig.eigen.small import normalized_graphs, small_eigenpairs
-from torch_lapeig.eigen.solve import Solve, eigenpairs_for
+from torch_lapeig.eigen.solve import Solve, eigenpairs
 from torch_lapeig.eigen.solver import Solver
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.pattern import DensePattern
@@ -138,7 +138,9 @@ def _encoding(
             if plain is not None:
                 return Group(graphs, chosen, plain)
         graph = Graph.from_edge_index(edges, weight[inside], batch=at) if graph is None else graph
-        pairs = eigenpairs_for(loss, Laplacian(graph, normalization), k + 1, options, fill=True)
+        laplacian = Laplacian(graph, normalization)
+        laplacian.loss_dtype = loss
+        pairs = eigenpairs(laplacian, k + 1, options, fill=True)
         return Group(graphs, chosen, NodeEncoding(pairs.vectors[..., 1:][graph.mask], pairs.values[:, 1:]))
 
     tasks = [functools.partial(encode, graphs) for graphs in _of_similar_size(sizes)]
