@@ -24,16 +24,21 @@ DEGENERACIES = ("mask", "lorentz", "exact")
 class Rule:
     """Options of the differentiation rule, see `torch_lapeig.Solve`.
 
-    ``eps``: of the problem as it was given. ``loss_eps``: of the loss, whose round-off cotangents have. ``factor``:
+    ``dtype``: of the problem as it was given. ``loss_eps``: of the loss, whose round-off cotangents have. ``factor``:
     ``(B, N)``, by which what the loss is of differs from the vectors, in size; None for none.
     """
 
     tolerance: float
     degeneracy: Degeneracy
     width: float | None
-    eps: float
+    dtype: torch.dtype
     loss_eps: float
     factor: Tensor | None = None
+
+    @property
+    def eps(self) -> float:
+        """The round-off of the problem as it was given."""
+        return torch.finfo(self.dtype).eps
 
     @property
     def masked(self) -> Rule:

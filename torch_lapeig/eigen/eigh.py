@@ -46,14 +46,14 @@ class Eigh:
         Raises:
             TypeError: an operator that gives products only.
         """
-        dense = _dense_of(operator)
+        dense = dense_of(operator)
         values, vectors = eigh_of_batch(dense)
         if (n := operator.num_nodes) > IMPROVED:
             _improve_(dense, values, vectors, min(2 * with_guards(k), n), torch.finfo(dense.dtype).eps ** MOST_TURN)
         return RitzPairs(values.clamp_min(0), vectors, 1, torch.ones_like(operator.bound, dtype=torch.bool))
 
 
-def _dense_of(operator: Operator) -> Tensor:
+def dense_of(operator: Operator) -> Tensor:
     """Return the matrices ``(B, N, N)`` with null vectors below the spectrum and inactive nodes above it.
 
     So no small eigenvalue mixes with a null vector.

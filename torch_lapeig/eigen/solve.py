@@ -63,6 +63,19 @@ class Eigenpairs:
     iterations: int
     solver: Solver
 
+    @classmethod
+    def of(cls, solution: Solution, projected: Tensor, vectors: Tensor, **others: Tensor) -> Eigenpairs:
+        """Return the pairs of a solution with Λ and vectors as they are given, and others of its fields."""
+        return cls(
+            vectors=vectors,
+            projected=projected,
+            gap=solution.gap,
+            converged=solution.converged,
+            iterations=solution.ritz.iterations,
+            solver=solution.solver,
+            **{"values": projected.diagonal(dim1=1, dim2=2), "residuals": solution.residuals, **others},
+        )
+
     def reshaped(self, lead: tuple[int, ...], dtype: torch.dtype) -> Eigenpairs:
         """Return the pairs of a batch with another batch axis, ``()`` or ``(B,)``, in a dtype."""
         names = ("values", "vectors", "projected", "residuals", "gap")
@@ -123,12 +136,11 @@ class Solve:
         if not isinstance(self.progress, bool):
             _checks.check_function(self.progress, "progress", "True, False or a function")
 
-    def rule(self, dtype: torch.dtype, loss: torch.dtype | None = None, factor: Tensor | None = None) -> Rule:
+    def rule(self, dtype: torch.dtype, loss: torch.dtype | None = None) -> Rule:
         """Return the options of the gradient for a problem of a dtype, and a loss in it or in a coarser one."""
         tolerance = self.backward_tolerance or (1e-10 if dtype == torch.float64 else 1e-6)
-        eps = torch.finfo(dtype).eps
-        loss_eps = eps if loss is None else max(eps, torch.finfo(loss).eps)
-        return Rule(tolerance, self.degeneracy, self.cluster_width, eps, loss_eps, factor)
+        loss_eps = max(torch.finfo(one).eps for one in (dtype, loss or dtype))
+        return Rule(tolerance, self.degeneracy, self.cluster_width, dtype, loss_eps)
 
     @classmethod
     def of(cls, value: Solve | Solver | None) -> Solve:
@@ -181,7 +193,9 @@ def eigenpairs(
         operator, factor, loss = exact.symmetric, exact.factor, exact.loss_dtype
     else:
         operator, factor, loss = exact, None, None
-    rule = solve.rule(given.dtype, loss, factor)
+    rule = solve.rule(given.dtype, loss)
+    if factor is not None:
+        rule = dataclasses.replace(rule, factor=_checks.primal(factor).reshape(given.batch_size, -1))
     solution, projected, vectors = _solved(operator, k, solve, rule)
     if not solution.is_converged:
         report_failure(solution, solve.on_failure)
@@ -196,16 +210,7 @@ def eigenpairs(
             vectors = _beside_trivial(exact, vectors)
         if factor is not None:
             projected, vectors = _apply_factor(exact, factor, projected, vectors, solution)
-    pairs = Eigenpairs(
-        values=values,
-        vectors=vectors,
-        projected=projected,
-        residuals=residuals,
-        gap=solution.gap,
-        converged=solution.converged,
-        iterations=solution.ritz.iterations,
-        solver=solution.solver,
-    )
+    pairs = Eigenpairs.of(solution, projected, vectors, values=values, residuals=residuals)
     return pairs.reshaped(given.shape[:-1], given.dtype)
 
 
@@ -226,19 +231,23 @@ def _solved(operator: Operator, k: int, solve: Solve, rule: Rule) -> tuple[Solut
         bare = _frozen(worked)
         solvers = solve.solver.choose(bare, k).solvers if isinstance(solve.solver, Auto) else (solve.solver,)
         solution = first_converged(solvers, bare, k, tolerance, progress, is_differentiated)
-    projected, vectors = torch.diag_embed(solution.values), solution.vectors
-    if is_differentiated:
-        assert isinstance(worked, SymmetricOperator)
-        if rule.factor is not None:
-            factor = _checks.primal(rule.factor).reshape(worked.batch_size, -1).abs()
-            rule = dataclasses.replace(rule, factor=factor if order is None else factor[:, order])
-        projected, vectors = ImplicitEigenpairs.apply(worked.values, worked.diagonal, solution, rule)
+    if order is not None and rule.factor is not None:
+        rule = dataclasses.replace(rule, factor=rule.factor[:, order])
+    projected, vectors = differentiable(worked, solution, rule)
     if order is not None:
         vectors = torch.empty_like(vectors).index_copy(1, order, vectors)
     if unit is not None:
         projected = projected * unit[:, None, None]
         solution = solution.times(unit)
     return solution, projected, vectors
+
+
+def differentiable(operator: Operator, solution: Solution, rule: Rule) -> tuple[Tensor, Tensor]:
+    """Return Λ ``(B, k, k)`` and V ``(B, N, k)`` of a solution, with gradients to the entries of the operator."""
+    if isinstance(operator, SymmetricOperator) and needs_derivatives(operator.values, operator.diagonal):
+        projected, vectors = ImplicitEigenpairs.apply(operator.values, operator.diagonal, solution, rule)
+        return projected, vectors
+    return torch.diag_embed(solution.values), solution.vectors
 
 
 def _frozen(operator: Operator) -> Operator:

@@ -15,10 +15,9 @@ from torch_lapeig import _checks
 from torch_lapeig._threads import slices, together
 from torch_lapeig._tuning import DENSE_WORK, PART_OF_EIGH
 from torch_lapeig.eigen.auto import Auto
-from torch_lapeig.eigen.clusters import Rule
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization
 from torch_lapeig.eigen.small import normalized_graphs, small_eigenpairs
-from torch_lapeig.eigen.solve import Solve, eigenpairs
+from torch_lapeig.eigen.solve import Eigenpairs, Solve, eigenpairs
 from torch_lapeig.eigen.solver import Solver
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.pattern import DensePattern
@@ -134,9 +133,9 @@ def _encoding(
         edges, at, some = place[edge_index[:, inside]], at_node[chosen], sizes[graphs]
         graph = _dense_graph(edges, at, some, weight[inside])
         if graph is not None and type(options.solver) is Auto and k + 1 < graph.num_nodes:
-            plain = _plain_encoding(graph, k, normalization, options.rule(graph.weight.dtype, loss), options.tolerance)
+            plain = _plain_pairs(graph, k, normalization, options, loss)
             if plain is not None:
-                return Group(graphs, chosen, plain)
+                return Group(graphs, chosen, NodeEncoding(plain.vectors[..., 1:][graph.mask], plain.values[:, 1:]))
         graph = Graph.from_edge_index(edges, weight[inside], batch=at) if graph is None else graph
         laplacian = Laplacian(graph, normalization)
         laplacian.loss_dtype = loss
@@ -159,15 +158,14 @@ class Group(NamedTuple):
     found: NodeEncoding
 
 
-def _plain_encoding(
-    graph: Graph, k: int, normalization: Normalization, rule: Rule, tolerance: float | None
-) -> NodeEncoding | None:
-    """Return the encoding of connected graphs of more than k + 1 nodes; None if one of them is not so."""
+def _plain_pairs(
+    graph: Graph, k: int, normalization: Normalization, solve: Solve, loss: torch.dtype
+) -> Eigenpairs | None:
+    """Return k + 1 pairs of connected graphs of more nodes; None if one of them is not so."""
     assert graph.mask is not None
     active = graph.mask & (graph.weight.detach().sum(2) > torch.finfo(graph.weight.dtype).tiny)
     graphs, factor = normalized_graphs(graph.weight, active, normalization)
-    pairs, plain = small_eigenpairs(graphs, factor, k + 1, rule, graph.weight.dtype, tolerance)
-    return NodeEncoding(pairs.vectors[..., 1:][graph.mask], pairs.values[:, 1:]) if plain.all() else None
+    return small_eigenpairs(graphs, factor, k + 1, solve.rule(graph.weight.dtype, loss), solve)
 
 
 def _dense_graph(edge_index: Tensor, batch: Tensor, sizes: Tensor, weight: Tensor) -> Graph | None:
