@@ -227,15 +227,7 @@ class SymmetricOperator(WithEntries):
         """The first ``m`` of an orthonormal basis of the known null vectors, ``(B, N, m)``; zeros beyond."""
         if self.null is None:
             return super().null_vectors(m)
-        if m == 1 and torch._C._functorch.peek_interpreter_stack() is None:  # or a wrapped one would be kept
-            return self._first_null
         return self.null.vectors(m, max(self.most_null, m, 1), self.pattern)
-
-    @cached_property
-    def _first_null(self) -> Tensor:
-        """The null vector of each whole graph, which solvers and the check of their answers both ask for."""
-        assert self.null is not None
-        return self.null.vectors(1, 1, self.pattern)
 
     def sum(self, x: Tensor) -> Tensor:
         """Σ over the places where rows lie; see ``torch_lapeig.graph.nodes.Nodes``."""
@@ -316,26 +308,19 @@ class SymmetricOperator(WithEntries):
             return
         for b in range(self.batch_size):
             pattern, edges = self.pattern.item_of(b)
-            yield self._with(
-                pattern=pattern,
-                values=self.values.detach()[edges],
-                diagonal=self.diagonal.detach()[b],
-                bound=self.bound[b : b + 1],
-                null=None if self.null is None else self.null.of_graph(b),
-                active=self.active[b : b + 1],
-                excess=None if self.excess is None else self.excess[b : b + 1],
-            )
+            yield self._taken(pattern, edges, slice(b, b + 1), self.diagonal.detach()[b])
 
     def part(self, graphs: slice) -> SymmetricOperator:
         """The operator of some graphs of a batch, one after the other, without gradients."""
-        pattern, edges = self.pattern.part_of(graphs)
-        null = self.null
+        return self._taken(*self.pattern.part_of(graphs), graphs, self.diagonal.detach()[graphs])
+
+    def _taken(self, pattern: Pattern, edges: Any, graphs: slice, diagonal: Tensor) -> SymmetricOperator:
         return self._with(
             pattern=pattern,
             values=self.values.detach()[edges],
-            diagonal=self.diagonal.detach()[graphs],
+            diagonal=diagonal,
             bound=self.bound[graphs],
-            null=None if null is None else NullSpace(null.ground[graphs], null.part[graphs], null.counts[graphs]),
+            null=None if self.null is None else self.null.part_of(graphs),
             active=self.active[graphs],
             excess=None if self.excess is None else self.excess[graphs],
         )
@@ -354,7 +339,7 @@ class SymmetricOperator(WithEntries):
             pattern=kept,
             values=self.values[edges],
             diagonal=self.diagonal[places],
-            null=None if null is None else NullSpace(null.ground[:, places], null.part[:, places], null.counts),
+            null=None if null is None else null.part_of(slice(None), places),
             active=self.active[:, places],
             excess=None if self.excess is None else self.excess[:, places],
         )
