@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch_lapeig import _checks
 from torch_lapeig._compiled.sparse import Limits
@@ -145,39 +144,31 @@ def first_converged(
     Raises:
         ConvergenceError: all of them break down.
     """
-    found, failure = None, None
+    answer, failure = None, None
     for position, solver in enumerate(solvers):
         try:
             ritz = solver(operator, k, tolerance, progress=progress)
-            found = partial(check_answer, operator, k, solver, tolerance, ritz, has_guards)
-            # On a device a check that is in vain costs less than a look whether it will be.
-            is_device, others = ritz.finished.device.type != "cpu", solvers[position + 1 :]
-            if is_device or bool(ritz.finished.all() if operator.batch_size == 1 else ritz.finished.any()):
-                answer = found()
-                if answer.is_converged:
-                    return answer
-                failed = answer.converged.logical_not().nonzero().flatten().tolist()
-                if (
-                    others
-                    and isinstance(operator, SymmetricOperator)
-                    and not is_device
-                    and 2 * len(failed) < len(ritz.values)
-                ):
-                    return _failed_again(failed, ritz, others, operator, k, tolerance, has_guards)
+            answer, others = check_answer(operator, k, solver, tolerance, ritz, has_guards), solvers[position + 1 :]
+            if answer.is_converged:
+                return answer
+            is_batch = isinstance(operator, SymmetricOperator) and operator.device.type == "cpu"
+            failed = answer.converged.logical_not().nonzero().flatten().tolist() if is_batch and others else []
+            if 0 < 2 * len(failed) < operator.batch_size:
+                return _failed_again(failed, ritz, others, operator, k, tolerance, has_guards)
         except BREAKDOWN as error:
             failure = _checks.ConvergenceError(f"{solver} broke down ({error}); use another solver")
             failure.__cause__ = error
-    if found is None:
+    if answer is None:
         assert failure is not None
         raise failure
-    return found()
+    return answer
 
 
 def _failed_again(
     failed: list[int],
     ritz: RitzPairs,
     solvers: tuple[Solver, ...],
-    operator: SymmetricOperator,
+    operator: Any,
     k: int,
     tolerance: float,
     has_guards: bool,

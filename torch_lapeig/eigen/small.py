@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig._checks import primal
+from torch_lapeig._tuning import DENSE_WORK
 from torch_lapeig.eigen.blocks import eigh_of_batch
 from torch_lapeig.eigen.check import check_answer
 from torch_lapeig.eigen.clusters import Rule
@@ -32,14 +33,13 @@ from torch_lapeig.graph.nodes import signs
 from torch_lapeig.graph.pattern import DensePattern
 
 SMALL_NODES = 64  # up to which dense graphs take less time than sparse ones, whatever their number
-SMALL_WORK = 2e7  # graphs · nodes³ up to which they do so, too: calls are what takes time
 SMALL_NUMBERS = 2**24  # graphs · nodes² at most: 128 MiB a matrix of the batch, of which some ten are held at a time
 CONNECTED = 1e-9  # second eigenvalue over the bound of the spectrum, from which on a graph is certainly connected
 
 
 def is_small(graphs: int, nodes: int) -> bool:
     """Return whether graphs of so many nodes are solved as a dense batch."""
-    pays = nodes <= SMALL_NODES or graphs * nodes**3 <= SMALL_WORK
+    pays = nodes <= SMALL_NODES or graphs * nodes**3 <= DENSE_WORK
     return pays and graphs * nodes**2 <= SMALL_NUMBERS
 
 
