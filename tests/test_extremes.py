@@ -212,7 +212,7 @@ def test_lost_derivatives_of_null_vectors_are_said_where_they_are_asked_for():
     """A pair of nodes that hangs on the others by 1e-30 of its own edge: its row of L y = λ D y allows any y."""
     row = torch.tensor([0, 1, 2, 0, 3, 4])
     col = torch.tensor([1, 2, 0, 3, 4, 0])
-    weight = torch.tensor([1, 1, 1, 1e-36, 1e-12, 1e-36])
+    weight = torch.tensor([1, 1, 1, 1e-60, 1e-30, 1e-60], dtype=DOUBLE)
     edges = torch.stack([torch.cat([row, col]), torch.cat([col, row])])
     order = (edges[0] * 5 + edges[1]).argsort()
     w = torch.cat([weight, weight])[order].requires_grad_()

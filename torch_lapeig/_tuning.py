@@ -7,7 +7,6 @@ Tolerances and other numerics stand beside their users.
 
 from __future__ import annotations
 
-import math
 from typing import Literal, NamedTuple
 
 import torch
@@ -134,8 +133,9 @@ SCANNED = 12
 
 # --- Eigensolvers, measured on two cores -----------------------------------------------------------------------------
 
-# Dense `eigh` wins up to about here, in graphs · nodes³: one graph of 430 nodes, or 64 of 108.
-DENSE_WORK = 8e7
+# Dense `eigh` wins up to about here, in graphs · nodes³: one graph of 270 nodes, or 64 of 68. A layer's forward and
+# backward with filters and with `eigh`: one set of 300 points 17.6 and 22.3 ms, of 400 19 and 30, 8 of 200 30 and 34.
+DENSE_WORK = 2e7
 # The same for each graph of a batch, and a dense one, on the processor, where a forward and its backward are counted:
 # `eigh` knows all pairs, and the backward has nothing left to solve. Milliseconds with filters and with `eigh`, sparse:
 # 256 of 100 nodes 279 and 244 in float32, 541 and 342 in float64; 64 of 160 nodes 97 and 110, 273 and 201. Dense: 16 of

@@ -50,7 +50,7 @@ class TestDefault:
         assert isinstance(eigenpairs(Laplacian(knn_graph(points(8000, 3), 10)), 6).solver, ChebyshevSubspace)
         assert isinstance(eigenpairs(Laplacian(knn_graph(points(5000, 10), 10)), 20).solver, ChebyshevSubspace)
         assert isinstance(eigenpairs(Laplacian(knn_graph(points(2000, 10), 10)), 6).solver, ChebyshevSubspace)
-        assert isinstance(eigenpairs(Laplacian(knn_graph(points(300, 3), 10)), 6).solver, Eigh)
+        assert isinstance(eigenpairs(Laplacian(knn_graph(points(200, 3), 10)), 6).solver, Eigh)
         assert isinstance(eigenpairs(Laplacian(knn_graph(points(500, 5, batch=2), 10)), 6).solver, ChebyshevSubspace)
 
     @counted

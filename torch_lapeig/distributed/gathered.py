@@ -18,7 +18,7 @@ from torch import Tensor
 from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.eigen.laplacian import Laplacian
 from torch_lapeig.eigen.lobpcg import Lobpcg
-from torch_lapeig.eigen.solve import Eigenpairs, Solve, eigenpairs_for
+from torch_lapeig.eigen.solve import Eigenpairs, Solve, eigenpairs
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.pattern import SparsePattern
 
@@ -93,11 +93,11 @@ class Whole:
         return vectors, projected, values[0]
 
 
-def eigenpairs_on_ranks(loss: torch.dtype | None, laplacian: Laplacian, k: int, solve: Solve, fill: bool) -> Eigenpairs:
+def eigenpairs_on_ranks(laplacian: Laplacian, k: int, solve: Solve, fill: bool) -> Eigenpairs:
     """Solve a sharded Laplacian by the default solver: on the first rank, or on all if it is large."""
     pattern: Any = laplacian.graph.pattern
     if pattern.offsets[-1] > GATHERED_ROWS:
-        return eigenpairs_for(loss, laplacian, k, dataclasses.replace(solve, solver=Lobpcg()), fill)
+        return eigenpairs(laplacian, k, dataclasses.replace(solve, solver=Lobpcg()), fill=fill)
     whole: Whole = pattern.whole
     given = whole.gathered(laplacian.graph)
     found: Eigenpairs | None = None
@@ -105,7 +105,7 @@ def eigenpairs_on_ranks(loss: torch.dtype | None, laplacian: Laplacian, k: int, 
     def solved() -> dict[str, Any]:
         nonlocal found
         graph = whole.graph(given, laplacian.graph)
-        found = eigenpairs_for(loss, Laplacian(graph, laplacian.normalization), k, solve, fill)
+        found = eigenpairs(Laplacian(graph, laplacian.normalization), k, solve, fill=fill)
         # All ranks have the solver of the user's, which may not travel.
         facts = {name: getattr(found, name) for name in ("residuals", "gap", "converged", "iterations")}
         return facts if found.solver is solve.solver else {**facts, "solver": found.solver}

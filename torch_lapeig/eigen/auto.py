@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch_lapeig import _checks
 from torch_lapeig._compiled.sparse import Limits
@@ -26,7 +25,7 @@ from torch_lapeig.eigen.eigh import Eigh
 from torch_lapeig.eigen.lobpcg import Lobpcg
 from torch_lapeig.eigen.operator import Operator, knows_entries
 from torch_lapeig.eigen.shift_invert import ShiftInvert
-from torch_lapeig.eigen.solver import BREAKDOWN, Progress, RitzPairs, Solver, fewest_active
+from torch_lapeig.eigen.solver import BREAKDOWN, Progress, RitzPairs, Solver, fewest_active, joined
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 
 FILTERS, MULTIGRID = ChebyshevSubspace(max_products=SPARSE_PRODUCTS), Lobpcg()  # made once: to check options takes time
@@ -54,7 +53,7 @@ class Auto:
 
     >>> import torch
     >>> from torch_lapeig import KNN, Laplacian
-    >>> Auto().choose(Laplacian(KNN(5)(torch.rand(300, 3))).symmetric, 4)
+    >>> Auto().choose(Laplacian(KNN(5)(torch.rand(200, 3))).symmetric, 4)
     Choice(solvers=(Eigh(),), reason='all pairs of small graphs at once')
     """
 
@@ -145,40 +144,39 @@ def first_converged(
     Raises:
         ConvergenceError: all of them break down.
     """
-    found, failure = None, None
+    answer, failure = None, None
     for position, solver in enumerate(solvers):
         try:
             ritz = solver(operator, k, tolerance, progress=progress)
-            found = partial(check_answer, operator, k, solver, tolerance, ritz, has_guards)
-            # On a device a check that is in vain costs less than a look whether it will be.
-            is_device, others = ritz.finished.device.type != "cpu", solvers[position + 1 :]
-            if is_device or bool(ritz.finished.all() if operator.batch_size == 1 else ritz.finished.any()):
-                answer = found()
-                if answer.is_converged:
-                    return answer
-                if others and (few := answer.few(~answer.converged)):
-                    return answer.with_others(one_more(few, others, operator, k, tolerance, has_guards))
+            answer, others = check_answer(operator, k, solver, tolerance, ritz, has_guards), solvers[position + 1 :]
+            if answer.is_converged:
+                return answer
+            is_batch = isinstance(operator, SymmetricOperator) and operator.device.type == "cpu"
+            failed = answer.converged.logical_not().nonzero().flatten().tolist() if is_batch and others else []
+            if 0 < 2 * len(failed) < operator.batch_size:
+                return _failed_again(failed, ritz, others, operator, k, tolerance, has_guards)
         except BREAKDOWN as error:
             failure = _checks.ConvergenceError(f"{solver} broke down ({error}); use another solver")
             failure.__cause__ = error
-    if found is None:
+    if answer is None:
         assert failure is not None
         raise failure
-    return found()
+    return answer
 
 
-def one_more(
-    graphs: list[int],
+def _failed_again(
+    failed: list[int],
+    ritz: RitzPairs,
     solvers: tuple[Solver, ...],
-    operator: Operator,
+    operator: Any,
     k: int,
     tolerance: float,
     has_guards: bool,
-) -> dict[int, Solution]:
-    """The answers for single graphs of a batch, as `first_converged` gives them."""
-    assert isinstance(operator, SymmetricOperator)  # see `Solution.few`
-    found = {}
-    for graph in graphs:
-        alone = operator.part(slice(graph, graph + 1))
-        found[graph] = first_converged(solvers, alone, k, tolerance, None, has_guards)
-    return found
+) -> Solution:
+    """Return the answer for a batch of which some graphs are solved again, one after the other, by other solvers."""
+    parts = [ritz.part(slice(b, b + 1)) for b in range(operator.batch_size)]
+    for b in failed:
+        again = first_converged(solvers, operator.part(slice(b, b + 1)), k, tolerance, None)
+        parts[b] = again.ritz._replace(iterations=ritz.iterations + again.ritz.iterations)
+    whole = joined(operator, [part._replace(inverses=()) for part in parts], k)
+    return check_answer(operator, k, again.solver, tolerance, whole, has_guards)

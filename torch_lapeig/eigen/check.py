@@ -6,17 +6,15 @@ import dataclasses
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig._cached import cached_property
 from torch_lapeig._threads import together
 from torch_lapeig.eigen.eigh import Eigh
 from torch_lapeig.eigen.operator import Operator
-from torch_lapeig.eigen.solver import APART, RESOLVED, RitzPairs, Solver, fewest_active, most_null, parts_of_batch
+from torch_lapeig.eigen.solver import RitzPairs, Solver, fewest_active, most_null, parts_of_batch
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 
 
@@ -50,114 +48,18 @@ class Solution:
     @property
     def is_converged(self) -> bool:
         """Whether the pairs of all graphs are."""
-        return self._looked_at[0] if self.converged.device.type != "cpu" else bool(self.converged.all())
+        return _checks.look(self.converged.all())[0]
 
-    @property
-    def is_resolved(self) -> bool:
-        """Whether a graph is `resolved`, of all graphs."""
-        return self._looked_at[1]
-
-    @cached_property
-    def _looked_at(self) -> list[bool]:
-        return _checks.look(self.converged.all(), self.resolved.all())
-
-    @property
-    def resolved(self) -> Tensor:
-        """Whether residuals of a graph are small against its gap and differences of its values, bool ``(B,)``."""
-        return self.has_span & self.tells_apart()
-
-    @property
-    def has_span(self) -> Tensor:
-        """Return whether residuals of a graph are small against its gap, bool ``(B,)``: V spans what it should.
-
-        The pair after V, which the gap is measured to, has a residual of round-off at least, even where those of null
-        vectors are 0. With more null vectors than pairs the gap is 0, exactly.
-        """
-        noise = torch.finfo(self.residuals.dtype).eps * self.operator.bound
-        noise = torch.where(self.operator.nullity > self.residuals.shape[1], 0, noise)
-        span: Tensor = torch.maximum(self.residuals.amax(1), noise) <= RESOLVED * self.gap
-        return span
-
-    def tells_apart(self, noise: Tensor | None = None) -> Tensor:
-        """Whether residuals of a graph are small against differences of its values, bool ``(B,)``; see `closest`."""
-        apart: Tensor = self.residuals.amax(1) <= APART * self.closest(noise)
-        return apart
-
-    def closest(self, noise: Tensor | None = None) -> Tensor:
-        """The least difference of values ``(B,)``, of those beyond a ``noise`` ``(B,)``.
-
-        Null vectors, known in closed form, mix with no others.
-        """
-        is_null = torch.arange(self.values.shape[1], device=self.values.device) < self.operator.nullity[:, None]
-        differences = self.values.diff(dim=1).masked_fill(is_null[:, :-1] | ~self.present[:, 1:], torch.inf)
-        if noise is not None:
-            differences = differences.masked_fill(differences <= noise[:, None], torch.inf)
-        return torch.nn.functional.pad(differences, (0, 1), value=torch.inf).amin(1)
+    def times(self, unit: Tensor) -> Solution:
+        """Return the pairs of the operator times a number for each graph ``(B,)``."""
+        values, residuals = self.values * unit[:, None], self.residuals * unit[:, None]
+        return dataclasses.replace(self, values=values, residuals=residuals, gap=self.gap * unit)
 
     @property
     def is_whole(self) -> bool:
         """Whether vectors and guards span the whole space."""
         columns = self.vectors.shape[2] + self.guard_vectors.shape[2]
         return columns >= int(self.operator.active_count.max())
-
-    @property
-    def has_guards(self) -> bool:
-        """Whether the vectors of guards are there, which derivatives need."""
-        return self.guard_vectors.shape[2] > 0
-
-    @cached_property
-    def double(self) -> Solution:
-        """The same in float64."""
-        return self.in_double(self.symmetric.double())
-
-    def in_double(self, operator: SymmetricOperator) -> Solution:
-        """The same of the operator in float64, with vectors orthonormal in it and their Rayleigh quotients."""
-        v, guards = self.vectors.double(), self.guard_vectors.double()
-        for _ in range(2):  # each step to the orthogonal polar factor squares the distance; columns of zeros stay zero
-            v = 1.5 * v - 0.5 * v @ operator.inner(v, v)
-            guards = guards - v @ operator.inner(v, guards)  # or what they precondition would not be symmetric
-            guards = 1.5 * guards - 0.5 * guards @ operator.inner(guards, guards)
-        values = torch.where(self.present, operator.dots(v, operator.matmul(v)), self.values.double())
-        return dataclasses.replace(
-            self,
-            operator=operator,
-            values=values,
-            vectors=v,
-            guard_values=self.guard_values.double(),
-            guard_vectors=guards,
-            residuals=self.residuals.double(),
-            gap=self.gap.double(),
-        )
-
-    def few(self, failed: Tensor) -> list[int]:
-        """The graphs of a batch on the processor that failed, bool ``(B,)``, if these are at most half of them."""
-        is_batch = len(failed) > 1 and failed.device.type == "cpu" and isinstance(self.operator, SymmetricOperator)
-        found = failed.nonzero().flatten().tolist() if is_batch else []
-        return found if 2 * len(found) <= len(failed) else []
-
-    def with_others(self, others: dict[int, Solution]) -> Solution:
-        """The same with solutions of single graphs, in the same dtype, in the place of its own."""
-        every = [self, *others.values()]
-        place = torch.arange(len(self.values))
-        place[list(others)] = torch.arange(len(others)) + len(self.values)
-
-        def put(found: list[Tensor], width: int | None = None) -> Tensor:
-            return torch.cat([x[..., :width] if x.ndim > 1 else x for x in found])[place]
-
-        guards = min(solution.guard_values.shape[1] for solution in every)
-        vectors = min(solution.guard_vectors.shape[2] for solution in every)
-        widths = {"guard_values": guards, "guard_vectors": vectors}
-        fields: dict[str, Any] = {
-            name: put([getattr(one, name) for one in every], widths.get(name)) for name in OF_GRAPHS
-        }
-        width, like = min(one.ritz.values.shape[1] for one in every), self.values
-        ritz = RitzPairs(
-            put([one.ritz.values.to(like) for one in every], width),
-            put([one.ritz.vectors.to(like) for one in every], width),
-            self.ritz.iterations + max(one.ritz.iterations for one in others.values()),
-            put([one.ritz.finished for one in every]),
-        )
-        return dataclasses.replace(self, solver=every[-1].solver, ritz=ritz, **fields)
 
 
 # Fields with a row for each graph.

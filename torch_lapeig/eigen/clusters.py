@@ -24,16 +24,21 @@ DEGENERACIES = ("mask", "lorentz", "exact")
 class Rule:
     """Options of the differentiation rule, see `torch_lapeig.Solve`.
 
-    ``eps``: of the problem as it was given. ``loss_eps``: of the loss, whose round-off cotangents have. ``factor``:
+    ``dtype``: of the problem as it was given. ``loss_eps``: of the loss, whose round-off cotangents have. ``factor``:
     ``(B, N)``, by which what the loss is of differs from the vectors, in size; None for none.
     """
 
     tolerance: float
     degeneracy: Degeneracy
     width: float | None
-    eps: float
+    dtype: torch.dtype
     loss_eps: float
     factor: Tensor | None = None
+
+    @property
+    def eps(self) -> float:
+        """The round-off of the problem as it was given."""
+        return torch.finfo(self.dtype).eps
 
     @property
     def masked(self) -> Rule:
@@ -60,16 +65,6 @@ class Rule:
 def _is_of(x: Tensor, dtype: torch.dtype) -> bool:
     """Whether all numbers are of a coarser dtype, but for the round-off of a factor."""
     return bool(((x.to(dtype).to(x.dtype) - x).abs() <= 2 * torch.finfo(x.dtype).eps * x.abs()).all())
-
-
-def rule_of(
-    dtype: torch.dtype, loss: torch.dtype | None, tolerance: float | None, degeneracy: Degeneracy, width: float | None
-) -> Rule:
-    """The rule of a problem of a dtype, and a loss in it or in a coarser one, with the defaults of `Solve`."""
-    default = 1e-10 if dtype == torch.float64 else 1e-6
-    eps = torch.finfo(dtype).eps
-    loss_eps = eps if loss is None else max(eps, torch.finfo(loss).eps)
-    return Rule(default if tolerance is None else tolerance, degeneracy, width, eps, loss_eps)
 
 
 def noise_width(s: Solution, rule: Rule) -> Tensor:

@@ -1,4 +1,4 @@
-"""The part of the derivative of eigenvectors that lies outside their span, by preconditioned conjugate gradients.
+"""Implicit linear systems with derivatives, and that of eigenvectors outside their span by conjugate gradients.
 
 See `torch_lapeig.eigen.rule` for the derivation.
 """
@@ -21,77 +21,79 @@ from torch_lapeig.eigen.cg import PATIENCE, REPLACED, Found, conjugate_gradients
 from torch_lapeig.eigen.check import Solution, norms
 from torch_lapeig.eigen.clusters import Rule, cluster_width, differences, inverse_differences
 from torch_lapeig.eigen.solver import Inverse, parts_of_batch, preconditioner_of
+from torch_lapeig.eigen.symmetric import SymmetricOperator
+from torch_lapeig.graph.pattern import Pattern
 
-BACKWARD_ITERATIONS, REFINEMENTS = 2000, 4
+BACKWARD_ITERATIONS = 2000
 # A solution whose own round-off is a larger part of the right-hand side than this is no solution.
 NOISE = 1e-2
 
 
-class ComplementSolve(torch.autograd.Function):
-    """(M on the edges, c, Λ, V, V̄) -> Z of the rule above."""
+class ImplicitSolve(torch.autograd.Function):
+    """(M on the edges, c, Λ, V, G) -> Z of A Z − Z Λ + V μ = −G, Vᵀ Z = 0, by a system; V may have no columns.
+
+    A system has an ``operator`` and ``solve(g)``, which gives Z.
+    """
 
     @staticmethod
     @_checks.without_autocast
-    def forward(
-        edges: Tensor,
-        diagonal: Tensor,
-        projected: Tensor,
-        vectors: Tensor,
-        g: Tensor,
-        solution: Solution,
-        rule: Rule,
-    ) -> Tensor:
-        """Z of a solution, ``(B, N, k)``."""
-        # The squares of cotangents of tiny degrees would overflow.
-        scale = _checks.power_of_two(solution.operator.largest(_checks.primal(g))[:, None, :], (1,))
-        return _solve(solution, g / scale, rule) * scale
+    def forward(edges: Tensor, diagonal: Tensor, projected: Tensor, vectors: Tensor, g: Tensor, system: Any) -> Tensor:
+        """Z ``(B, N, m)``."""
+        z: Tensor = system.solve(_checks.primal(g))
+        return z
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         """Keep what either mode needs."""
-        *tensors, ctx.solution, ctx.rule = inputs
+        *tensors, ctx.system = inputs
         ctx.save_for_backward(*tensors, output)
         ctx.save_for_forward(*tensors, output)
 
     @staticmethod
     @_checks.without_autocast
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
-        """The cotangent of Z to those of M, c, Λ, V and V̄."""
+        """The cotangent of Z to those of M, c, Λ, V and G."""
         edges, diagonal, projected, vectors, g, z = ctx.saved_tensors
-        s: Solution = ctx.solution
+        operator = ctx.system.operator
         (to_z,) = cotangents
-        y = ComplementSolve.apply(edges, diagonal, projected, vectors, to_z, s, ctx.rule)
-        of_g, of_z = (_multiplier(s, edges, diagonal, vectors, rhs, x) for rhs, x in ((g, z), (to_z, y)))
-        to_vectors = _checks.matmul(y, of_g.mT) + _checks.matmul(z, of_z.mT)
-        # Of Λ, which every rank has, the part of this one: `ImplicitEigenpairs.backward` sums them.
-        return *edge_gradient(s, y, z), -_checks.matmul(z.mT, y), to_vectors, y, None, None
+        y = ImplicitSolve.apply(edges, diagonal, projected, vectors, to_z, ctx.system)
+        to_edges = to_diagonal = to_projected = to_vectors = None
+        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+            to_edges, to_diagonal = edge_gradient(operator.pattern, y, z)
+        if vectors.shape[2]:
+            of_g, of_z = (_multiplier(operator, edges, diagonal, vectors, *both) for both in ((g, z), (to_z, y)))
+            to_vectors = _checks.matmul(y, of_g.mT) + _checks.matmul(z, of_z.mT)
+            # Of Λ, which every rank has, the part of this one: `ImplicitEigenpairs.backward` sums them.
+            to_projected = -_checks.matmul(z.mT, y)
+        return to_edges, to_diagonal, to_projected, to_vectors, y, None
 
     @staticmethod
     @_checks.without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
-        """Tangents of M, c, Λ, V and V̄ to that of Z."""
+        """Tangents of M, c, Λ, V and G to that of Z."""
         edges, diagonal, projected, vectors, g, z = ctx.saved_tensors
-        s: Solution = ctx.solution
-        of_projected, of_vectors, of_g = (
-            torch.zeros_like(x) if t is None else t for t, x in zip(tangents[2:5], (projected, vectors, g), strict=True)
-        )
-        multiplier = _multiplier(s, edges, diagonal, vectors, g, z)
-        rhs = of_g + change_of(s, tangents[0], tangents[1], z) - _checks.matmul(z, of_projected)
-        rhs = rhs + _checks.matmul(of_vectors, multiplier)
-        outside = ComplementSolve.apply(edges, diagonal, projected, vectors, rhs, s, ctx.rule)
-        change: Tensor = outside - _checks.matmul(vectors, s.operator.inner(of_vectors, z))
-        return change
+        operator = ctx.system.operator
+        of_edges, of_diagonal, of_projected, of_vectors, of_g, _ = tangents
+        rhs = change_of(operator.pattern, of_edges, of_diagonal, z)
+        rhs = rhs if of_g is None else rhs + of_g
+        of_vectors = None if vectors.shape[2] == 0 else of_vectors
+        if of_projected is not None and vectors.shape[2]:
+            rhs = rhs - _checks.matmul(z, of_projected)
+        if of_vectors is not None:
+            rhs = rhs + _checks.matmul(of_vectors, _multiplier(operator, edges, diagonal, vectors, g, z))
+        change: Tensor = ImplicitSolve.apply(edges, diagonal, projected, vectors, rhs, ctx.system)
+        return change if of_vectors is None else change - _checks.matmul(vectors, operator.inner(of_vectors, z))
 
 
-def _multiplier(s: Solution, edges: Tensor, diagonal: Tensor, vectors: Tensor, rhs: Tensor, x: Tensor) -> Tensor:
+def _multiplier(operator: Any, edges: Tensor, diagonal: Tensor, vectors: Tensor, rhs: Tensor, x: Tensor) -> Tensor:
     """μ of A X − X Λ + V μ = −RHS: −Vᵀ (RHS + A X)."""
-    product = s.symmetric.pattern.matmul(edges, x, is_symmetric=True)
-    return -s.operator.inner(vectors, rhs + diagonal.reshape(x.shape[:2])[..., None] * x - product)
+    product = operator.pattern.matmul(edges, x, is_symmetric=True)
+    multiplier: Tensor = -operator.inner(vectors, rhs + diagonal.reshape(x.shape[:2])[..., None] * x - product)
+    return multiplier
 
 
-def change_of(s: Solution, edges: Tensor | None, diagonal: Tensor | None, x: Tensor) -> Tensor:
+def change_of(pattern: Pattern, edges: Tensor | None, diagonal: Tensor | None, x: Tensor) -> Tensor:
     """dA X for changes of M on the edges and of c, of which the symmetric part counts."""
-    pattern = s.symmetric.pattern
     product = torch.zeros_like(x)
     if diagonal is not None:
         product = product + diagonal.reshape(x.shape[:2])[..., None] * x
@@ -100,42 +102,10 @@ def change_of(s: Solution, edges: Tensor | None, diagonal: Tensor | None, x: Ten
     return product
 
 
-def edge_gradient(s: Solution, y: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+def edge_gradient(pattern: Pattern, y: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """Gradient in M on the edges and in c of <A, Σ_i y_i v_iᵀ> for A = diag(c) − (M + Mᵀ)/2."""
-    pattern = s.symmetric.pattern
     both = pattern.products(torch.cat([y, v], -1), torch.cat([v, y], -1))  # cheaper than finding the reversed edges
     return both / -2, (y * v).sum(-1).reshape(pattern.shape)
-
-
-def _solve(s: Solution, g: Tensor, rule: Rule) -> Tensor:
-    """Z of the rule, ``(B, N, k)``; what float32 cannot solve, float64 does. What is not solved is said."""
-    if s.values.dtype == torch.float64 or s.is_whole:
-        z, is_solved = _in_parts(s, g, rule)
-        if is_solved.all():
-            return z
-    if s.values.dtype != torch.float64:
-        z, is_solved = _in_parts(s.double, g.double(), rule)
-        z = z.to(g.dtype)
-    if not is_solved.all():
-        _checks.warn(
-            f"the linear solve of the gradient has not reached its tolerance for {int((~is_solved).sum())} of "
-            f"{is_solved.numel()} eigenvectors: their gradients are inexact; use a cut with a wider eigengap",
-            _checks.ConvergenceWarning,
-        )
-    return z
-
-
-def _in_parts(s: Solution, g: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
-    """`Complement.solve`, part by part of a batch on torch's threads."""
-
-    def solve(graphs: slice) -> tuple[Tensor, Tensor]:
-        return Complement(s.part(graphs), rule).solve(g[graphs])
-
-    parts = parts_of_batch(s.operator, g.shape[2])
-    if len(parts) == 1:
-        return Complement(s, rule).solve(g)
-    z, is_solved = zip(*together([partial(solve, graphs) for graphs in parts]), strict=True)
-    return torch.cat(z), torch.cat(is_solved)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,6 +114,11 @@ class Complement:
 
     s: Solution
     rule: Rule
+
+    @property
+    def operator(self) -> SymmetricOperator:
+        """The operator that is differentiated."""
+        return self.s.symmetric
 
     @cached_property
     def _differences(self) -> tuple[Tensor, Tensor]:
@@ -203,13 +178,31 @@ class Complement:
         rest = self._inverse(self.project(r - guards @ coefficients))
         return self.project(rest + guards @ (inverse * coefficients - inner(guards, rest)))
 
-    def solve(self, g: Tensor) -> tuple[Tensor, Tensor]:
+    def solve(self, g: Tensor) -> Tensor:
+        """Z of the rule, ``(B, N, k)``, part by part of a batch on torch's threads; warn of unsolved columns."""
+        # The squares of cotangents of tiny degrees would overflow.
+        scale = _checks.power_of_two(self.operator.largest(g)[:, None, :], (1,))
+        g, parts = g / scale, parts_of_batch(self.operator, g.shape[2])
+        if len(parts) == 1:
+            z, is_solved = self.columns(g)
+        else:
+            tasks = [partial(Complement(self.s.part(graphs), self.rule).columns, g[graphs]) for graphs in parts]
+            z, is_solved = (torch.cat(found) for found in zip(*together(tasks), strict=True))
+        if not is_solved.all():
+            _checks.warn(
+                f"the linear solve of the gradient has not reached its tolerance for {int((~is_solved).sum())} of "
+                f"{is_solved.numel()} eigenvectors: their gradients are inexact; use a cut with a wider eigengap",
+                _checks.ConvergenceWarning,
+            )
+        return z * scale
+
+    def columns(self, g: Tensor) -> tuple[Tensor, Tensor]:
         """Z of the rule for cotangents ``(B, N, k)``, and which columns ``(B, k)`` are solved.
 
         Columns of a cluster that the cut splits have no solution; they count as solved, and a warning of their own.
         """
         s, operator, eps = self.s, self.s.operator, torch.finfo(g.dtype).eps
-        if g.dtype == torch.float64 and s.is_whole:  # all vectors are known, to round-off
+        if s.is_whole:  # all vectors are known, to round-off
             z = s.guard_vectors @ (self._differences[0] * operator.inner(s.guard_vectors, g))
             return z, torch.ones_like(s.values, dtype=torch.bool)
         # Twice: norms of V are 1 but for round-off, and what that leaves inside V would have no solution.
@@ -225,9 +218,9 @@ class Complement:
 
         found = self._compiled(target, enough, size)
         if found is None:
-            # In float32 the first guess is the answer or nearly so: what it leaves is for float64.
-            limit = BACKWARD_ITERATIONS if g.dtype == torch.float64 else REFINEMENTS
-            found = conjugate_gradients(self.image, self.precondition, target, operator.dots, allowed, limit)
+            found = conjugate_gradients(
+                self.image, self.precondition, target, operator.dots, allowed, BACKWARD_ITERATIONS
+            )
         # A NaN of the loss is not hidden, and no failure of the solve.
         is_unknown = ~size.isfinite()
         z = torch.where(is_unknown[:, None, :], torch.nan, self.project(found.z))
@@ -237,7 +230,7 @@ class Complement:
     def _compiled(self, target: Tensor, enough: Tensor, size: Tensor) -> Found | None:
         """The same conjugate gradients in compiled loops, graph by graph; None where there are none for this."""
         matrix = self.s.operator.compiled
-        if matrix is None or self._inverse is not None or target.dtype != torch.float64 or not matrix.reads(target):
+        if matrix is None or self._inverse is not None or not matrix.reads(target):
             return None
         if target[0].numel() > ALONE:  # for more threads, and so long that an interrupt should find its way
             return None

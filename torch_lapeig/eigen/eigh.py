@@ -17,10 +17,6 @@ IMPROVED = 200
 # Turn of a vector into another by the improvement, as a power of round-off: its square is what orthogonality loses.
 # Beyond, the values are too close together to tell.
 MOST_TURN = 0.4
-# Of float32, whose vectors are refined: more is no error of first order. Steps, as each squares an error of up to that.
-LARGEST_TURN, REFINEMENTS = 0.03, 4
-# Times N, the unit of round-off and the bound: what LAPACK's eigenvalues of float32 may be off by.
-UNSURE = 0.5
 
 
 @dataclass(frozen=True)
@@ -50,14 +46,14 @@ class Eigh:
         Raises:
             TypeError: an operator that gives products only.
         """
-        dense = _dense_of(operator)
+        dense = dense_of(operator)
         values, vectors = eigh_of_batch(dense)
         if (n := operator.num_nodes) > IMPROVED:
             _improve_(dense, values, vectors, min(2 * with_guards(k), n), torch.finfo(dense.dtype).eps ** MOST_TURN)
         return RitzPairs(values.clamp_min(0), vectors, 1, torch.ones_like(operator.bound, dtype=torch.bool))
 
 
-def _dense_of(operator: Operator) -> Tensor:
+def dense_of(operator: Operator) -> Tensor:
     """Return the matrices ``(B, N, N)`` with null vectors below the spectrum and inactive nodes above it.
 
     So no small eigenvalue mixes with a null vector.
@@ -69,27 +65,6 @@ def _dense_of(operator: Operator) -> Tensor:
     inactive = ~operator.active
     dense.diagonal(dim1=-2, dim2=-1).add_(inactive * operator.above[:, None])
     return dense
-
-
-def refined(operator: Operator, k: int, single: RitzPairs) -> RitzPairs:
-    """Return all N pairs of an operator in float64 from all N in float32, in half the time of `Eigh`.
-
-    Steps of first order on the wanted pairs and some more, each of which squares their error (Ogita & Aishima 2018).
-    The others stay as they are: they precondition. By Weyl a value of float32 is off by round-off times the bound, so
-    that no pair beyond the refined ones can be among the wanted where it is farther away than that; such graphs
-    alone are finished.
-    """
-    n, m = operator.num_nodes, min(2 * with_guards(k), operator.num_nodes)
-    dense, values, vectors = _dense_of(operator), single.values.double(), single.vectors.double()
-    for _ in range(REFINEMENTS):
-        turned = _improve_(dense, values, vectors, m, LARGEST_TURN)[..., : k + 1]
-        if bool((turned.square() < torch.finfo(dense.dtype).eps).all()):
-            break
-    finished = torch.full_like(single.finished, most_null(operator) <= m)
-    if m < n:
-        off = UNSURE * n * torch.finfo(torch.float32).eps * operator.bound
-        finished &= values[:, m] - values[:, min(k, m - 1)] > off
-    return RitzPairs(values.clamp_min(0), vectors, 1, finished)
 
 
 def _improve_(dense: Tensor, values: Tensor, vectors: Tensor, m: int, most: float) -> Tensor:

@@ -64,13 +64,20 @@ class Laplacian:
             [ 0.0000, -0.5000,  0.5000]])
     """
 
+    loss_dtype: torch.dtype | None = None  # of what is made of its eigenpairs, where that is coarser than the weights
+
     def __init__(self, graph: Graph, normalization: Normalization = "symmetric") -> None:
         _checks.check_choice(normalization, "normalization", NORMALIZATIONS)
         check_graph(graph)
         if graph.pattern.is_sharded:
             asked = _checks.derivatives_asked(weights=graph.weight)
             graph.pattern.agree("Laplacian", lambda: {"normalization": normalization, **asked})
+        self._set(graph, normalization, graph.weight.dtype)
+
+    def _set(self, graph: Graph, normalization: Normalization, given: torch.dtype) -> None:
+        """Set the parts; derivatives go to weights that were ``given`` in a dtype, which they may overflow."""
         self.normalization: Normalization = normalization
+        self._given = given
         self._take(graph)
         if self._has_subnormal_degrees:
             self._take(_without_subnormal(graph, self._affinity))
@@ -168,7 +175,6 @@ class Laplacian:
             null=NullSpace(ground, *self.active_components),
             active=active,
             of_affinities=True,
-            finer=lambda: self._double().symmetric,
             trusted=True,
         )
 
@@ -190,14 +196,17 @@ class Laplacian:
             if float(part.amin()) < 0:
                 raise ValueError("laplacian must be of non-negative weights, got negative ones")
 
-    def _double(self) -> Laplacian:
-        """This Laplacian of the same weights in float64."""
+    def double(self) -> Laplacian:
+        """Return the Laplacian of the same weights in float64; itself if they are."""
+        if self.graph.weight.dtype == torch.float64:
+            return self
         log_weight, r = self.graph.log_weight, self.graph.similarity
         weight = in_double(self.graph.pattern, self.graph.weight)
-        log_weight = None if log_weight is None else log_weight.double()
+        log_weight = None if log_weight is None else _checks.finite_gradient(log_weight).double()
         similarity = None if r is None else r.double()
         graph = self.graph._with(weight=weight, similarity=similarity, log_weight=log_weight)
-        double = Laplacian(graph, self.normalization)
+        double = Laplacian.__new__(Laplacian)
+        double._set(graph, self.normalization, self._given)
         # The same weights are positive.
         vars(double)["active_components"] = self.active_components
         return double
@@ -240,7 +249,7 @@ class Laplacian:
         """What there is among nodes and weights of this process, found out in one look."""
         degrees, weight = _checks.primal(self.degrees), _checks.primal(self._affinity)
         isolated = ~self.active if self.graph.mask is None else ~self.active & self.graph.mask
-        tiny = self.active & (degrees < torch.finfo(degrees.dtype).tiny ** 0.25)
+        tiny = self.active & (degrees < torch.finfo(self._given).tiny ** 0.25)
         unsound = ~degrees.sum().isfinite()
         if weight.numel():
             unsound = unsound | ~(weight.detach().amin() >= 0)

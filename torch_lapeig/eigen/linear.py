@@ -1,15 +1,12 @@
 """Linear systems A Z = B of symmetric positive definite matrices on the edges of a graph, with gradients.
 
-For a change of A and B the solution changes by dZ = A⁻¹ (dB − dA Z). With the cotangent Z̄ and Y = A⁻¹ Z̄ the
-cotangents are Y of B and −½ (Y Zᵀ + Z Yᵀ) of A, of which only the entries on the edges and the diagonal are formed. Y
-is a solution of the same system, so that the rule holds for its own derivatives.
+Their derivatives are those of `torch_lapeig.eigen.complement.ImplicitSolve` without eigenvectors to keep out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +16,7 @@ from torch_lapeig._cached import cached_property
 from torch_lapeig._tuning import DENSE_SOLVE
 from torch_lapeig.eigen.amg import SmoothedAggregation
 from torch_lapeig.eigen.cg import Map, conjugate_gradients
+from torch_lapeig.eigen.complement import ImplicitSolve
 from torch_lapeig.eigen.null_space import NullSpace
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import SparsePattern
@@ -59,48 +57,10 @@ def solve_linear(operator: SymmetricOperator, rhs: Tensor) -> Tensor:
     if rhs.ndim != len(operator.shape) + 1 or tuple(rhs.shape[:-1]) != tuple(operator.shape):
         raise ValueError(f"rhs must have shape {(*operator.shape, 'm')}, got {tuple(rhs.shape)}")
     system = _System(*operator.frozen().in_unit())
-    solution: Tensor = _LinearSolve.apply(operator.values, operator.diagonal, rhs, system)
-    return solution
-
-
-class _LinearSolve(torch.autograd.Function):
-    """(M on the edges, c, B) -> (diag(c) − M)⁻¹ B."""
-
-    @staticmethod
-    @_checks.without_autocast
-    def forward(values: Tensor, diagonal: Tensor, rhs: Tensor, system: _System) -> Tensor:
-        return system.solve(rhs.detach())
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        values, diagonal, _, ctx.system = inputs
-        ctx.save_for_backward(values, diagonal, output)
-        ctx.save_for_forward(values, diagonal, output)
-
-    @staticmethod
-    @_checks.without_autocast
-    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
-        (to_z,), (values, diagonal, z), system = cotangents, ctx.saved_tensors, ctx.system
-        y = _LinearSolve.apply(values, diagonal, to_z, system)
-        pattern = system.operator.pattern
-        to_values = to_diagonal = None
-        if ctx.needs_input_grad[0]:
-            to_values = pattern.products(torch.cat([y, z], -1), torch.cat([z, y], -1)) / 2
-        if ctx.needs_input_grad[1]:
-            to_diagonal = -(y * z).sum(-1)
-        return to_values, to_diagonal, y, None
-
-    @staticmethod
-    @_checks.without_autocast
-    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
-        (values, diagonal, z), system = ctx.saved_tensors, ctx.system
-        change = torch.zeros_like(z) if tangents[2] is None else tangents[2]
-        if tangents[0] is not None:
-            change = change + system.operator.pattern.matmul(tangents[0], z)
-        if tangents[1] is not None:
-            change = change - tangents[1][..., None] * z
-        solution: Tensor = _LinearSolve.apply(values, diagonal, change, system)
-        return solution
+    b, n, m = operator.batch_size, operator.num_nodes, rhs.shape[-1]
+    nothing = rhs.new_zeros(b, 0, 0), rhs.new_zeros(b, n, 0)  # Λ and V
+    z: Tensor = ImplicitSolve.apply(operator.values, operator.diagonal, *nothing, -rhs.reshape(b, n, m), system)
+    return z.reshape(rhs.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,16 +71,15 @@ class _System:
     unit: Tensor | None
 
     @torch.no_grad()
-    def solve(self, rhs: Tensor) -> Tensor:
-        """Z of one right-hand side: candidates go on from each other's best until all columns are solved."""
-        operator = self.operator
-        target = rhs.reshape(operator.batch_size, operator.num_nodes, -1)
+    def solve(self, g: Tensor) -> Tensor:
+        """Z of A Z = −G: candidates go on from each other's best until all columns are solved."""
+        operator, target = self.operator, -g
         # Powers of two take no bit: columns of any size are solved alike.
         size = _checks.power_of_two(target, (1,))
         target = target / size
         z, rest = torch.zeros_like(target), target
         enough = TOLERANCE * operator.dots(target, target).sqrt()
-        eps = ROUND_OFF * torch.finfo(rhs.dtype).eps * operator.bound[:, None]
+        eps = ROUND_OFF * torch.finfo(g.dtype).eps * operator.bound[:, None]
 
         def allowed(change: Tensor) -> Tensor:
             whole = z + change
@@ -143,7 +102,7 @@ class _System:
             )
         # A NaN of the loss is not hidden, and no failure of the solve.
         z = z * size if self.unit is None else z * size / self.unit[:, None, None]
-        return torch.where(enough.isfinite()[:, None, :], z, torch.nan).reshape(rhs.shape)
+        return torch.where(enough.isfinite()[:, None, :], z, torch.nan)
 
     def _candidates(self) -> Iterator[tuple[Map, int]]:
         """Preconditioners and the iterations that each may take, the cheapest first."""

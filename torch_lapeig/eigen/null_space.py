@@ -37,9 +37,9 @@ class NullSpace:
         part = torch.zeros_like(ground, dtype=torch.int64)
         return cls(ground, part, part.new_ones(len(part)))
 
-    def of_graph(self, b: int) -> NullSpace:
-        """Those of one graph of the batch."""
-        return NullSpace(self.ground[b : b + 1], self.part[b : b + 1], self.counts[b : b + 1])
+    def part_of(self, graphs: slice, nodes: Tensor | slice = slice(None)) -> NullSpace:
+        """Those of some graphs of the batch, with some nodes in an order."""
+        return NullSpace(self.ground[graphs, nodes], self.part[graphs, nodes], self.counts[graphs])
 
     def vectors(self, m: int, most: int | None = None, nodes: Nodes | None = None) -> Tensor:
         """The first ``m`` of an orthonormal basis, ``(B, N, m)``, zero beyond its number; ``most``: no fewer parts.

@@ -20,9 +20,8 @@ cluster's guard vectors are left out of Z, so that the answer stays finite.
 
 Z by conjugate gradients: on the complement of V every A − λ_i is positive semidefinite. The guards U of the solver
 precondition them by U (Λ_U − λ_i)⁻¹ Uᵀ + τ (I − U Uᵀ), τ of the size of A⁻¹. After `Eigh`, U is the whole complement,
-the preconditioner is the inverse, and the first guess is the answer: one rule serves every solver. With any other
-solver the system is solved in float64, whatever the dtype of the problem: what float32 rounds away is amplified by
-bound / gap.
+the preconditioner is the inverse, and the first guess is the answer: one rule serves every solver. The system is solved
+in float64, whatever the dtype of the problem: what float32 rounds away is amplified by bound / gap.
 
 Second derivatives: every step is differentiable, V and λ are outputs of the rule itself, and Z is the solution of
 
@@ -46,7 +45,7 @@ from torch import Tensor
 from torch_lapeig import _checks
 from torch_lapeig.eigen.check import Solution
 from torch_lapeig.eigen.clusters import Differences, Rule, cluster_width, differences, inverse_differences
-from torch_lapeig.eigen.complement import ComplementSolve, change_of, edge_gradient
+from torch_lapeig.eigen.complement import Complement, ImplicitSolve, change_of, edge_gradient
 
 # Eigenvalues that count as equal may be different from this part of the width on.
 NEAR = 0.1
@@ -107,8 +106,8 @@ class ImplicitEigenpairs(torch.autograd.Function):
             off = projected - torch.diag_embed(values)
             rotation = rotation - inverse * (_checks.matmul(rotation, off) - _checks.matmul(off, rotation))
         y = _checks.matmul(vectors, cluster * whole + rotation)
-        y = y + ComplementSolve.apply(edges, diagonal, projected, vectors, to_vectors, s, rule)
-        return *edge_gradient(s, y, vectors), None, None
+        y = y + ImplicitSolve.apply(edges, diagonal, projected, vectors, to_vectors, Complement(s, rule))
+        return *edge_gradient(s.symmetric.pattern, y, vectors), None, None
 
     @staticmethod
     @_checks.without_autocast
@@ -118,9 +117,9 @@ class ImplicitEigenpairs(torch.autograd.Function):
         s: Solution = ctx.solution
         values = projected.diagonal(dim1=-2, dim2=-1)
         inverse, cluster = inverse_differences(differences(values, values, s, ctx.rule), s, ctx.rule)
-        change = change_of(s, tangents[0], tangents[1], vectors)  # dA V
+        change = change_of(s.symmetric.pattern, tangents[0], tangents[1], vectors)  # dA V
         turned = s.operator.inner(vectors, change)
-        z = ComplementSolve.apply(edges, diagonal, projected, vectors, change, s, ctx.rule)
+        z = ImplicitSolve.apply(edges, diagonal, projected, vectors, change, Complement(s, ctx.rule))
         return cluster * (turned + turned.mT) / 2, _checks.matmul(vectors, inverse * turned) + z
 
 

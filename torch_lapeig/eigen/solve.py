@@ -13,22 +13,20 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig._tuning import REORDER_NODES
-from torch_lapeig.eigen.auto import Auto, first_converged, one_more
-from torch_lapeig.eigen.check import Solution, check_answer, report_failure, residual_norms
-from torch_lapeig.eigen.clusters import DEGENERACIES, Degeneracy, Rule, rule_of
-from torch_lapeig.eigen.eigh import Eigh, refined
+from torch_lapeig.eigen.auto import Auto, first_converged
+from torch_lapeig.eigen.check import Solution, report_failure, residual_norms
+from torch_lapeig.eigen.clusters import DEGENERACIES, Degeneracy, Rule
+from torch_lapeig.eigen.eigh import Eigh
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives
-from torch_lapeig.eigen.lobpcg import Lobpcg
 from torch_lapeig.eigen.operator import Operator, is_operator
 from torch_lapeig.eigen.rule import ImplicitEigenpairs
-from torch_lapeig.eigen.shift_invert import ShiftInvert
-from torch_lapeig.eigen.solver import APART, Progress, Solver, fewest_active
+from torch_lapeig.eigen.solver import Progress, Solver, fewest_active
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.eigen.tails import with_tails
 from torch_lapeig.graph.graph import Graph, check_graph
 
-FINEST = 1e-10  # tolerance of float64
-NOISE = 100  # units of round-off in values
+TOLERANCE = 1e-10  # default residual over the gap
+SINGLE_TOLERANCE = 1e-4  # the same of an operator that gives products in float32 only
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +63,19 @@ class Eigenpairs:
     iterations: int
     solver: Solver
 
+    @classmethod
+    def of(cls, solution: Solution, projected: Tensor, vectors: Tensor, **others: Tensor) -> Eigenpairs:
+        """Return the pairs of a solution with Λ and vectors as they are given, and others of its fields."""
+        return cls(
+            vectors=vectors,
+            projected=projected,
+            gap=solution.gap,
+            converged=solution.converged,
+            iterations=solution.ritz.iterations,
+            solver=solution.solver,
+            **{"values": projected.diagonal(dim1=1, dim2=2), "residuals": solution.residuals, **others},
+        )
+
     def reshaped(self, lead: tuple[int, ...], dtype: torch.dtype) -> Eigenpairs:
         """Return the pairs of a batch with another batch axis, ``()`` or ``(B,)``, in a dtype."""
         names = ("values", "vectors", "projected", "residuals", "gap")
@@ -81,12 +92,12 @@ class Solve:
     Args:
         solver: `Auto`, which chooses by size, storage, batch and the work that each would take, and asks another should
             the first not converge; `Eigh`, `ChebyshevSubspace`, `Lobpcg`, `ShiftInvert`, `TorchLobpcg` of
-            `torch_lapeig.eigen`; or a `Solver` of yours. Where float32 does not resolve the gap (residual > gap / 1000)
-            or values from each other (residual > difference / 100) it is solved and differentiated in float64, and the
-            answer rounded.
+            `torch_lapeig.eigen`; or a `Solver` of yours. A problem in float32 is solved and differentiated in float64,
+            and the answer rounded.
         tolerance: residual allowed, relative to the gap after the k-th value, but never below round-off; default
-            1e-10 in float64 and 1e-4 in float32.
-        backward_tolerance: relative residual of the backward's linear solve; default 1e-10 and 1e-6.
+            1e-10, and 1e-4 for an `Operator` of yours in float32.
+        backward_tolerance: relative residual of the backward's linear solve; default 1e-10 in float64 and 1e-6 in
+            float32.
         degeneracy: how eigenvalues closer than the cluster width enter the gradient. ``"mask"``: their rotation into
             each other is left out, which is exact for losses that do not depend on the basis of an eigenspace.
             ``"lorentz"``: 1/Δ becomes Δ/(Δ² + width²), smooth in Δ and finite for any loss, but biased.
@@ -126,8 +137,10 @@ class Solve:
             _checks.check_function(self.progress, "progress", "True, False or a function")
 
     def rule(self, dtype: torch.dtype, loss: torch.dtype | None = None) -> Rule:
-        """Return the options of the gradient for a problem of a dtype and a loss in it, or in a coarser one."""
-        return rule_of(dtype, loss, self.backward_tolerance, self.degeneracy, self.cluster_width)
+        """Return the options of the gradient for a problem of a dtype, and a loss in it or in a coarser one."""
+        tolerance = self.backward_tolerance or (1e-10 if dtype == torch.float64 else 1e-6)
+        loss_eps = max(torch.finfo(one).eps for one in (dtype, loss or dtype))
+        return Rule(tolerance, self.degeneracy, self.cluster_width, dtype, loss_eps)
 
     @classmethod
     def of(cls, value: Solve | Solver | None) -> Solve:
@@ -167,60 +180,78 @@ def eigenpairs(
     >>> eigenpairs(Laplacian(path), 3, tolerance=1e-6).values.round(decimals=5) + 0  # 1 − cos(πj/2)
     tensor([0., 1., 2.])
     """
-    return eigenpairs_for(None, laplacian, k, dataclasses.replace(Solve.of(solve), **options), fill)
-
-
-def eigenpairs_for(
-    loss: torch.dtype | None, laplacian: Laplacian | Operator, k: int, solve: Solve, fill: bool
-) -> Eigenpairs:
-    """`eigenpairs` for a loss that is computed in a coarser dtype than they are; None for their own."""
-    operator = _operator_of(laplacian)
+    solve = dataclasses.replace(Solve.of(solve), **options)
+    given = _operator_of(laplacian)
     names = ("solver", "tolerance", "backward_tolerance", "degeneracy", "cluster_width", "on_failure")
-    operator.agree("eigenpairs", lambda: {"k": k, "fill": fill, **{name: getattr(solve, name) for name in names}})
-    k = _check_request(operator, k, fill, solve)
-    if operator.is_sharded and isinstance(laplacian, Laplacian) and isinstance(solve.solver, Auto):
-        return laplacian.graph.pattern.eigenpairs(loss, laplacian, k, solve, fill)  # type: ignore[no-any-return]
-    return _eigenpairs(laplacian, operator, k, solve, loss)
+    given.agree("eigenpairs", lambda: {"k": k, "fill": fill, **{name: getattr(solve, name) for name in names}})
+    k = _check_request(given, k, fill, solve)
+    if given.is_sharded and isinstance(laplacian, Laplacian) and isinstance(solve.solver, Auto):
+        return laplacian.graph.pattern.eigenpairs(laplacian, k, solve, fill)  # type: ignore[no-any-return]
+    # What float32 resolves depends on the gap, which is not known before: all is solved in float64.
+    exact = laplacian.double() if isinstance(laplacian, (Laplacian, SymmetricOperator)) else laplacian
+    if isinstance(exact, Laplacian):
+        operator, factor, loss = exact.symmetric, exact.factor, exact.loss_dtype
+    else:
+        operator, factor, loss = exact, None, None
+    rule = solve.rule(given.dtype, loss)
+    if factor is not None:
+        rule = dataclasses.replace(rule, factor=_checks.primal(factor).reshape(given.batch_size, -1))
+    solution, projected, vectors = _solved(operator, k, solve, rule)
+    if not solution.is_converged:
+        report_failure(solution, solve.on_failure)
+    residuals = solution.residuals
+    if given.dtype != operator.dtype:  # of what is returned, not of what it is rounded from
+        with torch.no_grad():
+            rounded = _checks.primal(vectors).to(given.dtype).to(operator.dtype)
+            residuals = residual_norms(_frozen(operator), solution.values, rounded)
+    projected, vectors, values, residuals = _fill(projected, vectors, solution, residuals, k)
+    if isinstance(exact, Laplacian):
+        if needs_derivatives(operator.values, operator.diagonal) and operator.most_null > 1:
+            vectors = _beside_trivial(exact, vectors)
+        if factor is not None:
+            projected, vectors = _apply_factor(exact, factor, projected, vectors, solution)
+    pairs = Eigenpairs.of(solution, projected, vectors, values=values, residuals=residuals)
+    return pairs.reshaped(given.shape[:-1], given.dtype)
 
 
-def _eigenpairs(
-    laplacian: Laplacian | Operator, operator: Operator, k: int, solve: Solve, loss: torch.dtype | None
-) -> Eigenpairs:
+def _solved(operator: Operator, k: int, solve: Solve, rule: Rule) -> tuple[Solution, Tensor, Tensor]:
+    """Return the solution of an operator, Λ ``(B, k, k)`` and V ``(B, N, k)``, with gradients to its entries.
+
+    A problem far from 1 is solved over a power of two, and the nodes of a large graph come in an order for products.
+    """
     worked, order, unit = operator, None, None
     if isinstance(worked, SymmetricOperator):
         worked, unit = worked.in_unit()
         if _is_large(worked):
             worked, order = worked.reordered()
     is_differentiated = isinstance(worked, SymmetricOperator) and needs_derivatives(worked.values, worked.diagonal)
-    with torch.no_grad(), _progress_function(solve.progress) as report:
-        bare = worked.frozen() if isinstance(worked, SymmetricOperator) else worked
-        report = report if unit is None else _in_unit(report, float(unit.amax()))
-        solution = _solution(bare, min(k, operator.all_nodes), solve, report, is_differentiated)
-    factor = laplacian.factor if isinstance(laplacian, Laplacian) and is_differentiated and order is None else None
-    projected, vectors, solution = _differentiable(worked, solution, solve, is_differentiated, loss, factor)
-    if unit is not None:
-        projected, gap = projected * unit[:, None, None], solution.gap * unit
-        solution = dataclasses.replace(solution, residuals=solution.residuals * unit[:, None], gap=gap)
-    if not solution.is_converged:
-        report_failure(solution, solve.on_failure)
-    projected, vectors, values, residuals = _fill(projected, vectors, solution, k)
+    tolerance = solve.tolerance or (TOLERANCE if worked.dtype == torch.float64 else SINGLE_TOLERANCE)
+    k = min(k, operator.all_nodes)
+    with torch.no_grad(), _progress_function(solve.progress, unit) as progress:
+        bare = _frozen(worked)
+        solvers = solve.solver.choose(bare, k).solvers if isinstance(solve.solver, Auto) else (solve.solver,)
+        solution = first_converged(solvers, bare, k, tolerance, progress, is_differentiated)
+    if order is not None and rule.factor is not None:
+        rule = dataclasses.replace(rule, factor=rule.factor[:, order])
+    projected, vectors = differentiable(worked, solution, rule)
     if order is not None:
         vectors = torch.empty_like(vectors).index_copy(1, order, vectors)
-    if isinstance(laplacian, Laplacian) and is_differentiated and laplacian.symmetric.most_null > 1:
-        vectors = _beside_trivial(laplacian, vectors)
-    if isinstance(laplacian, Laplacian) and laplacian.factor is not None:
-        projected, vectors = _apply_factor(laplacian, projected, vectors, solution)
-    lead = operator.shape[:-1]
-    return Eigenpairs(
-        values=values.reshape(*lead, k),
-        vectors=vectors.reshape(*operator.shape, k),
-        projected=projected.reshape(*lead, k, k),
-        residuals=residuals.reshape(*lead, k),
-        gap=solution.gap.reshape(lead),
-        converged=solution.converged.reshape(lead),
-        iterations=solution.ritz.iterations,
-        solver=solution.solver,
-    )
+    if unit is not None:
+        projected = projected * unit[:, None, None]
+        solution = solution.times(unit)
+    return solution, projected, vectors
+
+
+def differentiable(operator: Operator, solution: Solution, rule: Rule) -> tuple[Tensor, Tensor]:
+    """Return Λ ``(B, k, k)`` and V ``(B, N, k)`` of a solution, with gradients to the entries of the operator."""
+    if isinstance(operator, SymmetricOperator) and needs_derivatives(operator.values, operator.diagonal):
+        projected, vectors = ImplicitEigenpairs.apply(operator.values, operator.diagonal, solution, rule)
+        return projected, vectors
+    return torch.diag_embed(solution.values), solution.vectors
+
+
+def _frozen(operator: Operator) -> Operator:
+    return operator.frozen() if isinstance(operator, SymmetricOperator) else operator
 
 
 def _operator_of(laplacian: Any) -> Operator:
@@ -238,42 +269,6 @@ def _operator_of(laplacian: Any) -> Operator:
 def _is_large(operator: SymmetricOperator) -> bool:
     is_one = len(operator.shape) == 1 and not operator.is_sharded and operator.device.type == "cpu"
     return operator.is_sparse and is_one and operator.num_nodes > REORDER_NODES
-
-
-def _differentiable(
-    operator: Operator,
-    solution: Solution,
-    solve: Solve,
-    is_needed: bool,
-    loss: torch.dtype | None,
-    factor: Tensor | None,
-) -> tuple[Tensor, Tensor, Solution]:
-    """Λ ``(B, k, k)`` and V ``(B, N, k)`` of a solution, with gradients to the entries of the operator if needed.
-
-    A float32 operator that was solved in float64 is differentiated there too, and what is returned is rounded.
-    """
-    if not isinstance(operator, SymmetricOperator):
-        return torch.diag_embed(solution.values), solution.vectors, solution
-    dtype, finer = operator.dtype, solution.values.dtype != operator.dtype
-    rule = solve.rule(dtype, loss)
-    if factor is not None:
-        rule = dataclasses.replace(rule, factor=_checks.primal(factor).reshape(operator.batch_size, -1).abs())
-    if is_needed:
-        exact = operator.double() if finer else operator
-        projected, vectors = ImplicitEigenpairs.apply(exact.values, exact.diagonal, solution, rule)
-    else:
-        projected, vectors = torch.diag_embed(solution.values), solution.vectors
-    if not finer:
-        return projected, vectors, solution
-    projected, vectors = projected.to(dtype), vectors.to(dtype)
-    with torch.no_grad():
-        # The residuals of what is returned, not of what it was rounded from.
-        bare, values = operator.frozen(), solution.values.to(dtype)
-        residuals = residual_norms(bare, values, _checks.primal(vectors))
-        gap = solution.gap.to(dtype)
-        asked = _tolerance(solve, dtype) * gap.masked_fill(gap.isinf(), 0)  # as of the solve, and what rounding adds
-        converged = solution.converged & (residuals.amax(1) <= asked + operator.round_off)
-    return projected, vectors, dataclasses.replace(solution, residuals=residuals, gap=gap, converged=converged)
 
 
 def _beside_trivial(laplacian: Laplacian, vectors: Tensor) -> Tensor:
@@ -301,11 +296,10 @@ def _beside_trivial(laplacian: Laplacian, vectors: Tensor) -> Tensor:
 
 
 def _apply_factor(
-    laplacian: Laplacian, projected: Tensor, vectors: Tensor, solution: Solution
+    laplacian: Laplacian, factor: Tensor, projected: Tensor, vectors: Tensor, solution: Solution
 ) -> tuple[Tensor, Tensor]:
-    """Λ and the eigenvectors of a Laplacian that is similar to a symmetric one, from those of the latter."""
-    assert laplacian.factor is not None
-    y = laplacian.factor.reshape(vectors.shape[:2])[..., None] * vectors
+    """Return Λ and the eigenvectors of a Laplacian that is similar to a symmetric one, from those of the latter."""
+    y = factor.reshape(vectors.shape[:2])[..., None] * vectors
     if laplacian.normalization == "random_walk" and laplacian.has.slight:
         m = solution.residuals.shape[1]  # beyond, no graph has pairs
         found = vectors[..., :m], y[..., :m], projected[:, :m, :m]
@@ -361,10 +355,14 @@ def component_eigenpairs(
 
 
 @contextlib.contextmanager
-def _progress_function(progress: Progress | bool) -> Iterator[Progress | None]:
-    """The function to call in every iteration."""
+def _progress_function(progress: Progress | bool, unit: Tensor | None) -> Iterator[Progress | None]:
+    """Give the function to call in every iteration with residuals over a unit."""
+    scale = 1.0 if unit is None else float(unit.amax())
     if progress is not True:
-        yield progress or None
+        if not progress or unit is None:
+            yield progress or None
+        else:
+            yield lambda iteration, residual, allowed: progress(iteration, residual * scale, allowed * scale)
         return
     try:
         from tqdm import tqdm
@@ -373,21 +371,18 @@ def _progress_function(progress: Progress | bool) -> Iterator[Progress | None]:
     with tqdm(desc="eigenpairs", unit=" iterations") as bar:
 
         def show(iteration: int, residual: float, allowed: float) -> None:
-            bar.set_postfix_str(f"residual {residual:.1e}, goal {allowed:.1e}", refresh=False)
+            bar.set_postfix_str(f"residual {residual * scale:.1e}, goal {allowed * scale:.1e}", refresh=False)
             bar.update(iteration - bar.n)
 
         yield show
 
 
-def _in_unit(report: Progress | None, unit: float) -> Progress | None:
-    """The function, called with residuals of a problem over a unit."""
-    return None if report is None else lambda number, residual, allowed: report(number, residual * unit, allowed * unit)
-
-
-def _fill(projected: Tensor, vectors: Tensor, s: Solution, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _fill(
+    projected: Tensor, vectors: Tensor, s: Solution, residuals: Tensor, k: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Λ, V, values and residuals of ``k`` pairs, of which a graph may lack the last; see ``fill``."""
     if k <= fewest_active(s.operator):
-        return projected, vectors, projected.diagonal(dim1=-2, dim2=-1), s.residuals
+        return projected, vectors, projected.diagonal(dim1=-2, dim2=-1), residuals
     more = k - s.values.shape[1]
     pad = torch.nn.functional.pad
     present = pad(s.present, (0, more))
@@ -395,7 +390,7 @@ def _fill(projected: Tensor, vectors: Tensor, s: Solution, k: int) -> tuple[Tens
     vectors = torch.where(present[:, None, :], pad(vectors, (0, more)), 0)
     projected = torch.where(present[:, None, :] & present[:, :, None], pad(projected, (0, more, 0, more)), 0)
     values = torch.where(present, projected.diagonal(dim1=-2, dim2=-1), torch.inf)
-    return projected, vectors, values, pad(s.residuals, (0, more))
+    return projected, vectors, values, pad(residuals, (0, more))
 
 
 def _check_request(operator: Operator, k: int, fill: bool, solve: Solve) -> int:
@@ -412,64 +407,3 @@ def _check_request(operator: Operator, k: int, fill: bool, solve: Solve) -> int:
     if not isinstance(solve.solver, (Auto, Eigh)):
         raise ValueError(f"solver must be Eigh() or None to fill graphs of fewer than k={k} nodes, got {solve.solver}")
     return k
-
-
-def _tolerance(solve: Solve, dtype: torch.dtype) -> float:
-    """Of residuals against the gap."""
-    return solve.tolerance or (FINEST if dtype == torch.float64 else 1e-4)
-
-
-def _solution(operator: Operator, k: int, solve: Solve, progress: Progress | None, has_guards: bool) -> Solution:
-    """Return the answer of the solver; in float64 where float32 does not resolve the eigenvalues."""
-    solver, tolerance = solve.solver, _tolerance(solve, operator.dtype)
-    solvers = solver.choose(operator, k).solvers if isinstance(solver, Auto) else (solver,)
-    if operator.dtype == torch.float64 or not isinstance(operator, SymmetricOperator):
-        return first_converged(solvers, operator, k, tolerance, progress, has_guards)
-    # Of float32 the first choice is asked, but not what is chosen for eigenvalues beyond float32.
-    if not isinstance(solvers[0], ShiftInvert) and not (isinstance(solver, Auto) and isinstance(solvers[0], Lobpcg)):
-        with contextlib.suppress(_checks.ConvergenceError):
-            single = first_converged(solvers[:1], operator, k, tolerance, progress, has_guards)
-            if single.is_converged and single.is_resolved:
-                return single
-            return _solved_in_float64(single, solvers, k, solve, progress)
-    return first_converged(solvers, operator.double(), k, tolerance, progress, has_guards)
-
-
-def _solved_in_float64(
-    single: Solution, solvers: tuple[Solver, ...], k: int, solve: Solve, progress: Progress | None
-) -> Solution:
-    """Return the solution of an operator in float64, of whose solution in float32 some graphs are not resolved.
-
-    Each graph is solved anew, so that no smaller eigenvalue is overlooked; only all N pairs of `Eigh` are refined.
-    """
-    exact, tolerance, has_guards = single.symmetric.double(), _tolerance(solve, torch.float32), single.has_guards
-    if not single.ritz.finished.all():  # in float64 it would not either
-        solvers = solvers[1:] or solvers
-    if isinstance(single.solver, Eigh) and single.ritz.vectors.shape[2] == exact.num_nodes:
-        again = check_answer(exact, k, single.solver, tolerance, refined(exact, k, single.ritz), has_guards)
-        if again.is_converged:
-            return again
-    kept = single.converged & single.has_span  # but for values that are close
-    finest = tolerance if solve.tolerance is not None else FINEST
-    if few := single.few(~(single.converged & single.resolved)):
-        found = one_more(few, solvers, exact, k, tolerance, has_guards)
-        found = {b: _told_apart(one, solvers, k, finest) for b, one in found.items()}
-        found = {b: one for b, one in found.items() if one.is_converged or not kept[b]}
-        return single.in_double(exact).with_others(found) if found else single
-    again = first_converged(solvers, exact, k, tolerance, progress, has_guards)
-    again = _told_apart(again, solvers, k, finest)
-    return single if not again.is_converged and kept.all() else again
-
-
-def _told_apart(found: Solution, solvers: tuple[Solver, ...], k: int, finest: float) -> Solution:
-    """Return a solution in float64, solved to a finer tolerance where residuals do not resolve distinct values.
-
-    Values are known to the squares of residuals over gaps, far better than vectors.
-    """
-    residual = found.residuals.amax(1)
-    noise = 10 * residual.square() / found.gap + NOISE * torch.finfo(residual.dtype).eps * found.operator.bound
-    if not found.is_converged or found.tells_apart(noise).all():
-        return found
-    finer = max(finest, float((APART * found.closest(noise) / found.gap).amin()))
-    again = first_converged(solvers, found.operator, k, finer, None, found.has_guards)
-    return again if again.is_converged else found

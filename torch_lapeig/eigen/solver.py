@@ -29,8 +29,8 @@ Progress = Callable[[int, float, float], None]
 # What a solver may break down with; the next candidate is asked then.
 BREAKDOWN = (torch.linalg.LinAlgError, _checks.ConvergenceError)  # type: ignore[attr-defined]
 SETTLED = 0.05  # residual at which the pair after the wanted ones counts as known, relative to the gap before it
-# Eigenvectors are within these angles of the true ones, by residuals, or float32 is given up for float64: their span by
-# the gap, each of them by the differences between their values.
+# Angles to the true eigenvectors, by residuals, to which filters go on in float32: of their span by the gap, of each of
+# them by the differences between their values.
 RESOLVED, APART = 1e-3, 1e-2
 NEARER = 0.1  # of the last gap, by which a Rayleigh quotient outside the pairs shows that one is missing
 

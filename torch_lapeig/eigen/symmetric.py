@@ -32,7 +32,7 @@ def in_one_message(total: Callable[[Tensor], Tensor], *parts: Tensor) -> tuple[T
 
 def in_double(pattern: Pattern, values: Tensor) -> Tensor:
     """Symmetric values on edges in float64: the mean of both directions, which differ by round-off of their dtype."""
-    double, exact = values.double(), _checks.primal(values).double()
+    double, exact = _checks.finite_gradient(values).double(), _checks.primal(values).double()
     return double if pattern.is_sharded else double + (pattern.transpose(exact) - exact) / 2
 
 
@@ -51,7 +51,6 @@ class SymmetricOperator(WithEntries):
         active: bool ``(B, N)``, nodes that take part; None for all. The others have zero rows.
         of_affinities: whether N A N is D − W for affinities W ≥ 0 and N = diag(``null.ground``), which is what
             multigrid needs.
-        finer: gives the same operator in float64, of what it was made of; None: its entries are what is known.
         trusted: whether the checks below have been done.
         excess: e ≥ 0, ``(B, N)``, where N A N is D − W + diag(e) and ``null`` has no null vector but ``ground``; None
             for nothing.
@@ -77,7 +76,6 @@ class SymmetricOperator(WithEntries):
     null: NullSpace | None = None
     active: Tensor = UNSET
     of_affinities: bool = False
-    finer: Callable[[], SymmetricOperator] | None = None
     trusted: bool = False
     excess: Tensor | None = None
     constant_null: InitVar[bool] = False
@@ -218,7 +216,6 @@ class SymmetricOperator(WithEntries):
             diagonal=diagonal / of_nodes,
             bound=self.bound / unit,
             excess=None if self.excess is None else self.excess / unit[:, None],
-            finer=None if self.finer is None else lambda: self.double()._over(unit.double()),
         )
 
     @property
@@ -230,15 +227,7 @@ class SymmetricOperator(WithEntries):
         """The first ``m`` of an orthonormal basis of the known null vectors, ``(B, N, m)``; zeros beyond."""
         if self.null is None:
             return super().null_vectors(m)
-        if m == 1 and torch._C._functorch.peek_interpreter_stack() is None:  # or a wrapped one would be kept
-            return self._first_null
         return self.null.vectors(m, max(self.most_null, m, 1), self.pattern)
-
-    @cached_property
-    def _first_null(self) -> Tensor:
-        """The null vector of each whole graph, which solvers and the check of their answers both ask for."""
-        assert self.null is not None
-        return self.null.vectors(1, 1, self.pattern)
 
     def sum(self, x: Tensor) -> Tensor:
         """Σ over the places where rows lie; see ``torch_lapeig.graph.nodes.Nodes``."""
@@ -301,12 +290,12 @@ class SymmetricOperator(WithEntries):
         if not (_checks.is_dual(self.values) or _checks.is_dual(self.diagonal)):
             return self
         values, diagonal = _checks.primal(self.values), _checks.primal(self.diagonal)
-        return self._with(values=values, diagonal=diagonal, finer=lambda: self.double().frozen())
+        return self._with(values=values, diagonal=diagonal)
 
     def double(self) -> SymmetricOperator:
-        """This operator in float64, with gradients."""
-        if self.finer is not None:
-            return self.finer()
+        """Return this operator in float64, with gradients."""
+        if self.dtype == torch.float64:
+            return self
         null = None if self.null is None else dataclasses.replace(self.null, ground=self.null.ground.double())
         values, diagonal, bound = in_double(self.pattern, self.values), self.diagonal.double(), self.bound.double()
         excess = None if self.excess is None else self.excess.double()
@@ -319,30 +308,21 @@ class SymmetricOperator(WithEntries):
             return
         for b in range(self.batch_size):
             pattern, edges = self.pattern.item_of(b)
-            yield self._with(
-                pattern=pattern,
-                values=self.values.detach()[edges],
-                diagonal=self.diagonal.detach()[b],
-                bound=self.bound[b : b + 1],
-                null=None if self.null is None else self.null.of_graph(b),
-                active=self.active[b : b + 1],
-                excess=None if self.excess is None else self.excess[b : b + 1],
-                finer=None,
-            )
+            yield self._taken(pattern, edges, slice(b, b + 1), self.diagonal.detach()[b])
 
     def part(self, graphs: slice) -> SymmetricOperator:
         """The operator of some graphs of a batch, one after the other, without gradients."""
-        pattern, edges = self.pattern.part_of(graphs)
-        null = self.null
+        return self._taken(*self.pattern.part_of(graphs), graphs, self.diagonal.detach()[graphs])
+
+    def _taken(self, pattern: Pattern, edges: Any, graphs: slice, diagonal: Tensor) -> SymmetricOperator:
         return self._with(
             pattern=pattern,
             values=self.values.detach()[edges],
-            diagonal=self.diagonal.detach()[graphs],
+            diagonal=diagonal,
             bound=self.bound[graphs],
-            null=None if null is None else NullSpace(null.ground[graphs], null.part[graphs], null.counts[graphs]),
+            null=None if self.null is None else self.null.part_of(graphs),
             active=self.active[graphs],
             excess=None if self.excess is None else self.excess[graphs],
-            finer=None,
         )
 
     def reordered(self, order: Tensor | None = None) -> tuple[SymmetricOperator, Tensor]:
@@ -359,10 +339,9 @@ class SymmetricOperator(WithEntries):
             pattern=kept,
             values=self.values[edges],
             diagonal=self.diagonal[places],
-            null=None if null is None else NullSpace(null.ground[:, places], null.part[:, places], null.counts),
+            null=None if null is None else null.part_of(slice(None), places),
             active=self.active[:, places],
             excess=None if self.excess is None else self.excess[:, places],
-            finer=lambda: self.double().reordered(places)[0],
         )
         return operator, places
 

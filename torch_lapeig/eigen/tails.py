@@ -15,8 +15,7 @@ node with one neighbour. There y_i stays d_i^-½ v_i, which has as many digits a
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -28,9 +27,11 @@ from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.pattern import SparsePattern
 
 MOST = 2**24  # entries of the dense matrices of one graph: k matrices of all its hidden rows
-NOISE = 8  # machine epsilons of the largest entry of v, which each entry may be off
+ROUND_OFF_UNITS = 8  # machine epsilons of the largest entry of v, which each entry may be off
 ERROR = 1e-2  # of an entry of y, against the largest of its column, that is none to warn of
 ROUNDS = 20  # of leaving entries out that their rows do not determine
+# Of eigenvalues: round-off, by which rows that leave entries open do not spoil those of others.
+SHIFT = torch.finfo(torch.float64).eps / 3
 
 
 def with_tails(
@@ -39,7 +40,7 @@ def with_tails(
     """Generalised eigenvectors with the rows that ``vectors`` hide in their round-off solved for.
 
     Args:
-        laplacian: with ``normalization="random_walk"``: its values are P.
+        laplacian: in float64, with ``normalization="random_walk"``: its values are P.
         vectors: v of the symmetric operator, ``(B, N, k)``.
         y: D^-½ v, ``(B, N, k)``.
         projected: Λ, ``(B, k, k)``, with gradients; see `Eigenpairs`.
@@ -65,8 +66,8 @@ def with_tails(
     null = torch.arange(v.shape[2], device=v.device) < laplacian.nullity[:, None]
     if not needs_derivatives(vectors, y, projected):
         hidden = hidden & ~null[:, None, :]
-    noise = (NOISE * eps + residuals[:, None, :].to(v.dtype)) * top  # rows of A have 1 on the diagonal
-    mixed = _mixed(spectrum, residuals.to(v.dtype), gap.to(v.dtype))[:, None, :]
+    noise = (ROUND_OFF_UNITS * eps + residuals[:, None, :]) * top  # rows of A have 1 on the diagonal
+    differ = 10 * noise + _mixed(spectrum, residuals, gap)[:, None, :] * top  # by no more two answers agree
     size = _checks.primal(y).abs()
     largest = torch.where(hidden, 0, size).amax(1, keepdim=True)
     lost = hidden & (noise > ERROR * root * size.maximum(largest))
@@ -76,14 +77,24 @@ def with_tails(
         nodes = hidden[b].any(1).nonzero().flatten()
         if hidden[b, nodes].numel() * len(nodes) > MOST:
             continue
-        rows = _Rows.of(laplacian, b, nodes, hidden[b], y[b], projected[b])
-        differ = 10 * noise[b] + mixed[b] * top[b]  # by no more two answers agree
-        unknown, trial = rows.determined(largest[b], root[b, nodes], v[b, nodes], differ)
+        inner, rhs, leak = _rows(laplacian, b, nodes, torch.where(hidden[b], 0, y[b]), ~hidden[b])
+        given, matrix = y[b, nodes], projected[b]
+
+        def is_sound(trial: Tensor, ones: Tensor, b: int = b, nodes: Tensor = nodes) -> Tensor:
+            # What round-off in the rows does to a solution is what it does to constants, as rows of P sum to 1. Where
+            # they are nearly singular, both are off by one factor.
+            factor = torch.maximum((ones - 1).abs(), (1 / ones - 1).abs())
+            agrees = (root[b, nodes] * trial - v[b, nodes]).abs() <= differ[b]
+            return (trial.abs() * factor <= ERROR * largest[b]) & agrees
+
+        unknown = _determined(inner, rhs, leak, given, spectrum[b], hidden[b, nodes], is_sound)
         lost[b, nodes] &= ~unknown
-        rows = rows.with_constants(lost[b, nodes], trial, ~null[b] & (v[b, nodes].abs() <= 10 * noise[b]))
-        solved = rows.solve(unknown).to(y.dtype)
-        solved = torch.where(null[b], _checks.primal(rows.given) + (solved - _checks.primal(solved)), solved)
-        y = y.index_put((torch.full_like(nodes, b), nodes), torch.where(unknown, solved, rows.given))
+        given = torch.where(lost[b, nodes], _checks.primal(given), given)
+        # The rows with all that stands for other hidden entries.
+        rhs = rhs + inner @ torch.where(hidden[b, nodes] & ~unknown, given, 0)
+        solved = _solved(inner, torch.where(unknown, rhs, given), matrix, unknown)
+        solved = torch.where(null[b], _checks.primal(given) + (solved - _checks.primal(solved)), solved)
+        y = y.index_put((torch.full_like(nodes, b), nodes), torch.where(unknown, solved, given))
     return _with_warnings(y, lost, null)
 
 
@@ -94,7 +105,7 @@ def _mixed(spectrum: Tensor, residuals: Tensor, gap: Tensor) -> Tensor:
     column alone do not hold.
     """
     distance = (spectrum[:, :, None] - spectrum[:, None, :]).abs().nan_to_num(torch.inf)
-    distance = distance.masked_fill(torch.eye(distance.shape[-1], dtype=torch.bool, device=distance.device), torch.inf)
+    distance.diagonal(dim1=1, dim2=2).fill_(torch.inf)
     angle = residuals / distance.amin(2).minimum(gap[:, None])
     return torch.where(angle <= 3 * torch.finfo(angle.dtype).eps ** 0.5, angle, 0)
 
@@ -121,92 +132,52 @@ def _with_warnings(y: Tensor, lost: Tensor, null: Tensor) -> Tensor:
     return y
 
 
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    """Rows of Y (1 − Λ) = P Y at m nodes of a graph, of which some entries are unknown."""
-
-    inner: Tensor  # (m, m): P among the nodes
-    rhs: Tensor  # (m, k): the sums over entries elsewhere that are known
-    leak: Tensor  # (m, k): the sums of P itself over these
-    given: Tensor  # (m, k): what stands for entries that are left out
-    projected: Tensor  # (k, k)
-    hidden: Tensor  # bool (m, k)
-
-    @classmethod
-    def of(cls, laplacian: Laplacian, b: int, nodes: Tensor, hidden: Tensor, y: Tensor, projected: Tensor) -> _Rows:
-        """Those of graph ``b``, ``y`` and ``hidden`` of all its nodes."""
-        known = torch.where(hidden, 0, torch.stack([y, torch.ones_like(y)]))
-        inner, (rhs, leak) = _sums(laplacian, b, nodes, known)
-        return cls(inner, rhs, leak, y[nodes], projected, hidden[nodes])
-
-    @property
-    def shift(self) -> float:
-        """Of eigenvalues: round-off, by which rows that leave entries open do not spoil those of others."""
-        return torch.finfo(self.inner.dtype).eps / 3
-
-    def solve(self, unknown: Tensor) -> Tensor:
-        """The rows solved for unknown entries, in float64 and with derivatives; the others as they are given."""
-        rhs = self.rhs + self.inner @ torch.where(self.hidden & ~unknown, self.given, 0)
-        sides = torch.where(unknown, rhs, self.given)
-        # Cotangents times solutions overflow float32 where their product with the rest does not.
-        inner, sides, projected = (_checks.finite_gradient(x).double() for x in (self.inner, sides, self.projected))
-        values = projected.diagonal()
-
-        def solved(right: Tensor) -> Tensor:
-            return _solve_rows(inner, values + self.shift, unknown, right[None])[0]
-
-        y = solved(sides)
-        # Zero, but for its derivatives, the first and the second: the entries of Λ off its diagonal.
-        off = projected - torch.diag_embed(values)
-        if torch.is_grad_enabled() or _checks.is_dual(off):
-            for _ in range(2):
-                y = solved(sides + torch.where(unknown, y @ off, 0))
-        return y
-
-    @torch.no_grad()
-    def determined(self, largest: Tensor, root: Tensor, v: Tensor, differ: Tensor) -> tuple[Tensor, Tensor]:
-        """Those of the hidden entries that their rows determine, bool ``(m, k)``; and what rows say of all of them.
-
-        Well enough against entries as large as ``largest``, and not otherwise than the solver has: ``root`` y is v
-        within ``differ``. What round-off in the rows does to a solution is what it does to constants, as rows of P sum
-        to 1. Where they are nearly singular, both are off by one factor.
-        """
-        inner, rhs, leak, given = (_checks.primal(x) for x in (self.inner, self.rhs, self.leak, self.given))
-        values, unknown, first = _checks.primal(self.projected).diagonal(), self.hidden, None
-        both = torch.stack([given, torch.ones_like(given)])
-        for _ in range(ROUNDS):
-            rest = torch.stack([rhs, leak - values]) + inner @ torch.where(self.hidden & ~unknown, both, 0)
-            trial, ones = _solve_rows(inner, values + self.shift, unknown, torch.where(unknown, rest, both))
-            first = trial if first is None else first
-            factor = torch.maximum((ones - 1).abs(), (1 / ones - 1).abs())
-            is_sound = (trial.abs() * factor <= ERROR * largest) & ((root * trial - v).abs() <= differ)
-            if (is_sound | ~unknown).all():
-                return unknown, first
-            unknown = unknown & is_sound
-        assert first is not None
-        return torch.zeros_like(unknown), first
-
-    def with_constants(self, lost: Tensor, trial: Tensor, is_noise: Tensor) -> _Rows:
-        """These with lost entries as constants: those that are noise as small as rows would have them."""
-        given = _checks.primal(self.given)
-        is_smaller = is_noise & (trial.abs() < given.abs())
-        return dataclasses.replace(self, given=torch.where(lost, torch.where(is_smaller, trial, given), self.given))
-
-
-def _sums(laplacian: Laplacian, b: int, nodes: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
-    """P among some nodes of a graph ``(m, m)``, and the product of their rows of P with vectors ``(..., N, k)``."""
-    pattern, m, n = laplacian.graph.pattern, len(nodes), laplacian.graph.num_nodes
+def _rows(laplacian: Laplacian, b: int, nodes: Tensor, y: Tensor, known: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return P among m nodes of a graph, ``(m, m)``, and the sums ``(m, k)`` of P y and of P over known entries."""
+    pattern, n, values = laplacian.graph.pattern, laplacian.graph.num_nodes, laplacian.values
+    both = torch.cat([y, known.to(y.dtype)], 1)
     if not isinstance(pattern, SparsePattern):
-        rows = laplacian.values.reshape(-1, n, n)[b, nodes]
-        return rows[:, nodes], rows @ known
+        rows = values.reshape(-1, n, n)[b, nodes]
+        return rows[:, nodes], *(rows @ both).chunk(2, 1)
+    among, edges = pattern.restrict(nodes + b * n)
     position, edge = pattern.edges_of(nodes + b * n)
-    share, col = laplacian.values[edge], pattern.col[edge].long() - b * n
-    terms = (share[:, None] * known[..., col, :]).movedim(-2, 0)
-    product = sum_of_groups(terms, position, m).movedim(0, -2)
-    number = torch.full((n,), -1, device=nodes.device).index_put((nodes,), torch.arange(m, device=nodes.device))[col]
-    among = (number >= 0).nonzero().flatten()
-    place = position[among] * m + number[among]
-    return sum_of_groups(share[among], place, m * m).reshape(m, m), product
+    terms = values[edge, None] * both[pattern.col[edge].long() - b * n]
+    return among.to_dense(values[edges]), *sum_of_groups(terms, position, len(nodes)).chunk(2, 1)
+
+
+@torch.no_grad()
+def _determined(
+    inner: Tensor,
+    rhs: Tensor,
+    leak: Tensor,
+    given: Tensor,
+    values: Tensor,
+    hidden: Tensor,
+    is_sound: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:
+    """Return which of the hidden entries their rows determine, bool ``(m, k)``: those of a sound solution."""
+    inner, rhs, leak, given = (_checks.primal(x) for x in (inner, rhs, leak, given))
+    both, unknown = torch.stack([given, torch.ones_like(given)]), hidden
+    for _ in range(ROUNDS):
+        rest = torch.stack([rhs, leak - values]) + inner @ torch.where(hidden & ~unknown, both, 0)
+        sound = is_sound(*_solve_rows(inner, values + SHIFT, unknown, torch.where(unknown, rest, both)))
+        if (sound | ~unknown).all():
+            return unknown
+        unknown = unknown & sound
+    return torch.zeros_like(unknown)
+
+
+def _solved(inner: Tensor, sides: Tensor, projected: Tensor, unknown: Tensor) -> Tensor:
+    """Return the rows Y (1 − Λ) = P Y solved for unknown entries, with derivatives; the others are those of SIDES."""
+    values = projected.diagonal()
+    y = _solve_rows(inner, values + SHIFT, unknown, sides[None])[0]
+    # Zero, but for its derivatives, the first and the second: the entries of Λ off its diagonal.
+    off = projected - torch.diag_embed(values)
+    if torch.is_grad_enabled() or _checks.is_dual(off):
+        for _ in range(2):
+            again = sides + torch.where(unknown, y @ off, 0)
+            y = _solve_rows(inner, values + SHIFT, unknown, again[None])[0]
+    return y
 
 
 def _solve_rows(inner: Tensor, values: Tensor, unknown: Tensor, sides: Tensor) -> Tensor:

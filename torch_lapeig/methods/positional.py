@@ -15,10 +15,9 @@ from torch_lapeig import _checks
 from torch_lapeig._threads import slices, together
 from torch_lapeig._tuning import DENSE_WORK, PART_OF_EIGH
 from torch_lapeig.eigen.auto import Auto
-from torch_lapeig.eigen.clusters import Rule
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization
 from torch_lapeig.eigen.small import normalized_graphs, small_eigenpairs
-from torch_lapeig.eigen.solve import Eigenpairs, Solve, eigenpairs_for
+from torch_lapeig.eigen.solve import Eigenpairs, Solve, eigenpairs
 from torch_lapeig.eigen.solver import Solver
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.pattern import DensePattern
@@ -130,11 +129,12 @@ def _encoding(
         edges, at, some = place[edge_index[:, inside]], at_node[chosen], sizes[graphs]
         graph, pairs = _dense_graph(edges, at, some, weight[inside]), None
         if graph is not None and type(options.solver) is Auto and k + 1 < graph.num_nodes:
-            rule = options.rule(graph.weight.dtype, loss)
-            pairs = _plain_pairs(graph, k + 1, normalization, rule, options.tolerance)
+            pairs = _plain_pairs(graph, k + 1, normalization, options, loss)
         graph = Graph.from_edge_index(edges, weight[inside], batch=at) if graph is None else graph
         if pairs is None:
-            pairs = eigenpairs_for(loss, Laplacian(graph, normalization), k + 1, options, fill=True)
+            laplacian = Laplacian(graph, normalization)
+            laplacian.loss_dtype = loss
+            pairs = eigenpairs(laplacian, k + 1, options, fill=True)
         return Group(graphs, chosen, NodeEncoding(pairs.vectors[..., 1:][graph.mask], pairs.values[:, 1:]))
 
     tasks = [functools.partial(encode, graphs) for graphs in _of_similar_size(sizes)]
@@ -154,14 +154,13 @@ class Group(NamedTuple):
 
 
 def _plain_pairs(
-    graph: Graph, k: int, normalization: Normalization, rule: Rule, tolerance: float | None
+    graph: Graph, k: int, normalization: Normalization, solve: Solve, loss: torch.dtype
 ) -> Eigenpairs | None:
-    """Return the pairs of connected graphs of more than k nodes; None if one of them is not so."""
+    """Return the k pairs of connected graphs of more nodes; None if one of them is not so."""
     assert graph.mask is not None
     active = graph.mask & (graph.weight.detach().sum(2) > torch.finfo(graph.weight.dtype).tiny)
     graphs, factor = normalized_graphs(graph.weight, active, normalization)
-    pairs, plain = small_eigenpairs(graphs, factor, k, rule, graph.weight.dtype, tolerance)
-    return pairs if plain.all() else None
+    return small_eigenpairs(graphs, factor, k, solve.rule(graph.weight.dtype, loss), solve)
 
 
 def _dense_graph(edge_index: Tensor, batch: Tensor, sizes: Tensor, weight: Tensor) -> Graph | None:
