@@ -220,13 +220,13 @@ def check_finite(value: Tensor, name: str, advice: str = "drop or impute them") 
     """Raise ValueError if ``value`` has a NaN or an infinity; on a device when the host looks at it next: `later`."""
 
     def refuse() -> None:
-        bad = (~torch.isfinite(value)).nonzero()
-        raise ValueError(
-            f"{name} must be finite, got {len(bad)} NaN or Inf of {value.numel()} entries "
-            f"(first at {tuple(bad[0].tolist())}); {advice}"
-        )
+        if len(bad := (~torch.isfinite(value)).nonzero()):  # else the sum overflows
+            raise ValueError(
+                f"{name} must be finite, got {len(bad)} NaN or Inf of {value.numel()} entries "
+                f"(first at {tuple(bad[0].tolist())}); {advice}"
+            )
 
-    later(~largest(value).isfinite(), refuse)
+    later(~value.detach().sum().isfinite(), refuse)
 
 
 def largest(value: Tensor) -> Tensor:
