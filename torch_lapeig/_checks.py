@@ -361,12 +361,6 @@ def check_function(value: Any, name: str, expected: str) -> None:
         raise TypeError(f"{name} must be {expected}, got {arrived(value)}")
 
 
-def check_solver(solver: Any) -> None:
-    """Raise TypeError unless ``solver`` is None or an object that is called as solvers are."""
-    if solver is not None:
-        check_function(solver, "solver", "a solver such as Eigh()")
-
-
 def check_dtype(dtype: Any, name: str) -> None:
     """Raise TypeError unless ``dtype`` is float32 or float64."""
     if dtype not in FLOATS:
