@@ -220,13 +220,13 @@ def check_finite(value: Tensor, name: str, advice: str = "drop or impute them") 
     """Raise ValueError if ``value`` has a NaN or an infinity; on a device when the host looks at it next: `later`."""
 
     def refuse() -> None:
-        bad = (~torch.isfinite(value)).nonzero()
-        raise ValueError(
-            f"{name} must be finite, got {len(bad)} NaN or Inf of {value.numel()} entries "
-            f"(first at {tuple(bad[0].tolist())}); {advice}"
-        )
+        if len(bad := (~torch.isfinite(value)).nonzero()):  # else the sum overflows
+            raise ValueError(
+                f"{name} must be finite, got {len(bad)} NaN or Inf of {value.numel()} entries "
+                f"(first at {tuple(bad[0].tolist())}); {advice}"
+            )
 
-    later(~largest(value).isfinite(), refuse)
+    later(~value.detach().sum().isfinite(), refuse)
 
 
 def largest(value: Tensor) -> Tensor:
@@ -244,9 +244,12 @@ def check_non_negative(value: Tensor, name: str, slack: float | Tensor = 0.0) ->
 def check_symmetric(value: Tensor, reverse: Tensor, name: str, slack: float | Tensor = 0.0) -> None:
     """Raise ValueError if entries differ from those of the transpose by more than their round-off and ``slack``."""
     relative = 1e-5 if value.dtype == torch.float32 else 1e-12
-    difference = (value - reverse).detach().abs()
+    difference = torch.sub(value.detach(), reverse.detach()).abs_()
     if (difference > relative * value.detach().abs() + torch.finfo(value.dtype).tiny + slack).any():
-        raise _asymmetric(name, difference.max())
+        raise ValueError(
+            f"{name} must be symmetric, got entries that differ from their transpose by up to {difference.max():.3g}; "
+            "average the two directions, (W + W.mT) / 2"
+        )
 
 
 def check_symmetric_matrix(value: Tensor, reverse: Tensor, name: str) -> None:
@@ -254,19 +257,7 @@ def check_symmetric_matrix(value: Tensor, reverse: Tensor, name: str) -> None:
 
     What is not finite passes: it has an error of its own.
     """
-    if value.numel() == 0:
-        return
-    low, high = value.detach().aminmax()
-    worst, size = torch.sub(value.detach(), reverse.detach()).abs_().amax(), torch.maximum(-low, high)
-    if worst > 10 * torch.finfo(value.dtype).eps ** 0.5 * size:
-        raise _asymmetric(name, worst)
-
-
-def _asymmetric(name: str, worst: Tensor) -> ValueError:
-    return ValueError(
-        f"{name} must be symmetric, got entries that differ from their transpose by up to {worst:.3g}; "
-        "average the two directions, (W + W.mT) / 2"
-    )
+    check_symmetric(value, reverse, name, 10 * torch.finfo(value.dtype).eps ** 0.5 * largest(value))
 
 
 def check_points(x: Any, name: str = "x", *, batched: bool = True, min_points: int = 2) -> None:
@@ -368,12 +359,6 @@ def check_function(value: Any, name: str, expected: str) -> None:
     """Raise TypeError unless ``value`` can be called and is no class; ``expected`` says what is meant."""
     if isinstance(value, type) or not callable(value):
         raise TypeError(f"{name} must be {expected}, got {arrived(value)}")
-
-
-def check_solver(solver: Any) -> None:
-    """Raise TypeError unless ``solver`` is None or an object that is called as solvers are."""
-    if solver is not None:
-        check_function(solver, "solver", "a solver such as Eigh()")
 
 
 def check_dtype(dtype: Any, name: str) -> None:

@@ -147,7 +147,6 @@ class Solve:
         """The options given, those with a solver alone, or the default ones. TypeError for anything else."""
         if isinstance(value, Solve):
             return value
-        _checks.check_solver(value)
         return cls() if value is None else cls(value)
 
 

@@ -205,8 +205,8 @@ class EmbeddingModule(PointsModule):
     basis of an eigenspace of equal eigenvalues, and round-off. Items may be of any size: the columns that one has too
     few points for are zero (a set alone raises an error).
 
-    Hooks: ``_fit_points``, ``_extend`` and ``_width``; ``pairs_given`` and ``_prepare`` where something else than
-    points is given; ``_embed`` where a batch need not be a loop over its items.
+    Hooks: ``_fit_points``, ``_extend`` and ``_width``; ``_prepare`` where something else than points or their pairs
+    (an option `Precomputed`) is given; ``_embed`` where a batch need not be a loop over its items.
 
     >>> from torch_lapeig import MDS
     >>> x = torch.rand(2, 30, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))  # two sets
@@ -290,10 +290,10 @@ class EmbeddingModule(PointsModule):
     def _embed(self, x: Any, mask: Tensor | None, solve: EigenSolves) -> Embedding:
         """The embedding of checked points; a loop over the items of a batch."""
         *batch, n = shape_of(x)
-        fits = list(self._fits(x, mask, solve))
-        columns = _join([_at(places, state["embedding_"], n) for state, places in fits], batch)
         names = ("eigenvalues_", "residuals_", "gap_")
-        values, residuals, gap = (_join([state[name] for state, _ in fits], batch) for name in names)
+        fits = self._fits(x, mask, solve)
+        parts = [(_at(places, fit["embedding_"], n), *(fit[name] for name in names)) for fit, places in fits]
+        columns, values, residuals, gap = (_join(part, batch) for part in zip(*parts, strict=True))
         return Embedding(columns, values, residuals, gap, ())
 
     def _fits(self, x: Any, mask: Tensor | None, solve: EigenSolves) -> Iterator[tuple[State, Tensor | None]]:
@@ -362,6 +362,6 @@ def _at(places: Tensor | None, rows: Tensor, n: int) -> Tensor:
     return rows if places is None else rows.new_zeros(n, rows.shape[-1]).index_copy(0, places, rows)
 
 
-def _join(parts: list[Tensor], batch: Sequence[int]) -> Tensor:
+def _join(parts: Sequence[Tensor], batch: Sequence[int]) -> Tensor:
     """One part, or those of a batch."""
-    return torch.stack(parts) if batch else parts[0]
+    return torch.stack(tuple(parts)) if batch else parts[0]

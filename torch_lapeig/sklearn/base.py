@@ -30,6 +30,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     """A module behind checked input, its state as NumPy arrays, the rows of the samples first."""
 
     ARRAYS: ClassVar[tuple[str, ...]] = ("embedding_", "eigenvalues_", "residuals_")
+    SPARSE: ClassVar[str | bool] = False  # the format of SciPy in which X may come
     device: str | torch.device
     module_: Any
     embedding_: NDArray[Any]
@@ -39,17 +40,11 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         """Return whether X is ``(N, N)``, of pairs of samples."""
         return False
 
-    @property
-    def _sparse(self) -> bool:
-        """Return whether X may be a SciPy sparse matrix."""
-        return False
-
     def _samples(self, X: Any) -> Any:
         """Training samples, or what is given of their pairs, checked."""
         check_shared(self)
-        sparse = "csr" if self._sparse else False
         return validate_data(
-            self, X, dtype=[np.float64, np.float32], order="C", accept_sparse=sparse, ensure_min_samples=2
+            self, X, dtype=[np.float64, np.float32], order="C", accept_sparse=self.SPARSE, ensure_min_samples=2
         )
 
     def _training(self, X: Any) -> Any:
@@ -61,9 +56,8 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
     def _new_samples(self, X: Any) -> Any:
         """New samples, in the dtype of the training samples."""
-        sparse = "csr" if self._sparse else False
         return validate_data(
-            self, X, dtype=getattr(self, self.ARRAYS[0]).dtype, order="C", accept_sparse=sparse, reset=False
+            self, X, dtype=getattr(self, self.ARRAYS[0]).dtype, order="C", accept_sparse=self.SPARSE, reset=False
         )
 
     def _of_new(self, function: Callable[[Tensor], Tensor], X: Any, known: NDArray[Any]) -> NDArray[Any]:
@@ -84,7 +78,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse, tags.input_tags.pairwise = self._sparse, self._pairwise
+        tags.input_tags.sparse, tags.input_tags.pairwise = bool(self.SPARSE), self._pairwise
         return tags
 
 

@@ -45,6 +45,7 @@ class Spectral(OnGraph):
     """Spectral methods: their parameters as a rule and a weighting, or a matrix of affinities."""
 
     WORDS: ClassVar[tuple[str, ...]]  # of ``affinity``
+    SPARSE: ClassVar[str | bool] = "csr"
     _: KW_ONLY
     affinity: str | Callable[..., Any] = "nearest_neighbors"
     gamma: float | None = None
@@ -60,10 +61,6 @@ class Spectral(OnGraph):
     @property
     def _pairwise(self) -> bool:
         return self.affinity in GIVEN
-
-    @property
-    def _sparse(self) -> bool:
-        return True
 
     @property
     def affinity_matrix_(self) -> Any:
