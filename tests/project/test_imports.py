@@ -25,7 +25,7 @@ ARROWS = {
     "graph": {"_cached", "_checks", "_compiled", "_fitted", "_threads", "_tuning"},
     "eigen": {"_cached", "_checks", "_compiled", "_gone", "_threads", "_tuning", "graph"},
     "methods": {"_checks", "_fitted", "_threads", "_tuning", "graph", "eigen"},
-    "losses": {"_checks", "_compiled", "_fitted", "graph", "eigen"},
+    "losses": {"_checks", "_fitted", "graph", "eigen"},
     "samplers": {"_checks", "graph"},
     "sklearn": {"_checks", "_fitted", "_tuning", "graph", "eigen", "methods"},
     "distributed": {"_cached", "_checks", "_fitted", "_tuning", "graph", "eigen", "losses", "methods"},

@@ -11,7 +11,7 @@ from torch_lapeig import _checks
 from torch_lapeig._fitted import State
 from torch_lapeig.distributed.dtensors import by_number
 from torch_lapeig.distributed.graph import ShardedGraph, sharded_graph
-from torch_lapeig.distributed.halo import Halo, counts_by_rank
+from torch_lapeig.distributed.halo import Halo, to_owners
 from torch_lapeig.distributed.points import ShardedPoints
 from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.distributed.search import Search
@@ -100,13 +100,11 @@ class ShardedFit:
     def _edges_of(self, places: Tensor) -> tuple[Tensor, Tensor]:
         """The edges that begin at ascending places on any rank: both ends, int64 ``(E, 2)``, and connectivity."""
         pattern, ranks, offsets = self.pattern, self.points.ranks, self.points.offsets
-        begin, send = offsets[ranks.rank], counts_by_rank(places, offsets)
-        recv = ranks.counts(send)
-        asked = ranks.exchange(places, send, recv)
+        begin, rank = offsets[ranks.rank], torch.full_like(places, ranks.rank)
+        asked, source = to_owners(ranks, offsets, places, places, rank)
         position, edge = SparsePattern.edges_of(pattern, asked - begin)
         every = torch.cat([torch.arange(begin, begin + pattern.total, device=edge.device), pattern.halo.needed])
         ends = torch.stack([asked[position], every[pattern.col[edge].long()]], 1)
-        source = torch.arange(ranks.world, device=edge.device).repeat_interleave(torch.tensor(recv, device=edge.device))
         back = torch.bincount(source[position], minlength=ranks.world).tolist()
         coming = ranks.counts(back)
         return ranks.exchange(ends, back, coming), ranks.exchange(self.connectivity[edge], back, coming)

@@ -323,10 +323,12 @@ class Ranks:
             work.wait()
             return
         deadline = time.monotonic() + self.timeout
-        while not work.is_completed():
+        while True:
             with contextlib.suppress(RuntimeError):
                 work.wait(POLL)
                 return
+            if work.is_completed():  # it has failed, or has come since
+                break
             self._hear()
             if time.monotonic() > deadline:
                 self._failure = f"rank {self.rank} waited longer than {self.timeout:g} s for the others"
