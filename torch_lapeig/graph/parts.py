@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks, _compiled
-from torch_lapeig.graph.groups import Groups, by_column, places_among
+from torch_lapeig.graph.groups import by_column, offsets_of_groups, places_among
 
 
 class Part(NamedTuple):
@@ -47,4 +47,4 @@ def edges_among(crow: Tensor, col: Tensor, nodes: Tensor) -> Part:
     if len(inside) < len(number):
         row, edge, number = (found.index_select(0, inside) for found in (row, edge, number))
     col, order = by_column(row, number, len(nodes))
-    return Part(Groups(row, len(nodes), ascending=True).offsets, row, col, edge.index_select(0, order))
+    return Part(offsets_of_groups(row, len(nodes)), row, col, edge.index_select(0, order))

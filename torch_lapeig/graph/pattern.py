@@ -21,7 +21,7 @@ from torch_lapeig._tuning import HUB_EDGES
 from torch_lapeig.graph import csr as storage
 from torch_lapeig.graph.components import bandwidth_reducing_order, label_components
 from torch_lapeig.graph.dense import DensePattern as DensePattern
-from torch_lapeig.graph.groups import Groups, gather
+from torch_lapeig.graph.groups import gather, offsets_of_groups, order_of_groups, sum_of_groups
 from torch_lapeig.graph.nodes import Nodes
 from torch_lapeig.graph.parts import edges_among, edges_at
 from torch_lapeig.graph.products import product, sampled_product
@@ -106,22 +106,12 @@ class SparsePattern(Nodes):
     def reverse(self) -> Tensor:
         """``(E,)``: the position of edge (j, i) for every edge (i, j)."""
         # A stable sort by column lists the edges (i, j) in the order of (j, i). To reverse twice changes nothing.
-        return self.cols.order
+        return order_of_groups(self.col, self.total)
 
     @cached_property
-    def rows(self) -> Groups:
-        """The edges by their first node."""
-        return Groups(self.row, self.total, ascending=True)
-
-    @cached_property
-    def cols(self) -> Groups:
-        """The edges by their second node."""
-        return Groups(self.col, self.total)
-
-    @property
     def crow(self) -> Tensor:
         """``(total + 1,)``: where each row's edges begin."""
-        return self.rows.offsets
+        return offsets_of_groups(self.row, self.total)
 
     @cached_property
     def has_hubs(self) -> bool:
@@ -140,15 +130,15 @@ class SparsePattern(Nodes):
 
     def at_row(self, nodes: Tensor) -> Tensor:
         """Node values at the first node of each edge."""
-        return self.rows.spread(nodes.reshape(-1))
+        return gather(nodes.reshape(-1), self.row)
 
     def at_col(self, nodes: Tensor) -> Tensor:
         """Node values at the second node of each edge."""
-        return self.cols.spread(nodes.reshape(-1))
+        return gather(nodes.reshape(-1), self.col)
 
     def sum_rows(self, values: Tensor) -> Tensor:
         """Σ_j of edge values, of the graph's shape."""
-        return self.rows.sum(values).reshape(self.shape)
+        return sum_of_groups(values, self.row, self.total).reshape(self.shape)
 
     def transpose(self, values: Tensor) -> Tensor:
         """The values of the reversed edges."""
@@ -278,7 +268,7 @@ class SparsePattern(Nodes):
         part = edges_among(self.crow, self.col, nodes)
         loops = self.loops and None  # some nodes may have none of these
         pattern = SparsePattern._trusted(part.row, part.col, (len(nodes),), loops)
-        pattern.rows = Groups(pattern.row, len(nodes), ascending=True, offsets=part.crow)
+        pattern.crow = part.crow
         return pattern, part.edge
 
     def part_of(self, graphs: slice) -> tuple[SparsePattern, slice]:
