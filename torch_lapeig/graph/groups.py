@@ -110,18 +110,6 @@ def with_equal_parts(
     return chosen + torch.where(chosen.isfinite(), change, 0)  # the change is 0, but for its derivatives
 
 
-def places_among(nodes: Tensor, asked: Tensor, total: int) -> Tensor:
-    """Where in ``nodes`` (int64 ``(M,)``, distinct, of ``total``) each of those asked for is, −1 for nowhere."""
-    count = torch.arange(len(nodes), dtype=asked.dtype, device=nodes.device)
-    return asked.new_full((total,), -1).scatter_(0, nodes, count).index_select(0, asked)
-
-
-def by_column(row: Tensor, col: Tensor, total: int) -> tuple[Tensor, Tensor]:
-    """The columns of entries in ascending rows, ascending in each row, and where they were."""
-    keys, order = (row.long() * total + col).sort()
-    return keys % max(total, 1), order
-
-
 def both_ways(row: Tensor, col: Tensor, total: int) -> tuple[Tensor, Tensor, Tensor]:
     """Directed edges and their reverses, ascending by row, then by column; and of each how many of the two there were.
 
