@@ -93,7 +93,7 @@ def of_solver(solver: Any) -> Solve:
         # A pattern keeps the order of its factors, which peers find anew each time. Where rows begin they are told.
         pattern = copy.copy(given := problem.graph.pattern)
         if isinstance(given, SparsePattern):
-            vars(pattern)["rows"] = given.rows
+            vars(pattern)["crow"] = given.crow
         graph = dataclasses.replace(problem.graph, pattern=pattern)
         pairs = eigenpairs(Laplacian(graph), problem.k, solver, tolerance=tolerance)
         return np.asarray(pairs.vectors.numpy())

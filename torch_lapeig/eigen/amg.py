@@ -21,7 +21,7 @@ from torch_lapeig._tuning import rows_of_block
 from torch_lapeig.eigen.operator import Operator, entries_of
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.csr import csr, multiply, with_diagonal
-from torch_lapeig.graph.groups import Groups, sum_of_groups
+from torch_lapeig.graph.groups import offsets_of_groups, sum_of_groups
 
 
 @dataclass(frozen=True, eq=False)
@@ -330,10 +330,9 @@ def _galerkin(matrix: Tensor, prolongation: Tensor, radius: float, excess: Tenso
 
 def _laplacian(row: Tensor, col: Tensor, weight: Tensor, n: int) -> Tensor:
     """D − W as CSR with its diagonal, of edges in CSR order."""
-    groups = Groups(row, n, ascending=True)
-    crow, columns, entry, diagonal = with_diagonal(row, col, groups.offsets)
+    crow, columns, entry, diagonal = with_diagonal(row, col, offsets_of_groups(row, n))
     values = weight.new_empty(len(columns)).index_copy_(0, entry, weight).neg_()
-    values.index_copy_(0, diagonal, groups.sum(weight))
+    values.index_copy_(0, diagonal, sum_of_groups(weight, row, n))
     return csr(crow, columns, values, (n, n))
 
 
@@ -362,7 +361,7 @@ def _balance(matrix: Tensor, excess: Tensor | None) -> tuple[Tensor, Tensor]:
     """
     loops, node = _loops(matrix)
     values = matrix.values().index_fill(0, loops, 0)
-    diagonal = -Groups(_rows(matrix), matrix.shape[0], ascending=True).sum(values)
+    diagonal = -sum_of_groups(values, _rows(matrix), matrix.shape[0])
     values.index_copy_(0, loops, diagonal.index_select(0, node))
     return _with_values(matrix, values), diagonal if excess is None else diagonal + excess
 

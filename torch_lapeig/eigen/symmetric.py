@@ -183,7 +183,7 @@ class SymmetricOperator(WithEntries):
         """Fewest active nodes, most null vectors, longest row; is the diagonal 1, is a unit odd: in one look."""
         longest = self.nullity.new_zeros(())
         if isinstance(self.pattern, SparsePattern) and self.num_nodes > 0:  # a rank may have none
-            longest = self.pattern.rows.offsets.diff().max().to(longest)
+            longest = self.pattern.crow.diff().max().to(longest)
         longest = self.pattern.maximum(longest)
         is_odd, is_unit = self._exponents.any(), (self.diagonal == 1).all()
         numbers = (self.active_count.min(), self.nullity.max(), longest, is_unit, is_odd)

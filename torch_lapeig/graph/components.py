@@ -7,8 +7,6 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from torch_lapeig._tuning import steps_between_looks
-
 
 def label_components(row: Tensor, col: Tensor, total: int) -> Tensor:
     """Labels int64 ``(total,)``, equal within each connected component and ascending by its first node.
@@ -31,12 +29,9 @@ def propagate_labels(row: Tensor, col: Tensor, total: int) -> Tensor:
     """The smallest node number of each connected component, by propagation and pointer jumping on the device."""
     labels = torch.arange(total, device=row.device)
     while True:
-        reached = labels
-        for _ in range(steps_between_looks(row.device)):
-            labels = reached
-            told = reached.scatter_reduce(0, row, reached[col], "amin")
-            told = told.scatter_reduce(0, reached, told, "amin")  # tell the component's representative
-            reached = told[told]
+        told = labels.scatter_reduce(0, row, labels[col], "amin")
+        told = told.scatter_reduce(0, labels, told, "amin")  # tell the component's representative
+        reached = told[told]
         if torch.equal(reached, labels):
             return labels
         labels = reached

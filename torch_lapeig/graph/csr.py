@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -66,29 +65,21 @@ def with_diagonal(row: Tensor, col: Tensor, crow: Tensor) -> tuple[Tensor, Tenso
     return crow, columns, entry, diagonal
 
 
-def edge_products(crow: Tensor, row: Tensor, col: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """x_i · y_j on the edges ``(E,)`` of CSR order between rows of X and of Y, without gradients."""
-    if x.shape[1] == y.shape[1] and _compiled.reads(crow, col, x, y):
+def edge_products(crow: Tensor, row: Tensor, col: Tensor, x: Tensor, y: Tensor | None) -> Tensor:
+    """x_i · y_j on the edges ``(E,)`` of CSR order between rows of X and of Y, without gradients.
+
+    ‖x_i − x_j‖² where there is no Y.
+    """
+    other = x if y is None else y
+    if x.shape[1] == other.shape[1] and _compiled.reads(crow, col, x, other):
         out = x.new_empty(len(col))
         _compiled.of_edges(crow, col, x, y, out)
         return out
-    return torch.cat([(one * other).sum(1) for one, other in _ends_of_edges(row, col, x, y)])
-
-
-def edge_lengths(crow: Tensor, row: Tensor, col: Tensor, x: Tensor) -> Tensor:
-    """‖x_i − x_j‖² on the edges ``(E,)`` of CSR order, without gradients."""
-    if _compiled.reads(crow, col, x):
-        out = x.new_empty(len(col))
-        _compiled.of_edges(crow, col, x, None, out)
-        return out
-    return torch.cat([(one - other).square_().sum(1) for one, other in _ends_of_edges(row, col, x, x)])
-
-
-def _ends_of_edges(row: Tensor, col: Tensor, x: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the rows of X and of Y at both ends of edges, in blocks that stay in the cache."""
     step = rows_of_block(3 * x.shape[1] * x.element_size(), x.device, "cache")
-    for i, j in zip(row.split(step), col.split(step), strict=True):
-        yield x.index_select(0, i), y.index_select(0, j)
+    ends = (
+        (x.index_select(0, i), other.index_select(0, j)) for i, j in zip(row.split(step), col.split(step), strict=True)
+    )
+    return torch.cat([(a - b).square_().sum(1) if y is None else (a * b).sum(1) for a, b in ends])
 
 
 def aligned(x: Tensor) -> Tensor:

@@ -317,11 +317,11 @@ class Graph:
             _checks.check_dtype(target, "target")
         elif not isinstance(target, torch.device):
             _checks.check_device(target, "target")
-        numbers = {name: getattr(self, name) for name in ("weight", "similarity", "log_weight")}
+        weight = self.weight.to(target)
+        numbers = {"similarity": self.similarity, "log_weight": self.log_weight}
         moved = {name: part if part is None else part.to(target) for name, part in numbers.items()}
-        device = moved["weight"].device
-        mask = None if self.mask is None else self.mask.to(device)
-        return self._with(pattern=self.pattern.to(device), mask=mask, **moved)
+        mask = None if self.mask is None else self.mask.to(weight.device)
+        return self._with(pattern=self.pattern.to(weight.device), weight=weight, mask=mask, **moved)
 
     def to_dense(self) -> Tensor:
         """The affinity matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""

@@ -15,75 +15,49 @@ from scipy.sparse import coo_array, csr_array
 from torch import Tensor
 
 from torch_lapeig import _checks
-from torch_lapeig._cached import cached_property
-
-
-class Groups:
-    """Which of ``total`` groups each value belongs to.
-
-    Args:
-        index: int32 or int64 ``(E,)``, the group of each value.
-        total: number of groups; some may be empty.
-        ascending: whether ``index`` is sorted.
-        offsets: what is known of them; see there.
-
-    >>> groups = Groups(torch.tensor([2, 0, 2]), 3)
-    >>> groups.sum(torch.tensor([1.0, 2.0, 3.0]))
-    tensor([2., 0., 4.])
-    >>> groups.spread(torch.tensor([5.0, 6.0, 7.0]))
-    tensor([7., 5., 7.])
-    """
-
-    def __init__(self, index: Tensor, total: int, *, ascending: bool = False, offsets: Tensor | None = None) -> None:
-        self.index, self.total, self.ascending = index, total, ascending
-        if offsets is not None:
-            self.offsets = offsets
-
-    @cached_property
-    def order(self) -> Tensor:
-        """Positions of the values by group, in one group as they come; ``(E,)``."""
-        if not _checks.is_plain_host(self.index):
-            return self.index.argsort(stable=True).to(self.index.dtype)
-        number, ends = np.arange(len(self.index), dtype=self.index.numpy().dtype), [0, len(self.index)]
-        # To store a row by columns counts its entries into them: up to ten times faster than a sort.
-        return torch.from_numpy(csr_array((number, self.index.numpy(), ends), shape=(1, self.total)).tocsc().data)
-
-    @cached_property
-    def offsets(self) -> Tensor:
-        """Where each group begins when the values are in order, and their number; ``(total + 1,)``."""
-        index = self.index if self.ascending else self.index.index_select(0, self.order)
-        groups = torch.arange(self.total + 1, device=index.device, dtype=index.dtype)
-        return torch.searchsorted(index, groups, out_int32=index.dtype == torch.int32)
-
-    def sum(self, values: Tensor) -> Tensor:
-        """Σ of the values ``(E, ...)`` of each group, ``(total, ...)``; differentiable at any order and in any mode."""
-        wide = values.double() if values.dtype == torch.float32 else values
-        zeros = wide.new_zeros(self.total, *values.shape[1:])
-        if values.device.type == "cpu":
-            return zeros.index_add(0, self.index, wide).to(values.dtype)
-        return zeros.index_put((self.index.long(),), wide, accumulate=True).to(values.dtype)
-
-    def spread(self, sums: Tensor) -> Tensor:
-        """For each value that of its group, ``(E, ...)``; differentiable as `sum`."""
-        return gather(sums, self.index)
-
-
-def gather(values: Tensor, index: Tensor) -> Tensor:
-    """The values at ``index``; the derivative adds up as `Groups.sum` does."""
-    return values.index_select(0, index) if values.device.type == "cpu" else values[index.long()]
 
 
 def sum_of_groups(values: Tensor, group: Tensor, total: int) -> Tensor:
-    """Σ of the values ``(E, ...)`` of each of ``total`` groups, in any order; see `Groups.sum`."""
-    return Groups(group, total).sum(values)
+    """Σ of the values ``(E, ...)`` of each of ``total`` groups; differentiable at any order and in any mode.
+
+    Args:
+        group: int32 or int64 ``(E,)``, of each value, in any order; some groups may be empty.
+
+    >>> sum_of_groups(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([2, 0, 2]), 3)
+    tensor([2., 0., 4.])
+    """
+    wide = values.double() if values.dtype == torch.float32 else values
+    zeros = wide.new_zeros(total, *values.shape[1:])
+    if values.device.type == "cpu":
+        return zeros.index_add(0, group, wide).to(values.dtype)
+    return zeros.index_put((group.long(),), wide, accumulate=True).to(values.dtype)
+
+
+def gather(values: Tensor, index: Tensor) -> Tensor:
+    """The values at ``index``; the derivative adds up as `sum_of_groups` does."""
+    return values.index_select(0, index) if values.device.type == "cpu" else values[index.long()]
+
+
+def order_of_groups(group: Tensor, total: int) -> Tensor:
+    """Positions of values by group ``(E,)``, in one group as they come."""
+    if not _checks.is_plain_host(group):
+        return group.argsort(stable=True).to(group.dtype)
+    number, ends = np.arange(len(group), dtype=group.numpy().dtype), [0, len(group)]
+    # To store a row by columns counts its entries into them: up to ten times faster than a sort.
+    return torch.from_numpy(csr_array((number, group.numpy(), ends), shape=(1, total)).tocsc().data)
+
+
+def offsets_of_groups(group: Tensor, total: int) -> Tensor:
+    """Where each of ``total`` groups begins among values in ascending order, and their number; ``(total + 1,)``."""
+    groups = torch.arange(total + 1, device=group.device, dtype=group.dtype)
+    return torch.searchsorted(group, groups, out_int32=group.dtype == torch.int32)
 
 
 def segment_logsumexp(values: Tensor, group: Tensor, total: int) -> Tensor:
     """log Σ exp of the values of each of ``total`` groups; −∞ where a group is empty."""
     top = values.new_full((total,), -torch.inf).scatter_reduce(0, group, values.detach(), "amax")
     shift = torch.where(top.isinf(), 0, top)
-    groups = Groups(group, total)
-    summed = groups.sum((values - groups.spread(shift)).exp())
+    summed = sum_of_groups((values - gather(shift, group)).exp(), group, total)
     return torch.where(summed > 0, torch.where(summed > 0, summed, 1).log() + shift, -torch.inf)
 
 
@@ -99,7 +73,7 @@ def kth_of_groups(values: Tensor, group: Tensor, total: int, k: int | None) -> T
     bare = _checks.primal(values)
     order = bare.argsort(stable=True)
     order = order[group[order].argsort(stable=True)]
-    begin = Groups(group[order], total, ascending=True).offsets
+    begin = offsets_of_groups(group[order], total)
     count = begin.diff()
     rank = (count + 1) // 2 if k is None else count.clamp_max(k)
     place = (begin[:-1] + rank - 1).clamp(0, len(order) - 1)
@@ -130,22 +104,10 @@ def with_equal_parts(
     equal = _checks.primal(values) == chosen.index_select(0, group)
     if values.device.type == "cpu":  # elsewhere the host would wait for their number
         values, group, equal = values[equal], group[equal], equal[equal]
-    groups = Groups(group, len(chosen))
-    copies = add(groups.sum(equal.to(chosen.dtype))).clamp_min(1)
-    change = add(groups.sum(torch.where(equal, values - _checks.primal(values), 0))) / copies
+    copies = add(sum_of_groups(equal.to(chosen.dtype), group, len(chosen))).clamp_min(1)
+    change = torch.where(equal, values - _checks.primal(values), 0)
+    change = add(sum_of_groups(change, group, len(chosen))) / copies
     return chosen + torch.where(chosen.isfinite(), change, 0)  # the change is 0, but for its derivatives
-
-
-def places_among(nodes: Tensor, asked: Tensor, total: int) -> Tensor:
-    """Where in ``nodes`` (int64 ``(M,)``, distinct, of ``total``) each of those asked for is, −1 for nowhere."""
-    count = torch.arange(len(nodes), dtype=asked.dtype, device=nodes.device)
-    return asked.new_full((total,), -1).scatter_(0, nodes, count).index_select(0, asked)
-
-
-def by_column(row: Tensor, col: Tensor, total: int) -> tuple[Tensor, Tensor]:
-    """The columns of entries in ascending rows, ascending in each row, and where they were."""
-    keys, order = (row.long() * total + col).sort()
-    return keys % max(total, 1), order
 
 
 def both_ways(row: Tensor, col: Tensor, total: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -15,15 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
+from torch_lapeig import _checks, _compiled
 from torch_lapeig._cached import cached_property
 from torch_lapeig._tuning import HUB_EDGES
 from torch_lapeig.graph import csr as storage
 from torch_lapeig.graph.components import bandwidth_reducing_order, label_components
 from torch_lapeig.graph.dense import DensePattern as DensePattern
-from torch_lapeig.graph.groups import Groups, gather
+from torch_lapeig.graph.groups import gather, offsets_of_groups, order_of_groups, sum_of_groups
 from torch_lapeig.graph.nodes import Nodes
-from torch_lapeig.graph.parts import edges_among, edges_at
 from torch_lapeig.graph.products import product, sampled_product
 from torch_lapeig.graph.sound import check_edges, check_ends, checked_shape
 
@@ -106,22 +105,12 @@ class SparsePattern(Nodes):
     def reverse(self) -> Tensor:
         """``(E,)``: the position of edge (j, i) for every edge (i, j)."""
         # A stable sort by column lists the edges (i, j) in the order of (j, i). To reverse twice changes nothing.
-        return self.cols.order
+        return order_of_groups(self.col, self.total)
 
     @cached_property
-    def rows(self) -> Groups:
-        """The edges by their first node."""
-        return Groups(self.row, self.total, ascending=True)
-
-    @cached_property
-    def cols(self) -> Groups:
-        """The edges by their second node."""
-        return Groups(self.col, self.total)
-
-    @property
     def crow(self) -> Tensor:
         """``(total + 1,)``: where each row's edges begin."""
-        return self.rows.offsets
+        return offsets_of_groups(self.row, self.total)
 
     @cached_property
     def has_hubs(self) -> bool:
@@ -140,15 +129,15 @@ class SparsePattern(Nodes):
 
     def at_row(self, nodes: Tensor) -> Tensor:
         """Node values at the first node of each edge."""
-        return self.rows.spread(nodes.reshape(-1))
+        return gather(nodes.reshape(-1), self.row)
 
     def at_col(self, nodes: Tensor) -> Tensor:
         """Node values at the second node of each edge."""
-        return self.cols.spread(nodes.reshape(-1))
+        return gather(nodes.reshape(-1), self.col)
 
     def sum_rows(self, values: Tensor) -> Tensor:
         """Σ_j of edge values, of the graph's shape."""
-        return self.rows.sum(values).reshape(self.shape)
+        return sum_of_groups(values, self.row, self.total).reshape(self.shape)
 
     def transpose(self, values: Tensor) -> Tensor:
         """The values of the reversed edges."""
@@ -191,7 +180,7 @@ class SparsePattern(Nodes):
 
     def direct_lengths(self, x: Tensor) -> Tensor:
         """`squared_lengths` without gradients."""
-        return storage.edge_lengths(self.crow, self.row, self.col, self._points(x))
+        return storage.edge_products(self.crow, self.row, self.col, self._points(x), None)
 
     def direct_tension(self, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
         """`smoothness` and Σ_j m_ij (y_j − y_i) by differences without gradients; None where nothing is compiled."""
@@ -266,8 +255,11 @@ class SparsePattern(Nodes):
 
     def edges_of(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Edges that begin at ``nodes`` (int64 ``(M,)``): the position in ``nodes`` of each, and its number; int64."""
-        position, edge = edges_at(self.crow, nodes)
-        return position.long(), edge.long()
+        begin = self.crow.index_select(0, nodes).long()
+        count = self.crow.index_select(0, nodes + 1) - begin
+        position = torch.repeat_interleave(count)
+        before = begin - count.cumsum(0) + count
+        return position, torch.arange(len(position), device=nodes.device).add_(before.index_select(0, position))
 
     def restrict(self, nodes: Tensor) -> tuple[SparsePattern, Tensor]:
         """The edges among ``nodes`` (int64 ``(M,)``) in their order, and the number of each of them here.
@@ -275,11 +267,20 @@ class SparsePattern(Nodes):
         Raises:
             ValueError: nodes that are none, or a node twice.
         """
-        part = edges_among(self.crow, self.col, nodes)
-        loops = self.loops and None  # some nodes may have none of these
-        pattern = SparsePattern._trusted(part.row, part.col, (len(nodes),), loops)
-        pattern.rows = Groups(pattern.row, len(nodes), ascending=True, offsets=part.crow)
-        return pattern, part.edge
+        count, loops = len(nodes), self.loops and None  # some nodes may have no loops
+        if (found := _compiled.edges_among(self.crow, self.col, nodes)) is not None:
+            crow, row, col, edge = found
+            pattern = SparsePattern._trusted(row, col, (count,), loops)
+            pattern.crow = crow
+            return pattern, edge
+        _checks.check_indices(nodes, "nodes", self.total)
+        _checks.check_distinct(nodes, "nodes")
+        row, edge = self.edges_of(nodes)
+        place = nodes.new_full((self.total,), -1).scatter_(0, nodes, torch.arange(count, device=nodes.device))
+        col = place.index_select(0, self.col.index_select(0, edge))
+        inside = (col >= 0).nonzero().flatten()
+        order = inside[(row[inside] * count + col[inside]).argsort()]
+        return SparsePattern._trusted(row[order], col[order], (count,), loops), edge[order]
 
     def part_of(self, graphs: slice) -> tuple[SparsePattern, slice]:
         """The edges of some graphs of a batch, one after the other, and where values on them stand."""

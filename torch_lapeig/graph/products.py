@@ -51,17 +51,21 @@ def smoothness(values: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
     return result
 
 
-class _Product(torch.autograd.Function):
+class _OfTwo(torch.autograd.Function):
+    """A function that is linear in each of two tensors on a pattern."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        one, other, ctx.pattern, *ctx.options = inputs
+        ctx.save_for_backward(one, other)
+        ctx.save_for_forward(one, other)
+
+
+class _Product(_OfTwo):
     @staticmethod
     @_checks.without_autocast
     def forward(values: Tensor, y: Tensor, pattern: Pattern, is_symmetric: bool) -> Any:
         return pattern.direct_matmul(values, y)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Pattern, bool], output: Tensor) -> None:
-        values, y, ctx.pattern, ctx.is_symmetric = inputs
-        ctx.save_for_backward(values, y)
-        ctx.save_for_forward(values, y)
 
     @staticmethod
     @_checks.without_autocast
@@ -70,7 +74,7 @@ class _Product(torch.autograd.Function):
         to_values = sampled_product(g, y, pattern) if ctx.needs_input_grad[0] else None
         to_y = None
         if ctx.needs_input_grad[1]:
-            is_own = ctx.is_symmetric and not torch.is_grad_enabled()
+            is_own = ctx.options[0] and not torch.is_grad_enabled()
             to_y = product(values if is_own else pattern.transpose(values), g, pattern)
         return to_values, to_y, None, None
 
@@ -86,17 +90,11 @@ class _Product(torch.autograd.Function):
         return result
 
 
-class _SampledProduct(torch.autograd.Function):
+class _SampledProduct(_OfTwo):
     @staticmethod
     @_checks.without_autocast
     def forward(x: Tensor, y: Tensor, pattern: Pattern) -> Any:
         return pattern.direct_products(x, y)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Pattern], output: Tensor) -> None:
-        x, y, ctx.pattern = inputs
-        ctx.save_for_backward(x, y)
-        ctx.save_for_forward(x, y)
 
     @staticmethod
     @_checks.without_autocast
