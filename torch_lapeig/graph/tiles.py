@@ -50,9 +50,9 @@ class Tiles:
 
     def __init__(self, x: Tensor, k: int = 0) -> None:
         self.x, self.size = x, max(TILE_POINTS, 2 * k)
-        self.middle = x.double().mean(0)
-        sample = x[spread_rows(len(x), DIRECTION_SAMPLE)] - self.middle
-        self.directions = principal_directions(sample, min(TILE_DIRECTIONS, x.shape[1]))
+        sample = x[spread_rows(len(x), DIRECTION_SAMPLE)].double()
+        self.middle = sample.mean(0)
+        self.directions = principal_directions(sample - self.middle, min(TILE_DIRECTIONS, x.shape[1]))
         self.own = self._blocks(x)
         self.low, self.high = self.own.image.aminmax(dim=1)
         self.padding = int((~self.own.valid).sum(1).max())
