@@ -101,9 +101,9 @@ GROUP = 32
 PRODUCT_BYTES = 16 * MIB
 
 # Tiles of points, on the processor: points from which they are tried, and points of a tile at least; dimensions of the
-# images whose balls rule tiles out; queries from which tiles are worth building; blocks of queries that are looked at,
+# images whose boxes rule tiles out; queries from which tiles are worth building; blocks of queries that are looked at,
 # and the share of all tiles that these may be near for the others to be searched by tiles.
-TILED_SET, TILE_POINTS, TILE_DIRECTIONS, TILE_QUERIES, TILE_SAMPLE, TILE_SHARE = 4096, 48, 8, 500, 16, 0.4
+TILED_SET, TILE_POINTS, TILE_DIRECTIONS, TILE_QUERIES, TILE_SAMPLE, TILE_SHARE = 4096, 32, 8, 2000, 16, 0.4
 
 # Images, on the processor: dimensions a point has at least, terms of the product of all distances from which it is
 # worth looking whether they pay, points their directions are learnt from, queries on which bounds are tried, and the

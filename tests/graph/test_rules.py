@@ -287,7 +287,7 @@ def test_new_points_exactly_as_far_as_the_last_neighbour_are_reached(dtype):
 @in_every_dtype
 @pytest.mark.parametrize("symmetrize", ["mean", "union", "mutual"])
 def test_extensions_do_not_depend_on_how_many_new_points_there_are(symmetrize, dtype):
-    """Many are searched by the tree, few by blocks: ties go to the smaller index there, too."""
+    """Ties go to the smaller index, however many queries there are."""
     rule = KNN(7, symmetrize)
     x = torch.cartesian_prod(torch.arange(25), torch.arange(25)).to(dtype) * torch.tensor([1.0, 0.5], dtype=dtype)
     q = torch.cat([x + torch.tensor([0.5, 0.0], dtype=dtype), x[::7]])

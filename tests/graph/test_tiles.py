@@ -13,13 +13,12 @@ from torch_lapeig.graph import nearest_neighbors, neighbors, radius_neighbors, t
 @pytest.fixture
 def by_tiles(monkeypatch):
     """A function that has all searches done by tiles of a few points, or none."""
-    initialise = tiles.Tiles.__init__
 
     def switch(on):
         monkeypatch.setattr(neighbors, "TILED_SET", 30 if on else 10**9)
         monkeypatch.setattr(neighbors, "TILE_QUERIES", 1)
         monkeypatch.setattr(tiles, "TILE_SHARE", 10.0)
-        monkeypatch.setattr(tiles.Tiles, "__init__", lambda self, x: initialise(self, x, 24))
+        monkeypatch.setattr(tiles, "TILE_POINTS", 16)
 
     return switch
 

@@ -67,6 +67,7 @@ class Search:
         # In the order of their numbers, so that ties go to the smaller one.
         self.order = points.numbers.argsort()
         self.sorted = self.x[self.order]
+        self._made: tuple[int, Tiles] | None = None
 
     @_checks.full_precision
     def nearest(self, k: int, queries: Tensor | None = None) -> ShardedNeighbors:
@@ -162,9 +163,11 @@ class Search:
     def _nearest_here(self, k: int, queries: Tensor | None, reach: Tensor | None) -> tuple[Tensor, Tensor]:
         """Positions and squared distances ``(Q, k)`` of this rank's points nearest to queries, or to its own points."""
         budget = budget_of(self.x.device).search
-        by_tiles = None if self._tiles is None else self._tiles.nearest(k, queries, budget, reach)
+        tiles = self._tiles(k)
+        by_tiles = None if tiles is None else tiles.nearest(k, queries, budget, reach)
         if by_tiles is None:
-            found = nearest_neighbors(self.sorted[None], k, None if queries is None else queries[None]).indices[0]
+            asked = None if queries is None else queries[None]
+            found = nearest_neighbors(self.sorted[None], k, asked).indices[0]
         else:
             found = by_tiles[0]
         index = self.order[found]
@@ -175,10 +178,13 @@ class Search:
         # One way to measure, whichever ranks the points are on.
         return index, pair_distances(asked, row, self.x, index.flatten()).view(index.shape)
 
-    @cached_property
-    def _tiles(self) -> Tiles | None:
-        is_large = self.x.device.type == "cpu" and len(self.x) >= TILED_SET
-        return Tiles(self.sorted) if is_large else None
+    def _tiles(self, k: int) -> Tiles | None:
+        """Return the tiles of this rank's points, made once for the largest k; None of few points."""
+        if self.x.device.type != "cpu" or len(self.x) < TILED_SET:
+            return None
+        if self._made is None or k > self._made[0]:
+            self._made = k, Tiles(self.sorted, k)
+        return self._made[1]
 
     def _nothing(self, queries: int, k: int) -> ShardedNeighbors:
         none = torch.full((queries, k), -1, device=self.x.device)

@@ -21,7 +21,8 @@ from __future__ import annotations
 import functools
 import math
 import threading
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -33,7 +34,10 @@ from torch_lapeig._tuning import GROUP, PARTITION_COLUMNS, PRODUCT_BYTES, PRODUC
 from torch_lapeig.graph.distances import nearest_directly, nearest_of_measured, pair_distances
 from torch_lapeig.graph.projection import Images, unit_of_slack
 
-WIDTH_UNIT = 16 * GROUP  # columns that the width of a tile is a multiple of
+T = TypeVar("T")
+
+VECTOR = 16  # minima of a tile come in whole vectors of so many numbers
+FEWEST_ROWS = 16  # of a block, whatever the budget
 SPARE = 5  # candidates beyond k that are measured again: enough for the ties and near ties of most rows
 
 
@@ -50,7 +54,7 @@ class Sets(NamedTuple):
 
     def split(self, count: int) -> list[Sets]:
         """Return the items of the batch, ``count`` together."""
-        parts = zip(*(part.split(count) for part in self[:3]), strict=True)
+        parts = zip(self.points.split(count), self.queries.split(count), self.valid.split(count), strict=True)
         return [Sets(*part, self.itself) for part in parts]
 
 
@@ -66,12 +70,14 @@ class Values(NamedTuple):
 class Table:
     """The points ``(B, N, D)`` of a product, centred: rows [−2x, ‖x‖² − reach], an infinite last number for padding."""
 
-    def __init__(self, points: Tensor, valid: Tensor, reach: Tensor | float = 0.0, unit: float | None = None) -> None:
+    def __init__(
+        self, points: Tensor, valid: Tensor, reach: Tensor | float = 0.0, rounding: float | None = None
+    ) -> None:
         b, n, d = points.shape
-        self.unit = unit_of_slack(points) if unit is None else unit
+        self.rounding = unit_of_slack(points) if rounding is None else rounding
         count = -(-n // TILE) if points.device.type == "cpu" else 1
-        # Groups on the processor are whole vectors of 64 bytes.
-        self.width = math.ceil(n / count / WIDTH_UNIT) * WIDTH_UNIT
+        unit = GROUP if n < VECTOR * GROUP else VECTOR * GROUP
+        self.width = math.ceil(n / count / unit) * unit
         self.centre = points.sum(1, keepdim=True) / valid.sum(1).clamp_min(1)[:, None, None]
         # In place, as the table of millions of points is the larger part of the memory of a search.
         columns = points.new_zeros(b, count * self.width, d + 1)
@@ -83,11 +89,30 @@ class Table:
         columns[:, :n, d] = (squares - reach).masked_fill(~valid, torch.inf)
         self.tiles = columns.reshape(b, count, self.width, d + 1).movedim(1, 0).mT
 
-    def room(self, queries: int) -> Tensor:
-        """Return memory for the values of so many queries of each item, and their minima."""
-        return self.tiles.new_empty(self.tiles[:, :, 0].numel() * queries * (GROUP + 1) // GROUP)
+    def rows(self, row_bytes: float, budget: int) -> int:
+        """Return how many queries of each item fit the budget, if they take ``row_bytes`` beside their values."""
+        on_cpu, row_bytes = self.tiles.device.type == "cpu", row_bytes + 1.5 * self.tiles[:, :, 0].nbytes
+        left = (budget - self.tiles.nbytes) / (torch.get_num_threads() if on_cpu else 1)
+        return max(FEWEST_ROWS, min(int(left / row_bytes), PRODUCT_ROWS if on_cpu else TILE**2))
 
-    def values(self, queries: Tensor, room: Tensor, first: int | None = None) -> Values:
+    def each_block(self, queries: Tensor, itself: bool, rows: int, work: Callable[[Values, slice], T]) -> list[T]:
+        """Return ``work`` of the values of so many queries of each item, ``(B, Q, D)``, after the other.
+
+        ``itself``: queries are the points, and values of a point and itself are infinite. On the processor each thread
+        has blocks of its own, one after the other in the same memory.
+        """
+        rooms: dict[int, Tensor] = {}
+        rows = min(rows, queries.shape[1])
+
+        def task(first: int) -> T:
+            part, thread = slice(first, first + rows), threading.get_ident()
+            if thread not in rooms:
+                rooms[thread] = self.tiles.new_empty(self.tiles[:, :, 0].numel() * rows * (GROUP + 1) // GROUP)
+            return work(self._values(queries[:, part], rooms[thread], first if itself else None), part)
+
+        return together([functools.partial(task, first) for first in range(0, queries.shape[1], rows)])
+
+    def _values(self, queries: Tensor, room: Tensor, first: int | None) -> Values:
         """Compute values of queries ``(B, R, D)``; infinite between query r and point ``first + r``, unless None."""
         (b, r, _), (count, _, _, width) = queries.shape, self.tiles.shape
         centred = queries - self.centre
@@ -102,7 +127,7 @@ class Table:
             if first is not None and low < min(first + r, (t + 1) * self.width):
                 tiles[t, :, low - first :, low - t * self.width :].diagonal(dim1=1, dim2=2).fill_(torch.inf)
             torch.amin(tiles[t].reshape(b * r, GROUP, -1), 1, out=minima[:, t])
-        slack = self.unit * (squares + self.largest)
+        slack = self.rounding * (squares + self.largest)
         return Values(tiles.flatten(1, 2), minima, squares.flatten(), slack.flatten())
 
 
@@ -114,34 +139,23 @@ def nearest_in_sets(sets: Sets, k: int, budget: int, images: Images | None = Non
     """
     if images is None and (found := nearest_directly(*sets, k)) is not None:
         return found
-    b, q, _ = sets.queries.shape
-    _, n, d = sets.points.shape
-    on_cpu, size = sets.points.device.type == "cpu", sets.points.element_size()
-    query_bytes = (n * (1 + 1 / GROUP) + (k + SPARE) * d) * size
-    most = min(budget, PRODUCT_BYTES) if on_cpu else budget
-    if b > 1 and b * q * query_bytes > most:
-        parts = sets.split(max(1, int(most / (q * query_bytes))))
-        if len(parts) > 1:
-            found = together([functools.partial(nearest_in_sets, part, k, budget) for part in parts])
-            return torch.cat([part[0] for part in found]), torch.cat([part[1] for part in found])
+    (b, q, d), n = sets.queries.shape, sets.points.shape[1]
+    query_bytes = (1.5 * n + (k + SPARE) * d) * sets.points.element_size()
+    most = min(budget, PRODUCT_BYTES) if sets.points.device.type == "cpu" else budget
+    items = max(1, int(most / (q * query_bytes)))
+    if items < b:
+        parts = together([functools.partial(nearest_in_sets, part, k, budget) for part in sets.split(items)])
+        return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
     products = sets if images is None else sets._replace(points=images.points[None], queries=images.queries[None])
-    table = Table(products.points, sets.valid, unit=None if images is None else images.unit)
-    threads = torch.get_num_threads() if on_cpu else 1
-    rows = int((budget - table.tiles.nbytes) / threads / (b * query_bytes))
-    rows = min(q, max(16, min(rows, PRODUCT_ROWS) if on_cpu else rows))
+    table = Table(products.points, sets.valid, rounding=None if images is None else images.unit)
     indices = torch.empty(b, q, k, dtype=torch.int64, device=sets.points.device)
     distances = sets.points.new_empty(b, q, k)
-    rooms: dict[int, Tensor] = {}
 
-    def search(first: int) -> None:
-        part, thread = slice(first, first + rows), threading.get_ident()
-        if thread not in rooms:
-            rooms[thread] = table.room(rows)
-        values = table.values(products.queries[:, part], rooms[thread], first if sets.itself else None)
+    def search(values: Values, part: slice) -> None:
         found = _nearest_of_block(values, sets.points, sets.queries[:, part], k)
         indices[:, part], distances[:, part] = (numbers.reshape(b, -1, k) for numbers in found)
 
-    together([functools.partial(search, first) for first in range(0, q, rows)])
+    table.each_block(products.queries, sets.itself, table.rows(b * query_bytes, budget), search)
     return indices, distances
 
 
@@ -150,24 +164,25 @@ def pairs_in_sets(sets: Sets, reach: Tensor, budget: int) -> tuple[Tensor, Tenso
 
     ``budget``: bytes, for a block of the queries of all items. Pairs ascend by query and point within an item.
     """
-    (b, n, _), q, found = sets.points.shape, sets.queries.shape[1], []
+    b, n, _ = sets.points.shape
     table = Table(sets.points, sets.valid, reach)
-    rows = max(1, min(q, budget // (4 * b * n * reach.element_size())))
     rounding = 4 * torch.finfo(reach.dtype).eps * reach.amax(1, keepdim=True)
-    for first in range(0, q, rows):
-        asked = sets.queries[:, first : first + rows]
-        r = asked.shape[1]
-        values = table.values(asked, table.room(r))
-        limit = (values.slack - values.squares).view(b, r) + rounding
+
+    def search(values: Values, part: slice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        asked = sets.queries[:, part]
+        limit = (values.slack - values.squares).view(b, -1) + rounding
         row, point = _true_places((values.tiles <= limit.reshape(-1, 1)).transpose(0, 1).flatten(1))
-        item, query = row // r, row % r
+        item, query = row // asked.shape[1], row % asked.shape[1] + part.start
         if sets.itself:
-            kept = (query + first != point) & sets.valid[item, query + first]
+            kept = sets.valid[item, query]
             item, query, point, row = item[kept], query[kept], point[kept], row[kept]
         distances = pair_distances(asked.flatten(0, 1), row, sets.points.flatten(0, 1), item * n + point)
         inside = distances <= reach[item, point]
-        found.append((item[inside], query[inside] + first, point[inside], distances[inside]))
-    item, query, point, squares = (torch.cat(parts) for parts in zip(*found, strict=True))
+        return item[inside], query[inside], point[inside], distances[inside]
+
+    rows = table.rows(3 * b * n * reach.element_size(), budget)
+    parts = table.each_block(sets.queries, sets.itself, rows, search)
+    item, query, point, squares = (torch.cat(found) for found in zip(*parts, strict=True))
     return item, query, point, squares
 
 
@@ -203,8 +218,10 @@ def _nearest_of_block(values: Values, points: Tensor, queries: Tensor, k: int) -
 def _smallest_values(values: Values, m: int) -> tuple[Tensor, Tensor]:
     """Return the m smallest values of each query and their columns ``(R, m)``, from the m groups of least minima."""
     minima = values.minima.flatten(1)
+    if minima.shape[1] <= 2 * m:
+        return smallest_of_rows(values.tiles.transpose(0, 1).flatten(1), m)
     row = torch.arange(len(minima), device=minima.device)[:, None]
-    chosen = smallest_of_rows(minima, min(m, minima.shape[1]))[1]
+    chosen = smallest_of_rows(minima, m)[1]
     _, r, width = values.tiles.shape
     groups = width // GROUP
     tile, group = (chosen // groups)[..., None], (chosen % groups)[..., None]

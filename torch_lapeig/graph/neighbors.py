@@ -262,7 +262,7 @@ def _by_tiles_or_all(points: Tensor, queries: Tensor | None, k: int, budget: int
     """Return numbers and squared distances ``(Q, k)`` of the points nearest to queries, or to each other point."""
     asked = points if queries is None else queries
     if len(points) >= TILED_SET and len(asked) >= TILE_QUERIES:
-        found = Tiles(points).nearest(k, queries, budget)
+        found = Tiles(points, k).nearest(k, queries, budget)
         if found is not None:
             return found
     (n, d), images = points.shape, None

@@ -32,7 +32,7 @@ from torch_lapeig._tuning import (
 )
 
 SLACK = 8  # times the slack of a product, see above
-STEPS = 3  # products with the sample that turn random directions into principal ones
+STEPS = 2  # products with the sample that turn random directions into principal ones
 
 
 class Images(NamedTuple):

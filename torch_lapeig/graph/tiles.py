@@ -1,13 +1,13 @@
-"""Exact neighbours by tiles: parts of the points with balls around them, which rule most points out.
+"""Exact neighbours by tiles: parts of the points in boxes, which rule most points out.
 
-Points are halved again and again along the direction in which each part is longest, to tiles of equal size. A ball
-around a tile holds its points, so that a query is at least ‖q − centre‖ − radius away from all of them. The k-th
-neighbour in one tile near a block of queries says how far each has to look; the tiles within that are searched, by
-all distances between the block and their points (`exact`).
+Points are projected on a few principal directions and halved again and again across the direction in which each part is
+longest, to tiles of equal size. Images under an orthogonal projection are never farther apart than the points, so that
+a query is at least as far from all points of a tile as its image is from the box around theirs. The k-th neighbour in
+one tile near a block of queries says how far each has to look; the tiles within that are searched, by all distances
+between the block and their points (`exact`).
 
-Of points of many dimensions the tiles and balls are those of their images under an orthogonal projection, which are
-never farther apart than the points. Bounds are computed in float64, with room for the rounding of the distances that
-they are compared with. Where a sample of the blocks is near most of the points, tiles do not pay.
+Bounds are computed in float64, with room for the rounding of the distances that they are compared with. Where a sample
+of the blocks is near most of the tiles, these do not pay.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from torch_lapeig.graph.projection import principal_directions, spread_rows
 ROUNDING = 1e-9  # relative, of a bound in float64
 DIRECTION_SAMPLE = 1024  # points that the directions of images are learnt from
 FEWEST_QUERIES = 8  # of a block
-STEPS = 3  # of the power method: any direction in which a part is long will do
 
 
 FindsTiles = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -47,24 +46,20 @@ class Blocks(NamedTuple):
 
 
 class Tiles:
-    """Tiles of points ``(N, D)``, finite, on the processor; ``size``: points of a tile, at most about twice as many."""
+    """Tiles of points ``(N, D)``, finite, on the processor, for searches of k neighbours or less."""
 
-    def __init__(self, x: Tensor, size: int = TILE_POINTS) -> None:
-        self.x, self.size = x, size
-        self.middle = x.double().mean(0) if x.shape[1] > TILE_DIRECTIONS else None
-        self.directions = None
-        if self.middle is not None:
-            sample = x[spread_rows(len(x), DIRECTION_SAMPLE)] - self.middle
-            self.directions = principal_directions(sample, TILE_DIRECTIONS)
+    def __init__(self, x: Tensor, k: int = 0) -> None:
+        self.x, self.size = x, max(TILE_POINTS, 2 * k)
+        sample = x[spread_rows(len(x), DIRECTION_SAMPLE)].double()
+        self.middle = sample.mean(0)
+        self.directions = principal_directions(sample - self.middle, min(TILE_DIRECTIONS, x.shape[1]))
         self.own = self._blocks(x)
-        self.centre = self.own.image.mean(1)
-        self.radius = (self.own.image - self.centre[:, None]).norm(dim=2).amax(1)
+        self.low, self.high = self.own.image.aminmax(dim=1)
         self.padding = int((~self.own.valid).sum(1).max())
         limits, d = torch.finfo(x.dtype), x.shape[1]
         self.slack = 1 + 8 * (d + 4) * limits.eps  # times a distance: what it may be if its square is rounded
-        largest = float(self.own.image.abs().amax())
-        # Distances whose squares underflow, and the rounding of images of points far from the others.
-        self.least = math.sqrt(2 * d * limits.tiny) + (0.0 if self.middle is None else 64 * d * 2.0**-52 * largest)
+        # Distances whose squares underflow, and the rounding of images.
+        self.least = math.sqrt(2 * d * limits.tiny) + 64 * d * 2.0**-52 * float(self.own.image.abs().amax())
 
     def nearest(
         self, k: int, queries: Tensor | None, budget: int, reach: Tensor | None = None
@@ -82,9 +77,9 @@ class Tiles:
         wanted = k + self.padding + itself
         if wanted > self.own.number.shape[1]:
             return None
-        guide = torch.arange(len(self.centre))
+        guide = torch.arange(len(self.low))
         if queries is not None:
-            guide = torch.cdist(blocks.image.mean(1), self.centre).argmin(1)
+            guide = torch.cdist(blocks.image.mean(1), (self.low + self.high) / 2).argmin(1)
 
         def near(some: Tensor) -> tuple[Tensor, Tensor]:
             numbers = self.own.number[guide[some]]
@@ -93,7 +88,7 @@ class Tiles:
             within = squares.double().sqrt() * self.slack + self.least
             if reach is not None:
                 within = torch.minimum(within, reach.double()[blocks.number[some]] * self.slack + self.least)
-            return self._near(blocks.image[some], within, self.radius, guide[some])
+            return self._near(blocks.image[some], within, torch.zeros_like(self.low[:, 0]), guide[some])
 
         pairs = self._pairs_of_blocks(len(blocks.number), near)
         if pairs is None:
@@ -121,7 +116,7 @@ class Tiles:
         None where tiles do not pay. The arguments are those of `nearest`.
         """
         blocks, asked = (self.own, self.x) if queries is None else (self._blocks(queries), queries)
-        farthest = reach[self.own.number].amax(1).double().sqrt() * self.slack + self.least + self.radius
+        farthest = reach[self.own.number].amax(1).double().sqrt() * self.slack + self.least
 
         def near(some: Tensor) -> tuple[Tensor, Tensor]:
             image = blocks.image[some]
@@ -150,31 +145,29 @@ class Tiles:
 
     def _blocks(self, x: Tensor) -> Blocks:
         """Return points or queries in blocks, by their images: the points themselves where they have few dimensions."""
-        # Few queries in blocks as large in space as the tiles are.
-        size = min(self.size, max(FEWEST_QUERIES, self.size * len(x) // len(self.x)))
-        if self.middle is None or self.directions is None:
-            return _bisected(x.double(), size)
         step = rows_of_block(16 * x.shape[1], x.device, "cache")
-        return _bisected(torch.cat([(part - self.middle) @ self.directions for part in x.split(step)]), size)
+        image = torch.cat([(part - self.middle) @ self.directions for part in x.split(step)])
+        # Few queries in blocks as large in space as the tiles are.
+        return _bisected(image, min(self.size, max(FEWEST_QUERIES, self.size * len(x) // len(self.x))))
 
-    def _near(self, image: Tensor, within: Tensor, radius: Tensor, always: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _near(self, image: Tensor, within: Tensor, reach: Tensor, always: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return pairs of a block and a tile that some of its queries may reach, and of each block and one tile.
 
         Args:
-            image: ``(b, S, p)``. within: ``(b, S)``, how far each query looks. radius: ``(T,)``. always: ``(b,)``.
+            image: ``(b, S, p)``. within: ``(b, S)``, how far each query looks. reach: ``(T,)``, how far each tile
+                reaches beyond its box. always: ``(b,)``, the tile that is near whatever the distance.
         """
-        middle = image.mean(1)
-        farthest = ((image - middle[:, None]).norm(dim=2) + within).amax(1) * (1 + ROUNDING)
-        apart = torch.cdist(middle, self.centre, compute_mode="donot_use_mm_for_euclid_dist")
-        is_near = apart * (1 - ROUNDING) - radius * (1 + ROUNDING) <= farthest[:, None]
+        low, high = image.aminmax(dim=1)
+        squares = _squared_gaps(low[:, None], high[:, None], self.low, self.high)
+        is_near = squares <= ((within.amax(1, keepdim=True) + reach) * (1 + ROUNDING)).square_()
         if always is not None:
             is_near[torch.arange(len(image)), always] = True
         block, tile = is_near.nonzero(as_tuple=True)
         kept = []
-        step = rows_of_block(16 * image[0].numel(), image.device, "cache")
+        step = rows_of_block(32 * image[0, :, 0].numel(), image.device, "cache")
         for b, t in zip(block.split(step), tile.split(step), strict=True):
-            apart = (image[b] - self.centre[t][:, None]).norm(dim=2)
-            kept.append((apart * (1 - ROUNDING) - (radius[t] * (1 + ROUNDING))[:, None] <= within[b]).any(1))
+            squares = _squared_gaps(image[b], image[b], self.low[t, None], self.high[t, None])
+            kept.append((squares <= ((within[b] + reach[t, None]) * (1 + ROUNDING)).square_()).any(1))
         keep = torch.cat(kept)
         if always is not None:
             keep |= tile == always[block]
@@ -183,10 +176,10 @@ class Tiles:
     def _pairs_of_blocks(self, count: int, near: FindsTiles) -> tuple[Tensor, Tensor] | None:
         """Return what ``near`` finds of all blocks, block by block; None where a sample is near most of the points."""
         sample = torch.arange(0, count, max(1, count // TILE_SAMPLE))
-        if len(near(sample)[1]) > TILE_SHARE * len(sample) * len(self.centre):
+        if len(near(sample)[1]) > TILE_SHARE * len(sample) * len(self.low):
             return None
         step = rows_of_block(
-            8 * max(len(self.centre), self.own.number.shape[1] * self.x.shape[1] * 4), self.x.device, "cache"
+            8 * max(len(self.low), self.own.number.shape[1] * self.x.shape[1] * 4), self.x.device, "cache"
         )
         parts = torch.arange(count).split(step)
         found = together([functools.partial(near, some) for some in parts])
@@ -225,22 +218,21 @@ def _bisected(y: Tensor, size: int) -> Blocks:
     y = y[number][None]
     while len(slot) < parts:
         half = slot.shape[1] // 2
-        order = torch.from_numpy(np.argpartition(_along_longest(y).numpy(), half, axis=1))
+        longest = y.var(1).argmax(1)[:, None, None].expand(-1, 2 * half, 1)
+        order = torch.from_numpy(np.argpartition(y.gather(2, longest)[..., 0].numpy(), half, axis=1))
         slot = slot.gather(1, order).view(-1, half)
         place = (order + torch.arange(len(order))[:, None] * order.shape[1]).flatten()
         y = y.flatten(0, 1).index_select(0, place).view(-1, half, p)
     return Blocks(number[slot], y, slot < n)
 
 
-def _along_longest(y: Tensor) -> Tensor:
-    """Return the coordinate of each row of parts ``(g, n, p)`` along a direction in which its part is long."""
-    centred = y - y.mean(1, keepdim=True)
-    column = centred.square().sum(1).argmax(1)
-    along = centred.gather(2, column[:, None, None].expand(-1, y.shape[1], 1))
-    for _ in range(STEPS if y.shape[2] > 1 else 0):
-        direction = centred.mT @ along
-        along = centred @ (direction / direction.norm(dim=1, keepdim=True).clamp_min(1e-300))
-    return along[..., 0]
+def _squared_gaps(low: Tensor, high: Tensor, other_low: Tensor, other_high: Tensor) -> Tensor:
+    """Return squared distances between boxes, of their corners ``(..., p)``."""
+    squares = low.new_zeros(())
+    for corners in zip(*(corner.unbind(-1) for corner in (low, high, other_low, other_high)), strict=True):
+        least, most, other_least, other_most = corners
+        squares = squares + torch.maximum(least - other_most, other_least - most).clamp_min_(0).square_()
+    return squares
 
 
 def without_own(indices: Tensor, distances: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
