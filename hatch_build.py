@@ -57,16 +57,8 @@ def compiled(root: Path) -> str | None:
     digest = hashlib.sha256(text).hexdigest()  # by which the package knows its own loops again
     made = library.with_suffix(f".{os.getpid()}")
     for more in ((), ("-DPLAIN",)):  # without code for several processors where the compiler knows none
-        command = [
-            *compiler,
-            *FLAGS,
-            *more,
-            f'-DSOURCE="{digest}"',
-            "-o",
-            str(made),
-            str(root / FOLDER / SOURCE),
-            "-lm",
-        ]
+        options = [*FLAGS, *more, f'-DSOURCE="{digest}"', "-o", str(made)]
+        command = [*compiler, *options, str(root / FOLDER / SOURCE), "-lm"]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode == 0:
             made.replace(library)

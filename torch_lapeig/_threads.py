@@ -35,7 +35,7 @@ _pool: ThreadPoolExecutor | None = None
 
 
 def together(tasks: Sequence[Callable[[], T]]) -> list[T]:
-    """The results of tasks on the processor, run on as many threads as torch may use here, each of several on one.
+    """Return the results of tasks, run on as many threads as torch may use here, each of several on one.
 
     The tasks are taken in their order, under the grad mode, inference mode and autocast of the caller. They should let
     go of Python's lock for most of their time, as operations on large tensors do. What they warn of is said when all
@@ -86,7 +86,7 @@ def together(tasks: Sequence[Callable[[], T]]) -> list[T]:
 
 
 def in_parts(function: Callable[[Tensor], tuple[Tensor, ...]], batch: Tensor, least: int) -> tuple[Tensor, ...]:
-    """The tensors that a function of a batch ``(B, ...)`` gives, whose items need nothing of each other.
+    """Return the tensors that a function of a batch ``(B, ...)`` gives, whose items need nothing of each other.
 
     On the processor the batch is taken in parts of at least ``least`` numbers, each on one thread; as a whole where it
     holds fewer, on other devices, and where torch may use one thread only.
@@ -99,7 +99,7 @@ def in_parts(function: Callable[[Tensor], tuple[Tensor, ...]], batch: Tensor, le
 
 
 def slices(count: int, least: float) -> list[slice]:
-    """0 to ``count`` in slices of nearly equal length, ``least`` or longer: a few for each thread; one for one thread.
+    """Return 0 to ``count`` in slices of about the same length, ``least`` or longer: a few for each thread, or one.
 
     More than one for each thread, because a thread whose core is busy elsewhere leaves more of them to the others.
     """
@@ -114,7 +114,7 @@ _here = threading.local()  # inside: whether this thread is one of a team at wor
 
 
 def _threads_here() -> int:
-    """Threads for tasks: 1 too where modes of torch watch over the operations of this thread alone."""
+    """Return threads for tasks: 1 too where modes of torch watch over the operations of this thread alone."""
     if getattr(_here, "inside", False):
         return 1
     if is_in_torch_dispatch_mode() or torch._C._functorch.peek_interpreter_stack() is not None:
@@ -123,7 +123,7 @@ def _threads_here() -> int:
 
 
 def _mode_of_caller() -> Callable[[Callable[[], None]], None]:
-    """A function that calls another under the modes of torch that this thread is in now."""
+    """Return a function that calls another under the modes of torch that this thread is in now."""
     grad, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
     autocast, dtype = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
 
@@ -136,7 +136,7 @@ def _mode_of_caller() -> Callable[[Callable[[], None]], None]:
 
 
 def _workers() -> ThreadPoolExecutor:
-    """The threads of this process, made when they are first asked for."""
+    """Return the threads of this process, made when they are first asked for."""
     global _pool
     with _lock:
         if _pool is None:
@@ -145,13 +145,13 @@ def _workers() -> ThreadPoolExecutor:
 
 
 def _forget() -> None:
-    """A forked process has none of the threads, for which OpenMP would wait; one of them may have held the lock."""
+    """Forget the threads, of which a forked process has none; one of them may have held the lock."""
     global _pool, _lock, _is_forked
     _pool, _lock, _is_forked = None, threading.Lock(), True
 
 
 def is_forked() -> bool:
-    """Whether this process was forked off another in which this module had been loaded."""
+    """Return whether this process was forked off another in which this module had been loaded."""
     return _is_forked
 
 
@@ -188,7 +188,7 @@ SOUND = 100  # rows up to which torch's LU factors of batches are sound on sever
 
 
 def solve_each(matrices: Tensor, rhs: Tensor, *, check: bool = True) -> Tensor:
-    """X of A X = B for ``matrices`` ``(..., n, n)`` and ``rhs`` ``(..., n, m)``.
+    """Return X of A X = B for ``matrices`` ``(..., n, n)`` and ``rhs`` ``(..., n, m)``.
 
     On the processor one by one where they are large: torch's LU factors of batches fail there on several threads, with
     an error or without end (pytorch #142815).

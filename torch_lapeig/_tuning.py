@@ -56,7 +56,7 @@ LOOK = 5
 
 
 def steps_between_looks(device: torch.device) -> int:
-    """Steps between two looks at a device."""
+    """Return steps between two looks at a device."""
     return 1 if device.type == "cpu" else LOOK
 
 
@@ -65,7 +65,7 @@ SEARCH_SHARE = 1 / 8
 
 
 def budget_of(device: torch.device) -> Budget:
-    """The budget for work on a device."""
+    """Return the budget for work on a device."""
     budget = BUDGETS["cpu" if device.type == "cpu" else "accelerator"]
     if device.type == "cuda" and torch.cuda.is_available():
         memory = torch.cuda.get_device_properties(device).total_memory
@@ -74,7 +74,7 @@ def budget_of(device: torch.device) -> Budget:
 
 
 def rows_of_block(row_bytes: float, device: torch.device, room: Literal["memory", "cache"] = "memory") -> int:
-    """How many rows that take ``row_bytes`` each make a block on a device; at least one."""
+    """Return how many rows that take ``row_bytes`` each make a block on a device; at least one."""
     return max(1, int(getattr(budget_of(device), room) // max(row_bytes, 1)))
 
 

@@ -123,36 +123,40 @@ def _openmp() -> ctypes.CDLL | None:
 
 
 @functools.cache
-def _structure(name: str, dtype: torch.dtype = torch.float64) -> type[ctypes.Structure]:
+def _structure(name: str, dtype: torch.dtype) -> type[ctypes.Structure]:
     """Build a structure of `STRUCTURES`."""
     kinds: dict[str, Any] = {"p": c_void_p, "n": c_int64, "d": c_double, "r": TYPES[dtype][1]}
     if name != "Rows":
-        kinds["a"] = _structure("Rows")
+        kinds["a"] = _structure("Rows", torch.float64)
     parts = (part.split(":") for part in STRUCTURES[name].split())
     fields = [(field, kinds[kind]) for kind, names in parts for field in names.split(",")]
     return type(name, (ctypes.Structure,), {"_fields_": fields})
 
 
-def structure(name: str, *values: Any, dtype: torch.dtype | None = None) -> Any:
+def structure(name: str, *values: Any, dtype: torch.dtype = torch.float64) -> Any:
     """Fill a structure, of tensors with the places of their numbers, as long as these live."""
-    return (_structure(name) if dtype is None else _structure(name, dtype))(
-        *(x.data_ptr() if isinstance(x, Tensor) else x for x in values)
-    )
+    return _structure(name, dtype)(*[x.data_ptr() if type(x) is Tensor else x for x in values])
 
 
 def call(name: str, *arguments: Any, dtype: torch.dtype | None = None) -> Any:
     """Call a function of the library, that of a dtype if one is given; tensors are places of numbers."""
     function = getattr(library(), name if dtype is None else f"{name}_{TYPES[dtype][0]}")
-    given = (ctypes.byref(x) if isinstance(x, ctypes.Structure) else x for x in arguments)
-    return function(*(x.data_ptr() if isinstance(x, Tensor) else x for x in given))
+    return function(*[_argument(x) for x in arguments])
+
+
+def _argument(x: Any) -> Any:
+    """Return what C is given for an argument."""
+    if type(x) is Tensor:
+        return x.data_ptr()
+    return ctypes.byref(x) if isinstance(x, ctypes.Structure) else x
 
 
 def is_readable(*tensors: Tensor) -> bool:
     """Return whether C can read tensors: dense memory of the processor, and nothing that watches what torch does."""
     if is_in_torch_dispatch_mode() or torch._C._functorch.peek_interpreter_stack() is not None:
         return False
-    if torch.jit.is_tracing() or forward_ad._current_level >= 0:  # what C writes has no record, and no tangent
-        return False
+    if torch.jit.is_tracing() or forward_ad._current_level >= 0:  # type: ignore[attr-defined]
+        return False  # what C writes has no record, and no tangent
     return all(map(_is_plain, tensors))
 
 

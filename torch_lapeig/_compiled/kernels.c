@@ -69,6 +69,7 @@ static void share(void (*run)(void *, int64_t, int64_t, int64_t), void *task, in
 #define NAME(name) JOIN(name, REAL)
 
 typedef float V16_float __attribute__((vector_size(16), aligned(4), may_alias));
+typedef float V32_float __attribute__((vector_size(32), aligned(4), may_alias));
 typedef float V64_float __attribute__((vector_size(64), aligned(4), may_alias));
 typedef double V16_double __attribute__((vector_size(16), aligned(8), may_alias));
 typedef double V32_double __attribute__((vector_size(32), aligned(8), may_alias));

@@ -37,22 +37,37 @@ typedef struct {
 #define V NAME(V64)
 #include "columns.c"
 #undef V
+#define V NAME(V32)
+#include "columns.c"
+#undef V
 #define V NAME(V16)
 #include "columns.c"
 #undef V
 
-/* Column c. */
-INLINE void NAME(pass_one)(const NAME(Task) * t, int64_t c)
+/* The columns from c on, which are fewer than a vector of 16 bytes has: three of float at most, one of double. */
+INLINE void NAME(pass_rest)(const NAME(Task) * t, int64_t c)
 {
+    const int64_t first = c, second = c + 1 < t->m ? c + 1 : c, third = t->m - 1; /* which may be the same column */
     for (int64_t i = t->from; i < t->to; i++) {
-        const REAL mine = t->mode == MATRIX ? 0 : t->y[(i - t->base) * t->of_y + c], less = t->mode == PULL ? mine : 0;
-        REAL sum = 0;
-        for (int32_t e = t->a.crow[i]; e < t->a.crow[i + 1]; e++)
-            sum += t->a.values[e] * (t->y[(t->a.col[e] - t->base) * t->of_y + c] - less);
-        if (t->mode == SYSTEM) sum = ((t->a.diagonal ? t->a.diagonal[i] : 1) - t->centre) * mine - sum;
-        sum *= t->times;
-        if (t->other) sum += t->plus * t->other[(i - t->base) * t->of_other + c];
-        t->out[(i - t->base) * t->of_out + c] = sum;
+        const REAL *const own = t->y + (i - t->base) * t->of_y;
+        REAL sums[3] = {0}, mine[3] = {0}, less[3] = {0};
+        if (t->mode != MATRIX) mine[0] = own[first], mine[1] = own[second], mine[2] = own[third];
+        if (t->mode == PULL) memcpy(less, mine, sizeof less);
+        for (int32_t e = t->a.crow[i]; e < t->a.crow[i + 1]; e++) {
+            const REAL value = t->a.values[e], *const y = t->y + (t->a.col[e] - t->base) * t->of_y;
+            sums[0] += value * (y[first] - less[0]);
+            if (sizeof(REAL) == 8) continue;
+            sums[1] += value * (y[second] - less[1]), sums[2] += value * (y[third] - less[2]);
+        }
+        REAL *const out = t->out + (i - t->base) * t->of_out;
+        const REAL diagonal = t->mode == SYSTEM ? (t->a.diagonal ? t->a.diagonal[i] : 1) - t->centre : 0;
+        for (int64_t k = c; k < t->m; k++) {
+            const int at = k == first ? 0 : k == third ? 2 : 1;
+            REAL sum = t->mode == SYSTEM ? diagonal * mine[at] - sums[at] : sums[at];
+            sum *= t->times;
+            if (t->other) sum += t->plus * t->other[(i - t->base) * t->of_other + k];
+            out[k] = sum;
+        }
     }
 }
 
@@ -66,11 +81,16 @@ FAST static void NAME(product_of)(void *task, int64_t part, int64_t parts, int64
     for (t.from = first; t.from < end; t.from = t.to) {
         t.to = t.from + rows < end ? t.from + rows : end;
         int64_t c = 0;
-        if (t.mode == PULL)
-            c = JOIN(passes, NAME(V16))(&t, 1, JOIN(passes, NAME(V64))(&t, 1, 0));
-        else
-            c = JOIN(passes, NAME(V16))(&t, 0, JOIN(passes, NAME(V64))(&t, 0, 0));
-        for (; c < t.m; c++) NAME(pass_one)(&t, c);
+        if (t.mode == PULL) {
+            c = JOIN(passes, NAME(V64))(&t, 1, c);
+            c = JOIN(passes, NAME(V32))(&t, 1, c);
+            c = JOIN(passes, NAME(V16))(&t, 1, c);
+        } else {
+            c = JOIN(passes, NAME(V64))(&t, 0, c);
+            c = JOIN(passes, NAME(V32))(&t, 0, c);
+            c = JOIN(passes, NAME(V16))(&t, 0, c);
+        }
+        if (c < t.m) NAME(pass_rest)(&t, c);
     }
 }
 

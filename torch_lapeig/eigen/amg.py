@@ -62,7 +62,7 @@ class Hierarchy:
 
     @cached_property
     def coarse_inverse(self) -> Tensor:
-        """Pseudo-inverse of the coarsest matrix, in the precision of the cycle."""
+        """Return the pseudo-inverse of the coarsest matrix, in the precision of the cycle."""
         values, vectors = torch.linalg.eigh(self.levels[-1].matrix.to_dense())
         keep = values > 1e-14 * len(values)  # of unit diagonal: this cuts the null space only
         dtype = self.levels[0].matrix.dtype
@@ -72,11 +72,11 @@ class Hierarchy:
         return inverse.to(dtype)
 
     def scale(self, ground: Tensor) -> Tensor:
-        """Between the scaled coordinates and those of the operator A = N⁻¹ L N⁻¹, N = diag(``ground``): N D^-½."""
+        """Return N D^-½, from the coordinates of A = N⁻¹ L N⁻¹ to the scaled ones, for N = diag(``ground``)."""
         return torch.where(self.diagonal > 0, ground / self.diagonal.sqrt(), 0).to(ground.dtype)
 
     def inverse(self, scale: Tensor, r: Tensor, level: int = 0) -> Tensor:
-        """An approximate solution of A x = r, ``(n, m)``, for A = scale⁻¹ · matrix · scale⁻¹ of a level.
+        """Return an approximate solution of A x = r, ``(n, m)``, for A = scale⁻¹ · matrix · scale⁻¹ of a level.
 
         Each column is brought to unit size before it is cast to the precision of the levels.
         """
@@ -86,7 +86,7 @@ class Hierarchy:
         return x.to(r.dtype).mul_(scale).mul_(size)
 
     def cycle(self, b: Tensor, level: int = 0) -> Tensor:
-        """One V-cycle from x = 0 in the scaled coordinates of a level, ``(n, m)``: symmetric positive semidefinite."""
+        """Return one V-cycle from x = 0 in scaled coordinates of a level, ``(n, m)``: a positive semidefinite map."""
         here = self.levels[level]
         if here.prolongation is None or here.restriction is None:
             return self.coarse_inverse @ b
@@ -99,7 +99,7 @@ class Hierarchy:
         return self._smooth(here, multiply(here.matrix, x, b, times=-1, out=r), d, x)
 
     def _smooth(self, here: Level, r: Tensor, d: Tensor, x: Tensor) -> Tensor:
-        """Chebyshev iteration over the upper part of the spectrum, from ``x`` with residual ``r``: all overwritten."""
+        """Smooth ``x`` of residual ``r`` by Chebyshev iteration over the upper spectrum: all are overwritten."""
         centre, half = 0.5 * (1 + LOWER) * here.radius, 0.5 * (1 - LOWER) * here.radius
         ratio = half / centre
         x.add_(torch.div(r, centre, out=d))
@@ -123,12 +123,12 @@ class Multigrid:
     scale: Tensor
 
     def __call__(self, r: Tensor) -> Tensor:
-        """A⁻¹ r, about."""
+        """Return A⁻¹ r, about."""
         return self.hierarchy.inverse(self.scale, r)
 
 
 def _ground(operator: SymmetricOperator) -> Tensor:
-    """The null vector of one graph that is positive on all active nodes, ``(N, 1)``."""
+    """Return the null vector of one graph that is positive on all active nodes, ``(N, 1)``."""
     assert operator.null is not None  # or it is not made of affinities
     return operator.null.ground.reshape(-1, 1)
 
@@ -183,7 +183,7 @@ class SmoothedAggregation:
         )
 
     def __call__(self, operator: Operator) -> Multigrid | None:
-        """One cycle for the Laplacian of one graph; None where coarsening stops early.
+        """Return one cycle for the Laplacian of one graph; None where coarsening stops early.
 
         Raises:
             TypeError: an operator that gives products only, or is not made of affinities.
@@ -203,7 +203,7 @@ class SmoothedAggregation:
     def hierarchy(
         self, row: Tensor, col: Tensor, weight: Tensor, mass: Tensor, excess: Tensor | None = None
     ) -> Hierarchy | None:
-        """The hierarchy of the Laplacian of edges, or None where it would have to end far above the coarsest size.
+        """Return the hierarchy of the Laplacian of edges; None where it would end far above the coarsest size.
 
         An excess on the diagonal goes to the next level as its sums over aggregates, apart from the Laplacian, whose
         row sums stay zero: however small it is, it is not lost beside the weights.
@@ -257,7 +257,7 @@ class Coarsening(NamedTuple):
 def _coarsen(
     matrix: Tensor, diagonal: Tensor, excess: Tensor | None, room: float, generator: torch.Generator
 ) -> Coarsening | None:
-    """The next coarser level of a Laplacian; None where the nodes do not get fewer.
+    """Return the next coarser level of a Laplacian; None where the nodes do not get fewer.
 
     Where hubs would fill the coarse matrix beyond ``room`` entries, the aggregates are not smoothed: a poorer
     space, but never more entries than the level above.
@@ -288,7 +288,7 @@ def _strong_edges(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def strong_edges(row: Tensor, col: Tensor, size: Tensor, largest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Both ends of the edges that are strong, and the neighbour of each node by its strongest edge, −1 for none.
+    """Return both ends of the edges that are strong, and the neighbour of each node by its strongest edge, −1 for none.
 
     Edges that are strong at the weaker one of their nodes but faint at the other would join what is far apart: by a
     node between two clusters they are in one aggregate, and the coarse levels know nothing of either.
@@ -311,7 +311,7 @@ def strong_edges(row: Tensor, col: Tensor, size: Tensor, largest: Tensor) -> tup
 
 
 def _jacobi_step(matrix: Tensor, diagonal: Tensor, aggregate: Tensor, radius: float) -> Tensor:
-    """I − ω D⁻¹ L with ω = 4 / (3 radius); zero rows for nodes without an aggregate."""
+    """Return I − ω D⁻¹ L with ω = 4 / (3 radius); zero rows for nodes without an aggregate."""
     row, values = _rows(matrix), matrix.values()
     is_loop = row == matrix.col_indices()
     # A quotient of each entry and its diagonal: the inverse of a diagonal may be beyond the largest number.
@@ -322,14 +322,14 @@ def _jacobi_step(matrix: Tensor, diagonal: Tensor, aggregate: Tensor, radius: fl
 
 
 def _galerkin(matrix: Tensor, prolongation: Tensor, radius: float, excess: Tensor | None) -> Coarsening:
-    """Pᵀ L P with the excess of the coarse level."""
+    """Return Pᵀ L P with the excess of the coarse level."""
     restriction = prolongation.t().to_sparse_csr()
     coarse, diagonal = _balance(restriction @ (matrix @ prolongation), excess)
     return Coarsening(prolongation, restriction, coarse, diagonal, radius, excess)
 
 
 def _laplacian(row: Tensor, col: Tensor, weight: Tensor, n: int) -> Tensor:
-    """D − W as CSR with its diagonal, of edges in CSR order."""
+    """Return D − W as CSR with its diagonal, of edges in CSR order."""
     crow, columns, entry, diagonal = with_diagonal(row, col, offsets_of_groups(row, n))
     values = weight.new_empty(len(columns)).index_copy_(0, entry, weight).neg_()
     values.index_copy_(0, diagonal, sum_of_groups(weight, row, n))
@@ -337,13 +337,13 @@ def _laplacian(row: Tensor, col: Tensor, weight: Tensor, n: int) -> Tensor:
 
 
 def _rows(matrix: Tensor) -> Tensor:
-    """The row of each entry of a CSR matrix."""
+    """Return the row of each entry of a CSR matrix."""
     crow = matrix.crow_indices()
     return torch.repeat_interleave(crow.diff(), output_size=matrix.values().numel()).to(crow.dtype)
 
 
 def _loops(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Which entries of a CSR matrix are on its diagonal, and their nodes."""
+    """Return which entries of a CSR matrix are on its diagonal, and their nodes."""
     loops = (_rows(matrix) == matrix.col_indices()).nonzero().flatten()
     return loops, matrix.col_indices().index_select(0, loops)
 
@@ -354,7 +354,7 @@ def _with_values(matrix: Tensor, values: Tensor) -> Tensor:
 
 
 def _balance(matrix: Tensor, excess: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The matrix with row sums of exactly zero, and its diagonal with the excess.
+    """Return the matrix with row sums of exactly zero, and its diagonal with the excess.
 
     The diagonal of a Galerkin product is what is left of cancellation: between faintly joined clusters, and for a
     component that has become one node, nothing but round-off.
@@ -367,17 +367,17 @@ def _balance(matrix: Tensor, excess: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def no_smaller(diagonal: Tensor, least: Tensor) -> Tensor:
-    """Diagonals of at least so much where they are positive."""
+    """Return diagonals of at least so much where they are positive."""
     return torch.where(diagonal > 0, torch.maximum(diagonal, least), 0)
 
 
 def _inverse_root(diagonal: Tensor) -> Tensor:
-    """d^-½, with 0 where d is not positive."""
+    """Return d^-½, with 0 where d is not positive."""
     return torch.where(diagonal > 0, diagonal, torch.inf).rsqrt()
 
 
 def _scale(matrix: Tensor, left: Tensor, right: Tensor, dtype: torch.dtype) -> Tensor:
-    """diag(left) · matrix · diag(right), as it is multiplied with over and over: with small indices."""
+    """Return diag(left) · matrix · diag(right), as it is multiplied with over and over: with small indices."""
     values = left.index_select(0, _rows(matrix)).mul_(matrix.values())
     values = values.mul_(right.index_select(0, matrix.col_indices())).to(dtype)
     is_small = max(len(values), *matrix.shape) < 2**31
@@ -386,7 +386,7 @@ def _scale(matrix: Tensor, left: Tensor, right: Tensor, dtype: torch.dtype) -> T
 
 
 def _unit(matrix: Tensor, diagonal: Tensor, dtype: torch.dtype) -> Tensor:
-    """D^-½ · matrix · D^-½, with the diagonal D in the place of the matrix's, which lacks the excess."""
+    """Return D^-½ · matrix · D^-½, with the diagonal D in the place of the matrix's, which lacks the excess."""
     root = _inverse_root(diagonal)
     unit, (loops, node) = _scale(matrix, root, root, dtype), _loops(matrix)
     unit.values().index_copy_(0, loops, (diagonal > 0).to(dtype).index_select(0, node))
@@ -398,7 +398,7 @@ def _ratio(diagonal: Tensor, mass: Tensor) -> Tensor:
 
 
 def _indicator(aggregate: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-    """CSR ``(n, count)``: 1 where a node belongs to an aggregate; a row without entries for −1."""
+    """Return CSR ``(n, count)``: 1 where a node belongs to an aggregate; a row without entries for −1."""
     member = aggregate >= 0
     crow = torch.nn.functional.pad(member.cumsum(0), (1, 0)).to(torch.int32)
     col = aggregate[member].to(torch.int32)
@@ -407,7 +407,7 @@ def _indicator(aggregate: Tensor, count: int, dtype: torch.dtype) -> Tensor:
 
 
 def _radius(matrix: Tensor, generator: torch.Generator, products: int = 15) -> float:
-    """Estimate of the largest eigenvalue of a Laplacian of unit diagonal from above, at most its bound 2.
+    """Return an estimate from above of the largest eigenvalue of a Laplacian of unit diagonal, at most its bound 2.
 
     By Lanczos, whose largest Ritz value with its residual added finds an eigenvector that lives on a few nodes too. The
     power method would miss it, and the smoother would enlarge such errors where it should damp them.
@@ -429,7 +429,7 @@ def _radius(matrix: Tensor, generator: torch.Generator, products: int = 15) -> f
 def aggregates(
     row: Tensor, col: Tensor, nearest: Tensor, alive: Tensor, generator: torch.Generator
 ) -> tuple[Tensor, int]:
-    """The aggregate of each node by strong edges, −1 for those not alive, and their number.
+    """Return the aggregate of each node by strong edges, −1 for those not alive, and their number.
 
     Their roots are a maximal set of nodes more than two edges apart: in each round those that have the largest random
     number within two edges (Luby). The other nodes join a root next to them, or else next to a neighbour. Nodes

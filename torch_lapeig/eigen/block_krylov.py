@@ -55,7 +55,7 @@ class BlockKrylov:
         self._set_random()
 
     def _compiled(self) -> Space | None:
-        """What extends the space in compiled loops, where its matrix is the inverse by compiled factors."""
+        """Return what extends the space in compiled loops, where its matrix is the inverse by compiled factors."""
         factors = self.product.factors if isinstance(self.product, Factors) else None
         if not isinstance(factors, SymmetricFactors) or not 0 < self.width <= BLOCK:
             return None
@@ -66,23 +66,23 @@ class BlockKrylov:
 
     @property
     def room(self) -> int:
-        """Vectors that still fit in."""
+        """Return vectors that still fit in."""
         return self.size - self.filled
 
     @property
     def rest(self) -> Tensor:
-        """See above."""
+        """Return what the last products have outside the space."""
         return self._rest.mT
 
     @property
     def is_full(self) -> bool:
-        """Whether the block that comes next does not fit in."""
+        """Return whether the block that comes next does not fit in."""
         if not self.following:
             self._set_following()
         return self.following > self.room
 
     def columns(self, m: int) -> Tensor:
-        """The known vectors and the first ``m`` of the space, ``(N, c + m)``."""
+        """Return the known vectors and the first ``m`` of the space, ``(N, c + m)``."""
         return self.rows[: self.first + m].mT
 
     def fill(self, products: int) -> None:
@@ -127,7 +127,7 @@ class BlockKrylov:
             self._set_random()
 
     def _set_random(self) -> None:
-        """A random block outside the space: what it leads to is another look at all eigenspaces."""
+        """Return a random block outside the space: what it leads to is another look at all eigenspaces."""
         self.degree = 0
         self._set(self.random())
 
@@ -136,12 +136,12 @@ class BlockKrylov:
         self.rows[where : where + self.following] = block.mT
 
     def random(self, *others: Tensor) -> Tensor:
-        """Random orthonormal columns outside the space and others."""
+        """Return random orthonormal columns outside the space and others."""
         noise = self.operator.random(self.width, self.seed + self.products)[0].mT.contiguous().mT
         return self._outside(noise, *others)
 
     def _outside(self, w: Tensor, *others: Tensor) -> Tensor:
-        """An orthonormal basis of what a block has outside the space and others."""
+        """Return an orthonormal basis of what a block has outside the space and others."""
         compiled = self.compiled if not others and w.shape[1] == self.width else None
         if compiled is not None and compiled.follow(self.filled, w.mT.contiguous()):
             return self.rows[self.first + self.filled :][: self.width].mT
@@ -155,14 +155,14 @@ class BlockKrylov:
         return block if left > ENOUGH_LEFT else self._without(block, known)[0]
 
     def _without(self, block: Tensor, known: tuple[Tensor, ...]) -> tuple[Tensor, float]:
-        """What orthonormal columns have outside known ones, orthonormal; and of one at least so much was left."""
+        """Return an orthonormal basis of columns outside known ones, and how much was left of one at least."""
         for q in known:
             block = without(block, q, self.operator.inner(q, block))
         block, r = torch.linalg.qr(block)
         return block, float(r.diagonal().abs().min()) if block.shape[1] else 1.0
 
     def look(self) -> tuple[Tensor, Tensor]:
-        """Ritz values, descending, and norms of their residuals."""
+        """Return Ritz values, descending, and norms of their residuals."""
         m, last, gram = self.filled, len(self._rest), self.operator.inner(self.rest, self.rest)
         if (found := ritz_values(self.projected, m, gram)) is not None:
             return found[0].flip(0), found[1].flip(0)
@@ -171,17 +171,17 @@ class BlockKrylov:
         return values, (tail * (gram @ tail)).sum(0).clamp_min(0).sqrt()
 
     def ritz(self, count: int | None = None) -> tuple[Tensor, Tensor]:
-        """Ritz values, descending, and the coordinates in the space of the first vectors; None for all."""
+        """Return Ritz values, descending, and the coordinates in the space of the first vectors; None for all."""
         m = self.filled
         values, turn = torch.linalg.eigh(-self.projected[:m, :m])
         return -values, turn[:, :count]
 
     def vectors(self, turn: Tensor) -> Tensor:
-        """Vectors of these coordinates, ``(N, m)``."""
+        """Return vectors of these coordinates, ``(N, m)``."""
         return (turn.mT @ self.rows[self.first : self.first + self.filled]).mT
 
     def images(self, turn: Tensor) -> Tensor:
-        """B times the vectors of these coordinates, but for what was left of those kept when the space began anew."""
+        """Return B times vectors of these coordinates, but for what was left of those kept as the space began anew."""
         m = self.filled
         inside, outside = self.projected[:m, :m] @ turn, turn[m - len(self._rest) :]
         return torch.addmm(self.vectors(inside), self.rest, outside)
@@ -210,12 +210,12 @@ class Trend:
         self.least = least
 
     def add(self, products: int, shortfall: float) -> None:
-        """After so many products the residuals were so many times what is allowed."""
+        """Note that after so many products the residuals were so many times what is allowed."""
         self.known.append((products, math.log(max(shortfall, 1e-300))))
 
     @property
     def until_next(self) -> int:
-        """Products until the next look: half of those that the last rate promises, up to a third of those so far."""
+        """Return products until the next look: half of what the last rate promises, a third of all at most."""
         most = max(self.least, self.known[-1][0] // 3)
         if len(self.known) < 2:
             return most

@@ -33,24 +33,24 @@ class Space(Protocol):
     """What this algebra needs of an operator."""
 
     def matmul(self, y: Tensor) -> Tensor:
-        """A Y."""
+        """Return A Y."""
         ...
 
     def inner(self, x: Tensor, y: Tensor) -> Tensor:
-        """Xᵀ Y."""
+        """Return Xᵀ Y."""
         ...
 
     def dots(self, x: Tensor, y: Tensor) -> Tensor:
-        """Inner products of columns."""
+        """Return inner products of columns."""
         ...
 
     def random(self, m: int, seed: int) -> Tensor:
-        """Random columns."""
+        """Return random columns."""
         ...
 
 
 def to_host(*tensors: Tensor) -> list[Tensor]:
-    """Small tensors of one dtype on the processor, brought in one copy; themselves if they are there."""
+    """Return small tensors of one dtype on the processor, brought in one copy; themselves if they are there."""
     if tensors[0].device.type == "cpu":
         return list(tensors)
     flat = torch.cat([t.reshape(-1) for t in tensors]).cpu()
@@ -59,20 +59,20 @@ def to_host(*tensors: Tensor) -> list[Tensor]:
 
 
 def to_device(x: Tensor, like: Tensor) -> Tensor:
-    """A small tensor where another one is; the host does not wait."""
+    """Return a small tensor where another one is; the host does not wait."""
     return x.to(like.device, non_blocking=True)
 
 
 def residual(
     operator: Space, x: Tensor, ax: Tensor, values: Tensor, room: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """A x − x λ of a block ``(N, m)``, in ``room`` if there is one, and its norms ``(m,)``."""
+    """Return A x − x λ of a block ``(N, m)``, in ``room`` if there is one, and its norms ``(m,)``."""
     r = torch.addcmul(ax, x, values, value=-1, out=room)
     return r, operator.dots(r, r).sqrt()
 
 
 def dots(x: Tensor, y: Tensor) -> Tensor:
-    """Inner products of columns, ``(..., N, m)`` to ``(..., m)``; large blocks are not multiplied as a whole."""
+    """Return inner products of columns, ``(..., N, m)`` to ``(..., m)``; large blocks are not multiplied as a whole."""
     n, m = x.shape[-2:]
     if x.numel() <= WHOLE_DOTS or torch.is_grad_enabled() or x.numel() > n * m or x.shape != y.shape:
         return (x * y).sum(-2)
@@ -87,7 +87,7 @@ def dots(x: Tensor, y: Tensor) -> Tensor:
 
 
 def inner(x: Tensor, y: Tensor) -> Tensor:
-    """Xᵀ Y of blocks ``(..., N, m)`` and ``(..., N, l)``; tall ones by rows in slices, which all threads share."""
+    """Return Xᵀ Y of ``(..., N, m)`` and ``(..., N, l)``; tall ones by rows in slices, which all threads share."""
     n, m = x.shape[-2:]
     is_single = x.device.type == "cpu" and x.ndim == y.ndim and x.numel() == n * m
     is_by_rows = x.stride(-1) == y.stride(-1) == 1 and min(m, y.shape[-1]) >= SLICED_COLUMNS
@@ -103,7 +103,7 @@ def inner(x: Tensor, y: Tensor) -> Tensor:
 
 
 def rotate_(x: Tensor, q: int, w: Tensor, c: Tensor) -> Tensor:
-    """[Q W] C in the place of Q, the first q columns of X; and beyond, where C has more columns."""
+    """Return [Q W] C in the place of Q, the first q columns of X; and beyond, where C has more columns."""
     m = c.shape[1]
 
     def rotate(rows: slice) -> None:
@@ -132,12 +132,12 @@ def by_rows(work: Callable[[slice], None], n: int, row_bytes: float, device: tor
 
 
 def combined(x: Tensor, c: Tensor) -> Tensor:
-    """X C for a block ``(N, m)``, in the storage of X: by columns if its columns are contiguous."""
+    """Return X C for a block ``(N, m)``, in the storage of X: by columns if its columns are contiguous."""
     return (c.mT @ x.mT).mT if _is_by_columns(x) else x @ c
 
 
 def combined_(x: Tensor, c: Tensor) -> Tensor:
-    """`combined`, in the place of X where no column is left out."""
+    """Return `combined`, in the place of X where no column is left out."""
     if c.shape[0] != c.shape[1] or _is_by_columns(x):
         return combined(x, c)
 
@@ -149,14 +149,14 @@ def combined_(x: Tensor, c: Tensor) -> Tensor:
 
 
 def without(w: Tensor, q: Tensor, c: Tensor) -> Tensor:
-    """W − Q C for blocks ``(N, ·)``. Both by columns take half the time of storages that differ."""
+    """Return W − Q C for blocks ``(N, ·)``. Both by columns take half the time of storages that differ."""
     if _is_by_columns(w) and _is_by_columns(q):
         return torch.addmm(w.mT, c.mT, q.mT, alpha=-1).mT
     return torch.addmm(w, q, c, alpha=-1)
 
 
 def without_(w: Tensor, q: Tensor, c: Tensor) -> Tensor:
-    """`without`, in the place of W."""
+    """Return `without`, in the place of W."""
     if _is_by_columns(w):
         w.mT.addmm_(c.mT, q.mT, alpha=-1)
     else:
@@ -169,12 +169,12 @@ def _is_by_columns(x: Tensor) -> bool:
 
 
 def eigh(a: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenpairs of the symmetric part of a small matrix, or of each of several."""
+    """Return eigenpairs of the symmetric part of a small matrix, or of each of several."""
     return _eigh((a + a.mT) / 2)
 
 
 def eigh_of_batch(a: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
-    """Eigenpairs of symmetric matrices ``(B, n, n)``, of which the lower triangles count; see `in_parts`.
+    """Return eigenpairs of symmetric matrices ``(B, n, n)``, of which the lower triangles count; see `in_parts`.
 
     Several small ones are solved side by side where there are compiled loops. Fewer large ones than there are threads
     are left to the threads of LAPACK.
@@ -207,13 +207,13 @@ def _eigh(a: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def shared(operator: Space, *tensors: Tensor) -> tuple[Tensor, ...]:
-    """Small tensors that every rank has worked out, the same on all: decisions are made of them."""
+    """Return small tensors that every rank has worked out, the same on all: decisions are made of them."""
     share = getattr(operator, "shared", None)
     return tensors if share is None else share(*tensors)
 
 
 def basis(operator: Space, w: Tensor, *others: Tensor) -> Tensor:
-    """An orthonormal basis of the span of ``w`` orthogonal to ``others``, without the directions that are round-off.
+    """Return an orthonormal basis of the span of ``w`` orthogonal to ``others``, without directions of round-off.
 
     From the second step on in place, as new memory for large blocks costs as much as the products.
     """
@@ -237,7 +237,7 @@ def basis(operator: Space, w: Tensor, *others: Tensor) -> Tensor:
 
 
 def _outside(operator: Space, w: Tensor, others: tuple[Tensor, ...], *, is_own: bool) -> tuple[Tensor, Tensor]:
-    """The squares of the columns of ``w``, which is overwritten if ``is_own``, and their part outside ``others``.
+    """Return squares of the columns of ``w``, overwritten if ``is_own``, and their part outside ``others``.
 
     ``others`` are blocks of orthonormal columns.
     """
@@ -253,7 +253,7 @@ def _outside(operator: Space, w: Tensor, others: tuple[Tensor, ...], *, is_own: 
 
 
 def rayleigh_ritz(operator: Any, x: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
-    """Ritz values, ascending, on the host, and vectors of the span of a block ``(N, m)``.
+    """Return Ritz values, ascending, on the host, and vectors of the span of a block ``(N, m)``.
 
     Outside orthonormal ``known`` columns ``(N, c)``; without directions that are round-off.
     """
@@ -267,7 +267,7 @@ def rayleigh_ritz(operator: Any, x: Tensor, known: Tensor) -> tuple[Tensor, Tens
 
 
 def compiled_pairs(operator: Any, x: Tensor, known: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor] | None:
-    """The same, with norms of residuals, by compiled loops on one thread; None without, or for dependent columns."""
+    """Return `rayleigh_ritz` and norms of residuals by compiled loops; None without, or for dependent columns."""
     rows = operator.compiled
     if rows is None or not 0 < x.shape[1] <= len(x) or not _compiled.is_for_one_thread(x.numel()):
         return None
@@ -277,7 +277,7 @@ def compiled_pairs(operator: Any, x: Tensor, known: Tensor | None = None) -> tup
 
 
 def small_basis(operator: Space, c: Tensor, against: Tensor) -> Tensor:
-    """Orthonormal columns that span ``c`` orthogonally to the orthonormal ``against``: coordinates, not nodes."""
+    """Return orthonormal columns that span coordinates ``c`` orthogonally to the orthonormal ``against``."""
     for _ in range(2):
         c = c - against @ (against.mT @ c)
         u, size = shared(operator, *torch.linalg.svd(c, full_matrices=False)[:2])
@@ -289,7 +289,7 @@ PASSES = 6  # of orthonormalisation, where columns are dependent; else two
 
 
 def orthonormalize(operator: Space, x: Tensor, *, careful: bool = True) -> tuple[Tensor, Tensor]:
-    """An orthonormal basis of the span of ``x`` ``(B, N, m)`` from its Gram matrix, and where it is one, bool ``(B,)``.
+    """Return an orthonormal basis of the span of ``x`` ``(B, N, m)`` by its Gram matrix, and where it is one ``(B,)``.
 
     By Cholesky, twice for full accuracy, or where columns are dependent to working precision by eigenvectors (SVQB,
     Stathopoulos & Wu 2002), until the last factor is nearly the identity: what a lost column then holds is round-off,

@@ -86,7 +86,7 @@ class ChebyshevSubspace:
         check_options(self, guards=1, max_iterations=0, max_degree=1, max_products=0)
 
     def block_size(self, k: int) -> int:
-        """Columns of the block for ``k`` wanted pairs: one more than eight takes as long as sixteen."""
+        """Return columns of the block for ``k`` wanted pairs: one more than eight takes as long as sixteen."""
         least = k + max(LEAST_GUARDS, k // 2)
         return -(-least // LANES) * LANES if self.guards is None else k + self.guards
 
@@ -97,7 +97,7 @@ class ChebyshevSubspace:
         tolerance: float,
         progress: Progress | None = None,
     ) -> RitzPairs:
-        """The block of ``block_size(k)`` Ritz pairs, or as many as there are nodes of positive degree."""
+        """Return the block of ``block_size(k)`` Ritz pairs, or as many as there are nodes of positive degree."""
         m = min(self.block_size(k), fewest_active(operator))
         if m == k < int(operator.active_count.max()):  # larger graphs need a larger block
             return joined(operator, [self(item, k, tolerance, progress) for item in operator.items()], k)
@@ -108,7 +108,7 @@ class ChebyshevSubspace:
         return found._replace(vectors=torch.empty_like(found.vectors).index_copy(1, order, found.vectors))
 
     def _block_of(self, operator: Operator, k: int, m: int, tolerance: float, progress: Progress | None) -> RitzPairs:
-        """The ``m`` Ritz pairs by the way that takes least time."""
+        """Return the ``m`` Ritz pairs by the way that takes least time."""
         null = operator.null_vectors(min(m, most_null(operator)))
         if progress is None:
             if (found := self._whole(operator, null, k, m, tolerance)) is not None:
@@ -118,7 +118,7 @@ class ChebyshevSubspace:
         return self._step_by_step(operator, null, k, m, tolerance, progress)
 
     def _whole(self, operator: Operator, null: Tensor, k: int, m: int, tolerance: float) -> RitzPairs | None:
-        """The same by one compiled loop, each graph by itself; None where it is for Python to do."""
+        """Return the same by one compiled loop, each graph by itself; None where it is for Python to do."""
         rows = operator.compiled
         if rows is None or (operator.batch_size == 1 and not is_for_one_thread(operator.num_nodes * m)):
             return None
@@ -188,7 +188,7 @@ class ChebyshevSubspace:
         return torch.cat([torch.where(known[:, None, :], null, first[..., :c]), first[..., c:]], 2)
 
     def _first_filter(self, operator: Operator, x: Tensor, known: Known) -> tuple[Tensor, int]:
-        """Random columns with little above the centre of the spectrum, where nearly all of them is; and products.
+        """Return random columns with little above the centre of the spectrum, where nearly all is; and products.
 
         No look at their Ritz pairs would tell more.
         """
@@ -204,7 +204,7 @@ class ChebyshevSubspace:
 
     @np.errstate(all="ignore")
     def _degree(self, ritz: Ritz, needed: Array, k: int) -> tuple[Array, Array]:
-        """Degrees, int64 ``(B,)``, and where what is damped begins, ``(B,)``.
+        """Return degrees, int64 ``(B,)``, and where what is damped begins, ``(B,)``.
 
         The unwanted are damped against the k-th pair as residuals need, by e^−18 at most. The wanted ones spread by
         1/√eps at most, and the next by eps^−¾, that the smallest do not drown it; by more where these are found, as
@@ -232,7 +232,7 @@ class ChebyshevSubspace:
 
 
 def _is_scattered(operator: Operator, columns: int) -> TypeGuard[SymmetricOperator]:
-    """Whether products wait for memory: neighbours are so far apart in a block that it stays in no cache.
+    """Return whether products wait for memory: neighbours are so far apart in a block that it stays in no cache.
 
     Beyond `REORDER_NODES` `eigenpairs` has brought neighbours together for all solvers.
     """
@@ -251,7 +251,7 @@ def _answer(ritz: Ritz, iterations: int, finished: Array) -> RitzPairs:
 
 
 def _numbers(x: Tensor) -> Array:
-    """On the host, in float64: of a few numbers each operation takes a third of the time of torch's."""
+    """Return numbers on the host, in float64: of a few numbers each operation takes a third of the time of torch's."""
     x = x.detach().double()
     if torch._C._functorch.is_functorch_wrapped_tensor(x):  # which has no memory of its own
         return np.array(x.tolist())
@@ -260,7 +260,7 @@ def _numbers(x: Tensor) -> Array:
 
 
 def _shared(operator: Operator, x: Array) -> Array:
-    """Numbers that every rank has worked out, the same on all."""
+    """Return numbers that every rank has worked out, the same on all."""
     return _numbers(shared(operator, torch.from_numpy(x))[0])
 
 
@@ -274,7 +274,7 @@ class Known(NamedTuple):
 
     @classmethod
     def of(cls, operator: Operator) -> Known:
-        """Those of an operator, by one look."""
+        """Return the numbers of an operator, by one look."""
         dtype, centre = operator.bound.dtype, operator.centre
         there = (operator.bound, operator.round_off.to(dtype), operator.active_count.to(dtype))
         found = to_host(*there, *(() if centre is None else (centre.to(dtype),)))
@@ -337,13 +337,13 @@ def _settled(ritz: Ritz, k: int, tolerance: float) -> int:
 
 @np.errstate(all="ignore")
 def log_growth(value: Array, low: Array, bound: Array) -> Array:
-    """Logarithm, for each degree, of the Chebyshev polynomial on [low, bound] at a value below, all ``(B,)``."""
+    """Return the logarithm, for each degree, of the Chebyshev polynomial on [low, bound] at a value below ``(B,)``."""
     found: Array = np.arccosh(1 + np.maximum(2 / (bound - low) * (low - value), 1e-7))
     return found
 
 
 def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor, known: Known) -> Ritz | None:
-    """The Ritz pairs of the span of ``x``; None where it is not finite.
+    """Return the Ritz pairs of the span of ``x``; None where it is not finite.
 
     The known null vectors count as below the spectrum, so that no small eigenvalue mixes with them. The host waits
     once: with R = A X − X H, H = Xᵀ A X, the residual of X c is R c + X (H − λ) c, two orthogonal parts whose lengths
@@ -384,7 +384,7 @@ def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor, known: Known) ->
 
 
 def _by_loops(operator: Operator, x: Tensor, null: Tensor, known: Known) -> Ritz | None:
-    """The same by compiled loops; None where there are none for this, or for columns that take more care."""
+    """Return the same by compiled loops; None where there are none for this, or for columns that take more care."""
     matrix = operator.compiled
     if matrix is None or not matrix.reads(x, null) or (len(x) == 1 and not is_for_one_thread(x.numel())):
         return None
@@ -396,7 +396,7 @@ def _by_loops(operator: Operator, x: Tensor, null: Tensor, known: Known) -> Ritz
 
 
 def _measured(operator: Operator, ritz: Ritz) -> Ritz:
-    """The pairs with norms of residuals from the vectors themselves."""
+    """Return the pairs with norms of residuals from the vectors themselves."""
     if ritz.is_measured:
         return ritz
     values = to_device(ritz.values, ritz.vectors)

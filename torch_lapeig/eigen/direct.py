@@ -43,12 +43,12 @@ class Shifted(NamedTuple):
 
     @property
     def is_readable(self) -> bool:
-        """Whether compiled loops factorise it."""
+        """Return whether compiled loops factorise it."""
         return _compiled.library() is not None and self.col.dtype == self.crow.dtype == np.int32
 
     @property
     def is_thin(self) -> bool:
-        """Whether the graph is all but a tree, whose factors do not fill in."""
+        """Return whether the graph is all but a tree, whose factors do not fill in."""
         loops = 0 if self.times < 0 else len(self.diagonal)  # couplings alone, or SciPy's matrix
         return len(self.col) - loops <= THIN * len(self.diagonal)
 
@@ -107,13 +107,13 @@ class Factors:
 
     @property
     def bytes(self) -> float:
-        """Memory that they take."""
+        """Return memory that they take."""
         if isinstance(self.factors, SymmetricFactors):
             return float(self.factors.structure.bytes)
         return SUPERLU_BYTES / 2 * float(self.factors.nnz)
 
     def __call__(self, r: Tensor) -> Tensor:
-        """(A + σ)⁻¹ r of a vector ``(N,)`` or a block ``(N, m)``, solved in float64."""
+        """Return (A + σ)⁻¹ r of a vector ``(N,)`` or a block ``(N, m)``, solved in float64."""
         block = r.detach().double().cpu().numpy()
         return torch.from_numpy(self.factors.solve(block)).to(r)
 
@@ -151,7 +151,7 @@ class SparseLU:
         _checks.keep(self, shift=_checks.check_positive(self.shift, "shift"))
 
     def __call__(self, operator: Operator) -> Factors:
-        """The factors of one sparse operator.
+        """Return the factors of one sparse operator.
 
         Raises:
             TypeError: an operator that gives products only. ConvergenceError: no factors, or no memory for them.
@@ -166,7 +166,7 @@ def structure_within(matrix: Shifted, memory: float, most: Limits = UNLIMITED) -
 
 
 def shifted(operator: Operator, shift: float, needed_by: object) -> Shifted:
-    """A + shift · bound of one graph, float64. TypeError for an operator that gives products only.
+    """Return A + shift · bound of one graph, float64. TypeError for an operator that gives products only.
 
     Nodes that are not active, where A is zero, get a number above the spectrum: their round-off would be enlarged most.
     """
@@ -183,7 +183,7 @@ def shifted(operator: Operator, shift: float, needed_by: object) -> Shifted:
 
 
 def count_below(operator: Operator, cut: float, room: float, needed_by: object) -> int | None:
-    """How many eigenvalues of A lie below a cut that is so far from the nearest: as many as pivots of A − cut are < 0.
+    """Count the eigenvalues of A below a cut that is so far from the nearest: as many as negative pivots of A − cut.
 
     By Sylvester's law of inertia, of A − cut + E for the E that rounding has made of it. None where that may be as
     large as the room, or where the pivots are not on the diagonal.
@@ -203,7 +203,7 @@ def count_below(operator: Operator, cut: float, room: float, needed_by: object) 
 
 
 def _negative(factors: Any) -> int | None:
-    """How many pivots are negative; None where they are not on the diagonal."""
+    """Return how many pivots are negative; None where they are not on the diagonal."""
     if isinstance(factors, SymmetricFactors):
         return factors.negative
     is_diagonal = np.array_equal(factors.perm_r, factors.perm_c)
@@ -211,7 +211,7 @@ def _negative(factors: Any) -> int | None:
 
 
 def to_scipy(operator: Operator, needed_by: object) -> Any:
-    """A of one graph in SciPy's CSR, float64. TypeError for an operator that gives products only."""
+    """Return A of one graph in SciPy's CSR, float64. TypeError for an operator that gives products only."""
     # At the first use: few solves need it, and SciPy's solvers are slow to import.
     from scipy.sparse import csr_array
 
@@ -223,7 +223,7 @@ def to_scipy(operator: Operator, needed_by: object) -> Any:
 
 
 def factorize(matrix: Shifted) -> Any:
-    """Factors of a symmetric matrix with pivots on its diagonal, in an order of little fill.
+    """Return factors of a symmetric matrix with pivots on its diagonal, in an order of little fill.
 
     Raises:
         RuntimeError: it is singular. MemoryError.
@@ -236,7 +236,7 @@ def factorize(matrix: Shifted) -> Any:
 
 
 def superlu(matrix: Shifted) -> Any:
-    """SuperLU's factors, ordered by minimum degree. Raises: as `factorize`."""
+    """Return SuperLU's factors, ordered by minimum degree. Raises: as `factorize`."""
     from scipy.sparse import csc_array, dia_array
     from scipy.sparse.linalg import splu
 
@@ -249,7 +249,7 @@ def superlu(matrix: Shifted) -> Any:
 
 
 def factors_of(matrix: Shifted, needed_by: object) -> Factors:
-    """The factors of a matrix. ConvergenceError: it is singular, or memory is not enough."""
+    """Return the factors of a matrix. ConvergenceError: it is singular, or memory is not enough."""
     try:
         return Factors(matrix, factorize(matrix))
     except (RuntimeError, MemoryError) as error:

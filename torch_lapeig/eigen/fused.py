@@ -28,7 +28,7 @@ class Directions(NamedTuple):
 def fused_directions(
     operator: Any, w: Tensor, null: Tensor, xp: Tensor, axp: Tensor, projected: Tensor, rider: Tensor
 ) -> Directions:
-    """A basis of ``w`` outside orthonormal null vectors and X, P, as `torch_lapeig.eigen.blocks.basis` makes one.
+    """Return a basis of ``w`` outside orthonormal null vectors and X, P; see `torch_lapeig.eigen.blocks.basis`.
 
     What is left of W outside is known from the sums over W itself, (W − Q C)ᵀ (W − Q C) = Wᵀ W − Cᵀ C with C = Qᵀ W, as
     long as not too much cancels; the same for A W. So one message is enough, mostly: else W is measured again.

@@ -98,7 +98,7 @@ class Lobpcg:
         tolerance: float,
         progress: Progress | None = None,
     ) -> RitzPairs:
-        """``k`` and the guards, or as many as there are nodes of positive degree."""
+        """Return ``k`` and the guards, or as many as there are nodes of positive degree."""
         m = with_guards(k, self.guards)
         return one_by_one(self._solve, operator, k, m, tolerance, progress)
 
@@ -114,7 +114,7 @@ class Lobpcg:
         return request.answer(values, x, iterations, finished, inverse)
 
     def _iterate(self, request: Request, inverse: Inverse | None, x: Tensor | None) -> tuple[Tensor, Tensor, int, bool]:
-        """Ritz values and vectors, iterations, and whether they are the smallest, from a block ``x`` if given."""
+        """Return Ritz values and vectors, iterations, and whether they are the smallest; from ``x`` if given."""
         operator, iterations = request.operator, 0
         block = request.null[:, :0] if x is None else _new_directions(x, request)
         if (missing := request.columns - block.shape[1]) > 0:
@@ -136,7 +136,7 @@ class Lobpcg:
     def _search_outside(
         self, request: Request, inverse: Inverse | None, values: Tensor, x: Tensor
     ) -> tuple[Tensor | None, bool]:
-        """Vectors of a smaller Rayleigh quotient outside a block of pairs, or None; and whether that is certain.
+        """Return vectors of a smaller Rayleigh quotient outside a block of pairs, or None; and whether that is certain.
 
         The smallest pair of a random block in the complement has to settle beyond the wanted ones. A smaller one would
         have come out before it, because the preconditioner enlarges it more.
@@ -171,7 +171,7 @@ class Lobpcg:
 def lobpcg(
     operator: Space, x: Tensor, null: Tensor, precondition: Inverse | None, shortfall: Shortfall, limit: int
 ) -> tuple[Tensor, Tensor, int, bool]:
-    """Ritz values and vectors from the block ``x``, iterations done, and whether there is no shortfall left.
+    """Return Ritz values and vectors from the block ``x``, iterations done, and whether there is no shortfall left.
 
     The values, and what ``shortfall`` is given, are on the host: for these and the small problems it waits four times
     an iteration, twice in `basis`. Where rows lie on several ranks all sums of an iteration travel together, those of
@@ -229,7 +229,7 @@ def lobpcg(
 
 
 def _residual(operator: Space, x: Tensor, ax: Tensor, values: Tensor, room: Tensor) -> tuple[Tensor, Tensor]:
-    """`residual` for values on the host, in ``room``, with the norms there."""
+    """Return `residual` for values on the host, in ``room``, with the norms there."""
     r, norms = residual(operator, x, ax, to_device(values, x), room)
     return r, to_host(norms)[0]
 
@@ -237,7 +237,7 @@ def _residual(operator: Space, x: Tensor, ax: Tensor, values: Tensor, room: Tens
 def _directions(
     operator: Space, w: Tensor, null: Tensor, xp: Tensor, axp: Tensor, projected: Tensor, rider: Tensor
 ) -> Directions:
-    """A basis of ``w`` outside the null vectors and [X P], with its image and products, these on the host."""
+    """Return a basis of ``w`` outside the null vectors and [X P], with its image and products, these on the host."""
     if getattr(operator, "is_sharded", False):
         return fused_directions(operator, w, null, xp, axp, projected, rider)
     w = basis(operator, w, null, xp)
@@ -249,7 +249,7 @@ def _directions(
 
 
 def _whole_basis(operator: Space, x: Tensor, null: Tensor) -> Tensor:
-    """An orthonormal basis of ``x`` beside the null vectors; random columns replace the dependent ones."""
+    """Return an orthonormal basis of ``x`` beside the null vectors; random columns replace the dependent ones."""
     found = basis(operator, x, null)
     if (lost := x.shape[1] - found.shape[1]) > 0:
         noise = operator.random(lost, lost).reshape(len(x), lost).to(x)
@@ -258,7 +258,7 @@ def _whole_basis(operator: Space, x: Tensor, null: Tensor) -> Tensor:
 
 
 def _new_directions(x: Tensor, request: Request) -> Tensor:
-    """Directions of ``x`` that the exact null vectors do not have already, at most as many as there are columns."""
+    """Return directions of ``x`` outside the exact null vectors, at most as many as there are columns."""
     operator = request.operator
     x = x[:, : request.null.shape[1] + request.columns] * operator.active.reshape(-1, 1)
     x = torch.addmm(x, request.null, operator.inner(request.null, x), alpha=-1)
@@ -268,7 +268,7 @@ def _new_directions(x: Tensor, request: Request) -> Tensor:
 
 
 def _stirred(x: Tensor, inverse: Inverse, request: Request, seed: int) -> Tensor:
-    """Columns with noise: coarse levels may know nothing of an eigenvector, which a loose tolerance would not show.
+    """Return columns with noise: coarse levels may lack an eigenvector, which a loose tolerance would not show.
 
     The preconditioner takes out what is rough, and enlarges what is wanted.
     """
@@ -278,7 +278,7 @@ def _stirred(x: Tensor, inverse: Inverse, request: Request, seed: int) -> Tensor
 
 
 def nested_iteration(hierarchy: Hierarchy, request: Request, seed: int) -> Tensor:
-    """A first block for the finest level: solved on the coarsest, then taken from level to level and improved."""
+    """Return a first block for the finest level: that of the coarsest, taken from level to level and improved."""
     columns, wanted = request.null.shape[1] + request.columns, request.null.shape[1] + request.wanted
     level = hierarchy.levels[-1]
     dense = level.ratio * level.matrix.to_dense() * level.ratio.mT
@@ -295,7 +295,7 @@ def nested_iteration(hierarchy: Hierarchy, request: Request, seed: int) -> Tenso
 
 
 def _improve(hierarchy: Hierarchy, depth: int, x: Tensor, wanted: int) -> Tensor:
-    """A few iterations on a level: no better than the level approximates the finest one."""
+    """Return a few iterations on a level: no better than the level approximates the finest one."""
     level = hierarchy.levels[depth]
     inverse_ratio = torch.where(level.ratio > 0, 1 / level.ratio, 0)
 
@@ -324,7 +324,7 @@ class Outside:
         return getattr(self.operator, name)
 
     def matmul(self, y: Tensor) -> Tensor:
-        """P A Y of a block that lies outside."""
+        """Return p A Y of a block that lies outside."""
         image = self.operator.matmul(y)
         return without(image, self.known, self.operator.inner(self.known, image))
 
@@ -336,20 +336,20 @@ class CoarseSpace:
         self.level = level
 
     def matmul(self, y: Tensor) -> Tensor:
-        """A Y."""
+        """Return A Y."""
         matrix, ratio = self.level.matrix, self.level.ratio
         return ratio * (matrix @ (ratio * y).to(matrix.dtype)).to(y.dtype)
 
     def inner(self, x: Tensor, y: Tensor) -> Tensor:
-        """Xᵀ Y."""
+        """Return Xᵀ Y."""
         return inner(x, y)
 
     def dots(self, x: Tensor, y: Tensor) -> Tensor:
-        """Inner products of columns."""
+        """Return inner products of columns."""
         return dots(x, y)
 
     def random(self, m: int, seed: int) -> Tensor:
-        """Random columns ``(n, m)``, zero on nodes without edges."""
+        """Return random columns ``(n, m)``, zero on nodes without edges."""
         ratio = self.level.ratio
         generator = torch.Generator(ratio.device).manual_seed(seed)
         shape = (len(ratio), m)

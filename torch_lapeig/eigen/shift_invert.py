@@ -94,7 +94,7 @@ class ShiftInvert:
         tolerance: float,
         progress: Progress | None = None,
     ) -> RitzPairs:
-        """``k`` pairs and some guards.
+        """Return ``k`` pairs and some guards.
 
         Raises:
             TypeError: an operator that gives products only. ConvergenceError: factors that would take too much memory;
@@ -103,7 +103,7 @@ class ShiftInvert:
         return one_by_one(self._solve, operator, k, with_guards(k), tolerance, progress)
 
     def factors(self, operator: Operator) -> Factors:
-        """The factors of one graph, if they fit into the memory. Raises: as a call."""
+        """Return the factors of one graph, if they fit into the memory. Raises: as a call."""
         matrix, memory = shifted(operator, self.shift, self), self.budget
         is_known = matrix.is_readable and memory < math.inf  # SuperLU tells it by making the factors
         if is_known and structure_within(matrix, memory) is None:
@@ -122,7 +122,7 @@ class ShiftInvert:
 
     @property
     def budget(self) -> float:
-        """Bytes that the factors may take."""
+        """Return bytes that the factors may take."""
         return budget_of(torch.device("cpu")).factors if self.memory is None else self.memory
 
     def _solve(self, request: Request) -> RitzPairs:
@@ -161,7 +161,7 @@ class ShiftInvert:
         return request.answer(values, x, solves + more, is_certain and is_done, inverse)
 
     def _converge(self, request: Request, inverse: Inverse) -> tuple[Tensor, int, bool]:
-        """(A + σ)⁻¹ X for Ritz vectors X of as many columns as asked; solves; and whether none is overlooked.
+        """Return (A + σ)⁻¹ X for Ritz vectors X of as many columns as asked; solves; and whether none is overlooked.
 
         What a count says to be overlooked is looked for outside the pairs that are found, until all of it is there.
         Without a count, where a value has as many copies as the block has columns, there may be more: the smallest
@@ -192,7 +192,7 @@ class ShiftInvert:
     def _space(
         self, request: Request, inverse: Inverse, needs: Needs = "all", ceiling: float | None = None
     ) -> tuple[Tensor, int, Verdict]:
-        """What `_converge` gives, from one space that begins with one block; and what it may have overlooked.
+        """Return what `_converge` gives, from one space that begins with one block; and what it may have overlooked.
 
         Copies make a difference up to a ``ceiling``; None for the next value.
         """
@@ -229,7 +229,7 @@ class ShiftInvert:
     def _verdict(
         self, request: Request, inverse: Inverse, copies: Copies, space: BlockKrylov, needs: Needs, may_count: bool
     ) -> Verdict:
-        """What a space that has converged may have overlooked; by a count, where that takes less than to go on."""
+        """Return what a converged space may have overlooked; by a count, where that takes less than to go on."""
         if needs == "any":
             return Verdict(True)
         most = copies.most if needs == "all" else min(copies.most, space.width - 1)
@@ -244,7 +244,7 @@ class ShiftInvert:
         return Verdict(False, 0 if most < space.width else WIDTH)
 
     def _inertia(self, request: Request, inverse: Inverse, copies: Copies) -> Inertia | None:
-        """The eigenvalues before the next one, without the null ones; None where that is not to be had."""
+        """Return the eigenvalues before the next one, without the null ones; None where that is not to be had."""
         memory = dataclasses.replace(self, memory=None).budget if self.memory == math.inf else self.budget
         if not isinstance(inverse, Factors) or 2 * inverse.bytes > memory:
             return None
@@ -309,13 +309,13 @@ class Verdict(NamedTuple):
     inertia: Inertia | None = None
 
     def outside(self, tolerance: float) -> tuple[Needs, float]:
-        """What to ask of those outside, and how accurately, where the tolerance of all is given."""
+        """Return what to ask of those outside, and how accurately, where the tolerance of all is given."""
         if self.inertia is None:
             return "some", min(tolerance, OUTSIDE_TOLERANCE)
         return "any", COUNTED_TOLERANCE if tolerance else 0.0
 
     def after(self, is_certain: bool, values: Tensor, least: float, is_next: bool) -> Verdict:
-        """The verdict after a search outside.
+        """Return the verdict after a search outside.
 
         Args:
             is_certain: whether that one overlooked nothing. values: with those that it found. least: the smallest of
@@ -329,7 +329,7 @@ class Verdict(NamedTuple):
 
 
 def _ceiling_of(request: Request, x: Tensor) -> float | None:
-    """The largest value a copy of which would make a difference; None for none.
+    """Return the largest value a copy of which would make a difference; None for none.
 
     Where the cut after the wanted ones goes through a cluster, its own copies make none: those of the values before do.
     """
@@ -368,7 +368,7 @@ class Copies:
     def of(
         cls, request: Request, values: Tensor, residuals: Tensor, shift: float, ceiling: float | None = None
     ) -> Copies:
-        """Those of Ritz values of the inverse, descending, with their residuals; ``shift``: of the inverse.
+        """Return those of Ritz values of the inverse, descending, with their residuals; ``shift``: of the inverse.
 
         Outside pairs that are known, copies of values up to a ``ceiling``.
         """
@@ -414,7 +414,7 @@ class Copies:
         )
 
     def missing(self, degree: int, spare: int) -> float:
-        """Degrees more of a space until it has all, but with the probability `MISSED`; ``spare``: p − f."""
+        """Return the degrees until a space has all, but with the probability `MISSED`; ``spare``: p − f."""
         if self.rate == math.inf:
             return 0.0
         if spare <= 0 or self.rate == 0:

@@ -47,7 +47,7 @@ class TorchLobpcg:
         tolerance: float,
         progress: Progress | None = None,
     ) -> RitzPairs:
-        """``k`` pairs and one guard."""
+        """Return ``k`` pairs and one guard."""
         return one_by_one(self._solve, operator, k, k + 1, tolerance, progress)
 
     def _solve(self, request: Request) -> RitzPairs:

@@ -158,8 +158,7 @@ def _sums_of_squares(x: Tensor) -> Tensor:
     and its rows are too short to be fast.
     """
     if x.shape[-1] > SHORT_ROW:
-        sums: Tensor = torch.linalg.vecdot(x, x)
-        return sums
+        return x.square_().sum(-1)
     first, *others = x.square_().unbind(-1)
     return sum(others, first.clone())
 
