@@ -203,7 +203,7 @@ def eigenpairs(
     if given.dtype != operator.dtype:  # of what is returned, not of what it is rounded from
         with torch.no_grad():
             rounded = _checks.primal(vectors).to(given.dtype).to(operator.dtype)
-            residuals = residual_norms(_frozen(operator), solution.values, rounded)
+            residuals = residual_norms(operator.frozen(), solution.values, rounded)
     projected, vectors, values, residuals = _fill(projected, vectors, solution, residuals, k)
     if isinstance(exact, Laplacian):
         if needs_derivatives(operator.values, operator.diagonal) and operator.most_null > 1:
@@ -228,7 +228,7 @@ def _solved(operator: Operator, k: int, solve: Solve, rule: Rule) -> tuple[Solut
     tolerance = solve.tolerance or (TOLERANCE if worked.dtype == torch.float64 else SINGLE_TOLERANCE)
     k = min(k, operator.all_nodes)
     with torch.no_grad(), _progress_function(solve.progress, unit) as progress:
-        bare = _frozen(worked)
+        bare = worked.frozen()
         solvers = solve.solver.choose(bare, k).solvers if isinstance(solve.solver, Auto) else (solve.solver,)
         solution = first_converged(solvers, bare, k, tolerance, progress, is_differentiated)
     if order is not None and rule.factor is not None:
@@ -248,10 +248,6 @@ def differentiable(operator: Operator, solution: Solution, rule: Rule) -> tuple[
         projected, vectors = ImplicitEigenpairs.apply(operator.values, operator.diagonal, solution, rule)
         return projected, vectors
     return torch.diag_embed(solution.values), solution.vectors
-
-
-def _frozen(operator: Operator) -> Operator:
-    return operator.frozen() if isinstance(operator, SymmetricOperator) else operator
 
 
 def _operator_of(laplacian: Any) -> Operator:
