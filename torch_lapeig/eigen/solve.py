@@ -189,10 +189,8 @@ def eigenpairs(
         return laplacian.graph.pattern.eigenpairs(laplacian, k, solve, fill)  # type: ignore[no-any-return]
     # What float32 resolves depends on the gap, which is not known before: all is solved in float64.
     exact = laplacian.double() if isinstance(laplacian, (Laplacian, SymmetricOperator)) else laplacian
-    if isinstance(exact, Laplacian):
-        operator, factor, loss = exact.symmetric, exact.factor, exact.loss_dtype
-    else:
-        operator, factor, loss = exact, None, None
+    operator = exact.symmetric if isinstance(exact, Laplacian) else exact
+    factor, loss = (exact.factor, exact.loss_dtype) if isinstance(exact, Laplacian) else (None, None)
     rule = solve.rule(given.dtype, loss)
     if factor is not None:
         rule = dataclasses.replace(rule, factor=_checks.primal(factor).reshape(given.batch_size, -1))
@@ -206,7 +204,7 @@ def eigenpairs(
             residuals = residual_norms(operator.frozen(), solution.values, rounded)
     projected, vectors, values, residuals = _fill(projected, vectors, solution, residuals, k)
     if isinstance(exact, Laplacian):
-        if needs_derivatives(operator.values, operator.diagonal) and operator.most_null > 1:
+        if vectors.requires_grad or _checks.is_dual(vectors):
             vectors = _beside_trivial(exact, vectors)
         if factor is not None:
             projected, vectors = _apply_factor(exact, factor, projected, vectors, solution)
@@ -273,19 +271,20 @@ def _beside_trivial(laplacian: Laplacian, vectors: Tensor) -> Tensor:
     Several components have as many eigenvalues 0, within whose eigenspace the rule turns nothing: but the first vector
     there is always that of the whole graph.
     """
-    operator, ground = laplacian.symmetric, laplacian.ground[..., None]
+    operator = laplacian.symmetric
+    if operator.most_null <= 1:
+        return vectors
+    ground = laplacian.ground[..., None]
     ground = ground / _checks.power_of_two(operator.largest(_checks.primal(ground))[..., None, :], (-2,))
     squares = operator.dots(ground, ground)[..., None, :]
     first = ground / torch.where(squares > 0, squares, 1).sqrt()
     first = first * operator.inner(_checks.primal(first), _checks.primal(vectors[..., :1])).sign()
     others = vectors[..., 1:]
-    turned = operator.inner(
-        first, others
-    )  # 0, but for its derivative: the rule has these beside a first vector at rest
+    # 0, but for its derivative: the rule has these beside a first vector at rest.
+    turned = operator.inner(first, others)
     beside = others - _checks.matmul(first, turned)
-    beside = (
-        beside + _checks.matmul(beside, _checks.matmul(turned.mT, turned)) / 2
-    )  # of length 1 for second derivatives, too
+    # Of length 1 for second derivatives, too.
+    beside = beside + _checks.matmul(beside, _checks.matmul(turned.mT, turned)) / 2
     whole = torch.cat([first, beside], -1)
     several = (operator.nullity > 1)[:, None, None]
     return torch.where(several, _checks.primal(vectors) + (whole - _checks.primal(whole)), vectors)
