@@ -26,6 +26,7 @@ from torch_lapeig.eigen.tails import with_tails
 from torch_lapeig.graph.graph import Graph, check_graph
 
 TOLERANCE = 1e-10  # default residual over the gap
+ROUNDED_TOLERANCE = 1e-8  # the same of an answer that is rounded to float32
 SINGLE_TOLERANCE = 1e-4  # the same of an operator that gives products in float32 only
 
 
@@ -95,7 +96,7 @@ class Solve:
             `torch_lapeig.eigen`; or a `Solver` of yours. A problem in float32 is solved and differentiated in float64,
             and the answer rounded.
         tolerance: residual allowed, relative to the gap after the k-th value, but never below round-off; default
-            1e-10, and 1e-4 for an `Operator` of yours in float32.
+            1e-10 in float64 and 1e-8 in float32, but 1e-4 for an `Operator` of yours in float32.
         backward_tolerance: relative residual of the backward's linear solve; default 1e-10 in float64 and 1e-6 in
             float32.
         degeneracy: how eigenvalues closer than the cluster width enter the gradient. ``"mask"``: their rotation into
@@ -181,26 +182,29 @@ def eigenpairs(
     tensor([0., 1., 2.])
     """
     solve = dataclasses.replace(Solve.of(solve), **options)
-    given = _operator_of(laplacian)
-    names = ("solver", "tolerance", "backward_tolerance", "degeneracy", "cluster_width", "on_failure")
-    given.agree("eigenpairs", lambda: {"k": k, "fill": fill, **{name: getattr(solve, name) for name in names}})
-    k = _check_request(given, k, fill, solve)
-    if given.is_sharded and isinstance(laplacian, Laplacian) and isinstance(solve.solver, Auto):
-        return laplacian.graph.pattern.eigenpairs(laplacian, k, solve, fill)  # type: ignore[no-any-return]
+    is_of_ranks = isinstance(laplacian, Laplacian) and laplacian.graph.pattern.is_sharded
+    is_of_ranks = is_of_ranks and isinstance(solve.solver, Auto)
     # What float32 resolves depends on the gap, which is not known before: all is solved in float64.
-    exact = laplacian.double() if isinstance(laplacian, (Laplacian, SymmetricOperator)) else laplacian
-    operator = exact.symmetric if isinstance(exact, Laplacian) else exact
+    has_entries = isinstance(laplacian, (Laplacian, SymmetricOperator))
+    exact = laplacian.double() if has_entries and not is_of_ranks else laplacian
+    operator = _operator_of(exact)
+    names = ("solver", "tolerance", "backward_tolerance", "degeneracy", "cluster_width", "on_failure")
+    operator.agree("eigenpairs", lambda: {"k": k, "fill": fill, **{name: getattr(solve, name) for name in names}})
+    k = _check_request(operator, k, fill, solve)
+    if is_of_ranks:
+        return laplacian.graph.pattern.eigenpairs(laplacian, k, solve, fill)  # type: ignore[no-any-return]
+    dtype = laplacian.graph.weight.dtype if isinstance(laplacian, Laplacian) else laplacian.dtype
     factor, loss = (exact.factor, exact.loss_dtype) if isinstance(exact, Laplacian) else (None, None)
-    rule = solve.rule(given.dtype, loss)
+    rule = solve.rule(dtype, loss)
     if factor is not None:
-        rule = dataclasses.replace(rule, factor=_checks.primal(factor).reshape(given.batch_size, -1))
+        rule = dataclasses.replace(rule, factor=_checks.primal(factor).reshape(operator.batch_size, -1))
     solution, projected, vectors = _solved(operator, k, solve, rule)
     if not solution.is_converged:
         report_failure(solution, solve.on_failure)
     residuals = solution.residuals
-    if given.dtype != operator.dtype:  # of what is returned, not of what it is rounded from
+    if dtype != operator.dtype:  # of what is returned, not of what it is rounded from
         with torch.no_grad():
-            rounded = _checks.primal(vectors).to(given.dtype).to(operator.dtype)
+            rounded = _checks.primal(vectors).to(dtype).to(operator.dtype)
             residuals = residual_norms(operator.frozen(), solution.values, rounded)
     projected, vectors, values, residuals = _fill(projected, vectors, solution, residuals, k)
     if isinstance(exact, Laplacian):
@@ -209,7 +213,7 @@ def eigenpairs(
         if factor is not None:
             projected, vectors = _apply_factor(exact, factor, projected, vectors, solution)
     pairs = Eigenpairs.of(solution, projected, vectors, values=values, residuals=residuals)
-    return pairs.reshaped(given.shape[:-1], given.dtype)
+    return pairs.reshaped(operator.shape[:-1], dtype)
 
 
 def _solved(operator: Operator, k: int, solve: Solve, rule: Rule) -> tuple[Solution, Tensor, Tensor]:
@@ -223,7 +227,8 @@ def _solved(operator: Operator, k: int, solve: Solve, rule: Rule) -> tuple[Solut
         if _is_large(worked):
             worked, order = worked.reordered()
     is_differentiated = isinstance(worked, SymmetricOperator) and needs_derivatives(worked.values, worked.diagonal)
-    tolerance = solve.tolerance or (TOLERANCE if worked.dtype == torch.float64 else SINGLE_TOLERANCE)
+    default = SINGLE_TOLERANCE if worked.dtype != torch.float64 else TOLERANCE
+    tolerance = solve.tolerance or (default if worked.dtype == rule.dtype else ROUNDED_TOLERANCE)
     k = min(k, operator.all_nodes)
     with torch.no_grad(), _progress_function(solve.progress, unit) as progress:
         bare = worked.frozen()
