@@ -182,17 +182,18 @@ def eigenpairs(
     tensor([0., 1., 2.])
     """
     solve = dataclasses.replace(Solve.of(solve), **options)
-    is_of_ranks = isinstance(laplacian, Laplacian) and laplacian.graph.pattern.is_sharded
-    is_of_ranks = is_of_ranks and isinstance(solve.solver, Auto)
-    # What float32 resolves depends on the gap, which is not known before: all is solved in float64.
-    has_entries = isinstance(laplacian, (Laplacian, SymmetricOperator))
-    exact = laplacian.double() if has_entries and not is_of_ranks else laplacian
+    pattern: Any = laplacian.graph.pattern if isinstance(laplacian, Laplacian) else None
+    is_of_ranks = pattern is not None and pattern.is_sharded and isinstance(solve.solver, Auto)
+    exact = laplacian
+    if isinstance(laplacian, (Laplacian, SymmetricOperator)) and not is_of_ranks:
+        # What float32 resolves depends on the gap, which is not known before: all is solved in float64.
+        exact = laplacian.double()
     operator = _operator_of(exact)
     names = ("solver", "tolerance", "backward_tolerance", "degeneracy", "cluster_width", "on_failure")
     operator.agree("eigenpairs", lambda: {"k": k, "fill": fill, **{name: getattr(solve, name) for name in names}})
     k = _check_request(operator, k, fill, solve)
     if is_of_ranks:
-        return laplacian.graph.pattern.eigenpairs(laplacian, k, solve, fill)  # type: ignore[no-any-return]
+        return pattern.eigenpairs(laplacian, k, solve, fill)  # type: ignore[no-any-return]
     dtype = laplacian.graph.weight.dtype if isinstance(laplacian, Laplacian) else laplacian.dtype
     factor, loss = (exact.factor, exact.loss_dtype) if isinstance(exact, Laplacian) else (None, None)
     rule = solve.rule(dtype, loss)
