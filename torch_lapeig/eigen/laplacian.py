@@ -207,6 +207,7 @@ class Laplacian:
         graph = self.graph._with(weight=weight, similarity=similarity, log_weight=log_weight)
         double = Laplacian.__new__(Laplacian)
         double._set(graph, self.normalization, self._given)
+        double.loss_dtype = self.loss_dtype
         # The same weights are positive.
         vars(double)["active_components"] = self.active_components
         return double

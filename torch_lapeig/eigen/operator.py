@@ -64,6 +64,10 @@ class Operator(Protocol):
         """Run a check, and raise on all ranks unless all were asked for the same; see ``Nodes.agree``."""
         check()
 
+    def frozen(self) -> Operator:
+        """This operator without the tangents of forward mode."""
+        return self
+
     @property
     def batch_size(self) -> int:
         """B; 1 without a batch axis."""

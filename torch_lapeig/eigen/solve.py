@@ -26,6 +26,7 @@ from torch_lapeig.eigen.tails import with_tails
 from torch_lapeig.graph.graph import Graph, check_graph
 
 TOLERANCE = 1e-10  # default residual over the gap
+ROUNDED_TOLERANCE = 1e-8  # the same of an answer that is rounded to float32
 SINGLE_TOLERANCE = 1e-4  # the same of an operator that gives products in float32 only
 
 
@@ -95,7 +96,7 @@ class Solve:
             `torch_lapeig.eigen`; or a `Solver` of yours. A problem in float32 is solved and differentiated in float64,
             and the answer rounded.
         tolerance: residual allowed, relative to the gap after the k-th value, but never below round-off; default
-            1e-10, and 1e-4 for an `Operator` of yours in float32.
+            1e-10 in float64 and 1e-8 in float32, but 1e-4 for an `Operator` of yours in float32.
         backward_tolerance: relative residual of the backward's linear solve; default 1e-10 in float64 and 1e-6 in
             float32.
         degeneracy: how eigenvalues closer than the cluster width enter the gradient. ``"mask"``: their rotation into
@@ -180,37 +181,39 @@ def eigenpairs(
     tensor([0., 1., 2.])
     """
     solve = dataclasses.replace(Solve.of(solve), **options)
-    given = _operator_of(laplacian)
+    pattern: Any = laplacian.graph.pattern if isinstance(laplacian, Laplacian) else None
+    is_of_ranks = pattern is not None and pattern.is_sharded and isinstance(solve.solver, Auto)
+    exact = laplacian
+    if isinstance(laplacian, (Laplacian, SymmetricOperator)) and not is_of_ranks:
+        # What float32 resolves depends on the gap, which is not known before: all is solved in float64.
+        exact = laplacian.double()
+    operator = _operator_of(exact)
     names = ("solver", "tolerance", "backward_tolerance", "degeneracy", "cluster_width", "on_failure")
-    given.agree("eigenpairs", lambda: {"k": k, "fill": fill, **{name: getattr(solve, name) for name in names}})
-    k = _check_request(given, k, fill, solve)
-    if given.is_sharded and isinstance(laplacian, Laplacian) and isinstance(solve.solver, Auto):
-        return laplacian.graph.pattern.eigenpairs(laplacian, k, solve, fill)  # type: ignore[no-any-return]
-    # What float32 resolves depends on the gap, which is not known before: all is solved in float64.
-    exact = laplacian.double() if isinstance(laplacian, (Laplacian, SymmetricOperator)) else laplacian
-    if isinstance(exact, Laplacian):
-        operator, factor, loss = exact.symmetric, exact.factor, exact.loss_dtype
-    else:
-        operator, factor, loss = exact, None, None
-    rule = solve.rule(given.dtype, loss)
+    operator.agree("eigenpairs", lambda: {"k": k, "fill": fill, **{name: getattr(solve, name) for name in names}})
+    k = _check_request(operator, k, fill, solve)
+    if is_of_ranks:
+        return pattern.eigenpairs(laplacian, k, solve, fill)  # type: ignore[no-any-return]
+    dtype = laplacian.graph.weight.dtype if isinstance(laplacian, Laplacian) else laplacian.dtype
+    factor, loss = (exact.factor, exact.loss_dtype) if isinstance(exact, Laplacian) else (None, None)
+    rule = solve.rule(dtype, loss)
     if factor is not None:
-        rule = dataclasses.replace(rule, factor=_checks.primal(factor).reshape(given.batch_size, -1))
+        rule = dataclasses.replace(rule, factor=_checks.primal(factor).reshape(operator.batch_size, -1))
     solution, projected, vectors = _solved(operator, k, solve, rule)
     if not solution.is_converged:
         report_failure(solution, solve.on_failure)
     residuals = solution.residuals
-    if given.dtype != operator.dtype:  # of what is returned, not of what it is rounded from
+    if dtype != operator.dtype:  # of what is returned, not of what it is rounded from
         with torch.no_grad():
-            rounded = _checks.primal(vectors).to(given.dtype).to(operator.dtype)
-            residuals = residual_norms(_frozen(operator), solution.values, rounded)
+            rounded = _checks.primal(vectors).to(dtype).to(operator.dtype)
+            residuals = residual_norms(operator.frozen(), solution.values, rounded)
     projected, vectors, values, residuals = _fill(projected, vectors, solution, residuals, k)
     if isinstance(exact, Laplacian):
-        if needs_derivatives(operator.values, operator.diagonal) and operator.most_null > 1:
+        if vectors.requires_grad or _checks.is_dual(vectors):
             vectors = _beside_trivial(exact, vectors)
         if factor is not None:
             projected, vectors = _apply_factor(exact, factor, projected, vectors, solution)
     pairs = Eigenpairs.of(solution, projected, vectors, values=values, residuals=residuals)
-    return pairs.reshaped(given.shape[:-1], given.dtype)
+    return pairs.reshaped(operator.shape[:-1], dtype)
 
 
 def _solved(operator: Operator, k: int, solve: Solve, rule: Rule) -> tuple[Solution, Tensor, Tensor]:
@@ -224,10 +227,11 @@ def _solved(operator: Operator, k: int, solve: Solve, rule: Rule) -> tuple[Solut
         if _is_large(worked):
             worked, order = worked.reordered()
     is_differentiated = isinstance(worked, SymmetricOperator) and needs_derivatives(worked.values, worked.diagonal)
-    tolerance = solve.tolerance or (TOLERANCE if worked.dtype == torch.float64 else SINGLE_TOLERANCE)
+    default = SINGLE_TOLERANCE if worked.dtype != torch.float64 else TOLERANCE
+    tolerance = solve.tolerance or (default if worked.dtype == rule.dtype else ROUNDED_TOLERANCE)
     k = min(k, operator.all_nodes)
     with torch.no_grad(), _progress_function(solve.progress, unit) as progress:
-        bare = _frozen(worked)
+        bare = worked.frozen()
         solvers = solve.solver.choose(bare, k).solvers if isinstance(solve.solver, Auto) else (solve.solver,)
         solution = first_converged(solvers, bare, k, tolerance, progress, is_differentiated)
     if order is not None and rule.factor is not None:
@@ -247,10 +251,6 @@ def differentiable(operator: Operator, solution: Solution, rule: Rule) -> tuple[
         projected, vectors = ImplicitEigenpairs.apply(operator.values, operator.diagonal, solution, rule)
         return projected, vectors
     return torch.diag_embed(solution.values), solution.vectors
-
-
-def _frozen(operator: Operator) -> Operator:
-    return operator.frozen() if isinstance(operator, SymmetricOperator) else operator
 
 
 def _operator_of(laplacian: Any) -> Operator:
@@ -276,19 +276,20 @@ def _beside_trivial(laplacian: Laplacian, vectors: Tensor) -> Tensor:
     Several components have as many eigenvalues 0, within whose eigenspace the rule turns nothing: but the first vector
     there is always that of the whole graph.
     """
-    operator, ground = laplacian.symmetric, laplacian.ground[..., None]
+    operator = laplacian.symmetric
+    if operator.most_null <= 1:
+        return vectors
+    ground = laplacian.ground[..., None]
     ground = ground / _checks.power_of_two(operator.largest(_checks.primal(ground))[..., None, :], (-2,))
     squares = operator.dots(ground, ground)[..., None, :]
     first = ground / torch.where(squares > 0, squares, 1).sqrt()
     first = first * operator.inner(_checks.primal(first), _checks.primal(vectors[..., :1])).sign()
     others = vectors[..., 1:]
-    turned = operator.inner(
-        first, others
-    )  # 0, but for its derivative: the rule has these beside a first vector at rest
+    # 0, but for its derivative: the rule has these beside a first vector at rest.
+    turned = operator.inner(first, others)
     beside = others - _checks.matmul(first, turned)
-    beside = (
-        beside + _checks.matmul(beside, _checks.matmul(turned.mT, turned)) / 2
-    )  # of length 1 for second derivatives, too
+    # Of length 1 for second derivatives, too.
+    beside = beside + _checks.matmul(beside, _checks.matmul(turned.mT, turned)) / 2
     whole = torch.cat([first, beside], -1)
     several = (operator.nullity > 1)[:, None, None]
     return torch.where(several, _checks.primal(vectors) + (whole - _checks.primal(whole)), vectors)

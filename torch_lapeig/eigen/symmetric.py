@@ -312,7 +312,8 @@ class SymmetricOperator(WithEntries):
 
     def part(self, graphs: slice) -> SymmetricOperator:
         """The operator of some graphs of a batch, one after the other, without gradients."""
-        return self._taken(*self.pattern.part_of(graphs), graphs, self.diagonal.detach()[graphs])
+        pattern, edges = self.pattern.part_of(graphs)
+        return self._taken(pattern, edges, graphs, self.diagonal.detach()[graphs])
 
     def _taken(self, pattern: Pattern, edges: Any, graphs: slice, diagonal: Tensor) -> SymmetricOperator:
         return self._with(

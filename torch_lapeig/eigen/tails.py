@@ -138,11 +138,13 @@ def _rows(laplacian: Laplacian, b: int, nodes: Tensor, y: Tensor, known: Tensor)
     both = torch.cat([y, known.to(y.dtype)], 1)
     if not isinstance(pattern, SparsePattern):
         rows = values.reshape(-1, n, n)[b, nodes]
-        return rows[:, nodes], *(rows @ both).chunk(2, 1)
+        y, known = (rows @ both).chunk(2, 1)
+        return rows[:, nodes], y, known
     among, edges = pattern.restrict(nodes + b * n)
     position, edge = pattern.edges_of(nodes + b * n)
     terms = values[edge, None] * both[pattern.col[edge].long() - b * n]
-    return among.to_dense(values[edges]), *sum_of_groups(terms, position, len(nodes)).chunk(2, 1)
+    y, known = sum_of_groups(terms, position, len(nodes)).chunk(2, 1)
+    return among.to_dense(values[edges]), y, known
 
 
 @torch.no_grad()

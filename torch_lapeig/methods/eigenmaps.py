@@ -200,7 +200,7 @@ class LaplacianEigenmaps(GraphEmbedding):
     def _warn_of_parts(self, laplacian: Laplacian) -> None:
         """Warn of isolated nodes; warn or raise where a graph has several components."""
         warn_of_isolated(laplacian)
-        most = laplacian.symmetric.most_null
+        most = int(laplacian.nullity.max())
         if self.components == "separate" or most <= 1:
             return
         message = (
