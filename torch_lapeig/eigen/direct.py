@@ -72,7 +72,7 @@ class Shifted(NamedTuple):
             return 1.0
         outside = np.ones(n)
         outside[ball] = 0
-        return float(np.mean(rows[ball] @ outside == 0))
+        return float(np.mean((rows @ outside)[ball] == 0))
 
     def structure(self, most: Limits = UNLIMITED) -> Structure | None:
         """Return where factors have entries; None beyond limits. See `Structure.of`."""

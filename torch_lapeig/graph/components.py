@@ -8,20 +8,24 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 
-def label_components(row: Tensor, col: Tensor, total: int) -> Tensor:
-    """Labels int64 ``(total,)``, equal within each connected component and ascending by its first node.
+def label_components(row: Tensor, col: Tensor, total: int, crow: Tensor | None = None) -> Tensor:
+    """Return labels int64 ``(total,)``, equal within each connected component and ascending by its first node.
 
     Args:
-        row, col: ``(E,)``, both directions of every edge, ascending by row.
+        row, col: ``(E,)``, both directions of every edge, ascending by row. crow: offsets of the rows, if known.
     """
     if row.device.type != "cpu":
         roots = propagate_labels(row.long(), col.long(), total)
         return ((roots == torch.arange(total, device=row.device)).cumsum(0) - 1)[roots]
     # It comes with SciPy's linear algebra: not with this library.
-    from scipy.sparse.csgraph import connected_components
+    from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-    crow = torch.searchsorted(row, torch.arange(total + 1, dtype=row.dtype), out_int32=row.dtype == torch.int32)
+    if crow is None:
+        crow = torch.searchsorted(row, torch.arange(total + 1, dtype=row.dtype), out_int32=row.dtype == torch.int32)
     structure = csr_array((np.ones(len(col)), col.numpy(), crow.numpy()), shape=(total, total))
+    # Most graphs are connected, which a search from one node sees in a quarter of the time.
+    if total and len(breadth_first_order(structure, 0, return_predecessors=False)) == total:
+        return torch.zeros(total, dtype=torch.int64)
     return torch.from_numpy(connected_components(structure, directed=False)[1].astype(np.int64))
 
 

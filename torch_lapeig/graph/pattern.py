@@ -248,10 +248,12 @@ class SparsePattern(Nodes):
         """Labels of the connected components by edges of positive weight, of the graph's shape; ascending by node."""
         _checks.check_outside_func(weight, "weight")
         if weight.device.type != "cpu":  # an edge of no weight as a loop, which joins nothing
-            row, col = self.row, torch.where(weight > 0, self.col, self.row)
-        else:
-            row, col = self.row[weight > 0], self.col[weight > 0]
-        return label_components(row, col, self.total).reshape(self.shape)
+            col = torch.where(weight > 0, self.col, self.row)
+            return label_components(self.row, col, self.total).reshape(self.shape)
+        keep = weight > 0
+        if keep.all():
+            return label_components(self.row, self.col, self.total, self.crow).reshape(self.shape)
+        return label_components(self.row[keep], self.col[keep], self.total).reshape(self.shape)
 
     def edges_of(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Edges that begin at ``nodes`` (int64 ``(M,)``): the position in ``nodes`` of each, and its number; int64."""
