@@ -76,7 +76,7 @@ STRUCTURES = {
     "space": "p:shape,l n:n,first,size,width,filled,blocks p:rows,projected,rest,gram d:dependent,least,enough "
     "p:work n:count,begin p:block,room",
 }
-MATRIX, PULL = 0, 2  # what `product` does with rows
+MATRIX = 0  # what `product` does with rows
 
 
 @functools.cache
@@ -213,15 +213,11 @@ def product(
     *,
     times: float = 1,
     plus: float = 1,
-    is_pull: bool = False,
 ) -> None:
-    """Write times · M Y + plus · other to ``out``, which may be ``other``; of what `reads` says yes to.
-
-    ``is_pull``: Σ_j m_ij (y_j − y_i) in the place of Σ_j m_ij y_j.
-    """
-    rows, mode = structure("Rows", crow, col, values, None), PULL if is_pull else MATRIX
+    """Write times · M Y + plus · other to ``out``, which may be ``other``; of what `reads` says yes to."""
+    rows = structure("Rows", crow, col, values, None)
     steps = (y.stride(0), 0 if other is None else other.stride(0), out.stride(0))
-    sizes = (mode, 0, len(crow) - 1, 0, y.shape[1])
+    sizes = (MATRIX, 0, len(crow) - 1, 0, y.shape[1])
     task = structure("product", rows, *sizes, *steps, y, other, out, times, plus, 0, dtype=y.dtype)
     call("product", task, *_team(len(col) * y.shape[1]), dtype=y.dtype)
 

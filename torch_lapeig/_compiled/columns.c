@@ -1,7 +1,7 @@
 /* Loops over rows for as many columns as a vector V has. A part of `products.c`, once for each V. */
 
 /* Columns p on, and if `two` as many from q on, which may overlap; see Task. */
-INLINE void JOIN(pass, V)(const NAME(Task) * t, const int is_pull, int64_t p, int64_t q, const int two)
+INLINE void JOIN(pass, V)(const NAME(Task) * t, int64_t p, int64_t q, const int two)
 {
     for (int64_t i = t->from; i < t->to; i++) {
         V a = {0}, b = {0}, c = {0}, d = {0}, mine = {0}, my = {0};
@@ -11,21 +11,20 @@ INLINE void JOIN(pass, V)(const NAME(Task) * t, const int is_pull, int64_t p, in
             mine = *(const V *)(t->y + (i - t->base) * t->of_y + p);
             if (two) my = *(const V *)(t->y + (i - t->base) * t->of_y + q);
         }
-        const V less = is_pull ? mine : (V){0}, other_less = is_pull ? my : (V){0};
         for (; e + 2 <= end; e += 2) {
             const REAL *y = t->y + (t->a.col[e] - t->base) * t->of_y;
             const REAL *z = t->y + (t->a.col[e + 1] - t->base) * t->of_y;
-            a += t->a.values[e] * (*(const V *)(y + p) - less);
-            c += t->a.values[e + 1] * (*(const V *)(z + p) - less);
+            a += t->a.values[e] * *(const V *)(y + p);
+            c += t->a.values[e + 1] * *(const V *)(z + p);
             if (two) {
-                b += t->a.values[e] * (*(const V *)(y + q) - other_less);
-                d += t->a.values[e + 1] * (*(const V *)(z + q) - other_less);
+                b += t->a.values[e] * *(const V *)(y + q);
+                d += t->a.values[e + 1] * *(const V *)(z + q);
             }
         }
         if (e < end) {
             const REAL *y = t->y + (t->a.col[e] - t->base) * t->of_y;
-            a += t->a.values[e] * (*(const V *)(y + p) - less);
-            if (two) b += t->a.values[e] * (*(const V *)(y + q) - other_less);
+            a += t->a.values[e] * *(const V *)(y + p);
+            if (two) b += t->a.values[e] * *(const V *)(y + q);
         }
         a += c, b += d;
         if (t->mode == SYSTEM) {
@@ -46,15 +45,15 @@ INLINE void JOIN(pass, V)(const NAME(Task) * t, const int is_pull, int64_t p, in
 
 /* The columns from c on that vectors have, two at a time, those of the last pass as far as overlaps allow; the first that is
    left. */
-INLINE int64_t JOIN(passes, V)(const NAME(Task) * t, const int is_pull, int64_t c)
+INLINE int64_t JOIN(passes, V)(const NAME(Task) * t, int64_t c)
 {
     const int64_t wide = sizeof(V) / sizeof(REAL);
     while (t->m - c > wide) {
         const int64_t second = t->m - c < 2 * wide ? t->m - wide : c + wide;
-        JOIN(pass, V)(t, is_pull, c, second, 1);
+        JOIN(pass, V)(t, c, second, 1);
         c = second + wide;
     }
-    if (t->m - c == wide) JOIN(pass, V)(t, is_pull, c, c, 0), c = t->m;
+    if (t->m - c == wide) JOIN(pass, V)(t, c, c, 0), c = t->m;
     return c;
 }
 

@@ -4,7 +4,6 @@
 #ifndef MATRIX
 #define MATRIX 0
 #define SYSTEM 1
-#define PULL 2
 #define FEW_EDGES 32 /* whose numbers are added up in float, before they are in double */
 /* Numbers that filters of columns of n nodes, each of so many bytes, write beside their answer. */
 #define ROOM_OF_FILTER(n, bytes) (2 * (n) * (2 * 64 / (int64_t)(bytes) + 1))
@@ -16,8 +15,8 @@ typedef struct {
     const REAL *values, *diagonal;
 } NAME(Rows);
 
-/* out = times R y + plus other, for what rows R do: MATRIX: Σ m_ij y_j; SYSTEM: (c_i − centre) y_i − Σ m_ij y_j;
-   PULL: Σ m_ij (y_j − y_i). The columns of R count from `base`. `other` may be NULL, and may be `out`. */
+/* out = times R y + plus other, for what rows R do: MATRIX: Σ m_ij y_j; SYSTEM: (c_i − centre) y_i − Σ m_ij y_j.
+   The columns of R count from `base`. `other` may be NULL, and may be `out`. */
 typedef struct {
     NAME(Rows) a;
     int64_t mode, from, to, base, m, of_y, of_other, of_out; /* rows; columns; numbers from row to row */
@@ -50,14 +49,13 @@ INLINE void NAME(pass_rest)(const NAME(Task) * t, int64_t c)
     const int64_t first = c, second = c + 1 < t->m ? c + 1 : c, third = t->m - 1; /* which may be the same column */
     for (int64_t i = t->from; i < t->to; i++) {
         const REAL *const own = t->y + (i - t->base) * t->of_y;
-        REAL sums[3] = {0}, mine[3] = {0}, less[3] = {0};
+        REAL sums[3] = {0}, mine[3] = {0};
         if (t->mode != MATRIX) mine[0] = own[first], mine[1] = own[second], mine[2] = own[third];
-        if (t->mode == PULL) memcpy(less, mine, sizeof less);
         for (int32_t e = t->a.crow[i]; e < t->a.crow[i + 1]; e++) {
             const REAL value = t->a.values[e], *const y = t->y + (t->a.col[e] - t->base) * t->of_y;
-            sums[0] += value * (y[first] - less[0]);
+            sums[0] += value * y[first];
             if (sizeof(REAL) == 8) continue;
-            sums[1] += value * (y[second] - less[1]), sums[2] += value * (y[third] - less[2]);
+            sums[1] += value * y[second], sums[2] += value * y[third];
         }
         REAL *const out = t->out + (i - t->base) * t->of_out;
         const REAL diagonal = t->mode == SYSTEM ? (t->a.diagonal ? t->a.diagonal[i] : 1) - t->centre : 0;
@@ -81,15 +79,9 @@ FAST static void NAME(product_of)(void *task, int64_t part, int64_t parts, int64
     for (t.from = first; t.from < end; t.from = t.to) {
         t.to = t.from + rows < end ? t.from + rows : end;
         int64_t c = 0;
-        if (t.mode == PULL) {
-            c = JOIN(passes, NAME(V64))(&t, 1, c);
-            c = JOIN(passes, NAME(V32))(&t, 1, c);
-            c = JOIN(passes, NAME(V16))(&t, 1, c);
-        } else {
-            c = JOIN(passes, NAME(V64))(&t, 0, c);
-            c = JOIN(passes, NAME(V32))(&t, 0, c);
-            c = JOIN(passes, NAME(V16))(&t, 0, c);
-        }
+        c = JOIN(passes, NAME(V64))(&t, c);
+        c = JOIN(passes, NAME(V32))(&t, c);
+        c = JOIN(passes, NAME(V16))(&t, c);
         if (c < t.m) NAME(pass_rest)(&t, c);
     }
 }
