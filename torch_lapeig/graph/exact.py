@@ -62,7 +62,7 @@ class Values(NamedTuple):
     """Values ``(T, R, C)`` of R queries of all items against T tiles of C columns; squares and slack ``(R,)``."""
 
     tiles: Tensor
-    minima: Tensor  # (R, T, C / GROUP), of the columns that are C / GROUP apart
+    minima: Tensor  # (R, T, C / GROUP), of the columns that are C / GROUP apart; not of few columns
     squares: Tensor
     slack: Tensor
 
@@ -126,7 +126,8 @@ class Table:
             low = 0 if first is None else max(first, t * self.width)
             if first is not None and low < min(first + r, (t + 1) * self.width):
                 tiles[t, :, low - first :, low - t * self.width :].diagonal(dim1=1, dim2=2).fill_(torch.inf)
-            torch.amin(tiles[t].reshape(b * r, GROUP, -1), 1, out=minima[:, t])
+            if count * width > PARTITION_COLUMNS:
+                torch.amin(tiles[t].reshape(b * r, GROUP, -1), 1, out=minima[:, t])
         slack = self.rounding * (squares + self.largest)
         return Values(tiles.flatten(1, 2), minima, squares.flatten(), slack.flatten())
 
@@ -218,7 +219,7 @@ def _nearest_of_block(values: Values, points: Tensor, queries: Tensor, k: int) -
 def _smallest_values(values: Values, m: int) -> tuple[Tensor, Tensor]:
     """Return the m smallest values of each query and their columns ``(R, m)``, from the m groups of least minima."""
     minima = values.minima.flatten(1)
-    if minima.shape[1] <= 2 * m:
+    if GROUP * minima.shape[1] <= PARTITION_COLUMNS or minima.shape[1] <= 2 * m:
         return smallest_of_rows(values.tiles.transpose(0, 1).flatten(1), m)
     row = torch.arange(len(minima), device=minima.device)[:, None]
     chosen = smallest_of_rows(minima, m)[1]

@@ -53,13 +53,13 @@ class Tiles:
         sample = x[spread_rows(len(x), DIRECTION_SAMPLE)].double()
         self.middle = sample.mean(0)
         self.directions = principal_directions(sample - self.middle, min(TILE_DIRECTIONS, x.shape[1]))
-        self.own = self._blocks(x)
+        self.own, largest = self._blocks(x)
         self.low, self.high = self.own.image.aminmax(dim=1)
         self.padding = int((~self.own.valid).sum(1).max())
         limits, d = torch.finfo(x.dtype), x.shape[1]
         self.slack = 1 + 8 * (d + 4) * limits.eps  # times a distance: what it may be if its square is rounded
         # Distances whose squares underflow, and the rounding of images.
-        self.least = math.sqrt(2 * d * limits.tiny) + 64 * d * 2.0**-52 * float(self.own.image.abs().amax())
+        self.least = math.sqrt(2 * d * limits.tiny) + 64 * d * 2.0**-52 * largest
 
     def nearest(
         self, k: int, queries: Tensor | None, budget: int, reach: Tensor | None = None
@@ -73,7 +73,7 @@ class Tiles:
             reach: ``(Q,)``, distance beyond which neighbours may be any.
         """
         itself = queries is None
-        blocks, asked = (self.own, self.x) if queries is None else (self._blocks(queries), queries)
+        blocks, asked = (self.own, self.x) if queries is None else (self._blocks(queries)[0], queries)
         wanted = k + self.padding + itself
         if wanted > self.own.number.shape[1]:
             return None
@@ -115,7 +115,7 @@ class Tiles:
 
         None where tiles do not pay. The arguments are those of `nearest`.
         """
-        blocks, asked = (self.own, self.x) if queries is None else (self._blocks(queries), queries)
+        blocks, asked = (self.own, self.x) if queries is None else (self._blocks(queries)[0], queries)
         farthest = reach[self.own.number].amax(1).double().sqrt() * self.slack + self.least
 
         def near(some: Tensor) -> tuple[Tensor, Tensor]:
@@ -143,12 +143,16 @@ class Tiles:
         order = torch.from_numpy(np.argsort((query * len(self.x) + point).numpy()))
         return query[order], point[order], squares[order]
 
-    def _blocks(self, x: Tensor) -> Blocks:
-        """Return points or queries in blocks, by their images: the points themselves where they have few dimensions."""
-        step = rows_of_block(16 * x.shape[1], x.device, "cache")
-        image = torch.cat([(part - self.middle) @ self.directions for part in x.split(step)])
+    def _blocks(self, x: Tensor) -> tuple[Blocks, float]:
+        """Return points or queries in blocks by their images, and the largest distance of one from the middle."""
+        images, largest = [], 0.0
+        for part in x.split(rows_of_block(16 * x.shape[1], x.device, "cache")):
+            centred = part - self.middle
+            images.append(centred @ self.directions)
+            largest = max(largest, float(torch.linalg.vector_norm(centred, dim=1).amax()))
         # Few queries in blocks as large in space as the tiles are.
-        return _bisected(image, min(self.size, max(FEWEST_QUERIES, self.size * len(x) // len(self.x))))
+        size = min(self.size, max(FEWEST_QUERIES, self.size * len(x) // len(self.x)))
+        return _bisected(torch.cat(images), size), largest
 
     def _near(self, image: Tensor, within: Tensor, reach: Tensor, always: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return pairs of a block and a tile that some of its queries may reach, and of each block and one tile.
