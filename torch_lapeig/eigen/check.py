@@ -97,7 +97,7 @@ def _checked(
     present = ritz.values.new_ones((len(ritz.values), k), dtype=torch.bool)
     if not is_whole:
         present = torch.arange(k, device=guard_vectors.device) < operator.active_count[:, None]
-    vectors, quotients, residuals, skewness = _measured(operator, ritz.vectors[..., :k], present)
+    vectors, quotients, residuals, skewness = _measured(operator, ritz, present)
     # Ascending is the contract, and round-off may exchange neighbours.
     if not is_whole:
         quotients = torch.where(present, quotients, operator.above[:, None].to(quotients))
@@ -126,24 +126,27 @@ def _checked(
     )
 
 
-def _measured(operator: Operator, given: Tensor, present: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Vectors of the pairs as they are returned, with quotients ``(B, k)``, residuals and skewness ``(B,)``."""
-    vectors, k = _with_exact_null_space(operator, given, 0), given.shape[2]
+def _measured(operator: Operator, ritz: RitzPairs, present: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the vectors of the pairs, their quotients and residuals ``(B, k)``, and their skewness ``(B,)``."""
+    k = present.shape[1]
+    vectors = _with_exact_null_space(operator, ritz.vectors[..., :k], 0)
     if fewest_active(operator) < max(k, operator.all_nodes):
         vectors = vectors * (operator.active[..., None] & present[:, None, :])
     vectors = vectors * operator.signs(vectors)
-    image, exact = operator.matmul(vectors), vectors.double()
-    null = torch.arange(k, device=vectors.device) < operator.nullity[:, None]
-    squares = torch.where(present, operator.dots(exact, exact), 1)
-    quotients = operator.dots(exact, image.double()) / squares
-    # Where numbers repeat, as in vectors of symmetric graphs, the rounding of one long sum adds up.
-    quotients = quotients + operator.dots(exact, image - quotients[:, None, :] * exact) / squares
-    quotients = quotients.clamp_min(0).masked_fill(null, 0).to(vectors.dtype)
-    values = torch.where(present, quotients, operator.above[:, None].to(quotients))
-    residuals = norms(operator, image - values[:, None, :] * vectors)
     gram = operator.inner(vectors, vectors)
+    null = torch.arange(k, device=vectors.device) < operator.nullity[:, None]
+    # The quotient is corrected from the solver's value: of large numbers that repeat, as in vectors of symmetric graphs,
+    # the rounding of one long sum would add up.
+    start = torch.where(present & ~null, ritz.values[:, :k], 0)
+    rest = torch.addcmul(operator.matmul(vectors), vectors, start[:, None, :], value=-1)
+    squares = torch.where(present, gram.diagonal(dim1=1, dim2=2).double(), 1)
+    quotients = start + operator.dots(vectors.double(), rest.double()) / squares
+    # A value that rounding of the entries has made negative stands for 0, and has the residual of what it is.
+    quotients = torch.where(quotients < -operator.rounding[:, None], 0, quotients).masked_fill(null, 0).to(vectors.dtype)
+    values = torch.where(present, quotients, operator.above[:, None].to(quotients))
+    residuals = norms(operator, torch.addcmul(rest, vectors, (values - start)[:, None, :], value=-1))
     skewness = (gram - torch.diag_embed(present.to(gram.dtype))).abs().amax((1, 2))
-    return vectors, quotients, residuals, skewness
+    return vectors, quotients.clamp_min(0), residuals, skewness
 
 
 def residual_norms(operator: Operator, values: Tensor, vectors: Tensor) -> Tensor:

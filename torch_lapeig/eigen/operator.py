@@ -105,6 +105,11 @@ class Operator(Protocol):
         return self.bound * (factor * torch.finfo(self.dtype).eps)
 
     @property
+    def rounding(self) -> Tensor:
+        """Change ``(B,)`` of an eigenvalue by the rounding of the entries."""
+        return self.round_off
+
+    @property
     def centre(self) -> Tensor | None:
         """About the mean of the eigenvalues of each graph, ``(B,)``, near which random vectors have theirs; or None."""
         return None

@@ -54,6 +54,7 @@ class SymmetricOperator(WithEntries):
         trusted: whether the checks below have been done.
         excess: e ≥ 0, ``(B, N)``, where N A N is D − W + diag(e) and ``null`` has no null vector but ``ground``; None
             for nothing.
+        given: dtype that the entries were rounded to; default theirs.
         constant_null: short for ``null=NullSpace.constant(diagonal)``: A 1 = 0.
 
     Raises:
@@ -78,6 +79,7 @@ class SymmetricOperator(WithEntries):
     of_affinities: bool = False
     trusted: bool = False
     excess: Tensor | None = None
+    given: torch.dtype | None = None
     constant_null: InitVar[bool] = False
 
     def __post_init__(self, constant_null: bool) -> None:
@@ -272,6 +274,11 @@ class SymmetricOperator(WithEntries):
         return scale
 
     @property
+    def rounding(self) -> Tensor:
+        """Change ``(B,)`` of an eigenvalue by the rounding of the entries in the dtype that they were given in."""
+        return self.round_off * (torch.finfo(self.given or self.dtype).eps / torch.finfo(self.dtype).eps)
+
+    @property
     def centre(self) -> Tensor | None:
         """About the mean of the eigenvalues, ``(B,)``: that of the diagonal, where there are no loops."""
         total = self.sum((self.diagonal.detach().reshape(self.active.shape) * self.active).sum(1))
@@ -299,7 +306,9 @@ class SymmetricOperator(WithEntries):
         null = None if self.null is None else dataclasses.replace(self.null, ground=self.null.ground.double())
         values, diagonal, bound = in_double(self.pattern, self.values), self.diagonal.double(), self.bound.double()
         excess = None if self.excess is None else self.excess.double()
-        return self._with(values=values, diagonal=diagonal, bound=bound, null=null, excess=excess)
+        return self._with(
+            values=values, diagonal=diagonal, bound=bound, null=null, excess=excess, given=self.given or self.dtype
+        )
 
     def items(self) -> Iterator[SymmetricOperator]:
         """The operator of each graph of a batch, without gradients."""
