@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _checks
+from torch_lapeig._cached import cached_property
 from torch_lapeig._threads import together
 from torch_lapeig.eigen.eigh import Eigh
 from torch_lapeig.eigen.operator import Operator
@@ -45,7 +46,7 @@ class Solution:
         of_graphs = {name: getattr(self, name)[graphs] for name in OF_GRAPHS}
         return dataclasses.replace(self, operator=self.symmetric.part(graphs), ritz=self.ritz.part(graphs), **of_graphs)
 
-    @property
+    @cached_property
     def is_converged(self) -> bool:
         """Whether the pairs of all graphs are."""
         return _checks.look(self.converged.all())[0]
@@ -135,14 +136,16 @@ def _measured(operator: Operator, ritz: RitzPairs, present: Tensor) -> tuple[Ten
     vectors = vectors * operator.signs(vectors)
     gram = operator.inner(vectors, vectors)
     null = torch.arange(k, device=vectors.device) < operator.nullity[:, None]
-    # The quotient is corrected from the solver's value: of large numbers that repeat, as in vectors of symmetric graphs,
-    # the rounding of one long sum would add up.
+    # The quotient is corrected from the solver's value: of large numbers that repeat, as in vectors of symmetric
+    # graphs, the rounding of one long sum would add up.
     start = torch.where(present & ~null, ritz.values[:, :k], 0)
     rest = torch.addcmul(operator.matmul(vectors), vectors, start[:, None, :], value=-1)
     squares = torch.where(present, gram.diagonal(dim1=1, dim2=2).double(), 1)
     quotients = start + operator.dots(vectors.double(), rest.double()) / squares
     # A value that rounding of the entries has made negative stands for 0, and has the residual of what it is.
-    quotients = torch.where(quotients < -operator.rounding[:, None], 0, quotients).masked_fill(null, 0).to(vectors.dtype)
+    quotients = (
+        torch.where(quotients < -operator.rounding[:, None], 0, quotients).masked_fill(null, 0).to(vectors.dtype)
+    )
     values = torch.where(present, quotients, operator.above[:, None].to(quotients))
     residuals = norms(operator, torch.addcmul(rest, vectors, (values - start)[:, None, :], value=-1))
     skewness = (gram - torch.diag_embed(present.to(gram.dtype))).abs().amax((1, 2))

@@ -198,7 +198,7 @@ class Laplacian:
 
     def double(self) -> Laplacian:
         """Return the Laplacian of the same weights in float64; itself if they are."""
-        if self.graph.weight.dtype == torch.float64:
+        if self.graph.weight.dtype == torch.float64 or math.prod(self.shape) == 0:
             return self
         log_weight, r = self.graph.log_weight, self.graph.similarity
         weight = in_double(self.graph.pattern, self.graph.weight)

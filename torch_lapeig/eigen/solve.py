@@ -181,19 +181,19 @@ def eigenpairs(
     tensor([0., 1., 2.])
     """
     solve = dataclasses.replace(Solve.of(solve), **options)
-    pattern: Any = laplacian.graph.pattern if isinstance(laplacian, Laplacian) else None
+    given: Any = laplacian
+    pattern: Any = given.graph.pattern if isinstance(given, Laplacian) else None
     is_of_ranks = pattern is not None and pattern.is_sharded and isinstance(solve.solver, Auto)
-    exact = laplacian
-    if isinstance(laplacian, (Laplacian, SymmetricOperator)) and not is_of_ranks:
-        # What float32 resolves depends on the gap, which is not known before: all is solved in float64.
-        exact = laplacian.double()
+    # What float32 resolves depends on the gap, which is not known before: all is solved in float64.
+    is_lifted = isinstance(given, (Laplacian, SymmetricOperator)) and not is_of_ranks
+    exact = given.double() if is_lifted else given
     operator = _operator_of(exact)
     names = ("solver", "tolerance", "backward_tolerance", "degeneracy", "cluster_width", "on_failure")
     operator.agree("eigenpairs", lambda: {"k": k, "fill": fill, **{name: getattr(solve, name) for name in names}})
     k = _check_request(operator, k, fill, solve)
     if is_of_ranks:
         return pattern.eigenpairs(laplacian, k, solve, fill)  # type: ignore[no-any-return]
-    dtype = laplacian.graph.weight.dtype if isinstance(laplacian, Laplacian) else laplacian.dtype
+    dtype = given.graph.weight.dtype if isinstance(given, Laplacian) else given.dtype
     factor, loss = (exact.factor, exact.loss_dtype) if isinstance(exact, Laplacian) else (None, None)
     rule = solve.rule(dtype, loss)
     if factor is not None:
@@ -201,11 +201,7 @@ def eigenpairs(
     solution, projected, vectors = _solved(operator, k, solve, rule)
     if not solution.is_converged:
         report_failure(solution, solve.on_failure)
-    residuals = solution.residuals
-    if dtype != operator.dtype:  # of what is returned, not of what it is rounded from
-        with torch.no_grad():
-            rounded = _checks.primal(vectors).to(dtype).to(operator.dtype)
-            residuals = residual_norms(operator.frozen(), solution.values, rounded)
+    residuals = _residuals(operator, solution, vectors, dtype)
     projected, vectors, values, residuals = _fill(projected, vectors, solution, residuals, k)
     if isinstance(exact, Laplacian):
         if vectors.requires_grad or _checks.is_dual(vectors):
@@ -214,6 +210,15 @@ def eigenpairs(
             projected, vectors = _apply_factor(exact, factor, projected, vectors, solution)
     pairs = Eigenpairs.of(solution, projected, vectors, values=values, residuals=residuals)
     return pairs.reshaped(operator.shape[:-1], dtype)
+
+
+@torch.no_grad()
+def _residuals(operator: Operator, solution: Solution, vectors: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the residuals ``(B, k)`` of vectors as they are returned, rounded to a dtype."""
+    if dtype == operator.dtype:
+        return solution.residuals
+    rounded = _checks.primal(vectors).to(dtype).to(operator.dtype)
+    return residual_norms(operator.frozen(), solution.values, rounded)
 
 
 def _solved(operator: Operator, k: int, solve: Solve, rule: Rule) -> tuple[Solution, Tensor, Tensor]:

@@ -34,6 +34,14 @@ ROUNDS = 20  # of leaving entries out that their rows do not determine
 SHIFT = torch.finfo(torch.float64).eps / 3
 
 
+def _warn_of_ranks() -> None:
+    _checks.warn(
+        "entries of eigenvectors at nodes of tiny degree are hidden in round-off, and are not solved for where the "
+        "graph lies on several ranks: they are not accurate; use a larger bandwidth or more neighbours",
+        _checks.GraphWarning,
+    )
+
+
 def with_tails(
     laplacian: Laplacian, vectors: Tensor, y: Tensor, projected: Tensor, residuals: Tensor, gap: Tensor
 ) -> Tensor:
@@ -51,11 +59,7 @@ def with_tails(
     these are constants, to derivatives.
     """
     if laplacian.graph.pattern.is_sharded:
-        _checks.warn(
-            "entries of eigenvectors at nodes of tiny degree are hidden in round-off, and are not solved for where the "
-            "graph lies on several ranks: they are not accurate; use a larger bandwidth or more neighbours",
-            _checks.GraphWarning,
-        )
+        _warn_of_ranks()
         return y
     v, spectrum = _checks.primal(vectors), _checks.primal(projected).diagonal(dim1=-2, dim2=-1)
     root = _checks.primal(laplacian.degrees).reshape(v.shape[:2])[..., None].sqrt()

@@ -7,6 +7,8 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
+from torch_lapeig._tuning import steps_between_looks
+
 
 def label_components(row: Tensor, col: Tensor, total: int, crow: Tensor | None = None) -> Tensor:
     """Return labels int64 ``(total,)``, equal within each connected component and ascending by its first node.
@@ -33,9 +35,12 @@ def propagate_labels(row: Tensor, col: Tensor, total: int) -> Tensor:
     """The smallest node number of each connected component, by propagation and pointer jumping on the device."""
     labels = torch.arange(total, device=row.device)
     while True:
-        told = labels.scatter_reduce(0, row, labels[col], "amin")
-        told = told.scatter_reduce(0, labels, told, "amin")  # tell the component's representative
-        reached = told[told]
+        reached = labels
+        for _ in range(steps_between_looks(row.device)):
+            labels = reached
+            told = labels.scatter_reduce(0, row, labels[col], "amin")
+            told = told.scatter_reduce(0, labels, told, "amin")  # tell the component's representative
+            reached = told[told]
         if torch.equal(reached, labels):
             return labels
         labels = reached

@@ -126,7 +126,7 @@ def kernels() -> Iterator[Probe]:
         "graph": (GRAPH, ("Graph",)),
     }
     for kind, (value, words) in given.items():
-        word = "x must" if kind == "graph" else "distances must"
+        word = "x must" if kind in ("graph", "points") else "distances must"
         yield (
             f"MDS of distances: {kind}",
             partial(lapeig.MDS(2, metric=lapeig.Precomputed("distance")), value),
