@@ -13,7 +13,7 @@ from torch_lapeig._compiled.sparse import BLOCK
 
 
 def ritz_values(projection: Tensor, m: int, gram: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Return Ritz values ``(m,)``, ascending, and norms of residuals, without vectors: a third of the time of these.
+    """Return Ritz values ``(m,)``, ascending, and residual norms, in a third of the time that vectors take.
 
     Args:
         projection: of A on orthonormal vectors, float64, rows in one piece; that of the first ``m`` counts, and of it
@@ -33,12 +33,12 @@ def ritz_values(projection: Tensor, m: int, gram: Tensor) -> tuple[Tensor, Tenso
 
 
 def room_of_ritz(m: int) -> int:
-    """Return the numbers of float64 that the pairs of one block of ``m`` columns need beside its own."""
+    """Return how many float64 numbers the pairs of a block of ``m`` columns need beside the block."""
     return m * (4 * m + 10)
 
 
 def least_of(dtype: torch.dtype) -> float:
-    """Return the least entry on the diagonal of a Cholesky factor of columns of length 1 that are not dependent."""
+    """Return the least diagonal entry of a Cholesky factor at which unit columns count as independent."""
     return 10 * math.sqrt(torch.finfo(dtype).eps)
 
 
