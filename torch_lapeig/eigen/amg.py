@@ -26,7 +26,7 @@ from torch_lapeig.graph.groups import offsets_of_groups, sum_of_groups
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """One level of a hierarchy. Its matrix is scaled to a unit diagonal, so that float32 holds weights of any size.
+    """Level of a hierarchy. Its matrix is scaled to a unit diagonal, so that float32 holds weights of any size.
 
     Attributes:
         matrix: CSR ``(n, n)``, D^-½ L D^-½ of the level's L and its diagonal D; zero rows for nodes without edges.
@@ -113,7 +113,7 @@ class Hierarchy:
 
 @dataclass(frozen=True, eq=False)
 class Multigrid:
-    """One cycle of a hierarchy as an approximate A⁻¹ on blocks ``(N, m)`` of one graph.
+    """Cycle of a hierarchy as an approximate A⁻¹ on blocks ``(N, m)`` of one graph.
 
     Attributes:
         scale: ``(N, 1)``, see `Hierarchy.scale`.
@@ -123,7 +123,7 @@ class Multigrid:
     scale: Tensor
 
     def __call__(self, r: Tensor) -> Tensor:
-        """Return A⁻¹ r, about."""
+        """Return approximately A⁻¹ r."""
         return self.hierarchy.inverse(self.scale, r)
 
 
@@ -244,7 +244,7 @@ class SmoothedAggregation:
 
 
 class Coarsening(NamedTuple):
-    """A step to the next level: P, Pᵀ, Pᵀ L P, the diagonal with its excess, the radius of D⁻¹ L, the excess."""
+    """Step to the next level: P, Pᵀ, Pᵀ L P, the diagonal with its excess, the radius of D⁻¹ L, the excess."""
 
     prolongation: Tensor
     restriction: Tensor
@@ -329,7 +329,7 @@ def _galerkin(matrix: Tensor, prolongation: Tensor, radius: float, excess: Tenso
 
 
 def _laplacian(row: Tensor, col: Tensor, weight: Tensor, n: int) -> Tensor:
-    """Return D − W as CSR with its diagonal, of edges in CSR order."""
+    """Return D − W as CSR with its diagonal, from edges in CSR order."""
     crow, columns, entry, diagonal = with_diagonal(row, col, offsets_of_groups(row, n))
     values = weight.new_empty(len(columns)).index_copy_(0, entry, weight).neg_()
     values.index_copy_(0, diagonal, sum_of_groups(weight, row, n))
@@ -367,7 +367,7 @@ def _balance(matrix: Tensor, excess: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def no_smaller(diagonal: Tensor, least: Tensor) -> Tensor:
-    """Return diagonals of at least so much where they are positive."""
+    """Return diagonals of at least this size where they are positive."""
     return torch.where(diagonal > 0, torch.maximum(diagonal, least), 0)
 
 
@@ -377,7 +377,7 @@ def _inverse_root(diagonal: Tensor) -> Tensor:
 
 
 def _scale(matrix: Tensor, left: Tensor, right: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return diag(left) · matrix · diag(right), as it is multiplied with over and over: with small indices."""
+    """Return diag(left) · matrix · diag(right) with small indices, for repeated products."""
     values = left.index_select(0, _rows(matrix)).mul_(matrix.values())
     values = values.mul_(right.index_select(0, matrix.col_indices())).to(dtype)
     is_small = max(len(values), *matrix.shape) < 2**31
@@ -386,7 +386,7 @@ def _scale(matrix: Tensor, left: Tensor, right: Tensor, dtype: torch.dtype) -> T
 
 
 def _unit(matrix: Tensor, diagonal: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return D^-½ · matrix · D^-½, with the diagonal D in the place of the matrix's, which lacks the excess."""
+    """Return D^-½ · matrix · D^-½ with the diagonal D in place of the matrix's own, which lacks the excess."""
     root = _inverse_root(diagonal)
     unit, (loops, node) = _scale(matrix, root, root, dtype), _loops(matrix)
     unit.values().index_copy_(0, loops, (diagonal > 0).to(dtype).index_select(0, node))
@@ -429,7 +429,7 @@ def _radius(matrix: Tensor, generator: torch.Generator, products: int = 15) -> f
 def aggregates(
     row: Tensor, col: Tensor, nearest: Tensor, alive: Tensor, generator: torch.Generator
 ) -> tuple[Tensor, int]:
-    """Return the aggregate of each node by strong edges, −1 for those not alive, and their number.
+    """Return the aggregate of each node by strong edges, −1 for nodes that are not ``alive``, and their number.
 
     Their roots are a maximal set of nodes more than two edges apart: in each round those that have the largest random
     number within two edges (Luby). The other nodes join a root next to them, or else next to a neighbour. Nodes

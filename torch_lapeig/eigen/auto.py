@@ -37,7 +37,7 @@ FACTOR_WORK = 0.2  # multiplications of factors, over n times the entries of the
 
 
 class Choice(NamedTuple):
-    """Solvers to ask one after the other, until one converges, and why these.
+    """Solvers to try one after the other, until one converges, and the reason for them.
 
     >>> Choice((ChebyshevSubspace(), Eigh()), "clusters").solvers[1]
     Eigh()
@@ -49,7 +49,7 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class Auto:
-    """The solver that suits a problem by its size, storage, batch and factors, and another should it not converge.
+    """Solver that suits a problem by its size, storage, batch and factors, with others in case it does not converge.
 
     >>> import torch
     >>> from torch_lapeig import KNN, Laplacian
@@ -88,12 +88,12 @@ class Auto:
         tolerance: float,
         progress: Progress | None = None,
     ) -> RitzPairs:
-        """The pairs of the first solver that converges, or of the last one that gives any."""
+        """Return the pairs of the first solver that converges, or of the last one that gives any."""
         return first_converged(self.choose(operator, k).solvers, operator, k, tolerance, progress).ritz
 
 
 def last_resort(n: int) -> Solver:
-    """What to ask when nothing else has converged."""
+    """Return the solvers to try when no other has converged."""
     return Eigh() if n <= FALLBACK_NODES else ChebyshevSubspace()
 
 
@@ -123,7 +123,7 @@ def choose_for_graph(operator: Operator, k: int) -> Choice:
 
 
 def _choose_without_loops(matrix: Shifted, last: Solver) -> Choice:
-    """Choose where nothing is compiled: SuperLU tells how far factors fill in only by making them."""
+    """Choose where nothing is compiled: the fill of SuperLU's factors is known only after they are made."""
     if matrix.is_thin:
         return Choice((ShiftInvert(), MULTIGRID, last), "nearly a tree: its factors do not fill in")
     is_small_mesh = len(matrix.diagonal) <= SUPERLU_NODES and matrix.share_of_ball() >= MESHED
@@ -139,7 +139,7 @@ def first_converged(
     progress: Progress | None,
     has_guards: bool = True,
 ) -> Solution:
-    """The answer of the first solver that converges, or of the last one that has any; breakdowns are passed over.
+    """Return the answer of the first solver that converges, or the last answer; solvers that break down are skipped.
 
     Raises:
         ConvergenceError: all of them break down.
@@ -173,7 +173,7 @@ def _failed_again(
     tolerance: float,
     has_guards: bool,
 ) -> Solution:
-    """Return the answer for a batch of which some graphs are solved again, one after the other, by other solvers."""
+    """Return the answer for a batch, some graphs of which are solved again, one after the other, by other solvers."""
     parts = [ritz.part(slice(b, b + 1)) for b in range(operator.batch_size)]
     for b in failed:
         again = first_converged(solvers, operator.part(slice(b, b + 1)), k, tolerance, None)

@@ -18,7 +18,7 @@ PATIENCE = 6  # true residuals in turn without a tenth less in any column: what 
 
 
 class Found(NamedTuple):
-    """The iterate of least true residual of each column, ``(B, N, k)``, and the norms of those residuals ``(B, k)``."""
+    """Iterate of least true residual of each column, ``(B, N, k)``, and the norms of the residuals ``(B, k)``."""
 
     z: Tensor
     residuals: Tensor
@@ -32,7 +32,7 @@ def conjugate_gradients(
     allowed: Map,
     limit: int,
 ) -> Found:
-    """Z with image(Z) = ``target``, every column ``(N,)`` of ``(B, N, k)`` a system of its own.
+    """Return Z with image(Z) = ``target``, where every column ``(N,)`` of ``(B, N, k)`` is a system of its own.
 
     The residual of the recurrence drifts away from the true one, and where the system is nearly singular the iterate
     itself is lost. Every so often, and before a column counts as solved, the true residual is worked out again; the
@@ -88,7 +88,7 @@ def _step(
     energy: Tensor,
     moving: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The iterate, its residual, the direction and r · precondition(r) after a step of the columns that move."""
+    """Return iterate, residual, direction and r · precondition(r) after a step of the columns that move."""
     conditioned = precondition(r)
     fresh = dots(r, conditioned)
     before = torch.where(energy.isfinite() & (energy > 0), fresh / energy, 0)[:, None, :]

@@ -108,7 +108,7 @@ class ChebyshevSubspace:
         return found._replace(vectors=torch.empty_like(found.vectors).index_copy(1, order, found.vectors))
 
     def _block_of(self, operator: Operator, k: int, m: int, tolerance: float, progress: Progress | None) -> RitzPairs:
-        """Return the ``m`` Ritz pairs by the way that takes least time."""
+        """Return the block of ``m`` Ritz pairs, by the fastest way."""
         null = operator.null_vectors(min(m, most_null(operator)))
         if progress is None:
             if (found := self._whole(operator, null, k, m, tolerance)) is not None:
@@ -118,7 +118,7 @@ class ChebyshevSubspace:
         return self._step_by_step(operator, null, k, m, tolerance, progress)
 
     def _whole(self, operator: Operator, null: Tensor, k: int, m: int, tolerance: float) -> RitzPairs | None:
-        """Return the same by one compiled loop, each graph by itself; None where it is for Python to do."""
+        """Return the Ritz pairs by one compiled loop, each graph by itself; None where Python must compute them."""
         rows = operator.compiled
         if rows is None or (operator.batch_size == 1 and not is_for_one_thread(operator.num_nodes * m)):
             return None
@@ -181,14 +181,14 @@ class ChebyshevSubspace:
         return _answer(ritz, iteration, finished & np.all(_shared(operator, needed) <= 0, axis=1))
 
     def _first_block(self, operator: Operator, null: Tensor, m: int) -> Tensor:
-        """Return the null vectors and random columns."""
+        """Return a first block of null vectors and random columns."""
         first, c = operator.random(m, self.seed), null.shape[2]
         known = torch.arange(c, device=null.device) < operator.nullity[:, None]
         first = first - null @ operator.inner(null, first)
         return torch.cat([torch.where(known[:, None, :], null, first[..., :c]), first[..., c:]], 2)
 
     def _first_filter(self, operator: Operator, x: Tensor, known: Known) -> tuple[Tensor, int]:
-        """Return random columns with little above the centre of the spectrum, where nearly all is; and products.
+        """Return random columns damped above the centre of the spectrum, where most eigenvalues are; and the products.
 
         No look at their Ritz pairs would tell more.
         """
@@ -204,7 +204,7 @@ class ChebyshevSubspace:
 
     @np.errstate(all="ignore")
     def _degree(self, ritz: Ritz, needed: Array, k: int) -> tuple[Array, Array]:
-        """Return degrees, int64 ``(B,)``, and where what is damped begins, ``(B,)``.
+        """Return degrees, int64 ``(B,)``, and the lower ends ``(B,)`` of the damped intervals.
 
         The unwanted are damped against the k-th pair as residuals need, by e^−18 at most. The wanted ones spread by
         1/√eps at most, and the next by eps^−¾, that the smallest do not drown it; by more where these are found, as
@@ -232,7 +232,7 @@ class ChebyshevSubspace:
 
 
 def _is_scattered(operator: Operator, columns: int) -> TypeGuard[SymmetricOperator]:
-    """Return whether products wait for memory: neighbours are so far apart in a block that it stays in no cache.
+    """Return whether products wait for memory: neighbours lie so far apart in a block that no cache holds it.
 
     Beyond `REORDER_NODES` `eigenpairs` has brought neighbours together for all solvers.
     """
@@ -251,7 +251,7 @@ def _answer(ritz: Ritz, iterations: int, finished: Array) -> RitzPairs:
 
 
 def _numbers(x: Tensor) -> Array:
-    """Return numbers on the host, in float64: of a few numbers each operation takes a third of the time of torch's."""
+    """Return numbers on the host in float64: operations on few numbers take a third of torch's time in NumPy."""
     x = x.detach().double()
     if torch._C._functorch.is_functorch_wrapped_tensor(x):  # which has no memory of its own
         return np.array(x.tolist())
@@ -260,7 +260,7 @@ def _numbers(x: Tensor) -> Array:
 
 
 def _shared(operator: Operator, x: Array) -> Array:
-    """Return numbers that every rank has worked out, the same on all."""
+    """Return numbers that every rank computed, identical on all."""
     return _numbers(shared(operator, torch.from_numpy(x))[0])
 
 
@@ -274,7 +274,7 @@ class Known(NamedTuple):
 
     @classmethod
     def of(cls, operator: Operator) -> Known:
-        """Return the numbers of an operator, by one look."""
+        """Return the numbers of an operator, by one synchronisation."""
         dtype, centre = operator.bound.dtype, operator.centre
         there = (operator.bound, operator.round_off.to(dtype), operator.active_count.to(dtype))
         found = to_host(*there, *(() if centre is None else (centre.to(dtype),)))
@@ -283,7 +283,7 @@ class Known(NamedTuple):
 
 
 class Ritz(NamedTuple):
-    """Ritz values ``(B, m)`` and norms of residuals ``(B, m)`` on the host, vectors ``(B, N, m)`` where they are.
+    """Ritz values ``(B, m)`` and residual norms ``(B, m)`` on the host; vectors ``(B, N, m)`` if they were computed.
 
     ``is_measured``: whether residuals are of the vectors themselves, not of small matrices.
     """
@@ -296,7 +296,7 @@ class Ritz(NamedTuple):
 
 
 def _shortfall(ritz: Ritz, k: int, tolerance: float, iteration: int, progress: Progress | None) -> Array:
-    """Return logarithms ``(B, 2)`` of the factors by which residuals still have to fall; ≤ 0: the pairs are known.
+    """Return logarithms ``(B, 2)`` of the factors by which residuals still have to fall; ≤ 0: the pairs have converged.
 
     The first is for the k pairs, the second for the pair after them.
     Ritz values are upper bounds: where the gap between them is round-off, so is the gap.
@@ -317,19 +317,19 @@ def _shortfall(ritz: Ritz, k: int, tolerance: float, iteration: int, progress: P
 
 
 def _highest(dtype: torch.dtype) -> float:
-    """Return how far up, over the bound of the spectrum, what a filter damps may begin."""
+    """Return the largest start of a damped interval, over the bound of the spectrum."""
     return float(1 - torch.finfo(dtype).eps ** NARROW)
 
 
 def _allowed(ritz: Ritz, k: int, tolerance: float) -> Array:
-    """Return the residuals ``(B,)`` that are small enough, as `allowed_residual` has it."""
+    """Return the maximum residuals ``(B,)``, as defined by `allowed_residual`."""
     gap = np.diff(_numbers(ritz.values)[:, k - 1 : k + 1]).sum(1)
     found: Array = np.maximum(tolerance * gap, ritz.known.round_off)
     return found
 
 
 def _settled(ritz: Ritz, k: int, tolerance: float) -> int:
-    """Return the number of pairs that are found in all graphs and stay as they are: of one in the least."""
+    """Return the number of leading pairs that have converged in all graphs and stay as they are."""
     residuals, allowed = _numbers(ritz.residuals)[:, :k], _allowed(ritz, k, tolerance)
     is_found = (residuals <= allowed[:, None]).all(0)
     return int(is_found.cumprod().sum()) // LANES * LANES
@@ -384,7 +384,7 @@ def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor, known: Known) ->
 
 
 def _by_loops(operator: Operator, x: Tensor, null: Tensor, known: Known) -> Ritz | None:
-    """Return the same by compiled loops; None where there are none for this, or for columns that take more care."""
+    """Return the Ritz pairs by compiled loops; None if these cannot read the block, or columns nearly depend."""
     matrix = operator.compiled
     if matrix is None or not matrix.reads(x, null) or (len(x) == 1 and not is_for_one_thread(x.numel())):
         return None
@@ -396,7 +396,7 @@ def _by_loops(operator: Operator, x: Tensor, null: Tensor, known: Known) -> Ritz
 
 
 def _measured(operator: Operator, ritz: Ritz) -> Ritz:
-    """Return the pairs with norms of residuals from the vectors themselves."""
+    """Return the pairs with residual norms computed from the vectors themselves."""
     if ritz.is_measured:
         return ritz
     values = to_device(ritz.values, ritz.vectors)

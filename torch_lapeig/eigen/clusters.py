@@ -37,16 +37,16 @@ class Rule:
 
     @property
     def eps(self) -> float:
-        """The round-off of the problem as it was given."""
+        """Return the round-off of the problem as it was given."""
         return torch.finfo(self.dtype).eps
 
     @property
     def masked(self) -> Rule:
-        """The rule that leaves the rotation within a cluster out."""
+        """Return the rule without the rotation within a cluster."""
         return dataclasses.replace(self, degeneracy="mask")
 
     def for_cotangents(self, x: Tensor) -> Rule:
-        """The rule for cotangents that may be those of a loss in float32, of pairs in float64.
+        """Return the rule for cotangents that may come from a loss in float32, of pairs in float64.
 
         Those are numbers of float32, of which some need all of its digits: 1 and 0 may be of any loss.
         """
@@ -63,12 +63,12 @@ class Rule:
 
 
 def _is_of(x: Tensor, dtype: torch.dtype) -> bool:
-    """Whether all numbers are of a coarser dtype, but for the round-off of a factor."""
+    """Return whether all numbers are of a coarser dtype, but for the round-off of a factor."""
     return bool(((x.to(dtype).to(x.dtype) - x).abs() <= 2 * torch.finfo(x.dtype).eps * x.abs()).all())
 
 
 def noise_width(s: Solution, rule: Rule) -> Tensor:
-    """Difference ``(B, 1, 1)`` of eigenvalues that is noise: of the entries as given, of the solve, or 10 residuals.
+    """Return the difference ``(B, 1, 1)`` of eigenvalues that is noise: of given entries, the solve, or 10 residuals.
 
     At a distance δ the gradient of a pair's rotation is uncertain by eps / δ of itself: 1 % at 50 eps of the scale.
     """
@@ -78,14 +78,14 @@ def noise_width(s: Solution, rule: Rule) -> Tensor:
 
 
 def cluster_width(s: Solution, rule: Rule) -> Tensor:
-    """Difference ``(B, 1, 1)`` at which eigenvalues count as equal."""
+    """Return the difference ``(B, 1, 1)`` at which eigenvalues count as equal."""
     if rule.width is not None:
         return s.values.new_full((len(s.values), 1, 1), rule.width)
     return noise_width(s, rule)
 
 
 class Differences(NamedTuple):
-    """Differences Δ = λ_i − μ_j of eigenvalues ``(B, j, i)``, their sizes, and what of them is noise, ``(B, 1, 1)``.
+    """Differences Δ = λ_i − μ_j of eigenvalues ``(B, j, i)``, their sizes, and the width of noise, ``(B, 1, 1)``.
 
     Eigenvalues that are no farther apart than ``width`` count as equal.
     """
@@ -97,18 +97,18 @@ class Differences(NamedTuple):
 
     @property
     def are_equal(self) -> Tensor:
-        """Bool ``(B, j, i)``."""
+        """Return equal pairs, bool ``(B, j, i)``."""
         return self.sizes <= self.width
 
 
 def differences(rows: Tensor, columns: Tensor, s: Solution, rule: Rule) -> Differences:
-    """Return the differences of columns_i and rows_j."""
+    """Return the differences of ``columns``_i and ``rows``_j."""
     values, noise = columns[:, None, :] - rows[:, :, None], noise_width(s, rule)
     return Differences(values, values.abs(), noise, noise if rule.width is None else cluster_width(s, rule))
 
 
 def inverse_differences(found: Differences, s: Solution, rule: Rule) -> tuple[Tensor, Tensor]:
-    """Return 1 / Δ, by the rule where Δ is small; and where it is, as 0 and 1.
+    """Return 1 / Δ, by the rule where Δ is small; and a mask of 0 and 1 for small Δ.
 
     What is within the noise counts as equal under ``"lorentz"`` too: Δ / (Δ² + width²) would enlarge it. Its default
     width √eps · bound enlarges round-off by no more than 1/√eps.
@@ -130,7 +130,7 @@ def function_of_matrix(
     slope: Callable[[Tensor], Tensor],
     curvature: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """f of a symmetric matrix ``(..., k, k)`` that is diagonal, but whose other entries have derivatives.
+    """Return f of a symmetric matrix ``(..., k, k)`` that is diagonal, but whose other entries have derivatives.
 
     As `Eigenpairs.projected` is: where eigenvalues are equal, its other entries E stand for how the eigenspace turns,
     and f(Λ) changes by f'(λ) E + ½ f''(λ) E² there. Between others they have no derivative.
@@ -145,6 +145,6 @@ def function_of_matrix(
 
 
 def off_diagonal(matrix: Tensor, m: int) -> Tensor:
-    """The entries off the diagonal of the last ``m`` rows and columns of a matrix ``(..., k, k)``."""
+    """Return the entries off the diagonal of the last ``m`` rows and columns of a matrix ``(..., k, k)``."""
     matrix = matrix[..., matrix.shape[-1] - m :, matrix.shape[-1] - m :]
     return matrix - torch.diag_embed(matrix.diagonal(dim1=-2, dim2=-1))

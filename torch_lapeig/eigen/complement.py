@@ -30,7 +30,7 @@ NOISE = 1e-2
 
 
 class ImplicitSolve(torch.autograd.Function):
-    """(M on the edges, c, Λ, V, G) -> Z of A Z − Z Λ + V μ = −G, Vᵀ Z = 0, by a system; V may have no columns.
+    """Function (M on the edges, c, Λ, V, G) -> Z of A Z − Z Λ + V μ = −G, Vᵀ Z = 0, by a system; V may have no columns.
 
     A system has an ``operator`` and ``solve(g)``, which gives Z.
     """
@@ -38,13 +38,13 @@ class ImplicitSolve(torch.autograd.Function):
     @staticmethod
     @_checks.without_autocast
     def forward(edges: Tensor, diagonal: Tensor, projected: Tensor, vectors: Tensor, g: Tensor, system: Any) -> Tensor:
-        """Z ``(B, N, m)``."""
+        """Return Z ``(B, N, m)``."""
         z: Tensor = system.solve(_checks.primal(g))
         return z
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Keep what either mode needs."""
+        """Save the tensors that either mode needs."""
         *tensors, ctx.system = inputs
         ctx.save_for_backward(*tensors, output)
         ctx.save_for_forward(*tensors, output)
@@ -52,7 +52,7 @@ class ImplicitSolve(torch.autograd.Function):
     @staticmethod
     @_checks.without_autocast
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
-        """The cotangent of Z to those of M, c, Λ, V and G."""
+        """Return the cotangents of M, c, Λ, V and G for a cotangent of Z."""
         edges, diagonal, projected, vectors, g, z = ctx.saved_tensors
         operator = ctx.system.operator
         (to_z,) = cotangents
@@ -70,7 +70,7 @@ class ImplicitSolve(torch.autograd.Function):
     @staticmethod
     @_checks.without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
-        """Tangents of M, c, Λ, V and G to that of Z."""
+        """Return the tangent of Z for tangents of M, c, Λ, V and G."""
         edges, diagonal, projected, vectors, g, z = ctx.saved_tensors
         operator = ctx.system.operator
         of_edges, of_diagonal, of_projected, of_vectors, of_g, _ = tangents
@@ -86,14 +86,14 @@ class ImplicitSolve(torch.autograd.Function):
 
 
 def _multiplier(operator: Any, edges: Tensor, diagonal: Tensor, vectors: Tensor, rhs: Tensor, x: Tensor) -> Tensor:
-    """μ of A X − X Λ + V μ = −RHS: −Vᵀ (RHS + A X)."""
+    """Return μ of A X − X Λ + V μ = −RHS: −Vᵀ (RHS + A X)."""
     product = operator.pattern.matmul(edges, x, is_symmetric=True)
     multiplier: Tensor = -operator.inner(vectors, rhs + diagonal.reshape(x.shape[:2])[..., None] * x - product)
     return multiplier
 
 
 def change_of(pattern: Pattern, edges: Tensor | None, diagonal: Tensor | None, x: Tensor) -> Tensor:
-    """dA X for changes of M on the edges and of c, of which the symmetric part counts."""
+    """Return dA X for changes of M on the edges and of c; the symmetric part of M counts."""
     product = torch.zeros_like(x)
     if diagonal is not None:
         product = product + diagonal.reshape(x.shape[:2])[..., None] * x
@@ -103,21 +103,21 @@ def change_of(pattern: Pattern, edges: Tensor | None, diagonal: Tensor | None, x
 
 
 def edge_gradient(pattern: Pattern, y: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradient in M on the edges and in c of <A, Σ_i y_i v_iᵀ> for A = diag(c) − (M + Mᵀ)/2."""
+    """Return the gradient in M on the edges and in c of <A, Σ_i y_i v_iᵀ> for A = diag(c) − (M + Mᵀ)/2."""
     both = pattern.products(torch.cat([y, v], -1), torch.cat([v, y], -1))  # cheaper than finding the reversed edges
     return both / -2, (y * v).sum(-1).reshape(pattern.shape)
 
 
 @dataclass(frozen=True, eq=False)
 class Complement:
-    """P (A − λ_i) P on the complement of V, a block with a shift for each column, and its preconditioner."""
+    """Operator P (A − λ_i) P on the complement of V, a block with a shift for each column, and its preconditioner."""
 
     s: Solution
     rule: Rule
 
     @property
     def operator(self) -> SymmetricOperator:
-        """The operator that is differentiated."""
+        """Return the operator that is differentiated."""
         return self.s.symmetric
 
     @cached_property
@@ -140,24 +140,24 @@ class Complement:
 
     @cached_property
     def _known(self) -> Tensor:
-        """V and the guards side by side."""
+        """Return V and the guards side by side."""
         return torch.cat([self.s.vectors, self.s.guard_vectors], 2)
 
     @cached_property
     def _rest(self) -> Tensor:
-        """τ ``(B, 1, 1)``, the inverse of half the bound: in another unit the guards would stand far from the rest."""
+        """Return τ ``(B, 1, 1)``, 2 over the bound: in another unit the guards would stand far from the rest."""
         bound = self.s.operator.bound[:, None, None]
         return torch.where(bound > 0, 2 / bound, 1)
 
     @cached_property
     def _scales(self) -> Tensor:
-        """What to add of each column of ``_known``, times its part in a vector: (A − λ_i)⁻¹ − τ, and −τ for no part."""
+        """Return the coefficients of the columns of ``_known`` in the preconditioner: (A − λ_i)⁻¹ − τ, and −τ for V."""
         inverse, is_split = self._differences
         of_guards = -self._rest - torch.where(is_split > 0, 0, inverse)
         return torch.cat([(-self._rest).expand(-1, self.s.values.shape[1], of_guards.shape[2]), of_guards], 1)
 
     def project(self, x: Tensor) -> Tensor:
-        """The part of ``x`` outside V, and outside the guards of a cluster that the cut splits."""
+        """Return the part of ``x`` outside V, and outside the guards of a cluster that the cut splits."""
         s, (_, is_split) = self.s, self._differences
         x = torch.baddbmm(x, s.vectors, s.operator.inner(s.vectors, x), alpha=-1)
         if self._splits:
@@ -165,11 +165,11 @@ class Complement:
         return x
 
     def image(self, x: Tensor) -> Tensor:
-        """P (A − λ_i) x_i of each column."""
+        """Return P (A − λ_i) x_i of each column."""
         return self.project(torch.addcmul(self.s.operator.matmul(x), self.s.values[:, None, :], x, value=-1))
 
     def precondition(self, r: Tensor) -> Tensor:
-        """(A − λ_i)⁻¹ on the guards; the solver's preconditioner, or τ, on the rest."""
+        """Return (A − λ_i)⁻¹ on the guards, and the solver's preconditioner, or τ, on the rest."""
         inner, guards, inverse = self.s.operator.inner, self.s.guard_vectors, -self._differences[0]
         if self._inverse is None:
             return torch.baddbmm(self._rest * r, self._known, self._scales * inner(self._known, r))
@@ -179,7 +179,7 @@ class Complement:
         return self.project(rest + guards @ (inverse * coefficients - inner(guards, rest)))
 
     def solve(self, g: Tensor) -> Tensor:
-        """Z of the rule, ``(B, N, k)``, part by part of a batch on torch's threads; warn of unsolved columns."""
+        """Return Z of the rule, ``(B, N, k)``, part by part of a batch on torch's threads; warn of unsolved columns."""
         # The squares of cotangents of tiny degrees would overflow.
         scale = _checks.power_of_two(self.operator.largest(g)[:, None, :], (1,))
         g, parts = g / scale, parts_of_batch(self.operator, g.shape[2])
@@ -197,7 +197,7 @@ class Complement:
         return z * scale
 
     def columns(self, g: Tensor) -> tuple[Tensor, Tensor]:
-        """Z of the rule for cotangents ``(B, N, k)``, and which columns ``(B, k)`` are solved.
+        """Return Z of the rule for cotangents ``(B, N, k)``, and which columns ``(B, k)`` are solved.
 
         Columns of a cluster that the cut splits have no solution; they count as solved, and a warning of their own.
         """
@@ -228,7 +228,7 @@ class Complement:
         return z, (found.residuals <= allowed(z)) | is_undefined | is_unknown
 
     def _compiled(self, target: Tensor, enough: Tensor, size: Tensor) -> Found | None:
-        """The same conjugate gradients in compiled loops, graph by graph; None where there are none for this."""
+        """Return the conjugate gradients of compiled loops, graph by graph; None where none can be used."""
         matrix = self.s.operator.compiled
         if matrix is None or self._inverse is not None or not matrix.reads(target):
             return None

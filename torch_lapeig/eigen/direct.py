@@ -27,7 +27,7 @@ ROUNDING = 0.01  # of the room around a cut: as much of it bears that
 
 
 class Shifted(NamedTuple):
-    """A + σ of one graph in float64: ``times`` the values on rows, and a diagonal.
+    """Matrix A + σ of one graph in float64: ``times`` the values on rows, and a diagonal.
 
     Attributes:
         pattern: of which the rows are; None where they were made for this. crow, col: the rows; int32, unless SciPy
@@ -43,7 +43,7 @@ class Shifted(NamedTuple):
 
     @property
     def is_readable(self) -> bool:
-        """Return whether compiled loops factorise it."""
+        """Return whether compiled loops factorise the matrix."""
         return _compiled.library() is not None and self.col.dtype == self.crow.dtype == np.int32
 
     @property
@@ -85,7 +85,7 @@ class Shifted(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """The structure of a pattern, or none within limits."""
+    """Structure of a pattern's factors, None if there is none within the limits."""
 
     found: Structure | None
     most: Limits
@@ -107,7 +107,7 @@ class Factors:
 
     @property
     def bytes(self) -> float:
-        """Return memory that they take."""
+        """Return the memory that the factors take."""
         if isinstance(self.factors, SymmetricFactors):
             return float(self.factors.structure.bytes)
         return SUPERLU_BYTES / 2 * float(self.factors.nnz)
@@ -126,7 +126,7 @@ class Factors:
 
 @dataclass(frozen=True)
 class SparseLU:
-    """(A + σ)⁻¹ as a preconditioner of `Lobpcg`, which with it is inverse iteration on a block: a few iterations.
+    """Preconditioner (A + σ)⁻¹ of `Lobpcg`, which then is inverse iteration on a block: a few iterations.
 
     For sparse positive semidefinite matrices that are no Laplacian, such as (I − W)ᵀ(I − W) of locally linear
     embedding, whose smallest eigenvalues are 10⁻¹⁰ of the largest. The factors fill in: on graphs of surfaces they have
@@ -160,13 +160,13 @@ class SparseLU:
 
 
 def structure_within(matrix: Shifted, memory: float, most: Limits = UNLIMITED) -> Structure | None:
-    """Return where compiled factors have entries if these fit into so many bytes, and within limits; else None."""
+    """Return where compiled factors have entries if they fit into so many bytes and within limits; else None."""
     found = matrix.structure(most._replace(entries=min(most.entries, memory / 8)))
     return found if found is not None and found.bytes <= memory else None
 
 
 def shifted(operator: Operator, shift: float, needed_by: object) -> Shifted:
-    """Return A + shift · bound of one graph, float64. TypeError for an operator that gives products only.
+    """Return A + shift · bound of one graph, float64; raise TypeError for an operator that gives products only.
 
     Nodes that are not active, where A is zero, get a number above the spectrum: their round-off would be enlarged most.
     """
@@ -183,7 +183,7 @@ def shifted(operator: Operator, shift: float, needed_by: object) -> Shifted:
 
 
 def count_below(operator: Operator, cut: float, room: float, needed_by: object) -> int | None:
-    """Count the eigenvalues of A below a cut that is so far from the nearest: as many as negative pivots of A − cut.
+    """Count the eigenvalues of A below a cut far from the nearest eigenvalue: the negative pivots of A − cut.
 
     By Sylvester's law of inertia, of A − cut + E for the E that rounding has made of it. None where that may be as
     large as the room, or where the pivots are not on the diagonal.
@@ -203,7 +203,7 @@ def count_below(operator: Operator, cut: float, room: float, needed_by: object) 
 
 
 def _negative(factors: Any) -> int | None:
-    """Return how many pivots are negative; None where they are not on the diagonal."""
+    """Return how many pivots are negative; None where pivots are off the diagonal."""
     if isinstance(factors, SymmetricFactors):
         return factors.negative
     is_diagonal = np.array_equal(factors.perm_r, factors.perm_c)
@@ -211,7 +211,7 @@ def _negative(factors: Any) -> int | None:
 
 
 def to_scipy(operator: Operator, needed_by: object) -> Any:
-    """Return A of one graph in SciPy's CSR, float64. TypeError for an operator that gives products only."""
+    """Return A of one graph in SciPy's CSR, float64; raise TypeError for an operator that gives products only."""
     # At the first use: few solves need it, and SciPy's solvers are slow to import.
     from scipy.sparse import csr_array
 
@@ -236,7 +236,7 @@ def factorize(matrix: Shifted) -> Any:
 
 
 def superlu(matrix: Shifted) -> Any:
-    """Return SuperLU's factors, ordered by minimum degree. Raises: as `factorize`."""
+    """Return SuperLU's factors, ordered by minimum degree; raise as `factorize` does."""
     from scipy.sparse import csc_array, dia_array
     from scipy.sparse.linalg import splu
 
@@ -249,7 +249,7 @@ def superlu(matrix: Shifted) -> Any:
 
 
 def factors_of(matrix: Shifted, needed_by: object) -> Factors:
-    """Return the factors of a matrix. ConvergenceError: it is singular, or memory is not enough."""
+    """Return the factors of a matrix; raise ConvergenceError if it is singular or memory is not enough."""
     try:
         return Factors(matrix, factorize(matrix))
     except (RuntimeError, MemoryError) as error:

@@ -21,7 +21,7 @@ MOST_TURN = 0.4
 
 @dataclass(frozen=True)
 class Eigh:
-    """All eigenpairs by `torch.linalg.eigh` of the dense matrix: exact, O(N³) time and O(N²) memory a graph.
+    """Solver by `torch.linalg.eigh` of the dense matrix: all pairs, exact, O(N³) time and O(N²) memory a graph.
 
     On the processor the graphs of a batch are shared out among torch's threads, each graph to one.
 
@@ -41,7 +41,7 @@ class Eigh:
         tolerance: float,
         progress: Progress | None = None,
     ) -> RitzPairs:
-        """All N pairs; inactive nodes come last with values above the spectrum.
+        """Return all N pairs; inactive nodes come last with values above the spectrum.
 
         Raises:
             TypeError: an operator that gives products only.
@@ -68,7 +68,7 @@ def dense_of(operator: Operator) -> Tensor:
 
 
 def _improve_(dense: Tensor, values: Tensor, vectors: Tensor, m: int, most: float) -> Tensor:
-    """A step of first order on the first ``m`` pairs, in place: of LAPACK's round-off a product's is left.
+    """Improve the first ``m`` pairs in place by a step of first order: round-off falls from LAPACK's to a product's.
 
     Each vector turns against those outside by their part in its residual over the distance of the values, and they
     against it, unless it is by ``most`` or more; among themselves the m turn as Rayleigh and Ritz say.

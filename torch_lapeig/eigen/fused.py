@@ -16,7 +16,7 @@ CANCELLED = 1e8  # a column of which less is left, squared, has to be measured a
 
 
 class Directions(NamedTuple):
-    """An orthonormal basis W of new directions, A W, [X P]ᵀ A W and Wᵀ A W, and the squares of a rider's columns."""
+    """Orthonormal basis W of new directions, A W, [X P]ᵀ A W, Wᵀ A W, and the squares of a rider's columns."""
 
     w: Tensor
     aw: Tensor

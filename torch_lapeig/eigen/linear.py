@@ -28,7 +28,7 @@ ROUND_OFF = 8  # machine epsilons of the bound times the solution, which is what
 
 
 def solve_linear(operator: SymmetricOperator, rhs: Tensor) -> Tensor:
-    """Z of A Z = B by preconditioned conjugate gradients, differentiable in the entries of A and in B, at any order.
+    """Return Z of A Z = B by preconditioned conjugate gradients, differentiable in A's entries and in B, at any order.
 
     A small or dense matrix is factorised. Else a few products show whether the system is easy; where it is not, and A
     is made of affinities with an excess on the diagonal (`SymmetricOperator.excess`), multigrid preconditions it.
@@ -65,14 +65,14 @@ def solve_linear(operator: SymmetricOperator, rhs: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class _System:
-    """A over its ``unit`` ``(B,)``, None for 1, and what has been built to solve with: the backward uses it again."""
+    """Matrix A over its ``unit`` ``(B,)``, None for 1, with its preconditioners, which the backward pass uses again."""
 
     operator: SymmetricOperator
     unit: Tensor | None
 
     @torch.no_grad()
     def solve(self, g: Tensor) -> Tensor:
-        """Z of A Z = −G: candidates go on from each other's best until all columns are solved."""
+        """Return Z of A Z = −G: candidates continue from each other's best iterate until all columns are solved."""
         operator, target = self.operator, -g
         # Powers of two take no bit: columns of any size are solved alike.
         size = _checks.power_of_two(target, (1,))
@@ -105,7 +105,7 @@ class _System:
         return torch.where(enough.isfinite()[:, None, :], z, torch.nan)
 
     def _candidates(self) -> Iterator[tuple[Map, int]]:
-        """Preconditioners and the iterations that each may take, the cheapest first."""
+        """Yield preconditioners and the iterations that each may take, the cheapest first."""
         shape, is_sparse = self.operator.shape, self.operator.is_sparse
         if self.operator.batch_size * shape[-1] ** 3 <= DENSE_SOLVE and self._cholesky is not None:
             yield self._cholesky, EASY
@@ -125,7 +125,7 @@ class _System:
 
     @cached_property
     def _cholesky(self) -> Map | None:
-        """By the Cholesky factors of the dense matrices; None where round-off leaves one indefinite."""
+        """Return the preconditioner by Cholesky factors of dense matrices; None if round-off makes one indefinite."""
         operator = self.operator
         n = operator.num_nodes
         factors, failed = torch.linalg.cholesky_ex(operator.to_dense().detach().reshape(-1, n, n))
@@ -133,7 +133,7 @@ class _System:
 
     @cached_property
     def _multigrid(self) -> Map | None:
-        """By multigrid of all graphs of a batch as one, and by the diagonal where a node is on no level."""
+        """Return multigrid of all graphs of a batch as one, with the diagonal where a node is on no level."""
         operator = self.operator
         if not operator.of_affinities or operator.null is None:
             return None

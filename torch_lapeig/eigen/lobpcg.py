@@ -98,7 +98,7 @@ class Lobpcg:
         tolerance: float,
         progress: Progress | None = None,
     ) -> RitzPairs:
-        """Return ``k`` and the guards, or as many as there are nodes of positive degree."""
+        """Return ``k`` pairs and the guards, or as many as there are nodes of positive degree."""
         m = with_guards(k, self.guards)
         return one_by_one(self._solve, operator, k, m, tolerance, progress)
 
@@ -136,7 +136,7 @@ class Lobpcg:
     def _search_outside(
         self, request: Request, inverse: Inverse | None, values: Tensor, x: Tensor
     ) -> tuple[Tensor | None, bool]:
-        """Return vectors of a smaller Rayleigh quotient outside a block of pairs, or None; and whether that is certain.
+        """Return vectors of smaller Rayleigh quotients outside a block of pairs, or None; and whether that is certain.
 
         The smallest pair of a random block in the complement has to settle beyond the wanted ones. A smaller one would
         have come out before it, because the preconditioner enlarges it more.
@@ -171,7 +171,7 @@ class Lobpcg:
 def lobpcg(
     operator: Space, x: Tensor, null: Tensor, precondition: Inverse | None, shortfall: Shortfall, limit: int
 ) -> tuple[Tensor, Tensor, int, bool]:
-    """Return Ritz values and vectors from the block ``x``, iterations done, and whether there is no shortfall left.
+    """Return Ritz values and vectors from the block ``x``, the iterations done, and whether all pairs have converged.
 
     The values, and what ``shortfall`` is given, are on the host: for these and the small problems it waits four times
     an iteration, twice in `basis`. Where rows lie on several ranks all sums of an iteration travel together, those of
@@ -278,7 +278,7 @@ def _stirred(x: Tensor, inverse: Inverse, request: Request, seed: int) -> Tensor
 
 
 def nested_iteration(hierarchy: Hierarchy, request: Request, seed: int) -> Tensor:
-    """Return a first block for the finest level: that of the coarsest, taken from level to level and improved."""
+    """Return a first block for the finest level: solved on the coarsest, taken from level to level and improved."""
     columns, wanted = request.null.shape[1] + request.columns, request.null.shape[1] + request.wanted
     level = hierarchy.levels[-1]
     dense = level.ratio * level.matrix.to_dense() * level.ratio.mT
@@ -295,7 +295,7 @@ def nested_iteration(hierarchy: Hierarchy, request: Request, seed: int) -> Tenso
 
 
 def _improve(hierarchy: Hierarchy, depth: int, x: Tensor, wanted: int) -> Tensor:
-    """Return a few iterations on a level: no better than the level approximates the finest one."""
+    """Return the result of a few iterations on a level, no more accurate than the level approximates the finest one."""
     level = hierarchy.levels[depth]
     inverse_ratio = torch.where(level.ratio > 0, 1 / level.ratio, 0)
 
@@ -312,7 +312,7 @@ def _improve(hierarchy: Hierarchy, depth: int, x: Tensor, wanted: int) -> Tensor
 
 
 class Outside:
-    """P A P for the projection P on the complement of orthonormal columns, which need not be eigenvectors of A.
+    """Operator P A P for the projection P outside orthonormal columns, which need not be eigenvectors of A.
 
     What is left of their residuals is in A x for each x outside, and no iteration there would take it away.
     """
@@ -324,13 +324,13 @@ class Outside:
         return getattr(self.operator, name)
 
     def matmul(self, y: Tensor) -> Tensor:
-        """Return p A Y of a block that lies outside."""
+        """Return P A Y of a block that lies outside."""
         image = self.operator.matmul(y)
         return without(image, self.known, self.operator.inner(self.known, image))
 
 
 class CoarseSpace:
-    """The operator of a level of a hierarchy; products in the precision of the level."""
+    """Operator of a level of a hierarchy; products in the precision of the level."""
 
     def __init__(self, level: Level) -> None:
         self.level = level

@@ -58,17 +58,17 @@ ROUND_OFF = 8
 
 
 class ImplicitEigenpairs(torch.autograd.Function):
-    """(M on the edges, c) -> (Λ, V) of a solution found beforehand."""
+    """Function (M on the edges, c) -> (Λ, V) of a solution found beforehand."""
 
     @staticmethod
     @_checks.without_autocast
     def forward(edges: Tensor, diagonal: Tensor, solution: Solution, rule: Rule) -> tuple[Tensor, Tensor]:
-        """The pairs of the solution."""
+        """Return the pairs of the solution."""
         return torch.diag_embed(solution.values), solution.vectors.clone()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        """Keep what either mode needs."""
+        """Save the tensors that either mode needs."""
         edges, diagonal, ctx.solution, ctx.rule = inputs
         ctx.is_differentiated = False
         ctx.save_for_backward(edges, diagonal, *output)
@@ -77,7 +77,7 @@ class ImplicitEigenpairs(torch.autograd.Function):
     @staticmethod
     @_checks.without_autocast
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
-        """Cotangents of Λ and V to those of M on the edges and of c."""
+        """Return the cotangents of M on the edges and of c for cotangents of Λ and V."""
         edges, diagonal, projected, vectors = ctx.saved_tensors
         s: Solution = ctx.solution
         to_projected, to_vectors = cotangents
@@ -112,7 +112,7 @@ class ImplicitEigenpairs(torch.autograd.Function):
     @staticmethod
     @_checks.without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Tangents of M on the edges and of c to those of Λ and V."""
+        """Return the tangents of Λ and V for tangents of M on the edges and of c."""
         edges, diagonal, projected, vectors = ctx.saved_tensors
         s: Solution = ctx.solution
         values = projected.diagonal(dim1=-2, dim2=-1)
@@ -124,7 +124,7 @@ class ImplicitEigenpairs(torch.autograd.Function):
 
 
 def _has_close(s: Solution, rule: Rule, found: Differences) -> bool:
-    """Return whether values may be so close to each other, or to the next one, that one of the cases below holds."""
+    """Return whether values may be so close to each other, or to the next one, that a case below holds."""
     close = max(rule.loss_eps**0.5, torch.finfo(s.values.dtype).eps ** (1 / 3)) * s.operator.bound[:, None, None]
     eye = torch.eye(found.sizes.shape[1], dtype=torch.bool, device=found.sizes.device)
     least = torch.minimum(found.sizes.masked_fill(eye, torch.inf).amin((1, 2)), s.gap)[:, None, None]
@@ -132,7 +132,7 @@ def _has_close(s: Solution, rule: Rule, found: Differences) -> bool:
 
 
 def _unknown(s: Solution, rule: Rule, found: Differences, sizes: Tensor, skew: Tensor) -> Tensor:
-    """Pairs of close eigenvalues whose rotation cotangents of these norms do not tell, bool ``(B, k, k)``.
+    """Return pairs of close eigenvalues whose rotation cotangents of these norms do not determine, bool ``(B, k, k)``.
 
     A loss that does not depend on the basis leaves the round-off of its own arithmetic in the skew part, and 1/Δ would
     make a gradient of it, however well the pairs are known.
@@ -147,7 +147,7 @@ def _unknown(s: Solution, rule: Rule, found: Differences, sizes: Tensor, skew: T
 def _close(
     s: Solution, rule: Rule, found: Differences, rotation: Tensor, whole: Tensor, sizes: Tensor, error: float
 ) -> Tensor:
-    """Close eigenvalues that may count as equal where the gradient is to be differentiated, bool ``(B, k, k)``.
+    """Return close eigenvalues that may count as equal where the gradient is to be differentiated, bool ``(B, k, k)``.
 
     The derivative of 1/(λ_i − λ_j) has its square, which cancels unless a loss tells the vectors apart. One that takes
     Λ as a matrix needs none: the cotangent of Λ has what the rotation has, up to an ``error`` of the cotangents over
@@ -175,7 +175,7 @@ def _close(
 def _warn_if_undefined(
     s: Solution, rule: Rule, found: Differences, to_projected: Tensor, sizes: Tensor, skew: Tensor, error: float
 ) -> None:
-    """Warn where equal eigenvalues make the gradient undefined, or inexact: ways in which a loss can tell them apart.
+    """Warn where the loss tells equal eigenvalues apart, which makes the gradient undefined or inexact.
 
     Its skew part within a cluster, which is masked, is not zero; its gradients to equal eigenvalues differ, though it
     does not take their matrix (`Eigenpairs.projected`); the cut k | k+1 goes through a cluster. ``error``: of the
@@ -224,7 +224,7 @@ def _warn_if_undefined(
 
 
 def _nearest_whole_cut(s: Solution, rule: Rule, b: int) -> str:
-    """Advice on the number of pairs nearest to k whose last gap is wider than a cluster."""
+    """Return advice on the number of pairs nearest to k whose last gap is wider than a cluster."""
     values = torch.cat([s.values[b], s.guard_values[b]])
     whole = (values.diff() > cluster_width(s, rule)[b].item()).nonzero().flatten() + 1
     if len(whole) == 0:

@@ -103,7 +103,7 @@ class ShiftInvert:
         return one_by_one(self._solve, operator, k, with_guards(k), tolerance, progress)
 
     def factors(self, operator: Operator) -> Factors:
-        """Return the factors of one graph, if they fit into the memory. Raises: as a call."""
+        """Return the factors of one graph, if they fit into the memory; raise as a call does."""
         matrix, memory = shifted(operator, self.shift, self), self.budget
         is_known = matrix.is_readable and memory < math.inf  # SuperLU tells it by making the factors
         if is_known and structure_within(matrix, memory) is None:
@@ -122,7 +122,7 @@ class ShiftInvert:
 
     @property
     def budget(self) -> float:
-        """Return bytes that the factors may take."""
+        """Return the number of bytes that the factors may take."""
         return budget_of(torch.device("cpu")).factors if self.memory is None else self.memory
 
     def _solve(self, request: Request) -> RitzPairs:
@@ -141,7 +141,7 @@ class ShiftInvert:
         return again if bool(again.finished) else found._replace(iterations=again.iterations)
 
     def _attempt(self, request: Request, inverse: Inverse, tolerance: float | None = None) -> RitzPairs:
-        """Return the pairs from one random start; ``tolerance`` of the space, if not that of the pairs."""
+        """Return the pairs from one random start; ``tolerance`` of the space if it is not the pairs' tolerance."""
         goal = request if tolerance is None else dataclasses.replace(request, tolerance=tolerance)
         x, solves, is_certain = self._converge(goal, inverse)
         values, x, missing = _ritz_pairs_of(request, x, solves)
@@ -161,7 +161,7 @@ class ShiftInvert:
         return request.answer(values, x, solves + more, is_certain and is_done, inverse)
 
     def _converge(self, request: Request, inverse: Inverse) -> tuple[Tensor, int, bool]:
-        """Return (A + σ)⁻¹ X for Ritz vectors X of as many columns as asked; solves; and whether none is overlooked.
+        """Return (A + σ)⁻¹ X for as many Ritz vectors X as asked; solves; and whether no copy is overlooked.
 
         What a count says to be overlooked is looked for outside the pairs that are found, until all of it is there.
         Without a count, where a value has as many copies as the block has columns, there may be more: the smallest
@@ -192,7 +192,7 @@ class ShiftInvert:
     def _space(
         self, request: Request, inverse: Inverse, needs: Needs = "all", ceiling: float | None = None
     ) -> tuple[Tensor, int, Verdict]:
-        """Return what `_converge` gives, from one space that begins with one block; and what it may have overlooked.
+        """Return the results of `_converge` from one space that begins with one block, and the copies it may lack.
 
         Copies make a difference up to a ``ceiling``; None for the next value.
         """
@@ -229,7 +229,7 @@ class ShiftInvert:
     def _verdict(
         self, request: Request, inverse: Inverse, copies: Copies, space: BlockKrylov, needs: Needs, may_count: bool
     ) -> Verdict:
-        """Return what a converged space may have overlooked; by a count, where that takes less than to go on."""
+        """Return the verdict on a converged space; by a count of eigenvalues where this is cheaper than more solves."""
         if needs == "any":
             return Verdict(True)
         most = copies.most if needs == "all" else min(copies.most, space.width - 1)
@@ -244,7 +244,7 @@ class ShiftInvert:
         return Verdict(False, 0 if most < space.width else WIDTH)
 
     def _inertia(self, request: Request, inverse: Inverse, copies: Copies) -> Inertia | None:
-        """Return the eigenvalues before the next one, without the null ones; None where that is not to be had."""
+        """Return the number of eigenvalues before the next one, without null ones; None where it cannot be counted."""
         memory = dataclasses.replace(self, memory=None).budget if self.memory == math.inf else self.budget
         if not isinstance(inverse, Factors) or 2 * inverse.bytes > memory:
             return None
@@ -264,7 +264,7 @@ def _ritz_pairs_of(request: Request, x: Tensor, solves: int) -> tuple[Tensor, Te
 
 
 class _IndefiniteError(Exception):
-    """A + σ has a small negative eigenvalue: of the inverse one at the other end. ``share``: a shift over the bound."""
+    """Error of an A + σ with a small negative eigenvalue. ``share``: a shift over the bound that removes it."""
 
     def __init__(self, share: float) -> None:
         super().__init__(share)
@@ -272,7 +272,7 @@ class _IndefiniteError(Exception):
 
 
 def _check_definite(values: Tensor, shift: float, bound: float) -> None:
-    """Raise where Ritz values of (A + σ)⁻¹, descending, show that this is not positive definite.
+    """Raise where Ritz values of (A + σ)⁻¹, descending, show that it is not positive definite.
 
     Raises:
         _IndefiniteError: not beyond what rounding to float32 leaves. ConvergenceError: beyond that.
@@ -290,7 +290,7 @@ def _check_definite(values: Tensor, shift: float, bound: float) -> None:
 
 
 class Inertia(NamedTuple):
-    """How many eigenvalues of A lie below a cut, but for those of the null vectors."""
+    """Number of eigenvalues of A below a cut, without the null vectors' ones."""
 
     cut: float
     number: int
@@ -302,14 +302,14 @@ Needs = Literal["all", "some", "any"]
 
 
 class Verdict(NamedTuple):
-    """Whether a space has overlooked nothing, how many to look for outside, and a count of them all."""
+    """Verdict on a space: whether it has overlooked nothing, how many to search for outside, and a count of all."""
 
     is_certain: bool
     lacking: int = 0
     inertia: Inertia | None = None
 
     def outside(self, tolerance: float) -> tuple[Needs, float]:
-        """Return what to ask of those outside, and how accurately, where the tolerance of all is given."""
+        """Return the number of vectors to search for outside and their accuracy, given the tolerance of all pairs."""
         if self.inertia is None:
             return "some", min(tolerance, OUTSIDE_TOLERANCE)
         return "any", COUNTED_TOLERANCE if tolerance else 0.0
@@ -329,7 +329,7 @@ class Verdict(NamedTuple):
 
 
 def _ceiling_of(request: Request, x: Tensor) -> float | None:
-    """Return the largest value a copy of which would make a difference; None for none.
+    """Return the largest value a copy of which would matter; None for none.
 
     Where the cut after the wanted ones goes through a cluster, its own copies make none: those of the values before do.
     """
@@ -342,7 +342,7 @@ def _ceiling_of(request: Request, x: Tensor) -> float | None:
 
 @dataclass(frozen=True)
 class Copies:
-    """What a block Krylov space may have overlooked: copies of the wanted values of the inverse.
+    """Copies of wanted values of the inverse that a block Krylov space may have overlooked.
 
     A space of degree d from p random vectors holds the image of each polynomial of degree d. That of Chebyshev which
     stays in [−1, 1] on the values not yet known enlarges the wanted ones by a factor for each degree. A vector of an
@@ -368,7 +368,7 @@ class Copies:
     def of(
         cls, request: Request, values: Tensor, residuals: Tensor, shift: float, ceiling: float | None = None
     ) -> Copies:
-        """Return those of Ritz values of the inverse, descending, with their residuals; ``shift``: of the inverse.
+        """Return the copies from Ritz values of the inverse, descending, with residuals; ``shift``: of the inverse.
 
         Outside pairs that are known, copies of values up to a ``ceiling``.
         """
@@ -414,7 +414,7 @@ class Copies:
         )
 
     def missing(self, degree: int, spare: int) -> float:
-        """Return the degrees until a space has all, but with the probability `MISSED`; ``spare``: p − f."""
+        """Return the degrees until a space has all copies but with the probability `MISSED`; ``spare``: p − f."""
         if self.rate == math.inf:
             return 0.0
         if spare <= 0 or self.rate == 0:

@@ -60,12 +60,12 @@ class DenseGraphs(NamedTuple):
 
 
 def graphs_of_walk(values: Tensor, scale: Tensor, active: Tensor) -> DenseGraphs:
-    """Return the matrices of D^-½ W D^-½ and D^-½."""
+    """Return the dense graphs of D^-½ W D^-½ and D^-½."""
     return DenseGraphs(values, active.to(values.dtype), active, torch.where(active, 1 / primal(scale), 0))
 
 
 def normalized_graphs(affinity: Tensor, active: Tensor, normalization: Normalization) -> tuple[DenseGraphs, Tensor]:
-    """Return the matrices of affinities ``(B, N, N)``, and the factor ``(B, N)`` that their vectors take."""
+    """Return the graphs of affinities ``(B, N, N)``, and the factor ``(B, N)`` of their vectors."""
     degrees = affinity.sum(2)
     if normalization == "unnormalized":
         one = active.to(affinity.dtype)
@@ -116,7 +116,7 @@ def small_eigenpairs(graphs: DenseGraphs, factor: Tensor, k: int, rule: Rule, so
 
 
 def _has_plain_degrees(graphs: DenseGraphs, rule: Rule) -> Tensor:
-    """Return where no degree is so small that derivatives may overflow, or that D^-½ magnifies round-off, ``(B,)``."""
+    """Return where degrees are so large that derivatives do not overflow and D^-½ keeps round-off small, ``(B,)``."""
     least = torch.where(graphs.active, graphs.ground, torch.inf).amin(1).square()
     largest = graphs.ground.amax(1).square()
     info = torch.finfo(rule.dtype)

@@ -138,14 +138,14 @@ class Solve:
             _checks.check_function(self.progress, "progress", "True, False or a function")
 
     def rule(self, dtype: torch.dtype, loss: torch.dtype | None = None) -> Rule:
-        """Return the options of the gradient for a problem of a dtype, and a loss in it or in a coarser one."""
+        """Return the options of the gradient for a problem of a dtype, and a loss in its dtype or a coarser one."""
         tolerance = self.backward_tolerance or (1e-10 if dtype == torch.float64 else 1e-6)
         loss_eps = max(torch.finfo(one).eps for one in (dtype, loss or dtype))
         return Rule(tolerance, self.degeneracy, self.cluster_width, dtype, loss_eps)
 
     @classmethod
     def of(cls, value: Solve | Solver | None) -> Solve:
-        """The options given, those with a solver alone, or the default ones. TypeError for anything else."""
+        """Return the options given, options with only a solver, or the default; raise TypeError for anything else."""
         if isinstance(value, Solve):
             return value
         return cls() if value is None else cls(value)
@@ -155,7 +155,7 @@ class Solve:
 def eigenpairs(
     laplacian: Laplacian | Operator, k: int, solve: Solve | Solver | None = None, *, fill: bool = False, **options: Any
 ) -> Eigenpairs:
-    """The ``k`` smallest eigenpairs of a Laplacian, differentiable in its weights.
+    """Compute the ``k`` smallest eigenpairs of a Laplacian, differentiable in its weights.
 
     The null space is set in closed form: the first pairs are 0 with the D^½-weighted indicators of the connected
     components, the first of them constant over the whole graph. Nodes of degree zero take no part.
@@ -271,7 +271,7 @@ def _is_large(operator: SymmetricOperator) -> bool:
 
 
 def _beside_trivial(laplacian: Laplacian, vectors: Tensor) -> Tensor:
-    """V with the derivative of its first vector, which is known in closed form, and of the others beside it.
+    """Return V with the closed-form derivative of its first vector, and of the others beside it.
 
     Several components have as many eigenvalues 0, within whose eigenspace the rule turns nothing: but the first vector
     there is always that of the whole graph.
@@ -298,7 +298,7 @@ def _beside_trivial(laplacian: Laplacian, vectors: Tensor) -> Tensor:
 def _apply_factor(
     laplacian: Laplacian, factor: Tensor, projected: Tensor, vectors: Tensor, solution: Solution
 ) -> tuple[Tensor, Tensor]:
-    """Return Λ and the eigenvectors of a Laplacian that is similar to a symmetric one, from those of the latter."""
+    """Return Λ and the eigenvectors of a Laplacian similar to a symmetric one, from the symmetric one's."""
     y = factor.reshape(vectors.shape[:2])[..., None] * vectors
     if laplacian.normalization == "random_walk" and laplacian.has.slight:
         m = solution.residuals.shape[1]  # beyond, no graph has pairs
@@ -330,7 +330,7 @@ def component_eigenpairs(
     solve: Solve | Solver | None = None,
     **options: Any,
 ) -> list[ComponentEigenpairs]:
-    """The ``k`` smallest eigenpairs of each connected component on its own, differentiable in the weights.
+    """Compute the ``k`` smallest eigenpairs of each connected component on its own, differentiable in the weights.
 
     Args:
         graph: one graph or a batch; in a batch the nodes are numbered through as ``b * N + i``.
@@ -356,7 +356,7 @@ def component_eigenpairs(
 
 @contextlib.contextmanager
 def _progress_function(progress: Progress | bool, unit: Tensor | None) -> Iterator[Progress | None]:
-    """Give the function to call in every iteration with residuals over a unit."""
+    """Yield the function to call in every iteration with residuals over a unit."""
     scale = 1.0 if unit is None else float(unit.amax())
     if progress is not True:
         if not progress or unit is None:
@@ -380,7 +380,7 @@ def _progress_function(progress: Progress | bool, unit: Tensor | None) -> Iterat
 def _fill(
     projected: Tensor, vectors: Tensor, s: Solution, residuals: Tensor, k: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Λ, V, values and residuals of ``k`` pairs, of which a graph may lack the last; see ``fill``."""
+    """Return Λ, V, values and residuals of ``k`` pairs, of which a graph may lack the last; see ``fill``."""
     if k <= fewest_active(s.operator):
         return projected, vectors, projected.diagonal(dim1=-2, dim2=-1), residuals
     more = k - s.values.shape[1]
@@ -394,7 +394,7 @@ def _fill(
 
 
 def _check_request(operator: Operator, k: int, fill: bool, solve: Solve) -> int:
-    """The number of pairs, checked against the sizes of the graphs and the solver."""
+    """Return the number of pairs, checked against the sizes of the graphs and the solver."""
     k, fill = _checks.check_width(k, "k"), _checks.check_flag(fill, "fill")
     if k <= fewest_active(operator):
         return k

@@ -37,7 +37,7 @@ SHIFT = torch.finfo(torch.float64).eps / 3
 def with_tails(
     laplacian: Laplacian, vectors: Tensor, y: Tensor, projected: Tensor, residuals: Tensor, gap: Tensor
 ) -> Tensor:
-    """Generalised eigenvectors with the rows that ``vectors`` hide in their round-off solved for.
+    """Return generalised eigenvectors in which the rows that ``vectors`` hide in round-off are solved for.
 
     Args:
         laplacian: in float64, with ``normalization="random_walk"``: its values are P.
@@ -99,7 +99,7 @@ def with_tails(
 
 
 def _mixed(spectrum: Tensor, residuals: Tensor, gap: Tensor) -> Tensor:
-    """Angle by which the nearest other eigenvector may have come into each, ``(B, k)``, which rows would take out.
+    """Return the angle by which the nearest other eigenvector may have mixed into each vector, ``(B, k)``.
 
     Zero where it is large: vectors of values that are so close are a basis of a space, no eigenvectors, and rows of one
     column alone do not hold.
@@ -111,7 +111,7 @@ def _mixed(spectrum: Tensor, residuals: Tensor, gap: Tensor) -> Tensor:
 
 
 def _with_warnings(y: Tensor, lost: Tensor, null: Tensor) -> Tensor:
-    """Warn of lost entries: of null vectors, which themselves are accurate, where a derivative asks for them."""
+    """Warn of lost entries; null vectors are accurate, so warn of theirs only where a derivative asks for them."""
 
     def warn(entries: Tensor, what: str) -> None:
         if count := int(entries.sum()):
@@ -157,7 +157,7 @@ def _determined(
     hidden: Tensor,
     is_sound: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
-    """Return which of the hidden entries their rows determine, bool ``(m, k)``: those of a sound solution."""
+    """Return which hidden entries their rows determine by a sound solution, bool ``(m, k)``."""
     inner, rhs, leak, given = (_checks.primal(x) for x in (inner, rhs, leak, given))
     both, unknown = torch.stack([given, torch.ones_like(given)]), hidden
     for _ in range(ROUNDS):
@@ -170,7 +170,7 @@ def _determined(
 
 
 def _solved(inner: Tensor, sides: Tensor, projected: Tensor, unknown: Tensor) -> Tensor:
-    """Return the rows Y (1 − Λ) = P Y solved for unknown entries, with derivatives; the others are those of SIDES."""
+    """Return the rows Y (1 − Λ) = P Y solved for unknown entries, with derivatives; other entries come from SIDES."""
     values = projected.diagonal()
     y = _solve_rows(inner, values + SHIFT, unknown, sides[None])[0]
     # Zero, but for its derivatives, the first and the second: the entries of Λ off its diagonal.
@@ -183,7 +183,7 @@ def _solved(inner: Tensor, sides: Tensor, projected: Tensor, unknown: Tensor) ->
 
 
 def _solve_rows(inner: Tensor, values: Tensor, unknown: Tensor, sides: Tensor) -> Tensor:
-    """Y ``(s, m, k)`` of (1 − λ) Y − P Y = SIDES where entries are unknown, and SIDES elsewhere; see `solve_each`."""
+    """Return Y ``(s, m, k)`` of (1 − λ) Y − P Y = SIDES for unknown entries, and SIDES elsewhere; see `solve_each`."""
     which = unknown.mT[..., None]
     eye = torch.eye(len(inner), dtype=inner.dtype, device=inner.device)
     matrix = torch.where(which, (1 - values)[:, None, None] * eye - inner * which.mT, eye)

@@ -15,7 +15,7 @@ from torch_lapeig.eigen.solver import Progress, Request, RitzPairs, check_option
 
 @dataclass(frozen=True)
 class TorchLobpcg:
-    """`torch.lobpcg` as it is: one graph or dense batches, no preconditioner, no constraints, no restart.
+    """Solver by `torch.lobpcg` as it is: one graph or dense batches, no preconditioner, no constraints, no restart.
 
     Its limits: at least 3 times as many nodes as vectors; it may stop early or fail with singular small matrices
     (pytorch #101075, #109497), which raises `ConvergenceError`; equal and tiny eigenvalues are its weak side. Its
