@@ -36,7 +36,7 @@ logger = logging.getLogger("torch_lapeig")
 def approximate_neighbors(
     points: Tensor, queries: Tensor, valid: Tensor, itself: bool, k: int, recall: float, exact: Exact
 ) -> tuple[Tensor, Tensor, float]:
-    """Numbers and squared distances ``(Q, k)`` of neighbours, and the measured share of true ones among them.
+    """Return numbers and squared distances ``(Q, k)`` of neighbours, and the measured share of true ones among them.
 
     Args:
         points, queries, valid: ``(N, D)``, ``(Q, D)`` and bool ``(N,)``.
@@ -91,11 +91,11 @@ class _Index:
 
     @property
     def looked_into(self) -> tuple[int, int]:
-        """Cells a query looks into, and all of them."""
+        """Return how many cells a query searches, and of how many."""
         return self.lists.nprobe, self.lists.nlist
 
     def look_for(self, recall: float, rows: Tensor, exact: Exact) -> bool:
-        """Look into as many cells as a recall on some queries takes; whether that costs less than an exact search."""
+        """Search as many cells as the recall on some queries requires; return whether an exact search costs more."""
         farthest, cells = self.farthest(rows, exact), float(FEWEST)
         while SCANNED * int(cells) * self.points_of_cell + self.lists.nlist < len(self.numbers):
             self.lists.nprobe = int(cells)
@@ -106,13 +106,13 @@ class _Index:
         return False
 
     def farthest(self, rows: Tensor, exact: Exact) -> Tensor:
-        """The squared distance ``(R, 1)`` of some queries to the k-th true neighbour, by direct differences."""
+        """Return the squared distance ``(R, 1)`` of some queries to the k-th true neighbour, by direct differences."""
         true = exact(rows)[0]
         missing = torch.zeros_like(true, dtype=torch.bool)
         return nearest_of_candidates(self.queries[rows], self.points[true], true, missing, self.k)[1][:, -1:]
 
     def search(self, rows: Tensor, exact: Exact) -> tuple[Tensor, Tensor]:
-        """Numbers and squared distances ``(R, k)``; from the exact search where the cells hold fewer than k."""
+        """Return numbers and squared distances ``(R, k)``; from the exact search where the cells hold fewer than k."""
         spare = min(self.k + self.itself + SPARE, len(self.numbers))
         block = rows_of_block(spare * (2 * self.points.shape[1] * self.points.element_size() + 32), rows.device)
         indices = torch.empty(len(rows), self.k, dtype=torch.int64, device=rows.device)
@@ -143,7 +143,7 @@ class _Index:
 
 
 def _recall(distances: Tensor, farthest: Tensor) -> Tensor:
-    """Share of true neighbours ``(R,)``: of several points at the k-th distance any will do."""
+    """Return the share of true neighbours ``(R,)``: of several points at the k-th distance any will do."""
     return (distances <= farthest).double().mean(1)
 
 
@@ -167,7 +167,7 @@ def _import_faiss() -> Any:
 
 @contextlib.contextmanager
 def _threads_of_torch(faiss: Any) -> Iterator[None]:
-    """Have faiss use as many threads as torch may."""
+    """Set faiss to use as many threads as torch may."""
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(torch.get_num_threads())
     try:

@@ -30,7 +30,7 @@ def label_components(row: Tensor, col: Tensor, total: int, crow: Tensor | None =
 
 
 def propagate_labels(row: Tensor, col: Tensor, total: int) -> Tensor:
-    """The smallest node number of each connected component, by propagation and pointer jumping on the device."""
+    """Return the smallest node number of each connected component, by propagation and pointer jumping on the device."""
     labels = torch.arange(total, device=row.device)
     while True:
         told = labels.scatter_reduce(0, row, labels[col], "amin")
@@ -42,7 +42,7 @@ def propagate_labels(row: Tensor, col: Tensor, total: int) -> Tensor:
 
 
 def bandwidth_reducing_order(crow: Tensor, col: Tensor) -> Tensor:
-    """Reverse Cuthill–McKee order, int64, of the nodes of a graph in CSR order, both directions of every edge."""
+    """Return the reverse Cuthill–McKee order, int64, of a graph's nodes; CSR order, both directions of every edge."""
     from scipy.sparse.csgraph import reverse_cuthill_mckee  # as above
 
     parts, total = (np.ones(len(col), dtype=np.int8), col.cpu().numpy(), crow.cpu().numpy()), len(crow) - 1

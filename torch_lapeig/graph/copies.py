@@ -13,7 +13,7 @@ from torch_lapeig._tuning import COPIES_LOOKED_AT, COPIES_NODES, COPIES_SHARE, r
 
 
 def first_copies(points: Tensor, valid: Tensor, most: int) -> Tensor | None:
-    """Numbers, ascending, of the valid ones of points ``(N, D)`` without copies beyond the first ``most`` of each.
+    """Return ascending numbers of valid points ``(N, D)``, without copies beyond the first ``most`` of each.
 
     None where few have so many copies that it pays, by a look at some of them.
     """
@@ -29,7 +29,7 @@ def first_copies(points: Tensor, valid: Tensor, most: int) -> Tensor | None:
 
 
 def _rank_of_copies(points: Tensor) -> Tensor:
-    """How many points before each one equal it, int64 ``(N,)``."""
+    """Return the number of points before each one that equal it, int64 ``(N,)``."""
     bits = (points + 0.0).contiguous().view(torch.int32 if points.dtype == torch.float32 else torch.int64)
     generator = torch.Generator().manual_seed(0)
     odd = torch.randint(-(2**62), 2**62, (points.shape[1],), generator=generator) * 2 + 1

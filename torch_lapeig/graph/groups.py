@@ -18,7 +18,7 @@ from torch_lapeig import _checks
 
 
 def sum_of_groups(values: Tensor, group: Tensor, total: int) -> Tensor:
-    """Σ of the values ``(E, ...)`` of each of ``total`` groups; differentiable at any order and in any mode.
+    """Return Σ of the values ``(E, ...)`` of each of ``total`` groups; differentiable at any order and in any mode.
 
     Args:
         group: int32 or int64 ``(E,)``, of each value, in any order; some groups may be empty.
@@ -34,12 +34,12 @@ def sum_of_groups(values: Tensor, group: Tensor, total: int) -> Tensor:
 
 
 def gather(values: Tensor, index: Tensor) -> Tensor:
-    """The values at ``index``; the derivative adds up as `sum_of_groups` does."""
+    """Return the values at ``index``; the derivative sums as `sum_of_groups` does."""
     return values.index_select(0, index) if values.device.type == "cpu" else values[index.long()]
 
 
 def order_of_groups(group: Tensor, total: int) -> Tensor:
-    """Positions of values by group ``(E,)``, in one group as they come."""
+    """Return positions of values by group ``(E,)``, in their order within a group."""
     if not _checks.is_plain_host(group):
         return group.argsort(stable=True).to(group.dtype)
     number, ends = np.arange(len(group), dtype=group.numpy().dtype), [0, len(group)]
@@ -48,13 +48,13 @@ def order_of_groups(group: Tensor, total: int) -> Tensor:
 
 
 def offsets_of_groups(group: Tensor, total: int) -> Tensor:
-    """Where each of ``total`` groups begins among values in ascending order, and their number; ``(total + 1,)``."""
+    """Return where each of ``total`` groups begins in ascending values, then their number; ``(total + 1,)``."""
     groups = torch.arange(total + 1, device=group.device, dtype=group.dtype)
     return torch.searchsorted(group, groups, out_int32=group.dtype == torch.int32)
 
 
 def segment_logsumexp(values: Tensor, group: Tensor, total: int) -> Tensor:
-    """log Σ exp of the values of each of ``total`` groups; −∞ where a group is empty."""
+    """Return log Σ exp of the values of each of ``total`` groups; −∞ where a group is empty."""
     top = values.new_full((total,), -torch.inf).scatter_reduce(0, group, values.detach(), "amax")
     shift = torch.where(top.isinf(), 0, top)
     summed = sum_of_groups((values - gather(shift, group)).exp(), group, total)
@@ -111,7 +111,7 @@ def with_equal_parts(
 
 
 def both_ways(row: Tensor, col: Tensor, total: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Directed edges and their reverses, ascending by row, then by column; and of each how many of the two there were.
+    """Return directed edges and their reverses, ascending by row, then column; and how many of the two each edge had.
 
     On the processor as a sum of sparse matrices, whose entries are counted into their rows: a sort of all takes four
     times as long, and ten times where vector instructions that pack numbers are slow (NumPy's on AMD's Zen 4).

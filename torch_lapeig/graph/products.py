@@ -24,7 +24,7 @@ Pattern = Any  # a `SparsePattern` or a `DensePattern`, which import this module
 
 
 def product(values: Tensor, y: Tensor, pattern: Pattern, *, is_symmetric: bool = False) -> Tensor:
-    """M Y ``(total, m)`` for values ``(E,)`` of M on the edges and ``(total, m)``.
+    """Return M Y ``(total, m)`` for values ``(E,)`` of M on the edges and ``(total, m)``.
 
     ``is_symmetric``: M is known to be, so that first derivatives need not look for the value of each reversed edge,
     which takes longer than the product: they lie all over the memory. Higher ones do: what M comes from may not be.
@@ -34,25 +34,25 @@ def product(values: Tensor, y: Tensor, pattern: Pattern, *, is_symmetric: bool =
 
 
 def sampled_product(x: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
-    """(X Yᵀ)_ij ``(E,)`` on the edges for ``(total, m)``."""
+    """Return (X Yᵀ)_ij ``(E,)`` on the edges for ``(total, m)``."""
     result: Tensor = _SampledProduct.apply(x, y, pattern)
     return result
 
 
 def squared_lengths(x: Tensor, pattern: Pattern) -> Tensor:
-    """‖x_i − x_j‖² on the edges for ``(..., N, D)``."""
+    """Return ‖x_i − x_j‖² on the edges for ``(..., N, D)``."""
     result: Tensor = _SquaredLengths.apply(x, pattern)
     return result
 
 
 def smoothness(values: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
-    """½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges and ``(..., N, m)``."""
+    """Return ½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges and ``(..., N, m)``."""
     result: Tensor = _Smoothness.apply(values, y, pattern)[0]
     return result
 
 
 class _OfTwo(torch.autograd.Function):
-    """A function that is linear in each of two tensors on a pattern."""
+    """Function on a pattern that is linear in each of two tensors."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -117,7 +117,7 @@ class _SampledProduct(_OfTwo):
 
 
 class _SquaredLengths(torch.autograd.Function):
-    """‖x_i − x_j‖² on the edges. With C = c̄ + c̄ᵀ of the cotangent the gradient is 2 (diag(C 1) − C) X, a Laplacian."""
+    """Squared lengths ‖x_i − x_j‖² on edges; C = c̄ + c̄ᵀ of the cotangent gives the gradient 2 (diag(C 1) − C) X."""
 
     @staticmethod
     @_checks.without_autocast
@@ -150,7 +150,7 @@ class _SquaredLengths(torch.autograd.Function):
 
 
 def _pull(values: Tensor, x: Tensor, pattern: Pattern) -> Tensor:
-    """Σ_j m_ij (x_j − x_i) ``(..., N, D)`` for symmetric values m on the edges, differentiable in both.
+    """Return Σ_j m_ij (x_j − x_i) ``(..., N, D)`` for symmetric values m on the edges, differentiable in both.
 
     By differences where nobody asks for derivatives. Else as a matrix product in float64: what cancels in it is as
     large as the points, not as their differences.
@@ -168,7 +168,7 @@ def _pull(values: Tensor, x: Tensor, pattern: Pattern) -> Tensor:
 
 
 class _Smoothness(torch.autograd.Function):
-    """½ Σ m_ij ‖y_i − y_j‖² of symmetric m: ∂Y = 2 (diag(M 1) − M) Y, one product, and ∂m_ij = ½ ‖y_i − y_j‖².
+    """Smoothness ½ Σ m_ij ‖y_i − y_j‖², m symmetric: ∂Y = 2 (diag(M 1) − M) Y, one product, ∂m_ij = ½ ‖y_i − y_j‖².
 
     The value by direct differences, which are exact zeros for constant Y where tr(Yᵀ L Y) would cancel.
     """

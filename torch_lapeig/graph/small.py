@@ -21,7 +21,7 @@ class SmallGraphs(NamedTuple):
 
 
 def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | None) -> SmallGraphs | None:
-    """Return the graphs of sets of points ``(B, N, D)``; None where there is no short way to them.
+    """Return the graphs of sets of points ``(B, N, D)``; None where this short way does not apply.
 
     It is there for exact Euclidean `KNN` of more points than neighbours in each set, and `HeatKernel` but for
     ``"component-median"``. Gradients flow to the points and to a learnable bandwidth. Where a bandwidth is 0, as of
@@ -45,7 +45,7 @@ def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | No
 
 
 def _normalized(index: Tensor, weight: Tensor, mask: Tensor | None) -> SmallGraphs:
-    """Return the graphs with A of a weight ``(B, N, k)`` from each node to others."""
+    """Return the graphs W = A + Aᵀ for weights A ``(B, N, k)`` from each node to others."""
     nothing = weight.new_zeros(*index.shape[:2], index.shape[1])
     degrees = weight.sum(2) + nothing.scatter(2, index, weight).sum(1)
     scale = degrees.rsqrt() if mask is None else torch.where(mask, degrees, 1).rsqrt() * mask
@@ -55,7 +55,7 @@ def _normalized(index: Tensor, weight: Tensor, mask: Tensor | None) -> SmallGrap
 
 
 def _shares(index: Tensor, rule: str) -> tuple[Tensor, Tensor]:
-    """Return what each neighbour adds to a weight in either direction, and whether its edge comes for the first time.
+    """Return each neighbour's share of a weight in either direction, and whether its edge occurs for the first time.
 
     An edge that both of its ends have chosen is among the neighbours twice.
     """

@@ -99,7 +99,7 @@ def check_batch(batch: Any, num_nodes: int, name: str = "batch") -> None:
 
 
 def check_places(affinity: Any) -> None:
-    """Raise ValueError for a square SciPy matrix with entries nowhere, which its conversions would write there."""
+    """Raise ValueError for a square SciPy matrix with entries outside its shape, whose conversion would write there."""
     try:
         if affinity.format in ("csr", "csc", "bsr"):
             affinity.check_format(full_check=True)
@@ -110,7 +110,7 @@ def check_places(affinity: Any) -> None:
 
 
 def check_weights(weight: Tensor, reverse: Tensor, name: str, slack: float) -> None:
-    """Raise unless weights are finite, non-negative, and equal to those of the reversed edges, up to ``slack``."""
+    """Raise unless weights are finite, non-negative, and equal to the reversed edges' weights, up to ``slack``."""
     _checks.check_finite(weight, name)
     allowed = slack * _checks.largest(weight) if slack else 0.0
     _checks.check_non_negative(weight, name, allowed)
