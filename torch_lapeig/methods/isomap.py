@@ -112,7 +112,7 @@ class Isomap(CentredKernelEmbedding):
         return state
 
     def _chosen(self, x: Tensor, fill: bool) -> Tensor:
-        """Indices of the landmarks."""
+        """Return the indices of the landmarks."""
         n = len(x)
         if self.landmarks is None:
             return torch.arange(n, device=x.device)
@@ -144,7 +144,7 @@ class Isomap(CentredKernelEmbedding):
 
 
 def _shortest(lengths: Tensor, query: Tensor, point: Tensor, geodesics: Tensor, queries: int) -> Tensor:
-    """min over the neighbours j of a query of its distance to j and the geodesics ``(N, L)`` from there, ``(Q, L)``.
+    """Return min over a query's neighbours j of its distance to j plus the geodesics ``(N, L)`` from j, ``(Q, L)``.
 
     One neighbour of each query at a time, so that memory does not depend on their number.
     """
@@ -168,7 +168,7 @@ def _shortest(lengths: Tensor, query: Tensor, point: Tensor, geodesics: Tensor, 
 
 
 def _root(squares: Tensor) -> Tensor:
-    """√, with a zero gradient at zero."""
+    """Return √, with a zero gradient at zero."""
     positive = squares > 0
     return torch.where(positive, torch.where(positive, squares, 1).sqrt(), 0)
 

@@ -23,7 +23,7 @@ ROTATIONS = 20  # of `discretize`, at most, beside the first; as in the authors'
 
 
 def cluster_qr(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Labels by a QR decomposition with column pivoting (Damle, Minden & Ying, *Information and Inference* 2019).
+    """Return labels by QR with column pivoting (Damle, Minden & Ying, *Information and Inference* 2019).
 
     The pivots are rows that are as orthogonal to each other as can be, one of each cluster. The rotation next to them
     takes the rows of a cluster to an axis. No iteration, no chance, and the same labels in any basis of the columns.
@@ -49,7 +49,7 @@ def cluster_qr(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def discretize(rows: Tensor, random: np.random.RandomState) -> tuple[Tensor, Tensor]:
-    """Labels by the partition nearest to the rows up to a rotation (Yu & Shi, *Multiclass spectral clustering*, 2003).
+    """Return labels by the partition nearest to the rotated rows (Yu & Shi, *Multiclass spectral clustering*, 2003).
 
     Partition and rotation are found in turn, from a random row and those most orthogonal to it, until neither changes.
 
@@ -80,7 +80,7 @@ def discretize(rows: Tensor, random: np.random.RandomState) -> tuple[Tensor, Ten
 
 
 def _orthogonal_rows(unit: Tensor, first: int) -> Tensor:
-    """As columns: a row, and rows each as orthogonal as can be to those before."""
+    """Return rows as columns: a first row, then rows each as orthogonal as possible to those before."""
     chosen, alike = [unit[first]], unit.new_zeros(len(unit))
     for _ in range(1, unit.shape[1]):
         alike = alike + (unit @ chosen[-1]).abs()
@@ -89,14 +89,14 @@ def _orthogonal_rows(unit: Tensor, first: int) -> Tensor:
 
 
 def _rotation(matrix: Tensor) -> Tensor:
-    """The orthogonal matrix nearest to a square one."""
+    """Return the orthogonal matrix nearest to a square one."""
     u, _, v = torch.linalg.svd(matrix)
     rotation: Tensor = u @ v
     return rotation
 
 
 def nearest_axis(rows: Tensor, axes: Tensor, *, signed: bool = True) -> Tensor:
-    """Return the axis that each row has most of, int64 ``(N,)``; of either sign if not ``signed``."""
+    """Return the axis of each row's largest coordinate, int64 ``(N,)``; of either sign if not ``signed``."""
     # Column by column: in a product, how a row is rounded depends on how many there are.
     parts = torch.stack([(rows * axis).sum(1) for axis in axes.mT], 1)
     return _first_of_largest(parts if signed else parts.abs())
@@ -110,7 +110,7 @@ def nearest_centre(rows: Tensor, centres: Tensor) -> Tensor:
 
 
 def _first_of_largest(parts: Tensor) -> Tensor:
-    """Return the first of the largest entries of each row, which differ by round-off only.
+    """Return the first of the largest entries of each row, which are equal up to round-off.
 
     Points of a symmetric set lie between two clusters. As new points their rows have other round-off, and they have to
     get the same label.
@@ -121,7 +121,7 @@ def _first_of_largest(parts: Tensor) -> Tensor:
 
 
 def k_means(n_clusters: int, n_init: int, random: np.random.RandomState | int, verbose: int = 0) -> Any:
-    """scikit-learn's estimator, which works on the CPU. ImportError without it."""
+    """Return scikit-learn's estimator, which works on the CPU; raise ImportError without scikit-learn."""
     try:
         from sklearn.cluster import KMeans
     except ImportError as error:

@@ -92,7 +92,7 @@ class LLE(EmbeddingModule):
         return {name: value.to(x.dtype) for name, value in found.items()} | {"train_points": x}
 
     def _nearest(self, points: Tensor, queries: Tensor | None) -> Neighbors:
-        """The k nearest of each point among the others, or of each new point."""
+        """Return the k nearest of each point among the others, or of each new point."""
         rule = self.neighbors
         k = min(rule.k, len(points) - (queries is None))
         return nearest_neighbors(points, k, queries, metric=rule.metric, backend=rule.backend, recall=rule.recall)
@@ -162,7 +162,7 @@ def _warn_of_zeros(values: Tensor, operator: SymmetricOperator, closed_groups: i
 
 
 def _residual_operator(indices: Tensor, weights: Tensor) -> SymmetricOperator:
-    """(I − W)ᵀ(I − W) for the weights ``(N, m)`` of each point's neighbours, differentiable in these."""
+    """Return (I − W)ᵀ(I − W) for the weights ``(N, m)`` of each point's neighbours, differentiable in these."""
     n = len(indices)
     node = torch.arange(n, device=indices.device)[:, None]
     place = torch.cat([node, indices], 1)

@@ -37,7 +37,7 @@ def nystrom(
     degrees: Tensor | None = None,
     off: Tensor | None = None,
 ) -> Tensor:
-    """Laplacian eigenmaps of new points: the row of the eigenproblem at x, solved for y(x).
+    """Return Laplacian eigenmaps of new points: the row of the eigenproblem at x, solved for y(x).
 
     For the generalised problem L y = λ D y (``normalized``) that is
 
@@ -76,7 +76,7 @@ def nystrom(
 
 
 def _growth(degree: Tensor | None, eigenvalues: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
-    """D / (D − λ) and 1 / (D − λ), zero where that divides by too little, with a warning; D of edges, None for 1."""
+    """Return D / (D − λ) and 1 / (D − λ), zero with a warning at tiny divisors; D of edges, None for 1."""
     one = eigenvalues.new_ones(1, 1)
     # 1 / (1 − λ / D) as D / (D − λ), which is 1 for λ = 0 and does not overflow where D is tiny.
     degree = torch.where(eigenvalues == 0, 1, one if degree is None else degree[:, None])
@@ -93,7 +93,7 @@ def _growth(degree: Tensor | None, eigenvalues: Tensor, there: Tensor) -> tuple[
 
 
 def _grown(rows: Tensor, growth: Tensor, inverse: Tensor, off: Tensor | None) -> Tensor:
-    """Rows y to y D (D − Λ)⁻¹ = y D (F + F E F + F E F E F + …), F = (D − λ)⁻¹; the rest has no second derivatives."""
+    """Return y D (D − Λ)⁻¹ = y D (F + F E F + F E F E F + …), F = (D − λ)⁻¹; later terms vanish to second order."""
     grown = rows * growth
     if off is None:
         return grown
@@ -102,7 +102,7 @@ def _grown(rows: Tensor, growth: Tensor, inverse: Tensor, off: Tensor | None) ->
 
 
 def _roots(total: Tensor, degrees: Tensor, query: Tensor, point: Tensor) -> Tensor:
-    """D(x)^½ / d_i^½ of edges, by logarithms; 0 for a training point without edges, whose row is zero."""
+    """Return D(x)^½ / d_i^½ of edges, by logarithms; 0 for a training point without edges, whose row is zero."""
     root = torch.where(degrees > 0, torch.where(degrees > 0, degrees, 1).log() / 2, torch.inf)
     half = torch.where(total.isinf(), 0, total) / 2
     return (half[query] - root[point]).exp()

@@ -33,7 +33,7 @@ RESOLVED = 1e4  # times the error of a solve: scores as large have four digits
 
 
 class LabelSpreading(SemiSupervised):
-    """F = (1 − α)(I − α S)⁻¹ Y with S = D^-½ W D^-½ (Zhou, Bousquet, Lal, Weston & Schölkopf 2004, section 2).
+    """Scores F = (1 − α)(I − α S)⁻¹ Y with S = D^-½ W D^-½ (Zhou, Bousquet, Lal, Weston & Schölkopf 2004, section 2).
 
     The limit of F ← α S F + (1 − α) Y, scikit-learn's `LabelSpreading`: each node takes the share α from its neighbours
     and keeps 1 − α of its own label, so that labels may be wrong. Solved to round-off by preconditioned conjugate
@@ -285,7 +285,7 @@ def _norms(columns: Tensor) -> Tensor:
 
 
 def _checked(class_prior: ClassPrior) -> str | tuple[float, ...] | None:
-    """A class prior that does not depend on the number of classes; raise unless it is one."""
+    """Return a class prior that does not depend on the number of classes; raise unless it is one."""
     if class_prior is None:
         return None
     if isinstance(class_prior, str):
@@ -302,7 +302,7 @@ def _checked(class_prior: ClassPrior) -> str | tuple[float, ...] | None:
 
 
 def _with_shares(found: State, targets: Tensor, class_prior: str | tuple[float, ...] | None) -> State:
-    """Return the fit, each class times the factor that gives its scores their share of all.
+    """Return the fit with each class scaled to its share of all scores.
 
     Zhu et al. take the sum over nodes without a label. Here it is over all, so that a class whose nodes are nearly all
     labelled is not made to take others.
@@ -325,7 +325,7 @@ def _with_shares(found: State, targets: Tensor, class_prior: str | tuple[float, 
 
 
 def _in_double(graph: Graph) -> Laplacian:
-    """L_sym of a graph in float64."""
+    """Return L_sym of a graph in float64."""
     if graph.similarity is not None:
         raise ValueError("affinities must be symmetric to carry labels, got ImprovedWeights; use HeatKernel")
     log_weight = None if graph.log_weight is None else graph.log_weight.double()
@@ -333,7 +333,7 @@ def _in_double(graph: Graph) -> Laplacian:
 
 
 def _system(laplacian: Laplacian, keep: Tensor) -> SymmetricOperator:
-    """I − Q S Q for factors 0 ≤ q ≤ 1 at the nodes, ``keep`` ``(N,)`` or ``(B, N)``, so that N A N is D − Q W Q.
+    """Return I − Q S Q for factors 0 ≤ q ≤ 1 at the nodes, ``keep`` ``(N,)`` or ``(B, N)``, so that N A N is D − Q W Q.
 
     That is the Laplacian of Q W Q and the excess e_i = Σ_j w_ij (1 − q_i q_j), a sum in which nothing cancels. q = √α
     gives label spreading. q = 0 at the labels and 1 elsewhere takes these out of the system: their rows are those of
@@ -356,7 +356,7 @@ def _system(laplacian: Laplacian, keep: Tensor) -> SymmetricOperator:
 
 
 def _own_row(new: NewAffinities, queries: int, state: State, growth: float, degrees: Tensor | None = None) -> Tensor:
-    """The row of the system at new points: what their neighbours give, and for a fitted point its own label."""
+    """Return the row of the system at new points: their neighbours' scores, and for a fitted point its own label."""
     scores = state["scores_"]
     none = scores.new_zeros(scores.shape[1])
     rows = nystrom(new.log_affinity, new.query, new.point, queries, scores, none, degrees=degrees)
