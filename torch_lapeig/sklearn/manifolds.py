@@ -235,12 +235,12 @@ class KernelPCA(Embedding):
 
 
 def _neighbors(n_neighbors: int | None, n_samples: int) -> int:
-    """Neighbours of a sample, checked; 10, or all of fewer samples, for None."""
+    """Return the checked number of neighbours of a sample; 10, or all of fewer samples, for None."""
     return check_below(min(10, n_samples - 1) if n_neighbors is None else n_neighbors, "n_neighbors", n_samples)
 
 
 def _connecting(x: Tensor, k: int) -> KNN:
-    """The rule of k nearest neighbours, or, with a warning, of twice as many until the graph is connected."""
+    """Return the rule of k nearest neighbours, or, with a warning, of twice as many until the graph is connected."""
     first, parts = k, [_parts(x, k)]
     while parts[-1] > 1:
         k = min(2 * k, len(x) - 1)
@@ -255,5 +255,5 @@ def _connecting(x: Tensor, k: int) -> KNN:
 
 
 def _parts(x: Tensor, k: int) -> int:
-    """Connected components of the graph of k nearest neighbours."""
+    """Return the connected components of the graph of k nearest neighbours."""
     return int(KNN(k)(x).connected_components().max()) + 1

@@ -64,7 +64,7 @@ class Spectral(OnGraph):
 
     @property
     def affinity_matrix_(self) -> Any:
-        """Affinities ``(N, N)`` of the training samples, an array or in CSR form."""
+        """Return affinities ``(N, N)`` of the training samples, an array or in CSR form."""
         check_is_fitted(self)
         if self._affinities is not None:
             return self._affinities.matrix
@@ -88,7 +88,7 @@ class Spectral(OnGraph):
         return self._from(self._affinities_of(X), X)
 
     def _affinities_of(self, X: Any) -> Affinities:
-        """Affinities that are no matter of the module."""
+        """Return the affinities that the module does not compute."""
         if self._pairwise and X.shape[0] != X.shape[1]:
             raise ValueError(f"X must be square with affinity={self.affinity!r}, got {X.shape}")
         if self.affinity == "precomputed":
@@ -103,15 +103,15 @@ class Spectral(OnGraph):
 
     @abstractmethod
     def _kernel(self, X: Any) -> Callable[..., Any]:
-        """The kernel of the parameters."""
+        """Return the kernel of the parameters."""
 
     def _neighbors(self, n_samples: int) -> int:
-        """``n_neighbors``, checked, the sample itself counted; a tenth of the samples for None, or one neighbour."""
+        """Return ``n_neighbors``, checked, the sample itself counted; for None a tenth of the samples, at least one."""
         k = max(n_samples // 10, 2) if self.n_neighbors is None else self.n_neighbors
         return check_below(k, "n_neighbors", n_samples, 1)
 
     def _solve(self) -> Solve | Solver | None:
-        """``solve`` with the tolerance of ``eigen_tol``."""
+        """Return ``solve`` with the tolerance of ``eigen_tol``."""
         if self.eigen_solver is not None:
             _checks.check_choice(self.eigen_solver, "eigen_solver", SOLVERS)
         if isinstance(self.eigen_tol, str):
@@ -246,7 +246,7 @@ class SpectralClustering(ClusterMixin, Spectral):  # type: ignore[misc]
     variant: Variant = "shi_malik"
 
     def fit(self, X: Any, y: Any = None) -> SpectralClustering:
-        """Cluster samples ``(N, D)``, or what is precomputed of their pairs ``(N, N)``; ``y`` is ignored."""
+        """Cluster samples ``(N, D)``, or a precomputed matrix of their pairs ``(N, N)``; ``y`` is ignored."""
         x = self._training(X)
         random = check_random_state(self.random_state)
         # scikit-learn draws the start of ARPACK first. With the same seed, k-means begins with the same samples.
@@ -264,7 +264,7 @@ class SpectralClustering(ClusterMixin, Spectral):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Labels ``(Q,)`` of new samples ``(Q, D)``, or of their pairs ``(Q, N)``: those of the nearest centre or axis.
+        """Return labels ``(Q,)`` of new samples ``(Q, D)``, or of their pairs ``(Q, N)``: the nearest centre or axis.
 
         −1 for samples without any affinity to a training sample.
         """
