@@ -29,7 +29,7 @@ AUTOCAST = ("cpu", "cuda")
 
 
 class _Float32:
-    """How the process multiplies float32 while some calls need the whole of it.
+    """State of float32 products of the process while some calls need full precision.
 
     Torch has two interfaces to one state, and raises where they contradict each other: both are set to agree. A value
     that is inherited from a more general setting is put back as one that inherits.
@@ -63,7 +63,7 @@ class _Float32:
                 product.fp32_precision = "ieee"
 
     def end(self) -> None:
-        """Put back what was, where nobody else needs IEEE arithmetic and nobody has changed it."""
+        """Restore the former setting, where nobody else needs IEEE arithmetic and nobody has changed it."""
         with self.lock:
             self.calls -= 1
             if self.calls or not self.kept:
@@ -80,7 +80,7 @@ class _Float32:
                     product.fp32_precision = value
 
     def begin_anew(self) -> None:
-        """End what other threads have begun: a forked process has none of them, one of which may hold the lock."""
+        """Forget the calls of other threads: a forked process lacks these threads, one of which may hold the lock."""
         self.lock = threading.Lock()
         if self.calls and not vars(_thread).get("inside", False):
             self.calls = 1
@@ -112,12 +112,12 @@ def _whole_precision() -> Iterator[None]:
 
 
 def _is_whole() -> bool:
-    """Return whether a function in full precision runs in this thread, and nothing in it has turned autocast on."""
+    """Return whether a function in full precision runs in this thread, with autocast still off."""
     return vars(_thread).get("inside", False) and not any(map(torch.is_autocast_enabled, AUTOCAST))
 
 
 def without_autocast(function: F) -> F:
-    """`full_precision` for the methods of a `torch.autograd.Function`, which torch calls in forward and backward."""
+    """Apply `full_precision` to methods of a `torch.autograd.Function`, which torch calls in forward and backward."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -171,7 +171,7 @@ def full_precision(function: F) -> F:
 
 
 def look(*flags: Tensor) -> list[bool]:
-    """Return whether flags ``()`` are true: all of them, and those of `later`, in one copy that the host waits for."""
+    """Return whether all flags ``()`` are true; flags of `later` come in the same copy, for which the host waits."""
     pending: list[tuple[Tensor, Callable[[], None]]] = vars(_thread).pop("pending", [])
     every = [*flags, *(flag for flag, _ in pending)]
     if len({flag.device for flag in every}) == 1 and every[0].device.type != "cpu":
@@ -185,7 +185,7 @@ def look(*flags: Tensor) -> list[bool]:
 
 
 def later(flag: Tensor, say: Callable[[], None]) -> None:
-    """Call ``say`` if a flag ``()`` is true, when the host next looks at the device, or when the outermost call ends.
+    """Call ``say`` if a flag ``()`` is true, when the host next synchronises, or when the outermost call ends.
 
     For warnings, and for errors that nothing before would hide: where something else fails, what is left is looked at
     first. On the processor, where a look costs nothing, at once.

@@ -56,7 +56,7 @@ LOOK = 5
 
 
 def steps_between_looks(device: torch.device) -> int:
-    """Return steps between two looks at a device."""
+    """Return the number of steps between two synchronisations with a device."""
     return 1 if device.type == "cpu" else LOOK
 
 
@@ -74,7 +74,7 @@ def budget_of(device: torch.device) -> Budget:
 
 
 def rows_of_block(row_bytes: float, device: torch.device, room: Literal["memory", "cache"] = "memory") -> int:
-    """Return how many rows that take ``row_bytes`` each make a block on a device; at least one."""
+    """Return how many rows of ``row_bytes`` each make a block on a device; at least one."""
     return max(1, int(getattr(budget_of(device), room) // max(row_bytes, 1)))
 
 
