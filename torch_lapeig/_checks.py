@@ -91,7 +91,7 @@ class ConvergenceError(RuntimeError):
 PASSED_THROUGH = {"torch_lapeig", "torch", "torch_geometric", "pytorch_lightning", "lightning", "lightning_fabric"}
 PASSED_THROUGH |= {"sklearn", "joblib", "numpy", "scipy", "contextlib", "functools"}
 
-# Where a thread of this library keeps what it warns of, for the thread that waits for it to say.
+# Warnings that a thread of this library keeps, so that the waiting thread gives them.
 kept_warnings: ContextVar[list[tuple[str, type[Warning]]] | None] = ContextVar("kept_warnings", default=None)
 
 

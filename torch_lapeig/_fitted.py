@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch_lapeig import _checks
 from torch_lapeig._tuning import rows_of_block
 
-ENTRY = "_extra_state"  # torch's own name in a state dict for what is no tensor of the module
+ENTRY = "_extra_state"  # torch's own name in a state dict for state beside tensors
 
 Own = TypeVar("Own", bound="FittedModule")
-State = dict[str, Tensor]  # of a fit: what the tensors of its names hold
+State = dict[str, Tensor]  # fitted tensors by name
 
 
 class Configured:

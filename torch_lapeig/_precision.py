@@ -38,7 +38,7 @@ class _Float32:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.calls = 0
-        self.name: str | None = "highest"  # by the older interface; None where only the newer one can say
+        self.name: str | None = "highest"  # of the older interface; None for settings of the newer one only
         self.kept: list[str] = []  # of `PRODUCTS`
 
     def begin(self) -> None:
@@ -48,7 +48,7 @@ class _Float32:
             found = _float32_products()
             if WHOLE.issuperset(found):
                 return
-            # What is "ieee" here may be our doing; what is not was chosen by the user, before this or since.
+            # "ieee" may be set by this class; any other value is the user's.
             before = self.kept or found
             self.kept = [old if value == "ieee" else value for old, value in zip(before, found, strict=True)]
             try:

@@ -44,7 +44,7 @@ def together(tasks: Sequence[Callable[[], T]]) -> list[T]:
     Raises:
         What the first of the tasks that fail raises; those after it may not be run.
     """
-    if len(tasks) < 2 or (threads := _threads_here()) == 1:  # a task alone has all threads of torch
+    if len(tasks) < 2 or (threads := _threads_here()) == 1:  # a single task has all threads of torch
         return [task() for task in tasks]
     results: dict[int, T] = {}
     failures: dict[int, BaseException] = {}
@@ -76,7 +76,7 @@ def together(tasks: Sequence[Callable[[], T]]) -> list[T]:
     except BaseException:  # an interrupt
         waiting.clear()
         raise
-    contextvars.copy_context().run(work)  # what no thread has taken
+    contextvars.copy_context().run(work)  # run the tasks that no thread has taken
     for number in sorted(warnings):
         for warning in warnings[number]:
             _checks.warn(*warning)

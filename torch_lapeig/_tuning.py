@@ -49,9 +49,9 @@ ALIGNMENT = 16
 HUB_EDGES = 1000
 
 
-# Steps of an iteration on accelerators between two looks at whether it has come to its end: for a look the host waits
-# until all that it has asked for is done, some 30 µs, in which it could ask for five more kernels. A step too many does
-# no harm. On the processor a look costs nothing. It divides `torch_lapeig.eigen.cg.REPLACED`.
+# Steps of an iteration on accelerators between two synchronisations, in which the host checks for convergence. A
+# synchronisation takes some 30 µs, the time of five more kernels. A step too many does no harm. On the processor the
+# check is free. The number divides `torch_lapeig.eigen.cg.REPLACED`.
 LOOK = 5
 
 
@@ -60,7 +60,7 @@ def steps_between_looks(device: torch.device) -> int:
     return 1 if device.type == "cpu" else LOOK
 
 
-# Of the memory of a CUDA device, what a search may take, beside a network.
+# Share of the memory of a CUDA device that a search may take, beside a network.
 SEARCH_SHARE = 1 / 8
 
 
@@ -80,11 +80,10 @@ def rows_of_block(row_bytes: float, device: torch.device, room: Literal["memory"
 
 # --- Neighbour search -------------------------------------------------------------------------------------------------
 
-# Points of a set, their dimensions and the neighbours of each up to which compiled loops over all pairs take less time
-# than products and what follows: half with 256 points × 16, a third with 4000, 0.6 with 4000 × 64; with 1000 × 100 as
-# much.
+# Largest sets, dimensions and numbers of neighbours for which compiled loops over all pairs are faster than products:
+# half the time with 256 points × 16, a third with 4000, 0.6 with 4000 × 64; equal with 1000 × 100.
 SMALL_SET, SMALL_DIMENSIONS, FEW_NEIGHBORS = 4096, 64, 64
-# The same for larger sets: 30,000 × 10 took 0.9 s, by products 1.3.
+# Limits for larger sets: 30,000 × 10 took 0.9 s, by products 1.3.
 FEW_DIMENSIONS, FEW_NUMBERS = 16, 2**20
 # Dimensions up to which squares are added one after the other: rows too short for torch's sums to be fast.
 SHORT_ROW = 8
@@ -116,7 +115,7 @@ DIRECTIONS = (32, 64, 96, 128, 192, 256)
 # of its bytes, and a value of a table that is looked at. 600,000 pairs of 784 numbers took 0.2 s in float32, 10⁸ values
 # of 784 terms 1.7 s.
 MEASURED_BYTE, LOOKED_AT = 6, 40
-# Of the time of the whole product, what images may take by this count.
+# Maximum share of the whole product's time that images may take by this count.
 PROJECTED_SHARE = 0.7
 
 # Copies of points: nodes from which on a search looks for them, points it looks at, and the share of these that have to
@@ -150,15 +149,15 @@ DENSE_SOLVE = 1e9
 # Products of a block of m vectors with a dense matrix that take the time of its `eigh`, times m / n. For m = 16: 100 at
 # n = 512, 230 at 1000, 500 at 2000 (on one core).
 DENSE_PRODUCTS = 4.0
-# What does not converge otherwise is done again by `Eigh` up to here: 8000² float64 are 0.5 GiB.
+# Graphs up to here that do not converge otherwise are solved again by `Eigh`: 8000² float64 are 0.5 GiB.
 FALLBACK_NODES = 8000
 # One sparse graph of more nodes is solved in reverse Cuthill–McKee order: its products are several times faster. On
 # the processor only: an accelerator's cache holds a block of vectors of a million nodes, and SciPy takes a second to
 # order these, longer than the solve.
 REORDER_NODES = 10**5
-# Numbers between those of two neighbours in a block of filters, in the mean, from which on one of fewer nodes is put in
-# that order, too: what lies between them fills the second cache. A product of 20,000 nodes in clusters with 32 columns
-# took 2.5 and 1.3 ms, the order itself 10.
+# Mean distance in memory, in numbers, between two neighbours in a block of filters, from which on a smaller graph is
+# reordered too: then the second cache is full. A product of 20,000 nodes in clusters with 32 columns took 2.5 and 1.3
+# ms, the order itself 10.
 SCATTERED = 2**16
 # Products of a filter of a sparse graph from which on multigrid takes less time.
 SPARSE_PRODUCTS = 1000
@@ -178,8 +177,8 @@ COMPILED_PART = 2**18
 ALONE = 2**19
 # Multiplications after which a compiled solve gives Python a chance to be interrupted: about a second.
 UNINTERRUPTED = 2**31
-# A matrix of more rows is left to the threads of LAPACK where there are fewer such than threads. Below, beside other
-# processes, one of 300² took 11 ms on one thread and 70 to 1700 on two.
+# A matrix of more rows is left to LAPACK's threads where there are fewer such matrices than threads. Below, beside
+# other processes, one of 300² took 11 ms single-threaded and 70 to 1700 on two threads.
 WHOLE_EIGH = 512
 # Numbers of a block of vectors that a part of a batch has at least: below, Python's calls, which threads do one after
 # the other, are so large a share that torch's own threads in each operation take less time. Forward and backward of

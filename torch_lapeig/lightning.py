@@ -190,9 +190,9 @@ class _Step:
     """
 
     def __init__(self, module: LightningModule) -> None:
-        functools.update_wrapper(self, module.training_step)  # Lightning looks at the names of its arguments
+        functools.update_wrapper(self, module.training_step)  # Lightning inspects the names of its arguments
         self.module, self.original = module, module.training_step
-        self.replaced = vars(module).get("training_step")  # None: the step is that of the class
+        self.replaced = vars(module).get("training_step")  # None: the step is a method of the class
         self.terms: list[SmoothnessCallback] = []
 
     def __call__(self, batch: Any, *args: Any, **kwargs: Any) -> Any:

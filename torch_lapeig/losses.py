@@ -344,7 +344,7 @@ class Whitening(FittedModule):
 
     @_checks.without_autocast
     def forward(self, y: Tensor) -> Tensor:
-        """Return eigenfunctions ``(..., k)`` at the points of outputs ``y`` ``(..., k)``, with gradients, in ``y.dtype``.
+        """Return eigenfunctions ``(..., k)`` at outputs ``(..., k)``, differentiable, in the dtype of ``y``.
 
         Raises:
             RuntimeError: not fitted. TypeError, ValueError: not of k columns.

@@ -116,7 +116,7 @@ class AddLaplacianPE:
             item.x = vectors
         else:
             columns = item.x[:, None] if item.x.ndim == 1 else item.x
-            whole = torch.result_type(columns, vectors)  # that of the columns, unless they are integers
+            whole = torch.result_type(columns, vectors)  # the dtype of the columns, unless they are integers
             dtype = columns.dtype if columns.is_floating_point() else whole
             item.x = torch.cat([columns.to(dtype), vectors.to(columns.device, dtype)], -1)
         if self.eigenvalues is not None:

@@ -34,12 +34,12 @@ FOLDER, LIBRARY = Path(__file__).parent, "kernels.so"
 TYPES = {torch.float32: ("float", c_float), torch.float64: ("double", c_double)}
 LANES, LANE_BYTES = 8, 64  # columns that conjugate gradients solve side by side, or matrices; bytes of a vector
 QUERIES = 4  # whose distances are measured side by side
-# Rows of matrices up to which eight side by side take less time than by LAPACK: of 24 rows a fourth, of 64 six tenths.
-# Of fewer matrices than these lanes stay empty.
+# Rows up to which eight matrices side by side take less time than LAPACK: 1/4 of the time with 24 rows, 0.6 with 64.
+# With fewer matrices, lanes stay empty.
 SMALL, FEW = 64, 4
 
-# The functions of the library: what they return and take, n an int64, d a double, p a pointer. A name that ends in _ is
-# one function for float and one for double.
+# Functions of the library with their results and arguments: n is an int64, d a double, p a pointer. A name that ends in
+# _ has a variant for float and one for double.
 FUNCTIONS = {
     "count_part": "n:p",
     "fill_part": ":p",
@@ -76,7 +76,7 @@ STRUCTURES = {
     "space": "p:shape,l n:n,first,size,width,filled,blocks p:rows,projected,rest,gram d:dependent,least,enough "
     "p:work n:count,begin p:block,room",
 }
-MATRIX = 0  # what `product` does with rows
+MATRIX = 0  # how `product` uses rows
 
 
 @functools.cache
@@ -156,7 +156,7 @@ def is_readable(*tensors: Tensor) -> bool:
     if is_in_torch_dispatch_mode() or torch._C._functorch.peek_interpreter_stack() is not None:
         return False
     if torch.jit.is_tracing() or forward_ad._current_level >= 0:  # type: ignore[attr-defined]
-        return False  # what C writes has no record, and no tangent
+        return False  # results of C have no autograd record and no tangent
     return all(map(_is_plain, tensors))
 
 

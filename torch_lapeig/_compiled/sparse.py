@@ -15,7 +15,7 @@ from torch import Tensor
 from torch_lapeig._compiled import call, library, structure
 
 Array = np.ndarray[Any, Any]
-SINGULAR, NO_MEMORY = -1, -2  # what `numbers_of` gives in the place of a count
+SINGULAR, NO_MEMORY = -1, -2  # results of `numbers_of` in place of a count
 BLOCK = 4  # vectors of a block, at most
 SPACE_PART = 2**14  # numbers of a vector that a thread has at least: with four of them and 30 others some 0.1 ms
 

@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     try:
         run(options)
-    except (InputError, OSError) as error:  # files are read with messages of their own; what is left is --out
+    except (InputError, OSError) as error:  # errors of input files have their own messages; an OSError is of --out
         raise SystemExit(f"error: {error}") from None
 
 

@@ -19,7 +19,7 @@ Columns = Mapping[str, Array]
 
 LEAST_POINTS = 4  # two eigenvectors and the constant one, and one more
 DENSE_BYTES = 4 << 30  # of a sparse matrix when it is written out
-PICKLED = b"\x80"  # first byte of a pickle; older NumPy says so of whatever it cannot read
+PICKLED = b"\x80"  # first byte of a pickle; older NumPy reports any unreadable file as pickled
 SHOWN = 5  # numbers of rows in a message
 DECIMAL_COMMA = re.compile(r"[+-]?\d*,(\d+)(?:[eE][+-]?\d+)?")
 
@@ -103,7 +103,7 @@ def _csv(path: Path, member: str, notes: list[str]) -> Columns:
     """Return columns of words or numbers; the first line holds names if none of its cells is a number."""
     text = path.read_text(encoding="utf-8-sig")
     first = text.partition("\n")[0]
-    delimiter = next((sign for sign in ";\t" if sign in first), ",")  # beside these commas are decimal
+    delimiter = next((sign for sign in ";\t" if sign in first), ",")  # other delimiters leave the comma for decimals
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     rows = [(reader.line_num, row) for row in reader if row]
     if not rows:
@@ -247,7 +247,7 @@ def _checked(found: Array, given: str, notes: list[str]) -> Array:
     if found.dtype.kind not in "biuf":
         raise InputError(f"{given} must hold real numbers, got {found.dtype}")
     if found.dtype not in (np.float32, np.float64):
-        to = np.float32 if found.dtype.itemsize <= 2 else np.float64  # which holds such numbers exactly
+        to = np.float32 if found.dtype.itemsize <= 2 else np.float64  # float64 or float32 holds these numbers exactly
         notes.append(f"{given} is {found.dtype}, computed in {np.dtype(to)}")
         found = found.astype(to)
     if len(bad := np.flatnonzero(~np.isfinite(found).all(1))):
@@ -303,7 +303,7 @@ def labels_of(found: Array | Columns, given: str, n: int, notes: list[str]) -> A
             raise InputError(f"{given} must have one column of labels, got {', '.join(found)}")
         ((name, cells),) = found.items()
         found = cells
-        if len(cells) == n - 1 and cells.dtype.kind == "U":  # of words alone only their number tells
+        if len(cells) == n - 1 and cells.dtype.kind == "U":  # for words, only the count shows a missing header
             found = np.array([name, *cells])
             notes.append(f"{given}: line 1 is a label after all, as there are {n} points")
         if found.dtype.kind == "U" and all(map(_is_number, found)):

@@ -90,7 +90,7 @@ class Sharded(nn.Module):
             raise ValueError('assign_labels must be "kmeans" or "cluster_qr" on several processes, got "discretize"')
         self.ranks = group if isinstance(group, Ranks) else Ranks(group, timeout=timeout)
         self._fit: ShardedFit | None = None
-        self._kept: State = {}  # of the fit, what a state dict holds
+        self._kept: State = {}  # entries of the fit in a state dict
 
     def forward(self, *given: Tensor) -> Tensor:
         """Return rows ``(n, k)`` of this process's points ``(n, D)``, or the share ``()`` of a loss of ``(y, x)``."""

@@ -20,7 +20,7 @@ from torch_lapeig.graph.distances import least_reach, measured, radii_no_less, r
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.methods.labels import cluster_qr, k_means, nearest_axis, nearest_centre
 
-# Of a state dict: with a row for each point, in the order of their numbers, and the same on every rank.
+# Entries of a state dict: with a row for each point, in the order of numbers; and equal on every rank.
 ROWS = ("train_points", "train_vectors", "train_weighting", "train_degrees", "embedding_", "labels_")
 SMALL = ("eigenvalues_", "residuals_", "gap_", "cluster_centers_", "cluster_axes_")
 

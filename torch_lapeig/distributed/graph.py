@@ -113,7 +113,7 @@ def symmetrized(points: ShardedPoints, row: Tensor, place: Tensor, symmetrize: s
     begin, total = offsets[ranks.rank], offsets[-1]
     (chosen_by,) = to_owners(ranks, offsets, place, place * total + (row + begin))
     both = torch.cat([row * total + place, chosen_by - begin * total])
-    del chosen_by  # each of these is as large as the graph
+    del chosen_by  # the array is as large as the graph
     keys, directions = both.sort().values.unique_consecutive(return_counts=True)
     del both
     if symmetrize == "mutual":

@@ -73,7 +73,7 @@ class ShardedPattern(SparsePattern):
     def __repr__(self) -> str:
         return f"ShardedPattern({self.total} of {self.offsets[-1]} nodes, {len(self)} edges, {self.ranks})"
 
-    # --- What concerns all nodes --------------------------------------------------------------------------------------
+    # --- Operations on all nodes --------------------------------------------------------------------------------------
 
     def sum(self, x: Tensor) -> Tensor:
         """Return Σ over ranks; differentiable."""
@@ -198,7 +198,7 @@ class ShardedPattern(SparsePattern):
         far = self.col[self.cross].long() - self.total
         rank = owners(self.halo.needed, self.offsets)[far]
         counts: list[int] = torch.bincount(rank, minlength=self.ranks.world).tolist()
-        # Sent by rank and second node, received by rank and first node: the same edges in the same order.
+        # Sent by rank and second node, received by rank and first node: both list the edges in one order.
         return self.inner, reverse, self.cross[far.argsort(stable=True)], self.cross[rank.argsort(stable=True)], counts
 
     # --- Products -----------------------------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ class ShardedPattern(SparsePattern):
         far = csr_of(row, col, values.index_select(0, self.cross), (len(border), len(self.halo)))
         return ShardedMatrix(own, far, border, self.halo)
 
-    # --- What one rank cannot do --------------------------------------------------------------------------------------
+    # --- Operations that one rank cannot do ---------------------------------------------------------------------------
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError(

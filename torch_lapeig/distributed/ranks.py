@@ -35,7 +35,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from torch_lapeig import _checks
 
-POLL = timedelta(seconds=0.5)  # between two looks whether another rank has failed, while this one waits
+POLL = timedelta(seconds=0.5)  # between two checks for failures of other ranks, while this one waits
 GRACE = 1.0  # seconds in which the error of a rank that has gone may still arrive
 PARTING = 5.0  # seconds at most that a process that ends waits for gloo's threads to let go of tensors
 
@@ -369,7 +369,7 @@ class Ranks:
         return DistributedError(self._failure)
 
 
-_LENT: deque[weakref.ref[Tensor]] = deque(maxlen=64)  # what the last collectives were given
+_LENT: deque[weakref.ref[Tensor]] = deque(maxlen=64)  # tensors given to the last collectives
 
 
 def _lent(x: Tensor) -> Tensor:

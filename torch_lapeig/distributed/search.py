@@ -152,7 +152,7 @@ class Search:
             return found
         index, distances = self._nearest_here(here, queries, reach)
         begin = self.points.offsets[self.ranks.rank]
-        for rows in _blocks(len(asked)):  # what is in between needs several times the memory of the answer
+        for rows in _blocks(len(asked)):  # intermediate results need several times the memory of the answer
             found.places[rows, :here] = index[rows] + begin
             found.numbers[rows, :here] = self.points.numbers[index[rows]]
             found.squared_distances[rows, :here] = distances[rows]

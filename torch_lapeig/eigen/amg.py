@@ -90,7 +90,7 @@ class Hierarchy:
         here = self.levels[level]
         if here.prolongation is None or here.restriction is None:
             return self.coarse_inverse @ b
-        # New memory for large blocks costs as much as a product: what is worked in is made once.
+        # Allocating large blocks costs as much as a product, so working memory is allocated once.
         r, d = (torch.empty_like(b, memory_format=torch.contiguous_format) for _ in range(2))
         x = self._smooth(here, r.copy_(b), d, torch.zeros_like(r))
         residual = multiply(here.matrix, x, b, times=-1, out=r)
@@ -138,8 +138,8 @@ LOWER = 0.1  # the smoother damps this part of the spectral radius and above
 MOST_PRODUCTS = 30  # multiplications of L P for each entry of L, before hubs are suspected
 STRONG = 0.25  # an edge is strong from this part of the weaker of its nodes' strongest edges
 FAINT = 0.01  # and this part of the stronger one's
-# Of the largest diagonal over its mass, what that of an aggregate is at least. A cycle enlarges what hangs on faint
-# edges by the inverse of their weight. In float32 its round-off would soon drown the rest, and then be no number.
+# Least diagonal of an aggregate, over the largest diagonal per mass. A cycle enlarges parts on faint edges by the
+# inverse of their weight, and in float32 their round-off would soon drown the rest and overflow.
 FAINTEST = 1e-9
 
 
@@ -238,7 +238,7 @@ class SmoothedAggregation:
             matrix, diagonal, mass, excess = step.matrix, coarse_diagonal, coarse_mass, step.excess
         if matrix.shape[0] > max(self.coarsest, LARGEST_DENSE):
             return None
-        # The coarsest stays in float64: its null space has to be told from its smallest eigenvalues.
+        # The coarsest stays in float64, which resolves its null space from its smallest eigenvalues.
         levels.append(Level(_unit(matrix, diagonal, torch.float64), _ratio(diagonal, mass)))
         return Hierarchy(tuple(levels), finest[:, None], total / first, self.smoothing)
 
@@ -453,7 +453,7 @@ def aggregates(
     number[root] = torch.arange(count, dtype=torch.int32, device=row.device)
     for _ in range(2):
         number = torch.where(number < 0, largest(number), number)
-    if loose.any():  # to the end of what grows stronger and stronger, which has a strong edge
+    if loose.any():  # follow ever stronger edges to their end, a node with a strong edge
         nearest = torch.where(loose, nearest, torch.arange(n, device=row.device))
         while not torch.equal(following := nearest[nearest], nearest):
             nearest = following

@@ -76,7 +76,7 @@ class Auto:
             return Choice((Eigh(),), "all pairs of graphs together, of which the backward has nothing left to solve")
         if n > FALLBACK_NODES:
             return Choice((ChebyshevSubspace(), MULTIGRID, last_resort(n)), "a large dense graph")
-        # What does not come in about the time of `Eigh` is left to it.
+        # Graphs that filters do not solve in about the time of `Eigh` are left to `Eigh`.
         most = SPARSE_PRODUCTS if is_sparse else int(DENSE_PRODUCTS * n / block)
         filters = ChebyshevSubspace(max_products=most)
         return Choice((filters, Eigh()), "graphs together, in products that take less time than all their pairs")

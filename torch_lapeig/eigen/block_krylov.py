@@ -112,7 +112,7 @@ class BlockKrylov:
         known, block = self.columns(new), self.rows[self.first + old : self.first + new].mT
         w = self.product(block)
         h = self.operator.inner(known, w)
-        self._rest = without(w, known, h).mT.contiguous()  # to round-off of the product; what follows does it again
+        self._rest = without(w, known, h).mT.contiguous()  # to round-off of the product; repeated for the next block
         h = h[self.first :]
         self.projected[:new, old:new], self.projected[old:new, :new] = h, h.mT
         inner = h[old:new]

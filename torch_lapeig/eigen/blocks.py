@@ -197,7 +197,7 @@ def eigh_of_batch(a: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
     try:
         values, vectors = in_parts(_eigh, a, PART_OF_EIGH)
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
-        values, vectors = _eigh(a)  # which says its number among all
+        values, vectors = _eigh(a)  # names the failed matrix in its error
     return values, vectors[..., :count]
 
 
@@ -323,5 +323,5 @@ def orthonormalize(operator: Space, x: Tensor, *, careful: bool = True) -> tuple
                 sound = sound & (failed == 0)
             elif number > 0 and diagonal.amin() > 0.5:
                 break
-    # The last factor is that of nearly the identity.
+    # The last factor belongs to a Gram matrix close to the identity.
     return x, sound if careful else sound & (diagonal.amin(1) > 0.5)

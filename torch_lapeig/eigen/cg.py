@@ -14,7 +14,7 @@ from torch_lapeig._tuning import steps_between_looks
 Map = Callable[[Tensor], Tensor]
 
 REPLACED = 50  # iterations between two true residuals: until then round-off has not driven the recurrence far from it
-PATIENCE = 6  # true residuals in turn without a tenth less in any column: what is left is not in the range
+PATIENCE = 6  # successive true residuals, none a tenth smaller in any column: the rest is outside the range
 
 
 class Found(NamedTuple):
@@ -56,7 +56,7 @@ def conjugate_gradients(
     energy = torch.full_like(left, torch.inf)
     going, stale, look = left > allowed(best), 0, steps_between_looks(target.device)
     for iteration in range(limit + 1):
-        # A column that looks solved stands still until all do: its round-off would lead it anywhere.
+        # A column that looks solved waits for the others: its round-off would lead it anywhere.
         moving = going & (norms(r) > 0.5 * allowed(z))
         is_due = iteration % REPLACED == 0 or iteration == limit
         if is_due or (iteration % look == 0 and not moving.any()):

@@ -33,13 +33,13 @@ from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import SparsePattern
 
 BEYOND = 0.05  # of the rest of the spectrum, from the end of a cluster on
-NARROW = 0.4  # power of eps: over the bound, the least width of what a filter damps: below, round-off is all it sees
-OVERFLOW = 0.5  # of the logarithm of the largest number: what a filter may grow to
+NARROW = 0.4  # power of eps: least width of a damped interval over the bound; a narrower one holds only round-off
+OVERFLOW = 0.5  # of the logarithm of the largest number: maximum growth by a filter
 DAMPING = 18.0  # logarithm of the factor between the k-th pair and the unwanted ones after a filter, at most
-CLEAN = 0.9  # of the logarithm of eps: what a pair that is found may grow by over those in which there is none of it
-SPARE = 2.0  # the same beyond what the residuals need, as long as a filter is
+CLEAN = 0.9  # of the logarithm of eps: maximum growth of a converged pair over pairs that contain nothing of it
+SPARE = 2.0  # of the logarithm: damping beyond the need of residuals, in long filters
 CLOSE = 1e-2  # residual over the bound up to which values that are no farther apart are one cluster
-LEAST_DEGREE = 8  # of a filter: below, a look at the pairs takes longer than the filter
+LEAST_DEGREE = 8  # of a filter: a shorter one takes less time than a check of the pairs
 SHOWN = 2  # iterations after which Ritz values show how many products are left
 
 UNLIMITED = 2**62
@@ -152,7 +152,7 @@ class ChebyshevSubspace:
         for iteration in range(min(products, 1), self.max_iterations + 1):
             needed = _shortfall(ritz, k, tolerance, iteration, progress)
             if not ritz.is_measured and (needed <= 0).all():
-                # So say the small matrices: see whether it is true.
+                # The small matrices show convergence: confirm by residuals of the vectors.
                 ritz = _measured(operator, ritz)
                 needed = _shortfall(ritz, k, tolerance, iteration, None)
             needed = _shared(operator, needed)
@@ -212,7 +212,7 @@ class ChebyshevSubspace:
         needs would overflow.
         """
         values, bound, info = _numbers(ritz.values), ritz.known.bound, torch.finfo(ritz.values.dtype)
-        # Where the whole block lies in one cluster, as far as residuals tell, what grows begins beyond it.
+        # Where residuals place the whole block in one cluster, the growing part begins beyond the cluster.
         worst = _numbers(ritz.residuals)[:, k - 1 :].max(1)
         same = np.maximum(ritz.known.round_off, np.where(worst <= CLOSE * bound, worst, 0))
         within = values[:, -1] - values[:, k - 1] <= same
@@ -356,7 +356,7 @@ def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor, known: Known) ->
     largest, is_host = size.amax(1), x.device.type == "cpu"
     if is_host and not largest.isfinite().all():
         return None
-    if not is_host or largest.amax() > torch.finfo(x.dtype).max ** 0.25:  # squares of what a filter enlarges overflow
+    if not is_host or largest.amax() > torch.finfo(x.dtype).max ** 0.25:  # squares of filtered columns overflow
         x = x / size.clamp_min(torch.finfo(x.dtype).tiny)[:, None, :]
         if (found_by_loops := _by_loops(operator, x, null, known)) is not None:
             return found_by_loops
@@ -391,7 +391,7 @@ def _by_loops(operator: Operator, x: Tensor, null: Tensor, known: Known) -> Ritz
     if (pairs := ritz_pairs(matrix, x, null, operator.bound)) is None:
         return None
     values, vectors, residuals = pairs
-    residuals = torch.hypot(residuals, values.clamp_max(0))  # of the values that are said, which are none below 0
+    residuals = torch.hypot(residuals, values.clamp_max(0))  # of the returned values, which are not below 0
     return Ritz(values.clamp_min(0), vectors, residuals, known, is_measured=True)
 
 

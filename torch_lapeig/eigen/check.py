@@ -87,11 +87,11 @@ def check_answer(
 def _checked(
     operator: Operator, k: int, solver: Solver, tolerance: float, ritz: RitzPairs, has_guards: bool
 ) -> Solution:
-    # One after the other, so that the wanted ones are the same, to the last bit, with guards and without.
+    # The wanted vectors come first and alone, so that they are bitwise equal with guards and without.
     guard_vectors = ritz.vectors[..., :0]
     if has_guards:
         guard_vectors = _with_exact_null_space(operator, ritz.vectors[..., k:], k)
-        if fewest_active(operator) < max(k, operator.all_nodes):  # no solve takes out what round-off has left there
+        if fewest_active(operator) < max(k, operator.all_nodes):  # no solve removes round-off there
             guard_vectors = guard_vectors * operator.active[..., None]
     is_whole = fewest_active(operator) >= k
     present = ritz.values.new_ones((len(ritz.values), k), dtype=torch.bool)

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch_lapeig._checks import matmul
 from torch_lapeig.eigen.check import Solution
 
-SAMPLE = 1000  # numbers that are looked at before all are
+SAMPLE = 1000  # numbers checked before all are
 
 Degeneracy = Literal["mask", "lorentz", "exact"]
 DEGENERACIES = ("mask", "lorentz", "exact")

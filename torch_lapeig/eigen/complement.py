@@ -122,7 +122,7 @@ class Complement:
 
     @cached_property
     def _differences(self) -> tuple[Tensor, Tensor]:
-        # A cluster that the cut splits cannot be told from V: its guards are left out, whatever the rule within V.
+        # A cluster that the cut splits is not resolved from V: its guards are left out, whatever the rule within V.
         found = differences(self.s.guard_values, self.s.values, self.s, self.rule.masked)
         return inverse_differences(found, self.s, self.rule.masked)
 
@@ -173,7 +173,7 @@ class Complement:
         inner, guards, inverse = self.s.operator.inner, self.s.guard_vectors, -self._differences[0]
         if self._inverse is None:
             return torch.baddbmm(self._rest * r, self._known, self._scales * inner(self._known, r))
-        # Factors enlarge most what round-off has left of the null vectors.
+        # Factors enlarge most the round-off along null vectors.
         coefficients = inner(guards, r)
         rest = self._inverse(self.project(r - guards @ coefficients))
         return self.project(rest + guards @ (inverse * coefficients - inner(guards, rest)))
@@ -205,14 +205,14 @@ class Complement:
         if s.is_whole:  # all vectors are known, to round-off
             z = s.guard_vectors @ (self._differences[0] * operator.inner(s.guard_vectors, g))
             return z, torch.ones_like(s.values, dtype=torch.bool)
-        # Twice: norms of V are 1 but for round-off, and what that leaves inside V would have no solution.
+        # Twice: norms of V are 1 but for round-off, and a remainder inside V would have no solution.
         target = -self.project(self.project(g * operator.active[..., None]))
         size = norms(operator, target)
-        # What is left of g after the projection is no better than its round-off, in the precision it came in.
+        # The rest of g after the projection is no better than its round-off, in the precision of its arrival.
         enough = torch.maximum(self.rule.tolerance * size, 8 * max(eps, self.rule.eps) * norms(operator, g))
 
         def allowed(z: Tensor) -> Tensor:
-            # Nor is what is left of A z; but an iterate whose round-off is as large as the target is no solution.
+            # Nor is the rest of A z; but an iterate whose round-off is as large as the target is no solution.
             round_off = 8 * eps * operator.bound[:, None] * norms(operator, z)
             return torch.maximum(enough, round_off.minimum(NOISE * size))
 

@@ -22,7 +22,7 @@ UNLIMITED = Limits()
 THIN = 2.5  # neighbours of a node, up to which a graph is all but a tree
 BALL_SHARE, LEAST_BALL = 1 / 32, 125  # of the nodes, and nodes at least, in the ball that tells a mesh
 SUPERLU_BYTES = 24  # of an entry of L and of its place in U: two numbers and two indices
-PROBES = 2  # solves that tell what rounding has made of factors
+PROBES = 2  # solves that measure the rounding of factors
 ROUNDING = 0.01  # of the room around a cut: as much of it bears that
 
 
@@ -49,7 +49,7 @@ class Shifted(NamedTuple):
     @property
     def is_thin(self) -> bool:
         """Return whether the graph is all but a tree, whose factors do not fill in."""
-        loops = 0 if self.times < 0 else len(self.diagonal)  # couplings alone, or SciPy's matrix
+        loops = 0 if self.times < 0 else len(self.diagonal)  # rows of couplings only, or of SciPy's whole matrix
         return len(self.col) - loops <= THIN * len(self.diagonal)
 
     def share_of_ball(self) -> float:
@@ -91,7 +91,7 @@ class _Known(NamedTuple):
     most: Limits
 
 
-# Of patterns that are alive: what the choice of a solver has found out serves the solver, and graphs of other weights.
+# Of living patterns: the choice of a solver shares its result with the solver and graphs of other weights.
 _structures: Any = WeakIdKeyDictionary()
 
 
@@ -194,7 +194,7 @@ def count_below(operator: Operator, cut: float, room: float, needed_by: object) 
         return None
     if (negative := _negative(factors)) is None:
         return None
-    # What they solve is enlarged most along eigenvectors close to the cut, where E would make a difference.
+    # Solutions are enlarged most along eigenvectors close to the cut, where E would matter.
     b = operator.random(PROBES, 0)[0].double()
     x = torch.from_numpy(factors.solve(b.cpu().numpy())).to(b)
     left = operator.matmul(x.to(operator.dtype)).double() - cut * x - b

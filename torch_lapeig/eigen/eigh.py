@@ -11,11 +11,11 @@ from torch_lapeig.eigen.blocks import eigh_of_batch
 from torch_lapeig.eigen.operator import Operator, entries_of
 from torch_lapeig.eigen.solver import Progress, RitzPairs, most_null, with_guards
 
-# Nodes from which on pairs are improved: what LAPACK's reduction leaves grows with them, by how much depends on the
+# Nodes from which on pairs are improved: the error of LAPACK's reduction grows with them, at a rate that depends on the
 # library. On a path of 2500 it was 140 units of round-off where `Operator.round_off` allows 40.
 IMPROVED = 200
-# Turn of a vector into another by the improvement, as a power of round-off: its square is what orthogonality loses.
-# Beyond, the values are too close together to tell.
+# Maximum rotation of a vector by the improvement, as a power of round-off: its square is the loss of orthogonality. A
+# larger rotation means values too close to resolve.
 MOST_TURN = 0.4
 
 

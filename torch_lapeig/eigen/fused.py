@@ -55,7 +55,7 @@ def fused_directions(
             keep = values > max(50 * eps * lost, eps ** (2 / 3) if turn_number else 0.0) * values[-1].clamp_min(tiny)
             change = scale[:, None] * turn[:, keep] * values[keep].rsqrt()
             is_known = not keep.any() or eps * lost * float(values[-1] / values[keep][0]) <= LOSS
-        else:  # take out what is known, and look again
+        else:  # project out the known vectors, and repeat
             change, is_known = torch.diag(torch.where(some, before, torch.inf).rsqrt()), False
         w = combined(without(without(w, null, on_null), xp, on_xp), change)
         aw = combined(without(aw, axp, on_xp), change)

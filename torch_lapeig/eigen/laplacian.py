@@ -64,7 +64,7 @@ class Laplacian:
             [ 0.0000, -0.5000,  0.5000]])
     """
 
-    loss_dtype: torch.dtype | None = None  # of what is made of its eigenpairs, where that is coarser than the weights
+    loss_dtype: torch.dtype | None = None  # of a loss of its eigenpairs, where it is coarser than the weights
 
     def __init__(self, graph: Graph, normalization: Normalization = "symmetric") -> None:
         _checks.check_choice(normalization, "normalization", NORMALIZATIONS)
@@ -208,7 +208,7 @@ class Laplacian:
         double = Laplacian.__new__(Laplacian)
         double._set(graph, self.normalization, self._given)
         double.loss_dtype = self.loss_dtype
-        # The same weights are positive.
+        # Positive weights stay positive in float64.
         vars(double)["active_components"] = self.active_components
         return double
 
@@ -297,7 +297,7 @@ class Laplacian:
         others = pattern.sum_rows(of_others)
         if self.normalization == "unnormalized":
             return others, proper
-        # The same number twice, of which one or the other cancels in its derivatives.
+        # Two forms of one number; in each case the form whose derivatives do not cancel.
         loop, degree = pattern.sum_rows(self._affinity - of_others), torch.where(self.active, self.degrees, 1)
         share = torch.where(loop > others, others / degree, 1 - loop / degree)
         return torch.where(self.active, share, 0), proper

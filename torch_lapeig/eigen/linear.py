@@ -21,10 +21,10 @@ from torch_lapeig.eigen.null_space import NullSpace
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import SparsePattern
 
-TOLERANCE = 1e-12  # residual relative to the right-hand side: a solution is asked for to what float64 resolves
-EASY = 150  # products after which a preconditioner is built: about what multigrid costs to build
+TOLERANCE = 1e-12  # residual relative to the right-hand side, near the limit of float64
+EASY = 150  # products after which a preconditioner is built: about the cost of building multigrid
 PATIENCE = 3000  # products in all
-ROUND_OFF = 8  # machine epsilons of the bound times the solution, which is what a residual may always be
+ROUND_OFF = 8  # machine epsilons of the bound times the solution, the residual that is always allowed
 
 
 def solve_linear(operator: SymmetricOperator, rhs: Tensor) -> Tensor:
@@ -86,7 +86,7 @@ class _System:
             return torch.maximum(enough, eps * operator.dots(whole, whole).sqrt())
 
         for number, (precondition, limit) in enumerate(self._candidates()):
-            # What an easy system leaves is above round-off: looks at that would take a third of its time.
+            # In an easy system residuals stay above round-off: checks for it would take a third of the time.
             goal = allowed if number else lambda _: enough
             found = conjugate_gradients(operator.matmul, precondition, rest, operator.dots, goal, limit)
             solved = (found.residuals <= allowed(found.z)) | ~found.residuals.isfinite()

@@ -41,8 +41,8 @@ from torch_lapeig.eigen.solver import (
     with_guards,
 )
 
-# In the search for what a first block has overlooked: random columns, iterations at least, and the residual at which
-# the smallest of them counts as known, relative to its distance from the wanted values.
+# In the search for pairs that a first block has overlooked: random columns, minimum iterations, and the residual at
+# which the smallest pair counts as known, relative to its distance from the wanted values.
 FRESH, LEAST_ITERATIONS, SETTLED_OUTSIDE = 3, 4, 0.2
 STAGNATION = 30  # iterations without a tenth less residual after which a preconditioned iteration gives up
 NEAR = 5  # times the goal, from which on residuals are not left to the next message
@@ -53,7 +53,7 @@ NOISE = 0.3  # of a column from the levels, relative to it: more leaves round-of
 SURE, SURE_TOLERANCE = 12, 1e-5
 FELL = 1e-3  # of the sum of Ritz values: one that had been overlooked has come out
 
-# Of the number of an iteration, Ritz values and residuals: the worst residual over what is allowed, and that.
+# From iteration number, Ritz values and residuals: the worst residual over its maximum, and the maximum.
 Shortfall = Callable[[int, Tensor, Tensor], tuple[float, float]]
 
 
@@ -143,7 +143,7 @@ class Lobpcg:
         """
         w = request.wanted  # with none, there is still the gap to be sure of
         top, round_off = float(values[min(w, len(values) - 1)]), float(request.operator.round_off)
-        # Where the cut goes through a cluster, its own copies make no difference: what lies before it does.
+        # Where the cut goes through a cluster, copies in it do not matter: copies of smaller values do.
         low = max((x for x in values[:w].tolist() if x < top - 10 * round_off), default=0.0)
         room = fewest_active(request.operator) - request.null.shape[1] - x.shape[1]
         fresh = request.operator.random(min(FRESH, room), self.seed + 1)[0]

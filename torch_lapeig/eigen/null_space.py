@@ -48,7 +48,7 @@ class NullSpace:
         ``nodes`` sums over the places where nodes lie.
         """
         total = (Nodes() if nodes is None else nodes).sum
-        if m == 1:  # that of the whole graph
+        if m == 1:  # the null vector of the whole graph
             length = total(self.ground.square().sum(1, keepdim=True)).sqrt()
             return (self.ground / torch.where(length > 0, length, 1))[..., None]
         size = self.ground.square()

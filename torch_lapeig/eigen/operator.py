@@ -141,7 +141,7 @@ class Operator(Protocol):
     def random(self, m: int, seed: int) -> Tensor:
         """Return random columns ``(B, N, m)``, equal in every graph; zero on nodes that are not active."""
         generator = torch.Generator(self.device).manual_seed(seed)
-        # In float64 these would take four times as long, and be no more random.
+        # Drawing in float64 takes four times as long, and is no more random.
         noise = torch.randn((self.num_nodes, m), device=self.device, generator=generator, dtype=torch.float32)
         return self.active[..., None] * noise.to(self.dtype)
 

@@ -49,9 +49,9 @@ from torch_lapeig.eigen.complement import Complement, ImplicitSolve, change_of, 
 
 # Eigenvalues that count as equal may be different from this part of the width on.
 NEAR = 0.1
-# Rotation, in terms of the cotangents over the bound, up to which a loss does not tell two vectors apart.
+# Maximum rotation, in terms of the cotangents over the bound, at which a loss does not depend on the basis.
 LARGE = 1e3
-# Part of all cotangents whose round-off may come to those of any column.
+# Round-off of any column's cotangents, as a share of all cotangents.
 SMALL = 1e-2
 # Units of round-off, of the cotangents, that the arithmetic of a loss may leave in the skew part.
 ROUND_OFF = 8
@@ -162,7 +162,7 @@ def _close(
     is_same = (rotation - whole).abs() <= 1e-3 * (rotation.abs() + whole.abs()) + noise
     cancels = (rotation.abs() * bound <= LARGE * size) & (difference < (100 * eps) ** 0.5 * bound)
     lost = near & ~is_same & cancels
-    if torch.is_grad_enabled() and lost.any():  # the pass that is differentiated has said it for those that follow
+    if torch.is_grad_enabled() and lost.any():  # the first pass has warned on behalf of later ones
         _checks.warn(
             "eigenvalues are so close together that second derivatives of a loss that tells them apart are not "
             "accurate; use functions of values and vectors together, through Eigenpairs.projected",
@@ -185,7 +185,7 @@ def _warn_if_undefined(
     size = sizes.norm(dim=1)
     equal = found.are_equal.to(skew.dtype)
     lost = skew * equal
-    # Not equal, but closer than can be told apart: what is left out is small, and would have been divided by as little.
+    # Not equal, but too close to resolve: the omitted terms are small, and so are their divisors.
     near = lost.abs() * (found.sizes > NEAR * found.noise) * (rule.degeneracy == "mask")
     unresolved = (near.amax((1, 2)) > max(8 * rule.loss_eps, error) * size) & (rule.width is None)
     to_values = to_projected.diagonal(dim1=-2, dim2=-1)
@@ -197,7 +197,7 @@ def _warn_if_undefined(
         "lorentz": "what depends on that choice is damped",
         "exact": "what depends on that choice is noise",
     }[rule.degeneracy]
-    # Columns of small cotangents depend on their basis as much as others, but for the round-off that those leave there.
+    # Columns of small cotangents depend on their basis too, but for the round-off of large cotangents.
     of_pair = (sizes[:, :, None] + sizes[:, None, :]) / 2 + SMALL * size[:, None, None]
     undefined = (lost.abs() > noise * of_pair).any(dim=(1, 2)) | apart
     if (unresolved & ~undefined).any():

@@ -30,17 +30,17 @@ from torch_lapeig.eigen.solver import (
 )
 
 WIDTH = 4  # of a block: solves of four columns take the time of a bit more than two
-LATER = 12  # solves beyond two for each column, before which no space has converged: to look takes as long as three
+LATER = 12  # solves beyond two for each column, before which no space has converged: a check takes as long as three
 BASIS = 48  # vectors, at least: next to a solve they cost little
 POLISH = 40  # steps at the end, at most
-OUTSIDE_TOLERANCE = 1e-6  # of pairs outside those that are found, whose values have to be told from these
-COUNTED_TOLERANCE = 1e-3  # the same where it is known how many there are
-MISSED = 5e-6  # probability to overlook a copy: of four random columns, that of a share of less than 0.05 in each
-UNSURE = 4  # times what residuals tell of two values, up to which these may be copies
+OUTSIDE_TOLERANCE = 1e-6  # of pairs outside the found ones, which must be resolved from the found values
+COUNTED_TOLERANCE = 1e-3  # of such pairs where their number is known
+MISSED = 5e-6  # probability to overlook a copy, with a share below 0.05 in each of four random columns
+UNSURE = 4  # multiple of the residuals within which two values may be copies
 CUT = 0.4  # of the way to the next value: in the middle of a spectrum that mirrors itself a pivot is zero
 TINY = 1e-200  # in the place of a value of the inverse that is 0
 NOISE = 1e-10  # of the largest value of the inverse: a negative one may be round-off up to this
-FLAW = 1e-5  # of the bound: a negative eigenvalue up to this is what rounding to float32 leaves of zero
+FLAW = 1e-5  # of the bound: size of a negative eigenvalue that rounding to float32 may make of zero
 BLUNT = 1000  # shortfall up to which steps at the end take less than to begin again, to round-off
 COUNTED = 6  # blocks of solves that take about as long as other factors, to count eigenvalues by
 
@@ -129,7 +129,7 @@ class ShiftInvert:
         inverse = self.factors(request.operator)
         try:
             found = self._attempt(request, inverse)
-        except _IndefiniteError as error:  # by the rounding of the entries, which may be those of float32
+        except _IndefiniteError as error:  # by the rounding of the entries, perhaps to float32
             return dataclasses.replace(self, shift=max(2 * self.shift, error.share))._solve(request)
         if bool(found.finished) or 2 * found.iterations >= self.max_products:
             return found
@@ -155,8 +155,8 @@ class ShiftInvert:
 
         if (lost := request.columns - x.shape[1]) > 0:  # where few solves are allowed
             x = torch.cat([x, request.operator.random(lost, self.seed)[0].to(x)], 1)
-        # What Lanczos leaves in a vector are small parts of all others. Those of large eigenvalues hardly show in the
-        # inverse, but in the residuals of A. The factors take them out in a step or two.
+        # Lanczos leaves small parts of all other vectors in a vector. Parts of large eigenvalues hardly show in the
+        # inverse, but do in the residuals of A. The factors remove them in a step or two.
         values, x, more, is_done = lobpcg(request.operator, x, request.null, inverse, shortfall, POLISH)
         return request.answer(values, x, solves + more, is_certain and is_done, inverse)
 
@@ -178,7 +178,7 @@ class ShiftInvert:
             others = dataclasses.replace(
                 request, null=known, wanted=few, columns=min(few + WIDTH, free), tolerance=sharp, progress=None
             )
-            # Of the same random block nothing would be left outside.
+            # With the first random block, nothing would be left outside.
             again = dataclasses.replace(self, seed=self.seed + solves, max_products=self.max_products - solves)
             other, more, found = again._space(others, inverse, needs, ceiling)
             solves += more
@@ -296,8 +296,8 @@ class Inertia(NamedTuple):
     number: int
 
 
-# All of the smallest pairs; or some, of a value with more copies than columns those that there are; or any, though
-# copies may be overlooked.
+# All of the smallest pairs; some: existing copies of a value with more copies than columns; any: copies may be
+# overlooked.
 Needs = Literal["all", "some", "any"]
 
 
@@ -321,7 +321,7 @@ class Verdict(NamedTuple):
             is_certain: whether that one overlooked nothing. values: with those that it found. least: the smallest of
                 these; is_next: whether no wanted one is larger.
         """
-        if self.inertia is None:  # the next value is there, or more copies have to be looked for
+        if self.inertia is None:  # the next value is found, or a search for more copies follows
             return Verdict(is_certain, WIDTH * (is_certain and not is_next))
         lacking = max(self.inertia.number - int((values < self.inertia.cut).sum()), 0)
         is_there = least < self.inertia.cut  # or there is none where one was counted
@@ -376,9 +376,9 @@ class Copies:
         inverse, left = (
             [x or TINY for x in values.tolist()],
             residuals.tolist(),
-        )  # of a few numbers these take least time
+        )  # lists are fastest for a few numbers
         of_a, first = [1 / x - shift for x in inverse], min(w, len(inverse) - 1)
-        # Where the cut goes through a cluster, its own copies make no difference: those of the values before it do.
+        # Where the cut goes through a cluster, copies in it do not matter: copies of smaller values do.
         after = of_a[first]
         # Nor does it end there while copies of the ceiling go on beyond the wanted ones: the next search finds them.
         known_up_to = ceiling if ceiling is not None and 0 < ceiling < after - same else None
@@ -390,8 +390,8 @@ class Copies:
             last, low = known_up_to, 1 / (known_up_to + shift)
         else:
             return cls()
-        # Values are as far apart as their residuals allow to tell: too many copies counted only cost time. Of more
-        # nearly equal values than columns a block holds mixtures: the first and the last are linked by others.
+        # Residuals limit how far values are resolved: counting too many copies only costs time. Of more nearly equal
+        # values than columns, a block holds mixtures: others link the first and the last.
         unsure = [same + 2 * (size / x) / x for size, x in zip(left, inverse, strict=True)]
         most = run = min(known, 1)
         for i in range(1, len(of_a) if known else 0):

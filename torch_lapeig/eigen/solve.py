@@ -26,8 +26,8 @@ from torch_lapeig.eigen.tails import with_tails
 from torch_lapeig.graph.graph import Graph, check_graph
 
 TOLERANCE = 1e-10  # default residual over the gap
-ROUNDED_TOLERANCE = 1e-8  # the same of an answer that is rounded to float32
-SINGLE_TOLERANCE = 1e-4  # the same of an operator that gives products in float32 only
+ROUNDED_TOLERANCE = 1e-8  # of an answer that is rounded to float32
+SINGLE_TOLERANCE = 1e-4  # of an operator that gives products in float32 only
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +185,7 @@ def eigenpairs(
     is_of_ranks = pattern is not None and pattern.is_sharded and isinstance(solve.solver, Auto)
     exact = laplacian
     if isinstance(laplacian, (Laplacian, SymmetricOperator)) and not is_of_ranks:
-        # What float32 resolves depends on the gap, which is not known before: all is solved in float64.
+        # The resolution of float32 depends on the gap, which is unknown before: all is solved in float64.
         exact = laplacian.double()
     operator = _operator_of(exact)
     names = ("solver", "tolerance", "backward_tolerance", "degeneracy", "cluster_width", "on_failure")
@@ -202,7 +202,7 @@ def eigenpairs(
     if not solution.is_converged:
         report_failure(solution, solve.on_failure)
     residuals = solution.residuals
-    if dtype != operator.dtype:  # of what is returned, not of what it is rounded from
+    if dtype != operator.dtype:  # of the returned vectors, not of the vectors before rounding
         with torch.no_grad():
             rounded = _checks.primal(vectors).to(dtype).to(operator.dtype)
             residuals = residual_norms(operator.frozen(), solution.values, rounded)
@@ -285,7 +285,7 @@ def _beside_trivial(laplacian: Laplacian, vectors: Tensor) -> Tensor:
     first = ground / torch.where(squares > 0, squares, 1).sqrt()
     first = first * operator.inner(_checks.primal(first), _checks.primal(vectors[..., :1])).sign()
     others = vectors[..., 1:]
-    # 0, but for its derivative: the rule has these beside a first vector at rest.
+    # Zero with a derivative: the rule gives the others' derivative relative to a first vector at rest.
     turned = operator.inner(first, others)
     beside = others - _checks.matmul(first, turned)
     # Of length 1 for second derivatives, too.
@@ -304,7 +304,7 @@ def _apply_factor(
         m = solution.residuals.shape[1]  # beyond, no graph has pairs
         found = vectors[..., :m], y[..., :m], projected[:, :m, :m]
         y = torch.cat([with_tails(laplacian, *found, solution.residuals, solution.gap), y[..., m:]], -1)
-    # Λ as a matrix is that of the vectors as they are returned: their signs are its signs.
+    # Λ as a matrix belongs to the vectors as they are returned: it takes their signs.
     sign = laplacian.symmetric.signs(y)
     return projected * sign * sign.mT, y * sign
 

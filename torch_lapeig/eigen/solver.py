@@ -23,10 +23,10 @@ from torch_lapeig._tuning import PART_OF_BLOCK
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 
-# Called once an iteration with its number, the largest residual of the wanted pairs, and what is allowed.
+# Called once an iteration with its number, the largest residual of the wanted pairs, and its maximum.
 Progress = Callable[[int, float, float], None]
 
-# What a solver may break down with; the next candidate is asked then.
+# Errors by which a solver may break down; the next candidate follows.
 BREAKDOWN = (torch.linalg.LinAlgError, _checks.ConvergenceError)  # type: ignore[attr-defined]
 SETTLED = 0.05  # residual at which the pair after the wanted ones counts as known, relative to the gap before it
 # Angles to the true eigenvectors, by residuals, to which filters go on in float32: of their span by the gap, of each of

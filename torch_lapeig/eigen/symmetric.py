@@ -389,7 +389,7 @@ class SymmetricOperator(WithEntries):
             return matrix.filter(x, centre, 2 / half, degree)
         diagonal = (self.diagonal.detach().reshape(x.shape[:2]) - centre[:, None]) / half[:, None]
         twice = self.pattern.assemble(2 * diagonal, self.values.detach() * self.pattern.of_graph(-2 / half))
-        # On a device what is recorded has memory of its own; on the processor new memory takes as long as the product.
+        # Recorded kernels on a device need memory of their own; on the processor allocation takes as long as a product.
         is_host = x.device.type == "cpu"
 
         def following(y: Tensor, before: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ MOST = 2**24  # entries of the dense matrices of one graph: k matrices of all it
 ROUND_OFF_UNITS = 8  # machine epsilons of the largest entry of v, which each entry may be off
 ERROR = 1e-2  # of an entry of y, against the largest of its column, that is none to warn of
 ROUNDS = 20  # of leaving entries out that their rows do not determine
-# Of eigenvalues: round-off, by which rows that leave entries open do not spoil those of others.
+# Shift of eigenvalues by round-off, so that undetermined rows do not spoil the others.
 SHIFT = torch.finfo(torch.float64).eps / 3
 
 
@@ -60,7 +60,7 @@ def with_tails(
     v, spectrum = _checks.primal(vectors), _checks.primal(projected).diagonal(dim1=-2, dim2=-1)
     root = _checks.primal(laplacian.degrees).reshape(v.shape[:2])[..., None].sqrt()
     top, eps = v.abs().amax(1, keepdim=True), torch.finfo(v.dtype).eps
-    # At such sizes an error of eps is one of eps^¾ of the entry.
+    # At such sizes an error of eps is a relative error of eps^¾ of the entry.
     hidden = laplacian.slight.reshape(v.shape[:2])[..., None] & (v.abs() < eps**0.25 * top)
     hidden = hidden & spectrum.isfinite()[:, None, :]
     null = torch.arange(v.shape[2], device=v.device) < laplacian.nullity[:, None]
@@ -81,8 +81,8 @@ def with_tails(
         given, matrix = y[b, nodes], projected[b]
 
         def is_sound(trial: Tensor, ones: Tensor, b: int = b, nodes: Tensor = nodes) -> Tensor:
-            # What round-off in the rows does to a solution is what it does to constants, as rows of P sum to 1. Where
-            # they are nearly singular, both are off by one factor.
+            # Round-off in the rows acts on a solution as on constants, since rows of P sum to 1. Where rows are nearly
+            # singular, both are off by one factor.
             factor = torch.maximum((ones - 1).abs(), (1 / ones - 1).abs())
             agrees = (root[b, nodes] * trial - v[b, nodes]).abs() <= differ[b]
             return (trial.abs() * factor <= ERROR * largest[b]) & agrees
@@ -90,7 +90,7 @@ def with_tails(
         unknown = _determined(inner, rhs, leak, given, spectrum[b], hidden[b, nodes], is_sound)
         lost[b, nodes] &= ~unknown
         given = torch.where(lost[b, nodes], _checks.primal(given), given)
-        # The rows with all that stands for other hidden entries.
+        # Move known hidden entries to the right-hand side.
         rhs = rhs + inner @ torch.where(hidden[b, nodes] & ~unknown, given, 0)
         solved = _solved(inner, torch.where(unknown, rhs, given), matrix, unknown)
         solved = torch.where(null[b], _checks.primal(given) + (solved - _checks.primal(solved)), solved)
@@ -127,7 +127,7 @@ def _with_warnings(y: Tensor, lost: Tensor, null: Tensor) -> Tensor:
         if _checks.is_dual(y):
             warn(delicate, "their derivatives are")
         if y.requires_grad:
-            y = y.clone()  # of whose own a hook is
+            y = y.clone()  # clone, so that the hook is not on the caller's tensor
             y.register_hook(lambda cotangent: warn(delicate & (cotangent != 0), "their gradients are"))
     return y
 

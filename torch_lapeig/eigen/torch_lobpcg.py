@@ -62,7 +62,7 @@ class TorchLobpcg:
             nonlocal iterations
             iterations += 1
 
-        for _ in range(2):  # twice: what residual is small enough is known once the gap is
+        for _ in range(2):  # twice: the gap of the first solve gives the maximum residual
             options: Any = {"niter": self.max_iterations, "tol": goal, "largest": False, "tracker": count}
             try:
                 values, x = torch.lobpcg(matrix, X=x, **options)

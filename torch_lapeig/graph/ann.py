@@ -24,8 +24,8 @@ from torch_lapeig._tuning import CELL_SAMPLE, CELLS, SCANNED, rows_of_block
 from torch_lapeig.graph.distances import nearest_of_candidates
 
 SPARE = 5  # candidates beyond k that are measured again: faiss ranks them in float32
-SAMPLE = 400  # queries of each of the two samples: of k = 10 they tell a recall of 99 % to about 0.2 %
-FEWEST = 2  # cells that are looked into at first
+SAMPLE = 400  # queries in each of two samples: for k = 10 they give a recall of 99 % to about 0.2 %
+FEWEST = 2  # cells searched at first
 GROWTH = 1.25  # of their number
 
 Exact = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -78,7 +78,7 @@ class _Index:
         self.points, self.queries, self.itself, self.k = points, queries, itself, k
         self.numbers = valid.nonzero().flatten()
         base = points[self.numbers]
-        # What float32 cannot tell apart, far from the origin or in tiny units, it can beside the mean.
+        # Beside the mean, float32 resolves points far from the origin or in tiny units.
         self.centre = base.mean(0)
         self.scale = _checks.power_of_two(base - self.centre, (0, 1))
         self.lists = faiss.IndexIVFFlat(faiss.IndexFlatL2(points.shape[1]), points.shape[1], cells)
@@ -87,7 +87,7 @@ class _Index:
         self.lists.train(base)
         self.lists.add(base)
         sizes = torch.tensor([self.lists.invlists.list_size(cell) for cell in range(cells)], dtype=torch.float64)
-        self.points_of_cell = float(sizes.square().sum() / sizes.sum())  # of that of a point
+        self.points_of_cell = float(sizes.square().sum() / sizes.sum())  # mean over points of the size of their cell
 
     @property
     def looked_into(self) -> tuple[int, int]:
@@ -117,7 +117,7 @@ class _Index:
         block = rows_of_block(spare * (2 * self.points.shape[1] * self.points.element_size() + 32), rows.device)
         indices = torch.empty(len(rows), self.k, dtype=torch.int64, device=rows.device)
         distances = self.points.new_empty(len(rows), self.k)
-        # Cell after cell, so that what one query reads the next finds in the cache.
+        # Ordered by cells, so that data of one query is in the cache for the next.
         for part in self._nearest_cell(rows).argsort().split(block):
             indices[part], distances[part] = self._search_block(rows[part], spare)
         few = distances[:, -1].isinf().nonzero().flatten()

@@ -34,10 +34,10 @@ def _rank_of_copies(points: Tensor) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     odd = torch.randint(-(2**62), 2**62, (points.shape[1],), generator=generator) * 2 + 1
     step = rows_of_block(16 * points.shape[1], points.device, "cache")
-    key = torch.cat([(part * odd).sum(1) for part in bits.split(step)])  # modulo 2⁶⁴: the same for equal rows
+    key = torch.cat([(part * odd).sum(1) for part in bits.split(step)])  # modulo 2⁶⁴: equal for equal rows
     order = key.argsort(stable=True)
     begins = torch.ones(len(points), dtype=torch.bool)
-    begins[1:] = (points[order[1:]] != points[order[:-1]]).any(1)  # a key may be that of others, too
+    begins[1:] = (points[order[1:]] != points[order[:-1]]).any(1)  # different rows may share a key
     place = torch.arange(len(points))
     first = torch.where(begins, place, 0).cummax(0).values
     return torch.empty_like(place).index_copy_(0, order, place - first)

@@ -416,7 +416,7 @@ class Graph:
         return torch.where(valid, number, -1).reshape(self.shape)
 
 
-# What `torch.load` may make of a file: tensors and numbers in objects of this library, which check them.
+# Classes that `torch.load` may rebuild: tensors and numbers in objects of this library, which check them.
 torch.serialization.add_safe_globals([Graph, SparsePattern, DensePattern])
 
 

@@ -21,7 +21,7 @@ class Nodes:
     """
 
     is_sharded = False
-    places = 1  # in which nodes lie; what all of them have is shared out between them in a loss
+    places = 1  # number of places; a loss divides shared terms by it
 
     def sum(self, x: Tensor) -> Tensor:
         """Return Σ over the places where nodes lie; differentiable."""

@@ -56,7 +56,7 @@ class SparsePattern(Nodes):
         check_ends(row, col, math.prod(shape))
         if loops is not None:
             loops = _checks.check_flag(loops, "loops")
-        # Compiled loops go wherever these say: a copy, so that nobody writes to them afterwards.
+        # Compiled loops trust these indices: a copy, so that nobody writes to them afterwards.
         self._put(row.clone(), col.clone(), shape, loops)
         check_edges(self.row, self.col, self.shape, self.reverse)
         if loops is False and (self.row == self.col).any():

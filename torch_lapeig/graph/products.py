@@ -141,7 +141,7 @@ class _SquaredLengths(torch.autograd.Function):
     def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
         (x,), pattern = ctx.saved_tensors, ctx.pattern
         # 2 (x_i − x_j)·(u_i − u_j)
-        u, x = tangents[0].double(), x.double()  # what cancels is as large as the points, not as the edges
+        u, x = tangents[0].double(), x.double()  # terms that cancel are as large as the points, not as the edges
         u, x = u - pattern.centre(u), x - pattern.centre(x)
         inner = (x * u).sum(-1)
         crossed = pattern.products(x, u) + pattern.products(u, x)

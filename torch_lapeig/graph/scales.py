@@ -27,7 +27,7 @@ def rescale(x: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
 def gaussian(graph: Graph, squared_lengths: Tensor, scale: Tensor) -> Graph:
     """Return ``graph`` with its weights times exp(−d²/scale). Edges on which the factor is zero are constant."""
     near = _checks.primal(squared_lengths) <= NEGLIGIBLE * _checks.primal(scale)
-    # Far edges have no derivative, where that of the quotient may be ∞.
+    # Far edges have a zero derivative, since the quotient's may be ∞.
     exponent = -torch.where(near, squared_lengths, NEGLIGIBLE) / torch.where(near, scale, 1)
     exponent = _checks.finite_gradient(exponent)
     log_weight: Tensor | None = exponent

@@ -77,7 +77,7 @@ def _lengths(x: Tensor, index: Tensor) -> Tensor:
     """
     bare, item = _checks.primal(x), torch.arange(len(x), device=x.device)[:, None, None]
     direct = bare[item, index].sub_(bare[:, :, None]).square_().sum(-1)
-    centred = x - bare.mean(1, keepdim=True)  # what cancels gets smaller
+    centred = x - bare.mean(1, keepdim=True)  # reduces cancellation
     inner = centred @ centred.mT
     squares = inner.diagonal(dim1=1, dim2=2)
     node = torch.arange(x.shape[1], device=x.device)[:, None]

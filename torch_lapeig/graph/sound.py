@@ -104,7 +104,7 @@ def check_places(affinity: Any) -> None:
         if affinity.format in ("csr", "csc", "bsr"):
             affinity.check_format(full_check=True)
         elif affinity.format == "coo":
-            coo_array((affinity.data, (affinity.row, affinity.col)), shape=affinity.shape)  # which looks at them
+            coo_array((affinity.data, (affinity.row, affinity.col)), shape=affinity.shape)  # checks the indices
     except ValueError as error:
         raise ValueError(f"affinity must have its entries in {affinity.shape[0]} rows and columns: {error}") from error
 

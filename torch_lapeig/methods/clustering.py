@@ -196,8 +196,8 @@ class SpectralClustering(GraphEmbedding):
         """Return the rows that get labels, of generalised eigenvectors."""
         if self.variant == "shi_malik":
             return y
-        # Rows of D^-½ V scaled to length 1 are those of V. The first column, constant on all but isolated nodes, keeps
-        # them away from zero.
+        # Rows of D^-½ V scaled to length 1 equal rows of V scaled so. The first column, constant on all but isolated
+        # nodes, keeps them away from zero.
         active = y[..., :1].detach() != 0
         y = y / _checks.power_of_two(y, (-1,))  # so that no square overflows
         length: Tensor = torch.linalg.vector_norm(torch.where(active, y, 1), dim=-1, keepdim=True)

@@ -148,7 +148,7 @@ def _shortest(lengths: Tensor, query: Tensor, point: Tensor, geodesics: Tensor, 
 
     One neighbour of each query at a time, so that memory does not depend on their number.
     """
-    # Edge number E stands for no way.
+    # Edge number E means no path.
     lengths = torch.cat([lengths, lengths.new_full((1,), torch.inf)])
     point = torch.cat([point, point.new_zeros(1)])
     with torch.no_grad():

@@ -18,7 +18,7 @@ from torch_lapeig.graph.groups import sum_of_groups
 Assignment = Literal["kmeans", "cluster_qr", "discretize"]
 ASSIGNMENTS = ("kmeans", "cluster_qr", "discretize")
 
-NOISE = 0.6  # power of eps: what rows of one point may differ by, in a fit and as a new one
+NOISE = 0.6  # power of eps: maximum difference of rows of one point, fitted and as a new point
 ROTATIONS = 20  # of `discretize`, at most, beside the first; as in the authors' code
 
 

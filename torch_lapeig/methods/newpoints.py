@@ -19,7 +19,7 @@ from torch_lapeig.graph.weighted import Rule, weighted_graph
 from torch_lapeig.graph.weights import NewEdges, Weighting
 from torch_lapeig.methods.module import PointsModule, warn_of_unreached
 
-# What `fitted_graph` keeps, as part of ``FITTED``.
+# State that `fitted_graph` keeps, as part of ``FITTED``.
 GRAPH_STATE = ("train_rule", "train_weighting", "train_edges", "train_connectivity")
 
 

@@ -176,7 +176,7 @@ class HarmonicFunction(SemiSupervised):
         laplacian, reached = _in_double(graph), reached_by(graph, labelled)
         keep = (reached & ~labelled).double()
         free = keep[..., None]
-        # The function that is 1 at every label is 1 everywhere: its error is that of the others.
+        # The function that is 1 at every label is 1 everywhere: its error measures the others' error.
         known = torch.cat([targets.double(), labelled[..., None].double()], -1)
         # D^½ as a quotient, whose derivative is 0 at isolated nodes.
         scaled = (laplacian.degrees * inverse_power(laplacian.degrees, 0.5))[..., None] * known
@@ -256,7 +256,7 @@ class EigenmapsRegression(SemiSupervised):
         basis, known = pairs.vectors.double(), labelled[..., None]
         at_labels = basis * known
         gram = _checks.matmul(at_labels.mT, at_labels)
-        # The ridge is the same for all columns: their basis, where eigenvalues are equal, does not matter.
+        # All columns have one ridge, so the choice of basis at equal eigenvalues does not matter.
         size = gram.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
         ridge = self.ridge * torch.where(size > 0, size, 1)
         gram = gram + ridge * torch.eye(self.n_components, dtype=gram.dtype, device=gram.device)
