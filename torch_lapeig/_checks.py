@@ -255,7 +255,7 @@ def check_symmetric(value: Tensor, reverse: Tensor, name: str, slack: float | Te
 def check_symmetric_matrix(value: Tensor, reverse: Tensor, name: str) -> None:
     """Raise ValueError if entries differ from the transpose by more than the cancellation in the largest entry leaves.
 
-    What is not finite passes: it has an error of its own.
+    Values that are not finite pass: they have an error of their own.
     """
     check_symmetric(value, reverse, name, 10 * torch.finfo(value.dtype).eps ** 0.5 * largest(value))
 
@@ -418,7 +418,7 @@ def is_plain_host(x: Tensor) -> bool:
 def power_of_two(value: Tensor, dim: tuple[int, ...]) -> Tensor:
     """Return the power of two next to the largest magnitude along the axes, which stay with length 1; 1 for zeros.
 
-    What is divided by it keeps all its bits, and its squares do not overflow.
+    A quotient by it keeps all bits, and its squares do not overflow.
     """
     largest = primal(value).abs().amax(dim, keepdim=True)
     return torch.ldexp(torch.ones_like(largest), torch.frexp(largest).exponent)

@@ -33,9 +33,9 @@ class Configured:
 class FittedModule(Configured, nn.Module):
     """Module that keeps the tensors named in ``FITTED``, the first of which is None until it is fitted.
 
-    They move with the module and are part of ``state_dict``, which loads into a module that was fitted to anything
-    else, or to nothing, if it has the same configuration. But they are no buffers: `DistributedDataParallel` broadcasts
-    buffers at each forward, and a fit is that of the data of its own process, of any size.
+    They move with the module and are part of ``state_dict``, which loads into a module of equal configuration, whatever
+    the module was fitted to. They are no buffers: `DistributedDataParallel` broadcasts buffers at each forward, and a
+    fit belongs to the data of its own process, of any size.
     """
 
     FITTED: ClassVar[tuple[str, ...]]

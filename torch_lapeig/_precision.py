@@ -187,8 +187,8 @@ def look(*flags: Tensor) -> list[bool]:
 def later(flag: Tensor, say: Callable[[], None]) -> None:
     """Call ``say`` if a flag ``()`` is true, when the host next synchronises, or when the outermost call ends.
 
-    For warnings, and for errors that nothing before would hide: where something else fails, what is left is looked at
-    first. On the processor, where a look costs nothing, at once.
+    For warnings, and for errors that nothing before would hide: where something else fails, the remaining flags are
+    checked first. On the processor, where a check costs nothing, it is done at once.
     """
     if flag.device.type != "cpu" and vars(_thread).get("inside", False):
         vars(_thread).setdefault("pending", []).append((flag, say))
@@ -223,8 +223,8 @@ class _Matmul(torch.autograd.Function):
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """Return A B ``(..., n, m)`` of matrices, whose derivatives of any order keep the precision of A and B.
 
-    Under autocast the backward of torch's own product is rounded to half precision. Of what is differentiated here
-    only products would be, so that this one function sees to all of it.
+    Under autocast the backward of torch's own product is rounded to half precision. No other differentiated operation
+    here would be, so this one function is enough.
     """
     if not (torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)) or torch.jit.is_tracing():  # type: ignore[attr-defined]
         return a @ b

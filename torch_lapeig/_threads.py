@@ -1,4 +1,4 @@
-"""Work on the processor in parts, each on a thread of its own that computes alone.
+"""Work on the processor in parts, each in a thread of its own that is single-threaded.
 
 MKL and OpenMP split every single operation among all threads and wait for the slowest at its end. Where another process
 takes a core for a while, each of these waits costs a slice of the scheduler's time: 64 matrices of 128² took `eigh`
@@ -37,12 +37,12 @@ _pool: ThreadPoolExecutor | None = None
 def together(tasks: Sequence[Callable[[], T]]) -> list[T]:
     """Return the results of tasks, run on as many threads as torch may use here, several tasks on each.
 
-    The tasks are taken in their order, under the grad mode, inference mode and autocast of the caller. They should let
-    go of Python's lock for most of their time, as operations on large tensors do. What they warn of is said when all
+    The tasks are taken in their order, under the grad mode, inference mode and autocast of the caller. They should
+    release Python's lock for most of their time, as operations on large tensors do. Their warnings are given when all
     are done. A task may call this function: it does its tasks itself.
 
     Raises:
-        What the first of the tasks that fail raises; those after it may not be run.
+        The error of the first task that fails; tasks after it may not be run.
     """
     if len(tasks) < 2 or (threads := _threads_here()) == 1:  # a single task has all threads of torch
         return [task() for task in tasks]
@@ -163,8 +163,8 @@ if hasattr(os, "register_at_fork"):
 def _compute_alone() -> None:
     """Make this new thread single-threaded.
 
-    `torch.set_num_threads` sets the number of its own thread, and that which threads begin with from then on. The
-    latter is put back by a thread that has begun with it before. A thread begins when it first asks for its number.
+    `torch.set_num_threads` sets the number of its own thread, and the number for threads that begin afterwards. A
+    thread that has begun with the former number restores the latter. A thread begins when it first asks for its number.
     """
     torch.get_num_threads()
     begun, changed = threading.Event(), threading.Event()

@@ -1,7 +1,7 @@
 """Constants that depend on the machine, each with its reason, and one policy for the size of a block of work.
 
 Work that would need too much memory at once is done in blocks of rows: queries, edges, sources of paths. A block takes
-the rows that fit a budget of bytes, which depends on the kind of device and on what becomes of the block (`Budget`).
+the rows that fit a budget of bytes, which depends on the kind of device and on the use of the block (`Budget`).
 Tolerances and other numerics stand beside their users.
 """
 

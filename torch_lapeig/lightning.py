@@ -52,9 +52,9 @@ class SmoothnessCallback(Callback):
     """Callback that adds ``weight`` × the smoothness of a submodule's output to the training loss, logged as ``name``.
 
     Nothing of the LightningModule changes: while it trains, its ``training_step`` is wrapped, the submodule is watched
-    during the step, and the term is added to what the step returns (a tensor, or a dict with ``"loss"``; None stays
-    None). Afterwards, or after an exception, all is as before. A submodule that is called several times in a step gives
-    the mean of its terms.
+    during the step, and the term is added to the step's result (a tensor, or a dict with ``"loss"``; None stays None).
+    Afterwards, or after an exception, all is as before. A submodule that is called several times in a step gives the
+    mean of its terms.
 
     Args:
         weight: positive factor of the term.
@@ -185,7 +185,7 @@ class SmoothnessCallback(Callback):
 class _Step:
     """Training step of a module with the terms of callbacks; it replaces the module's own while they train.
 
-    Lightning has no hook that may change what a step returns before it is divided by the number of accumulated batches
+    Lightning has no hook that may change the result of a step before it is divided by the number of accumulated batches
     and scaled for half precision.
     """
 

@@ -47,7 +47,7 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
     from the origin.
 
     The graph should be one of all points, and ``y`` a part of them that holds neighbours: ``graph.subgraph(nodes)``
-    with the batches of `torch_lapeig.samplers`. A graph of the points of a random batch joins what are no neighbours,
+    with the batches of `torch_lapeig.samplers`. A graph built from a random batch joins points that are no neighbours,
     and trains a classifier to blur its classes (docs/losses.md).
 
     Args:
@@ -89,9 +89,9 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
 def orthogonality(y: Tensor, graph: Graph | None = None, mask: Tensor | None = None) -> Tensor:
     """Compute ‖Yᵀ D Y / vol − I‖², vol = Σ d_i: zero for orthogonal columns of mean square 1, weighted by degree.
 
-    Without a graph every row has the same weight: ‖Yᵀ Y / N − I‖². It does not grow with N, so that mini-batches
-    estimate it; of a batch of graphs it is the mean over those with edges. To keep the columns orthogonal to the
-    constant as well, whose smoothness is 0, append a column of ones to ``y``.
+    Without a graph every row has equal weight: ‖Yᵀ Y / N − I‖². It does not grow with N, so that mini-batches estimate
+    it; of a batch of graphs it is the mean over graphs with edges. To keep the columns orthogonal to the constant as
+    well, whose smoothness is 0, append a column of ones to ``y``.
 
     Args:
         y: ``(N, k)`` or ``(B, N, k)``, of any float dtype: half precision is computed in float32.

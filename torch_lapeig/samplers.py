@@ -1,8 +1,8 @@
 """Mini-batches that know a graph of all points: edges, and neighbourhoods.
 
-A graph built from a random batch joins points that are no neighbours among all of them, and smoothness along its edges
+A graph built from a random batch joins points that are no neighbours in the whole set, and smoothness along its edges
 makes a classifier worse. These samplers draw batches from a fixed graph instead. Each is the ``batch_sampler`` of a
-`torch.utils.data.DataLoader`; docs/losses.md says which to take.
+`torch.utils.data.DataLoader`; docs/losses.md explains which to take.
 """
 
 from __future__ import annotations

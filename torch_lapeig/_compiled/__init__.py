@@ -1,10 +1,9 @@
 """Compiled products with sparse rows in memory, and loops of them: filters, conjugate gradients.
 
-Products of sparse rows with blocks of columns take half the time of MKL's. And on a graph of some thousand nodes an
-operation of torch takes less time than its call, where solvers make hundreds of them. `hatch_build.py` compiles
-`kernels.c` where the package is installed and finds a C compiler; where it has found none, where
-``TORCH_LAPEIG_COMPILED=0`` is set, and on tensors that C cannot read, the solvers go their way in torch, with the same
-answers.
+Products of sparse rows with blocks of columns take half the time of MKL's. On a graph of some thousand nodes, an
+operation of torch takes less time than its call, and solvers make hundreds of calls. `hatch_build.py` compiles
+`kernels.c` where the package is installed and a C compiler is found. Without one, with ``TORCH_LAPEIG_COMPILED=0``, and
+on tensors that C cannot read, the solvers compute in torch, with equal answers.
 
 A call lets other threads of Python run, and shares its work with as many threads as torch may use where it is asked.
 """
@@ -113,8 +112,8 @@ def library() -> ctypes.CDLL | None:
 def _openmp() -> ctypes.CDLL | None:
     """Return the functions of the OpenMP library that torch uses; None where torch uses another one.
 
-    Its threads wait for work at full speed, for some milliseconds after each operation of torch that they have shared,
-    and would take the time of other threads. So the loops take the same.
+    Its threads spin for some milliseconds after each operation of torch that they have shared, and would take the time
+    of other threads. So the loops use the threads of torch's OpenMP.
     """
     if "OpenMP" not in torch.__config__.parallel_info():
         return None
@@ -254,8 +253,8 @@ def eigh(a: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
     """Return eigenvalues ``(B, n)``, ascending, and the first eigenvectors ``(B, n, count)`` of small matrices.
 
     Of symmetric ``a`` ``(B, n, n)`` the lower triangle is read. Computed in float64, given back in the dtype of ``a``.
-    None where LAPACK is to be asked: matrices that are large or few, numbers that are not finite or far from 1, nothing
-    compiled.
+    None where LAPACK is used instead: for large or few matrices, for numbers that are not finite or far from 1, and
+    where nothing is compiled.
     """
     (matrices, n, _), dtype = a.shape, a.dtype
     if matrices < FEW or not 0 < n <= SMALL or dtype not in TYPES or library() is None or not is_readable(a):

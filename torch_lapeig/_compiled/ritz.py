@@ -47,8 +47,8 @@ def ritz_pairs(
 ) -> tuple[Tensor, Tensor, Tensor] | None:
     """Return Ritz values ``(B, m)``, ascending, vectors ``(B, N, m)`` and residual norms ``(B, m)`` of a block's span.
 
-    None where C cannot read it, and where columns are dependent to working precision, of a graph or beside those that
-    they have to be outside of.
+    None where C cannot read it, or where columns are dependent to working precision, in a graph or on the columns that
+    they have to be orthogonal to.
 
     Args:
         rows: of B graphs. x: ``(B, N, m)``.

@@ -1,4 +1,4 @@
-"""What the command chooses, each choice with its reason, and what it finds."""
+"""Choices of the command, each with its reason, and its results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Points, labels and names of columns from files of numbers: what cannot be right is refused with the way out."""
+"""Points, labels and names of columns from files of numbers; data that cannot be right is refused with advice."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def numbers(cells: Array, name: str) -> Array:
 def points_of(found: Array | Columns, given: str, without: Sequence[str], notes: list[str]) -> Array:
     """Return the points ``(N, D)`` of the result of `read`, float32 or float64, ``without`` some columns.
 
-    ``given`` is what the user calls it; `InputError` unless these are finite real numbers.
+    ``given`` is the user's name for it; `InputError` unless these are finite real numbers.
     """
     if isinstance(found, Mapping):
         if unknown := [name for name in without if name not in found]:

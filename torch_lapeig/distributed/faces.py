@@ -323,8 +323,8 @@ class Sharded(nn.Module):
 def sum_gradients(module: nn.Module, ranks: Ranks) -> None:
     """Replace each parameter's gradient by its sum over ranks: call it between backward and the step.
 
-    Parameters are on every rank, and the rows of each have made a part of the gradient. Where `DistributedDataParallel`
-    has averaged them over the same ranks, multiply the loss by ``ranks.world`` in its place.
+    Parameters are on every rank, and the rows of each rank have made a part of the gradient. Where
+    `DistributedDataParallel` has averaged them over these ranks, multiply the loss by ``ranks.world`` instead.
 
     >>> layer = nn.Linear(2, 1)
     >>> layer(torch.ones(1, 2)).sum().backward()

@@ -1,4 +1,4 @@
-"""What new points need of fitted ones, each rank having that of its own points; and how it is kept."""
+"""State of a fit that new points need, each rank with the state of its own points; and how it is kept."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Eigenpairs of a sharded graph that the first rank solves as a whole, with gradients to the weights on every rank.
 
 One rank solves a graph in less time than all ranks do by messages, as long as it has room for it. Weights go to the
-first rank in one exchange and rows of eigenvectors come back in another. Both are differentiable, so that the backward
-is that of one process between the same two exchanges.
+first rank in one exchange and rows of eigenvectors come back in another. Both exchanges are differentiable: the
+backward is one process's backward between the two exchanges.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Whole:
     def shared_out(self, pairs: Eigenpairs | None, given: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return own rows ``(n, k)`` of vectors, Λ and values of the pairs on the first rank; differentiable.
 
-        ``given``: what was gathered, from which derivatives of any order come back to the other ranks too.
+        ``given``: the gathered tensors, from which derivatives of any order come back to the other ranks too.
         """
         if pairs is None:
             rows = given.square().reshape(0, k)

@@ -23,7 +23,7 @@ class ShardedGraph(Graph):
     """Graph of which each rank has its own nodes, ``(n,)``, and the edges that begin there.
 
     Weightings, `Laplacian`, `eigenpairs` and their derivatives take it as they take any graph, where all ranks call
-    them together. What needs the whole graph in one place refuses it.
+    them together. Functions that need the whole graph in one place refuse it.
 
     >>> from torch_lapeig import Laplacian, eigenpairs
     >>> row, col = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -78,7 +78,7 @@ class ShardedGraph(Graph):
 def sharded_graph(points: ShardedPoints, rule: KNN | Radius) -> ShardedGraph:
     """Return the graph of points by a rule, every edge of weight 1, or ½ where only one end chose the other ("mean").
 
-    The same graph as the rule gives of all points on one process: its nodes are in another order.
+    It equals the graph that the rule gives of all points on one process, up to the order of the nodes.
 
     Raises:
         TypeError: another rule. ValueError: an approximate search; as the rule.

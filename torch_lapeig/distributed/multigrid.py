@@ -1,7 +1,7 @@
 """Multigrid on several ranks: the finest level lies on all of them, the next coarser one is on each as a whole.
 
 As in `torch_lapeig.eigen.amg`, with aggregates that never leave their rank and are not smoothed: the first coarse
-Laplacian is that of the graph of the aggregates. Every rank builds the hierarchy of it.
+Laplacian is the Laplacian of the graph of aggregates. Every rank builds its hierarchy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Edges whose first nodes lie on this rank, behind the interface of `torch_lapeig.graph.pattern.SparsePattern`.
 
 Weights, Laplacian, operator, solvers and the differentiation rule know patterns only, so all of them work on shards.
-Each rank stores its own rows. Their columns are renumbered to [own | halo], and what is at the halo's nodes is fetched.
+Each rank stores its own rows. Their columns are renumbered to [own | halo], and values at the halo's nodes are fetched.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The processes that hold a graph together: what they exchange, what they agree on, and how they fail together.
+"""The processes that hold a graph together: their exchanges, their agreements, and their failures.
 
 There are two kinds of messages only: sums and maxima of small tensors that all ranks have, and rows that go from the
 ranks that have them to those that need them (`all_to_all_single`). Both are differentiable. The rule of differentiation
 is that of one program run by all: the loss is the sum of the ranks' losses, and each tensor has the gradient of that
 sum. So the derivative of a sum over ranks is a sum over ranks, and that of an exchange the exchange back.
 
-A rank that waits for the others listens: where one has failed, its error is told through the store of the group, and
-where one has died or does not come, the wait ends with an error. No rank waits longer than ``timeout``.
+A rank that waits for the others listens: where one has failed, the store of the group carries its error, and where one
+has died or does not come, the wait ends with an error. No rank waits longer than ``timeout``.
 """
 
 from __future__ import annotations
@@ -195,9 +195,9 @@ class Ranks:
     def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
         """Run a check on every rank, and make sure that all of them pass, in the same call and with equal facts.
 
-        All ranks come out of it together, with the facts or with an error: a rank whose own check fails raises what
-        that raised, the others a `DistributedError` that says it. The group stays sound. Each public function and
-        method of a sharded thing begins with it.
+        All ranks come out of it together, with the facts or with an error: a rank whose own check fails raises the
+        check's error, the others a `DistributedError` that names it. The group stays sound. Each public function and
+        method of a sharded object begins with it.
 
         Args:
             call: the name of the function or method.
@@ -270,7 +270,7 @@ class Ranks:
     def guard(self) -> Iterator[None]:
         """Tell this rank's error to the other ranks, which wait for it; the group cannot be used afterwards.
 
-        Where all ranks fail at the same point, as on a wish that none can fulfil, the group stays sound.
+        Where all ranks fail at one point, as on a request that none can fulfil, the group stays sound.
 
         Raises:
             DistributedError: the group has failed before.

@@ -212,7 +212,7 @@ class Search:
     def _rounds(self, wanted: Tensor) -> list[tuple[Tensor, list[int], list[int]]]:
         """Return for each round the queries to send, by the rank asked, and their counts to and from each rank.
 
-        Rank r asks rank r + s in a round that depends on s alone.
+        Rank r asks rank r + s in a round s.
         """
         world, rank = self.ranks.world, self.ranks.rank
         if world == 1:
@@ -266,8 +266,8 @@ class Search:
     def _bounds(self, queries: Tensor, within: Tensor | None = None, reach: Tensor | None = None) -> Tensor:
         """Return lower bounds ``(Q, W)`` of each query's distance from each rank's points; infinite from no points.
 
-        Where they are more than ``within`` ``(Q,)``, if that is given, they may be infinite too. With the ``reach``
-        ``(n,)`` of each own point they are distances from what is in reach of the points.
+        Bounds above ``within`` ``(Q,)``, if it is given, may be infinite too. With the ``reach`` ``(n,)`` of each own
+        point they bound distances from the balls of that radius around the points.
         """
         balls, sizes = self._balls if reach is None else self._make_balls(reach)
         owner, centre, radius = _source_and_begin(sizes, balls.device)[0], balls[:, :-1], balls[:, -1]

@@ -290,8 +290,8 @@ def _strong_edges(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def strong_edges(row: Tensor, col: Tensor, size: Tensor, largest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return both ends of the edges that are strong, and the neighbour of each node by its strongest edge, −1 for none.
 
-    Edges that are strong at the weaker one of their nodes but faint at the other would join what is far apart: by a
-    node between two clusters they are in one aggregate, and the coarse levels know nothing of either.
+    Edges that are strong at the weaker of their nodes but faint at the other would join distant parts: a node between
+    two clusters would put them in one aggregate, and the coarse levels would resolve neither.
 
     Args:
         row, col: ``(E,)``. size: of the edges, zero for loops. largest: ``(n,)``, the size of each node's strongest
@@ -356,7 +356,7 @@ def _with_values(matrix: Tensor, values: Tensor) -> Tensor:
 def _balance(matrix: Tensor, excess: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the matrix with row sums of exactly zero, and its diagonal with the excess.
 
-    The diagonal of a Galerkin product is what is left of cancellation: between faintly joined clusters, and for a
+    The diagonal of a Galerkin product is the remainder of a cancellation: between faintly joined clusters, and for a
     component that has become one node, nothing but round-off.
     """
     loops, node = _loops(matrix)
@@ -409,8 +409,8 @@ def _indicator(aggregate: Tensor, count: int, dtype: torch.dtype) -> Tensor:
 def _radius(matrix: Tensor, generator: torch.Generator, products: int = 15) -> float:
     """Return an estimate from above of the largest eigenvalue of a Laplacian of unit diagonal, at most its bound 2.
 
-    By Lanczos, whose largest Ritz value with its residual added finds an eigenvector that lives on a few nodes too. The
-    power method would miss it, and the smoother would enlarge such errors where it should damp them.
+    By Lanczos, whose largest Ritz value plus its residual also finds an eigenvector that lives on a few nodes. The
+    power method would miss it, and the smoother would enlarge such errors instead of damping them.
     """
     x = torch.randn(matrix.shape[0], 1, dtype=matrix.dtype, device=matrix.device, generator=generator)
     x, before, beta = x / x.norm(), torch.zeros_like(x), x.new_zeros(())
@@ -431,9 +431,9 @@ def aggregates(
 ) -> tuple[Tensor, int]:
     """Return the aggregate of each node by strong edges, −1 for nodes that are not ``alive``, and their number.
 
-    Their roots are a maximal set of nodes more than two edges apart: in each round those that have the largest random
-    number within two edges (Luby). The other nodes join a root next to them, or else next to a neighbour. Nodes
-    without strong edges go with their nearest.
+    Their roots are a maximal set of nodes more than two edges apart: each round takes the nodes with the largest random
+    number within two edges (Luby). The other nodes join a root next to them, or else next to a neighbour. Nodes without
+    strong edges join their nearest.
     """
     n = len(nearest)
     priority = (1 + torch.randperm(n, generator=generator, device=row.device)).to(torch.int32)

@@ -1,7 +1,7 @@
 """Algebra on blocks of vectors that the iterative solvers share: orthonormal bases, small problems, residuals.
 
-Blocks stay on their device. Matrices of a few columns squared are solved on the host, where a launch costs nothing:
-what a step needs of them crosses in one copy, for which the host waits, and what it decides is sent without waiting.
+Blocks stay on their device. Matrices of a few columns squared are solved on the host, where a launch costs nothing: a
+step needs one copy of them, for which the host waits, and its decisions are sent without waiting.
 """
 
 from __future__ import annotations
@@ -292,10 +292,10 @@ def orthonormalize(operator: Space, x: Tensor, *, careful: bool = True) -> tuple
     """Return an orthonormal basis of the span of ``x`` ``(B, N, m)`` by its Gram matrix, and its success ``(B,)``.
 
     By Cholesky, twice for full accuracy, or where columns are dependent to working precision by eigenvectors (SVQB,
-    Stathopoulos & Wu 2002), until the last factor is nearly the identity: what a lost column then holds is round-off,
-    and random where that is zero. Unless ``careful``, the host does not look: by Cholesky thrice, the first time with a
-    shift that keeps rounding from making the matrix indefinite (Fukaya, Kannan, Nakatsukasa, Yamamoto & Yanagisawa
-    2020).
+    Stathopoulos & Wu 2002), until the last factor is nearly the identity: a lost column then holds round-off, or random
+    numbers where that is zero. Unless ``careful``, the host does not synchronise: by Cholesky thrice, the first time
+    with a shift that keeps rounding from making the matrix indefinite (Fukaya, Kannan, Nakatsukasa, Yamamoto &
+    Yanagisawa 2020).
     """
     info, m = torch.finfo(x.dtype), x.shape[2]
     eye = torch.eye(m, dtype=x.dtype, device=x.device)

@@ -35,8 +35,8 @@ def conjugate_gradients(
     """Return Z with image(Z) = ``target``, where every column ``(N,)`` of ``(B, N, k)`` is a system of its own.
 
     The residual of the recurrence drifts away from the true one, and where the system is nearly singular the iterate
-    itself is lost. Every so often, and before a column counts as solved, the true residual is worked out again; the
-    best iterate so far is what is returned, solved or not.
+    itself is lost. Every so often, and before a column counts as solved, the true residual is computed again. The best
+    iterate so far is returned, solved or not.
 
     Args:
         image: symmetric positive semidefinite.

@@ -190,7 +190,7 @@ class ChebyshevSubspace:
     def _first_filter(self, operator: Operator, x: Tensor, known: Known) -> tuple[Tensor, int]:
         """Return random columns damped above the centre of the spectrum, where most eigenvalues are; and the products.
 
-        No look at their Ritz pairs would tell more.
+        A check of their Ritz pairs would show no more.
         """
         most = self.max_degree if self.max_products is None else min(self.max_degree, self.max_products)
         if known.centre is None or min(most, self.max_iterations) < 1 or not (known.bound > 0).all():
@@ -206,10 +206,10 @@ class ChebyshevSubspace:
     def _degree(self, ritz: Ritz, needed: Array, k: int) -> tuple[Array, Array]:
         """Return degrees, int64 ``(B,)``, and the lower ends ``(B,)`` of the damped intervals.
 
-        The unwanted are damped against the k-th pair as residuals need, by e^−18 at most. The wanted ones spread by
-        1/√eps at most, and the next by eps^−¾, that the smallest do not drown it; by more where these are found, as
-        little of them is in the others then. The cap is that of each graph of a batch: a polynomial that another one
-        needs would overflow.
+        The unwanted pairs are damped against the k-th as residuals need, by e^−18 at most. The wanted ones spread by
+        1/√eps at most, and the next by eps^−¾, so that the smallest do not drown it; by more where these have
+        converged, as the others then contain little of them. The maximum holds for each graph of a batch: the
+        polynomial of another graph would overflow.
         """
         values, bound, info = _numbers(ritz.values), ritz.known.bound, torch.finfo(ritz.values.dtype)
         # Where residuals place the whole block in one cluster, the growing part begins beyond the cluster.

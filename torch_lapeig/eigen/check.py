@@ -1,4 +1,4 @@
-"""What is known of a solver's answer: the null space in closed form, residuals, eigengap and status."""
+"""Checks of a solver's answer: the null space in closed form, residuals, eigengap and status."""
 
 from __future__ import annotations
 

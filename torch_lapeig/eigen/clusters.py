@@ -1,4 +1,4 @@
-"""When eigenvalues count as equal, what 1/(λ_i − λ_j) is then, and functions of them: the options of the rule."""
+"""Clusters of equal eigenvalues, 1/(λ_i − λ_j) within them, and functions of Λ: the options of the rule."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Rule:
     """Options of the differentiation rule, see `torch_lapeig.Solve`.
 
     ``dtype``: of the problem as it was given. ``loss_eps``: of the loss, whose round-off cotangents have. ``factor``:
-    ``(B, N)``, by which what the loss is of differs from the vectors, in size; None for none.
+    ``(B, N)``, from the vectors to the argument of the loss, in size; None for none.
     """
 
     tolerance: float
@@ -48,7 +48,7 @@ class Rule:
     def for_cotangents(self, x: Tensor) -> Rule:
         """Return the rule for cotangents that may come from a loss in float32, of pairs in float64.
 
-        Those are numbers of float32, of which some need all of its digits: 1 and 0 may be of any loss.
+        These are float32 numbers, some of which need all its digits: 1 and 0 may be of any loss.
         """
         single = torch.finfo(torch.float32).eps
         if self.loss_eps >= single:
@@ -110,7 +110,7 @@ def differences(rows: Tensor, columns: Tensor, s: Solution, rule: Rule) -> Diffe
 def inverse_differences(found: Differences, s: Solution, rule: Rule) -> tuple[Tensor, Tensor]:
     """Return 1 / Δ, by the rule where Δ is small; and a mask of 0 and 1 for small Δ.
 
-    What is within the noise counts as equal under ``"lorentz"`` too: Δ / (Δ² + width²) would enlarge it. Its default
+    Differences within the noise count as equal under ``"lorentz"`` too: Δ / (Δ² + width²) would enlarge it. Its default
     width √eps · bound enlarges round-off by no more than 1/√eps.
     """
     difference, equal = found.values, found.are_equal

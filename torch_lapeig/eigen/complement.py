@@ -1,4 +1,4 @@
-"""Implicit linear systems with derivatives, and that of eigenvectors outside their span by conjugate gradients.
+"""Implicit linear systems with derivatives, and the system of eigenvectors outside their span by conjugate gradients.
 
 See `torch_lapeig.eigen.rule` for the derivation.
 """

@@ -1,4 +1,4 @@
-"""Sparse direct factors: what `ShiftInvert` solves with, and a preconditioner.
+"""Sparse direct factors, for the solves of `ShiftInvert` and as a preconditioner.
 
 Compiled loops make them, L D Lᵀ, where there are any; else SuperLU, which takes four to ten times as long.
 """
@@ -129,8 +129,8 @@ class SparseLU:
     """Preconditioner (A + σ)⁻¹ of `Lobpcg`, which then is inverse iteration on a block: a few iterations.
 
     For sparse positive semidefinite matrices that are no Laplacian, such as (I − W)ᵀ(I − W) of locally linear
-    embedding, whose smallest eigenvalues are 10⁻¹⁰ of the largest. The factors fill in: on graphs of surfaces they have
-    a few times the entries of A, on those of high-dimensional data up to N²/2.
+    embedding, whose smallest eigenvalues are 10⁻¹⁰ of the largest. The factors fill in: they have a few times the
+    entries of A on graphs of surfaces, and up to N²/2 on graphs of high-dimensional data.
 
     Args:
         shift: σ over the bound of the spectrum: large enough that a singular A has factors.

@@ -70,8 +70,8 @@ def dense_of(operator: Operator) -> Tensor:
 def _improve_(dense: Tensor, values: Tensor, vectors: Tensor, m: int, most: float) -> Tensor:
     """Improve the first ``m`` pairs in place by a step of first order: round-off falls from LAPACK's to a product's.
 
-    Each vector turns against those outside by their part in its residual over the distance of the values, and they
-    against it, unless it is by ``most`` or more; among themselves the m turn as Rayleigh and Ritz say.
+    First-order rotation turns each vector against those outside by their part in its residual over the distance of the
+    values, and they against it, unless it is by ``most`` or more; among themselves the m turn by Rayleigh–Ritz.
 
     Returns:
         The turns ``(B, N − m, m)``.

@@ -30,8 +30,8 @@ def fused_directions(
 ) -> Directions:
     """Return a basis of ``w`` outside orthonormal null vectors and X, P; see `torch_lapeig.eigen.blocks.basis`.
 
-    What is left of W outside is known from the sums over W itself, (W − Q C)ᵀ (W − Q C) = Wᵀ W − Cᵀ C with C = Qᵀ W, as
-    long as not too much cancels; the same for A W. So one message is enough, mostly: else W is measured again.
+    The part of W outside is known from the sums over W itself, (W − Q C)ᵀ (W − Q C) = Wᵀ W − Cᵀ C with C = Qᵀ W, as
+    long as not too much cancels; likewise for A W. So one message is mostly enough: else W is measured again.
 
     Args:
         operator: with ``matmul`` and ``sum``. projected: [X P]ᵀ A [X P]. rider: ``(n, ·)``, measured on the way.

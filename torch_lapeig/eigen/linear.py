@@ -1,6 +1,6 @@
 """Linear systems A Z = B of symmetric positive definite matrices on the edges of a graph, with gradients.
 
-Their derivatives are those of `torch_lapeig.eigen.complement.ImplicitSolve` without eigenvectors to keep out.
+Their derivatives come from `torch_lapeig.eigen.complement.ImplicitSolve` without eigenvectors to keep out.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ ROUND_OFF = 8  # machine epsilons of the bound times the solution, the residual 
 def solve_linear(operator: SymmetricOperator, rhs: Tensor) -> Tensor:
     """Return Z of A Z = B by preconditioned conjugate gradients, differentiable in A's entries and in B, at any order.
 
-    A small or dense matrix is factorised. Else a few products show whether the system is easy; where it is not, and A
-    is made of affinities with an excess on the diagonal (`SymmetricOperator.excess`), multigrid preconditions it.
+    A small or dense matrix is factorised. Else a few products show whether the system is easy; if it is not, and A is
+    made of affinities with an excess on the diagonal (`SymmetricOperator.excess`), multigrid preconditions it.
 
     Args:
         operator: A, positive definite, float64; gradients flow to its values and its diagonal, in forward mode too.

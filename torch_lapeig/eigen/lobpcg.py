@@ -270,7 +270,7 @@ def _new_directions(x: Tensor, request: Request) -> Tensor:
 def _stirred(x: Tensor, inverse: Inverse, request: Request, seed: int) -> Tensor:
     """Return columns with noise: coarse levels may lack an eigenvector, which a loose tolerance would not show.
 
-    The preconditioner takes out what is rough, and enlarges what is wanted.
+    The preconditioner removes rough parts, and enlarges the wanted ones.
     """
     noise = inverse(request.operator.random(x.shape[1], seed + 1)[0])
     size, of_noise = (request.operator.dots(y, y).sqrt() for y in (x, noise))
@@ -314,7 +314,7 @@ def _improve(hierarchy: Hierarchy, depth: int, x: Tensor, wanted: int) -> Tensor
 class Outside:
     """Operator P A P for the projection P outside orthonormal columns, which need not be eigenvectors of A.
 
-    What is left of their residuals is in A x for each x outside, and no iteration there would take it away.
+    The rest of their residuals is in A x for each x outside, and no iteration there would remove it.
     """
 
     def __init__(self, operator: Operator, known: Tensor) -> None:

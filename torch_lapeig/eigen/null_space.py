@@ -44,8 +44,8 @@ class NullSpace:
     def vectors(self, m: int, most: int | None = None, nodes: Nodes | None = None) -> Tensor:
         """Return the first ``m`` of an orthonormal basis, ``(B, N, m)``, then zeros; ``most``: no fewer parts.
 
-        The vectors of the parts are turned by a Householder reflection, so that the first is that of the whole graph.
-        ``nodes`` sums over the places where nodes lie.
+        A Householder reflection turns the vectors of the parts, so that the first is the whole graph's. ``nodes`` sums
+        over the places where nodes lie.
         """
         total = (Nodes() if nodes is None else nodes).sum
         if m == 1:  # the null vector of the whole graph

@@ -1,8 +1,8 @@
 """Symmetric matrices as solvers see them.
 
-A solver asks of a matrix what `Operator` lists, and nothing else. Every sum or maximum over nodes is one of its methods
-(``inner``, ``dots``, ``largest``, ``signs``, ``active_count``), so that the rows of a graph may lie in several places:
-only these methods know. Solvers and preconditioners that need single entries ask for them by `entries_of`.
+A solver asks of a matrix the methods of `Operator`, and nothing else. Every sum or maximum over nodes is one of its
+methods (``inner``, ``dots``, ``largest``, ``signs``, ``active_count``), so that the rows of a graph may lie in several
+places: only these methods know. Solvers and preconditioners that need single entries ask for them by `entries_of`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Operator(Protocol):
     """Symmetric positive semidefinite matrix A for each of B graphs of N nodes, without gradients.
 
     A class of your own inherits from it, gives ``shape``, ``dtype``, ``device``, ``bound`` and ``matmul``, and may
-    replace what it can do better. `eigenpairs` solves it by the solvers that need products only; its answer has no
-    gradients, which flow through a `Laplacian` or a `SymmetricOperator` alone.
+    replace other methods by better ones. `eigenpairs` solves it by the solvers that need products only; its answer has
+    no gradients, which flow only through a `Laplacian` or a `SymmetricOperator`.
 
     Attributes:
         shape: ``(N,)`` for one graph, ``(B, N)`` for a batch.
@@ -155,7 +155,7 @@ class Operator(Protocol):
         """Return T_degree(Ã) X for a block ``(B, N, m)``: the Chebyshev polynomial that grows below ``low``.
 
         Ã = (2A − high − low) / (high − low) takes [low, high] of each graph, ``(B,)``, to [−1, 1]. Each graph has its
-        own degree, int64 ``(B,)`` on the host: what one of them needs would overflow in another.
+        own degree, int64 ``(B,)`` on the host: the degree that one graph needs would overflow in another.
         """
         scale, centre = (4 / (high - low))[:, None, None], ((high + low) / 2)[:, None, None]
 
@@ -174,7 +174,7 @@ def chebyshev_recurrence(
 ) -> Tensor:
     """Return T_degree by T_{j+1} = 2 Ã T_j − T_{j−1} from T_0 = X and T_1 = ``first``.
 
-    ``following`` of T_j and T_{j−1} is T_{j+1}, on the processor perhaps in the place of the latter.
+    ``following`` of T_j and T_{j−1} is T_{j+1}, which on the processor may overwrite T_{j−1}.
     """
     least, most = int(degree.min()), int(degree.max())
     degree = degree.to(x.device, non_blocking=True) if least < most else degree

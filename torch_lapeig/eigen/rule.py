@@ -1,4 +1,4 @@
-"""The one differentiation rule of eigenpairs: its derivation, and the autograd Functions that carry it out.
+"""The one differentiation rule of eigenpairs: its derivation, and the autograd Functions that compute it.
 
 A = diag(c) − M is symmetric with A v_i = λ_i v_i, V = [v_1 … v_k], P = I − V Vᵀ. For a change dA:
 
@@ -150,8 +150,8 @@ def _close(
     """Return close eigenvalues that may count as equal where the gradient is to be differentiated, bool ``(B, k, k)``.
 
     The derivative of 1/(λ_i − λ_j) has its square, which cancels unless a loss tells the vectors apart. One that takes
-    Λ as a matrix needs none: the cotangent of Λ has what the rotation has, up to an ``error`` of the cotangents over
-    Δ, which is how such a loss is told. For others a warning says what is lost.
+    Λ as a matrix needs none: the cotangent of Λ equals the rotation's, up to an ``error`` of the cotangents over Δ, by
+    which such a loss is recognised. For other losses a warning tells what is lost.
     """
     difference, eps, bound = found.sizes.detach(), torch.finfo(s.values.dtype).eps, s.operator.bound[:, None, None]
     near = (difference > found.width) & (difference < eps ** (1 / 3) * bound)

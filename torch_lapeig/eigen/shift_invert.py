@@ -163,9 +163,9 @@ class ShiftInvert:
     def _converge(self, request: Request, inverse: Inverse) -> tuple[Tensor, int, bool]:
         """Return (A + σ)⁻¹ X for as many Ritz vectors X as asked; solves; and whether no copy is overlooked.
 
-        What a count says to be overlooked is looked for outside the pairs that are found, until all of it is there.
+        The pairs that a count shows to be lacking are searched for outside the found pairs, until all are found.
         Without a count, where a value has as many copies as the block has columns, there may be more: the smallest
-        outside are looked for until there is none that was not known.
+        outside are searched for until no new one comes.
         """
         x, solves, verdict = self._space(request, inverse)
         operator, w = request.operator, request.wanted
@@ -331,7 +331,7 @@ class Verdict(NamedTuple):
 def _ceiling_of(request: Request, x: Tensor) -> float | None:
     """Return the largest value a copy of which would matter; None for none.
 
-    Where the cut after the wanted ones goes through a cluster, its own copies make none: those of the values before do.
+    Where the cut after the wanted values goes through a cluster, copies in it do not matter; smaller ones do.
     """
     w, values = request.wanted, rayleigh_ritz(request.operator, x, request.null)[0]
     wanted = values[:w]

@@ -1,9 +1,9 @@
 """Eigenpairs of small graphs as one dense batch: few calls, all eigenvectors at once.
 
-Graphs of up to some 200 nodes take less time as dense matrices than as lists of edges, because the calls are what takes
-time. So a batch of them is one tensor ``(B, N, N)``, solved in float64 by one `eigh`, which costs about as much as in
-float32 there and resolves what float32 does not. The derivatives are those of the one rule
-(`torch_lapeig.eigen.rule`); its complement needs no linear solve where all eigenvectors are known.
+Graphs of up to some 200 nodes are faster as dense matrices than as lists of edges, because calls dominate the time. So
+a batch of them is one tensor ``(B, N, N)``, solved in float64 by one `eigh`, which costs about as much as in float32
+there and resolves more. The derivatives come from the one rule (`torch_lapeig.eigen.rule`); its complement needs no
+linear solve where all eigenvectors are known.
 
 Only plain graphs are solved here: finite, connected, of more nodes than pairs, and without degrees so small that they
 underflow, or magnify round-off. `torch_lapeig.eigen.eigenpairs` has the warnings, errors and conventions for all

@@ -1,4 +1,4 @@
-"""The few smallest eigenpairs of a Laplacian, with the one differentiation rule of the library."""
+"""The smallest eigenpairs of a Laplacian, with the one differentiation rule of the library."""
 
 from __future__ import annotations
 
@@ -273,8 +273,8 @@ def _is_large(operator: SymmetricOperator) -> bool:
 def _beside_trivial(laplacian: Laplacian, vectors: Tensor) -> Tensor:
     """Return V with the closed-form derivative of its first vector, and of the others beside it.
 
-    Several components have as many eigenvalues 0, within whose eigenspace the rule turns nothing: but the first vector
-    there is always that of the whole graph.
+    Several components have as many eigenvalues 0, within whose eigenspace the rule rotates nothing; but the first
+    vector there is always the whole graph's.
     """
     operator = laplacian.symmetric
     if operator.most_null <= 1:

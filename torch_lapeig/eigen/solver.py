@@ -1,4 +1,4 @@
-"""What a solver is: the protocols of solvers and preconditioners, their answers, and what several of them share.
+"""Protocols of solvers and preconditioners, their answers, and functions that several of them share.
 
 A solver is a frozen dataclass of its options, called with an `Operator` and the number of pairs. It works forward
 only: gradients are the matter of `torch_lapeig.eigen.rule`. `Eigh` and `ChebyshevSubspace` work on a whole batch at a
@@ -250,7 +250,7 @@ def joined(operator: Operator, answers: list[RitzPairs], k: int) -> RitzPairs:
 def parts_of_batch(operator: Operator, columns: int) -> list[slice]:
     """Return the graphs of a batch to solve together with blocks of so many columns, part by part on torch's threads.
 
-    A single slice on other devices, for one graph, and where parts would be so small that Python is what takes time.
+    A single slice on other devices, for one graph, and where parts would be so small that Python dominates the time.
     """
     batch, n = operator.batch_size, operator.num_nodes
     if batch == 1 or operator.device.type != "cpu" or not isinstance(operator, SymmetricOperator):

@@ -200,7 +200,7 @@ class SymmetricOperator(WithEntries):
         """Return this operator over a power of two for each graph, ``(B,)``, next to its bound; and the powers.
 
         Itself and None where its bounds are near 1. Residuals are a small part of the bound: far from 1 their squares
-        are no numbers of the dtype, and a residual of 0 says nothing.
+        leave the range of the dtype, and a residual of 0 means nothing.
         """
         if self.batch_size == 0 or not self._numbers[4]:
             return self, None
@@ -280,7 +280,7 @@ class SymmetricOperator(WithEntries):
     def sensitivity(self, values: Tensor) -> Tensor:
         """Return the change ``(B,)`` of eigenvalues ``(B, k)`` of each graph, over eps, as the entries change by eps.
 
-        Those of a Laplacian, as quotients of sums of weights, change in proportion to themselves.
+        Entries of a Laplacian, as quotients of sums of weights, change in proportion to themselves.
         """
         bound = self.bound.to(values)
         return values[:, -1].minimum(bound) if self.of_affinities else bound

@@ -1,4 +1,4 @@
-"""Entries of eigenvectors that round-off hides: those at nodes whose degree is tiny beside that of others.
+"""Entries of eigenvectors that round-off hides, at nodes whose degree is tiny beside the degrees of others.
 
 Of L y = λ D y a solver finds v = D^½ y, with an error of about eps in each entry. Where d_i is below eps times the
 largest degree, D^-½ makes of it an error of y_i that may exceed y_i itself, and the cotangent d_i^-½ ȳ_i of v_i drowns
@@ -9,8 +9,8 @@ all others. But y_i follows from its neighbours by its own row of the problem,
 whose coefficients are of size 1. So where v_i is round-off, y_i is the solution of these rows, and its derivatives, of
 any order, are theirs. Null vectors are known in closed form, but their derivatives drown alike.
 
-Rows may leave y_i open: those of nodes that hang on all others by less than round-off in a row, or for λ = 1 those of a
-node with one neighbour. There y_i stays d_i^-½ v_i, which has as many digits as v_i has above its noise.
+Rows may leave y_i open: rows of nodes that hang on all others by less than round-off in a row, or for λ = 1 the row of
+a node with one neighbour. There y_i stays d_i^-½ v_i, which has as many digits as v_i has above its noise.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def with_tails(
         residuals: of v, ``(B, k)``.
         gap: λ_{k+1} − λ_k, ``(B,)``.
 
-    A `GraphWarning` says where entries are round-off and there are too many of them, or their rows leave them open:
-    these are constants, to derivatives.
+    A `GraphWarning` tells where entries are round-off and there are too many of them, or their rows leave them open:
+    derivatives treat these as constants.
     """
     if laplacian.graph.pattern.is_sharded:
         _checks.warn(
@@ -101,8 +101,8 @@ def with_tails(
 def _mixed(spectrum: Tensor, residuals: Tensor, gap: Tensor) -> Tensor:
     """Return the angle by which the nearest other eigenvector may have mixed into each vector, ``(B, k)``.
 
-    Zero where it is large: vectors of values that are so close are a basis of a space, no eigenvectors, and rows of one
-    column alone do not hold.
+    Zero where it is large: vectors of such close values are a basis of a space, no eigenvectors, and the rows do not
+    hold for a single column.
     """
     distance = (spectrum[:, :, None] - spectrum[:, None, :]).abs().nan_to_num(torch.inf)
     distance.diagonal(dim1=1, dim2=2).fill_(torch.inf)

@@ -1,9 +1,9 @@
 """Approximate neighbours by inverted lists of faiss (extra ``ann``), with a recall that is measured.
 
-Points are put into cells, and a query is compared with those of the nearest cells. Their number grows until the recall
-of a sample of queries, against their true neighbours, is above the one asked for by two standard errors. Then all
-queries are searched, and the recall is measured on another sample, which had no part in the choice: that is the one
-reported. Candidates are measured again by direct differences, so that distances and their order are exact.
+Points are put into cells, and a query is compared with the points of the nearest cells. The number of cells grows until
+the recall of a sample of queries, against their true neighbours, is above the requested one by two standard errors.
+Then all queries are searched. The reported recall is measured on another sample, which had no part in the choice.
+Candidates are measured again by direct differences, so that distances and their order are exact.
 
 Where so many cells would be needed that the exact search costs less, by the number of distances, that is done.
 """

@@ -1,4 +1,4 @@
-"""Points of which there are many copies: the first few of each are all that a search can find.
+"""Points with many copies: a search can find only the first few of each.
 
 Copies are equally far from everything, and ties end by the smaller index. Where a point has thousands of them, a search
 would measure each against each.
@@ -15,7 +15,7 @@ from torch_lapeig._tuning import COPIES_LOOKED_AT, COPIES_NODES, COPIES_SHARE, r
 def first_copies(points: Tensor, valid: Tensor, most: int) -> Tensor | None:
     """Return ascending numbers of valid points ``(N, D)``, without copies beyond the first ``most`` of each.
 
-    None where few have so many copies that it pays, by a look at some of them.
+    None where a check of some points shows too few copies for this to pay.
     """
     n = len(points)
     if points.device.type != "cpu" or n < COPIES_NODES:

@@ -357,7 +357,7 @@ class Graph:
     def subgraph(self, nodes: Tensor) -> Graph:
         """Return the graph of some nodes and the edges among them, with gradients to their weights.
 
-        In a training it is the graph of a mini-batch, whose rows are those nodes in the same order: see
+        In a training it is the graph of a mini-batch, whose rows are these nodes in this order: see
         `torch_lapeig.samplers`. In O(edges at these nodes), whatever the size of the graph.
 
         Args:

@@ -1,6 +1,6 @@
 """Reductions over groups of numbers: the edges of a node, of a component or of a graph.
 
-Sums are the same from run to run, float32 is added in float64: one by one it would lose digits, 1 % at a hub of two
+Sums are equal from run to run. Float32 is added in float64: one by one it would lose digits, 1 % at a hub of two
 million equal edges. The processor adds in the order of the values. On an accelerator ``index_add`` would add by atomic
 operations in any order; ``index_put`` with accumulation sorts the values by group first.
 """
@@ -94,7 +94,7 @@ def with_equal_parts(
 ) -> Tensor:
     """Return the value chosen of each group ``(total,)``, with a gradient in equal parts to all values equal to it.
 
-    Each of the equal values alone would have a subgradient, but one that depends on the order of the nodes.
+    A subgradient in one of the equal values would do, but would depend on the order of the nodes.
 
     Args:
         chosen: ``(total,)``, without gradients.

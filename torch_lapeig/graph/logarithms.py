@@ -35,7 +35,7 @@ def with_log_derivative(values: Tensor, logarithm: Tensor) -> Tensor:
 def log_sums(pattern: Pattern, values: Tensor, logarithm: Tensor, zeros: Tensor | None = None) -> Tensor:
     """Return a tensor of the graph's shape with the derivatives of log Σ_j of edge values, given their logarithm.
 
-    Of values that are 0 with those of ``zeros``, see `only_zeros`.
+    Values that are 0 take the derivatives of ``zeros``, see `only_zeros`.
     """
     inverse = pattern.at_row(inverse_power(_checks.primal(pattern.sum_rows(values)), 1.0))
     share = with_log_derivative(values * inverse, logarithm)

@@ -1,4 +1,4 @@
-"""What sparse and dense patterns have in common: lengths of edges, sums and maxima over all nodes of a graph."""
+"""Operations common to sparse and dense patterns: lengths of edges, sums and maxima over all nodes of a graph."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Nodes:
     """Operations on all nodes of a graph at once; here this process holds them all.
 
     Reductions over nodes go through these methods, so that the rows of a graph may lie on several ranks
-    (`torch_lapeig.distributed`). ``sum`` and ``maximum`` are given what this process has found.
+    (`torch_lapeig.distributed`). ``sum`` and ``maximum`` are given this process's own result.
     """
 
     is_sharded = False

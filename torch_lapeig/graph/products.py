@@ -1,4 +1,4 @@
-"""Derivatives, of any order and mode, of what patterns compute of values on edges.
+"""Derivatives, of any order and mode, of functions that patterns compute from values on edges.
 
 The product M Y of a matrix on edges and the sampled product (X Yᵀ)_ij on edges are each other's derivatives:
 
@@ -152,8 +152,8 @@ class _SquaredLengths(torch.autograd.Function):
 def _pull(values: Tensor, x: Tensor, pattern: Pattern) -> Tensor:
     """Return Σ_j m_ij (x_j − x_i) ``(..., N, D)`` for symmetric values m on the edges, differentiable in both.
 
-    By differences where nobody asks for derivatives. Else as a matrix product in float64: what cancels in it is as
-    large as the points, not as their differences.
+    By differences where no derivatives are asked for. Else as a matrix product in float64: terms that cancel in it are
+    as large as the points, not as their differences.
     """
     values = pattern.without_loops(values)  # which may be larger than all others, and cancel
     if not (torch.is_grad_enabled() or _checks.is_dual(values) or _checks.is_dual(x)):

@@ -1,4 +1,4 @@
-"""Edges of small sets of points in one list, for `KNN` and `HeatKernel`: few calls, with gradients."""
+"""Edges of small sets of points in one list, for `KNN` and `HeatKernel`: a minimum of calls, with gradients."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _shares(index: Tensor, rule: str) -> tuple[Tensor, Tensor]:
 def _lengths(x: Tensor, index: Tensor) -> Tensor:
     """Return squared lengths ``(B, N, k)`` between points ``(B, N, D)`` and their neighbours.
 
-    The values are those of direct differences, the derivatives those of the expanded square.
+    The values come from direct differences, the derivatives from the expanded square.
     """
     bare, item = _checks.primal(x), torch.arange(len(x), device=x.device)[:, None, None]
     direct = bare[item, index].sub_(bare[:, :, None]).square_().sum(-1)

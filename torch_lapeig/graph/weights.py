@@ -1,4 +1,4 @@
-"""Edge weightings: small modules from points and a graph to the same graph with weights, with gradients.
+"""Edge weightings: small modules from points and a graph to that graph with weights, with gradients.
 
 For new points `Weighting.state` keeps numbers of each training point, and `Weighting.extend` weighs edges to these.
 """
@@ -69,8 +69,8 @@ def _by_metric(method: Callable[..., Any]) -> Callable[..., Any]:
 class Weighting(Configured, nn.Module, abc.ABC):
     """Weighting, called as ``weighting(x, graph)``, that multiplies the weights of the graph by its own.
 
-    Those are 1 after a search, ½ for the one-sided edges of ``symmetrize="mean"``, or given. Gradients flow to points,
-    bandwidths and given weights, on the edges only.
+    Weights are 1 after a search, ½ for the one-sided edges of ``symmetrize="mean"``, or given. Gradients flow to
+    points, bandwidths and given weights, on the edges only.
 
     A subclass gives the weights of a graph (``forward``) and their extension to new points (``state``, ``extend``). It
     names in ``CONFIGURATION`` the attributes by which it computes: a saved fit is not loaded into a module where they
@@ -357,7 +357,7 @@ class SelfTuning(Weighting):
 class DensityCorrected(Weighting):
     """Weights W_ij = K_ij / (q_i q_j)^α with q_i = Σ_j K_ij of another weighting K (Coifman & Lafon 2006, section 3.4).
 
-    α = 1 removes the influence of the sampling density: eigenvectors approach those of the Laplace–Beltrami operator.
+    α = 1 removes the influence of the sampling density: eigenvectors approach the Laplace–Beltrami operator's.
 
     Args:
         alpha: in [0, 1]; 0 changes nothing.

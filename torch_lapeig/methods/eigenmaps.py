@@ -33,7 +33,7 @@ class LaplacianEigenmaps(GraphEmbedding):
 
     Builds a neighbourhood graph, weights its edges, and returns the generalised eigenvectors L y = λ D y of the
     smallest eigenvalues after the constant one. Used as a layer, ``forward`` builds a fresh graph for its points and
-    gradients flow to them and to a learnable bandwidth. ``fit`` keeps what ``transform`` needs for new points.
+    gradients flow to them and to a learnable bandwidth. ``fit`` keeps the state for ``transform``.
 
     Args:
         n_components: dimension of the embedding.
@@ -61,8 +61,8 @@ class LaplacianEigenmaps(GraphEmbedding):
             ``"error"`` raises.
         solve: options of the eigensolve, a `Solve`, or a solver alone.
 
-    Isolated nodes get a row of zeros and a `GraphWarning`. A batch is solved as one; how its items, half precision and
-    new points are treated, `EmbeddingModule` says.
+    Isolated nodes get a row of zeros and a `GraphWarning`. A batch is solved as one; `EmbeddingModule` describes how
+    its items, half precision and new points are treated.
 
     Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
         embedding_: ``(N, n_components)``. eigenvalues_, residuals_: ``(n_components,)``, or with ``"separate"`` one
@@ -279,8 +279,8 @@ def _checked_diffusion(diffusion: Any, normalization: str, scale: str) -> float:
 def _warn_of_lengths(y: Tensor, values: Tensor, residuals: Tensor, nodes: Nodes) -> None:
     """Warn in a backward pass where columns of equal eigenvalues, scaled to length 1, have no gradient.
 
-    Yᵀ D Y is the same in every basis of an eigenspace, but Yᵀ Y is not: which basis a change of the graph picks
-    decides how long its columns are, and so what scaling makes of them, in the first order of that change.
+    Yᵀ D Y is equal in every basis of an eigenspace, but Yᵀ Y is not: the basis that a change of the graph picks decides
+    the lengths of its columns, and so the result of scaling, in the first order of that change.
     """
     eps = torch.finfo(y.dtype).eps
     noise = 10 * residuals.amax(-1) + 50 * eps * values.masked_fill(values.isinf(), 0).amax(-1)

@@ -30,8 +30,8 @@ class Isomap(CentredKernelEmbedding):
     with the training radii: it is no intermediate node of other paths. A new point that equals a training point has the
     neighbours of that in the graph, and so its row.
 
-    With landmarks (de Silva & Tenenbaum 2003) the eigenproblem is that of the landmarks alone, and all other points are
-    embedded as new ones are; only distances to landmarks are computed and kept. The formula for new points is that of
+    With landmarks (de Silva & Tenenbaum 2003) the eigenproblem is on the landmarks alone, and all other points are
+    embedded as new ones are; only distances to landmarks are computed and kept. New points follow the formula of
     landmark Isomap with the training set as landmarks.
 
     Args:

@@ -20,7 +20,7 @@ class KernelPCA(KernelEmbedding):
     """Kernel principal components (Schölkopf, Smola & Müller 1998), differentiable.
 
     Projections √λ_k v_ik on the principal components in the feature space of K, centred there. Far from all training
-    points an RBF kernel vanishes and all new points come to lie in the same place.
+    points an RBF kernel vanishes, and all new points come to lie in one place.
 
     Args:
         n_components: dimension of the embedding, at most the number of positive eigenvalues of the centred kernel.

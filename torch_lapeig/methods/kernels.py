@@ -1,4 +1,4 @@
-"""What classical scaling, Isomap and kernel PCA share: the largest eigenpairs of a centred kernel."""
+"""Classical scaling, Isomap and kernel PCA by the largest eigenpairs of a centred kernel."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class CentredKernelEmbedding(EmbeddingModule):
 def centred(kernel: Tensor, means: Tensor, own_means: Tensor | None = None) -> Tensor:
     """Return K(x, i) − E_x' K(x, x') − E_x' K(x', i) + E K, expectations over the training points (Bengio et al. 2003).
 
-    ``means`` ``(N,)`` are those of the training points' kernel, ``own_means`` ``(Q,)`` those of ``kernel`` ``(Q, N)``.
+    ``means`` ``(N,)`` are the training kernel's, ``own_means`` ``(Q,)`` the means of ``kernel`` ``(Q, N)``.
     """
     own_means = kernel.mean(1) if own_means is None else own_means
     return (kernel - own_means[:, None]).sub_(means - means.mean())

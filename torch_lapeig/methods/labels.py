@@ -25,8 +25,8 @@ ROTATIONS = 20  # of `discretize`, at most, beside the first; as in the authors'
 def cluster_qr(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Return labels by QR with column pivoting (Damle, Minden & Ying, *Information and Inference* 2019).
 
-    The pivots are rows that are as orthogonal to each other as can be, one of each cluster. The rotation next to them
-    takes the rows of a cluster to an axis. No iteration, no chance, and the same labels in any basis of the columns.
+    The pivots are rows as orthogonal to each other as possible, one of each cluster. The rotation next to them takes
+    the rows of a cluster to an axis. No iteration, no chance, and equal labels in any basis of the columns.
 
     Args:
         rows: ``(N, k)``, k ≤ N, floating, of rank k.
@@ -51,7 +51,7 @@ def cluster_qr(rows: Tensor) -> tuple[Tensor, Tensor]:
 def discretize(rows: Tensor, random: np.random.RandomState) -> tuple[Tensor, Tensor]:
     """Return labels by the partition nearest to the rotated rows (Yu & Shi, *Multiclass spectral clustering*, 2003).
 
-    Partition and rotation are found in turn, from a random row and those most orthogonal to it, until neither changes.
+    Partition and rotation are found in turn, from a random row and rows most orthogonal to it, until neither changes.
 
     Args:
         rows: ``(N, k)``, floating, none of them zero.
@@ -112,8 +112,8 @@ def nearest_centre(rows: Tensor, centres: Tensor) -> Tensor:
 def _first_of_largest(parts: Tensor) -> Tensor:
     """Return the first of the largest entries of each row, which are equal up to round-off.
 
-    Points of a symmetric set lie between two clusters. As new points their rows have other round-off, and they have to
-    get the same label.
+    Points of a symmetric set lie between two clusters. As new points their rows have other round-off, and they must get
+    their fitted label.
     """
     noise = torch.finfo(parts.dtype).eps ** NOISE * parts.abs().amax(1, keepdim=True)
     first: Tensor = (parts >= parts.amax(1, keepdim=True) - noise).long().argmax(1)

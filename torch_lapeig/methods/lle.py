@@ -43,9 +43,9 @@ class LLE(EmbeddingModule):
     Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
         embedding_: ``(N, n_components)``. eigenvalues_: ascending, and residuals_, ``(n_components,)``.
 
-    A `GraphWarning` says where eigenvalues beside that of the constant column are zero, as where several groups of
-    points (far parts, or many copies of points) have all their neighbours among themselves: the first columns then only
-    tell these groups apart.
+    A `GraphWarning` tells where eigenvalues beside the constant column's are zero, as where several groups of points
+    (far parts, or many copies of points) have all their neighbours among themselves: the first columns then only
+    separate these groups.
 
     Raises (``fit``, ``forward``):
         ValueError: not more points than components.

@@ -21,8 +21,8 @@ class MDS(KernelEmbedding):
     The rows √λ_k v_ik of the largest eigenpairs of K̃ = −½ J d² J, J = I − 1 1ᵀ/N. On Euclidean distances of points
     these are their principal components, and new points keep their distances exactly if no component is left out.
 
-    Distances that are not Euclidean make negative eigenvalues. Those belong to no real coordinate and are left out, as
-    usual; the largest positive ones give the best approximation of K̃ by inner products.
+    Distances that are not Euclidean make negative eigenvalues. Negative eigenvalues belong to no real coordinate and
+    are left out, as usual; the largest positive ones give the best approximation of K̃ by inner products.
 
     Args:
         n_components: dimension of the embedding, at most the number of positive eigenvalues.

@@ -70,8 +70,7 @@ def check_solve(solve: Any) -> None:
 class PointsModule(FittedModule):
     """Steps that embeddings and label propagation share: checked sets of points, and new points given a fit.
 
-    The first name in ``FITTED`` is that of the rows: what each point gets. A method fills in ``_extend`` and
-    ``_width``.
+    The first name in ``FITTED`` names the rows: one for each point. A method fills in ``_extend`` and ``_width``.
     """
 
     @property
@@ -84,8 +83,8 @@ class PointsModule(FittedModule):
     def transform(self, x_new: Tensor) -> Tensor:
         """Return embeddings or scores ``(Q, k)`` of new points ``(Q, D)`` given the fitted, with gradients to them.
 
-        Works in blocks of new points, in bounded memory. A training point gets its training row. Where pairs are
-        given, ``x_new`` holds those of new and training points, ``(Q, N)``. Half precision is returned as it came.
+        Works in blocks of new points, in bounded memory. A training point gets its training row. Where pairs are given,
+        ``x_new`` holds the pairs of new and training points, ``(Q, N)``. Half precision is returned as it came.
 
         Raises:
             RuntimeError: not fitted. TypeError, ValueError: not finite, or not of the dtype or dimension of the
@@ -200,10 +199,10 @@ class EmbeddingModule(PointsModule):
 
     ``forward`` and ``embed`` take points ``(N, D)`` or a batch ``(B, N, D)`` with a mask of valid points, ``fit`` one
     set of points, and ``out_of_sample`` a set or a batch with new points of each. Gradients flow to all points, and to
-    what the method learns. Points in float16 or bfloat16 are embedded in float32, also under autocast, and the result
-    has their dtype. What an item of a batch gives depends neither on the other items nor on the padding, up to the
-    basis of an eigenspace of equal eigenvalues, and round-off. Items may be of any size: the columns that one has too
-    few points for are zero (a set alone raises an error).
+    the learnable parameters. Points in float16 or bfloat16 are embedded in float32, also under autocast, and the result
+    has their dtype. The result of an item of a batch depends neither on the other items nor on the padding, up to the
+    basis of an eigenspace of equal eigenvalues, and round-off. Items may be of any size: columns for which an item has
+    too few points are zero (a single set raises an error).
 
     Hooks: ``_fit_points``, ``_extend`` and ``_width``; ``_prepare`` where something else than points or their pairs
     (an option `Precomputed`) is given; ``_embed`` where a batch need not be a loop over its items.
@@ -270,7 +269,7 @@ class EmbeddingModule(PointsModule):
     def out_of_sample(self, x: Tensor | Graph, x_new: Tensor, *, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return embeddings of points and of new points, as ``fit(x)`` and ``transform(x_new)``; nothing is kept.
 
-        Gradients flow to both, and to what the method learns.
+        Gradients flow to both, and to the learnable parameters.
 
         Args:
             x: as for ``forward``, one set or a batch, of which each item is embedded on its own.
@@ -322,7 +321,7 @@ class EmbeddingModule(PointsModule):
     def _fit_points(self, x: Any, solve: EigenSolves, *, fill: bool) -> State:
         """Return the embedding of checked points and the tensors that new points need, by the names in ``FITTED``.
 
-        With ``fill``, for an item of a batch, columns that there are too few points for are zero; else that is an
+        With ``fill``, for an item of a batch, columns for which there are too few points are zero; else that is an
         error.
         """
 

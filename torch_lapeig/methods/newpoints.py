@@ -1,4 +1,4 @@
-"""Methods on a weighted graph: what they keep of a fit, and the affinities of new points with the fitted ones."""
+"""Methods on a weighted graph: the state that they keep of a fit, and the affinities of new points with fitted ones."""
 
 from __future__ import annotations
 

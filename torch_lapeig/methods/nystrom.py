@@ -43,10 +43,9 @@ def nystrom(
 
         y(x) = Σ_i P(x, i) y_i / (1 − λ),   P(x, i) = W(x, i) / D(x),   D(x) = Σ_i W(x, i),
 
-    Nyström's formula with the kernel in random-walk form (Bengio et al. 2003, equations 6 and 9). Their own form has
-    v = D^½ y, the eigenvectors of L_sym, and W(x, i) / (D(x) d_i)^½ in the place of P (``degrees``). For L y = λ y it
-    is y(x) = Σ_i W(x, i) y_i / (D(x) − λ). For a training point all are its own row of the problem and return its row
-    of Y.
+    Nyström's formula with the kernel in random-walk form (Bengio et al. 2003, equations 6 and 9). Their own form has v
+    = D^½ y, the eigenvectors of L_sym, and W(x, i) / (D(x) d_i)^½ instead of P (``degrees``). For L y = λ y it is y(x)
+    = Σ_i W(x, i) y_i / (D(x) − λ). At a training point all are its own row of the problem and return its row of Y.
 
     Args:
         log_affinity: log W between queries and training points, ``(E,)``. Gradients flow to it.

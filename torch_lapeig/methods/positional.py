@@ -68,7 +68,7 @@ def laplacian_positional_encoding(
             in training. Otherwise the largest entry is positive.
         solve: options of the eigensolves, a `Solve`, or a solver alone.
 
-    Isolated nodes have zero rows. A graph of c components has c − 1 columns of eigenvalue 0 that tell them apart.
+    Isolated nodes have zero rows. A graph of c components has c − 1 columns of eigenvalue 0 that separate them.
 
     Raises:
         TypeError, ValueError: see `Graph.from_edge_index`.
@@ -166,7 +166,7 @@ def _plain_pairs(
 def _dense_graph(edge_index: Tensor, batch: Tensor, sizes: Tensor, weight: Tensor) -> Graph | None:
     """Return the graphs as matrices, the fastest form to build and to solve when all pairs are wanted.
 
-    None where they are too large for it, or not plainly sound: `Graph.from_edge_index` says what is amiss.
+    None where they are too large for it, or not plainly sound: `Graph.from_edge_index` then raises the error.
     """
     count, widest = len(sizes), int(sizes.amax())
     if count * widest**3 > DENSE_WORK:

@@ -51,7 +51,7 @@ class LabelSpreading(SemiSupervised):
             number of nodes reached. None: scores as they are.
         n_classes: C; default: the largest label plus one, or the columns of soft labels.
 
-    Scores are not probabilities: their sum falls with the distance from labels. Those of far nodes are tiny, and right
+    Scores are not probabilities: their sum falls with the distance from labels. Scores of far nodes are tiny, and right
     to some digits; a node whose scores underflow counts as not reached: zeros, −1, a `GraphWarning`. For the rest of
     the contract see `SemiSupervised`.
 
@@ -109,7 +109,7 @@ class LabelSpreading(SemiSupervised):
         """Return F = (I − α S)⁻¹ source to a relative accuracy in each row, zeros where it underflows.
 
         A solve has the round-off of its largest entries, and scores fall with the distance from labels. So the rows
-        that a solve resolves are kept, and those of the nodes beyond are solved for with these given, until all are.
+        that a solve resolves are kept, and rows of the nodes beyond are solved for with these given, until all are.
         """
         pattern, known, scores = laplacian.graph.pattern, torch.zeros_like(reached), torch.zeros_like(source)
         while (reached & ~known).any():
@@ -134,7 +134,7 @@ class HarmonicFunction(SemiSupervised):
 
     L_uu F_u = W_ul Y_l (Zhu, Ghahramani & Lafferty 2003): the minimum of tr(Fᵀ L F) with F_l = Y_l, and the probability
     that a random walk first meets a label of each class. Labels are kept, and reach as far as the graph does. With few
-    of them in many dimensions F is nearly constant but for spikes at the labels (Nadler, Srebro & Zhou 2009).
+    labels in many dimensions F is nearly constant but for spikes at the labels (Nadler, Srebro & Zhou 2009).
 
     Args:
         neighbors, weights: as of `LaplacianEigenmaps`.
@@ -335,8 +335,8 @@ def _in_double(graph: Graph) -> Laplacian:
 def _system(laplacian: Laplacian, keep: Tensor) -> SymmetricOperator:
     """Return I − Q S Q for factors 0 ≤ q ≤ 1 at the nodes, ``keep`` ``(N,)`` or ``(B, N)``, so that N A N is D − Q W Q.
 
-    That is the Laplacian of Q W Q and the excess e_i = Σ_j w_ij (1 − q_i q_j), a sum in which nothing cancels. q = √α
-    gives label spreading. q = 0 at the labels and 1 elsewhere takes these out of the system: their rows are those of
+    It is the Laplacian of Q W Q and the excess e_i = Σ_j w_ij (1 − q_i q_j), a sum in which nothing cancels. q = √α
+    gives label spreading. q = 0 at the labels and 1 elsewhere takes labels out of the system: their rows are rows of
     the identity, and others have their edges to them on the diagonal.
     """
     graph, batch = laplacian.graph, laplacian.graph.batch_size

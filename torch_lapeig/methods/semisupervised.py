@@ -1,4 +1,4 @@
-"""The contract of methods that carry labels along a graph: points and a few labels to scores, with gradients."""
+"""The contract of methods that carry labels along a graph: points and some labels to scores, with gradients."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ UNLABELLED = -1
 class SemiSupervised(OnGraph):
     """Contract of methods that carry labels of a few nodes of a graph to all its nodes, and to new points.
 
-    ``forward(x, labels)`` gives scores with gradients to labels, points, and what the weighting learns; ``fit(x,
-    labels)`` keeps those of one set, of which ``predict()`` gives the labels; ``transform`` and ``predict`` of new
+    ``forward(x, labels)`` gives scores with gradients to labels, points, and the parameters of the weighting; ``fit(x,
+    labels)`` keeps the scores of one set, and ``predict()`` gives its labels; ``transform`` and ``predict`` of new
     points give theirs. Points are one set ``(N, D)`` or a batch ``(B, N, D)`` with a mask; affinities or a `Graph` take
     their place with ``Precomputed("affinity")``. Systems are solved in float64, whatever the dtype.
 
     Labels are int64, ``(N,)`` or ``(B, N)``, from 0 on, −1 for a node without one. Or they are soft: ``(N, C)`` or
     ``(B, N, C)``, floating and non-negative, a row of zeros for a node without one; gradients flow to the other rows.
 
-    A node that no path joins to a label has scores of zero, and the label −1, with a `GraphWarning`: the graph says
+    A node that no path joins to a label has scores of zero, and the label −1, with a `GraphWarning`: the graph tells
     nothing of it, and the prior of the classes, or the first class, would look like an answer. So has a new point whose
     neighbours are all such.
 
@@ -108,7 +108,7 @@ class SemiSupervised(OnGraph):
     ) -> tuple[Tensor, Tensor]:
         """Return scores of points and of new points given these: ``fit`` and ``transform``, but nothing is kept.
 
-        Gradients flow to both, to the labels, and to what the weighting learns.
+        Gradients flow to both, to the labels, and to the parameters of the weighting.
 
         Args:
             x, labels, mask: as for ``forward``.

@@ -1,4 +1,4 @@
-"""What Laplacian eigenmaps and spectral clustering share: eigenvectors of a weighted graph, new points by Nyström."""
+"""Base of Laplacian eigenmaps and spectral clustering: eigenvectors of a weighted graph, new points by Nyström."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from torch_lapeig.methods.nystrom import nystrom
 class GraphEmbedding(OnGraph, EmbeddingModule):
     """Embeddings by the eigenvectors of the Laplacian of a weighted graph, of points or given.
 
-    A method fills in ``_normalization`` and ``_solve_graph``. Where its rows are not what Nyström's formula extends, it
-    keeps what that extends as ``train_vectors``.
+    A method fills in ``_normalization`` and ``_solve_graph``. Where Nyström's formula does not extend its rows, it
+    keeps the extended vectors as ``train_vectors``.
     """
 
     FITTED: ClassVar[tuple[str, ...]] = (

@@ -1,4 +1,4 @@
-"""What all estimators share: checked input, the fitted module, its state as NumPy arrays."""
+"""Base of all estimators: checked input, the fitted module, its state as NumPy arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Label spreading in the place of scikit-learn's, and harmonic functions, the limit of its label propagation."""
+"""Label spreading as a replacement of scikit-learn's, and harmonic functions, the limit of its label propagation."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
 
 @dataclass(eq=False, repr=False)
 class LabelSpreading(FromLabels):
-    """`torch_lapeig.LabelSpreading` in the place of `sklearn.semi_supervised.LabelSpreading`, with its parameters.
+    """`torch_lapeig.LabelSpreading` as a replacement of `sklearn.semi_supervised.LabelSpreading`, with its parameters.
 
     Solved for the limit of the iteration, which scikit-learn's comes to by more steps and a smaller ``tol``.
 

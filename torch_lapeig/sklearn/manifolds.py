@@ -135,7 +135,7 @@ class LocallyLinearEmbedding(Embedding):
         eigenvalues_, residuals_: ``(n_components,)``, ascending.
         module_: the fitted `LLE`. n_features_in_: columns of X.
 
-    A `GraphWarning` says where the neighbourhoods do not connect all samples.
+    A `GraphWarning` tells where the neighbourhoods do not connect all samples.
 
     Raises (``fit``, ``transform``):
         TypeError, ValueError: samples that are not finite or too few, a parameter out of range. NotFittedError:

@@ -127,10 +127,10 @@ class Spectral(OnGraph):
 
 @dataclass(eq=False, repr=False)
 class SpectralEmbedding(Embedding, Spectral):
-    """Laplacian eigenmaps in the place of `sklearn.manifold.SpectralEmbedding`, with ``transform`` for new samples.
+    """Laplacian eigenmaps as a replacement of `sklearn.manifold.SpectralEmbedding`, with ``transform`` for new samples.
 
     Same parameters, same graphs, same scale: the columns are scikit-learn's up to their signs, and up to the basis of
-    an eigenspace where eigenvalues are equal. docs/sklearn.md has what differs, and better settings.
+    an eigenspace where eigenvalues are equal. docs/sklearn.md lists the differences, and better settings.
 
     Args:
         n_components: dimension of the embedding, smaller than the number of samples.
@@ -192,9 +192,9 @@ class SpectralEmbedding(Embedding, Spectral):
 
 @dataclass(eq=False, repr=False)
 class SpectralClustering(ClusterMixin, Spectral):  # type: ignore[misc]
-    """Spectral clustering in the place of `sklearn.cluster.SpectralClustering`, with ``predict`` for new samples.
+    """Spectral clustering as a replacement of `sklearn.cluster.SpectralClustering`, with ``predict`` for new samples.
 
-    Same parameters, graphs, rows and ways to labels. docs/sklearn.md has what differs.
+    Same parameters, graphs, rows and ways to labels. docs/sklearn.md lists the differences.
 
     Args:
         n_clusters: at most the number of samples.
