@@ -27,9 +27,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 FLOATS = (torch.float32, torch.float64)
 HALVES = (torch.float16, torch.bfloat16)
 LARGEST = sys.float_info.max
-LARGEST_COUNT = 2**31 - 1  # more of anything is a mistake
-LARGEST_WIDTH = 2**20  # columns of an answer, classes, clusters, graphs without nodes: more is a mistake
-SHOWN_BITS = 128  # of an integer in a message
+LARGEST_COUNT = 2**31 - 1  # larger counts are mistakes
+LARGEST_WIDTH = 2**20  # maximum columns of an answer, classes, clusters, graphs without nodes
+SHOWN_BITS = 128  # maximum bits of an integer in a message
 
 
 class GraphWarning(UserWarning):
@@ -87,7 +87,7 @@ class ConvergenceError(RuntimeError):
     """
 
 
-# The first names of modules that call this library for the user: their lines are not the user's.
+# First names of modules that call this library for the user: a line in them is not the user's.
 PASSED_THROUGH = {"torch_lapeig", "torch", "torch_geometric", "pytorch_lightning", "lightning", "lightning_fabric"}
 PASSED_THROUGH |= {"sklearn", "joblib", "numpy", "scipy", "contextlib", "functools"}
 

@@ -180,5 +180,5 @@ def check_like(x: Any, points: Tensor) -> None:
 
 def in_blocks(function: Callable[[Tensor], Tensor], x: Tensor, width: int) -> Tensor:
     """Return ``function`` of the rows of ``x``, a block at a time: each row needs ``width`` numbers of memory."""
-    rows = rows_of_block(8 * width, x.device)  # of float64, in which some methods compute
+    rows = rows_of_block(8 * width, x.device)  # float64, in which some methods compute
     return torch.cat([function(block) for block in x.split(rows)])

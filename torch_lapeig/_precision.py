@@ -22,7 +22,7 @@ from torch import Tensor
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-# Where torch keeps how float32 is multiplied, on a GPU and on the processor.
+# Settings of torch for float32 products, on a GPU and on the processor.
 PRODUCTS: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
 WHOLE = {"ieee", "none"}  # "none" throughout: the default, which is IEEE
 AUTOCAST = ("cpu", "cuda")
@@ -126,7 +126,7 @@ def without_autocast(function: F) -> F:
         with _whole_precision():
             return function(*args, **kwargs)
 
-    # Torch asks for it at each call of a Function, and would work it out each time.
+    # Torch asks for it at each call of a Function, and would compute it each time.
     wrapper.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     return wrapper  # type: ignore[return-value]
 

@@ -30,7 +30,7 @@ from torch_lapeig._tuning import PARTS_OF_THREAD
 
 T = TypeVar("T")
 
-_lock = threading.Lock()  # held where the pool is made and where settings of threads are put
+_lock = threading.Lock()  # held while the pool is made and settings of threads are restored
 _pool: ThreadPoolExecutor | None = None
 
 
@@ -71,7 +71,7 @@ def together(tasks: Sequence[Callable[[], T]]) -> list[T]:
 
     try:
         wait([_workers().submit(on_worker) for _ in range(min(threads, len(tasks)))])
-    except RuntimeError:  # no more threads are to be had, as at the end of the interpreter
+    except RuntimeError:  # no more threads available, as at the end of the interpreter
         pass
     except BaseException:  # an interrupt
         waiting.clear()

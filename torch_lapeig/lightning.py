@@ -23,7 +23,7 @@ __all__ = ["SmoothnessCallback"]
 if TYPE_CHECKING:
     from pytorch_lightning import Callback, LightningModule, Trainer
 else:
-    found = []  # the class of callbacks of each package that is there: the Trainer of each asks for its own
+    found = []  # the Callback class of each installed package: its Trainer asks for its own
     for package in ("pytorch_lightning", "lightning.pytorch"):
         with suppress(ImportError):
             found.append(import_module(package).Callback)

@@ -34,8 +34,8 @@ __all__ = [
 Reduction = Literal["mean", "weighted_mean", "sum", "none"]
 REDUCTIONS = ("mean", "weighted_mean", "sum", "none")
 
-RIDGE = 1e-12  # of a column's variance, or the machine epsilon of its dtype if that is more
-ROUNDING = 64  # machine epsilons of a column's mean: a smaller standard deviation is none
+RIDGE = 1e-12  # of a column's variance, or machine epsilon of its dtype if larger
+ROUNDING = 64  # machine epsilons of a column's mean: a smaller standard deviation counts as zero
 SMALLEST = 1e-38  # variance of a column that counts as zero: its root divides float32 without overflow
 
 
@@ -179,7 +179,7 @@ def spectral_loss(y: Tensor, graph: Graph) -> Tensor:
     graph = graph._with(weight=graph.weight.to(columns.dtype))
     smoothness = graph.pattern.smoothness(graph.weight, _checks.matmul(columns - mean, matrix).to(columns.dtype))
     volume = nodes.sum(degrees.sum(-1))
-    # Graphs without edges have no part in the smoothness, and none in the mean.
+    # Graphs without edges do not count in the smoothness or the mean.
     return (smoothness / (volume > 0).sum() + 2 * _mean_over_graphs(missing / nodes.places, volume)).to(y.dtype)
 
 

@@ -68,7 +68,7 @@ class _GraphSampler(Sampler[list[int]]):
 
     @property
     def _place(self) -> tuple[int, int]:
-        # When it is asked for: samplers are made before processes are joined.
+        # At request: samplers are made before processes are joined.
         if self._given is not None:
             return self._given
         if distributed.is_available() and distributed.is_initialized():

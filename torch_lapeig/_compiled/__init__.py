@@ -31,8 +31,8 @@ from torch_lapeig._tuning import ALONE, COMPILED_PART, PARTS_OF_THREAD
 
 FOLDER, LIBRARY = Path(__file__).parent, "kernels.so"
 TYPES = {torch.float32: ("float", c_float), torch.float64: ("double", c_double)}
-LANES, LANE_BYTES = 8, 64  # columns that conjugate gradients solve side by side, or matrices; bytes of a vector
-QUERIES = 4  # whose distances are measured side by side
+LANES, LANE_BYTES = 8, 64  # columns or matrices that conjugate gradients solve side by side; bytes of a vector register
+QUERIES = 4  # queries whose distances are measured side by side
 # Rows up to which eight matrices side by side take less time than LAPACK: 1/4 of the time with 24 rows, 0.6 with 64.
 # With fewer matrices, lanes stay empty.
 SMALL, FEW = 64, 4
@@ -347,7 +347,7 @@ class Rows:
                 f"x must have {len(self.crow) - 1} rows, and a filter for each graph, got {tuple(x.shape)}"
             )
         parts, threads = _team(len(self.col) * m * int(degree.max()))
-        # The columns of one graph are filtered each by themselves: threads have nothing to wait for.
+        # The columns of one graph are filtered independently: threads need not wait for each other.
         whole = max(1, -(-(m - 1) * x.element_size() // LANE_BYTES))
         groups = min(threads, parts, whole) if graphs == 1 else 1
         parts = min(parts, graphs * groups)

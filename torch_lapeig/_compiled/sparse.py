@@ -16,8 +16,8 @@ from torch_lapeig._compiled import call, library, structure
 
 Array = np.ndarray[Any, Any]
 SINGULAR, NO_MEMORY = -1, -2  # results of `numbers_of` in place of a count
-BLOCK = 4  # vectors of a block, at most
-SPACE_PART = 2**14  # numbers of a vector that a thread has at least: with four of them and 30 others some 0.1 ms
+BLOCK = 4  # maximum vectors of a block
+SPACE_PART = 2**14  # least numbers of a vector for each thread: with four of them and 30 others some 0.1 ms
 
 
 class Limits(NamedTuple):
@@ -147,7 +147,7 @@ class Space:
         gram = rows.new_empty(width, width)
         head = (factors.structure.pointer, _at(factors.numbers), n, total - size - width, size, width, 0, 0)
         self._space = structure("space", *head, rows, projected, self.rest, gram, *pivots, work, 0, 0, None, room)
-        self._kept = (factors, rows, projected, gram, work, room)  # as long as their memory is read
+        self._kept = (factors, rows, projected, gram, work, room)  # keeps their memory alive
 
     def follow(self, filled: int, source: Tensor) -> bool:
         """Turn rows ``(width, N)`` into the block that follows the first ``filled`` vectors, if the block is sound."""

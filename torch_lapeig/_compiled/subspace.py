@@ -75,7 +75,7 @@ def subspace(
         *(k, threads, COMPILED_PART, UNINTERRUPTED, 0),
         *(*spectrum, state, iterations, products, degree, block, centres, scales),
     )
-    while call("subspace", task, dtype=dtype):  # between calls an interrupt finds its way
+    while call("subspace", task, dtype=dtype):  # an interrupt can act between calls
         pass
     states = counts[0]
     if bool((states == DEPENDENT).any()):

@@ -17,8 +17,8 @@ from scipy import sparse
 Array = NDArray[Any]
 Columns = Mapping[str, Array]
 
-LEAST_POINTS = 4  # two eigenvectors and the constant one, and one more
-DENSE_BYTES = 4 << 30  # of a sparse matrix when it is written out
+LEAST_POINTS = 4  # two eigenvectors, the constant one, and one more
+DENSE_BYTES = 4 << 30  # maximum of a sparse matrix written out as a dense one
 PICKLED = b"\x80"  # first byte of a pickle; older NumPy reports any unreadable file as pickled
 SHOWN = 5  # numbers of rows in a message
 DECIMAL_COMMA = re.compile(r"[+-]?\d*,(\d+)(?:[eE][+-]?\d+)?")
@@ -180,7 +180,7 @@ def _is_number(cell: str) -> bool:
         float(cell)
     except ValueError:
         return False
-    return "_" not in cell  # which Python's numbers may have
+    return "_" not in cell  # which numbers in Python may contain
 
 
 def numbers(cells: Array, name: str) -> Array:

@@ -15,7 +15,7 @@ from torch_lapeig.command.reading import Array, InputError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CLASSES = 20  # labels that have a colour each
+CLASSES = 20  # maximum labels with a colour each
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }

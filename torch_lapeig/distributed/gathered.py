@@ -22,7 +22,7 @@ from torch_lapeig.eigen.solve import Eigenpairs, Solve, eigenpairs
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.pattern import SparsePattern
 
-GATHERED_ROWS = 1_000_000  # of a graph, up to which the first rank has room for all of it
+GATHERED_ROWS = 1_000_000  # largest graph that the first rank has room for
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +106,7 @@ def eigenpairs_on_ranks(laplacian: Laplacian, k: int, solve: Solve, fill: bool) 
         nonlocal found
         graph = whole.graph(given, laplacian.graph)
         found = eigenpairs(Laplacian(graph, laplacian.normalization), k, solve, fill=fill)
-        # All ranks have the solver of the user's, which may not travel.
+        # All ranks have the user's solver, which may not travel.
         facts = {name: getattr(found, name) for name in ("residuals", "gap", "converged", "iterations")}
         return facts if found.solver is solve.solver else {**facts, "solver": found.solver}
 

@@ -27,8 +27,8 @@ from torch_lapeig.eigen.lobpcg import nested_iteration
 from torch_lapeig.eigen.solver import Request
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 
-RADIUS = 2.0  # of the finest Laplacian, scaled to a unit diagonal, at most
-OVER_CORRECTION = 1.5  # times a coarse correction: aggregates that are not smoothed are too stiff (Braess 1995)
+RADIUS = 2.0  # upper bound, for the finest Laplacian scaled to a unit diagonal
+OVER_CORRECTION = 1.5  # factor of a coarse correction: unsmoothed aggregates are too stiff (Braess 1995)
 
 
 @dataclass(frozen=True, eq=False)

@@ -55,7 +55,7 @@ class ShardedPattern(SparsePattern):
         col[~inside] = n + position
         order = (row * (n + len(needed) + 1) + col).argsort()  # the own columns first in each row
         self._put(row[order], col[order], (n,), None)
-        self.given_order = order  # of the edges given, as they are kept
+        self.given_order = order  # order of the given edges in storage
         self.ranks, self.numbers, self.halo = ranks, numbers, Halo(ranks, offsets, needed)
         is_own = self.col < n
         self.inner, self.cross = is_own.nonzero().flatten(), (~is_own).nonzero().flatten()

@@ -11,9 +11,9 @@ from torch_lapeig import _checks
 from torch_lapeig.distributed.halo import offsets_of
 from torch_lapeig.distributed.ranks import Ranks
 
-LEAF = 32  # points of a part within a rank: its rows are close in memory, and near each other in space
-DIRECTION_STEPS = 3  # of the power method: any direction in which a part is long will do
-BINS, ZOOMS = 128, 4  # of a histogram, and histograms, by which a cut is found: one point in 10⁸ is off at most
+LEAF = 32  # points of a part within a rank, neighbours in memory and in space
+DIRECTION_STEPS = 3  # of the power method: any direction in which a part is long is enough
+BINS, ZOOMS = 128, 4  # bins of a histogram, and number of histograms, for a cut: one point in 10⁸ is off at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,10 +40,10 @@ class ShardedPoints:
     offsets: list[int]
     leaf: Tensor
     given: int
-    _first: Tensor  # rows given, in the order they were sent in
+    _first: Tensor  # given rows, in the order of sending
     _send: list[int]
     _recv: list[int]
-    _second: Tensor  # rows received, in the order they are kept in
+    _second: Tensor  # received rows, in the order of storage
 
     @classmethod
     def spread(cls, x: Tensor, ranks: Ranks) -> ShardedPoints:
@@ -67,7 +67,7 @@ class ShardedPoints:
         recv = ranks.counts(send)
         arrived = ranks.moved(x.index_select(0, first), send, recv)
         numbers = ranks.exchange(numbers[first], send, recv)
-        # A power of two: then so many leaves in turn as another one have a box of their own, and a small ball.
+        # A power of two: then aligned runs of leaves have a box of their own, and a small ball.
         halvings = max(0, (len(arrived) // LEAF).bit_length() - 1)
         leaves = bisect(_checks.primal(arrived), 2**halvings, Ranks.alone())
         second = leaves.argsort(stable=True)

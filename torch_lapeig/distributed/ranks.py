@@ -36,10 +36,10 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch_lapeig import _checks
 
 POLL = timedelta(seconds=0.5)  # between two checks for failures of other ranks, while this one waits
-GRACE = 1.0  # seconds in which the error of a rank that has gone may still arrive
-PARTING = 5.0  # seconds at most that a process that ends waits for gloo's threads to let go of tensors
+GRACE = 1.0  # seconds in which the error of a lost rank may still arrive
+PARTING = 5.0  # maximum seconds for which an ending process waits for gloo's threads to release tensors
 
-ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a function or object, another one in each process
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a function or object, different in each process
 ALONE = object()
 Exchange = Callable[[Tensor], Tensor]
 
@@ -91,7 +91,7 @@ class Ranks:
         if self.world > 1 and not self._listens:
             self.device = torch.device("cuda", torch.cuda.current_device())
         self._store, self._key = _store() if self.world > 1 else None, ""
-        if self.world > 1:  # a name for this group of ranks that no earlier one has had
+        if self.world > 1:  # a new name for this group of ranks
             token = time.time_ns() % 2**53 if self.rank == 0 else 0
             self._key = f"torch_lapeig/{int(self.sum(torch.tensor(token, device=self.device)))}"
         self.same_bits = self.world == 1 or self._same(_arithmetic(torch.get_num_threads()))
@@ -327,7 +327,7 @@ class Ranks:
             with contextlib.suppress(RuntimeError):
                 work.wait(POLL)
                 return
-            if work.is_completed():  # it has failed, or has come since
+            if work.is_completed():  # it has failed, or has arrived since
                 break
             self._hear()
             if time.monotonic() > deadline:

@@ -23,11 +23,11 @@ from torch_lapeig.graph.distances import Metric, least_reach, measured, pair_dis
 from torch_lapeig.graph.neighbors import nearest_neighbors, radius_neighbors
 from torch_lapeig.graph.tiles import Tiles
 
-BALLS = 256  # parts of a rank's points, each with a ball around it, that all other ranks know
-BLOCK = 512  # queries that are held against the balls together
-ANSWERS = 2**14  # of a search that are sorted together
-BALL_NUMBERS = 2**22  # of the balls of all ranks, at most
-FEWEST = 4096  # queries that may arrive at a rank in one round, if it has fewer points
+BALLS = 256  # parts of a rank's points, each with a ball around it, known to all other ranks
+BLOCK = 512  # queries compared with the balls together
+ANSWERS = 2**14  # answers of a search sorted together
+BALL_NUMBERS = 2**22  # maximum numbers for the balls of all ranks
+FEWEST = 4096  # maximum queries that a rank with fewer points gets in one round
 
 
 class ShardedNeighbors(NamedTuple):

@@ -66,7 +66,7 @@ class Hierarchy:
         values, vectors = torch.linalg.eigh(self.levels[-1].matrix.to_dense())
         keep = values > 1e-14 * len(values)  # of unit diagonal: this cuts the null space only
         dtype = self.levels[0].matrix.dtype
-        # Faintly joined clusters: their round-off is not made larger than everything else.
+        # Faintly joined clusters: do not enlarge their round-off beyond everything else.
         size = values[keep].clamp_min(torch.finfo(dtype).eps)
         inverse: Tensor = (vectors[:, keep] / size) @ vectors[:, keep].mT
         return inverse.to(dtype)
@@ -129,15 +129,15 @@ class Multigrid:
 
 def _ground(operator: SymmetricOperator) -> Tensor:
     """Return the null vector of one graph that is positive on all active nodes, ``(N, 1)``."""
-    assert operator.null is not None  # or it is not made of affinities
+    assert operator.null is not None  # else it is not made of affinities
     return operator.null.ground.reshape(-1, 1)
 
 
-LARGEST_DENSE = 3000  # nodes of a coarsest level that did not get smaller
-LOWER = 0.1  # the smoother damps this part of the spectral radius and above
+LARGEST_DENSE = 3000  # nodes of a coarsest level where coarsening stops early
+LOWER = 0.1  # fraction of the spectral radius above which the smoother damps
 MOST_PRODUCTS = 30  # multiplications of L P for each entry of L, before hubs are suspected
-STRONG = 0.25  # an edge is strong from this part of the weaker of its nodes' strongest edges
-FAINT = 0.01  # and this part of the stronger one's
+STRONG = 0.25  # least weight of a strong edge over the weaker of its nodes' strongest edges
+FAINT = 0.01  # and over the stronger of them
 # Least diagonal of an aggregate, over the largest diagonal per mass. A cycle enlarges parts on faint edges by the
 # inverse of their weight, and in float32 their round-off would soon drown the rest and overflow.
 FAINTEST = 1e-9
@@ -194,7 +194,7 @@ class SmoothedAggregation:
         ):
             return found  # type: ignore[no-any-return]
         edges = entries_of(operator, self).affinities()
-        assert isinstance(operator, SymmetricOperator)  # so far the only kind that has affinities
+        assert isinstance(operator, SymmetricOperator)  # the only kind with affinities
         ground = _ground(operator)
         excess = None if operator.excess is None else operator.excess.reshape(-1)
         hierarchy = self.hierarchy(*edges, ground.square()[:, 0], excess)

@@ -28,12 +28,12 @@ from torch_lapeig.eigen.shift_invert import ShiftInvert
 from torch_lapeig.eigen.solver import BREAKDOWN, Progress, RitzPairs, Solver, fewest_active, joined
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 
-FILTERS, MULTIGRID = ChebyshevSubspace(max_products=SPARSE_PRODUCTS), Lobpcg()  # made once: to check options takes time
-MESHED = 0.5  # share of a ball that is inside, from which on a graph is a mesh: of a curve, a surface or a body
+FILTERS, MULTIGRID = ChebyshevSubspace(max_products=SPARSE_PRODUCTS), Lobpcg()  # made once: checking options takes time
+MESHED = 0.5  # share of inner nodes of a ball from which on a graph is a mesh: of a curve, a surface or a body
 CURVED = (
     0.72  # the same of small graphs, of which only curves and plain surfaces have factors that take less than filters
 )
-FACTOR_WORK = 0.2  # multiplications of factors, over n times the entries of the matrix, up to which they take less
+FACTOR_WORK = 0.2  # maximum multiplications of factors, over n times the entries of the matrix
 
 
 class Choice(NamedTuple):

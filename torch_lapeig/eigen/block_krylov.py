@@ -15,10 +15,10 @@ from torch_lapeig.eigen.blocks import basis, without
 from torch_lapeig.eigen.direct import Factors
 from torch_lapeig.eigen.operator import Operator
 
-LEAST_PIVOT = 1e-6  # of a column, that its neighbours leave: orthogonalising once more takes to round-off
-LEAST_LEFT = 0.1  # of a column, that the space leaves
+LEAST_PIVOT = 1e-6  # fraction of a column outside its neighbours; one more orthogonalisation then reaches round-off
+LEAST_LEFT = 0.1  # fraction of a column outside the space
 ENOUGH_LEFT = 0.7  # the same: below, what the space has lost of its own orthogonality grows, unless it is done twice
-COMPILED_PIVOT = 1e-3  # in the place of the first, where columns are made orthonormal by their products
+COMPILED_PIVOT = 1e-3  # in place of the first, where columns are orthonormalised by their products
 
 
 class BlockKrylov:
@@ -148,7 +148,7 @@ class BlockKrylov:
         known = (self.columns(self.filled), *others)
         block, r = torch.linalg.qr(w)
         block, left = self._without(block, known)
-        # Columns that depend on others, or lie in the space, are rare, and left to a search for the rank.
+        # Columns that depend on others, or lie in the space, are rare; a rank-revealing basis handles them.
         pivots = (r.diagonal() / torch.linalg.vector_norm(w, dim=0)).abs()
         if not ((pivots > LEAST_PIVOT).all() and left > LEAST_LEFT):
             return basis(self.operator, w, *known)
@@ -221,4 +221,4 @@ class Trend:
             return most
         (before, high), (now, low) = self.known[-2:]
         promised = low * (now - before) / (high - low) if low < high else math.inf
-        return max(self.least, int(min(most, promised / 2)))  # residuals fall faster and faster
+        return max(self.least, int(min(most, promised / 2)))  # convergence accelerates

@@ -230,7 +230,7 @@ def basis(operator: Space, w: Tensor, *others: Tensor) -> Tensor:
         keep = values > drop * values[-1]
         combine = combined if w is given else combined_
         w = combine(w, to_device(scale[:, None] * turn[:, keep] * values[keep].rsqrt(), w))
-        # Where next to nothing cancelled, once is enough.
+        # Where almost nothing cancelled, once is enough.
         if values[0] > 0.1 * values[-1] and (size > 0.1 * before).all():
             break
     return w
@@ -285,7 +285,7 @@ def small_basis(operator: Space, c: Tensor, against: Tensor) -> Tensor:
     return c
 
 
-PASSES = 6  # of orthonormalisation, where columns are dependent; else two
+PASSES = 6  # maximum passes of orthonormalisation where columns are dependent; else two
 
 
 def orthonormalize(operator: Space, x: Tensor, *, careful: bool = True) -> tuple[Tensor, Tensor]:

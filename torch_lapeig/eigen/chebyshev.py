@@ -32,15 +32,15 @@ from torch_lapeig.eigen.solver import (
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import SparsePattern
 
-BEYOND = 0.05  # of the rest of the spectrum, from the end of a cluster on
+BEYOND = 0.05  # fraction of the spectrum above a cluster that the growing part takes
 NARROW = 0.4  # power of eps: least width of a damped interval over the bound; a narrower one holds only round-off
 OVERFLOW = 0.5  # of the logarithm of the largest number: maximum growth by a filter
-DAMPING = 18.0  # logarithm of the factor between the k-th pair and the unwanted ones after a filter, at most
+DAMPING = 18.0  # maximum logarithm of the damping of unwanted pairs against the k-th
 CLEAN = 0.9  # of the logarithm of eps: maximum growth of a converged pair over pairs that contain nothing of it
-SPARE = 2.0  # of the logarithm: damping beyond the need of residuals, in long filters
-CLOSE = 1e-2  # residual over the bound up to which values that are no farther apart are one cluster
+SPARE = 2.0  # logarithm of the extra damping beyond the need of residuals
+CLOSE = 1e-2  # residual over the bound up to which values as close as it are one cluster
 LEAST_DEGREE = 8  # of a filter: a shorter one takes less time than a check of the pairs
-SHOWN = 2  # iterations after which Ritz values show how many products are left
+SHOWN = 2  # iterations after which Ritz values predict the remaining products
 
 UNLIMITED = 2**62
 LEAST_GUARDS = 5
@@ -167,7 +167,7 @@ class ChebyshevSubspace:
             degree, growth, settled = _shared(operator, np.stack([degree, growth, settled]))
             degree = degree.astype(np.int64)
             products += int(degree.max()) + 1
-            left = (needed[:, 0] / growth).min() if iteration >= SHOWN else 0.0  # of the graph that needs least
+            left = (needed[:, 0] / growth).min() if iteration >= SHOWN else 0.0  # of the graph that needs fewest
             if self.max_products is not None and max(products, products - degree.max() + left) > self.max_products:
                 break
             edge = to_device(torch.from_numpy(low).to(null.dtype), null)
@@ -196,7 +196,7 @@ class ChebyshevSubspace:
         if known.centre is None or min(most, self.max_iterations) < 1 or not (known.bound > 0).all():
             return x, 0
         low = np.minimum(known.centre, _highest(x.dtype) * known.bound)
-        # Beyond, columns would be dependent beside the first.
+        # With more damping, columns would depend on the first.
         enough = -math.log(least_of(x.dtype)) / log_growth(np.zeros_like(low), low, known.bound)
         degree = np.floor(enough).clip(1, most).astype(np.int64)
         edge = to_device(torch.from_numpy(low).to(x.dtype), x)
@@ -219,7 +219,7 @@ class ChebyshevSubspace:
         low = np.minimum(values[:, -1] + BEYOND * within * (bound - values[:, -1]), _highest(ritz.values.dtype) * bound)
         kth, following = (log_growth(values[:, i], low, bound) for i in (k - 1, min(k, values.shape[1] - 1)))
         enough = np.maximum((needed[:, 0] + SPARE) / kth, np.where(needed[:, 1] > 0, needed[:, 1] / following, 0))
-        # As many for all graphs as far as that goes: a product of fewer graphs takes a copy of the others.
+        # One degree for all graphs as far as possible: a product of some graphs takes a copy of the others.
         wanted = np.minimum(enough, DAMPING / kth).max().clip(LEAST_DEGREE, self.max_degree)
         without = np.log((values[:, k - 1 : k] - values[:, :k]) / _numbers(ritz.residuals)[:, :k])
         room = np.minimum(np.fmax(without, -0.5 * math.log(info.eps)), -CLEAN * math.log(info.eps))
@@ -253,7 +253,7 @@ def _answer(ritz: Ritz, iterations: int, finished: Array) -> RitzPairs:
 def _numbers(x: Tensor) -> Array:
     """Return numbers on the host in float64: operations on few numbers take a third of torch's time in NumPy."""
     x = x.detach().double()
-    if torch._C._functorch.is_functorch_wrapped_tensor(x):  # which has no memory of its own
+    if torch._C._functorch.is_functorch_wrapped_tensor(x):  # it has no memory of its own
         return np.array(x.tolist())
     found: Array = x.numpy()
     return found
@@ -307,7 +307,7 @@ def _shortfall(ritz: Ritz, k: int, tolerance: float, iteration: int, progress: P
         b = (worst / allowed).argmax()
         progress(iteration, float(worst[b]), float(allowed[b]))
     shortfall = np.zeros((len(values), 2))
-    with np.errstate(all="ignore"):  # of nothing that is left the logarithm is infinite
+    with np.errstate(all="ignore"):  # the logarithm of a zero residual is infinite
         shortfall[:, 0] = worst / allowed
         if gap.shape[1]:
             unsettled = residuals[:, k] / np.maximum(SETTLED * gap[:, 0], allowed)

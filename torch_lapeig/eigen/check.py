@@ -136,7 +136,7 @@ def _measured(operator: Operator, given: Tensor, present: Tensor) -> tuple[Tenso
     null = torch.arange(k, device=vectors.device) < operator.nullity[:, None]
     squares = torch.where(present, operator.dots(exact, exact), 1)
     quotients = operator.dots(exact, image.double()) / squares
-    # Where numbers repeat, as in vectors of symmetric graphs, the rounding of one long sum adds up.
+    # Where numbers repeat, as in vectors of symmetric graphs, rounding in one long sum accumulates.
     quotients = quotients + operator.dots(exact, image - quotients[:, None, :] * exact) / squares
     quotients = quotients.clamp_min(0).masked_fill(null, 0).to(vectors.dtype)
     values = torch.where(present, quotients, operator.above[:, None].to(quotients))

@@ -119,7 +119,7 @@ def inverse_differences(found: Differences, s: Solution, rule: Rule) -> tuple[Te
         square = torch.as_tensor(width, dtype=difference.dtype, device=difference.device).square().reshape(-1, 1, 1)
         broadened = torch.where(found.sizes <= found.noise, 0, difference / (difference.square() + square))
         return broadened, equal.to(difference.dtype)
-    if rule.degeneracy == "exact":  # but for each value and itself
+    if rule.degeneracy == "exact":  # except each value with itself
         equal = torch.eye(*equal.shape[1:], dtype=torch.bool, device=equal.device).expand(equal.shape)
     return torch.where(equal, 0, 1 / torch.where(equal, 1, difference)), equal.to(difference.dtype)
 

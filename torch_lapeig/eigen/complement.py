@@ -25,7 +25,7 @@ from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import Pattern
 
 BACKWARD_ITERATIONS = 2000
-# A solution whose own round-off is a larger part of the right-hand side than this is no solution.
+# Maximum round-off of a solution, as a part of the right-hand side.
 NOISE = 1e-2
 
 
@@ -63,7 +63,7 @@ class ImplicitSolve(torch.autograd.Function):
         if vectors.shape[2]:
             of_g, of_z = (_multiplier(operator, edges, diagonal, vectors, *both) for both in ((g, z), (to_z, y)))
             to_vectors = _checks.matmul(y, of_g.mT) + _checks.matmul(z, of_z.mT)
-            # Of Λ, which every rank has, the part of this one: `ImplicitEigenpairs.backward` sums them.
+            # Only this rank's part of Λ's cotangent: `ImplicitEigenpairs.backward` sums the parts.
             to_projected = -_checks.matmul(z.mT, y)
         return to_edges, to_diagonal, to_projected, to_vectors, y, None
 
@@ -232,7 +232,7 @@ class Complement:
         matrix = self.s.operator.compiled
         if matrix is None or self._inverse is not None or not matrix.reads(target):
             return None
-        if target[0].numel() > ALONE:  # for more threads, and so long that an interrupt should find its way
+        if target[0].numel() > ALONE:  # large systems use more threads, and Python, where an interrupt can act
             return None
         split = self._differences[1] if self._splits else None
         scales, rest = self._scales, self._rest[:, 0, 0]

@@ -19,11 +19,11 @@ from torch_lapeig.eigen.operator import Operator, entries_of
 from torch_lapeig.eigen.solver import fewest_active
 
 UNLIMITED = Limits()
-THIN = 2.5  # neighbours of a node, up to which a graph is all but a tree
-BALL_SHARE, LEAST_BALL = 1 / 32, 125  # of the nodes, and nodes at least, in the ball that tells a mesh
-SUPERLU_BYTES = 24  # of an entry of L and of its place in U: two numbers and two indices
+THIN = 2.5  # neighbours of a node up to which a graph is nearly a tree
+BALL_SHARE, LEAST_BALL = 1 / 32, 125  # share of the nodes, and least nodes, in the ball that detects a mesh
+SUPERLU_BYTES = 24  # bytes of an entry of L and its place in U: two numbers and two indices
 PROBES = 2  # solves that measure the rounding of factors
-ROUNDING = 0.01  # of the room around a cut: as much of it bears that
+ROUNDING = 0.01  # maximum rounding, as a part of the room around a cut
 
 
 class Shifted(NamedTuple):

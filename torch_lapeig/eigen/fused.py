@@ -11,8 +11,8 @@ from torch_lapeig.eigen.blocks import combined, eigh, shared, without
 from torch_lapeig.eigen.symmetric import in_one_message
 
 PASSES = 4  # measurements at most
-LOSS = 1e-12  # of orthogonality, up to which one measurement is enough
-CANCELLED = 1e8  # a column of which less is left, squared, has to be measured again before it counts as a direction
+LOSS = 1e-12  # maximum loss of orthogonality by one measurement
+CANCELLED = 1e8  # a column whose square falls by more is measured again before it counts as a direction
 
 
 class Directions(NamedTuple):

@@ -142,7 +142,7 @@ class Laplacian:
         """Return M on the edges, with gradients."""
         if self.normalization == "unnormalized":
             return self._affinity
-        # L_rw is worked out when it is asked for: eigenpairs seldom do.
+        # L_rw is computed on request: eigenpairs seldom need it.
         return self._normalize("random_walk")[1] if self.normalization == "random_walk" else self._symmetric_values
 
     @cached_property

@@ -74,7 +74,7 @@ class _System:
     def solve(self, g: Tensor) -> Tensor:
         """Return Z of A Z = −G: candidates continue from each other's best iterate until all columns are solved."""
         operator, target = self.operator, -g
-        # Powers of two take no bit: columns of any size are solved alike.
+        # Powers of two are exact: columns of any size are solved alike.
         size = _checks.power_of_two(target, (1,))
         target = target / size
         z, rest = torch.zeros_like(target), target

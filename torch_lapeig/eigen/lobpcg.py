@@ -45,13 +45,13 @@ from torch_lapeig.eigen.solver import (
 # which the smallest pair counts as known, relative to its distance from the wanted values.
 FRESH, LEAST_ITERATIONS, SETTLED_OUTSIDE = 3, 4, 0.2
 STAGNATION = 30  # iterations without a tenth less residual after which a preconditioned iteration gives up
-NEAR = 5  # times the goal, from which on residuals are not left to the next message
+NEAR = 5  # times the goal: larger residuals wait for the next message
 LEVEL_ACCURACY, LEVEL_ITERATIONS = 0.1, 8  # on the levels below the finest
-NOISE = 0.3  # of a column from the levels, relative to it: more leaves round-off that smooth vectors do not get rid of
-# Iterations after which, and a tolerance below which, all that a first block lacked has come out: it grows as fast as
-# residuals fall. At a tolerance of 0.1, one in 3000 clouds of clusters lacked a pair after 21 iterations.
+NOISE = 0.3  # of a column from the levels, relative to it: more noise leaves round-off in smooth vectors
+# Iterations after which, and a tolerance below which, every pair that a first block lacked has appeared: it grows as
+# fast as residuals fall. At a tolerance of 0.1, one in 3000 clouds of clusters lacked a pair after 21 iterations.
 SURE, SURE_TOLERANCE = 12, 1e-5
-FELL = 1e-3  # of the sum of Ritz values: one that had been overlooked has come out
+FELL = 1e-3  # decrease of the sum of Ritz values that shows a new pair
 
 # From iteration number, Ritz values and residuals: the worst residual over its maximum, and the maximum.
 Shortfall = Callable[[int, Tensor, Tensor], tuple[float, float]]
@@ -141,7 +141,7 @@ class Lobpcg:
         The smallest pair of a random block in the complement has to settle beyond the wanted ones. A smaller one would
         have come out before it, because the preconditioner enlarges it more.
         """
-        w = request.wanted  # with none, there is still the gap to be sure of
+        w = request.wanted  # with none, the gap still has to be certain
         top, round_off = float(values[min(w, len(values) - 1)]), float(request.operator.round_off)
         # Where the cut goes through a cluster, copies in it do not matter: copies of smaller values do.
         low = max((x for x in values[:w].tolist() if x < top - 10 * round_off), default=0.0)
@@ -196,7 +196,7 @@ def lobpcg(
             r, norms = _residual(operator, x, axp[:, :m], values, room)
             missing, allowed = shortfall(iteration, values, norms)
             if missing <= 1 and iteration > 0:
-                # The image A X was updated from step to step: see whether it is still true.
+                # The image A X was updated from step to step: confirm it.
                 axp[:, :m] = operator.matmul(x)
                 r, norms = _residual(operator, x, axp[:, :m], values, room)
                 missing, allowed = shortfall(iteration, values, norms)

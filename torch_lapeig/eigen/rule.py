@@ -47,11 +47,11 @@ from torch_lapeig.eigen.check import Solution
 from torch_lapeig.eigen.clusters import Differences, Rule, cluster_width, differences, inverse_differences
 from torch_lapeig.eigen.complement import Complement, ImplicitSolve, change_of, edge_gradient
 
-# Eigenvalues that count as equal may be different from this part of the width on.
+# Fraction of the width from which on eigenvalues that count as equal may differ.
 NEAR = 0.1
 # Maximum rotation, in terms of the cotangents over the bound, at which a loss does not depend on the basis.
 LARGE = 1e3
-# Round-off of any column's cotangents, as a share of all cotangents.
+# Share of all cotangents whose round-off may reach any column.
 SMALL = 1e-2
 # Units of round-off, of the cotangents, that the arithmetic of a loss may leave in the skew part.
 ROUND_OFF = 8
@@ -91,7 +91,7 @@ class ImplicitEigenpairs(torch.autograd.Function):
         is_differentiated = torch.is_grad_enabled() or ctx.is_differentiated
         if _has_close(s, rule, found):
             sizes = s.operator.dots(to_vectors.detach(), to_vectors.detach()).sqrt()
-            # Cotangents that come from a derivative of this rule have the errors of its linear solve.
+            # Cotangents from a derivative of this rule have the errors of its linear solve.
             error = rule.tolerance if ctx.is_differentiated else 0.0
             _warn_if_undefined(s, rule, found, to_projected.detach(), sizes, skew.detach(), error)
             equal = _unknown(s, rule, found, sizes, skew.detach())
@@ -102,7 +102,7 @@ class ImplicitEigenpairs(torch.autograd.Function):
         ctx.is_differentiated = is_differentiated
         rotation = inverse * skew
         if torch.is_grad_enabled():
-            # Zero, but for its derivative: X Λ − Λ X = ½(C − Cᵀ) with the entries of Λ off its diagonal.
+            # Zero with a derivative: X Λ − Λ X = ½(C − Cᵀ) with the entries of Λ off its diagonal.
             off = projected - torch.diag_embed(values)
             rotation = rotation - inverse * (_checks.matmul(rotation, off) - _checks.matmul(off, rotation))
         y = _checks.matmul(vectors, cluster * whole + rotation)

@@ -29,20 +29,20 @@ from torch_lapeig.eigen.solver import (
     with_guards,
 )
 
-WIDTH = 4  # of a block: solves of four columns take the time of a bit more than two
+WIDTH = 4  # columns of a block: solves of four take the time of a bit more than two
 LATER = 12  # solves beyond two for each column, before which no space has converged: a check takes as long as three
-BASIS = 48  # vectors, at least: next to a solve they cost little
-POLISH = 40  # steps at the end, at most
+BASIS = 48  # least vectors: next to a solve they are cheap
+POLISH = 40  # maximum steps at the end
 OUTSIDE_TOLERANCE = 1e-6  # of pairs outside the found ones, which must be resolved from the found values
 COUNTED_TOLERANCE = 1e-3  # of such pairs where their number is known
 MISSED = 5e-6  # probability to overlook a copy, with a share below 0.05 in each of four random columns
 UNSURE = 4  # multiple of the residuals within which two values may be copies
-CUT = 0.4  # of the way to the next value: in the middle of a spectrum that mirrors itself a pivot is zero
-TINY = 1e-200  # in the place of a value of the inverse that is 0
-NOISE = 1e-10  # of the largest value of the inverse: a negative one may be round-off up to this
+CUT = 0.4  # fraction of the way to the next value: in the middle of a symmetric spectrum a pivot is zero
+TINY = 1e-200  # in place of a zero value of the inverse
+NOISE = 1e-10  # of the largest value of the inverse: a negative value up to this may be round-off
 FLAW = 1e-5  # of the bound: size of a negative eigenvalue that rounding to float32 may make of zero
-BLUNT = 1000  # shortfall up to which steps at the end take less than to begin again, to round-off
-COUNTED = 6  # blocks of solves that take about as long as other factors, to count eigenvalues by
+BLUNT = 1000  # shortfall up to which steps at the end are cheaper than a restart to round-off
+COUNTED = 6  # blocks of solves that cost about as much as factors for a count of eigenvalues
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class ShiftInvert:
     def factors(self, operator: Operator) -> Factors:
         """Return the factors of one graph, if they fit into the memory; raise as a call does."""
         matrix, memory = shifted(operator, self.shift, self), self.budget
-        is_known = matrix.is_readable and memory < math.inf  # SuperLU tells it by making the factors
+        is_known = matrix.is_readable and memory < math.inf  # SuperLU's fill is known only from the factors
         if is_known and structure_within(matrix, memory) is None:
             raise self._too_large(matrix)
         factors = factors_of(matrix, self)
@@ -133,7 +133,7 @@ class ShiftInvert:
             return dataclasses.replace(self, shift=max(2 * self.shift, error.share))._solve(request)
         if bool(found.finished) or 2 * found.iterations >= self.max_products:
             return found
-        # A copy that was found last may have closed the gap that the tolerance was relative to: now to round-off.
+        # A copy found last may have closed the gap to which the tolerance was relative: now to round-off.
         again = dataclasses.replace(
             self, seed=self.seed + 1, max_products=self.max_products - found.iterations
         )._attempt(request, inverse, tolerance=0.0)
@@ -209,7 +209,7 @@ class ShiftInvert:
             _check_definite(values, shift, request.bound)
             round_off = float(operator.round_off) / float(operator.bound) * float(values[0])
             shortfall, allowed = inner.shortfall(space.products, 2 * values[0] - values, residuals, round_off)
-            if request.progress is not None:  # in terms of A, as far as the inverse tells
+            if request.progress is not None:  # in terms of A, approximated by the inverse
                 scale = allowed / float(values[min(request.wanted, len(values)) - 1]) ** 2
                 request.progress(space.products, shortfall * scale, scale)
             trend.add(space.products, shortfall)
@@ -324,7 +324,7 @@ class Verdict(NamedTuple):
         if self.inertia is None:  # the next value is found, or a search for more copies follows
             return Verdict(is_certain, WIDTH * (is_certain and not is_next))
         lacking = max(self.inertia.number - int((values < self.inertia.cut).sum()), 0)
-        is_there = least < self.inertia.cut  # or there is none where one was counted
+        is_there = least < self.inertia.cut  # or none is found where one was counted
         return Verdict(is_certain and lacking == 0, lacking * is_there, self.inertia)
 
 

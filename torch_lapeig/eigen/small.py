@@ -32,9 +32,9 @@ from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.nodes import signs
 from torch_lapeig.graph.pattern import DensePattern
 
-SMALL_NODES = 64  # up to which dense graphs take less time than sparse ones, whatever their number
-SMALL_NUMBERS = 2**24  # graphs · nodes² at most: 128 MiB a matrix of the batch, of which some ten are held at a time
-CONNECTED = 1e-9  # second eigenvalue over the bound of the spectrum, from which on a graph is certainly connected
+SMALL_NODES = 64  # up to which dense graphs are faster than sparse ones, whatever their number
+SMALL_NUMBERS = 2**24  # maximum graphs · nodes²: 128 MiB a matrix of the batch, some ten of which are held at a time
+CONNECTED = 1e-9  # second eigenvalue over the bound of the spectrum above which a graph is certainly connected
 
 
 def is_small(graphs: int, nodes: int) -> bool:

@@ -386,7 +386,7 @@ def _fill(
     more = k - s.values.shape[1]
     pad = torch.nn.functional.pad
     present = pad(s.present, (0, more))
-    # Nothing flows back from a pair that is not there, whatever a loss makes of it.
+    # No gradient flows from a missing pair, whatever a loss makes of it.
     vectors = torch.where(present[:, None, :], pad(vectors, (0, more)), 0)
     projected = torch.where(present[:, None, :] & present[:, :, None], pad(projected, (0, more, 0, more)), 0)
     values = torch.where(present, projected.diagonal(dim1=-2, dim2=-1), torch.inf)

@@ -19,8 +19,8 @@ from torch_lapeig.eigen.operator import WithEntries, chebyshev_recurrence
 from torch_lapeig.graph.graph import check_edge_values
 from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern
 
-UNSET: Any = None  # of a field that is worked out of the others
-NEAR = 20  # exponent of two of a bound up to which the unit stays as it is
+UNSET: Any = None  # marks a field to compute from the others
+NEAR = 20  # exponent of two of a bound up to which the unit stays
 
 
 def in_one_message(total: Callable[[Tensor], Tensor], *parts: Tensor) -> tuple[Tensor, ...]:
@@ -193,7 +193,7 @@ class SymmetricOperator(WithEntries):
     def _exponents(self) -> Tensor:
         """Return the exponents of the powers of two next to the bounds of graphs, ``(B,)``; 0 near 1."""
         exponents, info = torch.frexp(self.bound).exponent, torch.finfo(self.bound.dtype)
-        most = -math.frexp(info.tiny)[1] + 1  # of numbers whose inverse has all its bits, too
+        most = -math.frexp(info.tiny)[1] + 1  # of numbers whose inverse is exact too
         return torch.where(exponents.abs() > NEAR, exponents.clamp(-most, most), 0)
 
     def in_unit(self) -> tuple[SymmetricOperator, Tensor | None]:

@@ -26,10 +26,10 @@ from torch_lapeig.eigen.laplacian import Laplacian, needs_derivatives
 from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.pattern import SparsePattern
 
-MOST = 2**24  # entries of the dense matrices of one graph: k matrices of all its hidden rows
-ROUND_OFF_UNITS = 8  # machine epsilons of the largest entry of v, which each entry may be off
-ERROR = 1e-2  # of an entry of y, against the largest of its column, that is none to warn of
-ROUNDS = 20  # of leaving entries out that their rows do not determine
+MOST = 2**24  # maximum entries of the dense matrices of one graph: k matrices of all its hidden rows
+ROUND_OFF_UNITS = 8  # machine epsilons of the largest entry of v, the error of each entry
+ERROR = 1e-2  # error of an entry of y, against the largest of its column, that needs no warning
+ROUNDS = 20  # maximum rounds of leaving out undetermined entries
 # Shift of eigenvalues by round-off, so that undetermined rows do not spoil the others.
 SHIFT = torch.finfo(torch.float64).eps / 3
 
@@ -67,7 +67,7 @@ def with_tails(
     if not needs_derivatives(vectors, y, projected):
         hidden = hidden & ~null[:, None, :]
     noise = (ROUND_OFF_UNITS * eps + residuals[:, None, :]) * top  # rows of A have 1 on the diagonal
-    differ = 10 * noise + _mixed(spectrum, residuals, gap)[:, None, :] * top  # by no more two answers agree
+    differ = 10 * noise + _mixed(spectrum, residuals, gap)[:, None, :] * top  # two answers may differ by this
     size = _checks.primal(y).abs()
     largest = torch.where(hidden, 0, size).amax(1, keepdim=True)
     lost = hidden & (noise > ERROR * root * size.maximum(largest))
@@ -173,7 +173,7 @@ def _solved(inner: Tensor, sides: Tensor, projected: Tensor, unknown: Tensor) ->
     """Return the rows Y (1 − Λ) = P Y solved for unknown entries, with derivatives; other entries come from SIDES."""
     values = projected.diagonal()
     y = _solve_rows(inner, values + SHIFT, unknown, sides[None])[0]
-    # Zero, but for its derivatives, the first and the second: the entries of Λ off its diagonal.
+    # Zero with first and second derivatives: the entries of Λ off its diagonal.
     off = projected - torch.diag_embed(values)
     if torch.is_grad_enabled() or _checks.is_dual(off):
         for _ in range(2):

@@ -23,7 +23,7 @@ def label_components(row: Tensor, col: Tensor, total: int, crow: Tensor | None =
     if crow is None:
         crow = torch.searchsorted(row, torch.arange(total + 1, dtype=row.dtype), out_int32=row.dtype == torch.int32)
     structure = csr_array((np.ones(len(col)), col.numpy(), crow.numpy()), shape=(total, total))
-    # Most graphs are connected, which a search from one node sees in a quarter of the time.
+    # Most graphs are connected, which a search from one node shows in a quarter of the time.
     if total and len(breadth_first_order(structure, 0, return_predecessors=False)) == total:
         return torch.zeros(total, dtype=torch.int64)
     return torch.from_numpy(connected_components(structure, directed=False)[1].astype(np.int64))

@@ -20,7 +20,7 @@ def first_copies(points: Tensor, valid: Tensor, most: int) -> Tensor | None:
     n = len(points)
     if points.device.type != "cpu" or n < COPIES_NODES:
         return None
-    # Golden steps: no pattern in their order goes with them.
+    # Golden-ratio steps, which no pattern in the order of points matches.
     some = torch.arange(COPIES_LOOKED_AT, dtype=torch.float64).mul(0.6180339887498949).frac().mul(n).long()
     if _rank_of_copies(points[some]).count_nonzero() < COPIES_SHARE * len(some):
         return None

@@ -23,9 +23,9 @@ from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern
 from torch_lapeig.graph.sound import check_batch, check_edge_index, check_places, check_weights, checked_shape
 
 G = TypeVar("G", bound="Graph")
-FINITE_DIFFERENCE = 1e-4  # of the largest weight, by which `torch.autograd.gradcheck` and others may change one of them
+FINITE_DIFFERENCE = 1e-4  # of the largest weight, for `torch.autograd.gradcheck` and others that change one of them
 
-IMPLIED_NODES = 2**27  # of a graph whose number of nodes is not given: more, and than edges, is a mistake
+IMPLIED_NODES = 2**27  # maximum where the number of nodes is not given; more, and more than edges, is a mistake
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -263,7 +263,7 @@ class Graph:
             raise ValueError(f"affinity must be square, got {affinity.shape}")
         checked_shape(affinity.shape[:1], "affinity")
         check_places(affinity)
-        matrix = csr_array(affinity, copy=True)  # the caller keeps his as it is
+        matrix = csr_array(affinity, copy=True)  # the caller's matrix stays as it is
         matrix.sum_duplicates()
         matrix.eliminate_zeros()
         n = matrix.shape[0]

@@ -102,12 +102,12 @@ def with_equal_parts(
         add: adds up over the places where values lie, with derivatives; see ``Nodes.sum``.
     """
     equal = _checks.primal(values) == chosen.index_select(0, group)
-    if values.device.type == "cpu":  # elsewhere the host would wait for their number
+    if values.device.type == "cpu":  # elsewhere the host would have to synchronise
         values, group, equal = values[equal], group[equal], equal[equal]
     copies = add(sum_of_groups(equal.to(chosen.dtype), group, len(chosen))).clamp_min(1)
     change = torch.where(equal, values - _checks.primal(values), 0)
     change = add(sum_of_groups(change, group, len(chosen))) / copies
-    return chosen + torch.where(chosen.isfinite(), change, 0)  # the change is 0, but for its derivatives
+    return chosen + torch.where(chosen.isfinite(), change, 0)  # the change is 0 with derivatives
 
 
 def both_ways(row: Tensor, col: Tensor, total: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -155,7 +155,7 @@ def _pull(values: Tensor, x: Tensor, pattern: Pattern) -> Tensor:
     By differences where no derivatives are asked for. Else as a matrix product in float64: terms that cancel in it are
     as large as the points, not as their differences.
     """
-    values = pattern.without_loops(values)  # which may be larger than all others, and cancel
+    values = pattern.without_loops(values)  # they may be larger than all others, and cancel
     if not (torch.is_grad_enabled() or _checks.is_dual(values) or _checks.is_dual(x)):
         found = pattern.direct_tension(values, x)
         if found is not None:

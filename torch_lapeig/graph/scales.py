@@ -11,7 +11,7 @@ from torch_lapeig.graph.groups import kth_of_groups
 from torch_lapeig.graph.logarithms import finite_log
 from torch_lapeig.graph.pattern import SparsePattern
 
-NEGLIGIBLE = 1e3  # of an exponent: e to its negative is 0 in every dtype
+NEGLIGIBLE = 1e3  # exponent whose negative gives e to 0 in every dtype
 
 
 def rescale(x: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:

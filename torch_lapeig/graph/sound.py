@@ -14,7 +14,7 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 
-MOST_NODES = math.isqrt(2**63 - 1)  # whose edges have numbers row * total + col in int64
+MOST_NODES = math.isqrt(2**63 - 1)  # edge numbers row * total + col fit int64
 
 
 def checked_shape(shape: Any, name: str = "shape") -> tuple[int, ...]:

@@ -30,7 +30,7 @@ from torch_lapeig.methods.spectral import GraphEmbedding, check_size, warn_of_is
 
 Variant = Literal["njw", "shi_malik"]
 
-SUM_TOLERANCE = 1e-3  # of the rows of a soft assignment, or two roundings of half precision
+SUM_TOLERANCE = 1e-3  # error of the sums of a soft assignment, or two roundings of half precision
 
 
 @_checks.full_precision
@@ -236,7 +236,7 @@ class SpectralClustering(GraphEmbedding):
             self.cluster_axes_ = cluster_qr(rows)[1]
         else:
             self.cluster_axes_ = discretize(rows, random)[1]
-        self.labels_ = self._labels_of(self.embedding_)  # not theirs: where two are as near, `predict` has to agree
+        self.labels_ = self._labels_of(self.embedding_)  # not from k-means: at equal distances `predict` must agree
         return self
 
     def fit_predict(self, x: Tensor | Graph) -> Tensor:

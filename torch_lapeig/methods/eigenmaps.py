@@ -25,7 +25,7 @@ from torch_lapeig.methods.spectral import GraphEmbedding, check_size, warn_of_is
 
 Scale = Literal["degree", "unit", "orthonormal"]
 
-LARGEST_POWER = 2**53  # of a matrix, by squaring: a larger one is as good as not whole
+LARGEST_POWER = 2**53  # of a matrix, by squaring: a larger power counts as fractional
 
 
 class LaplacianEigenmaps(GraphEmbedding):

@@ -138,7 +138,7 @@ class Isomap(CentredKernelEmbedding):
         lengths = _root((x[query] / unit - points[point] / unit).square().sum(1)) * unit[0]
         reach = _shortest(lengths, query, point, state["geodesics_"], len(x))
         reach = torch.where(same[:, None] == state["landmarks_"], 0, reach)
-        # A kernel that is the mean is zero when centred.
+        # Centring a kernel that is the mean gives zero.
         kernel = torch.where(reach.isinf(), state["train_means"], reach.square() / -2)
         return self._extension(kernel, state["embedding_"][state["landmarks_"]], state)
 

@@ -49,7 +49,7 @@ class CentredKernelEmbedding(EmbeddingModule):
             # A cut through the eigenspace of zero has no derivative.
             solve.pairs.pop()
             pairs, positive = self._largest(operator, count, solve)
-        # Nothing flows back from a column that is not there.
+        # No gradient flows from a missing column.
         both = positive[:, None] & positive
         matrix = torch.where(both, torch.diag(operator.diagonal[: len(both)]) - pairs.projected, 0)
         values = matrix.diagonal()

@@ -97,7 +97,7 @@ def _rotation(matrix: Tensor) -> Tensor:
 
 def nearest_axis(rows: Tensor, axes: Tensor, *, signed: bool = True) -> Tensor:
     """Return the axis of each row's largest coordinate, int64 ``(N,)``; of either sign if not ``signed``."""
-    # Column by column: in a product, how a row is rounded depends on how many there are.
+    # Column by column: in a product, the rounding of a row depends on the number of rows.
     parts = torch.stack([(rows * axis).sum(1) for axis in axes.mT], 1)
     return _first_of_largest(parts if signed else parts.abs())
 

@@ -12,7 +12,7 @@ from torch_lapeig.eigen import Solve, Solver
 from torch_lapeig.graph import Precomputed
 from torch_lapeig.methods.kernels import KernelEmbedding, inner_products
 
-ITSELF = 0.01  # of the largest distance: rounding leaves less between a point and itself
+ITSELF = 0.01  # of the largest distance: rounding between a point and itself is smaller
 
 
 class MDS(KernelEmbedding):

@@ -164,7 +164,7 @@ class PointsModule(FittedModule):
             rows.append(_at(places, known, shape[-1]))
             new = _new(next(news), known)
             new = new if places is None or self.pairs_given is None else new[:, places]
-            if len(known) < 2:  # nothing that new points could be near to
+            if len(known) < 2:  # new points can be near to nothing
                 rows_new.append(0 * new.sum() + new.new_zeros(len(new), known.shape[1]))
             else:
                 rows_new.append(self._extend_in_blocks(new, state))
@@ -217,7 +217,7 @@ class EmbeddingModule(PointsModule):
     """
 
     FITTED: ClassVar[tuple[str, ...]] = ("embedding_", "eigenvalues_", "residuals_", "gap_", "train_points")
-    LACKING: ClassVar[float] = math.inf  # the eigenvalue of a column that an item has too few points for
+    LACKING: ClassVar[float] = math.inf  # the eigenvalue of a missing column
     embedding_: Tensor
 
     def __init__(self, n_components: int, solve: Solve | Solver | None) -> None:

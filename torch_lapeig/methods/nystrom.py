@@ -22,7 +22,7 @@ from torch import Tensor
 from torch_lapeig import _checks
 from torch_lapeig.graph.groups import segment_logsumexp, sum_of_groups
 
-SMALLEST = 1e-3  # of 1 − λ / D: below, a column is not extended
+SMALLEST = 1e-3  # least 1 − λ / D for which a column is extended
 
 
 def nystrom(

@@ -115,7 +115,7 @@ def _encoding(
         )
     if (loops := edge_index[0] == edge_index[1]).any():
         edge_index, weight = edge_index[:, ~loops], weight[~loops]
-    # Among many graphs one that float32 does not resolve is usual, and all would be solved twice.
+    # Among many graphs, one beyond float32's resolution is usual, and all would be solved twice.
     weight, sizes = weight.double(), batch.bincount()
     vectors, values = weight.new_zeros(len(batch), k), weight.new_full((len(sizes), k), torch.inf)
     options = Solve.of(solve)

@@ -27,9 +27,9 @@ from torch_lapeig.methods.spectral import check_size
 
 ClassPrior = Literal["labels", "uniform"] | Sequence[float] | None
 
-INEXACT = 1e-6  # of a harmonic function that should be 1: beyond, weights are too far apart for float64
-ROUNDED = 1e-6  # of a sum of shares that should be 1
-RESOLVED = 1e4  # times the error of a solve: scores as large have four digits
+INEXACT = 1e-6  # error of a harmonic function that should be 1: beyond, weights differ too much for float64
+ROUNDED = 1e-6  # error of a sum of shares that should be 1
+RESOLVED = 1e4  # times the error of a solve: larger scores have four digits
 
 
 class LabelSpreading(SemiSupervised):
@@ -171,7 +171,7 @@ class HarmonicFunction(SemiSupervised):
         self.class_prior = _checked(class_prior)
 
     def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
-        if graph.pattern.has_loops(graph.weight):  # which no harmonic function feels, but round-off does
+        if graph.pattern.has_loops(graph.weight):  # a loop has no effect on a harmonic function but round-off
             graph = graph._with(weight=graph.pattern.without_loops(graph.weight))
         laplacian, reached = _in_double(graph), reached_by(graph, labelled)
         keep = (reached & ~labelled).double()
@@ -182,7 +182,7 @@ class HarmonicFunction(SemiSupervised):
         scaled = (laplacian.degrees * inverse_power(laplacian.degrees, 0.5))[..., None] * known
         z = solve_linear(_system(laplacian, keep), scaled + free * graph.pattern.matmul(laplacian.values, scaled))
         scores = inverse_power(laplacian.degrees, 0.5)[..., None] * z * free + known
-        # Once more the mean of the neighbours: a node of tiny degree is only as good as its row of D^½ F.
+        # Once more the mean of the neighbours: a node of tiny degree is only as accurate as its row of D^½ F.
         walk = Laplacian(laplacian.graph, "random_walk").values
         scores = free * graph.pattern.matmul(walk, scores) + known
         if (wrong := reached & ((scores[..., -1].detach() - 1).abs() > INEXACT)).any():

@@ -36,8 +36,8 @@ Array = NDArray[Any]
 Matrix = Any  # an array or a SciPy sparse array in CSR form
 Kernel = Callable[..., Matrix]  # of samples, or of samples and others: (X), (X, Y=Y)
 
-ROUND_OFF = 10  # times eps and the largest affinity: less than that is zero
-ASYMMETRY = 1e-5  # of two directions, relative to their sum, that is round-off; as in scikit-learn
+ROUND_OFF = 10  # times eps and the largest affinity: smaller values are zero
+ASYMMETRY = 1e-5  # relative difference of two directions that is round-off; as in scikit-learn
 
 
 class Affinities(ABC):
@@ -101,7 +101,7 @@ class PairwiseKernel:
 
     def __init__(self, metric: str | Callable[..., float], parameters: Mapping[str, Any], X: Matrix) -> None:
         self.metric, self.parameters = metric, parameters
-        # A kernel of differences: about the mean less of their digits cancel in the expanded square.
+        # A kernel of differences: about the mean, the expanded square cancels fewer digits.
         self.centre = X.mean(0) if metric == "rbf" and not issparse(X) else 0
 
     def __call__(self, X: Matrix, Y: Matrix | None = None) -> Matrix:
@@ -204,7 +204,7 @@ class OfSparseSamples(OfDistances):
         search = NearestNeighbors(n_neighbors=n_neighbors).fit(X)
         super().__init__(csr_array(search.kneighbors_graph(mode="distance").astype(X.dtype)), n_neighbors)
         self.samples = X.copy()
-        self.matrix = csr_array(self.matrix + eye_array(X.shape[0], dtype=X.dtype))  # itself is among its neighbours
+        self.matrix = csr_array(self.matrix + eye_array(X.shape[0], dtype=X.dtype))  # with the sample itself
 
     def rows(self, X: Any) -> Array:
         """Return the two directions of each pair, ½ each."""
