@@ -135,7 +135,7 @@ def full_precision(function: F) -> F:
     """Run ``function`` with autocast off and float32 products in IEEE arithmetic.
 
     So distances and eigenvectors keep their input's precision. So do all derivatives, wherever ``backward()`` is
-    called: what is differentiated here multiplies by Functions of this library and by `matmul`. What it does depends on
+    called: derivatives here multiply by Functions of this library and by `matmul`. The result depends on
     the data at every step: under `torch.compile` it is a graph break and runs as it is, and it cannot be recorded once
     and for all, as `torch.export` and `torch.jit.trace` would: RuntimeError.
     """

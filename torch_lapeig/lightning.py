@@ -63,10 +63,10 @@ class SmoothnessCallback(Callback):
         loss: called as ``loss(y, points or graph)``, with a scalar result: `LaplacianSmoothness` (the default),
             `SpectralLoss` or a module of yours. Its parameters are not trained.
         graph_from: a `Graph` of all training points, of which each step takes the part of its batch: the best choice,
-            with the batches of `torch_lapeig.samplers.NeighborhoodSampler`. Or what the graph of a batch is built from,
+            with the batches of `torch_lapeig.samplers.NeighborhoodSampler`. Or the source of a batch's graph,
             without gradients: ``"inputs"``: the submodule's first argument, flattened to ``(N, D)`` or ``(B, N, D)``;
             ``"features"``: its output; or a function from the batch to points or a `Graph`. Graphs of random batches
-            join what are no neighbours, and may make a classifier worse: see docs/losses.md.
+            join points that are no neighbours, and may lower accuracy: see docs/losses.md.
         name: of the logged value, which is without the weight.
         nodes: function from the batch to the numbers of its points in the graph of all, int64 ``(M,)``, distinct;
             default: the last part of the batch, ``TensorDataset(x, target, torch.arange(len(x)))``.

@@ -56,7 +56,7 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
         graph: of the same nodes. Every edge is stored in both directions, with the same weight.
         reduction: ``"none"``: ½ W_ij ‖y_i − y_j‖² of every stored edge, of the shape of
             ``graph.weight``; ``"sum"``: their sum, the formula; ``"mean"``: their mean over the edges of positive
-            weight; ``"weighted_mean"``: their sum over that of the weights, the mean of ½ ‖y_i − y_j‖², which does not
+            weight; ``"weighted_mean"``: their sum over the weights' sum, the mean of ½ ‖y_i − y_j‖², which does not
             change with the unit of the weights. Self loops count in none of them. Without edges all are zero, with
             gradients of zero.
 
@@ -428,7 +428,7 @@ def _whitening(y: Tensor, degrees: Tensor, nodes: Nodes) -> tuple[Tensor, Tensor
     """Return μ ``(..., 1, k)`` and T ``(..., k, k)``, float64, with Zᵀ D Z = I for Z = (Y − μ) T, and k − trace.
 
     T = C⁻ᵀ of C Cᵀ = G + R, the covariance G = (Y − μ)ᵀ D (Y − μ) and the ridge R = diag(r), so that
-    Zᵀ D Z = I − T R Tᵀ. With a cost of 2 for what is missing of the trace, the spectral loss is
+    Zᵀ D Z = I − T R Tᵀ. With a cost of 2 for the missing trace, the spectral loss is
     tr((G + R)⁻¹ (A + 2 R)), A = Yᵀ L Y ≤ 2 G. A larger ridge never makes it smaller: with M = (G + R)⁻¹ its derivative
     along R is tr(M R M (2 G − A)) ≥ 0.
     """

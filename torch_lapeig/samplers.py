@@ -103,11 +103,11 @@ class NeighborhoodSampler(_GraphSampler):
     sampler in the place: ``Trainer(use_distributed_sampler=False)``.
 
     Args:
-        graph: one graph of all points, `knn_graph` say. Padding of its mask is left out.
+        graph: one graph of all points, such as `knn_graph`. Padding of its mask is left out.
         batch_size: nodes of a batch at most.
         neighbors: of each centre, chosen at random where it has more.
         seed: of centres and choices.
-        num_replicas, rank: of this process; default: those of `torch.distributed` if that is initialised, else 1 and 0.
+        num_replicas, rank: of this process; default: from `torch.distributed` if it is initialised, else 1 and 0.
 
     Raises:
         TypeError, ValueError: no single graph; ``batch_size`` does not hold a centre with its neighbours.

@@ -5,7 +5,7 @@ operation of torch takes less time than its call, and solvers make hundreds of c
 `kernels.c` where the package is installed and a C compiler is found. Without one, with ``TORCH_LAPEIG_COMPILED=0``, and
 on tensors that C cannot read, the solvers compute in torch, with equal answers.
 
-A call lets other threads of Python run, and shares its work with as many threads as torch may use where it is asked.
+A call lets other threads of Python run, and shares its work with as many threads as torch may use at the call.
 """
 
 from __future__ import annotations
@@ -363,7 +363,7 @@ class Rows:
         """Solve by conjugate gradients outside V; see `torch_lapeig.eigen.complement`.
 
         Args:
-            target: right-hand sides, float64 ``(B, N, k)``. limits: iterations, those between true residuals, patience.
+            target: right-hand sides, float64 ``(B, N, k)``. limits: iterations, the period of true residuals, patience.
 
         Returns:
             The iterates, and the norms of their residuals ``(B, k)``.

@@ -16,9 +16,9 @@ def ritz_values(projection: Tensor, m: int, gram: Tensor) -> tuple[Tensor, Tenso
     """Return Ritz values ``(m,)``, ascending, and residual norms, in a third of the time that vectors take.
 
     Args:
-        projection: of A on orthonormal vectors, float64, rows in one piece; that of the first ``m`` counts, and of it
+        projection: of A on orthonormal vectors, float64, contiguous rows; its first ``m`` rows and columns count,
             the lower triangle.
-        gram: ``(p, p)``, of what the products of the last p of them have outside the space.
+        gram: ``(p, p)``, Gram matrix of the last p products outside the space.
 
     Returns:
         None where nothing is compiled, or the projection is for others: not finite, or p beyond 4.

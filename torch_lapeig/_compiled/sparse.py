@@ -44,7 +44,7 @@ class Structure:
 
     Attributes:
         entries: numbers that L holds, with some zeros. work: multiplications that it takes, a column of c entries c².
-        bytes: memory of the factors and of what makes them, at most.
+        bytes: maximum memory of the factors and of their computation.
     """
 
     def __init__(self, shape: int) -> None:
@@ -130,7 +130,7 @@ class Space:
 
     Args:
         factors: of A. rows: float64 ``(first + size + width, N)``, in one piece. projected: ``(size, size)``, likewise.
-        width: of a block, at most `BLOCK`. pivots: what `BlockKrylov` asks of blocks.
+        width: of a block, at most `BLOCK`. pivots: limits of `BlockKrylov` for blocks.
 
     Attributes:
         rest: ``(width, N)``, of the last products.

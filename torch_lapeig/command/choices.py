@@ -56,7 +56,7 @@ class Answer:
 
     Attributes:
         module: fitted. graph: weighted, of the points. columns: ``(N, k)``. new: ``(Q, k)`` of new points, or None.
-        choices: with their reasons. notes: warnings of the library and what was decided while reading.
+        choices: with their reasons. notes: warnings of the library and decisions while reading.
         code: lines of Python that make the module anew; ``model.pt`` is then loaded into it.
     """
 

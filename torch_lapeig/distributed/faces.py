@@ -32,18 +32,18 @@ class Sharded(nn.Module):
     """Method or loss on one set of points, of which each process gives its own rows and receives their results.
 
     Every process of the group calls every method, with its rows in any number and order; none is a number too. The
-    answer is that of all rows on one process. The loss of a training is the sum of what each process makes of its own
-    rows: so a loss gives each its share, and gradients to the rows are those of the sum. Parameters,
+    answer equals the answer for all rows on one process. The loss of a training is the sum over processes of their own
+    rows: so a loss gives each its share, and rows get the gradients of the sum. Parameters,
     which every process has, get that part of their gradient which its rows have made: `sum_gradients` adds the parts.
 
     Args:
         module: a `LaplacianEigenmaps`, `SpectralClustering`, `LaplacianSmoothness` or `SpectralLoss`, whose graph is
-            one of `KNN` or `Radius`; its parameters are those of this module.
+            one of `KNN` or `Radius`; this module has its parameters.
         group: the processes: a process group, a dimension of a `DeviceMesh` (``mesh["shard"]``), a `Ranks`, or None for
             all of them; without `torch.distributed` this process alone.
         timeout: seconds that a process waits for the others at most.
 
-    Rows may come as `DTensor` with the placement ``Shard(0)`` over the same processes, and what is returned for them
+    Rows may come as `DTensor` with the placement ``Shard(0)`` over the same processes, and the result for them
     is one too.
 
     Attributes:
@@ -57,8 +57,8 @@ class Sharded(nn.Module):
 
     Raises:
         TypeError, ValueError: another module, or options that need the whole graph in one place
-            (``components="separate"``). When called: on the process that gave something wrong, what one process would
-            raise, and a `DistributedError` that says it on the others; on all of them if they do not agree.
+            (``components="separate"``). When called: on the process with wrong input, the error that one process would
+            raise, and a `DistributedError` that names it on the others; on all of them if they do not agree.
 
     >>> from torch_lapeig import KNN, LaplacianEigenmaps
     >>> x = torch.rand(200, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -144,7 +144,7 @@ class Sharded(nn.Module):
 
         Args:
             checkpoint: path of the folder, or a `StorageReader`. prefix: of this module's names in it, ``"model."``
-                of what was saved as ``{"model": module.state_dict()}``.
+                of an entry saved as ``{"model": module.state_dict()}``.
 
         Raises:
             OSError: on the process that cannot read it; `DistributedError` on the others, and on

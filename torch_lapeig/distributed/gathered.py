@@ -31,7 +31,7 @@ class Whole:
 
     Attributes:
         nodes_of, edges_of: the number of nodes and of edges of each rank.
-        edge, node: int64, which of those gathered each edge of ``pattern`` is, and each node. place: inverse of these.
+        edge, node: int64, gathered number of each edge of ``pattern``, and of each node. place: inverse of these.
     """
 
     ranks: Ranks

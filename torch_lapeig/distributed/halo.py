@@ -17,7 +17,7 @@ class Halo:
 
     Args:
         offsets: the rows ``offsets[r]`` to ``offsets[r + 1]`` of all lie on rank r.
-        needed: numbers among all rows of those needed here, int64, ascending, none of this rank.
+        needed: numbers among all rows of the rows needed here, int64, ascending, none of this rank.
 
     Attributes:
         sent: numbers here of the rows that others need, by rank. recv, send: rows from and to each rank.

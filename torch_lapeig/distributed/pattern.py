@@ -32,7 +32,7 @@ class ShardedPattern(SparsePattern):
 
     Args:
         ranks: the processes that share the graph. All of them call each method together.
-        offsets: the nodes ``offsets[r]`` to ``offsets[r + 1]`` of all are those of rank r.
+        offsets: the nodes ``offsets[r]`` to ``offsets[r + 1]`` of all belong to rank r.
         row: int64 ``(E,)``, first node of each edge among the own ones, ascending.
         place: int64 ``(E,)``, second node among all, ascending within each row.
         numbers: int64 ``(n,)``, 0 to N − 1, a number of each own node that does not depend on the ranks: random vectors

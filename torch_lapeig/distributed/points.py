@@ -22,9 +22,9 @@ class ShardedPoints:
 
     Attributes:
         ranks: the processes that share them.
-        x: ``(n, D)``, those that this rank works on, neighbours together; differentiable in what was given.
+        x: ``(n, D)``, points that this rank works on, neighbours together; differentiable in the points given.
         numbers: int64 ``(n,)``, the row of each among all points given, rank by rank.
-        offsets: the points ``offsets[r]`` to ``offsets[r + 1]`` of all are those of rank r: their places.
+        offsets: the points ``offsets[r]`` to ``offsets[r + 1]`` of all belong to rank r: their places.
         leaf: int64 ``(n,)``, the part of its rank's points that each belongs to, ascending; a power of two of them,
             halves of halves.
         given: the number of rows that this rank gave.
@@ -52,7 +52,7 @@ class ShardedPoints:
         Raises:
             TypeError, ValueError: on any rank points that are not finite, not float32 or float64, not ``(n, D)``; on
                 all the ranks, other D or dtype on one of them, fewer than two points in all.
-            DistributedError: what another rank has raised.
+            DistributedError: another rank has raised an error.
         """
         ranks.agree("ShardedPoints.spread", lambda: _facts_of(x, "x"))
         sizes = ranks.sizes(len(x))

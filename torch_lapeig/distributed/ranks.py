@@ -1,9 +1,9 @@
 """The processes that hold a graph together: their exchanges, their agreements, and their failures.
 
 There are two kinds of messages only: sums and maxima of small tensors that all ranks have, and rows that go from the
-ranks that have them to those that need them (`all_to_all_single`). Both are differentiable. The rule of differentiation
+ranks that have them to ranks that need them (`all_to_all_single`). Both are differentiable. The rule of differentiation
 is that of one program run by all: the loss is the sum of the ranks' losses, and each tensor has the gradient of that
-sum. So the derivative of a sum over ranks is a sum over ranks, and that of an exchange the exchange back.
+sum. So the derivative of a sum over ranks is a sum over ranks, and the derivative of an exchange is the exchange back.
 
 A rank that waits for the others listens: where one has failed, the store of the group carries its error, and where one
 has died or does not come, the wait ends with an error. No rank waits longer than ``timeout``.

@@ -53,7 +53,7 @@ class Search:
     """Points of all ranks, ready to be queried.
 
     Args:
-        points: spread over ranks. metric: of the search; queries are those that `measured` returns.
+        points: spread over ranks. metric: of the search; queries are results of `measured`.
 
     Raises:
         ValueError: on all ranks, a zero vector with ``"cosine"``.

@@ -148,7 +148,7 @@ class SmoothedAggregation:
     """Multigrid as a preconditioner of Laplacians, and how its hierarchy is built.
 
     Args:
-        coarsest: nodes from which on a dense pseudo-inverse takes over.
+        coarsest: maximum nodes for a dense pseudo-inverse.
         max_complexity: limit of the entries of all levels over those of the finest; aggregates are not smoothed where
             that would exceed it.
         smoothing: products with the matrix in each smoothing step.
@@ -212,7 +212,7 @@ class SmoothedAggregation:
             row, col: ``(E,)`` int32 or int64, both directions of every edge in CSR order, no loops.
             weight: ``(E,)``, positive.
             mass: ``(N,)``, of each node: the square of the operator's null vector.
-            excess: ``(N,)``, non-negative: what the diagonal has beyond the sums of weights; None for nothing.
+            excess: ``(N,)``, non-negative: excess of the diagonal over the sums of weights; None for nothing.
         """
         generator = torch.Generator(weight.device).manual_seed(self.seed)
         matrix, mass = _laplacian(row, col, weight.double(), len(mass)), mass.double()

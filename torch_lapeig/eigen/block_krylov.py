@@ -37,7 +37,7 @@ class BlockKrylov:
     Attributes:
         filled: vectors whose products are known. projected: ``(size, size)``.
         degree: blocks since the last random one. products: columns multiplied so far.
-        rest: what the last products have outside the space and all vectors that were in it, ``(N, m)``.
+        rest: part of the last products outside the space and all its former vectors, ``(N, m)``.
         following: columns of the block that comes next; 0 until there is one.
     """
 
@@ -202,7 +202,7 @@ class Trend:
     """Fall of the residuals, and the number of products until they are computed next.
 
     Args:
-        least: products between looks at Ritz pairs.
+        least: least products between checks of Ritz pairs.
     """
 
     def __init__(self, least: int) -> None:

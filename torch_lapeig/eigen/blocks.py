@@ -180,7 +180,7 @@ def eigh_of_batch(a: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
     are left to the threads of LAPACK.
 
     Args:
-        count: of the vectors, those that are wanted, the first; default all.
+        count: number of wanted vectors, the first ones; default all.
 
     Returns:
         Values ``(B, n)``, ascending, and vectors ``(B, n, count)``.

@@ -54,7 +54,7 @@ class ChebyshevSubspace:
 
     The filter is the Chebyshev polynomial that stays in [−1, 1] between the largest Ritz value of the block and the
     bound of the spectrum and grows fastest below (Zhou, Saad, Tiago & Chelikowsky 2006, section 2). Random columns are
-    filtered once before they are looked at: their Ritz values lie about the mean of the spectrum. Compiled loops
+    filtered once before the first check: their Ritz values lie about the mean of the spectrum. Compiled loops
     iterate each graph of a batch by itself; elsewhere all have filters as long as one needs. Being a block method, it
     finds multiple eigenvalues up to the size of its block. It is at its best where the wanted values are not tiny
     compared with the spectrum; otherwise it needs many products.

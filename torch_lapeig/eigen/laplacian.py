@@ -39,7 +39,7 @@ class Laplacian:
     | ``"unnormalized"`` | L = D − W | [0, 2 max d] |
 
     A node of degree zero (isolated, or padding) has a zero row, as in Chung, *Spectral Graph Theory* (1997), 1.2. Where
-    the graph's affinity is only similar to a symmetric one (`Graph.similarity`), ``"symmetric"`` is that of the latter.
+    the graph's affinity is only similar to a symmetric one (`Graph.similarity`), ``"symmetric"`` belongs to the latter.
     Self loops count in the degrees; products, entries and eigenpairs do without them, as they cancel there.
     Where weights underflow so far that a degree is no normal number of their dtype (1.2e-38 in float32), those that are
     none count as zero: they have few digits, and none on processors that flush them.
@@ -55,7 +55,7 @@ class Laplacian:
         diagonal: c, ``(N,)`` or ``(B, N)``.
         values: M on the edges, of the shape of ``graph.weight``.
         symmetric: the `SymmetricOperator` of the same spectrum.
-        factor: takes the eigenvectors of ``symmetric`` to those of this operator, at each node; None stands for 1.
+        factor: takes the eigenvectors of ``symmetric`` to this operator's, at each node; None stands for 1.
 
     >>> from torch_lapeig import knn_graph
     >>> Laplacian(knn_graph(torch.tensor([[0.0], [1.0], [3.0]]), k=1), "unnormalized").to_dense()

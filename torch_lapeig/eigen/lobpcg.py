@@ -173,7 +173,7 @@ def lobpcg(
 ) -> tuple[Tensor, Tensor, int, bool]:
     """Return Ritz values and vectors from the block ``x``, the iterations done, and whether all pairs have converged.
 
-    The values, and what ``shortfall`` is given, are on the host: for these and the small problems it waits four times
+    The values and the arguments of ``shortfall`` are on the host: for these and small problems it waits four times
     an iteration, twice in `basis`. Where rows lie on several ranks all sums of an iteration travel together, those of
     the residuals too as long as these are far from their goal: they are known when the next directions are.
     """

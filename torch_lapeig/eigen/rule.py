@@ -9,29 +9,29 @@ With cotangents λ̄ and V̄ and C = Vᵀ V̄ the gradient is the symmetric part
 
     Y = V (diag λ̄ + F ∘ ½(C − Cᵀ)) + Z,   F_ji = 1/(λ_i − λ_j), F_ii = 0,   z_i = −[P (A − λ_i) P]⁺ P v̄_i,
 
-of which only the entries on the edges and the diagonal are ever formed. The skew part of C is what is left of C once
+of which only the entries on the edges and the diagonal are ever formed. The skew part of C is the remainder of C once
 the two terms of a pair (i, j) are put together, because F is skew itself.
 
 Equal eigenvalues. Where |λ_i − λ_j| is round-off, F_ji is set to 0. For a loss that does not change when the basis of
 the eigenspace is turned, the skew part of C vanishes there, so nothing is lost and the gradient is exact, where
-1/(λ_i − λ_j) would be 0 · ∞. If it does not vanish, the loss has no gradient: a warning says so. If the cut k | k+1
+1/(λ_i − λ_j) would be 0 · ∞. If it does not vanish, the loss has no gradient: a warning tells it. If the cut k | k+1
 goes through a cluster, the eigenspace itself has no gradient (it grows like 1/gap): a warning too, and the
 cluster's guard vectors are left out of Z, so that the answer stays finite.
 
 Z by conjugate gradients: on the complement of V every A − λ_i is positive semidefinite. The guards U of the solver
 precondition them by U (Λ_U − λ_i)⁻¹ Uᵀ + τ (I − U Uᵀ), τ of the size of A⁻¹. After `Eigh`, U is the whole complement,
 the preconditioner is the inverse, and the first guess is the answer: one rule serves every solver. The system is solved
-in float64, whatever the dtype of the problem: what float32 rounds away is amplified by bound / gap.
+in float64, whatever the dtype of the problem: rounding to float32 is amplified by bound / gap.
 
 Second derivatives: every step is differentiable, V and λ are outputs of the rule itself, and Z is the solution of
 
     A Z − Z Λ + V μ = −V̄,   Vᵀ Z = 0,
 
-a symmetric system. With Y the solution for the cotangent Z̄ in the place of V̄, and ν for μ, the cotangents are
+a symmetric system. With Y the solution for the cotangent Z̄ instead of V̄, and ν for μ, the cotangents are
 those of A: Y Zᵀ, of Λ: −Zᵀ Y, of V: Y μᵀ + Z νᵀ, and of V̄: Y, with μ = −Vᵀ (V̄ + A Z) and ν = −Vᵀ (Z̄ + A Y).
 A perturbation turns the basis of a cluster by first-order angles while Λ = Vᵀ A V becomes a full matrix on it. Only
 both together are well defined, so the rule returns Λ as a matrix: its entries off the diagonal are zero within a
-cluster, but their cotangents carry what the masked rotation leaves out.
+cluster, but their cotangents carry the part that the masked rotation leaves out.
 """
 
 from __future__ import annotations

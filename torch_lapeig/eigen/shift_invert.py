@@ -53,7 +53,7 @@ class ShiftInvert:
     factors fill in. Nodes are ordered by minimum degree. The wanted values become the largest and well apart, so that
     some eight blocks of four solves are enough (Grimes, Lewis & Simon 1994). A block holds as many copies of a multiple
     eigenvalue as it has columns; where there may be more, the eigenvalues below are counted by Sylvester's law of
-    inertia, and those that are lacking are looked for outside the pairs that are found. The pairs are improved by steps
+    inertia, and lacking ones are searched for outside the found pairs. The pairs are improved by steps
     of `Lobpcg` until the residuals of A itself are as asked. The gradient's linear solve takes the same factors. Works
     in float64, on the CPU.
 
@@ -275,7 +275,7 @@ def _check_definite(values: Tensor, shift: float, bound: float) -> None:
     """Raise where Ritz values of (A + σ)⁻¹, descending, show that it is not positive definite.
 
     Raises:
-        _IndefiniteError: not beyond what rounding to float32 leaves. ConvergenceError: beyond that.
+        _IndefiniteError: within the rounding to float32. ConvergenceError: beyond that.
     """
     least = float(values[-1])
     if not (least < -0.5 / bound and least < -NOISE * float(values[0])):
@@ -318,7 +318,7 @@ class Verdict(NamedTuple):
         """Return the verdict after a search outside.
 
         Args:
-            is_certain: whether that one overlooked nothing. values: with those that it found. least: the smallest of
+            is_certain: whether that search overlooked nothing. values: with the new ones. least: the smallest of
                 these; is_next: whether no wanted one is larger.
         """
         if self.inertia is None:  # the next value is found, or a search for more copies follows
@@ -344,7 +344,7 @@ def _ceiling_of(request: Request, x: Tensor) -> float | None:
 class Copies:
     """Copies of wanted values of the inverse that a block Krylov space may have overlooked.
 
-    A space of degree d from p random vectors holds the image of each polynomial of degree d. That of Chebyshev which
+    A space of degree d from p random vectors holds the image of each polynomial of degree d. The Chebyshev one that
     stays in [−1, 1] on the values not yet known enlarges the wanted ones by a factor for each degree. A vector of an
     eigenspace is overlooked if its share in the block, outside the f copies that are found, is too small for that: in
     p − f columns.
@@ -352,8 +352,8 @@ class Copies:
     Attributes:
         most: f, the largest number of copies that the block has found of a value.
         rate: logarithm of the growth for each degree; infinite where no copy could make a difference.
-        start: logarithm of what the share of a vector in a random one has to grow by, on average.
-        known: how many there are of those a copy of which would make a difference.
+        start: logarithm of the factor by which a vector's mean share in a random one has to grow.
+        known: number of values a copy of which would matter.
         cut: between these, as eigenvalues of A, and the next; so far from both as ``room``.
     """
 

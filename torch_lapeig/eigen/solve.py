@@ -38,7 +38,7 @@ class Eigenpairs:
         values: ascending ``(k,)`` or ``(B, k)``; carry gradients.
         vectors: ``(N, k)`` or ``(B, N, k)``, rows of nodes of degree zero are zero; carry gradients. Orthonormal, but
             for ``normalization="random_walk"`` the generalised eigenvectors y = D^-½ v of L y = λ D y with
-            Yᵀ D Y = I. The entry of largest magnitude of each is positive (the first of those within 0.1 %).
+            Yᵀ D Y = I. The entry of largest magnitude of each is positive (the first within 0.1 % of it).
         projected: Λ = Vᵀ A V of the symmetric operator, diag(``values``) as a matrix ``(k, k)`` or ``(B, k, k)``. Where
             eigenvalues may coincide, functions of values and vectors together (diffusion distances, heat kernels) have
             correct gradients only through it: ``V @ torch.matrix_exp(-projected) @ V.mT``, not ``values.neg().exp()``.
@@ -163,13 +163,13 @@ def eigenpairs(
     Args:
         laplacian: of one graph or a batch; a `SymmetricOperator`; or an `Operator` of yours, without gradients.
         k: pairs with the trivial ones, at most the number of nodes of positive degree (of each graph, see ``fill``).
-        solve: a `Solve`, or a solver alone. ``options``: fields of `Solve` by name, which take precedence.
+        solve: a `Solve`, or just a solver. ``options``: fields of `Solve` by name, which take precedence.
         fill: let graphs have fewer than ``k`` nodes of positive degree, or none at all, as in batches of unequal
             sizes. The pairs they lack have zero vectors, eigenvalues +∞ (zero in ``projected``), and no gradient.
 
-    Gradients follow the implicit rule of ``torch_lapeig.eigen.rule``, never that of ``torch.linalg.eigh``: they are
+    Gradients follow the implicit rule of ``torch_lapeig.eigen.rule``, never ``torch.linalg.eigh``'s: they are
     finite, and with equal eigenvalues exact for losses that do not depend on the choice of basis in an eigenspace (that
-    mix values and vectors through `Eigenpairs.projected`). A `DegeneracyWarning` says when a loss does, or when the cut
+    mix values and vectors through `Eigenpairs.projected`). A `DegeneracyWarning` tells if a loss does, or when the cut
     after pair k splits a cluster, a `ConvergenceWarning` when the backward's solve fails. Forward mode follows it too.
 
     Raises:

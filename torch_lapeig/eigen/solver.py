@@ -64,7 +64,7 @@ class RitzPairs(NamedTuple):
         vectors: ``(B, N, m)``, orthonormal.
         iterations: their number.
         finished: bool ``(B,)``, whether the solver reached its goal: residuals, the next value, copies searched for.
-        inverses: of each graph, what its preconditioner has built, or None.
+        inverses: the preconditioner built for each graph, or None.
 
     >>> pairs = RitzPairs(torch.zeros(2, 4), torch.zeros(2, 9, 4), 3, torch.tensor([True, False]))
     >>> pairs.part(slice(0, 1)).vectors.shape

@@ -49,7 +49,7 @@ class SymmetricOperator(WithEntries):
         bound: upper bound of the spectrum of each graph, ``(B,)``; default Gershgorin's.
         null: the null vectors that are known and need not be solved for; None for none.
         active: bool ``(B, N)``, nodes that take part; None for all. The others have zero rows.
-        of_affinities: whether N A N is D − W for affinities W ≥ 0 and N = diag(``null.ground``), which is what
+        of_affinities: whether N A N is D − W for affinities W ≥ 0 and N = diag(``null.ground``), as
             multigrid needs.
         trusted: whether the checks below have been done.
         excess: e ≥ 0, ``(B, N)``, where N A N is D − W + diag(e) and ``null`` has no null vector but ``ground``; None

@@ -186,7 +186,7 @@ class Graph:
 
         Args:
             edge_index: int64 ``(2, E)``, both directions of every edge. Copies of an edge are summed, and a
-                `GraphWarning` says how many; self loops stay.
+                `GraphWarning` gives their number; self loops stay.
             edge_weight: ``(E,)``, float32 or float64; default 1 in float32. Gradients flow to it.
             num_nodes: default: the length of ``batch``, or the largest index plus one.
             batch: int64 ``(num_nodes,)``, ascending: the graph of each node. The graphs are padded to the largest:
@@ -361,7 +361,7 @@ class Graph:
         `torch_lapeig.samplers`. In O(edges at these nodes), whatever the size of the graph.
 
         Args:
-            nodes: int64 ``(M,)``, distinct, in any order, which is that of the result; in a batch of graphs numbered
+            nodes: int64 ``(M,)``, distinct, in any order, which the result keeps; in a batch of graphs numbered
                 through as ``b * N + i``, in a dense one all of one item. Of a bool mask ``mask.nonzero().flatten()``.
 
         Returns:

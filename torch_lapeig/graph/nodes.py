@@ -92,7 +92,7 @@ class Nodes:
         """Run a check. Where nodes lie in several places, raise in all of them unless all pass, with equal facts.
 
         Args:
-            call: the name of what is called, which must be the same in all places.
+            call: the name of the call, which must agree in all places.
             check: raises, or returns the facts to compare.
         """
         check()

@@ -34,14 +34,14 @@ class SparsePattern(Nodes):
         row, col: int32 or int64 ``(E,)``, first and second node of each edge, ascending by row, then by column; each
             edge once, and its reverse too.
         shape: ``(N,)`` or ``(B, N)``. No edge joins two graphs of a batch.
-        loops: whether some edges are self loops; None: to be looked at, where it matters.
+        loops: whether some edges are self loops; None: checked where it matters.
 
     Indices are copied, to int32 wherever that suffices, the fastest in torch's sparse products.
 
     Raises:
         TypeError: tensors of other dtypes, a shape or a flag of another kind. IndexError: nodes out of range.
         ValueError: other shapes, two devices, edges that are not sorted, repeated, without their reverse, or between
-            graphs; loops where there are said to be none.
+            graphs; loops in spite of ``loops=False``.
 
     >>> path = SparsePattern(torch.tensor([0, 1, 1, 2]), torch.tensor([1, 0, 2, 1]), (3,))
     >>> path.sum_rows(torch.ones(4)), path.squared_lengths(torch.tensor([[0.0], [1.0], [3.0]]))

@@ -26,8 +26,8 @@ Pattern = Any  # a `SparsePattern` or a `DensePattern`, which import this module
 def product(values: Tensor, y: Tensor, pattern: Pattern, *, is_symmetric: bool = False) -> Tensor:
     """Return M Y ``(total, m)`` for values ``(E,)`` of M on the edges and ``(total, m)``.
 
-    ``is_symmetric``: M is known to be, so that first derivatives need not look for the value of each reversed edge,
-    which takes longer than the product: they lie all over the memory. Higher ones do: what M comes from may not be.
+    ``is_symmetric``: M is known to be, so that first derivatives need no search for the value of each reversed edge,
+    which takes longer than the product: they lie all over the memory. Higher ones do: the tensors behind M may not be.
     """
     result: Tensor = _Product.apply(values, y, pattern, is_symmetric)
     return result

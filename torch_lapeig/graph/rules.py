@@ -70,7 +70,7 @@ def knn_graph(
 
     Args:
         x: points ``(N, D)`` or ``(B, N, D)``, float32 or float64.
-        k: neighbours of each point, k ≥ 1. A point is never its own neighbour. In a set of k points or fewer, alone or
+        k: neighbours of each point, k ≥ 1. A point is never its own neighbour. In a set of k points or fewer, single or
             in a batch, all are joined, so that sizes may differ freely.
         symmetrize: ``"mean"`` averages the two directions, so that an edge of which only one end is among the k nearest
             of the other has weight ½: at least as good as the union in the study of docs/theory.md, and scikit-learn's
@@ -81,7 +81,7 @@ def knn_graph(
         self_loops: add an edge of weight 1 from each point to itself.
 
     Returns:
-        The graph; its ``recall`` is what the search measured, 1 for an exact one.
+        The graph; its ``recall`` was measured by the search, 1 for an exact one.
 
     Raises:
         TypeError: wrong dtype. ValueError: wrong rank, non-finite points, k out of range, unknown rule.
@@ -182,7 +182,7 @@ class Extension(NamedTuple):
     ``query`` and ``point`` int64 ``(E,)``, the number of the new point and of the graph's point, each pair once;
     ``connectivity`` ``(E,)``, of the points' dtype: 1, or ½ for one-sided edges of ``symmetrize="mean"``; ``same``
     int64 ``(Q,)``: the point equal to a query (the first of several), or −1. A query that is a point has its edges.
-    ``metric`` says how the lengths of the edges are measured, as `Graph.metric` does.
+    ``metric`` defines the lengths of the edges, as `Graph.metric` does.
 
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])
     >>> new = Radius(1.0).extend(torch.tensor([[3.0], [0.5]]), x, torch.ones(3))
@@ -270,7 +270,7 @@ def check_rule(neighbors: Any, others: str = "", *, extend: bool = False) -> Non
     """Raise TypeError unless ``neighbors`` is called as a `NeighborRule` is.
 
     Args:
-        others: what else the argument may be, for the message.
+        others: other kinds of the argument, for the message.
         extend: it must be an `ExtendingRule`, too.
     """
     if isinstance(neighbors, type) or not _takes_a_mask(neighbors):
@@ -348,8 +348,8 @@ class Precomputed:
     """Declaration, in place of a rule, a metric or a kernel, that a method is given a matrix of pairs, not points.
 
     Args:
-        kind: what the matrix holds: ``"affinity"`` (or the method is given a `Graph`), ``"distance"`` or ``"kernel"``.
-            Each method says which it takes.
+        kind: content of the matrix: ``"affinity"`` (or the method is given a `Graph`), ``"distance"`` or ``"kernel"``.
+            Each method documents which it takes.
 
     >>> from torch_lapeig import MDS
     >>> distances = torch.tensor([[0.0, 1.0, 3.0], [1.0, 0.0, 2.0], [3.0, 2.0, 0.0]], dtype=torch.float64)

@@ -1,6 +1,6 @@
 """Checks of the parts that graphs are made of, once, where users give them.
 
-Compiled loops go wherever indices say. Inside the library patterns and graphs are made without these checks.
+Compiled loops trust indices. Inside the library patterns and graphs are made without these checks.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class Weighting(Configured, nn.Module, abc.ABC):
 
     A subclass gives the weights of a graph (``forward``) and their extension to new points (``state``, ``extend``). It
     names in ``CONFIGURATION`` the attributes by which it computes: a saved fit is not loaded into a module where they
-    differ. Parameters are learned and moved as those of any module. The three methods run in full precision under
+    differ. Parameters are learned and moved as in any module. The three methods run in full precision under
     autocast. Of a graph whose ``metric`` is ``"cosine"`` they are given the points scaled to length 1, and the squared
     lengths of edges between such points.
 
@@ -131,7 +131,7 @@ class Weighting(Configured, nn.Module, abc.ABC):
         """Return ``graph`` with its weights times those of this weighting, see `Graph.with_weight`; differentiable.
 
         Args:
-            x: points ``(N, D)`` or ``(B, N, D)``, those of the graph.
+            x: points ``(N, D)`` or ``(B, N, D)``, of the graph.
             graph: the edges to weight. Its pattern has the algebra: `SparsePattern`, `DensePattern`.
         """
 
@@ -151,7 +151,7 @@ class Weighting(Configured, nn.Module, abc.ABC):
 
         Args:
             edges: between new and training points.
-            state: that of the training points, ``(N, s)``.
+            state: of the training points, ``(N, s)``.
         """
 
 

@@ -122,7 +122,7 @@ class SpectralClustering(GraphEmbedding):
             ``"discretize"``: by the nearest partition up to a rotation (Yu & Shi 2003). See ``methods.labels``.
         n_components: eigenvectors; default: n_clusters, as the ways other than k-means need it.
         n_init: starts of k-means, of which the best is taken.
-        solve: options of the eigensolve, a `Solve`, or a solver alone.
+        solve: options of the eigensolve, a `Solve`, or just a solver.
         seed: of k-means and ``"discretize"``.
 
     Isolated nodes get a row of zeros, the label −1 and a `GraphWarning`. They take the place of clusters into which the

@@ -59,7 +59,7 @@ class LaplacianEigenmaps(GraphEmbedding):
             c − 1 columns that tell the components apart, with a `GraphWarning`; ``"separate"`` embeds each component
             on its own (the paper's rule), a component of m nodes giving at most m − 1 columns, the rest zero;
             ``"error"`` raises.
-        solve: options of the eigensolve, a `Solve`, or a solver alone.
+        solve: options of the eigensolve, a `Solve`, or just a solver.
 
     Isolated nodes get a row of zeros and a `GraphWarning`. A batch is solved as one; `EmbeddingModule` describes how
     its items, half precision and new points are treated.

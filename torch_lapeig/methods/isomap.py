@@ -41,7 +41,7 @@ class Isomap(CentredKernelEmbedding):
         landmarks: None for all points; a number of points, drawn with ``seed``; or their indices, int64 ``(L,)``,
             among the valid points of each set. An item of a batch with fewer points than that number has all of them.
         seed: of that draw.
-        solve: options of the eigensolve, a `Solve`, or a solver alone.
+        solve: options of the eigensolve, a `Solve`, or just a solver.
 
     Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
         embedding_: ``(N, n_components)``. eigenvalues_: of K̃ of the landmarks, descending, and residuals_,

@@ -27,10 +27,10 @@ class KernelPCA(KernelEmbedding):
         kernel: ``"rbf"`` exp(−γ ‖x − y‖²), ``"linear"`` x·y, ``"poly"`` (γ x·y + coef0)^degree, or a function of
             ``(N, D)`` and ``(M, D)`` to a symmetric kernel ``(N, M)``; if that is an ``nn.Module`` it becomes a
             submodule, and its parameters are learned through ``forward``. ``Precomputed("kernel")``: the kernel
-            ``(N, N)`` itself, or ``(Q, N)`` of new and training points, is given in the place of points.
+            ``(N, N)`` itself, or ``(Q, N)`` of new and training points, is given instead of points.
         gamma: γ; default 1/D.
         degree, coef0: of the polynomial.
-        solve: options of the eigensolve, a `Solve`, or a solver alone.
+        solve: options of the eigensolve, a `Solve`, or just a solver.
 
     Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
         embedding_: ``(N, n_components)``. eigenvalues_: of the centred kernel, descending, and residuals_,

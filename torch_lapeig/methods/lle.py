@@ -38,7 +38,7 @@ class LLE(EmbeddingModule):
         neighbors: ``KNN(k)``, the k nearest of each point. The method needs exactly these: no other rule is one, and
             nothing is made symmetric. With ``metric="cosine"`` the points scaled to length 1 are embedded.
         reg: of the local Gram matrices, relative to their trace.
-        solve: options of the eigensolve, a `Solve`, or a solver alone. By default `Lobpcg` with `SparseLU`.
+        solve: options of the eigensolve, a `Solve`, or just a solver. By default `Lobpcg` with `SparseLU`.
 
     Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
         embedding_: ``(N, n_components)``. eigenvalues_: ascending, and residuals_, ``(n_components,)``.
@@ -147,7 +147,7 @@ def _closed_groups(indices: Tensor) -> int:
 
 
 def _warn_of_zeros(values: Tensor, operator: SymmetricOperator, closed_groups: int) -> None:
-    """Warn of eigenvalues 0 beside that of the constant vector: more than one closed group, or zero to round-off."""
+    """Warn of eigenvalues 0 beside the constant vector's: more than one closed group, or zero to round-off."""
     norm = operator.pattern.sum_rows(operator.values.detach().abs()).max()
     round_off = ROUNDOFF_UNITS * torch.finfo(values.dtype).eps * norm
     zeros = max(closed_groups - 1, int((values <= round_off).sum()))

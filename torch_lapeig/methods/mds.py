@@ -28,7 +28,7 @@ class MDS(KernelEmbedding):
         n_components: dimension of the embedding, at most the number of positive eigenvalues.
         metric: ``"euclidean"``: points are given; ``Precomputed("distance")``: the distances ``(N, N)`` themselves, or
             ``(Q, N)`` of new points to the training points, are given in their place.
-        solve: options of the eigensolve, a `Solve`, or a solver alone.
+        solve: options of the eigensolve, a `Solve`, or just a solver.
 
     Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
         embedding_: ``(N, n_components)``. eigenvalues_: of K̃, descending, ``(n_components,)``. residuals_:

@@ -30,7 +30,7 @@ class Embedding(NamedTuple):
             Laplacians and LLE, +∞ where an item of a batch has no such column; descending for kernels, then 0.
         residuals: of the eigenpairs of the columns, of the same shape.
         gap: from the last eigenvalue to the next one, ``()`` or ``(B,)``; +∞ where there is none.
-        pairs: what `eigenpairs` returned, one after the other.
+        pairs: results of `eigenpairs`, one after the other.
 
     With ``components="separate"`` (`LaplacianEigenmaps`) eigenvalues, residuals and gap are those of each node's
     component: ``(..., N, n_components)`` and ``(..., N)``.
@@ -154,7 +154,7 @@ class PointsModule(FittedModule):
     def _with_new(
         self, x: Any, points: Any, x_new: Any, fits: Iterable[tuple[State, Tensor | None]]
     ) -> tuple[Tensor, Tensor]:
-        """Return the rows of points ``x``, of which each item has a fit, and those of its new points."""
+        """Return the rows of points ``x``, of which each item has a fit, and the rows of its new points."""
         shape = shape_of(points)
         self._check_new(x_new, shape)
         news = iter(x_new.reshape(-1, *x_new.shape[-2:]))
@@ -257,7 +257,7 @@ class EmbeddingModule(PointsModule):
         Half precision is kept as float32.
 
         Raises:
-            TypeError, ValueError: a batch, of which only one set could be kept, and what ``forward`` raises.
+            TypeError, ValueError: a batch, of which only one set could be kept, and the errors of ``forward``.
         """
         x = _checks.single(x)
         points = self._prepare_one(x)
@@ -273,7 +273,7 @@ class EmbeddingModule(PointsModule):
 
         Args:
             x: as for ``forward``, one set or a batch, of which each item is embedded on its own.
-            x_new: ``(Q, D)`` or ``(B, Q, D)``; where pairs are given, those with the points, ``(Q, N)`` or
+            x_new: ``(Q, D)`` or ``(B, Q, D)``; where pairs are given, pairs with the points, ``(Q, N)`` or
                 ``(B, Q, N)``.
             mask: of ``x``. New points have none: rows that pad them must be finite, and are embedded as any other.
 

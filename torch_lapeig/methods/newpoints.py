@@ -83,7 +83,7 @@ def fitted_graph(neighbors: Rule, weights: Weighting, x: Tensor) -> tuple[Graph,
 def affinities_of_new(neighbors: Rule, weights: Weighting | None, x: Tensor, state: State) -> NewAffinities:
     """Return affinities of new points ``(Q, D)``, or the given ones, ``(Q, N)``; warn of points without any.
 
-    A new point that equals a fitted one has the edges of that. Given affinities do not say which these are.
+    A new point that equals a fitted one has its edges. Given affinities do not tell which points these are.
     """
     if isinstance(neighbors, Precomputed) or weights is None:
         if (x < 0).any():

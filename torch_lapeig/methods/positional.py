@@ -66,7 +66,7 @@ def laplacian_positional_encoding(
             ``"random_walk"`` for L y = λ D y; ``"unnormalized"`` for D − W.
         random_signs: turn each column of each graph by a random sign, by ``generator`` if given, as the paper does
             in training. Otherwise the largest entry is positive.
-        solve: options of the eigensolves, a `Solve`, or a solver alone.
+        solve: options of the eigensolves, a `Solve`, or just a solver.
 
     Isolated nodes have zero rows. A graph of c components has c − 1 columns of eigenvalue 0 that separate them.
 

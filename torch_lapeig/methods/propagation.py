@@ -138,12 +138,12 @@ class HarmonicFunction(SemiSupervised):
 
     Args:
         neighbors, weights: as of `LaplacianEigenmaps`.
-        class_prior: as of `LabelSpreading`. With few labels it takes away most of what the spikes do.
+        class_prior: as of `LabelSpreading`. With few labels it removes most of the spikes' effect.
         n_classes: C; default: the largest label plus one, or the columns of soft labels.
 
     Scores of each node that a label reaches sum to 1 (of soft labels: to a mean of their sums), unless a
     ``class_prior`` scales the classes. Where the weights are
-    so far apart that float64 does not hold them together, a `ConvergenceWarning` says for how many nodes that fails.
+    so far apart that float64 does not hold them together, a `ConvergenceWarning` counts the nodes where it fails.
     For the rest of the contract see `SemiSupervised`.
 
     A new point gets the mean of its neighbours, so a fitted one its own scores.
@@ -208,10 +208,10 @@ class EigenmapsRegression(SemiSupervised):
     Args:
         n_components: p; the paper's is a fifth of the number of labels.
         neighbors, weights: as of `LaplacianEigenmaps`.
-        ridge: ρ > 0, penalty on the squares of the coefficients, over those of a column at the labelled nodes. With
+        ridge: ρ > 0, penalty on the squares of the coefficients, over a column's squares at the labelled nodes. With
             fewer labels than columns the coefficients are about the smallest that fit.
         n_classes: C; default: the largest label plus one, or the columns of soft labels.
-        solve: options of the eigensolve, a `Solve`, or a solver alone.
+        solve: options of the eigensolve, a `Solve`, or just a solver.
 
     Scores are the values of the regression, of any sign. For the rest of the contract see `SemiSupervised`. New points
     are extended by Nyström's formula, as in `LaplacianEigenmaps`.

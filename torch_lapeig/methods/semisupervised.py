@@ -82,7 +82,7 @@ class SemiSupervised(OnGraph):
         """Keep the scores of one set of points ``(N, D)`` and the tensors that new points need. Returns the module.
 
         Raises:
-            TypeError, ValueError: a batch, of which only one set could be kept, and what ``forward`` raises.
+            TypeError, ValueError: a batch, of which only one set could be kept, and the errors of ``forward``.
         """
         x = _checks.single(x)
         points = self._prepare_one(x)

@@ -1,4 +1,4 @@
-"""Estimators on a graph; affinities that are given or worked out as a matrix, and rows of them for new samples.
+"""Estimators on a graph; affinities that are given or computed as a matrix, and rows of them for new samples.
 
 Nearest neighbours of dense samples are not here: the modules search them. A diagonal, the affinity of a sample to
 itself, stays in ``matrix`` and is left out of the graph: no edge leads from a node to itself.
@@ -44,7 +44,7 @@ class Affinities(ABC):
     """Affinities of the training samples among each other, and of new samples with them.
 
     Attributes:
-        samples: what is given of the training samples, a copy, as the caller may change it.
+        samples: input of the training samples, a copy, as the caller may change it.
         matrix: ``(N, N)``, an array or sparse, symmetric and non-negative, of the dtype of the samples.
     """
 
@@ -152,7 +152,7 @@ class OfDistances(Affinities):
     """Nearest neighbours by given distances: 1 where each of two is among the nearest of the other, ½ for one only.
 
     A distance of zero to itself that is given counts among the ``n_neighbors``. New samples have so many other
-    neighbours as training samples have, and are in turn among those of a sample that has none nearer.
+    neighbours as training samples have, and are in turn neighbours of a sample that has none nearer.
     """
 
     def __init__(self, distances: Matrix, n_neighbors: int) -> None:
@@ -288,7 +288,7 @@ def nearest(distances: Matrix, k: int, itself: Array | None = None) -> tuple[Arr
     """Return the k nearest of each row of distances, their columns and distances ``(Q, k)``; of equal ones the first.
 
     Args:
-        distances: ``(Q, N)``, an array, or sparse: what is not stored is too far.
+        distances: ``(Q, N)``, an array, or sparse: missing entries are too far.
         itself: the column of each row that comes first, if it is stored.
     """
     count = np.diff(distances.indptr) if issparse(distances) else np.full(*distances.shape)

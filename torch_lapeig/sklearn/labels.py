@@ -105,7 +105,7 @@ class LabelSpreading(FromLabels):
     Args:
         kernel: ``"rbf"``: exp(−γ ‖x_i − x_j‖²) of all pairs; ``"knn"``: the nearest neighbours; or a function that
             scikit-learn takes, of two sets of samples to their affinities: ``kernel(X, X)``, and of new samples
-            ``kernel(X_new, X)``. A function of X alone does for a fit.
+            ``kernel(X_new, X)``. A function of X only is enough for a fit.
         gamma: γ of ``"rbf"``.
         n_neighbors: of ``"knn"``. A pair has affinity 1 where each is among the nearest of the other, ½ for one only;
             scikit-learn's graph has edges in one direction.

@@ -20,7 +20,7 @@ class ClassicalMDS(Embedding):
     Args:
         n_components: dimension of the embedding, at most the number of positive eigenvalues.
         metric: ``"euclidean"``, or ``"precomputed"``: X holds distances ``(N, N)``.
-        solve: options of the eigensolve, a `torch_lapeig.Solve`, or a solver alone.
+        solve: options of the eigensolve, a `torch_lapeig.Solve`, or just a solver.
         device: where it is computed, for example ``"cuda"``.
 
     Attributes:
@@ -30,7 +30,7 @@ class ClassicalMDS(Embedding):
 
     Raises (``fit``, ``transform``):
         TypeError, ValueError: samples that are not finite or too few, a parameter out of range, fewer positive
-            eigenvalues than components, and what `MDS` raises. NotFittedError: ``transform`` before ``fit``.
+            eigenvalues than components, and the errors of `MDS`. NotFittedError: ``transform`` before ``fit``.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).random((60, 3))
@@ -66,7 +66,7 @@ class Isomap(Embedding):
         eigen_solver, tol, max_iter, path_method, neighbors_algorithm, n_jobs: without effect, so that calls of
             scikit-learn run as they are.
         metric, p, metric_params: ``"minkowski"`` with p = 2 or ``"euclidean"``; others are refused.
-        solve: options of the eigensolve, a `torch_lapeig.Solve`, or a solver alone.
+        solve: options of the eigensolve, a `torch_lapeig.Solve`, or just a solver.
         device: where it is computed, but for the shortest paths, for example ``"cuda"``.
 
     Attributes:
@@ -127,7 +127,7 @@ class LocallyLinearEmbedding(Embedding):
         eigen_solver, tol, max_iter, hessian_tol, modified_tol, neighbors_algorithm, random_state, n_jobs: without
             effect, so that calls of scikit-learn run as they are.
         method: ``"standard"``; others are refused.
-        solve: options of the eigensolve, a `torch_lapeig.Solve`, or a solver alone.
+        solve: options of the eigensolve, a `torch_lapeig.Solve`, or just a solver.
         device: where it is computed, for example ``"cuda"``.
 
     Attributes:
@@ -180,7 +180,7 @@ class KernelPCA(Embedding):
         alpha, eigen_solver, tol, max_iter, iterated_power, random_state, copy_X, n_jobs: without effect, so that calls
             of scikit-learn run as they are.
         kernel_params, fit_inverse_transform, remove_zero_eig: None and False; others are refused.
-        solve: options of the eigensolve, a `torch_lapeig.Solve`, or a solver alone.
+        solve: options of the eigensolve, a `torch_lapeig.Solve`, or just a solver.
         device: where it is computed, for example ``"cuda"``.
 
     Attributes:

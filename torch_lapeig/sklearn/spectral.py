@@ -136,19 +136,19 @@ class SpectralEmbedding(Embedding, Spectral):
         n_components: dimension of the embedding, smaller than the number of samples.
         affinity: ``"nearest_neighbors"``: samples have affinity 1 where each of two is among the nearest of the other,
             ½ for one only. ``"rbf"``: exp(−γ ‖x_i − x_j‖²). ``"precomputed"``: X holds affinities ``(N, N)``.
-            ``"precomputed_nearest_neighbors"``: X holds distances, and a sparse X those of the nearest only, as of
+            ``"precomputed_nearest_neighbors"``: X holds distances, and a sparse X distances of the nearest only, as of
             `sklearn.neighbors.KNeighborsTransformer`. Or a function from X to affinities ``(N, N)``, which has to take
             ``Y`` too for new samples: ``affinity(X_new, Y=X)``, as scikit-learn's kernels do.
         gamma: γ of ``"rbf"``; None takes 1/D.
         random_state, eigen_solver, n_jobs: without effect, so that calls of scikit-learn run as they are. The answer
             depends neither on chance nor on the solver, which ``solve`` chooses; `torch.set_num_threads` sets threads.
-        eigen_tol: residual allowed, relative to the eigengap; ``"auto"`` and 0 take that of `torch_lapeig.Solve`.
+        eigen_tol: residual allowed, relative to the eigengap; ``"auto"`` and 0 take `torch_lapeig.Solve`'s default.
         n_neighbors: k, the sample itself counted, 2 to the number of samples; None takes a tenth of the samples.
         drop_first: leave out the constant column, of λ = 0.
         weights: of the edges of dense samples' nearest neighbours, a weighting such as `DensityCorrected()`, which
             measured best; None for 1 and ½.
         components: of a disconnected graph: ``"joint"``, ``"separate"`` or ``"error"``, see `LaplacianEigenmaps`.
-        solve: options of the eigensolve, a `torch_lapeig.Solve`, or a solver alone.
+        solve: options of the eigensolve, a `torch_lapeig.Solve`, or just a solver.
         device: where it is computed, for example ``"cuda"``.
 
     Samples may be sparse. Affinities must be non-negative. They should be symmetric: of others, the mean of the two
@@ -157,7 +157,7 @@ class SpectralEmbedding(Embedding, Spectral):
     Attributes:
         embedding_: ``(N, n_components)``, generalised eigenvectors with Yᵀ D Y = I, float32 or float64 as X is; zeros
             for isolated samples, with a `GraphWarning`.
-        affinity_matrix_: ``(N, N)``, an array or in CSR form; with ``weights`` it is worked out when it is asked for.
+        affinity_matrix_: ``(N, N)``, an array or in CSR form; with ``weights`` it is computed on request.
         eigenvalues_, residuals_: ``(n_components,)``, or with ``"separate"`` one row for each component.
         n_neighbors_: k. n_features_in_, feature_names_in_: of X. module_: the fitted `LaplacianEigenmaps`.
 
