@@ -22,7 +22,7 @@ from torch_lapeig.eigen.solve import Eigenpairs, Solve, eigenpairs
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.pattern import SparsePattern
 
-GATHERED_ROWS = 1_000_000  # largest graph that the first rank has room for
+GATHERED_ROWS = 1_000_000  # maximum nodes of a graph for which the first rank has room
 
 
 @dataclass(frozen=True, eq=False)

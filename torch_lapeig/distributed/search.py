@@ -212,7 +212,7 @@ class Search:
     def _rounds(self, wanted: Tensor) -> list[tuple[Tensor, list[int], list[int]]]:
         """Return for each round the queries to send, by the rank asked, and their counts to and from each rank.
 
-        Rank r asks rank r + s in a round s.
+        Rank r asks rank r + s in a round that depends only on s.
         """
         world, rank = self.ranks.world, self.ranks.rank
         if world == 1:
