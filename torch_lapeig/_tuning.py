@@ -80,10 +80,11 @@ def rows_of_block(row_bytes: float, device: torch.device, room: Literal["memory"
 
 # --- Neighbour search -------------------------------------------------------------------------------------------------
 
-# Largest sets, dimensions and numbers of neighbours for which compiled loops over all pairs are faster than products:
-# half the time with 256 points × 16, a third with 4000, 0.6 with 4000 × 64; equal with 1000 × 100.
+# Points of a set, their dimensions and the neighbours of each up to which compiled loops over all pairs take less time
+# than products and what follows: half with 256 points × 16, a third with 4000, 0.6 with 4000 × 64; with 1000 × 100 as
+# much.
 SMALL_SET, SMALL_DIMENSIONS, FEW_NEIGHBORS = 4096, 64, 64
-# Limits for larger sets: 30,000 × 10 took 0.9 s, by products 1.3.
+# The same for larger sets: 30,000 × 10 took 0.9 s, by products 1.3.
 FEW_DIMENSIONS, FEW_NUMBERS = 16, 2**20
 # Dimensions up to which squares are added one after the other: torch's sums are slow on such short rows.
 SHORT_ROW = 8

@@ -127,7 +127,7 @@ def _checked(
 
 
 def _measured(operator: Operator, given: Tensor, present: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the vectors in their final form, with quotients ``(B, k)``, residuals and skewness ``(B,)``."""
+    """Vectors of the pairs as they are returned, with quotients ``(B, k)``, residuals and skewness ``(B,)``."""
     vectors, k = _with_exact_null_space(operator, given, 0), given.shape[2]
     if fewest_active(operator) < max(k, operator.all_nodes):
         vectors = vectors * (operator.active[..., None] & present[:, None, :])
@@ -136,7 +136,7 @@ def _measured(operator: Operator, given: Tensor, present: Tensor) -> tuple[Tenso
     null = torch.arange(k, device=vectors.device) < operator.nullity[:, None]
     squares = torch.where(present, operator.dots(exact, exact), 1)
     quotients = operator.dots(exact, image.double()) / squares
-    # Where numbers repeat, as in vectors of symmetric graphs, rounding in one long sum accumulates.
+    # Where numbers repeat, as in vectors of symmetric graphs, the rounding of one long sum adds up.
     quotients = quotients + operator.dots(exact, image - quotients[:, None, :] * exact) / squares
     quotients = quotients.clamp_min(0).masked_fill(null, 0).to(vectors.dtype)
     values = torch.where(present, quotients, operator.above[:, None].to(quotients))

@@ -197,7 +197,7 @@ class Laplacian:
                 raise ValueError("laplacian must be of non-negative weights, got negative ones")
 
     def double(self) -> Laplacian:
-        """Return the Laplacian of the weights in float64; itself if they are float64."""
+        """Return the Laplacian of the same weights in float64; itself if they are."""
         if self.graph.weight.dtype == torch.float64:
             return self
         log_weight, r = self.graph.log_weight, self.graph.similarity

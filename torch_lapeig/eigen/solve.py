@@ -185,7 +185,7 @@ def eigenpairs(
     is_of_ranks = pattern is not None and pattern.is_sharded and isinstance(solve.solver, Auto)
     exact = laplacian
     if isinstance(laplacian, (Laplacian, SymmetricOperator)) and not is_of_ranks:
-        # The resolution of float32 depends on the gap, which is unknown before: all is solved in float64.
+        # What float32 resolves depends on the gap, which is not known before: all is solved in float64.
         exact = laplacian.double()
     operator = _operator_of(exact)
     names = ("solver", "tolerance", "backward_tolerance", "degeneracy", "cluster_width", "on_failure")
@@ -202,7 +202,7 @@ def eigenpairs(
     if not solution.is_converged:
         report_failure(solution, solve.on_failure)
     residuals = solution.residuals
-    if dtype != operator.dtype:  # of the returned vectors, not of the vectors before rounding
+    if dtype != operator.dtype:  # of what is returned, not of what it is rounded from
         with torch.no_grad():
             rounded = _checks.primal(vectors).to(dtype).to(operator.dtype)
             residuals = residual_norms(operator.frozen(), solution.values, rounded)

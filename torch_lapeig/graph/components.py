@@ -34,7 +34,7 @@ def propagate_labels(row: Tensor, col: Tensor, total: int) -> Tensor:
     labels = torch.arange(total, device=row.device)
     while True:
         told = labels.scatter_reduce(0, row, labels[col], "amin")
-        told = told.scatter_reduce(0, labels, told, "amin")  # pass the smallest label to the component's representative
+        told = told.scatter_reduce(0, labels, told, "amin")  # tell the component's representative
         reached = told[told]
         if torch.equal(reached, labels):
             return labels
