@@ -1,7 +1,7 @@
 """Differentiable spectral embedding for PyTorch: points, graph, weights, Laplacian, eigenpairs, embedding.
 
-The names of every day. Those of experts are in `torch_lapeig.graph`, `torch_lapeig.eigen`, `torch_lapeig.methods` and
-`torch_lapeig.losses`; faces for other ecosystems are `torch_lapeig.sklearn`, `torch_lapeig.lightning` and
+The names of every day. Further names are in `torch_lapeig.graph`, `torch_lapeig.eigen`, `torch_lapeig.methods` and
+`torch_lapeig.losses`; interfaces for other ecosystems are `torch_lapeig.sklearn`, `torch_lapeig.lightning` and
 `torch_lapeig.pyg`.
 """
 

@@ -10,15 +10,15 @@ if TYPE_CHECKING:
 else:
 
     class cached_property(functools.cached_property):
-        """Compute an attribute at its first use, and keep it with the object; as of Python 3.12, without a lock.
+        """Attribute computed at its first use and kept with the object, without a lock, as in Python 3.12.
 
-        Before, `functools.cached_property` holds one lock for an attribute of all objects of a class: a process that is
-        forked while another thread computes one, such as a worker of a `torch.utils.data.DataLoader`, waits for ever.
-        Threads that ask for it at the same time may all compute it, and get the result of the first that is done.
+        Before 3.12, `functools.cached_property` holds one lock for an attribute of all objects of a class: a process
+        that is forked while another thread computes one, such as a worker of a `torch.utils.data.DataLoader`, waits for
+        ever. Threads that ask for it at once may all compute it, and get the result of the first that is done.
         """
 
         def __get__(self, instance: Any, owner: type | None = None) -> Any:
-            """Return the attribute; called only where the object does not have it yet."""
+            """Return the attribute; Python calls this only where the object does not have it yet."""
             if instance is None:
                 return self
             return vars(instance).setdefault(self.attrname, self.func(instance))

@@ -27,13 +27,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 FLOATS = (torch.float32, torch.float64)
 HALVES = (torch.float16, torch.bfloat16)
 LARGEST = sys.float_info.max
-LARGEST_COUNT = 2**31 - 1  # more of anything is a mistake
-LARGEST_WIDTH = 2**20  # columns of an answer, classes, clusters, graphs without nodes: more is a mistake
-SHOWN_BITS = 128  # of an integer in a message
+LARGEST_COUNT = 2**31 - 1  # larger counts are mistakes
+LARGEST_WIDTH = 2**20  # maximum columns of an answer, classes, clusters, graphs without nodes
+SHOWN_BITS = 128  # maximum bits of an integer in a message
 
 
 class GraphWarning(UserWarning):
-    """The graph has isolated nodes or more than one connected component.
+    """Warning of a graph with isolated nodes or more than one connected component.
 
     >>> from torch_lapeig import KNN, LaplacianEigenmaps
     >>> with warnings.catch_warnings(record=True) as said:
@@ -45,7 +45,7 @@ class GraphWarning(UserWarning):
 
 
 class ConvergenceWarning(UserWarning):
-    """An iterative solve stopped before it reached its tolerance.
+    """Warning of an iterative solve that stopped before it reached its tolerance.
 
     >>> from torch_lapeig import KNN, Laplacian, eigenpairs
     >>> from torch_lapeig.eigen import ChebyshevSubspace
@@ -59,7 +59,7 @@ class ConvergenceWarning(UserWarning):
 
 
 class DegeneracyWarning(UserWarning):
-    """A gradient of eigenvectors is not defined: equal eigenvalues and a loss that tells them apart.
+    """Warning of an undefined gradient of eigenvectors: eigenvalues are equal and the loss tells their vectors apart.
 
     >>> from torch_lapeig import Graph, Laplacian, eigenpairs
     >>> square = torch.eye(4, dtype=torch.float64).roll(1, 0)
@@ -74,7 +74,7 @@ class DegeneracyWarning(UserWarning):
 
 
 class ConvergenceError(RuntimeError):
-    """An eigensolve did not reach its tolerance and ``on_failure="raise"`` was asked for.
+    """Error of an eigensolve that did not reach its tolerance under ``on_failure="raise"``.
 
     >>> from torch_lapeig import KNN, Laplacian, eigenpairs
     >>> from torch_lapeig.eigen import ChebyshevSubspace
@@ -87,16 +87,16 @@ class ConvergenceError(RuntimeError):
     """
 
 
-# The first names of modules that call this library for the user: their lines are not the user's.
+# First names of modules that call this library for the user: a line in them is not the user's.
 PASSED_THROUGH = {"torch_lapeig", "torch", "torch_geometric", "pytorch_lightning", "lightning", "lightning_fabric"}
 PASSED_THROUGH |= {"sklearn", "joblib", "numpy", "scipy", "contextlib", "functools"}
 
-# Where a thread of this library keeps what it warns of, for the thread that waits for it to say.
+# Warnings that a thread of this library keeps, so that the waiting thread gives them.
 kept_warnings: ContextVar[list[tuple[str, type[Warning]]] | None] = ContextVar("kept_warnings", default=None)
 
 
 def warn(message: str, category: type[Warning]) -> None:
-    """Warn in the name of the user's line: the innermost one outside this library and outside those that call it.
+    """Warn in the name of the user's line: the innermost frame outside this library and outside its callers in torch.
 
     Autograd calls the backward of CUDA tensors on threads of its own, which no line of the user runs on. There it is
     the line that waits for autograd. A thread that was started with a module for its function has no such line either;
@@ -118,7 +118,7 @@ def warn(message: str, category: type[Warning]) -> None:
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """A frame and those it was called from, the innermost first."""
+    """Yield a frame and its callers, the innermost first."""
     while frame is not None:
         yield frame
         frame = frame.f_back
@@ -129,20 +129,20 @@ def _is_of_user(frame: FrameType) -> bool:
 
 
 def _frames_that_wait_for_autograd() -> Iterator[FrameType]:
-    """The frames of every thread that has called autograd and waits for it."""
+    """Yield the frames of every thread that has called autograd and waits for it."""
     for frame in sys._current_frames().values():
         if frame.f_code.co_name == "_engine_run_backward":
             yield from _frames(frame)
 
 
 def check_instance(value: Any, name: str, kind: type | tuple[type, ...], expected: str) -> None:
-    """Raise TypeError unless ``value`` is of a kind; ``expected`` says which, and how to come by one."""
+    """Raise TypeError unless ``value`` is of a kind; ``expected`` names the kind and how to obtain one."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} must be {expected}, got {arrived(value)}")
 
 
 def arrived(value: Any) -> str:
-    """Return how a message shows a value of the wrong kind: itself if it is short, else its type."""
+    """Return how a message shows a value of the wrong kind: the value if it is short, else its type."""
     if isinstance(value, type):
         return f"the class {value.__name__}; make an object of it, {value.__name__}(...)"
     if isinstance(value, int) and value.bit_length() > SHOWN_BITS:
@@ -167,7 +167,7 @@ def check_tensor(value: Any, name: str) -> None:
 
 
 def check_outside_func(value: Tensor, name: str) -> None:
-    """Raise TypeError for a tensor inside `torch.func.grad` and its like: its numbers are looked at outside torch."""
+    """Raise TypeError for a tensor inside `torch.func.grad` and the like: its numbers are read outside torch."""
     if torch._C._functorch.is_functorch_wrapped_tensor(value):
         raise TypeError(
             f"{name} must be a plain tensor, got one inside a transform of torch.func, which goes through no sparse "
@@ -184,7 +184,7 @@ def check_floating(value: Any, name: str) -> None:
 
 
 def check_indices(value: Any, name: str, below: int | None = None, least: int = 0) -> None:
-    """Raise unless ``value`` is an int64 tensor, of numbers from ``least`` to ``below`` − 1 if that is given."""
+    """Raise unless ``value`` is an int64 tensor of numbers from ``least`` to ``below`` − 1, if ``below`` is given."""
     check_tensor(value, name)
     if value.dtype != torch.int64:
         way_out = f"{name}.nonzero().flatten()" if value.dtype == torch.bool else f"{name}.long()"
@@ -196,7 +196,7 @@ def check_indices(value: Any, name: str, below: int | None = None, least: int = 
 
 
 def check_same_device(value: Tensor, name: str, other: Tensor, others: str) -> None:
-    """Raise ValueError unless a tensor is on the device of another, which ``others`` names."""
+    """Raise ValueError unless a tensor is on the device of another tensor, which ``others`` names."""
     if value.device != other.device:
         raise ValueError(f"{name} must be on the device of {others}, {other.device}, got {value.device}")
 
@@ -212,12 +212,12 @@ def check_distinct(value: Tensor, name: str) -> None:
 
 
 def single(value: Any) -> Any:
-    """``value`` in float32 if it is a tensor of half precision, else itself."""
+    """Return a tensor of half precision in float32, and any other ``value`` as it is."""
     return value.float() if isinstance(value, Tensor) and value.dtype in HALVES else value
 
 
 def check_finite(value: Tensor, name: str, advice: str = "drop or impute them") -> None:
-    """Raise ValueError if ``value`` has a NaN or an infinity; on a device when the host looks at it next: `later`."""
+    """Raise ValueError if ``value`` has a NaN or an infinity; on a device when the host next synchronises: `later`."""
 
     def refuse() -> None:
         if len(bad := (~torch.isfinite(value)).nonzero()):  # else the sum overflows
@@ -230,7 +230,7 @@ def check_finite(value: Tensor, name: str, advice: str = "drop or impute them") 
 
 
 def largest(value: Tensor) -> Tensor:
-    """Return the largest size ``()`` of an entry, 0 where there is none and NaN where one is NaN."""
+    """Return the largest absolute value ``()`` of an entry, 0 for an empty tensor and NaN if an entry is NaN."""
     low, high = value.detach().aminmax() if value.numel() else (value.new_zeros(()),) * 2
     return torch.maximum(-low, high)
 
@@ -242,7 +242,7 @@ def check_non_negative(value: Tensor, name: str, slack: float | Tensor = 0.0) ->
 
 
 def check_symmetric(value: Tensor, reverse: Tensor, name: str, slack: float | Tensor = 0.0) -> None:
-    """Raise ValueError if entries differ from those of the transpose by more than their round-off and ``slack``."""
+    """Raise ValueError if entries differ from the entries of the transpose by more than round-off and ``slack``."""
     relative = 1e-5 if value.dtype == torch.float32 else 1e-12
     difference = torch.sub(value.detach(), reverse.detach()).abs_()
     if (difference > relative * value.detach().abs() + torch.finfo(value.dtype).tiny + slack).any():
@@ -253,9 +253,9 @@ def check_symmetric(value: Tensor, reverse: Tensor, name: str, slack: float | Te
 
 
 def check_symmetric_matrix(value: Tensor, reverse: Tensor, name: str) -> None:
-    """Raise ValueError if entries differ from those of the transpose by more than cancellation in the largest leaves.
+    """Raise ValueError if entries differ from the transpose by more than the cancellation in the largest entry leaves.
 
-    What is not finite passes: it has an error of its own.
+    Values that are not finite pass: they have an error of their own.
     """
     check_symmetric(value, reverse, name, 10 * torch.finfo(value.dtype).eps ** 0.5 * largest(value))
 
@@ -282,14 +282,14 @@ def check_mask(mask: Any, x: Tensor) -> None:
 
 
 def check_flag(value: Any, name: str) -> bool:
-    """The flag, Python's bool for NumPy's; TypeError for anything else, such as the word "no"."""
+    """Return the flag as Python's bool; raise TypeError for anything else, such as the word "no"."""
     if not isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{name} must be True or False, got {arrived(value)}")
     return bool(value)
 
 
 def check_count(value: Any, name: str, minimum: int = 1, maximum: int = LARGEST_COUNT) -> int:
-    """Return the integer from ``minimum`` to ``maximum``, Python's for NumPy's; raise for anything else."""
+    """Return the integer from ``minimum`` to ``maximum`` as Python's int; raise for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name} must be an integer, got {arrived(value)}")
     if not minimum <= value <= maximum:
@@ -299,7 +299,7 @@ def check_count(value: Any, name: str, minimum: int = 1, maximum: int = LARGEST_
 
 
 def check_classes(labels: Tensor, name: str = "labels") -> int:
-    """Return the number of classes or clusters of labels 0, 1, …; ValueError for numbers that cannot count any."""
+    """Return the number of classes or clusters of labels 0, 1, …; raise ValueError for other numbers."""
     if (largest := int(labels.max()) if labels.numel() else -1) >= LARGEST_WIDTH:
         raise ValueError(
             f"{name} must be counted from 0 and smaller than {LARGEST_WIDTH}, got {largest}; "
@@ -314,12 +314,12 @@ def check_width(value: Any, name: str) -> int:
 
 
 def check_seed(value: Any, name: str = "seed") -> int:
-    """The seed, an integer that every random generator takes; raise for anything else."""
+    """Return the seed, an integer that every random generator takes; raise for anything else."""
     return check_count(value, name, 0, 2**32 - 1)
 
 
 def check_number(value: Any, name: str, low: float = -math.inf, high: float = math.inf) -> float:
-    """The finite number from ``low`` to ``high``, Python's for NumPy's; raise for anything else."""
+    """Return the finite number from ``low`` to ``high`` as Python's number; raise for anything else."""
     number = _number(value, name)
     if not (abs(number) <= LARGEST and low <= number <= high):
         least = f"a finite number of at least {low:g}" if low > -math.inf else "a finite number"
@@ -329,7 +329,7 @@ def check_number(value: Any, name: str, low: float = -math.inf, high: float = ma
 
 
 def check_positive(value: Any, name: str) -> float:
-    """The positive, finite number, Python's for NumPy's; raise for anything else."""
+    """Return the positive, finite number as Python's number; raise for anything else."""
     number = _number(value, name)
     if not 0 < number <= LARGEST:
         raise ValueError(f"{name} must be positive and finite, got {arrived(number)}")
@@ -337,7 +337,7 @@ def check_positive(value: Any, name: str) -> float:
 
 
 def _for_torch(number: float) -> float:
-    """Return the number, an integer beyond int64 as a float."""
+    """Return the number; an integer beyond int64 becomes a float."""
     return float(number) if isinstance(number, int) and number.bit_length() > 63 else number
 
 
@@ -356,7 +356,7 @@ def check_choice(value: Any, name: str, choices: Iterable[str]) -> None:
 
 
 def check_function(value: Any, name: str, expected: str) -> None:
-    """Raise TypeError unless ``value`` can be called and is no class; ``expected`` says what is meant."""
+    """Raise TypeError unless ``value`` is callable and no class; ``expected`` says which function is meant."""
     if isinstance(value, type) or not callable(value):
         raise TypeError(f"{name} must be {expected}, got {arrived(value)}")
 
@@ -385,7 +385,7 @@ def check_generator(generator: Any) -> None:
 
 
 def keep(options: Any, **values: Any) -> None:
-    """Set fields of a frozen dataclass to what their checks returned."""
+    """Set fields of a frozen dataclass to the values that their checks returned."""
     for name, value in values.items():
         object.__setattr__(options, name, value)
 
@@ -396,13 +396,13 @@ def is_dual(value: Tensor) -> bool:
 
 
 def primal(value: Tensor) -> Tensor:
-    """The tensor without gradients of either mode: ``detach`` keeps the tangent of forward-mode derivatives."""
+    """Return the tensor without gradients of either mode: ``detach`` keeps the tangent of forward mode."""
     bare: Tensor = forward_ad.unpack_dual(value).primal.detach()
     return bare
 
 
 def derivatives_asked(**tensors: Any) -> dict[str, str]:
-    """Return whether gradients are recorded, and in which of these tensors derivatives of either mode are asked for."""
+    """Return whether gradients are recorded, and the tensors in which derivatives of either mode are asked for."""
     on = torch.is_grad_enabled()
     given = {name: x for name, x in tensors.items() if isinstance(x, Tensor)}
     asked = [name for name, x in given.items() if (on and x.requires_grad) or is_dual(x)]
@@ -410,22 +410,22 @@ def derivatives_asked(**tensors: Any) -> dict[str, str]:
 
 
 def is_plain_host(x: Tensor) -> bool:
-    """Return whether NumPy reads the memory of a tensor, which nothing watches."""
+    """Return whether NumPy may read the memory of a tensor and no mode of torch watches it."""
     is_own = type(x) is Tensor and x.device.type == "cpu" and not x.is_neg()
     return is_own and torch._C._functorch.peek_interpreter_stack() is None
 
 
 def power_of_two(value: Tensor, dim: tuple[int, ...]) -> Tensor:
-    """The power of two next to the largest size along some axes, which stay as 1; a constant, 1 for zeros.
+    """Return the power of two next to the largest magnitude along the axes, which stay with length 1; 1 for zeros.
 
-    What is divided by it keeps all its bits, and its squares do not overflow.
+    A quotient by it keeps all bits, and its squares do not overflow.
     """
     largest = primal(value).abs().amax(dim, keepdim=True)
     return torch.ldexp(torch.ones_like(largest), torch.frexp(largest).exponent)
 
 
 def finite_gradient(value: Tensor) -> Tensor:
-    """``value`` itself; a gradient to it that overflows is made finite, with a `DegeneracyWarning`.
+    """Return ``value``; a gradient to it that overflows is made finite, with a `DegeneracyWarning`.
 
     NaN, which only a loss that is NaN itself should bring, is not hidden.
     """

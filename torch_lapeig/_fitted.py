@@ -14,28 +14,28 @@ from torch import Tensor, nn
 from torch_lapeig import _checks
 from torch_lapeig._tuning import rows_of_block
 
-ENTRY = "_extra_state"  # torch's own name in a state dict for what is no tensor of the module
+ENTRY = "_extra_state"  # torch's own name in a state dict for state beside tensors
 
 Own = TypeVar("Own", bound="FittedModule")
-State = dict[str, Tensor]  # of a fit: what the tensors of its names hold
+State = dict[str, Tensor]  # fitted tensors by name
 
 
 class Configured:
-    """A computation by the attributes named in ``CONFIGURATION``, without which a fit means nothing."""
+    """Computation configured by the attributes named in ``CONFIGURATION``, on which the meaning of a fit depends."""
 
     CONFIGURATION: ClassVar[tuple[str, ...]] = ()
 
     def configuration(self) -> dict[str, Any]:
-        """The name of its class and those attributes."""
+        """Return the name of the class and these attributes."""
         return {"class": type(self).__name__, **{name: getattr(self, name) for name in self.CONFIGURATION}}
 
 
 class FittedModule(Configured, nn.Module):
-    """A module that keeps the tensors named in ``FITTED``, the first of which is None until it is fitted.
+    """Module that keeps the tensors named in ``FITTED``, the first of which is None until it is fitted.
 
-    They move with the module and are part of ``state_dict``, which loads into a module that was fitted to anything
-    else, or to nothing, if it has the same configuration. But they are no buffers: `DistributedDataParallel` broadcasts
-    buffers at each forward, and a fit is that of the data of its own process, of any size.
+    They move with the module and are part of ``state_dict``, which loads into a module of equal configuration, whatever
+    the module was fitted to. They are no buffers: `DistributedDataParallel` broadcasts buffers at each forward, and a
+    fit belongs to the data of its own process, of any size.
     """
 
     FITTED: ClassVar[tuple[str, ...]]
@@ -54,13 +54,13 @@ class FittedModule(Configured, nn.Module):
             raise RuntimeError(f"{type(self).__name__} must be fitted before it takes new points; call fit first")
 
     def _keep(self, state: State, given: Any) -> None:
-        """Set what is fitted, as a copy where it is what the caller gave."""
+        """Set the fitted tensors; a tensor that the caller gave is copied."""
         for name in self.FITTED:
             value = state.get(name)
             setattr(self, name, value.clone() if value is given and value is not None else value)
 
     def _fitted(self) -> State:
-        """Return the tensors that are fitted."""
+        """Return the fitted tensors."""
         values = ((name, getattr(self, name)) for name in self.FITTED)
         return {name: value for name, value in values if value is not None}
 
@@ -111,11 +111,11 @@ class FittedModule(Configured, nn.Module):
             setattr(self, name, value if assign or value is None else value.detach().to(device, copy=True))
 
     def _completed(self, saved: State) -> State:
-        """Return a saved fit with what can be found again of what it lacks."""
+        """Return a saved fit, completed by the tensors that can be found again."""
         return saved
 
     def _refusal(self, entry: Tensor | None) -> str | None:
-        """Why a fit of a saved configuration means something else here; None if it does not."""
+        """Return why a fit of a saved configuration means something else here; None if it does not."""
         if entry is None:
             return f"the state lacks its {ENTRY!r}, which says what the fit means; fit again, or save the whole state"
         saved = json.loads(bytes(entry.to("cpu", torch.uint8).tolist()))
@@ -126,7 +126,7 @@ class FittedModule(Configured, nn.Module):
 
 
 def unwrap_names(module: nn.Module, state_dict: dict[str, Any], prefix: str) -> None:
-    """Give what a `Sharded` of such a module has saved the names that the module itself has for it."""
+    """Rename the entries that a `Sharded` of such a module has saved to the module's own names."""
     inside = f"{prefix}module."
     for key in [key for key in state_dict if key.startswith(inside) and "module" not in module._modules]:
         state_dict[prefix + key.removeprefix(inside)] = state_dict.pop(key)
@@ -140,12 +140,12 @@ def saved_fit(state_dict: State, prefix: str, names: Iterable[str], unexpected_k
 
 
 def entry_of(module: Configured) -> Tensor:
-    """Return the configuration of a module as bytes in a tensor, as whatever handles a state dict expects."""
+    """Return the configuration of a module as bytes in a tensor, the type that every handler of state dicts expects."""
     return torch.frombuffer(bytearray(_as_json(module), "utf-8"), dtype=torch.uint8)
 
 
 def _as_json(value: Any) -> str:
-    """A configuration in words and numbers."""
+    """Return a configuration in words and numbers."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, Configured):
@@ -160,7 +160,7 @@ def _as_json(value: Any) -> str:
 
 
 def _differences(saved: Any, own: Any, name: str = "") -> list[str]:
-    """Return what differs between two configurations, in words."""
+    """Return the differences between two configurations in words."""
     if isinstance(saved, dict) and isinstance(own, dict) and saved.get("class") == own.get("class"):
         parts = ((f"{name}.{key}".lstrip("."), saved.get(key), own.get(key)) for key in {**saved, **own})
         return [difference for part, there, here in parts for difference in _differences(there, here, part)]
@@ -179,6 +179,6 @@ def check_like(x: Any, points: Tensor) -> None:
 
 
 def in_blocks(function: Callable[[Tensor], Tensor], x: Tensor, width: int) -> Tensor:
-    """``function`` of the rows of ``x``, a block at a time: each row needs ``width`` numbers of memory."""
-    rows = rows_of_block(8 * width, x.device)  # of float64, in which some methods compute
+    """Return ``function`` of the rows of ``x``, a block at a time: each row needs ``width`` numbers of memory."""
+    rows = rows_of_block(8 * width, x.device)  # float64, in which some methods compute
     return torch.cat([function(block) for block in x.split(rows)])

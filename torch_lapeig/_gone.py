@@ -12,7 +12,7 @@ GONE = {
 
 
 def refuse(module: str, name: str) -> NoReturn:
-    """Raise what is missing from a module: an ImportError that says what to use instead of a name that is gone.
+    """Raise for an attribute that a module lacks: an ImportError with the replacement if the name is gone.
 
     Raises:
         ImportError: the name is gone. AttributeError: it never was there.

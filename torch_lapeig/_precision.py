@@ -22,14 +22,14 @@ from torch import Tensor
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-# Where torch keeps how float32 is multiplied, on a GPU and on the processor.
+# Settings of torch for float32 products, on a GPU and on the processor.
 PRODUCTS: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
 WHOLE = {"ieee", "none"}  # "none" throughout: the default, which is IEEE
 AUTOCAST = ("cpu", "cuda")
 
 
 class _Float32:
-    """How the process multiplies float32 while some calls need the whole of it.
+    """State of float32 products of the process while some calls need full precision.
 
     Torch has two interfaces to one state, and raises where they contradict each other: both are set to agree. A value
     that is inherited from a more general setting is put back as one that inherits.
@@ -38,7 +38,7 @@ class _Float32:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.calls = 0
-        self.name: str | None = "highest"  # by the older interface; None where only the newer one can say
+        self.name: str | None = "highest"  # of the older interface; None for settings of the newer one only
         self.kept: list[str] = []  # of `PRODUCTS`
 
     def begin(self) -> None:
@@ -48,7 +48,7 @@ class _Float32:
             found = _float32_products()
             if WHOLE.issuperset(found):
                 return
-            # What is "ieee" here may be our doing; what is not was chosen by the user, before this or since.
+            # "ieee" may be set by this class; any other value is the user's.
             before = self.kept or found
             self.kept = [old if value == "ieee" else value for old, value in zip(before, found, strict=True)]
             try:
@@ -63,7 +63,7 @@ class _Float32:
                 product.fp32_precision = "ieee"
 
     def end(self) -> None:
-        """Put back what was, where nobody else needs IEEE arithmetic and nobody has changed it."""
+        """Restore the former setting, where nobody else needs IEEE arithmetic and nobody has changed it."""
         with self.lock:
             self.calls -= 1
             if self.calls or not self.kept:
@@ -80,7 +80,7 @@ class _Float32:
                     product.fp32_precision = value
 
     def begin_anew(self) -> None:
-        """End what other threads have begun: a forked process has none of them, one of which may hold the lock."""
+        """Forget the calls of other threads: a forked process lacks these threads, one of which may hold the lock."""
         self.lock = threading.Lock()
         if self.calls and not vars(_thread).get("inside", False):
             self.calls = 1
@@ -112,12 +112,12 @@ def _whole_precision() -> Iterator[None]:
 
 
 def _is_whole() -> bool:
-    """Return whether a function in full precision runs in this thread, and nothing in it has turned autocast on."""
+    """Return whether a function in full precision runs in this thread, with autocast still off."""
     return vars(_thread).get("inside", False) and not any(map(torch.is_autocast_enabled, AUTOCAST))
 
 
 def without_autocast(function: F) -> F:
-    """`full_precision` for the methods of a `torch.autograd.Function`, which torch calls in forward and backward."""
+    """Apply `full_precision` to methods of a `torch.autograd.Function`, which torch calls in forward and backward."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -126,7 +126,7 @@ def without_autocast(function: F) -> F:
         with _whole_precision():
             return function(*args, **kwargs)
 
-    # Torch asks for it at each call of a Function, and would work it out each time.
+    # Torch asks for it at each call of a Function, and would compute it each time.
     wrapper.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     return wrapper  # type: ignore[return-value]
 
@@ -135,7 +135,7 @@ def full_precision(function: F) -> F:
     """Run ``function`` with autocast off and float32 products in IEEE arithmetic.
 
     So distances and eigenvectors keep their input's precision. So do all derivatives, wherever ``backward()`` is
-    called: what is differentiated here multiplies by Functions of this library and by `matmul`. What it does depends on
+    called: derivatives here multiply by Functions of this library and by `matmul`. The result depends on
     the data at every step: under `torch.compile` it is a graph break and runs as it is, and it cannot be recorded once
     and for all, as `torch.export` and `torch.jit.trace` would: RuntimeError.
     """
@@ -171,7 +171,7 @@ def full_precision(function: F) -> F:
 
 
 def look(*flags: Tensor) -> list[bool]:
-    """Return whether flags ``()`` are true: all of them, and those of `later`, in one copy that the host waits for."""
+    """Return whether all flags ``()`` are true; flags of `later` come in the same copy, for which the host waits."""
     pending: list[tuple[Tensor, Callable[[], None]]] = vars(_thread).pop("pending", [])
     every = [*flags, *(flag for flag, _ in pending)]
     if len({flag.device for flag in every}) == 1 and every[0].device.type != "cpu":
@@ -185,10 +185,10 @@ def look(*flags: Tensor) -> list[bool]:
 
 
 def later(flag: Tensor, say: Callable[[], None]) -> None:
-    """Call ``say`` if a flag ``()`` is true, when the host next looks at the device, or when the outermost call ends.
+    """Call ``say`` if a flag ``()`` is true, when the host next synchronises, or when the outermost call ends.
 
-    For warnings, and for errors that nothing before would hide: where something else fails, what is left is looked at
-    first. On the processor, where a look costs nothing, at once.
+    For warnings, and for errors that nothing before would hide: where something else fails, the remaining flags are
+    checked first. On the processor, where a check costs nothing, it is done at once.
     """
     if flag.device.type != "cpu" and vars(_thread).get("inside", False):
         vars(_thread).setdefault("pending", []).append((flag, say))
@@ -223,8 +223,8 @@ class _Matmul(torch.autograd.Function):
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """Return A B ``(..., n, m)`` of matrices, whose derivatives of any order keep the precision of A and B.
 
-    Under autocast the backward of torch's own product is rounded to half precision. Of what is differentiated here
-    only products would be, so that this one function sees to all of it.
+    Under autocast the backward of torch's own product is rounded to half precision. No other differentiated operation
+    here would be, so this one function is enough.
     """
     if not (torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)) or torch.jit.is_tracing():  # type: ignore[attr-defined]
         return a @ b

@@ -1,4 +1,4 @@
-"""Work on the processor in parts, each on a thread of its own that computes alone.
+"""Work on the processor in parts, each in a thread of its own that is single-threaded.
 
 MKL and OpenMP split every single operation among all threads and wait for the slowest at its end. Where another process
 takes a core for a while, each of these waits costs a slice of the scheduler's time: 64 matrices of 128² took `eigh`
@@ -30,21 +30,21 @@ from torch_lapeig._tuning import PARTS_OF_THREAD
 
 T = TypeVar("T")
 
-_lock = threading.Lock()  # held where the pool is made and where settings of threads are put
+_lock = threading.Lock()  # held while the pool is made and settings of threads are restored
 _pool: ThreadPoolExecutor | None = None
 
 
 def together(tasks: Sequence[Callable[[], T]]) -> list[T]:
-    """Return the results of tasks, run on as many threads as torch may use here, each of several on one.
+    """Return the results of tasks, run on as many threads as torch may use here, several tasks on each.
 
-    The tasks are taken in their order, under the grad mode, inference mode and autocast of the caller. They should let
-    go of Python's lock for most of their time, as operations on large tensors do. What they warn of is said when all
+    The tasks are taken in their order, under the grad mode, inference mode and autocast of the caller. They should
+    release Python's lock for most of their time, as operations on large tensors do. Their warnings are given when all
     are done. A task may call this function: it does its tasks itself.
 
     Raises:
-        What the first of the tasks that fail raises; those after it may not be run.
+        The error of the first task that fails; tasks after it may not be run.
     """
-    if len(tasks) < 2 or (threads := _threads_here()) == 1:  # a task alone has all threads of torch
+    if len(tasks) < 2 or (threads := _threads_here()) == 1:  # a single task has all threads of torch
         return [task() for task in tasks]
     results: dict[int, T] = {}
     failures: dict[int, BaseException] = {}
@@ -71,12 +71,12 @@ def together(tasks: Sequence[Callable[[], T]]) -> list[T]:
 
     try:
         wait([_workers().submit(on_worker) for _ in range(min(threads, len(tasks)))])
-    except RuntimeError:  # no more threads are to be had, as at the end of the interpreter
+    except RuntimeError:  # no more threads available, as at the end of the interpreter
         pass
     except BaseException:  # an interrupt
         waiting.clear()
         raise
-    contextvars.copy_context().run(work)  # what no thread has taken
+    contextvars.copy_context().run(work)  # run the tasks that no thread has taken
     for number in sorted(warnings):
         for warning in warnings[number]:
             _checks.warn(*warning)
@@ -86,7 +86,7 @@ def together(tasks: Sequence[Callable[[], T]]) -> list[T]:
 
 
 def in_parts(function: Callable[[Tensor], tuple[Tensor, ...]], batch: Tensor, least: int) -> tuple[Tensor, ...]:
-    """Return the tensors that a function of a batch ``(B, ...)`` gives, whose items need nothing of each other.
+    """Return the tensors that a function of a batch ``(B, ...)`` gives, whose items are independent.
 
     On the processor the batch is taken in parts of at least ``least`` numbers, each on one thread; as a whole where it
     holds fewer, on other devices, and where torch may use one thread only.
@@ -99,7 +99,7 @@ def in_parts(function: Callable[[Tensor], tuple[Tensor, ...]], batch: Tensor, le
 
 
 def slices(count: int, least: float) -> list[slice]:
-    """Return 0 to ``count`` in slices of about the same length, ``least`` or longer: a few for each thread, or one.
+    """Return 0 to ``count`` in slices of about equal length, ``least`` or longer: a few for each thread, or one.
 
     More than one for each thread, because a thread whose core is busy elsewhere leaves more of them to the others.
     """
@@ -114,7 +114,7 @@ _here = threading.local()  # inside: whether this thread is one of a team at wor
 
 
 def _threads_here() -> int:
-    """Return threads for tasks: 1 too where modes of torch watch over the operations of this thread alone."""
+    """Return the number of threads for tasks: 1 too where modes of torch watch the operations of this thread alone."""
     if getattr(_here, "inside", False):
         return 1
     if is_in_torch_dispatch_mode() or torch._C._functorch.peek_interpreter_stack() is not None:
@@ -151,7 +151,7 @@ def _forget() -> None:
 
 
 def is_forked() -> bool:
-    """Return whether this process was forked off another in which this module had been loaded."""
+    """Return whether this process was forked from a process that had loaded this module."""
     return _is_forked
 
 
@@ -161,10 +161,10 @@ if hasattr(os, "register_at_fork"):
 
 
 def _compute_alone() -> None:
-    """Have this new thread use no others.
+    """Make this new thread single-threaded.
 
-    `torch.set_num_threads` sets the number of its own thread, and that which threads begin with from then on. The
-    latter is put back by a thread that has begun with it before. A thread begins when it first asks for its number.
+    `torch.set_num_threads` sets the number of its own thread, and the number for threads that begin afterwards. A
+    thread that has begun with the former number restores the latter. A thread begins when it first asks for its number.
     """
     torch.get_num_threads()
     begun, changed = threading.Event(), threading.Event()

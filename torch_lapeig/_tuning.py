@@ -1,7 +1,7 @@
 """Constants that depend on the machine, each with its reason, and one policy for the size of a block of work.
 
 Work that would need too much memory at once is done in blocks of rows: queries, edges, sources of paths. A block takes
-the rows that fit a budget of bytes, which depends on the kind of device and on what becomes of the block (`Budget`).
+the rows that fit a budget of bytes, which depends on the kind of device and on the use of the block (`Budget`).
 Tolerances and other numerics stand beside their users.
 """
 
@@ -33,34 +33,34 @@ BUDGETS = {
     # cache: half of the second-level cache of a server's core. Squared lengths of 260,000 edges × 50 in float64 took
     # 61 ms in blocks of 1 MiB, 90 ms of 8 MiB and 163 ms of 32 MiB; distances of 300,000 pairs × 50 took 64, 110, 232.
     "cpu": Budget(search=384 * MIB, memory=128 * MIB, cache=1 * MIB, factors=2048 * MIB),
-    # Every other device. A launch costs some microseconds whatever its size, so that blocks are as large as fits beside
-    # a network; nothing is gained by the cache. A search then takes tens of thousands of queries at a time at 50,000
-    # points and a thousand at 10⁶: tens of launches, not millions. Not measured.
+    # Every other device. A launch costs some microseconds whatever its size, so blocks are as large as fits beside a
+    # network; the cache gains nothing. A search then takes tens of thousands of queries at a time at 50,000 points and
+    # a thousand at 10⁶: tens of launches, not millions. Not measured.
     "accelerator": Budget(search=8192 * MIB, memory=512 * MIB, cache=512 * MIB, factors=0),
 }
 
 
-# Bytes at whose multiples the operands of sparse products begin on accelerators: kernels read so many at a time.
+# Alignment of the operands of sparse products on accelerators, in bytes: kernels read so many at a time.
 ALIGNMENT = 16
 
 
-# Edges of a node from which on products in float32 are summed in float64 on the processor, which adds them up one by
-# one: a star of 1000 leaves of equal weights loses 1e-5 of a sum, one of two million 1e-2.
+# Edges of a node from which on the processor sums products in float32 in float64, as it adds them one by one: a star of
+# 1000 leaves of equal weights loses 1e-5 of a sum, one of two million 1e-2.
 HUB_EDGES = 1000
 
 
-# Steps of an iteration on accelerators between two looks at whether it has come to its end: for a look the host waits
-# until all that it has asked for is done, some 30 µs, in which it could ask for five more kernels. A step too many does
-# no harm. On the processor a look costs nothing. It divides `torch_lapeig.eigen.cg.REPLACED`.
+# Steps of an iteration on accelerators between two synchronisations, in which the host checks for convergence. A
+# synchronisation takes some 30 µs, the time of five more kernels. A step too many does no harm. On the processor the
+# check is free. The number divides `torch_lapeig.eigen.cg.REPLACED`.
 LOOK = 5
 
 
 def steps_between_looks(device: torch.device) -> int:
-    """Return steps between two looks at a device."""
+    """Return the number of steps between two synchronisations with a device."""
     return 1 if device.type == "cpu" else LOOK
 
 
-# Of the memory of a CUDA device, what a search may take, beside a network.
+# Share of the memory of a CUDA device that a search may take, beside a network.
 SEARCH_SHARE = 1 / 8
 
 
@@ -74,7 +74,7 @@ def budget_of(device: torch.device) -> Budget:
 
 
 def rows_of_block(row_bytes: float, device: torch.device, room: Literal["memory", "cache"] = "memory") -> int:
-    """Return how many rows that take ``row_bytes`` each make a block on a device; at least one."""
+    """Return how many rows of ``row_bytes`` each make a block on a device; at least one."""
     return max(1, int(getattr(budget_of(device), room) // max(row_bytes, 1)))
 
 
@@ -86,16 +86,16 @@ def rows_of_block(row_bytes: float, device: torch.device, room: Literal["memory"
 SMALL_SET, SMALL_DIMENSIONS, FEW_NEIGHBORS = 4096, 64, 160
 # The same for larger sets: 30,000 × 10 took 0.9 s, by products 1.3.
 FEW_DIMENSIONS, FEW_NUMBERS = 16, 2**20
-# Dimensions up to which squares are added one after the other: rows too short for torch's sums to be fast.
+# Dimensions up to which squares are added one after the other: torch's sums are slow on such short rows.
 SHORT_ROW = 8
 
-# Columns of a matrix up to which the smallest of its rows come by NumPy's partition: of 2²¹ numbers, 14 of each row, in
+# Columns of a matrix up to which NumPy's partition finds the smallest of its rows: of 2²¹ numbers, 14 of each row, in
 # 128 columns 11 against 31 ms by `topk`, in 256 16 against 28, in 1024 12 against 16. Where the processor has no AVX2
 # it takes 1.2 to 2 times as long as `topk`.
 PARTITION_COLUMNS = 1024
 # Columns whose minima are taken while they are in the cache, and queries against them at a time.
 TILE, PRODUCT_ROWS = 2048, 256
-# Columns to a group, of which one minimum is kept: the row of minima is that much shorter than the row of distances.
+# Columns to a group, of which one minimum is kept: the row of minima is shorter by this factor.
 GROUP = 32
 # Bytes of the distances of several graphs of a batch that are computed together on the processor.
 PRODUCT_BYTES = 16 * MIB
@@ -116,7 +116,7 @@ DIRECTIONS = (32, 64, 96, 128, 192, 256)
 # of its bytes, and a value of a table that is looked at. 600,000 pairs of 784 numbers took 0.2 s in float32, 10⁸ values
 # of 784 terms 1.7 s.
 MEASURED_BYTE, LOOKED_AT = 6, 40
-# Of the time of the whole product, what images may take by this count.
+# Maximum share of the whole product's time that images may take by this count.
 PROJECTED_SHARE = 0.7
 
 # Copies of points: nodes from which on a search looks for them, points it looks at, and the share of these that have to
@@ -136,10 +136,10 @@ SCANNED = 12
 # Dense `eigh` wins up to about here, in graphs · nodes³: one graph of 270 nodes, or 64 of 68. A layer's forward and
 # backward with filters and with `eigh`: one set of 300 points 17.6 and 22.3 ms, of 400 19 and 30, 8 of 200 30 and 34.
 DENSE_WORK = 2e7
-# The same for each graph of a batch, and a dense one, on the processor, where a forward and its backward are counted:
-# `eigh` knows all pairs, and the backward has nothing left to solve. Milliseconds with filters and with `eigh`, sparse:
-# 256 of 100 nodes 279 and 244 in float32, 541 and 342 in float64; 64 of 160 nodes 97 and 110, 273 and 201. Dense: 16 of
-# 512 nodes 875 and 621, 2565 and 1509; one of 1000 nodes 245 and 213, 712 and 297; one of 2000, float32, 1015 and 1266.
+# Limits for each graph of a batch, and for a dense graph, on the processor, counting a forward and its backward: `eigh`
+# finds all pairs, and the backward has nothing left to solve. Milliseconds with filters and with `eigh`, sparse: 256 of
+# 100 nodes 279 and 244 in float32, 541 and 342 in float64; 64 of 160 nodes 97 and 110, 273 and 201. Dense: 16 of 512
+# nodes 875 and 621, 2565 and 1509; one of 1000 nodes 245 and 213, 712 and 297; one of 2000, float32, 1015 and 1266.
 EIGH_NODES = 128
 DENSE_EIGH_NODES = 1200
 # Graphs of a batch are solved together up to here, and one by one beyond.
@@ -150,15 +150,15 @@ DENSE_SOLVE = 1e9
 # Products of a block of m vectors with a dense matrix that take the time of its `eigh`, times m / n. For m = 16: 100 at
 # n = 512, 230 at 1000, 500 at 2000 (on one core).
 DENSE_PRODUCTS = 4.0
-# What does not converge otherwise is done again by `Eigh` up to here: 8000² float64 are 0.5 GiB.
+# Graphs up to here that do not converge otherwise are solved again by `Eigh`: 8000² float64 are 0.5 GiB.
 FALLBACK_NODES = 8000
 # One sparse graph of more nodes is solved in reverse Cuthill–McKee order: its products are several times faster. On
 # the processor only: an accelerator's cache holds a block of vectors of a million nodes, and SciPy takes a second to
 # order these, longer than the solve.
 REORDER_NODES = 10**5
-# Numbers between those of two neighbours in a block of filters, in the mean, from which on one of fewer nodes is put in
-# that order, too: what lies between them fills the second cache. A product of 20,000 nodes in clusters with 32 columns
-# took 2.5 and 1.3 ms, the order itself 10.
+# Mean distance in memory, in numbers, between two neighbours in a block of filters, from which on a smaller graph is
+# reordered too: then the second cache is full. A product of 20,000 nodes in clusters with 32 columns took 2.5 and 1.3
+# ms, the order itself 10.
 SCATTERED = 2**16
 # Products of a filter of a sparse graph from which on multigrid takes less time.
 SPARSE_PRODUCTS = 1000
@@ -169,26 +169,26 @@ SUPERLU_NODES = 20_000
 
 # Parts of a batch for each thread: a thread whose core another process takes for a while leaves more to the others.
 PARTS_OF_THREAD = 4
-# Numbers from which on `eigh` of a batch is done in parts of at least so many. An entry takes 25 to 50 ns from 24² to
+# Numbers from which on `eigh` of a batch is done in parts of at least this size. An entry takes 25 to 50 ns from 24² to
 # 512², so that a part takes 0.1 ms or more, where handing it over takes 0.05.
 PART_OF_EIGH = 4096
-# Multiplications that a part of compiled work has at least: some 20 µs, where a thread that waits is called in 5.
+# Least multiplications of a part of compiled work: some 20 µs, where waking a waiting thread takes 5.
 COMPILED_PART = 2**18
-# Numbers of the block of one graph up to which a compiled loop on one thread takes less time than torch on several.
+# Numbers in the block of one graph up to which a single-threaded compiled loop is faster than torch's threads.
 ALONE = 2**19
 # Multiplications after which a compiled solve gives Python a chance to be interrupted: about a second.
 UNINTERRUPTED = 2**31
-# A matrix of more rows is left to the threads of LAPACK where there are fewer such than threads. Below, beside other
-# processes, one of 300² took 11 ms on one thread and 70 to 1700 on two.
+# A matrix of more rows is left to LAPACK's threads where there are fewer such matrices than threads. Below, beside
+# other processes, one of 300² took 11 ms single-threaded and 70 to 1700 on two threads.
 WHOLE_EIGH = 512
-# Numbers of a block of vectors that a part of a batch has at least: below, Python's calls, which threads do one after
-# the other, are so large a share that torch's own threads in each operation take less time. Forward and backward of
-# 32 × 256 on two threads took 97 ms with 2¹⁵ and 78 with 2¹⁷, 16 × 512 114 and 82, 64 × 1000 650 and 580; beside a busy
-# process 203 and 252 (`eigh` there: 584).
+# Least numbers in the block of vectors of a part of a batch: below, Python's calls, which threads do one after the
+# other, are so large a share that torch's own threads in each operation are faster. Forward and backward of 32 × 256 on
+# two threads took 97 ms with 2¹⁵ and 78 with 2¹⁷, 16 × 512 114 and 82, 64 × 1000 650 and 580; beside a busy process 203
+# and 252 (`eigh` there: 584).
 PART_OF_BLOCK = 2**17
-# Numbers of the smaller of two tall blocks from which XᵀY is made of so many slices of their rows, and columns of both.
-# MKL shares such products badly: in float64, of 10⁶ × 28 and 10⁶ × 14 numbers by rows, it took 58 ms with one thread,
-# 145 with two, 30 in slices; of 10⁴ rows 0.41 and 0.22. With one column it is four times slower.
+# Numbers of the smaller of two tall blocks from which on XᵀY is summed over slices of their rows, the number of slices,
+# and columns of both. MKL shares such products badly: in float64, of 10⁶ × 28 and 10⁶ × 14 numbers by rows, it took 58
+# ms with one thread, 145 with two, 30 in slices; of 10⁴ rows 0.41 and 0.22. With one column it is four times slower.
 TALL = 2**16
 SLICES = 16
 SLICED_COLUMNS = 3

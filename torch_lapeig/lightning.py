@@ -23,7 +23,7 @@ __all__ = ["SmoothnessCallback"]
 if TYPE_CHECKING:
     from pytorch_lightning import Callback, LightningModule, Trainer
 else:
-    found = []  # the class of callbacks of each package that is there: the Trainer of each asks for its own
+    found = []  # the Callback class of each installed package: its Trainer asks for its own
     for package in ("pytorch_lightning", "lightning.pytorch"):
         with suppress(ImportError):
             found.append(import_module(package).Callback)
@@ -37,7 +37,7 @@ Source = Literal["inputs", "features"] | Graph | Callable[[Any], Tensor | Graph]
 
 
 def last_of_batch(batch: Any) -> Tensor:
-    """The numbers of the points of a batch: its last part, int64 ``(M,)``."""
+    """Return the numbers of the points of a batch: its last part, int64 ``(M,)``."""
     nodes = batch[-1] if isinstance(batch, (list, tuple)) and batch else batch
     if not isinstance(nodes, Tensor) or nodes.dtype.is_floating_point or nodes.ndim != 1:
         arrived = f"{nodes.dtype} of shape {tuple(nodes.shape)}" if isinstance(nodes, Tensor) else type(nodes).__name__
@@ -49,12 +49,12 @@ def last_of_batch(batch: Any) -> Tensor:
 
 
 class SmoothnessCallback(Callback):
-    """Adds ``weight`` × the smoothness of a submodule's output to the training loss, and logs it as ``name``.
+    """Callback that adds ``weight`` × the smoothness of a submodule's output to the training loss, logged as ``name``.
 
     Nothing of the LightningModule changes: while it trains, its ``training_step`` is wrapped, the submodule is watched
-    during the step, and the term is added to what the step returns (a tensor, or a dict with ``"loss"``; None stays
-    None). Afterwards, or after an exception, all is as before. A submodule that is called several times in a step gives
-    the mean of its terms.
+    during the step, and the term is added to the step's result (a tensor, or a dict with ``"loss"``; None stays None).
+    Afterwards, or after an exception, all is as before. A submodule that is called several times in a step gives the
+    mean of its terms.
 
     Args:
         weight: positive factor of the term.
@@ -63,10 +63,10 @@ class SmoothnessCallback(Callback):
         loss: called as ``loss(y, points or graph)``, with a scalar result: `LaplacianSmoothness` (the default),
             `SpectralLoss` or a module of yours. Its parameters are not trained.
         graph_from: a `Graph` of all training points, of which each step takes the part of its batch: the best choice,
-            with the batches of `torch_lapeig.samplers.NeighborhoodSampler`. Or what the graph of a batch is built from,
+            with the batches of `torch_lapeig.samplers.NeighborhoodSampler`. Or the source of a batch's graph,
             without gradients: ``"inputs"``: the submodule's first argument, flattened to ``(N, D)`` or ``(B, N, D)``;
             ``"features"``: its output; or a function from the batch to points or a `Graph`. Graphs of random batches
-            join what are no neighbours, and may make a classifier worse: see docs/losses.md.
+            join points that are no neighbours, and may lower accuracy: see docs/losses.md.
         name: of the logged value, which is without the weight.
         nodes: function from the batch to the numbers of its points in the graph of all, int64 ``(M,)``, distinct;
             default: the last part of the batch, ``TensorDataset(x, target, torch.arange(len(x)))``.
@@ -117,7 +117,7 @@ class SmoothnessCallback(Callback):
 
     @property
     def state_key(self) -> str:
-        """What tells several of these callbacks apart in a checkpoint."""
+        """Return the key that tells several of these callbacks apart in a checkpoint."""
         return f"{type(self).__qualname__}[{self.name}]"
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -136,7 +136,7 @@ class SmoothnessCallback(Callback):
         step.terms.append(self)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Take the term out; with the last one the module gets its own step back."""
+        """Remove the term; with the last one the module gets its own step back."""
         step = vars(pl_module).get("training_step")
         if not isinstance(step, _Step) or self not in step.terms:
             return
@@ -147,11 +147,11 @@ class SmoothnessCallback(Callback):
                 vars(pl_module)["training_step"] = step.replaced
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Take the term out, as ``on_train_end`` does."""
+        """Remove the term, as ``on_train_end`` does."""
         self.on_train_end(trainer, pl_module)
 
     def term(self, pl_module: LightningModule, batch: Any, calls: list[tuple[Any, Any]]) -> Tensor:
-        """The weighted term of a step, of the inputs and outputs of the submodule's calls."""
+        """Return the weighted term of a step, of the inputs and outputs of the submodule's calls."""
         if not calls:
             raise RuntimeError(f"module {self.module!r} was not called in training_step, so it has no output to smooth")
         losses = [self._loss(batch, inputs, y) for inputs, y in calls]
@@ -183,20 +183,20 @@ class SmoothnessCallback(Callback):
 
 
 class _Step:
-    """The training step of a module with the terms of callbacks; it has the place of the module's own while they train.
+    """Training step of a module with the terms of callbacks; it replaces the module's own while they train.
 
-    Lightning has no hook that may change what a step returns before it is divided by the number of accumulated batches
+    Lightning has no hook that may change the result of a step before it is divided by the number of accumulated batches
     and scaled for half precision.
     """
 
     def __init__(self, module: LightningModule) -> None:
-        functools.update_wrapper(self, module.training_step)  # Lightning looks at the names of its arguments
+        functools.update_wrapper(self, module.training_step)  # Lightning inspects the names of its arguments
         self.module, self.original = module, module.training_step
-        self.replaced = vars(module).get("training_step")  # None: the step is that of the class
+        self.replaced = vars(module).get("training_step")  # None: the step is a method of the class
         self.terms: list[SmoothnessCallback] = []
 
     def __call__(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
-        """The step, and the terms of what it has called."""
+        """Return the step's loss plus the terms of the submodules that it called."""
         calls: list[list[tuple[Any, Any]]] = [[] for _ in self.terms]
         with ExitStack() as hooks:
             for term, seen in zip(self.terms, calls, strict=True):
@@ -209,12 +209,12 @@ class _Step:
         return {**result, "loss": result["loss"] + added} if isinstance(result, dict) else result + added
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        """The step of a copy of the module, which no callback trains."""
+        """Return the step of a copy of the module, which no callback trains."""
         return copy.deepcopy(self.original, memo)
 
 
 def _record(
     seen: list[tuple[Any, Any]], _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
 ) -> None:
-    """Note the first argument and the output of a call; a forward hook."""
+    """Record the first argument and the output of a call; a forward hook."""
     seen.append((next(iter([*args, *kwargs.values()]), None), output))

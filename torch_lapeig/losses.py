@@ -34,20 +34,20 @@ __all__ = [
 Reduction = Literal["mean", "weighted_mean", "sum", "none"]
 REDUCTIONS = ("mean", "weighted_mean", "sum", "none")
 
-RIDGE = 1e-12  # of a column's variance, or the machine epsilon of its dtype if that is more
-ROUNDING = 64  # machine epsilons of a column's mean: a smaller standard deviation is none
+RIDGE = 1e-12  # of a column's variance, or machine epsilon of its dtype if larger
+ROUNDING = 64  # machine epsilons of a column's mean: a smaller standard deviation counts as zero
 SMALLEST = 1e-38  # variance of a column that counts as zero: its root divides float32 without overflow
 
 
 @_checks.full_precision
 def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean") -> Tensor:
-    """½ Σ_ij W_ij ‖y_i − y_j‖² = tr(Yᵀ L Y) (Belkin & Niyogi 2003, section 3), in O(E·k) time and O(E + N·k) memory.
+    """Compute ½ Σ_ij W_ij ‖y_i − y_j‖² = tr(Yᵀ L Y) (Belkin & Niyogi 2003, section 3): O(E·k) time, O(E + N·k) memory.
 
     Summed over differences, so that it is never negative, zero for constant ``y``, and accurate for smooth ``y`` far
     from the origin.
 
     The graph should be one of all points, and ``y`` a part of them that holds neighbours: ``graph.subgraph(nodes)``
-    with the batches of `torch_lapeig.samplers`. A graph of the points of a random batch joins what are no neighbours,
+    with the batches of `torch_lapeig.samplers`. A graph built from a random batch joins points that are no neighbours,
     and trains a classifier to blur its classes (docs/losses.md).
 
     Args:
@@ -56,7 +56,7 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
         graph: of the same nodes. Every edge is stored in both directions, with the same weight.
         reduction: ``"none"``: ½ W_ij ‖y_i − y_j‖² of every stored edge, of the shape of
             ``graph.weight``; ``"sum"``: their sum, the formula; ``"mean"``: their mean over the edges of positive
-            weight; ``"weighted_mean"``: their sum over that of the weights, the mean of ½ ‖y_i − y_j‖², which does not
+            weight; ``"weighted_mean"``: their sum over the weights' sum, the mean of ½ ‖y_i − y_j‖², which does not
             change with the unit of the weights. Self loops count in none of them. Without edges all are zero, with
             gradients of zero.
 
@@ -87,11 +87,11 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
 
 @_checks.full_precision
 def orthogonality(y: Tensor, graph: Graph | None = None, mask: Tensor | None = None) -> Tensor:
-    """‖Yᵀ D Y / vol − I‖², vol = Σ d_i: zero where the columns are orthogonal with mean square 1, weighted by degree.
+    """Compute ‖Yᵀ D Y / vol − I‖², vol = Σ d_i: zero for orthogonal columns of mean square 1, weighted by degree.
 
-    Without a graph every row has the same weight: ‖Yᵀ Y / N − I‖². It does not grow with N, so that mini-batches
-    estimate it; of a batch of graphs it is the mean over those with edges. To keep the columns orthogonal to the
-    constant as well, whose smoothness is 0, append a column of ones to ``y``.
+    Without a graph every row has equal weight: ‖Yᵀ Y / N − I‖². It does not grow with N, so that mini-batches estimate
+    it; of a batch of graphs it is the mean over graphs with edges. To keep the columns orthogonal to the constant as
+    well, whose smoothness is 0, append a column of ones to ``y``.
 
     Args:
         y: ``(N, k)`` or ``(B, N, k)``, of any float dtype: half precision is computed in float32.
@@ -118,7 +118,7 @@ def orthogonality(y: Tensor, graph: Graph | None = None, mask: Tensor | None = N
 
 @_checks.full_precision
 def whiten(y: Tensor, graph: Graph | None = None, mask: Tensor | None = None) -> Tensor:
-    """Z = (Y − mean) C⁻ᵀ of the same span with Zᵀ D Z = I, C the Cholesky factor of the centred Yᵀ D Y; differentiable.
+    """Compute Z = (Y − mean) C⁻ᵀ, with Zᵀ D Z = I, C the Cholesky factor of the centred Yᵀ D Y; differentiable.
 
     The mean is weighted by degree, so that the columns are D-orthogonal to the constant too, like the eigenvectors of
     L y = λ D y. Without a graph D = I. A direction in which ``y`` does not vary gets a column of (almost) zeros, by a
@@ -148,7 +148,7 @@ def whiten(y: Tensor, graph: Graph | None = None, mask: Tensor | None = None) ->
 
 @_checks.full_precision
 def spectral_loss(y: Tensor, graph: Graph) -> Tensor:
-    """tr((Yᵀ D Y)⁻¹ Yᵀ L Y) of the centred ``y``, the smoothness of `whiten`: at least λ_2 + … + λ_{k+1}.
+    """Compute tr((Yᵀ D Y)⁻¹ Yᵀ L Y) of the centred ``y``, the smoothness of `whiten`: at least λ_2 + … + λ_{k+1}.
 
     That bound, the sum of the k smallest eigenvalues of L y = λ D y after the constant's (Ky Fan 1949), is reached
     where the columns span their eigenvectors, and only there. Invariant to invertible linear maps of ``y`` and to
@@ -179,12 +179,12 @@ def spectral_loss(y: Tensor, graph: Graph) -> Tensor:
     graph = graph._with(weight=graph.weight.to(columns.dtype))
     smoothness = graph.pattern.smoothness(graph.weight, _checks.matmul(columns - mean, matrix).to(columns.dtype))
     volume = nodes.sum(degrees.sum(-1))
-    # Graphs without edges have no part in the smoothness, and none in the mean.
+    # Graphs without edges do not count in the smoothness or the mean.
     return (smoothness / (volume > 0).sum() + 2 * _mean_over_graphs(missing / nodes.places, volume)).to(y.dtype)
 
 
 class _GraphLoss(nn.Module):
-    """A loss of ``y`` on a graph that is given or built from points."""
+    """Loss of ``y`` on a graph that is given or built from points."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class _GraphLoss(nn.Module):
         self.weights = check_rule_and_weights(neighbors, weights)
 
     def forward(self, y: Tensor, x: Tensor | Graph, mask: Tensor | None = None) -> Tensor:
-        """The loss of ``y`` of shape ``(N, k)`` or ``(B, N, k)`` on a graph, or on that of points ``x`` with a mask.
+        """Return the loss of ``y`` ``(N, k)`` or ``(B, N, k)`` on a graph, or on the graph of points ``x`` with a mask.
 
         Gradients flow to ``y``, and to ``x`` through the weights; use ``x.detach()`` where that is not wanted.
         """
@@ -204,11 +204,11 @@ class _GraphLoss(nn.Module):
 
     @abstractmethod
     def _of_graph(self, y: Tensor, graph: Graph) -> Tensor:
-        """The loss on a graph."""
+        """Return the loss on a graph."""
 
     @_checks.full_precision
     def graph_of(self, x: Tensor | Graph, mask: Tensor | None = None) -> Graph:
-        """The weighted graph of points ``(N, D)`` or ``(B, N, D)``, or the one given. Half precision as float32.
+        """Return the weighted graph of points ``(N, D)`` or ``(B, N, D)``, or the one given. Half precision as float32.
 
         With ``Precomputed("affinity")`` ``x`` is a matrix of affinities. A `Graph` is taken with any rule.
         """
@@ -221,7 +221,7 @@ class _GraphLoss(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *others)
 
     def extra_repr(self) -> str:
-        """The constructor's arguments, but for the weights, which are shown as a submodule."""
+        """Return the constructor's arguments, but for the weights, which are shown as a submodule."""
         return f"{self.neighbors}"
 
 
@@ -256,7 +256,7 @@ class LaplacianSmoothness(_GraphLoss):
         return laplacian_smoothness(y, graph, self.reduction)
 
     def extra_repr(self) -> str:
-        """The constructor's arguments, but for the weights, which are shown as a submodule."""
+        """Return the constructor's arguments, but for the weights, which are shown as a submodule."""
         return f"{self.neighbors}, reduction={self.reduction!r}"
 
 
@@ -279,7 +279,7 @@ class SpectralLoss(_GraphLoss):
 
 
 class Whitening(FittedModule):
-    """The affine map from an encoder's outputs to eigenfunctions; before ``fit`` there is none.
+    """Affine map from an encoder's outputs to eigenfunctions; before ``fit`` there is none.
 
     ``fit`` takes the outputs at the points of a graph, whitens them (`whiten`) and turns them to the eigenvectors of
     Zᵀ L Z (Rayleigh–Ritz): the best approximations in their span to the eigenvectors of L y = λ D y, of ascending λ.
@@ -344,7 +344,7 @@ class Whitening(FittedModule):
 
     @_checks.without_autocast
     def forward(self, y: Tensor) -> Tensor:
-        """Eigenfunctions ``(..., k)`` at the points of outputs ``(..., k)``, differentiable, in the dtype of ``y``.
+        """Return eigenfunctions ``(..., k)`` at outputs ``(..., k)``, differentiable, in the dtype of ``y``.
 
         Raises:
             RuntimeError: not fitted. TypeError, ValueError: not of k columns.
@@ -362,12 +362,12 @@ class Whitening(FittedModule):
             raise ValueError(f"y must have {self.n_components} columns, got shape {tuple(y.shape)}")
 
     def extra_repr(self) -> str:
-        """The constructor's argument."""
+        """Return the constructor's argument."""
         return f"{self.n_components}"
 
 
 def _columns(y: Tensor, graph: Graph, call: str) -> Tensor:
-    """``y`` in the wider of its dtype and the graph's, float32 at least, with zeros in the rows of padding."""
+    """Return ``y`` in the wider of its dtype and the graph's, float32 at least, with zeros in the rows of padding."""
     check_graph(graph)
     columns = _checks.single(y)
 
@@ -387,7 +387,7 @@ def _columns(y: Tensor, graph: Graph, call: str) -> Tensor:
 def _with_row_weights(
     y: Tensor, graph: Graph | None, mask: Tensor | None, call: str
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """``y`` with zeros in the rows of padding, the weights of its rows, and which are valid: of a graph or a mask."""
+    """Return ``y`` with zeros in padding, the weights of its rows, and which rows are valid: of a graph or a mask."""
     if graph is not None:
         if mask is not None:
             raise ValueError("mask must be None with a Graph, which carries its own")
@@ -405,7 +405,7 @@ def _with_row_weights(
 
 
 def _nodes_of(graph: Graph | None) -> Nodes:
-    """Sums over the rows, which may lie on several ranks."""
+    """Return the sums over the rows, which may lie on several ranks."""
     return Nodes() if graph is None else graph.pattern
 
 
@@ -417,7 +417,7 @@ def _symmetric(graph: Graph) -> Graph:
 
 
 def _mean_over_graphs(values: Tensor, volume: Tensor) -> Tensor:
-    """The mean of values ``(B,)`` or ``()`` over the graphs of positive volume."""
+    """Return the mean of values ``(B,)`` or ``()`` over the graphs of positive volume."""
     present = volume > 0
     if not present.any():
         raise ValueError("y must have rows of positive weight, got a graph without edges or a mask without valid rows")
@@ -425,10 +425,10 @@ def _mean_over_graphs(values: Tensor, volume: Tensor) -> Tensor:
 
 
 def _whitening(y: Tensor, degrees: Tensor, nodes: Nodes) -> tuple[Tensor, Tensor, Tensor]:
-    """μ ``(..., 1, k)`` and T ``(..., k, k)``, in float64, with Zᵀ D Z = I for Z = (Y − μ) T, and k minus its trace.
+    """Return μ ``(..., 1, k)`` and T ``(..., k, k)``, float64, with Zᵀ D Z = I for Z = (Y − μ) T, and k − trace.
 
     T = C⁻ᵀ of C Cᵀ = G + R, the covariance G = (Y − μ)ᵀ D (Y − μ) and the ridge R = diag(r), so that
-    Zᵀ D Z = I − T R Tᵀ. With a cost of 2 for what is missing of the trace, the spectral loss is
+    Zᵀ D Z = I − T R Tᵀ. With a cost of 2 for the missing trace, the spectral loss is
     tr((G + R)⁻¹ (A + 2 R)), A = Yᵀ L Y ≤ 2 G. A larger ridge never makes it smaller: with M = (G + R)⁻¹ its derivative
     along R is tr(M R M (2 G − A)) ≥ 0.
     """

@@ -20,7 +20,7 @@ __all__ = ["AddLaplacianPE"]
 
 
 class AddLaplacianPE:
-    """`laplacian_positional_encoding` as a transform for PyTorch Geometric: ``data -> data``, or a list of data to one.
+    """Transform for PyTorch Geometric of `laplacian_positional_encoding`: ``data -> data``, or a list of data to one.
 
     Gives the vectors of ``torch_geometric.transforms.AddLaplacianEigenvectorPE`` up to sign, and rotation where
     eigenvalues are equal, for undirected graphs without isolated nodes (which have a column of their own there, and
@@ -66,7 +66,7 @@ class AddLaplacianPE:
         self.random_signs = _checks.check_flag(random_signs, "random_signs")
 
     def __call__(self, data: Any) -> Any:
-        """A shallow copy of the data, or of each in a list or tuple, with the encoding."""
+        """Return a shallow copy of the data, or of each in a list or tuple, with the encoding."""
         if not isinstance(data, (list, tuple)) and getattr(data, "batch", None) is None:
             part = Part.of(data)
             return self._with(data, *self._encode(part.edges, part.nodes, part.weights()))
@@ -116,7 +116,7 @@ class AddLaplacianPE:
             item.x = vectors
         else:
             columns = item.x[:, None] if item.x.ndim == 1 else item.x
-            whole = torch.result_type(columns, vectors)  # that of the columns, unless they are integers
+            whole = torch.result_type(columns, vectors)  # the dtype of the columns, unless they are integers
             dtype = columns.dtype if columns.is_floating_point() else whole
             item.x = torch.cat([columns.to(dtype), vectors.to(columns.device, dtype)], -1)
         if self.eigenvalues is not None:
@@ -132,7 +132,7 @@ class AddLaplacianPE:
 
 
 class Part(NamedTuple):
-    """What is read of a data object, attribute by attribute, which is slow: each once.
+    """Attributes of a data object, whose slow access happens once each.
 
     Attributes:
         edges: ``(2, E)``. weight: ``(E,)``, or None.
@@ -148,7 +148,7 @@ class Part(NamedTuple):
 
     @classmethod
     def of(cls, item: Any) -> Part:
-        """That of a data object, checked but for the numbers in its edges."""
+        """Return the attributes of a data object, checked but for the numbers in its edges."""
         edges, weight, batch = (getattr(item, name, None) for name in ("edge_index", "edge_weight", "batch"))
         if edges is None:
             raise ValueError(f"data must be homogeneous and have an edge_index, got {item!r}")
@@ -161,18 +161,18 @@ class Part(NamedTuple):
         return cls(edges, weight, batch, len(batch), int(item.num_graphs))
 
     def weights(self) -> Tensor:
-        """Those of the edges, 1 where there are none."""
+        """Return the weights of the edges, 1 where there are none."""
         if self.weight is None:
             return torch.ones(self.edges.shape[1], device=self.edges.device)
         return self.weight if self.weight.is_floating_point() or self.weight.is_complex() else self.weight.float()
 
     def batch_from(self, first: int) -> Tensor:
-        """The graph of each node, counted from ``first``."""
+        """Return the graph of each node, counted from ``first``."""
         if self.batch is None:
             return torch.full((self.nodes,), first, device=self.edges.device)
         return self.batch + first
 
 
 def _with_offsets(counts: list[int]) -> tuple[list[int], list[int]]:
-    """The counts, and the sum of those before each."""
+    """Return the counts, and the sum of the counts before each."""
     return counts, [0, *itertools.accumulate(counts)][:-1]

@@ -1,8 +1,8 @@
 """Mini-batches that know a graph of all points: edges, and neighbourhoods.
 
-A graph built from a random batch joins points that are no neighbours among all of them, and smoothness along its edges
+A graph built from a random batch joins points that are no neighbours in the whole set, and smoothness along its edges
 makes a classifier worse. These samplers draw batches from a fixed graph instead. Each is the ``batch_sampler`` of a
-`torch.utils.data.DataLoader`; docs/losses.md says which to take.
+`torch.utils.data.DataLoader`; docs/losses.md explains which to take.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["EdgeSampler", "NeighborhoodSampler"]
 
 
 class _GraphSampler(Sampler[list[int]]):
-    """Batches of node numbers of one graph, the same for a seed and an epoch; each process has its own.
+    """Batches of node numbers of one graph, determined by seed and epoch; each process has its own.
 
     An epoch follows the one before without `set_epoch`, which a resumed training calls, and Lightning does.
     """
@@ -48,27 +48,27 @@ class _GraphSampler(Sampler[list[int]]):
         self._edges = present.nonzero().flatten()
 
     def set_epoch(self, epoch: int) -> None:
-        """The number of the next epoch, from 0 on, on every process."""
+        """Set the number of the next epoch, from 0 on, on every process."""
         self.epoch = _checks.check_count(epoch, "epoch", 0)
 
     @property
     def sampler(self) -> _GraphSampler:
-        """Itself: where Lightning looks for `set_epoch`."""
+        """Return the sampler itself: Lightning looks here for `set_epoch`."""
         return self
 
     @property
     def num_replicas(self) -> int:
-        """Processes that share an epoch: those of `torch.distributed`, or as given."""
+        """Return the number of processes that share an epoch: those of `torch.distributed`, or as given."""
         return self._place[0]
 
     @property
     def rank(self) -> int:
-        """The number of this process among them."""
+        """Return the number of this process among them."""
         return self._place[1]
 
     @property
     def _place(self) -> tuple[int, int]:
-        # When it is asked for: samplers are made before processes are joined.
+        # At request: samplers are made before processes are joined.
         if self._given is not None:
             return self._given
         if distributed.is_available() and distributed.is_initialized():
@@ -82,11 +82,11 @@ class _GraphSampler(Sampler[list[int]]):
 
     @abstractmethod
     def __len__(self) -> int:
-        """Batches of an epoch of this process."""
+        """Return the number of batches of an epoch of this process."""
 
     @abstractmethod
     def _batches(self, generator: torch.Generator) -> Iterator[list[int]]:
-        """Those of an epoch; the generator is the same on every process."""
+        """Return the batches of an epoch; the generator is identical on every process."""
 
 
 class NeighborhoodSampler(_GraphSampler):
@@ -103,11 +103,11 @@ class NeighborhoodSampler(_GraphSampler):
     sampler in the place: ``Trainer(use_distributed_sampler=False)``.
 
     Args:
-        graph: one graph of all points, `knn_graph` say. Padding of its mask is left out.
+        graph: one graph of all points, such as `knn_graph`. Padding of its mask is left out.
         batch_size: nodes of a batch at most.
         neighbors: of each centre, chosen at random where it has more.
         seed: of centres and choices.
-        num_replicas, rank: of this process; default: those of `torch.distributed` if that is initialised, else 1 and 0.
+        num_replicas, rank: of this process; default: from `torch.distributed` if it is initialised, else 1 and 0.
 
     Raises:
         TypeError, ValueError: no single graph; ``batch_size`` does not hold a centre with its neighbours.
@@ -142,7 +142,7 @@ class NeighborhoodSampler(_GraphSampler):
 
     @property
     def centres(self) -> int:
-        """Nodes of a batch that come with their neighbours."""
+        """Return the nodes of a batch that come with their neighbours."""
         return self.batch_size // (1 + self.neighbors)
 
     def __len__(self) -> int:
@@ -216,7 +216,7 @@ class EdgeSampler(_GraphSampler):
 
     @staticmethod
     def pairs(rows: Tensor) -> Graph:
-        """The graph of a batch: rows ``(2m, k)`` whose first is joined to the second, the third to the fourth, …"""
+        """Return the graph of a batch: rows ``(2m, k)``, of which the first two are joined, the next two, …"""
         _checks.check_tensor(rows, "rows")
         if rows.ndim == 0 or len(rows) == 0 or len(rows) % 2:
             raise ValueError(f"rows must be an even number, two for each edge, got shape {tuple(rows.shape)}")

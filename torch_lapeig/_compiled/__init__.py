@@ -1,12 +1,11 @@
 """Compiled products with sparse rows in memory, and loops of them: filters, conjugate gradients.
 
-Products of sparse rows with blocks of columns take half the time of MKL's. And on a graph of some thousand nodes an
-operation of torch takes less time than its call, where solvers make hundreds of them. `hatch_build.py` compiles
-`kernels.c` where the package is installed and finds a C compiler; where it has found none, where
-``TORCH_LAPEIG_COMPILED=0`` is set, and on tensors that C cannot read, the solvers go their way in torch, with the same
-answers.
+Products of sparse rows with blocks of columns take half the time of MKL's. On a graph of some thousand nodes, an
+operation of torch takes less time than its call, and solvers make hundreds of calls. `hatch_build.py` compiles
+`kernels.c` where the package is installed and a C compiler is found. Without one, with ``TORCH_LAPEIG_COMPILED=0``, and
+on tensors that C cannot read, the solvers compute in torch, with equal answers.
 
-A call lets other threads of Python run, and shares its work with as many threads as torch may use where it is asked.
+A call lets other threads of Python run, and shares its work with as many threads as torch may use at the call.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ from torch_lapeig._tuning import ALONE, COMPILED_PART, PARTS_OF_THREAD
 
 FOLDER, LIBRARY = Path(__file__).parent, "kernels.so"
 TYPES = {torch.float32: ("float", c_float), torch.float64: ("double", c_double)}
-LANES, LANE_BYTES = 8, 64  # columns that conjugate gradients solve side by side, or matrices; bytes of a vector
-QUERIES = 4  # whose distances are measured side by side
-# Rows of matrices up to which eight side by side take less time than by LAPACK: of 24 rows a fourth, of 64 six tenths.
-# Of fewer matrices than these lanes stay empty.
+LANES, LANE_BYTES = 8, 64  # columns or matrices that conjugate gradients solve side by side; bytes of a vector register
+QUERIES = 4  # queries whose distances are measured side by side
+# Rows up to which eight matrices side by side take less time than LAPACK: 1/4 of the time with 24 rows, 0.6 with 64.
+# With fewer matrices, lanes stay empty.
 SMALL, FEW = 64, 4
 
-# The functions of the library: what they return and take, n an int64, d a double, p a pointer. A name that ends in _ is
-# one function for float and one for double.
+# Functions of the library with their results and arguments: n is an int64, d a double, p a pointer. A name that ends in
+# _ has a variant for float and one for double.
 FUNCTIONS = {
     "count_part": "n:p",
     "fill_part": ":p",
@@ -76,12 +75,12 @@ STRUCTURES = {
     "space": "p:shape,l n:n,first,size,width,filled,blocks p:rows,projected,rest,gram d:dependent,least,enough "
     "p:work n:count,begin p:block,room",
 }
-MATRIX = 0  # what `product` does with rows
+MATRIX = 0  # how `product` uses rows
 
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """Return the compiled loops; None where there are none, or those of other sources."""
+    """Return the compiled library; None where there is none, or one of other sources."""
     if os.environ.get("TORCH_LAPEIG_COMPILED") == "0" or not (FOLDER / LIBRARY).exists():
         return None
     try:
@@ -111,10 +110,10 @@ def library() -> ctypes.CDLL | None:
 
 @functools.cache
 def _openmp() -> ctypes.CDLL | None:
-    """Return the functions of the OpenMP that torch computes with; None where it computes with something else.
+    """Return the functions of the OpenMP library that torch uses; None where torch uses another one.
 
-    Its threads wait for work at full speed, for some milliseconds after each operation of torch that they have shared,
-    and would take the time of other threads. So the loops take the same.
+    Its threads spin for some milliseconds after each operation of torch that they have shared, and would take the time
+    of other threads. So the loops use the threads of torch's OpenMP.
     """
     if "OpenMP" not in torch.__config__.parallel_info():
         return None
@@ -134,34 +133,34 @@ def _structure(name: str, dtype: torch.dtype) -> type[ctypes.Structure]:
 
 
 def structure(name: str, *values: Any, dtype: torch.dtype = torch.float64) -> Any:
-    """Fill a structure, of tensors with the places of their numbers, as long as these live."""
+    """Fill a structure with the addresses of tensors, valid as long as the tensors live."""
     return _structure(name, dtype)(*[x.data_ptr() if type(x) is Tensor else x for x in values])
 
 
 def call(name: str, *arguments: Any, dtype: torch.dtype | None = None) -> Any:
-    """Call a function of the library, that of a dtype if one is given; tensors are places of numbers."""
+    """Call a function of the library, in the variant of ``dtype`` if it is given; tensors pass as addresses."""
     function = getattr(library(), name if dtype is None else f"{name}_{TYPES[dtype][0]}")
     return function(*[_argument(x) for x in arguments])
 
 
 def _argument(x: Any) -> Any:
-    """Return what C is given for an argument."""
+    """Return the C value of an argument."""
     if type(x) is Tensor:
         return x.data_ptr()
     return ctypes.byref(x) if isinstance(x, ctypes.Structure) else x
 
 
 def is_readable(*tensors: Tensor) -> bool:
-    """Return whether C can read tensors: dense memory of the processor, and nothing that watches what torch does."""
+    """Return whether C can read tensors: dense memory of the processor that no mode of torch watches."""
     if is_in_torch_dispatch_mode() or torch._C._functorch.peek_interpreter_stack() is not None:
         return False
     if torch.jit.is_tracing() or forward_ad._current_level >= 0:  # type: ignore[attr-defined]
-        return False  # what C writes has no record, and no tangent
+        return False  # results of C have no autograd record and no tangent
     return all(map(_is_plain, tensors))
 
 
 def _is_plain(x: Tensor) -> bool:
-    """Return whether the memory of a tensor holds what it says, and nobody asks for its gradient."""
+    """Return whether the memory of a tensor holds its values, and no gradient of it is asked for."""
     functorch = torch._C._functorch
     if type(x) is not Tensor or not x.is_cpu or functorch.is_legacy_batchedtensor(x):
         return False
@@ -171,7 +170,7 @@ def _is_plain(x: Tensor) -> bool:
 
 
 def reads(crow: Tensor, col: Tensor, *numbers: Tensor) -> bool:
-    """Return whether C reads CSR rows with values ``(E,)`` on them, and blocks ``(n, m)``, all of one dtype.
+    """Return whether C reads CSR rows with values ``(E,)`` and blocks ``(n, m)``, all of one dtype.
 
     A row of a block lies in one piece; from one to the next may be any step.
     """
@@ -181,24 +180,24 @@ def reads(crow: Tensor, col: Tensor, *numbers: Tensor) -> bool:
 
 
 def _reads_rows(crow: Tensor, col: Tensor, *others: Tensor) -> bool:
-    """Return whether C reads CSR rows, int32, and the memory of others."""
+    """Return whether C reads int32 CSR rows and the memory of the other tensors."""
     if library() is None or not is_readable(crow, col, *others):
         return False
     return crow.dtype == col.dtype == torch.int32 and crow.is_contiguous() and col.is_contiguous()
 
 
 def is_for_one_thread(numbers: int) -> bool:
-    """Return whether a loop over a block of one graph, of so many numbers, takes less time than torch's threads."""
+    """Return whether a single-threaded loop over a block of so many numbers is faster than torch's threads."""
     return numbers <= ALONE or torch.get_num_threads() == 1
 
 
 def room_of_filter(n: int, size: int) -> int:
-    """Return the numbers of ``size`` bytes that a thread writes in a filter of n nodes: `ROOM_OF_FILTER`."""
+    """Return how many numbers of ``size`` bytes a thread writes in a Chebyshev filter of n nodes: `ROOM_OF_FILTER`."""
     return 2 * n * (2 * LANE_BYTES // size + 1)
 
 
 def _team(work: int) -> tuple[int, int]:
-    """Return the parts of some work, in multiplications, and the threads to share them."""
+    """Return the number of parts for so many multiplications, and the threads to share the parts."""
     threads = torch.get_num_threads()
     return max(1, min(PARTS_OF_THREAD * threads, work // COMPILED_PART)), threads
 
@@ -214,7 +213,7 @@ def product(
     times: float = 1,
     plus: float = 1,
 ) -> None:
-    """Write times · M Y + plus · other to ``out``, which may be ``other``; of what `reads` says yes to."""
+    """Write times · M Y + plus · other to ``out``, which may be ``other``; `reads` must accept the arguments."""
     rows = structure("Rows", crow, col, values, None)
     steps = (y.stride(0), 0 if other is None else other.stride(0), out.stride(0))
     sizes = (MATRIX, 0, len(crow) - 1, 0, y.shape[1])
@@ -230,7 +229,7 @@ def of_edges(crow: Tensor, col: Tensor, x: Tensor, y: Tensor | None, out: Tensor
 
 
 def edges_among(crow: Tensor, col: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
-    """Return the edges among some nodes of CSR rows, in the order of the nodes; all of a graph is looked at nowhere.
+    """Return the edges among some nodes of CSR rows, in the order of the nodes, without a pass over the whole graph.
 
     Returns:
         ``crow``, row and column of each edge, and its number here, int64. None where C cannot read them, where nothing
@@ -254,8 +253,8 @@ def eigh(a: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
     """Return eigenvalues ``(B, n)``, ascending, and the first eigenvectors ``(B, n, count)`` of small matrices.
 
     Of symmetric ``a`` ``(B, n, n)`` the lower triangle is read. Computed in float64, given back in the dtype of ``a``.
-    None where LAPACK is to be asked: matrices that are large or few, numbers that are not finite or far from 1, nothing
-    compiled.
+    None where LAPACK is used instead: for large or few matrices, for numbers that are not finite or far from 1, and
+    where nothing is compiled.
     """
     (matrices, n, _), dtype = a.shape, a.dtype
     if matrices < FEW or not 0 < n <= SMALL or dtype not in TYPES or library() is None or not is_readable(a):
@@ -269,7 +268,7 @@ def eigh(a: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
 
 
 def finds_nearest(points: Tensor, queries: Tensor, valid: Tensor) -> bool:
-    """Return whether `nearest` reads tensors."""
+    """Return whether `nearest` reads these tensors."""
     is_there = library() is not None and is_readable(points, queries, valid)
     return is_there and points.dtype in TYPES and points.dtype == queries.dtype and valid.dtype == torch.bool
 
@@ -295,7 +294,7 @@ def nearest(points: Tensor, queries: Tensor, valid: Tensor, k: int, itself: bool
 
 
 def tension(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return Σ_j m_ij (y_j − y_i) ``(n, m)`` and Σ_j m_ij ‖y_j − y_i‖² ``(n,)``, of what `reads` says yes to."""
+    """Return Σ_j m_ij (y_j − y_i) ``(n, m)`` and Σ_j m_ij ‖y_j − y_i‖² ``(n,)``; `reads` must accept the arguments."""
     out, energy = y.new_empty(y.shape), y.new_empty(len(y))
     task = structure("tension", crow, col, *y.shape, y.stride(0), values, y, out, energy, dtype=y.dtype)
     call("tension", task, *_team(2 * len(col) * y.shape[1]), dtype=y.dtype)
@@ -304,7 +303,7 @@ def tension(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> tuple[Tenso
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """A = diag(c) − M of one graph or of several after each other, CSR, as C reads it.
+    """Rows of A = diag(c) − M as C reads them: CSR, of one graph or of several, one after the other.
 
     Attributes:
         crow, col: int32, of all nodes of the batch. values: M ``(E,)``. diagonal: c ``(total,)``; None for ones.
@@ -317,7 +316,7 @@ class Rows:
 
     @classmethod
     def of(cls, crow: Tensor, col: Tensor, values: Tensor, diagonal: Tensor | None) -> Rows | None:
-        """Return the rows; None where they cannot be read, or nothing is compiled."""
+        """Return the rows; None where C cannot read them, or nothing is compiled."""
         values, diagonal = values.detach().contiguous(), None if diagonal is None else diagonal.detach().contiguous()
         if values.shape != col.shape or not reads(crow, col, values):
             return None
@@ -328,12 +327,12 @@ class Rows:
         return cls(crow, col, values, diagonal)
 
     def reads(self, *blocks: Tensor) -> bool:
-        """Return whether C can read blocks, of the dtype of the rows."""
+        """Return whether C can read blocks of the dtype of the rows."""
         return is_readable(*blocks) and all(x.dtype == self.values.dtype for x in blocks)
 
     @property
     def pointers(self) -> Any:
-        """Return what C reads, as long as these live."""
+        """Return the addresses that C reads, valid as long as the rows live."""
         return structure("Rows", self.crow, self.col, self.values, self.diagonal)
 
     def filter(self, x: Tensor, centre: Tensor, scale: Tensor, degree: Tensor) -> Tensor:
@@ -348,7 +347,7 @@ class Rows:
                 f"x must have {len(self.crow) - 1} rows, and a filter for each graph, got {tuple(x.shape)}"
             )
         parts, threads = _team(len(self.col) * m * int(degree.max()))
-        # The columns of one graph are filtered each by themselves: threads have nothing to wait for.
+        # The columns of one graph are filtered independently: threads need not wait for each other.
         whole = max(1, -(-(m - 1) * x.element_size() // LANE_BYTES))
         groups = min(threads, parts, whole) if graphs == 1 else 1
         parts = min(parts, graphs * groups)
@@ -364,7 +363,7 @@ class Rows:
         """Solve by conjugate gradients outside V; see `torch_lapeig.eigen.complement`.
 
         Args:
-            target: right-hand sides, float64 ``(B, N, k)``. limits: iterations, those between true residuals, patience.
+            target: right-hand sides, float64 ``(B, N, k)``. limits: iterations, the period of true residuals, patience.
 
         Returns:
             The iterates, and the norms of their residuals ``(B, k)``.
@@ -382,7 +381,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """What `Rows.complement` solves with, float64 and contiguous.
+    """Arrays that `Rows.complement` solves with, float64 and contiguous.
 
     Attributes:
         noise: part of the right-hand sides that the round-off of an iterate may come to.

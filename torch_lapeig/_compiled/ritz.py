@@ -13,12 +13,12 @@ from torch_lapeig._compiled.sparse import BLOCK
 
 
 def ritz_values(projection: Tensor, m: int, gram: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Return Ritz values ``(m,)``, ascending, and norms of residuals, without vectors: a third of the time of these.
+    """Return Ritz values ``(m,)``, ascending, and residual norms, in a third of the time that vectors take.
 
     Args:
-        projection: of A on orthonormal vectors, float64, rows in one piece; that of the first ``m`` counts, and of it
+        projection: of A on orthonormal vectors, float64, contiguous rows; its first ``m`` rows and columns count,
             the lower triangle.
-        gram: ``(p, p)``, of what the products of the last p of them have outside the space.
+        gram: ``(p, p)``, Gram matrix of the last p products outside the space.
 
     Returns:
         None where nothing is compiled, or the projection is for others: not finite, or p beyond 4.
@@ -33,12 +33,12 @@ def ritz_values(projection: Tensor, m: int, gram: Tensor) -> tuple[Tensor, Tenso
 
 
 def room_of_ritz(m: int) -> int:
-    """Return the numbers of float64 that the pairs of one block of ``m`` columns need beside its own."""
+    """Return how many float64 numbers the pairs of a block of ``m`` columns need beside the block."""
     return m * (4 * m + 10)
 
 
 def least_of(dtype: torch.dtype) -> float:
-    """Return the least entry on the diagonal of a Cholesky factor of columns of length 1 that are not dependent."""
+    """Return the least diagonal entry of a Cholesky factor at which unit columns count as independent."""
     return 10 * math.sqrt(torch.finfo(dtype).eps)
 
 
@@ -47,8 +47,8 @@ def ritz_pairs(
 ) -> tuple[Tensor, Tensor, Tensor] | None:
     """Return Ritz values ``(B, m)``, ascending, vectors ``(B, N, m)`` and residual norms ``(B, m)`` of a block's span.
 
-    None where C cannot read it, and where columns are dependent to working precision, of a graph or beside those that
-    they have to be outside of.
+    None where C cannot read it, or where columns are dependent to working precision, in a graph or on the columns that
+    they have to be orthogonal to.
 
     Args:
         rows: of B graphs. x: ``(B, N, m)``.

@@ -15,36 +15,36 @@ from torch import Tensor
 from torch_lapeig._compiled import call, library, structure
 
 Array = np.ndarray[Any, Any]
-SINGULAR, NO_MEMORY = -1, -2  # what `numbers_of` gives in the place of a count
-BLOCK = 4  # vectors of a block, at most
-SPACE_PART = 2**14  # numbers of a vector that a thread has at least: with four of them and 30 others some 0.1 ms
+SINGULAR, NO_MEMORY = -1, -2  # results of `numbers_of` in place of a count
+BLOCK = 4  # maximum vectors of a block
+SPACE_PART = 2**14  # least numbers of a vector for each thread: with four of them and 30 others some 0.1 ms
 
 
 class Limits(NamedTuple):
-    """Multiplications that factors may take, and their entries."""
+    """Maximum cost of factors: multiplications and entries."""
 
     work: float = math.inf
     entries: float = math.inf
 
     def are_within(self, others: Limits) -> bool:
-        """Return whether no limit is larger than another."""
+        """Return whether no limit is larger than the other's."""
         return all(mine <= other for mine, other in zip(self, others, strict=True))
 
 
 def _at(x: Array | None) -> int | None:
-    """Return where C finds numbers; NumPy's own ``ctypes`` takes four times as long."""
+    """Return the address of an array; NumPy's own ``ctypes`` takes four times as long."""
     return None if x is None else x.__array_interface__["data"][0]
 
 
 class Structure:
-    """Where the factors of a symmetric matrix have entries, in an order of little fill.
+    """Positions of the entries in the factors of a symmetric matrix, in an order of little fill.
 
     Nodes are eliminated by approximate minimum degree (Amestoy, Davis & Duff 1996). Columns of L with the same rows
     below them are eliminated together, as a dense matrix (Duff & Reid 1983).
 
     Attributes:
         entries: numbers that L holds, with some zeros. work: multiplications that it takes, a column of c entries c².
-        bytes: memory of the factors and of what makes them, at most.
+        bytes: maximum memory of the factors and of their computation.
     """
 
     def __init__(self, shape: int) -> None:
@@ -57,7 +57,7 @@ class Structure:
 
     @classmethod
     def of(cls, crow: Array, col: Array, most: Limits | None = None) -> Structure | None:
-        """Return the structure of a matrix of these symmetric rows, int32, with or without its diagonal.
+        """Return the structure of a symmetric matrix of int32 rows, with or without its diagonal.
 
         None where factors take more than the limits, or more memory than there is.
         """
@@ -68,13 +68,13 @@ class Structure:
 
     @property
     def size(self) -> Limits:
-        """Return the limits that these factors just keep."""
+        """Return the cost of these factors as limits."""
         return Limits(self.work, self.entries)
 
 
 @dataclass(frozen=True, eq=False)
 class SymmetricFactors:
-    """L and D of a matrix.
+    """Factors L and D of a matrix.
 
     Attributes:
         numbers: of L and D. negative: entries of D below zero, as many as there are eigenvalues (Sylvester 1852).
@@ -95,7 +95,7 @@ class SymmetricFactors:
         times: float = 1.0,
         diagonal: Array | None = None,
     ) -> SymmetricFactors:
-        """Return the factors of ``diagonal`` and ``times`` the values, float64, on rows of this structure.
+        """Return the factors of ``diagonal`` and ``times`` the values, float64, on the rows of this structure.
 
         Raises:
             RuntimeError: an entry of D is zero or not finite. MemoryError.
@@ -111,12 +111,12 @@ class SymmetricFactors:
 
     @property
     def nnz(self) -> int:
-        """Return the numbers that L holds."""
+        """Return the number of entries of L."""
         entries: int = self.structure.entries
         return entries
 
     def solve(self, b: Array) -> Array:
-        """Return X of A X = B for float64 ``(n,)`` or ``(n, m)``. Raises: MemoryError."""
+        """Return X of A X = B for float64 ``(n,)`` or ``(n, m)``; raise MemoryError where memory is not enough."""
         b = np.ascontiguousarray(b)
         x = np.empty_like(b)
         columns = b.size // max(self.nodes, 1)
@@ -126,11 +126,11 @@ class SymmetricFactors:
 
 
 class Space:
-    """A block Krylov space of A⁻¹ that compiled loops extend, on memory of its owner; see `BlockKrylov`.
+    """Block Krylov space of A⁻¹ that compiled loops extend in the memory of its owner; see `BlockKrylov`.
 
     Args:
         factors: of A. rows: float64 ``(first + size + width, N)``, in one piece. projected: ``(size, size)``, likewise.
-        width: of a block, at most `BLOCK`. pivots: what `BlockKrylov` asks of blocks.
+        width: of a block, at most `BLOCK`. pivots: limits of `BlockKrylov` for blocks.
 
     Attributes:
         rest: ``(width, N)``, of the last products.
@@ -147,15 +147,15 @@ class Space:
         gram = rows.new_empty(width, width)
         head = (factors.structure.pointer, _at(factors.numbers), n, total - size - width, size, width, 0, 0)
         self._space = structure("space", *head, rows, projected, self.rest, gram, *pivots, work, 0, 0, None, room)
-        self._kept = (factors, rows, projected, gram, work, room)  # as long as their memory is read
+        self._kept = (factors, rows, projected, gram, work, room)  # keeps their memory alive
 
     def follow(self, filled: int, source: Tensor) -> bool:
-        """Make of rows ``(width, N)`` the block that follows the first ``filled`` vectors, if it is sound."""
+        """Turn rows ``(width, N)`` into the block that follows the first ``filled`` vectors, if the block is sound."""
         self._space.filled = filled
         return bool(call("next_block", self._space, source, *self._team))
 
     def extend(self, filled: int, upto: int) -> tuple[int, int, bool]:
-        """Take in the block that follows, and further ones up to so many vectors while there is room for another.
+        """Take in the next block, and further blocks up to so many vectors while there is room for another.
 
         Returns:
             The vectors then, the blocks taken in, and whether each but the first could be made of the rest before.

@@ -16,8 +16,8 @@ FINISHED, DEPENDENT = 3, 5  # states of a graph in `subspace.c`
 
 
 class Spectrum(NamedTuple):
-    """What is known of spectra, each ``(B,)``: null vectors, int64; bound, round-off, and about the mean of the values
-    or None, in the dtype of the matrix."""
+    """Known numbers of spectra, each ``(B,)``: null vectors (int64); bound, round-off, and mean of the values or None,
+    in the dtype of the matrix."""
 
     nullity: Tensor
     bound: Tensor
@@ -26,8 +26,8 @@ class Spectrum(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Ritz values ``(B, m)``, vectors ``(B, N, m)``, filters of a graph at most, and which graphs have the pairs that
-    were asked for, bool ``(B,)``."""
+    """Ritz values ``(B, m)``, vectors ``(B, N, m)``, the maximum number of Chebyshev filters of a graph, and the
+    converged graphs, bool ``(B,)``."""
 
     values: Tensor
     vectors: Tensor
@@ -38,7 +38,7 @@ class Found(NamedTuple):
 def subspace(
     rows: Rows, block: Tensor, null: Tensor, k: int, spectrum: Spectrum, rule: tuple[float, ...]
 ) -> Found | None:
-    """Return the pairs that `ChebyshevSubspace` finds, which has the rule: the numbers of `STRUCTURES` in order.
+    """Return the pairs that `ChebyshevSubspace` finds; the numbers follow `STRUCTURES` in order.
 
     None where C cannot read this, and where columns of a graph come to depend on each other, which takes more care.
 
@@ -75,7 +75,7 @@ def subspace(
         *(k, threads, COMPILED_PART, UNINTERRUPTED, 0),
         *(*spectrum, state, iterations, products, degree, block, centres, scales),
     )
-    while call("subspace", task, dtype=dtype):  # between calls an interrupt finds its way
+    while call("subspace", task, dtype=dtype):  # an interrupt can act between calls
         pass
     states = counts[0]
     if bool((states == DEPENDENT).any()):

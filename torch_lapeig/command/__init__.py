@@ -37,19 +37,19 @@ SCALING = "mean, deviation = torch.from_numpy(np.load({file!r}))\npoints = (poin
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; SystemExit with a message where something cannot be embedded."""
+    """Run the command line; raise SystemExit with a message where the data cannot be embedded."""
     parser = argparse.ArgumentParser("torch-lapeig", description="Differentiable spectral embedding for PyTorch.")
     commands = parser.add_subparsers(dest="command", required=True)
     add_options(commands.add_parser("embed", help="Laplacian eigenmaps of your own data"))
     options = parser.parse_args(arguments)
     try:
         run(options)
-    except (InputError, OSError) as error:  # files are read with messages of their own; what is left is --out
+    except (InputError, OSError) as error:  # errors of input files have their own messages; an OSError is of --out
         raise SystemExit(f"error: {error}") from None
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of ``embed``."""
+    """Add the options of ``embed``."""
     add = parser.add_argument
     add("--input", required=True, metavar="FILE", help=".npy, .npz (file.npz:name), .csv or .parquet: a row is a point")
     add(
@@ -70,7 +70,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Read, embed, write and say what was done; `InputError`, before anything is written, where that cannot be."""
+    """Read, embed, write and report; raise `InputError`, before anything is written, where that is impossible."""
     figure = report.new_figure()
     out = options.out or Path(f"embedding-{Path(options.input.rpartition('.')[0]).name}")
     check_out(out, options.overwrite)
@@ -104,7 +104,7 @@ def check_out(out: Path, overwrite: bool) -> None:
 
 
 def labels_of(given: str | None, found: Array | Columns, n: int, column: bool, notes: list[str]) -> Array | None:
-    """The labels of a file or of a column of the input."""
+    """Return the labels of a file or of a column of the input."""
     if given is None:
         return None
     if column and not isinstance(found, np.ndarray):
@@ -117,7 +117,7 @@ def labels_of(given: str | None, found: Array | Columns, n: int, column: bool, n
 def new_points(
     given: str | None, without: Sequence[str], like: Array | Columns, x: Array, notes: list[str]
 ) -> Array | None:
-    """New points, of as many columns and of the dtype of the others; columns with names are taken by these."""
+    """Return new points with the columns and dtype of the others; named columns are taken by name."""
     if given is None:
         return None
     found = reading.read(given, notes)
@@ -132,13 +132,13 @@ def new_points(
 
 
 def scaling_of(x: Array) -> Array:
-    """Mean and standard deviation of each column ``(2, D)``; 1 for a constant one."""
+    """Return mean and standard deviation of each column ``(2, D)``; 1 for a constant column."""
     deviation = np.where((x == x[0]).all(0), 1, x.std(0, dtype=np.float64))
     return np.stack([x.mean(0, dtype=np.float64), deviation]).astype(x.dtype)
 
 
 def device_of(name: str) -> torch.device:
-    """The device of a name."""
+    """Return the device of a name."""
     try:
         device = torch.device(name)
         torch.zeros(1, device=device)

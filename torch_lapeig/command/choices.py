@@ -1,4 +1,4 @@
-"""What the command chooses, each choice with its reason, and what it finds."""
+"""Choices of the command, each with its reason, and its results."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ WEIGHTINGS: dict[str, type[Weighting]] = {
 
 
 class Choice(NamedTuple):
-    """Something that was chosen, by the user or for a reason."""
+    """Choice of the user, or of the program with its reason."""
 
     name: str
     value: str
@@ -52,11 +52,11 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """An embedding with what was chosen for it.
+    """Embedding with the choices made for it.
 
     Attributes:
         module: fitted. graph: weighted, of the points. columns: ``(N, k)``. new: ``(Q, k)`` of new points, or None.
-        choices: with their reasons. notes: warnings of the library and what was decided while reading.
+        choices: with their reasons. notes: warnings of the library and decisions while reading.
         code: lines of Python that make the module anew; ``model.pt`` is then loaded into it.
     """
 
@@ -69,7 +69,7 @@ class Answer:
     code: str
 
     def spectrum(self) -> list[tuple[int, float, float, float]]:
-        """For each column its number from 1, eigenvalue, gap to the next eigenvalue, and residual."""
+        """Return for each column its number from 1, eigenvalue, gap to the next eigenvalue, and residual."""
         values = self.module.eigenvalues_.tolist()
         gaps = [*np.diff(values).tolist(), float(self.module.gap_)]
         return list(zip(range(1, len(values) + 1), values, gaps, self.module.residuals_.tolist(), strict=True))
@@ -139,7 +139,7 @@ def _components(n: int, wishes: Namespace) -> Choice:
 
 
 def _weighting(wishes: Namespace) -> tuple[Weighting, str, Choice]:
-    """The weighting, the code that makes the module, and the choice."""
+    """Return the weighting, the code that makes the module, and the choice."""
     name = wishes.weighting or "heat"
     why = "given by --weighting" if wishes.weighting else "the library's default"
     if wishes.bandwidth is not None:
@@ -157,7 +157,7 @@ def _weighting(wishes: Namespace) -> tuple[Weighting, str, Choice]:
 
 
 def _imported(path: str) -> tuple[Weighting, str, Choice]:
-    """A weighting of the user's own, ``module:name``: an instance, or what makes one when it is called."""
+    """Return a weighting of the user's own, ``module:name``: an instance, or the result of calling a factory."""
     module, colon, name = path.partition(":")
     if not colon:
         raise InputError(f"--weighting must be of {', '.join(WEIGHTINGS)}, or module:name of your own, got {path!r}")
@@ -180,7 +180,7 @@ def _imported(path: str) -> tuple[Weighting, str, Choice]:
 
 
 def _bandwidth(weights: Weighting, points: Tensor, graph: Graph) -> list[Choice]:
-    """Return the bandwidth of the heat kernel, as it came out."""
+    """Return the bandwidth that the heat kernel used."""
     if not isinstance(weights, HeatKernel):
         return []
     t = float(weights.state(points, graph)[0, 0])
@@ -201,6 +201,6 @@ def _component_rule(graph: Graph) -> Choice:
 
 
 def sizes_of_parts(graph: Graph) -> list[int]:
-    """Return the number of points of each component of a graph, the largest first; a point alone is one."""
+    """Return the number of points of each component of a graph, the largest first; 1 for an isolated point."""
     counts: list[int] = graph.connected_components().unique(return_counts=True)[1].tolist()
     return sorted(counts, reverse=True)

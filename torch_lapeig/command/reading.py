@@ -1,4 +1,4 @@
-"""Points, labels and names of columns from files of numbers: what cannot be right is refused with the way out."""
+"""Points, labels and names of columns from files of numbers; data that cannot be right is refused with advice."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from scipy import sparse
 Array = NDArray[Any]
 Columns = Mapping[str, Array]
 
-LEAST_POINTS = 4  # two eigenvectors and the constant one, and one more
-DENSE_BYTES = 4 << 30  # of a sparse matrix when it is written out
-PICKLED = b"\x80"  # first byte of a pickle; older NumPy says so of whatever it cannot read
+LEAST_POINTS = 4  # two eigenvectors, the constant one, and one more
+DENSE_BYTES = 4 << 30  # maximum of a sparse matrix written out as a dense one
+PICKLED = b"\x80"  # first byte of a pickle; older NumPy reports any unreadable file as pickled
 SHOWN = 5  # numbers of rows in a message
 DECIMAL_COMMA = re.compile(r"[+-]?\d*,(\d+)(?:[eE][+-]?\d+)?")
 
 
 class InputError(ValueError):
-    """Data that cannot be embedded; the message names it, what arrived, and what to do instead."""
+    """Error of data that cannot be embedded; the message names the data, what arrived, and what to do instead."""
 
 
 def read(given: str, notes: list[str]) -> Array | Columns:
-    """The array of a file, or its columns by name.
+    """Return the array of a file, or its columns by name.
 
     Args:
         given: path of a .npy, .npz, .csv or .parquet file; ``points.npz:x`` is the array x of several.
@@ -68,7 +68,7 @@ def is_file(given: str) -> bool:
 
 
 def _member(given: str) -> tuple[Path, str]:
-    """A path, and the name of an array in it."""
+    """Return a path, and the name of an array in it."""
     before, _, after = given.rpartition(":")
     return (Path(before), after) if before.lower().endswith(".npz") else (Path(given), "")
 
@@ -80,7 +80,7 @@ def _npy(path: Path, member: str, notes: list[str]) -> Array:
 
 
 def _npz(path: Path, member: str, notes: list[str]) -> Array:
-    """The one array of an archive, the one that is named, or a sparse matrix of SciPy's, written out."""
+    """Return the one array of an archive, the named one, or a sparse matrix of SciPy's as a dense array."""
     with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
         names = archive.files
         if {"format", "shape", "data"} <= set(names):
@@ -100,10 +100,10 @@ def _npz(path: Path, member: str, notes: list[str]) -> Array:
 
 
 def _csv(path: Path, member: str, notes: list[str]) -> Columns:
-    """Columns of words or numbers; the first line holds their names if none of its cells is a number."""
+    """Return columns of words or numbers; the first line holds names if none of its cells is a number."""
     text = path.read_text(encoding="utf-8-sig")
     first = text.partition("\n")[0]
-    delimiter = next((sign for sign in ";\t" if sign in first), ",")  # beside these commas are decimal
+    delimiter = next((sign for sign in ";\t" if sign in first), ",")  # other delimiters leave the comma for decimals
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     rows = [(reader.line_num, row) for row in reader if row]
     if not rows:
@@ -130,7 +130,7 @@ def _csv(path: Path, member: str, notes: list[str]) -> Columns:
 
 
 def _with_decimal_points(cells: Array, path: Path, notes: list[str]) -> Array:
-    """Return cells with points for the decimal commas of Excel and R; `InputError` if they may separate thousands."""
+    """Return cells with points for decimal commas (Excel, R); raise `InputError` if commas may separate thousands."""
     found = [DECIMAL_COMMA.fullmatch(cell.strip()) for cell in cells.flat]
     if not (digits := [match[1] for match in found if match]):
         return cells
@@ -144,7 +144,7 @@ def _with_decimal_points(cells: Array, path: Path, notes: list[str]) -> Array:
 
 
 def _counts_columns(cells: Array, path: Path) -> bool:
-    """Return whether the first line counts 0, 1, 2, …; `InputError` where it may be a point of whole numbers."""
+    """Return whether the first line counts 0, 1, 2, …; raise `InputError` where it may be a point of whole numbers."""
     named = cells[:, 1:] if cells.shape[1] > 1 and not cells[0, 0].strip() else cells
     width = named.shape[1]
     if width < 2 or len(cells) < 2 or named[0].tolist() != [str(i) for i in range(width)]:
@@ -180,11 +180,11 @@ def _is_number(cell: str) -> bool:
         float(cell)
     except ValueError:
         return False
-    return "_" not in cell  # which Python's numbers may have
+    return "_" not in cell  # which numbers in Python may contain
 
 
 def numbers(cells: Array, name: str) -> Array:
-    """Return a column as numbers, NaN for an empty cell; `InputError` for words."""
+    """Return a column as numbers, NaN for an empty cell; raise `InputError` for words."""
     if cells.dtype.kind in "biuf":
         return cells
     if cells.dtype.kind in "US":
@@ -198,9 +198,9 @@ def numbers(cells: Array, name: str) -> Array:
 
 
 def points_of(found: Array | Columns, given: str, without: Sequence[str], notes: list[str]) -> Array:
-    """Return the points ``(N, D)`` of what `read` found, float32 or float64, ``without`` some columns.
+    """Return the points ``(N, D)`` of the result of `read`, float32 or float64, ``without`` some columns.
 
-    ``given`` is what the user calls it; `InputError` unless these are finite real numbers.
+    ``given`` is the user's name for it; `InputError` unless these are finite real numbers.
     """
     if isinstance(found, Mapping):
         if unknown := [name for name in without if name not in found]:
@@ -216,12 +216,12 @@ def points_of(found: Array | Columns, given: str, without: Sequence[str], notes:
 
 
 def named_points(found: Columns, without: Sequence[str]) -> list[str]:
-    """The names of the columns that points have."""
+    """Return the names of the columns of points."""
     return [name for name, cells in found.items() if name not in without and not _is_index(name, cells)]
 
 
 def as_named(found: Columns, given: str, names: Sequence[str], notes: list[str]) -> Columns:
-    """The columns of these names in this order. InputError where one is not there."""
+    """Return the columns of these names in this order; raise InputError where one is missing."""
     if lacking := [name for name in names if name not in found]:
         raise InputError(f"{given} must have the columns of the input: {lacking[0]!r} is not among {', '.join(found)}")
     others = [name for name in found if name not in names]
@@ -231,7 +231,7 @@ def as_named(found: Columns, given: str, names: Sequence[str], notes: list[str])
 
 
 def _is_index(name: str, cells: Array) -> bool:
-    """Return whether a column without a name numbers the rows, as pandas writes its index and R its row names."""
+    """Return whether an unnamed column numbers the rows, as pandas writes its index and R its row names."""
     if name and not name.startswith("Unnamed"):
         return False
     rows = [str(cell).strip() for cell in cells]
@@ -247,7 +247,7 @@ def _checked(found: Array, given: str, notes: list[str]) -> Array:
     if found.dtype.kind not in "biuf":
         raise InputError(f"{given} must hold real numbers, got {found.dtype}")
     if found.dtype not in (np.float32, np.float64):
-        to = np.float32 if found.dtype.itemsize <= 2 else np.float64  # which holds such numbers exactly
+        to = np.float32 if found.dtype.itemsize <= 2 else np.float64  # float64 or float32 holds these numbers exactly
         notes.append(f"{given} is {found.dtype}, computed in {np.dtype(to)}")
         found = found.astype(to)
     if len(bad := np.flatnonzero(~np.isfinite(found).all(1))):
@@ -260,7 +260,7 @@ def _checked(found: Array, given: str, notes: list[str]) -> Array:
 
 
 def check_points(x: Array, given: str, notes: list[str]) -> None:
-    """Raise `InputError` if nothing can be embedded; note columns that say nothing, or nearly all.
+    """Raise `InputError` if nothing can be embedded; note columns that are constant or dominate.
 
     >>> check_points(np.ones((5, 2)), "ones.npy", [])
     Traceback (most recent call last):
@@ -297,13 +297,13 @@ def check_units(x: Array, given: str) -> None:
 
 
 def labels_of(found: Array | Columns, given: str, n: int, notes: list[str]) -> Array:
-    """Return one label for each point ``(n,)``, numbers or words, of what `read` found; `InputError` if not."""
+    """Return one label for each point ``(n,)``, numbers or words, of the result of `read`, or raise `InputError`."""
     if isinstance(found, Mapping):
         if len(found) != 1:
             raise InputError(f"{given} must have one column of labels, got {', '.join(found)}")
         ((name, cells),) = found.items()
         found = cells
-        if len(cells) == n - 1 and cells.dtype.kind == "U":  # of words alone only their number tells
+        if len(cells) == n - 1 and cells.dtype.kind == "U":  # for words, only the count shows a missing header
             found = np.array([name, *cells])
             notes.append(f"{given}: line 1 is a label after all, as there are {n} points")
         if found.dtype.kind == "U" and all(map(_is_number, found)):

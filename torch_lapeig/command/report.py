@@ -15,7 +15,7 @@ from torch_lapeig.command.reading import Array, InputError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CLASSES = 20  # labels that have a colour each
+CLASSES = 20  # maximum labels with a colour each
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
@@ -27,7 +27,7 @@ pre { background: #f4f4f4; padding: 1rem; overflow-x: auto } h1 { font-size: 1.6
 
 
 def new_figure() -> Figure:
-    """Return an empty figure, drawn without a display; `InputError` without matplotlib."""
+    """Return an empty figure, drawn without a display; raise `InputError` without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -36,7 +36,7 @@ def new_figure() -> Figure:
 
 
 def summary(title: str, answer: Answer) -> str:
-    """Choices, spectrum and notes for a terminal."""
+    """Return choices, spectrum and notes for a terminal."""
     lines = [title, ""]
     lines += [f"  {choice.name:19} {choice.value:18} {choice.why}" for choice in answer.choices]
     lines += ["", f"  {_parts(answer)}", ""]
@@ -47,7 +47,7 @@ def summary(title: str, answer: Answer) -> str:
 
 
 def advice(answer: Answer) -> str:
-    """Where the eigenvalues have their largest gap, beginning with that after the constant column's 0."""
+    """Return where the eigenvalues have their largest gap, beginning with the gap after the constant column's 0."""
     spectrum = answer.spectrum()
     gaps = [spectrum[0][1], *(gap for _, _, gap, _ in spectrum)]
     largest = int(np.argmax(gaps))
@@ -86,7 +86,7 @@ def draw(figure: Figure, answer: Answer, labels: Array | None, name: str) -> Non
 
 
 def _plane(columns: Array, pair: tuple[int, int]) -> Array:
-    """Two columns; of a single one, with zeros beside it."""
+    """Return two columns; a single column is paired with zeros."""
     return columns[:, list(pair)] if columns.shape[1] > 1 else np.stack([columns[:, 0], 0 * columns[:, 0]], 1)
 
 
@@ -109,7 +109,7 @@ def _scatter(figure: Figure, axes: Any, plane: Array, labels: Array | None, name
 
 
 def page(title: str, answer: Answer, picture: Path, code: str) -> str:
-    """The report as one HTML file, with the picture inside."""
+    """Return the report as one HTML file, with the picture inside."""
     safe = html.escape
     choices = "".join(
         f"<tr><td>{safe(choice.name)}</td><td><b>{safe(choice.value)}</b></td><td>{safe(choice.why)}</td></tr>"

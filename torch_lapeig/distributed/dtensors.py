@@ -16,7 +16,7 @@ from torch_lapeig.distributed.ranks import Ranks
 
 
 def own_rows(x: Any, ranks: Ranks, name: str) -> Any:
-    """The rows of this rank of a `DTensor`; differentiable. Any other thing is returned as it is.
+    """Return this rank's rows of a `DTensor`, differentiable; return any other object as it is.
 
     Raises:
         ValueError: a `DTensor` of other placements, or over other processes.
@@ -35,21 +35,21 @@ def own_rows(x: Any, ranks: Ranks, name: str) -> Any:
 
 
 def as_given(rows: Tensor, x: Any) -> Tensor:
-    """Rows that go with those of ``x``: a `DTensor` if that is one."""
+    """Return rows as a `DTensor` if ``x`` is one, else as they are."""
     if not isinstance(x, DTensor):
         return rows
     return _dtensor(rows, x.device_mesh, x.shape[0])
 
 
 def of_all(rows: Tensor, ranks: Ranks, total: int) -> Tensor:
-    """Equal parts of ``total`` rows as one tensor of all ranks; themselves where there is one process."""
+    """Return equal parts of ``total`` rows as one tensor of all ranks; the rows as they are in a single process."""
     if ranks.group is None:
         return rows
     return _dtensor(rows, DeviceMesh.from_group(ranks.group, rows.device.type), total)
 
 
 def equal_part(x: Tensor, ranks: Ranks) -> Tensor:
-    """This rank's part of rows that `of_all` has made a tensor of, or that every rank has as a whole."""
+    """Return this rank's part of rows, which are a tensor of `of_all` or whole on every rank."""
     if isinstance(x, DTensor):
         part: Tensor = own_rows(x, ranks, "the rows of a fit")
         return part
@@ -58,13 +58,13 @@ def equal_part(x: Tensor, ranks: Ranks) -> Tensor:
 
 
 def part_of(ranks: Ranks, total: int, rank: int) -> tuple[int, int]:
-    """The rows of a rank of parts as `torch.chunk` cuts them, but for ranks that have none."""
+    """Return the rows of a rank in parts as `torch.chunk` cuts them, except that a rank may have none."""
     size = -(-total // ranks.world)
     return min(rank * size, total), min((rank + 1) * size, total)
 
 
 def by_number(points: ShardedPoints, rows: Tensor) -> Tensor:
-    """Rows ``(n, ...)`` of points brought to equal parts of all, in the order of their numbers; without gradients."""
+    """Return rows ``(n, ...)`` of points in equal parts of all, in the order of their numbers; without gradients."""
     offsets = [part_of(points.ranks, points.offsets[-1], rank)[0] for rank in range(points.ranks.world)]
     offsets.append(points.offsets[-1])
     numbers, arrived = to_owners(points.ranks, offsets, points.numbers, points.numbers, rows)

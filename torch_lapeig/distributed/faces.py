@@ -29,21 +29,21 @@ KEPT = (*ROWS, *SMALL, ENTRY)  # of a fit, in a state dict
 
 
 class Sharded(nn.Module):
-    """A method or loss on one set of points, of which each process gives its own rows and gets back theirs.
+    """Method or loss on one set of points, of which each process gives its own rows and receives their results.
 
     Every process of the group calls every method, with its rows in any number and order; none is a number too. The
-    answer is that of all rows on one process. The loss of a training is the sum of what each process makes of its own
-    rows: so a loss gives each its share, and gradients to the rows are those of the sum. Parameters,
+    answer equals the answer for all rows on one process. The loss of a training is the sum over processes of their own
+    rows: so a loss gives each its share, and rows get the gradients of the sum. Parameters,
     which every process has, get that part of their gradient which its rows have made: `sum_gradients` adds the parts.
 
     Args:
         module: a `LaplacianEigenmaps`, `SpectralClustering`, `LaplacianSmoothness` or `SpectralLoss`, whose graph is
-            one of `KNN` or `Radius`; its parameters are those of this module.
+            one of `KNN` or `Radius`; this module has its parameters.
         group: the processes: a process group, a dimension of a `DeviceMesh` (``mesh["shard"]``), a `Ranks`, or None for
             all of them; without `torch.distributed` this process alone.
         timeout: seconds that a process waits for the others at most.
 
-    Rows may come as `DTensor` with the placement ``Shard(0)`` over the same processes, and what is returned for them
+    Rows may come as `DTensor` with the placement ``Shard(0)`` over the same processes, and the result for them
     is one too.
 
     Attributes:
@@ -57,8 +57,8 @@ class Sharded(nn.Module):
 
     Raises:
         TypeError, ValueError: another module, or options that need the whole graph in one place
-            (``components="separate"``). When called: on the process that gave something wrong, what one process would
-            raise, and a `DistributedError` that says it on the others; on all of them if they do not agree.
+            (``components="separate"``). When called: on the process with wrong input, the error that one process would
+            raise, and a `DistributedError` that names it on the others; on all of them if they do not agree.
 
     >>> from torch_lapeig import KNN, LaplacianEigenmaps
     >>> x = torch.rand(200, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -90,17 +90,17 @@ class Sharded(nn.Module):
             raise ValueError('assign_labels must be "kmeans" or "cluster_qr" on several processes, got "discretize"')
         self.ranks = group if isinstance(group, Ranks) else Ranks(group, timeout=timeout)
         self._fit: ShardedFit | None = None
-        self._kept: State = {}  # of the fit, what a state dict holds
+        self._kept: State = {}  # entries of the fit in a state dict
 
     def forward(self, *given: Tensor) -> Tensor:
-        """The rows ``(n, k)`` of the points ``(n, D)`` of this process, or the share ``()`` of a loss of ``(y, x)``."""
+        """Return rows ``(n, k)`` of this process's points ``(n, D)``, or the share ``()`` of a loss of ``(y, x)``."""
         if isinstance(self.module, (LaplacianSmoothness, SpectralLoss)):
             return self._loss(*given)
         return self.embed(*given).columns
 
     @_checks.full_precision
     def embed(self, x: Tensor) -> Embedding:
-        """What ``forward`` returns, with eigenvalues, residuals and eigengap: see `Embedding`."""
+        """Return the result of ``forward`` with eigenvalues, residuals and eigengap: see `Embedding`."""
         with self.ranks.guard():
             points = self._spread("embed", x, LaplacianEigenmaps, SpectralClustering)
             _, found, pairs = self._solve(points, sharded_graph(points, self.module.neighbors))
@@ -111,7 +111,7 @@ class Sharded(nn.Module):
     @torch.no_grad()
     @_checks.full_precision
     def fit(self, x: Tensor) -> Sharded:
-        """Embed points, and cluster them, and keep what new points need. Returns the module."""
+        """Embed points, and cluster them, and keep the tensors that new points need. Returns the module."""
         with self.ranks.guard():
             points = self._spread("fit", x, LaplacianEigenmaps, SpectralClustering)
             graph = sharded_graph(points, self.module.neighbors)
@@ -140,11 +140,11 @@ class Sharded(nn.Module):
             setattr(self, name, value)
 
     def room_for(self, checkpoint: Any, prefix: str = "") -> dict[str, Any]:
-        """A state dict with empty tensors of the sizes of the fit in a checkpoint, for `torch.distributed.checkpoint`.
+        """Return a state dict of empty tensors of a checkpoint's sizes, for `torch.distributed.checkpoint`.
 
         Args:
             checkpoint: path of the folder, or a `StorageReader`. prefix: of this module's names in it, ``"model."``
-                of what was saved as ``{"model": module.state_dict()}``.
+                of an entry saved as ``{"model": module.state_dict()}``.
 
         Raises:
             OSError: on the process that cannot read it; `DistributedError` on the others, and on
@@ -223,7 +223,7 @@ class Sharded(nn.Module):
                 self._keep(fit, rows, small, {name: rows[name] for name in ("embedding_", "labels_") if name in rows})
 
     def _wrap_names(self, state_dict: dict[str, Any], prefix: str) -> None:
-        """Give what the module itself has saved the names that it has here; its edges are found again."""
+        """Rename the entries that the module itself has saved to the names used here; its edges are found again."""
         others = getattr(self.module, "FITTED", ())
         for key in [key for key in state_dict if key.startswith(prefix)]:
             name = key.removeprefix(prefix)
@@ -237,7 +237,7 @@ class Sharded(nn.Module):
 
     @_checks.full_precision
     def transform(self, x_new: Tensor) -> Tensor:
-        """The rows ``(q, k)`` of new points ``(q, D)`` of this process given the fitted ones, with gradients."""
+        """Return the rows ``(q, k)`` of new points ``(q, D)`` of this process given the fitted ones, with gradients."""
         return self._rows_of("transform", x_new, LaplacianEigenmaps, SpectralClustering)
 
     def _rows_of(self, method: str, x_new: Tensor, *kinds: type) -> Tensor:
@@ -249,7 +249,7 @@ class Sharded(nn.Module):
     @torch.no_grad()
     @_checks.full_precision
     def predict(self, x_new: Tensor) -> Tensor:
-        """The cluster of each new point ``(q, D)`` of this process, int64 ``(q,)``; −1 for those without neighbours."""
+        """Return the cluster of each new point ``(q, D)`` of this process, int64 ``(q,)``; −1 without neighbours."""
         rows = own_rows(self._rows_of("predict", x_new, SpectralClustering), self.ranks, "x_new")
         of_clusters = self.cluster_centers_ if self.module.assign_labels == "kmeans" else self.cluster_axes_
         return as_given(labels_of(self.module, rows, of_clusters), x_new)
@@ -260,7 +260,7 @@ class Sharded(nn.Module):
             raise TypeError(f"{method} needs a Sharded({names}), got a Sharded({type(self.module).__name__})")
 
     def _check_new(self, method: str, given: Any, kinds: tuple[type, ...]) -> dict[str, object]:
-        """Return what all ranks must agree on of new points; raise if this rank's cannot be such, or it has no fit."""
+        """Return the facts of new points on which ranks must agree; raise if this rank's points or fit are invalid."""
         self._check_kind(method, kinds)
         if self._fit is None:
             raise RuntimeError("Sharded must be fitted before it takes new points; call fit first")
@@ -278,7 +278,7 @@ class Sharded(nn.Module):
         return _checks.derivatives_asked(**rows, **dict(self.module.named_parameters()))
 
     def graph_of(self, x: Tensor) -> tuple[ShardedPoints, ShardedGraph]:
-        """The points where they are worked on, and their weighted graph: for what else can be made of them."""
+        """Return the points where they are worked on and their weighted graph, for further computations."""
         with self.ranks.guard():
             points = self._spread("graph_of", x)
             return points, self._graph(points)
@@ -292,7 +292,7 @@ class Sharded(nn.Module):
             return share
 
     def _spread(self, method: str, x: Tensor, *kinds: type) -> ShardedPoints:
-        """Spread the points that are given to a method, on which all ranks agree, as on the module."""
+        """Spread the points that are given to a method; all ranks agree on the points and on the module."""
 
         def check() -> dict[str, Any]:
             self._check_kind(method, kinds or (nn.Module,))
@@ -321,10 +321,10 @@ class Sharded(nn.Module):
 
 
 def sum_gradients(module: nn.Module, ranks: Ranks) -> None:
-    """Put the sum over ranks in the place of each parameter's gradient: call it between backward and the step.
+    """Replace each parameter's gradient by its sum over ranks: call it between backward and the step.
 
-    Parameters are on every rank, and the rows of each have made a part of the gradient. Where `DistributedDataParallel`
-    has averaged them over the same ranks, multiply the loss by ``ranks.world`` in its place.
+    Parameters are on every rank, and the rows of each rank have made a part of the gradient. Where
+    `DistributedDataParallel` has averaged them over these ranks, multiply the loss by ``ranks.world`` instead.
 
     >>> layer = nn.Linear(2, 1)
     >>> layer(torch.ones(1, 2)).sum().backward()
@@ -341,20 +341,20 @@ def sum_gradients(module: nn.Module, ranks: Ranks) -> None:
 
 
 def _facts_of_module(module: nn.Module) -> dict[str, object]:
-    """Return what all ranks must agree on of a module. Progress may be shown by one of them."""
+    """Return the facts of a module on which all ranks must agree; one rank alone may show progress."""
     words = in_words("module", module)
     words.pop("module.solve.progress", None)
     return {**words, **_facts_of_parameters(module)}
 
 
 def _facts_of_parameters(module: nn.Module) -> dict[str, object]:
-    """Return what all ranks must agree on of parameters, but for their values."""
+    """Return the facts of parameters on which all ranks must agree, except their values."""
     named = {f"parameter {name}": p for name, p in module.named_parameters()}
     return {name: f"{tuple(p.shape)} of {p.dtype}, requires_grad={p.requires_grad}" for name, p in named.items()}
 
 
 def _facts_of_fit(saved: State) -> dict[str, object]:
-    """What all ranks must agree on of a saved fit: what they have as a whole byte by byte, rows by their number."""
+    """Return the facts of a saved fit on which ranks must agree: whole tensors byte by byte, rows by number."""
     facts: dict[str, object] = {}
     for name, value in saved.items():
         facts[f"{name} of the state"] = f"{type(value).__name__} {tuple(value.shape)} of {value.dtype}"

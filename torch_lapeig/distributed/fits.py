@@ -1,4 +1,4 @@
-"""What new points need of fitted ones, each rank having that of its own points; and how it is kept."""
+"""State of a fit that new points need, each rank with the state of its own points; and how it is kept."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from torch_lapeig.graph.distances import least_reach, measured, radii_no_less, r
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.methods.labels import cluster_qr, k_means, nearest_axis, nearest_centre
 
-# Of a state dict: with a row for each point, in the order of their numbers, and the same on every rank.
+# Entries of a state dict: with a row for each point, in the order of numbers; and equal on every rank.
 ROWS = ("train_points", "train_vectors", "train_weighting", "train_degrees", "embedding_", "labels_")
 SMALL = ("eigenvalues_", "residuals_", "gap_", "cluster_centers_", "cluster_axes_")
 
 
 class ShardedFit:
-    """Fitted points where they are worked on, their graph before it was weighted, and what new points need of nodes."""
+    """Fitted points where they are worked on, their unweighted graph, and the node values that new points need."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class ShardedFit:
         self.reach = self._reach()
 
     def _reach(self) -> Tensor:
-        """How far each own point reaches, as `torch_lapeig.graph.KNN` and `Radius` keep it."""
+        """Return how far each own point reaches, as `torch_lapeig.graph.KNN` and `Radius` keep it."""
         rule, own = self.module.neighbors, self.search.x
         if not isinstance(rule, KNN):
             return radii_no_less(rule.radius, own, (len(own),)).clone()
@@ -53,18 +53,18 @@ class ShardedFit:
 
     @classmethod
     def loaded(cls, module: Any, ranks: Ranks, rows: State, small: State) -> ShardedFit:
-        """That of rows as ``kept`` has them, in equal parts on these ranks, however many have kept them."""
+        """Return the fit of rows in the form of ``kept``, in equal parts on these ranks, however many kept them."""
         points = ShardedPoints.spread(rows["train_points"], ranks)
         nodes = {name: points.here(rows[name]) for name in ROWS[1:4] if name in rows}
         return cls(module, points, sharded_graph(points, module.neighbors), nodes, small["eigenvalues_"])
 
     def kept(self, more: State) -> State:
-        """Rows of a state dict: equal parts of all, in the order of their numbers; ``more``: of own points too."""
+        """Return rows of a state dict: equal parts of all, in the order of their numbers; ``more``: of own points."""
         every = {"train_points": self.points.x, **self.nodes, **more}
         return {name: by_number(self.points, rows) for name, rows in every.items()}
 
     def rows_of(self, x: Tensor) -> Tensor:
-        """The rows of new points: the method extends the part of its fit that these are near to."""
+        """Return the rows of new points: the method extends the part of its fit near them."""
         state = self._part_near(_checks.primal(x))
         if len(x) == 0:
             return x.sum(1, keepdim=True) * self.eigenvalues
@@ -73,7 +73,7 @@ class ShardedFit:
 
     @torch.no_grad()
     def _part_near(self, x: Tensor) -> State:
-        """What the method keeps of the points that new ones may be joined to, in the order of their numbers."""
+        """Return the method's fit of the points that new ones may be joined to, in the order of their numbers."""
         rule, ranks, offsets = self.module.neighbors, self.points.ranks, self.points.offsets
         queries = measured(x, rule.metric)
         reached = self.search.within(self.reach, queries)
@@ -98,7 +98,7 @@ class ShardedFit:
         }
 
     def _edges_of(self, places: Tensor) -> tuple[Tensor, Tensor]:
-        """The edges that begin at ascending places on any rank: both ends, int64 ``(E, 2)``, and connectivity."""
+        """Return edges that begin at ascending places on any rank: both ends, int64 ``(E, 2)``, and connectivity."""
         pattern, ranks, offsets = self.pattern, self.points.ranks, self.points.offsets
         begin, rank = offsets[ranks.rank], torch.full_like(places, ranks.rank)
         asked, source = to_owners(ranks, offsets, places, places, rank)
@@ -111,7 +111,7 @@ class ShardedFit:
 
 
 def centres_or_axes(module: Any, points: ShardedPoints, rows: Tensor) -> Tensor:
-    """What labels rows ``(n, k)``: centres ``(c, k)`` or axes ``(k, c)``, found of all rows on the first rank."""
+    """Return centres ``(c, k)`` or axes ``(k, c)`` that label rows ``(n, k)``, found on the first rank."""
     ranks, given = points.ranks, points.home(rows)
     sizes = ranks.sizes(len(given))
     to_first = [len(given), *[0] * (ranks.world - 1)]
@@ -130,7 +130,7 @@ def centres_or_axes(module: Any, points: ShardedPoints, rows: Tensor) -> Tensor:
 
 
 def labels_of(module: Any, rows: Tensor, matrix: Tensor) -> Tensor:
-    """The nearest centre or axis of each row, int64 ``(n,)``; −1 for zeros."""
+    """Return the nearest centre or axis of each row, int64 ``(n,)``; −1 for zeros."""
     by_means = module.assign_labels == "kmeans"
     labels = nearest_centre(rows, matrix) if by_means else nearest_axis(rows, matrix.to(rows.dtype), signed=False)
     return labels.masked_fill(rows[:, 0] == 0, -1)

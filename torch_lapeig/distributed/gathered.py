@@ -1,8 +1,8 @@
 """Eigenpairs of a sharded graph that the first rank solves as a whole, with gradients to the weights on every rank.
 
 One rank solves a graph in less time than all ranks do by messages, as long as it has room for it. Weights go to the
-first rank in one exchange and rows of eigenvectors come back in another. Both are differentiable, so that the backward
-is that of one process between the same two exchanges.
+first rank in one exchange and rows of eigenvectors come back in another. Both exchanges are differentiable: the
+backward is one process's backward between the two exchanges.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from torch_lapeig.eigen.solve import Eigenpairs, Solve, eigenpairs
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.pattern import SparsePattern
 
-GATHERED_ROWS = 1_000_000  # of a graph, up to which the first rank has room for all of it
+GATHERED_ROWS = 1_000_000  # maximum nodes of a graph for which the first rank has room
 
 
 @dataclass(frozen=True, eq=False)
 class Whole:
-    """A sharded graph on the first rank, with nodes in the order of their numbers. Other ranks have nothing there.
+    """Sharded graph gathered on the first rank, with nodes in the order of their numbers; empty on other ranks.
 
     Attributes:
         nodes_of, edges_of: the number of nodes and of edges of each rank.
-        edge, node: int64, which of those gathered each edge of ``pattern`` is, and each node. place: inverse of these.
+        edge, node: int64, gathered number of each edge of ``pattern``, and of each node. place: inverse of these.
     """
 
     ranks: Ranks
@@ -55,13 +55,13 @@ class Whole:
         return cls(ranks, nodes_of, edges_of, whole, edge, place.argsort(), place)
 
     def gathered(self, graph: Graph) -> Tensor:
-        """Return the weights and what goes with them of all ranks on the first; differentiable."""
+        """Return weights and node values of all ranks on the first; differentiable."""
         flat = torch.cat([part for part in (graph.weight, graph.log_weight, graph.similarity) if part is not None])
         recv = _if_first(self.ranks, [sum(sizes) for sizes in self._sizes(graph)])
         return self.ranks.moved(flat, _to_first(self.ranks, len(flat)), recv)
 
     def graph(self, gathered: Tensor, like: Graph) -> Graph:
-        """Return the whole graph of what was gathered, on the first rank."""
+        """Return the whole graph from the gathered tensors, on the first rank."""
         assert self.pattern is not None
         sizes = self._sizes(like)
         pieces, count = gathered.split([size for of_rank in sizes for size in of_rank]), len(sizes[0])
@@ -71,15 +71,15 @@ class Whole:
         return Graph._trusted(self.pattern, weight, similarity=similarity, log_weight=log_weight)
 
     def _sizes(self, graph: Graph) -> list[list[int]]:
-        """Return the number of weights, of their logarithms and of nodes that each rank gives, where there are such."""
+        """Return the number of weights, of their logarithms and of nodes that each rank gives; 0 for absent ones."""
         per_edge = 1 if graph.log_weight is None else 2
         per_node = 0 if graph.similarity is None else 1
         return [[e] * per_edge + [n] * per_node for e, n in zip(self.edges_of, self.nodes_of, strict=True)]
 
     def shared_out(self, pairs: Eigenpairs | None, given: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return own rows ``(n, k)`` of vectors, Λ and values of pairs that the first rank has; differentiable.
+        """Return own rows ``(n, k)`` of vectors, Λ and values of the pairs on the first rank; differentiable.
 
-        ``given``: what was gathered, from which derivatives of any order come back to the other ranks too.
+        ``given``: the gathered tensors, from which derivatives of any order come back to the other ranks too.
         """
         if pairs is None:
             rows = given.square().reshape(0, k)
@@ -106,7 +106,7 @@ def eigenpairs_on_ranks(laplacian: Laplacian, k: int, solve: Solve, fill: bool) 
         nonlocal found
         graph = whole.graph(given, laplacian.graph)
         found = eigenpairs(Laplacian(graph, laplacian.normalization), k, solve, fill=fill)
-        # All ranks have the solver of the user's, which may not travel.
+        # All ranks have the user's solver, which may not travel.
         facts = {name: getattr(found, name) for name in ("residuals", "gap", "converged", "iterations")}
         return facts if found.solver is solve.solver else {**facts, "solver": found.solver}
 
@@ -116,7 +116,7 @@ def eigenpairs_on_ranks(laplacian: Laplacian, k: int, solve: Solve, fill: bool) 
 
 
 def _to_first(ranks: Ranks, count: int) -> list[int]:
-    """Return what to send to each rank, if all goes to the first."""
+    """Return the counts to send to each rank when all goes to the first."""
     return [count, *[0] * (ranks.world - 1)]
 
 

@@ -20,10 +20,10 @@ from torch_lapeig.graph.rules import KNN, Radius
 
 
 class ShardedGraph(Graph):
-    """A graph of which each rank has its own nodes, ``(n,)``, and the edges that begin there.
+    """Graph of which each rank has its own nodes, ``(n,)``, and the edges that begin there.
 
     Weightings, `Laplacian`, `eigenpairs` and their derivatives take it as they take any graph, where all ranks call
-    them together. What needs the whole graph in one place refuses it.
+    them together. Functions that need the whole graph in one place refuse it.
 
     >>> from torch_lapeig import Laplacian, eigenpairs
     >>> row, col = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -34,7 +34,7 @@ class ShardedGraph(Graph):
 
     @classmethod
     def from_rows(cls, ranks: Ranks, row: Tensor, col: Tensor, weight: Tensor, nodes: int) -> ShardedGraph:
-        """The graph of edges that each rank has: those that begin at its nodes, both directions of every edge in all.
+        """Return the graph of each rank's edges: those from its nodes, with both directions of every edge in all.
 
         The nodes are numbered through, rank by rank, and stay where they are: neighbours should be on one rank.
 
@@ -76,9 +76,9 @@ class ShardedGraph(Graph):
 
 
 def sharded_graph(points: ShardedPoints, rule: KNN | Radius) -> ShardedGraph:
-    """The graph of points by a rule, every edge of weight 1, or ½ where only one end chose the other ("mean").
+    """Return the graph of points by a rule, every edge of weight 1, or ½ where only one end chose the other ("mean").
 
-    The same graph as the rule gives of all points on one process: its nodes are in another order.
+    It equals the graph that the rule gives of all points on one process, up to the order of the nodes.
 
     Raises:
         TypeError: another rule. ValueError: an approximate search; as the rule.
@@ -108,12 +108,12 @@ def sharded_graph(points: ShardedPoints, rule: KNN | Radius) -> ShardedGraph:
 
 
 def symmetrized(points: ShardedPoints, row: Tensor, place: Tensor, symmetrize: str) -> ShardedGraph:
-    """The undirected graph of directed edges, each given once, from own nodes ``row`` to any ``place``."""
+    """Return the undirected graph of directed edges, each given once, from own nodes ``row`` to any ``place``."""
     ranks, offsets = points.ranks, points.offsets
     begin, total = offsets[ranks.rank], offsets[-1]
     (chosen_by,) = to_owners(ranks, offsets, place, place * total + (row + begin))
     both = torch.cat([row * total + place, chosen_by - begin * total])
-    del chosen_by  # each of these is as large as the graph
+    del chosen_by  # the array is as large as the graph
     keys, directions = both.sort().values.unique_consecutive(return_counts=True)
     del both
     if symmetrize == "mutual":

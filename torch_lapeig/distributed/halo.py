@@ -13,11 +13,11 @@ from torch_lapeig.graph.csr import csr, multiply
 
 
 class Halo:
-    """The rows of other ranks that this one needs, and the lists of who sends what, made once.
+    """Rows of other ranks that this rank needs, and the lists of which rank sends which rows, made once.
 
     Args:
         offsets: the rows ``offsets[r]`` to ``offsets[r + 1]`` of all lie on rank r.
-        needed: numbers among all rows of those needed here, int64, ascending, none of this rank.
+        needed: numbers among all rows of the rows needed here, int64, ascending, none of this rank.
 
     Attributes:
         sent: numbers here of the rows that others need, by rank. recv, send: rows from and to each rank.
@@ -35,19 +35,19 @@ class Halo:
         return len(self.needed)
 
     def fetch(self, y: Tensor) -> Tensor:
-        """The rows needed, of the own rows ``y`` ``(n, ...)`` of every rank; differentiable."""
+        """Return the needed rows from the own rows ``y`` ``(n, ...)`` of every rank; differentiable."""
         return self.ranks.moved(y.index_select(0, self.sent), self.send, self.recv)
 
     def start(self, y: Tensor) -> Callable[[], Tensor]:
-        """`fetch` without gradients that goes on while this rank computes."""
+        """Start `fetch` without gradients, while this rank goes on computing."""
         return self.ranks.start(y.index_select(0, self.sent), self.send, self.recv)
 
     def with_halo(self, y: Tensor) -> Tensor:
-        """The own rows and after them those needed; differentiable."""
+        """Return the own rows followed by the needed rows; differentiable."""
         return torch.cat([y, self.fetch(y)]) if self.ranks.world > 1 else y
 
     def give_back(self, z: Tensor, n: int) -> Tensor:
-        """Rows for [own | halo] brought to their owners and summed there, ``(n, ...)``; differentiable."""
+        """Return rows for [own | halo] brought to their owners and summed there, ``(n, ...)``; differentiable."""
         if self.ranks.world == 1:
             return z
         own, foreign = z.split([n, len(self)])
@@ -56,26 +56,26 @@ class Halo:
 
 
 def owners(numbers: Tensor, offsets: list[int]) -> Tensor:
-    """The rank of each row number."""
+    """Return the rank of each row number."""
     ends = torch.tensor(offsets[1:-1], device=numbers.device, dtype=numbers.dtype)
     return torch.bucketize(numbers.contiguous(), ends, right=True)
 
 
 def counts_by_rank(numbers: Tensor, offsets: list[int]) -> list[int]:
-    """How many row numbers lie on each rank."""
+    """Return the number of row numbers on each rank."""
     counts: list[int] = torch.bincount(owners(numbers, offsets), minlength=len(offsets) - 1).tolist()
     return counts
 
 
 def to_owners(ranks: Ranks, offsets: list[int], numbers: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
-    """Rows ``(m, ...)`` that go with row numbers ``(m,)`` brought to the ranks of these; without gradients."""
+    """Return rows ``(m, ...)`` brought to the owners of their row numbers ``(m,)``; without gradients."""
     order, send = owners(numbers, offsets).argsort(stable=True), counts_by_rank(numbers, offsets)
     recv = ranks.counts(send)
     return tuple(ranks.exchange(part[order], send, recv) for part in rows)
 
 
 def offsets_of(sizes: list[int]) -> list[int]:
-    """Where the rows of each rank begin among all, and their number."""
+    """Return where the rows of each rank begin among all, and the total number."""
     offsets = [0]
     for size in sizes:
         offsets.append(offsets[-1] + size)
@@ -84,7 +84,7 @@ def offsets_of(sizes: list[int]) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class ShardedMatrix:
-    """The own rows of a matrix: CSR over the own columns, and over the halo's for the rows that have such.
+    """Own rows of a matrix: CSR over the own columns, and a CSR over the halo's columns for the rows that have any.
 
     Attributes:
         own: CSR ``(n, n)``. far: CSR ``(b, h)`` of the rows ``border`` ``(b,)``.
@@ -103,7 +103,7 @@ class ShardedMatrix:
         plus: float = 1,
         rows: Tensor | None = None,
     ) -> Tensor:
-        """times · A · y + plus · other for the own rows ``(n, m)`` of all ranks, without gradients.
+        """Return times · A · y + plus · other for the own rows ``(n, m)`` of all ranks, without gradients.
 
         The halo travels while the own columns are multiplied, unless its ``rows`` ``(h, m)`` are known. Every rank
         takes part, also one without a halo.
@@ -118,11 +118,11 @@ class ShardedMatrix:
         return z.index_add_(0, self.border, self.far @ rows, alpha=times) if len(self.border) else z
 
     def to(self, dtype: torch.dtype) -> ShardedMatrix:
-        """The matrix in another precision."""
+        """Return the matrix in another precision."""
         return ShardedMatrix(self.own.to(dtype), self.far.to(dtype), self.border, self.halo)
 
 
 def csr_of(row: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
-    """CSR of entries in ascending order of their rows."""
+    """Return the CSR of entries in ascending order of their rows."""
     crow = torch.searchsorted(row, torch.arange(shape[0] + 1, device=row.device, dtype=row.dtype))
     return csr(crow.to(torch.int32), col.to(torch.int32), values, shape)

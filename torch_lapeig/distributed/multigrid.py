@@ -1,7 +1,7 @@
 """Multigrid on several ranks: the finest level lies on all of them, the next coarser one is on each as a whole.
 
 As in `torch_lapeig.eigen.amg`, with aggregates that never leave their rank and are not smoothed: the first coarse
-Laplacian is that of the graph of the aggregates. Every rank builds the hierarchy of it.
+Laplacian is the Laplacian of the graph of aggregates. Every rank builds its hierarchy.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from torch_lapeig.eigen.lobpcg import nested_iteration
 from torch_lapeig.eigen.solver import Request
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 
-RADIUS = 2.0  # of the finest Laplacian, scaled to a unit diagonal, at most
-OVER_CORRECTION = 1.5  # times a coarse correction: aggregates that are not smoothed are too stiff (Braess 1995)
+RADIUS = 2.0  # upper bound, for the finest Laplacian scaled to a unit diagonal
+OVER_CORRECTION = 1.5  # factor of a coarse correction: unsmoothed aggregates are too stiff (Braess 1995)
 
 
 @dataclass(frozen=True, eq=False)
 class ShardedMultigrid:
-    """One V-cycle as an approximate A⁻¹ on blocks ``(n, m)``: three exchanges of the halo and a sum of coarse rows.
+    """V-cycle as an approximate A⁻¹ on blocks ``(n, m)``: three exchanges of the halo and a sum of coarse rows.
 
     Attributes:
         matrix: the own rows of D^-½ L D^-½, of the finest Laplacian L and its diagonal D.
@@ -52,7 +52,7 @@ class ShardedMultigrid:
     smoothing: int
 
     def __call__(self, r: Tensor) -> Tensor:
-        """A⁻¹ r, about. Columns of any length that the squares of float32 hold: 1e-18 to 1e18."""
+        """Return approximately A⁻¹ r, for columns whose squares fit float32: lengths from 1e-18 to 1e18."""
         b = (self.scale * r).to(self.share.dtype)
         x = self._smooth(b, torch.zeros_like(b))
         residual = self.matrix.times(x, b, times=-1)
@@ -64,11 +64,11 @@ class ShardedMultigrid:
         return x.to(r.dtype).mul_(self.scale).mul_(self.largest).mul_(self.largest)
 
     def prolonged(self, e: Tensor) -> Tensor:
-        """The rows of own nodes and the halo's, which so need not be fetched."""
+        """Return the rows of own nodes and of the halo, so that the halo need not be fetched."""
         return self.share * (OVER_CORRECTION * e).to(self.share.dtype).index_select(0, self.aggregate)
 
     def _smooth(self, r: Tensor, x: Tensor) -> Tensor:
-        """Chebyshev iteration over the upper part of the spectrum, as `Hierarchy` does it, from x of residual r."""
+        """Smooth by Chebyshev iteration over the upper spectrum, as `Hierarchy` does, from x of residual r."""
         centre, half = 0.5 * (1 + LOWER) * RADIUS, 0.5 * (1 - LOWER) * RADIUS
         ratio = half / centre
         d = r / centre
@@ -81,13 +81,13 @@ class ShardedMultigrid:
         return x
 
     def first_block(self, request: Request, seed: int) -> Tensor:
-        """A first block for the finest level: solved on the coarsest, then taken from level to level and improved."""
+        """Return a first block for the finest level: solved on the coarsest, then improved from level to level."""
         (x,) = self.ranks.shared(self.coarse.levels[0].ratio * nested_iteration(self.coarse, request, seed))
         return self.scale * self.prolonged(x)[: len(self.scale)]
 
 
 def multigrid(operator: SymmetricOperator, options: SmoothedAggregation) -> ShardedMultigrid | None:
-    """The preconditioner of a sharded Laplacian; None where coarsening stops early.
+    """Return the preconditioner of a sharded Laplacian; None where coarsening stops early.
 
     Raises:
         TypeError: an operator that is not made of affinities.
@@ -126,7 +126,7 @@ def multigrid(operator: SymmetricOperator, options: SmoothedAggregation) -> Shar
 
 
 def _aggregates(pattern: Any, affinity: Tensor, active: Tensor, seed: int) -> tuple[Tensor, list[int]]:
-    """The aggregate among all of each own node, −1 for nodes without edges, and where those of each rank begin."""
+    """Return the global aggregate of each own node, −1 for nodes without edges, and each rank's first aggregate."""
     largest = affinity.new_zeros(pattern.total).scatter_reduce_(0, pattern.row.long(), affinity, "amax")
     row, col, size = (part.index_select(0, pattern.inner) for part in (pattern.row, pattern.col, affinity))
     generator = torch.Generator(affinity.device).manual_seed(seed)
@@ -138,7 +138,7 @@ def _aggregates(pattern: Any, affinity: Tensor, active: Tensor, seed: int) -> tu
 def _coarse(
     pattern: Any, affinity: Tensor, mass: Tensor, aggregate: Tensor, offsets: list[int], options: SmoothedAggregation
 ) -> Hierarchy | None:
-    """The hierarchy of the graph of aggregates, which every rank builds as a whole; None where it has none."""
+    """Return the hierarchy of the graph of aggregates, which every rank builds as a whole; None where it has none."""
     ranks, total, begin = pattern.ranks, offsets[-1], offsets[pattern.ranks.rank]
     first, second = aggregate[pattern.row.long()], pattern.halo.with_halo(aggregate)[pattern.col.long()]
     across = (affinity > 0) & (first != second)

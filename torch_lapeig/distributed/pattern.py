@@ -1,7 +1,7 @@
 """Edges whose first nodes lie on this rank, behind the interface of `torch_lapeig.graph.pattern.SparsePattern`.
 
 Weights, Laplacian, operator, solvers and the differentiation rule know patterns only, so all of them work on shards.
-Each rank stores its own rows. Their columns are renumbered to [own | halo], and what is at the halo's nodes is fetched.
+Each rank stores its own rows. Their columns are renumbered to [own | halo], and values at the halo's nodes are fetched.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from torch_lapeig.graph.products import product, sampled_product
 
 
 class ShardedPattern(SparsePattern):
-    """The edges that begin on this rank, both directions of every edge on one rank or another.
+    """Edges that begin on this rank; the two directions of an edge may lie on different ranks.
 
     Args:
         ranks: the processes that share the graph. All of them call each method together.
-        offsets: the nodes ``offsets[r]`` to ``offsets[r + 1]`` of all are those of rank r.
+        offsets: the nodes ``offsets[r]`` to ``offsets[r + 1]`` of all belong to rank r.
         row: int64 ``(E,)``, first node of each edge among the own ones, ascending.
         place: int64 ``(E,)``, second node among all, ascending within each row.
         numbers: int64 ``(n,)``, 0 to N − 1, a number of each own node that does not depend on the ranks: random vectors
@@ -55,66 +55,66 @@ class ShardedPattern(SparsePattern):
         col[~inside] = n + position
         order = (row * (n + len(needed) + 1) + col).argsort()  # the own columns first in each row
         self._put(row[order], col[order], (n,), None)
-        self.given_order = order  # of the edges given, as they are kept
+        self.given_order = order  # order of the given edges in storage
         self.ranks, self.numbers, self.halo = ranks, numbers, Halo(ranks, offsets, needed)
         is_own = self.col < n
         self.inner, self.cross = is_own.nonzero().flatten(), (~is_own).nonzero().flatten()
 
     @property
     def places(self) -> int:  # type: ignore[override]
-        """The number of ranks."""
+        """Return the number of ranks."""
         return self.ranks.world
 
     @property
     def offsets(self) -> list[int]:
-        """Where the nodes of each rank begin."""
+        """Return where the nodes of each rank begin."""
         return self.halo.offsets
 
     def __repr__(self) -> str:
         return f"ShardedPattern({self.total} of {self.offsets[-1]} nodes, {len(self)} edges, {self.ranks})"
 
-    # --- What concerns all nodes --------------------------------------------------------------------------------------
+    # --- Operations on all nodes --------------------------------------------------------------------------------------
 
     def sum(self, x: Tensor) -> Tensor:
-        """Σ over ranks; differentiable."""
+        """Return Σ over ranks; differentiable."""
         return self.ranks.total(x)
 
     def maximum(self, x: Tensor) -> Tensor:
-        """The largest over ranks, elementwise; without gradients."""
+        """Return the maximum over ranks, elementwise; without gradients."""
         return self.ranks.maximum(x)
 
     def shared(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Small tensors that all ranks have worked out, the same on all."""
+        """Return small tensors that all ranks have computed, identical on all."""
         return self.ranks.shared(*tensors)
 
     def any(self, flag: Tensor) -> bool:
-        """Whether it is true on one of the ranks."""
+        """Return whether the flag is true on one of the ranks."""
         return self.ranks.any(flag)
 
     def largest(self, x: Tensor) -> Tensor:
-        """The largest size in each column over all ranks; infinite where there is a NaN."""
+        """Return the largest magnitude in each column over all ranks; infinite where there is a NaN."""
         bare = _checks.primal(x).abs()
         bare = bare.nan_to_num(torch.inf, torch.inf) if bare.is_floating_point() else bare
         zero = bare.new_zeros(*bare.shape[:-2], 1, bare.shape[-1])  # a rank may have no rows
         return self.ranks.maximum(torch.cat([bare, zero], -2).amax(-2))
 
     def centre(self, x: Tensor) -> Tensor:
-        """The mean ``(..., 1, D)`` of node values over all ranks, a constant."""
+        """Return the mean ``(..., 1, D)`` of node values over all ranks, a constant."""
         return self.ranks.sum(_checks.primal(x).sum(-2, keepdim=True)) / self.offsets[-1]
 
     def numbered_parts(self, labels: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
-        """Component labels ``(1, n)`` counted over active nodes only (0 elsewhere), and their number ``(1,)``."""
+        """Return component labels ``(1, n)`` counted over active nodes (0 elsewhere), and their number ``(1,)``."""
         count = int(self.largest(labels.reshape(-1, 1) + 1))
         present = self.ranks.maximum(labels.new_zeros(count).index_fill(0, labels[active], 1))
         number = present.cumsum(0) - 1
         return torch.where(active, number[labels], 0), present.sum()[None]
 
     def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> None:
-        """See ``Nodes.agree``."""
+        """Run a check; see ``Nodes.agree``."""
         self.ranks.agree(call, check)
 
     def noise(self, m: int, seed: int, dtype: torch.dtype) -> Tensor:
-        """Random columns ``(n, m)`` that depend on the numbers of the nodes alone: each is drawn for all nodes."""
+        """Return random columns ``(n, m)`` that depend on the nodes' numbers alone: each is drawn for all nodes."""
         generator, n = torch.Generator(self.numbers.device).manual_seed(seed), self.offsets[-1]
         noise = torch.empty(self.total, m, dtype=dtype, device=self.numbers.device)
         for j in range(m):
@@ -123,11 +123,11 @@ class ShardedPattern(SparsePattern):
         return noise
 
     def medians(self, values: Tensor, group: Tensor, total: int) -> Tensor:
-        """The lower median ``(total,)`` of each group of the edges of all ranks; 1 for a group without any."""
+        """Return the lower median ``(total,)`` of each group of the edges of all ranks; 1 for an empty group."""
         return medians_of_groups(self.ranks, values, group, total)
 
     def signs(self, x: Tensor) -> Tensor:
-        """±1 for each column of ``(1, n, m)``: see ``torch_lapeig.graph.nodes.signs``, first by number."""
+        """Return ±1 for each column of ``(1, n, m)``: see ``torch_lapeig.graph.nodes.signs``, first by number."""
         bare = _checks.primal(x)
         size = bare.abs()
         candidate = size >= 0.999 * self.largest(bare)[:, None, :]
@@ -139,7 +139,7 @@ class ShardedPattern(SparsePattern):
         return torch.where(sign == 0, 1, sign.sign())
 
     def multigrid(self, operator: Any, options: Any) -> Any:
-        """Smoothed aggregation over the ranks."""
+        """Return smoothed aggregation over the ranks."""
         return multigrid(operator, options)
 
     def eigenpairs(self, *request: Any) -> Eigenpairs:
@@ -148,11 +148,11 @@ class ShardedPattern(SparsePattern):
 
     @cached_property
     def whole(self) -> Whole:
-        """The edges of all ranks on the first."""
+        """Return the edges of all ranks on the first."""
         return Whole.of(self)
 
     def components(self, weight: Tensor) -> Tensor:
-        """Labels 0, 1, … ``(n,)`` of the connected components by edges of positive weight, by their first number.
+        """Return labels 0, 1, … ``(n,)`` of connected components by edges of positive weight, by first number.
 
         The components within each rank are found at once. Then the smallest number of each goes through the halos,
         until nothing changes: as many rounds as a path has changes of rank at most.
@@ -175,15 +175,15 @@ class ShardedPattern(SparsePattern):
     # --- Values at the ends of edges ----------------------------------------------------------------------------------
 
     def of_graph(self, values: Tensor) -> Tensor:
-        """Values ``(1,)`` on the edges."""
+        """Return values ``(1,)`` on the edges."""
         return values.expand(len(self))
 
     def at_col(self, nodes: Tensor) -> Tensor:
-        """Node values at the second node of each edge."""
+        """Return node values at the second node of each edge."""
         return self.halo.with_halo(nodes.reshape(-1)).index_select(0, self.col)
 
     def transpose(self, values: Tensor) -> Tensor:
-        """The values of the reversed edges."""
+        """Return the values of the reversed edges."""
         places, reverse, sent, received, counts = self._reversed
         result = values.new_zeros(len(self)).index_copy(0, places, values.index_select(0, reverse))
         if self.ranks.world == 1:
@@ -193,19 +193,19 @@ class ShardedPattern(SparsePattern):
 
     @cached_property
     def _reversed(self) -> tuple[Tensor, Tensor, Tensor, Tensor, list[int]]:
-        """Where inner edges and their reverse stand; the order in which edges across are sent and received."""
+        """Return the places of inner edges and their reverses, and the order in which edges across are exchanged."""
         reverse = self.inner[self.col[self.inner].argsort(stable=True)]
         far = self.col[self.cross].long() - self.total
         rank = owners(self.halo.needed, self.offsets)[far]
         counts: list[int] = torch.bincount(rank, minlength=self.ranks.world).tolist()
-        # Sent by rank and second node, received by rank and first node: the same edges in the same order.
+        # Sent by rank and second node, received by rank and first node: both list the edges in one order.
         return self.inner, reverse, self.cross[far.argsort(stable=True)], self.cross[rank.argsort(stable=True)], counts
 
     # --- Products -----------------------------------------------------------------------------------------------------
 
     @_checks.full_precision
     def matmul(self, values: Tensor, y: Tensor, *, is_symmetric: bool = False) -> Tensor:
-        """M Y for ``y`` ``(..., n, m)``; differentiable in both at any order.
+        """Return M Y for ``y`` ``(..., n, m)``; differentiable in both at any order.
 
         ``is_symmetric``: whether M is known to be; its gradients take less then.
         """
@@ -213,36 +213,36 @@ class ShardedPattern(SparsePattern):
 
     @_checks.full_precision
     def products(self, x: Tensor, y: Tensor) -> Tensor:
-        """(X Yᵀ)_ij on the edges for ``(..., n, m)``; differentiable in both at any order."""
+        """Return (X Yᵀ)_ij on the edges for ``(..., n, m)``; differentiable in both at any order."""
         return sampled_product(x.reshape(x.shape[-2:]), y.reshape(y.shape[-2:]), self)
 
     def direct_matmul(self, values: Tensor, y: Tensor) -> Tensor:
-        """`matmul` without gradients, for ``(n, m)``."""
+        """Return `matmul` without gradients, for ``(n, m)``."""
         return self.to_matrix(values).times(y)
 
     def direct_products(self, x: Tensor, y: Tensor) -> Tensor:
-        """`products` without gradients, for ``(n, m)``."""
+        """Return `products` without gradients, for ``(n, m)``."""
         return edge_products(self.crow, self.row, self.col, x, self.halo.with_halo(y.detach()))
 
     def direct_lengths(self, x: Tensor) -> Tensor:
-        """`squared_lengths` without gradients."""
+        """Return `squared_lengths` without gradients."""
         others = self.halo.with_halo(x.detach().reshape(x.shape[-2:]))
         return pair_distances(others, self.row, others, self.col) if len(self) else x.new_zeros(0)
 
     def direct_tension(self, values: Tensor, y: Tensor) -> None:
-        """Its ends lie on several ranks: a product."""
+        """Return None: the ends lie on several ranks, so a product is used."""
 
     def smoothness(self, values: Tensor, y: Tensor) -> Tensor:
-        """This rank's share of ½ Σ m_ij ‖y_i − y_j‖², that of the edges which begin here; differentiable."""
+        """Return this rank's share of ½ Σ m_ij ‖y_i − y_j‖², from the edges that begin here; differentiable."""
         return (values * self.squared_lengths(y)).sum() / 2
 
     def to_matrix(self, values: Tensor) -> ShardedMatrix:  # type: ignore[override]
-        """M as a matrix for `multiply`, without gradients."""
+        """Return M as a matrix for `multiply`, without gradients."""
         values = values.detach()
         return self._sharded(self._inner_pattern.to_matrix(values.index_select(0, self.inner)), values)
 
     def assemble(self, diagonal: Tensor, values: Tensor) -> ShardedMatrix:  # type: ignore[override]
-        """diag + M as a matrix for `multiply`, without gradients."""
+        """Return diag + M as a matrix for `multiply`, without gradients."""
         values = values.detach()
         return self._sharded(self._inner_pattern.assemble(diagonal, values.index_select(0, self.inner)), values)
 
@@ -256,7 +256,7 @@ class ShardedPattern(SparsePattern):
         plus: float = 1,
         in_place: bool = False,
     ) -> Tensor:
-        """times · matrix · y + plus · other for a matrix of this pattern and ``(..., n, m)``, in memory of its own."""
+        """Return times · matrix · y + plus · other for a matrix of this pattern and ``(..., n, m)``, in new memory."""
         others = None if other is None else other.reshape(other.shape[-2:])
         return matrix.times(y.reshape(y.shape[-2:]), others, times, plus).reshape(y.shape)
 
@@ -266,7 +266,7 @@ class ShardedPattern(SparsePattern):
 
     @cached_property
     def _far(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The rows with edges to the halo, and of each edge across the number of its row among them and its column."""
+        """Return the rows with edges to the halo, and for each edge across its row among them and its column."""
         border, row = self.row[self.cross].unique_consecutive(return_inverse=True)
         return border, row, self.col[self.cross] - self.total
 
@@ -275,7 +275,7 @@ class ShardedPattern(SparsePattern):
         far = csr_of(row, col, values.index_select(0, self.cross), (len(border), len(self.halo)))
         return ShardedMatrix(own, far, border, self.halo)
 
-    # --- What one rank cannot do --------------------------------------------------------------------------------------
+    # --- Operations that one rank cannot do ---------------------------------------------------------------------------
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError(

@@ -11,9 +11,9 @@ from torch_lapeig import _checks
 from torch_lapeig.distributed.halo import offsets_of
 from torch_lapeig.distributed.ranks import Ranks
 
-LEAF = 32  # points of a part within a rank: its rows are close in memory, and near each other in space
-DIRECTION_STEPS = 3  # of the power method: any direction in which a part is long will do
-BINS, ZOOMS = 128, 4  # of a histogram, and histograms, by which a cut is found: one point in 10⁸ is off at most
+LEAF = 32  # points of a part within a rank, neighbours in memory and in space
+DIRECTION_STEPS = 3  # of the power method: any direction in which a part is long is enough
+BINS, ZOOMS = 128, 4  # bins of a histogram, and number of histograms, for a cut: one point in 10⁸ is off at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,9 +22,9 @@ class ShardedPoints:
 
     Attributes:
         ranks: the processes that share them.
-        x: ``(n, D)``, those that this rank works on, neighbours together; differentiable in what was given.
+        x: ``(n, D)``, points that this rank works on, neighbours together; differentiable in the points given.
         numbers: int64 ``(n,)``, the row of each among all points given, rank by rank.
-        offsets: the points ``offsets[r]`` to ``offsets[r + 1]`` of all are those of rank r: their places.
+        offsets: the points ``offsets[r]`` to ``offsets[r + 1]`` of all belong to rank r: their places.
         leaf: int64 ``(n,)``, the part of its rank's points that each belongs to, ascending; a power of two of them,
             halves of halves.
         given: the number of rows that this rank gave.
@@ -40,10 +40,10 @@ class ShardedPoints:
     offsets: list[int]
     leaf: Tensor
     given: int
-    _first: Tensor  # rows given, in the order they were sent in
+    _first: Tensor  # given rows, in the order of sending
     _send: list[int]
     _recv: list[int]
-    _second: Tensor  # rows received, in the order they are kept in
+    _second: Tensor  # received rows, in the order of storage
 
     @classmethod
     def spread(cls, x: Tensor, ranks: Ranks) -> ShardedPoints:
@@ -52,7 +52,7 @@ class ShardedPoints:
         Raises:
             TypeError, ValueError: on any rank points that are not finite, not float32 or float64, not ``(n, D)``; on
                 all the ranks, other D or dtype on one of them, fewer than two points in all.
-            DistributedError: what another rank has raised.
+            DistributedError: another rank has raised an error.
         """
         ranks.agree("ShardedPoints.spread", lambda: _facts_of(x, "x"))
         sizes = ranks.sizes(len(x))
@@ -67,7 +67,7 @@ class ShardedPoints:
         recv = ranks.counts(send)
         arrived = ranks.moved(x.index_select(0, first), send, recv)
         numbers = ranks.exchange(numbers[first], send, recv)
-        # A power of two: then so many leaves in turn as another one have a box of their own, and a small ball.
+        # A power of two: then aligned runs of leaves have a box of their own, and a small ball.
         halvings = max(0, (len(arrived) // LEAF).bit_length() - 1)
         leaves = bisect(_checks.primal(arrived), 2**halvings, Ranks.alone())
         second = leaves.argsort(stable=True)
@@ -85,20 +85,20 @@ class ShardedPoints:
         )
 
     def home(self, y: Tensor) -> Tensor:
-        """Rows ``(n, ...)`` of these points brought to where these came from, in that order; differentiable."""
+        """Return rows ``(n, ...)`` of these points, brought to the points' origin in their order; differentiable."""
         self.ranks.agree("ShardedPoints.home", lambda: _facts_of_rows(y, len(self.x)))
         received = y.index_select(0, self._second.argsort())
         return self.ranks.moved(received, self._recv, self._send).index_select(0, self._first.argsort())
 
     def here(self, y: Tensor) -> Tensor:
-        """Rows that go with the points given, ``(given, ...)``, brought to where these are; differentiable."""
+        """Return rows of the points given, ``(given, ...)``, brought to where the points are; differentiable."""
         self.ranks.agree("ShardedPoints.here", lambda: _facts_of_rows(y, self.given))
         sent = self.ranks.moved(y.index_select(0, self._first), self._send, self._recv)
         return sent.index_select(0, self._second)
 
 
 def _facts_of(x: Tensor, name: str) -> dict[str, object]:
-    """What all ranks must agree on of their points; raises if this rank's cannot be points."""
+    """Return the facts of points on which all ranks must agree; raise if this rank's cannot be points."""
     _checks.check_floating(x, name)
     if x.ndim != 2 or x.shape[1] < 1:
         raise ValueError(f"{name} must have shape (n, D), rows of this rank, got {tuple(x.shape)}")
@@ -107,14 +107,14 @@ def _facts_of(x: Tensor, name: str) -> dict[str, object]:
 
 
 def _facts_of_rows(y: Tensor, rows: int) -> dict[str, object]:
-    """Return what all ranks must agree on of rows that go with points; raise if these do not."""
+    """Return the facts of rows on which all ranks must agree; raise if the rows do not go with the points."""
     if len(y) != rows:
         raise ValueError(f"y must have {rows} rows to go with the points, got {len(y)}")
     return {"shape of a row": tuple(y.shape[1:]), "dtype": y.dtype, **_checks.derivatives_asked(y=y)}
 
 
 def bisect(x: Tensor, parts: int, ranks: Ranks) -> Tensor:
-    """The part of each point ``(n, D)``, 0 … parts − 1, of about equal size: halved again and again, all parts at once.
+    """Return the part of each point ``(n, D)``, 0 … parts − 1, of about equal size, by halving all parts at once.
 
     Each part is cut across the direction in which it is longest. Only labels change, nothing moves yet. Equal points
     stay together.
@@ -134,7 +134,7 @@ def bisect(x: Tensor, parts: int, ranks: Ranks) -> Tensor:
 
 
 def _along_longest(x: Tensor, group: Tensor, groups: int, ranks: Ranks) -> tuple[Tensor, Tensor]:
-    """The size of each group, and the coordinate of each point along a direction in which its group is long."""
+    """Return the size of each group, and each point's coordinate along a direction in which its group is long."""
     d = x.shape[1]
 
     def sums(values: Tensor) -> Tensor:
@@ -155,7 +155,7 @@ def _along_longest(x: Tensor, group: Tensor, groups: int, ranks: Ranks) -> tuple
 
 
 def _quantiles(values: Tensor, group: Tensor, below: Tensor, ranks: Ranks) -> Tensor:
-    """A cut of each group ``(g,)`` with about ``below`` of its values under it, by histograms that zoom in."""
+    """Return a cut of each group ``(g,)`` with about ``below`` of its values under it, by histograms that zoom in."""
     groups = len(below)
     ends = values.new_full((2, groups), -torch.inf)
     ends[0].scatter_reduce_(0, group, values, "amax")

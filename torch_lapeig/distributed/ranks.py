@@ -1,12 +1,12 @@
-"""The processes that hold a graph together: what they exchange, what they agree on, and how they fail together.
+"""The processes that hold a graph together: their exchanges, their agreements, and their failures.
 
 There are two kinds of messages only: sums and maxima of small tensors that all ranks have, and rows that go from the
-ranks that have them to those that need them (`all_to_all_single`). Both are differentiable. The rule of differentiation
+ranks that have them to ranks that need them (`all_to_all_single`). Both are differentiable. The rule of differentiation
 is that of one program run by all: the loss is the sum of the ranks' losses, and each tensor has the gradient of that
-sum. So the derivative of a sum over ranks is a sum over ranks, and that of an exchange the exchange back.
+sum. So the derivative of a sum over ranks is a sum over ranks, and the derivative of an exchange is the exchange back.
 
-A rank that waits for the others listens: where one has failed, its error is told through the store of the group, and
-where one has died or does not come, the wait ends with an error. No rank waits longer than ``timeout``.
+A rank that waits for the others listens: where one has failed, the store of the group carries its error, and where one
+has died or does not come, the wait ends with an error. No rank waits longer than ``timeout``.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from torch_lapeig import _checks
 
-POLL = timedelta(seconds=0.5)  # between two looks whether another rank has failed, while this one waits
-GRACE = 1.0  # seconds in which the error of a rank that has gone may still arrive
-PARTING = 5.0  # seconds at most that a process that ends waits for gloo's threads to let go of tensors
+POLL = timedelta(seconds=0.5)  # between two checks for failures of other ranks, while this one waits
+GRACE = 1.0  # seconds in which the error of a lost rank may still arrive
+PARTING = 5.0  # maximum seconds for which an ending process waits for gloo's threads to release tensors
 
-ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a function or object, another one in each process
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a function or object, different in each process
 ALONE = object()
 Exchange = Callable[[Tensor], Tensor]
 
 
 class DistributedError(RuntimeError):
-    """Ranks that do not agree, or another rank that failed, died or did not come in time.
+    """Error of ranks that do not agree, or of another rank that failed, died or did not come in time.
 
     >>> issubclass(DistributedError, RuntimeError)  # except DistributedError: save what there is, and end
     True
@@ -53,7 +53,7 @@ class DistributedError(RuntimeError):
 
 
 class Ranks:
-    """The processes that share one graph, each with its own rows. Made by all of them together.
+    """Processes that share one graph, each with its own rows. All of them build the object together.
 
     Args:
         group: a process group, a `DeviceMesh` of one dimension (``mesh["shard"]``), or None: all processes, or this one
@@ -91,14 +91,14 @@ class Ranks:
         if self.world > 1 and not self._listens:
             self.device = torch.device("cuda", torch.cuda.current_device())
         self._store, self._key = _store() if self.world > 1 else None, ""
-        if self.world > 1:  # a name for this group of ranks that no earlier one has had
+        if self.world > 1:  # a new name for this group of ranks
             token = time.time_ns() % 2**53 if self.rank == 0 else 0
             self._key = f"torch_lapeig/{int(self.sum(torch.tensor(token, device=self.device)))}"
         self.same_bits = self.world == 1 or self._same(_arithmetic(torch.get_num_threads()))
 
     @classmethod
     def alone(cls) -> Ranks:
-        """This process for itself, whatever groups there are."""
+        """Return this process by itself, whatever groups there are."""
         return cls(ALONE)
 
     def __repr__(self) -> str:
@@ -107,19 +107,19 @@ class Ranks:
     # --- Sums and maxima ----------------------------------------------------------------------------------------------
 
     def sum(self, x: Tensor) -> Tensor:
-        """Σ over ranks, the same bits on all of them; without gradients."""
+        """Return Σ over ranks, the same bits on all of them; without gradients."""
         return self._reduce(x, dist.ReduceOp.SUM)
 
     def maximum(self, x: Tensor) -> Tensor:
-        """The largest over ranks, elementwise; without gradients."""
+        """Return the maximum over ranks, elementwise; without gradients."""
         return self._reduce(x, dist.ReduceOp.MAX)
 
     def total(self, x: Tensor) -> Tensor:
-        """Σ over ranks, with derivatives of any order."""
+        """Return Σ over ranks, with derivatives of any order."""
         return x if self.world == 1 else _linear(x, self.sum, self.sum)
 
     def shared(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Small tensors of one dtype that every rank has worked out of the same numbers, the same bits on all."""
+        """Return small tensors of one dtype that every rank computed from equal numbers, the same bits on all."""
         if self.same_bits:
             return tensors
         whole = torch.cat([x.flatten() for x in tensors])
@@ -128,7 +128,7 @@ class Ranks:
         return tuple(part.reshape(x.shape) for part, x in zip(parts, tensors, strict=True))
 
     def any(self, flag: Tensor | bool) -> bool:
-        """Whether it is true on one rank at least."""
+        """Return whether the flag is true on one rank at least."""
         if self.world == 1:
             return bool(flag)
         return bool(self.maximum(torch.tensor(int(flag), device=self.device)))
@@ -144,11 +144,11 @@ class Ranks:
     # --- Rows ---------------------------------------------------------------------------------------------------------
 
     def exchange(self, rows: Tensor, send: Sequence[int], recv: Sequence[int]) -> Tensor:
-        """Rows in the order of their destination to rows in the order of their source; without gradients."""
+        """Return rows in the order of their source from rows in the order of their destination; without gradients."""
         return self.start(rows, send, recv)()
 
     def start(self, rows: Tensor, send: Sequence[int], recv: Sequence[int]) -> Callable[[], Tensor]:
-        """`exchange` that goes on while this rank computes: the function returned waits for the rows."""
+        """Start `exchange` while this rank goes on computing; the returned function waits for the rows."""
         if self.world == 1:
             return lambda: rows
         rows = rows.detach().contiguous()
@@ -166,38 +166,38 @@ class Ranks:
         return finish
 
     def moved(self, rows: Tensor, send: Sequence[int], recv: Sequence[int]) -> Tensor:
-        """`exchange` with derivatives of any order."""
+        """Return `exchange` with derivatives of any order."""
         if self.world == 1:
             return rows
         there, back = (functools.partial(self.exchange, send=a, recv=b) for a, b in ((send, recv), (recv, send)))
         return _linear(rows, there, back)
 
     def counts(self, send: Sequence[int]) -> list[int]:
-        """How many each rank has for this one, if this one has so many for each."""
+        """Return how many rows each rank has for this one, given how many this one has for each."""
         if self.world == 1:
             return list(send)
         ones = [1] * self.world
         return self.exchange(torch.tensor(send, dtype=torch.int64, device=self.device), ones, ones).tolist()
 
     def gather(self, rows: Tensor, sizes: Sequence[int] | None = None) -> Tensor:
-        """The rows of all ranks in their order, on every rank: for what is small. ``sizes``: of each rank, if known."""
+        """Return the rows of all ranks in order, on every rank: for small tensors. ``sizes``: of each, if known."""
         if self.world == 1:
             return rows
         sizes = self.sizes(len(rows)) if sizes is None else sizes
         return self.exchange(rows.repeat(self.world, *[1] * (rows.ndim - 1)), [len(rows)] * self.world, sizes)
 
     def sizes(self, n: int) -> list[int]:
-        """The number that each rank gives."""
+        """Return the number that each rank gives."""
         return self.counts([n] * self.world)
 
     # --- Agreement and failure ----------------------------------------------------------------------------------------
 
     def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
-        """Run a check on every rank and see that all of them pass, in the same call and with the same facts.
+        """Run a check on every rank, and make sure that all of them pass, in the same call and with equal facts.
 
-        All ranks come out of it together, with the facts or with an error: a rank whose own check fails raises what
-        that raised, the others a `DistributedError` that says it. The group stays sound. Each public function and
-        method of a sharded thing begins with it.
+        All ranks come out of it together, with the facts or with an error: a rank whose own check fails raises the
+        check's error, the others a `DistributedError` that names it. The group stays sound. Each public function and
+        method of a sharded object begins with it.
 
         Args:
             call: the name of the function or method.
@@ -222,14 +222,14 @@ class Ranks:
         return facts
 
     def _same(self, text: str, failed: bool = False) -> bool:
-        """Whether a text is the same on all ranks, of which none has failed."""
+        """Return whether a text is equal on all ranks, none of which has failed."""
         mark = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "big")
         seen = torch.tensor([failed, mark, -mark], dtype=torch.int64, device=self.device)
         bad, most, least = self.maximum(seen).tolist()
         return not bad and bool(most == -least)
 
     def of_first(self, make: Callable[[], Any]) -> Any:
-        """Return what the first rank makes, on all ranks; where that raises, all ranks raise it, and go on together."""
+        """Return the first rank's result on all ranks; where it raises, all ranks raise, and go on together."""
         made, failure = None, None
         if self.rank == 0:
             try:
@@ -243,14 +243,14 @@ class Ranks:
         return made
 
     def said_by_all(self, words: Any) -> list[Any]:
-        """What each rank says, on all of them; None says the least."""
+        """Return the statement of each rank, on all of them; None costs least to send."""
         raw = [] if words is None else list(pickle.dumps(words))
         sizes = self.sizes(len(raw))
         parts = self.gather(torch.tensor(raw, dtype=torch.uint8, device=self.device), sizes).split(sizes)
         return [pickle.loads(bytes(part.tolist())) if len(part) else None for part in parts]
 
     def unlike(self, module: nn.Module) -> str | None:
-        """The name of a parameter that is another one on another rank, beyond half of its digits; None for none."""
+        """Return the name of a parameter that differs on another rank beyond half of its digits; None for none."""
         named = {name: p.detach().to(self.device) for name, p in module.named_parameters() if p.is_floating_point()}
         if self.world == 1 or not named:
             return None
@@ -268,9 +268,9 @@ class Ranks:
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
-        """Within it the error of this rank is told to the others, which wait for it; the group cannot be used after.
+        """Tell this rank's error to the other ranks, which wait for it; the group cannot be used afterwards.
 
-        Where all ranks fail at the same point, as on a wish that none can fulfil, the group stays sound.
+        Where all ranks fail at one point, as on a request that none can fulfil, the group stays sound.
 
         Raises:
             DistributedError: the group has failed before.
@@ -295,7 +295,7 @@ class Ranks:
                     self._store.set(self._key, self._failure)
 
     def _all_failed(self) -> bool:
-        """Whether all ranks have failed after the same collective: nobody waits for another, and they can go on."""
+        """Return whether all ranks failed after one collective: none waits for another, and they can go on."""
         self._failures += 1
         name, deadline = f"{self._key}/{self._failures}/{self.calls}", time.monotonic() + GRACE
         with contextlib.suppress(Exception):
@@ -327,7 +327,7 @@ class Ranks:
             with contextlib.suppress(RuntimeError):
                 work.wait(POLL)
                 return
-            if work.is_completed():  # it has failed, or has come since
+            if work.is_completed():  # it has failed, or has arrived since
                 break
             self._hear()
             if time.monotonic() > deadline:
@@ -346,7 +346,7 @@ class Ranks:
             raise DistributedError(f"this group of ranks has failed before ({self._failure}); start the processes anew")
 
     def _hear(self) -> None:
-        """Raise what another rank has told, if one has."""
+        """Raise the error that another rank has told, if any."""
         told = ""
         with contextlib.suppress(Exception):
             if self._store is not None and self._store.check([self._key]):
@@ -356,7 +356,7 @@ class Ranks:
             raise DistributedError(told)
 
     def _lost(self, error: Exception) -> DistributedError:
-        """What to raise where a connection has failed: what the other has told, if it could."""
+        """Return the error of a failed connection: the error that the other rank has told, if it could."""
         deadline = time.monotonic() + GRACE
         while time.monotonic() < deadline and _is_reachable(self._store):
             try:
@@ -369,11 +369,11 @@ class Ranks:
         return DistributedError(self._failure)
 
 
-_LENT: deque[weakref.ref[Tensor]] = deque(maxlen=64)  # what the last collectives were given
+_LENT: deque[weakref.ref[Tensor]] = deque(maxlen=64)  # tensors given to the last collectives
 
 
 def _lent(x: Tensor) -> Tensor:
-    """The tensor under another name, which only the collective has: it is gone when the collective has let go."""
+    """Return the tensor under another name, which only the collective holds: it goes when the collective lets go."""
     alias = x.detach()
     _LENT.append(weakref.ref(alias))
     return alias
@@ -381,7 +381,7 @@ def _lent(x: Tensor) -> Tensor:
 
 @atexit.register
 def _part() -> None:
-    """Wait until no thread of gloo has a tensor of ours.
+    """Wait until no thread of gloo holds a tensor of this process.
 
     Such a thread lets go a moment after the collective is over, and needs the interpreter for it: where that is ending
     already, the whole process aborts, with "terminate called without an active exception".
@@ -392,7 +392,7 @@ def _part() -> None:
 
 
 class _Linear(torch.autograd.Function):
-    """A linear exchange and its transpose, each of which has the other as its derivative."""
+    """Linear exchange and its transpose, each of which is the derivative of the other."""
 
     @staticmethod
     def forward(x: Tensor, there: Exchange, back: Exchange) -> Tensor:
@@ -412,7 +412,7 @@ class _Linear(torch.autograd.Function):
 
 
 def _linear(x: Tensor, there: Exchange, back: Exchange) -> Tensor:
-    """Return what an exchange gives of a tensor, with derivatives of any order."""
+    """Return the exchange of a tensor, with derivatives of any order."""
     if not (torch.is_grad_enabled() and x.requires_grad) and not _checks.is_dual(x):
         return there(x)
     result: Tensor = _Linear.apply(x, there, back)
@@ -420,7 +420,7 @@ def _linear(x: Tensor, there: Exchange, back: Exchange) -> Tensor:
 
 
 def _group_of(group: Any) -> Any:
-    """The process group meant, or None for this process alone."""
+    """Return the process group meant, or None for this process alone."""
     if isinstance(group, DeviceMesh):
         if group.ndim != 1:
             raise ValueError(f"group must be a mesh of one dimension, got {group.ndim}; use mesh['name']")
@@ -433,13 +433,13 @@ def _group_of(group: Any) -> Any:
 
 
 def _store() -> Any:
-    """The store that the processes met in, or None."""
+    """Return the store that the processes met in, or None."""
     get = getattr(dist.distributed_c10d, "_get_default_store", None)
     return None if get is None else get()
 
 
 def _is_reachable(store: Any) -> bool:
-    """Return whether the server of a store listens. For each request to one that is gone torch prints a stack trace."""
+    """Return whether the server of a store listens; torch prints a stack trace for each request to a dead one."""
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
     if not hasattr(store, "host"):  # files, or nothing
@@ -453,7 +453,7 @@ def _is_reachable(store: Any) -> bool:
 
 @functools.cache
 def _arithmetic(threads: int) -> str:
-    """The bits that this process's dense algebra gives: others on other hardware, with other threads or libraries."""
+    """Return bits of this process's dense algebra: they differ with hardware, threads and libraries."""
     found = [torch.__version__, torch.backends.cpu.get_cpu_capability(), str(threads)]
     for n in (5, 14, 29, 43, 120):
         a = torch.arange(n * n, dtype=torch.float64).reshape(n, n).sin()
@@ -463,7 +463,7 @@ def _arithmetic(threads: int) -> str:
 
 
 def in_words(name: str, value: Any) -> dict[str, str]:
-    """Return a fact as text; of a module or an object of options its class, and a fact for each of its attributes."""
+    """Return a fact as text; for a module or an object of options, its class and a fact for each attribute."""
     if isinstance(value, nn.Module):
         given = inspect.signature(type(value)).parameters
         parts = {part: getattr(value, part) for part in ("training", *given) if hasattr(value, part)}
@@ -479,7 +479,7 @@ def in_words(name: str, value: Any) -> dict[str, str]:
 
 
 def _difference(said: list[Any]) -> str:
-    """Return what ranks have said that does not go together."""
+    """Return a contradiction between the statements of ranks."""
     failed = [f"rank {rank}: {words['error']}" for rank, words in enumerate(said) if words["error"]]
     if failed:
         return f"{len(failed)} of {len(said)} ranks refused what they were given; {'; '.join(failed[:3])}"

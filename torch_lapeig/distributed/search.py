@@ -23,11 +23,11 @@ from torch_lapeig.graph.distances import Metric, least_reach, measured, pair_dis
 from torch_lapeig.graph.neighbors import nearest_neighbors, radius_neighbors
 from torch_lapeig.graph.tiles import Tiles
 
-BALLS = 256  # parts of a rank's points, each with a ball around it, that all other ranks know
-BLOCK = 512  # queries that are held against the balls together
-ANSWERS = 2**14  # of a search that are sorted together
-BALL_NUMBERS = 2**22  # of the balls of all ranks, at most
-FEWEST = 4096  # queries that may arrive at a rank in one round, if it has fewer points
+BALLS = 256  # parts of a rank's points, each with a ball around it, known to all other ranks
+BLOCK = 512  # queries compared with the balls together
+ANSWERS = 2**14  # answers of a search sorted together
+BALL_NUMBERS = 2**22  # maximum numbers for the balls of all ranks
+FEWEST = 4096  # maximum queries that a rank with fewer points gets in one round
 
 
 class ShardedNeighbors(NamedTuple):
@@ -39,7 +39,7 @@ class ShardedNeighbors(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """Pairs of a query and a point that reaches it.
+    """Pairs of a query and a point within its reach.
 
     Position of the query and place of the point, int64 ``(E,)``, and whether they are equal, bool ``(E,)``.
     """
@@ -50,10 +50,10 @@ class Reached(NamedTuple):
 
 
 class Search:
-    """The points of all ranks, ready to be asked.
+    """Points of all ranks, ready to be queried.
 
     Args:
-        points: spread over ranks. metric: of the search; queries are those that `measured` returns.
+        points: spread over ranks. metric: of the search; queries are results of `measured`.
 
     Raises:
         ValueError: on all ranks, a zero vector with ``"cosine"``.
@@ -71,7 +71,7 @@ class Search:
 
     @_checks.full_precision
     def nearest(self, k: int, queries: Tensor | None = None) -> ShardedNeighbors:
-        """The ``k`` nearest points of every query of this rank, or of every own point among the others.
+        """Return the ``k`` nearest points of every query of this rank, or of every own point among the others.
 
         Raises:
             ValueError: on all ranks, fewer points than that.
@@ -97,18 +97,18 @@ class Search:
         return self._ask(asked, (pending <= self._reach(found)) & ~first, found, k)
 
     def _reach(self, found: ShardedNeighbors) -> Tensor:
-        """How far each query has to look beyond what it has found, ``(Q, 1)``."""
+        """Return how far each query has to search beyond the points it has found, ``(Q, 1)``."""
         return found.squared_distances[:, -1:].double().sqrt() * self._slack
 
     @_checks.full_precision
     def within(self, reach: Tensor, queries: Tensor | None = None) -> Reached:
-        """All pairs of a query, or an own point, and another point at a distance in the ``reach`` ``(n,)`` of that."""
+        """Return all pairs of a query, or an own point, and another point whose ``reach`` ``(n,)`` covers it."""
         begin, none = self.points.offsets[self.ranks.rank], self.order[:0]
         itself, same = queries is None, least_reach(self.metric, self.x.dtype) ** 2
         asked = self.x if queries is None else _checks.primal(queries)
 
         def answer(asked: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-            """Position of the query, place, and whether the points are equal; of own points themselves for None."""
+            """Return queries' positions, places, and whether points are equal; None: own points as queries."""
             if len(self.x) < 1 + (asked is None) or (asked is not None and len(asked) == 0):
                 return none, none, none
             radii = reach[self.order][None].to(self.x.dtype)
@@ -140,11 +140,11 @@ class Search:
 
     @property
     def _slack(self) -> float:
-        """Times a distance: what it may be if its square is rounded."""
+        """Return the factor of a distance that covers the rounding of its square."""
         return 1 + 8 * (self.x.shape[1] + 4) * torch.finfo(self.x.dtype).eps
 
     def _own(self, k: int, queries: Tensor | None, reach: Tensor | None) -> ShardedNeighbors:
-        """The ``k`` nearest of this rank's own points, and points infinitely far where it has fewer."""
+        """Return the ``k`` nearest of this rank's own points, and points at infinity where it has fewer."""
         asked = self.x if queries is None else queries
         here = min(k, len(self.x) - (queries is None))
         found = self._nothing(len(asked), k)
@@ -152,7 +152,7 @@ class Search:
             return found
         index, distances = self._nearest_here(here, queries, reach)
         begin = self.points.offsets[self.ranks.rank]
-        for rows in _blocks(len(asked)):  # what is in between needs several times the memory of the answer
+        for rows in _blocks(len(asked)):  # intermediate results need several times the memory of the answer
             found.places[rows, :here] = index[rows] + begin
             found.numbers[rows, :here] = self.points.numbers[index[rows]]
             found.squared_distances[rows, :here] = distances[rows]
@@ -161,7 +161,7 @@ class Search:
         return found
 
     def _nearest_here(self, k: int, queries: Tensor | None, reach: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Positions and squared distances ``(Q, k)`` of this rank's points nearest to queries, or to its own points."""
+        """Return positions and squared distances ``(Q, k)`` of this rank's points nearest to queries or own points."""
         budget = budget_of(self.x.device).search
         tiles = self._tiles(k)
         by_tiles = None if tiles is None else tiles.nearest(k, queries, budget, reach)
@@ -179,7 +179,7 @@ class Search:
         return index, pair_distances(asked, row, self.x, index.flatten()).view(index.shape)
 
     def _tiles(self, k: int) -> Tiles | None:
-        """Return the tiles of this rank's points, made once for the largest k; None of few points."""
+        """Return the tiles of this rank's points, made once for the largest k; None for few points."""
         if self.x.device.type != "cpu" or len(self.x) < TILED_SET:
             return None
         if self._made is None or k > self._made[0]:
@@ -192,7 +192,7 @@ class Search:
         return ShardedNeighbors(none, last, self.x.new_full((queries, k), torch.inf))
 
     def _ask(self, queries: Tensor, wanted: Tensor, found: ShardedNeighbors, k: int) -> ShardedNeighbors:
-        """``found`` with what the ranks ``wanted``, bool ``(Q, W)``, have for each query."""
+        """Return ``found``, updated for each query by the ranks ``wanted``, bool ``(Q, W)``."""
         for chosen, send, recv in self._rounds(wanted):
             reach = found.squared_distances[chosen, -1:].sqrt().to(queries.dtype) * self._slack
             arrived = self.ranks.exchange(torch.cat([queries[chosen], reach], 1), send, recv)
@@ -210,9 +210,9 @@ class Search:
         return found
 
     def _rounds(self, wanted: Tensor) -> list[tuple[Tensor, list[int], list[int]]]:
-        """Queries to send, by the rank that is asked, and how many go to and come from each: for each round.
+        """Return for each round the queries to send, by the rank asked, and their counts to and from each rank.
 
-        Rank r asks rank r + s in a round that depends on s alone.
+        Rank r asks rank r + s in a round that depends only on s.
         """
         world, rank = self.ranks.world, self.ranks.rank
         if world == 1:
@@ -245,7 +245,7 @@ class Search:
         return self._make_balls(None)
 
     def _make_balls(self, reach: Tensor | None) -> tuple[Tensor, list[int]]:
-        """Centre and radius ``(b, D + 1)`` of the balls of all ranks, and how many each has.
+        """Build centre and radius ``(b, D + 1)`` of the balls of all ranks, and the number of each rank's balls.
 
         With the reach ``(n,)`` of each own point they hold all that is in reach of their points.
         """
@@ -264,10 +264,10 @@ class Search:
         return self.ranks.gather(torch.cat([centre, radius[:, None]], 1), sizes), sizes
 
     def _bounds(self, queries: Tensor, within: Tensor | None = None, reach: Tensor | None = None) -> Tensor:
-        """Distances ``(Q, W)`` that each query has at least from the points of each rank; infinite from no points.
+        """Return lower bounds ``(Q, W)`` of each query's distance from each rank's points; infinite from no points.
 
-        Where they are more than ``within`` ``(Q,)``, if that is given, they may be infinite too. With the ``reach``
-        ``(n,)`` of each own point they are distances from what is in reach of the points.
+        Bounds above ``within`` ``(Q,)``, if it is given, may be infinite too. With the ``reach`` ``(n,)`` of each own
+        point they bound distances from the balls of that radius around the points.
         """
         balls, sizes = self._balls if reach is None else self._make_balls(reach)
         owner, centre, radius = _source_and_begin(sizes, balls.device)[0], balls[:, :-1], balls[:, -1]
@@ -289,25 +289,25 @@ class Search:
 
 
 def _source_and_begin(counts: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Of rows that came from the ranks in their order: the rank of each, and where those of each rank begin."""
+    """Return the rank of each row that came from the ranks in their order, and where the rows of each rank begin."""
     count = torch.tensor(counts, device=device)
     return torch.arange(len(counts), device=device).repeat_interleave(count), count.cumsum(0) - count
 
 
 def _blocks(n: int) -> Iterator[slice]:
-    """The rows of answers, some at a time."""
+    """Return the rows of answers in blocks."""
     return (slice(begin, begin + ANSWERS) for begin in range(0, n, ANSWERS))
 
 
 def _sorted(found: ShardedNeighbors) -> ShardedNeighbors:
-    """Ascending by distance, ties by number."""
+    """Return the neighbours ascending by distance, ties by number."""
     order = found.numbers.argsort(1)
     order = order.gather(1, found.squared_distances.gather(1, order).argsort(dim=1, stable=True))
     return ShardedNeighbors(*(part.gather(1, order) for part in found))
 
 
 def _merged(leaf: Tensor, leaves: int, most: int) -> Tensor:
-    """The leaves put together to at most so many parts, by the halves that they came from."""
+    """Return the leaves merged to at most so many parts, by the halves that they came from."""
     while leaves > most:
         leaf, leaves = leaf // 2, (leaves + 1) // 2
     return leaf

@@ -9,7 +9,7 @@ from torch_lapeig import _checks
 from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.graph.groups import with_equal_parts
 
-BITS = 8  # of a number that one round of selection decides: a histogram of 2^BITS counts for each group
+BITS = 8  # bits of a number decided in one round of selection: a histogram of 2^BITS counts for each group
 WORD = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 

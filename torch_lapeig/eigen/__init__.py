@@ -1,4 +1,4 @@
-"""Operators to their few smallest eigenpairs, with one differentiation rule."""
+"""Operators to their smallest eigenpairs, with one differentiation rule."""
 
 from typing import NoReturn
 

@@ -26,7 +26,7 @@ from torch_lapeig.graph.groups import offsets_of_groups, sum_of_groups
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """One level of a hierarchy. Its matrix is scaled to a unit diagonal, so that float32 holds weights of any size.
+    """Level of a hierarchy. Its matrix is scaled to a unit diagonal, so that float32 holds weights of any size.
 
     Attributes:
         matrix: CSR ``(n, n)``, D^-½ L D^-½ of the level's L and its diagonal D; zero rows for nodes without edges.
@@ -66,7 +66,7 @@ class Hierarchy:
         values, vectors = torch.linalg.eigh(self.levels[-1].matrix.to_dense())
         keep = values > 1e-14 * len(values)  # of unit diagonal: this cuts the null space only
         dtype = self.levels[0].matrix.dtype
-        # Faintly joined clusters: their round-off is not made larger than everything else.
+        # Faintly joined clusters: do not enlarge their round-off beyond everything else.
         size = values[keep].clamp_min(torch.finfo(dtype).eps)
         inverse: Tensor = (vectors[:, keep] / size) @ vectors[:, keep].mT
         return inverse.to(dtype)
@@ -90,7 +90,7 @@ class Hierarchy:
         here = self.levels[level]
         if here.prolongation is None or here.restriction is None:
             return self.coarse_inverse @ b
-        # New memory for large blocks costs as much as a product: what is worked in is made once.
+        # Allocating large blocks costs as much as a product, so working memory is allocated once.
         r, d = (torch.empty_like(b, memory_format=torch.contiguous_format) for _ in range(2))
         x = self._smooth(here, r.copy_(b), d, torch.zeros_like(r))
         residual = multiply(here.matrix, x, b, times=-1, out=r)
@@ -113,7 +113,7 @@ class Hierarchy:
 
 @dataclass(frozen=True, eq=False)
 class Multigrid:
-    """One cycle of a hierarchy as an approximate A⁻¹ on blocks ``(N, m)`` of one graph.
+    """Cycle of a hierarchy as an approximate A⁻¹ on blocks ``(N, m)`` of one graph.
 
     Attributes:
         scale: ``(N, 1)``, see `Hierarchy.scale`.
@@ -123,23 +123,23 @@ class Multigrid:
     scale: Tensor
 
     def __call__(self, r: Tensor) -> Tensor:
-        """Return A⁻¹ r, about."""
+        """Return approximately A⁻¹ r."""
         return self.hierarchy.inverse(self.scale, r)
 
 
 def _ground(operator: SymmetricOperator) -> Tensor:
     """Return the null vector of one graph that is positive on all active nodes, ``(N, 1)``."""
-    assert operator.null is not None  # or it is not made of affinities
+    assert operator.null is not None  # else it is not made of affinities
     return operator.null.ground.reshape(-1, 1)
 
 
-LARGEST_DENSE = 3000  # nodes of a coarsest level that did not get smaller
-LOWER = 0.1  # the smoother damps this part of the spectral radius and above
+LARGEST_DENSE = 3000  # nodes of a coarsest level where coarsening stops early
+LOWER = 0.1  # fraction of the spectral radius above which the smoother damps
 MOST_PRODUCTS = 30  # multiplications of L P for each entry of L, before hubs are suspected
-STRONG = 0.25  # an edge is strong from this part of the weaker of its nodes' strongest edges
-FAINT = 0.01  # and this part of the stronger one's
-# Of the largest diagonal over its mass, what that of an aggregate is at least. A cycle enlarges what hangs on faint
-# edges by the inverse of their weight. In float32 its round-off would soon drown the rest, and then be no number.
+STRONG = 0.25  # least weight of a strong edge over the weaker of its nodes' strongest edges
+FAINT = 0.01  # and over the stronger of them
+# Least diagonal of an aggregate, over the largest diagonal per mass. A cycle enlarges parts on faint edges by the
+# inverse of their weight, and in float32 their round-off would soon drown the rest and overflow.
 FAINTEST = 1e-9
 
 
@@ -148,7 +148,7 @@ class SmoothedAggregation:
     """Multigrid as a preconditioner of Laplacians, and how its hierarchy is built.
 
     Args:
-        coarsest: nodes from which on a dense pseudo-inverse takes over.
+        coarsest: maximum nodes for a dense pseudo-inverse.
         max_complexity: limit of the entries of all levels over those of the finest; aggregates are not smoothed where
             that would exceed it.
         smoothing: products with the matrix in each smoothing step.
@@ -194,7 +194,7 @@ class SmoothedAggregation:
         ):
             return found  # type: ignore[no-any-return]
         edges = entries_of(operator, self).affinities()
-        assert isinstance(operator, SymmetricOperator)  # so far the only kind that has affinities
+        assert isinstance(operator, SymmetricOperator)  # the only kind with affinities
         ground = _ground(operator)
         excess = None if operator.excess is None else operator.excess.reshape(-1)
         hierarchy = self.hierarchy(*edges, ground.square()[:, 0], excess)
@@ -212,7 +212,7 @@ class SmoothedAggregation:
             row, col: ``(E,)`` int32 or int64, both directions of every edge in CSR order, no loops.
             weight: ``(E,)``, positive.
             mass: ``(N,)``, of each node: the square of the operator's null vector.
-            excess: ``(N,)``, non-negative: what the diagonal has beyond the sums of weights; None for nothing.
+            excess: ``(N,)``, non-negative: excess of the diagonal over the sums of weights; None for nothing.
         """
         generator = torch.Generator(weight.device).manual_seed(self.seed)
         matrix, mass = _laplacian(row, col, weight.double(), len(mass)), mass.double()
@@ -238,13 +238,13 @@ class SmoothedAggregation:
             matrix, diagonal, mass, excess = step.matrix, coarse_diagonal, coarse_mass, step.excess
         if matrix.shape[0] > max(self.coarsest, LARGEST_DENSE):
             return None
-        # The coarsest stays in float64: its null space has to be told from its smallest eigenvalues.
+        # The coarsest stays in float64, which resolves its null space from its smallest eigenvalues.
         levels.append(Level(_unit(matrix, diagonal, torch.float64), _ratio(diagonal, mass)))
         return Hierarchy(tuple(levels), finest[:, None], total / first, self.smoothing)
 
 
 class Coarsening(NamedTuple):
-    """A step to the next level: P, Pᵀ, Pᵀ L P, the diagonal with its excess, the radius of D⁻¹ L, the excess."""
+    """Step to the next level: P, Pᵀ, Pᵀ L P, the diagonal with its excess, the radius of D⁻¹ L, the excess."""
 
     prolongation: Tensor
     restriction: Tensor
@@ -290,8 +290,8 @@ def _strong_edges(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def strong_edges(row: Tensor, col: Tensor, size: Tensor, largest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return both ends of the edges that are strong, and the neighbour of each node by its strongest edge, −1 for none.
 
-    Edges that are strong at the weaker one of their nodes but faint at the other would join what is far apart: by a
-    node between two clusters they are in one aggregate, and the coarse levels know nothing of either.
+    Edges that are strong at the weaker of their nodes but faint at the other would join distant parts: a node between
+    two clusters would put them in one aggregate, and the coarse levels would resolve neither.
 
     Args:
         row, col: ``(E,)``. size: of the edges, zero for loops. largest: ``(n,)``, the size of each node's strongest
@@ -329,7 +329,7 @@ def _galerkin(matrix: Tensor, prolongation: Tensor, radius: float, excess: Tenso
 
 
 def _laplacian(row: Tensor, col: Tensor, weight: Tensor, n: int) -> Tensor:
-    """Return D − W as CSR with its diagonal, of edges in CSR order."""
+    """Return D − W as CSR with its diagonal, from edges in CSR order."""
     crow, columns, entry, diagonal = with_diagonal(row, col, offsets_of_groups(row, n))
     values = weight.new_empty(len(columns)).index_copy_(0, entry, weight).neg_()
     values.index_copy_(0, diagonal, sum_of_groups(weight, row, n))
@@ -356,7 +356,7 @@ def _with_values(matrix: Tensor, values: Tensor) -> Tensor:
 def _balance(matrix: Tensor, excess: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the matrix with row sums of exactly zero, and its diagonal with the excess.
 
-    The diagonal of a Galerkin product is what is left of cancellation: between faintly joined clusters, and for a
+    The diagonal of a Galerkin product is the remainder of a cancellation: between faintly joined clusters, and for a
     component that has become one node, nothing but round-off.
     """
     loops, node = _loops(matrix)
@@ -367,7 +367,7 @@ def _balance(matrix: Tensor, excess: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def no_smaller(diagonal: Tensor, least: Tensor) -> Tensor:
-    """Return diagonals of at least so much where they are positive."""
+    """Return diagonals of at least this size where they are positive."""
     return torch.where(diagonal > 0, torch.maximum(diagonal, least), 0)
 
 
@@ -377,7 +377,7 @@ def _inverse_root(diagonal: Tensor) -> Tensor:
 
 
 def _scale(matrix: Tensor, left: Tensor, right: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return diag(left) · matrix · diag(right), as it is multiplied with over and over: with small indices."""
+    """Return diag(left) · matrix · diag(right) with small indices, for repeated products."""
     values = left.index_select(0, _rows(matrix)).mul_(matrix.values())
     values = values.mul_(right.index_select(0, matrix.col_indices())).to(dtype)
     is_small = max(len(values), *matrix.shape) < 2**31
@@ -386,7 +386,7 @@ def _scale(matrix: Tensor, left: Tensor, right: Tensor, dtype: torch.dtype) -> T
 
 
 def _unit(matrix: Tensor, diagonal: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return D^-½ · matrix · D^-½, with the diagonal D in the place of the matrix's, which lacks the excess."""
+    """Return D^-½ · matrix · D^-½ with the diagonal D in place of the matrix's own, which lacks the excess."""
     root = _inverse_root(diagonal)
     unit, (loops, node) = _scale(matrix, root, root, dtype), _loops(matrix)
     unit.values().index_copy_(0, loops, (diagonal > 0).to(dtype).index_select(0, node))
@@ -409,8 +409,8 @@ def _indicator(aggregate: Tensor, count: int, dtype: torch.dtype) -> Tensor:
 def _radius(matrix: Tensor, generator: torch.Generator, products: int = 15) -> float:
     """Return an estimate from above of the largest eigenvalue of a Laplacian of unit diagonal, at most its bound 2.
 
-    By Lanczos, whose largest Ritz value with its residual added finds an eigenvector that lives on a few nodes too. The
-    power method would miss it, and the smoother would enlarge such errors where it should damp them.
+    By Lanczos, whose largest Ritz value plus its residual also finds an eigenvector that lives on a few nodes. The
+    power method would miss it, and the smoother would enlarge such errors instead of damping them.
     """
     x = torch.randn(matrix.shape[0], 1, dtype=matrix.dtype, device=matrix.device, generator=generator)
     x, before, beta = x / x.norm(), torch.zeros_like(x), x.new_zeros(())
@@ -429,11 +429,11 @@ def _radius(matrix: Tensor, generator: torch.Generator, products: int = 15) -> f
 def aggregates(
     row: Tensor, col: Tensor, nearest: Tensor, alive: Tensor, generator: torch.Generator
 ) -> tuple[Tensor, int]:
-    """Return the aggregate of each node by strong edges, −1 for those not alive, and their number.
+    """Return the aggregate of each node by strong edges, −1 for nodes that are not ``alive``, and their number.
 
-    Their roots are a maximal set of nodes more than two edges apart: in each round those that have the largest random
-    number within two edges (Luby). The other nodes join a root next to them, or else next to a neighbour. Nodes
-    without strong edges go with their nearest.
+    Their roots are a maximal set of nodes more than two edges apart: each round takes the nodes with the largest random
+    number within two edges (Luby). The other nodes join a root next to them, or else next to a neighbour. Nodes without
+    strong edges join their nearest.
     """
     n = len(nearest)
     priority = (1 + torch.randperm(n, generator=generator, device=row.device)).to(torch.int32)
@@ -453,7 +453,7 @@ def aggregates(
     number[root] = torch.arange(count, dtype=torch.int32, device=row.device)
     for _ in range(2):
         number = torch.where(number < 0, largest(number), number)
-    if loose.any():  # to the end of what grows stronger and stronger, which has a strong edge
+    if loose.any():  # follow ever stronger edges to their end, a node with a strong edge
         nearest = torch.where(loose, nearest, torch.arange(n, device=row.device))
         while not torch.equal(following := nearest[nearest], nearest):
             nearest = following

@@ -28,16 +28,16 @@ from torch_lapeig.eigen.shift_invert import ShiftInvert
 from torch_lapeig.eigen.solver import BREAKDOWN, Progress, RitzPairs, Solver, fewest_active, joined
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 
-FILTERS, MULTIGRID = ChebyshevSubspace(max_products=SPARSE_PRODUCTS), Lobpcg()  # made once: to check options takes time
-MESHED = 0.5  # share of a ball that is inside, from which on a graph is a mesh: of a curve, a surface or a body
+FILTERS, MULTIGRID = ChebyshevSubspace(max_products=SPARSE_PRODUCTS), Lobpcg()  # made once: checking options takes time
+MESHED = 0.5  # share of inner nodes of a ball from which on a graph is a mesh: of a curve, a surface or a body
 CURVED = (
     0.72  # the same of small graphs, of which only curves and plain surfaces have factors that take less than filters
 )
-FACTOR_WORK = 0.2  # multiplications of factors, over n times the entries of the matrix, up to which they take less
+FACTOR_WORK = 0.2  # maximum multiplications of factors, over n times the entries of the matrix
 
 
 class Choice(NamedTuple):
-    """Solvers to ask one after the other, until one converges, and why these.
+    """Solvers to try one after the other, until one converges, and the reason for them.
 
     >>> Choice((ChebyshevSubspace(), Eigh()), "clusters").solvers[1]
     Eigh()
@@ -49,7 +49,7 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class Auto:
-    """The solver that suits a problem by its size, storage, batch and factors, and another should it not converge.
+    """Solver that suits a problem by its size, storage, batch and factors, with others in case it does not converge.
 
     >>> import torch
     >>> from torch_lapeig import KNN, Laplacian
@@ -76,7 +76,7 @@ class Auto:
             return Choice((Eigh(),), "all pairs of graphs together, of which the backward has nothing left to solve")
         if n > FALLBACK_NODES:
             return Choice((ChebyshevSubspace(), MULTIGRID, last_resort(n)), "a large dense graph")
-        # What does not come in about the time of `Eigh` is left to it.
+        # Graphs that filters do not solve in about the time of `Eigh` are left to `Eigh`.
         most = SPARSE_PRODUCTS if is_sparse else int(DENSE_PRODUCTS * n / block)
         filters = ChebyshevSubspace(max_products=most)
         return Choice((filters, Eigh()), "graphs together, in products that take less time than all their pairs")
@@ -88,12 +88,12 @@ class Auto:
         tolerance: float,
         progress: Progress | None = None,
     ) -> RitzPairs:
-        """The pairs of the first solver that converges, or of the last one that gives any."""
+        """Return the pairs of the first solver that converges, or of the last one that gives any."""
         return first_converged(self.choose(operator, k).solvers, operator, k, tolerance, progress).ritz
 
 
 def last_resort(n: int) -> Solver:
-    """What to ask when nothing else has converged."""
+    """Return the solvers to try when no other has converged."""
     return Eigh() if n <= FALLBACK_NODES else ChebyshevSubspace()
 
 
@@ -123,7 +123,7 @@ def choose_for_graph(operator: Operator, k: int) -> Choice:
 
 
 def _choose_without_loops(matrix: Shifted, last: Solver) -> Choice:
-    """Choose where nothing is compiled: SuperLU tells how far factors fill in only by making them."""
+    """Choose where nothing is compiled: the fill of SuperLU's factors is known only after they are made."""
     if matrix.is_thin:
         return Choice((ShiftInvert(), MULTIGRID, last), "nearly a tree: its factors do not fill in")
     is_small_mesh = len(matrix.diagonal) <= SUPERLU_NODES and matrix.share_of_ball() >= MESHED
@@ -139,7 +139,7 @@ def first_converged(
     progress: Progress | None,
     has_guards: bool = True,
 ) -> Solution:
-    """The answer of the first solver that converges, or of the last one that has any; breakdowns are passed over.
+    """Return the answer of the first solver that converges, or the last answer; solvers that break down are skipped.
 
     Raises:
         ConvergenceError: all of them break down.
@@ -173,7 +173,7 @@ def _failed_again(
     tolerance: float,
     has_guards: bool,
 ) -> Solution:
-    """Return the answer for a batch of which some graphs are solved again, one after the other, by other solvers."""
+    """Return the answer for a batch, some graphs of which are solved again, one after the other, by other solvers."""
     parts = [ritz.part(slice(b, b + 1)) for b in range(operator.batch_size)]
     for b in failed:
         again = first_converged(solvers, operator.part(slice(b, b + 1)), k, tolerance, None)

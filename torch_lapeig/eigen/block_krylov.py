@@ -15,14 +15,14 @@ from torch_lapeig.eigen.blocks import basis, without
 from torch_lapeig.eigen.direct import Factors
 from torch_lapeig.eigen.operator import Operator
 
-LEAST_PIVOT = 1e-6  # of a column, that its neighbours leave: orthogonalising once more takes to round-off
-LEAST_LEFT = 0.1  # of a column, that the space leaves
+LEAST_PIVOT = 1e-6  # fraction of a column outside its neighbours; one more orthogonalisation then reaches round-off
+LEAST_LEFT = 0.1  # fraction of a column outside the space
 ENOUGH_LEFT = 0.7  # the same: below, what the space has lost of its own orthogonality grows, unless it is done twice
-COMPILED_PIVOT = 1e-3  # in the place of the first, where columns are made orthonormal by their products
+COMPILED_PIVOT = 1e-3  # in place of the first, where columns are orthonormalised by their products
 
 
 class BlockKrylov:
-    """Orthonormal vectors as rows, known vectors before them, with the projection Vᵀ B V of a matrix B.
+    """Orthonormal vectors as rows, after known vectors, with the projection Vᵀ B V of a matrix B.
 
     A space that begins with a block of random vectors holds as many vectors of each eigenspace as the block has. The
     block that comes next stands in the rows after the space.
@@ -37,7 +37,7 @@ class BlockKrylov:
     Attributes:
         filled: vectors whose products are known. projected: ``(size, size)``.
         degree: blocks since the last random one. products: columns multiplied so far.
-        rest: what the last products have outside the space and all vectors that were in it, ``(N, m)``.
+        rest: part of the last products outside the space and all its former vectors, ``(N, m)``.
         following: columns of the block that comes next; 0 until there is one.
     """
 
@@ -55,7 +55,7 @@ class BlockKrylov:
         self._set_random()
 
     def _compiled(self) -> Space | None:
-        """Return what extends the space in compiled loops, where its matrix is the inverse by compiled factors."""
+        """Return the compiled extension of the space, where its matrix is the inverse by compiled factors."""
         factors = self.product.factors if isinstance(self.product, Factors) else None
         if not isinstance(factors, SymmetricFactors) or not 0 < self.width <= BLOCK:
             return None
@@ -66,17 +66,17 @@ class BlockKrylov:
 
     @property
     def room(self) -> int:
-        """Return vectors that still fit in."""
+        """Return the number of vectors that still fit in."""
         return self.size - self.filled
 
     @property
     def rest(self) -> Tensor:
-        """Return what the last products have outside the space."""
+        """Return the part of the last products outside the space."""
         return self._rest.mT
 
     @property
     def is_full(self) -> bool:
-        """Return whether the block that comes next does not fit in."""
+        """Return whether the next block does not fit in."""
         if not self.following:
             self._set_following()
         return self.following > self.room
@@ -105,21 +105,21 @@ class BlockKrylov:
             self._set_following()
 
     def _extend(self) -> None:
-        """Take in the block that comes next, as far as it fits, and its products."""
+        """Extend the space by the next block, as far as it fits, and by its products."""
         some = min(self.following, self.room)
         old, new = self.filled, self.filled + some
         self.filled, self.degree, self.products, self.following = new, self.degree + 1, self.products + some, 0
         known, block = self.columns(new), self.rows[self.first + old : self.first + new].mT
         w = self.product(block)
         h = self.operator.inner(known, w)
-        self._rest = without(w, known, h).mT.contiguous()  # to round-off of the product; what follows does it again
+        self._rest = without(w, known, h).mT.contiguous()  # to round-off of the product; repeated for the next block
         h = h[self.first :]
         self.projected[:new, old:new], self.projected[old:new, :new] = h, h.mT
         inner = h[old:new]
         self.projected[old:new, old:new] = (inner + inner.mT) / 2
 
     def _set_following(self) -> None:
-        """Make the block that goes on with the space; a random one where the space is invariant."""
+        """Set the block that continues the space; a random one where the space is invariant."""
         block = self._outside(self.rest)
         if block.shape[1]:
             self._set(block)
@@ -127,7 +127,7 @@ class BlockKrylov:
             self._set_random()
 
     def _set_random(self) -> None:
-        """Return a random block outside the space: what it leads to is another look at all eigenspaces."""
+        """Continue with a random block outside the space, which finds further copies in all eigenspaces."""
         self.degree = 0
         self._set(self.random())
 
@@ -141,21 +141,21 @@ class BlockKrylov:
         return self._outside(noise, *others)
 
     def _outside(self, w: Tensor, *others: Tensor) -> Tensor:
-        """Return an orthonormal basis of what a block has outside the space and others."""
+        """Return an orthonormal basis of the part of a block outside the space and others."""
         compiled = self.compiled if not others and w.shape[1] == self.width else None
         if compiled is not None and compiled.follow(self.filled, w.mT.contiguous()):
             return self.rows[self.first + self.filled :][: self.width].mT
         known = (self.columns(self.filled), *others)
         block, r = torch.linalg.qr(w)
         block, left = self._without(block, known)
-        # Columns that depend on others, or lie in the space, are rare, and left to a search for the rank.
+        # Columns that depend on others, or lie in the space, are rare; a rank-revealing basis handles them.
         pivots = (r.diagonal() / torch.linalg.vector_norm(w, dim=0)).abs()
         if not ((pivots > LEAST_PIVOT).all() and left > LEAST_LEFT):
             return basis(self.operator, w, *known)
         return block if left > ENOUGH_LEFT else self._without(block, known)[0]
 
     def _without(self, block: Tensor, known: tuple[Tensor, ...]) -> tuple[Tensor, float]:
-        """Return an orthonormal basis of columns outside known ones, and how much was left of one at least."""
+        """Return an orthonormal basis of columns outside known ones, and the least length left of a column."""
         for q in known:
             block = without(block, q, self.operator.inner(q, block))
         block, r = torch.linalg.qr(block)
@@ -177,17 +177,17 @@ class BlockKrylov:
         return -values, turn[:, :count]
 
     def vectors(self, turn: Tensor) -> Tensor:
-        """Return vectors of these coordinates, ``(N, m)``."""
+        """Return the vectors of these coordinates, ``(N, m)``."""
         return (turn.mT @ self.rows[self.first : self.first + self.filled]).mT
 
     def images(self, turn: Tensor) -> Tensor:
-        """Return B times vectors of these coordinates, but for what was left of those kept as the space began anew."""
+        """Return B times the vectors of these coordinates, without the residuals of the vectors kept at a restart."""
         m = self.filled
         inside, outside = self.projected[:m, :m] @ turn, turn[m - len(self._rest) :]
         return torch.addmm(self.vectors(inside), self.rest, outside)
 
     def keep(self, values: Tensor, turn: Tensor) -> None:
-        """Begin anew with Ritz vectors of these values and coordinates, and go on with what is outside the space."""
+        """Restart with Ritz vectors of these values and coordinates, and continue with the block outside the space."""
         kept, vectors = turn.shape[1], self.vectors(turn).mT
         if not self.following:
             self._set_following()
@@ -199,10 +199,10 @@ class BlockKrylov:
 
 
 class Trend:
-    """How residuals fall, and what follows for the next look at them.
+    """Fall of the residuals, and the number of products until they are computed next.
 
     Args:
-        least: products between looks at Ritz pairs.
+        least: least products between checks of Ritz pairs.
     """
 
     def __init__(self, least: int) -> None:
@@ -210,15 +210,15 @@ class Trend:
         self.least = least
 
     def add(self, products: int, shortfall: float) -> None:
-        """Note that after so many products the residuals were so many times what is allowed."""
+        """Record the ratio of residuals to their bound after so many products."""
         self.known.append((products, math.log(max(shortfall, 1e-300))))
 
     @property
     def until_next(self) -> int:
-        """Return products until the next look: half of what the last rate promises, a third of all at most."""
+        """Return the products until the next check: half of the last rate's prediction, at most a third of all."""
         most = max(self.least, self.known[-1][0] // 3)
         if len(self.known) < 2:
             return most
         (before, high), (now, low) = self.known[-2:]
         promised = low * (now - before) / (high - low) if low < high else math.inf
-        return max(self.least, int(min(most, promised / 2)))  # residuals fall faster and faster
+        return max(self.least, int(min(most, promised / 2)))  # convergence accelerates

@@ -1,7 +1,7 @@
 """Algebra on blocks of vectors that the iterative solvers share: orthonormal bases, small problems, residuals.
 
-Blocks stay on their device. Matrices of a few columns squared are solved on the host, where a launch costs nothing:
-what a step needs of them crosses in one copy, for which the host waits, and what it decides is sent without waiting.
+Blocks stay on their device. Matrices of a few columns squared are solved on the host, where a launch costs nothing: a
+step needs one copy of them, for which the host waits, and its decisions are sent without waiting.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from torch_lapeig._tuning import (
 
 
 class Space(Protocol):
-    """What this algebra needs of an operator."""
+    """Operator as the algebra of blocks sees it."""
 
     def matmul(self, y: Tensor) -> Tensor:
         """Return A Y."""
@@ -50,7 +50,7 @@ class Space(Protocol):
 
 
 def to_host(*tensors: Tensor) -> list[Tensor]:
-    """Return small tensors of one dtype on the processor, brought in one copy; themselves if they are there."""
+    """Return small tensors of one dtype on the processor, in one copy; the tensors themselves if they are there."""
     if tensors[0].device.type == "cpu":
         return list(tensors)
     flat = torch.cat([t.reshape(-1) for t in tensors]).cpu()
@@ -59,7 +59,7 @@ def to_host(*tensors: Tensor) -> list[Tensor]:
 
 
 def to_device(x: Tensor, like: Tensor) -> Tensor:
-    """Return a small tensor where another one is; the host does not wait."""
+    """Return a small tensor on the device of another one, without synchronising."""
     return x.to(like.device, non_blocking=True)
 
 
@@ -103,7 +103,7 @@ def inner(x: Tensor, y: Tensor) -> Tensor:
 
 
 def rotate_(x: Tensor, q: int, w: Tensor, c: Tensor) -> Tensor:
-    """Return [Q W] C in the place of Q, the first q columns of X; and beyond, where C has more columns."""
+    """Store [Q W] C in place of Q, the first q columns of X, and beyond where C has more columns."""
     m = c.shape[1]
 
     def rotate(rows: slice) -> None:
@@ -114,7 +114,7 @@ def rotate_(x: Tensor, q: int, w: Tensor, c: Tensor) -> Tensor:
 
 
 def by_rows(work: Callable[[slice], None], n: int, row_bytes: float, device: torch.device) -> None:
-    """Do work on slices of n rows which fit the cache, side by side on torch's threads.
+    """Run work on slices of n rows that fit the cache, side by side on torch's threads.
 
     Several operations on a slice read and write it once. New tensors of all rows would cost as much again: the system
     clears their memory.
@@ -137,7 +137,7 @@ def combined(x: Tensor, c: Tensor) -> Tensor:
 
 
 def combined_(x: Tensor, c: Tensor) -> Tensor:
-    """Return `combined`, in the place of X where no column is left out."""
+    """Return `combined`, in place of X where no column is left out."""
     if c.shape[0] != c.shape[1] or _is_by_columns(x):
         return combined(x, c)
 
@@ -149,14 +149,14 @@ def combined_(x: Tensor, c: Tensor) -> Tensor:
 
 
 def without(w: Tensor, q: Tensor, c: Tensor) -> Tensor:
-    """Return W − Q C for blocks ``(N, ·)``. Both by columns take half the time of storages that differ."""
+    """Return W − Q C for blocks ``(N, ·)``; two blocks stored by columns take half the time of mixed storages."""
     if _is_by_columns(w) and _is_by_columns(q):
         return torch.addmm(w.mT, c.mT, q.mT, alpha=-1).mT
     return torch.addmm(w, q, c, alpha=-1)
 
 
 def without_(w: Tensor, q: Tensor, c: Tensor) -> Tensor:
-    """Return `without`, in the place of W."""
+    """Return `without`, in place of W."""
     if _is_by_columns(w):
         w.mT.addmm_(c.mT, q.mT, alpha=-1)
     else:
@@ -174,13 +174,13 @@ def eigh(a: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def eigh_of_batch(a: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
-    """Return eigenpairs of symmetric matrices ``(B, n, n)``, of which the lower triangles count; see `in_parts`.
+    """Return eigenpairs of symmetric matrices ``(B, n, n)``, whose lower triangles count; see `in_parts`.
 
     Several small ones are solved side by side where there are compiled loops. Fewer large ones than there are threads
     are left to the threads of LAPACK.
 
     Args:
-        count: of the vectors, those that are wanted, the first; default all.
+        count: number of wanted vectors, the first ones; default all.
 
     Returns:
         Values ``(B, n)``, ascending, and vectors ``(B, n, count)``.
@@ -197,7 +197,7 @@ def eigh_of_batch(a: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
     try:
         values, vectors = in_parts(_eigh, a, PART_OF_EIGH)
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
-        values, vectors = _eigh(a)  # which says its number among all
+        values, vectors = _eigh(a)  # names the failed matrix in its error
     return values, vectors[..., :count]
 
 
@@ -207,7 +207,7 @@ def _eigh(a: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def shared(operator: Space, *tensors: Tensor) -> tuple[Tensor, ...]:
-    """Return small tensors that every rank has worked out, the same on all: decisions are made of them."""
+    """Return small tensors that every rank computed, identical on all, so that decisions agree."""
     share = getattr(operator, "shared", None)
     return tensors if share is None else share(*tensors)
 
@@ -230,14 +230,14 @@ def basis(operator: Space, w: Tensor, *others: Tensor) -> Tensor:
         keep = values > drop * values[-1]
         combine = combined if w is given else combined_
         w = combine(w, to_device(scale[:, None] * turn[:, keep] * values[keep].rsqrt(), w))
-        # Where next to nothing cancelled, once is enough.
+        # Where almost nothing cancelled, once is enough.
         if values[0] > 0.1 * values[-1] and (size > 0.1 * before).all():
             break
     return w
 
 
 def _outside(operator: Space, w: Tensor, others: tuple[Tensor, ...], *, is_own: bool) -> tuple[Tensor, Tensor]:
-    """Return squares of the columns of ``w``, overwritten if ``is_own``, and their part outside ``others``.
+    """Return the squares of the columns of ``w``, overwritten if ``is_own``, and their part outside ``others``.
 
     ``others`` are blocks of orthonormal columns.
     """
@@ -267,7 +267,7 @@ def rayleigh_ritz(operator: Any, x: Tensor, known: Tensor) -> tuple[Tensor, Tens
 
 
 def compiled_pairs(operator: Any, x: Tensor, known: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Return `rayleigh_ritz` and norms of residuals by compiled loops; None without, or for dependent columns."""
+    """Return `rayleigh_ritz` and residual norms by compiled loops; None without, or for dependent columns."""
     rows = operator.compiled
     if rows is None or not 0 < x.shape[1] <= len(x) or not _compiled.is_for_one_thread(x.numel()):
         return None
@@ -285,17 +285,17 @@ def small_basis(operator: Space, c: Tensor, against: Tensor) -> Tensor:
     return c
 
 
-PASSES = 6  # of orthonormalisation, where columns are dependent; else two
+PASSES = 6  # maximum passes of orthonormalisation where columns are dependent; else two
 
 
 def orthonormalize(operator: Space, x: Tensor, *, careful: bool = True) -> tuple[Tensor, Tensor]:
-    """Return an orthonormal basis of the span of ``x`` ``(B, N, m)`` by its Gram matrix, and where it is one ``(B,)``.
+    """Return an orthonormal basis of the span of ``x`` ``(B, N, m)`` by its Gram matrix, and its success ``(B,)``.
 
     By Cholesky, twice for full accuracy, or where columns are dependent to working precision by eigenvectors (SVQB,
-    Stathopoulos & Wu 2002), until the last factor is nearly the identity: what a lost column then holds is round-off,
-    and random where that is zero. Unless ``careful``, the host does not look: by Cholesky thrice, the first time with a
-    shift that keeps rounding from making the matrix indefinite (Fukaya, Kannan, Nakatsukasa, Yamamoto & Yanagisawa
-    2020).
+    Stathopoulos & Wu 2002), until the last factor is nearly the identity: a lost column then holds round-off, or random
+    numbers where that is zero. Unless ``careful``, the host does not synchronise: by Cholesky thrice, the first time
+    with a shift that keeps rounding from making the matrix indefinite (Fukaya, Kannan, Nakatsukasa, Yamamoto &
+    Yanagisawa 2020).
     """
     info, m = torch.finfo(x.dtype), x.shape[2]
     eye = torch.eye(m, dtype=x.dtype, device=x.device)
@@ -323,5 +323,5 @@ def orthonormalize(operator: Space, x: Tensor, *, careful: bool = True) -> tuple
                 sound = sound & (failed == 0)
             elif number > 0 and diagonal.amin() > 0.5:
                 break
-    # The last factor is that of nearly the identity.
+    # The last factor belongs to a Gram matrix close to the identity.
     return x, sound if careful else sound & (diagonal.amin(1) > 0.5)

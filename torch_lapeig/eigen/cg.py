@@ -14,11 +14,11 @@ from torch_lapeig._tuning import steps_between_looks
 Map = Callable[[Tensor], Tensor]
 
 REPLACED = 50  # iterations between two true residuals: until then round-off has not driven the recurrence far from it
-PATIENCE = 6  # true residuals in turn without a tenth less in any column: what is left is not in the range
+PATIENCE = 6  # successive true residuals, none a tenth smaller in any column: the rest is outside the range
 
 
 class Found(NamedTuple):
-    """The iterate of least true residual of each column, ``(B, N, k)``, and the norms of those residuals ``(B, k)``."""
+    """Iterate of least true residual of each column, ``(B, N, k)``, and the norms of the residuals ``(B, k)``."""
 
     z: Tensor
     residuals: Tensor
@@ -32,11 +32,11 @@ def conjugate_gradients(
     allowed: Map,
     limit: int,
 ) -> Found:
-    """Z with image(Z) = ``target``, every column ``(N,)`` of ``(B, N, k)`` a system of its own.
+    """Return Z with image(Z) = ``target``, where every column ``(N,)`` of ``(B, N, k)`` is a system of its own.
 
     The residual of the recurrence drifts away from the true one, and where the system is nearly singular the iterate
-    itself is lost. Every so often, and before a column counts as solved, the true residual is worked out again; the
-    best iterate so far is what is returned, solved or not.
+    itself is lost. Every so often, and before a column counts as solved, the true residual is computed again. The best
+    iterate so far is returned, solved or not.
 
     Args:
         image: symmetric positive semidefinite.
@@ -56,7 +56,7 @@ def conjugate_gradients(
     energy = torch.full_like(left, torch.inf)
     going, stale, look = left > allowed(best), 0, steps_between_looks(target.device)
     for iteration in range(limit + 1):
-        # A column that looks solved stands still until all do: its round-off would lead it anywhere.
+        # A column that looks solved waits for the others: its round-off would lead it anywhere.
         moving = going & (norms(r) > 0.5 * allowed(z))
         is_due = iteration % REPLACED == 0 or iteration == limit
         if is_due or (iteration % look == 0 and not moving.any()):
@@ -88,7 +88,7 @@ def _step(
     energy: Tensor,
     moving: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The iterate, its residual, the direction and r · precondition(r) after a step of the columns that move."""
+    """Return iterate, residual, direction and r · precondition(r) after a step of the columns that move."""
     conditioned = precondition(r)
     fresh = dots(r, conditioned)
     before = torch.where(energy.isfinite() & (energy > 0), fresh / energy, 0)[:, None, :]

@@ -32,15 +32,15 @@ from torch_lapeig.eigen.solver import (
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import SparsePattern
 
-BEYOND = 0.05  # of the rest of the spectrum, from the end of a cluster on
-NARROW = 0.4  # power of eps: over the bound, the least width of what a filter damps: below, round-off is all it sees
-OVERFLOW = 0.5  # of the logarithm of the largest number: what a filter may grow to
-DAMPING = 18.0  # logarithm of the factor between the k-th pair and the unwanted ones after a filter, at most
-CLEAN = 0.9  # of the logarithm of eps: what a pair that is found may grow by over those in which there is none of it
-SPARE = 2.0  # the same beyond what the residuals need, as long as a filter is
-CLOSE = 1e-2  # residual over the bound up to which values that are no farther apart are one cluster
-LEAST_DEGREE = 8  # of a filter: below, a look at the pairs takes longer than the filter
-SHOWN = 2  # iterations after which Ritz values show how many products are left
+BEYOND = 0.05  # fraction of the spectrum above a cluster that the growing part takes
+NARROW = 0.4  # power of eps: least width of a damped interval over the bound; a narrower one holds only round-off
+OVERFLOW = 0.5  # of the logarithm of the largest number: maximum growth by a filter
+DAMPING = 18.0  # maximum logarithm of the damping of unwanted pairs against the k-th
+CLEAN = 0.9  # of the logarithm of eps: maximum growth of a converged pair over pairs that contain nothing of it
+SPARE = 2.0  # logarithm of the extra damping beyond the need of residuals
+CLOSE = 1e-2  # residual over the bound up to which values as close as it are one cluster
+LEAST_DEGREE = 8  # of a filter: a shorter one takes less time than a check of the pairs
+SHOWN = 2  # iterations after which Ritz values predict the remaining products
 
 UNLIMITED = 2**62
 LEAST_GUARDS = 5
@@ -54,7 +54,7 @@ class ChebyshevSubspace:
 
     The filter is the Chebyshev polynomial that stays in [−1, 1] between the largest Ritz value of the block and the
     bound of the spectrum and grows fastest below (Zhou, Saad, Tiago & Chelikowsky 2006, section 2). Random columns are
-    filtered once before they are looked at: their Ritz values lie about the mean of the spectrum. Compiled loops
+    filtered once before the first check: their Ritz values lie about the mean of the spectrum. Compiled loops
     iterate each graph of a batch by itself; elsewhere all have filters as long as one needs. Being a block method, it
     finds multiple eigenvalues up to the size of its block. It is at its best where the wanted values are not tiny
     compared with the spectrum; otherwise it needs many products.
@@ -108,7 +108,7 @@ class ChebyshevSubspace:
         return found._replace(vectors=torch.empty_like(found.vectors).index_copy(1, order, found.vectors))
 
     def _block_of(self, operator: Operator, k: int, m: int, tolerance: float, progress: Progress | None) -> RitzPairs:
-        """Return the ``m`` Ritz pairs by the way that takes least time."""
+        """Return the block of ``m`` Ritz pairs, by the fastest way."""
         null = operator.null_vectors(min(m, most_null(operator)))
         if progress is None:
             if (found := self._whole(operator, null, k, m, tolerance)) is not None:
@@ -118,7 +118,7 @@ class ChebyshevSubspace:
         return self._step_by_step(operator, null, k, m, tolerance, progress)
 
     def _whole(self, operator: Operator, null: Tensor, k: int, m: int, tolerance: float) -> RitzPairs | None:
-        """Return the same by one compiled loop, each graph by itself; None where it is for Python to do."""
+        """Return the Ritz pairs by one compiled loop, each graph by itself; None where Python must compute them."""
         rows = operator.compiled
         if rows is None or (operator.batch_size == 1 and not is_for_one_thread(operator.num_nodes * m)):
             return None
@@ -152,7 +152,7 @@ class ChebyshevSubspace:
         for iteration in range(min(products, 1), self.max_iterations + 1):
             needed = _shortfall(ritz, k, tolerance, iteration, progress)
             if not ritz.is_measured and (needed <= 0).all():
-                # So say the small matrices: see whether it is true.
+                # The small matrices show convergence: confirm by residuals of the vectors.
                 ritz = _measured(operator, ritz)
                 needed = _shortfall(ritz, k, tolerance, iteration, None)
             needed = _shared(operator, needed)
@@ -167,7 +167,7 @@ class ChebyshevSubspace:
             degree, growth, settled = _shared(operator, np.stack([degree, growth, settled]))
             degree = degree.astype(np.int64)
             products += int(degree.max()) + 1
-            left = (needed[:, 0] / growth).min() if iteration >= SHOWN else 0.0  # of the graph that needs least
+            left = (needed[:, 0] / growth).min() if iteration >= SHOWN else 0.0  # of the graph that needs fewest
             if self.max_products is not None and max(products, products - degree.max() + left) > self.max_products:
                 break
             edge = to_device(torch.from_numpy(low).to(null.dtype), null)
@@ -181,22 +181,22 @@ class ChebyshevSubspace:
         return _answer(ritz, iteration, finished & np.all(_shared(operator, needed) <= 0, axis=1))
 
     def _first_block(self, operator: Operator, null: Tensor, m: int) -> Tensor:
-        """Return the null vectors and random columns."""
+        """Return a first block of null vectors and random columns."""
         first, c = operator.random(m, self.seed), null.shape[2]
         known = torch.arange(c, device=null.device) < operator.nullity[:, None]
         first = first - null @ operator.inner(null, first)
         return torch.cat([torch.where(known[:, None, :], null, first[..., :c]), first[..., c:]], 2)
 
     def _first_filter(self, operator: Operator, x: Tensor, known: Known) -> tuple[Tensor, int]:
-        """Return random columns with little above the centre of the spectrum, where nearly all is; and products.
+        """Return random columns damped above the centre of the spectrum, where most eigenvalues are; and the products.
 
-        No look at their Ritz pairs would tell more.
+        A check of their Ritz pairs would show no more.
         """
         most = self.max_degree if self.max_products is None else min(self.max_degree, self.max_products)
         if known.centre is None or min(most, self.max_iterations) < 1 or not (known.bound > 0).all():
             return x, 0
         low = np.minimum(known.centre, _highest(x.dtype) * known.bound)
-        # Beyond, columns would be dependent beside the first.
+        # With more damping, columns would depend on the first.
         enough = -math.log(least_of(x.dtype)) / log_growth(np.zeros_like(low), low, known.bound)
         degree = np.floor(enough).clip(1, most).astype(np.int64)
         edge = to_device(torch.from_numpy(low).to(x.dtype), x)
@@ -204,22 +204,22 @@ class ChebyshevSubspace:
 
     @np.errstate(all="ignore")
     def _degree(self, ritz: Ritz, needed: Array, k: int) -> tuple[Array, Array]:
-        """Return degrees, int64 ``(B,)``, and where what is damped begins, ``(B,)``.
+        """Return degrees, int64 ``(B,)``, and the lower ends ``(B,)`` of the damped intervals.
 
-        The unwanted are damped against the k-th pair as residuals need, by e^−18 at most. The wanted ones spread by
-        1/√eps at most, and the next by eps^−¾, that the smallest do not drown it; by more where these are found, as
-        little of them is in the others then. The cap is that of each graph of a batch: a polynomial that another one
-        needs would overflow.
+        The unwanted pairs are damped against the k-th as residuals need, by e^−18 at most. The wanted ones spread by
+        1/√eps at most, and the next by eps^−¾, so that the smallest do not drown it; by more where these have
+        converged, as the others then contain little of them. The maximum holds for each graph of a batch: the
+        polynomial of another graph would overflow.
         """
         values, bound, info = _numbers(ritz.values), ritz.known.bound, torch.finfo(ritz.values.dtype)
-        # Where the whole block lies in one cluster, as far as residuals tell, what grows begins beyond it.
+        # Where residuals place the whole block in one cluster, the growing part begins beyond the cluster.
         worst = _numbers(ritz.residuals)[:, k - 1 :].max(1)
         same = np.maximum(ritz.known.round_off, np.where(worst <= CLOSE * bound, worst, 0))
         within = values[:, -1] - values[:, k - 1] <= same
         low = np.minimum(values[:, -1] + BEYOND * within * (bound - values[:, -1]), _highest(ritz.values.dtype) * bound)
         kth, following = (log_growth(values[:, i], low, bound) for i in (k - 1, min(k, values.shape[1] - 1)))
         enough = np.maximum((needed[:, 0] + SPARE) / kth, np.where(needed[:, 1] > 0, needed[:, 1] / following, 0))
-        # As many for all graphs as far as that goes: a product of fewer graphs takes a copy of the others.
+        # One degree for all graphs as far as possible: a product of some graphs takes a copy of the others.
         wanted = np.minimum(enough, DAMPING / kth).max().clip(LEAST_DEGREE, self.max_degree)
         without = np.log((values[:, k - 1 : k] - values[:, :k]) / _numbers(ritz.residuals)[:, :k])
         room = np.minimum(np.fmax(without, -0.5 * math.log(info.eps)), -CLEAN * math.log(info.eps))
@@ -232,7 +232,7 @@ class ChebyshevSubspace:
 
 
 def _is_scattered(operator: Operator, columns: int) -> TypeGuard[SymmetricOperator]:
-    """Return whether products wait for memory: neighbours are so far apart in a block that it stays in no cache.
+    """Return whether products wait for memory: neighbours lie so far apart in a block that no cache holds it.
 
     Beyond `REORDER_NODES` `eigenpairs` has brought neighbours together for all solvers.
     """
@@ -251,16 +251,16 @@ def _answer(ritz: Ritz, iterations: int, finished: Array) -> RitzPairs:
 
 
 def _numbers(x: Tensor) -> Array:
-    """Return numbers on the host, in float64: of a few numbers each operation takes a third of the time of torch's."""
+    """Return numbers on the host in float64: operations on few numbers take a third of torch's time in NumPy."""
     x = x.detach().double()
-    if torch._C._functorch.is_functorch_wrapped_tensor(x):  # which has no memory of its own
+    if torch._C._functorch.is_functorch_wrapped_tensor(x):  # it has no memory of its own
         return np.array(x.tolist())
     found: Array = x.numpy()
     return found
 
 
 def _shared(operator: Operator, x: Array) -> Array:
-    """Return numbers that every rank has worked out, the same on all."""
+    """Return numbers that every rank computed, identical on all."""
     return _numbers(shared(operator, torch.from_numpy(x))[0])
 
 
@@ -274,7 +274,7 @@ class Known(NamedTuple):
 
     @classmethod
     def of(cls, operator: Operator) -> Known:
-        """Return the numbers of an operator, by one look."""
+        """Return the numbers of an operator, by one synchronisation."""
         dtype, centre = operator.bound.dtype, operator.centre
         there = (operator.bound, operator.round_off.to(dtype), operator.active_count.to(dtype))
         found = to_host(*there, *(() if centre is None else (centre.to(dtype),)))
@@ -283,7 +283,7 @@ class Known(NamedTuple):
 
 
 class Ritz(NamedTuple):
-    """Ritz values ``(B, m)`` and norms of residuals ``(B, m)`` on the host, vectors ``(B, N, m)`` where they are.
+    """Ritz values ``(B, m)`` and residual norms ``(B, m)`` on the host; vectors ``(B, N, m)`` if they were computed.
 
     ``is_measured``: whether residuals are of the vectors themselves, not of small matrices.
     """
@@ -296,7 +296,7 @@ class Ritz(NamedTuple):
 
 
 def _shortfall(ritz: Ritz, k: int, tolerance: float, iteration: int, progress: Progress | None) -> Array:
-    """Return logarithms ``(B, 2)`` of the factors by which residuals still have to fall; ≤ 0: the pairs are known.
+    """Return logarithms ``(B, 2)`` of the factors by which residuals still have to fall; ≤ 0: the pairs have converged.
 
     The first is for the k pairs, the second for the pair after them.
     Ritz values are upper bounds: where the gap between them is round-off, so is the gap.
@@ -307,7 +307,7 @@ def _shortfall(ritz: Ritz, k: int, tolerance: float, iteration: int, progress: P
         b = (worst / allowed).argmax()
         progress(iteration, float(worst[b]), float(allowed[b]))
     shortfall = np.zeros((len(values), 2))
-    with np.errstate(all="ignore"):  # of nothing that is left the logarithm is infinite
+    with np.errstate(all="ignore"):  # the logarithm of a zero residual is infinite
         shortfall[:, 0] = worst / allowed
         if gap.shape[1]:
             unsettled = residuals[:, k] / np.maximum(SETTLED * gap[:, 0], allowed)
@@ -317,19 +317,19 @@ def _shortfall(ritz: Ritz, k: int, tolerance: float, iteration: int, progress: P
 
 
 def _highest(dtype: torch.dtype) -> float:
-    """Return how far up, over the bound of the spectrum, what a filter damps may begin."""
+    """Return the largest start of a damped interval, over the bound of the spectrum."""
     return float(1 - torch.finfo(dtype).eps ** NARROW)
 
 
 def _allowed(ritz: Ritz, k: int, tolerance: float) -> Array:
-    """Return the residuals ``(B,)`` that are small enough, as `allowed_residual` has it."""
+    """Return the maximum residuals ``(B,)``, as defined by `allowed_residual`."""
     gap = np.diff(_numbers(ritz.values)[:, k - 1 : k + 1]).sum(1)
     found: Array = np.maximum(tolerance * gap, ritz.known.round_off)
     return found
 
 
 def _settled(ritz: Ritz, k: int, tolerance: float) -> int:
-    """Return the number of pairs that are found in all graphs and stay as they are: of one in the least."""
+    """Return the number of leading pairs that have converged in all graphs and stay as they are."""
     residuals, allowed = _numbers(ritz.residuals)[:, :k], _allowed(ritz, k, tolerance)
     is_found = (residuals <= allowed[:, None]).all(0)
     return int(is_found.cumprod().sum()) // LANES * LANES
@@ -356,7 +356,7 @@ def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor, known: Known) ->
     largest, is_host = size.amax(1), x.device.type == "cpu"
     if is_host and not largest.isfinite().all():
         return None
-    if not is_host or largest.amax() > torch.finfo(x.dtype).max ** 0.25:  # squares of what a filter enlarges overflow
+    if not is_host or largest.amax() > torch.finfo(x.dtype).max ** 0.25:  # squares of filtered columns overflow
         x = x / size.clamp_min(torch.finfo(x.dtype).tiny)[:, None, :]
         if (found_by_loops := _by_loops(operator, x, null, known)) is not None:
             return found_by_loops
@@ -384,19 +384,19 @@ def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor, known: Known) ->
 
 
 def _by_loops(operator: Operator, x: Tensor, null: Tensor, known: Known) -> Ritz | None:
-    """Return the same by compiled loops; None where there are none for this, or for columns that take more care."""
+    """Return the Ritz pairs by compiled loops; None if these cannot read the block, or columns nearly depend."""
     matrix = operator.compiled
     if matrix is None or not matrix.reads(x, null) or (len(x) == 1 and not is_for_one_thread(x.numel())):
         return None
     if (pairs := ritz_pairs(matrix, x, null, operator.bound)) is None:
         return None
     values, vectors, residuals = pairs
-    residuals = torch.hypot(residuals, values.clamp_max(0))  # of the values that are said, which are none below 0
+    residuals = torch.hypot(residuals, values.clamp_max(0))  # of the returned values, which are not below 0
     return Ritz(values.clamp_min(0), vectors, residuals, known, is_measured=True)
 
 
 def _measured(operator: Operator, ritz: Ritz) -> Ritz:
-    """Return the pairs with norms of residuals from the vectors themselves."""
+    """Return the pairs with residual norms computed from the vectors themselves."""
     if ritz.is_measured:
         return ritz
     values = to_device(ritz.values, ritz.vectors)

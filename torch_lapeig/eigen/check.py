@@ -1,4 +1,4 @@
-"""What is known of a solver's answer: the null space in closed form, residuals, eigengap and status."""
+"""Checks of a solver's answer: the null space in closed form, residuals, eigengap and status."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ class Solution:
 
     @property
     def symmetric(self) -> SymmetricOperator:
-        """The operator of a solution that is differentiated: one with entries."""
+        """Return the operator of a solution that is differentiated: one with entries."""
         assert isinstance(self.operator, SymmetricOperator)
         return self.operator
 
     def part(self, graphs: slice) -> Solution:
-        """The pairs of some graphs of the batch, one after the other."""
+        """Return the pairs of some graphs of the batch, one after the other."""
         of_graphs = {name: getattr(self, name)[graphs] for name in OF_GRAPHS}
         return dataclasses.replace(self, operator=self.symmetric.part(graphs), ritz=self.ritz.part(graphs), **of_graphs)
 
     @cached_property
     def is_converged(self) -> bool:
-        """Whether the pairs of all graphs are."""
+        """Return whether the pairs of all graphs have converged."""
         return _checks.look(self.converged.all())[0]
 
     def times(self, unit: Tensor) -> Solution:
@@ -58,7 +58,7 @@ class Solution:
 
     @property
     def is_whole(self) -> bool:
-        """Whether vectors and guards span the whole space."""
+        """Return whether vectors and guards span the whole space."""
         columns = self.vectors.shape[2] + self.guard_vectors.shape[2]
         return columns >= int(self.operator.active_count.max())
 
@@ -70,7 +70,7 @@ OF_GRAPHS = [field.name for field in dataclasses.fields(Solution) if field.type 
 def check_answer(
     operator: Operator, k: int, solver: Solver, tolerance: float, ritz: RitzPairs, has_guards: bool = True
 ) -> Solution:
-    """A solver's pairs with the null space in closed form, float64 Rayleigh quotients, residuals, gap and status.
+    """Check a solver's pairs: null space in closed form, float64 Rayleigh quotients, residuals, gap and status.
 
     On the processor a batch is checked part by part on torch's threads. The vectors of guards, which only derivatives
     need, may be left out.
@@ -88,11 +88,11 @@ def check_answer(
 def _checked(
     operator: Operator, k: int, solver: Solver, tolerance: float, ritz: RitzPairs, has_guards: bool
 ) -> Solution:
-    # One after the other, so that the wanted ones are the same, to the last bit, with guards and without.
+    # The wanted vectors come first and alone, so that they are bitwise equal with guards and without.
     guard_vectors = ritz.vectors[..., :0]
     if has_guards:
         guard_vectors = _with_exact_null_space(operator, ritz.vectors[..., k:], k)
-        if fewest_active(operator) < max(k, operator.all_nodes):  # no solve takes out what round-off has left there
+        if fewest_active(operator) < max(k, operator.all_nodes):  # no solve removes round-off there
             guard_vectors = guard_vectors * operator.active[..., None]
     is_whole = fewest_active(operator) >= k
     present = ritz.values.new_ones((len(ritz.values), k), dtype=torch.bool)
@@ -153,17 +153,17 @@ def _measured(operator: Operator, ritz: RitzPairs, present: Tensor) -> tuple[Ten
 
 
 def residual_norms(operator: Operator, values: Tensor, vectors: Tensor) -> Tensor:
-    """‖A v − λ v‖ ``(B, k)``."""
+    """Return ‖A v − λ v‖ ``(B, k)``."""
     return norms(operator, operator.matmul(vectors) - values[:, None, :] * vectors)
 
 
 def norms(operator: Operator, x: Tensor) -> Tensor:
-    """Norms ``(B, m)`` of the columns of ``(B, N, m)``."""
+    """Return the norms ``(B, m)`` of the columns of ``(B, N, m)``."""
     return operator.dots(x, x).sqrt()
 
 
 def report_failure(solution: Solution, on_failure: str) -> None:
-    """Warn or raise, with the largest residual and what to do."""
+    """Warn or raise, with the largest residual and advice."""
     failed = ~solution.converged
     residuals = torch.where(failed, solution.residuals.amax(1).nan_to_num(torch.inf), -1)
     worst = int(residuals.argmax())
@@ -182,7 +182,7 @@ def report_failure(solution: Solution, on_failure: str) -> None:
 
 
 def _gap(operator: Operator, values: Tensor, guard_values: Tensor) -> Tensor:
-    """λ_{k+1} − λ_k ``(B,)``; infinite where the k pairs are all there are."""
+    """Return λ_{k+1} − λ_k ``(B,)``; infinite where there are only k pairs."""
     k = values.shape[1]
     following = guard_values[:, 0] if guard_values.shape[1] else values[:, -1]
     gap = (following - values[:, -1]).clamp_min(0)
@@ -190,7 +190,7 @@ def _gap(operator: Operator, values: Tensor, guard_values: Tensor) -> Tensor:
 
 
 def _with_exact_null_space(operator: Operator, vectors: Tensor, first: int) -> Tensor:
-    """The vectors ``(B, N, m)`` of pairs from number ``first`` on: null vectors as they are known, others outside."""
+    """Return the vectors ``(B, N, m)`` of pairs from ``first`` on: exact null vectors, and others outside them."""
     c = min(most_null(operator), first + vectors.shape[2])
     null, own = operator.null_vectors(c), max(c - first, 0)
     rest = vectors - null @ operator.inner(null, vectors)

@@ -1,4 +1,4 @@
-"""When eigenvalues count as equal, what 1/(λ_i − λ_j) is then, and functions of them: the options of the rule."""
+"""Clusters of equal eigenvalues, 1/(λ_i − λ_j) within them, and functions of Λ: the options of the rule."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch_lapeig._checks import matmul
 from torch_lapeig.eigen.check import Solution
 
-SAMPLE = 1000  # numbers that are looked at before all are
+SAMPLE = 1000  # numbers checked before all are
 
 Degeneracy = Literal["mask", "lorentz", "exact"]
 DEGENERACIES = ("mask", "lorentz", "exact")
@@ -25,7 +25,7 @@ class Rule:
     """Options of the differentiation rule, see `torch_lapeig.Solve`.
 
     ``dtype``: of the problem as it was given. ``loss_eps``: of the loss, whose round-off cotangents have. ``factor``:
-    ``(B, N)``, by which what the loss is of differs from the vectors, in size; None for none.
+    ``(B, N)``, from the vectors to the argument of the loss, in size; None for none.
     """
 
     tolerance: float
@@ -37,18 +37,18 @@ class Rule:
 
     @property
     def eps(self) -> float:
-        """The round-off of the problem as it was given."""
+        """Return the round-off of the problem as it was given."""
         return torch.finfo(self.dtype).eps
 
     @property
     def masked(self) -> Rule:
-        """The rule that leaves the rotation within a cluster out."""
+        """Return the rule without the rotation within a cluster."""
         return dataclasses.replace(self, degeneracy="mask")
 
     def for_cotangents(self, x: Tensor) -> Rule:
-        """The rule for cotangents that may be those of a loss in float32, of pairs in float64.
+        """Return the rule for cotangents that may come from a loss in float32, of pairs in float64.
 
-        Those are numbers of float32, of which some need all of its digits: 1 and 0 may be of any loss.
+        These are float32 numbers, some of which need all its digits: 1 and 0 may be of any loss.
         """
         single = torch.finfo(torch.float32).eps
         if self.loss_eps >= single:
@@ -63,12 +63,12 @@ class Rule:
 
 
 def _is_of(x: Tensor, dtype: torch.dtype) -> bool:
-    """Whether all numbers are of a coarser dtype, but for the round-off of a factor."""
+    """Return whether all numbers are of a coarser dtype, but for the round-off of a factor."""
     return bool(((x.to(dtype).to(x.dtype) - x).abs() <= 2 * torch.finfo(x.dtype).eps * x.abs()).all())
 
 
 def noise_width(s: Solution, rule: Rule) -> Tensor:
-    """Difference ``(B, 1, 1)`` of eigenvalues that is noise: of the entries as given, of the solve, or 10 residuals.
+    """Return the difference ``(B, 1, 1)`` of eigenvalues that is noise: of given entries, the solve, or 10 residuals.
 
     At a distance δ the gradient of a pair's rotation is uncertain by eps / δ of itself: 1 % at 50 eps of the scale.
     """
@@ -78,14 +78,14 @@ def noise_width(s: Solution, rule: Rule) -> Tensor:
 
 
 def cluster_width(s: Solution, rule: Rule) -> Tensor:
-    """Difference ``(B, 1, 1)`` at which eigenvalues count as equal."""
+    """Return the difference ``(B, 1, 1)`` at which eigenvalues count as equal."""
     if rule.width is not None:
         return s.values.new_full((len(s.values), 1, 1), rule.width)
     return noise_width(s, rule)
 
 
 class Differences(NamedTuple):
-    """Differences Δ = λ_i − μ_j of eigenvalues ``(B, j, i)``, their sizes, and what of them is noise, ``(B, 1, 1)``.
+    """Differences Δ = λ_i − μ_j of eigenvalues ``(B, j, i)``, their sizes, and the width of noise, ``(B, 1, 1)``.
 
     Eigenvalues that are no farther apart than ``width`` count as equal.
     """
@@ -97,20 +97,20 @@ class Differences(NamedTuple):
 
     @property
     def are_equal(self) -> Tensor:
-        """Bool ``(B, j, i)``."""
+        """Return equal pairs, bool ``(B, j, i)``."""
         return self.sizes <= self.width
 
 
 def differences(rows: Tensor, columns: Tensor, s: Solution, rule: Rule) -> Differences:
-    """Return the differences of columns_i and rows_j."""
+    """Return the differences of ``columns``_i and ``rows``_j."""
     values, noise = columns[:, None, :] - rows[:, :, None], noise_width(s, rule)
     return Differences(values, values.abs(), noise, noise if rule.width is None else cluster_width(s, rule))
 
 
 def inverse_differences(found: Differences, s: Solution, rule: Rule) -> tuple[Tensor, Tensor]:
-    """Return 1 / Δ, by the rule where Δ is small; and where it is, as 0 and 1.
+    """Return 1 / Δ, by the rule where Δ is small; and a mask of 0 and 1 for small Δ.
 
-    What is within the noise counts as equal under ``"lorentz"`` too: Δ / (Δ² + width²) would enlarge it. Its default
+    Differences within the noise count as equal under ``"lorentz"`` too: Δ / (Δ² + width²) would enlarge it. Its default
     width √eps · bound enlarges round-off by no more than 1/√eps.
     """
     difference, equal = found.values, found.are_equal
@@ -119,7 +119,7 @@ def inverse_differences(found: Differences, s: Solution, rule: Rule) -> tuple[Te
         square = torch.as_tensor(width, dtype=difference.dtype, device=difference.device).square().reshape(-1, 1, 1)
         broadened = torch.where(found.sizes <= found.noise, 0, difference / (difference.square() + square))
         return broadened, equal.to(difference.dtype)
-    if rule.degeneracy == "exact":  # but for each value and itself
+    if rule.degeneracy == "exact":  # except each value with itself
         equal = torch.eye(*equal.shape[1:], dtype=torch.bool, device=equal.device).expand(equal.shape)
     return torch.where(equal, 0, 1 / torch.where(equal, 1, difference)), equal.to(difference.dtype)
 
@@ -130,7 +130,7 @@ def function_of_matrix(
     slope: Callable[[Tensor], Tensor],
     curvature: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """f of a symmetric matrix ``(..., k, k)`` that is diagonal, but whose other entries have derivatives.
+    """Return f of a symmetric matrix ``(..., k, k)`` that is diagonal, but whose other entries have derivatives.
 
     As `Eigenpairs.projected` is: where eigenvalues are equal, its other entries E stand for how the eigenspace turns,
     and f(Λ) changes by f'(λ) E + ½ f''(λ) E² there. Between others they have no derivative.
@@ -145,6 +145,6 @@ def function_of_matrix(
 
 
 def off_diagonal(matrix: Tensor, m: int) -> Tensor:
-    """The entries off the diagonal of the last ``m`` rows and columns of a matrix ``(..., k, k)``."""
+    """Return the entries off the diagonal of the last ``m`` rows and columns of a matrix ``(..., k, k)``."""
     matrix = matrix[..., matrix.shape[-1] - m :, matrix.shape[-1] - m :]
     return matrix - torch.diag_embed(matrix.diagonal(dim1=-2, dim2=-1))

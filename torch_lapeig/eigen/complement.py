@@ -1,4 +1,4 @@
-"""Implicit linear systems with derivatives, and that of eigenvectors outside their span by conjugate gradients.
+"""Implicit linear systems with derivatives, and the system of eigenvectors outside their span by conjugate gradients.
 
 See `torch_lapeig.eigen.rule` for the derivation.
 """
@@ -25,12 +25,12 @@ from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import Pattern
 
 BACKWARD_ITERATIONS = 2000
-# A solution whose own round-off is a larger part of the right-hand side than this is no solution.
+# Maximum round-off of a solution, as a part of the right-hand side.
 NOISE = 1e-2
 
 
 class ImplicitSolve(torch.autograd.Function):
-    """(M on the edges, c, Λ, V, G) -> Z of A Z − Z Λ + V μ = −G, Vᵀ Z = 0, by a system; V may have no columns.
+    """Function (M on the edges, c, Λ, V, G) -> Z of A Z − Z Λ + V μ = −G, Vᵀ Z = 0, by a system; V may have no columns.
 
     A system has an ``operator`` and ``solve(g)``, which gives Z.
     """
@@ -38,13 +38,13 @@ class ImplicitSolve(torch.autograd.Function):
     @staticmethod
     @_checks.without_autocast
     def forward(edges: Tensor, diagonal: Tensor, projected: Tensor, vectors: Tensor, g: Tensor, system: Any) -> Tensor:
-        """Z ``(B, N, m)``."""
+        """Return Z ``(B, N, m)``."""
         z: Tensor = system.solve(_checks.primal(g))
         return z
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Keep what either mode needs."""
+        """Save the tensors that either mode needs."""
         *tensors, ctx.system = inputs
         ctx.save_for_backward(*tensors, output)
         ctx.save_for_forward(*tensors, output)
@@ -52,7 +52,7 @@ class ImplicitSolve(torch.autograd.Function):
     @staticmethod
     @_checks.without_autocast
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
-        """The cotangent of Z to those of M, c, Λ, V and G."""
+        """Return the cotangents of M, c, Λ, V and G for a cotangent of Z."""
         edges, diagonal, projected, vectors, g, z = ctx.saved_tensors
         operator = ctx.system.operator
         (to_z,) = cotangents
@@ -63,14 +63,14 @@ class ImplicitSolve(torch.autograd.Function):
         if vectors.shape[2]:
             of_g, of_z = (_multiplier(operator, edges, diagonal, vectors, *both) for both in ((g, z), (to_z, y)))
             to_vectors = _checks.matmul(y, of_g.mT) + _checks.matmul(z, of_z.mT)
-            # Of Λ, which every rank has, the part of this one: `ImplicitEigenpairs.backward` sums them.
+            # Only this rank's part of Λ's cotangent: `ImplicitEigenpairs.backward` sums the parts.
             to_projected = -_checks.matmul(z.mT, y)
         return to_edges, to_diagonal, to_projected, to_vectors, y, None
 
     @staticmethod
     @_checks.without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
-        """Tangents of M, c, Λ, V and G to that of Z."""
+        """Return the tangent of Z for tangents of M, c, Λ, V and G."""
         edges, diagonal, projected, vectors, g, z = ctx.saved_tensors
         operator = ctx.system.operator
         of_edges, of_diagonal, of_projected, of_vectors, of_g, _ = tangents
@@ -86,14 +86,14 @@ class ImplicitSolve(torch.autograd.Function):
 
 
 def _multiplier(operator: Any, edges: Tensor, diagonal: Tensor, vectors: Tensor, rhs: Tensor, x: Tensor) -> Tensor:
-    """μ of A X − X Λ + V μ = −RHS: −Vᵀ (RHS + A X)."""
+    """Return μ of A X − X Λ + V μ = −RHS: −Vᵀ (RHS + A X)."""
     product = operator.pattern.matmul(edges, x, is_symmetric=True)
     multiplier: Tensor = -operator.inner(vectors, rhs + diagonal.reshape(x.shape[:2])[..., None] * x - product)
     return multiplier
 
 
 def change_of(pattern: Pattern, edges: Tensor | None, diagonal: Tensor | None, x: Tensor) -> Tensor:
-    """dA X for changes of M on the edges and of c, of which the symmetric part counts."""
+    """Return dA X for changes of M on the edges and of c; the symmetric part of M counts."""
     product = torch.zeros_like(x)
     if diagonal is not None:
         product = product + diagonal.reshape(x.shape[:2])[..., None] * x
@@ -103,26 +103,26 @@ def change_of(pattern: Pattern, edges: Tensor | None, diagonal: Tensor | None, x
 
 
 def edge_gradient(pattern: Pattern, y: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradient in M on the edges and in c of <A, Σ_i y_i v_iᵀ> for A = diag(c) − (M + Mᵀ)/2."""
+    """Return the gradient in M on the edges and in c of <A, Σ_i y_i v_iᵀ> for A = diag(c) − (M + Mᵀ)/2."""
     both = pattern.products(torch.cat([y, v], -1), torch.cat([v, y], -1))  # cheaper than finding the reversed edges
     return both / -2, (y * v).sum(-1).reshape(pattern.shape)
 
 
 @dataclass(frozen=True, eq=False)
 class Complement:
-    """P (A − λ_i) P on the complement of V, a block with a shift for each column, and its preconditioner."""
+    """Operator P (A − λ_i) P on the complement of V, a block with a shift for each column, and its preconditioner."""
 
     s: Solution
     rule: Rule
 
     @property
     def operator(self) -> SymmetricOperator:
-        """The operator that is differentiated."""
+        """Return the operator that is differentiated."""
         return self.s.symmetric
 
     @cached_property
     def _differences(self) -> tuple[Tensor, Tensor]:
-        # A cluster that the cut splits cannot be told from V: its guards are left out, whatever the rule within V.
+        # A cluster that the cut splits is not resolved from V: its guards are left out, whatever the rule within V.
         found = differences(self.s.guard_values, self.s.values, self.s, self.rule.masked)
         return inverse_differences(found, self.s, self.rule.masked)
 
@@ -140,24 +140,24 @@ class Complement:
 
     @cached_property
     def _known(self) -> Tensor:
-        """V and the guards side by side."""
+        """Return V and the guards side by side."""
         return torch.cat([self.s.vectors, self.s.guard_vectors], 2)
 
     @cached_property
     def _rest(self) -> Tensor:
-        """τ ``(B, 1, 1)``, the inverse of half the bound: in another unit the guards would stand far from the rest."""
+        """Return τ ``(B, 1, 1)``, 2 over the bound: in another unit the guards would stand far from the rest."""
         bound = self.s.operator.bound[:, None, None]
         return torch.where(bound > 0, 2 / bound, 1)
 
     @cached_property
     def _scales(self) -> Tensor:
-        """What to add of each column of ``_known``, times its part in a vector: (A − λ_i)⁻¹ − τ, and −τ for no part."""
+        """Return the coefficients of the columns of ``_known`` in the preconditioner: (A − λ_i)⁻¹ − τ, and −τ for V."""
         inverse, is_split = self._differences
         of_guards = -self._rest - torch.where(is_split > 0, 0, inverse)
         return torch.cat([(-self._rest).expand(-1, self.s.values.shape[1], of_guards.shape[2]), of_guards], 1)
 
     def project(self, x: Tensor) -> Tensor:
-        """The part of ``x`` outside V, and outside the guards of a cluster that the cut splits."""
+        """Return the part of ``x`` outside V, and outside the guards of a cluster that the cut splits."""
         s, (_, is_split) = self.s, self._differences
         x = torch.baddbmm(x, s.vectors, s.operator.inner(s.vectors, x), alpha=-1)
         if self._splits:
@@ -165,21 +165,21 @@ class Complement:
         return x
 
     def image(self, x: Tensor) -> Tensor:
-        """P (A − λ_i) x_i of each column."""
+        """Return P (A − λ_i) x_i of each column."""
         return self.project(torch.addcmul(self.s.operator.matmul(x), self.s.values[:, None, :], x, value=-1))
 
     def precondition(self, r: Tensor) -> Tensor:
-        """(A − λ_i)⁻¹ on the guards; the solver's preconditioner, or τ, on the rest."""
+        """Return (A − λ_i)⁻¹ on the guards, and the solver's preconditioner, or τ, on the rest."""
         inner, guards, inverse = self.s.operator.inner, self.s.guard_vectors, -self._differences[0]
         if self._inverse is None:
             return torch.baddbmm(self._rest * r, self._known, self._scales * inner(self._known, r))
-        # Factors enlarge most what round-off has left of the null vectors.
+        # Factors enlarge most the round-off along null vectors.
         coefficients = inner(guards, r)
         rest = self._inverse(self.project(r - guards @ coefficients))
         return self.project(rest + guards @ (inverse * coefficients - inner(guards, rest)))
 
     def solve(self, g: Tensor) -> Tensor:
-        """Z of the rule, ``(B, N, k)``, part by part of a batch on torch's threads; warn of unsolved columns."""
+        """Return Z of the rule, ``(B, N, k)``, part by part of a batch on torch's threads; warn of unsolved columns."""
         # The squares of cotangents of tiny degrees would overflow.
         scale = _checks.power_of_two(self.operator.largest(g)[:, None, :], (1,))
         g, parts = g / scale, parts_of_batch(self.operator, g.shape[2])
@@ -197,7 +197,7 @@ class Complement:
         return z * scale
 
     def columns(self, g: Tensor) -> tuple[Tensor, Tensor]:
-        """Z of the rule for cotangents ``(B, N, k)``, and which columns ``(B, k)`` are solved.
+        """Return Z of the rule for cotangents ``(B, N, k)``, and which columns ``(B, k)`` are solved.
 
         Columns of a cluster that the cut splits have no solution; they count as solved, and a warning of their own.
         """
@@ -205,14 +205,14 @@ class Complement:
         if s.is_whole:  # all vectors are known, to round-off
             z = s.guard_vectors @ (self._differences[0] * operator.inner(s.guard_vectors, g))
             return z, torch.ones_like(s.values, dtype=torch.bool)
-        # Twice: norms of V are 1 but for round-off, and what that leaves inside V would have no solution.
+        # Twice: norms of V are 1 but for round-off, and a remainder inside V would have no solution.
         target = -self.project(self.project(g * operator.active[..., None]))
         size = norms(operator, target)
-        # What is left of g after the projection is no better than its round-off, in the precision it came in.
+        # The rest of g after the projection is no better than its round-off, in the precision of its arrival.
         enough = torch.maximum(self.rule.tolerance * size, 8 * max(eps, self.rule.eps) * norms(operator, g))
 
         def allowed(z: Tensor) -> Tensor:
-            # Nor is what is left of A z; but an iterate whose round-off is as large as the target is no solution.
+            # Nor is the rest of A z; but an iterate whose round-off is as large as the target is no solution.
             round_off = 8 * eps * operator.bound[:, None] * norms(operator, z)
             return torch.maximum(enough, round_off.minimum(NOISE * size))
 
@@ -228,11 +228,11 @@ class Complement:
         return z, (found.residuals <= allowed(z)) | is_undefined | is_unknown
 
     def _compiled(self, target: Tensor, enough: Tensor, size: Tensor) -> Found | None:
-        """The same conjugate gradients in compiled loops, graph by graph; None where there are none for this."""
+        """Return the conjugate gradients of compiled loops, graph by graph; None where none can be used."""
         matrix = self.s.operator.compiled
         if matrix is None or self._inverse is not None or not matrix.reads(target):
             return None
-        if target[0].numel() > ALONE:  # for more threads, and so long that an interrupt should find its way
+        if target[0].numel() > ALONE:  # large systems use more threads, and Python, where an interrupt can act
             return None
         split = self._differences[1] if self._splits else None
         scales, rest = self._scales, self._rest[:, 0, 0]

@@ -1,4 +1,4 @@
-"""Sparse direct factors: what `ShiftInvert` solves with, and a preconditioner.
+"""Sparse direct factors, for the solves of `ShiftInvert` and as a preconditioner.
 
 Compiled loops make them, L D Lᵀ, where there are any; else SuperLU, which takes four to ten times as long.
 """
@@ -19,15 +19,15 @@ from torch_lapeig.eigen.operator import Operator, entries_of
 from torch_lapeig.eigen.solver import fewest_active
 
 UNLIMITED = Limits()
-THIN = 2.5  # neighbours of a node, up to which a graph is all but a tree
-BALL_SHARE, LEAST_BALL = 1 / 32, 125  # of the nodes, and nodes at least, in the ball that tells a mesh
-SUPERLU_BYTES = 24  # of an entry of L and of its place in U: two numbers and two indices
-PROBES = 2  # solves that tell what rounding has made of factors
-ROUNDING = 0.01  # of the room around a cut: as much of it bears that
+THIN = 2.5  # neighbours of a node up to which a graph is nearly a tree
+BALL_SHARE, LEAST_BALL = 1 / 32, 125  # share of the nodes, and least nodes, in the ball that detects a mesh
+SUPERLU_BYTES = 24  # bytes of an entry of L and its place in U: two numbers and two indices
+PROBES = 2  # solves that measure the rounding of factors
+ROUNDING = 0.01  # maximum rounding, as a part of the room around a cut
 
 
 class Shifted(NamedTuple):
-    """A + σ of one graph in float64: ``times`` the values on rows, and a diagonal.
+    """Matrix A + σ of one graph in float64: ``times`` the values on rows, and a diagonal.
 
     Attributes:
         pattern: of which the rows are; None where they were made for this. crow, col: the rows; int32, unless SciPy
@@ -43,13 +43,13 @@ class Shifted(NamedTuple):
 
     @property
     def is_readable(self) -> bool:
-        """Return whether compiled loops factorise it."""
+        """Return whether compiled loops factorise the matrix."""
         return _compiled.library() is not None and self.col.dtype == self.crow.dtype == np.int32
 
     @property
     def is_thin(self) -> bool:
         """Return whether the graph is all but a tree, whose factors do not fill in."""
-        loops = 0 if self.times < 0 else len(self.diagonal)  # couplings alone, or SciPy's matrix
+        loops = 0 if self.times < 0 else len(self.diagonal)  # rows of couplings only, or of SciPy's whole matrix
         return len(self.col) - loops <= THIN * len(self.diagonal)
 
     def share_of_ball(self) -> float:
@@ -85,13 +85,13 @@ class Shifted(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """The structure of a pattern, or none within limits."""
+    """Structure of a pattern's factors, None if there is none within the limits."""
 
     found: Structure | None
     most: Limits
 
 
-# Of patterns that are alive: what the choice of a solver has found out serves the solver, and graphs of other weights.
+# Of living patterns: the choice of a solver shares its result with the solver and graphs of other weights.
 _structures: Any = WeakIdKeyDictionary()
 
 
@@ -107,7 +107,7 @@ class Factors:
 
     @property
     def bytes(self) -> float:
-        """Return memory that they take."""
+        """Return the memory that the factors take."""
         if isinstance(self.factors, SymmetricFactors):
             return float(self.factors.structure.bytes)
         return SUPERLU_BYTES / 2 * float(self.factors.nnz)
@@ -126,11 +126,11 @@ class Factors:
 
 @dataclass(frozen=True)
 class SparseLU:
-    """(A + σ)⁻¹ as a preconditioner of `Lobpcg`, which with it is inverse iteration on a block: a few iterations.
+    """Preconditioner (A + σ)⁻¹ of `Lobpcg`, which then is inverse iteration on a block: a few iterations.
 
     For sparse positive semidefinite matrices that are no Laplacian, such as (I − W)ᵀ(I − W) of locally linear
-    embedding, whose smallest eigenvalues are 10⁻¹⁰ of the largest. The factors fill in: on graphs of surfaces they have
-    a few times the entries of A, on those of high-dimensional data up to N²/2.
+    embedding, whose smallest eigenvalues are 10⁻¹⁰ of the largest. The factors fill in: they have a few times the
+    entries of A on graphs of surfaces, and up to N²/2 on graphs of high-dimensional data.
 
     Args:
         shift: σ over the bound of the spectrum: large enough that a singular A has factors.
@@ -160,13 +160,13 @@ class SparseLU:
 
 
 def structure_within(matrix: Shifted, memory: float, most: Limits = UNLIMITED) -> Structure | None:
-    """Return where compiled factors have entries if these fit into so many bytes, and within limits; else None."""
+    """Return where compiled factors have entries if they fit into so many bytes and within limits; else None."""
     found = matrix.structure(most._replace(entries=min(most.entries, memory / 8)))
     return found if found is not None and found.bytes <= memory else None
 
 
 def shifted(operator: Operator, shift: float, needed_by: object) -> Shifted:
-    """Return A + shift · bound of one graph, float64. TypeError for an operator that gives products only.
+    """Return A + shift · bound of one graph, float64; raise TypeError for an operator that gives products only.
 
     Nodes that are not active, where A is zero, get a number above the spectrum: their round-off would be enlarged most.
     """
@@ -183,7 +183,7 @@ def shifted(operator: Operator, shift: float, needed_by: object) -> Shifted:
 
 
 def count_below(operator: Operator, cut: float, room: float, needed_by: object) -> int | None:
-    """Count the eigenvalues of A below a cut that is so far from the nearest: as many as negative pivots of A − cut.
+    """Count the eigenvalues of A below a cut far from the nearest eigenvalue: the negative pivots of A − cut.
 
     By Sylvester's law of inertia, of A − cut + E for the E that rounding has made of it. None where that may be as
     large as the room, or where the pivots are not on the diagonal.
@@ -194,7 +194,7 @@ def count_below(operator: Operator, cut: float, room: float, needed_by: object) 
         return None
     if (negative := _negative(factors)) is None:
         return None
-    # What they solve is enlarged most along eigenvectors close to the cut, where E would make a difference.
+    # Solutions are enlarged most along eigenvectors close to the cut, where E would matter.
     b = operator.random(PROBES, 0)[0].double()
     x = torch.from_numpy(factors.solve(b.cpu().numpy())).to(b)
     left = operator.matmul(x.to(operator.dtype)).double() - cut * x - b
@@ -203,7 +203,7 @@ def count_below(operator: Operator, cut: float, room: float, needed_by: object) 
 
 
 def _negative(factors: Any) -> int | None:
-    """Return how many pivots are negative; None where they are not on the diagonal."""
+    """Return how many pivots are negative; None where pivots are off the diagonal."""
     if isinstance(factors, SymmetricFactors):
         return factors.negative
     is_diagonal = np.array_equal(factors.perm_r, factors.perm_c)
@@ -211,7 +211,7 @@ def _negative(factors: Any) -> int | None:
 
 
 def to_scipy(operator: Operator, needed_by: object) -> Any:
-    """Return A of one graph in SciPy's CSR, float64. TypeError for an operator that gives products only."""
+    """Return A of one graph in SciPy's CSR, float64; raise TypeError for an operator that gives products only."""
     # At the first use: few solves need it, and SciPy's solvers are slow to import.
     from scipy.sparse import csr_array
 
@@ -236,7 +236,7 @@ def factorize(matrix: Shifted) -> Any:
 
 
 def superlu(matrix: Shifted) -> Any:
-    """Return SuperLU's factors, ordered by minimum degree. Raises: as `factorize`."""
+    """Return SuperLU's factors, ordered by minimum degree; raise as `factorize` does."""
     from scipy.sparse import csc_array, dia_array
     from scipy.sparse.linalg import splu
 
@@ -249,7 +249,7 @@ def superlu(matrix: Shifted) -> Any:
 
 
 def factors_of(matrix: Shifted, needed_by: object) -> Factors:
-    """Return the factors of a matrix. ConvergenceError: it is singular, or memory is not enough."""
+    """Return the factors of a matrix; raise ConvergenceError if it is singular or memory is not enough."""
     try:
         return Factors(matrix, factorize(matrix))
     except (RuntimeError, MemoryError) as error:

@@ -11,17 +11,17 @@ from torch_lapeig.eigen.blocks import eigh_of_batch
 from torch_lapeig.eigen.operator import Operator, entries_of
 from torch_lapeig.eigen.solver import Progress, RitzPairs, most_null, with_guards
 
-# Nodes from which on pairs are improved: what LAPACK's reduction leaves grows with them, by how much depends on the
+# Nodes from which on pairs are improved: the error of LAPACK's reduction grows with them, at a rate that depends on the
 # library. On a path of 2500 it was 140 units of round-off where `Operator.round_off` allows 40.
 IMPROVED = 200
-# Turn of a vector into another by the improvement, as a power of round-off: its square is what orthogonality loses.
-# Beyond, the values are too close together to tell.
+# Maximum rotation of a vector by the improvement, as a power of round-off: its square is the loss of orthogonality. A
+# larger rotation means values too close to resolve.
 MOST_TURN = 0.4
 
 
 @dataclass(frozen=True)
 class Eigh:
-    """All eigenpairs by `torch.linalg.eigh` of the dense matrix: exact, O(N³) time and O(N²) memory a graph.
+    """Solver by `torch.linalg.eigh` of the dense matrix: all pairs, exact, O(N³) time and O(N²) memory a graph.
 
     On the processor the graphs of a batch are shared out among torch's threads, each graph to one.
 
@@ -41,7 +41,7 @@ class Eigh:
         tolerance: float,
         progress: Progress | None = None,
     ) -> RitzPairs:
-        """All N pairs; inactive nodes come last with values above the spectrum.
+        """Return all N pairs; inactive nodes come last with values above the spectrum.
 
         Raises:
             TypeError: an operator that gives products only.
@@ -68,10 +68,10 @@ def dense_of(operator: Operator) -> Tensor:
 
 
 def _improve_(dense: Tensor, values: Tensor, vectors: Tensor, m: int, most: float) -> Tensor:
-    """A step of first order on the first ``m`` pairs, in place: of LAPACK's round-off a product's is left.
+    """Improve the first ``m`` pairs in place by a step of first order: round-off falls from LAPACK's to a product's.
 
-    Each vector turns against those outside by their part in its residual over the distance of the values, and they
-    against it, unless it is by ``most`` or more; among themselves the m turn as Rayleigh and Ritz say.
+    First-order rotation turns each vector against those outside by their part in its residual over the distance of the
+    values, and they against it, unless it is by ``most`` or more; among themselves the m turn by Rayleigh–Ritz.
 
     Returns:
         The turns ``(B, N − m, m)``.

@@ -11,12 +11,12 @@ from torch_lapeig.eigen.blocks import combined, eigh, shared, without
 from torch_lapeig.eigen.symmetric import in_one_message
 
 PASSES = 4  # measurements at most
-LOSS = 1e-12  # of orthogonality, up to which one measurement is enough
-CANCELLED = 1e8  # a column of which less is left, squared, has to be measured again before it counts as a direction
+LOSS = 1e-12  # maximum loss of orthogonality by one measurement
+CANCELLED = 1e8  # a column whose square falls by more is measured again before it counts as a direction
 
 
 class Directions(NamedTuple):
-    """An orthonormal basis W of new directions, A W, [X P]ᵀ A W and Wᵀ A W, and the squares of a rider's columns."""
+    """Orthonormal basis W of new directions, A W, [X P]ᵀ A W, Wᵀ A W, and the squares of a rider's columns."""
 
     w: Tensor
     aw: Tensor
@@ -30,8 +30,8 @@ def fused_directions(
 ) -> Directions:
     """Return a basis of ``w`` outside orthonormal null vectors and X, P; see `torch_lapeig.eigen.blocks.basis`.
 
-    What is left of W outside is known from the sums over W itself, (W − Q C)ᵀ (W − Q C) = Wᵀ W − Cᵀ C with C = Qᵀ W, as
-    long as not too much cancels; the same for A W. So one message is enough, mostly: else W is measured again.
+    The part of W outside is known from the sums over W itself, (W − Q C)ᵀ (W − Q C) = Wᵀ W − Cᵀ C with C = Qᵀ W, as
+    long as not too much cancels; likewise for A W. So one message is mostly enough: else W is measured again.
 
     Args:
         operator: with ``matmul`` and ``sum``. projected: [X P]ᵀ A [X P]. rider: ``(n, ·)``, measured on the way.
@@ -55,7 +55,7 @@ def fused_directions(
             keep = values > max(50 * eps * lost, eps ** (2 / 3) if turn_number else 0.0) * values[-1].clamp_min(tiny)
             change = scale[:, None] * turn[:, keep] * values[keep].rsqrt()
             is_known = not keep.any() or eps * lost * float(values[-1] / values[keep][0]) <= LOSS
-        else:  # take out what is known, and look again
+        else:  # project out the known vectors, and repeat
             change, is_known = torch.diag(torch.where(some, before, torch.inf).rsqrt()), False
         w = combined(without(without(w, null, on_null), xp, on_xp), change)
         aw = combined(without(aw, axp, on_xp), change)

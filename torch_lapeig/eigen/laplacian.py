@@ -20,8 +20,8 @@ NORMALIZATIONS = ("symmetric", "random_walk", "unnormalized")
 
 
 class Has(NamedTuple):
-    """Whether a Laplacian has weights that are negative or not finite; valid nodes without edges; `Laplacian.slight`
-    nodes; and nodes at which derivatives in the weights may overflow."""
+    """Properties of a Laplacian: weights that are negative or not finite; valid nodes without edges; `Laplacian.slight`
+    nodes; nodes at which derivatives in the weights may overflow."""
 
     unsound: bool
     isolated: bool
@@ -30,7 +30,7 @@ class Has(NamedTuple):
 
 
 class Laplacian:
-    """L = D − W of a weighted graph, or one of its normalisations, as diag(c) − M on the graph's edges.
+    """Laplacian L = D − W of a weighted graph, or one of its normalisations, as diag(c) − M on the graph's edges.
 
     | ``normalization`` | operator | spectrum |
     |---|---|---|
@@ -39,7 +39,7 @@ class Laplacian:
     | ``"unnormalized"`` | L = D − W | [0, 2 max d] |
 
     A node of degree zero (isolated, or padding) has a zero row, as in Chung, *Spectral Graph Theory* (1997), 1.2. Where
-    the graph's affinity is only similar to a symmetric one (`Graph.similarity`), ``"symmetric"`` is that of the latter.
+    the graph's affinity is only similar to a symmetric one (`Graph.similarity`), ``"symmetric"`` belongs to the latter.
     Self loops count in the degrees; products, entries and eigenpairs do without them, as they cancel there.
     Where weights underflow so far that a degree is no normal number of their dtype (1.2e-38 in float32), those that are
     none count as zero: they have few digits, and none on processors that flush them.
@@ -55,7 +55,7 @@ class Laplacian:
         diagonal: c, ``(N,)`` or ``(B, N)``.
         values: M on the edges, of the shape of ``graph.weight``.
         symmetric: the `SymmetricOperator` of the same spectrum.
-        factor: takes the eigenvectors of ``symmetric`` to those of this operator, at each node; None stands for 1.
+        factor: takes the eigenvectors of ``symmetric`` to this operator's, at each node; None stands for 1.
 
     >>> from torch_lapeig import knn_graph
     >>> Laplacian(knn_graph(torch.tensor([[0.0], [1.0], [3.0]]), k=1), "unnormalized").to_dense()
@@ -64,7 +64,7 @@ class Laplacian:
             [ 0.0000, -0.5000,  0.5000]])
     """
 
-    loss_dtype: torch.dtype | None = None  # of what is made of its eigenpairs, where that is coarser than the weights
+    loss_dtype: torch.dtype | None = None  # of a loss of its eigenpairs, where it is coarser than the weights
 
     def __init__(self, graph: Graph, normalization: Normalization = "symmetric") -> None:
         _checks.check_choice(normalization, "normalization", NORMALIZATIONS)
@@ -99,7 +99,7 @@ class Laplacian:
 
     @property
     def _has_subnormal_degrees(self) -> bool:
-        """Whether there may be positive degrees that are no normal numbers; True where a look would take longer."""
+        """Return whether positive degrees may be subnormal numbers; True where reading them would take longer."""
         pattern, degrees = self.graph.pattern, self.degrees.detach()
         if degrees.device.type != "cpu" and not pattern.is_sharded:
             return True
@@ -107,11 +107,11 @@ class Laplacian:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """``(N,)`` for one graph, ``(B, N)`` for a batch."""
+        """Return ``(N,)`` for one graph, ``(B, N)`` for a batch."""
         return self.graph.shape
 
     def _normalize(self, normalization: Normalization) -> tuple[Tensor, Tensor]:
-        """D^-½ and D^-½ W D^-½ on the edges, or D^-1 and D^-1 W; of the logarithms where derivatives may overflow."""
+        """Return D^-½ and D^-½ W D^-½ on the edges, or D^-1 and D^-1 W; by logarithms if derivatives may overflow."""
         graph, pattern, w = self.graph, self.graph.pattern, self.graph.weight
         symmetric = normalization == "symmetric"
         s = inverse_power(self.degrees, 0.5 if symmetric else 1.0)
@@ -121,7 +121,7 @@ class Laplacian:
         return s, values
 
     def _through_logarithms(self, s: Tensor, values: Tensor, symmetric: bool) -> tuple[Tensor, Tensor]:
-        """The same, with the derivatives of their logarithms; of weights of 0, which have none, with their own."""
+        """Return `_normalize` with the derivatives of the logarithms; weights of 0, which have none, keep their own."""
         pattern, w, log_weight, r = self.graph.pattern, self.graph.weight, self.graph.log_weight, self.graph.similarity
         zeros = only_zeros(w) if log_weight is None else None
         log_weight = finite_log(w) if log_weight is None else log_weight
@@ -139,15 +139,15 @@ class Laplacian:
 
     @property
     def values(self) -> Tensor:
-        """M on the edges, with gradients."""
+        """Return M on the edges, with gradients."""
         if self.normalization == "unnormalized":
             return self._affinity
-        # L_rw is worked out when it is asked for: eigenpairs seldom do.
+        # L_rw is computed on request: eigenpairs seldom need it.
         return self._normalize("random_walk")[1] if self.normalization == "random_walk" else self._symmetric_values
 
     @cached_property
     def symmetric(self) -> SymmetricOperator:
-        """A symmetric operator of the same spectrum: L_sym, or L, with the affinity ``graph.weight``.
+        """Return a symmetric operator of the Laplacian's spectrum: L_sym, or L, with the affinity ``graph.weight``.
 
         Raises:
             ValueError: no nodes; weights that are negative or not finite.
@@ -180,7 +180,7 @@ class Laplacian:
 
     @property
     def ground(self) -> Tensor:
-        """The null vector of each whole graph of ``symmetric``, up to a factor, ``(B, N)``: D^½ 1, with gradients."""
+        """Return each whole graph's null vector of ``symmetric``, ``(B, N)``: D^½ 1 up to a factor, with gradients."""
         null, s, r = self.symmetric.null, self._inverse_root, self.graph.similarity
         assert null is not None
         logarithm = torch.zeros_like(self.degrees) if s is None else -torch.where(s > 0, s, 1).log()
@@ -208,29 +208,29 @@ class Laplacian:
         double = Laplacian.__new__(Laplacian)
         double._set(graph, self.normalization, self._given)
         double.loss_dtype = self.loss_dtype
-        # The same weights are positive.
+        # Positive weights stay positive in float64.
         vars(double)["active_components"] = self.active_components
         return double
 
     @cached_property
     def active(self) -> Tensor:
-        """bool, shape of the graph: nodes of positive degree. The others take no part in the eigenproblem."""
+        """Return the nodes of positive degree, bool, shape of the graph. The others are not in the eigenproblem."""
         return self.degrees.detach() > torch.finfo(self.degrees.dtype).tiny
 
     @cached_property
     def _largest_degree(self) -> Tensor:
-        """Of each graph, ``(B,)``."""
+        """Return each graph's largest degree, ``(B,)``."""
         degrees = _checks.primal(self.degrees).reshape(self.graph.batch_size, -1, 1)
         return self.graph.pattern.largest(degrees)[:, 0]
 
     @cached_property
     def fewest_active(self) -> int:
-        """The smallest number of active nodes of a graph of the batch."""
+        """Return the smallest number of active nodes of a graph of the batch."""
         return int(self.graph.pattern.sum(self.active.reshape(self.graph.batch_size, -1).sum(1)).min())
 
     @cached_property
     def slight(self) -> Tensor:
-        """bool, shape of the graph: active nodes of a degree so far below the largest that D^-½ magnifies round-off.
+        """Return the active nodes, bool, of degrees so far below the largest that D^-½ magnifies round-off.
 
         Below eps^¾ of it, where an error of eps in v is one of eps^⅝ in D^-½ v, or more.
         """
@@ -241,13 +241,13 @@ class Laplacian:
 
     @property
     def _is_delicate(self) -> bool:
-        """Whether derivatives in the weights may overflow where those in their logarithms do not: they are w times."""
+        """Return whether derivatives in the weights may overflow, and derivatives in their logarithms may not."""
         delicate = self.has.delicate
         return self.graph.pattern.any(self.degrees.new_tensor(delicate)) if self.graph.pattern.is_sharded else delicate
 
     @cached_property
     def has(self) -> Has:
-        """What there is among nodes and weights of this process, found out in one look."""
+        """Return the properties of this process's nodes and weights, found by one synchronisation."""
         degrees, weight = _checks.primal(self.degrees), _checks.primal(self._affinity)
         isolated = ~self.active if self.graph.mask is None else ~self.active & self.graph.mask
         tiny = self.active & (degrees < torch.finfo(self._given).tiny ** 0.25)
@@ -259,19 +259,19 @@ class Laplacian:
 
     @cached_property
     def active_components(self) -> tuple[Tensor, Tensor]:
-        """Component labels ``(B, N)`` counted over active nodes only (0 elsewhere), and their number ``(B,)``."""
+        """Return component labels ``(B, N)`` counted over active nodes (0 elsewhere), and their number ``(B,)``."""
         active = self.active.reshape(self.graph.batch_size, -1)
         labels = self.graph.pattern.components(self.graph.weight.detach()).reshape(active.shape)
         return self.graph.pattern.numbered_parts(labels, active)
 
     @cached_property
     def nullity(self) -> Tensor:
-        """Dimension of the null space, int64 ``(B,)``: the number of components of positive degree."""
+        """Return the dimension of the null space, int64 ``(B,)``: the number of components of positive degree."""
         return self.active_components[1]
 
     @_checks.full_precision
     def matmul(self, y: Tensor) -> Tensor:
-        """The product with ``y``, ``(N, m)`` or ``(B, N, m)``, in O(E·m); differentiable in both, at any order.
+        """Return the product with ``y``, ``(N, m)`` or ``(B, N, m)``, in O(E·m); differentiable in both, at any order.
 
         Half precision is computed in the precision of the weights, and the result has the dtype of ``y``.
         """
@@ -284,12 +284,12 @@ class Laplacian:
         return diagonal[..., None] * y - self.graph.pattern.matmul(values, y, is_symmetric=is_symmetric)
 
     def to_dense(self) -> Tensor:
-        """The matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""
+        """Return the matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""
         diagonal, values = self._without_loops(self.values)
         return torch.diag_embed(diagonal) - self.graph.pattern.to_dense(values)
 
     def _without_loops(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """The diagonal of the matrix, and M without loops: of large ones what cancels would leave nothing else."""
+        """Return diagonal and M without loops; a large loop cancels in the matrix and would leave only round-off."""
         pattern = self.graph.pattern
         if not pattern.has_loops(values):
             return self.diagonal, values
@@ -297,14 +297,14 @@ class Laplacian:
         others = pattern.sum_rows(of_others)
         if self.normalization == "unnormalized":
             return others, proper
-        # The same number twice, of which one or the other cancels in its derivatives.
+        # Two forms of one number; in each case the form whose derivatives do not cancel.
         loop, degree = pattern.sum_rows(self._affinity - of_others), torch.where(self.active, self.degrees, 1)
         share = torch.where(loop > others, others / degree, 1 - loop / degree)
         return torch.where(self.active, share, 0), proper
 
 
 def _without_subnormal(graph: Graph, affinity: Tensor) -> Graph:
-    """The graph with weights of zero where an affinity, in either direction, is no normal number."""
+    """Return the graph with weights of zero where an affinity, in either direction, is subnormal."""
     affinity, tiny = _checks.primal(affinity), torch.finfo(affinity.dtype).tiny
     is_normal = affinity > tiny
     if graph.similarity is not None:
@@ -313,6 +313,6 @@ def _without_subnormal(graph: Graph, affinity: Tensor) -> Graph:
 
 
 def needs_derivatives(*tensors: Tensor | None) -> bool:
-    """Whether derivatives of either mode are asked for in one of them."""
+    """Return whether derivatives of either mode are asked for in one of the tensors."""
     given = [t for t in tensors if t is not None]
     return (torch.is_grad_enabled() and any(t.requires_grad for t in given)) or any(map(_checks.is_dual, given))

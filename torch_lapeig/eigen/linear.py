@@ -1,6 +1,6 @@
 """Linear systems A Z = B of symmetric positive definite matrices on the edges of a graph, with gradients.
 
-Their derivatives are those of `torch_lapeig.eigen.complement.ImplicitSolve` without eigenvectors to keep out.
+Their derivatives come from `torch_lapeig.eigen.complement.ImplicitSolve` without eigenvectors to keep out.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from torch_lapeig.eigen.null_space import NullSpace
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import SparsePattern
 
-TOLERANCE = 1e-12  # residual relative to the right-hand side: a solution is asked for to what float64 resolves
-EASY = 150  # products after which a preconditioner is built: about what multigrid costs to build
+TOLERANCE = 1e-12  # residual relative to the right-hand side, near the limit of float64
+EASY = 150  # products after which a preconditioner is built: about the cost of building multigrid
 PATIENCE = 3000  # products in all
-ROUND_OFF = 8  # machine epsilons of the bound times the solution, which is what a residual may always be
+ROUND_OFF = 8  # machine epsilons of the bound times the solution, the residual that is always allowed
 
 
 def solve_linear(operator: SymmetricOperator, rhs: Tensor) -> Tensor:
-    """Z of A Z = B by preconditioned conjugate gradients, differentiable in the entries of A and in B, at any order.
+    """Return Z of A Z = B by preconditioned conjugate gradients, differentiable in A's entries and in B, at any order.
 
-    A small or dense matrix is factorised. Else a few products show whether the system is easy; where it is not, and A
-    is made of affinities with an excess on the diagonal (`SymmetricOperator.excess`), multigrid preconditions it.
+    A small or dense matrix is factorised. Else a few products show whether the system is easy; if it is not, and A is
+    made of affinities with an excess on the diagonal (`SymmetricOperator.excess`), multigrid preconditions it.
 
     Args:
         operator: A, positive definite, float64; gradients flow to its values and its diagonal, in forward mode too.
@@ -65,16 +65,16 @@ def solve_linear(operator: SymmetricOperator, rhs: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class _System:
-    """A over its ``unit`` ``(B,)``, None for 1, and what has been built to solve with: the backward uses it again."""
+    """Matrix A over its ``unit`` ``(B,)``, None for 1, with its preconditioners, which the backward pass uses again."""
 
     operator: SymmetricOperator
     unit: Tensor | None
 
     @torch.no_grad()
     def solve(self, g: Tensor) -> Tensor:
-        """Z of A Z = −G: candidates go on from each other's best until all columns are solved."""
+        """Return Z of A Z = −G: candidates continue from each other's best iterate until all columns are solved."""
         operator, target = self.operator, -g
-        # Powers of two take no bit: columns of any size are solved alike.
+        # Powers of two are exact: columns of any size are solved alike.
         size = _checks.power_of_two(target, (1,))
         target = target / size
         z, rest = torch.zeros_like(target), target
@@ -86,7 +86,7 @@ class _System:
             return torch.maximum(enough, eps * operator.dots(whole, whole).sqrt())
 
         for number, (precondition, limit) in enumerate(self._candidates()):
-            # What an easy system leaves is above round-off: looks at that would take a third of its time.
+            # In an easy system residuals stay above round-off: checks for it would take a third of the time.
             goal = allowed if number else lambda _: enough
             found = conjugate_gradients(operator.matmul, precondition, rest, operator.dots, goal, limit)
             solved = (found.residuals <= allowed(found.z)) | ~found.residuals.isfinite()
@@ -105,7 +105,7 @@ class _System:
         return torch.where(enough.isfinite()[:, None, :], z, torch.nan)
 
     def _candidates(self) -> Iterator[tuple[Map, int]]:
-        """Preconditioners and the iterations that each may take, the cheapest first."""
+        """Yield preconditioners and the iterations that each may take, the cheapest first."""
         shape, is_sparse = self.operator.shape, self.operator.is_sparse
         if self.operator.batch_size * shape[-1] ** 3 <= DENSE_SOLVE and self._cholesky is not None:
             yield self._cholesky, EASY
@@ -125,7 +125,7 @@ class _System:
 
     @cached_property
     def _cholesky(self) -> Map | None:
-        """By the Cholesky factors of the dense matrices; None where round-off leaves one indefinite."""
+        """Return the preconditioner by Cholesky factors of dense matrices; None if round-off makes one indefinite."""
         operator = self.operator
         n = operator.num_nodes
         factors, failed = torch.linalg.cholesky_ex(operator.to_dense().detach().reshape(-1, n, n))
@@ -133,7 +133,7 @@ class _System:
 
     @cached_property
     def _multigrid(self) -> Map | None:
-        """By multigrid of all graphs of a batch as one, and by the diagonal where a node is on no level."""
+        """Return multigrid of all graphs of a batch as one, with the diagonal where a node is on no level."""
         operator = self.operator
         if not operator.of_affinities or operator.null is None:
             return None

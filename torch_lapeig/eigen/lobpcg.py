@@ -41,19 +41,19 @@ from torch_lapeig.eigen.solver import (
     with_guards,
 )
 
-# In the search for what a first block has overlooked: random columns, iterations at least, and the residual at which
-# the smallest of them counts as known, relative to its distance from the wanted values.
+# In the search for pairs that a first block has overlooked: random columns, minimum iterations, and the residual at
+# which the smallest pair counts as known, relative to its distance from the wanted values.
 FRESH, LEAST_ITERATIONS, SETTLED_OUTSIDE = 3, 4, 0.2
 STAGNATION = 30  # iterations without a tenth less residual after which a preconditioned iteration gives up
-NEAR = 5  # times the goal, from which on residuals are not left to the next message
+NEAR = 5  # times the goal: larger residuals wait for the next message
 LEVEL_ACCURACY, LEVEL_ITERATIONS = 0.1, 8  # on the levels below the finest
-NOISE = 0.3  # of a column from the levels, relative to it: more leaves round-off that smooth vectors do not get rid of
-# Iterations after which, and a tolerance below which, all that a first block lacked has come out: it grows as fast as
-# residuals fall. At a tolerance of 0.1, one in 3000 clouds of clusters lacked a pair after 21 iterations.
+NOISE = 0.3  # of a column from the levels, relative to it: more noise leaves round-off in smooth vectors
+# Iterations after which, and a tolerance below which, every pair that a first block lacked has appeared: it grows as
+# fast as residuals fall. At a tolerance of 0.1, one in 3000 clouds of clusters lacked a pair after 21 iterations.
 SURE, SURE_TOLERANCE = 12, 1e-5
-FELL = 1e-3  # of the sum of Ritz values: one that had been overlooked has come out
+FELL = 1e-3  # decrease of the sum of Ritz values that shows a new pair
 
-# Of the number of an iteration, Ritz values and residuals: the worst residual over what is allowed, and that.
+# From iteration number, Ritz values and residuals: the worst residual over its maximum, and the maximum.
 Shortfall = Callable[[int, Tensor, Tensor], tuple[float, float]]
 
 
@@ -98,7 +98,7 @@ class Lobpcg:
         tolerance: float,
         progress: Progress | None = None,
     ) -> RitzPairs:
-        """Return ``k`` and the guards, or as many as there are nodes of positive degree."""
+        """Return ``k`` pairs and the guards, or as many as there are nodes of positive degree."""
         m = with_guards(k, self.guards)
         return one_by_one(self._solve, operator, k, m, tolerance, progress)
 
@@ -136,14 +136,14 @@ class Lobpcg:
     def _search_outside(
         self, request: Request, inverse: Inverse | None, values: Tensor, x: Tensor
     ) -> tuple[Tensor | None, bool]:
-        """Return vectors of a smaller Rayleigh quotient outside a block of pairs, or None; and whether that is certain.
+        """Return vectors of smaller Rayleigh quotients outside a block of pairs, or None; and whether that is certain.
 
         The smallest pair of a random block in the complement has to settle beyond the wanted ones. A smaller one would
         have come out before it, because the preconditioner enlarges it more.
         """
-        w = request.wanted  # with none, there is still the gap to be sure of
+        w = request.wanted  # with none, the gap still has to be certain
         top, round_off = float(values[min(w, len(values) - 1)]), float(request.operator.round_off)
-        # Where the cut goes through a cluster, its own copies make no difference: what lies before it does.
+        # Where the cut goes through a cluster, copies in it do not matter: copies of smaller values do.
         low = max((x for x in values[:w].tolist() if x < top - 10 * round_off), default=0.0)
         room = fewest_active(request.operator) - request.null.shape[1] - x.shape[1]
         fresh = request.operator.random(min(FRESH, room), self.seed + 1)[0]
@@ -171,9 +171,9 @@ class Lobpcg:
 def lobpcg(
     operator: Space, x: Tensor, null: Tensor, precondition: Inverse | None, shortfall: Shortfall, limit: int
 ) -> tuple[Tensor, Tensor, int, bool]:
-    """Return Ritz values and vectors from the block ``x``, iterations done, and whether there is no shortfall left.
+    """Return Ritz values and vectors from the block ``x``, the iterations done, and whether all pairs have converged.
 
-    The values, and what ``shortfall`` is given, are on the host: for these and the small problems it waits four times
+    The values and the arguments of ``shortfall`` are on the host: for these and small problems it waits four times
     an iteration, twice in `basis`. Where rows lie on several ranks all sums of an iteration travel together, those of
     the residuals too as long as these are far from their goal: they are known when the next directions are.
     """
@@ -196,7 +196,7 @@ def lobpcg(
             r, norms = _residual(operator, x, axp[:, :m], values, room)
             missing, allowed = shortfall(iteration, values, norms)
             if missing <= 1 and iteration > 0:
-                # The image A X was updated from step to step: see whether it is still true.
+                # The image A X was updated from step to step: confirm it.
                 axp[:, :m] = operator.matmul(x)
                 r, norms = _residual(operator, x, axp[:, :m], values, room)
                 missing, allowed = shortfall(iteration, values, norms)
@@ -270,7 +270,7 @@ def _new_directions(x: Tensor, request: Request) -> Tensor:
 def _stirred(x: Tensor, inverse: Inverse, request: Request, seed: int) -> Tensor:
     """Return columns with noise: coarse levels may lack an eigenvector, which a loose tolerance would not show.
 
-    The preconditioner takes out what is rough, and enlarges what is wanted.
+    The preconditioner removes rough parts, and enlarges the wanted ones.
     """
     noise = inverse(request.operator.random(x.shape[1], seed + 1)[0])
     size, of_noise = (request.operator.dots(y, y).sqrt() for y in (x, noise))
@@ -278,7 +278,7 @@ def _stirred(x: Tensor, inverse: Inverse, request: Request, seed: int) -> Tensor
 
 
 def nested_iteration(hierarchy: Hierarchy, request: Request, seed: int) -> Tensor:
-    """Return a first block for the finest level: that of the coarsest, taken from level to level and improved."""
+    """Return a first block for the finest level: solved on the coarsest, taken from level to level and improved."""
     columns, wanted = request.null.shape[1] + request.columns, request.null.shape[1] + request.wanted
     level = hierarchy.levels[-1]
     dense = level.ratio * level.matrix.to_dense() * level.ratio.mT
@@ -295,7 +295,7 @@ def nested_iteration(hierarchy: Hierarchy, request: Request, seed: int) -> Tenso
 
 
 def _improve(hierarchy: Hierarchy, depth: int, x: Tensor, wanted: int) -> Tensor:
-    """Return a few iterations on a level: no better than the level approximates the finest one."""
+    """Return the result of a few iterations on a level, no more accurate than the level approximates the finest one."""
     level = hierarchy.levels[depth]
     inverse_ratio = torch.where(level.ratio > 0, 1 / level.ratio, 0)
 
@@ -312,9 +312,9 @@ def _improve(hierarchy: Hierarchy, depth: int, x: Tensor, wanted: int) -> Tensor
 
 
 class Outside:
-    """P A P for the projection P on the complement of orthonormal columns, which need not be eigenvectors of A.
+    """Operator P A P for the projection P outside orthonormal columns, which need not be eigenvectors of A.
 
-    What is left of their residuals is in A x for each x outside, and no iteration there would take it away.
+    The rest of their residuals is in A x for each x outside, and no iteration there would remove it.
     """
 
     def __init__(self, operator: Operator, known: Tensor) -> None:
@@ -324,13 +324,13 @@ class Outside:
         return getattr(self.operator, name)
 
     def matmul(self, y: Tensor) -> Tensor:
-        """Return p A Y of a block that lies outside."""
+        """Return P A Y of a block that lies outside."""
         image = self.operator.matmul(y)
         return without(image, self.known, self.operator.inner(self.known, image))
 
 
 class CoarseSpace:
-    """The operator of a level of a hierarchy; products in the precision of the level."""
+    """Operator of a level of a hierarchy; products in the precision of the level."""
 
     def __init__(self, level: Level) -> None:
         self.level = level

@@ -14,7 +14,7 @@ from torch_lapeig.graph.nodes import Nodes
 
 @dataclass(frozen=True, eq=False)
 class NullSpace:
-    """Null vectors in closed form: on each part of the active nodes one, in proportion to ``ground``.
+    """Null vectors in closed form: one on each part of the active nodes, in proportion to ``ground``.
 
     Attributes:
         ground: ``(B, N)``, positive on active nodes and zero on the others, where nothing flows back.
@@ -32,23 +32,23 @@ class NullSpace:
 
     @classmethod
     def constant(cls, like: Tensor) -> NullSpace:
-        """The constant vector of each graph, for node values ``like`` of shape ``(N,)`` or ``(B, N)``."""
+        """Return the null space of each graph's constant vector, for node values ``like`` ``(N,)`` or ``(B, N)``."""
         ground = torch.ones_like(_checks.primal(like)).reshape(-1, like.shape[-1])
         part = torch.zeros_like(ground, dtype=torch.int64)
         return cls(ground, part, part.new_ones(len(part)))
 
     def part_of(self, graphs: slice, nodes: Tensor | slice = slice(None)) -> NullSpace:
-        """Those of some graphs of the batch, with some nodes in an order."""
+        """Return the null space of some graphs of the batch, with some nodes in an order."""
         return NullSpace(self.ground[graphs, nodes], self.part[graphs, nodes], self.counts[graphs])
 
     def vectors(self, m: int, most: int | None = None, nodes: Nodes | None = None) -> Tensor:
-        """The first ``m`` of an orthonormal basis, ``(B, N, m)``, zero beyond its number; ``most``: no fewer parts.
+        """Return the first ``m`` of an orthonormal basis, ``(B, N, m)``, then zeros; ``most``: no fewer parts.
 
-        The vectors of the parts are turned by a Householder reflection, so that the first is that of the whole graph.
-        ``nodes`` sums over the places where nodes lie.
+        A Householder reflection turns the vectors of the parts, so that the first is the whole graph's. ``nodes`` sums
+        over the places where nodes lie.
         """
         total = (Nodes() if nodes is None else nodes).sum
-        if m == 1:  # that of the whole graph
+        if m == 1:  # the null vector of the whole graph
             length = total(self.ground.square().sum(1, keepdim=True)).sqrt()
             return (self.ground / torch.where(length > 0, length, 1))[..., None]
         size = self.ground.square()

@@ -1,8 +1,8 @@
 """Symmetric matrices as solvers see them.
 
-A solver asks of a matrix what `Operator` lists, and nothing else. Every sum or maximum over nodes is one of its methods
-(``inner``, ``dots``, ``largest``, ``signs``, ``active_count``), so that the rows of a graph may lie in several places:
-only these methods know. Solvers and preconditioners that need single entries ask for them by `entries_of`.
+A solver asks of a matrix the methods of `Operator`, and nothing else. Every sum or maximum over nodes is one of its
+methods (``inner``, ``dots``, ``largest``, ``signs``, ``active_count``), so that the rows of a graph may lie in several
+places: only these methods know. Solvers and preconditioners that need single entries ask for them by `entries_of`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from torch_lapeig.graph.nodes import signs
 
 
 class Operator(Protocol):
-    """A symmetric positive semidefinite matrix A for each of B graphs of N nodes, without gradients.
+    """Symmetric positive semidefinite matrix A for each of B graphs of N nodes, without gradients.
 
     A class of your own inherits from it, gives ``shape``, ``dtype``, ``device``, ``bound`` and ``matmul``, and may
-    replace what it can do better. `eigenpairs` solves it by the solvers that need products only; its answer has no
-    gradients, which flow through a `Laplacian` or a `SymmetricOperator` alone.
+    replace other methods by better ones. `eigenpairs` solves it by the solvers that need products only; its answer has
+    no gradients, which flow only through a `Laplacian` or a `SymmetricOperator`.
 
     Attributes:
         shape: ``(N,)`` for one graph, ``(B, N)`` for a batch.
@@ -47,17 +47,17 @@ class Operator(Protocol):
     bound: Tensor
 
     def matmul(self, y: Tensor) -> Tensor:
-        """A Y for ``y`` ``(B, N, m)``, or ``(N, m)`` where there is one graph; of the shape and dtype of ``y``."""
+        """Return A Y for ``y`` ``(B, N, m)``, or ``(N, m)`` where there is one graph; shape and dtype as ``y``."""
         ...
 
     @property
     def is_sharded(self) -> bool:
-        """Whether its rows lie on several ranks, of which this process has its own."""
+        """Return whether rows lie on several ranks, of which this process has its own."""
         return False
 
     @property
     def compiled(self) -> Rows | None:
-        """Its rows for compiled loops; None where there are none."""
+        """Return the rows for compiled loops; None where there are none."""
         return None
 
     def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> None:
@@ -65,42 +65,42 @@ class Operator(Protocol):
         check()
 
     def frozen(self) -> Operator:
-        """This operator without the tangents of forward mode."""
+        """Return this operator without the tangents of forward mode."""
         return self
 
     @property
     def batch_size(self) -> int:
-        """B; 1 without a batch axis."""
+        """Return B; 1 without a batch axis."""
         return self.shape[0] if len(self.shape) > 1 else 1
 
     @property
     def num_nodes(self) -> int:
-        """N: the rows of ``matmul``."""
+        """Return N, the rows of ``matmul``."""
         return self.shape[-1]
 
     @property
     def all_nodes(self) -> int:
-        """N, with the rows that lie elsewhere."""
+        """Return N, including rows on other ranks."""
         return self.num_nodes
 
     @property
     def active(self) -> Tensor:
-        """bool ``(B, N)``: nodes that take part in the eigenproblem."""
+        """Return the nodes that take part in the eigenproblem, bool ``(B, N)``."""
         return torch.ones(self.batch_size, self.num_nodes, dtype=torch.bool, device=self.device)
 
     @property
     def active_count(self) -> Tensor:
-        """The number of active nodes of each graph, int64 ``(B,)``."""
+        """Return the number of active nodes of each graph, int64 ``(B,)``."""
         return self.active.sum(1)
 
     @property
     def above(self) -> Tensor:
-        """Numbers above the spectrum of each graph and no larger than needs be, ``(B,)``: values of what is no pair."""
+        """Return numbers ``(B,)`` just above the spectrum of each graph, which mark missing pairs."""
         return torch.where(self.bound > 0, 2 * self.bound, 1)
 
     @property
     def round_off(self) -> Tensor:
-        """Residual ``(B,)`` of unit vectors that rounding alone leaves behind, in products and in Ritz vectors."""
+        """Return the residual ``(B,)`` of unit vectors that rounding alone leaves, in products and in Ritz vectors."""
         factor: float = max(40.0, 0.3 * self.all_nodes**0.5)
         return self.bound * (factor * torch.finfo(self.dtype).eps)
 
@@ -111,56 +111,56 @@ class Operator(Protocol):
 
     @property
     def centre(self) -> Tensor | None:
-        """About the mean of the eigenvalues of each graph, ``(B,)``, near which random vectors have theirs; or None."""
+        """Return about each graph's mean eigenvalue, ``(B,)``, the Rayleigh quotient of random vectors; or None."""
         return None
 
     @property
     def nullity(self) -> Tensor:
-        """Number of the null vectors that are known, int64 ``(B,)``."""
+        """Return the number of known null vectors, int64 ``(B,)``."""
         return torch.zeros(self.batch_size, dtype=torch.int64, device=self.device)
 
     def null_vectors(self, m: int) -> Tensor:
-        """The first ``m`` of an orthonormal basis of the known null vectors, ``(B, N, m)``; zeros beyond."""
+        """Return the first ``m`` of an orthonormal basis of the known null vectors, ``(B, N, m)``; zeros beyond."""
         return self.bound.new_zeros(self.batch_size, self.num_nodes, m)
 
     def inner(self, x: Tensor, y: Tensor) -> Tensor:
-        """Xᵀ Y: ``(..., N, m)`` and ``(..., N, l)`` to ``(..., m, l)``; of vectors ``(N,)`` as in `torch.matmul`."""
+        """Return Xᵀ Y: ``(..., N, m)`` and ``(..., N, l)`` to ``(..., m, l)``; vectors ``(N,)`` as `torch.matmul`."""
         return self.sum(x.dot(y) if x.ndim == 1 else inner(x, y))
 
     def dots(self, x: Tensor, y: Tensor) -> Tensor:
-        """Inner products of each column of ``x`` with that of ``y``: ``(..., N, m)`` to ``(..., m)``."""
+        """Return the inner products of columns of ``x`` and ``y``, pair by pair: ``(..., N, m)`` to ``(..., m)``."""
         return self.sum(dots(x, y))
 
     def sum(self, x: Tensor) -> Tensor:
-        """Σ over the places where rows lie, given that of each; differentiable."""
+        """Return Σ over the places where rows lie, given each place's own sum; differentiable."""
         return x
 
     def largest(self, x: Tensor) -> Tensor:
-        """The largest size in each column, ``(..., N, m)`` to ``(..., m)``; NaN where there is one."""
+        """Return the largest magnitude in each column, ``(..., N, m)`` to ``(..., m)``; NaN where there is one."""
         return x.abs().amax(-2)
 
     def signs(self, x: Tensor) -> Tensor:
-        """±1 for each column of ``(B, N, m)``, ``(B, 1, m)``, that makes its entry of largest size positive."""
+        """Return ±1 for each column of ``(B, N, m)``, ``(B, 1, m)``: its entry of most magnitude becomes positive."""
         return signs(x)
 
     def random(self, m: int, seed: int) -> Tensor:
-        """Random columns ``(B, N, m)``, the same in every graph; zero on nodes that are not active."""
+        """Return random columns ``(B, N, m)``, equal in every graph; zero on nodes that are not active."""
         generator = torch.Generator(self.device).manual_seed(seed)
-        # In float64 these would take four times as long, and be no more random.
+        # Drawing in float64 takes four times as long, and is no more random.
         noise = torch.randn((self.num_nodes, m), device=self.device, generator=generator, dtype=torch.float32)
         return self.active[..., None] * noise.to(self.dtype)
 
     def items(self) -> Iterator[Operator]:
-        """The operator of each graph of a batch."""
+        """Yield the operator of each graph of a batch."""
         if self.batch_size > 1:
             raise TypeError(f"{type(self).__name__} must give its graphs one by one to this solver; define items()")
         yield self
 
     def chebyshev(self, x: Tensor, degree: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """T_degree(Ã) X for a block ``(B, N, m)``: the Chebyshev polynomial that grows below ``low``.
+        """Return T_degree(Ã) X for a block ``(B, N, m)``: the Chebyshev polynomial that grows below ``low``.
 
         Ã = (2A − high − low) / (high − low) takes [low, high] of each graph, ``(B,)``, to [−1, 1]. Each graph has its
-        own degree, int64 ``(B,)`` on the host: what one of them needs would overflow in another.
+        own degree, int64 ``(B,)`` on the host: the degree that one graph needs would overflow in another.
         """
         scale, centre = (4 / (high - low))[:, None, None], ((high + low) / 2)[:, None, None]
 
@@ -177,9 +177,9 @@ def chebyshev_recurrence(
     following: Callable[[Tensor, Tensor], Tensor],
     first: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """T_{j+1} = 2 Ã T_j − T_{j−1} from T_0 = X and T_1 = ``first`` of that on.
+    """Return T_degree by T_{j+1} = 2 Ã T_j − T_{j−1} from T_0 = X and T_1 = ``first``.
 
-    ``following`` of T_j and T_{j−1} is T_{j+1}, on the processor perhaps in the place of the latter.
+    ``following`` of T_j and T_{j−1} is T_{j+1}, which on the processor may overwrite T_{j−1}.
     """
     least, most = int(degree.min()), int(degree.max())
     degree = degree.to(x.device, non_blocking=True) if least < most else degree
@@ -193,33 +193,33 @@ def chebyshev_recurrence(
 
 
 class WithEntries(Operator, Protocol):
-    """An operator that knows its entries, and what solvers and preconditioners may ask of it then."""
+    """Operator that knows its entries, with the functions that solvers and preconditioners need of the entries."""
 
     def to_dense(self) -> Tensor:
-        """The matrices, ``(N, N)`` or ``(B, N, N)``."""
+        """Return the matrices, ``(N, N)`` or ``(B, N, N)``."""
         ...
 
     def to_matrix(self) -> Tensor:
-        """The matrices in their own storage, CSR over all nodes of a batch or dense, without gradients."""
+        """Return the matrices in their own storage, CSR over all nodes of a batch or dense, without gradients."""
         ...
 
     def affinities(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Row, column and affinity of each edge of one graph, in CSR order, without loops; see `SymmetricOperator`."""
+        """Return row, column and affinity of one graph's edges in CSR order, without loops: `SymmetricOperator`."""
         ...
 
 
 def is_operator(value: Any) -> TypeGuard[Operator]:
-    """Whether the class of a value inherits from `Operator`."""
+    """Return whether the class of a value inherits from `Operator`."""
     return Operator in type(value).__mro__
 
 
 def knows_entries(operator: Operator) -> TypeGuard[WithEntries]:
-    """Whether the class of an operator inherits from `WithEntries`."""
+    """Return whether the class of an operator inherits from `WithEntries`."""
     return WithEntries in type(operator).__mro__
 
 
 def entries_of(operator: Operator, needed_by: object) -> WithEntries:
-    """The operator itself if it knows its entries; TypeError, which names who needs them, if not."""
+    """Return the operator if it knows its entries; raise TypeError, which names who needs them, if not."""
     if not knows_entries(operator):
         raise TypeError(
             f"{needed_by} needs the entries of the matrix, got a {type(operator).__name__}, which gives products only; "

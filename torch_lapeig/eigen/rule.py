@@ -1,4 +1,4 @@
-"""The one differentiation rule of eigenpairs: its derivation, and the autograd Functions that carry it out.
+"""The one differentiation rule of eigenpairs: its derivation, and the autograd Functions that compute it.
 
 A = diag(c) − M is symmetric with A v_i = λ_i v_i, V = [v_1 … v_k], P = I − V Vᵀ. For a change dA:
 
@@ -9,29 +9,29 @@ With cotangents λ̄ and V̄ and C = Vᵀ V̄ the gradient is the symmetric part
 
     Y = V (diag λ̄ + F ∘ ½(C − Cᵀ)) + Z,   F_ji = 1/(λ_i − λ_j), F_ii = 0,   z_i = −[P (A − λ_i) P]⁺ P v̄_i,
 
-of which only the entries on the edges and the diagonal are ever formed. The skew part of C is what is left of C once
+of which only the entries on the edges and the diagonal are ever formed. The skew part of C is the remainder of C once
 the two terms of a pair (i, j) are put together, because F is skew itself.
 
 Equal eigenvalues. Where |λ_i − λ_j| is round-off, F_ji is set to 0. For a loss that does not change when the basis of
 the eigenspace is turned, the skew part of C vanishes there, so nothing is lost and the gradient is exact, where
-1/(λ_i − λ_j) would be 0 · ∞. If it does not vanish, the loss has no gradient: a warning says so. If the cut k | k+1
+1/(λ_i − λ_j) would be 0 · ∞. If it does not vanish, the loss has no gradient: a warning tells it. If the cut k | k+1
 goes through a cluster, the eigenspace itself has no gradient (it grows like 1/gap): a warning too, and the
 cluster's guard vectors are left out of Z, so that the answer stays finite.
 
 Z by conjugate gradients: on the complement of V every A − λ_i is positive semidefinite. The guards U of the solver
 precondition them by U (Λ_U − λ_i)⁻¹ Uᵀ + τ (I − U Uᵀ), τ of the size of A⁻¹. After `Eigh`, U is the whole complement,
 the preconditioner is the inverse, and the first guess is the answer: one rule serves every solver. The system is solved
-in float64, whatever the dtype of the problem: what float32 rounds away is amplified by bound / gap.
+in float64, whatever the dtype of the problem: rounding to float32 is amplified by bound / gap.
 
 Second derivatives: every step is differentiable, V and λ are outputs of the rule itself, and Z is the solution of
 
     A Z − Z Λ + V μ = −V̄,   Vᵀ Z = 0,
 
-a symmetric system. With Y the solution for the cotangent Z̄ in the place of V̄, and ν for μ, the cotangents are
+a symmetric system. With Y the solution for the cotangent Z̄ instead of V̄, and ν for μ, the cotangents are
 those of A: Y Zᵀ, of Λ: −Zᵀ Y, of V: Y μᵀ + Z νᵀ, and of V̄: Y, with μ = −Vᵀ (V̄ + A Z) and ν = −Vᵀ (Z̄ + A Y).
 A perturbation turns the basis of a cluster by first-order angles while Λ = Vᵀ A V becomes a full matrix on it. Only
 both together are well defined, so the rule returns Λ as a matrix: its entries off the diagonal are zero within a
-cluster, but their cotangents carry what the masked rotation leaves out.
+cluster, but their cotangents carry the part that the masked rotation leaves out.
 """
 
 from __future__ import annotations
@@ -47,28 +47,28 @@ from torch_lapeig.eigen.check import Solution
 from torch_lapeig.eigen.clusters import Differences, Rule, cluster_width, differences, inverse_differences
 from torch_lapeig.eigen.complement import Complement, ImplicitSolve, change_of, edge_gradient
 
-# Eigenvalues that count as equal may be different from this part of the width on.
+# Fraction of the width from which on eigenvalues that count as equal may differ.
 NEAR = 0.1
-# Rotation, in terms of the cotangents over the bound, up to which a loss does not tell two vectors apart.
+# Maximum rotation, in terms of the cotangents over the bound, at which a loss does not depend on the basis.
 LARGE = 1e3
-# Part of all cotangents whose round-off may come to those of any column.
+# Share of all cotangents whose round-off may reach any column.
 SMALL = 1e-2
 # Units of round-off, of the cotangents, that the arithmetic of a loss may leave in the skew part.
 ROUND_OFF = 8
 
 
 class ImplicitEigenpairs(torch.autograd.Function):
-    """(M on the edges, c) -> (Λ, V) of a solution found beforehand."""
+    """Function (M on the edges, c) -> (Λ, V) of a solution found beforehand."""
 
     @staticmethod
     @_checks.without_autocast
     def forward(edges: Tensor, diagonal: Tensor, solution: Solution, rule: Rule) -> tuple[Tensor, Tensor]:
-        """The pairs of the solution."""
+        """Return the pairs of the solution."""
         return torch.diag_embed(solution.values), solution.vectors.clone()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        """Keep what either mode needs."""
+        """Save the tensors that either mode needs."""
         edges, diagonal, ctx.solution, ctx.rule = inputs
         ctx.is_differentiated = False
         ctx.save_for_backward(edges, diagonal, *output)
@@ -77,7 +77,7 @@ class ImplicitEigenpairs(torch.autograd.Function):
     @staticmethod
     @_checks.without_autocast
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
-        """Cotangents of Λ and V to those of M on the edges and of c."""
+        """Return the cotangents of M on the edges and of c for cotangents of Λ and V."""
         edges, diagonal, projected, vectors = ctx.saved_tensors
         s: Solution = ctx.solution
         to_projected, to_vectors = cotangents
@@ -91,7 +91,7 @@ class ImplicitEigenpairs(torch.autograd.Function):
         is_differentiated = torch.is_grad_enabled() or ctx.is_differentiated
         if _has_close(s, rule, found):
             sizes = s.operator.dots(to_vectors.detach(), to_vectors.detach()).sqrt()
-            # Cotangents that come from a derivative of this rule have the errors of its linear solve.
+            # Cotangents from a derivative of this rule have the errors of its linear solve.
             error = rule.tolerance if ctx.is_differentiated else 0.0
             _warn_if_undefined(s, rule, found, to_projected.detach(), sizes, skew.detach(), error)
             equal = _unknown(s, rule, found, sizes, skew.detach())
@@ -102,7 +102,7 @@ class ImplicitEigenpairs(torch.autograd.Function):
         ctx.is_differentiated = is_differentiated
         rotation = inverse * skew
         if torch.is_grad_enabled():
-            # Zero, but for its derivative: X Λ − Λ X = ½(C − Cᵀ) with the entries of Λ off its diagonal.
+            # Zero with a derivative: X Λ − Λ X = ½(C − Cᵀ) with the entries of Λ off its diagonal.
             off = projected - torch.diag_embed(values)
             rotation = rotation - inverse * (_checks.matmul(rotation, off) - _checks.matmul(off, rotation))
         y = _checks.matmul(vectors, cluster * whole + rotation)
@@ -112,7 +112,7 @@ class ImplicitEigenpairs(torch.autograd.Function):
     @staticmethod
     @_checks.without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Tangents of M on the edges and of c to those of Λ and V."""
+        """Return the tangents of Λ and V for tangents of M on the edges and of c."""
         edges, diagonal, projected, vectors = ctx.saved_tensors
         s: Solution = ctx.solution
         values = projected.diagonal(dim1=-2, dim2=-1)
@@ -124,7 +124,7 @@ class ImplicitEigenpairs(torch.autograd.Function):
 
 
 def _has_close(s: Solution, rule: Rule, found: Differences) -> bool:
-    """Return whether values may be so close to each other, or to the next one, that one of the cases below holds."""
+    """Return whether values may be so close to each other, or to the next one, that a case below holds."""
     close = max(rule.loss_eps**0.5, torch.finfo(s.values.dtype).eps ** (1 / 3)) * s.operator.bound[:, None, None]
     eye = torch.eye(found.sizes.shape[1], dtype=torch.bool, device=found.sizes.device)
     least = torch.minimum(found.sizes.masked_fill(eye, torch.inf).amin((1, 2)), s.gap)[:, None, None]
@@ -132,7 +132,7 @@ def _has_close(s: Solution, rule: Rule, found: Differences) -> bool:
 
 
 def _unknown(s: Solution, rule: Rule, found: Differences, sizes: Tensor, skew: Tensor) -> Tensor:
-    """Pairs of close eigenvalues whose rotation cotangents of these norms do not tell, bool ``(B, k, k)``.
+    """Return pairs of close eigenvalues whose rotation cotangents of these norms do not determine, bool ``(B, k, k)``.
 
     A loss that does not depend on the basis leaves the round-off of its own arithmetic in the skew part, and 1/Δ would
     make a gradient of it, however well the pairs are known.
@@ -147,11 +147,11 @@ def _unknown(s: Solution, rule: Rule, found: Differences, sizes: Tensor, skew: T
 def _close(
     s: Solution, rule: Rule, found: Differences, rotation: Tensor, whole: Tensor, sizes: Tensor, error: float
 ) -> Tensor:
-    """Close eigenvalues that may count as equal where the gradient is to be differentiated, bool ``(B, k, k)``.
+    """Return close eigenvalues that may count as equal where the gradient is to be differentiated, bool ``(B, k, k)``.
 
     The derivative of 1/(λ_i − λ_j) has its square, which cancels unless a loss tells the vectors apart. One that takes
-    Λ as a matrix needs none: the cotangent of Λ has what the rotation has, up to an ``error`` of the cotangents over
-    Δ, which is how such a loss is told. For others a warning says what is lost.
+    Λ as a matrix needs none: the cotangent of Λ equals the rotation's, up to an ``error`` of the cotangents over Δ, by
+    which such a loss is recognised. For other losses a warning tells what is lost.
     """
     difference, eps, bound = found.sizes.detach(), torch.finfo(s.values.dtype).eps, s.operator.bound[:, None, None]
     near = (difference > found.width) & (difference < eps ** (1 / 3) * bound)
@@ -162,7 +162,7 @@ def _close(
     is_same = (rotation - whole).abs() <= 1e-3 * (rotation.abs() + whole.abs()) + noise
     cancels = (rotation.abs() * bound <= LARGE * size) & (difference < (100 * eps) ** 0.5 * bound)
     lost = near & ~is_same & cancels
-    if torch.is_grad_enabled() and lost.any():  # the pass that is differentiated has said it for those that follow
+    if torch.is_grad_enabled() and lost.any():  # the first pass has warned on behalf of later ones
         _checks.warn(
             "eigenvalues are so close together that second derivatives of a loss that tells them apart are not "
             "accurate; use functions of values and vectors together, through Eigenpairs.projected",
@@ -175,7 +175,7 @@ def _close(
 def _warn_if_undefined(
     s: Solution, rule: Rule, found: Differences, to_projected: Tensor, sizes: Tensor, skew: Tensor, error: float
 ) -> None:
-    """Warn where equal eigenvalues make the gradient undefined, or inexact: ways in which a loss can tell them apart.
+    """Warn where the loss tells equal eigenvalues apart, which makes the gradient undefined or inexact.
 
     Its skew part within a cluster, which is masked, is not zero; its gradients to equal eigenvalues differ, though it
     does not take their matrix (`Eigenpairs.projected`); the cut k | k+1 goes through a cluster. ``error``: of the
@@ -185,7 +185,7 @@ def _warn_if_undefined(
     size = sizes.norm(dim=1)
     equal = found.are_equal.to(skew.dtype)
     lost = skew * equal
-    # Not equal, but closer than can be told apart: what is left out is small, and would have been divided by as little.
+    # Not equal, but too close to resolve: the omitted terms are small, and so are their divisors.
     near = lost.abs() * (found.sizes > NEAR * found.noise) * (rule.degeneracy == "mask")
     unresolved = (near.amax((1, 2)) > max(8 * rule.loss_eps, error) * size) & (rule.width is None)
     to_values = to_projected.diagonal(dim1=-2, dim2=-1)
@@ -197,7 +197,7 @@ def _warn_if_undefined(
         "lorentz": "what depends on that choice is damped",
         "exact": "what depends on that choice is noise",
     }[rule.degeneracy]
-    # Columns of small cotangents depend on their basis as much as others, but for the round-off that those leave there.
+    # Columns of small cotangents depend on their basis too, but for the round-off of large cotangents.
     of_pair = (sizes[:, :, None] + sizes[:, None, :]) / 2 + SMALL * size[:, None, None]
     undefined = (lost.abs() > noise * of_pair).any(dim=(1, 2)) | apart
     if (unresolved & ~undefined).any():
@@ -224,7 +224,7 @@ def _warn_if_undefined(
 
 
 def _nearest_whole_cut(s: Solution, rule: Rule, b: int) -> str:
-    """Advice on the number of pairs nearest to k whose last gap is wider than a cluster."""
+    """Return advice on the number of pairs nearest to k whose last gap is wider than a cluster."""
     values = torch.cat([s.values[b], s.guard_values[b]])
     whole = (values.diff() > cluster_width(s, rule)[b].item()).nonzero().flatten() + 1
     if len(whole) == 0:

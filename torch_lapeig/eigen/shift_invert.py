@@ -29,20 +29,20 @@ from torch_lapeig.eigen.solver import (
     with_guards,
 )
 
-WIDTH = 4  # of a block: solves of four columns take the time of a bit more than two
-LATER = 12  # solves beyond two for each column, before which no space has converged: to look takes as long as three
-BASIS = 48  # vectors, at least: next to a solve they cost little
-POLISH = 40  # steps at the end, at most
-OUTSIDE_TOLERANCE = 1e-6  # of pairs outside those that are found, whose values have to be told from these
-COUNTED_TOLERANCE = 1e-3  # the same where it is known how many there are
-MISSED = 5e-6  # probability to overlook a copy: of four random columns, that of a share of less than 0.05 in each
-UNSURE = 4  # times what residuals tell of two values, up to which these may be copies
-CUT = 0.4  # of the way to the next value: in the middle of a spectrum that mirrors itself a pivot is zero
-TINY = 1e-200  # in the place of a value of the inverse that is 0
-NOISE = 1e-10  # of the largest value of the inverse: a negative one may be round-off up to this
-FLAW = 1e-5  # of the bound: a negative eigenvalue up to this is what rounding to float32 leaves of zero
-BLUNT = 1000  # shortfall up to which steps at the end take less than to begin again, to round-off
-COUNTED = 6  # blocks of solves that take about as long as other factors, to count eigenvalues by
+WIDTH = 4  # columns of a block: solves of four take the time of a bit more than two
+LATER = 12  # solves beyond two for each column, before which no space has converged: a check takes as long as three
+BASIS = 48  # least vectors: next to a solve they are cheap
+POLISH = 40  # maximum steps at the end
+OUTSIDE_TOLERANCE = 1e-6  # of pairs outside the found ones, which must be resolved from the found values
+COUNTED_TOLERANCE = 1e-3  # of such pairs where their number is known
+MISSED = 5e-6  # probability to overlook a copy, with a share below 0.05 in each of four random columns
+UNSURE = 4  # multiple of the residuals within which two values may be copies
+CUT = 0.4  # fraction of the way to the next value: in the middle of a symmetric spectrum a pivot is zero
+TINY = 1e-200  # in place of a zero value of the inverse
+NOISE = 1e-10  # of the largest value of the inverse: a negative value up to this may be round-off
+FLAW = 1e-5  # of the bound: size of a negative eigenvalue that rounding to float32 may make of zero
+BLUNT = 1000  # shortfall up to which steps at the end are cheaper than a restart to round-off
+COUNTED = 6  # blocks of solves that cost about as much as factors for a count of eigenvalues
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class ShiftInvert:
     factors fill in. Nodes are ordered by minimum degree. The wanted values become the largest and well apart, so that
     some eight blocks of four solves are enough (Grimes, Lewis & Simon 1994). A block holds as many copies of a multiple
     eigenvalue as it has columns; where there may be more, the eigenvalues below are counted by Sylvester's law of
-    inertia, and those that are lacking are looked for outside the pairs that are found. The pairs are improved by steps
+    inertia, and lacking ones are searched for outside the found pairs. The pairs are improved by steps
     of `Lobpcg` until the residuals of A itself are as asked. The gradient's linear solve takes the same factors. Works
     in float64, on the CPU.
 
@@ -103,9 +103,9 @@ class ShiftInvert:
         return one_by_one(self._solve, operator, k, with_guards(k), tolerance, progress)
 
     def factors(self, operator: Operator) -> Factors:
-        """Return the factors of one graph, if they fit into the memory. Raises: as a call."""
+        """Return the factors of one graph, if they fit into the memory; raise as a call does."""
         matrix, memory = shifted(operator, self.shift, self), self.budget
-        is_known = matrix.is_readable and memory < math.inf  # SuperLU tells it by making the factors
+        is_known = matrix.is_readable and memory < math.inf  # SuperLU's fill is known only from the factors
         if is_known and structure_within(matrix, memory) is None:
             raise self._too_large(matrix)
         factors = factors_of(matrix, self)
@@ -122,18 +122,18 @@ class ShiftInvert:
 
     @property
     def budget(self) -> float:
-        """Return bytes that the factors may take."""
+        """Return the number of bytes that the factors may take."""
         return budget_of(torch.device("cpu")).factors if self.memory is None else self.memory
 
     def _solve(self, request: Request) -> RitzPairs:
         inverse = self.factors(request.operator)
         try:
             found = self._attempt(request, inverse)
-        except _IndefiniteError as error:  # by the rounding of the entries, which may be those of float32
+        except _IndefiniteError as error:  # by the rounding of the entries, perhaps to float32
             return dataclasses.replace(self, shift=max(2 * self.shift, error.share))._solve(request)
         if bool(found.finished) or 2 * found.iterations >= self.max_products:
             return found
-        # A copy that was found last may have closed the gap that the tolerance was relative to: now to round-off.
+        # A copy found last may have closed the gap to which the tolerance was relative: now to round-off.
         again = dataclasses.replace(
             self, seed=self.seed + 1, max_products=self.max_products - found.iterations
         )._attempt(request, inverse, tolerance=0.0)
@@ -141,7 +141,7 @@ class ShiftInvert:
         return again if bool(again.finished) else found._replace(iterations=again.iterations)
 
     def _attempt(self, request: Request, inverse: Inverse, tolerance: float | None = None) -> RitzPairs:
-        """Return the pairs from one random start; ``tolerance`` of the space, if not that of the pairs."""
+        """Return the pairs from one random start; ``tolerance`` of the space if it is not the pairs' tolerance."""
         goal = request if tolerance is None else dataclasses.replace(request, tolerance=tolerance)
         x, solves, is_certain = self._converge(goal, inverse)
         values, x, missing = _ritz_pairs_of(request, x, solves)
@@ -155,17 +155,17 @@ class ShiftInvert:
 
         if (lost := request.columns - x.shape[1]) > 0:  # where few solves are allowed
             x = torch.cat([x, request.operator.random(lost, self.seed)[0].to(x)], 1)
-        # What Lanczos leaves in a vector are small parts of all others. Those of large eigenvalues hardly show in the
-        # inverse, but in the residuals of A. The factors take them out in a step or two.
+        # Lanczos leaves small parts of all other vectors in a vector. Parts of large eigenvalues hardly show in the
+        # inverse, but do in the residuals of A. The factors remove them in a step or two.
         values, x, more, is_done = lobpcg(request.operator, x, request.null, inverse, shortfall, POLISH)
         return request.answer(values, x, solves + more, is_certain and is_done, inverse)
 
     def _converge(self, request: Request, inverse: Inverse) -> tuple[Tensor, int, bool]:
-        """Return (A + σ)⁻¹ X for Ritz vectors X of as many columns as asked; solves; and whether none is overlooked.
+        """Return (A + σ)⁻¹ X for as many Ritz vectors X as asked; solves; and whether no copy is overlooked.
 
-        What a count says to be overlooked is looked for outside the pairs that are found, until all of it is there.
+        The pairs that a count shows to be lacking are searched for outside the found pairs, until all are found.
         Without a count, where a value has as many copies as the block has columns, there may be more: the smallest
-        outside are looked for until there is none that was not known.
+        outside are searched for until no new one comes.
         """
         x, solves, verdict = self._space(request, inverse)
         operator, w = request.operator, request.wanted
@@ -178,7 +178,7 @@ class ShiftInvert:
             others = dataclasses.replace(
                 request, null=known, wanted=few, columns=min(few + WIDTH, free), tolerance=sharp, progress=None
             )
-            # Of the same random block nothing would be left outside.
+            # With the first random block, nothing would be left outside.
             again = dataclasses.replace(self, seed=self.seed + solves, max_products=self.max_products - solves)
             other, more, found = again._space(others, inverse, needs, ceiling)
             solves += more
@@ -192,7 +192,7 @@ class ShiftInvert:
     def _space(
         self, request: Request, inverse: Inverse, needs: Needs = "all", ceiling: float | None = None
     ) -> tuple[Tensor, int, Verdict]:
-        """Return what `_converge` gives, from one space that begins with one block; and what it may have overlooked.
+        """Return the results of `_converge` from one space that begins with one block, and the copies it may lack.
 
         Copies make a difference up to a ``ceiling``; None for the next value.
         """
@@ -209,7 +209,7 @@ class ShiftInvert:
             _check_definite(values, shift, request.bound)
             round_off = float(operator.round_off) / float(operator.bound) * float(values[0])
             shortfall, allowed = inner.shortfall(space.products, 2 * values[0] - values, residuals, round_off)
-            if request.progress is not None:  # in terms of A, as far as the inverse tells
+            if request.progress is not None:  # in terms of A, approximated by the inverse
                 scale = allowed / float(values[min(request.wanted, len(values)) - 1]) ** 2
                 request.progress(space.products, shortfall * scale, scale)
             trend.add(space.products, shortfall)
@@ -229,7 +229,7 @@ class ShiftInvert:
     def _verdict(
         self, request: Request, inverse: Inverse, copies: Copies, space: BlockKrylov, needs: Needs, may_count: bool
     ) -> Verdict:
-        """Return what a converged space may have overlooked; by a count, where that takes less than to go on."""
+        """Return the verdict on a converged space; by a count of eigenvalues where this is cheaper than more solves."""
         if needs == "any":
             return Verdict(True)
         most = copies.most if needs == "all" else min(copies.most, space.width - 1)
@@ -244,7 +244,7 @@ class ShiftInvert:
         return Verdict(False, 0 if most < space.width else WIDTH)
 
     def _inertia(self, request: Request, inverse: Inverse, copies: Copies) -> Inertia | None:
-        """Return the eigenvalues before the next one, without the null ones; None where that is not to be had."""
+        """Return the number of eigenvalues before the next one, without null ones; None where it cannot be counted."""
         memory = dataclasses.replace(self, memory=None).budget if self.memory == math.inf else self.budget
         if not isinstance(inverse, Factors) or 2 * inverse.bytes > memory:
             return None
@@ -264,7 +264,7 @@ def _ritz_pairs_of(request: Request, x: Tensor, solves: int) -> tuple[Tensor, Te
 
 
 class _IndefiniteError(Exception):
-    """A + σ has a small negative eigenvalue: of the inverse one at the other end. ``share``: a shift over the bound."""
+    """Error of an A + σ with a small negative eigenvalue. ``share``: a shift over the bound that removes it."""
 
     def __init__(self, share: float) -> None:
         super().__init__(share)
@@ -272,10 +272,10 @@ class _IndefiniteError(Exception):
 
 
 def _check_definite(values: Tensor, shift: float, bound: float) -> None:
-    """Raise where Ritz values of (A + σ)⁻¹, descending, show that this is not positive definite.
+    """Raise where Ritz values of (A + σ)⁻¹, descending, show that it is not positive definite.
 
     Raises:
-        _IndefiniteError: not beyond what rounding to float32 leaves. ConvergenceError: beyond that.
+        _IndefiniteError: within the rounding to float32. ConvergenceError: beyond that.
     """
     least = float(values[-1])
     if not (least < -0.5 / bound and least < -NOISE * float(values[0])):
@@ -290,26 +290,26 @@ def _check_definite(values: Tensor, shift: float, bound: float) -> None:
 
 
 class Inertia(NamedTuple):
-    """How many eigenvalues of A lie below a cut, but for those of the null vectors."""
+    """Number of eigenvalues of A below a cut, without the null vectors' ones."""
 
     cut: float
     number: int
 
 
-# All of the smallest pairs; or some, of a value with more copies than columns those that there are; or any, though
-# copies may be overlooked.
+# All of the smallest pairs; some: existing copies of a value with more copies than columns; any: copies may be
+# overlooked.
 Needs = Literal["all", "some", "any"]
 
 
 class Verdict(NamedTuple):
-    """Whether a space has overlooked nothing, how many to look for outside, and a count of them all."""
+    """Verdict on a space: whether it has overlooked nothing, how many to search for outside, and a count of all."""
 
     is_certain: bool
     lacking: int = 0
     inertia: Inertia | None = None
 
     def outside(self, tolerance: float) -> tuple[Needs, float]:
-        """Return what to ask of those outside, and how accurately, where the tolerance of all is given."""
+        """Return the number of vectors to search for outside and their accuracy, given the tolerance of all pairs."""
         if self.inertia is None:
             return "some", min(tolerance, OUTSIDE_TOLERANCE)
         return "any", COUNTED_TOLERANCE if tolerance else 0.0
@@ -318,20 +318,20 @@ class Verdict(NamedTuple):
         """Return the verdict after a search outside.
 
         Args:
-            is_certain: whether that one overlooked nothing. values: with those that it found. least: the smallest of
+            is_certain: whether that search overlooked nothing. values: with the new ones. least: the smallest of
                 these; is_next: whether no wanted one is larger.
         """
-        if self.inertia is None:  # the next value is there, or more copies have to be looked for
+        if self.inertia is None:  # the next value is found, or a search for more copies follows
             return Verdict(is_certain, WIDTH * (is_certain and not is_next))
         lacking = max(self.inertia.number - int((values < self.inertia.cut).sum()), 0)
-        is_there = least < self.inertia.cut  # or there is none where one was counted
+        is_there = least < self.inertia.cut  # or none is found where one was counted
         return Verdict(is_certain and lacking == 0, lacking * is_there, self.inertia)
 
 
 def _ceiling_of(request: Request, x: Tensor) -> float | None:
-    """Return the largest value a copy of which would make a difference; None for none.
+    """Return the largest value a copy of which would matter; None for none.
 
-    Where the cut after the wanted ones goes through a cluster, its own copies make none: those of the values before do.
+    Where the cut after the wanted values goes through a cluster, copies in it do not matter; smaller ones do.
     """
     w, values = request.wanted, rayleigh_ritz(request.operator, x, request.null)[0]
     wanted = values[:w]
@@ -342,9 +342,9 @@ def _ceiling_of(request: Request, x: Tensor) -> float | None:
 
 @dataclass(frozen=True)
 class Copies:
-    """What a block Krylov space may have overlooked: copies of the wanted values of the inverse.
+    """Copies of wanted values of the inverse that a block Krylov space may have overlooked.
 
-    A space of degree d from p random vectors holds the image of each polynomial of degree d. That of Chebyshev which
+    A space of degree d from p random vectors holds the image of each polynomial of degree d. The Chebyshev one that
     stays in [−1, 1] on the values not yet known enlarges the wanted ones by a factor for each degree. A vector of an
     eigenspace is overlooked if its share in the block, outside the f copies that are found, is too small for that: in
     p − f columns.
@@ -352,8 +352,8 @@ class Copies:
     Attributes:
         most: f, the largest number of copies that the block has found of a value.
         rate: logarithm of the growth for each degree; infinite where no copy could make a difference.
-        start: logarithm of what the share of a vector in a random one has to grow by, on average.
-        known: how many there are of those a copy of which would make a difference.
+        start: logarithm of the factor by which a vector's mean share in a random one has to grow.
+        known: number of values a copy of which would matter.
         cut: between these, as eigenvalues of A, and the next; so far from both as ``room``.
     """
 
@@ -368,7 +368,7 @@ class Copies:
     def of(
         cls, request: Request, values: Tensor, residuals: Tensor, shift: float, ceiling: float | None = None
     ) -> Copies:
-        """Return those of Ritz values of the inverse, descending, with their residuals; ``shift``: of the inverse.
+        """Return the copies from Ritz values of the inverse, descending, with residuals; ``shift``: of the inverse.
 
         Outside pairs that are known, copies of values up to a ``ceiling``.
         """
@@ -376,9 +376,9 @@ class Copies:
         inverse, left = (
             [x or TINY for x in values.tolist()],
             residuals.tolist(),
-        )  # of a few numbers these take least time
+        )  # lists are fastest for a few numbers
         of_a, first = [1 / x - shift for x in inverse], min(w, len(inverse) - 1)
-        # Where the cut goes through a cluster, its own copies make no difference: those of the values before it do.
+        # Where the cut goes through a cluster, copies in it do not matter: copies of smaller values do.
         after = of_a[first]
         # Nor does it end there while copies of the ceiling go on beyond the wanted ones: the next search finds them.
         known_up_to = ceiling if ceiling is not None and 0 < ceiling < after - same else None
@@ -390,8 +390,8 @@ class Copies:
             last, low = known_up_to, 1 / (known_up_to + shift)
         else:
             return cls()
-        # Values are as far apart as their residuals allow to tell: too many copies counted only cost time. Of more
-        # nearly equal values than columns a block holds mixtures: the first and the last are linked by others.
+        # Residuals limit how far values are resolved: counting too many copies only costs time. Of more nearly equal
+        # values than columns, a block holds mixtures: others link the first and the last.
         unsure = [same + 2 * (size / x) / x for size, x in zip(left, inverse, strict=True)]
         most = run = min(known, 1)
         for i in range(1, len(of_a) if known else 0):
@@ -414,7 +414,7 @@ class Copies:
         )
 
     def missing(self, degree: int, spare: int) -> float:
-        """Return the degrees until a space has all, but with the probability `MISSED`; ``spare``: p − f."""
+        """Return the degrees until a space has all copies but with the probability `MISSED`; ``spare``: p − f."""
         if self.rate == math.inf:
             return 0.0
         if spare <= 0 or self.rate == 0:

@@ -1,9 +1,9 @@
 """Eigenpairs of small graphs as one dense batch: few calls, all eigenvectors at once.
 
-Graphs of up to some 200 nodes take less time as dense matrices than as lists of edges, because the calls are what takes
-time. So a batch of them is one tensor ``(B, N, N)``, solved in float64 by one `eigh`, which costs about as much as in
-float32 there and resolves what float32 does not. The derivatives are those of the one rule
-(`torch_lapeig.eigen.rule`); its complement needs no linear solve where all eigenvectors are known.
+Graphs of up to some 200 nodes are faster as dense matrices than as lists of edges, because calls dominate the time. So
+a batch of them is one tensor ``(B, N, N)``, solved in float64 by one `eigh`, which costs about as much as in float32
+there and resolves more. The derivatives come from the one rule (`torch_lapeig.eigen.rule`); its complement needs no
+linear solve where all eigenvectors are known.
 
 Only plain graphs are solved here: finite, connected, of more nodes than pairs, and without degrees so small that they
 underflow, or magnify round-off. `torch_lapeig.eigen.eigenpairs` has the warnings, errors and conventions for all
@@ -32,9 +32,9 @@ from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.nodes import signs
 from torch_lapeig.graph.pattern import DensePattern
 
-SMALL_NODES = 64  # up to which dense graphs take less time than sparse ones, whatever their number
-SMALL_NUMBERS = 2**24  # graphs · nodes² at most: 128 MiB a matrix of the batch, of which some ten are held at a time
-CONNECTED = 1e-9  # second eigenvalue over the bound of the spectrum, from which on a graph is certainly connected
+SMALL_NODES = 64  # up to which dense graphs are faster than sparse ones, whatever their number
+SMALL_NUMBERS = 2**24  # maximum graphs · nodes²: 128 MiB a matrix of the batch, some ten of which are held at a time
+CONNECTED = 1e-9  # second eigenvalue over the bound of the spectrum above which a graph is certainly connected
 
 
 def is_small(graphs: int, nodes: int) -> bool:
@@ -60,12 +60,12 @@ class DenseGraphs(NamedTuple):
 
 
 def graphs_of_walk(values: Tensor, scale: Tensor, active: Tensor) -> DenseGraphs:
-    """Return the matrices of D^-½ W D^-½ and D^-½."""
+    """Return the dense graphs of D^-½ W D^-½ and D^-½."""
     return DenseGraphs(values, active.to(values.dtype), active, torch.where(active, 1 / primal(scale), 0))
 
 
 def normalized_graphs(affinity: Tensor, active: Tensor, normalization: Normalization) -> tuple[DenseGraphs, Tensor]:
-    """Return the matrices of affinities ``(B, N, N)``, and the factor ``(B, N)`` that their vectors take."""
+    """Return the graphs of affinities ``(B, N, N)``, and the factor ``(B, N)`` of their vectors."""
     degrees = affinity.sum(2)
     if normalization == "unnormalized":
         one = active.to(affinity.dtype)
@@ -116,7 +116,7 @@ def small_eigenpairs(graphs: DenseGraphs, factor: Tensor, k: int, rule: Rule, so
 
 
 def _has_plain_degrees(graphs: DenseGraphs, rule: Rule) -> Tensor:
-    """Return where no degree is so small that derivatives may overflow, or that D^-½ magnifies round-off, ``(B,)``."""
+    """Return where degrees are so large that derivatives do not overflow and D^-½ keeps round-off small, ``(B,)``."""
     least = torch.where(graphs.active, graphs.ground, torch.inf).amin(1).square()
     largest = graphs.ground.amax(1).square()
     info = torch.finfo(rule.dtype)

@@ -1,4 +1,4 @@
-"""The few smallest eigenpairs of a Laplacian, with the one differentiation rule of the library."""
+"""The smallest eigenpairs of a Laplacian, with the one differentiation rule of the library."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from torch_lapeig.eigen.tails import with_tails
 from torch_lapeig.graph.graph import Graph, check_graph
 
 TOLERANCE = 1e-10  # default residual over the gap
-ROUNDED_TOLERANCE = 1e-8  # the same of an answer that is rounded to float32
-SINGLE_TOLERANCE = 1e-4  # the same of an operator that gives products in float32 only
+ROUNDED_TOLERANCE = 1e-8  # of an answer that is rounded to float32
+SINGLE_TOLERANCE = 1e-4  # of an operator that gives products in float32 only
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class Eigenpairs:
         values: ascending ``(k,)`` or ``(B, k)``; carry gradients.
         vectors: ``(N, k)`` or ``(B, N, k)``, rows of nodes of degree zero are zero; carry gradients. Orthonormal, but
             for ``normalization="random_walk"`` the generalised eigenvectors y = D^-½ v of L y = λ D y with
-            Yᵀ D Y = I. The entry of largest magnitude of each is positive (the first of those within 0.1 %).
+            Yᵀ D Y = I. The entry of largest magnitude of each is positive (the first within 0.1 % of it).
         projected: Λ = Vᵀ A V of the symmetric operator, diag(``values``) as a matrix ``(k, k)`` or ``(B, k, k)``. Where
             eigenvalues may coincide, functions of values and vectors together (diffusion distances, heat kernels) have
             correct gradients only through it: ``V @ torch.matrix_exp(-projected) @ V.mT``, not ``values.neg().exp()``.
@@ -138,14 +138,14 @@ class Solve:
             _checks.check_function(self.progress, "progress", "True, False or a function")
 
     def rule(self, dtype: torch.dtype, loss: torch.dtype | None = None) -> Rule:
-        """Return the options of the gradient for a problem of a dtype, and a loss in it or in a coarser one."""
+        """Return the options of the gradient for a problem of a dtype, and a loss in its dtype or a coarser one."""
         tolerance = self.backward_tolerance or (1e-10 if dtype == torch.float64 else 1e-6)
         loss_eps = max(torch.finfo(one).eps for one in (dtype, loss or dtype))
         return Rule(tolerance, self.degeneracy, self.cluster_width, dtype, loss_eps)
 
     @classmethod
     def of(cls, value: Solve | Solver | None) -> Solve:
-        """The options given, those with a solver alone, or the default ones. TypeError for anything else."""
+        """Return the options given, options with only a solver, or the default; raise TypeError for anything else."""
         if isinstance(value, Solve):
             return value
         return cls() if value is None else cls(value)
@@ -155,7 +155,7 @@ class Solve:
 def eigenpairs(
     laplacian: Laplacian | Operator, k: int, solve: Solve | Solver | None = None, *, fill: bool = False, **options: Any
 ) -> Eigenpairs:
-    """The ``k`` smallest eigenpairs of a Laplacian, differentiable in its weights.
+    """Compute the ``k`` smallest eigenpairs of a Laplacian, differentiable in its weights.
 
     The null space is set in closed form: the first pairs are 0 with the D^½-weighted indicators of the connected
     components, the first of them constant over the whole graph. Nodes of degree zero take no part.
@@ -163,13 +163,13 @@ def eigenpairs(
     Args:
         laplacian: of one graph or a batch; a `SymmetricOperator`; or an `Operator` of yours, without gradients.
         k: pairs with the trivial ones, at most the number of nodes of positive degree (of each graph, see ``fill``).
-        solve: a `Solve`, or a solver alone. ``options``: fields of `Solve` by name, which take precedence.
+        solve: a `Solve`, or just a solver. ``options``: fields of `Solve` by name, which take precedence.
         fill: let graphs have fewer than ``k`` nodes of positive degree, or none at all, as in batches of unequal
             sizes. The pairs they lack have zero vectors, eigenvalues +∞ (zero in ``projected``), and no gradient.
 
-    Gradients follow the implicit rule of ``torch_lapeig.eigen.rule``, never that of ``torch.linalg.eigh``: they are
+    Gradients follow the implicit rule of ``torch_lapeig.eigen.rule``, never ``torch.linalg.eigh``'s: they are
     finite, and with equal eigenvalues exact for losses that do not depend on the choice of basis in an eigenspace (that
-    mix values and vectors through `Eigenpairs.projected`). A `DegeneracyWarning` says when a loss does, or when the cut
+    mix values and vectors through `Eigenpairs.projected`). A `DegeneracyWarning` tells if a loss does, or when the cut
     after pair k splits a cluster, a `ConvergenceWarning` when the backward's solve fails. Forward mode follows it too.
 
     Raises:
@@ -276,10 +276,10 @@ def _is_large(operator: SymmetricOperator) -> bool:
 
 
 def _beside_trivial(laplacian: Laplacian, vectors: Tensor) -> Tensor:
-    """V with the derivative of its first vector, which is known in closed form, and of the others beside it.
+    """Return V with the closed-form derivative of its first vector, and of the others beside it.
 
-    Several components have as many eigenvalues 0, within whose eigenspace the rule turns nothing: but the first vector
-    there is always that of the whole graph.
+    Several components have as many eigenvalues 0, within whose eigenspace the rule rotates nothing; but the first
+    vector there is always the whole graph's.
     """
     operator = laplacian.symmetric
     if operator.most_null <= 1:
@@ -290,7 +290,7 @@ def _beside_trivial(laplacian: Laplacian, vectors: Tensor) -> Tensor:
     first = ground / torch.where(squares > 0, squares, 1).sqrt()
     first = first * operator.inner(_checks.primal(first), _checks.primal(vectors[..., :1])).sign()
     others = vectors[..., 1:]
-    # 0, but for its derivative: the rule has these beside a first vector at rest.
+    # Zero with a derivative: the rule gives the others' derivative relative to a first vector at rest.
     turned = operator.inner(first, others)
     beside = others - _checks.matmul(first, turned)
     # Of length 1 for second derivatives, too.
@@ -303,13 +303,13 @@ def _beside_trivial(laplacian: Laplacian, vectors: Tensor) -> Tensor:
 def _apply_factor(
     laplacian: Laplacian, factor: Tensor, projected: Tensor, vectors: Tensor, solution: Solution
 ) -> tuple[Tensor, Tensor]:
-    """Return Λ and the eigenvectors of a Laplacian that is similar to a symmetric one, from those of the latter."""
+    """Return Λ and the eigenvectors of a Laplacian similar to a symmetric one, from the symmetric one's."""
     y = factor.reshape(vectors.shape[:2])[..., None] * vectors
     if laplacian.normalization == "random_walk" and laplacian.has.slight:
         m = solution.residuals.shape[1]  # beyond, no graph has pairs
         found = vectors[..., :m], y[..., :m], projected[:, :m, :m]
         y = torch.cat([with_tails(laplacian, *found, solution.residuals, solution.gap), y[..., m:]], -1)
-    # Λ as a matrix is that of the vectors as they are returned: their signs are its signs.
+    # Λ as a matrix belongs to the vectors as they are returned: it takes their signs.
     sign = laplacian.symmetric.signs(y)
     return projected * sign * sign.mT, y * sign
 
@@ -335,7 +335,7 @@ def component_eigenpairs(
     solve: Solve | Solver | None = None,
     **options: Any,
 ) -> list[ComponentEigenpairs]:
-    """The ``k`` smallest eigenpairs of each connected component on its own, differentiable in the weights.
+    """Compute the ``k`` smallest eigenpairs of each connected component on its own, differentiable in the weights.
 
     Args:
         graph: one graph or a batch; in a batch the nodes are numbered through as ``b * N + i``.
@@ -361,7 +361,7 @@ def component_eigenpairs(
 
 @contextlib.contextmanager
 def _progress_function(progress: Progress | bool, unit: Tensor | None) -> Iterator[Progress | None]:
-    """Give the function to call in every iteration with residuals over a unit."""
+    """Yield the function to call in every iteration with residuals over a unit."""
     scale = 1.0 if unit is None else float(unit.amax())
     if progress is not True:
         if not progress or unit is None:
@@ -385,13 +385,13 @@ def _progress_function(progress: Progress | bool, unit: Tensor | None) -> Iterat
 def _fill(
     projected: Tensor, vectors: Tensor, s: Solution, residuals: Tensor, k: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Λ, V, values and residuals of ``k`` pairs, of which a graph may lack the last; see ``fill``."""
+    """Return Λ, V, values and residuals of ``k`` pairs, of which a graph may lack the last; see ``fill``."""
     if k <= fewest_active(s.operator):
         return projected, vectors, projected.diagonal(dim1=-2, dim2=-1), residuals
     more = k - s.values.shape[1]
     pad = torch.nn.functional.pad
     present = pad(s.present, (0, more))
-    # Nothing flows back from a pair that is not there, whatever a loss makes of it.
+    # No gradient flows from a missing pair, whatever a loss makes of it.
     vectors = torch.where(present[:, None, :], pad(vectors, (0, more)), 0)
     projected = torch.where(present[:, None, :] & present[:, :, None], pad(projected, (0, more, 0, more)), 0)
     values = torch.where(present, projected.diagonal(dim1=-2, dim2=-1), torch.inf)
@@ -399,7 +399,7 @@ def _fill(
 
 
 def _check_request(operator: Operator, k: int, fill: bool, solve: Solve) -> int:
-    """The number of pairs, checked against the sizes of the graphs and the solver."""
+    """Return the number of pairs, checked against the sizes of the graphs and the solver."""
     k, fill = _checks.check_width(k, "k"), _checks.check_flag(fill, "fill")
     if k <= fewest_active(operator):
         return k

@@ -1,4 +1,4 @@
-"""What a solver is: the protocols of solvers and preconditioners, their answers, and what several of them share.
+"""Protocols of solvers and preconditioners, their answers, and functions that several of them share.
 
 A solver is a frozen dataclass of its options, called with an `Operator` and the number of pairs. It works forward
 only: gradients are the matter of `torch_lapeig.eigen.rule`. `Eigh` and `ChebyshevSubspace` work on a whole batch at a
@@ -23,23 +23,23 @@ from torch_lapeig._tuning import PART_OF_BLOCK
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 
-# Called once an iteration with its number, the largest residual of the wanted pairs, and what is allowed.
+# Called once an iteration with its number, the largest residual of the wanted pairs, and its maximum.
 Progress = Callable[[int, float, float], None]
 
-# What a solver may break down with; the next candidate is asked then.
+# Errors by which a solver may break down; the next candidate follows.
 BREAKDOWN = (torch.linalg.LinAlgError, _checks.ConvergenceError)  # type: ignore[attr-defined]
-SETTLED = 0.05  # residual at which the pair after the wanted ones counts as known, relative to the gap before it
-# Angles to the true eigenvectors, by residuals, to which filters go on in float32: of their span by the gap, of each of
-# them by the differences between their values.
+SETTLED = 0.05  # residual at which the pair after the wanted ones counts as converged, relative to the gap before it
+# Angles to the true eigenvectors, by residuals, down to which filters work in float32: of their span by the gap, of
+# each vector by the differences between their values.
 RESOLVED, APART = 1e-3, 1e-2
-NEARER = 0.1  # of the last gap, by which a Rayleigh quotient outside the pairs shows that one is missing
+NEARER = 0.1  # fraction of the last gap by which a Rayleigh quotient outside the pairs shows a missing one
 
 # An approximate A⁻¹ on blocks ``(N, m)`` of one graph.
 Inverse = Callable[[Tensor], Tensor]
 
 
 class Preconditioner(Protocol):
-    """What `Lobpcg` and the differentiation rule take to precondition with: `SmoothedAggregation`, `SparseLU`, yours.
+    """Preconditioner for `Lobpcg` and the differentiation rule: `SmoothedAggregation`, `SparseLU` or your own.
 
     >>> from torch_lapeig import KNN, HeatKernel, Laplacian, eigenpairs
     >>> from torch_lapeig.eigen import Lobpcg
@@ -52,19 +52,19 @@ class Preconditioner(Protocol):
     """
 
     def __call__(self, operator: Any) -> Inverse | None:
-        """A symmetric positive definite approximation of A⁻¹ for one graph; None where there is no good one."""
+        """Return a symmetric positive definite approximation of A⁻¹ for one graph; None where there is no good one."""
         ...
 
 
 class RitzPairs(NamedTuple):
-    """Approximate eigenpairs, ascending; those beyond the ones asked for are guards.
+    """Approximate eigenpairs, ascending; pairs beyond the requested number are guards.
 
     Attributes:
         values: ``(B, m)``.
         vectors: ``(B, N, m)``, orthonormal.
         iterations: their number.
         finished: bool ``(B,)``, whether the solver reached its goal: residuals, the next value, copies searched for.
-        inverses: of each graph, what its preconditioner has built, or None.
+        inverses: the preconditioner built for each graph, or None.
 
     >>> pairs = RitzPairs(torch.zeros(2, 4), torch.zeros(2, 9, 4), 3, torch.tensor([True, False]))
     >>> pairs.part(slice(0, 1)).vectors.shape
@@ -78,7 +78,7 @@ class RitzPairs(NamedTuple):
     inverses: tuple[Inverse | None, ...] = ()
 
     def part(self, graphs: slice) -> RitzPairs:
-        """Those of some graphs of the batch."""
+        """Return the pairs of some graphs of the batch."""
         return RitzPairs(
             self.values[graphs],
             self.vectors[graphs],
@@ -89,7 +89,7 @@ class RitzPairs(NamedTuple):
 
 
 class Solver(Protocol):
-    """What `eigenpairs` asks of a solver. Yours is any object that is called like this.
+    """Solver as `eigenpairs` calls it. Yours is any object that is called like this.
 
     >>> from torch_lapeig import KNN, HeatKernel, Laplacian, eigenpairs
     >>> def dense_float64(operator, k, tolerance, progress=None):
@@ -107,7 +107,7 @@ class Solver(Protocol):
         tolerance: float,
         progress: Progress | None = None,
     ) -> RitzPairs:
-        """At least ``k`` smallest pairs of each graph, to residuals that `allowed_residual` allows.
+        """Return at least ``k`` smallest pairs of each graph, to residuals that `allowed_residual` allows.
 
         ``operator`` is an `Operator`; ``progress`` is called in every iteration, if it is not None.
         """
@@ -115,7 +115,7 @@ class Solver(Protocol):
 
 
 def allowed_residual(values: Tensor, k: int, round_off: Tensor, tolerance: float) -> Tensor:
-    """Residual ``(B,)`` that is small enough: ``tolerance`` times the gap after the k-th value, or round-off.
+    """Return the maximum residual ``(B,)``: ``tolerance`` times the gap after the k-th value, or round-off.
 
     By Davis and Kahan the sine of the angle between the computed and the true eigenspace is at most residual / gap,
     so an absolute tolerance would mean nothing where eigenvalues are close together.
@@ -125,24 +125,24 @@ def allowed_residual(values: Tensor, k: int, round_off: Tensor, tolerance: float
 
 
 def with_guards(k: int, guards: int | None = None) -> int:
-    """Columns to work with for ``k`` wanted pairs, if no other number of guards is given."""
+    """Return the number of columns to iterate for ``k`` wanted pairs, unless a number of guards is given."""
     return k + (max(4, k // 4) if guards is None else guards)
 
 
 def fewest_active(operator: Operator) -> int:
-    """The smallest number of active nodes of a graph of the batch."""
+    """Return the smallest number of active nodes of a graph of the batch."""
     found = operator.fewest_active if isinstance(operator, SymmetricOperator) else int(operator.active_count.min())
     return found
 
 
 def most_null(operator: Operator) -> int:
-    """The largest number of known null vectors of a graph of the batch."""
+    """Return the largest number of known null vectors of a graph of the batch."""
     found = operator.most_null if isinstance(operator, SymmetricOperator) else int(operator.nullity.max())
     return found
 
 
 def preconditioner_of(inverses: tuple[Inverse | None, ...]) -> Inverse | None:
-    """What was built for each graph, on ``(B, N, m)``, or ``(N, m)`` of one graph; None where one has nothing."""
+    """Return what was built for each graph, on ``(B, N, m)``, or ``(N, m)`` of one graph; None if one has nothing."""
     found = [inverse for inverse in inverses if inverse is not None]
     if not found or len(found) < len(inverses):
         return None
@@ -157,7 +157,7 @@ def preconditioner_of(inverses: tuple[Inverse | None, ...]) -> Inverse | None:
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of a solver for one graph, beside its null vectors, which need no solving."""
+    """Request to a solver for one graph, without its null vectors, which need no solving."""
 
     operator: Operator
     null: Tensor  # (N, c)
@@ -168,18 +168,18 @@ class Request:
 
     @cached_property
     def round_off(self) -> float:
-        """That of the operator."""
+        """Return the round-off of the operator."""
         return float(self.operator.round_off)
 
     @cached_property
     def bound(self) -> float:
-        """That of the operator."""
+        """Return the bound of the operator."""
         return float(self.operator.bound)
 
     def shortfall(
         self, iteration: int, values: Tensor, residuals: Tensor, round_off: float | None = None
     ) -> tuple[float, float]:
-        """Worst residual over what is allowed, of the wanted pairs and the next one; and what is allowed."""
+        """Return the worst residual over its maximum, of the wanted pairs and the next one; and the maximum."""
         w = self.wanted
         round_off = self.round_off if round_off is None else round_off
         ritz, r = [0.0, *values.tolist()], residuals.tolist()
@@ -195,7 +195,7 @@ class Request:
     def answer(
         self, values: Tensor, x: Tensor, iterations: int, finished: bool, inverse: Inverse | None = None
     ) -> RitzPairs:
-        """The null pairs and the solver's, with a batch axis."""
+        """Return the null pairs and the solver's, with a batch axis."""
         values = torch.cat([values.new_zeros(self.null.shape[1]), values.clamp_min(0)]).to(x.device)
         done = torch.tensor([finished], device=x.device)
         return RitzPairs(values[None], torch.cat([self.null, x], 1)[None], iterations, done, (inverse,))
@@ -209,7 +209,7 @@ def one_by_one(
     tolerance: float,
     progress: Progress | None,
 ) -> RitzPairs:
-    """A solver of one graph on each of a batch: at least min(columns, nodes of positive degree) pairs of each."""
+    """Solve each graph of a batch by itself: at least min(columns, nodes of positive degree) pairs of each."""
     answers = []
     for item in operator.items():
         width = min(columns, fewest_active(item))
@@ -224,7 +224,7 @@ def one_by_one(
 
 
 def joined(operator: Operator, answers: list[RitzPairs], k: int) -> RitzPairs:
-    """The pairs of parts of a batch as those of the whole: as many as all have, and the next one where one has no more.
+    """Return the pairs of parts of a batch as one: as many as all have, and the next one if a part has no more.
 
     There its values are above the spectrum and its vectors zero.
     """
@@ -248,9 +248,9 @@ def joined(operator: Operator, answers: list[RitzPairs], k: int) -> RitzPairs:
 
 
 def parts_of_batch(operator: Operator, columns: int) -> list[slice]:
-    """Graphs of a batch to work on together with blocks of so many columns, part by part on torch's threads.
+    """Return the graphs of a batch to solve together with blocks of so many columns, part by part on torch's threads.
 
-    A single slice on other devices, for one graph, and where parts would be so small that Python is what takes time.
+    A single slice on other devices, for one graph, and where parts would be so small that Python dominates the time.
     """
     batch, n = operator.batch_size, operator.num_nodes
     if batch == 1 or operator.device.type != "cpu" or not isinstance(operator, SymmetricOperator):
@@ -259,7 +259,7 @@ def parts_of_batch(operator: Operator, columns: int) -> list[slice]:
 
 
 def in_parts_of_batch(solver: Solver, operator: Any, k: int, tolerance: float) -> RitzPairs:
-    """The pairs that a solver of batches finds for each of `parts_of_batch`, put together."""
+    """Return the pairs that a solver of batches finds for each of `parts_of_batch`, put together."""
 
     def solve(graphs: slice) -> RitzPairs:
         return solver(operator.part(graphs), k, tolerance)
@@ -268,7 +268,7 @@ def in_parts_of_batch(solver: Solver, operator: Any, k: int, tolerance: float) -
 
 
 def check_preconditioner(value: Any) -> None:
-    """Raise TypeError unless ``value`` is None or can be called with an operator alone, which no solver can."""
+    """Raise TypeError unless ``value`` is None or callable with one operator; no solver can be called so."""
     expected = "None or a preconditioner such as SmoothedAggregation() or SparseLU()"
     if value is None:
         return
@@ -286,7 +286,7 @@ def check_preconditioner(value: Any) -> None:
 
 
 def check_options(solver: Any, **least: int) -> None:
-    """Check a seed and counts, which have a least value; None where it is the default."""
+    """Check a seed and counts, each at least a minimum; None where the default holds."""
     for name, minimum in least.items():
         value = getattr(solver, name)
         if value is not None or type(solver).__dataclass_fields__[name].default is not None:

@@ -19,26 +19,26 @@ from torch_lapeig.eigen.operator import WithEntries, chebyshev_recurrence
 from torch_lapeig.graph.graph import check_edge_values
 from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern
 
-UNSET: Any = None  # of a field that is worked out of the others
-NEAR = 20  # exponent of two of a bound up to which the unit stays as it is
+UNSET: Any = None  # marks a field to compute from the others
+NEAR = 20  # exponent of two of a bound up to which the unit stays
 
 
 def in_one_message(total: Callable[[Tensor], Tensor], *parts: Tensor) -> tuple[Tensor, ...]:
-    """The totals over ranks of several tensors of one dtype, with one call."""
+    """Return the totals over ranks of several tensors of one dtype, with one call."""
     whole = total(torch.cat([part.flatten() for part in parts]))
     flat = whole.split([part.numel() for part in parts])
     return tuple(found.reshape(part.shape) for found, part in zip(flat, parts, strict=True))
 
 
 def in_double(pattern: Pattern, values: Tensor) -> Tensor:
-    """Symmetric values on edges in float64: the mean of both directions, which differ by round-off of their dtype."""
+    """Return symmetric values on edges in float64: the mean of both directions, which differ by round-off."""
     double, exact = _checks.finite_gradient(values).double(), _checks.primal(values).double()
     return double if pattern.is_sharded else double + (pattern.transpose(exact) - exact) / 2
 
 
 @dataclass(frozen=True, eq=False)
 class SymmetricOperator(WithEntries):
-    """A = diag(c) − M, positive semidefinite, for a symmetric M on the edges of a graph: a kernel, (I − W)ᵀ(I − W), …
+    """Operator A = diag(c) − M, positive semidefinite, for a symmetric M on the edges of a graph, such as a kernel's.
 
     `eigenpairs` takes one where it takes a `Laplacian`, and gradients flow to M and c. Its vectors are orthonormal.
 
@@ -49,7 +49,7 @@ class SymmetricOperator(WithEntries):
         bound: upper bound of the spectrum of each graph, ``(B,)``; default Gershgorin's.
         null: the null vectors that are known and need not be solved for; None for none.
         active: bool ``(B, N)``, nodes that take part; None for all. The others have zero rows.
-        of_affinities: whether N A N is D − W for affinities W ≥ 0 and N = diag(``null.ground``), which is what
+        of_affinities: whether N A N is D − W for affinities W ≥ 0 and N = diag(``null.ground``), as
             multigrid needs.
         trusted: whether the checks below have been done.
         excess: e ≥ 0, ``(B, N)``, where N A N is D − W + diag(e) and ``null`` has no null vector but ``ground``; None
@@ -115,7 +115,7 @@ class SymmetricOperator(WithEntries):
 
     @classmethod
     def of_largest(cls, matrix: Tensor) -> SymmetricOperator:
-        """s − K for a symmetric matrix K ``(N, N)`` and s = ‖K‖_∞ ≥ λ_max: its smallest pairs are K's largest.
+        """Return s − K for a symmetric matrix K ``(N, N)`` and s = ‖K‖_∞ ≥ λ_max: its smallest pairs are K's largest.
 
         The eigenvalues of K are ``diagonal[0] − values``.
         """
@@ -136,53 +136,53 @@ class SymmetricOperator(WithEntries):
 
     @property
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]
-        """``(N,)`` for one graph, ``(B, N)`` for a batch."""
+        """Return ``(N,)`` for one graph, ``(B, N)`` for a batch."""
         return self.pattern.shape
 
     @property
     def dtype(self) -> torch.dtype:  # type: ignore[override]
-        """Of the entries."""
+        """Return the dtype of the entries."""
         return self.values.dtype
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
-        """Of the entries."""
+        """Return the device of the entries."""
         return self.values.device
 
     @property
     def is_sparse(self) -> bool:
-        """Whether M is stored as a list of edges."""
+        """Return whether M is stored as a list of edges."""
         return isinstance(self.pattern, SparsePattern)
 
     @property
     def is_sharded(self) -> bool:
-        """Whether its rows lie on several ranks, of which this process has its own."""
+        """Return whether rows lie on several ranks, of which this process has its own."""
         return self.pattern.is_sharded
 
     @cached_property
     def all_nodes(self) -> int:
-        """N, with the rows that lie elsewhere."""
+        """Return N, including rows on other ranks."""
         n = self.num_nodes
         return int(self.pattern.sum(torch.tensor(n, device=self.device))) if self.is_sharded else n
 
     @cached_property
     def active_count(self) -> Tensor:
-        """The number of active nodes of each graph, int64 ``(B,)``."""
+        """Return the number of active nodes of each graph, int64 ``(B,)``."""
         return self.pattern.sum(self.active.sum(1))
 
     @cached_property
     def fewest_active(self) -> int:
-        """The smallest number of active nodes of a graph of the batch."""
+        """Return the smallest number of active nodes of a graph of the batch."""
         return self._numbers[0]
 
     @cached_property
     def most_null(self) -> int:
-        """The largest number of known null vectors of a graph of the batch."""
+        """Return the largest number of known null vectors of a graph of the batch."""
         return self._numbers[1]
 
     @cached_property
     def _numbers(self) -> list[int]:
-        """Fewest active nodes, most null vectors, longest row; is the diagonal 1, is a unit odd: in one look."""
+        """Return fewest active nodes, most null vectors, longest row, unit diagonal, odd unit: one synchronisation."""
         longest = self.nullity.new_zeros(())
         if isinstance(self.pattern, SparsePattern) and self.num_nodes > 0:  # a rank may have none
             longest = self.pattern.crow.diff().max().to(longest)
@@ -193,16 +193,16 @@ class SymmetricOperator(WithEntries):
 
     @cached_property
     def _exponents(self) -> Tensor:
-        """Of the power of two next to the bound of each graph, ``(B,)``; 0 where that is near 1."""
+        """Return the exponents of the powers of two next to the bounds of graphs, ``(B,)``; 0 near 1."""
         exponents, info = torch.frexp(self.bound).exponent, torch.finfo(self.bound.dtype)
-        most = -math.frexp(info.tiny)[1] + 1  # of numbers whose inverse has all its bits, too
+        most = -math.frexp(info.tiny)[1] + 1  # of numbers whose inverse is exact too
         return torch.where(exponents.abs() > NEAR, exponents.clamp(-most, most), 0)
 
     def in_unit(self) -> tuple[SymmetricOperator, Tensor | None]:
-        """This operator over a power of two for each graph, ``(B,)``, next to its bound; and these powers.
+        """Return this operator over a power of two for each graph, ``(B,)``, next to its bound; and the powers.
 
         Itself and None where its bounds are near 1. Residuals are a small part of the bound: far from 1 their squares
-        are no numbers of the dtype, and a residual of 0 says nothing.
+        leave the range of the dtype, and a residual of 0 means nothing.
         """
         if self.batch_size == 0 or not self._numbers[4]:
             return self, None
@@ -210,7 +210,7 @@ class SymmetricOperator(WithEntries):
         return self._over(unit), unit
 
     def _over(self, unit: Tensor) -> SymmetricOperator:
-        """This operator over a number for each graph, ``(B,)``, with gradients, which stay finite."""
+        """Return this operator over a number for each graph, ``(B,)``, with gradients, which stay finite."""
         of_nodes = unit if len(self.shape) == 1 else unit[:, None]
         values, diagonal = _checks.finite_gradient(self.values), _checks.finite_gradient(self.diagonal)
         return self._with(
@@ -222,37 +222,37 @@ class SymmetricOperator(WithEntries):
 
     @property
     def nullity(self) -> Tensor:
-        """Number of the null vectors that are known, int64 ``(B,)``."""
+        """Return the number of known null vectors, int64 ``(B,)``."""
         return super().nullity if self.null is None else self.null.counts
 
     def null_vectors(self, m: int) -> Tensor:
-        """The first ``m`` of an orthonormal basis of the known null vectors, ``(B, N, m)``; zeros beyond."""
+        """Return the first ``m`` of an orthonormal basis of the known null vectors, ``(B, N, m)``; zeros beyond."""
         if self.null is None:
             return super().null_vectors(m)
         return self.null.vectors(m, max(self.most_null, m, 1), self.pattern)
 
     def sum(self, x: Tensor) -> Tensor:
-        """Σ over the places where rows lie; see ``torch_lapeig.graph.nodes.Nodes``."""
+        """Return Σ over the places where rows lie; see ``torch_lapeig.graph.nodes.Nodes``."""
         return self.pattern.sum(x)
 
     def shared(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Small tensors that were worked out wherever rows lie, the same everywhere; see ``Nodes.shared``."""
+        """Return small tensors computed wherever rows lie, identical everywhere; see ``Nodes.shared``."""
         return self.pattern.shared(*tensors)
 
     def overlaps(self, w: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-        """``dots(w, w)`` and ``inner(q, w)`` for each q of ``others``, in one message; blocks ``(N, m)``."""
+        """Return ``dots(w, w)`` and ``inner(q, w)`` for each q of ``others``, in one message; blocks ``(N, m)``."""
         return in_one_message(self.sum, (w * w).sum(-2), *(q.mT @ w for q in others))
 
     def largest(self, x: Tensor) -> Tensor:
-        """See `Operator.largest`."""
+        """Return magnitudes; see `Operator.largest`."""
         return self.pattern.largest(x)
 
     def signs(self, x: Tensor) -> Tensor:
-        """See `Operator.signs`."""
+        """Return signs; see `Operator.signs`."""
         return self.pattern.signs(x)
 
     def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> None:
-        """See `Operator.agree`."""
+        """Run a check; see `Operator.agree`."""
 
         def with_derivatives() -> dict[str, Any]:
             asked = _checks.derivatives_asked(values=self.values, diagonal=self.diagonal)
@@ -261,13 +261,13 @@ class SymmetricOperator(WithEntries):
         self.pattern.agree(call, with_derivatives)
 
     def random(self, m: int, seed: int) -> Tensor:
-        """See `Operator.random`."""
+        """Return random columns; see `Operator.random`."""
         noise = self.pattern.noise(m, seed, self.dtype)
         return super().random(m, seed) if noise is None else self.active[..., None] * noise
 
     @cached_property
     def round_off(self) -> Tensor:
-        """Residual ``(B,)`` of unit vectors that rounding alone leaves behind, in products and in Ritz vectors."""
+        """Return the residual ``(B,)`` of unit vectors that rounding alone leaves, in products and in Ritz vectors."""
         longest = self._numbers[2] if self.is_sparse else 1  # dense: sums in blocks
         factor = max(40.0, 0.3 * self.all_nodes**0.5, 4.0 * longest**0.5)
         scale: Tensor = factor * torch.finfo(self.dtype).eps * self.bound
@@ -280,20 +280,20 @@ class SymmetricOperator(WithEntries):
 
     @property
     def centre(self) -> Tensor | None:
-        """About the mean of the eigenvalues, ``(B,)``: that of the diagonal, where there are no loops."""
+        """Return about the mean of the eigenvalues, ``(B,)``: the mean of the diagonal, where there are no loops."""
         total = self.sum((self.diagonal.detach().reshape(self.active.shape) * self.active).sum(1))
         return total / self.active_count.clamp_min(1)
 
     def sensitivity(self, values: Tensor) -> Tensor:
-        """Change ``(B,)`` of the eigenvalues ``(B, k)`` of each graph, over eps, when the entries change by eps.
+        """Return the change ``(B,)`` of eigenvalues ``(B, k)`` of each graph, over eps, as the entries change by eps.
 
-        Those of a Laplacian, as quotients of sums of weights, change in proportion to themselves.
+        Entries of a Laplacian, as quotients of sums of weights, change in proportion to themselves.
         """
         bound = self.bound.to(values)
         return values[:, -1].minimum(bound) if self.of_affinities else bound
 
     def frozen(self) -> SymmetricOperator:
-        """This operator without the tangents of forward mode, which ``detach`` keeps."""
+        """Return this operator without the tangents of forward mode, which ``detach`` keeps."""
         if not (_checks.is_dual(self.values) or _checks.is_dual(self.diagonal)):
             return self
         values, diagonal = _checks.primal(self.values), _checks.primal(self.diagonal)
@@ -311,7 +311,7 @@ class SymmetricOperator(WithEntries):
         )
 
     def items(self) -> Iterator[SymmetricOperator]:
-        """The operator of each graph of a batch, without gradients."""
+        """Yield the operator of each graph of a batch, without gradients."""
         if len(self.shape) == 1:
             yield self
             return
@@ -320,7 +320,7 @@ class SymmetricOperator(WithEntries):
             yield self._taken(pattern, edges, slice(b, b + 1), self.diagonal.detach()[b])
 
     def part(self, graphs: slice) -> SymmetricOperator:
-        """The operator of some graphs of a batch, one after the other, without gradients."""
+        """Return the operator of some graphs of a batch, one after the other, without gradients."""
         pattern, edges = self.pattern.part_of(graphs)
         return self._taken(pattern, edges, graphs, self.diagonal.detach()[graphs])
 
@@ -336,7 +336,7 @@ class SymmetricOperator(WithEntries):
         )
 
     def reordered(self, order: Tensor | None = None) -> tuple[SymmetricOperator, Tensor]:
-        """One sparse operator with its nodes in an order, int64 ``(N,)``, and that: reverse Cuthill–McKee if None.
+        """Return an operator with its nodes in an order, int64 ``(N,)``, and the order: reverse Cuthill–McKee if None.
 
         Products of large graphs are faster when neighbours are close in memory. Gradients flow through.
         """
@@ -356,12 +356,12 @@ class SymmetricOperator(WithEntries):
         return operator, places
 
     def _with(self, **changes: object) -> SymmetricOperator:
-        """A copy with other parts, which are sound because these are."""
+        """Return a copy with other parts, which are sound because this operator's are."""
         return dataclasses.replace(self, trusted=True, **changes)  # type: ignore[arg-type]
 
     @_checks.full_precision
     def matmul(self, y: Tensor) -> Tensor:
-        """The product with ``y`` ``(B, N, m)``, or ``(N, m)`` of one graph, in O(E·m); differentiable in both.
+        """Return the product with ``y`` ``(B, N, m)``, or ``(N, m)`` of one graph, in O(E·m); differentiable in both.
 
         Half precision is computed in the precision of the entries, and the result has the dtype of ``y``.
         """
@@ -380,25 +380,25 @@ class SymmetricOperator(WithEntries):
 
     @cached_property
     def _couplings(self) -> Tensor:
-        """M as a matrix without gradients: CSR over all nodes of a batch if the graph is sparse, else dense."""
+        """Return M as a matrix without gradients: CSR over all nodes of a batch if the graph is sparse, else dense."""
         return self.pattern.to_matrix(self.values)
 
     @cached_property
     def compiled(self) -> Rows | None:
-        """See `Operator.compiled`."""
+        """Return compiled rows; see `Operator.compiled`."""
         if not isinstance(self.pattern, SparsePattern) or self.is_sharded:
             return None
         diagonal = None if self._has_unit_diagonal else self.diagonal.reshape(-1)
         return Rows.of(self.pattern.crow, self.pattern.col, self.values, diagonal)
 
     def chebyshev(self, x: Tensor, degree: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """See `Operator.chebyshev`: each step is one product with the matrix 2 Ã."""
+        """Return the polynomial by one product with 2 Ã a step; see `Operator.chebyshev`."""
         half, centre = (high - low) / 2, (high + low) / 2
         if (matrix := self.compiled) is not None and matrix.reads(x) and (len(x) > 1 or is_for_one_thread(x.numel())):
             return matrix.filter(x, centre, 2 / half, degree)
         diagonal = (self.diagonal.detach().reshape(x.shape[:2]) - centre[:, None]) / half[:, None]
         twice = self.pattern.assemble(2 * diagonal, self.values.detach() * self.pattern.of_graph(-2 / half))
-        # On a device what is recorded has memory of its own; on the processor new memory takes as long as the product.
+        # Recorded kernels on a device need memory of their own; on the processor allocation takes as long as a product.
         is_host = x.device.type == "cpu"
 
         def following(y: Tensor, before: Tensor) -> Tensor:
@@ -410,15 +410,15 @@ class SymmetricOperator(WithEntries):
         return chebyshev_recurrence(x, degree, following, first)
 
     def to_matrix(self) -> Tensor:
-        """The matrix without gradients: CSR over all nodes of a batch if the graph is sparse, else dense."""
+        """Return the matrix without gradients: CSR over all nodes of a batch if the graph is sparse, else dense."""
         return self.pattern.assemble(self.diagonal, -self.values.detach())
 
     def to_dense(self) -> Tensor:
-        """The matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""
+        """Return the matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""
         return torch.diag_embed(self.diagonal) - self.pattern.to_dense(self.values)
 
     def affinities(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Row, column and positive affinity of each edge of one graph in CSR order, without loops: N A N = D − W.
+        """Return row, column and positive affinity of one graph's edges in CSR order, without loops: N A N = D − W.
 
         Raises:
             TypeError: the operator is not made of affinities.

@@ -1,4 +1,4 @@
-"""Entries of eigenvectors that round-off hides: those at nodes whose degree is tiny beside that of others.
+"""Entries of eigenvectors that round-off hides, at nodes whose degree is tiny beside the degrees of others.
 
 Of L y = λ D y a solver finds v = D^½ y, with an error of about eps in each entry. Where d_i is below eps times the
 largest degree, D^-½ makes of it an error of y_i that may exceed y_i itself, and the cotangent d_i^-½ ȳ_i of v_i drowns
@@ -9,8 +9,8 @@ all others. But y_i follows from its neighbours by its own row of the problem,
 whose coefficients are of size 1. So where v_i is round-off, y_i is the solution of these rows, and its derivatives, of
 any order, are theirs. Null vectors are known in closed form, but their derivatives drown alike.
 
-Rows may leave y_i open: those of nodes that hang on all others by less than round-off in a row, or for λ = 1 those of a
-node with one neighbour. There y_i stays d_i^-½ v_i, which has as many digits as v_i has above its noise.
+Rows may leave y_i open: rows of nodes that hang on all others by less than round-off in a row, or for λ = 1 the row of
+a node with one neighbour. There y_i stays d_i^-½ v_i, which has as many digits as v_i has above its noise.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from torch_lapeig.eigen.laplacian import Laplacian, needs_derivatives
 from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.pattern import SparsePattern
 
-MOST = 2**24  # entries of the dense matrices of one graph: k matrices of all its hidden rows
-ROUND_OFF_UNITS = 8  # machine epsilons of the largest entry of v, which each entry may be off
-ERROR = 1e-2  # of an entry of y, against the largest of its column, that is none to warn of
-ROUNDS = 20  # of leaving entries out that their rows do not determine
-# Of eigenvalues: round-off, by which rows that leave entries open do not spoil those of others.
+MOST = 2**24  # maximum entries of the dense matrices of one graph: k matrices of all its hidden rows
+ROUND_OFF_UNITS = 8  # machine epsilons of the largest entry of v, the error of each entry
+ERROR = 1e-2  # error of an entry of y, against the largest of its column, that needs no warning
+ROUNDS = 20  # maximum rounds of leaving out undetermined entries
+# Shift of eigenvalues by round-off, so that undetermined rows do not spoil the others.
 SHIFT = torch.finfo(torch.float64).eps / 3
 
 
@@ -45,7 +45,7 @@ def _warn_of_ranks() -> None:
 def with_tails(
     laplacian: Laplacian, vectors: Tensor, y: Tensor, projected: Tensor, residuals: Tensor, gap: Tensor
 ) -> Tensor:
-    """Generalised eigenvectors with the rows that ``vectors`` hide in their round-off solved for.
+    """Return generalised eigenvectors in which the rows that ``vectors`` hide in round-off are solved for.
 
     Args:
         laplacian: in float64, with ``normalization="random_walk"``: its values are P.
@@ -55,8 +55,8 @@ def with_tails(
         residuals: of v, ``(B, k)``.
         gap: λ_{k+1} − λ_k, ``(B,)``.
 
-    A `GraphWarning` says where entries are round-off and there are too many of them, or their rows leave them open:
-    these are constants, to derivatives.
+    A `GraphWarning` tells where entries are round-off and there are too many of them, or their rows leave them open:
+    derivatives treat these as constants.
     """
     if laplacian.graph.pattern.is_sharded:
         _warn_of_ranks()
@@ -64,14 +64,14 @@ def with_tails(
     v, spectrum = _checks.primal(vectors), _checks.primal(projected).diagonal(dim1=-2, dim2=-1)
     root = _checks.primal(laplacian.degrees).reshape(v.shape[:2])[..., None].sqrt()
     top, eps = v.abs().amax(1, keepdim=True), torch.finfo(v.dtype).eps
-    # At such sizes an error of eps is one of eps^¾ of the entry.
+    # At such sizes an error of eps is a relative error of eps^¾ of the entry.
     hidden = laplacian.slight.reshape(v.shape[:2])[..., None] & (v.abs() < eps**0.25 * top)
     hidden = hidden & spectrum.isfinite()[:, None, :]
     null = torch.arange(v.shape[2], device=v.device) < laplacian.nullity[:, None]
     if not needs_derivatives(vectors, y, projected):
         hidden = hidden & ~null[:, None, :]
     noise = (ROUND_OFF_UNITS * eps + residuals[:, None, :]) * top  # rows of A have 1 on the diagonal
-    differ = 10 * noise + _mixed(spectrum, residuals, gap)[:, None, :] * top  # by no more two answers agree
+    differ = 10 * noise + _mixed(spectrum, residuals, gap)[:, None, :] * top  # two answers may differ by this
     size = _checks.primal(y).abs()
     largest = torch.where(hidden, 0, size).amax(1, keepdim=True)
     lost = hidden & (noise > ERROR * root * size.maximum(largest))
@@ -85,8 +85,8 @@ def with_tails(
         given, matrix = y[b, nodes], projected[b]
 
         def is_sound(trial: Tensor, ones: Tensor, b: int = b, nodes: Tensor = nodes) -> Tensor:
-            # What round-off in the rows does to a solution is what it does to constants, as rows of P sum to 1. Where
-            # they are nearly singular, both are off by one factor.
+            # Round-off in the rows acts on a solution as on constants, since rows of P sum to 1. Where rows are nearly
+            # singular, both are off by one factor.
             factor = torch.maximum((ones - 1).abs(), (1 / ones - 1).abs())
             agrees = (root[b, nodes] * trial - v[b, nodes]).abs() <= differ[b]
             return (trial.abs() * factor <= ERROR * largest[b]) & agrees
@@ -94,7 +94,7 @@ def with_tails(
         unknown = _determined(inner, rhs, leak, given, spectrum[b], hidden[b, nodes], is_sound)
         lost[b, nodes] &= ~unknown
         given = torch.where(lost[b, nodes], _checks.primal(given), given)
-        # The rows with all that stands for other hidden entries.
+        # Move known hidden entries to the right-hand side.
         rhs = rhs + inner @ torch.where(hidden[b, nodes] & ~unknown, given, 0)
         solved = _solved(inner, torch.where(unknown, rhs, given), matrix, unknown)
         solved = torch.where(null[b], _checks.primal(given) + (solved - _checks.primal(solved)), solved)
@@ -103,10 +103,10 @@ def with_tails(
 
 
 def _mixed(spectrum: Tensor, residuals: Tensor, gap: Tensor) -> Tensor:
-    """Angle by which the nearest other eigenvector may have come into each, ``(B, k)``, which rows would take out.
+    """Return the angle by which the nearest other eigenvector may have mixed into each vector, ``(B, k)``.
 
-    Zero where it is large: vectors of values that are so close are a basis of a space, no eigenvectors, and rows of one
-    column alone do not hold.
+    Zero where it is large: vectors of such close values are a basis of a space, no eigenvectors, and the rows do not
+    hold for a single column.
     """
     distance = (spectrum[:, :, None] - spectrum[:, None, :]).abs().nan_to_num(torch.inf)
     distance.diagonal(dim1=1, dim2=2).fill_(torch.inf)
@@ -115,7 +115,7 @@ def _mixed(spectrum: Tensor, residuals: Tensor, gap: Tensor) -> Tensor:
 
 
 def _with_warnings(y: Tensor, lost: Tensor, null: Tensor) -> Tensor:
-    """Warn of lost entries: of null vectors, which themselves are accurate, where a derivative asks for them."""
+    """Warn of lost entries; null vectors are accurate, so warn of theirs only where a derivative asks for them."""
 
     def warn(entries: Tensor, what: str) -> None:
         if count := int(entries.sum()):
@@ -131,7 +131,7 @@ def _with_warnings(y: Tensor, lost: Tensor, null: Tensor) -> Tensor:
         if _checks.is_dual(y):
             warn(delicate, "their derivatives are")
         if y.requires_grad:
-            y = y.clone()  # of whose own a hook is
+            y = y.clone()  # clone, so that the hook is not on the caller's tensor
             y.register_hook(lambda cotangent: warn(delicate & (cotangent != 0), "their gradients are"))
     return y
 
@@ -161,7 +161,7 @@ def _determined(
     hidden: Tensor,
     is_sound: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
-    """Return which of the hidden entries their rows determine, bool ``(m, k)``: those of a sound solution."""
+    """Return which hidden entries their rows determine by a sound solution, bool ``(m, k)``."""
     inner, rhs, leak, given = (_checks.primal(x) for x in (inner, rhs, leak, given))
     both, unknown = torch.stack([given, torch.ones_like(given)]), hidden
     for _ in range(ROUNDS):
@@ -174,10 +174,10 @@ def _determined(
 
 
 def _solved(inner: Tensor, sides: Tensor, projected: Tensor, unknown: Tensor) -> Tensor:
-    """Return the rows Y (1 − Λ) = P Y solved for unknown entries, with derivatives; the others are those of SIDES."""
+    """Return the rows Y (1 − Λ) = P Y solved for unknown entries, with derivatives; other entries come from SIDES."""
     values = projected.diagonal()
     y = _solve_rows(inner, values + SHIFT, unknown, sides[None])[0]
-    # Zero, but for its derivatives, the first and the second: the entries of Λ off its diagonal.
+    # Zero with first and second derivatives: the entries of Λ off its diagonal.
     off = projected - torch.diag_embed(values)
     if torch.is_grad_enabled() or _checks.is_dual(off):
         for _ in range(2):
@@ -187,7 +187,7 @@ def _solved(inner: Tensor, sides: Tensor, projected: Tensor, unknown: Tensor) ->
 
 
 def _solve_rows(inner: Tensor, values: Tensor, unknown: Tensor, sides: Tensor) -> Tensor:
-    """Y ``(s, m, k)`` of (1 − λ) Y − P Y = SIDES where entries are unknown, and SIDES elsewhere; see `solve_each`."""
+    """Return Y ``(s, m, k)`` of (1 − λ) Y − P Y = SIDES for unknown entries, and SIDES elsewhere; see `solve_each`."""
     which = unknown.mT[..., None]
     eye = torch.eye(len(inner), dtype=inner.dtype, device=inner.device)
     matrix = torch.where(which, (1 - values)[:, None, None] * eye - inner * which.mT, eye)

@@ -15,7 +15,7 @@ from torch_lapeig.eigen.solver import Progress, Request, RitzPairs, check_option
 
 @dataclass(frozen=True)
 class TorchLobpcg:
-    """`torch.lobpcg` as it is: one graph or dense batches, no preconditioner, no constraints, no restart.
+    """Solver by `torch.lobpcg` as it is: one graph or dense batches, no preconditioner, no constraints, no restart.
 
     Its limits: at least 3 times as many nodes as vectors; it may stop early or fail with singular small matrices
     (pytorch #101075, #109497), which raises `ConvergenceError`; equal and tiny eigenvalues are its weak side. Its
@@ -62,7 +62,7 @@ class TorchLobpcg:
             nonlocal iterations
             iterations += 1
 
-        for _ in range(2):  # twice: what residual is small enough is known once the gap is
+        for _ in range(2):  # twice: the gap of the first solve gives the maximum residual
             options: Any = {"niter": self.max_iterations, "tol": goal, "largest": False, "tracker": count}
             try:
                 values, x = torch.lobpcg(matrix, X=x, **options)

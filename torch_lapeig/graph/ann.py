@@ -1,9 +1,9 @@
 """Approximate neighbours by inverted lists of faiss (extra ``ann``), with a recall that is measured.
 
-Points are put into cells, and a query is compared with those of the nearest cells. Their number grows until the recall
-of a sample of queries, against their true neighbours, is above the one asked for by two standard errors. Then all
-queries are searched, and the recall is measured on another sample, which had no part in the choice: that is the one
-reported. Candidates are measured again by direct differences, so that distances and their order are exact.
+Points are put into cells, and a query is compared with the points of the nearest cells. The number of cells grows until
+the recall of a sample of queries, against their true neighbours, is above the requested one by two standard errors.
+Then all queries are searched. The reported recall is measured on another sample, which had no part in the choice.
+Candidates are measured again by direct differences, so that distances and their order are exact.
 
 Where so many cells would be needed that the exact search costs less, by the number of distances, that is done.
 """
@@ -24,8 +24,8 @@ from torch_lapeig._tuning import CELL_SAMPLE, CELLS, SCANNED, rows_of_block
 from torch_lapeig.graph.distances import nearest_of_candidates
 
 SPARE = 5  # candidates beyond k that are measured again: faiss ranks them in float32
-SAMPLE = 400  # queries of each of the two samples: of k = 10 they tell a recall of 99 % to about 0.2 %
-FEWEST = 2  # cells that are looked into at first
+SAMPLE = 400  # queries in each of two samples: for k = 10 they give a recall of 99 % to about 0.2 %
+FEWEST = 2  # cells searched at first
 GROWTH = 1.25  # of their number
 
 Exact = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -36,7 +36,7 @@ logger = logging.getLogger("torch_lapeig")
 def approximate_neighbors(
     points: Tensor, queries: Tensor, valid: Tensor, itself: bool, k: int, recall: float, exact: Exact
 ) -> tuple[Tensor, Tensor, float]:
-    """Numbers and squared distances ``(Q, k)`` of neighbours, and the measured share of true ones among them.
+    """Return numbers and squared distances ``(Q, k)`` of neighbours, and the measured share of true ones among them.
 
     Args:
         points, queries, valid: ``(N, D)``, ``(Q, D)`` and bool ``(N,)``.
@@ -78,7 +78,7 @@ class _Index:
         self.points, self.queries, self.itself, self.k = points, queries, itself, k
         self.numbers = valid.nonzero().flatten()
         base = points[self.numbers]
-        # What float32 cannot tell apart, far from the origin or in tiny units, it can beside the mean.
+        # Beside the mean, float32 resolves points far from the origin or in tiny units.
         self.centre = base.mean(0)
         self.scale = _checks.power_of_two(base - self.centre, (0, 1))
         self.lists = faiss.IndexIVFFlat(faiss.IndexFlatL2(points.shape[1]), points.shape[1], cells)
@@ -87,15 +87,15 @@ class _Index:
         self.lists.train(base)
         self.lists.add(base)
         sizes = torch.tensor([self.lists.invlists.list_size(cell) for cell in range(cells)], dtype=torch.float64)
-        self.points_of_cell = float(sizes.square().sum() / sizes.sum())  # of that of a point
+        self.points_of_cell = float(sizes.square().sum() / sizes.sum())  # mean over points of the size of their cell
 
     @property
     def looked_into(self) -> tuple[int, int]:
-        """Cells a query looks into, and all of them."""
+        """Return how many cells a query searches, and of how many."""
         return self.lists.nprobe, self.lists.nlist
 
     def look_for(self, recall: float, rows: Tensor, exact: Exact) -> bool:
-        """Look into as many cells as a recall on some queries takes; whether that costs less than an exact search."""
+        """Search as many cells as the recall on some queries requires; return whether an exact search costs more."""
         farthest, cells = self.farthest(rows, exact), float(FEWEST)
         while SCANNED * int(cells) * self.points_of_cell + self.lists.nlist < len(self.numbers):
             self.lists.nprobe = int(cells)
@@ -106,18 +106,18 @@ class _Index:
         return False
 
     def farthest(self, rows: Tensor, exact: Exact) -> Tensor:
-        """The squared distance ``(R, 1)`` of some queries to the k-th true neighbour, by direct differences."""
+        """Return the squared distance ``(R, 1)`` of some queries to the k-th true neighbour, by direct differences."""
         true = exact(rows)[0]
         missing = torch.zeros_like(true, dtype=torch.bool)
         return nearest_of_candidates(self.queries[rows], self.points[true], true, missing, self.k)[1][:, -1:]
 
     def search(self, rows: Tensor, exact: Exact) -> tuple[Tensor, Tensor]:
-        """Numbers and squared distances ``(R, k)``; from the exact search where the cells hold fewer than k."""
+        """Return numbers and squared distances ``(R, k)``; from the exact search where the cells hold fewer than k."""
         spare = min(self.k + self.itself + SPARE, len(self.numbers))
         block = rows_of_block(spare * (2 * self.points.shape[1] * self.points.element_size() + 32), rows.device)
         indices = torch.empty(len(rows), self.k, dtype=torch.int64, device=rows.device)
         distances = self.points.new_empty(len(rows), self.k)
-        # Cell after cell, so that what one query reads the next finds in the cache.
+        # Ordered by cells, so that data of one query is in the cache for the next.
         for part in self._nearest_cell(rows).argsort().split(block):
             indices[part], distances[part] = self._search_block(rows[part], spare)
         few = distances[:, -1].isinf().nonzero().flatten()
@@ -143,7 +143,7 @@ class _Index:
 
 
 def _recall(distances: Tensor, farthest: Tensor) -> Tensor:
-    """Share of true neighbours ``(R,)``: of several points at the k-th distance any will do."""
+    """Return the share of true neighbours ``(R,)``: of several points at the k-th distance any will do."""
     return (distances <= farthest).double().mean(1)
 
 
@@ -167,7 +167,7 @@ def _import_faiss() -> Any:
 
 @contextlib.contextmanager
 def _threads_of_torch(faiss: Any) -> Iterator[None]:
-    """Have faiss use as many threads as torch may."""
+    """Set faiss to use as many threads as torch may."""
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(torch.get_num_threads())
     try:

@@ -25,14 +25,14 @@ def label_components(row: Tensor, col: Tensor, total: int, crow: Tensor | None =
     if crow is None:
         crow = torch.searchsorted(row, torch.arange(total + 1, dtype=row.dtype), out_int32=row.dtype == torch.int32)
     structure = csr_array((np.ones(len(col)), col.numpy(), crow.numpy()), shape=(total, total))
-    # Most graphs are connected, which a search from one node sees in a quarter of the time.
+    # Most graphs are connected, which a search from one node shows in a quarter of the time.
     if total and len(breadth_first_order(structure, 0, return_predecessors=False)) == total:
         return torch.zeros(total, dtype=torch.int64)
     return torch.from_numpy(connected_components(structure, directed=False)[1].astype(np.int64))
 
 
 def propagate_labels(row: Tensor, col: Tensor, total: int) -> Tensor:
-    """The smallest node number of each connected component, by propagation and pointer jumping on the device."""
+    """Return the smallest node number of each connected component, by propagation and pointer jumping on the device."""
     labels = torch.arange(total, device=row.device)
     while True:
         reached = labels
@@ -47,7 +47,7 @@ def propagate_labels(row: Tensor, col: Tensor, total: int) -> Tensor:
 
 
 def bandwidth_reducing_order(crow: Tensor, col: Tensor) -> Tensor:
-    """Reverse Cuthill–McKee order, int64, of the nodes of a graph in CSR order, both directions of every edge."""
+    """Return the reverse Cuthill–McKee order, int64, of a graph's nodes; CSR order, both directions of every edge."""
     from scipy.sparse.csgraph import reverse_cuthill_mckee  # as above
 
     parts, total = (np.ones(len(col), dtype=np.int8), col.cpu().numpy(), crow.cpu().numpy()), len(crow) - 1

@@ -13,7 +13,7 @@ from torch_lapeig._tuning import ALIGNMENT, rows_of_block
 
 
 def csr(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
-    """A CSR tensor, unchecked."""
+    """Return an unchecked CSR tensor."""
     _hear_beta_notice()
     crow, col, values = (aligned(part.contiguous()) for part in (crow, col, values))
     return torch.sparse_csr_tensor(crow, col, values, shape, check_invariants=False)
@@ -28,7 +28,7 @@ def multiply(
     plus: float = 1,
     out: Tensor | None = None,
 ) -> Tensor:
-    """times · M Y + plus · other of a CSR or dense matrix, without gradients; ``out`` may be ``other``."""
+    """Return times · M Y + plus · other of a CSR or dense matrix, without gradients; ``out`` may be ``other``."""
     if matrix.layout == torch.sparse_csr and y.device.type == "cpu" and matrix.shape[1] == len(y):
         parts = (matrix.crow_indices(), matrix.col_indices(), matrix.values())
         blocks = [x for x in (y, other, out) if x is not None]
@@ -44,13 +44,13 @@ def multiply(
 
 
 def sparse_tension(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Σ_j m_ij (y_j − y_i) ``(n, m)`` and Σ_j m_ij ‖y_j − y_i‖² ``(n,)``; None where nothing is compiled."""
+    """Return Σ_j m_ij (y_j − y_i) ``(n, m)`` and Σ_j m_ij ‖y_j − y_i‖² ``(n,)``; None where nothing is compiled."""
     fits = len(col) == len(values) and len(crow) == len(y) + 1
     return _compiled.tension(crow, col, values, y) if fits and _compiled.reads(crow, col, values, y) else None
 
 
 def with_diagonal(row: Tensor, col: Tensor, crow: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """``crow`` and ``col`` of a square matrix with one entry more in each row, and where entries and diagonal go there.
+    """Return ``crow`` and ``col`` with one more entry in each row, and the places of entries and diagonal.
 
     The new one stands after the entries up to the diagonal, which may be one of them.
     """
@@ -66,7 +66,7 @@ def with_diagonal(row: Tensor, col: Tensor, crow: Tensor) -> tuple[Tensor, Tenso
 
 
 def edge_products(crow: Tensor, row: Tensor, col: Tensor, x: Tensor, y: Tensor | None) -> Tensor:
-    """x_i · y_j on the edges ``(E,)`` of CSR order between rows of X and of Y, without gradients.
+    """Return x_i · y_j on the edges ``(E,)`` of CSR order between rows of X and of Y, without gradients.
 
     ‖x_i − x_j‖² where there is no Y.
     """
@@ -83,7 +83,7 @@ def edge_products(crow: Tensor, row: Tensor, col: Tensor, x: Tensor, y: Tensor |
 
 
 def aligned(x: Tensor) -> Tensor:
-    """``x``, as a copy where its memory does not begin as sparse products of accelerators may want it.
+    """Return ``x``, as a copy where its memory lacks the alignment for sparse products of accelerators.
 
     Kernels of cuSPARSE read 16 bytes at a time; a part of a batch or a row of odd length may begin anywhere.
     """
@@ -92,7 +92,7 @@ def aligned(x: Tensor) -> Tensor:
 
 @functools.cache
 def _hear_beta_notice() -> None:
-    """Torch warns once a process that its CSR storage is beta; have it said where nobody is bothered."""
+    """Trigger torch's notice, given once a process, that its CSR storage is beta, and suppress it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         index = torch.zeros(2, dtype=torch.int32)

@@ -16,7 +16,7 @@ from torch_lapeig.graph.sound import checked_shape
 
 
 class DensePattern(Nodes):
-    """Every pair of nodes an edge; an affinity of zero means none. For graphs that are nearly complete.
+    """Pattern with an edge between every pair of nodes; an affinity of zero means none. For nearly complete graphs.
 
     Args:
         shape: ``(N,)`` or ``(B, N)``.
@@ -35,7 +35,7 @@ class DensePattern(Nodes):
 
     @classmethod
     def _trusted(cls, shape: tuple[int, ...]) -> DensePattern:
-        """Return the pattern of a shape that is known to be one."""
+        """Return the pattern of a shape without checks."""
         pattern = cls.__new__(cls)
         pattern.shape = shape
         return pattern
@@ -44,72 +44,72 @@ class DensePattern(Nodes):
         DensePattern.__init__(self, state["shape"])
 
     def to(self, device: torch.device) -> DensePattern:
-        """Itself: it holds no tensors."""
+        """Return the pattern itself: it holds no tensors."""
         return self
 
     @property
     def edge_shape(self) -> tuple[int, ...]:
-        """The shape of values on the edges, ``(N, N)`` or ``(B, N, N)``."""
+        """Return the shape of values on the edges, ``(N, N)`` or ``(B, N, N)``."""
         return (*self.shape, self.shape[-1])
 
     def of_graph(self, values: Tensor) -> Tensor:
-        """Values ``(B,)`` of each graph, to broadcast with its edges."""
+        """Return values ``(B,)`` of each graph, to broadcast with its edges."""
         return values.reshape(*values.shape[:1], 1, 1) if len(self.shape) == 2 else values.reshape(1, 1)
 
     def at_row(self, nodes: Tensor) -> Tensor:
-        """Node values at the first node of each edge, to broadcast."""
+        """Return node values at the first node of each edge, to broadcast."""
         return nodes[..., :, None]
 
     def at_col(self, nodes: Tensor) -> Tensor:
-        """Node values at the second node of each edge, to broadcast."""
+        """Return node values at the second node of each edge, to broadcast."""
         return nodes[..., None, :]
 
     def sum_rows(self, values: Tensor) -> Tensor:
-        """Σ_j of edge values, of the graph's shape."""
+        """Return Σ_j of edge values, of the graph's shape."""
         return values.sum(-1)
 
     def transpose(self, values: Tensor) -> Tensor:
-        """The values of the reversed edges."""
+        """Return the values of the reversed edges."""
         return values.mT
 
     def without_loops(self, values: Tensor) -> Tensor:
-        """The values with those of self loops set to zero."""
+        """Return the values with self loops set to zero."""
         return values - torch.diag_embed(values.diagonal(dim1=-2, dim2=-1))
 
     def has_loops(self, values: Tensor) -> bool:
-        """Whether some self loops have other values than zero; True on accelerators, where a look would take longer."""
+        """Return whether some self loops are not zero; True on accelerators, where synchronising takes longer."""
         return values.device.type != "cpu" or bool(values.diagonal(dim1=-2, dim2=-1).any())
 
     @_checks.full_precision
     def matmul(self, values: Tensor, y: Tensor, *, is_symmetric: bool = False) -> Tensor:
-        """M Y for ``y`` ``(..., N, m)``."""
+        """Return M Y for ``y`` ``(..., N, m)``."""
         return _checks.matmul(values, y.reshape(*self.shape, y.shape[-1])).reshape(y.shape)
 
     @_checks.full_precision
     def products(self, x: Tensor, y: Tensor) -> Tensor:
-        """X Yᵀ for ``(..., N, m)``."""
+        """Return X Yᵀ for ``(..., N, m)``."""
         return _checks.matmul(x.reshape(*self.shape, x.shape[-1]), y.reshape(*self.shape, y.shape[-1]).mT)
 
     def direct_lengths(self, x: Tensor) -> Tensor:
-        """`squared_lengths` without gradients."""
+        """Return `squared_lengths` without gradients."""
         return squared_distances(x, x)
 
     def to_dense(self, values: Tensor) -> Tensor:
-        """The values themselves."""
+        """Return the values themselves."""
         return values
 
     def scaled(self, values: Tensor, nodes: Tensor) -> Tensor:
-        """s_i m_ij s_j for values m on the edges and s at the nodes."""
+        """Return s_i m_ij s_j for values m on the edges and s at the nodes."""
         return nodes[..., :, None] * values * nodes[..., None, :]
 
     def assemble(self, diagonal: Tensor, values: Tensor) -> Tensor:
-        """diag + M as a matrix for `multiply`, without gradients."""
+        """Return diag + M as a matrix for `multiply`, without gradients."""
         matrix = values.detach().clone()
         matrix.diagonal(dim1=-2, dim2=-1).add_(diagonal.detach().reshape(self.shape))
         return matrix
 
     def to_matrix(self, values: Tensor) -> Tensor:
-        """M as a matrix for `multiply`, without gradients and without a copy."""
+        """Return M as a matrix for `multiply`, without gradients and without a copy."""
         return values.detach()
 
     def multiply(
@@ -122,20 +122,20 @@ class DensePattern(Nodes):
         plus: float = 1,
         in_place: bool = False,
     ) -> Tensor:
-        """times · matrix · y + plus · other for a matrix of this pattern and ``(..., N, m)``; ``in_place`` of other."""
+        """Return times · matrix · y + plus · other, ``(..., N, m)``, for this pattern; ``in_place`` of other."""
         product = times * (matrix @ y.reshape(*self.shape, y.shape[-1])).reshape(y.shape)
         if other is None:
             return product
         return torch.add(product, other, alpha=plus, out=other if in_place else None)
 
     def components(self, weight: Tensor) -> Tensor:
-        """Labels of the connected components by edges of positive weight, of the graph's shape; ascending by node."""
+        """Return component labels by edges of positive weight, of the graph's shape; ascending by node."""
         item, row, col = (weight.reshape(-1, *self.edge_shape[-2:]) > 0).nonzero(as_tuple=True)
         start = item * self.shape[-1]
         return label_components(start + row, start + col, math.prod(self.shape)).reshape(self.shape)
 
     def restrict(self, nodes: Tensor) -> tuple[DensePattern, tuple[Tensor, ...]]:
-        """All pairs of ``nodes`` (int64 ``(M,)``, numbered through, of one item), and where these are."""
+        """Return all pairs of ``nodes`` (int64 ``(M,)``, numbered through, of one item), and their places."""
         _checks.check_indices(nodes, "nodes", math.prod(self.shape))
         _checks.check_distinct(nodes, "nodes")
         item, place = nodes // self.shape[-1], nodes % self.shape[-1]
@@ -145,9 +145,9 @@ class DensePattern(Nodes):
         return DensePattern((len(nodes),)), pairs if len(self.shape) == 1 else (item[:, None], *pairs)
 
     def part_of(self, graphs: slice) -> tuple[DensePattern, slice]:
-        """Some graphs of a batch, one after the other, and where their values stand among those of all."""
+        """Return some graphs of a batch, one after the other, and the places of their values among all."""
         return DensePattern((graphs.stop - graphs.start, self.shape[-1])), graphs
 
     def item_of(self, b: int) -> tuple[DensePattern, int]:
-        """One graph of a batch, and where its values stand among those of all."""
+        """Return one graph of a batch, and the places of its values among all."""
         return DensePattern(self.shape[1:]), b

@@ -13,7 +13,7 @@ from torch_lapeig.graph.pattern import SparsePattern
 
 
 def geodesic_distances(pattern: SparsePattern, lengths: Tensor, sources: Tensor) -> Tensor:
-    """Lengths of the shortest paths from some nodes of one graph to all, by Dijkstra's algorithm on the CPU.
+    """Return lengths of the shortest paths from some nodes of one graph to all, by Dijkstra's algorithm on the CPU.
 
     Differentiable in the lengths, with the paths fixed: a distance is the sum of the lengths on its path. Where several
     paths are equally short, the gradient is one of the subgradients. With gradients it keeps S·N integers each time the
@@ -44,7 +44,7 @@ def geodesic_distances(pattern: SparsePattern, lengths: Tensor, sources: Tensor)
 
 
 def _along_paths(pattern: SparsePattern, lengths: Tensor, before: Tensor) -> Tensor:
-    """Distances ``(S, N)`` as sums along trees, by pointer jumping: each step doubles the edges that are added up.
+    """Return distances ``(S, N)`` as sums along trees, by pointer jumping: each step doubles the edges summed.
 
     Args:
         before: the node before each on its path, ``(S, N)``; negative where there is none.

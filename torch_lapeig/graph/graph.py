@@ -23,14 +23,14 @@ from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern
 from torch_lapeig.graph.sound import check_batch, check_edge_index, check_places, check_weights, checked_shape
 
 G = TypeVar("G", bound="Graph")
-FINITE_DIFFERENCE = 1e-4  # of the largest weight, by which `torch.autograd.gradcheck` and others may change one of them
+FINITE_DIFFERENCE = 1e-4  # of the largest weight, for `torch.autograd.gradcheck` and others that change one of them
 
-IMPLIED_NODES = 2**27  # of a graph whose number of nodes is not given: more, and than edges, is a mistake
+IMPLIED_NODES = 2**27  # maximum where the number of nodes is not given; more, and more than edges, is a mistake
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Graph:
-    """An undirected weighted graph, or a batch of graphs of N nodes each.
+    """Undirected weighted graph, or a batch of graphs of N nodes each.
 
     Build one with `knn_graph`, `radius_graph` (sparse), ``from_dense`` (dense), ``from_edge_index`` or ``from_scipy``
     (sparse). Graphs of unequal size share a batch by a mask. ``torch.save`` takes a graph, and ``torch.load`` gives it
@@ -76,13 +76,13 @@ class Graph:
 
     @classmethod
     def _trusted(cls: type[G], pattern: Pattern, weight: Tensor, mask: Tensor | None = None, **more: Any) -> G:
-        """Return the graph of parts that this library has put together, without the checks."""
+        """Return the graph of parts that this library has put together, without checks."""
         graph = cls.__new__(cls)
         vars(graph).update(pattern=pattern, weight=weight, mask=mask, **more)
         return graph
 
     def _with(self: G, **changes: Any) -> G:
-        """Return the graph with other parts, which are sound because these are."""
+        """Return the graph with other parts, which are sound because this graph's are."""
         return self._trusted(**self.__getstate__() | changes)
 
     def _masked(self: G, mask: Tensor, name: str) -> G:
@@ -94,7 +94,7 @@ class Graph:
         return graph
 
     def _check(self, name: str, slack: float = 0.0) -> None:
-        """Raise unless the graph is what its class says, up to ``slack`` times the largest of the weights, ``name``."""
+        """Raise unless the graph is valid, up to ``slack`` times the largest of the weights, ``name``."""
         check_edge_values(self.pattern, self.weight, name)
         _checks.check_number(self.recall, "recall", 0, 1)
         _checks.check_choice(self.metric, "metric", ("euclidean", "cosine"))
@@ -123,7 +123,7 @@ class Graph:
             raise ValueError(f"{name} must be zero in the rows that mask marks as padding")
 
     def _check_part(self, part: Any, name: str, shape: tuple[int, ...]) -> None:
-        """Raise unless a part is None or like the weights, finite and of a shape."""
+        """Raise unless a part is None, or finite, of a shape, and of the weights' dtype and device."""
         if part is None:
             return
         _checks.check_floating(part, name)
@@ -143,7 +143,7 @@ class Graph:
         return f"{type(self).__name__}({nodes}, {edges}, {self.weight.dtype}, {self.weight.device})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields: what has been worked out of them is not saved."""
+        """Return the fields, without results computed from them."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -152,7 +152,7 @@ class Graph:
 
     @classmethod
     def from_dense(cls, affinity: Tensor, mask: Tensor | None = None) -> Graph:
-        """The graph of a symmetric, non-negative affinity matrix, stored densely; see ``to_sparse``.
+        """Build the graph of a symmetric, non-negative affinity matrix, stored densely; see ``to_sparse``.
 
         Args:
             affinity: ``(N, N)`` or ``(B, N, N)``, float32 or float64; gradients flow to it.
@@ -182,11 +182,11 @@ class Graph:
         batch: Tensor | None = None,
         num_graphs: int | None = None,
     ) -> Graph:
-        """The graph of edges in PyTorch Geometric's form.
+        """Build the graph of edges in PyTorch Geometric's form.
 
         Args:
             edge_index: int64 ``(2, E)``, both directions of every edge. Copies of an edge are summed, and a
-                `GraphWarning` says how many; self loops stay.
+                `GraphWarning` gives their number; self loops stay.
             edge_weight: ``(E,)``, float32 or float64; default 1 in float32. Gradients flow to it.
             num_nodes: default: the length of ``batch``, or the largest index plus one.
             batch: int64 ``(num_nodes,)``, ascending: the graph of each node. The graphs are padded to the largest:
@@ -238,7 +238,7 @@ class Graph:
         name: str,
         advice: str,
     ) -> Graph:
-        """Return the graph of edges in CSR order; ValueError with the advice where one lacks its reverse."""
+        """Return the graph of edges in CSR order; raise ValueError with the advice where an edge lacks its reverse."""
         total = math.prod(shape)
         if not torch.equal((col * total + row).sort().values, row * total + col):
             raise ValueError(advice)
@@ -248,7 +248,7 @@ class Graph:
 
     @classmethod
     def from_scipy(cls, affinity: Any, dtype: torch.dtype = torch.float64) -> Graph:
-        """The graph of a symmetric, non-negative SciPy sparse matrix ``(N, N)``, on the CPU; its zeros are dropped.
+        """Build the graph of a symmetric, non-negative SciPy sparse matrix ``(N, N)``, on the CPU; zeros are dropped.
 
         Raises:
             TypeError: not a SciPy sparse matrix of real numbers; ``dtype`` is neither float32 nor float64.
@@ -263,7 +263,7 @@ class Graph:
             raise ValueError(f"affinity must be square, got {affinity.shape}")
         checked_shape(affinity.shape[:1], "affinity")
         check_places(affinity)
-        matrix = csr_array(affinity, copy=True)  # the caller keeps his as it is
+        matrix = csr_array(affinity, copy=True)  # the caller's matrix stays as it is
         matrix.sum_duplicates()
         matrix.eliminate_zeros()
         n = matrix.shape[0]
@@ -275,33 +275,33 @@ class Graph:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """``(N,)`` for one graph, ``(B, N)`` for a batch."""
+        """Return ``(N,)`` for one graph, ``(B, N)`` for a batch."""
         return self.pattern.shape
 
     @property
     def num_nodes(self) -> int:
-        """Nodes of one graph, padding included: N."""
+        """Return the number of nodes of one graph, padding included: N."""
         return self.shape[-1]
 
     @property
     def batch_size(self) -> int:
-        """Number of graphs; 1 without a batch axis."""
+        """Return the number of graphs; 1 without a batch axis."""
         return math.prod(self.shape[:-1])
 
     @property
     def is_sparse(self) -> bool:
-        """Whether the edges are stored as a list."""
+        """Return whether the edges are stored as a list."""
         return isinstance(self.pattern, SparsePattern)
 
     @property
     def edge_index(self) -> Tensor:
-        """int64 ``(2, E)`` of a sparse graph, nodes of a batch numbered through; goes with ``weight``."""
+        """Return a sparse graph's edges, int64 ``(2, E)``, nodes of a batch numbered through, in ``weight``'s order."""
         if not isinstance(self.pattern, SparsePattern):
             raise ValueError("a dense graph has no edge_index; use graph.to_sparse().edge_index")
         return torch.stack([self.pattern.row.long(), self.pattern.col.long()])
 
     def with_weight(self, weight: Tensor) -> Graph:
-        """The same edges with other weights, of the shape of ``weight``, with gradients.
+        """Return the graph with other weights on its edges, of the shape of ``weight``, with gradients.
 
         Raises:
             TypeError: not a dense float tensor. ValueError: another shape; not finite, non-negative, or equal on both
@@ -312,7 +312,7 @@ class Graph:
         return graph
 
     def to(self, target: torch.device | torch.dtype | str) -> Graph:
-        """The graph on a device, or with weights of a dtype, float32 or float64."""
+        """Return the graph on a device, or with weights of a dtype, float32 or float64."""
         if isinstance(target, torch.dtype):
             _checks.check_dtype(target, "target")
         elif not isinstance(target, torch.device):
@@ -324,17 +324,17 @@ class Graph:
         return self._with(pattern=self.pattern.to(weight.device), weight=weight, mask=mask, **moved)
 
     def to_dense(self) -> Tensor:
-        """The affinity matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""
+        """Return the affinity matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""
         return self.pattern.to_dense(self._affinity)
 
     @property
     def _affinity(self) -> Tensor:
-        """W_ij on the edges."""
+        """Return W_ij on the edges."""
         r = self.similarity
         return self.weight if r is None else self.pattern.at_row(r) * self.weight / self.pattern.at_col(r)
 
     def to_sparse(self) -> Graph:
-        """The same graph stored sparsely: the non-zero entries of a dense one, with gradients."""
+        """Return the graph stored sparsely: the non-zero entries of a dense one, with gradients."""
         if self.is_sparse:
             return self
         n = self.num_nodes
@@ -345,7 +345,7 @@ class Graph:
         return self._with(pattern=pattern, weight=weight[item, i, j], log_weight=log_weight)
 
     def to_scipy(self) -> csr_array:
-        """The affinity of one graph as a SciPy CSR matrix, without gradients."""
+        """Return the affinity of one graph as a SciPy CSR matrix, without gradients."""
         if len(self.shape) > 1:
             raise ValueError(f"to_scipy takes one graph, got a batch of shape {self.shape}")
         graph = self.to_sparse()
@@ -355,13 +355,13 @@ class Graph:
         return csr_array(tuple(part.cpu().numpy() for part in parts), shape=(self.num_nodes, self.num_nodes))
 
     def subgraph(self, nodes: Tensor) -> Graph:
-        """The graph of some nodes and the edges among them, with gradients to their weights.
+        """Return the graph of some nodes and the edges among them, with gradients to their weights.
 
-        In a training it is the graph of a mini-batch, whose rows are those nodes in the same order: see
+        In a training it is the graph of a mini-batch, whose rows are these nodes in this order: see
         `torch_lapeig.samplers`. In O(edges at these nodes), whatever the size of the graph.
 
         Args:
-            nodes: int64 ``(M,)``, distinct, in any order, which is that of the result; in a batch of graphs numbered
+            nodes: int64 ``(M,)``, distinct, in any order, which the result keeps; in a batch of graphs numbered
                 through as ``b * N + i``, in a dense one all of one item. Of a bool mask ``mask.nonzero().flatten()``.
 
         Returns:
@@ -387,7 +387,7 @@ class Graph:
         )
 
     def connected_components(self) -> Tensor:
-        """Labels int64, of the shape of the graph: 0, 1, … in each item by first node; −1 for padding.
+        """Return labels int64, of the shape of the graph: 0, 1, … in each item by first node; −1 for padding.
 
         Edges of weight zero do not connect; an isolated node is a component of its own. By SciPy on the CPU, by label
         propagation on other devices.
@@ -395,7 +395,7 @@ class Graph:
         return self._components
 
     def nodes_of_components(self) -> list[Tensor]:
-        """Nodes of each component of two or more, int64 ``(M,)`` ascending, numbered through a batch as ``b * N + i``.
+        """Return the nodes of each component of two or more, int64 ``(M,)`` ascending, as ``b * N + i`` in a batch.
 
         The components are ordered by graph and by their first node.
         """
@@ -416,7 +416,7 @@ class Graph:
         return torch.where(valid, number, -1).reshape(self.shape)
 
 
-# What `torch.load` may make of a file: tensors and numbers in objects of this library, which check them.
+# Classes that `torch.load` may rebuild: tensors and numbers in objects of this library, which check them.
 torch.serialization.add_safe_globals([Graph, SparsePattern, DensePattern])
 
 
@@ -432,7 +432,7 @@ def check_graph(graph: Any, name: str = "graph") -> None:
 
 
 def check_whole(graph: Graph, name: str = "graph") -> None:
-    """Raise TypeError for what is no graph, or one whose nodes lie on several ranks."""
+    """Raise TypeError for anything but a graph, or for one whose nodes lie on several ranks."""
     check_graph(graph, name)
     if graph.pattern.is_sharded:
         raise TypeError(f"{name} must be in one place, got one on several ranks; docs/distributed.md says what works")
@@ -452,7 +452,7 @@ def check_edge_values(pattern: Any, values: Any, name: str) -> None:
 def _places(
     num_nodes: int, batch: Tensor | None, num_graphs: int | None, edge_index: Tensor
 ) -> tuple[tuple[int, ...], Tensor, Tensor | None]:
-    """Shape of the graph, the place of each node in it, and the mask of places that are taken."""
+    """Return the shape of the graph, the place of each node in it, and the mask of occupied places."""
     if num_graphs is not None:
         num_graphs = _checks.check_count(num_graphs, "num_graphs", maximum=num_nodes + _checks.LARGEST_WIDTH)
     if batch is None:
@@ -478,7 +478,7 @@ def _places(
 
 
 def _nodes_of(edge_index: Tensor) -> int:
-    """Return the largest index plus one; ValueError where that is no number of nodes, which must be given then."""
+    """Return the largest index plus one; raise ValueError where it is no number of nodes, which must be given then."""
     nodes = int(edge_index.max()) + 1 if edge_index.numel() else 0
     if nodes > max(IMPLIED_NODES, edge_index.shape[1]):
         raise ValueError(
@@ -489,7 +489,7 @@ def _nodes_of(edge_index: Tensor) -> int:
 
 
 def pad_batch(x: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
-    """Points ``(M, D)`` of graphs one after the other as a padded batch ``(B, N, D)``, and its mask ``(B, N)``.
+    """Return points ``(M, D)`` of graphs one after the other as a padded batch ``(B, N, D)``, and its mask ``(B, N)``.
 
     ``batch`` is int64 ``(M,)``, ascending from 0: the graph of each point. ``y[mask]`` of a result ``(B, N, k)`` is in
     the order of ``x`` again.

@@ -1,6 +1,6 @@
 """Reductions over groups of numbers: the edges of a node, of a component or of a graph.
 
-Sums are the same from run to run, float32 is added in float64: one by one it would lose digits, 1 % at a hub of two
+Sums are equal from run to run. Float32 is added in float64: one by one it would lose digits, 1 % at a hub of two
 million equal edges. The processor adds in the order of the values. On an accelerator ``index_add`` would add by atomic
 operations in any order; ``index_put`` with accumulation sorts the values by group first.
 """
@@ -18,7 +18,7 @@ from torch_lapeig import _checks
 
 
 def sum_of_groups(values: Tensor, group: Tensor, total: int) -> Tensor:
-    """Σ of the values ``(E, ...)`` of each of ``total`` groups; differentiable at any order and in any mode.
+    """Return Σ of the values ``(E, ...)`` of each of ``total`` groups; differentiable at any order and in any mode.
 
     Args:
         group: int32 or int64 ``(E,)``, of each value, in any order; some groups may be empty.
@@ -34,12 +34,12 @@ def sum_of_groups(values: Tensor, group: Tensor, total: int) -> Tensor:
 
 
 def gather(values: Tensor, index: Tensor) -> Tensor:
-    """The values at ``index``; the derivative adds up as `sum_of_groups` does."""
+    """Return the values at ``index``; the derivative sums as `sum_of_groups` does."""
     return values.index_select(0, index) if values.device.type == "cpu" else values[index.long()]
 
 
 def order_of_groups(group: Tensor, total: int) -> Tensor:
-    """Positions of values by group ``(E,)``, in one group as they come."""
+    """Return positions of values by group ``(E,)``, in their order within a group."""
     if not _checks.is_plain_host(group):
         return group.argsort(stable=True).to(group.dtype)
     number, ends = np.arange(len(group), dtype=group.numpy().dtype), [0, len(group)]
@@ -48,13 +48,13 @@ def order_of_groups(group: Tensor, total: int) -> Tensor:
 
 
 def offsets_of_groups(group: Tensor, total: int) -> Tensor:
-    """Where each of ``total`` groups begins among values in ascending order, and their number; ``(total + 1,)``."""
+    """Return where each of ``total`` groups begins in ascending values, then their number; ``(total + 1,)``."""
     groups = torch.arange(total + 1, device=group.device, dtype=group.dtype)
     return torch.searchsorted(group, groups, out_int32=group.dtype == torch.int32)
 
 
 def segment_logsumexp(values: Tensor, group: Tensor, total: int) -> Tensor:
-    """log Σ exp of the values of each of ``total`` groups; −∞ where a group is empty."""
+    """Return log Σ exp of the values of each of ``total`` groups; −∞ where a group is empty."""
     top = values.new_full((total,), -torch.inf).scatter_reduce(0, group, values.detach(), "amax")
     shift = torch.where(top.isinf(), 0, top)
     summed = sum_of_groups((values - gather(shift, group)).exp(), group, total)
@@ -94,7 +94,7 @@ def with_equal_parts(
 ) -> Tensor:
     """Return the value chosen of each group ``(total,)``, with a gradient in equal parts to all values equal to it.
 
-    Each of the equal values alone would have a subgradient, but one that depends on the order of the nodes.
+    A subgradient in one of the equal values would do, but would depend on the order of the nodes.
 
     Args:
         chosen: ``(total,)``, without gradients.
@@ -102,16 +102,16 @@ def with_equal_parts(
         add: adds up over the places where values lie, with derivatives; see ``Nodes.sum``.
     """
     equal = _checks.primal(values) == chosen.index_select(0, group)
-    if values.device.type == "cpu":  # elsewhere the host would wait for their number
+    if values.device.type == "cpu":  # elsewhere the host would have to synchronise
         values, group, equal = values[equal], group[equal], equal[equal]
     copies = add(sum_of_groups(equal.to(chosen.dtype), group, len(chosen))).clamp_min(1)
     change = torch.where(equal, values - _checks.primal(values), 0)
     change = add(sum_of_groups(change, group, len(chosen))) / copies
-    return chosen + torch.where(chosen.isfinite(), change, 0)  # the change is 0, but for its derivatives
+    return chosen + torch.where(chosen.isfinite(), change, 0)  # the change is 0 with derivatives
 
 
 def both_ways(row: Tensor, col: Tensor, total: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Directed edges and their reverses, ascending by row, then by column; and of each how many of the two there were.
+    """Return directed edges and their reverses, ascending by row, then column; and how many of the two each edge had.
 
     On the processor as a sum of sparse matrices, whose entries are counted into their rows: a sort of all takes four
     times as long, and ten times where vector instructions that pack numbers are slow (NumPy's on AMD's Zen 4).

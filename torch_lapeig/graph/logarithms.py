@@ -22,7 +22,7 @@ def inverse_power(degrees: Tensor, power: float) -> Tensor:
 
 
 def with_log_derivative(values: Tensor, logarithm: Tensor) -> Tensor:
-    """``values`` ≥ 0 as they are, with the derivatives, of any order and mode, of exp(``logarithm``).
+    """Return ``values`` ≥ 0 as they are, with the derivatives, of any order and mode, of exp(``logarithm``).
 
     The logarithm need be one up to constants only. Zeros are constant. A value as small as the dtype can hold gets a
     derivative of its own size, where a chain of quotients would overflow on the way.
@@ -33,9 +33,9 @@ def with_log_derivative(values: Tensor, logarithm: Tensor) -> Tensor:
 
 
 def log_sums(pattern: Pattern, values: Tensor, logarithm: Tensor, zeros: Tensor | None = None) -> Tensor:
-    """A tensor of the graph's shape with the derivatives of log Σ_j of edge values, given their logarithm.
+    """Return a tensor of the graph's shape with the derivatives of log Σ_j of edge values, given their logarithm.
 
-    Of values that are 0 with those of ``zeros``, see `only_zeros`.
+    Values that are 0 take the derivatives of ``zeros``, see `only_zeros`.
     """
     inverse = pattern.at_row(inverse_power(_checks.primal(pattern.sum_rows(values)), 1.0))
     share = with_log_derivative(values * inverse, logarithm)
@@ -46,11 +46,11 @@ def log_sums(pattern: Pattern, values: Tensor, logarithm: Tensor, zeros: Tensor 
 
 
 def only_zeros(values: Tensor) -> Tensor:
-    """Zeros with the derivatives of ``values`` where these are 0: there is no logarithm for them to go through."""
+    """Return zeros with the derivatives of ``values`` where these are 0 and have no logarithm."""
     return torch.where(values > 0, 0, _checks.finite_gradient(values))
 
 
 def finite_log(values: Tensor) -> Tensor:
-    """log of positive values, 0 for others. Its gradient is finite; a warning says where it should not be."""
+    """Return log of positive values, 0 for others. Its gradient is made finite, with a warning where it is not."""
     positive = values > 0
     return torch.where(positive, torch.where(positive, _checks.finite_gradient(values), 1).log(), 0)

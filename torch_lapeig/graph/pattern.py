@@ -34,14 +34,14 @@ class SparsePattern(Nodes):
         row, col: int32 or int64 ``(E,)``, first and second node of each edge, ascending by row, then by column; each
             edge once, and its reverse too.
         shape: ``(N,)`` or ``(B, N)``. No edge joins two graphs of a batch.
-        loops: whether some edges are self loops; None: to be looked at, where it matters.
+        loops: whether some edges are self loops; None: checked where it matters.
 
     Indices are copied, to int32 wherever that suffices, the fastest in torch's sparse products.
 
     Raises:
         TypeError: tensors of other dtypes, a shape or a flag of another kind. IndexError: nodes out of range.
         ValueError: other shapes, two devices, edges that are not sorted, repeated, without their reverse, or between
-            graphs; loops where there are said to be none.
+            graphs; loops in spite of ``loops=False``.
 
     >>> path = SparsePattern(torch.tensor([0, 1, 1, 2]), torch.tensor([1, 0, 2, 1]), (3,))
     >>> path.sum_rows(torch.ones(4)), path.squared_lengths(torch.tensor([[0.0], [1.0], [3.0]]))
@@ -56,7 +56,7 @@ class SparsePattern(Nodes):
         check_ends(row, col, math.prod(shape))
         if loops is not None:
             loops = _checks.check_flag(loops, "loops")
-        # Compiled loops go wherever these say: a copy, so that nobody writes to them afterwards.
+        # Compiled loops trust these indices: a copy, so that nobody writes to them afterwards.
         self._put(row.clone(), col.clone(), shape, loops)
         check_edges(self.row, self.col, self.shape, self.reverse)
         if loops is False and (self.row == self.col).any():
@@ -64,7 +64,7 @@ class SparsePattern(Nodes):
 
     @classmethod
     def _trusted(cls, row: Tensor, col: Tensor, shape: tuple[int, ...], loops: bool | None = None) -> SparsePattern:
-        """Return the pattern of edges that this library has put together, without a copy and without the checks."""
+        """Return the pattern of edges that this library has put together, without a copy and without checks."""
         pattern = cls.__new__(cls)
         pattern._put(row, col, shape, loops)
         return pattern
@@ -79,84 +79,84 @@ class SparsePattern(Nodes):
         return len(self.row)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the arguments: results that are kept with them are not saved."""
+        """Return the arguments, without results computed from them."""
         return {"row": self.row, "col": self.col, "shape": self.shape, "loops": self.loops}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Make the pattern of its arguments, with all checks: a file may hold anything."""
+        """Rebuild the pattern from its arguments, with all checks: a file may hold anything."""
         SparsePattern.__init__(self, state["row"], state["col"], state["shape"], state.get("loops"))
 
     def to(self, device: torch.device) -> SparsePattern:
-        """The pattern on a device; itself if it is there."""
+        """Return the pattern on a device; itself if it is there."""
         if device == self.row.device:
             return self
         return SparsePattern._trusted(self.row.to(device), self.col.to(device), self.shape, self.loops)
 
     def keys(self) -> Tensor:
-        """int64 ``row * total + col``, ascending."""
+        """Return ``row * total + col``, int64, ascending."""
         return self.row.long() * self.total + self.col
 
     @property
     def edge_shape(self) -> tuple[int, ...]:
-        """The shape of values on the edges, ``(E,)``."""
+        """Return the shape of values on the edges, ``(E,)``."""
         return (len(self.row),)
 
     @cached_property
     def reverse(self) -> Tensor:
-        """``(E,)``: the position of edge (j, i) for every edge (i, j)."""
+        """Return the position of edge (j, i) for every edge (i, j), ``(E,)``."""
         # A stable sort by column lists the edges (i, j) in the order of (j, i). To reverse twice changes nothing.
         return order_of_groups(self.col, self.total)
 
     @cached_property
     def crow(self) -> Tensor:
-        """``(total + 1,)``: where each row's edges begin."""
+        """Return where each row's edges begin, ``(total + 1,)``."""
         return offsets_of_groups(self.row, self.total)
 
     @cached_property
     def has_hubs(self) -> bool:
-        """Whether nodes have so many edges that the processor's sums of products, one by one, lose digits."""
+        """Return whether nodes have so many edges that the processor's sequential sums of products lose digits."""
         may = self.row.device.type == "cpu" and min(len(self), self.shape[-1]) >= HUB_EDGES
         return may and int(self.crow.diff().max()) >= HUB_EDGES
 
     @cached_property
     def item(self) -> Tensor:
-        """``(E,)``: the batch item of each edge."""
+        """Return the batch item of each edge, ``(E,)``."""
         return self.row // self.shape[-1]
 
     def of_graph(self, values: Tensor) -> Tensor:
-        """Values ``(B,)`` of each graph on its edges."""
+        """Return values ``(B,)`` of each graph on its edges."""
         return values.expand(self.total // self.shape[-1]).index_select(0, self.item)
 
     def at_row(self, nodes: Tensor) -> Tensor:
-        """Node values at the first node of each edge."""
+        """Return node values at the first node of each edge."""
         return gather(nodes.reshape(-1), self.row)
 
     def at_col(self, nodes: Tensor) -> Tensor:
-        """Node values at the second node of each edge."""
+        """Return node values at the second node of each edge."""
         return gather(nodes.reshape(-1), self.col)
 
     def sum_rows(self, values: Tensor) -> Tensor:
-        """Σ_j of edge values, of the graph's shape."""
+        """Return Σ_j of edge values, of the graph's shape."""
         return sum_of_groups(values, self.row, self.total).reshape(self.shape)
 
     def transpose(self, values: Tensor) -> Tensor:
-        """The values of the reversed edges."""
+        """Return the values of the reversed edges."""
         self._check_fit(values)
         return gather(values, self.reverse)
 
     def without_loops(self, values: Tensor) -> Tensor:
-        """The values with those of self loops set to zero."""
+        """Return the values with self loops set to zero."""
         return values.masked_fill(self.row == self.col, 0) if self.has_loops(values) else values
 
     def has_loops(self, values: Tensor) -> bool:
-        """Whether some of the edges are self loops."""
+        """Return whether some of the edges are self loops."""
         if self.loops is None:
             self.loops = bool((self.row == self.col).any())
         return self.loops
 
     @_checks.full_precision
     def matmul(self, values: Tensor, y: Tensor, *, is_symmetric: bool = False) -> Tensor:
-        """M Y for ``y`` ``(..., N, m)``; differentiable in both at any order.
+        """Return M Y for ``y`` ``(..., N, m)``; differentiable in both at any order.
 
         ``is_symmetric``: whether M is known to be; its gradients take less then.
         """
@@ -164,26 +164,26 @@ class SparsePattern(Nodes):
 
     @_checks.full_precision
     def products(self, x: Tensor, y: Tensor) -> Tensor:
-        """(X Yᵀ)_ij on the edges for ``(..., N, m)``; differentiable in both at any order."""
+        """Return (X Yᵀ)_ij on the edges for ``(..., N, m)``; differentiable in both at any order."""
         return sampled_product(self._points(x), self._points(y), self)
 
     def direct_matmul(self, values: Tensor, y: Tensor) -> Tensor:
-        """`matmul` without gradients, for ``(total, m)``: float32 in float64 where there are hubs."""
+        """Return `matmul` without gradients, for ``(total, m)``: float32 in float64 where there are hubs."""
         self._check_fit(values, y)
         exact = torch.float64 if self.has_hubs else y.dtype
         return self.multiply(self.to_matrix(values.to(exact)), y.to(exact)).to(y.dtype)
 
     def direct_products(self, x: Tensor, y: Tensor) -> Tensor:
-        """`products` without gradients, for ``(total, m)``."""
+        """Return `products` without gradients, for ``(total, m)``."""
         self._check_fit(None, x, y)
         return storage.edge_products(self.crow, self.row, self.col, x, y)
 
     def direct_lengths(self, x: Tensor) -> Tensor:
-        """`squared_lengths` without gradients."""
+        """Return `squared_lengths` without gradients."""
         return storage.edge_products(self.crow, self.row, self.col, self._points(x), None)
 
     def direct_tension(self, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
-        """`smoothness` and Σ_j m_ij (y_j − y_i) by differences without gradients; None where nothing is compiled."""
+        """Return `smoothness` and Σ_j m_ij (y_j − y_i) by differences, no gradients; None if nothing is compiled."""
         self._check_fit(values)
         exact = torch.float64 if self.has_hubs else y.dtype
         found = storage.sparse_tension(self.crow, self.col, values.to(exact), self._points(y).to(exact))
@@ -193,7 +193,7 @@ class SparsePattern(Nodes):
         return energy.sum() / 2, pull.reshape(y.shape)
 
     def _check_fit(self, values: Tensor | None, *blocks: Tensor) -> None:
-        """Raise ValueError unless values are ``(E,)`` and blocks ``(total, m)``: products read what should be there."""
+        """Raise ValueError unless values are ``(E,)`` and blocks ``(total, m)``: products read memory unchecked."""
         if values is not None and values.shape != self.row.shape:
             raise ValueError(
                 f"values must have shape {self.edge_shape} to go with the edges, got {tuple(values.shape)}"
@@ -203,28 +203,28 @@ class SparsePattern(Nodes):
                 raise ValueError(f"blocks must have shape ({self.total}, m), got {tuple(block.shape)}")
 
     def _points(self, x: Tensor) -> Tensor:
-        """Points ``(..., N, D)`` of all graphs of a batch one after the other, ``(total, D)``."""
+        """Return points ``(..., N, D)`` of all graphs of a batch one after the other, ``(total, D)``."""
         return x.reshape(self.total, x.shape[-1])
 
     def to_dense(self, values: Tensor) -> Tensor:
-        """The matrix ``(..., N, N)``, with gradients."""
+        """Return the matrix ``(..., N, N)``, with gradients."""
         n = self.shape[-1]
         place = self.row.long() * n + self.col % n
         return values.new_zeros(self.total * n).index_copy(0, place, values).reshape(*self.shape, n)
 
     def scaled(self, values: Tensor, nodes: Tensor) -> Tensor:
-        """s_i m_ij s_j for values m on the edges and s at the nodes; differentiable in both at any order."""
+        """Return s_i m_ij s_j for values m on the edges and s at the nodes; differentiable in both at any order."""
         return self.at_row(nodes) * values * self.at_col(nodes)
 
     def assemble(self, diagonal: Tensor, values: Tensor) -> Tensor:
-        """diag + M as a matrix for `multiply`, without gradients (self loops and diagonal are both entries)."""
+        """Return diag + M as a matrix for `multiply`, without gradients (self loops and diagonal are both entries)."""
         crow, col, edge, node = self._with_diagonal
         entries = values.new_empty(len(col)).index_copy_(0, edge, values.detach())
         entries.index_copy_(0, node, diagonal.detach().reshape(-1))
         return self._csr(crow, col, entries)
 
     def to_matrix(self, values: Tensor) -> Tensor:
-        """M as a matrix for `multiply`, without gradients and without a copy."""
+        """Return M as a matrix for `multiply`, without gradients and without a copy."""
         self._check_fit(values)
         return self._csr(self.crow, self.col, values.detach())
 
@@ -238,14 +238,14 @@ class SparsePattern(Nodes):
         plus: float = 1,
         in_place: bool = False,
     ) -> Tensor:
-        """times · matrix · y + plus · other for a matrix of this pattern and ``(..., N, m)``; ``in_place`` of other."""
+        """Return times · matrix · y + plus · other, ``(..., N, m)``, for this pattern; ``in_place`` of other."""
         columns = storage.aligned(self._points(y))
         others = None if other is None else self._points(other)
         out = others if in_place else None
         return storage.multiply(matrix, columns, others, times=times, plus=plus, out=out).reshape(y.shape)
 
     def components(self, weight: Tensor) -> Tensor:
-        """Labels of the connected components by edges of positive weight, of the graph's shape; ascending by node."""
+        """Return component labels by edges of positive weight, of the graph's shape; ascending by node."""
         _checks.check_outside_func(weight, "weight")
         if weight.device.type != "cpu":  # an edge of no weight as a loop, which joins nothing
             col = torch.where(weight > 0, self.col, self.row)
@@ -256,7 +256,7 @@ class SparsePattern(Nodes):
         return label_components(self.row[keep], self.col[keep], self.total).reshape(self.shape)
 
     def edges_of(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
-        """Edges that begin at ``nodes`` (int64 ``(M,)``): the position in ``nodes`` of each, and its number; int64."""
+        """Return the edges from ``nodes`` (int64 ``(M,)``): each one's position in ``nodes``, and its number; int64."""
         begin = self.crow.index_select(0, nodes).long()
         count = self.crow.index_select(0, nodes + 1) - begin
         position = torch.repeat_interleave(count)
@@ -264,7 +264,7 @@ class SparsePattern(Nodes):
         return position, torch.arange(len(position), device=nodes.device).add_(before.index_select(0, position))
 
     def restrict(self, nodes: Tensor) -> tuple[SparsePattern, Tensor]:
-        """The edges among ``nodes`` (int64 ``(M,)``) in their order, and the number of each of them here.
+        """Return the edges among ``nodes`` (int64 ``(M,)``) in their order, and the number of each of them here.
 
         Raises:
             ValueError: nodes that are none, or a node twice.
@@ -285,7 +285,7 @@ class SparsePattern(Nodes):
         return SparsePattern._trusted(row[order], col[order], (count,), loops), edge[order]
 
     def part_of(self, graphs: slice) -> tuple[SparsePattern, slice]:
-        """The edges of some graphs of a batch, one after the other, and where values on them stand."""
+        """Return the edges of some graphs of a batch, one after the other, and the places of values on them."""
         n, first = self.shape[-1], graphs.start * self.shape[-1]
         edges = slice(int(self.crow[first]), int(self.crow[graphs.stop * n]))
         shape = (graphs.stop - graphs.start, n)
@@ -294,12 +294,12 @@ class SparsePattern(Nodes):
         ), edges
 
     def item_of(self, b: int) -> tuple[SparsePattern, slice]:
-        """The edges of one graph of a batch, and where values on them stand among those of all."""
+        """Return the edges of one graph of a batch, and the places of values on them among all."""
         pattern, edges = self.part_of(slice(b, b + 1))
         return SparsePattern._trusted(pattern.row, pattern.col, self.shape[-1:], pattern.loops), edges
 
     def bandwidth_reducing_order(self) -> Tensor:
-        """Reverse Cuthill–McKee order of the nodes, int64 ``(total,)``: neighbours come close in memory."""
+        """Return the reverse Cuthill–McKee order of nodes, int64 ``(total,)``: neighbours come close in memory."""
         return bandwidth_reducing_order(self.crow, self.col)
 
     def _csr(self, crow: Tensor, col: Tensor, values: Tensor) -> Tensor:
@@ -307,7 +307,7 @@ class SparsePattern(Nodes):
 
     @cached_property
     def _with_diagonal(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """``crow`` and ``col`` with one entry more in each row, and where the edges and the diagonal go in them."""
+        """Return ``crow`` and ``col`` with one more entry in each row, and the places of the edges and the diagonal."""
         return storage.with_diagonal(self.row, self.col, self.crow)
 
 

@@ -1,4 +1,4 @@
-"""Derivatives, of any order and mode, of what patterns compute of values on edges.
+"""Derivatives, of any order and mode, of functions that patterns compute from values on edges.
 
 The product M Y of a matrix on edges and the sampled product (X Yᵀ)_ij on edges are each other's derivatives:
 
@@ -24,35 +24,35 @@ Pattern = Any  # a `SparsePattern` or a `DensePattern`, which import this module
 
 
 def product(values: Tensor, y: Tensor, pattern: Pattern, *, is_symmetric: bool = False) -> Tensor:
-    """M Y ``(total, m)`` for values ``(E,)`` of M on the edges and ``(total, m)``.
+    """Return M Y ``(total, m)`` for values ``(E,)`` of M on the edges and ``(total, m)``.
 
-    ``is_symmetric``: M is known to be, so that first derivatives need not look for the value of each reversed edge,
-    which takes longer than the product: they lie all over the memory. Higher ones do: what M comes from may not be.
+    ``is_symmetric``: M is known to be, so that first derivatives need no search for the value of each reversed edge,
+    which takes longer than the product: they lie all over the memory. Higher ones do: the tensors behind M may not be.
     """
     result: Tensor = _Product.apply(values, y, pattern, is_symmetric)
     return result
 
 
 def sampled_product(x: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
-    """(X Yᵀ)_ij ``(E,)`` on the edges for ``(total, m)``."""
+    """Return (X Yᵀ)_ij ``(E,)`` on the edges for ``(total, m)``."""
     result: Tensor = _SampledProduct.apply(x, y, pattern)
     return result
 
 
 def squared_lengths(x: Tensor, pattern: Pattern) -> Tensor:
-    """‖x_i − x_j‖² on the edges for ``(..., N, D)``."""
+    """Return ‖x_i − x_j‖² on the edges for ``(..., N, D)``."""
     result: Tensor = _SquaredLengths.apply(x, pattern)
     return result
 
 
 def smoothness(values: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
-    """½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges and ``(..., N, m)``."""
+    """Return ½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges and ``(..., N, m)``."""
     result: Tensor = _Smoothness.apply(values, y, pattern)[0]
     return result
 
 
 class _OfTwo(torch.autograd.Function):
-    """A function that is linear in each of two tensors on a pattern."""
+    """Function on a pattern that is linear in each of two tensors."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -117,7 +117,7 @@ class _SampledProduct(_OfTwo):
 
 
 class _SquaredLengths(torch.autograd.Function):
-    """‖x_i − x_j‖² on the edges. With C = c̄ + c̄ᵀ of the cotangent the gradient is 2 (diag(C 1) − C) X, a Laplacian."""
+    """Squared lengths ‖x_i − x_j‖² on edges; C = c̄ + c̄ᵀ of the cotangent gives the gradient 2 (diag(C 1) − C) X."""
 
     @staticmethod
     @_checks.without_autocast
@@ -141,7 +141,7 @@ class _SquaredLengths(torch.autograd.Function):
     def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
         (x,), pattern = ctx.saved_tensors, ctx.pattern
         # 2 (x_i − x_j)·(u_i − u_j)
-        u, x = tangents[0].double(), x.double()  # what cancels is as large as the points, not as the edges
+        u, x = tangents[0].double(), x.double()  # terms that cancel are as large as the points, not as the edges
         u, x = u - pattern.centre(u), x - pattern.centre(x)
         inner = (x * u).sum(-1)
         crossed = pattern.products(x, u) + pattern.products(u, x)
@@ -150,12 +150,12 @@ class _SquaredLengths(torch.autograd.Function):
 
 
 def _pull(values: Tensor, x: Tensor, pattern: Pattern) -> Tensor:
-    """Σ_j m_ij (x_j − x_i) ``(..., N, D)`` for symmetric values m on the edges, differentiable in both.
+    """Return Σ_j m_ij (x_j − x_i) ``(..., N, D)`` for symmetric values m on the edges, differentiable in both.
 
-    By differences where nobody asks for derivatives. Else as a matrix product in float64: what cancels in it is as
-    large as the points, not as their differences.
+    By differences where no derivatives are asked for. Else as a matrix product in float64: terms that cancel in it are
+    as large as the points, not as their differences.
     """
-    values = pattern.without_loops(values)  # which may be larger than all others, and cancel
+    values = pattern.without_loops(values)  # they may be larger than all others, and cancel
     if not (torch.is_grad_enabled() or _checks.is_dual(values) or _checks.is_dual(x)):
         found = pattern.direct_tension(values, x)
         if found is not None:
@@ -168,7 +168,7 @@ def _pull(values: Tensor, x: Tensor, pattern: Pattern) -> Tensor:
 
 
 class _Smoothness(torch.autograd.Function):
-    """½ Σ m_ij ‖y_i − y_j‖² of symmetric m: ∂Y = 2 (diag(M 1) − M) Y, one product, and ∂m_ij = ½ ‖y_i − y_j‖².
+    """Smoothness ½ Σ m_ij ‖y_i − y_j‖², m symmetric: ∂Y = 2 (diag(M 1) − M) Y, one product, ∂m_ij = ½ ‖y_i − y_j‖².
 
     The value by direct differences, which are exact zeros for constant Y where tr(Yᵀ L Y) would cancel.
     """

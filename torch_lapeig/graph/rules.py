@@ -35,7 +35,7 @@ Symmetrize = Literal["union", "mutual", "mean"]
 def _symmetrize(
     row: Tensor, col: Tensor, rule: Symmetrize, x: Tensor, mask: Tensor | None, self_loops: bool, **of_search: Any
 ) -> Graph:
-    """The undirected graph of directed edges (each given once), nodes numbered through the batch."""
+    """Return the undirected graph of directed edges (each given once), nodes numbered through the batch."""
     shape = tuple(x.shape[:-1])
     total = math.prod(shape)
     if self_loops:
@@ -48,7 +48,7 @@ def _symmetrize(
 def _by_rule(
     row: Tensor, col: Tensor, directions: Tensor, rule: Symmetrize, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The edges of a rule and their weights, given how many of the two directions of each there are."""
+    """Return the edges of a rule and their weights, given how many of the two directions of each there are."""
     if rule == "mutual":
         chosen = (directions == 2).nonzero().flatten()
         row, col = row.index_select(0, chosen), col.index_select(0, chosen)
@@ -66,11 +66,11 @@ def knn_graph(
     backend: Backend = "exact",
     recall: float | None = None,
 ) -> Graph:
-    """The symmetrised k-nearest-neighbour graph, every edge of weight 1 (½ where only one end chose the other).
+    """Build the symmetrised k-nearest-neighbour graph, every edge of weight 1 (½ where only one end chose the other).
 
     Args:
         x: points ``(N, D)`` or ``(B, N, D)``, float32 or float64.
-        k: neighbours of each point, k ≥ 1. A point is never its own neighbour. In a set of k points or fewer, alone or
+        k: neighbours of each point, k ≥ 1. A point is never its own neighbour. In a set of k points or fewer, single or
             in a batch, all are joined, so that sizes may differ freely.
         symmetrize: ``"mean"`` averages the two directions, so that an edge of which only one end is among the k nearest
             of the other has weight ½: at least as good as the union in the study of docs/theory.md, and scikit-learn's
@@ -81,7 +81,7 @@ def knn_graph(
         self_loops: add an edge of weight 1 from each point to itself.
 
     Returns:
-        The graph; its ``recall`` is what the search measured, 1 for an exact one.
+        The graph; its ``recall`` was measured by the search, 1 for an exact one.
 
     Raises:
         TypeError: wrong dtype. ValueError: wrong rank, non-finite points, k out of range, unknown rule.
@@ -98,7 +98,7 @@ def knn_graph(
 
 
 def _directed_edges(found: Neighbors, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Each valid point and its neighbours, nodes numbered through the batch."""
+    """Return each valid point and its neighbours, nodes numbered through the batch."""
     n, k = found.indices.shape[-2:]
     indices = found.indices.reshape(-1, n, k)
     node = torch.arange(len(indices) * n, device=indices.device).reshape(-1, n, 1)
@@ -109,7 +109,7 @@ def _directed_edges(found: Neighbors, mask: Tensor | None) -> tuple[Tensor, Tens
 
 
 def _nearest_edges(rule: KNN, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, float]:
-    """Return `_directed_edges` and the recall; sets of at most k points have all their points joined."""
+    """Return `_directed_edges` and the recall; in sets of at most k points, all points are joined."""
     _checks.check_floating(x, "x")
     if mask is not None:
         _checks.check_mask(mask, x)
@@ -133,7 +133,7 @@ def _nearest_edges(rule: KNN, x: Tensor, mask: Tensor | None) -> tuple[Tensor, T
 
 
 def _all_pairs(valid: Tensor) -> tuple[Tensor, Tensor]:
-    """All pairs of distinct nodes within each item of ``(B, N)``, nodes numbered through the batch."""
+    """Return all pairs of distinct nodes within each item of ``(B, N)``, nodes numbered through the batch."""
     node = valid.flatten().nonzero().flatten()
     item = node // valid.shape[1]
     count, begin = valid.sum(1)[item], torch.searchsorted(item, item)
@@ -150,7 +150,7 @@ def radius_graph(
     metric: Metric = "euclidean",
     self_loops: bool = False,
 ) -> Graph:
-    """The graph that joins points at distance ≤ ``radius`` (ε-neighbourhoods), every edge of weight 1.
+    """Build the graph that joins points at distance ≤ ``radius`` (ε-neighbourhoods), every edge of weight 1.
 
     Args:
         x: points ``(N, D)`` or ``(B, N, D)``, float32 or float64.
@@ -182,7 +182,7 @@ class Extension(NamedTuple):
     ``query`` and ``point`` int64 ``(E,)``, the number of the new point and of the graph's point, each pair once;
     ``connectivity`` ``(E,)``, of the points' dtype: 1, or ½ for one-sided edges of ``symmetrize="mean"``; ``same``
     int64 ``(Q,)``: the point equal to a query (the first of several), or −1. A query that is a point has its edges.
-    ``metric`` says how the lengths of the edges are measured, as `Graph.metric` does.
+    ``metric`` defines the lengths of the edges, as `Graph.metric` does.
 
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])
     >>> new = Radius(1.0).extend(torch.tensor([[3.0], [0.5]]), x, torch.ones(3))
@@ -199,7 +199,7 @@ class Extension(NamedTuple):
 
 @runtime_checkable
 class NeighborRule(Protocol):
-    """What a method asks of the rule of its graph: `KNN`, `Radius`, or a function or object of the user's own.
+    """Rule of a method's graph: `KNN`, `Radius`, or a function or object of the user's own.
 
     The search runs without gradients; the weighting computes the lengths of the edges again, with gradients. A rule of
     this kind embeds the points that it is given. For new points it must be an `ExtendingRule`.
@@ -217,7 +217,7 @@ class NeighborRule(Protocol):
     """
 
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
-        """The graph of points ``(N, D)`` or ``(B, N, D)``, float32 or float64.
+        """Return the graph of points ``(N, D)`` or ``(B, N, D)``, float32 or float64.
 
         Its weights are the connectivity, at most 1: the weighting multiplies them, in the dtype of ``x``. ``mask`` is
         bool ``(N,)`` or ``(B, N)``, False for padding, which must have no edges, or None. A method raises ValueError
@@ -258,11 +258,11 @@ class ExtendingRule(NeighborRule, Protocol):
     """
 
     def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
-        """The graph of points ``(N, D)``, and what ``extend`` needs of each of them: ``(N,)`` or ``(N, s)``."""
+        """Return the graph of points ``(N, D)``, and each point's state for ``extend``: ``(N,)`` or ``(N, s)``."""
         ...
 
     def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
-        """Edges of new points ``(Q, D)`` to the graph's ``(N, D)``, given the state of these."""
+        """Return the edges of new points ``(Q, D)`` to the graph's ``(N, D)``, given the state of these."""
         ...
 
 
@@ -270,7 +270,7 @@ def check_rule(neighbors: Any, others: str = "", *, extend: bool = False) -> Non
     """Raise TypeError unless ``neighbors`` is called as a `NeighborRule` is.
 
     Args:
-        others: what else the argument may be, for the message.
+        others: other kinds of the argument, for the message.
         extend: it must be an `ExtendingRule`, too.
     """
     if isinstance(neighbors, type) or not _takes_a_mask(neighbors):
@@ -283,7 +283,7 @@ def check_rule(neighbors: Any, others: str = "", *, extend: bool = False) -> Non
 
 
 def check_extends(neighbors: Any) -> ExtendingRule:
-    """The rule, an `ExtendingRule`; TypeError for one that does not say how it goes on to new points."""
+    """Return the rule as an `ExtendingRule`; raise TypeError for a rule that cannot join new points."""
     if not isinstance(neighbors, ExtendingRule):
         name = getattr(neighbors, "__name__", type(neighbors).__name__)
         raise TypeError(
@@ -294,7 +294,7 @@ def check_extends(neighbors: Any) -> ExtendingRule:
 
 
 def graph_of_points(neighbors: NeighborRule, x: Tensor, mask: Tensor | None = None) -> Graph:
-    """The graph that a rule gives of points, with their mask.
+    """Return the graph that a rule gives of points, with their mask.
 
     Raises:
         TypeError: the rule gives no `Graph`. ValueError: the graph has not one node for each point, another mask, or
@@ -304,7 +304,7 @@ def graph_of_points(neighbors: NeighborRule, x: Tensor, mask: Tensor | None = No
 
 
 def graph_with_state(neighbors: Any, x: Tensor) -> tuple[Graph, Tensor]:
-    """The graph of points ``(N, D)`` and the rule's state of them, zeros ``(N,)`` for a rule that does not extend.
+    """Return the graph of points ``(N, D)`` and the rule's state, zeros ``(N,)`` for a rule that does not extend.
 
     Raises: as `graph_of_points`.
     """
@@ -331,7 +331,7 @@ def _check_graph_of(graph: Any, x: Tensor, mask: Tensor | None) -> Graph:
 
 
 def _takes_a_mask(rule: Any) -> bool:
-    """Whether an object can be called with an argument ``mask``, which tells rules from other functions and modules."""
+    """Return whether an object accepts an argument ``mask``, which tells rules from other functions and modules."""
     function = rule.forward if isinstance(rule, torch.nn.Module) else rule
     try:
         names = inspect.signature(function).parameters
@@ -345,11 +345,11 @@ PRECOMPUTED = ("affinity", "distance", "kernel")
 
 @dataclass(frozen=True)
 class Precomputed:
-    """In the place of a rule, a metric or a kernel: the method is given a matrix of pairs in the place of points.
+    """Declaration, in place of a rule, a metric or a kernel, that a method is given a matrix of pairs, not points.
 
     Args:
-        kind: what the matrix holds: ``"affinity"`` (or the method is given a `Graph`), ``"distance"`` or ``"kernel"``.
-            Each method says which it takes.
+        kind: content of the matrix: ``"affinity"`` (or the method is given a `Graph`), ``"distance"`` or ``"kernel"``.
+            Each method documents which it takes.
 
     >>> from torch_lapeig import MDS
     >>> distances = torch.tensor([[0.0, 1.0, 3.0], [1.0, 0.0, 2.0], [3.0, 2.0, 0.0]], dtype=torch.float64)
@@ -401,7 +401,7 @@ class KNN:
         _checks.keep(self, recall=None if self.recall is None else asked)
 
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
-        """The graph of points ``(N, D)`` or ``(B, N, D)``."""
+        """Return the graph of points ``(N, D)`` or ``(B, N, D)``."""
         return knn_graph(x, self.k, symmetrize=self.symmetrize, mask=mask, **self._search)
 
     @property
@@ -409,14 +409,14 @@ class KNN:
         return {"metric": self.metric, "backend": self.backend, "recall": self.recall}
 
     def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
-        """The graph of points ``(N, D)``, and the distance ``(N,)`` of each to its k-th neighbour for `extend`."""
+        """Return the graph of points ``(N, D)``, and each point's distance ``(N,)`` to its k-th neighbour."""
         found = nearest_neighbors(x, min(self.k, max(len(x) - 1, 1)), **self._search)
         row, col = _directed_edges(found, None)
         graph = _symmetrize(row, col, self.symmetrize, x, None, False, metric=self.metric, recall=found.recall)
         return graph, reach_of_points(x, found.indices[:, -1], self.metric)
 
     def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
-        """Edges of new points ``(Q, D)`` to the graph's ``(N, D)``: the same rule, with the state of `with_state`.
+        """Return the edges of new points ``(Q, D)`` to the graph's ``(N, D)``, with the state of `with_state`.
 
         Query q reaches i if i is among its k nearest; i reaches q if q is no farther than i's own k-th neighbour. These
         are the two directions that ``symmetrize`` puts together. The exact search finds them, whatever the backend.
@@ -456,22 +456,22 @@ class Radius:
         _checks.check_choice(self.metric, "metric", ("euclidean", "cosine"))
 
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
-        """The graph of points ``(N, D)`` or ``(B, N, D)``."""
+        """Return the graph of points ``(N, D)`` or ``(B, N, D)``."""
         return radius_graph(x, self.radius, mask=mask, metric=self.metric)
 
     def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
-        """The graph of points ``(N, D)``, and the radius of each ``(N,)``, always the same, for `extend`."""
+        """Return the graph of points ``(N, D)``, and the radius for each, ``(N,)``."""
         return self(x), radii_no_less(self.radius, x, (len(x),)).clone()
 
     def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
-        """Edges of new points ``(Q, D)`` to the graph's ``(N, D)`` within the radius, the state of `with_state`."""
+        """Return the edges of new points ``(Q, D)`` to the graph's ``(N, D)`` within the radius."""
         reach = radius_neighbors(x, state, queries, metric=self.metric)
         same = _same_points(reach, queries, x, self.metric)
         return Extension(reach.query, reach.point, torch.ones_like(reach.squared_distances), same, self.metric)
 
 
 def _same_points(reached: NeighborPairs, queries: Tensor, x: Tensor, metric: Metric) -> Tensor:
-    """Return the first point equal to each query, int64 ``(Q,)``, −1 for none. Equal ones are always in reach.
+    """Return the first point equal to each query, int64 ``(Q,)``, −1 for none. Equal points are always in reach.
 
     With ``"cosine"`` points of one direction are equal.
     """

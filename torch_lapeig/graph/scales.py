@@ -11,11 +11,11 @@ from torch_lapeig.graph.groups import kth_of_groups
 from torch_lapeig.graph.logarithms import finite_log
 from torch_lapeig.graph.pattern import SparsePattern
 
-NEGLIGIBLE = 1e3  # of an exponent: e to its negative is 0 in every dtype
+NEGLIGIBLE = 1e3  # exponent whose negative gives e to 0 in every dtype
 
 
 def rescale(x: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Points over a power of two near their largest coordinate in each graph, and that power, ``(1,)`` or ``(B, 1)``.
+    """Return points over a power of two near each graph's largest coordinate, and the power, ``(1,)`` or ``(B, 1)``.
 
     A kernel that does not depend on the unit has the same values to the last bit, and neither its lengths nor their
     derivatives overflow or underflow with the unit of the points.
@@ -25,9 +25,9 @@ def rescale(x: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
 
 
 def gaussian(graph: Graph, squared_lengths: Tensor, scale: Tensor) -> Graph:
-    """``graph`` with its weights times exp(−d²/scale). Edges on which the factor is zero are constant."""
+    """Return ``graph`` with its weights times exp(−d²/scale). Edges on which the factor is zero are constant."""
     near = _checks.primal(squared_lengths) <= NEGLIGIBLE * _checks.primal(scale)
-    # Far edges have no derivative, where that of the quotient may be ∞.
+    # Far edges have a zero derivative, since the quotient's may be ∞.
     exponent = -torch.where(near, squared_lengths, NEGLIGIBLE) / torch.where(near, scale, 1)
     exponent = _checks.finite_gradient(exponent)
     log_weight: Tensor | None = exponent
@@ -39,13 +39,13 @@ def gaussian(graph: Graph, squared_lengths: Tensor, scale: Tensor) -> Graph:
 
 
 def has_differentiable_zeros(graph: Graph) -> bool:
-    """Whether derivatives may be asked for in weights of 0, which have them, but not through a logarithm."""
+    """Return whether derivatives may be asked for in weights of 0, which cannot pass through a logarithm."""
     w = graph.weight
     return graph.log_weight is None and (w.requires_grad or _checks.is_dual(w)) and bool((w.detach() == 0).any())
 
 
 def lengths_by_node(squared_lengths: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Squared lengths of the edges of positive weight between distinct nodes, and the first node of each."""
+    """Return squared lengths of the edges of positive weight between distinct nodes, and the first node of each."""
     pattern = graph.pattern
     if isinstance(pattern, SparsePattern):
         proper = pattern.without_loops(graph.weight.detach()).nonzero().flatten()
@@ -56,7 +56,7 @@ def lengths_by_node(squared_lengths: Tensor, graph: Graph) -> tuple[Tensor, Tens
 
 
 def local_scales(squared_lengths: Tensor, node: Tensor, total: int, m: int) -> Tensor:
-    """σ ``(total,)`` of each node: the length of its m-th shortest edge, or of its longest; 1 without edges."""
+    """Return σ ``(total,)`` of each node: the length of its m-th shortest edge, or of its longest; 1 without edges."""
     squared = kth_of_groups(squared_lengths, node, total, m)
     if (squared <= 0).any():
         raise ValueError(
@@ -67,7 +67,7 @@ def local_scales(squared_lengths: Tensor, node: Tensor, total: int, m: int) -> T
 
 
 def median_at_nodes(squared_lengths: Tensor, graph: Graph, group: Tensor) -> Tensor:
-    """Lower median of the squared edge lengths of each group of nodes, at its nodes."""
+    """Return the lower median of the squared edge lengths of each group of nodes, at its nodes."""
     pattern = graph.pattern
     lengths, node = lengths_by_node(squared_lengths, graph)
     of_edge, total = group.flatten()[node], group.numel()

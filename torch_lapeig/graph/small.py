@@ -1,4 +1,4 @@
-"""Edges of small sets of points in one list, for `KNN` and `HeatKernel`: few calls, with gradients."""
+"""Edges of small sets of points in one list, for `KNN` and `HeatKernel`: a minimum of calls, with gradients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SmallGraphs(NamedTuple):
 
 
 def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | None) -> SmallGraphs | None:
-    """Return the graphs of sets of points ``(B, N, D)``; None where there is no short way to them.
+    """Return the graphs of sets of points ``(B, N, D)``; None where this short way does not apply.
 
     It is there for exact Euclidean `KNN` of more points than neighbours in each set, and `HeatKernel` but for
     ``"component-median"``. Gradients flow to the points and to a learnable bandwidth. Where a bandwidth is 0, as of
@@ -45,7 +45,7 @@ def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | No
 
 
 def _normalized(index: Tensor, weight: Tensor, mask: Tensor | None) -> SmallGraphs:
-    """Return the graphs with A of a weight ``(B, N, k)`` from each node to others."""
+    """Return the graphs W = A + Aᵀ for weights A ``(B, N, k)`` from each node to others."""
     nothing = weight.new_zeros(*index.shape[:2], index.shape[1])
     degrees = weight.sum(2) + nothing.scatter(2, index, weight).sum(1)
     scale = degrees.rsqrt() if mask is None else torch.where(mask, degrees, 1).rsqrt() * mask
@@ -55,7 +55,7 @@ def _normalized(index: Tensor, weight: Tensor, mask: Tensor | None) -> SmallGrap
 
 
 def _shares(index: Tensor, rule: str) -> tuple[Tensor, Tensor]:
-    """Return what each neighbour adds to a weight in either direction, and whether its edge comes for the first time.
+    """Return each neighbour's share of a weight in either direction, and whether its edge occurs for the first time.
 
     An edge that both of its ends have chosen is among the neighbours twice.
     """
@@ -73,11 +73,11 @@ def _shares(index: Tensor, rule: str) -> tuple[Tensor, Tensor]:
 def _lengths(x: Tensor, index: Tensor) -> Tensor:
     """Return squared lengths ``(B, N, k)`` between points ``(B, N, D)`` and their neighbours.
 
-    The values are those of direct differences, the derivatives those of the expanded square.
+    The values come from direct differences, the derivatives from the expanded square.
     """
     bare, item = _checks.primal(x), torch.arange(len(x), device=x.device)[:, None, None]
     direct = bare[item, index].sub_(bare[:, :, None]).square_().sum(-1)
-    centred = x - bare.mean(1, keepdim=True)  # what cancels gets smaller
+    centred = x - bare.mean(1, keepdim=True)  # reduces cancellation
     inner = centred @ centred.mT
     squares = inner.diagonal(dim1=1, dim2=2)
     node = torch.arange(x.shape[1], device=x.device)[:, None]

@@ -1,6 +1,6 @@
 """Checks of the parts that graphs are made of, once, where users give them.
 
-Compiled loops go wherever indices say. Inside the library patterns and graphs are made without these checks.
+Compiled loops trust indices. Inside the library patterns and graphs are made without these checks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 
-MOST_NODES = math.isqrt(2**63 - 1)  # whose edges have numbers row * total + col in int64
+MOST_NODES = math.isqrt(2**63 - 1)  # edge numbers row * total + col fit int64
 
 
 def checked_shape(shape: Any, name: str = "shape") -> tuple[int, ...]:
@@ -99,18 +99,18 @@ def check_batch(batch: Any, num_nodes: int, name: str = "batch") -> None:
 
 
 def check_places(affinity: Any) -> None:
-    """Raise ValueError for a square SciPy matrix with entries nowhere, which its conversions would write there."""
+    """Raise ValueError for a square SciPy matrix with entries outside its shape, whose conversion would write there."""
     try:
         if affinity.format in ("csr", "csc", "bsr"):
             affinity.check_format(full_check=True)
         elif affinity.format == "coo":
-            coo_array((affinity.data, (affinity.row, affinity.col)), shape=affinity.shape)  # which looks at them
+            coo_array((affinity.data, (affinity.row, affinity.col)), shape=affinity.shape)  # checks the indices
     except ValueError as error:
         raise ValueError(f"affinity must have its entries in {affinity.shape[0]} rows and columns: {error}") from error
 
 
 def check_weights(weight: Tensor, reverse: Tensor, name: str, slack: float) -> None:
-    """Raise unless weights are finite, non-negative, and equal to those of the reversed edges, up to ``slack``."""
+    """Raise unless weights are finite, non-negative, and equal to the reversed edges' weights, up to ``slack``."""
     _checks.check_finite(weight, name)
     allowed = slack * _checks.largest(weight) if slack else 0.0
     _checks.check_non_negative(weight, name, allowed)

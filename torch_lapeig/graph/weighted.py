@@ -16,7 +16,7 @@ Rule = NeighborRule | Precomputed
 
 
 def check_rule_and_weights(neighbors: Any, weights: Any) -> Weighting | None:
-    """The weighting of a graph's edges, `HeatKernel` where it is None; None with ``Precomputed("affinity")``.
+    """Return the weighting of a graph's edges, `HeatKernel` where it is None; None with ``Precomputed("affinity")``.
 
     Raises:
         TypeError, ValueError: ``neighbors`` is neither a rule nor ``Precomputed("affinity")``, ``weights`` is no
@@ -34,7 +34,7 @@ def check_rule_and_weights(neighbors: Any, weights: Any) -> Weighting | None:
 
 
 def weighted_graph(neighbors: Rule, weights: Weighting | None, x: Tensor | Graph, mask: Tensor | None = None) -> Graph:
-    """The weighted graph of points, or with ``Precomputed("affinity")`` that of affinities, or the `Graph` given."""
+    """Return the weighted graph of points, of affinities with ``Precomputed("affinity")``, or the `Graph` given."""
     if isinstance(neighbors, Precomputed) or weights is None:
         if isinstance(x, Graph) and mask is not None:
             raise ValueError("mask must be None with a Graph, which carries its own")
@@ -45,7 +45,7 @@ def weighted_graph(neighbors: Rule, weights: Weighting | None, x: Tensor | Graph
 
 
 def _without_padding(affinity: Any, mask: Tensor | None) -> Any:
-    """Affinities that are zero where ``mask`` marks padding, which may hold anything."""
+    """Return affinities that are zero where ``mask`` marks padding, which may hold anything."""
     if mask is None or not isinstance(affinity, Tensor) or affinity.ndim not in (2, 3):
         return affinity
     _checks.check_mask(mask, affinity)

@@ -1,4 +1,4 @@
-"""Edge weightings: small modules from points and a graph to the same graph with weights, with gradients.
+"""Edge weightings: small modules from points and a graph to that graph with weights, with gradients.
 
 For new points `Weighting.state` keeps numbers of each training point, and `Weighting.extend` weighs edges to these.
 """
@@ -53,7 +53,7 @@ Bandwidth = float | Literal["median", "component-median"]
 
 
 def _by_metric(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Give ``forward`` or ``state`` of a weighting the points between which the graph's metric measures lengths."""
+    """Wrap ``forward`` or ``state`` of a weighting to receive points whose distances are the graph's metric."""
 
     @functools.wraps(method)
     def measuring(self: Weighting, x: Tensor, graph: Graph) -> Any:
@@ -67,14 +67,14 @@ def _by_metric(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Weighting(Configured, nn.Module, abc.ABC):
-    """A weighting is called as ``weighting(x, graph)`` and multiplies the weights of the graph by its own.
+    """Weighting, called as ``weighting(x, graph)``, that multiplies the weights of the graph by its own.
 
-    Those are 1 after a search, ½ for the one-sided edges of ``symmetrize="mean"``, or given. Gradients flow to points,
-    bandwidths and given weights, on the edges only.
+    Weights are 1 after a search, ½ for the one-sided edges of ``symmetrize="mean"``, or given. Gradients flow to
+    points, bandwidths and given weights, on the edges only.
 
     A subclass gives the weights of a graph (``forward``) and their extension to new points (``state``, ``extend``). It
     names in ``CONFIGURATION`` the attributes by which it computes: a saved fit is not loaded into a module where they
-    differ. Parameters are learned and moved as those of any module. The three methods run in full precision under
+    differ. Parameters are learned and moved as in any module. The three methods run in full precision under
     autocast. Of a graph whose ``metric`` is ``"cosine"`` they are given the points scaled to length 1, and the squared
     lengths of edges between such points.
 
@@ -113,7 +113,7 @@ class Weighting(Configured, nn.Module, abc.ABC):
             setattr(cls, name, _checks.full_precision(method if name == "extend" else _by_metric(method)))
 
     def __call__(self, x: Tensor, graph: Graph) -> Graph:
-        """`forward` of a graph; TypeError for anything else."""
+        """Return `forward` of a graph; raise TypeError for anything else."""
         check_graph(graph)
         if graph.pattern.is_sharded:
             given = {"x": x, "weights": graph.weight, **dict(self.named_parameters())}
@@ -122,41 +122,41 @@ class Weighting(Configured, nn.Module, abc.ABC):
         return weighted
 
     def extra_repr(self) -> str:
-        """The constructor's arguments that are numbers and words."""
+        """Return the constructor's arguments that are numbers and words."""
         values = {name: getattr(self, name) for name in self.CONFIGURATION}
         return ", ".join(f"{name}={value!r}" for name, value in values.items() if isinstance(value, (str, int, float)))
 
     @abc.abstractmethod
     def forward(self, x: Tensor, graph: Graph) -> Graph:
-        """``graph`` with its weights times those of this weighting, see `Graph.with_weight`; differentiable.
+        """Return ``graph`` with its weights times those of this weighting, see `Graph.with_weight`; differentiable.
 
         Args:
-            x: points ``(N, D)`` or ``(B, N, D)``, those of the graph.
+            x: points ``(N, D)`` or ``(B, N, D)``, of the graph.
             graph: the edges to weight. Its pattern has the algebra: `SparsePattern`, `DensePattern`.
         """
 
     @abc.abstractmethod
     def state(self, x: Tensor, graph: Graph) -> Tensor:
-        """What `extend` needs of each training point: ``(N, s)``, with s ≥ 1 of the weighting's choice.
+        """Return what `extend` needs of each training point: ``(N, s)``, with s ≥ 1 of the weighting's choice.
 
         ``x`` ``(N, D)`` and the graph as for ``forward``, before it was weighted.
         """
 
     @abc.abstractmethod
     def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
-        """Logarithm of the weights W(x, i) of the edges between new and training points, ``(E,)``; differentiable.
+        """Return log W(x, i) of the edges between new and training points, ``(E,)``; differentiable.
 
         For a new point equal to a training point the edges are that one's own, and so must be the weights. The
         logarithm, because the weights of a far point may all underflow while their ratios do not.
 
         Args:
             edges: between new and training points.
-            state: that of the training points, ``(N, s)``.
+            state: of the training points, ``(N, s)``.
         """
 
 
 class SimpleWeights(Weighting):
-    """W_ij = 1 on every edge, the limit t → ∞ of the heat kernel (Belkin & Niyogi 2003, section 2, step 2b).
+    """Weights W_ij = 1 on every edge, the limit t → ∞ of the heat kernel (Belkin & Niyogi 2003, section 2, step 2b).
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> SimpleWeights()(torch.tensor([[0.0], [1.0], [3.0]]), path).weight
@@ -164,20 +164,20 @@ class SimpleWeights(Weighting):
     """
 
     def forward(self, x: Tensor, graph: Graph) -> Graph:
-        """The graph as it is."""
+        """Return the graph as it is."""
         return graph
 
     def state(self, x: Tensor, graph: Graph) -> Tensor:
-        """Nothing: zeros ``(N, 1)``."""
+        """Return zeros ``(N, 1)``: `extend` needs no state."""
         return x.new_zeros(len(x), 1)
 
     def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
-        """Logarithm of the connectivity."""
+        """Return the logarithm of the connectivity."""
         return edges.connectivity.log()
 
 
 class KernelWeights(Weighting):
-    """W_ij = f(‖x_i − x_j‖²) of a function of squared distances that is symmetric by nature.
+    """Weights W_ij = f(‖x_i − x_j‖²) of a function of squared distances that is symmetric by nature.
 
     Args:
         kernel: from squared distances to as many finite, non-negative weights, elementwise; a module's parameters are
@@ -202,11 +202,11 @@ class KernelWeights(Weighting):
         self.kernel = kernel
 
     def forward(self, x: Tensor, graph: Graph) -> Graph:
-        """``graph`` with its weights times the kernel."""
+        """Return ``graph`` with its weights times the kernel."""
         return graph.with_weight(graph.weight * self._values(graph.pattern.squared_lengths(_check_points(x, graph))))
 
     def _values(self, squared_lengths: Tensor) -> Tensor:
-        """The kernel, checked."""
+        """Return the kernel, checked."""
         values = self.kernel(squared_lengths)
         _checks.check_floating(values, "kernel(squared_lengths)")
         if values.shape != squared_lengths.shape:
@@ -222,17 +222,17 @@ class KernelWeights(Weighting):
         return values
 
     def state(self, x: Tensor, graph: Graph) -> Tensor:
-        """Nothing: zeros ``(N, 1)``."""
+        """Return zeros ``(N, 1)``: `extend` needs no state."""
         return x.new_zeros(len(x), 1)
 
     def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
-        """log f of the squared lengths."""
+        """Return log f of the squared lengths."""
         values = edges.connectivity * self._values(edges.squared_lengths)
         return torch.where(values > 0, finite_log(values), -torch.inf)
 
 
 class HeatKernel(Weighting):
-    """W_ij = exp(−‖x_i − x_j‖² / t) on every edge (Belkin & Niyogi 2003, section 2, step 2a).
+    """Weights W_ij = exp(−‖x_i − x_j‖² / t) on every edge (Belkin & Niyogi 2003, section 2, step 2a).
 
     Half of the literature writes 4t for t: their bandwidth times 4 is the ``t`` here. A Gaussian of standard
     deviation σ has ``t`` = 2σ².
@@ -272,16 +272,16 @@ class HeatKernel(Weighting):
 
     @property
     def learnable(self) -> bool:
-        """Whether there is a parameter ``log_factor``."""
+        """Return whether there is a parameter ``log_factor``."""
         return self.log_factor is not None
 
     @property
     def factor(self) -> float:
-        """The number that multiplies the bandwidth: exp(``log_factor``), 1 unless it is learnable."""
+        """Return the number that multiplies the bandwidth: exp(``log_factor``), 1 unless it is learnable."""
         return 1.0 if self.log_factor is None else math.exp(self.log_factor.item())
 
     def forward(self, x: Tensor, graph: Graph) -> Graph:
-        """``graph`` with its weights times the kernel."""
+        """Return ``graph`` with its weights times the kernel."""
         points, unit = rescale(_check_points(x, graph), graph)
         squared_lengths = graph.pattern.squared_lengths(points)
         t = self.bandwidth(squared_lengths, graph)
@@ -289,7 +289,7 @@ class HeatKernel(Weighting):
         return gaussian(graph, squared_lengths, graph.pattern.at_row(t))
 
     def bandwidth(self, squared_lengths: Tensor, graph: Graph) -> Tensor:
-        """Bandwidth of each node, of the shape of the graph, from squared edge lengths: t · exp(``log_factor``)."""
+        """Return each node's bandwidth, of the graph's shape, from squared edge lengths: t · exp(``log_factor``)."""
         if isinstance(self.t, str):
             n, b = graph.num_nodes, graph.batch_size
             group = torch.arange(b, device=squared_lengths.device)[:, None].expand(b, n)
@@ -301,16 +301,16 @@ class HeatKernel(Weighting):
         return t if self.log_factor is None else t * self.log_factor.to(t.dtype).exp()
 
     def state(self, x: Tensor, graph: Graph) -> Tensor:
-        """The bandwidth of each point, ``(N, 1)``."""
+        """Return the bandwidth of each point, ``(N, 1)``."""
         return self.bandwidth(graph.pattern.squared_lengths(x), graph)[:, None]
 
     def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
-        """−‖x − x_i‖² / t_i."""
+        """Return −‖x − x_i‖² / t_i."""
         return edges.connectivity.log() - edges.squared_lengths / state[edges.point, 0]
 
 
 class SelfTuning(Weighting):
-    """W_ij = exp(−‖x_i − x_j‖² / (σ_i σ_j)), σ_i the distance of x_i to its m-th neighbour in the graph.
+    """Weights W_ij = exp(−‖x_i − x_j‖² / (σ_i σ_j)), σ_i the distance of x_i to its m-th neighbour in the graph.
 
     Zelnik-Manor & Perona, *Self-tuning spectral clustering* (2004), section 2 (there m = 7).
 
@@ -332,32 +332,32 @@ class SelfTuning(Weighting):
         self.m = _checks.check_count(m, "m")
 
     def forward(self, x: Tensor, graph: Graph) -> Graph:
-        """``graph`` with its weights times the kernel; gradients flow through σ too."""
+        """Return ``graph`` with its weights times the kernel; gradients flow through σ too."""
         pattern = graph.pattern
         squared_lengths = pattern.squared_lengths(rescale(_check_points(x, graph), graph)[0])
         sigma = self._sigma(squared_lengths, graph)
         return gaussian(graph, squared_lengths, pattern.at_row(sigma) * pattern.at_col(sigma))
 
     def _sigma(self, squared_lengths: Tensor, graph: Graph) -> Tensor:
-        """σ of each node, of the shape of the graph; 1 at nodes without edges."""
+        """Return σ of each node, of the shape of the graph; 1 at nodes without edges."""
         lengths, node = lengths_by_node(squared_lengths, graph)
         return local_scales(lengths, node, math.prod(graph.shape), self.m).reshape(graph.shape)
 
     def state(self, x: Tensor, graph: Graph) -> Tensor:
-        """σ of each point, ``(N, 1)``."""
+        """Return σ of each point, ``(N, 1)``."""
         return self._sigma(graph.pattern.squared_lengths(x), graph)[:, None]
 
     def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
-        """−‖x − x_i‖² / (σ_x σ_i), with σ_x from the edges of the new point."""
+        """Return −‖x − x_i‖² / (σ_x σ_i), with σ_x from the edges of the new point."""
         sigma = local_scales(edges.squared_lengths, edges.query, edges.num_queries, self.m)
         scale = sigma[edges.query] * state[edges.point, 0]
         return edges.connectivity.log() - edges.squared_lengths / scale
 
 
 class DensityCorrected(Weighting):
-    """W_ij = K_ij / (q_i q_j)^α with q_i = Σ_j K_ij of another weighting K (Coifman & Lafon 2006, section 3.4).
+    """Weights W_ij = K_ij / (q_i q_j)^α with q_i = Σ_j K_ij of another weighting K (Coifman & Lafon 2006, section 3.4).
 
-    α = 1 removes the influence of the sampling density: eigenvectors approach those of the Laplace–Beltrami operator.
+    α = 1 removes the influence of the sampling density: eigenvectors approach the Laplace–Beltrami operator's.
 
     Args:
         alpha: in [0, 1]; 0 changes nothing.
@@ -377,7 +377,7 @@ class DensityCorrected(Weighting):
         self.weights = HeatKernel() if weights is None else weights
 
     def forward(self, x: Tensor, graph: Graph) -> Graph:
-        """``graph`` with the corrected weights."""
+        """Return ``graph`` with the corrected weights."""
         graph = self.weights(x, graph)
         if graph.similarity is not None:
             raise ValueError("weights must be symmetric to be corrected for density, got ImprovedWeights")
@@ -395,23 +395,23 @@ class DensityCorrected(Weighting):
         return graph._with(weight=weight + zeros, log_weight=None)
 
     def _scale(self, graph: Graph) -> Tensor:
-        """q^-α of each node, 0 without edges."""
+        """Return q^-α of each node, 0 without edges."""
         return inverse_power(graph.pattern.sum_rows(graph.weight), self.alpha)
 
     def state(self, x: Tensor, graph: Graph) -> Tensor:
-        """Logarithm of q^-α of each point (0 without edges), then the state of K."""
+        """Return the logarithm of q^-α of each point (0 without edges), then the state of K."""
         scale = self._scale(self.weights(x, graph))
         return torch.cat([torch.where(scale > 0, scale, 1).log()[:, None], self.weights.state(x, graph)], 1)
 
     def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
-        """log K(x, x_i) − α log q(x) − α log q_i."""
+        """Return log K(x, x_i) − α log q(x) − α log q_i."""
         affinity = self.weights.extend(edges, state[:, 1:])
         mass = segment_logsumexp(affinity, edges.query, edges.num_queries)
         return affinity - self.alpha * mass[edges.query] + state[edges.point, 0]
 
 
 class ImprovedWeights(Weighting):
-    """W_ij = K_ij / κ_j, K a heat kernel and κ_j the number of neighbours of j (Baghani & Araabi).
+    """Weights W_ij = K_ij / κ_j, K a heat kernel and κ_j the number of neighbours of j (Baghani & Araabi).
 
     *Improved Laplacian eigenmaps*: the paper's problem is (D − W) y = λ y, ``normalization="unnormalized"`` of
     `LaplacianEigenmaps`, on an ε-neighbourhood graph (`Radius`), with K_ij = exp(−‖x_i − x_j‖² / 4t): its t times 4 is
@@ -435,7 +435,7 @@ class ImprovedWeights(Weighting):
         self.kernel = HeatKernel(t, learnable=learnable)
 
     def forward(self, x: Tensor, graph: Graph) -> Graph:
-        """``graph`` with the weights in symmetric form. ValueError if it has such a form already."""
+        """Return ``graph`` with the weights in symmetric form; raise ValueError if it has such a form already."""
         if graph.similarity is not None:
             raise ValueError("graph has been weighted by ImprovedWeights already; weight the graph of the search")
         root = self._counts(graph).sqrt()
@@ -445,16 +445,16 @@ class ImprovedWeights(Weighting):
         return weighted._with(weight=weight, similarity=root)
 
     def _counts(self, graph: Graph) -> Tensor:
-        """κ, of the shape of the graph, self loops left out; 1 without neighbours. Constant, so without gradients."""
+        """Return κ, of the graph's shape, without self loops; 1 without neighbours. Constant, so without gradients."""
         present = (graph.weight.detach() > 0).to(graph.weight.dtype)
         return graph.pattern.sum_rows(graph.pattern.without_loops(present)).clamp_min(1)
 
     def state(self, x: Tensor, graph: Graph) -> Tensor:
-        """Bandwidth and log κ of each point."""
+        """Return bandwidth and log κ of each point."""
         return torch.cat([self.kernel.state(x, graph), self._counts(graph).log()[:, None]], 1)
 
     def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
-        """log K(x, x_i) − log κ_i."""
+        """Return log K(x, x_i) − log κ_i."""
         return self.kernel.extend(edges, state) - state[edges.point, 1]
 
 
@@ -465,7 +465,7 @@ def check_weighting(weights: Any) -> None:
 
 
 def _check_points(x: Tensor, graph: Graph) -> Tensor:
-    """The points of a graph, checked; padding, whatever it holds, as zeros."""
+    """Return the points of a graph, checked; padding, whatever it holds, as zeros."""
     x = _checks.single(x)
     _checks.check_floating(x, "x")
     if tuple(x.shape[:-1]) != tuple(graph.shape):

@@ -30,12 +30,12 @@ from torch_lapeig.methods.spectral import GraphEmbedding, check_size, warn_of_is
 
 Variant = Literal["njw", "shi_malik"]
 
-SUM_TOLERANCE = 1e-3  # of the rows of a soft assignment, or two roundings of half precision
+SUM_TOLERANCE = 1e-3  # error of the sums of a soft assignment, or two roundings of half precision
 
 
 @_checks.full_precision
 def normalized_cut(labels: Tensor, graph: Graph) -> Tensor:
-    """Σ_A cut(A, V∖A) / vol(A) over the clusters A (Shi & Malik 2000, section 2), in O(E·K).
+    """Compute Σ_A cut(A, V∖A) / vol(A) over the clusters A (Shi & Malik 2000, section 2), in O(E·K).
 
     cut(A, V∖A) = Σ_{i∈A, j∉A} W_ij and vol(A) = Σ_{i∈A} d_i, so the value lies in [0, K] for K clusters. It is at least
     λ_1 + … + λ_K of L y = λ D y. A cluster of no volume (empty, or isolated nodes only) adds nothing.
@@ -73,7 +73,7 @@ def normalized_cut(labels: Tensor, graph: Graph) -> Tensor:
 
 
 def _assignment(labels: Tensor, graph: Graph) -> Tensor:
-    """Soft assignments as they are, labels as indicators of the clusters: ``(..., N, K)``."""
+    """Return soft assignments as they are, labels as indicators of the clusters: ``(..., N, K)``."""
     _checks.check_tensor(labels, "labels")
     if labels.dtype in (torch.int32, torch.int64):
         if tuple(labels.shape) != tuple(graph.shape):
@@ -122,7 +122,7 @@ class SpectralClustering(GraphEmbedding):
             ``"discretize"``: by the nearest partition up to a rotation (Yu & Shi 2003). See ``methods.labels``.
         n_components: eigenvectors; default: n_clusters, as the ways other than k-means need it.
         n_init: starts of k-means, of which the best is taken.
-        solve: options of the eigensolve, a `Solve`, or a solver alone.
+        solve: options of the eigensolve, a `Solve`, or just a solver.
         seed: of k-means and ``"discretize"``.
 
     Isolated nodes get a row of zeros, the label −1 and a `GraphWarning`. They take the place of clusters into which the
@@ -196,8 +196,8 @@ class SpectralClustering(GraphEmbedding):
         """Return the rows that get labels, of generalised eigenvectors."""
         if self.variant == "shi_malik":
             return y
-        # Rows of D^-½ V scaled to length 1 are those of V. The first column, constant on all but isolated nodes, keeps
-        # them away from zero.
+        # Rows of D^-½ V scaled to length 1 equal rows of V scaled so. The first column, constant on all but isolated
+        # nodes, keeps them away from zero.
         active = y[..., :1].detach() != 0
         y = y / _checks.power_of_two(y, (-1,))  # so that no square overflows
         length: Tensor = torch.linalg.vector_norm(torch.where(active, y, 1), dim=-1, keepdim=True)
@@ -220,7 +220,7 @@ class SpectralClustering(GraphEmbedding):
     @torch.no_grad()
     @_checks.full_precision
     def fit_with(self, x: Tensor | Graph, random: np.random.RandomState, verbose: int = 0) -> SpectralClustering:
-        """``fit`` with a generator of random numbers in the place of ``seed``; ``verbose`` is that of k-means."""
+        """Run ``fit`` with a generator of random numbers in place of ``seed``; ``verbose`` is passed to k-means."""
         # Made first: without scikit-learn nothing else is done.
         by_means = k_means(self.n_clusters, self.n_init, random, verbose) if self.assign_labels == "kmeans" else None
         super().fit(x)
@@ -236,17 +236,17 @@ class SpectralClustering(GraphEmbedding):
             self.cluster_axes_ = cluster_qr(rows)[1]
         else:
             self.cluster_axes_ = discretize(rows, random)[1]
-        self.labels_ = self._labels_of(self.embedding_)  # not theirs: where two are as near, `predict` has to agree
+        self.labels_ = self._labels_of(self.embedding_)  # not from k-means: at equal distances `predict` must agree
         return self
 
     def fit_predict(self, x: Tensor | Graph) -> Tensor:
-        """``labels_`` of ``fit(x)``, int64 ``(N,)``."""
+        """Return ``labels_`` of ``fit(x)``, int64 ``(N,)``."""
         return self.fit(x).labels_
 
     @torch.no_grad()
     @_checks.full_precision
     def predict(self, x_new: Tensor) -> Tensor:
-        """Labels of new points ``(Q, D)``, int64 ``(Q,)``: the nearest centre or axis of their rows, −1 for zeros.
+        """Return labels of new points ``(Q, D)``, int64 ``(Q,)``: the nearest centre or axis; −1 for rows of zeros.
 
         Raises:
             RuntimeError, TypeError, ValueError: see ``transform``.
@@ -254,7 +254,7 @@ class SpectralClustering(GraphEmbedding):
         return self._labels_of(self.transform(x_new))
 
     def _taken_by_isolated(self, isolated: int) -> int:
-        """Return how many of the clusters isolated nodes take from the others.
+        """Return how many clusters isolated nodes take from the other nodes.
 
         As eigenvectors of I − S isolated nodes have the eigenvalue 1: a split of the others whose eigenvalue is larger
         comes after them.
@@ -262,7 +262,7 @@ class SpectralClustering(GraphEmbedding):
         return min(isolated, int((self.eigenvalues_[: self.n_clusters] > 1).sum()))
 
     def _labels_of(self, rows: Tensor) -> Tensor:
-        """The nearest centre or axis of each row, −1 for zeros."""
+        """Return the nearest centre or axis of each row, −1 for zeros."""
         if self.assign_labels == "kmeans":
             labels = nearest_centre(rows[:, : self.cluster_centers_.shape[1]], self.cluster_centers_)
         else:

@@ -25,7 +25,7 @@ from torch_lapeig.methods.spectral import GraphEmbedding, check_size, warn_of_is
 
 Scale = Literal["degree", "unit", "orthonormal"]
 
-LARGEST_POWER = 2**53  # of a matrix, by squaring: a larger one is as good as not whole
+LARGEST_POWER = 2**53  # of a matrix, by squaring: a larger power counts as fractional
 
 
 class LaplacianEigenmaps(GraphEmbedding):
@@ -33,7 +33,7 @@ class LaplacianEigenmaps(GraphEmbedding):
 
     Builds a neighbourhood graph, weights its edges, and returns the generalised eigenvectors L y = λ D y of the
     smallest eigenvalues after the constant one. Used as a layer, ``forward`` builds a fresh graph for its points and
-    gradients flow to them and to a learnable bandwidth. ``fit`` keeps what ``transform`` needs for new points.
+    gradients flow to them and to a learnable bandwidth. ``fit`` keeps the state for ``transform``.
 
     Args:
         n_components: dimension of the embedding.
@@ -59,10 +59,10 @@ class LaplacianEigenmaps(GraphEmbedding):
             c − 1 columns that tell the components apart, with a `GraphWarning`; ``"separate"`` embeds each component
             on its own (the paper's rule), a component of m nodes giving at most m − 1 columns, the rest zero;
             ``"error"`` raises.
-        solve: options of the eigensolve, a `Solve`, or a solver alone.
+        solve: options of the eigensolve, a `Solve`, or just a solver.
 
-    Isolated nodes get a row of zeros and a `GraphWarning`. A batch is solved as one; how its items, half precision and
-    new points are treated, `EmbeddingModule` says.
+    Isolated nodes get a row of zeros and a `GraphWarning`. A batch is solved as one; `EmbeddingModule` describes how
+    its items, half precision and new points are treated.
 
     Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
         embedding_: ``(N, n_components)``. eigenvalues_, residuals_: ``(n_components,)``, or with ``"separate"`` one
@@ -116,7 +116,7 @@ class LaplacianEigenmaps(GraphEmbedding):
     def improved(
         cls, n_components: int, neighbors: Rule, t: Bandwidth = "median", *, learnable: bool = False, **options: Any
     ) -> LaplacianEigenmaps:
-        """Improved Laplacian eigenmaps as in the paper (Baghani & Araabi): (D − W) y = λ y with `ImprovedWeights`.
+        """Build improved Laplacian eigenmaps of Baghani & Araabi: (D − W) y = λ y with `ImprovedWeights`.
 
         Args:
             n_components: as of the class. neighbors: the paper's is ``Radius(ε)``.
@@ -133,7 +133,7 @@ class LaplacianEigenmaps(GraphEmbedding):
     def forward(
         self, x: Tensor | Graph, *, mask: Tensor | None = None, generator: torch.Generator | None = None
     ) -> Tensor:
-        """As of `EmbeddingModule`, of points, affinities or a `Graph`.
+        """Return the embedding, as `EmbeddingModule` does, of points, affinities or a `Graph`.
 
         Args:
             x: ``(N, D)`` or ``(B, N, D)``, floating; the dtype and device are kept. Affinities ``(N, N)`` or
@@ -212,7 +212,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         _checks.warn(message, _checks.GraphWarning)
 
     def _solve_components(self, laplacian: Laplacian, solve: EigenSolves, *, fill: bool) -> Embedding:
-        """Each component of two or more nodes on its own; zeros where there are too few eigenvectors."""
+        """Solve each component of two or more nodes on its own; zeros where there are too few eigenvectors."""
         graph, first, k = laplacian.graph, int(self.drop_trivial), self.n_components
         parts = graph.nodes_of_components()
         if not parts and not fill:
@@ -242,7 +242,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         return off
 
     def _columns(self, pairs: Eigenpairs, active: Tensor, nodes: Nodes) -> Tensor:
-        """The columns of the embedding, scaled."""
+        """Return the columns of the embedding, scaled."""
         first = int(self.drop_trivial)
         y = pairs.vectors[..., first:]
         if self.scale == "unit":
@@ -277,10 +277,10 @@ def _checked_diffusion(diffusion: Any, normalization: str, scale: str) -> float:
 
 
 def _warn_of_lengths(y: Tensor, values: Tensor, residuals: Tensor, nodes: Nodes) -> None:
-    """Have a backward pass warn where the lengths of columns of equal eigenvalues, scaled to 1, have no gradient.
+    """Warn in a backward pass where columns of equal eigenvalues, scaled to length 1, have no gradient.
 
-    Yᵀ D Y is the same in every basis of an eigenspace, but Yᵀ Y is not: which basis a change of the graph picks
-    decides how long its columns are, and so what scaling makes of them, in the first order of that change.
+    Yᵀ D Y is equal in every basis of an eigenspace, but Yᵀ Y is not: the basis that a change of the graph picks decides
+    the lengths of its columns, and so the result of scaling, in the first order of that change.
     """
     eps = torch.finfo(y.dtype).eps
     noise = 10 * residuals.amax(-1) + 50 * eps * values.masked_fill(values.isinf(), 0).amax(-1)
@@ -309,7 +309,7 @@ def _warn_of_lengths(y: Tensor, values: Tensor, residuals: Tensor, nodes: Nodes)
 
 
 def _power_of_decay(projected: Tensor, time: float) -> Tensor:
-    """|1 − Λ|^time of the matrix Λ of eigenvalues, ``(..., k, k)``, columns up to their signs.
+    """Return |1 − Λ|^time of the matrix Λ of eigenvalues, ``(..., k, k)``, columns up to their signs.
 
     For a whole time it is a polynomial, smooth at λ = 1 too: signs do not matter to distances.
     """

@@ -30,8 +30,8 @@ class Isomap(CentredKernelEmbedding):
     with the training radii: it is no intermediate node of other paths. A new point that equals a training point has the
     neighbours of that in the graph, and so its row.
 
-    With landmarks (de Silva & Tenenbaum 2003) the eigenproblem is that of the landmarks alone, and all other points are
-    embedded as new ones are; only distances to landmarks are computed and kept. The formula for new points is that of
+    With landmarks (de Silva & Tenenbaum 2003) the eigenproblem is on the landmarks alone, and all other points are
+    embedded as new ones are; only distances to landmarks are computed and kept. New points follow the formula of
     landmark Isomap with the training set as landmarks.
 
     Args:
@@ -41,7 +41,7 @@ class Isomap(CentredKernelEmbedding):
         landmarks: None for all points; a number of points, drawn with ``seed``; or their indices, int64 ``(L,)``,
             among the valid points of each set. An item of a batch with fewer points than that number has all of them.
         seed: of that draw.
-        solve: options of the eigensolve, a `Solve`, or a solver alone.
+        solve: options of the eigensolve, a `Solve`, or just a solver.
 
     Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
         embedding_: ``(N, n_components)``. eigenvalues_: of K̃ of the landmarks, descending, and residuals_,
@@ -112,7 +112,7 @@ class Isomap(CentredKernelEmbedding):
         return state
 
     def _chosen(self, x: Tensor, fill: bool) -> Tensor:
-        """Indices of the landmarks."""
+        """Return the indices of the landmarks."""
         n = len(x)
         if self.landmarks is None:
             return torch.arange(n, device=x.device)
@@ -138,17 +138,17 @@ class Isomap(CentredKernelEmbedding):
         lengths = _root((x[query] / unit - points[point] / unit).square().sum(1)) * unit[0]
         reach = _shortest(lengths, query, point, state["geodesics_"], len(x))
         reach = torch.where(same[:, None] == state["landmarks_"], 0, reach)
-        # A kernel that is the mean is zero when centred.
+        # Centring a kernel that is the mean gives zero.
         kernel = torch.where(reach.isinf(), state["train_means"], reach.square() / -2)
         return self._extension(kernel, state["embedding_"][state["landmarks_"]], state)
 
 
 def _shortest(lengths: Tensor, query: Tensor, point: Tensor, geodesics: Tensor, queries: int) -> Tensor:
-    """min over the neighbours j of a query of its distance to j and the geodesics ``(N, L)`` from there, ``(Q, L)``.
+    """Return min over a query's neighbours j of its distance to j plus the geodesics ``(N, L)`` from j, ``(Q, L)``.
 
     One neighbour of each query at a time, so that memory does not depend on their number.
     """
-    # Edge number E stands for no way.
+    # Edge number E means no path.
     lengths = torch.cat([lengths, lengths.new_full((1,), torch.inf)])
     point = torch.cat([point, point.new_zeros(1)])
     with torch.no_grad():
@@ -168,7 +168,7 @@ def _shortest(lengths: Tensor, query: Tensor, point: Tensor, geodesics: Tensor, 
 
 
 def _root(squares: Tensor) -> Tensor:
-    """√, with a zero gradient at zero."""
+    """Return √, with a zero gradient at zero."""
     positive = squares > 0
     return torch.where(positive, torch.where(positive, squares, 1).sqrt(), 0)
 

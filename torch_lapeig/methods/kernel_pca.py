@@ -20,17 +20,17 @@ class KernelPCA(KernelEmbedding):
     """Kernel principal components (Schölkopf, Smola & Müller 1998), differentiable.
 
     Projections √λ_k v_ik on the principal components in the feature space of K, centred there. Far from all training
-    points an RBF kernel vanishes and all new points come to lie in the same place.
+    points an RBF kernel vanishes, and all new points come to lie in one place.
 
     Args:
         n_components: dimension of the embedding, at most the number of positive eigenvalues of the centred kernel.
         kernel: ``"rbf"`` exp(−γ ‖x − y‖²), ``"linear"`` x·y, ``"poly"`` (γ x·y + coef0)^degree, or a function of
             ``(N, D)`` and ``(M, D)`` to a symmetric kernel ``(N, M)``; if that is an ``nn.Module`` it becomes a
             submodule, and its parameters are learned through ``forward``. ``Precomputed("kernel")``: the kernel
-            ``(N, N)`` itself, or ``(Q, N)`` of new and training points, is given in the place of points.
+            ``(N, N)`` itself, or ``(Q, N)`` of new and training points, is given instead of points.
         gamma: γ; default 1/D.
         degree, coef0: of the polynomial.
-        solve: options of the eigensolve, a `Solve`, or a solver alone.
+        solve: options of the eigensolve, a `Solve`, or just a solver.
 
     Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
         embedding_: ``(N, n_components)``. eigenvalues_: of the centred kernel, descending, and residuals_,

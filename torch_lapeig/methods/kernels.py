@@ -1,4 +1,4 @@
-"""What classical scaling, Isomap and kernel PCA share: the largest eigenpairs of a centred kernel."""
+"""Classical scaling, Isomap and kernel PCA by the largest eigenpairs of a centred kernel."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CentredKernelEmbedding(EmbeddingModule):
     LACKING: ClassVar[float] = 0.0
 
     def _embed_kernel(self, kernel: Tensor, solve: EigenSolves, *, fill: bool) -> State:
-        """The embedding from a symmetric kernel ``(N, N)`` that is not centred yet."""
+        """Return the embedding from a symmetric kernel ``(N, N)`` that is not centred yet."""
         n, k = len(kernel), self.n_components
         if k >= n and not fill:
             raise ValueError(
@@ -49,7 +49,7 @@ class CentredKernelEmbedding(EmbeddingModule):
             # A cut through the eigenspace of zero has no derivative.
             solve.pairs.pop()
             pairs, positive = self._largest(operator, count, solve)
-        # Nothing flows back from a column that is not there.
+        # No gradient flows from a missing column.
         both = positive[:, None] & positive
         matrix = torch.where(both, torch.diag(operator.diagonal[: len(both)]) - pairs.projected, 0)
         values = matrix.diagonal()
@@ -66,7 +66,7 @@ class CentredKernelEmbedding(EmbeddingModule):
 
     @staticmethod
     def _largest(operator: SymmetricOperator, k: int, solve: EigenSolves) -> tuple[Eigenpairs, Tensor]:
-        """The k largest eigenpairs of a kernel, and which of their eigenvalues are more than round-off."""
+        """Return the k largest eigenpairs of a kernel, and which of their eigenvalues exceed round-off."""
         pairs, largest = solve(operator, k), operator.diagonal[0]
         smallest = POSITIVE * len(operator.diagonal) ** 0.5 * torch.finfo(largest.dtype).eps * largest
         return pairs, largest - pairs.values > smallest
@@ -75,7 +75,7 @@ class CentredKernelEmbedding(EmbeddingModule):
         return 3 * len(state["train_means"])
 
     def _extension(self, kernel: Tensor, embedding: Tensor, state: State) -> Tensor:
-        """Rows of new points, of their kernel with training points, not centred, and the rows of these."""
+        """Return rows of new points, from their uncentred kernel with training points and the training rows."""
         matrix = state.get("values_as_matrix", torch.diag(state["eigenvalues_"]))
         # Terms of the sums must not overflow, nor underflow: its square is at most the largest eigenvalue.
         unit = _checks.power_of_two(matrix.detach().diagonal().clamp(min=0).sqrt(), (0,)) / 2
@@ -85,22 +85,22 @@ class CentredKernelEmbedding(EmbeddingModule):
 
 
 def centred(kernel: Tensor, means: Tensor, own_means: Tensor | None = None) -> Tensor:
-    """K(x, i) − E_x' K(x, x') − E_x' K(x', i) + E K, expectations over the training points (Bengio et al. 2003).
+    """Return K(x, i) − E_x' K(x, x') − E_x' K(x', i) + E K, expectations over the training points (Bengio et al. 2003).
 
-    ``means`` ``(N,)`` are those of the training points' kernel, ``own_means`` ``(Q,)`` those of ``kernel`` ``(Q, N)``.
+    ``means`` ``(N,)`` are the training kernel's, ``own_means`` ``(Q,)`` the means of ``kernel`` ``(Q, N)``.
     """
     own_means = kernel.mean(1) if own_means is None else own_means
     return (kernel - own_means[:, None]).sub_(means - means.mean())
 
 
 def inner_products(x: Tensor, points: Tensor) -> Tensor:
-    """x · y about the mean of the points ``(N, D)``, ``(Q, N)``: the same kernel once centred, with more digits."""
+    """Return x · y about the mean of the points ``(N, D)``, ``(Q, N)``: equal once centred, with more digits."""
     centre = _checks.primal(points).mean(0)
     return _checks.matmul(x - centre, (points - centre).mT)
 
 
 def _power(matrix: Tensor, power: float) -> Tensor:
-    """A power of a matrix of eigenvalues ``(k, k)``, exact at equal ones; of columns that are not there it is 1.
+    """Return a power of a matrix of eigenvalues ``(k, k)``, exact at equal ones; 1 for missing columns.
 
     See `function_of_matrix`.
     """
@@ -115,17 +115,17 @@ def _power(matrix: Tensor, power: float) -> Tensor:
 
 
 class KernelEmbedding(CentredKernelEmbedding):
-    """Embeddings by a kernel that is known between any two points, or given as a matrix.
+    """Embedding by a kernel that is known between any two points, or given as a matrix.
 
     A method fills in ``_kernel``, and ``_check_training`` where its matrix may be none.
     """
 
     @abstractmethod
     def _kernel(self, x: Tensor, points: Tensor | None) -> Tensor:
-        """K of checked points ``x`` and training points; or of given pairs ``x``, where ``points`` is None."""
+        """Return K of checked points ``x`` and training points; or of given pairs ``x``, where ``points`` is None."""
 
     def _check_training(self, x: Tensor, kernel: Tensor) -> None:
-        """Raise ValueError where the kernel ``(N, N)`` of training points, or what is given of their pairs, is none."""
+        """Raise ValueError unless the kernel ``(N, N)`` of training points, or the matrix given for it, is valid."""
 
     def _fit_points(self, x: Any, solve: EigenSolves, *, fill: bool) -> State:
         points = None if self.pairs_given is not None else x

@@ -18,15 +18,15 @@ from torch_lapeig.graph.groups import sum_of_groups
 Assignment = Literal["kmeans", "cluster_qr", "discretize"]
 ASSIGNMENTS = ("kmeans", "cluster_qr", "discretize")
 
-NOISE = 0.6  # power of eps: what rows of one point may differ by, in a fit and as a new one
+NOISE = 0.6  # power of eps: maximum difference of rows of one point, fitted and as a new point
 ROTATIONS = 20  # of `discretize`, at most, beside the first; as in the authors' code
 
 
 def cluster_qr(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Labels by a QR decomposition with column pivoting (Damle, Minden & Ying, *Information and Inference* 2019).
+    """Return labels by QR with column pivoting (Damle, Minden & Ying, *Information and Inference* 2019).
 
-    The pivots are rows that are as orthogonal to each other as can be, one of each cluster. The rotation next to them
-    takes the rows of a cluster to an axis. No iteration, no chance, and the same labels in any basis of the columns.
+    The pivots are rows as orthogonal to each other as possible, one of each cluster. The rotation next to them takes
+    the rows of a cluster to an axis. No iteration, no chance, and equal labels in any basis of the columns.
 
     Args:
         rows: ``(N, k)``, k ≤ N, floating, of rank k.
@@ -49,9 +49,9 @@ def cluster_qr(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def discretize(rows: Tensor, random: np.random.RandomState) -> tuple[Tensor, Tensor]:
-    """Labels by the partition nearest to the rows up to a rotation (Yu & Shi, *Multiclass spectral clustering*, 2003).
+    """Return labels by the partition nearest to the rotated rows (Yu & Shi, *Multiclass spectral clustering*, 2003).
 
-    Partition and rotation are found in turn, from a random row and those most orthogonal to it, until neither changes.
+    Partition and rotation are found in turn, from a random row and rows most orthogonal to it, until neither changes.
 
     Args:
         rows: ``(N, k)``, floating, none of them zero.
@@ -80,7 +80,7 @@ def discretize(rows: Tensor, random: np.random.RandomState) -> tuple[Tensor, Ten
 
 
 def _orthogonal_rows(unit: Tensor, first: int) -> Tensor:
-    """As columns: a row, and rows each as orthogonal as can be to those before."""
+    """Return rows as columns: a first row, then rows each as orthogonal as possible to those before."""
     chosen, alike = [unit[first]], unit.new_zeros(len(unit))
     for _ in range(1, unit.shape[1]):
         alike = alike + (unit @ chosen[-1]).abs()
@@ -89,15 +89,15 @@ def _orthogonal_rows(unit: Tensor, first: int) -> Tensor:
 
 
 def _rotation(matrix: Tensor) -> Tensor:
-    """The orthogonal matrix nearest to a square one."""
+    """Return the orthogonal matrix nearest to a square one."""
     u, _, v = torch.linalg.svd(matrix)
     rotation: Tensor = u @ v
     return rotation
 
 
 def nearest_axis(rows: Tensor, axes: Tensor, *, signed: bool = True) -> Tensor:
-    """Return the axis that each row has most of, int64 ``(N,)``; of either sign if not ``signed``."""
-    # Column by column: in a product, how a row is rounded depends on how many there are.
+    """Return the axis of each row's largest coordinate, int64 ``(N,)``; of either sign if not ``signed``."""
+    # Column by column: in a product, the rounding of a row depends on the number of rows.
     parts = torch.stack([(rows * axis).sum(1) for axis in axes.mT], 1)
     return _first_of_largest(parts if signed else parts.abs())
 
@@ -110,10 +110,10 @@ def nearest_centre(rows: Tensor, centres: Tensor) -> Tensor:
 
 
 def _first_of_largest(parts: Tensor) -> Tensor:
-    """Return the first of the largest entries of each row, which differ by round-off only.
+    """Return the first of the largest entries of each row, which are equal up to round-off.
 
-    Points of a symmetric set lie between two clusters. As new points their rows have other round-off, and they have to
-    get the same label.
+    Points of a symmetric set lie between two clusters. As new points their rows have other round-off, and they must get
+    their fitted label.
     """
     noise = torch.finfo(parts.dtype).eps ** NOISE * parts.abs().amax(1, keepdim=True)
     first: Tensor = (parts >= parts.amax(1, keepdim=True) - noise).long().argmax(1)
@@ -121,7 +121,7 @@ def _first_of_largest(parts: Tensor) -> Tensor:
 
 
 def k_means(n_clusters: int, n_init: int, random: np.random.RandomState | int, verbose: int = 0) -> Any:
-    """scikit-learn's estimator, which works on the CPU. ImportError without it."""
+    """Return scikit-learn's estimator, which works on the CPU; raise ImportError without scikit-learn."""
     try:
         from sklearn.cluster import KMeans
     except ImportError as error:

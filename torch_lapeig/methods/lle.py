@@ -38,14 +38,14 @@ class LLE(EmbeddingModule):
         neighbors: ``KNN(k)``, the k nearest of each point. The method needs exactly these: no other rule is one, and
             nothing is made symmetric. With ``metric="cosine"`` the points scaled to length 1 are embedded.
         reg: of the local Gram matrices, relative to their trace.
-        solve: options of the eigensolve, a `Solve`, or a solver alone. By default `Lobpcg` with `SparseLU`.
+        solve: options of the eigensolve, a `Solve`, or just a solver. By default `Lobpcg` with `SparseLU`.
 
     Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
         embedding_: ``(N, n_components)``. eigenvalues_: ascending, and residuals_, ``(n_components,)``.
 
-    A `GraphWarning` says where eigenvalues beside that of the constant column are zero, as where several groups of
-    points (far parts, or many copies of points) have all their neighbours among themselves: the first columns then only
-    tell these groups apart.
+    A `GraphWarning` tells where eigenvalues beside the constant column's are zero, as where several groups of points
+    (far parts, or many copies of points) have all their neighbours among themselves: the first columns then only
+    separate these groups.
 
     Raises (``fit``, ``forward``):
         ValueError: not more points than components.
@@ -92,7 +92,7 @@ class LLE(EmbeddingModule):
         return {name: value.to(x.dtype) for name, value in found.items()} | {"train_points": x}
 
     def _nearest(self, points: Tensor, queries: Tensor | None) -> Neighbors:
-        """The k nearest of each point among the others, or of each new point."""
+        """Return the k nearest of each point among the others, or of each new point."""
         rule = self.neighbors
         k = min(rule.k, len(points) - (queries is None))
         return nearest_neighbors(points, k, queries, metric=rule.metric, backend=rule.backend, recall=rule.recall)
@@ -147,7 +147,7 @@ def _closed_groups(indices: Tensor) -> int:
 
 
 def _warn_of_zeros(values: Tensor, operator: SymmetricOperator, closed_groups: int) -> None:
-    """Warn of eigenvalues 0 beside that of the constant vector: more than one closed group, or zero to round-off."""
+    """Warn of eigenvalues 0 beside the constant vector's: more than one closed group, or zero to round-off."""
     norm = operator.pattern.sum_rows(operator.values.detach().abs()).max()
     round_off = ROUNDOFF_UNITS * torch.finfo(values.dtype).eps * norm
     zeros = max(closed_groups - 1, int((values <= round_off).sum()))
@@ -162,7 +162,7 @@ def _warn_of_zeros(values: Tensor, operator: SymmetricOperator, closed_groups: i
 
 
 def _residual_operator(indices: Tensor, weights: Tensor) -> SymmetricOperator:
-    """(I − W)ᵀ(I − W) for the weights ``(N, m)`` of each point's neighbours, differentiable in these."""
+    """Return (I − W)ᵀ(I − W) for the weights ``(N, m)`` of each point's neighbours, differentiable in these."""
     n = len(indices)
     node = torch.arange(n, device=indices.device)[:, None]
     place = torch.cat([node, indices], 1)

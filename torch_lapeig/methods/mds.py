@@ -12,7 +12,7 @@ from torch_lapeig.eigen import Solve, Solver
 from torch_lapeig.graph import Precomputed
 from torch_lapeig.methods.kernels import KernelEmbedding, inner_products
 
-ITSELF = 0.01  # of the largest distance: rounding leaves less between a point and itself
+ITSELF = 0.01  # of the largest distance: rounding between a point and itself is smaller
 
 
 class MDS(KernelEmbedding):
@@ -21,14 +21,14 @@ class MDS(KernelEmbedding):
     The rows √λ_k v_ik of the largest eigenpairs of K̃ = −½ J d² J, J = I − 1 1ᵀ/N. On Euclidean distances of points
     these are their principal components, and new points keep their distances exactly if no component is left out.
 
-    Distances that are not Euclidean make negative eigenvalues. Those belong to no real coordinate and are left out, as
-    usual; the largest positive ones give the best approximation of K̃ by inner products.
+    Distances that are not Euclidean make negative eigenvalues. Negative eigenvalues belong to no real coordinate and
+    are left out, as usual; the largest positive ones give the best approximation of K̃ by inner products.
 
     Args:
         n_components: dimension of the embedding, at most the number of positive eigenvalues.
         metric: ``"euclidean"``: points are given; ``Precomputed("distance")``: the distances ``(N, N)`` themselves, or
             ``(Q, N)`` of new points to the training points, are given in their place.
-        solve: options of the eigensolve, a `Solve`, or a solver alone.
+        solve: options of the eigensolve, a `Solve`, or just a solver.
 
     Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
         embedding_: ``(N, n_components)``. eigenvalues_: of K̃, descending, ``(n_components,)``. residuals_:

@@ -22,7 +22,7 @@ SEARCH = ("solve", "seed", "n_init", "random_signs")  # arguments on which no sa
 
 
 class Embedding(NamedTuple):
-    """An embedding with its eigenvalues and the quality of the answer.
+    """Embedding with its eigenvalues and the quality of the answer.
 
     Attributes:
         columns: ``(N, n_components)`` or ``(B, N, n_components)``.
@@ -30,7 +30,7 @@ class Embedding(NamedTuple):
             Laplacians and LLE, +∞ where an item of a batch has no such column; descending for kernels, then 0.
         residuals: of the eigenpairs of the columns, of the same shape.
         gap: from the last eigenvalue to the next one, ``()`` or ``(B,)``; +∞ where there is none.
-        pairs: what `eigenpairs` returned, one after the other.
+        pairs: results of `eigenpairs`, one after the other.
 
     With ``components="separate"`` (`LaplacianEigenmaps`) eigenvalues, residuals and gap are those of each node's
     component: ``(..., N, n_components)`` and ``(..., N)``.
@@ -49,14 +49,14 @@ class Embedding(NamedTuple):
 
 
 class EigenSolves:
-    """The eigensolves of one call."""
+    """Eigensolves of one call."""
 
     def __init__(self, solve: Solve | Solver | None) -> None:
         self.options = Solve.of(solve)
         self.pairs: list[Eigenpairs] = []
 
     def __call__(self, operator: Any, k: int, *, fill: bool = False) -> Eigenpairs:
-        """`eigenpairs` with the options."""
+        """Compute `eigenpairs` with the options."""
         self.pairs.append(eigenpairs(operator, k, self.options, fill=fill))
         return self.pairs[-1]
 
@@ -68,15 +68,14 @@ def check_solve(solve: Any) -> None:
 
 
 class PointsModule(FittedModule):
-    """The steps that embeddings and label propagation share: checked sets of points, and new points given a fit.
+    """Steps that embeddings and label propagation share: checked sets of points, and new points given a fit.
 
-    The first name in ``FITTED`` is that of the rows: what each point gets. A method fills in ``_extend`` and
-    ``_width``.
+    The first name in ``FITTED`` names the rows: one for each point. A method fills in ``_extend`` and ``_width``.
     """
 
     @property
     def pairs_given(self) -> str | None:
-        """Return the kind of the matrix ``(N, N)`` that is given in the place of points; None with points."""
+        """Return the kind of the matrix ``(N, N)`` that is given in place of points; None with points."""
         kinds = (option.kind for option in vars(self).values() if isinstance(option, Precomputed))
         return next(kinds, None)
 
@@ -84,8 +83,8 @@ class PointsModule(FittedModule):
     def transform(self, x_new: Tensor) -> Tensor:
         """Return embeddings or scores ``(Q, k)`` of new points ``(Q, D)`` given the fitted, with gradients to them.
 
-        Works in blocks of new points, in bounded memory. A training point gets its training row. Where pairs are
-        given, ``x_new`` holds those of new and training points, ``(Q, N)``. Half precision is returned as it came.
+        Works in blocks of new points, in bounded memory. A training point gets its training row. Where pairs are given,
+        ``x_new`` holds the pairs of new and training points, ``(Q, N)``. Half precision is returned as it came.
 
         Raises:
             RuntimeError: not fitted. TypeError, ValueError: not finite, or not of the dtype or dimension of the
@@ -96,7 +95,7 @@ class PointsModule(FittedModule):
         return like_given(self._extend_in_blocks(_new(x_new, state[self.FITTED[0]]), state), x_new)
 
     def configuration(self) -> dict[str, Any]:
-        """Return the constructor's arguments that a fit means nothing without: all but how it was found."""
+        """Return the constructor's arguments on which the meaning of a fit depends: all but `SEARCH`."""
         names = (name for name in inspect.signature(type(self)).parameters if name not in SEARCH)
         return {"class": type(self).__name__, **{name: getattr(self, name) for name in names}}
 
@@ -110,7 +109,7 @@ class PointsModule(FittedModule):
         return ", ".join(parts)
 
     def _prepare(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
-        """Check that what is given is finite where ``mask`` is True; return it, or its graph, with the mask."""
+        """Check that points or pairs are finite where ``mask`` is True; return them, or their graph, with the mask."""
         _checks.check_floating(x, "x")
         pairs, valid = self.pairs_given, x
         if pairs is not None and (x.ndim not in (2, 3) or x.shape[-1] != x.shape[-2]):
@@ -125,7 +124,7 @@ class PointsModule(FittedModule):
         return x, mask
 
     def _prepare_one(self, x: Any) -> Any:
-        """Check one set of points; ValueError for a batch."""
+        """Check one set of points; raise ValueError for a batch."""
         points, _ = self._prepare(x, None)
         if len(shape := shape_of(points)) > 1:
             given = f"(N, {'N' if self.pairs_given else 'D'})"
@@ -137,7 +136,7 @@ class PointsModule(FittedModule):
         return points
 
     def _items(self, x: Any, mask: Tensor | None) -> Iterator[tuple[Any, Tensor | None]]:
-        """Each set of points without its padding, and the places of these; None for all."""
+        """Yield each set of points without its padding, and the places of these; None for all."""
         shape = shape_of(x)
         if len(shape) == 1 and mask is None:
             yield x, None
@@ -155,7 +154,7 @@ class PointsModule(FittedModule):
     def _with_new(
         self, x: Any, points: Any, x_new: Any, fits: Iterable[tuple[State, Tensor | None]]
     ) -> tuple[Tensor, Tensor]:
-        """Return the rows of points ``x``, of which each item has a fit, and those of its new points."""
+        """Return the rows of points ``x``, of which each item has a fit, and the rows of its new points."""
         shape = shape_of(points)
         self._check_new(x_new, shape)
         news = iter(x_new.reshape(-1, *x_new.shape[-2:]))
@@ -165,14 +164,14 @@ class PointsModule(FittedModule):
             rows.append(_at(places, known, shape[-1]))
             new = _new(next(news), known)
             new = new if places is None or self.pairs_given is None else new[:, places]
-            if len(known) < 2:  # nothing that new points could be near to
+            if len(known) < 2:  # new points can be near to nothing
                 rows_new.append(0 * new.sum() + new.new_zeros(len(new), known.shape[1]))
             else:
                 rows_new.append(self._extend_in_blocks(new, state))
         return like_given(_join(rows, shape[:-1]), x), like_given(_join(rows_new, shape[:-1]), x_new)
 
     def _extend_in_blocks(self, x: Tensor, state: State) -> Tensor:
-        """Rows of new points, in blocks."""
+        """Return rows of new points, in blocks."""
         rows, points = state[self.FITTED[0]], state.get("train_points")
         check_like(x, rows.new_empty(1, len(rows)) if points is None else points)
         return in_blocks(lambda block: self._extend(block, state), x, self._width(state))
@@ -196,14 +195,14 @@ class PointsModule(FittedModule):
 
 
 class EmbeddingModule(PointsModule):
-    """The contract of the embedding methods; a method fills in three hooks, and more where it is given pairs.
+    """Contract of the embedding methods: a method fills in three hooks, and more where it is given pairs.
 
     ``forward`` and ``embed`` take points ``(N, D)`` or a batch ``(B, N, D)`` with a mask of valid points, ``fit`` one
     set of points, and ``out_of_sample`` a set or a batch with new points of each. Gradients flow to all points, and to
-    what the method learns. Points in float16 or bfloat16 are embedded in float32, also under autocast, and the result
-    has their dtype. What an item of a batch gives depends neither on the other items nor on the padding, up to the
-    basis of an eigenspace of equal eigenvalues, and round-off. Items may be of any size: the columns that one has too
-    few points for are zero (a set alone raises an error).
+    the learnable parameters. Points in float16 or bfloat16 are embedded in float32, also under autocast, and the result
+    has their dtype. The result of an item of a batch depends neither on the other items nor on the padding, up to the
+    basis of an eigenspace of equal eigenvalues, and round-off. Items may be of any size: columns for which an item has
+    too few points are zero (a single set raises an error).
 
     Hooks: ``_fit_points``, ``_extend`` and ``_width``; ``_prepare`` where something else than points or their pairs
     (an option `Precomputed`) is given; ``_embed`` where a batch need not be a loop over its items.
@@ -218,7 +217,7 @@ class EmbeddingModule(PointsModule):
     """
 
     FITTED: ClassVar[tuple[str, ...]] = ("embedding_", "eigenvalues_", "residuals_", "gap_", "train_points")
-    LACKING: ClassVar[float] = math.inf  # the eigenvalue of a column that an item has too few points for
+    LACKING: ClassVar[float] = math.inf  # the eigenvalue of a missing column
     embedding_: Tensor
 
     def __init__(self, n_components: int, solve: Solve | Solver | None) -> None:
@@ -228,7 +227,7 @@ class EmbeddingModule(PointsModule):
         self.solve = solve
 
     def forward(self, x: Tensor | Graph, *, mask: Tensor | None = None) -> Tensor:
-        """The embedding ``(N, n_components)`` or ``(B, N, n_components)`` of points, with gradients.
+        """Return the embedding ``(N, n_components)`` or ``(B, N, n_components)`` of points, with gradients.
 
         Args:
             x: ``(N, D)`` or ``(B, N, D)``, floating; the dtype and device are kept. Where pairs are given, ``(N, N)``
@@ -253,12 +252,12 @@ class EmbeddingModule(PointsModule):
     @torch.no_grad()
     @_checks.full_precision
     def fit(self: Own, x: Tensor | Graph) -> Own:
-        """Embed one set of points ``(N, D)`` and keep what ``transform`` needs. Returns the module.
+        """Embed one set of points ``(N, D)`` and keep the tensors that ``transform`` needs. Returns the module.
 
         Half precision is kept as float32.
 
         Raises:
-            TypeError, ValueError: a batch, of which only one set could be kept, and what ``forward`` raises.
+            TypeError, ValueError: a batch, of which only one set could be kept, and the errors of ``forward``.
         """
         x = _checks.single(x)
         points = self._prepare_one(x)
@@ -268,13 +267,13 @@ class EmbeddingModule(PointsModule):
 
     @_checks.full_precision
     def out_of_sample(self, x: Tensor | Graph, x_new: Tensor, *, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Embeddings of points and of new points given these: ``fit(x)`` and ``transform(x_new)``, but nothing is kept.
+        """Return embeddings of points and of new points, as ``fit(x)`` and ``transform(x_new)``; nothing is kept.
 
-        Gradients flow to both, and to what the method learns.
+        Gradients flow to both, and to the learnable parameters.
 
         Args:
             x: as for ``forward``, one set or a batch, of which each item is embedded on its own.
-            x_new: ``(Q, D)`` or ``(B, Q, D)``; where pairs are given, those with the points, ``(Q, N)`` or
+            x_new: ``(Q, D)`` or ``(B, Q, D)``; where pairs are given, pairs with the points, ``(Q, N)`` or
                 ``(B, Q, N)``.
             mask: of ``x``. New points have none: rows that pad them must be finite, and are embedded as any other.
 
@@ -288,7 +287,7 @@ class EmbeddingModule(PointsModule):
         return self._with_new(x, points, x_new, self._fits(points, mask, EigenSolves(self.solve)))
 
     def _embed(self, x: Any, mask: Tensor | None, solve: EigenSolves) -> Embedding:
-        """The embedding of checked points; a loop over the items of a batch."""
+        """Return the embedding of checked points; a loop over the items of a batch."""
         *batch, n = shape_of(x)
         names = ("eigenvalues_", "residuals_", "gap_")
         fits = self._fits(x, mask, solve)
@@ -297,7 +296,7 @@ class EmbeddingModule(PointsModule):
         return Embedding(columns, values, residuals, gap, ())
 
     def _fits(self, x: Any, mask: Tensor | None, solve: EigenSolves) -> Iterator[tuple[State, Tensor | None]]:
-        """Each set of points as it is kept, and the places of these; None for all."""
+        """Yield each set of points as it is kept, and the places of these; None for all."""
         of_batch = len(shape_of(x)) > 1
         for item, places in self._items(x, mask):
             if of_batch and places is not None and len(places) < 2:
@@ -306,7 +305,7 @@ class EmbeddingModule(PointsModule):
                 yield self._fit_points(item, solve, fill=of_batch), places
 
     def _nothing(self, x: Tensor | Graph) -> State:
-        """Return the fit of an item of no point or one: zeros, which hang on it as other columns do."""
+        """Return the fit of an item of no point or one: zeros, connected to the points in the autograd graph."""
         values = x.weight if isinstance(x, Graph) else x
         n = x.num_nodes if isinstance(x, Graph) else len(x)
         none = 0 * values.sum()
@@ -320,15 +319,15 @@ class EmbeddingModule(PointsModule):
 
     @abstractmethod
     def _fit_points(self, x: Any, solve: EigenSolves, *, fill: bool) -> State:
-        """One set of checked points to its embedding and all that new points need, by the names in ``FITTED``.
+        """Return the embedding of checked points and the tensors that new points need, by the names in ``FITTED``.
 
-        With ``fill``, for an item of a batch, columns that there are too few points for are zero; else that is an
+        With ``fill``, for an item of a batch, columns for which there are too few points are zero; else that is an
         error.
         """
 
 
 def with_random_signs(y: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Each column of each graph times −1 or 1."""
+    """Return each column of each graph times −1 or 1."""
     heads = torch.randint(0, 2, (*y.shape[:-2], 1, y.shape[-1]), generator=generator, device=y.device)
     return y * (2 * heads - 1)
 
@@ -343,25 +342,25 @@ def warn_of_unreached(alone: int, queries: int) -> None:
 
 
 def shape_of(x: Any) -> tuple[int, ...]:
-    """``(N,)`` or ``(B, N)`` of points or of a graph."""
+    """Return ``(N,)`` or ``(B, N)`` of points or of a graph."""
     return tuple(x.shape) if isinstance(x, Graph) else tuple(x.shape[:-1])
 
 
 def like_given(value: Tensor, x: Any) -> Tensor:
-    """``value`` in half precision where ``x`` is."""
+    """Return ``value``, in half precision if ``x`` is."""
     return value.to(x.dtype) if isinstance(x, Tensor) and x.dtype in _checks.HALVES else value
 
 
 def _new(x: Any, embedding: Tensor) -> Any:
-    """New points of half precision in the dtype that the fit is computed in."""
+    """Return new points of half precision in the dtype that the fit is computed in."""
     return x.to(embedding.dtype) if isinstance(x, Tensor) and x.dtype in _checks.HALVES else x
 
 
 def _at(places: Tensor | None, rows: Tensor, n: int) -> Tensor:
-    """Rows at their places among ``n``, the others zero."""
+    """Return rows at their places among ``n``, the others zero."""
     return rows if places is None else rows.new_zeros(n, rows.shape[-1]).index_copy(0, places, rows)
 
 
 def _join(parts: Sequence[Tensor], batch: Sequence[int]) -> Tensor:
-    """One part, or those of a batch."""
+    """Return one part, or the parts of a batch joined."""
     return torch.stack(tuple(parts)) if batch else parts[0]

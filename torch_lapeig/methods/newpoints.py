@@ -1,4 +1,4 @@
-"""Methods on a weighted graph: what they keep of a fit, and the affinities of new points with the fitted ones."""
+"""Methods on a weighted graph: the state that they keep of a fit, and the affinities of new points with fitted ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torch_lapeig.graph.weighted import Rule, weighted_graph
 from torch_lapeig.graph.weights import NewEdges, Weighting
 from torch_lapeig.methods.module import PointsModule, warn_of_unreached
 
-# What `fitted_graph` keeps, as part of ``FITTED``.
+# State that `fitted_graph` keeps, as part of ``FITTED``.
 GRAPH_STATE = ("train_rule", "train_weighting", "train_edges", "train_connectivity")
 
 
@@ -37,7 +37,7 @@ class NewAffinities(NamedTuple):
 
 
 class OnGraph(PointsModule):
-    """The steps of all methods on the weighted graph of points, or on affinities or a `Graph` in their place."""
+    """Steps of all methods on the weighted graph of points, or on affinities or a `Graph` in place of points."""
 
     neighbors: Rule
     weights: Weighting | None
@@ -69,7 +69,7 @@ class OnGraph(PointsModule):
 
 
 def fitted_graph(neighbors: Rule, weights: Weighting, x: Tensor) -> tuple[Graph, State]:
-    """The weighted graph of points ``(N, D)``, and what new points need of it."""
+    """Return the weighted graph of points ``(N, D)``, and the state that new points need of it."""
     graph, train_rule = graph_with_state(neighbors, x.detach())
     return weights(x, graph), {
         "train_points": x,
@@ -81,9 +81,9 @@ def fitted_graph(neighbors: Rule, weights: Weighting, x: Tensor) -> tuple[Graph,
 
 
 def affinities_of_new(neighbors: Rule, weights: Weighting | None, x: Tensor, state: State) -> NewAffinities:
-    """Return the affinities of new points ``(Q, D)``, or those given, ``(Q, N)``; a `GraphWarning` says where none are.
+    """Return affinities of new points ``(Q, D)``, or the given ones, ``(Q, N)``; warn of points without any.
 
-    A new point that equals a fitted one has the edges of that. Given affinities do not say which these are.
+    A new point that equals a fitted one has its edges. Given affinities do not tell which points these are.
     """
     if isinstance(neighbors, Precomputed) or weights is None:
         if (x < 0).any():
@@ -103,7 +103,7 @@ def affinities_of_new(neighbors: Rule, weights: Weighting | None, x: Tensor, sta
 
 
 def are_in_fit(log_affinity: Tensor, query: Tensor, same: Tensor) -> Tensor:
-    """Which edges count, bool ``(E,)``: all of new points, and those of fitted points that counted in the fit.
+    """Return which edges count, bool ``(E,)``: all of new points, and those of fitted points that counted in the fit.
 
     There an edge whose weight underflows is none, and a node with no other edge has none. They are left out only here:
     scales of a point, as in `SelfTuning`, are of all its edges.
@@ -139,7 +139,7 @@ def edges_of_new(neighbors: NeighborRule, x: Tensor, state: State, connectivity:
 
 
 def extended(neighbors: NeighborRule, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
-    """Return the edges of new points ``(Q, D)`` to the graph's ``(N, D)`` by a rule; raise for what is no Extension."""
+    """Return a rule's edges of new points ``(Q, D)`` to the graph's ``(N, D)``; raise unless they are an Extension."""
     found = check_extends(neighbors).extend(queries, x, state)
     if isinstance(neighbors, (KNN, Radius)):
         return found

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch_lapeig import _checks
 from torch_lapeig.graph.groups import segment_logsumexp, sum_of_groups
 
-SMALLEST = 1e-3  # of 1 − λ / D: below, a column is not extended
+SMALLEST = 1e-3  # least 1 − λ / D for which a column is extended
 
 
 def nystrom(
@@ -37,16 +37,15 @@ def nystrom(
     degrees: Tensor | None = None,
     off: Tensor | None = None,
 ) -> Tensor:
-    """Laplacian eigenmaps of new points: the row of the eigenproblem at x, solved for y(x).
+    """Return Laplacian eigenmaps of new points: the row of the eigenproblem at x, solved for y(x).
 
     For the generalised problem L y = λ D y (``normalized``) that is
 
         y(x) = Σ_i P(x, i) y_i / (1 − λ),   P(x, i) = W(x, i) / D(x),   D(x) = Σ_i W(x, i),
 
-    Nyström's formula with the kernel in random-walk form (Bengio et al. 2003, equations 6 and 9). Their own form has
-    v = D^½ y, the eigenvectors of L_sym, and W(x, i) / (D(x) d_i)^½ in the place of P (``degrees``). For L y = λ y it
-    is y(x) = Σ_i W(x, i) y_i / (D(x) − λ). For a training point all are its own row of the problem and return its row
-    of Y.
+    Nyström's formula with the kernel in random-walk form (Bengio et al. 2003, equations 6 and 9). Their own form has v
+    = D^½ y, the eigenvectors of L_sym, and W(x, i) / (D(x) d_i)^½ instead of P (``degrees``). For L y = λ y it is y(x)
+    = Σ_i W(x, i) y_i / (D(x) − λ). At a training point all are its own row of the problem and return its row of Y.
 
     Args:
         log_affinity: log W between queries and training points, ``(E,)``. Gradients flow to it.
@@ -76,7 +75,7 @@ def nystrom(
 
 
 def _growth(degree: Tensor | None, eigenvalues: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
-    """D / (D − λ) and 1 / (D − λ), zero where that divides by too little, with a warning; D of edges, None for 1."""
+    """Return D / (D − λ) and 1 / (D − λ), zero with a warning at tiny divisors; D of edges, None for 1."""
     one = eigenvalues.new_ones(1, 1)
     # 1 / (1 − λ / D) as D / (D − λ), which is 1 for λ = 0 and does not overflow where D is tiny.
     degree = torch.where(eigenvalues == 0, 1, one if degree is None else degree[:, None])
@@ -93,7 +92,7 @@ def _growth(degree: Tensor | None, eigenvalues: Tensor, there: Tensor) -> tuple[
 
 
 def _grown(rows: Tensor, growth: Tensor, inverse: Tensor, off: Tensor | None) -> Tensor:
-    """Rows y to y D (D − Λ)⁻¹ = y D (F + F E F + F E F E F + …), F = (D − λ)⁻¹; the rest has no second derivatives."""
+    """Return y D (D − Λ)⁻¹ = y D (F + F E F + F E F E F + …), F = (D − λ)⁻¹; later terms vanish to second order."""
     grown = rows * growth
     if off is None:
         return grown
@@ -102,7 +101,7 @@ def _grown(rows: Tensor, growth: Tensor, inverse: Tensor, off: Tensor | None) ->
 
 
 def _roots(total: Tensor, degrees: Tensor, query: Tensor, point: Tensor) -> Tensor:
-    """D(x)^½ / d_i^½ of edges, by logarithms; 0 for a training point without edges, whose row is zero."""
+    """Return D(x)^½ / d_i^½ of edges, by logarithms; 0 for a training point without edges, whose row is zero."""
     root = torch.where(degrees > 0, torch.where(degrees > 0, degrees, 1).log() / 2, torch.inf)
     half = torch.where(total.isinf(), 0, total) / 2
     return (half[query] - root[point]).exp()

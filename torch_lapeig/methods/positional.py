@@ -55,7 +55,7 @@ def laplacian_positional_encoding(
     generator: torch.Generator | None = None,
     solve: Solve | Solver | None = None,
 ) -> NodeEncoding:
-    """The k eigenvectors after the first of the Laplacian of each graph (Dwivedi et al. 2020, section 4.1).
+    """Compute the k eigenvectors after the first of the Laplacian of each graph (Dwivedi et al. 2020, section 4.1).
 
     Args:
         edge_index: int64 ``(2, E)``, both directions of every edge; copies are summed, self loops are left out.
@@ -66,9 +66,9 @@ def laplacian_positional_encoding(
             ``"random_walk"`` for L y = λ D y; ``"unnormalized"`` for D − W.
         random_signs: turn each column of each graph by a random sign, by ``generator`` if given, as the paper does
             in training. Otherwise the largest entry is positive.
-        solve: options of the eigensolves, a `Solve`, or a solver alone.
+        solve: options of the eigensolves, a `Solve`, or just a solver.
 
-    Isolated nodes have zero rows. A graph of c components has c − 1 columns of eigenvalue 0 that tell them apart.
+    Isolated nodes have zero rows. A graph of c components has c − 1 columns of eigenvalue 0 that separate them.
 
     Raises:
         TypeError, ValueError: see `Graph.from_edge_index`.
@@ -115,7 +115,7 @@ def _encoding(
         )
     if (loops := edge_index[0] == edge_index[1]).any():
         edge_index, weight = edge_index[:, ~loops], weight[~loops]
-    # Among many graphs one that float32 does not resolve is usual, and all would be solved twice.
+    # Among many graphs, one beyond float32's resolution is usual, and all would be solved twice.
     weight, sizes = weight.double(), batch.bincount()
     vectors, values = weight.new_zeros(len(batch), k), weight.new_full((len(sizes), k), torch.inf)
     options = Solve.of(solve)
@@ -146,7 +146,7 @@ def _encoding(
 
 
 class Group(NamedTuple):
-    """Graphs that were solved together, int64, their nodes, and the encoding of these."""
+    """Graphs that were solved together, int64, their nodes, and their encoding."""
 
     graphs: Tensor
     nodes: Tensor
@@ -156,7 +156,7 @@ class Group(NamedTuple):
 def _plain_pairs(
     graph: Graph, k: int, normalization: Normalization, solve: Solve, loss: torch.dtype
 ) -> Eigenpairs | None:
-    """Return the k pairs of connected graphs of more nodes; None if one of them is not so."""
+    """Return the k pairs of connected graphs of more than k nodes; None if one of them is not plain."""
     assert graph.mask is not None
     active = graph.mask & (graph.weight.detach().sum(2) > torch.finfo(graph.weight.dtype).tiny)
     graphs, factor = normalized_graphs(graph.weight, active, normalization)
@@ -164,9 +164,9 @@ def _plain_pairs(
 
 
 def _dense_graph(edge_index: Tensor, batch: Tensor, sizes: Tensor, weight: Tensor) -> Graph | None:
-    """The graphs as matrices, which take the least steps to build and to solve, where all pairs are solved for.
+    """Return the graphs as matrices, the fastest form to build and to solve when all pairs are wanted.
 
-    None where they are too large for it, or not plainly sound: `Graph.from_edge_index` says what is amiss.
+    None where they are too large for it, or not plainly sound: `Graph.from_edge_index` then raises the error.
     """
     count, widest = len(sizes), int(sizes.amax())
     if count * widest**3 > DENSE_WORK:
@@ -189,7 +189,7 @@ def _dense_graph(edge_index: Tensor, batch: Tensor, sizes: Tensor, weight: Tenso
 
 
 def _of_similar_size(sizes: Tensor) -> Iterator[Tensor]:
-    """The graphs to solve together, int64 and ascending, without those that have no nodes; the largest first."""
+    """Yield the graphs to solve together, int64 and ascending, without those that have no nodes; the largest first."""
     graphs = sizes.nonzero().flatten()
     kind = torch.zeros_like(graphs)
     if len(graphs) and len(graphs) * int(sizes.max()) ** 3 > TOGETHER:

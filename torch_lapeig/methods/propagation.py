@@ -27,13 +27,13 @@ from torch_lapeig.methods.spectral import check_size
 
 ClassPrior = Literal["labels", "uniform"] | Sequence[float] | None
 
-INEXACT = 1e-6  # of a harmonic function that should be 1: beyond, weights are too far apart for float64
-ROUNDED = 1e-6  # of a sum of shares that should be 1
-RESOLVED = 1e4  # times the error of a solve: scores as large have four digits
+INEXACT = 1e-6  # error of a harmonic function that should be 1: beyond, weights differ too much for float64
+ROUNDED = 1e-6  # error of a sum of shares that should be 1
+RESOLVED = 1e4  # times the error of a solve: larger scores have four digits
 
 
 class LabelSpreading(SemiSupervised):
-    """F = (1 − α)(I − α S)⁻¹ Y with S = D^-½ W D^-½ (Zhou, Bousquet, Lal, Weston & Schölkopf 2004, section 2).
+    """Scores F = (1 − α)(I − α S)⁻¹ Y with S = D^-½ W D^-½ (Zhou, Bousquet, Lal, Weston & Schölkopf 2004, section 2).
 
     The limit of F ← α S F + (1 − α) Y, scikit-learn's `LabelSpreading`: each node takes the share α from its neighbours
     and keeps 1 − α of its own label, so that labels may be wrong. Solved to round-off by preconditioned conjugate
@@ -51,7 +51,7 @@ class LabelSpreading(SemiSupervised):
             number of nodes reached. None: scores as they are.
         n_classes: C; default: the largest label plus one, or the columns of soft labels.
 
-    Scores are not probabilities: their sum falls with the distance from labels. Those of far nodes are tiny, and right
+    Scores are not probabilities: their sum falls with the distance from labels. Scores of far nodes are tiny, and right
     to some digits; a node whose scores underflow counts as not reached: zeros, −1, a `GraphWarning`. For the rest of
     the contract see `SemiSupervised`.
 
@@ -109,7 +109,7 @@ class LabelSpreading(SemiSupervised):
         """Return F = (I − α S)⁻¹ source to a relative accuracy in each row, zeros where it underflows.
 
         A solve has the round-off of its largest entries, and scores fall with the distance from labels. So the rows
-        that a solve resolves are kept, and those of the nodes beyond are solved for with these given, until all are.
+        that a solve resolves are kept, and rows of the nodes beyond are solved for with these given, until all are.
         """
         pattern, known, scores = laplacian.graph.pattern, torch.zeros_like(reached), torch.zeros_like(source)
         while (reached & ~known).any():
@@ -134,16 +134,16 @@ class HarmonicFunction(SemiSupervised):
 
     L_uu F_u = W_ul Y_l (Zhu, Ghahramani & Lafferty 2003): the minimum of tr(Fᵀ L F) with F_l = Y_l, and the probability
     that a random walk first meets a label of each class. Labels are kept, and reach as far as the graph does. With few
-    of them in many dimensions F is nearly constant but for spikes at the labels (Nadler, Srebro & Zhou 2009).
+    labels in many dimensions F is nearly constant but for spikes at the labels (Nadler, Srebro & Zhou 2009).
 
     Args:
         neighbors, weights: as of `LaplacianEigenmaps`.
-        class_prior: as of `LabelSpreading`. With few labels it takes away most of what the spikes do.
+        class_prior: as of `LabelSpreading`. With few labels it removes most of the spikes' effect.
         n_classes: C; default: the largest label plus one, or the columns of soft labels.
 
     Scores of each node that a label reaches sum to 1 (of soft labels: to a mean of their sums), unless a
     ``class_prior`` scales the classes. Where the weights are
-    so far apart that float64 does not hold them together, a `ConvergenceWarning` says for how many nodes that fails.
+    so far apart that float64 does not hold them together, a `ConvergenceWarning` counts the nodes where it fails.
     For the rest of the contract see `SemiSupervised`.
 
     A new point gets the mean of its neighbours, so a fitted one its own scores.
@@ -171,18 +171,18 @@ class HarmonicFunction(SemiSupervised):
         self.class_prior = _checked(class_prior)
 
     def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
-        if graph.pattern.has_loops(graph.weight):  # which no harmonic function feels, but round-off does
+        if graph.pattern.has_loops(graph.weight):  # a loop has no effect on a harmonic function but round-off
             graph = graph._with(weight=graph.pattern.without_loops(graph.weight))
         laplacian, reached = _in_double(graph), reached_by(graph, labelled)
         keep = (reached & ~labelled).double()
         free = keep[..., None]
-        # The function that is 1 at every label is 1 everywhere: its error is that of the others.
+        # The function that is 1 at every label is 1 everywhere: its error measures the others' error.
         known = torch.cat([targets.double(), labelled[..., None].double()], -1)
         # D^½ as a quotient, whose derivative is 0 at isolated nodes.
         scaled = (laplacian.degrees * inverse_power(laplacian.degrees, 0.5))[..., None] * known
         z = solve_linear(_system(laplacian, keep), scaled + free * graph.pattern.matmul(laplacian.values, scaled))
         scores = inverse_power(laplacian.degrees, 0.5)[..., None] * z * free + known
-        # Once more the mean of the neighbours: a node of tiny degree is only as good as its row of D^½ F.
+        # Once more the mean of the neighbours: a node of tiny degree is only as accurate as its row of D^½ F.
         walk = Laplacian(laplacian.graph, "random_walk").values
         scores = free * graph.pattern.matmul(walk, scores) + known
         if (wrong := reached & ((scores[..., -1].detach() - 1).abs() > INEXACT)).any():
@@ -208,10 +208,10 @@ class EigenmapsRegression(SemiSupervised):
     Args:
         n_components: p; the paper's is a fifth of the number of labels.
         neighbors, weights: as of `LaplacianEigenmaps`.
-        ridge: ρ > 0, penalty on the squares of the coefficients, over those of a column at the labelled nodes. With
+        ridge: ρ > 0, penalty on the squares of the coefficients, over a column's squares at the labelled nodes. With
             fewer labels than columns the coefficients are about the smallest that fit.
         n_classes: C; default: the largest label plus one, or the columns of soft labels.
-        solve: options of the eigensolve, a `Solve`, or a solver alone.
+        solve: options of the eigensolve, a `Solve`, or just a solver.
 
     Scores are the values of the regression, of any sign. For the rest of the contract see `SemiSupervised`. New points
     are extended by Nyström's formula, as in `LaplacianEigenmaps`.
@@ -256,7 +256,7 @@ class EigenmapsRegression(SemiSupervised):
         basis, known = pairs.vectors.double(), labelled[..., None]
         at_labels = basis * known
         gram = _checks.matmul(at_labels.mT, at_labels)
-        # The ridge is the same for all columns: their basis, where eigenvalues are equal, does not matter.
+        # All columns have one ridge, so the choice of basis at equal eigenvalues does not matter.
         size = gram.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
         ridge = self.ridge * torch.where(size > 0, size, 1)
         gram = gram + ridge * torch.eye(self.n_components, dtype=gram.dtype, device=gram.device)
@@ -285,7 +285,7 @@ def _norms(columns: Tensor) -> Tensor:
 
 
 def _checked(class_prior: ClassPrior) -> str | tuple[float, ...] | None:
-    """A class prior that does not depend on the number of classes; raise unless it is one."""
+    """Return a class prior that does not depend on the number of classes; raise unless it is one."""
     if class_prior is None:
         return None
     if isinstance(class_prior, str):
@@ -302,7 +302,7 @@ def _checked(class_prior: ClassPrior) -> str | tuple[float, ...] | None:
 
 
 def _with_shares(found: State, targets: Tensor, class_prior: str | tuple[float, ...] | None) -> State:
-    """Return the fit, each class times the factor that gives its scores their share of all.
+    """Return the fit with each class scaled to its share of all scores.
 
     Zhu et al. take the sum over nodes without a label. Here it is over all, so that a class whose nodes are nearly all
     labelled is not made to take others.
@@ -325,7 +325,7 @@ def _with_shares(found: State, targets: Tensor, class_prior: str | tuple[float, 
 
 
 def _in_double(graph: Graph) -> Laplacian:
-    """L_sym of a graph in float64."""
+    """Return L_sym of a graph in float64."""
     if graph.similarity is not None:
         raise ValueError("affinities must be symmetric to carry labels, got ImprovedWeights; use HeatKernel")
     log_weight = None if graph.log_weight is None else graph.log_weight.double()
@@ -333,10 +333,10 @@ def _in_double(graph: Graph) -> Laplacian:
 
 
 def _system(laplacian: Laplacian, keep: Tensor) -> SymmetricOperator:
-    """I − Q S Q for factors 0 ≤ q ≤ 1 at the nodes, ``keep`` ``(N,)`` or ``(B, N)``, so that N A N is D − Q W Q.
+    """Return I − Q S Q for factors 0 ≤ q ≤ 1 at the nodes, ``keep`` ``(N,)`` or ``(B, N)``, so that N A N is D − Q W Q.
 
-    That is the Laplacian of Q W Q and the excess e_i = Σ_j w_ij (1 − q_i q_j), a sum in which nothing cancels. q = √α
-    gives label spreading. q = 0 at the labels and 1 elsewhere takes these out of the system: their rows are those of
+    It is the Laplacian of Q W Q and the excess e_i = Σ_j w_ij (1 − q_i q_j), a sum in which nothing cancels. q = √α
+    gives label spreading. q = 0 at the labels and 1 elsewhere takes labels out of the system: their rows are rows of
     the identity, and others have their edges to them on the diagonal.
     """
     graph, batch = laplacian.graph, laplacian.graph.batch_size
@@ -356,7 +356,7 @@ def _system(laplacian: Laplacian, keep: Tensor) -> SymmetricOperator:
 
 
 def _own_row(new: NewAffinities, queries: int, state: State, growth: float, degrees: Tensor | None = None) -> Tensor:
-    """The row of the system at new points: what their neighbours give, and for a fitted point its own label."""
+    """Return the row of the system at new points: their neighbours' scores, and for a fitted point its own label."""
     scores = state["scores_"]
     none = scores.new_zeros(scores.shape[1])
     rows = nystrom(new.log_affinity, new.query, new.point, queries, scores, none, degrees=degrees)

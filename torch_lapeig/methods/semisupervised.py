@@ -1,4 +1,4 @@
-"""The contract of methods that carry labels along a graph: points and a few labels to scores, with gradients."""
+"""The contract of methods that carry labels along a graph: points and some labels to scores, with gradients."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ UNLABELLED = -1
 
 
 class SemiSupervised(OnGraph):
-    """The contract of methods that carry labels of a few nodes of a graph to all its nodes, and to new points.
+    """Contract of methods that carry labels of a few nodes of a graph to all its nodes, and to new points.
 
-    ``forward(x, labels)`` gives scores with gradients to labels, points, and what the weighting learns; ``fit(x,
-    labels)`` keeps those of one set, of which ``predict()`` gives the labels; ``transform`` and ``predict`` of new
+    ``forward(x, labels)`` gives scores with gradients to labels, points, and the parameters of the weighting; ``fit(x,
+    labels)`` keeps the scores of one set, and ``predict()`` gives its labels; ``transform`` and ``predict`` of new
     points give theirs. Points are one set ``(N, D)`` or a batch ``(B, N, D)`` with a mask; affinities or a `Graph` take
     their place with ``Precomputed("affinity")``. Systems are solved in float64, whatever the dtype.
 
     Labels are int64, ``(N,)`` or ``(B, N)``, from 0 on, −1 for a node without one. Or they are soft: ``(N, C)`` or
     ``(B, N, C)``, floating and non-negative, a row of zeros for a node without one; gradients flow to the other rows.
 
-    A node that no path joins to a label has scores of zero, and the label −1, with a `GraphWarning`: the graph says
+    A node that no path joins to a label has scores of zero, and the label −1, with a `GraphWarning`: the graph tells
     nothing of it, and the prior of the classes, or the first class, would look like an answer. So has a new point whose
     neighbours are all such.
 
@@ -58,7 +58,7 @@ class SemiSupervised(OnGraph):
 
     @_checks.full_precision
     def forward(self, x: Tensor | Graph, labels: Tensor, *, mask: Tensor | None = None) -> Tensor:
-        """Scores ``(N, C)`` or ``(B, N, C)`` of all nodes, with gradients, in the dtype of ``x``.
+        """Return scores ``(N, C)`` or ``(B, N, C)`` of all nodes, with gradients, in the dtype of ``x``.
 
         Args:
             x: points ``(N, D)`` or ``(B, N, D)``, floating; affinities or a `Graph` with ``Precomputed("affinity")``.
@@ -79,10 +79,10 @@ class SemiSupervised(OnGraph):
     @torch.no_grad()
     @_checks.full_precision
     def fit(self: Own, x: Tensor | Graph, labels: Tensor) -> Own:
-        """Keep the scores of one set of points ``(N, D)`` and what new points need. Returns the module.
+        """Keep the scores of one set of points ``(N, D)`` and the tensors that new points need. Returns the module.
 
         Raises:
-            TypeError, ValueError: a batch, of which only one set could be kept, and what ``forward`` raises.
+            TypeError, ValueError: a batch, of which only one set could be kept, and the errors of ``forward``.
         """
         x = _checks.single(x)
         points = self._prepare_one(x)
@@ -92,7 +92,7 @@ class SemiSupervised(OnGraph):
 
     @torch.no_grad()
     def predict(self, x_new: Tensor | None = None) -> Tensor:
-        """Labels int64 ``(N,)`` of the fitted nodes, or ``(Q,)`` of new points: the class of the largest score.
+        """Return labels int64 ``(N,)`` of the fitted nodes, or ``(Q,)`` of new points: the class of the largest score.
 
         −1 where all scores are zero.
 
@@ -106,9 +106,9 @@ class SemiSupervised(OnGraph):
     def out_of_sample(
         self, x: Tensor | Graph, labels: Tensor, x_new: Tensor, *, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Scores of points and of new points given these: ``fit`` and ``transform``, but nothing is kept.
+        """Return scores of points and of new points given these: ``fit`` and ``transform``, but nothing is kept.
 
-        Gradients flow to both, to the labels, and to what the weighting learns.
+        Gradients flow to both, to the labels, and to the parameters of the weighting.
 
         Args:
             x, labels, mask: as for ``forward``.
@@ -130,7 +130,7 @@ class SemiSupervised(OnGraph):
         return super()._prepare(x, mask)
 
     def _targets(self, labels: Any, x: Any, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Labels as rows ``(..., N, C)``, zeros for a node without one, and which nodes have one, ``(..., N)``."""
+        """Return labels as rows ``(..., N, C)``, zeros without a label, and which nodes have one, ``(..., N)``."""
         like = x.weight if isinstance(x, Graph) else x
         targets, labelled = targets_of(labels, shape_of(x), self.n_classes, mask)
         _checks.check_same_device(targets, "labels", like, "x")
@@ -139,7 +139,7 @@ class SemiSupervised(OnGraph):
     def _fits(
         self, x: Any, mask: Tensor | None, targets: Tensor, labelled: Tensor
     ) -> Iterator[tuple[State, Tensor | None]]:
-        """Each set of points as it is kept, and the places of these; None for all."""
+        """Yield each set of points as it is kept, and the places of these; None for all."""
         n, of_batch = shape_of(x)[-1], len(shape_of(x)) > 1
         of_items = zip(targets.reshape(-1, n, targets.shape[-1]), labelled.reshape(-1, n), strict=True)
         for (item, places), (target, has_label) in zip(self._items(x, mask), of_items, strict=True):
@@ -150,7 +150,7 @@ class SemiSupervised(OnGraph):
                 yield self._fit_points(item, target[at], has_label[at], fill=of_batch), places
 
     def _fit_points(self, x: Tensor | Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
-        """Scores of one set of points, and all that new points need, by the names in ``FITTED``."""
+        """Return scores of one set of points, and the tensors that new points need, by the names in ``FITTED``."""
         if isinstance(x, Graph):
             return self._solved(x, targets, labelled, fill=fill)
         if len(x) < 2:
@@ -163,7 +163,7 @@ class SemiSupervised(OnGraph):
 
     @abstractmethod
     def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
-        """``scores_`` of the nodes of a graph or a batch, and what `_extended` needs of one graph.
+        """Return ``scores_`` of the nodes of a graph or a batch, and the state that `_extended` needs of one graph.
 
         With ``fill``, for items of a batch, a graph may be too small for the method; else that is an error.
         """
@@ -172,7 +172,7 @@ class SemiSupervised(OnGraph):
 def targets_of(
     labels: Any, shape: tuple[int, ...], n_classes: int | None = None, mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return labels as rows ``(..., N, C)``, and which nodes have one, bool ``(..., N)``; those of padding are none."""
+    """Return labels as rows ``(..., N, C)``, and which nodes have one, bool ``(..., N)``; padding has none."""
     _checks.check_tensor(labels, "labels")
     if labels.ndim == len(shape) + 1:
         return _soft_targets(labels, shape, n_classes, mask)
@@ -215,7 +215,7 @@ def _soft_targets(
 
 
 def reached_by(graph: Graph, labelled: Tensor) -> Tensor:
-    """Which nodes a path joins to a label, bool of the graph's shape; a `GraphWarning` tells of the others."""
+    """Return which nodes a path joins to a label, bool of the graph's shape; give a `GraphWarning` of the others."""
     n, batch = graph.num_nodes, graph.batch_size
     parts = graph.connected_components().reshape(batch, n)
     number = parts.clamp_min(0) + n * torch.arange(batch, device=parts.device)[:, None]
@@ -233,5 +233,5 @@ def reached_by(graph: Graph, labelled: Tensor) -> Tensor:
 
 
 def labels_of(scores: Tensor) -> Tensor:
-    """The class of the largest score of each row, int64; −1 for a row of zeros."""
+    """Return the class of the largest score of each row, int64; −1 for a row of zeros."""
     return torch.where((scores != 0).any(-1), scores.argmax(-1), UNLABELLED)

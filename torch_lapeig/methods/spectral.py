@@ -1,4 +1,4 @@
-"""What Laplacian eigenmaps and spectral clustering share: eigenvectors of a weighted graph, new points by Nyström."""
+"""Base of Laplacian eigenmaps and spectral clustering: eigenvectors of a weighted graph, new points by Nyström."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from torch_lapeig.methods.nystrom import nystrom
 class GraphEmbedding(OnGraph, EmbeddingModule):
     """Embeddings by the eigenvectors of the Laplacian of a weighted graph, of points or given.
 
-    A method fills in ``_normalization`` and ``_solve_graph``. Where its rows are not what Nyström's formula extends, it
-    keeps what that extends as ``train_vectors``.
+    A method fills in ``_normalization`` and ``_solve_graph``. Where Nyström's formula does not extend its rows, it
+    keeps the extended vectors as ``train_vectors``.
     """
 
     FITTED: ClassVar[tuple[str, ...]] = (
@@ -51,10 +51,10 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
 
     @abstractmethod
     def _solve_graph(self, laplacian: Laplacian, solve: EigenSolves, *, fill: bool) -> Embedding:
-        """The embedding of the nodes of a graph or a batch; without pairs, which ``solve`` collects."""
+        """Return the embedding of the nodes of a graph or a batch; ``solve`` collects the pairs."""
 
     def _embed_small(self, x: Tensor, mask: Tensor | None, solve: EigenSolves) -> Embedding | None:
-        """Embed small sets of points as one dense batch; None where that is not known to be right, or to pay."""
+        """Embed small sets of points as one dense batch; None where this may be wrong or slower."""
         return None
 
     def _embed(self, x: Any, mask: Tensor | None, solve: EigenSolves) -> Embedding:
@@ -84,11 +84,11 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
         }
 
     def _off(self, graph: Graph, solve: EigenSolves) -> Tensor:
-        """Return what `nystrom` needs for derivatives at equal eigenvalues; no fit keeps it."""
+        """Return the matrix that `nystrom` needs for derivatives at equal eigenvalues; no fit keeps it."""
         return off_diagonal(solve.pairs[-1].projected, self.n_components)
 
     def _of_graph(self, found: Embedding, graph: Graph) -> State:
-        """Eigenvalues, residuals and gap as they are kept."""
+        """Return eigenvalues, residuals and gap as they are kept."""
         return {"eigenvalues_": found.eigenvalues, "residuals_": found.residuals, "gap_": found.gap}
 
     @torch.no_grad()
@@ -116,7 +116,7 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
 
 
 def warn_of_isolated(laplacian: Laplacian, also: str = "") -> None:
-    """Warn of valid nodes of degree zero, with what becomes of them beside zero rows."""
+    """Warn of valid nodes of degree zero, and of their effect beyond zero rows."""
     if laplacian.has.isolated:
         isolated = ~laplacian.active
         if laplacian.graph.mask is not None:

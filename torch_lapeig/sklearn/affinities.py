@@ -1,4 +1,4 @@
-"""Estimators on a graph; affinities that are given or worked out as a matrix, and rows of them for new samples.
+"""Estimators on a graph; affinities that are given or computed as a matrix, and rows of them for new samples.
 
 Nearest neighbours of dense samples are not here: the modules search them. A diagonal, the affinity of a sample to
 itself, stays in ``matrix`` and is left out of the graph: no edge leads from a node to itself.
@@ -36,15 +36,15 @@ Array = NDArray[Any]
 Matrix = Any  # an array or a SciPy sparse array in CSR form
 Kernel = Callable[..., Matrix]  # of samples, or of samples and others: (X), (X, Y=Y)
 
-ROUND_OFF = 10  # times eps and the largest affinity: less than that is zero
-ASYMMETRY = 1e-5  # of two directions, relative to their sum, that is round-off; as in scikit-learn
+ROUND_OFF = 10  # times eps and the largest affinity: smaller values are zero
+ASYMMETRY = 1e-5  # relative difference of two directions that is round-off; as in scikit-learn
 
 
 class Affinities(ABC):
     """Affinities of the training samples among each other, and of new samples with them.
 
     Attributes:
-        samples: what is given of the training samples, a copy, as the caller may change it.
+        samples: input of the training samples, a copy, as the caller may change it.
         matrix: ``(N, N)``, an array or sparse, symmetric and non-negative, of the dtype of the samples.
     """
 
@@ -52,7 +52,7 @@ class Affinities(ABC):
         self.samples, self.matrix = samples, symmetric(matrix)
 
     def graph(self, device: str | torch.device) -> Graph:
-        """The graph of the matrix, without its diagonal."""
+        """Return the graph of the matrix, without its diagonal."""
         if not issparse(self.matrix):
             weight = torch.tensor(self.matrix, device=device).fill_diagonal_(0)
             # Checked already, which takes as long as a kernel.
@@ -64,7 +64,7 @@ class Affinities(ABC):
 
     @abstractmethod
     def rows(self, X: Any) -> Array:
-        """Affinities ``(Q, N)`` of samples that are none of the training samples."""
+        """Return affinities ``(Q, N)`` of samples that are not among the training samples."""
 
     def same(self, X: Any) -> Array:
         """Return the first training sample that a sample equals, or −1, int64 ``(Q,)``."""
@@ -72,47 +72,47 @@ class Affinities(ABC):
 
 
 class Given(Affinities):
-    """Affinities that the user gives. One row of them that equals a training row is of that sample."""
+    """Affinities that the user gives. A row equal to a training row belongs to the training sample."""
 
     def __init__(self, X: Matrix) -> None:
         super().__init__(X.copy(), checked(X, X.shape, X.dtype, "X"))
 
     def rows(self, X: Any) -> Array:
-        """Rows as they are given."""
+        """Return rows as they are given."""
         return dense(checked(X, X.shape, self.matrix.dtype, "X"))
 
 
 class OfKernel(Affinities):
-    """A kernel of samples. One that equals a training sample is that sample."""
+    """Kernel of samples. A sample equal to a training sample is treated as the training sample."""
 
     def __init__(self, X: Matrix, kernel: Kernel) -> None:
         self.kernel, n = kernel, X.shape[0]
         super().__init__(X.copy(), checked(kernel(X), (n, n), X.dtype, "affinity(X)"))
 
     def rows(self, X: Any) -> Array:
-        """The kernel of samples with the training samples."""
+        """Return the kernel of samples with the training samples."""
         shape = (X.shape[0], self.samples.shape[0])
         found = self.kernel(X, Y=self.samples)
         return dense(checked(found, shape, self.samples.dtype, "affinity(X, Y=training samples)"))
 
 
 class PairwiseKernel:
-    """One of scikit-learn's kernels, or a function of two samples, with its parameters."""
+    """Kernel of scikit-learn, or a function of two samples, with its parameters."""
 
     def __init__(self, metric: str | Callable[..., float], parameters: Mapping[str, Any], X: Matrix) -> None:
         self.metric, self.parameters = metric, parameters
-        # A kernel of differences: about the mean less of their digits cancel in the expanded square.
+        # A kernel of differences: about the mean, the expanded square cancels fewer digits.
         self.centre = X.mean(0) if metric == "rbf" and not issparse(X) else 0
 
     def __call__(self, X: Matrix, Y: Matrix | None = None) -> Matrix:
-        """Affinities of samples, or of samples with others."""
+        """Return affinities of samples, or of samples with others."""
         if not issparse(X):
             X, Y = X - self.centre, None if Y is None else Y - self.centre
         return pairwise_kernels(X, Y, metric=self.metric, filter_params=True, **self.parameters)
 
 
 class MatrixFunction:
-    """A function from samples to their affinities ``(N, N)``, and with ``Y=`` to those of samples with others.
+    """Function from samples to their affinities ``(N, N)``, and with ``Y=`` to the affinities with other samples.
 
     Args:
         of_two: scikit-learn calls it with two sets of samples: ``function(X, X)``, ``function(X_new, X)``. Such a
@@ -123,7 +123,7 @@ class MatrixFunction:
         self.function, self.of_two = function, of_two
 
     def __call__(self, X: Matrix, Y: Matrix | None = None) -> Matrix:
-        """Affinities of samples, or of samples with others."""
+        """Return affinities of samples, or of samples with others."""
         if self.of_two and self._takes(X, X):
             return self.function(X, X if Y is None else Y)
         if Y is None:
@@ -136,7 +136,7 @@ class MatrixFunction:
         return self.function(X, Y=Y)
 
     def _takes(self, *samples: Matrix, **named: Matrix) -> bool:
-        """Return whether the function can be called so; True for a function that is not Python's and does not say."""
+        """Return whether the function accepts the call; True for a function without a signature."""
         try:
             signature = inspect.signature(self.function)
         except ValueError:
@@ -152,7 +152,7 @@ class OfDistances(Affinities):
     """Nearest neighbours by given distances: 1 where each of two is among the nearest of the other, ½ for one only.
 
     A distance of zero to itself that is given counts among the ``n_neighbors``. New samples have so many other
-    neighbours as training samples have, and are in turn among those of a sample that has none nearer.
+    neighbours as training samples have, and are in turn neighbours of a sample that has none nearer.
     """
 
     def __init__(self, distances: Matrix, n_neighbors: int) -> None:
@@ -170,7 +170,7 @@ class OfDistances(Affinities):
         return one_entry_each(distances)
 
     def rows(self, X: Any) -> Array:
-        """The two directions of each pair, ½ each."""
+        """Return the two directions of each pair, ½ each."""
         return self._of_distances(self._checked(X))
 
     def _of_distances(self, distances: Matrix) -> Array:
@@ -186,7 +186,7 @@ class OfDistances(Affinities):
         return rows
 
     def same(self, X: Any) -> Array:
-        """The first training sample at distance zero, or the one whose distances these are."""
+        """Return the first training sample at distance zero, or the sample whose distances the row holds."""
         if issparse(X):  # zeros that are stored
             entries = X.tocoo()
             row, column = entries.row[entries.data == 0], entries.col[entries.data == 0]
@@ -204,23 +204,23 @@ class OfSparseSamples(OfDistances):
         search = NearestNeighbors(n_neighbors=n_neighbors).fit(X)
         super().__init__(csr_array(search.kneighbors_graph(mode="distance").astype(X.dtype)), n_neighbors)
         self.samples = X.copy()
-        self.matrix = csr_array(self.matrix + eye_array(X.shape[0], dtype=X.dtype))  # itself is among its neighbours
+        self.matrix = csr_array(self.matrix + eye_array(X.shape[0], dtype=X.dtype))  # with the sample itself
 
     def rows(self, X: Any) -> Array:
-        """The two directions of each pair, ½ each."""
+        """Return the two directions of each pair, ½ each."""
         return self._of_distances(pairwise_distances(X, self.samples))
 
     same = Affinities.same
 
 
 class OnGraph(Estimator):
-    """An estimator on the graph of nearest neighbours that its module makes, or on a matrix of affinities."""
+    """Estimator on the graph of nearest neighbours that its module makes, or on a matrix of affinities."""
 
     weights: Weighting | None
     _affinities: Affinities | None  # None where the module searches the neighbours
 
     def _from(self, affinities: Affinities | None, X: Any, n_neighbors: int = 0) -> Any:
-        """Return what the module is fitted to: samples, or the graph of their affinities."""
+        """Return the input of the module's fit: samples, or the graph of their affinities."""
         self._affinities, self._n_neighbors = affinities, n_neighbors
         return self._on_device(X) if affinities is None else affinities.graph(self.device)
 
@@ -236,7 +236,7 @@ class OnGraph(Estimator):
             raise ValueError(f"weights must be None with {given}, which weights the edges itself; use {instead}")
 
     def _of_new(self, function: Callable[[Tensor], Tensor], X: Any, known: Array) -> Array:
-        """``function`` of new samples; what is ``known`` of the training samples for those that are such."""
+        """Return ``function`` of new samples; the ``known`` values for training samples among them."""
         if self._affinities is None:
             return super()._of_new(function, X, known)
         X = self._new_samples(X)
@@ -255,7 +255,7 @@ def rbf(gamma: Any, X: Matrix) -> PairwiseKernel:
 
 
 def checked(matrix: Matrix, shape: tuple[int, int], dtype: Any, name: str) -> Matrix:
-    """Affinities of a shape, finite and non-negative, in CSR form if they are sparse; ValueError for others.
+    """Return finite, non-negative affinities of a shape, in CSR form if sparse; raise ValueError for others.
 
     Less than round-off below zero counts as zero.
     """
@@ -273,7 +273,7 @@ def checked(matrix: Matrix, shape: tuple[int, int], dtype: Any, name: str) -> Ma
 
 
 def symmetric(matrix: Matrix) -> Matrix:
-    """The mean of affinities and their transpose, with a warning where these differ by more than round-off."""
+    """Return the mean of affinities and their transpose; warn where they differ by more than round-off."""
     other = matrix.T.tocsr() if issparse(matrix) else matrix.T
     difference, round_off = abs(matrix - other), ROUND_OFF * np.finfo(matrix.dtype).eps * matrix.max()
     if difference.max() > round_off and (difference - ASYMMETRY * (matrix + other)).max() > round_off:
@@ -285,10 +285,10 @@ def symmetric(matrix: Matrix) -> Matrix:
 
 
 def nearest(distances: Matrix, k: int, itself: Array | None = None) -> tuple[Array, Array]:
-    """The k nearest of each row of distances, their columns and distances ``(Q, k)``; of equal ones the first.
+    """Return the k nearest of each row of distances, their columns and distances ``(Q, k)``; of equal ones the first.
 
     Args:
-        distances: ``(Q, N)``, an array, or sparse: what is not stored is too far.
+        distances: ``(Q, N)``, an array, or sparse: missing entries are too far.
         itself: the column of each row that comes first, if it is stored.
     """
     count = np.diff(distances.indptr) if issparse(distances) else np.full(*distances.shape)
@@ -310,7 +310,7 @@ def nearest(distances: Matrix, k: int, itself: Array | None = None) -> tuple[Arr
 
 
 def same_rows(X: Matrix, samples: Matrix) -> Array:
-    """The first of the samples that each row equals, or −1."""
+    """Return the first of the samples that each row equals, or −1."""
     if issparse(X) != issparse(samples):
         X = csr_array(X) if issparse(samples) else X.toarray()
     first: dict[bytes, int] = {}
@@ -320,7 +320,7 @@ def same_rows(X: Matrix, samples: Matrix) -> Array:
 
 
 def _digests(X: Matrix) -> Iterator[bytes]:
-    """Return a digest of each row, the same for equal rows."""
+    """Return a digest of each row, equal for equal rows."""
     if issparse(X):
         X = one_entry_each(X)
         X.eliminate_zeros()
@@ -332,7 +332,7 @@ def _digests(X: Matrix) -> Iterator[bytes]:
 
 
 def one_entry_each(matrix: Matrix) -> Matrix:
-    """A sparse matrix as a copy in CSR form, sorted, copies of an entry summed; an array as it is."""
+    """Return a sparse matrix as a copy in CSR form, sorted, copies of an entry summed; an array as it is."""
     if issparse(matrix):
         matrix = csr_array(matrix, copy=True)
         matrix.sum_duplicates()
@@ -340,6 +340,6 @@ def one_entry_each(matrix: Matrix) -> Matrix:
 
 
 def dense(matrix: Matrix) -> Array:
-    """The matrix as an array."""
+    """Return the matrix as an array."""
     array: Array = matrix.toarray() if issparse(matrix) else matrix
     return array

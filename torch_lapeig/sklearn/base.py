@@ -1,4 +1,4 @@
-"""What all estimators share: checked input, the fitted module, its state as NumPy arrays."""
+"""Base of all estimators: checked input, the fitted module, its state as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NUMBERS = {"gamma": 0.0, "degree": 0.0, "coef0": -math.inf, "tol": 0.0}
 
 
 class Estimator(BaseEstimator):  # type: ignore[misc]
-    """A module behind checked input, its state as NumPy arrays, the rows of the samples first."""
+    """Module behind checked input, with its state as NumPy arrays, the rows of the samples first."""
 
     ARRAYS: ClassVar[tuple[str, ...]] = ("embedding_", "eigenvalues_", "residuals_")
     SPARSE: ClassVar[str | bool] = False  # the format of SciPy in which X may come
@@ -41,27 +41,27 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         return False
 
     def _samples(self, X: Any) -> Any:
-        """Training samples, or what is given of their pairs, checked."""
+        """Return training samples, or a matrix of their pairs, checked."""
         check_shared(self)
         return validate_data(
             self, X, dtype=[np.float64, np.float32], order="C", accept_sparse=self.SPARSE, ensure_min_samples=2
         )
 
     def _training(self, X: Any) -> Any:
-        """Return what the module is fitted to, on the device."""
+        """Return the input of the module's fit, on the device."""
         return self._on_device(self._samples(X))
 
     def _on_device(self, samples: NDArray[Any]) -> Tensor:
         return torch.tensor(samples, device=self.device)  # a copy: torch takes no read-only memory
 
     def _new_samples(self, X: Any) -> Any:
-        """New samples, in the dtype of the training samples."""
+        """Return new samples in the dtype of the training samples."""
         return validate_data(
             self, X, dtype=getattr(self, self.ARRAYS[0]).dtype, order="C", accept_sparse=self.SPARSE, reset=False
         )
 
     def _of_new(self, function: Callable[[Tensor], Tensor], X: Any, known: NDArray[Any]) -> NDArray[Any]:
-        """``function`` of new samples, on the device of the module; ``known`` is that of the training samples."""
+        """Return ``function`` of new samples, on the module's device; the ``known`` values for training samples."""
         return self._rows(function, self._new_samples(X))
 
     def _rows(self, function: Callable[[Tensor], Tensor], X: NDArray[Any]) -> NDArray[Any]:
@@ -84,7 +84,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
 @dataclass(eq=False, repr=False)
 class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  # type: ignore[misc]
-    """A transformer that embeds, with ``transform`` for new samples."""
+    """Transformer that embeds, with ``transform`` for new samples."""
 
     _: KW_ONLY
     n_components: int = 2
@@ -92,19 +92,19 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
     device: str | torch.device = "cpu"
 
     def fit(self: Own, X: Any, y: Any = None) -> Own:
-        """Embed samples ``(N, D)``, or what is precomputed of their pairs ``(N, N)``; ``y`` is ignored."""
+        """Embed samples ``(N, D)``, or a precomputed matrix of their pairs ``(N, N)``; ``y`` is ignored."""
         x = self._training(X)
         k = check_below(self.n_components, "n_components", x.shape[0])
         self._keep(self._module(k, x).fit(x))
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> NDArray[Any]:
-        """``embedding_`` of ``fit(X)``."""
+        """Return ``embedding_`` of ``fit(X)``."""
         return self.fit(X).embedding_
 
     @torch.no_grad()  # a kernel may have parameters
     def transform(self, X: Any) -> NDArray[Any]:
-        """The embedding ``(Q, n_components)`` of new samples ``(Q, D)``, or of their pairs with the training samples.
+        """Return the embedding ``(Q, n_components)`` of new samples ``(Q, D)``, or of their pairs with fitted ones.
 
         A training sample gets its row of ``embedding_``. In the dtype of the training samples.
         """
@@ -113,7 +113,7 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
 
     @abstractmethod
     def _module(self, n_components: int, x: Any) -> Any:
-        """The module for these training samples."""
+        """Return the module for these training samples."""
 
     @property
     def _n_features_out(self) -> int:
@@ -126,7 +126,7 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
 
 
 def check_below(value: Any, name: str, n_samples: int, more: int = 0) -> int:
-    """The integer above ``more`` and smaller than the number of samples and that; raise for anything else."""
+    """Return the integer above ``more`` and below the number of samples plus ``more``; raise for anything else."""
     count = _checks.check_count(value, name, 1 + more)
     if count >= n_samples + more:
         limit = "at most" if more else "smaller than"
@@ -135,7 +135,7 @@ def check_below(value: Any, name: str, n_samples: int, more: int = 0) -> int:
 
 
 def check_shared(estimator: Any) -> None:
-    """Check the numbers that estimators have in common, those that play no part in this fit too."""
+    """Check the parameters that estimators share, including those that this fit does not use."""
     for name, least in COUNTS.items():
         if (value := getattr(estimator, name, None)) is not None:
             _checks.check_count(value, name, least)
@@ -145,7 +145,7 @@ def check_shared(estimator: Any) -> None:
 
 
 def refuse_others(estimator: Any, **known: tuple[Any, ...]) -> None:
-    """Raise ValueError where a parameter of scikit-learn's has a value that is not among those known here."""
+    """Raise ValueError where a parameter of scikit-learn's has a value that is not supported here."""
     for name, values in known.items():
         value = getattr(estimator, name)
         if not any(value is other or (isinstance(value, type(other)) and value == other) for other in values):
@@ -156,6 +156,6 @@ def refuse_others(estimator: Any, **known: tuple[Any, ...]) -> None:
 
 
 def as_numpy(value: Tensor) -> NDArray[Any]:
-    """A tensor as an array."""
+    """Return a tensor as an array."""
     array: NDArray[Any] = value.cpu().numpy()
     return array

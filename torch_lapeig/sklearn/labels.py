@@ -1,4 +1,4 @@
-"""Label spreading in the place of scikit-learn's, and harmonic functions, the limit of its label propagation."""
+"""Label spreading as a replacement of scikit-learn's, and harmonic functions, the limit of its label propagation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UNLABELLED = -1
 
 @dataclass(eq=False, repr=False)
 class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
-    """A classifier that carries the labels of some samples to all, and to new ones."""
+    """Classifier that carries the labels of some samples to all, and to new ones."""
 
     ARRAYS: ClassVar[tuple[str, ...]] = ("scores_",)
     kernel: str | Callable[..., Any] = "rbf"
@@ -59,15 +59,15 @@ class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> Array:
-        """Classes ``(Q,)`` of samples: that of the largest score, −1 for a sample that no label reaches."""
+        """Return classes ``(Q,)`` of samples: the class of the largest score, −1 for a sample that no label reaches."""
         return self._classes_of(self._scores_of(X))
 
     def predict_proba(self, X: Any) -> Array:
-        """The share of each class ``(Q, C)`` in the scores of samples, zeros for a sample that no label reaches."""
+        """Return the share of each class ``(Q, C)`` in samples' scores, zeros for a sample that no label reaches."""
         return shares(self._scores_of(X))
 
     def _graph(self, X: Array) -> Any:
-        """Return what the module is fitted to."""
+        """Return the input of the module's fit."""
         if self.kernel == "knn":
             k = check_below(self.n_neighbors, "n_neighbors", len(X))
             return self._from(None, X, k)
@@ -79,7 +79,7 @@ class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
 
     @torch.no_grad()
     def _scores_of(self, X: Any) -> Array:
-        """Return the scores of new samples; of training samples their own."""
+        """Return the scores of new samples; the fitted scores of training samples."""
         check_is_fitted(self)
         return self._of_new(self.module_.transform, X, self.scores_)
 
@@ -93,19 +93,19 @@ class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
 
     @abstractmethod
     def _module(self, neighbors: Rule, weights: Weighting | None, n_classes: int) -> Any:
-        """The module of these samples."""
+        """Return the module of these samples."""
 
 
 @dataclass(eq=False, repr=False)
 class LabelSpreading(FromLabels):
-    """`torch_lapeig.LabelSpreading` in the place of `sklearn.semi_supervised.LabelSpreading`, with its parameters.
+    """`torch_lapeig.LabelSpreading` as a replacement of `sklearn.semi_supervised.LabelSpreading`, with its parameters.
 
     Solved for the limit of the iteration, which scikit-learn's comes to by more steps and a smaller ``tol``.
 
     Args:
         kernel: ``"rbf"``: exp(−γ ‖x_i − x_j‖²) of all pairs; ``"knn"``: the nearest neighbours; or a function that
             scikit-learn takes, of two sets of samples to their affinities: ``kernel(X, X)``, and of new samples
-            ``kernel(X_new, X)``. A function of X alone does for a fit.
+            ``kernel(X_new, X)``. A function of X only is enough for a fit.
         gamma: γ of ``"rbf"``.
         n_neighbors: of ``"knn"``. A pair has affinity 1 where each is among the nearest of the other, ½ for one only;
             scikit-learn's graph has edges in one direction.
@@ -164,6 +164,6 @@ class HarmonicFunction(FromLabels):
 
 
 def shares(scores: Array) -> Array:
-    """Scores over the sum of their row; rows of zeros stay."""
+    """Return scores over the sum of their row; rows of zeros stay."""
     total = scores.sum(1, keepdims=True)
     return scores / np.where(total > 0, total, 1)

@@ -20,7 +20,7 @@ class ClassicalMDS(Embedding):
     Args:
         n_components: dimension of the embedding, at most the number of positive eigenvalues.
         metric: ``"euclidean"``, or ``"precomputed"``: X holds distances ``(N, N)``.
-        solve: options of the eigensolve, a `torch_lapeig.Solve`, or a solver alone.
+        solve: options of the eigensolve, a `torch_lapeig.Solve`, or just a solver.
         device: where it is computed, for example ``"cuda"``.
 
     Attributes:
@@ -30,7 +30,7 @@ class ClassicalMDS(Embedding):
 
     Raises (``fit``, ``transform``):
         TypeError, ValueError: samples that are not finite or too few, a parameter out of range, fewer positive
-            eigenvalues than components, and what `MDS` raises. NotFittedError: ``transform`` before ``fit``.
+            eigenvalues than components, and the errors of `MDS`. NotFittedError: ``transform`` before ``fit``.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).random((60, 3))
@@ -66,7 +66,7 @@ class Isomap(Embedding):
         eigen_solver, tol, max_iter, path_method, neighbors_algorithm, n_jobs: without effect, so that calls of
             scikit-learn run as they are.
         metric, p, metric_params: ``"minkowski"`` with p = 2 or ``"euclidean"``; others are refused.
-        solve: options of the eigensolve, a `torch_lapeig.Solve`, or a solver alone.
+        solve: options of the eigensolve, a `torch_lapeig.Solve`, or just a solver.
         device: where it is computed, but for the shortest paths, for example ``"cuda"``.
 
     Attributes:
@@ -127,7 +127,7 @@ class LocallyLinearEmbedding(Embedding):
         eigen_solver, tol, max_iter, hessian_tol, modified_tol, neighbors_algorithm, random_state, n_jobs: without
             effect, so that calls of scikit-learn run as they are.
         method: ``"standard"``; others are refused.
-        solve: options of the eigensolve, a `torch_lapeig.Solve`, or a solver alone.
+        solve: options of the eigensolve, a `torch_lapeig.Solve`, or just a solver.
         device: where it is computed, for example ``"cuda"``.
 
     Attributes:
@@ -135,7 +135,7 @@ class LocallyLinearEmbedding(Embedding):
         eigenvalues_, residuals_: ``(n_components,)``, ascending.
         module_: the fitted `LLE`. n_features_in_: columns of X.
 
-    A `GraphWarning` says where the neighbourhoods do not connect all samples.
+    A `GraphWarning` tells where the neighbourhoods do not connect all samples.
 
     Raises (``fit``, ``transform``):
         TypeError, ValueError: samples that are not finite or too few, a parameter out of range. NotFittedError:
@@ -180,7 +180,7 @@ class KernelPCA(Embedding):
         alpha, eigen_solver, tol, max_iter, iterated_power, random_state, copy_X, n_jobs: without effect, so that calls
             of scikit-learn run as they are.
         kernel_params, fit_inverse_transform, remove_zero_eig: None and False; others are refused.
-        solve: options of the eigensolve, a `torch_lapeig.Solve`, or a solver alone.
+        solve: options of the eigensolve, a `torch_lapeig.Solve`, or just a solver.
         device: where it is computed, for example ``"cuda"``.
 
     Attributes:
@@ -235,12 +235,12 @@ class KernelPCA(Embedding):
 
 
 def _neighbors(n_neighbors: int | None, n_samples: int) -> int:
-    """Neighbours of a sample, checked; 10, or all of fewer samples, for None."""
+    """Return the checked number of neighbours of a sample; 10, or all of fewer samples, for None."""
     return check_below(min(10, n_samples - 1) if n_neighbors is None else n_neighbors, "n_neighbors", n_samples)
 
 
 def _connecting(x: Tensor, k: int) -> KNN:
-    """The rule of k nearest neighbours, or, with a warning, of twice as many until the graph is connected."""
+    """Return the rule of k nearest neighbours, or, with a warning, of twice as many until the graph is connected."""
     first, parts = k, [_parts(x, k)]
     while parts[-1] > 1:
         k = min(2 * k, len(x) - 1)
@@ -255,5 +255,5 @@ def _connecting(x: Tensor, k: int) -> KNN:
 
 
 def _parts(x: Tensor, k: int) -> int:
-    """Connected components of the graph of k nearest neighbours."""
+    """Return the connected components of the graph of k nearest neighbours."""
     return int(KNN(k)(x).connected_components().max()) + 1

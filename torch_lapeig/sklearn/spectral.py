@@ -64,7 +64,7 @@ class Spectral(OnGraph):
 
     @property
     def affinity_matrix_(self) -> Any:
-        """Affinities ``(N, N)`` of the training samples, an array or in CSR form."""
+        """Return affinities ``(N, N)`` of the training samples, an array or in CSR form."""
         check_is_fitted(self)
         if self._affinities is not None:
             return self._affinities.matrix
@@ -88,7 +88,7 @@ class Spectral(OnGraph):
         return self._from(self._affinities_of(X), X)
 
     def _affinities_of(self, X: Any) -> Affinities:
-        """Affinities that are no matter of the module."""
+        """Return the affinities that the module does not compute."""
         if self._pairwise and X.shape[0] != X.shape[1]:
             raise ValueError(f"X must be square with affinity={self.affinity!r}, got {X.shape}")
         if self.affinity == "precomputed":
@@ -103,15 +103,15 @@ class Spectral(OnGraph):
 
     @abstractmethod
     def _kernel(self, X: Any) -> Callable[..., Any]:
-        """The kernel of the parameters."""
+        """Return the kernel of the parameters."""
 
     def _neighbors(self, n_samples: int) -> int:
-        """``n_neighbors``, checked, the sample itself counted; a tenth of the samples for None, or one neighbour."""
+        """Return ``n_neighbors``, checked, the sample itself counted; for None a tenth of the samples, at least one."""
         k = max(n_samples // 10, 2) if self.n_neighbors is None else self.n_neighbors
         return check_below(k, "n_neighbors", n_samples, 1)
 
     def _solve(self) -> Solve | Solver | None:
-        """``solve`` with the tolerance of ``eigen_tol``."""
+        """Return ``solve`` with the tolerance of ``eigen_tol``."""
         if self.eigen_solver is not None:
             _checks.check_choice(self.eigen_solver, "eigen_solver", SOLVERS)
         if isinstance(self.eigen_tol, str):
@@ -127,28 +127,28 @@ class Spectral(OnGraph):
 
 @dataclass(eq=False, repr=False)
 class SpectralEmbedding(Embedding, Spectral):
-    """Laplacian eigenmaps in the place of `sklearn.manifold.SpectralEmbedding`, with ``transform`` for new samples.
+    """Laplacian eigenmaps as a replacement of `sklearn.manifold.SpectralEmbedding`, with ``transform`` for new samples.
 
     Same parameters, same graphs, same scale: the columns are scikit-learn's up to their signs, and up to the basis of
-    an eigenspace where eigenvalues are equal. docs/sklearn.md has what differs, and better settings.
+    an eigenspace where eigenvalues are equal. docs/sklearn.md lists the differences, and better settings.
 
     Args:
         n_components: dimension of the embedding, smaller than the number of samples.
         affinity: ``"nearest_neighbors"``: samples have affinity 1 where each of two is among the nearest of the other,
             ½ for one only. ``"rbf"``: exp(−γ ‖x_i − x_j‖²). ``"precomputed"``: X holds affinities ``(N, N)``.
-            ``"precomputed_nearest_neighbors"``: X holds distances, and a sparse X those of the nearest only, as of
+            ``"precomputed_nearest_neighbors"``: X holds distances, and a sparse X distances of the nearest only, as of
             `sklearn.neighbors.KNeighborsTransformer`. Or a function from X to affinities ``(N, N)``, which has to take
             ``Y`` too for new samples: ``affinity(X_new, Y=X)``, as scikit-learn's kernels do.
         gamma: γ of ``"rbf"``; None takes 1/D.
         random_state, eigen_solver, n_jobs: without effect, so that calls of scikit-learn run as they are. The answer
             depends neither on chance nor on the solver, which ``solve`` chooses; `torch.set_num_threads` sets threads.
-        eigen_tol: residual allowed, relative to the eigengap; ``"auto"`` and 0 take that of `torch_lapeig.Solve`.
+        eigen_tol: residual allowed, relative to the eigengap; ``"auto"`` and 0 take `torch_lapeig.Solve`'s default.
         n_neighbors: k, the sample itself counted, 2 to the number of samples; None takes a tenth of the samples.
         drop_first: leave out the constant column, of λ = 0.
         weights: of the edges of dense samples' nearest neighbours, a weighting such as `DensityCorrected()`, which
             measured best; None for 1 and ½.
         components: of a disconnected graph: ``"joint"``, ``"separate"`` or ``"error"``, see `LaplacianEigenmaps`.
-        solve: options of the eigensolve, a `torch_lapeig.Solve`, or a solver alone.
+        solve: options of the eigensolve, a `torch_lapeig.Solve`, or just a solver.
         device: where it is computed, for example ``"cuda"``.
 
     Samples may be sparse. Affinities must be non-negative. They should be symmetric: of others, the mean of the two
@@ -157,7 +157,7 @@ class SpectralEmbedding(Embedding, Spectral):
     Attributes:
         embedding_: ``(N, n_components)``, generalised eigenvectors with Yᵀ D Y = I, float32 or float64 as X is; zeros
             for isolated samples, with a `GraphWarning`.
-        affinity_matrix_: ``(N, N)``, an array or in CSR form; with ``weights`` it is worked out when it is asked for.
+        affinity_matrix_: ``(N, N)``, an array or in CSR form; with ``weights`` it is computed on request.
         eigenvalues_, residuals_: ``(n_components,)``, or with ``"separate"`` one row for each component.
         n_neighbors_: k. n_features_in_, feature_names_in_: of X. module_: the fitted `LaplacianEigenmaps`.
 
@@ -192,9 +192,9 @@ class SpectralEmbedding(Embedding, Spectral):
 
 @dataclass(eq=False, repr=False)
 class SpectralClustering(ClusterMixin, Spectral):  # type: ignore[misc]
-    """Spectral clustering in the place of `sklearn.cluster.SpectralClustering`, with ``predict`` for new samples.
+    """Spectral clustering as a replacement of `sklearn.cluster.SpectralClustering`, with ``predict`` for new samples.
 
-    Same parameters, graphs, rows and ways to labels. docs/sklearn.md has what differs.
+    Same parameters, graphs, rows and ways to labels. docs/sklearn.md lists the differences.
 
     Args:
         n_clusters: at most the number of samples.
@@ -246,7 +246,7 @@ class SpectralClustering(ClusterMixin, Spectral):  # type: ignore[misc]
     variant: Variant = "shi_malik"
 
     def fit(self, X: Any, y: Any = None) -> SpectralClustering:
-        """Cluster samples ``(N, D)``, or what is precomputed of their pairs ``(N, N)``; ``y`` is ignored."""
+        """Cluster samples ``(N, D)``, or a precomputed matrix of their pairs ``(N, N)``; ``y`` is ignored."""
         x = self._training(X)
         random = check_random_state(self.random_state)
         # scikit-learn draws the start of ARPACK first. With the same seed, k-means begins with the same samples.
@@ -264,7 +264,7 @@ class SpectralClustering(ClusterMixin, Spectral):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Labels ``(Q,)`` of new samples ``(Q, D)``, or of their pairs ``(Q, N)``: those of the nearest centre or axis.
+        """Return labels ``(Q,)`` of new samples ``(Q, D)``, or of their pairs ``(Q, N)``: the nearest centre or axis.
 
         −1 for samples without any affinity to a training sample.
         """
