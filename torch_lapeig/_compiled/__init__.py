@@ -42,7 +42,7 @@ SMALL, FEW = 64, 4
 FUNCTIONS = {
     "count_part": "n:p",
     "fill_part": ":p",
-    **dict.fromkeys(("product_", "edges_", "tension_", "nearest_", "filter_", "ritz_"), ":pnn"),
+    **dict.fromkeys(("product_", "edges_", "pairs_", "tension_", "nearest_", "filter_", "ritz_"), ":pnn"),
     **dict.fromkeys(("complement", "eigh"), ":pnn"),
     "subspace_": "n:p",
     "ritz_values": "n:pnnnpppp",
@@ -59,6 +59,7 @@ STRUCTURES = {
     "Rows": "p:crow,col,values,diagonal",
     "product": "a:a n:mode,start,stop,base,m,of_y,of_other,of_out p:y,other,out r:times,plus,centre",
     "edges": "p:crow,col n:start,stop,m,of_x,of_y p:x,y,out",
+    "pairs": "p:i,j n:count,m,of_x,of_y p:x,y,out",
     "tension": "p:crow,col n:rows,m,of_y p:values,y,out,energy",
     "filter": "a:a n:graphs,n,m,first,groups p:degree,centre,scale,x,out,work",
     "nearest": "n:sets,points,queries,dims,k,itself,wide p:x,asked,valid,numbers,squares,work",
@@ -219,6 +220,29 @@ def product(
     sizes = (MATRIX, 0, len(crow) - 1, 0, y.shape[1])
     task = structure("product", rows, *sizes, *steps, y, other, out, times, plus, 0, dtype=y.dtype)
     call("product", task, *_team(len(col) * y.shape[1]), dtype=y.dtype)
+
+
+def pair_squares(x: Tensor, i: Tensor | None, y: Tensor, j: Tensor | None) -> Tensor | None:
+    """Return ‖x_i − y_j‖² ``(E,)`` for int64 ``i`` and ``j`` ``(E,)``; of all rows of x and the first of y without them.
+
+    Equal rows have equal distances in every call. None where C cannot read them, or a number is of no row.
+    """
+    numbers = [part for part in (i, j) if part is not None]
+    if x.shape[1] != y.shape[1] or len({len(part) for part in numbers}) > 1:
+        return None
+    if library() is None or x.dtype not in TYPES or x.dtype != y.dtype or not is_readable(x, y, *numbers):
+        return None
+    is_right = x.stride(1) == y.stride(1) == 1 and all(part.dtype == torch.int64 for part in numbers)
+    if not (is_right and all(part.is_contiguous() for part in numbers)):
+        return None
+    for part, rows in ((i, len(x)), (j, len(y))):
+        if part is not None and len(part) and not 0 <= int(part.numpy().min()) <= int(part.numpy().max()) < rows:
+            return None
+    count = len(x) if i is None else len(i)
+    out = x.new_empty(count)
+    task = structure("pairs", i, j, count, x.shape[1], x.stride(0), y.stride(0), x, y, out, dtype=x.dtype)
+    call("pairs", task, *_team(count * x.shape[1]), dtype=x.dtype)
+    return out
 
 
 def of_edges(crow: Tensor, col: Tensor, x: Tensor, y: Tensor | None, out: Tensor) -> None:

@@ -141,6 +141,26 @@ FAST static void NAME(edges_of)(void *task, int64_t part, int64_t parts, int64_t
 
 void NAME(edges)(NAME(Edges) * t, int64_t parts, int64_t threads) { share(NAME(edges_of), t, parts, threads); }
 
+/* ‖x_i − y_j‖² of pairs of rows; of all rows of x and the first of y where there are no numbers `i`. */
+typedef struct {
+    const int64_t *i, *j;
+    int64_t count, m, of_x, of_y;
+    const REAL *x, *y;
+    REAL *out;
+} NAME(Pairs);
+
+FAST static void NAME(pairs_of)(void *task, int64_t part, int64_t parts, int64_t thread)
+{
+    (void)thread;
+    const NAME(Pairs) *t = task;
+    for (int64_t e = t->count * part / parts; e < t->count * (part + 1) / parts; e++) {
+        const REAL *u = t->x + (t->i ? t->i[e] : e) * t->of_x, *v = t->y + (t->i ? t->j[e] : 0) * t->of_y;
+        t->out[e] = NAME(between)(u, v, t->m, 1);
+    }
+}
+
+void NAME(pairs)(NAME(Pairs) * t, int64_t parts, int64_t threads) { share(NAME(pairs_of), t, parts, threads); }
+
 FAST static void NAME(tension_of)(void *task, int64_t part, int64_t parts, int64_t thread)
 {
     (void)thread;

@@ -86,6 +86,9 @@ def pair_distances(queries: Tensor, query: Tensor, points: Tensor, point: Tensor
         queries, points: ``(Q, D)`` and ``(N, D)``, float32 or float64.
         query, point: int64 ``(E,)``, the row of each that a pair joins.
     """
+    is_wide = points.shape[1] > SHORT_ROW
+    if is_wide and (found := _compiled.pair_squares(queries, query, points, point)) is not None:
+        return found
     step = rows_of_block(2 * points.shape[1] * points.element_size(), points.device, "cache")
     pairs = zip(query.split(step), point.split(step), strict=True)
     differences = (queries.index_select(0, i).sub_(points.index_select(0, j)) for i, j in pairs)
@@ -158,7 +161,9 @@ def _sums_of_squares(x: Tensor) -> Tensor:
     and its rows are too short to be fast.
     """
     if x.shape[-1] > SHORT_ROW:
-        return x.square_().sum(-1)
+        rows = x.reshape(-1, x.shape[-1])
+        found = _compiled.pair_squares(rows, None, rows.new_zeros(1, x.shape[-1]), None)
+        return x.square_().sum(-1) if found is None else found.reshape(x.shape[:-1])
     first, *others = x.square_().unbind(-1)
     return sum(others, first.clone())
 

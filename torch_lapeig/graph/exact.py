@@ -212,7 +212,7 @@ def _nearest_of_block(values: Values, points: Tensor, queries: Tensor, k: int) -
         is_open = (distances[:, -1] >= others) & others.isfinite()
         if _checks.look(is_open.any())[0]:
             limit = (distances[:, -1] + values.slack - values.squares).masked_fill(~is_open, -torch.inf)
-            _search_within(values.tiles, limit, queries, points, begin, indices, distances)
+            _search_within(values.tiles, limit.to(values.tiles.dtype), queries, points, begin, indices, distances)
     return indices, distances
 
 

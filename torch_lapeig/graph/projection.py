@@ -31,6 +31,7 @@ from torch_lapeig._tuning import (
     rows_of_block,
 )
 
+IN_SINGLE = 1e-10, 1e15  # least and largest coordinate of centred points, whose images are float32
 SLACK = 8  # times the slack of a product, see above
 STEPS = 2  # products with the sample that turn random directions into principal ones
 
@@ -53,11 +54,14 @@ def images_that_pay(points: Tensor, queries: Tensor, itself: bool, k: int) -> Im
 
     The work is counted on a sample: the bounds of some queries are compared with the distances to their k-th neighbour.
     """
-    (n, d), unit = points.shape, SLACK * unit_of_slack(points)
-    middle = points.mean(0)
+    (n, d), middle = points.shape, points.mean(0)
+    largest = max(float((x - middle).abs().amax()) for x in (points, *([] if itself else [queries])))
+    # Bounds serve as well in float32, of numbers whose squares it holds, and products take half the time.
+    dtype = torch.float32 if IN_SINGLE[0] <= largest <= IN_SINGLE[1] else points.dtype
+    unit = SLACK * unit_of_slack(points[:1].to(dtype))
     some = spread_rows(n, max(PROJECTED_SAMPLE, min(n // 8, rows_of_block(8 * d, points.device))))
     rows = spread_rows(len(queries), PROJECTED_QUERIES)
-    x, q = points[some] - middle, queries[rows] - middle
+    x, q = (points[some] - middle).to(dtype), (queries[rows] - middle).to(dtype)
     widths = [p for p in DIRECTIONS if 2 * p <= d]
     directions = principal_directions(x[spread_rows(len(x), PROJECTED_SAMPLE)], widths[-1])
     z, y, squares, of_points = q @ directions, x @ directions, q.square().sum(1, keepdim=True), x.square().sum(1)
@@ -107,12 +111,12 @@ def _image(z: Tensor, squares: Tensor, p: int) -> tuple[Tensor, Tensor]:
 
 
 def _images(x: Tensor, middle: Tensor, directions: Tensor) -> Tensor:
-    """Return (z, ρ) of points, in blocks."""
+    """Return (z, ρ) of points, in blocks, in the dtype of the directions."""
     d, p = directions.shape
     found = directions.new_empty(len(x), p + 1)
     step = rows_of_block(16 * d, x.device)
     for part, into in zip(x.split(step), found.split(step), strict=True):
-        centred = part - middle
+        centred = (part - middle).to(directions.dtype)
         torch.mm(centred, directions, out=into[:, :p])
         centred.addmm_(into[:, :p], directions.mT, alpha=-1)
         torch.linalg.vector_norm(centred, dim=1, out=into[:, p])
