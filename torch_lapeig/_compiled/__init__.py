@@ -223,7 +223,7 @@ def product(
 
 
 def pair_squares(x: Tensor, i: Tensor | None, y: Tensor, j: Tensor | None) -> Tensor | None:
-    """Return ‖x_i − y_j‖² ``(E,)`` for int64 ``i`` and ``j`` ``(E,)``; of all rows of x and the first of y without them.
+    """Return ‖x_i − y_j‖² ``(E,)`` for int64 ``i``, ``j`` ``(E,)``; of all rows of x and the first of y without them.
 
     Equal rows have equal distances in every call. None where C cannot read them, or a number is of no row.
     """
