@@ -102,7 +102,7 @@ def roots_no_less(squares: Tensor) -> Tensor:
 
 
 def radii_no_less(radius: float, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """A radius in the dtype of points, or the number after it: rounded downwards, the root of 2 would not reach 2."""
+    """Return a radius in the dtype of points, rounded upwards: rounded downwards, the root of 2 would not reach 2."""
     radii = x.new_full((), min(radius, torch.finfo(x.dtype).max))
     radii = radii if float(radii) >= radius else radii.nextafter(torch.full_like(radii, torch.inf))
     return radii.clamp_max(torch.finfo(x.dtype).max).expand(shape)
@@ -119,7 +119,7 @@ def differentiable_pair_distances(queries: Tensor, query: Tensor, points: Tensor
 def nearest_directly(
     points: Tensor, queries: Tensor, valid: Tensor, itself: bool, k: int
 ) -> tuple[Tensor, Tensor] | None:
-    """The k nearest points of each query of small sets: numbers and squared distances ``(B, Q, k)``, ties by number.
+    """Find the k nearest points of queries of small sets: numbers and squared distances ``(B, Q, k)``, ties by number.
 
     By compiled loops over all pairs; None where there are none, or products take less time. In few dimensions the
     distances are those of `pair_distances` to the last bit. The arguments are those of `Sets`.
@@ -134,7 +134,7 @@ def nearest_directly(
 def nearest_of_candidates(
     queries: Tensor, candidates: Tensor, number: Tensor, missing: Tensor, k: int
 ) -> tuple[Tensor, Tensor]:
-    """The k nearest of each query's own candidates: their numbers and squared distances ``(Q, k)``, without gradients.
+    """Find the k nearest of each query's own candidates: numbers and squared distances ``(Q, k)``, without gradients.
 
     Ascending by distance, ties by number. The distances are those of `pair_distances` to the last bit.
 
@@ -147,7 +147,7 @@ def nearest_of_candidates(
 
 
 def nearest_of_measured(distances: Tensor, number: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k nearest of points with given numbers and squared distances ``(Q, m)``: both, in order, ties by number."""
+    """Find the k nearest of points with given numbers and squared distances ``(Q, m)``: both in order, ties by number."""
     by_number = number.argsort(1)
     by_distance = distances.gather(1, by_number).argsort(dim=1, stable=True)[:, :k]
     order = by_number.gather(1, by_distance)
@@ -169,5 +169,5 @@ def _sums_of_squares(x: Tensor) -> Tensor:
 
 
 def _has_derivatives(*tensors: Tensor) -> bool:
-    """Whether derivatives of some of the tensors are being followed, in reverse or in forward mode."""
+    """Return whether derivatives of some of the tensors are asked for, in reverse or in forward mode."""
     return any((torch.is_grad_enabled() and t.requires_grad) or _checks.is_dual(t) for t in tensors)

@@ -82,7 +82,7 @@ def nearest_neighbors(
     recall: float | None = None,
     budget: int | None = None,
 ) -> Neighbors:
-    """The k nearest points of every query, or of every point among the others.
+    """Find the k nearest points of every query, or of every point among the others.
 
     Args:
         x: points ``(N, D)`` or ``(B, N, D)``, float32 or float64.
@@ -167,7 +167,7 @@ def radius_neighbors(
 
 @torch.no_grad()
 def reach_of_points(x: Tensor, others: Tensor, metric: Metric) -> Tensor:
-    """The distance of each point ``(N, D)`` to another, whose square is no less than that of direct differences.
+    """Return the distance of each point ``(N, D)`` to another, whose square is no less than that of direct differences.
 
     A search by values knows squared distances to 0.1 %: points exactly as far would be out of reach.
     """
@@ -177,7 +177,7 @@ def reach_of_points(x: Tensor, others: Tensor, metric: Metric) -> Tensor:
 
 
 def check_recall(backend: Any, recall: Any) -> float:
-    """The recall that two options ask for, 1 for an exact search."""
+    """Return the recall that two options ask for, 1 for an exact search."""
     _checks.check_choice(backend, "backend", ("exact", "faiss"))
     if recall is None:
         return RECALL if backend == "faiss" else 1.0
@@ -213,7 +213,7 @@ def _exact_rows(sets: Sets, rows: Tensor, k: int, budget: int) -> tuple[Tensor, 
 
 
 def _check_budget(budget: int | None, x: Tensor) -> int:
-    """The checked budget; by default the one for the device of ``x``."""
+    """Return the checked budget; by default the one for the device of ``x``."""
     return budget_of(x.device).search if budget is None else _checks.check_count(budget, "budget", maximum=2**62)
 
 

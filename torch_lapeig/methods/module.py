@@ -95,7 +95,7 @@ class PointsModule(FittedModule):
         return like_given(self._extend_in_blocks(_new(x_new, state[self.FITTED[0]]), state), x_new)
 
     def configuration(self) -> dict[str, Any]:
-        """Return the constructor's arguments on which the meaning of a fit depends: all but solvers, seeds and signs."""
+        """Return the constructor's arguments on which a fit depends: all but solvers, seeds and signs."""
         names = (name for name in inspect.signature(type(self)).parameters if name not in SEARCH)
         return {"class": type(self).__name__, **{name: getattr(self, name) for name in names}}
 
