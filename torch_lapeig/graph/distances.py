@@ -147,7 +147,7 @@ def nearest_of_candidates(
 
 
 def nearest_of_measured(distances: Tensor, number: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Find the k nearest of points with given numbers and squared distances ``(Q, m)``: both in order, ties by number."""
+    """Find the k nearest of points with given numbers and squared distances ``(Q, m)``: in order, ties by number."""
     by_number = number.argsort(1)
     by_distance = distances.gather(1, by_number).argsort(dim=1, stable=True)[:, :k]
     order = by_number.gather(1, by_distance)
