@@ -21,9 +21,9 @@ from torch import Tensor
 from torch_lapeig._checks import primal
 from torch_lapeig._tuning import DENSE_WORK
 from torch_lapeig.eigen.blocks import eigh_of_batch
-from torch_lapeig.eigen.check import check_answer
+from torch_lapeig.eigen.check import Solution
 from torch_lapeig.eigen.clusters import Rule
-from torch_lapeig.eigen.eigh import Eigh, dense_of
+from torch_lapeig.eigen.eigh import Eigh
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
 from torch_lapeig.eigen.null_space import NullSpace
 from torch_lapeig.eigen.solve import TOLERANCE, Eigenpairs, Solve, differentiable
@@ -34,6 +34,7 @@ from torch_lapeig.graph.pattern import DensePattern
 
 SMALL_NODES = 64  # up to which dense graphs are faster than sparse ones, whatever their number
 SMALL_NUMBERS = 2**24  # maximum graphs · nodes²: 128 MiB a matrix of the batch, some ten of which are held at a time
+OUTSIDE = 4  # bounds of the spectrum at which nodes that take no part have their eigenvalues
 CONNECTED = 1e-9  # second eigenvalue over the bound of the spectrum above which a graph is certainly connected
 
 
@@ -97,22 +98,52 @@ def small_eigenpairs(graphs: DenseGraphs, factor: Tensor, k: int, rule: Rule, so
         of_affinities=True,
         trusted=True,
     )
-    is_differentiated = needs_derivatives(values, diagonal)
+    count = values.shape[1] if needs_derivatives(values, diagonal) else k
+    if not _has_plain_degrees(graphs, rule).all():
+        return None
     with torch.no_grad():
-        bare = operator.frozen()
-        matrix = dense_of(bare)
-        if not (_has_plain_degrees(graphs, rule) & matrix.sum((1, 2)).isfinite()).all():
-            return None
-        every, vectors = eigh_of_batch(matrix, matrix.shape[1] if is_differentiated else k)
-        ritz = RitzPairs(every.clamp_min(0), vectors, 1, torch.ones_like(bound, dtype=torch.bool))
-        solution = check_answer(bare, k, Eigh(), solve.tolerance or TOLERANCE, ritz, is_differentiated)
-        is_whole = (every[:, 1] > CONNECTED * bound) & (every[:, k] <= 1.5 * bound)
-        if not (solution.converged & is_whole).all():
-            return None
+        solution = _solution(operator.frozen(), primal(factor), k, count, solve.tolerance or TOLERANCE)
+    if solution is None:
+        return None
     projected, vectors = differentiable(operator, solution, dataclasses.replace(rule, factor=primal(factor)))
-    vectors = factor[..., None] * vectors
-    sign = signs(vectors)
-    return Eigenpairs.of(solution, projected * sign * sign.mT, vectors * sign)
+    return Eigenpairs.of(solution, projected, factor[..., None] * vectors)
+
+
+def _solution(operator: SymmetricOperator, factor: Tensor, k: int, count: int, tolerance: float) -> Solution | None:
+    """Return ``count`` pairs of each matrix, the first k as the wanted ones; None where a graph is not plain.
+
+    The signs are those of the vectors times the factor. `check_answer` does so for all solvers, in twice the time.
+    """
+    bound, null = operator.bound, operator.null_vectors(1)
+    outside = torch.where(operator.active, operator.diagonal, OUTSIDE * bound[:, None])
+    matrix = torch.diag_embed(outside) - operator.values
+    # Below the spectrum, the null vector mixes with no vector of a small eigenvalue.
+    shifted = torch.baddbmm(matrix, null * bound[:, None, None], null.mT, alpha=-1)
+    if not shifted.sum((1, 2)).isfinite().all():
+        return None
+    values, vectors = eigh_of_batch(shifted, count)
+    values[:, 0], vectors[:, :, 0] = 0, null[..., 0]
+    wanted, known, gap = vectors[:, :, :k], values[:, :k], values[:, k] - values[:, k - 1]
+    wanted *= signs(factor[..., None] * wanted)
+    rest = torch.baddbmm(wanted * known[:, None, :], matrix, wanted, beta=-1)
+    residuals = rest.square().sum(1).sqrt()
+    converged = residuals.amax(1) <= torch.maximum(tolerance * gap, operator.round_off)
+    is_connected = (values[:, 1] > CONNECTED * bound) & (values[:, k] <= 1.5 * bound)
+    if not (converged & is_connected).all():
+        return None
+    return Solution(
+        operator=operator,
+        solver=Eigh(),
+        ritz=RitzPairs(values, vectors, 1, converged),
+        values=known,
+        vectors=wanted,
+        present=torch.ones_like(known, dtype=torch.bool),
+        guard_values=values[:, k:],
+        guard_vectors=vectors[:, :, k:],
+        residuals=residuals,
+        gap=gap,
+        converged=converged,
+    )
 
 
 def _has_plain_degrees(graphs: DenseGraphs, rule: Rule) -> Tensor:
