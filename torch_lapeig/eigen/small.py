@@ -114,7 +114,8 @@ def _solution(operator: SymmetricOperator, factor: Tensor, k: int, count: int, t
 
     The signs are those of the vectors times the factor. `check_answer` does so for all solvers, in twice the time.
     """
-    bound, null = operator.bound, operator.null_vectors(1)
+    assert operator.null is not None
+    bound, null = operator.bound, operator.null.vectors(1)
     outside = torch.where(operator.active, operator.diagonal, OUTSIDE * bound[:, None])
     matrix = torch.diag_embed(outside) - operator.values
     # Below the spectrum, the null vector mixes with no vector of a small eigenvalue.
