@@ -113,11 +113,14 @@ def slices(count: int, least: float) -> list[slice]:
 _here = threading.local()  # inside: whether this thread is one of a team at work
 
 
+def is_watched() -> bool:
+    """Return whether a mode of torch, or a transform of torch.func, watches the operations of this thread."""
+    return is_in_torch_dispatch_mode() or torch._C._functorch.peek_interpreter_stack() is not None
+
+
 def _threads_here() -> int:
-    """Return the number of threads for tasks: 1 too where modes of torch watch the operations of this thread alone."""
-    if getattr(_here, "inside", False):
-        return 1
-    if is_in_torch_dispatch_mode() or torch._C._functorch.peek_interpreter_stack() is not None:
+    """Return the number of threads for tasks: 1 too where this thread alone is watched."""
+    if getattr(_here, "inside", False) or is_watched():
         return 1
     return min(torch.get_num_threads(), os.cpu_count() or 1)
 

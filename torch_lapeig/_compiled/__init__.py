@@ -24,9 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
-from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-from torch_lapeig._threads import is_forked
+from torch_lapeig._threads import is_forked, is_watched
 from torch_lapeig._tuning import ALONE, COMPILED_PART, PARTS_OF_THREAD
 
 FOLDER, LIBRARY = Path(__file__).parent, "kernels.so"
@@ -153,7 +152,7 @@ def _argument(x: Any) -> Any:
 
 def is_readable(*tensors: Tensor) -> bool:
     """Return whether C can read tensors: dense memory of the processor that no mode of torch watches."""
-    if is_in_torch_dispatch_mode() or torch._C._functorch.peek_interpreter_stack() is not None:
+    if is_watched():
         return False
     if torch.jit.is_tracing() or forward_ad._current_level >= 0:  # type: ignore[attr-defined]
         return False  # results of C have no autograd record and no tangent
