@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,20 +38,10 @@ def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | No
     if mask is not None:
         index, share, once = index * mask[..., None], share * mask[..., None], once & mask[..., None]
         x = torch.where(mask[..., None], x, 0)
-    lengths = _lengths(x.double(), index)
-    t = _medians(lengths, once)[:, None, None] if weights.t == "median" else float(weights.t)
+    lengths = _Lengths.apply(x.double(), index)
+    t = _medians(lengths, once) if weights.t == "median" else float(weights.t)
     t = t if weights.log_factor is None else t * weights.log_factor.double().exp()
-    return _normalized(index, share * (-lengths / t).exp(), mask)
-
-
-def _normalized(index: Tensor, weight: Tensor, mask: Tensor | None) -> SmallGraphs:
-    """Return the graphs W = A + Aᵀ for weights A ``(B, N, k)`` from each node to others."""
-    nothing = weight.new_zeros(*index.shape[:2], index.shape[1])
-    degrees = weight.sum(2) + nothing.scatter(2, index, weight).sum(1)
-    scale = degrees.rsqrt() if mask is None else torch.where(mask, degrees, 1).rsqrt() * mask
-    item = torch.arange(len(index), device=index.device)[:, None, None]
-    values = nothing.scatter(2, index, scale[..., None] * weight * scale[item, index])
-    return SmallGraphs(values + values.mT, scale)
+    return SmallGraphs(*_Normalized.apply(share * (-lengths / t).exp(), index, mask))
 
 
 def _shares(index: Tensor, rule: str) -> tuple[Tensor, Tensor]:
@@ -67,32 +57,87 @@ def _shares(index: Tensor, rule: str) -> tuple[Tensor, Tensor]:
         return torch.full_like(index, 0.5, dtype=torch.float64), is_first
     if rule == "mutual":
         return mutual / 2.0, is_first & mutual
-    return 1 - mutual / 2.0, is_first
-
-
-def _lengths(x: Tensor, index: Tensor) -> Tensor:
-    """Return squared lengths ``(B, N, k)`` between points ``(B, N, D)`` and their neighbours.
-
-    The values come from direct differences, the derivatives from the expanded square.
-    """
-    bare, item = _checks.primal(x), torch.arange(len(x), device=x.device)[:, None, None]
-    direct = bare[item, index].sub_(bare[:, :, None]).square_().sum(-1)
-    centred = x - bare.mean(1, keepdim=True)  # reduces cancellation
-    inner = centred @ centred.mT
-    squares = inner.diagonal(dim1=1, dim2=2)
-    node = torch.arange(x.shape[1], device=x.device)[:, None]
-    expanded = (squares[:, :, None] + squares[:, None, :] - 2 * inner)[item, node, index]
-    return expanded + (direct - _checks.primal(expanded))
+    return torch.where(mutual, 0.5, 1.0), is_first
 
 
 def _medians(lengths: Tensor, once: Tensor) -> Tensor:
-    """Return the lower median ``(B,)`` of some lengths, with a gradient in equal parts to equal ones; NaN of none."""
-    lengths, once = lengths.flatten(1), once.flatten(1)
-    bare = torch.where(once, _checks.primal(lengths), torch.nan)
+    """Return the lower median ``(B, 1, 1)`` of some lengths, with a gradient in equal parts to equal ones; or NaN."""
+    bare = torch.where(once, _checks.primal(lengths), torch.nan).flatten(1)
     if bare.device.type == "cpu":
         medians = bare.nanmedian(1, keepdim=True).values
     else:  # CUDA has none in deterministic mode; NaN is the largest in a sort
-        medians = bare.sort(1).values.gather(1, (once.sum(1, keepdim=True) - 1).clamp_min(0) // 2)
+        medians = bare.sort(1).values.gather(1, (once.sum((1, 2))[:, None] - 1).clamp_min(0) // 2)
     equal = bare == medians
-    change = torch.where(equal, lengths - _checks.primal(lengths), 0).sum(1) / equal.sum(1)
-    return medians[:, 0] + change
+    part = equal / equal.sum(1, keepdim=True, dtype=bare.dtype)
+    return (part.view_as(lengths) * lengths).sum((1, 2), keepdim=True)
+
+
+def _at(index: Tensor, nodes: Tensor) -> Tensor:
+    """Return what nodes ``(B, N, ...)`` have at the neighbours ``(B, N, k)``."""
+    return nodes[torch.arange(len(index), device=index.device)[:, None, None], index]
+
+
+def _both_ways(index: Tensor, values: Tensor) -> Tensor:
+    """Return V + Vᵀ ``(B, N, N)`` for values ``(B, N, k)`` from each node to its neighbours."""
+    there = values.new_zeros(*index.shape[:2], index.shape[1]).scatter(2, index, values)
+    return there + there.mT
+
+
+class _Lengths(torch.autograd.Function):
+    """Squared lengths ``(B, N, k)`` between points ``(B, N, D)`` and their neighbours, by direct differences.
+
+    For C = V + Vᵀ of the cotangents the gradient is 2 (diag(C 1) − C) X.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, index: Tensor) -> Tensor:
+        ctx.save_for_backward(x, index)
+        ctx.save_for_forward(x, index)
+        return _at(index, x).sub_(x[:, :, None]).square_().sum(-1)
+
+    @staticmethod
+    @_checks.without_autocast
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor, None]:
+        x, index = ctx.saved_tensors
+        pull, centred = 2 * _both_ways(index, cotangents[0]), x - _checks.primal(x).mean(1, keepdim=True)
+        return pull.sum(2)[..., None] * centred - _checks.matmul(pull, centred), None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
+        (x, index), u = ctx.saved_tensors, tangents[0]
+        change: Tensor = 2 * ((_at(index, x) - x[:, :, None]) * (_at(index, u) - u[:, :, None])).sum(-1)
+        return change
+
+
+class _Normalized(torch.autograd.Function):
+    """D^-½ W D^-½ ``(B, N, N)`` and D^-½ ``(B, N)`` of W = A + Aᵀ for weights A ``(B, N, k)`` from nodes to neighbours.
+
+    A change of W turns s = D^-½ by ds_i = −½ s_i³ Σ_j dW_ij.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, index: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        values = _both_ways(index, weight)
+        degrees = values.sum(2)
+        scale = degrees.rsqrt() if mask is None else torch.where(mask, degrees, 1).rsqrt() * mask
+        values.mul_(scale[:, :, None]).mul_(scale[:, None, :])
+        ctx.save_for_backward(index, values, scale)
+        ctx.save_for_forward(index, values, scale)
+        return values, scale
+
+    @staticmethod
+    @_checks.without_autocast
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor, None, None]:
+        index, values, scale = ctx.saved_tensors
+        both = cotangents[0] + cotangents[0].mT
+        pull = scale.square() * (scale * cotangents[1] + (both * values).sum(2)) / -2
+        direct = both.gather(2, index) * scale[..., None] * _at(index, scale)
+        return direct + pull[..., None] + _at(index, pull), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor) -> tuple[Tensor, Tensor]:
+        index, values, scale = ctx.saved_tensors
+        change = _both_ways(index, tangents[0])
+        turned = scale.square() * change.sum(2) / -2
+        direct = scale[:, :, None] * change * scale[:, None, :]
+        return direct + values * (turned[:, :, None] + turned[:, None, :]), scale * turned
