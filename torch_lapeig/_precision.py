@@ -116,15 +116,30 @@ def _is_whole() -> bool:
     return vars(_thread).get("inside", False) and not any(map(torch.is_autocast_enabled, AUTOCAST))
 
 
+def _in_whole_precision(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Call a function in full precision; flags of `later` are checked at the end of the outermost such call."""
+    if _is_whole():
+        return function(*args, **kwargs)
+    is_outermost, _thread.inside = not vars(_thread).get("inside", False), True
+    try:
+        with _whole_precision():
+            try:
+                return function(*args, **kwargs)
+            finally:
+                if is_outermost:
+                    look()
+    finally:
+        if is_outermost:
+            _thread.inside = False
+            vars(_thread).pop("pending", None)
+
+
 def without_autocast(function: F) -> F:
     """Apply `full_precision` to methods of a `torch.autograd.Function`, which torch calls in forward and backward."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if _is_whole():
-            return function(*args, **kwargs)
-        with _whole_precision():
-            return function(*args, **kwargs)
+        return _in_whole_precision(function, args, kwargs)
 
     # Torch asks for it at each call of a Function, and would compute it each time.
     wrapper.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
@@ -151,21 +166,7 @@ def full_precision(function: F) -> F:
             )
         if torch.compiler.is_compiling():
             return torch.compiler.disable(wrapper)(*args, **kwargs)
-        if _is_whole():
-            return function(*args, **kwargs)
-        if vars(_thread).get("inside", False):
-            with _whole_precision():
-                return function(*args, **kwargs)
-        _thread.inside = True
-        try:
-            with _whole_precision():
-                try:
-                    return function(*args, **kwargs)
-                finally:
-                    look()
-        finally:
-            _thread.inside = False
-            vars(_thread).pop("pending", None)
+        return _in_whole_precision(function, args, kwargs)
 
     return wrapper  # type: ignore[return-value]
 

@@ -59,8 +59,8 @@ class Solution:
     @property
     def is_whole(self) -> bool:
         """Return whether vectors and guards span the whole space."""
-        columns = self.vectors.shape[2] + self.guard_vectors.shape[2]
-        return columns >= int(self.operator.active_count.max())
+        columns, operator = self.vectors.shape[2] + self.guard_vectors.shape[2], self.operator
+        return columns >= operator.all_nodes or columns >= int(operator.active_count.max())
 
 
 # Fields with a row for each graph.

@@ -77,17 +77,10 @@ def noise_width(s: Solution, rule: Rule) -> Tensor:
     return torch.maximum(10 * s.residuals.amax(1).to(solve), 50 * (solve + given))[:, None, None]
 
 
-def cluster_width(s: Solution, rule: Rule) -> Tensor:
-    """Return the difference ``(B, 1, 1)`` at which eigenvalues count as equal."""
-    if rule.width is not None:
-        return s.values.new_full((len(s.values), 1, 1), rule.width)
-    return noise_width(s, rule)
-
-
 class Differences(NamedTuple):
     """Differences Δ = λ_i − μ_j of eigenvalues ``(B, j, i)``, their sizes, and the width of noise, ``(B, 1, 1)``.
 
-    Eigenvalues that are no farther apart than ``width`` count as equal.
+    Eigenvalues that are no farther apart than ``width``, ``(B, 1, 1)``, count as equal.
     """
 
     values: Tensor
@@ -101,10 +94,10 @@ class Differences(NamedTuple):
         return self.sizes <= self.width
 
 
-def differences(rows: Tensor, columns: Tensor, s: Solution, rule: Rule) -> Differences:
-    """Return the differences of ``columns``_i and ``rows``_j."""
-    values, noise = columns[:, None, :] - rows[:, :, None], noise_width(s, rule)
-    return Differences(values, values.abs(), noise, noise if rule.width is None else cluster_width(s, rule))
+def differences(rows: Tensor, columns: Tensor, noise: Tensor, rule: Rule) -> Differences:
+    """Return the differences of ``columns``_i and ``rows``_j, by the width of noise, ``(B, 1, 1)``."""
+    values = columns[:, None, :] - rows[:, :, None]
+    return Differences(values, values.abs(), noise, noise if rule.width is None else torch.full_like(noise, rule.width))
 
 
 def inverse_differences(found: Differences, s: Solution, rule: Rule) -> tuple[Tensor, Tensor]:

@@ -19,7 +19,7 @@ from torch_lapeig._threads import together
 from torch_lapeig._tuning import ALONE
 from torch_lapeig.eigen.cg import PATIENCE, REPLACED, Found, conjugate_gradients
 from torch_lapeig.eigen.check import Solution, norms
-from torch_lapeig.eigen.clusters import Rule, cluster_width, differences, inverse_differences
+from torch_lapeig.eigen.clusters import Differences, Rule, differences, inverse_differences
 from torch_lapeig.eigen.solver import Inverse, parts_of_batch, preconditioner_of
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import Pattern
@@ -56,7 +56,7 @@ class ImplicitSolve(torch.autograd.Function):
         edges, diagonal, projected, vectors, g, z = ctx.saved_tensors
         operator = ctx.system.operator
         (to_z,) = cotangents
-        y = ImplicitSolve.apply(edges, diagonal, projected, vectors, to_z, ctx.system)
+        y = implicit_solve(edges, diagonal, projected, vectors, to_z, ctx.system)
         to_edges = to_diagonal = to_projected = to_vectors = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             to_edges, to_diagonal = edge_gradient(operator.pattern, y, z)
@@ -81,8 +81,16 @@ class ImplicitSolve(torch.autograd.Function):
             rhs = rhs - _checks.matmul(z, of_projected)
         if of_vectors is not None:
             rhs = rhs + _checks.matmul(of_vectors, _multiplier(operator, edges, diagonal, vectors, g, z))
-        change: Tensor = ImplicitSolve.apply(edges, diagonal, projected, vectors, rhs, ctx.system)
+        change = implicit_solve(edges, diagonal, projected, vectors, rhs, ctx.system)
         return change if of_vectors is None else change - _checks.matmul(vectors, operator.inner(of_vectors, z))
+
+
+def implicit_solve(*inputs: Any) -> Tensor:
+    """Apply `ImplicitSolve`; only its solve where no derivatives can be asked for."""
+    *tensors, system = inputs
+    is_recorded = torch.is_grad_enabled() or any(map(_checks.is_dual, tensors))
+    z: Tensor = ImplicitSolve.apply(*inputs) if is_recorded else system.solve(tensors[-1])
+    return z
 
 
 def _multiplier(operator: Any, edges: Tensor, diagonal: Tensor, vectors: Tensor, rhs: Tensor, x: Tensor) -> Tensor:
@@ -114,6 +122,7 @@ class Complement:
 
     s: Solution
     rule: Rule
+    noise: Tensor  # the width of noise, (B, 1, 1)
 
     @property
     def operator(self) -> SymmetricOperator:
@@ -121,10 +130,13 @@ class Complement:
         return self.s.symmetric
 
     @cached_property
+    def _of_guards(self) -> Differences:
+        return differences(self.s.guard_values, self.s.values, self.noise, self.rule)
+
+    @cached_property
     def _differences(self) -> tuple[Tensor, Tensor]:
         # A cluster that the cut splits is not resolved from V: its guards are left out, whatever the rule within V.
-        found = differences(self.s.guard_values, self.s.values, self.s, self.rule.masked)
-        return inverse_differences(found, self.s, self.rule.masked)
+        return inverse_differences(self._of_guards, self.s, self.rule.masked)
 
     @cached_property
     def _splits(self) -> bool:
@@ -133,10 +145,6 @@ class Complement:
     @cached_property
     def _inverse(self) -> Inverse | None:
         return preconditioner_of(self.s.ritz.inverses)
-
-    @cached_property
-    def _width(self) -> Tensor:
-        return cluster_width(self.s, self.rule.masked)[:, 0]
 
     @cached_property
     def _known(self) -> Tensor:
@@ -180,13 +188,17 @@ class Complement:
 
     def solve(self, g: Tensor) -> Tensor:
         """Return Z of the rule, ``(B, N, k)``, part by part of a batch on torch's threads; warn of unsolved columns."""
+        if self.s.is_whole:  # all vectors are known, to round-off
+            guards = self.s.guard_vectors
+            return guards @ (self._differences[0] * self.operator.inner(guards, g))
         # The squares of cotangents of tiny degrees would overflow.
         scale = _checks.power_of_two(self.operator.largest(g)[:, None, :], (1,))
         g, parts = g / scale, parts_of_batch(self.operator, g.shape[2])
         if len(parts) == 1:
             z, is_solved = self.columns(g)
         else:
-            tasks = [partial(Complement(self.s.part(graphs), self.rule).columns, g[graphs]) for graphs in parts]
+            systems = [Complement(self.s.part(graphs), self.rule, self.noise[graphs]) for graphs in parts]
+            tasks = [partial(system.columns, g[graphs]) for system, graphs in zip(systems, parts, strict=True)]
             z, is_solved = (torch.cat(found) for found in zip(*together(tasks), strict=True))
         if not is_solved.all():
             _checks.warn(
@@ -202,9 +214,6 @@ class Complement:
         Columns of a cluster that the cut splits have no solution; they count as solved, and a warning of their own.
         """
         s, operator, eps = self.s, self.s.operator, torch.finfo(g.dtype).eps
-        if s.is_whole:  # all vectors are known, to round-off
-            z = s.guard_vectors @ (self._differences[0] * operator.inner(s.guard_vectors, g))
-            return z, torch.ones_like(s.values, dtype=torch.bool)
         # Twice: norms of V are 1 but for round-off, and a remainder inside V would have no solution.
         target = -self.project(self.project(g * operator.active[..., None]))
         size = norms(operator, target)
@@ -224,7 +233,8 @@ class Complement:
         # A NaN of the loss is not hidden, and no failure of the solve.
         is_unknown = ~size.isfinite()
         z = torch.where(is_unknown[:, None, :], torch.nan, self.project(found.z))
-        is_undefined = (s.gap[:, None] <= self._width) & ((s.values[:, -1:] - s.values) <= self._width)
+        width = self._of_guards.width[:, 0]
+        is_undefined = (s.gap[:, None] <= width) & ((s.values[:, -1:] - s.values) <= width)
         return z, (found.residuals <= allowed(z)) | is_undefined | is_unknown
 
     def _compiled(self, target: Tensor, enough: Tensor, size: Tensor) -> Found | None:

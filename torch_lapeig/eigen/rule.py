@@ -44,8 +44,8 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig.eigen.check import Solution
-from torch_lapeig.eigen.clusters import Differences, Rule, cluster_width, differences, inverse_differences
-from torch_lapeig.eigen.complement import Complement, ImplicitSolve, change_of, edge_gradient
+from torch_lapeig.eigen.clusters import Differences, Rule, differences, inverse_differences, noise_width
+from torch_lapeig.eigen.complement import Complement, change_of, edge_gradient, implicit_solve
 
 # Fraction of the width from which on eigenvalues that count as equal may differ.
 NEAR = 0.1
@@ -84,7 +84,8 @@ class ImplicitEigenpairs(torch.autograd.Function):
         rule = ctx.rule if s.operator.is_sharded else ctx.rule.for_cotangents(to_vectors.detach())
         to_projected = s.operator.sum(to_projected)  # each rank has Λ, and a part of the loss
         values = projected.diagonal(dim1=-2, dim2=-1)
-        found = differences(values, values, s, rule)
+        noise = noise_width(s, rule)
+        found = differences(values, values, noise, rule)
         inverse, cluster = inverse_differences(found, s, rule)
         skew = s.operator.inner(vectors, to_vectors)
         skew, whole = (skew - skew.mT) / 2, (to_projected + to_projected.mT) / 2
@@ -106,7 +107,7 @@ class ImplicitEigenpairs(torch.autograd.Function):
             off = projected - torch.diag_embed(values)
             rotation = rotation - inverse * (_checks.matmul(rotation, off) - _checks.matmul(off, rotation))
         y = _checks.matmul(vectors, cluster * whole + rotation)
-        y = y + ImplicitSolve.apply(edges, diagonal, projected, vectors, to_vectors, Complement(s, rule))
+        y = y + implicit_solve(edges, diagonal, projected, vectors, to_vectors, Complement(s, rule, noise))
         return *edge_gradient(s.symmetric.pattern, y, vectors), None, None
 
     @staticmethod
@@ -116,10 +117,11 @@ class ImplicitEigenpairs(torch.autograd.Function):
         edges, diagonal, projected, vectors = ctx.saved_tensors
         s: Solution = ctx.solution
         values = projected.diagonal(dim1=-2, dim2=-1)
-        inverse, cluster = inverse_differences(differences(values, values, s, ctx.rule), s, ctx.rule)
+        noise = noise_width(s, ctx.rule)
+        inverse, cluster = inverse_differences(differences(values, values, noise, ctx.rule), s, ctx.rule)
         change = change_of(s.symmetric.pattern, tangents[0], tangents[1], vectors)  # dA V
         turned = s.operator.inner(vectors, change)
-        z = ImplicitSolve.apply(edges, diagonal, projected, vectors, change, Complement(s, ctx.rule))
+        z = implicit_solve(edges, diagonal, projected, vectors, change, Complement(s, ctx.rule, noise))
         return cluster * (turned + turned.mT) / 2, _checks.matmul(vectors, inverse * turned) + z
 
 
@@ -218,15 +220,15 @@ def _warn_if_undefined(
         b = int(cut.nonzero()[0])
         _checks.warn(
             f"k={s.values.shape[1]} splits a cluster of eigenvalues (gap {s.gap[b]:.1e}): the gradient of its "
-            f"part is not defined; {_nearest_whole_cut(s, rule, b)}",
+            f"part is not defined; {_nearest_whole_cut(s, found.width, b)}",
             _checks.DegeneracyWarning,
         )
 
 
-def _nearest_whole_cut(s: Solution, rule: Rule, b: int) -> str:
+def _nearest_whole_cut(s: Solution, width: Tensor, b: int) -> str:
     """Return advice on the number of pairs nearest to k whose last gap is wider than a cluster."""
     values = torch.cat([s.values[b], s.guard_values[b]])
-    whole = (values.diff() > cluster_width(s, rule)[b].item()).nonzero().flatten() + 1
+    whole = (values.diff() > width[b].item()).nonzero().flatten() + 1
     if len(whole) == 0:
         return f"no cut among the {len(values)} known eigenvalues is outside a cluster"
     return f"the nearest k that does not is {int(whole[(whole - s.values.shape[1]).abs().argmin()])}"
