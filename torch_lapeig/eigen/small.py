@@ -25,7 +25,6 @@ from torch_lapeig.eigen.check import Solution
 from torch_lapeig.eigen.clusters import Rule
 from torch_lapeig.eigen.eigh import Eigh
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
-from torch_lapeig.eigen.null_space import NullSpace
 from torch_lapeig.eigen.solve import TOLERANCE, Eigenpairs, Solve, differentiable
 from torch_lapeig.eigen.solver import RitzPairs
 from torch_lapeig.eigen.symmetric import SymmetricOperator
@@ -85,49 +84,49 @@ def small_eigenpairs(graphs: DenseGraphs, factor: Tensor, k: int, rule: Rule, so
         k: pairs with the trivial one.
         rule: options of the gradient. solve: of the solve.
     """
+    if not _have_plain_degrees(graphs, rule):
+        return None
     values, diagonal = graphs.values, graphs.diagonal
-    part = torch.zeros_like(graphs.active, dtype=torch.int64)
-    bound = 2 * primal(diagonal).amax(1)
     operator = SymmetricOperator(
         DensePattern._trusted(tuple(diagonal.shape)),
         values,
         diagonal,
-        bound=bound,
-        null=NullSpace(graphs.ground, part, part.new_ones(len(part))),
+        bound=2 * primal(diagonal).amax(1),
         active=graphs.active,
         of_affinities=True,
         trusted=True,
     )
     count = values.shape[1] if needs_derivatives(values, diagonal) else k
-    if not _has_plain_degrees(graphs, rule).all():
-        return None
     with torch.no_grad():
-        solution = _solution(operator.frozen(), primal(factor), k, count, solve.tolerance or TOLERANCE)
+        null = graphs.ground / torch.linalg.vector_norm(graphs.ground, dim=1, keepdim=True)
+        solution = _solution(operator.frozen(), null, primal(factor), k, count, solve.tolerance or TOLERANCE)
     if solution is None:
         return None
     projected, vectors = differentiable(operator, solution, dataclasses.replace(rule, factor=primal(factor)))
     return Eigenpairs.of(solution, projected, factor[..., None] * vectors)
 
 
-def _solution(operator: SymmetricOperator, factor: Tensor, k: int, count: int, tolerance: float) -> Solution | None:
+def _solution(
+    operator: SymmetricOperator, null: Tensor, factor: Tensor, k: int, count: int, tolerance: float
+) -> Solution | None:
     """Return ``count`` pairs of each matrix, the first k as the wanted ones; None where a graph is not plain.
 
-    The signs are those of the vectors times the factor. `check_answer` does so for all solvers, in twice the time.
+    The first is that of the null vector ``(B, N)``. The signs are those of the vectors times the factor.
+    `check_answer` does so for all solvers, in twice the time.
     """
-    assert operator.null is not None
-    bound, null = operator.bound, operator.null.vectors(1)
-    outside = torch.where(operator.active, operator.diagonal, OUTSIDE * bound[:, None])
-    matrix = torch.diag_embed(outside) - operator.values
+    bound = operator.bound
+    matrix = torch.diag_embed(torch.where(operator.active, operator.diagonal, OUTSIDE * bound[:, None]))
+    matrix -= operator.values
     # Below the spectrum, the null vector mixes with no vector of a small eigenvalue.
-    shifted = torch.baddbmm(matrix, null * bound[:, None, None], null.mT, alpha=-1)
-    if not shifted.sum((1, 2)).isfinite().all():
+    shifted = torch.baddbmm(matrix, (bound[:, None] * null)[..., None], null[:, None], alpha=-1)
+    if not shifted.sum().isfinite():
         return None
     values, vectors = eigh_of_batch(shifted, count)
-    values[:, 0], vectors[:, :, 0] = 0, null[..., 0]
+    values[:, 0], vectors[:, :, 0] = 0, null
     wanted, known, gap = vectors[:, :, :k], values[:, :k], values[:, k] - values[:, k - 1]
     wanted *= signs(factor[..., None] * wanted)
     rest = torch.baddbmm(wanted * known[:, None, :], matrix, wanted, beta=-1)
-    residuals = rest.square().sum(1).sqrt()
+    residuals = torch.linalg.vector_norm(rest, dim=1)
     converged = residuals.amax(1) <= torch.maximum(tolerance * gap, operator.round_off)
     is_connected = (values[:, 1] > CONNECTED * bound) & (values[:, k] <= 1.5 * bound)
     if not (converged & is_connected).all():
@@ -147,11 +146,10 @@ def _solution(operator: SymmetricOperator, factor: Tensor, k: int, count: int, t
     )
 
 
-def _has_plain_degrees(graphs: DenseGraphs, rule: Rule) -> Tensor:
-    """Return where degrees are so large that derivatives do not overflow and D^-½ keeps round-off small, ``(B,)``."""
-    least = torch.where(graphs.active, graphs.ground, torch.inf).amin(1).square()
-    largest = graphs.ground.amax(1).square()
-    info = torch.finfo(rule.dtype)
-    is_in_range = (least > info.tiny**0.25) & (largest < info.max**0.25)
-    plain: Tensor = is_in_range & (least > torch.finfo(torch.float64).eps ** 0.75 * largest)
-    return plain
+def _have_plain_degrees(graphs: DenseGraphs, rule: Rule) -> bool:
+    """Return whether degrees are so large that derivatives do not overflow and D^-½ keeps round-off small."""
+    ground, info = graphs.ground, torch.finfo(rule.dtype)
+    extremes = torch.where(graphs.active, ground, ground.amax()).aminmax()
+    least, largest = (size**2 for size in torch.stack(extremes).tolist())
+    is_in_range = info.tiny**0.25 < least and largest < info.max**0.25
+    return is_in_range and least > torch.finfo(torch.float64).eps ** 0.75 * largest
