@@ -72,9 +72,9 @@ def noise_width(s: Solution, rule: Rule) -> Tensor:
 
     At a distance δ the gradient of a pair's rotation is uncertain by eps / δ of itself: 1 % at 50 eps of the scale.
     """
-    solve = torch.finfo(s.values.dtype).eps * s.operator.bound
-    given = rule.eps * s.symmetric.sensitivity(s.values)
-    return torch.maximum(10 * s.residuals.amax(1).to(solve), 50 * (solve + given))[:, None, None]
+    solve = 50 * torch.finfo(s.values.dtype).eps * s.operator.bound
+    known = torch.add(solve, s.symmetric.sensitivity(s.values), alpha=50 * rule.eps)
+    return torch.maximum(10 * s.residuals.amax(1).to(known), known)[:, None, None]
 
 
 class Differences(NamedTuple):
@@ -114,7 +114,7 @@ def inverse_differences(found: Differences, s: Solution, rule: Rule) -> tuple[Te
         return broadened, equal.to(difference.dtype)
     if rule.degeneracy == "exact":  # except each value with itself
         equal = torch.eye(*equal.shape[1:], dtype=torch.bool, device=equal.device).expand(equal.shape)
-    return torch.where(equal, 0, 1 / torch.where(equal, 1, difference)), equal.to(difference.dtype)
+    return difference.masked_fill(equal, torch.inf).reciprocal(), equal.to(difference.dtype)
 
 
 def function_of_matrix(

@@ -84,14 +84,15 @@ def small_eigenpairs(graphs: DenseGraphs, factor: Tensor, k: int, rule: Rule, so
         k: pairs with the trivial one.
         rule: options of the gradient. solve: of the solve.
     """
-    if not _have_plain_degrees(graphs, rule):
-        return None
     values, diagonal = graphs.values, graphs.diagonal
+    bound = 2 * primal(diagonal).amax(1)
+    if not _have_plain_degrees(graphs, bound, rule):
+        return None
     operator = SymmetricOperator(
         DensePattern._trusted(tuple(diagonal.shape)),
         values,
         diagonal,
-        bound=2 * primal(diagonal).amax(1),
+        bound=bound,
         active=graphs.active,
         of_affinities=True,
         trusted=True,
@@ -119,8 +120,6 @@ def _solution(
     matrix -= operator.values
     # Below the spectrum, the null vector mixes with no vector of a small eigenvalue.
     shifted = torch.baddbmm(matrix, (bound[:, None] * null)[..., None], null[:, None], alpha=-1)
-    if not shifted.sum().isfinite():
-        return None
     values, vectors = eigh_of_batch(shifted, count)
     values[:, 0], vectors[:, :, 0] = 0, null
     wanted, known, gap = vectors[:, :, :k], values[:, :k], values[:, k] - values[:, k - 1]
@@ -146,10 +145,10 @@ def _solution(
     )
 
 
-def _have_plain_degrees(graphs: DenseGraphs, rule: Rule) -> bool:
-    """Return whether degrees are so large that derivatives do not overflow and D^-½ keeps round-off small."""
+def _have_plain_degrees(graphs: DenseGraphs, bound: Tensor, rule: Rule) -> bool:
+    """Return whether degrees are finite, and so large that derivatives do not overflow and D^-½ keeps round-off small."""
     ground, info = graphs.ground, torch.finfo(rule.dtype)
     extremes = torch.where(graphs.active, ground, ground.amax()).aminmax()
-    least, largest = (size**2 for size in torch.stack(extremes).tolist())
-    is_in_range = info.tiny**0.25 < least and largest < info.max**0.25
-    return is_in_range and least > torch.finfo(torch.float64).eps ** 0.75 * largest
+    low, high, most = torch.stack([*extremes, bound.amax()]).tolist()
+    is_in_range = info.tiny**0.125 < low and high < info.max**0.125 and most < torch.inf
+    return is_in_range and low > torch.finfo(torch.float64).eps ** 0.375 * high

@@ -107,5 +107,4 @@ def signs(vectors: Tensor) -> Tensor:
     bare = vectors.detach()
     size = bare.abs()
     first = (size >= 0.999 * size.amax(-2, keepdim=True)).to(torch.int8).argmax(-2, keepdim=True)
-    sign = bare.gather(-2, first).sign()
-    return torch.where(sign == 0, 1, sign)
+    return 1 - 2 * bare.gather(-2, first).lt(0).to(bare.dtype)

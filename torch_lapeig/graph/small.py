@@ -38,10 +38,11 @@ def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | No
     if mask is not None:
         index, share, once = index * mask[..., None], share * mask[..., None], once & mask[..., None]
         x = torch.where(mask[..., None], x, 0)
-    lengths = _Lengths.apply(x.double(), index)
+    places = (torch.arange(len(x), device=x.device)[:, None, None], index)
+    lengths = _Lengths.apply(x.double(), places)
     t = _medians(lengths, once) if weights.t == "median" else float(weights.t)
     t = t if weights.log_factor is None else t * weights.log_factor.double().exp()
-    return SmallGraphs(*_Normalized.apply(share * (-lengths / t).exp(), index, mask))
+    return SmallGraphs(*_Normalized.apply(share * (-lengths / t).exp(), places, mask))
 
 
 def _shares(index: Tensor, rule: str) -> tuple[Tensor, Tensor]:
@@ -72,12 +73,7 @@ def _medians(lengths: Tensor, once: Tensor) -> Tensor:
     return (part.view_as(lengths) * lengths).sum((1, 2), keepdim=True)
 
 
-def _at(index: Tensor, nodes: Tensor) -> Tensor:
-    """Return what nodes ``(B, N, ...)`` have at the neighbours ``(B, N, k)``."""
-    return nodes[torch.arange(len(index), device=index.device)[:, None, None], index]
-
-
-def _both_ways(index: Tensor, values: Tensor) -> Tensor:
+def _both_ways(values: Tensor, index: Tensor) -> Tensor:
     """Return V + Vᵀ ``(B, N, N)`` for values ``(B, N, k)`` from each node to its neighbours."""
     there = values.new_zeros(*index.shape[:2], index.shape[1]).scatter(2, index, values)
     return there + there.mT
@@ -86,26 +82,28 @@ def _both_ways(index: Tensor, values: Tensor) -> Tensor:
 class _Lengths(torch.autograd.Function):
     """Squared lengths ``(B, N, k)`` between points ``(B, N, D)`` and their neighbours, by direct differences.
 
-    For C = V + Vᵀ of the cotangents the gradient is 2 (diag(C 1) − C) X.
+    ``places``: the item of the batch and the number of each neighbour. For C = V + Vᵀ of the cotangents V the gradient
+    is 2 (diag(C 1) − C) X.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, index: Tensor) -> Tensor:
-        ctx.save_for_backward(x, index)
-        ctx.save_for_forward(x, index)
-        return _at(index, x).sub_(x[:, :, None]).square_().sum(-1)
+    def forward(ctx: Any, x: Tensor, places: tuple[Tensor, Tensor]) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.save_for_forward(x)
+        ctx.places = places
+        return x[places].sub_(x[:, :, None]).square_().sum(-1)
 
     @staticmethod
     @_checks.without_autocast
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor, None]:
-        x, index = ctx.saved_tensors
-        pull, centred = 2 * _both_ways(index, cotangents[0]), x - _checks.primal(x).mean(1, keepdim=True)
-        return pull.sum(2)[..., None] * centred - _checks.matmul(pull, centred), None
+        (x,) = ctx.saved_tensors
+        pull, centred = 2 * _both_ways(cotangents[0], ctx.places[1]), x - _checks.primal(x).mean(1, keepdim=True)
+        return pull.sum(2, keepdim=True) * centred - _checks.matmul(pull, centred), None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
-        (x, index), u = ctx.saved_tensors, tangents[0]
-        change: Tensor = 2 * ((_at(index, x) - x[:, :, None]) * (_at(index, u) - u[:, :, None])).sum(-1)
+        (x,), u = ctx.saved_tensors, tangents[0]
+        change: Tensor = 2 * ((x[ctx.places] - x[:, :, None]) * (u[ctx.places] - u[:, :, None])).sum(-1)
         return change
 
 
@@ -116,28 +114,31 @@ class _Normalized(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, index: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        values = _both_ways(index, weight)
+    def forward(
+        ctx: Any, weight: Tensor, places: tuple[Tensor, Tensor], mask: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        values = _both_ways(weight, places[1])
         degrees = values.sum(2)
         scale = degrees.rsqrt() if mask is None else torch.where(mask, degrees, 1).rsqrt() * mask
         values.mul_(scale[:, :, None]).mul_(scale[:, None, :])
-        ctx.save_for_backward(index, values, scale)
-        ctx.save_for_forward(index, values, scale)
+        ctx.save_for_backward(values, scale)
+        ctx.save_for_forward(values, scale)
+        ctx.places = places
         return values, scale
 
     @staticmethod
     @_checks.without_autocast
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor, None, None]:
-        index, values, scale = ctx.saved_tensors
+        (values, scale), places = ctx.saved_tensors, ctx.places
         both = cotangents[0] + cotangents[0].mT
         pull = scale.square() * (scale * cotangents[1] + (both * values).sum(2)) / -2
-        direct = both.gather(2, index) * scale[..., None] * _at(index, scale)
-        return direct + pull[..., None] + _at(index, pull), None, None
+        direct = both.gather(2, places[1]) * scale[:, :, None] * scale[places]
+        return direct + pull[:, :, None] + pull[places], None, None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor) -> tuple[Tensor, Tensor]:
-        index, values, scale = ctx.saved_tensors
-        change = _both_ways(index, tangents[0])
+        values, scale = ctx.saved_tensors
+        change = _both_ways(tangents[0], ctx.places[1])
         turned = scale.square() * change.sum(2) / -2
         direct = scale[:, :, None] * change * scale[:, None, :]
         return direct + values * (turned[:, :, None] + turned[:, None, :]), scale * turned
