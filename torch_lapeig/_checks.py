@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import sys
@@ -218,15 +219,29 @@ def single(value: Any) -> Any:
 
 def check_finite(value: Tensor, name: str, advice: str = "drop or impute them") -> None:
     """Raise ValueError if ``value`` has a NaN or an infinity; on a device when the host next synchronises: `later`."""
+    later(~value.detach().sum().isfinite(), functools.partial(_refuse_infinite, value, name, advice))
+
+
+def _refuse_infinite(value: Tensor, name: str, advice: str = "drop or impute them") -> None:
+    if len(bad := (~torch.isfinite(value)).nonzero()):  # else a sum overflows
+        raise ValueError(
+            f"{name} must be finite, got {len(bad)} NaN or Inf of {value.numel()} entries "
+            f"(first at {tuple(bad[0].tolist())}); {advice}"
+        )
+
+
+def check_size(value: Tensor, name: str, most: float) -> None:
+    """Raise ValueError if ``value`` is not finite, or beyond a size whose squared distances are; see `check_finite`."""
+    size = largest(value)
 
     def refuse() -> None:
-        if len(bad := (~torch.isfinite(value)).nonzero()):  # else the sum overflows
-            raise ValueError(
-                f"{name} must be finite, got {len(bad)} NaN or Inf of {value.numel()} entries "
-                f"(first at {tuple(bad[0].tolist())}); {advice}"
-            )
+        _refuse_infinite(value, name)
+        raise ValueError(
+            f"{name} must be at most {most:.1e} in size for squared distances in {size.dtype}, got {size:.1e}; "
+            "rescale the points"
+        )
 
-    later(~value.detach().sum().isfinite(), refuse)
+    later(~(size <= most), refuse)
 
 
 def largest(value: Tensor) -> Tensor:
@@ -260,8 +275,13 @@ def check_symmetric_matrix(value: Tensor, reverse: Tensor, name: str) -> None:
     check_symmetric(value, reverse, name, 10 * torch.finfo(value.dtype).eps ** 0.5 * largest(value))
 
 
-def check_points(x: Any, name: str = "x", *, batched: bool = True, min_points: int = 2) -> None:
-    """Raise unless ``x`` is a finite float tensor ``(N, D)``, or ``(B, N, D)`` where ``batched``."""
+def check_points(
+    x: Any, name: str = "x", *, batched: bool = True, min_points: int = 2, is_squared: bool = False
+) -> None:
+    """Raise unless ``x`` is a finite float tensor ``(N, D)``, or ``(B, N, D)`` where ``batched``.
+
+    ``is_squared``: whether its squared distances, and what is added to them, must be finite too.
+    """
     check_floating(x, name)
     ranks = (2, 3) if batched else (2,)
     if x.ndim not in ranks:
@@ -269,7 +289,10 @@ def check_points(x: Any, name: str = "x", *, batched: bool = True, min_points: i
         raise ValueError(f"{name} must have shape {expected}, got {tuple(x.shape)}")
     if x.shape[-2] < min_points or x.shape[-1] < 1 or x.shape[0] < 1:
         raise ValueError(f"{name} must hold at least {min_points} points of dimension ≥ 1, got {tuple(x.shape)}")
-    check_finite(x, name)
+    if is_squared:
+        check_size(x, name, math.sqrt(torch.finfo(x.dtype).max / (64 * x.shape[-1])))
+    else:
+        check_finite(x, name)
 
 
 def check_mask(mask: Any, x: Tensor) -> None:

@@ -33,8 +33,8 @@ TYPES = {torch.float32: ("float", c_float), torch.float64: ("double", c_double)}
 LANES, LANE_BYTES = 8, 64  # columns that conjugate gradients solve side by side; bytes of a vector register
 MATRICES = 4  # that `eigh` solves side by side
 QUERIES = 4  # queries whose distances are measured side by side
-# Rows up to which matrices side by side take less time than LAPACK: 1/3 of the time with 24 rows, 0.55 with 64, 0.7 with
-# 100, more with 128, which leave the second cache. With fewer matrices lanes stay empty.
+# Rows up to which matrices side by side take less time than LAPACK: 1/3 of the time with 24 rows, 0.55 with 64, 0.7
+# with 100, more with 128, which leave the second cache. With fewer matrices lanes stay empty.
 SMALL, FEW = 100, 3
 
 # Functions of the library with their results and arguments: n is an int64, d a double, p a pointer. A name that ends in

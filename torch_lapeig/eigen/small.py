@@ -146,7 +146,7 @@ def _solution(
 
 
 def _have_plain_degrees(graphs: DenseGraphs, bound: Tensor, rule: Rule) -> bool:
-    """Return whether degrees are finite, and so large that derivatives do not overflow and D^-½ keeps round-off small."""
+    """Return whether degrees are finite, derivatives do not overflow, and D^-½ does not magnify round-off."""
     ground, info = graphs.ground, torch.finfo(rule.dtype)
     extremes = torch.where(graphs.active, ground, ground.amax()).aminmax()
     low, high, most = torch.stack([*extremes, bound.amax()]).tolist()

@@ -294,14 +294,14 @@ def _prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: Met
     if mask is not None:
         _checks.check_mask(mask, x)
         x = torch.where(mask[..., None], x, 0)
-    _checks.check_points(x, min_points=1 if x.ndim == 3 else 2)  # items of a batch may be of any size
-    given = {"x": x} if queries is None else {"x": x, "queries": queries}
+    # Items of a batch may be of any size.
+    _checks.check_points(x, min_points=1 if x.ndim == 3 else 2, is_squared=True)
     x = _checks.primal(x)
     points = x.reshape(-1, *x.shape[-2:])
     valid = points.new_ones(points.shape[:2], dtype=torch.bool) if mask is None else mask.reshape(points.shape[:2])
     asked = points
     if queries is not None:
-        _checks.check_points(queries, "queries", min_points=1)
+        _checks.check_points(queries, "queries", min_points=1, is_squared=True)
         queries = _checks.primal(queries)
         if queries.dtype != x.dtype or queries.shape[-1] != x.shape[-1] or queries.shape[:-2] != x.shape[:-2]:
             raise ValueError(
@@ -309,31 +309,20 @@ def _prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: Met
                 f"{queries.dtype}"
             )
         asked = queries.reshape(-1, *queries.shape[-2:])
-    # Squared distances of such points, and what is added to them, stay finite.
-    largest = math.sqrt(torch.finfo(x.dtype).max / (64 * x.shape[-1]))
-    for name, values in given.items():
-        size = _checks.largest(values)
-        _checks.later(size > largest, functools.partial(_refuse_size, name, size, largest))
     points = measured(points, metric, valid)
     return Sets(points, points if queries is None else measured(asked, metric), valid, queries is None)
 
 
-def _refuse_size(name: str, size: Tensor, largest: float) -> None:
-    raise ValueError(
-        f"{name} must be at most {largest:.1e} in size for squared distances in {size.dtype}, got {size:.1e}; "
-        "rescale the points"
-    )
-
-
 def _warn_of_underflow(sets: Sets, indices: Tensor, distances: Tensor) -> None:
     """Say so where neighbours are apart and their squared distance is no normal number."""
+    is_close = (distances < torch.finfo(distances.dtype).tiny).any()
+    _checks.later(is_close, functools.partial(_say_underflow, sets, indices, distances))
+
+
+def _say_underflow(sets: Sets, indices: Tensor, distances: Tensor) -> None:
     close = distances < torch.finfo(distances.dtype).tiny
     if sets.itself:
         close &= sets.valid[..., None]
-    _checks.later(close.any(), functools.partial(_say_underflow, sets, indices, distances, close))
-
-
-def _say_underflow(sets: Sets, indices: Tensor, distances: Tensor, close: Tensor) -> None:
     item, query, place = close.nonzero(as_tuple=True)
     lost, d = 0, sets.points.shape[2]
     for part in torch.arange(len(item), device=item.device).split(rows_of_block(16 * d, item.device)):
