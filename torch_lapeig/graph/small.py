@@ -114,9 +114,7 @@ class _Normalized(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, weight: Tensor, places: tuple[Tensor, Tensor], mask: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, weight: Tensor, places: tuple[Tensor, Tensor], mask: Tensor | None) -> tuple[Tensor, Tensor]:
         values = _both_ways(weight, places[1])
         degrees = values.sum(2)
         scale = degrees.rsqrt() if mask is None else torch.where(mask, degrees, 1).rsqrt() * mask
