@@ -230,20 +230,6 @@ def _refuse_infinite(value: Tensor, name: str, advice: str = "drop or impute the
         )
 
 
-def check_size(value: Tensor, name: str, most: float) -> None:
-    """Raise ValueError if ``value`` is not finite, or beyond a size whose squared distances are; see `check_finite`."""
-    size = largest(value)
-
-    def refuse() -> None:
-        _refuse_infinite(value, name)
-        raise ValueError(
-            f"{name} must be at most {most:.1e} in size for squared distances in {size.dtype}, got {size:.1e}; "
-            "rescale the points"
-        )
-
-    later(~(size <= most), refuse)
-
-
 def largest(value: Tensor) -> Tensor:
     """Return the largest absolute value ``()`` of an entry, 0 for an empty tensor and NaN if an entry is NaN."""
     low, high = value.detach().aminmax() if value.numel() else (value.new_zeros(()),) * 2
@@ -289,10 +275,17 @@ def check_points(
         raise ValueError(f"{name} must have shape {expected}, got {tuple(x.shape)}")
     if x.shape[-2] < min_points or x.shape[-1] < 1 or x.shape[0] < 1:
         raise ValueError(f"{name} must hold at least {min_points} points of dimension ≥ 1, got {tuple(x.shape)}")
-    if is_squared:
-        check_size(x, name, math.sqrt(torch.finfo(x.dtype).max / (64 * x.shape[-1])))
-    else:
-        check_finite(x, name)
+    size, most = largest(x), torch.finfo(x.dtype).max
+    most = math.sqrt(most / (64 * x.shape[-1])) if is_squared else most
+
+    def refuse() -> None:
+        _refuse_infinite(x, name)
+        raise ValueError(
+            f"{name} must be at most {most:.1e} in size for squared distances in {x.dtype}, got {size:.1e}; "
+            "rescale the points"
+        )
+
+    later(~(size <= most), refuse)
 
 
 def check_mask(mask: Any, x: Tensor) -> None:

@@ -7,13 +7,12 @@ last one ends, under one lock.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import operator
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
@@ -96,39 +95,33 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_float32.begin_anew)
 
 
-@contextlib.contextmanager
-def _whole_precision() -> Iterator[None]:
-    """Turn autocast off in this thread, and multiply float32 in IEEE arithmetic."""
-    enabled = list(filter(torch.is_autocast_enabled, AUTOCAST))
-    _float32.begin()
-    try:
-        for device in enabled:
-            torch.set_autocast_enabled(device, False)
-        yield
-    finally:
-        for device in enabled:
-            torch.set_autocast_enabled(device, True)
-        _float32.end()
-
-
 def _is_whole() -> bool:
     """Return whether a function in full precision runs in this thread, with autocast still off."""
     return vars(_thread).get("inside", False) and not any(map(torch.is_autocast_enabled, AUTOCAST))
 
 
 def _in_whole_precision(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Call a function in full precision; flags of `later` are checked at the end of the outermost such call."""
+    """Call a function without autocast in this thread, and multiply float32 in IEEE arithmetic.
+
+    Flags of `later` are checked at the end of the outermost such call.
+    """
     if _is_whole():
         return function(*args, **kwargs)
     is_outermost, _thread.inside = not vars(_thread).get("inside", False), True
+    enabled = list(filter(torch.is_autocast_enabled, AUTOCAST))
+    _float32.begin()
     try:
-        with _whole_precision():
-            try:
-                return function(*args, **kwargs)
-            finally:
-                if is_outermost:
-                    look()
+        for device in enabled:
+            torch.set_autocast_enabled(device, False)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            if is_outermost:
+                look()
     finally:
+        for device in enabled:
+            torch.set_autocast_enabled(device, True)
+        _float32.end()
         if is_outermost:
             _thread.inside = False
             vars(_thread).pop("pending", None)

@@ -19,7 +19,7 @@ from torch_lapeig._threads import together
 from torch_lapeig._tuning import ALONE
 from torch_lapeig.eigen.cg import PATIENCE, REPLACED, Found, conjugate_gradients
 from torch_lapeig.eigen.check import Solution, norms
-from torch_lapeig.eigen.clusters import Differences, Rule, differences, inverse_differences
+from torch_lapeig.eigen.clusters import Rule, differences, inverse_differences
 from torch_lapeig.eigen.solver import Inverse, parts_of_batch, preconditioner_of
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import Pattern
@@ -130,13 +130,10 @@ class Complement:
         return self.s.symmetric
 
     @cached_property
-    def _of_guards(self) -> Differences:
-        return differences(self.s.guard_values, self.s.values, self.noise, self.rule)
-
-    @cached_property
     def _differences(self) -> tuple[Tensor, Tensor]:
         # A cluster that the cut splits is not resolved from V: its guards are left out, whatever the rule within V.
-        return inverse_differences(self._of_guards, self.s, self.rule.masked)
+        found = differences(self.s.guard_values, self.s.values, self.noise, self.rule)
+        return inverse_differences(found, self.s, self.rule.masked)
 
     @cached_property
     def _splits(self) -> bool:
@@ -233,7 +230,7 @@ class Complement:
         # A NaN of the loss is not hidden, and no failure of the solve.
         is_unknown = ~size.isfinite()
         z = torch.where(is_unknown[:, None, :], torch.nan, self.project(found.z))
-        width = self._of_guards.width[:, 0]
+        width = self.noise[:, 0] if self.rule.width is None else self.rule.width
         is_undefined = (s.gap[:, None] <= width) & ((s.values[:, -1:] - s.values) <= width)
         return z, (found.residuals <= allowed(z)) | is_undefined | is_unknown
 

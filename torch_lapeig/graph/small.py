@@ -1,8 +1,8 @@
-"""Edges of small sets of points in one list, for `KNN` and `HeatKernel`: a minimum of calls, with gradients."""
+"""Weighted graphs of small sets of points as dense matrices, for `KNN` and `HeatKernel`: few calls, with gradients."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,23 +13,18 @@ from torch_lapeig.graph.rules import KNN
 from torch_lapeig.graph.weights import HeatKernel
 
 
-class SmallGraphs(NamedTuple):
-    """Weighted graphs W = A + Aᵀ: D^-½ W D^-½ ``(B, N, N)`` and D^-½ ``(B, N)``, in float64, with gradients."""
+def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | None) -> tuple[Tensor, Tensor] | None:
+    """Return D^-½ W D^-½ ``(B, N, N)`` and D^-½ ``(B, N)`` of sets of points ``(B, N, D)``, in float64.
 
-    values: Tensor
-    scale: Tensor
-
-
-def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | None) -> SmallGraphs | None:
-    """Return the graphs of sets of points ``(B, N, D)``; None where this short way does not apply.
-
-    It is there for exact Euclidean `KNN` of more points than neighbours in each set, and `HeatKernel` but for
-    ``"component-median"``. Gradients flow to the points and to a learnable bandwidth. Where a bandwidth is 0, as of
-    copies, values are not finite.
+    None where this short way does not apply. It is there for exact Euclidean `KNN` of more points than neighbours in
+    each set, and `HeatKernel` but for ``"component-median"``. Gradients flow to the points and to a learnable
+    bandwidth, in reverse mode. Where a bandwidth is 0, as of copies, values are not finite.
     """
     if type(neighbors) is not KNN or neighbors.metric != "euclidean" or neighbors.recall is not None:
         return None
     if type(weights) is not HeatKernel or weights.t == "component-median" or neighbors.backend != "exact":
+        return None
+    if _checks.is_dual(x) or (weights.log_factor is not None and _checks.is_dual(weights.log_factor)):
         return None
     if (x.shape[1] if mask is None else int(mask.sum(1).min())) <= neighbors.k:
         return None
@@ -42,7 +37,8 @@ def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | No
     lengths = _Lengths.apply(x.double(), places)
     t = _medians(lengths, once) if weights.t == "median" else float(weights.t)
     t = t if weights.log_factor is None else t * weights.log_factor.double().exp()
-    return SmallGraphs(*_Normalized.apply(share * (-lengths / t).exp(), places, mask))
+    values, scale = _Normalized.apply(share * (-lengths / t).exp(), places, mask)
+    return values, scale
 
 
 def _shares(index: Tensor, rule: str) -> tuple[Tensor, Tensor]:
@@ -89,7 +85,6 @@ class _Lengths(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, places: tuple[Tensor, Tensor]) -> Tensor:
         ctx.save_for_backward(x)
-        ctx.save_for_forward(x)
         ctx.places = places
         return x[places].sub_(x[:, :, None]).square_().sum(-1)
 
@@ -99,12 +94,6 @@ class _Lengths(torch.autograd.Function):
         (x,) = ctx.saved_tensors
         pull, centred = 2 * _both_ways(cotangents[0], ctx.places[1]), x - _checks.primal(x).mean(1, keepdim=True)
         return pull.sum(2, keepdim=True) * centred - _checks.matmul(pull, centred), None
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
-        (x,), u = ctx.saved_tensors, tangents[0]
-        change: Tensor = 2 * ((x[ctx.places] - x[:, :, None]) * (u[ctx.places] - u[:, :, None])).sum(-1)
-        return change
 
 
 class _Normalized(torch.autograd.Function):
@@ -120,7 +109,6 @@ class _Normalized(torch.autograd.Function):
         scale = degrees.rsqrt() if mask is None else torch.where(mask, degrees, 1).rsqrt() * mask
         values.mul_(scale[:, :, None]).mul_(scale[:, None, :])
         ctx.save_for_backward(values, scale)
-        ctx.save_for_forward(values, scale)
         ctx.places = places
         return values, scale
 
@@ -132,11 +120,3 @@ class _Normalized(torch.autograd.Function):
         pull = scale.square() * (scale * cotangents[1] + (both * values).sum(2)) / -2
         direct = both.gather(2, places[1]) * scale[:, :, None] * scale[places]
         return direct + pull[:, :, None] + pull[places], None, None
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Tensor) -> tuple[Tensor, Tensor]:
-        values, scale = ctx.saved_tensors
-        change = _both_ways(tangents[0], ctx.places[1])
-        turned = scale.square() * change.sum(2) / -2
-        direct = scale[:, :, None] * change * scale[:, None, :]
-        return direct + values * (turned[:, :, None] + turned[:, None, :]), scale * turned

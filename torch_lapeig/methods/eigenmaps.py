@@ -174,7 +174,7 @@ class LaplacianEigenmaps(GraphEmbedding):
             return None
         active = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
         graphs, options = graphs_of_walk(*made, active.reshape(-1, nodes)), solve.options
-        found = small_eigenpairs(graphs, made.scale, k, options.rule(x.dtype), options)
+        found = small_eigenpairs(graphs, made[1], k, options.rule(x.dtype), options)
         if found is None:
             return None
         pairs = found.reshaped(x.shape[:-2], x.dtype)
