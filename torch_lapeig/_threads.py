@@ -120,9 +120,10 @@ def is_watched() -> bool:
 
 def _threads_here() -> int:
     """Return the number of threads for tasks: 1 too where this thread alone is watched."""
-    if getattr(_here, "inside", False) or is_watched():
+    threads = torch.get_num_threads()
+    if threads == 1 or getattr(_here, "inside", False) or is_watched():
         return 1
-    return min(torch.get_num_threads(), os.cpu_count() or 1)
+    return min(threads, os.cpu_count() or 1)
 
 
 def _mode_of_caller() -> Callable[[Callable[[], None]], None]:

@@ -128,9 +128,8 @@ class ImplicitEigenpairs(torch.autograd.Function):
 def _has_close(s: Solution, rule: Rule, found: Differences) -> bool:
     """Return whether values may be so close to each other, or to the next one, that a case below holds."""
     close = max(rule.loss_eps**0.5, torch.finfo(s.values.dtype).eps ** (1 / 3)) * s.operator.bound[:, None, None]
-    eye = torch.eye(found.sizes.shape[1], dtype=torch.bool, device=found.sizes.device)
-    least = torch.minimum(found.sizes.masked_fill(eye, torch.inf).amin((1, 2)), s.gap)[:, None, None]
-    return not bool((least > torch.maximum(found.width, close)).all())
+    apart = torch.cat([found.sizes.diagonal(1, dim1=1, dim2=2), s.gap[:, None]], 1)
+    return not bool((apart > torch.maximum(found.width, close)[..., 0]).all())
 
 
 def _unknown(s: Solution, rule: Rule, found: Differences, sizes: Tensor, skew: Tensor) -> Tensor:
