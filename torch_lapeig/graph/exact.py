@@ -165,7 +165,7 @@ def nearest_in_sets(sets: Sets, k: int, budget: int, images: Images | None = Non
 def pairs_in_sets(sets: Sets, reach: Tensor, budget: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return item, query, point and squared distance of all pairs with d² ≤ ``reach`` ``(B, N)`` of the point.
 
-    ``budget``: bytes, for a block of the queries of all items. Pairs ascend by query and point within an item.
+    ``budget``: bytes, for a block of the queries of all items. Pairs ascend by item, query and point.
     """
     b, n, _ = sets.points.shape
     table = Table(sets.points, sets.valid, reach)
@@ -186,6 +186,9 @@ def pairs_in_sets(sets: Sets, reach: Tensor, budget: int) -> tuple[Tensor, Tenso
     rows = table.rows(3 * b * n * reach.element_size(), budget)
     parts = table.each_block(sets.queries, sets.itself, rows, search)
     item, query, point, squares = (torch.cat(found) for found in zip(*parts, strict=True))
+    if b > 1 and len(parts) > 1:  # each block has some queries of all items
+        order = (item * sets.queries.shape[1] + query).argsort(stable=True)
+        item, query, point, squares = item[order], query[order], point[order], squares[order]
     return item, query, point, squares
 
 
