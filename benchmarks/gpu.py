@@ -102,6 +102,12 @@ def difference(found: Tensor, right: Tensor) -> float:
     return float((found - right).norm() / right.norm().clamp_min(1e-300))
 
 
+def error_of(call: Callable[[], Tensor], right: Tensor) -> float:
+    """Return the difference of a call's result; of a sparse matrix its entries count."""
+    found = call()
+    return difference(found.values() if found.layout == torch.sparse_csr else found, right)
+
+
 def surface(*shape: int, dims: int, seed: int = 0) -> Tensor:
     """Return points ``(*shape, dims)`` of a noisy surface, float64."""
     generator = torch.Generator().manual_seed(seed)
@@ -156,17 +162,17 @@ def operations(place: Place) -> None:
             for columns in (1, 8, 16):
                 y = random(n, columns)
                 product = partial(torch.mm, matrix, y.to(device, dtype))
-                place.attempt(f"csr @ {columns} columns, {kind}", lambda p=product, y=y: difference(p(), dense @ y))
+                place.attempt(f"csr @ {columns} columns, {kind}", partial(error_of, product, dense @ y))
             factors = left.to(device, dtype), right.to(device, dtype)
             sampled = partial(torch.sparse.sampled_addmm, matrix, *factors, beta=0.0)
             wanted = (left @ right)[dense != 0]
-            place.attempt(f"sampled_addmm, {kind}", lambda s=sampled, w=wanted: difference(s().values(), w))
+            place.attempt(f"sampled_addmm, {kind}", partial(error_of, sampled, wanted))
     _sums(place, random, generator)
     for size in (16, 32, 33, 64, 107):
         a = random(64, size, size)
         symmetric = a + a.mT
         there, values = symmetric.to(device), torch.linalg.eigvalsh(symmetric)
-        place.attempt(f"eigh of 64 × {size}²", lambda t=there, v=values: difference(torch.linalg.eigh(t)[0], v))
+        place.attempt(f"eigh of 64 × {size}²", partial(error_of, partial(torch.linalg.eigvalsh, there), values))
 
 
 def eigh(place: Place) -> None:
@@ -182,8 +188,8 @@ def eigh(place: Place) -> None:
                 return [part.to(place.device) for part in eigh_of_batch(there.cpu())]
 
             name = f"{b} × {n}², {dtype}, ms"
-            place.attempt(f"{name}, device", lambda t=there: place.milliseconds(partial(torch.linalg.eigh, t), 3))
-            place.attempt(f"{name}, host", lambda h=on_host: place.milliseconds(h, 3))
+            place.attempt(f"{name}, device", partial(place.milliseconds, partial(torch.linalg.eigh, there), 3))
+            place.attempt(f"{name}, host", partial(place.milliseconds, on_host, 3))
 
 
 def _sums(place: Place, random: Callable[..., Tensor], generator: torch.Generator) -> None:
@@ -197,17 +203,13 @@ def _sums(place: Place, random: Callable[..., Tensor], generator: torch.Generato
     weight = torch.rand(total, generator=generator, dtype=torch.float64)
     terms = x[index] * weight[:, None]
     wanted = torch.zeros(900, 16, dtype=torch.float64).index_add(0, torch.repeat_interleave(sizes), terms)
-    there = [tensor.to(device) for tensor in (index, x, offsets, weight, terms)]
+    begin = offsets.to(device)
+    given: dict[str, Any] = {"mode": "sum", "per_sample_weights": weight.to(device), "include_last_offset": True}
+    bags = partial(torch.nn.functional.embedding_bag, index.to(device), x.to(device), begin, **given)
+    segments = partial(torch.segment_reduce, terms.to(device), "sum", offsets=begin, initial=0, unsafe=True)
 
-    def bags() -> Tensor:
-        bag = torch.nn.functional.embedding_bag
-        return bag(*there[:3], mode="sum", per_sample_weights=there[3], include_last_offset=True)
-
-    def segments() -> Tensor:
-        return torch.segment_reduce(there[4], "sum", offsets=there[2], initial=0, unsafe=True)
-
-    place.attempt("embedding_bag", lambda: difference(bags(), wanted))
-    place.attempt("segment_reduce", lambda: difference(segments(), wanted))
+    place.attempt("embedding_bag", partial(error_of, bags, wanted))
+    place.attempt("segment_reduce", partial(error_of, segments, wanted))
 
 
 Answers = Callable[[str], Sequence[Tensor]]
@@ -238,7 +240,7 @@ def _comparisons() -> Iterator[tuple[str, Answers, float]]:
         "784 dimensions": (image_of_cube(3000, 784), 15),
     }
     for name, (points, k) in sets.items():
-        yield f"knn_graph of {name}", lambda where, p=points, k=k: [tl.knn_graph(p.to(where), k).to_dense()], 0.0
+        yield f"knn_graph of {name}", partial(_edges, points, k), 0.0
     weightings = tl.HeatKernel(), tl.SelfTuning(), tl.DensityCorrected(), tl.ImprovedWeights(), tl.SimpleWeights()
     for weighting in weightings:
 
@@ -273,6 +275,10 @@ def _comparisons() -> Iterator[tuple[str, Answers, float]]:
         return [gram(tl.laplacian_positional_encoding(edges.to(where), 100, 4).vectors)]
 
     yield "positional encoding", encoded, 1e-5
+
+
+def _edges(x: Tensor, k: int, where: str) -> list[Tensor]:
+    return [tl.knn_graph(x.to(where), k).to_dense()]
 
 
 def _pairs(x: Tensor, solver: Any, where: str) -> list[Tensor]:
@@ -320,9 +326,9 @@ def layer(place: Place) -> None:
         def in_plain(x: Tensor) -> Tensor:
             return by_eigh(x, 8, 10)
 
-        place.attempt(f"{b} × {n}, ms", lambda s=step, m=module: place.milliseconds(partial(s, m)))
-        place.attempt(f"{b} × {n} by eigh, ms", lambda s=step, p=in_plain: place.milliseconds(partial(s, p), 3))
-        place.attempt(f"{b} × {n}, GiB reserved", lambda s=step, m=module: place.reserved(partial(s, m)))
+        place.attempt(f"{b} × {n}, ms", partial(place.milliseconds, partial(step, module)))
+        place.attempt(f"{b} × {n} by eigh, ms", partial(place.milliseconds, partial(step, in_plain), 3))
+        place.attempt(f"{b} × {n}, GiB reserved", partial(place.reserved, partial(step, module)))
 
 
 def large(place: Place) -> None:
@@ -360,11 +366,11 @@ def backward(place: Place) -> None:
         def both(graph: tl.Graph = graph, n: int = n, forward: Any = forward) -> Any:
             return torch.autograd.grad(forward()[:, 1:].pow(4).sum() * n, graph.weight)
 
-        place.attempt(f"{n:,} nodes, forward, ms", lambda f=forward: place.milliseconds(f, 3))
-        place.attempt(f"{n:,} nodes, both, ms", lambda f=both: place.milliseconds(f, 3))
+        place.attempt(f"{n:,} nodes, forward, ms", partial(place.milliseconds, forward, 3))
+        place.attempt(f"{n:,} nodes, both, ms", partial(place.milliseconds, both, 3))
         module = tl.LaplacianEigenmaps(10, tl.KNN(15)).fit(x)
         transform = partial(module.transform, x[:1000] + 0.01)
-        place.attempt(f"{n:,} points, transform of 1000, ms", lambda t=transform: place.milliseconds(t, 3))
+        place.attempt(f"{n:,} points, transform of 1000, ms", partial(place.milliseconds, transform, 3))
 
 
 def encodings(place: Place) -> None:
@@ -379,7 +385,7 @@ def encodings(place: Place) -> None:
         begin += n
     edge_index, item = torch.cat(edges, 1).to(place.device), torch.cat(batch).to(place.device)
     encode = partial(tl.laplacian_positional_encoding, edge_index, item, 8)
-    place.attempt(f"{count} molecules, ms", lambda: place.milliseconds(encode))
+    place.attempt(f"{count} molecules, ms", partial(place.milliseconds, encode))
 
 
 def steps(place: Place) -> None:
