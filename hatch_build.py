@@ -6,6 +6,7 @@ pictures are left out, rather than broken.
 
 The C sources of `torch_lapeig/_compiled` are compiled by the C compiler of the machine (``CC``, or ``cc``). Where there
 is none, or it fails, the package is pure Python and says so: it is slower, and gives the same answers.
+`python hatch_build.py` compiles them into the folder where the package stands.
 """
 
 import hashlib
@@ -19,8 +20,11 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
-from hatchling.builders.hooks.plugin.interface import BuildHookInterface
-from hatchling.metadata.plugin.interface import MetadataHookInterface
+try:
+    from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+    from hatchling.metadata.plugin.interface import MetadataHookInterface
+except ImportError:  # as a program it needs no package
+    BuildHookInterface = MetadataHookInterface = object
 
 PICTURE, LINK = r"!\[([^\]]*)\]\((?!\w+:)([^)]+)\)", r"(?<!!)\[([^\]]*)\]\((?!\w+:|#)([^)]+)\)"
 FOLDER, LIBRARY = "torch_lapeig/_compiled", "torch_lapeig/_compiled/kernels.so"
@@ -84,3 +88,7 @@ class Loops(BuildHookInterface):
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data.update(pure_python=False, tag=f"py3-none-{platform}")
         build_data["artifacts"].append(f"/{LIBRARY}")
+
+
+if __name__ == "__main__":
+    sys.exit(compiled(Path(__file__).parent))

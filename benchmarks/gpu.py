@@ -1,11 +1,11 @@
 """All that is to be known of a GPU, in one command of at most eight minutes.
 
-    python -m benchmarks.gpu [--json FILE] [--compare] [--parts layer embedding ...] [--no-tests]
+    python -m benchmarks.gpu [--out FILE] [--device cuda|cpu|pretended] [--quick] [--parts layer large ...]
 
-Runs the device tests, then measures on the CUDA device that is there: embeddings of 50,000 × 784 and 10⁶ × 50 points
-phase by phase, with residuals and the agreement of neighbours with the processor's answer; layers against `cdist`,
-`topk` and `eigh`; encodings of molecules; backward over forward; `transform`; peak memory; kernels. ``--compare`` adds
-cuML where it is installed. Without a GPU it says so, and runs its parts small on the processor.
+Each part runs in a process of its own with its own time limit and appends its results to a file of JSON lines, so that
+a crash, an illegal access or a hang of one part loses nothing of the others. A table of all results comes last. It
+needs torch, NumPy and SciPy only (pytest for the part ``tests``), and compiles the loops first where they are missing.
+``--device cpu`` and ``--device pretended``, with ``--quick``, rehearse the command where there is no GPU.
 
 Goals on one H100 or H200: 50,000 × 784 → 10-D ≤ 0.054 s with residuals ≤ 1e-4, 10⁶ × 50 → 10-D ≤ 4 s, layer
 32 × 256 × 16 forward and backward ≥ 10 times as fast as `eigh`.
@@ -14,265 +14,515 @@ Goals on one H100 or H200: 50,000 × 784 → 10-D ≤ 0.054 s with residuals ≤
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
+import os
+import shutil
 import statistics
 import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import numpy
+import scipy
 import torch
-from rich.console import Console
 from torch import Tensor
 
-from benchmarks import launches
-from benchmarks.record import Record
-from experiments.tables import Table
-from torch_lapeig import KNN, Graph, HeatKernel, Laplacian, LaplacianEigenmaps, eigenpairs, knn_graph
-from torch_lapeig.eigen import Eigenpairs
-from torch_lapeig.graph import nearest_neighbors
-from torch_lapeig.methods import laplacian_positional_encoding
+import torch_lapeig as tl
+from torch_lapeig.eigen.blocks import eigh_of_batch
 
-SECONDS, TEST_SECONDS = 480, 180
-MIB = 2**20
+GIB = 2**30
+ROOT = Path(__file__).parent.parent
+TESTED = ("tests/eigen", "tests/graph", "tests/methods", "tests/test_loss.py", "tests/test_devices.py")
 
 
-class Place(NamedTuple):
-    """Where to measure, and with problems of which part of their full size."""
+@dataclass(frozen=True)
+class Place:
+    """Where to measure, how large, and where the results go."""
 
-    device: torch.device
-    share: float
+    device: str
+    quick: bool
+    out: Path
+    part: str
 
-    @property
-    def name(self) -> str:
-        """Of the hardware."""
-        return torch.cuda.get_device_name(self.device) if self.on_gpu else "no GPU: the processor, small problems"
+    def record(self, name: str, value: Any) -> None:
+        """Append a result."""
+        with self.out.open("a") as file:
+            file.write(json.dumps({"part": self.part, "name": name, "value": value}, ensure_ascii=False) + "\n")
 
-    @property
-    def on_gpu(self) -> bool:
-        """Whether there is one."""
-        return self.device.type == "cuda"
-
-    def size(self, full: int) -> int:
-        """Of a problem."""
-        return max(400, int(full * self.share))
+    def attempt(self, name: str, function: Callable[[], Any]) -> None:
+        """Append the value of a function, or the error that it raises."""
+        try:
+            value = function()
+        except Exception as error:
+            value = f"raised {type(error).__name__}: {str(error)[:200]}"
+        self.record(name, value)
 
     def wait(self) -> None:
-        """Until the device has done all."""
-        if self.on_gpu:
-            torch.cuda.synchronize(self.device)
+        """Wait until the device has done all."""
+        if self.device == "cuda":
+            torch.cuda.synchronize()
 
-    def seconds(self, call: Callable[[], Any], rounds: int = 5) -> tuple[float, Any]:
-        """In the median, after a warm-up; and what the last call gave."""
-        times, result = [], call()
-        for _ in range(rounds):
+    def seconds(self, call: Callable[[], Any], rounds: int = 5) -> float:
+        """Return the median time of a call, after a warm-up."""
+        call()
+        times = []
+        for _ in range(1 if self.quick else rounds):
             self.wait()
             begin = time.perf_counter()
-            result = call()
+            call()
             self.wait()
             times.append(time.perf_counter() - begin)
-        return statistics.median(times), result
+        return statistics.median(times)
 
-    def peak(self, call: Callable[[], Any]) -> float | None:
-        """MiB above what is held before."""
-        if not self.on_gpu:
+    def milliseconds(self, call: Callable[[], Any], rounds: int = 5) -> float:
+        """Return the median time of a call, after a warm-up."""
+        return round(1e3 * self.seconds(call, rounds), 2)
+
+    def reserved(self, call: Callable[[], Any]) -> float | None:
+        """Return the GiB that torch reserves for a call, and holds before it; None where there is no GPU."""
+        if self.device != "cuda":
             return None
-        self.wait()
-        torch.cuda.reset_peak_memory_stats(self.device)
-        before = torch.cuda.memory_allocated(self.device)
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
         call()
         self.wait()
-        return (torch.cuda.max_memory_allocated(self.device) - before) / MIB
+        return round(torch.cuda.max_memory_reserved() / GIB, 2)
 
 
-def points(n: int, d: int) -> Tensor:
-    """A smooth image of ten uniform numbers in d dimensions, with noise; float32."""
+def difference(found: Tensor, right: Tensor) -> float:
+    """Return ‖found − right‖ / ‖right‖, in float64 on the processor."""
+    found, right = found.detach().cpu().double(), right.detach().cpu().double()
+    return float((found - right).norm() / right.norm().clamp_min(1e-300))
+
+
+def error_of(call: Callable[[], Tensor], right: Tensor) -> float:
+    """Return the difference of a call's result; of a sparse matrix its entries count."""
+    found = call()
+    return difference(found.values() if found.layout == torch.sparse_csr else found, right)
+
+
+def surface(*shape: int, dims: int, seed: int = 0) -> Tensor:
+    """Return points ``(*shape, dims)`` of a noisy surface, float64."""
+    generator = torch.Generator().manual_seed(seed)
+    u, v = torch.rand(2, *shape, generator=generator, dtype=torch.float64) * 6
+    x = torch.stack([u.cos() * (1 + u / 3), u.sin() * (1 + u / 3), v / 2], -1)
+    turn = torch.randn(3, dims, generator=generator, dtype=torch.float64)
+    return x @ turn + 0.02 * torch.randn(*shape, dims, generator=generator, dtype=torch.float64)
+
+
+def image_of_cube(n: int, d: int) -> Tensor:
+    """Return a smooth image of ten uniform numbers in d dimensions, with noise; float32."""
     generator = torch.Generator().manual_seed(0)
     hidden = torch.rand(n, 10, generator=generator)
     turn = torch.randn(10, d, generator=generator)
     return (hidden @ turn).cos() + 0.05 * torch.randn(n, d, generator=generator)
 
 
-def agreement(one: Tensor, other: Tensor, k: int = 5, rows: int = 2000) -> float:
-    """Share of the k nearest neighbours in one embedding that are among those in the other, of some points."""
-    found = [nearest_neighbors(y.double().cpu(), k, y[:rows].double().cpu()).indices for y in (one, other)]
-    return float((found[0][:, :, None] == found[1][:, None, :]).any(2).double().mean())
+# --- The parts --------------------------------------------------------------------------------------------------------
 
 
-def solved(graph: Graph, k: int) -> Eigenpairs:
-    """The pairs of a new Laplacian."""
-    return eigenpairs(Laplacian(graph), k)
+def environment(place: Place) -> None:
+    """Record versions, the device, its arithmetic and its memory; compile the loops where they are missing."""
+    found = {"python": sys.version.split()[0], **{m.__name__: m.__version__ for m in (torch, numpy, scipy)}}
+    place.record("versions", " ".join(f"{name} {version}" for name, version in found.items()))
+    place.record("compilers", f"cc {shutil.which('cc')}, nvcc {shutil.which('nvcc')}")
+    if place.device != "cuda":
+        return
+    properties = torch.cuda.get_device_properties(0)
+    memory = f"{properties.total_memory / GIB:.0f} GiB"
+    place.record("device", f"{properties.name}, {memory}, {properties.multi_processor_count} multiprocessors")
+    place.record("cores of the host", os.cpu_count())
+    for dtype in (torch.float32, torch.float64):
+        a = torch.randn(8192, 8192, device="cuda", dtype=dtype)
+        place.record(f"TFLOP/s of {dtype}", round(2 * 8192**3 / place.seconds(partial(torch.mm, a, a)) / 1e12, 1))
+    one, other = torch.empty(2, GIB, dtype=torch.uint8, device="cuda")
+    place.record("TB/s of a copy", round(2 * GIB / place.seconds(lambda: other.copy_(one)) / 1e12, 2))
 
 
-def embedding(place: Place) -> Iterator[Table]:
-    """Search, weights, eigenpairs, all of it; where the processor has the time, whether its answer is the same."""
-    columns = {"": "", "search, s": ".4f", "weights": ".4f", "eigenpairs": ".4f", "all": ".4f", "residual": ".1e"}
-    table = Table(
-        "Embeddings in 10 dimensions, 15 neighbours, float32", {**columns, "5-NN": ".4f", "peak, MiB": ",.0f"}
-    )
-    for n, d in ((place.size(50_000), 784 if place.on_gpu else 32), (place.size(10**6), 50 if place.on_gpu else 8)):
-        host = points(n, d)
-        x, module = host.to(place.device), LaplacianEigenmaps(10, KNN(15), HeatKernel("median"))
-        search, graph = place.seconds(partial(knn_graph, x, 15), 3)
-        weights, weighted = place.seconds(partial(HeatKernel("median"), x, graph), 3)
-        solve, pairs = place.seconds(partial(solved, weighted, 11), 3)
-        every, y = place.seconds(partial(module, x), 3)
-        same = agreement(module(host), y) if n <= 50_000 else None
-        peak = place.peak(partial(module, x))
-        table.add(f"{n:,} × {d}", search, weights, solve, every, float(pairs.residuals.max()), same, peak)
-    yield table
+def operations(place: Place) -> None:
+    """Compare torch's operations that the library uses with dense float64 on the processor."""
+    generator = torch.Generator().manual_seed(0)
+    random = partial(torch.randn, generator=generator, dtype=torch.float64)
+    n, device = 2000, place.device
+    dense = random(n, n) * (torch.rand(n, n, generator=generator) < 0.01)
+    csr = dense.to_sparse_csr()
+    left, right = random(n, 8), random(8, n)
+    for index in (torch.int32, torch.int64):
+        for dtype in (torch.float32, torch.float64):
+            parts = csr.crow_indices().to(device, index), csr.col_indices().to(device, index)
+            matrix = torch.sparse_csr_tensor(*parts, csr.values().to(device, dtype), (n, n))
+            kind = f"{index}, {dtype}".replace("torch.", "")
+            for columns in (1, 8, 16):
+                y = random(n, columns)
+                product = partial(torch.mm, matrix, y.to(device, dtype))
+                place.attempt(f"csr @ {columns} columns, {kind}", partial(error_of, product, dense @ y))
+            factors = left.to(device, dtype), right.to(device, dtype)
+            sampled = partial(torch.sparse.sampled_addmm, matrix, *factors, beta=0.0)
+            wanted = (left @ right)[dense != 0]
+            place.attempt(f"sampled_addmm, {kind}", partial(error_of, sampled, wanted))
+    _sums(place, random, generator)
+    for size in (16, 32, 33, 64, 107):
+        a = random(64, size, size)
+        symmetric = a + a.mT
+        there, values = symmetric.to(device), torch.linalg.eigvalsh(symmetric)
+        place.attempt(f"eigh of 64 × {size}²", partial(error_of, partial(torch.linalg.eigvalsh, there), values))
+
+
+def eigh(place: Place) -> None:
+    """Time `eigh` of batches on the device and, with the copies, on the host."""
+    for b, n in (
+        ((8, 33),) if place.quick else ((64, 32), (64, 33), (64, 64), (64, 128), (1, 500), (32, 256), (16, 512))
+    ):
+        for dtype in (torch.float32, torch.float64):
+            a = torch.randn(b, n, n, generator=torch.Generator().manual_seed(0), dtype=dtype)
+            there = (a + a.mT).to(place.device)
+
+            def on_host(there: Tensor = there) -> list[Tensor]:
+                return [part.to(place.device) for part in eigh_of_batch(there.cpu())]
+
+            name = f"{b} × {n}², {dtype}, ms"
+            place.attempt(f"{name}, device", partial(place.milliseconds, partial(torch.linalg.eigh, there), 3))
+            place.attempt(f"{name}, host", partial(place.milliseconds, on_host, 3))
+
+
+def _sums(place: Place, random: Callable[..., Tensor], generator: torch.Generator) -> None:
+    """Compare sums over groups, one of which holds half of all rows."""
+    x, device = random(5000, 16), place.device
+    sizes = torch.randint(0, 9, (900,), generator=generator)
+    sizes[7] = 3000
+    offsets = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+    total = int(offsets[-1])
+    index = torch.randint(5000, (total,), generator=generator)
+    weight = torch.rand(total, generator=generator, dtype=torch.float64)
+    terms = x[index] * weight[:, None]
+    wanted = torch.zeros(900, 16, dtype=torch.float64).index_add(0, torch.repeat_interleave(sizes), terms)
+    begin = offsets.to(device)
+    given: dict[str, Any] = {"mode": "sum", "per_sample_weights": weight.to(device), "include_last_offset": True}
+    bags = partial(torch.nn.functional.embedding_bag, index.to(device), x.to(device), begin, **given)
+    segments = partial(torch.segment_reduce, terms.to(device), "sum", offsets=begin, initial=0, unsafe=True)
+
+    place.attempt("embedding_bag", partial(error_of, bags, wanted))
+    place.attempt("segment_reduce", partial(error_of, segments, wanted))
+
+
+Answers = Callable[[str], Sequence[Tensor]]
+
+
+def library(place: Place) -> None:
+    """Compare each part of the library with its answer on the processor."""
+    for name, answers, limit in _comparisons():
+
+        def worst(answers: Answers = answers, limit: float = limit) -> str:
+            error = max(map(difference, answers(place.device), answers("cpu")))
+            return f"{'ok' if error <= limit else 'WRONG'} {error:.1e}"
+
+        place.attempt(name, worst)
+
+
+def gram(y: Tensor) -> Tensor:
+    """Return Y Yᵀ, which signs and rotations leave as it is."""
+    return y @ y.mT
+
+
+def _comparisons() -> Iterator[tuple[str, Answers, float]]:
+    """Yield what to compare: a name, a function of the device that returns tensors, and the largest difference."""
+    x = surface(600, dims=5)
+    sets = {
+        "a surface": (x, 8),
+        "copies": (torch.cat([x[:50]] * 3), 8),
+        "784 dimensions": (image_of_cube(3000, 784), 15),
+    }
+    for name, (points, k) in sets.items():
+        yield f"knn_graph of {name}", partial(_edges, points, k), 0.0
+    weightings = tl.HeatKernel(), tl.SelfTuning(), tl.DensityCorrected(), tl.ImprovedWeights(), tl.SimpleWeights()
+    for weighting in weightings:
+
+        def weighted(where: str, weighting: Any = weighting) -> list[Tensor]:
+            there = x.to(where)
+            return [weighting.to(where)(there, tl.knn_graph(there, 8)).to_dense()]
+
+        yield f"weights of {type(weighting).__name__}", weighted, 1e-10
+    solvers = None, tl.eigen.Eigh(), tl.eigen.ChebyshevSubspace(), tl.eigen.Lobpcg(), tl.eigen.TorchLobpcg()
+    for solver in solvers:
+        for dtype, limit in ((torch.float64, 1e-7), (torch.float32, 1e-3)):
+            name = "default" if solver is None else type(solver).__name__
+            yield f"eigenpairs by {name}, {dtype}", partial(_pairs, x.to(dtype), solver), limit
+    yield "layer", partial(_through, tl.LaplacianEigenmaps(3), x, None), 1e-6
+    mask = torch.arange(120) < torch.tensor([[120], [90], [60], [33]])
+    yield "layer, batch with mask", partial(_through, tl.LaplacianEigenmaps(3), surface(4, 120, dims=5), mask), 1e-6
+    for method in (tl.MDS, tl.Isomap, tl.LLE, tl.KernelPCA):
+        yield method.__name__, partial(_through, method(2), x[:200], None), 1e-6
+    yield "out_of_sample", _out_of_sample, 1e-6
+    yield "smoothness", lambda where: [tl.LaplacianSmoothness(tl.KNN(8))(x[:, :2].to(where), x.to(where))], 1e-9
+    labels = torch.full((600,), -1)
+    labels[:3], labels[-3:] = 0, 1
+    for propagation in (tl.LabelSpreading, tl.HarmonicFunction):
+
+        def predicted(where: str, propagation: Any = propagation) -> list[Tensor]:
+            return [propagation().fit(x.to(where), labels.to(where)).predict()]
+
+        yield propagation.__name__, predicted, 0.0
+    edges = tl.knn_graph(x[:100], 5).edge_index
+
+    def encoded(where: str) -> list[Tensor]:
+        return [gram(tl.laplacian_positional_encoding(edges.to(where), 100, 4).vectors)]
+
+    yield "positional encoding", encoded, 1e-5
+
+
+def _edges(x: Tensor, k: int, where: str) -> list[Tensor]:
+    return [tl.knn_graph(x.to(where), k).to_dense()]
+
+
+def _pairs(x: Tensor, solver: Any, where: str) -> list[Tensor]:
+    there = x.to(where)
+    pairs = tl.eigenpairs(tl.Laplacian(tl.HeatKernel()(there, tl.knn_graph(there, 8))), 5, solver)
+    return [pairs.values, gram(pairs.vectors)]
+
+
+def _through(module: Any, x: Tensor, mask: Tensor | None, where: str) -> list[Tensor]:
+    """Return a module's embedding as a Gram matrix, and a gradient."""
+    there = x.to(where).requires_grad_()
+    masked = {} if mask is None else {"mask": mask.to(where)}
+    products = gram(module.to(where)(there, **masked))
+    return [products, *torch.autograd.grad(products.pow(4).sum(), there)]
+
+
+def _out_of_sample(where: str) -> list[Tensor]:
+    x, new = surface(600, dims=5).to(where), surface(30, dims=5, seed=1).to(where)
+    return [gram(torch.cat(tl.LaplacianEigenmaps(2).to(where).out_of_sample(x, new)))]
 
 
 def by_eigh(x: Tensor, k: int, neighbors: int) -> Tensor:
-    """The same embedding by `cdist`, `topk` and `eigh`, with their own derivatives."""
+    """Return the same embedding by `cdist`, `topk` and `eigh`, with their own derivatives."""
     lengths = torch.cdist(x, x).square()
     with torch.no_grad():
         others = lengths + torch.diag_embed(torch.full_like(lengths[..., 0], torch.inf))
         edges = torch.zeros_like(lengths).scatter_(2, others.topk(neighbors, largest=False).indices, 1)
         edges = torch.maximum(edges, edges.mT)
-    weight = edges * (-lengths).exp()
+    weight = edges * (-lengths / lengths.detach().median()).exp()
     scale = weight.sum(-1).clamp_min(1e-30).rsqrt()
     vectors = torch.linalg.eigh(-scale[:, :, None] * weight * scale[:, None])[1]
     y: Tensor = scale[..., None] * vectors[..., 1 : k + 1]
     return y
 
 
-def layer(place: Place) -> Iterator[Table]:
-    """Forward and backward of batches."""
-    columns = {"": "", "ours, ms": ".2f", "eigh, ms": ".2f", "eigh / ours": ".1f", "peak, MiB": ",.0f"}
-    table = Table("Layer, forward and backward, k = 8, 10 neighbours, float32", columns)
-    for b, n in ((32, 256), (16, 512), (64, 128)) if place.on_gpu else ((4, 64), (2, 96)):
+def layer(place: Place) -> None:
+    """Time forward and backward of batches, against `by_eigh`."""
+    for b, n in ((8, 64),) if place.quick else ((1, 64), (64, 32), (64, 64), (1, 500), (32, 256), (16, 512)):
         x = torch.randn(b, n, 16, generator=torch.Generator().manual_seed(0)).to(place.device).requires_grad_()
-        module = LaplacianEigenmaps(8, KNN(10), HeatKernel(1.0))
+        module = tl.LaplacianEigenmaps(8, tl.KNN(10), tl.HeatKernel("median"))
 
-        def ours(x: Tensor = x, module: Any = module) -> Any:
-            return torch.autograd.grad(module(x).square().square().sum(), x)
+        def step(embed: Callable[[Tensor], Tensor], x: Tensor = x) -> Any:
+            return torch.autograd.grad(embed(x).square().square().sum(), x)
 
-        def theirs(x: Tensor = x) -> Any:
-            return torch.autograd.grad(by_eigh(x, 8, 10).square().square().sum(), x)
+        def in_plain(x: Tensor) -> Tensor:
+            return by_eigh(x, 8, 10)
 
-        (a, _), (e, _) = place.seconds(ours), place.seconds(theirs, 3)
-        table.add(f"{b} × {n} × 16", 1e3 * a, 1e3 * e, e / a, place.peak(ours))
-    yield table
+        place.attempt(f"{b} × {n}, ms", partial(place.milliseconds, partial(step, module)))
+        place.attempt(f"{b} × {n} by eigh, ms", partial(place.milliseconds, partial(step, in_plain), 3))
+        place.attempt(f"{b} × {n}, GiB reserved", partial(place.reserved, partial(step, module)))
 
 
-def encodings(place: Place) -> Iterator[Table]:
-    """Of small graphs in one batch."""
-    count = 1000 if place.on_gpu else 50
-    generator = torch.Generator().manual_seed(0)
+def large(place: Place) -> None:
+    """Time the phases of an embedding in ten dimensions."""
+    for n, d in ((2000, 20),) if place.quick else ((50_000, 784), (1_000_000, 50)):
+        x = image_of_cube(n, d).to(place.device)
+        place.attempt(f"{n:,} × {d} → 10-D", partial(_phases, place, x))
+        module = tl.LaplacianEigenmaps(10, tl.KNN(15), tl.HeatKernel("median"))
+        place.attempt(f"{n:,} × {d} → 10-D, GiB reserved", partial(place.reserved, partial(module, x)))
+
+
+def _phases(place: Place, x: Tensor) -> str:
+    """Return the seconds of search, weights and solve, and the residual."""
+    kernel, rounds = tl.HeatKernel("median"), 3 if len(x) < 500_000 else 1
+    graph = tl.knn_graph(x, 15)
+    weighted = kernel(x, graph)
+    solve = partial(tl.eigenpairs, tl.Laplacian(weighted), 11, tolerance=1e-4)
+    pairs = solve()
+    times = [place.seconds(call, rounds) for call in (partial(tl.knn_graph, x, 15), partial(kernel, x, graph), solve)]
+    phases = ", ".join(f"{name} {s:.4f} s" for name, s in zip(("search", "weights", "solve"), times, strict=True))
+    solver, residual = type(pairs.solver).__name__, float(pairs.residuals.max())
+    return f"{phases} by {solver}, all {sum(times):.4f} s, residual {residual:.0e}, converged {bool(pairs.converged)}"
+
+
+def backward(place: Place) -> None:
+    """Time the backward to the weights, over forward, and `transform` of a thousand new points."""
+    for n in (1000,) if place.quick else (100_000, 1_000_000):
+        x = image_of_cube(n, 8).to(place.device)
+        graph = tl.HeatKernel("median")(x, tl.knn_graph(x, 15))
+        graph = graph.with_weight(graph.weight.detach().requires_grad_())
+
+        def forward(graph: tl.Graph = graph) -> Tensor:
+            return tl.eigenpairs(tl.Laplacian(graph), 10).vectors
+
+        def both(graph: tl.Graph = graph, n: int = n, forward: Any = forward) -> Any:
+            return torch.autograd.grad(forward()[:, 1:].pow(4).sum() * n, graph.weight)
+
+        place.attempt(f"{n:,} nodes, forward, ms", partial(place.milliseconds, forward, 3))
+        place.attempt(f"{n:,} nodes, both, ms", partial(place.milliseconds, both, 3))
+        module = tl.LaplacianEigenmaps(10, tl.KNN(15)).fit(x)
+        transform = partial(module.transform, x[:1000] + 0.01)
+        place.attempt(f"{n:,} points, transform of 1000, ms", partial(place.milliseconds, transform, 3))
+
+
+def encodings(place: Place) -> None:
+    """Time positional encodings of a batch of molecules."""
+    count, generator = 50 if place.quick else 1000, torch.Generator().manual_seed(0)
     edges, batch, begin = [], [], 0
     for i, n in enumerate(torch.randint(12, 38, (count,), generator=generator).tolist()):
         number = torch.arange(1, n)
         parent = (number - 1 - torch.randint(0, 3, (n - 1,), generator=generator)).clamp_min(0)
-        both = torch.stack([torch.cat([number, parent]), torch.cat([parent, number])])
-        edges.append(both + begin)
+        edges.append(torch.stack([torch.cat([number, parent]), torch.cat([parent, number])]) + begin)
         batch.append(torch.full((n,), i))
         begin += n
     edge_index, item = torch.cat(edges, 1).to(place.device), torch.cat(batch).to(place.device)
-    seconds, _ = place.seconds(lambda: laplacian_positional_encoding(edge_index, item, 8))
-    table = Table("Positional encodings, k = 8", {"": "", "ms": ".2f", "graphs a second": ",.0f"})
-    table.add(f"{count} molecules", 1e3 * seconds, count / seconds)
-    yield table
+    encode = partial(tl.laplacian_positional_encoding, edge_index, item, 8)
+    place.attempt(f"{count} molecules, ms", partial(place.milliseconds, encode))
 
 
-def backward(place: Place) -> Iterator[Table]:
-    """Over forward, to the weights, and `transform` of new points."""
-    columns = {"": "", "forward, s": ".4f", "backward, s": ".4f", "backward / forward": ".2f", "transform, s": ".4f"}
-    table = Table("Eigenpairs of k = 10 and their backward; a thousand new points", columns)
-    for n in (place.size(10**5), place.size(10**6)):
-        x = points(n, 8).to(place.device)
-        graph: Graph = HeatKernel("median")(x, knn_graph(x, 15))
-        graph = graph.with_weight(graph.weight.detach().requires_grad_())
-        forward, _ = place.seconds(partial(solved, graph, 10), 3)
-
-        def both(graph: Graph = graph, n: int = n) -> Any:
-            vectors = eigenpairs(Laplacian(graph), 10).vectors
-            return torch.autograd.grad(vectors[:, 1:].pow(4).sum() * n, graph.weight)
-
-        total, _ = place.seconds(both, 3)
-        module = LaplacianEigenmaps(10, KNN(15)).fit(x)
-        transform, _ = place.seconds(partial(module.transform, x[:1000] + 0.01), 3)
-        table.add(f"{n:,} nodes", forward, total - forward, (total - forward) / forward, transform)
-    yield table
+def steps(place: Place) -> None:
+    """Count training steps on random clouds, grids and duplicates whose output or gradient is not finite."""
+    module, count, bad = tl.LaplacianEigenmaps(4), 20 if place.quick else 300, 0
+    for step in range(count):
+        generator = torch.Generator().manual_seed(step)
+        n = int(torch.randint(6, 60, (1,), generator=generator))
+        x = torch.randn(8, n, 3, generator=generator)
+        x = x.round() if step % 5 == 0 else x * torch.randn(8, n, 1, generator=generator).exp()
+        x = x.to(place.device).requires_grad_()
+        y = module(x)
+        (gradient,) = torch.autograd.grad(y.abs().sum(), x)
+        bad += not bool((y.isfinite().all() & gradient.isfinite().all()).cpu())
+    place.record(f"of {count} steps not finite", bad)
 
 
-def kernels(place: Place) -> Iterator[Table]:
-    """Launches: counted by the profiler on a GPU, else on the pretended device."""
-    table = Table("Launches and waits", {"": "", "launches": ",.0f", "waits": ".1f"})
-    if not place.on_gpu:
-        for work in launches.counted(quick=True):
-            table.add(work.name, work.launches, work.waits)
-        yield table
-        return
-    x, module = torch.randn(32, 256, 16, device=place.device), LaplacianEigenmaps(8, KNN(8))
-    module(x)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        module(x)
-        place.wait()
-    table.add("layer 32 × 256 × 16, forward", float(sum(event.count for event in profile.key_averages())), None)
-    yield table
+def tests(place: Place) -> None:
+    """Run the tests that are given the device, of rooms that need no other package."""
+    files = [str(ROOT / name) for name in TESTED if (ROOT / name).exists()]
+    name = place.device if place.device != "cpu" else "test_units"
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-rfE",
+        "-W",
+        "default",
+        "--tb=line",
+        "--continue-on-collection-errors",
+    ]
+    limits = ["-x"] if place.quick else ["--maxfail=60"]
+    deterministic = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}  # what torch asks for under deterministic algorithms
+    done = subprocess.run(
+        [*command, *limits, "-k", name, *files[: 1 if place.quick else None]],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **deterministic},
+    )
+    lines = done.stdout.splitlines()
+    for line in [*[line for line in lines if line.startswith(("FAILED", "ERROR"))][:60], *lines[-1:]]:
+        place.record("", line[:240])
 
 
-def compare(place: Place) -> Iterator[Table]:
-    """cuML's embedding of the same points, where it is installed."""
+PARTS: dict[Callable[[Place], None], int] = {  # with the seconds that each may take
+    environment: 60,
+    operations: 45,
+    eigh: 30,
+    library: 75,
+    layer: 50,
+    encodings: 20,
+    large: 90,
+    backward: 45,
+    steps: 45,
+    tests: 120,
+}
+
+# --- Running them -----------------------------------------------------------------------------------------------------
+
+
+def compile_loops() -> str:
+    """Compile the loops into the package where they are missing, and say what was done."""
+    if any((ROOT / "torch_lapeig").rglob("kernels.so")):
+        return "there already"
+    begin = time.perf_counter()
+    done = subprocess.run([sys.executable, str(ROOT / "hatch_build.py")], capture_output=True, text=True, check=False)
+    outcome = "compiled" if done.returncode == 0 else f"not compiled ({done.stderr.strip()[-200:]})"
+    return f"{outcome} in {time.perf_counter() - begin:.0f} s"
+
+
+def run_apart(name: str, limit: int, options: argparse.Namespace) -> None:
+    """Run one part in a process of its own, and record how it ended."""
+    place = Place(options.device, options.quick, options.out, name)
+    command = [sys.executable, "-m", "benchmarks.gpu", "--run", name, "--device", place.device, "--out", str(place.out)]
+    begin = time.perf_counter()
     try:
-        from cuml.manifold import SpectralEmbedding
-    except ImportError:
-        return
-    table = Table("cuML", {"": "", "cuML, s": ".4f", "ours, s": ".4f"})
-    x = points(place.size(50_000), 784).to(place.device)
-    theirs, _ = place.seconds(lambda: SpectralEmbedding(n_components=10, n_neighbors=15).fit_transform(x), 3)
-    ours, _ = place.seconds(lambda: LaplacianEigenmaps(10, KNN(15))(x), 3)
-    table.add(f"{len(x):,} × 784 → 10", theirs, ours)
-    yield table
-
-
-PARTS = {f.__name__: f for f in (embedding, layer, encodings, backward, kernels)}
-
-
-def device_tests() -> str:
-    """The last line of what the device tests say."""
-    command = [sys.executable, "-m", "pytest", "-q", "-k", "cuda", "tests"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TEST_SECONDS, check=False)
+        done = subprocess.run(
+            [*command, *["--quick"] * place.quick],
+            timeout=limit,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=ROOT,
+        )
+        if done.returncode:
+            place.record("ended with", f"{done.returncode}: {' | '.join(done.stderr.strip().splitlines()[-2:])[:300]}")
     except subprocess.TimeoutExpired:
-        return f"device tests: not done after {TEST_SECONDS} s"
-    return "device tests: " + (done.stdout.strip().splitlines() or ["nothing said"])[-1]
+        place.record("ended with", f"time-out after {limit} s")
+    place.record("seconds", round(time.perf_counter() - begin, 1))
+
+
+def summary(lines: Iterable[str]) -> Iterator[str]:
+    """Yield a line for each result."""
+    for line in lines:
+        entry = json.loads(line)
+        value = entry["value"]
+        text = format(value, ".3g") if isinstance(value, float) and abs(value) < 1e-2 else str(value)
+        yield f"{entry['part']:12s} {entry['name']:44s} {text}"
+
+
+def run_here(name: str, place: Place) -> None:
+    """Run one part in this process."""
+    warnings.simplefilter("ignore")
+    with contextlib.ExitStack() as stack:
+        if place.device == "pretended":
+            from benchmarks import pretended
+
+            stack.enter_context(pretended.device())
+        {part.__name__: part for part in PARTS}[name](place)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the parts, print them and keep them."""
+    """Run the parts, each in a process of its own, and print the results."""
     parser = argparse.ArgumentParser("benchmarks.gpu", description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the record")
-    parser.add_argument("--compare", action="store_true", help="with cuML, where it is installed")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--no-tests", action="store_true", help="without the device tests")
-    options = parser.parse_args(arguments)
-    on_gpu = torch.cuda.is_available()
-    place = Place(torch.device("cuda" if on_gpu else "cpu"), 1.0 if on_gpu else 1e-3)
-    record = Record(
-        "gpu", "python -m benchmarks.gpu", torch.get_num_threads(), quick=not on_gpu, console=Console(width=140)
+    names = [part.__name__ for part in PARTS]
+    parser.add_argument("--device", choices=("cuda", "cpu", "pretended"), default="cuda")
+    parser.add_argument("--quick", action="store_true", help="with small problems")
+    parser.add_argument(
+        "--out", type=Path, default=Path("gpu.jsonl"), metavar="FILE", help="where results are appended"
     )
-    record.show(place.name)
-    begin = time.perf_counter()
-    if on_gpu and not options.no_tests:
-        record.show(device_tests())
-    parts = [PARTS[name] for name in options.parts] + ([compare] if options.compare and on_gpu else [])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for part in parts:
-            if time.perf_counter() - begin > SECONDS:
-                record.show(f"{part.__name__}: left out after {SECONDS} s")
-                continue
-            try:
-                record.show(*part(place))
-            except (RuntimeError, MemoryError) as error:
-                record.show(f"{part.__name__}: {type(error).__name__}: {error}")
-    if options.json is not None:
-        record.write(options.json)
+    parser.add_argument("--parts", nargs="+", choices=names, default=names)
+    parser.add_argument("--run", choices=names, help="one part, in this process")
+    options = parser.parse_args(arguments)
+    options.out = options.out.absolute()
+    if options.run:
+        run_here(options.run, Place(options.device, options.quick, options.out, options.run))
+        return 0
+    if options.device == "cuda" and not torch.cuda.is_available():
+        print("There is no GPU; rehearse with --device cpu --quick.", file=sys.stderr)
+        return 1
+    Place(options.device, options.quick, options.out, "environment").record("compiled loops", compile_loops())
+    for part, limit in PARTS.items():
+        if part.__name__ in options.parts:
+            run_apart(part.__name__, limit, options)
+    print(*summary(options.out.read_text().splitlines()), sep="\n")
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NoReturn
 
 GONE = {
@@ -11,12 +12,18 @@ GONE = {
 }
 
 
-def refuse(module: str, name: str) -> NoReturn:
-    """Raise for an attribute that a module lacks: an ImportError with the replacement if the name is gone.
+def stand_in(module: str, name: str) -> Callable[..., NoReturn]:
+    """Return what stands for a name that is gone: a function that says what to use when it is called.
+
+    An error at import would hide the sentence from ``hasattr``, and break programs that only look.
 
     Raises:
-        ImportError: the name is gone. AttributeError: it never was there.
+        AttributeError: the name never was there.
     """
-    if (advice := GONE.get(module, {}).get(name)) is not None:
-        raise ImportError(f"{module}.{name} is gone; {advice}", name=name)
-    raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    if (advice := GONE.get(module, {}).get(name)) is None:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+
+    def gone(*args: object, **kwargs: object) -> NoReturn:
+        raise TypeError(f"{module}.{name} is gone; {advice}")
+
+    return gone

@@ -29,13 +29,16 @@ from torch_lapeig import _checks
 from torch_lapeig._tuning import PARTS_OF_THREAD
 
 T = TypeVar("T")
+CPU = torch.device("cpu")
 
 _lock = threading.Lock()  # held while the pool is made and settings of threads are restored
 _pool: ThreadPoolExecutor | None = None
 
 
-def together(tasks: Sequence[Callable[[], T]]) -> list[T]:
+def together(tasks: Sequence[Callable[[], T]], device: torch.device = CPU) -> list[T]:
     """Return the results of tasks, run on as many threads as torch may use here, several tasks on each.
+
+    Tasks of an accelerator are run one after the other by the caller, whose stream they belong to.
 
     The tasks are taken in their order, under the grad mode, inference mode and autocast of the caller. They should
     release Python's lock for most of their time, as operations on large tensors do. Their warnings are given when all
@@ -44,7 +47,9 @@ def together(tasks: Sequence[Callable[[], T]]) -> list[T]:
     Raises:
         The error of the first task that fails; tasks after it may not be run.
     """
-    if len(tasks) < 2 or (threads := _threads_here()) == 1:  # a single task has all threads of torch
+    if (
+        len(tasks) < 2 or device.type != "cpu" or (threads := _threads_here()) == 1
+    ):  # a single task has all threads of torch
         return [task() for task in tasks]
     results: dict[int, T] = {}
     failures: dict[int, BaseException] = {}

@@ -35,8 +35,8 @@ BUDGETS = {
     "cpu": Budget(search=384 * MIB, memory=128 * MIB, cache=1 * MIB, factors=2048 * MIB),
     # Every other device. A launch costs some microseconds whatever its size, so blocks are as large as fits beside a
     # network; the cache gains nothing. A search then takes tens of thousands of queries at a time at 50,000 points and
-    # a thousand at 10⁶: tens of launches, not millions. Not measured.
-    "accelerator": Budget(search=8192 * MIB, memory=512 * MIB, cache=512 * MIB, factors=0),
+    # two thousand at 10⁶.
+    "accelerator": Budget(search=16384 * MIB, memory=512 * MIB, cache=512 * MIB, factors=0),
 }
 
 
@@ -136,12 +136,27 @@ SCANNED = 12
 # Dense `eigh` wins up to about here, in graphs · nodes³: one graph of 270 nodes, or 64 of 68. A layer's forward and
 # backward with filters and with `eigh`: one set of 300 points 17.6 and 22.3 ms, of 400 19 and 30, 8 of 200 30 and 34.
 DENSE_WORK = 2e7
+# The same on accelerators, in graphs · nodes: there `eigh` takes about 9 µs for each, and filters 40 ms whatever the
+# size of small graphs, for their launches (H200: one of 500 nodes 4.6 and 45 ms, 32 of 256 65 and 40).
+ACCELERATOR_ROWS = 4800
+# Rows of matrices that `eigh` on accelerators takes one after the other in torch before 2.12, and the host in less
+# time: 64 of 33² took 29 ms there and 0.7 on 16 cores with both copies, of 64² 46 and 2.6, of 128² 98 and 19.
+HOST_ROWS = range(33, 129 if torch.__version__ < "2.12" else 33)
 # Limits for each graph of a batch, and for a dense graph, on the processor, counting a forward and its backward: `eigh`
 # finds all pairs, and the backward has nothing left to solve. Milliseconds with filters and with `eigh`, sparse: 256 of
 # 100 nodes 279 and 244 in float32, 541 and 342 in float64; 64 of 160 nodes 97 and 110, 273 and 201. Dense: 16 of 512
 # nodes 875 and 621, 2565 and 1509; one of 1000 nodes 245 and 213, 712 and 297; one of 2000, float32, 1015 and 1266.
 EIGH_NODES = 128
 DENSE_EIGH_NODES = 1200
+
+
+def solves_all_pairs(graphs: int, nodes: int, device: torch.device) -> bool:
+    """Return whether `eigh` of so many small graphs takes less time than filters."""
+    if device.type == "cpu":
+        return graphs * nodes**3 <= DENSE_WORK
+    return nodes <= EIGH_NODES or graphs * nodes <= ACCELERATOR_ROWS
+
+
 # Graphs of a batch are solved together up to here, and one by one beyond.
 SMALL_NODES = 2000
 # Linear systems are solved by Cholesky factors up to here, in graphs · nodes³: a fifteenth of the work of `eigh`, and

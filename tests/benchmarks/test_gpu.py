@@ -1,24 +1,47 @@
-"""The command for a GPU runs without one, and says so."""
+"""A rehearsal of the command for a GPU, on the processor and on the pretended device."""
 
 import json
 
 import pytest
 import torch
 
-from benchmarks import gpu
+from benchmarks import gpu, pretended
+
+HERE = [part.__name__ for part in gpu.PARTS if part.__name__ != "tests"]
+THERE = ["layer", "encodings", "backward"]  # the others take minutes on the pretended device
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU the command itself is run, at full size")
-def test_every_part_runs_small_on_the_processor(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(gpu.launches, "counted", lambda quick: iter(()))  # which has a test of its own
-    file = tmp_path / "gpu.json"
-    assert gpu.main(["--json", str(file), "--compare"]) == 0
-    assert "no GPU" in capsys.readouterr().out
-    parts = json.loads(file.read_text())["parts"]
-    assert "Error" not in str(parts)
-    tables = {part["title"]: part["rows"] for part in parts if isinstance(part, dict)}
-    assert len(tables) == len(gpu.PARTS)
-    (embedded,) = (rows for title, rows in tables.items() if title.startswith("Embeddings"))
-    assert all(row[5] < 1e-3 and row[6] == 1 for row in embedded)  # residual, agreement with itself
-    (layers,) = (rows for title, rows in tables.items() if title.startswith("Layer"))
-    assert all(row[1] > 0 < row[2] for row in layers)
+def results(file):
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("device", "name"), [("cpu", name) for name in HERE] + [(pretended.NAME, name) for name in THERE]
+)
+def test_each_part_gives_results(device, name, tmp_path):
+    file = tmp_path / "gpu.jsonl"
+    gpu.run_here(name, gpu.Place(device, True, file, name))
+    found = results(file)
+    assert found
+    assert all(entry["part"] == name for entry in found)
+    assert not [entry for entry in found if str(entry["value"]).startswith(("raised", "WRONG"))]
+    if name == "operations":
+        assert all(entry["value"] < 1e-6 for entry in found)
+    if name == "steps":
+        assert found[0]["value"] == 0
+
+
+def test_a_part_that_ends_badly_loses_nothing_of_the_others(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "gpu.jsonl"
+    monkeypatch.setattr(gpu, "PARTS", {gpu.steps: 0.1, gpu.environment: 60})
+    assert gpu.main(["--device", "cpu", "--quick", "--out", str(file), "--parts", "steps", "environment"]) == 0
+    values = {(entry["part"], entry["name"]): entry["value"] for entry in results(file)}
+    assert values["steps", "ended with"].startswith("time-out")
+    assert torch.__version__ in values["environment", "versions"]
+    assert torch.__version__ in capsys.readouterr().out
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_says_so(tmp_path, capsys):
+    assert gpu.main(["--out", str(tmp_path / "gpu.jsonl")]) == 1
+    assert "no GPU" in capsys.readouterr().err

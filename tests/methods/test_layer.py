@@ -9,7 +9,6 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from benchmarks.layer import random_batch
 from problems import complete, complete_bipartite, cycle, in_every_dtype, on_every_device, path, points, two_cliques
 from torch_lapeig import (
     KNN,
@@ -435,6 +434,8 @@ def test_simple_weights_of_equal_points():
 
 def test_batches_of_small_graphs_with_idle_nodes_have_no_solve_that_stalls():
     """Round-off of guards at nodes without edges is what no solve of the gradient takes out."""
+    from benchmarks.layer import random_batch  # needs the packages of the experiments, and no other test here does
+
     generator = torch.Generator().manual_seed(0)
     rules = (KNN(5), Radius(1.0), KNN(3, "mutual"), KNN(8, "mean"))
     layers = [LaplacianEigenmaps(4, rule, scale="unit") for rule in rules]

@@ -48,7 +48,9 @@ def test_every_section_of_the_reference_links_to_its_guide():
 
 
 def test_names_that_are_gone_say_what_to_use():
-    with pytest.raises(ImportError, match=r"torch_lapeig\.eigen\.Lanczos is gone; use ChebyshevSubspace\(\)"):
-        from torch_lapeig.eigen import Lanczos  # noqa: F401
+    from torch_lapeig.eigen import Lanczos
+
+    with pytest.raises(TypeError, match=r"torch_lapeig\.eigen\.Lanczos is gone; use ChebyshevSubspace\(\)"):
+        Lanczos(seed=0)
     with pytest.raises(ImportError, match="cannot import name 'Lancos'"):
         from torch_lapeig.eigen import Lancos  # noqa: F401

@@ -1,8 +1,9 @@
 """Operators to their smallest eigenpairs, with one differentiation rule."""
 
+from collections.abc import Callable
 from typing import NoReturn
 
-from torch_lapeig._gone import refuse
+from torch_lapeig._gone import stand_in
 from torch_lapeig.eigen.amg import SmoothedAggregation
 from torch_lapeig.eigen.auto import Auto, Choice
 from torch_lapeig.eigen.chebyshev import ChebyshevSubspace
@@ -45,5 +46,5 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> NoReturn:
-    refuse(__name__, name)
+def __getattr__(name: str) -> Callable[..., NoReturn]:
+    return stand_in(__name__, name)

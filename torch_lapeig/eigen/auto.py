@@ -10,13 +10,13 @@ from torch_lapeig._compiled.sparse import Limits
 from torch_lapeig._tuning import (
     DENSE_EIGH_NODES,
     DENSE_PRODUCTS,
-    DENSE_WORK,
     EIGH_NODES,
     FALLBACK_NODES,
     SMALL_NODES,
     SPARSE_PRODUCTS,
     SUPERLU_NODES,
     budget_of,
+    solves_all_pairs,
 )
 from torch_lapeig.eigen.chebyshev import ChebyshevSubspace
 from torch_lapeig.eigen.check import Solution, check_answer
@@ -64,7 +64,7 @@ class Auto:
             return Choice((MULTIGRID, ChebyshevSubspace()), "rows on several ranks: as few sums as possible")
         if not knows_entries(operator):
             return Choice((ChebyshevSubspace(),), "a matrix of which nothing is known but its products")
-        if batch * n**3 <= DENSE_WORK or fewest_active(operator) < 4 * block:
+        if solves_all_pairs(batch, n, operator.device) or fewest_active(operator) < 4 * block:
             return Choice((Eigh(),), "all pairs of small graphs at once")
         is_sparse = isinstance(operator, SymmetricOperator) and operator.is_sparse
         if batch == 1 and not getattr(operator, "of_affinities", False):

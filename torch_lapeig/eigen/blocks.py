@@ -18,6 +18,7 @@ from torch_lapeig._checks import matmul
 from torch_lapeig._compiled.ritz import ritz_pairs
 from torch_lapeig._threads import in_parts, slices, together
 from torch_lapeig._tuning import (
+    HOST_ROWS,
     PART_OF_EIGH,
     SLICED_COLUMNS,
     SLICES,
@@ -127,7 +128,7 @@ def by_rows(work: Callable[[slice], None], n: int, row_bytes: float, device: tor
         for start in range(part.start, part.stop, length):
             work(slice(start, min(start + length, part.stop)))
 
-    together([partial(some, part) for part in slices(n, length)])
+    together([partial(some, part) for part in slices(n, length)], device)
     return None
 
 
@@ -177,7 +178,7 @@ def eigh_of_batch(a: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
     """Return eigenpairs of symmetric matrices ``(B, n, n)``, whose lower triangles count; see `in_parts`.
 
     Several small ones are solved side by side where there are compiled loops. Fewer large ones than there are threads
-    are left to the threads of LAPACK.
+    are left to the threads of LAPACK. An accelerator leaves those to the host that it would take one after the other.
 
     Args:
         count: number of wanted vectors, the first ones; default all.
@@ -189,6 +190,9 @@ def eigh_of_batch(a: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
         torch.linalg.LinAlgError: one that has not converged.
     """
     count = a.shape[-1] if count is None else count
+    if a.device.type != "cpu" and a.shape[-1] in HOST_ROWS:
+        values, vectors = eigh_of_batch(a.cpu(), count)
+        return to_device(values, a), to_device(vectors, a)
     if (pairs := _compiled.eigh(a, count)) is not None:
         return pairs
     if a.shape[-1] > WHOLE_EIGH and len(a) < torch.get_num_threads():

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig._checks import primal
-from torch_lapeig._tuning import DENSE_WORK
+from torch_lapeig._tuning import solves_all_pairs
 from torch_lapeig.eigen.blocks import eigh_of_batch
 from torch_lapeig.eigen.check import Solution
 from torch_lapeig.eigen.clusters import Rule
@@ -37,9 +37,9 @@ OUTSIDE = 4  # bounds of the spectrum at which nodes that take no part have thei
 CONNECTED = 1e-9  # second eigenvalue over the bound of the spectrum above which a graph is certainly connected
 
 
-def is_small(graphs: int, nodes: int) -> bool:
+def is_small(graphs: int, nodes: int, device: torch.device) -> bool:
     """Return whether graphs of so many nodes are solved as a dense batch."""
-    pays = nodes <= SMALL_NODES or graphs * nodes**3 <= DENSE_WORK
+    pays = nodes <= SMALL_NODES or solves_all_pairs(graphs, nodes, device)
     return pays and graphs * nodes**2 <= SMALL_NUMBERS
 
 

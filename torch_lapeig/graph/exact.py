@@ -110,7 +110,8 @@ class Table:
                 rooms[thread] = self.tiles.new_empty(self.tiles[:, :, 0].numel() * rows * (GROUP + 1) // GROUP)
             return work(self._values(queries[:, part], rooms[thread], first if itself else None), part)
 
-        return together([functools.partial(task, first) for first in range(0, queries.shape[1], rows)])
+        tasks = [functools.partial(task, first) for first in range(0, queries.shape[1], rows)]
+        return together(tasks, queries.device)
 
     def _values(self, queries: Tensor, room: Tensor, first: int | None) -> Values:
         """Compute values of queries ``(B, R, D)``; infinite between query r and point ``first + r``, unless None."""
@@ -145,7 +146,8 @@ def nearest_in_sets(sets: Sets, k: int, budget: int, images: Images | None = Non
     most = min(budget, PRODUCT_BYTES) if sets.points.device.type == "cpu" else budget
     items = max(1, int(most / (q * query_bytes)))
     if items < b:
-        parts = together([functools.partial(nearest_in_sets, part, k, budget) for part in sets.split(items)])
+        tasks = [functools.partial(nearest_in_sets, part, k, budget) for part in sets.split(items)]
+        parts = together(tasks, sets.points.device)
         return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
     products = sets if images is None else sets._replace(points=images.points[None], queries=images.queries[None])
     table = Table(products.points, sets.valid, rounding=None if images is None else images.unit)
@@ -163,7 +165,7 @@ def nearest_in_sets(sets: Sets, k: int, budget: int, images: Images | None = Non
 def pairs_in_sets(sets: Sets, reach: Tensor, budget: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return item, query, point and squared distance of all pairs with d² ≤ ``reach`` ``(B, N)`` of the point.
 
-    ``budget``: bytes, for a block of the queries of all items. Pairs ascend by query and point within an item.
+    ``budget``: bytes, for a block of the queries of all items. Pairs ascend by item, query and point.
     """
     b, n, _ = sets.points.shape
     table = Table(sets.points, sets.valid, reach)
@@ -184,6 +186,9 @@ def pairs_in_sets(sets: Sets, reach: Tensor, budget: int) -> tuple[Tensor, Tenso
     rows = table.rows(3 * b * n * reach.element_size(), budget)
     parts = table.each_block(sets.queries, sets.itself, rows, search)
     item, query, point, squares = (torch.cat(found) for found in zip(*parts, strict=True))
+    if b > 1 and len(parts) > 1:  # each block has some queries of all items
+        order = (item * sets.queries.shape[1] + query).argsort(stable=True)
+        item, query, point, squares = item[order], query[order], point[order], squares[order]
     return item, query, point, squares
 
 

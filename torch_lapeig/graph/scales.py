@@ -7,7 +7,7 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig.graph.graph import Graph
-from torch_lapeig.graph.groups import kth_of_groups
+from torch_lapeig.graph.groups import gather, kth_of_groups
 from torch_lapeig.graph.logarithms import finite_log
 from torch_lapeig.graph.pattern import SparsePattern
 
@@ -66,19 +66,17 @@ def local_scales(squared_lengths: Tensor, node: Tensor, total: int, m: int) -> T
     return squared.sqrt()
 
 
-def median_at_nodes(squared_lengths: Tensor, graph: Graph, group: Tensor) -> Tensor:
-    """Return the lower median of the squared edge lengths of each group of nodes, at its nodes."""
+def median_at_nodes(squared_lengths: Tensor, graph: Graph, group: Tensor, total: int) -> Tensor:
+    """Return the lower median of the squared edge lengths of each of ``total`` groups of nodes, at its nodes."""
     pattern = graph.pattern
     lengths, node = lengths_by_node(squared_lengths, graph)
-    of_edge, total = group.flatten()[node], group.numel()
-    if group.device.type == "cpu":  # elsewhere the host would wait for the number of groups
-        total = int(pattern.largest(group.reshape(-1, 1))) + 1
+    of_edge = group.flatten()[node]
     medians = pattern.medians(lengths, of_edge, total)
     none = medians <= 0
 
     def warn() -> None:
         _checks.warn(
-            f"at least half of the edges join copies of the same point in {int(none.sum())} of {int(group.max()) + 1} "
+            f"at least half of the edges join copies of the same point in {int(none.sum())} of {total} "
             "graphs or components: their bandwidth is the median of the positive lengths; set t, or remove duplicates",
             _checks.GraphWarning,
         )
@@ -88,4 +86,4 @@ def median_at_nodes(squared_lengths: Tensor, graph: Graph, group: Tensor) -> Ten
         positive = (lengths.detach() > 0).nonzero().flatten()
         medians = torch.where(none, pattern.medians(lengths[positive], of_edge[positive], total), medians)
     # Sums over edges and nodes that overflow would cancel to NaN.
-    return _checks.finite_gradient(_checks.finite_gradient(medians)[group])
+    return _checks.finite_gradient(gather(_checks.finite_gradient(medians), group.flatten()).reshape(group.shape))

@@ -292,10 +292,11 @@ class HeatKernel(Weighting):
         """Return each node's bandwidth, of the graph's shape, from squared edge lengths: t · exp(``log_factor``)."""
         if isinstance(self.t, str):
             n, b = graph.num_nodes, graph.batch_size
-            group = torch.arange(b, device=squared_lengths.device)[:, None].expand(b, n)
+            group, total = torch.arange(b, device=squared_lengths.device)[:, None].expand(b, n), b
             if self.t == "component-median":
                 group = group * n + graph.connected_components().reshape(b, n).clamp_min(0)
-            t = median_at_nodes(squared_lengths, graph, group.reshape(graph.shape))
+                total = int(graph.pattern.largest(group.reshape(-1, 1))) + 1
+            t = median_at_nodes(squared_lengths, graph, group.reshape(graph.shape), total)
         else:
             t = squared_lengths.new_full(graph.shape, self.t)
         return t if self.log_factor is None else t * self.log_factor.to(t.dtype).exp()

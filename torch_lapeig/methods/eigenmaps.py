@@ -166,7 +166,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         is_default = type(solve.options.solver) is Auto and not solve.options.progress
         first = int(self.drop_trivial)
         k = self.n_components + first
-        if not (is_plain and is_default and k < nodes and is_small(sets, nodes)):
+        if not (is_plain and is_default and k < nodes and is_small(sets, nodes, x.device)):
             return None
         batch = (x, mask) if x.ndim == 3 else (x[None], None if mask is None else mask[None])
         made = small_graph(batch[0], self.neighbors, self.weights, batch[1])

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torch_lapeig import _checks
 from torch_lapeig._threads import slices, together
-from torch_lapeig._tuning import DENSE_WORK, PART_OF_EIGH
+from torch_lapeig._tuning import PART_OF_EIGH, solves_all_pairs
 from torch_lapeig.eigen.auto import Auto
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization
 from torch_lapeig.eigen.small import normalized_graphs, small_eigenpairs
@@ -25,8 +25,8 @@ from torch_lapeig.graph.sound import check_batch, check_edge_index
 from torch_lapeig.methods.module import check_solve, with_random_signs
 
 # Graphs are padded to the largest they are solved with: beyond this work, in graphs · nodes³, only with graphs of
-# nearly their own size, and in parts for the threads.
-TOGETHER, SPREAD = 4e6, 1.25
+# nearly their own size, and in parts: on the processor for its threads, on accelerators as few as memory allows.
+TOGETHER, TOGETHER_THERE, SPREAD = 4e6, 5e8, 1.25
 
 
 class NodeEncoding(NamedTuple):
@@ -169,7 +169,7 @@ def _dense_graph(edge_index: Tensor, batch: Tensor, sizes: Tensor, weight: Tenso
     None where they are too large for it, or not plainly sound: `Graph.from_edge_index` then raises the error.
     """
     count, widest = len(sizes), int(sizes.amax())
-    if count * widest**3 > DENSE_WORK:
+    if not solves_all_pairs(count, widest, weight.device):
         return None
     row, col = edge_index
     within = torch.arange(len(batch), device=batch.device) - (sizes.cumsum(0) - sizes)[batch]
@@ -191,10 +191,10 @@ def _dense_graph(edge_index: Tensor, batch: Tensor, sizes: Tensor, weight: Tenso
 def _of_similar_size(sizes: Tensor) -> Iterator[Tensor]:
     """Yield the graphs to solve together, int64 and ascending, without those that have no nodes; the largest first."""
     graphs = sizes.nonzero().flatten()
-    kind = torch.zeros_like(graphs)
-    if len(graphs) and len(graphs) * int(sizes.max()) ** 3 > TOGETHER:
+    kind, most = torch.zeros_like(graphs), TOGETHER if sizes.device.type == "cpu" else TOGETHER_THERE
+    if len(graphs) and len(graphs) * int(sizes.max()) ** 3 > most:
         kind = (sizes[graphs].double().log() / math.log(SPREAD)).long()
     for one in kind.unique().flip(0):
         group = graphs[kind == one]
-        for part in slices(len(group), TOGETHER / int(sizes[group].amax()) ** 3):
+        for part in slices(len(group), most / int(sizes[group].amax()) ** 3):
             yield group[part]
