@@ -64,7 +64,7 @@ def matrices(n):
     return found | {f"off the diagonal {e}": steps.diag() + e * (ones - eye) for e in (1e-16, 1e-8, 1e-100, 1e-250)}
 
 
-@pytest.mark.parametrize("n", [2, 3, 7, 21, 40, 64])
+@pytest.mark.parametrize("n", [2, 3, 7, 21, 40, 64, 100])
 def test_small_eigenproblems_of_all_kinds(n):
     random = torch.randn(n, n, dtype=torch.float64)
     for name, a in matrices(n).items():

@@ -150,5 +150,5 @@ def _have_plain_degrees(graphs: DenseGraphs, bound: Tensor, rule: Rule) -> bool:
     ground, info = graphs.ground, torch.finfo(rule.dtype)
     extremes = torch.where(graphs.active, ground, ground.amax()).aminmax()
     low, high, most = torch.stack([*extremes, bound.amax()]).tolist()
-    is_in_range = info.tiny**0.125 < low and high < info.max**0.125 and most < torch.inf
-    return is_in_range and low > torch.finfo(torch.float64).eps ** 0.375 * high
+    is_in_range: bool = info.tiny**0.125 < low and high < info.max**0.125 and most < torch.inf
+    return is_in_range and bool(low > torch.finfo(torch.float64).eps ** 0.375 * high)
