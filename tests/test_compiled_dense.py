@@ -112,8 +112,8 @@ def test_matrices_that_are_not_finite_are_left_to_lapack():
         a = torch.eye(5, dtype=torch.float64).repeat(6, 1, 1)
         a[3, 2, 2] = bad
         assert _compiled.eigh(a, 5) is None
-    assert _compiled.eigh(torch.eye(65, dtype=torch.float64).repeat(6, 1, 1), 5) is None
-    assert _compiled.eigh(torch.eye(5, dtype=torch.float64).repeat(3, 1, 1), 5) is None
+    assert _compiled.eigh(torch.eye(101, dtype=torch.float64).repeat(6, 1, 1), 5) is None
+    assert _compiled.eigh(torch.eye(5, dtype=torch.float64).repeat(2, 1, 1), 5) is None
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -30,11 +30,12 @@ from torch_lapeig._tuning import ALONE, COMPILED_PART, PARTS_OF_THREAD
 
 FOLDER, LIBRARY = Path(__file__).parent, "kernels.so"
 TYPES = {torch.float32: ("float", c_float), torch.float64: ("double", c_double)}
-LANES, LANE_BYTES = 8, 64  # columns or matrices that conjugate gradients solve side by side; bytes of a vector register
+LANES, LANE_BYTES = 8, 64  # columns that conjugate gradients solve side by side; bytes of a vector register
+MATRICES = 4  # that `eigh` solves side by side
 QUERIES = 4  # queries whose distances are measured side by side
-# Rows up to which eight matrices side by side take less time than LAPACK: 1/4 of the time with 24 rows, 0.6 with 64.
-# With fewer matrices, lanes stay empty.
-SMALL, FEW = 64, 4
+# Rows up to which matrices side by side take less time than LAPACK: 1/3 of the time with 24 rows, 0.55 with 64, 0.7 with
+# 100, more with 128, which leave the second cache. With fewer matrices lanes stay empty.
+SMALL, FEW = 100, 3
 
 # Functions of the library with their results and arguments: n is an int64, d a double, p a pointer. A name that ends in
 # _ has a variant for float and one for double.
@@ -282,10 +283,11 @@ def eigh(a: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
     (matrices, n, _), dtype = a.shape, a.dtype
     if matrices < FEW or not 0 < n <= SMALL or dtype not in TYPES or library() is None or not is_readable(a):
         return None
-    threads, groups = torch.get_num_threads(), -(-matrices // LANES)
+    threads, groups = torch.get_num_threads(), -(-matrices // MATRICES)
     a = a.detach().double().contiguous()
     values, vectors = a.new_empty(matrices, n), a.new_empty(matrices, n, count)
-    room, sound = a.new_empty(min(groups, threads) * (2 * n + 5) * n * LANES), a.new_empty(matrices, dtype=torch.int64)
+    room = a.new_empty(min(groups, threads) * (2 * n + 5) * n * MATRICES)
+    sound = a.new_empty(matrices, dtype=torch.int64)
     call("eigh", structure("eigh", matrices, n, count, a, values, vectors, room, sound), groups, threads)
     return (values.to(dtype), vectors.to(dtype)) if bool(sound.all()) else None
 
