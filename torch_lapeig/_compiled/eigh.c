@@ -2,10 +2,6 @@
    square root or division after the other. More lanes are slow where a register holds four numbers, and leave the second
    cache sooner. A part of `kernels.c`. */
 
-#undef V
-#undef LANE
-#define V V32_double
-#define LANE 4
 typedef uint64_t Bits __attribute__((vector_size(32), aligned(8), may_alias));
 
 /* Lanes of x where all bits of `where` are set, those of y where none is. */

@@ -97,7 +97,7 @@ typedef double V64_double __attribute__((vector_size(64), aligned(8), may_alias)
 #include "sparse.c"
 #include "krylov.c"
 
-#define V V64_double
-#define LANE 8 /* columns that are solved side by side, or matrices */
+#define V V32_double
+#define LANE 4 /* columns that are solved side by side, or matrices */
 #include "cg.c"
 #include "eigh.c"

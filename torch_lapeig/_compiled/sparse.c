@@ -432,7 +432,7 @@ void sizes_of(const Shape *s, int64_t *numbers, double *work)
 /* --- The numbers: multifrontal elimination (Duff & Reid 1983) --- */
 
 #define PANEL 32 /* columns that are eliminated before others hear of it */
-#define TALL 16  /* rows of a tile of the rest; four columns wide */
+#define TALL 8   /* rows of a tile of the rest; four columns wide */
 
 /* Take `count` columns from `from` on, L scaled by `d`, from all others of a front of f rows, `step` numbers a column. */
 INLINE void take_from_rest(double *front, int64_t f, int64_t step, int64_t from, int64_t count)
@@ -444,14 +444,14 @@ INLINE void take_from_rest(double *front, int64_t f, int64_t step, int64_t from,
             for (int64_t t = 0; t < 4; t++) c[k][t] = j + t < f ? -d * column[j + t] : 0;
         }
         for (int64_t i = j; i < f; i += TALL) {
-            V64_double sum[4][2] = {0};
+            V32_double sum[4][2] = {0};
             for (int64_t k = 0; k < count; k++) {
                 const double *own = front + (from + k) * step + i;
-                const V64_double a = *(const V64_double *)own, b = *(const V64_double *)(own + 8);
+                const V32_double a = *(const V32_double *)own, b = *(const V32_double *)(own + 4);
                 for (int t = 0; t < 4; t++) sum[t][0] += a * c[k][t], sum[t][1] += b * c[k][t];
             }
             for (int t = 0; t < 4; t++) {
-                V64_double *to = (V64_double *)(front + (j + t) * step + i);
+                V32_double *to = (V32_double *)(front + (j + t) * step + i);
                 to[0] += sum[t][0], to[1] += sum[t][1];
             }
         }
