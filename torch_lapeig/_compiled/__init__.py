@@ -30,11 +30,10 @@ from torch_lapeig._tuning import ALONE, COMPILED_PART, PARTS_OF_THREAD
 
 FOLDER, LIBRARY = Path(__file__).parent, "kernels.so"
 TYPES = {torch.float32: ("float", c_float), torch.float64: ("double", c_double)}
-LANES, LANE_BYTES = 8, 64  # columns that conjugate gradients solve side by side; bytes of a vector register
-MATRICES = 4  # that `eigh` solves side by side
+LANES, LINE_BYTES = 4, 64  # columns or matrices that are solved side by side, at most; bytes of a line of the cache
 QUERIES = 4  # queries whose distances are measured side by side
-# Rows up to which matrices side by side take less time than LAPACK: 1/3 of the time with 24 rows, 0.55 with 64, 0.7
-# with 100, more with 128, which leave the second cache. With fewer matrices lanes stay empty.
+# Rows up to which matrices side by side take less time than LAPACK: 1/3 of the time with 24 rows, 0.55 with 64, 0.7 with
+# 100, more with 128, which leave the second cache. With fewer matrices lanes stay empty.
 SMALL, FEW = 100, 3
 
 # Functions of the library with their results and arguments: n is an int64, d a double, p a pointer. A name that ends in
@@ -194,7 +193,7 @@ def is_for_one_thread(numbers: int) -> bool:
 
 def room_of_filter(n: int, size: int) -> int:
     """Return how many numbers of ``size`` bytes a thread writes in a Chebyshev filter of n nodes: `ROOM_OF_FILTER`."""
-    return 2 * n * (2 * LANE_BYTES // size + 1)
+    return 2 * n * (2 * LINE_BYTES // size + 1)
 
 
 def _team(work: int) -> tuple[int, int]:
@@ -283,10 +282,10 @@ def eigh(a: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
     (matrices, n, _), dtype = a.shape, a.dtype
     if matrices < FEW or not 0 < n <= SMALL or dtype not in TYPES or library() is None or not is_readable(a):
         return None
-    threads, groups = torch.get_num_threads(), -(-matrices // MATRICES)
+    threads, groups = torch.get_num_threads(), -(-matrices // LANES)
     a = a.detach().double().contiguous()
     values, vectors = a.new_empty(matrices, n), a.new_empty(matrices, n, count)
-    room = a.new_empty(min(groups, threads) * (2 * n + 5) * n * MATRICES)
+    room = a.new_empty(min(groups, threads) * (2 * n + 5) * n * LANES)
     sound = a.new_empty(matrices, dtype=torch.int64)
     call("eigh", structure("eigh", matrices, n, count, a, values, vectors, room, sound), groups, threads)
     return (values.to(dtype), vectors.to(dtype)) if bool(sound.all()) else None
@@ -307,7 +306,7 @@ def nearest(points: Tensor, queries: Tensor, valid: Tensor, k: int, itself: bool
         points, queries: ``(B, N, D)`` and ``(B, Q, D)``. valid: bool ``(B, N)``, of at least k others in each set.
         itself: the queries are the points, none its own neighbour.
     """
-    (sets, n, dims), q, lanes = points.shape, queries.shape[1], LANE_BYTES // points.element_size()
+    (sets, n, dims), q, lanes = points.shape, queries.shape[1], LINE_BYTES // points.element_size()
     wide, (parts, threads) = -(-n // lanes) * lanes, _team(sets * q * n * dims)
     points, queries, valid = points.contiguous(), queries.contiguous(), valid.contiguous()
     numbers, squares = (points.new_empty(sets, q, k, dtype=dtype) for dtype in (torch.int64, points.dtype))
@@ -373,7 +372,7 @@ class Rows:
             )
         parts, threads = _team(len(self.col) * m * int(degree.max()))
         # The columns of one graph are filtered independently: threads need not wait for each other.
-        whole = max(1, -(-(m - 1) * x.element_size() // LANE_BYTES))
+        whole = max(1, -(-(m - 1) * x.element_size() // LINE_BYTES))
         groups = min(threads, parts, whole) if graphs == 1 else 1
         parts = min(parts, graphs * groups)
         x, degree, out = x.contiguous(), degree.long().contiguous(), x.new_empty(x.shape)

@@ -134,8 +134,8 @@ INLINE void residual(const Complement *s, int64_t first, const V *values, const 
     for (int64_t i = 0; i < s->n; i++) r[i] = goal[i] - r[i];
 }
 
-/* `torch_lapeig.eigen.cg.conjugate_gradients` of up to eight columns from `column` on. `work` has room for 7 n + 3 (k + u)
-   rows of eight. */
+/* `torch_lapeig.eigen.cg.conjugate_gradients` of up to LANE columns from `column` on. `work` has room for 7 n + 3 (k + u)
+   vectors. */
 INLINE void solve(const Complement *s, int64_t first, int64_t column, const double *target, double *z_out, double *left_out,
                   V *work)
 {

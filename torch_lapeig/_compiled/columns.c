@@ -1,59 +1,51 @@
 /* Loops over rows for as many columns as a vector V has. A part of `products.c`, once for each V. */
 
-/* Columns p on, and if `two` as many from q on, which may overlap; see Task. */
-INLINE void JOIN(pass, V)(const NAME(Task) * t, int64_t p, int64_t q, const int two)
+/* The columns of `count` vectors, which begin at `at` and may overlap; see Task. */
+INLINE void JOIN(pass, V)(const NAME(Task) * t, const int64_t *at, const int count)
 {
     for (int64_t i = t->from; i < t->to; i++) {
-        V a = {0}, b = {0}, c = {0}, d = {0}, mine = {0}, my = {0};
+        const REAL *const mine = t->y + (i - t->base) * t->of_y;
+        V sums[4] = {{0}}, more[4] = {{0}};
         int32_t e = t->a.crow[i];
         const int32_t end = t->a.crow[i + 1];
-        if (t->mode != MATRIX) {
-            mine = *(const V *)(t->y + (i - t->base) * t->of_y + p);
-            if (two) my = *(const V *)(t->y + (i - t->base) * t->of_y + q);
-        }
         for (; e + 2 <= end; e += 2) {
             const REAL *y = t->y + (t->a.col[e] - t->base) * t->of_y;
             const REAL *z = t->y + (t->a.col[e + 1] - t->base) * t->of_y;
-            a += t->a.values[e] * *(const V *)(y + p);
-            c += t->a.values[e + 1] * *(const V *)(z + p);
-            if (two) {
-                b += t->a.values[e] * *(const V *)(y + q);
-                d += t->a.values[e + 1] * *(const V *)(z + q);
+            for (int v = 0; v < count; v++) {
+                sums[v] += t->a.values[e] * *(const V *)(y + at[v]);
+                more[v] += t->a.values[e + 1] * *(const V *)(z + at[v]);
             }
         }
         if (e < end) {
             const REAL *y = t->y + (t->a.col[e] - t->base) * t->of_y;
-            a += t->a.values[e] * *(const V *)(y + p);
-            if (two) b += t->a.values[e] * *(const V *)(y + q);
+            for (int v = 0; v < count; v++) sums[v] += t->a.values[e] * *(const V *)(y + at[v]);
         }
-        a += c, b += d;
-        if (t->mode == SYSTEM) {
-            const REAL diagonal = (t->a.diagonal ? t->a.diagonal[i] : 1) - t->centre;
-            a = diagonal * mine - a, b = diagonal * my - b;
+        const REAL diagonal = t->mode == SYSTEM ? (t->a.diagonal ? t->a.diagonal[i] : 1) - t->centre : 0;
+        for (int v = 0; v < count; v++) {
+            sums[v] += more[v];
+            if (t->mode == SYSTEM) sums[v] = diagonal * *(const V *)(mine + at[v]) - sums[v];
+            sums[v] *= t->times;
+            if (t->other) sums[v] += t->plus * *(const V *)(t->other + (i - t->base) * t->of_other + at[v]);
         }
-        a *= t->times, b *= t->times;
-        if (t->other) {
-            const REAL *other = t->other + (i - t->base) * t->of_other;
-            a += t->plus * *(const V *)(other + p);
-            if (two) b += t->plus * *(const V *)(other + q);
-        }
-        REAL *out = t->out + (i - t->base) * t->of_out;
-        *(V *)(out + p) = a;
-        if (two) *(V *)(out + q) = b;
+        for (int v = 0; v < count; v++) *(V *)(t->out + (i - t->base) * t->of_out + at[v]) = sums[v];
     }
 }
 
-/* The columns from c on that vectors have, two at a time, those of the last pass as far as overlaps allow; the first that is
-   left. */
+/* The columns from c on that vectors have, up to four at a time, those of the last pass as far as overlaps allow; the first
+   that is left. */
 INLINE int64_t JOIN(passes, V)(const NAME(Task) * t, int64_t c)
 {
     const int64_t wide = sizeof(V) / sizeof(REAL);
-    while (t->m - c > wide) {
-        const int64_t second = t->m - c < 2 * wide ? t->m - wide : c + wide;
-        JOIN(pass, V)(t, c, second, 1);
-        c = second + wide;
+    while (t->m - c >= wide) {
+        const int64_t left = t->m - c, next = left < 4 * wide ? t->m : c + 4 * wide;
+        int64_t at[4];
+        for (int v = 0; v < 4; v++) at[v] = c + v * wide < next - wide ? c + v * wide : next - wide;
+        if (left > 3 * wide) JOIN(pass, V)(t, at, 4);
+        else if (left > 2 * wide) JOIN(pass, V)(t, at, 3);
+        else if (left > wide) JOIN(pass, V)(t, at, 2);
+        else JOIN(pass, V)(t, at, 1);
+        c = next;
     }
-    if (t->m - c == wide) JOIN(pass, V)(t, c, c, 0), c = t->m;
     return c;
 }
 

@@ -2,11 +2,7 @@
    square root or division after the other. More lanes are slow where a register holds four numbers, and leave the second
    cache sooner. A part of `kernels.c`. */
 
-#undef V
-#undef LANE
-#define V V32_double
-#define LANE 4
-typedef uint64_t Bits __attribute__((vector_size(32), aligned(8), may_alias));
+typedef uint64_t Bits __attribute__((vector_size(WIDTH), aligned(8), may_alias));
 
 /* Lanes of x where all bits of `where` are set, those of y where none is. */
 INLINE V either(Bits where, V x, V y) { return (V)(((Bits)x & where) | ((Bits)y & ~where)); }
@@ -59,7 +55,7 @@ INLINE void tridiagonal(int64_t n, V *a, V *d, V *e, V *tau, V *p)
    own place. `on` is room for n rows. Returns whether all have come to an end. */
 INLINE int implicit_ql(int64_t n, V *d, V *e, V *z, Bits *on)
 {
-    const V one = {1, 1, 1, 1}, none = {0};
+    const V none = {0}, one = none + 1;
     double least[LANE] = {0}; /* beside which a number next to the diagonal is nothing */
     int64_t low[LANE] = {0}, high[LANE];
     for (int64_t i = 0; i < n; i++)

@@ -68,12 +68,19 @@ static void share(void (*run)(void *, int64_t, int64_t, int64_t), void *task, in
 #define JOIN(name, type) JOIN_(name, type)
 #define NAME(name) JOIN(name, REAL)
 
-typedef float V16_float __attribute__((vector_size(16), aligned(4), may_alias));
-typedef float V32_float __attribute__((vector_size(32), aligned(4), may_alias));
-typedef float V64_float __attribute__((vector_size(64), aligned(4), may_alias));
-typedef double V16_double __attribute__((vector_size(16), aligned(8), may_alias));
-typedef double V32_double __attribute__((vector_size(32), aligned(8), may_alias));
-typedef double V64_double __attribute__((vector_size(64), aligned(8), may_alias));
+/* Bytes of the registers that loops are written for: a wider vector lives in memory where registers are narrower. */
+#ifndef WIDTH
+#ifdef __x86_64__
+#define WIDTH 32
+#else
+#define WIDTH 16
+#endif
+#endif
+typedef float Short_float __attribute__((vector_size(16), aligned(4), may_alias));
+typedef double Short_double __attribute__((vector_size(16), aligned(8), may_alias));
+typedef float Wide_float __attribute__((vector_size(WIDTH), aligned(4), may_alias));
+typedef double Wide_double __attribute__((vector_size(WIDTH), aligned(8), may_alias));
+typedef double Four __attribute__((vector_size(32), aligned(8), may_alias)); /* the vectors of a block in `small.c` */
 
 #define FEW_ROWS 128 /* of a block of some columns, which stay in the first cache */
 #define STRETCH 512  /* numbers of vectors that stay in the cache for all products with them */
@@ -97,7 +104,7 @@ typedef double V64_double __attribute__((vector_size(64), aligned(8), may_alias)
 #include "sparse.c"
 #include "krylov.c"
 
-#define V V64_double
-#define LANE 8 /* columns that are solved side by side, or matrices */
+#define V Wide_double
+#define LANE (WIDTH / 8) /* columns that are solved side by side, or matrices */
 #include "cg.c"
 #include "eigh.c"

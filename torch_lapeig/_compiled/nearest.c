@@ -19,18 +19,18 @@ typedef struct {
    to the others as in torch, and is not fused with the sum, so that both ways are as long. */
 INLINE void NAME(distances)(const NAME(Nearest) * t, const REAL *across, const REAL *q, const int count, REAL *far)
 {
-    for (int64_t j = 0; j < t->wide; j += 32 / sizeof(REAL)) {
-        NAME(V32) sums[QUERIES];
-        for (int i = 0; i < count; i++) sums[i] = (NAME(V32)){0};
+    for (int64_t j = 0; j < t->wide; j += WIDTH / sizeof(REAL)) {
+        NAME(Wide) sums[QUERIES];
+        for (int i = 0; i < count; i++) sums[i] = (NAME(Wide)){0};
         for (int64_t c = 0; c < t->dims; c++) {
-            const NAME(V32) x = *(const NAME(V32) *)(across + c * t->wide + j);
+            const NAME(Wide) x = *(const NAME(Wide) *)(across + c * t->wide + j);
             for (int i = 0; i < count; i++) {
-                const NAME(V32) apart = x - q[i * t->dims + c];
-                const NAME(V32) square = apart * apart;
+                const NAME(Wide) apart = x - q[i * t->dims + c];
+                const NAME(Wide) square = apart * apart;
                 sums[i] += square;
             }
         }
-        for (int i = 0; i < count; i++) *(NAME(V32) *)(far + i * t->wide + j) = sums[i];
+        for (int i = 0; i < count; i++) *(NAME(Wide) *)(far + i * t->wide + j) = sums[i];
     }
 }
 

@@ -33,13 +33,10 @@ typedef struct {
     REAL *out, *energy;
 } NAME(Tension);
 
-#define V NAME(V64)
+#define V NAME(Wide)
 #include "columns.c"
 #undef V
-#define V NAME(V32)
-#include "columns.c"
-#undef V
-#define V NAME(V16)
+#define V NAME(Short)
 #include "columns.c"
 #undef V
 
@@ -79,9 +76,8 @@ FAST static void NAME(product_of)(void *task, int64_t part, int64_t parts, int64
     for (t.from = first; t.from < end; t.from = t.to) {
         t.to = t.from + rows < end ? t.from + rows : end;
         int64_t c = 0;
-        c = JOIN(passes, NAME(V64))(&t, c);
-        c = JOIN(passes, NAME(V32))(&t, c);
-        c = JOIN(passes, NAME(V16))(&t, c);
+        c = JOIN(passes, NAME(Wide))(&t, c);
+        c = JOIN(passes, NAME(Short))(&t, c);
         if (c < t.m) NAME(pass_rest)(&t, c);
     }
 }
@@ -100,22 +96,22 @@ typedef struct {
 /* u · v of m numbers, or ‖u − v‖². */
 INLINE REAL NAME(between)(const REAL *u, const REAL *v, int64_t m, const int is_length)
 {
-    const int64_t wide = 64 / sizeof(REAL);
-    NAME(V64) sums = {0};
-    NAME(V16) rest = {0};
+    const int64_t wide = WIDTH / sizeof(REAL);
+    NAME(Wide) sums = {0};
+    NAME(Short) rest = {0};
     REAL sum = 0;
     int64_t c = 0;
     for (; c + wide <= m; c += wide) {
-        const NAME(V64) a = *(const NAME(V64) *)(u + c), b = *(const NAME(V64) *)(v + c);
+        const NAME(Wide) a = *(const NAME(Wide) *)(u + c), b = *(const NAME(Wide) *)(v + c);
         sums += is_length ? (a - b) * (a - b) : a * b;
     }
-    for (; c + wide / 4 <= m; c += wide / 4) {
-        const NAME(V16) a = *(const NAME(V16) *)(u + c), b = *(const NAME(V16) *)(v + c);
-        rest += is_length ? (a - b) * (a - b) : a * b;
+    if (c + wide / 2 <= m) {
+        const NAME(Short) a = *(const NAME(Short) *)(u + c), b = *(const NAME(Short) *)(v + c);
+        rest = is_length ? (a - b) * (a - b) : a * b, c += wide / 2;
     }
     for (; c < m; c++) sum += is_length ? (u[c] - v[c]) * (u[c] - v[c]) : u[c] * v[c];
     for (int64_t l = 0; l < wide; l++) sum += sums[l];
-    for (int64_t l = 0; l < wide / 4; l++) sum += rest[l];
+    for (int64_t l = 0; l < wide / 2; l++) sum += rest[l];
     return sum;
 }
 
@@ -167,10 +163,10 @@ FAST static void NAME(tension_of)(void *task, int64_t part, int64_t parts, int64
     const NAME(Tension) *t = task;
     for (int64_t i = t->rows * part / parts; i < t->rows * (part + 1) / parts; i++) {
         double energy = 0;
-        if (t->m >= (int64_t)(64 / sizeof(REAL)))
-            energy = JOIN(tension, NAME(V64))(t, i);
+        if (t->m >= (int64_t)(WIDTH / sizeof(REAL)))
+            energy = JOIN(tension, NAME(Wide))(t, i);
         else if (t->m >= (int64_t)(16 / sizeof(REAL)))
-            energy = JOIN(tension, NAME(V16))(t, i);
+            energy = JOIN(tension, NAME(Short))(t, i);
         else
             for (int64_t c = 0; c < t->m; c++) {
                 REAL pull = 0;

@@ -15,19 +15,19 @@
 INLINE void NAME(gram_of_rows)(int64_t n, int64_t m, int64_t of_x, const REAL *x, int64_t wide, const REAL *y, REAL *h,
                                const int two)
 {
-    const int64_t lanes = 64 / sizeof(REAL), other = two ? lanes : 0;
+    const int64_t lanes = WIDTH / sizeof(REAL), other = two ? lanes : 0;
     for (int64_t a = 0; a < m; a += 4) {
         const int64_t b = a + 1 < m, c = a + 2 < m ? 2 : b, d = a + 3 < m ? 3 : c; /* the last column again */
-        NAME(V64) s[4] = {{0}}, t[4] = {{0}};
+        NAME(Wide) s[4] = {{0}}, t[4] = {{0}};
         for (int64_t i = 0; i < n; i++) {
-            const NAME(V64) row = *(const NAME(V64) *)(y + i * wide), more = *(const NAME(V64) *)(y + i * wide + other);
+            const NAME(Wide) row = *(const NAME(Wide) *)(y + i * wide), more = *(const NAME(Wide) *)(y + i * wide + other);
             const REAL *left = x + i * of_x + a;
             s[0] += left[0] * row, s[1] += left[b] * row, s[2] += left[c] * row, s[3] += left[d] * row;
             if (two) t[0] += left[0] * more, t[1] += left[b] * more, t[2] += left[c] * more, t[3] += left[d] * more;
         }
         for (int64_t k = 0; k < 4 && a + k < m; k++) {
-            *(NAME(V64) *)(h + (a + k) * wide) += s[k];
-            if (two) *(NAME(V64) *)(h + (a + k) * wide + lanes) += t[k];
+            *(NAME(Wide) *)(h + (a + k) * wide) += s[k];
+            if (two) *(NAME(Wide) *)(h + (a + k) * wide + lanes) += t[k];
         }
     }
 }
@@ -35,7 +35,7 @@ INLINE void NAME(gram_of_rows)(int64_t n, int64_t m, int64_t of_x, const REAL *x
 /* h = Xᵀ Y. */
 FAST static void NAME(gram)(int64_t n, int64_t m, int64_t of_x, const REAL *x, int64_t wide, const REAL *y, REAL *h)
 {
-    const int64_t lanes = 64 / sizeof(REAL);
+    const int64_t lanes = WIDTH / sizeof(REAL);
     memset(h, 0, m * wide * sizeof(REAL));
     for (int64_t i = 0; i < n; i += FEW_ROWS) {
         const int64_t rows = n - i < FEW_ROWS ? n - i : FEW_ROWS;
@@ -47,16 +47,16 @@ FAST static void NAME(gram)(int64_t n, int64_t m, int64_t of_x, const REAL *x, i
 }
 
 /* One or two vectors of four rows of X C, for C of m rows; of all `wide` numbers a row. */
-INLINE void NAME(four_rows)(const REAL *const x[4], int64_t m, int64_t wide, const REAL *c, NAME(V64) * left,
-                            NAME(V64) * right, const int two)
+INLINE void NAME(four_rows)(const REAL *const x[4], int64_t m, int64_t wide, const REAL *c, NAME(Wide) * left,
+                            NAME(Wide) * right, const int two)
 {
-    const int64_t lanes = 64 / sizeof(REAL);
-    NAME(V64) s[4] = {{0}}, t[4] = {{0}};
+    const int64_t lanes = WIDTH / sizeof(REAL);
+    NAME(Wide) s[4] = {{0}}, t[4] = {{0}};
     for (int64_t a = 0; a < m; a++) {
-        const NAME(V64) own = *(const NAME(V64) *)(c + a * wide);
+        const NAME(Wide) own = *(const NAME(Wide) *)(c + a * wide);
         s[0] += x[0][a] * own, s[1] += x[1][a] * own, s[2] += x[2][a] * own, s[3] += x[3][a] * own;
         if (two) {
-            const NAME(V64) more = *(const NAME(V64) *)(c + a * wide + lanes);
+            const NAME(Wide) more = *(const NAME(Wide) *)(c + a * wide + lanes);
             t[0] += x[0][a] * more, t[1] += x[1][a] * more, t[2] += x[2][a] * more, t[3] += x[3][a] * more;
         }
     }
@@ -66,20 +66,20 @@ INLINE void NAME(four_rows)(const REAL *const x[4], int64_t m, int64_t wide, con
 /* out = X C for C of m rows; all of `wide` numbers a row. */
 FAST static void NAME(turn)(int64_t n, int64_t m, int64_t wide, const REAL *x, const REAL *c, REAL *out)
 {
-    const int64_t lanes = 64 / sizeof(REAL);
+    const int64_t lanes = WIDTH / sizeof(REAL);
     for (int64_t i = 0; i < n; i += 4) {
         const REAL *rows[4];
         for (int64_t k = 0; k < 4; k++) rows[k] = x + (i + k < n ? i + k : n - 1) * wide;
         for (int64_t l = 0; l < wide; l += 2 * lanes) {
-            NAME(V64) left[4], right[4];
+            NAME(Wide) left[4], right[4];
             const int two = l + lanes < wide;
             if (two)
                 NAME(four_rows)(rows, m, wide, c + l, left, right, 1);
             else
                 NAME(four_rows)(rows, m, wide, c + l, left, right, 0);
             for (int64_t k = 0; k < 4 && i + k < n; k++) {
-                *(NAME(V64) *)(out + (i + k) * wide + l) = left[k];
-                if (two) *(NAME(V64) *)(out + (i + k) * wide + l + lanes) = right[k];
+                *(NAME(Wide) *)(out + (i + k) * wide + l) = left[k];
+                if (two) *(NAME(Wide) *)(out + (i + k) * wide + l + lanes) = right[k];
             }
         }
     }
@@ -89,17 +89,17 @@ FAST static void NAME(turn)(int64_t n, int64_t m, int64_t wide, const REAL *x, c
    of Q at a time, on nodes that stay in the cache for all. h has room for `count` vectors. */
 FAST static void NAME(without)(int64_t n, int64_t m, int64_t ld, int64_t count, const REAL *rows, REAL *x, REAL *h)
 {
-    NAME(V64) *const of_row = (NAME(V64) *)h;
-    for (const REAL *end = x + m; x < end; x += 64 / sizeof(REAL)) {
+    NAME(Wide) *const of_row = (NAME(Wide) *)h;
+    for (const REAL *end = x + m; x < end; x += WIDTH / sizeof(REAL)) {
         memset(h, 0, count * sizeof *of_row);
         for (int64_t first = 0; first < n; first += STRETCH) {
             const int64_t stop = n - first < STRETCH ? n : first + STRETCH;
             for (int64_t r = 0; r < count; r += 4) {
                 const REAL *q[4];
-                NAME(V64) sums[4] = {{0}};
+                NAME(Wide) sums[4] = {{0}};
                 for (int64_t a = 0; a < 4; a++) q[a] = rows + (r + a < count ? r + a : r) * ld;
                 for (int64_t i = first; i < stop; i++)
-                    for (int a = 0; a < 4; a++) sums[a] += q[a][i] * *(const NAME(V64) *)(x + i * m);
+                    for (int a = 0; a < 4; a++) sums[a] += q[a][i] * *(const NAME(Wide) *)(x + i * m);
                 for (int64_t a = 0; a < 4 && r + a < count; a++) of_row[r + a] += sums[a];
             }
         }
@@ -107,13 +107,13 @@ FAST static void NAME(without)(int64_t n, int64_t m, int64_t ld, int64_t count, 
             const int64_t stop = n - first < STRETCH ? n : first + STRETCH;
             for (int64_t r = 0; r < count; r += 4) {
                 const REAL *q[4];
-                NAME(V64) c[4] = {{0}};
+                NAME(Wide) c[4] = {{0}};
                 for (int64_t a = 0; a < 4; a++) {
                     q[a] = rows + (r + a < count ? r + a : r) * ld;
                     if (r + a < count) c[a] = of_row[r + a];
                 }
                 for (int64_t i = first; i < stop; i++)
-                    *(NAME(V64) *)(x + i * m) -= (q[0][i] * c[0] + q[1][i] * c[1]) + (q[2][i] * c[2] + q[3][i] * c[3]);
+                    *(NAME(Wide) *)(x + i * m) -= (q[0][i] * c[0] + q[1][i] * c[1]) + (q[2][i] * c[2] + q[3][i] * c[3]);
             }
         }
     }

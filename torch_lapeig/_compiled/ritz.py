@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _compiled
-from torch_lapeig._compiled import LANE_BYTES, Rows, call, structure
+from torch_lapeig._compiled import LINE_BYTES, Rows, call, structure
 from torch_lapeig._compiled.sparse import BLOCK
 
 
@@ -59,7 +59,7 @@ def ritz_pairs(
     given = [block for block in (x, null, bound, outside) if block is not None]
     if x.shape[2] == 0 or not rows.reads(*given):
         return None
-    (graphs, n, m), lanes = x.shape, LANE_BYTES // x.element_size()
+    (graphs, n, m), lanes = x.shape, LINE_BYTES // x.element_size()
     x = x if graphs == 1 else x.contiguous()
     null, bound = (None if block is None else block.contiguous() for block in (null, bound))
     if outside is not None and outside.stride(1) != 1:

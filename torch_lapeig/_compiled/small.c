@@ -3,7 +3,7 @@
 /* T = Qᵀ A Q by Householder's reflections from the last row on: what is tridiagonal at the end of A stays as it is. Of A the
    lower triangle is read, and overwritten. d and e become the diagonal of T and what is below it; z, the last `ends` rows of
    the identity as columns of `fours` vectors, those of Q. u is room for a row. */
-INLINE void tridiagonal_at_end(int64_t m, int64_t ends, int64_t fours, double *a, double *d, double *e, V32_double *z, double *u)
+INLINE void tridiagonal_at_end(int64_t m, int64_t ends, int64_t fours, double *a, double *d, double *e, Four *z, double *u)
 {
     memset(z, 0, m * fours * sizeof *z);
     for (int64_t q = 0; q < ends; q++) ((double *)(z + (m - ends + q) * fours))[q] = 1;
@@ -31,7 +31,7 @@ INLINE void tridiagonal_at_end(int64_t m, int64_t ends, int64_t fours, double *a
             for (int64_t c = 0; c <= r; c++) row[c] -= own * u[c] + other * x[c];
         }
         for (int64_t b = 0; b < fours; b++) {
-            V32_double s = {0};
+            Four s = {0};
             for (int64_t j = 0; j < i; j++) s += z[j * fours + b] * x[j];
             s *= tau;
             for (int64_t j = 0; j < i; j++) z[j * fours + b] -= s * x[j];
@@ -41,7 +41,7 @@ INLINE void tridiagonal_at_end(int64_t m, int64_t ends, int64_t fours, double *a
 }
 
 /* Eigenvalues of T in d; z becomes z S for its eigenvectors S: QL with implicit shifts. Whether it has come to an end. */
-INLINE int implicit_ql_of_one(int64_t m, int64_t fours, double *d, double *e, V32_double *z)
+INLINE int implicit_ql_of_one(int64_t m, int64_t fours, double *d, double *e, Four *z)
 {
     double least = 0; /* beside which a number next to the diagonal is nothing */
     for (int64_t i = 0; i < m; i++) least = fmax(least, 0x1p-53 * (fabs(d[i]) + fabs(e[i])));
@@ -63,8 +63,8 @@ INLINE int implicit_ql_of_one(int64_t m, int64_t fours, double *d, double *e, V3
                 s = f / r, c = g / r;
                 const double upper = d[i + 1] - p, last = (d[i] - upper) * s + 2 * c * b;
                 p = s * last, d[i + 1] = upper + p, g = c * last - b;
-                for (V32_double *w = z + i * fours, *x = w + fours, *end = x; w < end; w++, x++) {
-                    const V32_double own = *x, other = *w;
+                for (Four *w = z + i * fours, *x = w + fours, *end = x; w < end; w++, x++) {
+                    const Four own = *x, other = *w;
                     *x = s * other + c * own, *w = c * other - s * own;
                 }
             }
@@ -97,7 +97,7 @@ INLINE double in_unit(int64_t m, const double *from, int64_t size, double *a)
 FAST int64_t ritz_values(const double *projection, int64_t size, int64_t m, int64_t ends, const double *gram, double *values,
                          double *residuals, double *work)
 {
-    V32_double *const z = (V32_double *)work;
+    Four *const z = (Four *)work;
     double *const a = work + 4 * m, *const d = a + m * m, *const e = d + m, *const u = e + m;
     const double most = in_unit(m, projection, size, a);
     if (most == 0) return 0;
@@ -105,7 +105,7 @@ FAST int64_t ritz_values(const double *projection, int64_t size, int64_t m, int6
     if (!implicit_ql_of_one(m, 1, d, e, z)) return 0;
     for (int64_t i = 1; i < m; i++) {
         const double own = d[i];
-        const V32_double end = z[i];
+        const Four end = z[i];
         int64_t place = i;
         for (; place > 0 && d[place - 1] > own; place--) d[place] = d[place - 1], z[place] = z[place - 1];
         d[place] = own, z[place] = end;
@@ -131,8 +131,8 @@ FAST static int pairs_of_one(int64_t m, const double *from, int64_t size, double
     double *const z = work, *const a = z + m * step, *const d = a + m * m, *const e = d + m;
     const double most = in_unit(m, from, size, a);
     if (most == 0) return 0;
-    tridiagonal_at_end(m, m, step / 4, a, d, e, (V32_double *)z, e + m);
-    if (!implicit_ql_of_one(m, step / 4, d, e, (V32_double *)z)) return 0;
+    tridiagonal_at_end(m, m, step / 4, a, d, e, (Four *)z, e + m);
+    if (!implicit_ql_of_one(m, step / 4, d, e, (Four *)z)) return 0;
     for (int64_t i = 0; i < m; i++) {
         const double own = d[i] * most;
         int64_t place = i;

@@ -432,7 +432,7 @@ void sizes_of(const Shape *s, int64_t *numbers, double *work)
 /* --- The numbers: multifrontal elimination (Duff & Reid 1983) --- */
 
 #define PANEL 32 /* columns that are eliminated before others hear of it */
-#define TALL 16  /* rows of a tile of the rest; four columns wide */
+#define TALL (WIDTH / 4) /* rows of a tile of the rest; four columns wide */
 
 /* Take `count` columns from `from` on, L scaled by `d`, from all others of a front of f rows, `step` numbers a column. */
 INLINE void take_from_rest(double *front, int64_t f, int64_t step, int64_t from, int64_t count)
@@ -444,14 +444,14 @@ INLINE void take_from_rest(double *front, int64_t f, int64_t step, int64_t from,
             for (int64_t t = 0; t < 4; t++) c[k][t] = j + t < f ? -d * column[j + t] : 0;
         }
         for (int64_t i = j; i < f; i += TALL) {
-            V64_double sum[4][2] = {0};
+            Wide_double sum[4][2] = {0};
             for (int64_t k = 0; k < count; k++) {
                 const double *own = front + (from + k) * step + i;
-                const V64_double a = *(const V64_double *)own, b = *(const V64_double *)(own + 8);
+                const Wide_double a = *(const Wide_double *)own, b = *(const Wide_double *)(own + TALL / 2);
                 for (int t = 0; t < 4; t++) sum[t][0] += a * c[k][t], sum[t][1] += b * c[k][t];
             }
             for (int t = 0; t < 4; t++) {
-                V64_double *to = (V64_double *)(front + (j + t) * step + i);
+                Wide_double *to = (Wide_double *)(front + (j + t) * step + i);
                 to[0] += sum[t][0], to[1] += sum[t][1];
             }
         }
@@ -547,29 +547,23 @@ end:
 
 /* --- Solves --- */
 
-#define V V32_double
-#include "solve.c"
-#undef V
-#define V V64_double
+#define V Wide_double
 #include "solve.c"
 #undef V
 
 /* X = A⁻¹ B of `m` columns. The number of row i and column c of both is at i · step + c · other. `room`: (n + widest + 1)
-   rows of eight numbers, four where there are no more columns. */
+   rows of a vector. */
 FAST static void solve_in(const Shape *s, const double *l, const double *b, double *x, int64_t m, int64_t step, int64_t other,
                      double *room)
 {
-    const int64_t n = s->n, wide = m > 4 ? 8 : 4;
+    const int64_t n = s->n, wide = WIDTH / sizeof(double);
     double *const y = room, *const t = y + n * wide;
     for (int64_t from = 0; from < m; from += wide) {
         const int64_t some = m - from < wide ? m - from : wide;
         for (int64_t i = 0; i < n; i++)
             for (int64_t c = 0; c < wide; c++)
                 y[i * wide + c] = c < some ? b[s->node[i] * step + (from + c) * other] : 0;
-        if (wide == 4)
-            solve_V32_double(s, l, (V32_double *)y, (V32_double *)t);
-        else
-            solve_V64_double(s, l, (V64_double *)y, (V64_double *)t);
+        solve_Wide_double(s, l, (Wide_double *)y, (Wide_double *)t);
         for (int64_t i = 0; i < n; i++)
             for (int64_t c = 0; c < some; c++) x[s->node[i] * step + (from + c) * other] = y[i * wide + c];
     }
@@ -578,7 +572,7 @@ FAST static void solve_in(const Shape *s, const double *l, const double *b, doub
 /* The same, of blocks (n, m). 0 where there is no memory. */
 int64_t solve_factors(const Shape *s, const double *l, const double *b, double *x, int64_t m)
 {
-    double *const room = malloc((s->n + s->widest + 1) * (m > 4 ? 8 : 4) * sizeof *room);
+    double *const room = malloc((s->n + s->widest + 1) * WIDTH);
     if (!room) return 0;
     solve_in(s, l, b, x, m, m, 1, room);
     free(room);

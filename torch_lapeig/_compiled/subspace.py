@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig._compiled import LANE_BYTES, Rows, call, room_of_filter, structure
+from torch_lapeig._compiled import LINE_BYTES, Rows, call, room_of_filter, structure
 from torch_lapeig._compiled.ritz import least_of, room_of_ritz
 from torch_lapeig._tuning import COMPILED_PART, UNINTERRUPTED
 
@@ -51,7 +51,7 @@ def subspace(
         return None
     (graphs, n, m), dtype, threads = block.shape, block.dtype, torch.get_num_threads()
     spectrum, null = Spectrum(*(None if x is None else x.contiguous() for x in spectrum)), null.contiguous()  # type: ignore[arg-type]
-    lanes, teams = LANE_BYTES // block.element_size(), min(graphs, threads)
+    lanes, teams = LINE_BYTES // block.element_size(), min(graphs, threads)
     workers = threads if graphs == 1 else teams  # threads may share the columns of one graph
     wide = -(-m // lanes) * lanes
     vectors, values, residuals = torch.empty_like(block), *block.new_empty(2, graphs, m)

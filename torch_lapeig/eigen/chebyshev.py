@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig._compiled import LANES, is_for_one_thread
+from torch_lapeig._compiled import LINE_BYTES, is_for_one_thread
 from torch_lapeig._compiled.ritz import least_of, ritz_pairs
 from torch_lapeig._compiled.subspace import Spectrum, subspace
 from torch_lapeig._tuning import REORDER_NODES, SCATTERED
@@ -43,6 +43,7 @@ LEAST_DEGREE = 8  # of a filter: a shorter one takes less time than a check of t
 SHOWN = 2  # iterations after which Ritz values predict the remaining products
 
 UNLIMITED = 2**62
+LINE = LINE_BYTES // 8  # numbers of a line of the cache, of which blocks have whole ones
 LEAST_GUARDS = 5
 
 Array = np.ndarray[Any, Any]
@@ -88,7 +89,7 @@ class ChebyshevSubspace:
     def block_size(self, k: int) -> int:
         """Return columns of the block for ``k`` wanted pairs: one more than eight takes as long as sixteen."""
         least = k + max(LEAST_GUARDS, k // 2)
-        return -(-least // LANES) * LANES if self.guards is None else k + self.guards
+        return -(-least // LINE) * LINE if self.guards is None else k + self.guards
 
     def __call__(
         self,
@@ -332,7 +333,7 @@ def _settled(ritz: Ritz, k: int, tolerance: float) -> int:
     """Return the number of leading pairs that have converged in all graphs and stay as they are."""
     residuals, allowed = _numbers(ritz.residuals)[:, :k], _allowed(ritz, k, tolerance)
     is_found = (residuals <= allowed[:, None]).all(0)
-    return int(is_found.cumprod().sum()) // LANES * LANES
+    return int(is_found.cumprod().sum()) // LINE * LINE
 
 
 @np.errstate(all="ignore")
