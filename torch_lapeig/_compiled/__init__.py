@@ -32,8 +32,8 @@ FOLDER, LIBRARY = Path(__file__).parent, "kernels.so"
 TYPES = {torch.float32: ("float", c_float), torch.float64: ("double", c_double)}
 LANES, LINE_BYTES = 4, 64  # columns or matrices that are solved side by side, at most; bytes of a line of the cache
 QUERIES = 4  # queries whose distances are measured side by side
-# Rows up to which matrices side by side take less time than LAPACK: 1/3 of the time with 24 rows, 0.55 with 64, 0.7 with
-# 100, more with 128, which leave the second cache. With fewer matrices lanes stay empty.
+# Rows up to which matrices side by side take less time than LAPACK: 1/3 of the time with 24 rows, 0.55 with 64, 0.7
+# with 100, more with 128, which leave the second cache. With fewer matrices lanes stay empty.
 SMALL, FEW = 100, 3
 
 # Functions of the library with their results and arguments: n is an int64, d a double, p a pointer. A name that ends in
