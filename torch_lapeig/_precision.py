@@ -19,7 +19,10 @@ import torch
 from torch import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
+OLDEST = (2, 6)  # of torch that was run
 
+if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST:
+    raise ImportError(f"torch_lapeig needs torch 2.6 or newer, and found {torch.__version__}; pip install -U torch")
 
 # Settings of torch for float32 products, on a GPU and on the processor; before torch 2.9 there is the older interface only.
 PRODUCTS: tuple[Any, ...] = (
