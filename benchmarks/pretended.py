@@ -18,13 +18,13 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
+from unittest import SkipTest, mock
 
 import torch
 import torch._dynamo  # before torch.Generator is another
 from torch import Tensor
+from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 NAME = "pretended"
 CPU = torch.device("cpu")
@@ -328,9 +328,11 @@ AUTOCAST = torch.library.Library("_", "IMPL")
 
 @contextlib.contextmanager
 def device() -> Iterator[Seen]:
-    """While it is open, ``"pretended"`` is a device of torch."""
+    """While it is open, ``"pretended"`` is a device of torch. `SkipTest` before torch 2.11, which has no such devices."""
+    if not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"):
+        raise SkipTest(f"the pretended device needs torch 2.11, this is {torch.__version__}")
     if torch._C._get_privateuse1_backend_name() != NAME:
-        _setup_privateuseone_for_python_backend(NAME)
+        backend_registration._setup_privateuseone_for_python_backend(NAME)
         AUTOCAST.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
         getattr(torch, NAME).get_amp_supported_dtype = lambda: [torch.float16, torch.bfloat16]
         # Torch keeps the name for good. Nothing shall take it for an accelerator outside, as checkpoints do.

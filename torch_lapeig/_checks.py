@@ -436,8 +436,14 @@ def power_of_two(value: Tensor, dim: tuple[int, ...]) -> Tensor:
 
     A quotient by it keeps all bits, and its squares do not overflow.
     """
-    largest = primal(value).abs().amax(dim, keepdim=True)
-    return torch.ldexp(torch.ones_like(largest), torch.frexp(largest).exponent)
+    return next_power(primal(value).abs().amax(dim, keepdim=True))
+
+
+def next_power(magnitude: Tensor) -> Tensor:
+    """Return the powers of two above magnitudes, without gradients; 1 for zeros."""
+    magnitude = magnitude.detach()
+    power = magnitude / torch.frexp(magnitude).mantissa  # exact; `torch.ldexp` overflows in float64 before torch 2.5
+    return torch.where(power.isnan(), 1, power)
 
 
 def finite_gradient(value: Tensor) -> Tensor:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import operator
 import os
 import threading
 from collections.abc import Callable
@@ -19,11 +18,19 @@ import torch
 from torch import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
+OLDEST = (2, 6)  # of torch that was run
 
+if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST:
+    raise ImportError(f"torch_lapeig needs torch 2.6 or newer, and found {torch.__version__}; pip install -U torch")
 
-# Settings of torch for float32 products, on a GPU and on the processor.
-PRODUCTS: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
-WHOLE = {"ieee", "none"}  # "none" throughout: the default, which is IEEE
+# Settings of torch for float32 products, on a GPU and on the processor; before torch 2.9 there is the older interface only.
+PRODUCTS: tuple[Any, ...] = (
+    (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
+    if hasattr(torch.backends.cuda.matmul, "fp32_precision")
+    else ()
+)
+IEEE = {"ieee", "highest"}
+WHOLE = IEEE | {"none"}  # "none" throughout: the default, which is IEEE
 AUTOCAST = ("cpu", "cuda")
 
 
@@ -38,7 +45,7 @@ class _Float32:
         self.lock = threading.Lock()
         self.calls = 0
         self.name: str | None = "highest"  # of the older interface; None for settings of the newer one only
-        self.kept: list[str] = []  # of `PRODUCTS`
+        self.kept: list[str] = []  # of `PRODUCTS`, or of the older interface where that is all
 
     def begin(self) -> None:
         """Compute in IEEE arithmetic from now on."""
@@ -49,7 +56,7 @@ class _Float32:
                 return
             # "ieee" may be set by this class; any other value is the user's.
             before = self.kept or found
-            self.kept = [old if value == "ieee" else value for old, value in zip(before, found, strict=True)]
+            self.kept = [old if value in IEEE else value for old, value in zip(before, found, strict=True)]
             try:
                 name = torch.get_float32_matmul_precision()
             except RuntimeError:
@@ -68,11 +75,11 @@ class _Float32:
             if self.calls or not self.kept:
                 return
             (kept, name), (self.kept, self.name) = (self.kept, self.name), ([], "highest")
-            if set(_float32_products()) != {"ieee"}:
+            if not IEEE.issuperset(_float32_products()):
                 return
             if name is not None:
                 torch.set_float32_matmul_precision(name)
-            for product, value in zip(PRODUCTS, kept, strict=True):
+            for product, value in zip(PRODUCTS, kept, strict=False):
                 if name is None:
                     product.fp32_precision = "none"
                 if product.fp32_precision != value:
@@ -87,7 +94,7 @@ class _Float32:
 
 
 def _float32_products() -> list[str]:
-    return list(map(operator.attrgetter("fp32_precision"), PRODUCTS))
+    return [product.fp32_precision for product in PRODUCTS] or [torch.get_float32_matmul_precision()]
 
 
 _float32 = _Float32()
@@ -150,15 +157,15 @@ def full_precision(function: F) -> F:
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_exporting() or torch.jit.is_tracing():  # type: ignore[attr-defined]
+        if torch.compiler.is_dynamo_compiling():
+            return torch.compiler.disable(wrapper)(*args, **kwargs)
+        if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined]
             name = type(args[0]).__name__ if args and isinstance(args[0], torch.nn.Module) else function.__name__
             raise RuntimeError(
                 f"{name} cannot be recorded by torch.export or torch.jit.trace, as its graph and its solver depend on "
                 "the data at every step; use torch.compile, which works with one graph break, or export the parts of "
                 "the network before and after it"
             )
-        if torch.compiler.is_compiling():
-            return torch.compiler.disable(wrapper)(*args, **kwargs)
         return _in_whole_precision(function, args, kwargs)
 
     return wrapper  # type: ignore[return-value]

@@ -134,7 +134,7 @@ def test_batches_and_masks(device):
         assert torch.equal(reach.point[reach.item == b], inside.point)
 
 
-@pytest.mark.parametrize("budget", [1, 20_000, 10**6])
+@pytest.mark.parametrize("budget", [1, 20_000, 620_000, 10**6])  # 620,000: several sets, of which each takes two blocks
 def test_the_budget_changes_nothing_but_memory(budget):
     x, large = points(80, 3, batch=3), points(4500, 3)
     assert torch.equal(nearest_neighbors(x, 5, budget=budget).indices, nearest_neighbors(x, 5).indices)

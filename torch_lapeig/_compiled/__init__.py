@@ -80,7 +80,7 @@ MATRIX = 0  # how `product` uses rows
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """Return the compiled library; None where there is none, or one of other sources."""
+    """Return the compiled library; None where there is none, and for one of other sources, with a warning."""
     if os.environ.get("TORCH_LAPEIG_COMPILED") == "0" or not (FOLDER / LIBRARY).exists():
         return None
     try:
@@ -92,6 +92,10 @@ def library() -> ctypes.CDLL | None:
         warnings.warn(f"the compiled loops cannot be loaded ({error}); torch is used instead", stacklevel=2)
         return None
     if not is_same:
+        warnings.warn(
+            "the compiled loops are of other C sources than these; torch is used instead: install torch_lapeig again",
+            stacklevel=2,
+        )
         return None
     kinds = {"n": c_int64, "d": c_double, "p": c_void_p, "": None}
     for name, signature in FUNCTIONS.items():

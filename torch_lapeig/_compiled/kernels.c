@@ -10,6 +10,12 @@ and ∞ are what they are. */
 #include <stdlib.h>
 #include <string.h>
 
+/* A library that was compiled on a new Linux runs on old ones: newer versions of these differ in how they report errors. */
+#if defined(__x86_64__) && defined(__GLIBC__)
+__asm__(".symver log, log@GLIBC_2.2.5");
+__asm__(".symver hypot, hypot@GLIBC_2.2.5");
+#endif
+
 /* Code for three generations of processors, chosen when the library is loaded. What is FAST is compiled once for each, and
    for each REAL: so loops that several functions need are FAST functions of their own, and not copied into these. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__gnu_linux__) && !defined(PLAIN)

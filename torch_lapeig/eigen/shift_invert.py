@@ -137,8 +137,10 @@ class ShiftInvert:
         again = dataclasses.replace(
             self, seed=self.seed + 1, max_products=self.max_products - found.iterations
         )._attempt(request, inverse, tolerance=0.0)
-        again = again._replace(iterations=found.iterations + again.iterations)
-        return again if bool(again.finished) else found._replace(iterations=again.iterations)
+        solves = found.iterations + again.iterations
+        if not bool(again.finished):  # the steps at the end begin with the first space
+            again = dataclasses.replace(self, max_products=found.iterations)._attempt(request, inverse)
+        return again._replace(iterations=solves)
 
     def _attempt(self, request: Request, inverse: Inverse, tolerance: float | None = None) -> RitzPairs:
         """Return the pairs from one random start; ``tolerance`` of the space if it is not the pairs' tolerance."""

@@ -20,7 +20,7 @@ from torch_lapeig.graph.graph import check_edge_values
 from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern
 
 UNSET: Any = None  # marks a field to compute from the others
-NEAR = 20  # exponent of two of a bound up to which the unit stays
+NEAR = 2.0**20  # bound of a spectrum up to which the unit stays 1, and down to its inverse
 
 
 def in_one_message(total: Callable[[Tensor], Tensor], *parts: Tensor) -> tuple[Tensor, ...]:
@@ -187,16 +187,16 @@ class SymmetricOperator(WithEntries):
         if isinstance(self.pattern, SparsePattern) and self.num_nodes > 0:  # a rank may have none
             longest = self.pattern.crow.diff().max().to(longest)
         longest = self.pattern.maximum(longest)
-        is_odd, is_unit = self._exponents.any(), (self.diagonal == 1).all()
+        is_odd, is_unit = (self._unit != 1).any(), (self.diagonal == 1).all()
         numbers = (self.active_count.min(), self.nullity.max(), longest, is_unit, is_odd)
         return [int(number) for number in torch.stack([number.long() for number in numbers]).tolist()]
 
     @cached_property
-    def _exponents(self) -> Tensor:
-        """Return the exponents of the powers of two next to the bounds of graphs, ``(B,)``; 0 near 1."""
-        exponents, info = torch.frexp(self.bound).exponent, torch.finfo(self.bound.dtype)
-        most = -math.frexp(info.tiny)[1] + 1  # of numbers whose inverse is exact too
-        return torch.where(exponents.abs() > NEAR, exponents.clamp(-most, most), 0)
+    def _unit(self) -> Tensor:
+        """Return the powers of two next to the bounds of graphs, ``(B,)``; 1 near 1."""
+        unit, least = _checks.next_power(self.bound), torch.finfo(self.bound.dtype).tiny
+        is_near = (unit >= 1 / NEAR) & (unit <= NEAR)
+        return torch.where(is_near, 1, unit.clamp(least, 1 / least))  # of numbers whose inverse is exact too
 
     def in_unit(self) -> tuple[SymmetricOperator, Tensor | None]:
         """Return this operator over a power of two for each graph, ``(B,)``, next to its bound; and the powers.
@@ -206,8 +206,7 @@ class SymmetricOperator(WithEntries):
         """
         if self.batch_size == 0 or not self._numbers[4]:
             return self, None
-        unit = torch.ldexp(torch.ones_like(self.bound), self._exponents)
-        return self._over(unit), unit
+        return self._over(self._unit), self._unit
 
     def _over(self, unit: Tensor) -> SymmetricOperator:
         """Return this operator over a number for each graph, ``(B,)``, with gradients, which stay finite."""
