@@ -325,8 +325,9 @@ def gradients(module, *args):
     return [p.grad.clone() for p in module.parameters()]
 
 
-# Torch's own, of a tensor that is not a leaf.
+# Torch's own, of a tensor that is not a leaf, and of Python 3.13.0.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+@pytest.mark.filterwarnings("ignore:Guards may run slower:RuntimeWarning")
 def test_compiles_with_one_graph_break():
     torch.manual_seed(0)
     torch._dynamo.reset()
