@@ -32,7 +32,6 @@ SETTLED = 0.05  # residual at which the pair after the wanted ones counts as con
 # Angles to the true eigenvectors, by residuals, down to which filters work in float32: of their span by the gap, of
 # each vector by the differences between their values.
 RESOLVED, APART = 1e-3, 1e-2
-NEARER = 0.1  # fraction of the last gap by which a Rayleigh quotient outside the pairs shows a missing one
 
 # An approximate A⁻¹ on blocks ``(N, m)`` of one graph.
 Inverse = Callable[[Tensor], Tensor]
