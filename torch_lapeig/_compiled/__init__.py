@@ -41,10 +41,9 @@ SMALL, FEW = 64, 4
 FUNCTIONS = {
     "count_part": "n:p",
     "fill_part": ":p",
-    **dict.fromkeys(("product_", "edges_", "pairs_", "tension_", "nearest_", "filter_", "ritz_"), ":pnn"),
-    **dict.fromkeys(("complement", "eigh"), ":pnn"),
-    "subspace_": "n:p",
-    "ritz_values": "n:pnnnpppp",
+    **dict.fromkeys(("product_", "edges_", "pairs_", "tension_", "nearest_"), ":pnn"),
+    **dict.fromkeys(("complement", "eigh", "filter", "ritz"), ":pnn"),
+    "subspace": "n:p",
     "shape_of": "p:nppp",
     "sizes_of": ":ppp",
     "release": ":p",
@@ -66,11 +65,10 @@ STRUCTURES = {
     "eigh": "n:matrices,n,count p:a,values,vectors,work,sound",
     "complement": "n:n,k,u p:vectors,known,values,scales,rest,split,enough,size,round_off d:noise "
     "n:limit,replaced,patience a:a n:graphs p:target,z,left,work",
-    "ritz": "a:a n:graphs,n,m,wide,down,across,nulls,of_null,count,ld "
-    "p:x,null,bound,rows,values,vectors,residuals,work,room,sound r:least",
+    "ritz": "a:a n:graphs,n,m,wide,nulls,of_null p:x,null,bound,values,vectors,residuals,work,room,sound d:least",
     "subspace": "p:ritz,filter,rule n:k,threads,part,work,spent "
     "p:known,bound,round_off,centre,state,iterations,products,degree,block,centres,scales",
-    "rule": "d:beyond,highest,overflow,damping,clean,spare,close,settled,resolved,apart,tolerance "
+    "rule": "d:beyond,highest,overflow,damping,clean,spare,close,settled,tolerance "
     "n:shown,least_degree,iterations,degree,products",
     "space": "p:shape,l n:n,first,size,width,filled,blocks p:rows,projected,rest,gram d:dependent,least,enough "
     "p:work n:count,begin p:block,room",
@@ -191,9 +189,9 @@ def is_for_one_thread(numbers: int) -> bool:
     return numbers <= ALONE or torch.get_num_threads() == 1
 
 
-def room_of_filter(n: int, size: int) -> int:
-    """Return how many numbers of ``size`` bytes a thread writes in a Chebyshev filter of n nodes: `ROOM_OF_FILTER`."""
-    return 2 * n * (2 * LANE_BYTES // size + 1)
+def room_of_filter(n: int) -> int:
+    """Return how many numbers a thread writes in a Chebyshev filter of n nodes: `ROOM_OF_FILTER`."""
+    return 2 * n * (2 * LANES + 1)
 
 
 def _team(work: int) -> tuple[int, int]:
@@ -329,7 +327,7 @@ class Rows:
     """Rows of A = diag(c) − M as C reads them: CSR, of one graph or of several, one after the other.
 
     Attributes:
-        crow, col: int32, of all nodes of the batch. values: M ``(E,)``. diagonal: c ``(total,)``; None for ones.
+        crow, col: int32, of all nodes. values: M ``(E,)``, float64. diagonal: c ``(total,)``; None for ones.
     """
 
     crow: Tensor
@@ -341,7 +339,7 @@ class Rows:
     def of(cls, crow: Tensor, col: Tensor, values: Tensor, diagonal: Tensor | None) -> Rows | None:
         """Return the rows; None where C cannot read them, or nothing is compiled."""
         values, diagonal = values.detach().contiguous(), None if diagonal is None else diagonal.detach().contiguous()
-        if values.shape != col.shape or not reads(crow, col, values):
+        if values.dtype != torch.float64 or values.shape != col.shape or not reads(crow, col, values):
             return None
         if diagonal is None:
             return cls(crow, col, values, None)
@@ -371,15 +369,14 @@ class Rows:
             )
         parts, threads = _team(len(self.col) * m * int(degree.max()))
         # The columns of one graph are filtered independently: threads need not wait for each other.
-        whole = max(1, -(-(m - 1) * x.element_size() // LANE_BYTES))
+        whole = max(1, -(-(m - 1) // LANES))
         groups = min(threads, parts, whole) if graphs == 1 else 1
         parts = min(parts, graphs * groups)
         x, degree, out = x.contiguous(), degree.long().contiguous(), x.new_empty(x.shape)
         centre, scale = (number.to(x.dtype).contiguous() for number in (centre, scale))
-        room = x.new_empty(min(parts, threads) * room_of_filter(n, x.element_size()))
+        room = x.new_empty(min(parts, threads) * room_of_filter(n))
         blocks = (degree, centre, scale, x, out, room)
-        task = structure("filter", self.pointers, graphs, n, m, 0, groups, *blocks, dtype=x.dtype)
-        call("filter", task, parts, threads, dtype=x.dtype)
+        call("filter", structure("filter", self.pointers, graphs, n, m, 0, groups, *blocks), parts, threads)
         return out
 
     def complement(self, system: System, target: Tensor, limits: tuple[int, int, int]) -> tuple[Tensor, Tensor]:

@@ -84,16 +84,14 @@ typedef double V64_double __attribute__((vector_size(64), aligned(8), may_alias)
 #define REAL float
 #include "products.c"
 #include "nearest.c"
-#include "ritz.c"
-#include "subspace.c"
 #undef REAL
 #define REAL double
 #include "products.c"
 #include "nearest.c"
-#include "ritz.c"
-#include "subspace.c"
 #undef REAL
 
+#include "ritz.c"
+#include "subspace.c"
 #include "sparse.c"
 #include "krylov.c"
 

@@ -17,8 +17,6 @@ from torch_lapeig._tuning import REORDER_NODES, SCATTERED
 from torch_lapeig.eigen.blocks import eigh_of_batch, orthonormalize, shared, to_device, to_host
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solver import (
-    APART,
-    RESOLVED,
     SETTLED,
     Progress,
     RitzPairs,
@@ -123,10 +121,9 @@ class ChebyshevSubspace:
         if rows is None or (operator.batch_size == 1 and not is_for_one_thread(operator.num_nodes * m)):
             return None
         random = operator.random(m, self.seed)
-        apart = APART if operator.dtype == torch.float32 else 0.0
         most = UNLIMITED if self.max_products is None else self.max_products
         rule = (
-            *(BEYOND, _highest(operator.dtype), OVERFLOW, DAMPING, CLEAN, SPARE, CLOSE, SETTLED, RESOLVED, apart),
+            *(BEYOND, _highest(operator.dtype), OVERFLOW, DAMPING, CLEAN, SPARE, CLOSE, SETTLED),
             *(tolerance, SHOWN, LEAST_DEGREE, self.max_iterations, self.max_degree, most),
         )
         bound = operator.bound
