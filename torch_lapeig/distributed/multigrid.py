@@ -37,7 +37,7 @@ class ShardedMultigrid:
         matrix: the own rows of D^-½ L D^-½, of the finest Laplacian L and its diagonal D.
         aggregate, share: ``(n + h,)``, ``(n + h, 1)``: the coarse node of each own node and the halo's, and the entry
             of the prolongation there, in scaled coordinates.
-        scale: ``(n, 1)``, see `Hierarchy.scale`, over ``largest``, the largest of all.
+        scale: ``(n, 1)``, see `Multigrid`, over ``largest``, the largest of all.
     """
 
     ranks: Ranks

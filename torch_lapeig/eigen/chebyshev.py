@@ -266,17 +266,16 @@ class Known(NamedTuple):
 
     bound: Array
     round_off: Array
-    active_count: Array
     centre: Array | None
 
     @classmethod
     def of(cls, operator: Operator) -> Known:
         """Return the numbers of an operator, by one synchronisation."""
         dtype, centre = operator.bound.dtype, operator.centre
-        there = (operator.bound, operator.round_off.to(dtype), operator.active_count.to(dtype))
+        there = (operator.bound, operator.round_off.to(dtype))
         found = to_host(*there, *(() if centre is None else (centre.to(dtype),)))
-        bound, round_off, active_count = map(_numbers, found[:3])
-        return cls(bound, round_off, active_count, None if centre is None else _numbers(found[3]))
+        bound, round_off = map(_numbers, found[:2])
+        return cls(bound, round_off, None if centre is None else _numbers(found[2]))
 
 
 class Ritz(NamedTuple):
