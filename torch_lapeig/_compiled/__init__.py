@@ -30,7 +30,8 @@ from torch_lapeig._tuning import ALONE, COMPILED_PART, PARTS_OF_THREAD
 
 FOLDER, LIBRARY = Path(__file__).parent, "kernels.so"
 TYPES = {torch.float32: ("float", c_float), torch.float64: ("double", c_double)}
-LANES, LINE_BYTES = 4, 64  # columns or matrices that are solved side by side, at most; bytes of a line of the cache
+LANES = 4  # columns or matrices that are solved side by side, at most
+LINE_BYTES, LINE = 64, 8  # of a line of the cache: bytes, and numbers of float64, of which blocks have whole lines
 QUERIES = 4  # queries whose distances are measured side by side
 # Rows up to which matrices side by side take less time than LAPACK: 1/3 of the time with 24 rows, 0.55 with 64, 0.7
 # with 100, more with 128, which leave the second cache. With fewer matrices lanes stay empty.
@@ -41,10 +42,9 @@ SMALL, FEW = 100, 3
 FUNCTIONS = {
     "count_part": "n:p",
     "fill_part": ":p",
-    **dict.fromkeys(("product_", "edges_", "pairs_", "tension_", "nearest_", "filter_", "ritz_"), ":pnn"),
-    **dict.fromkeys(("complement", "eigh"), ":pnn"),
-    "subspace_": "n:p",
-    "ritz_values": "n:pnnnpppp",
+    **dict.fromkeys(("product_", "edges_", "pairs_", "tension_", "nearest_"), ":pnn"),
+    **dict.fromkeys(("complement", "eigh", "filter", "ritz"), ":pnn"),
+    "subspace": "n:p",
     "shape_of": "p:nppp",
     "sizes_of": ":ppp",
     "release": ":p",
@@ -66,11 +66,10 @@ STRUCTURES = {
     "eigh": "n:matrices,n,count p:a,values,vectors,work,sound",
     "complement": "n:n,k,u p:vectors,known,values,scales,rest,split,enough,size,round_off d:noise "
     "n:limit,replaced,patience a:a n:graphs p:target,z,left,work",
-    "ritz": "a:a n:graphs,n,m,wide,down,across,nulls,of_null,count,ld "
-    "p:x,null,bound,rows,values,vectors,residuals,work,room,sound r:least",
+    "ritz": "a:a n:graphs,n,m,wide,nulls,of_null p:x,null,bound,values,vectors,residuals,work,room,sound d:least",
     "subspace": "p:ritz,filter,rule n:k,threads,part,work,spent "
     "p:known,bound,round_off,centre,state,iterations,products,degree,block,centres,scales",
-    "rule": "d:beyond,highest,overflow,damping,clean,spare,close,settled,resolved,apart,tolerance "
+    "rule": "d:beyond,highest,overflow,damping,clean,spare,close,settled,tolerance "
     "n:shown,least_degree,iterations,degree,products",
     "space": "p:shape,l n:n,first,size,width,filled,blocks p:rows,projected,rest,gram d:dependent,least,enough "
     "p:work n:count,begin p:block,room",
@@ -195,9 +194,9 @@ def is_for_one_thread(numbers: int) -> bool:
     return numbers <= ALONE or torch.get_num_threads() == 1
 
 
-def room_of_filter(n: int, size: int) -> int:
-    """Return how many numbers of ``size`` bytes a thread writes in a Chebyshev filter of n nodes: `ROOM_OF_FILTER`."""
-    return 2 * n * (2 * LINE_BYTES // size + 1)
+def room_of_filter(n: int) -> int:
+    """Return how many numbers a thread writes in a Chebyshev filter of n nodes: `ROOM_OF_FILTER`."""
+    return 2 * n * (2 * LINE + 1)
 
 
 def _team(work: int) -> tuple[int, int]:
@@ -334,7 +333,7 @@ class Rows:
     """Rows of A = diag(c) − M as C reads them: CSR, of one graph or of several, one after the other.
 
     Attributes:
-        crow, col: int32, of all nodes of the batch. values: M ``(E,)``. diagonal: c ``(total,)``; None for ones.
+        crow, col: int32, of all nodes. values: M ``(E,)``, float64. diagonal: c ``(total,)``; None for ones.
     """
 
     crow: Tensor
@@ -346,7 +345,7 @@ class Rows:
     def of(cls, crow: Tensor, col: Tensor, values: Tensor, diagonal: Tensor | None) -> Rows | None:
         """Return the rows; None where C cannot read them, or nothing is compiled."""
         values, diagonal = values.detach().contiguous(), None if diagonal is None else diagonal.detach().contiguous()
-        if values.shape != col.shape or not reads(crow, col, values):
+        if values.dtype != torch.float64 or values.shape != col.shape or not reads(crow, col, values):
             return None
         if diagonal is None:
             return cls(crow, col, values, None)
@@ -376,15 +375,14 @@ class Rows:
             )
         parts, threads = _team(len(self.col) * m * int(degree.max()))
         # The columns of one graph are filtered independently: threads need not wait for each other.
-        whole = max(1, -(-(m - 1) * x.element_size() // LINE_BYTES))
+        whole = max(1, -(-(m - 1) // LINE))
         groups = min(threads, parts, whole) if graphs == 1 else 1
         parts = min(parts, graphs * groups)
         x, degree, out = x.contiguous(), degree.long().contiguous(), x.new_empty(x.shape)
         centre, scale = (number.to(x.dtype).contiguous() for number in (centre, scale))
-        room = x.new_empty(min(parts, threads) * room_of_filter(n, x.element_size()))
+        room = x.new_empty(min(parts, threads) * room_of_filter(n))
         blocks = (degree, centre, scale, x, out, room)
-        task = structure("filter", self.pointers, graphs, n, m, 0, groups, *blocks, dtype=x.dtype)
-        call("filter", task, parts, threads, dtype=x.dtype)
+        call("filter", structure("filter", self.pointers, graphs, n, m, 0, groups, *blocks), parts, threads)
         return out
 
     def complement(self, system: System, target: Tensor, limits: tuple[int, int, int]) -> tuple[Tensor, Tensor]:

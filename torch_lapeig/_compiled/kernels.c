@@ -97,16 +97,14 @@ typedef double Four __attribute__((vector_size(32), aligned(8), may_alias)); /* 
 #define REAL float
 #include "products.c"
 #include "nearest.c"
-#include "ritz.c"
-#include "subspace.c"
 #undef REAL
 #define REAL double
 #include "products.c"
 #include "nearest.c"
-#include "ritz.c"
-#include "subspace.c"
 #undef REAL
 
+#include "ritz.c"
+#include "subspace.c"
 #include "sparse.c"
 #include "krylov.c"
 

@@ -1,12 +1,10 @@
-/* Products of sparse rows with blocks of vectors, numbers of edges, and filters of products. A part of `kernels.c`, for float
+/* Products of sparse rows with blocks of vectors, and numbers of edges. A part of `kernels.c`, for float
    and for double. */
 
 #ifndef MATRIX
 #define MATRIX 0
 #define SYSTEM 1
 #define FEW_EDGES 32 /* whose numbers are added up in float, before they are in double */
-/* Numbers that filters of columns of n nodes, each of so many bytes, write beside their answer. */
-#define ROOM_OF_FILTER(n, bytes) (2 * (n) * (2 * 64 / (int64_t)(bytes) + 1))
 #endif
 
 /* The rows of diag(c) − M: CSR, c is NULL where it is all ones. */
@@ -181,61 +179,3 @@ FAST static void NAME(tension_of)(void *task, int64_t part, int64_t parts, int64
 }
 
 void NAME(tension)(NAME(Tension) * t, int64_t parts, int64_t threads) { share(NAME(tension_of), t, parts, threads); }
-
-/* --- Filters --- */
-
-/* T_degree(Ã) x of `graphs` graphs of n nodes, Ã = (A − centre) scale / 2, for the columns from `first` on; the others are
-   copied. See `Operator.chebyshev`. `work` has ROOM_OF_FILTER for each thread. The columns of one graph may be in `groups`,
-   each a part. */
-typedef struct {
-    NAME(Rows) a;
-    int64_t graphs, n, m, first, groups;
-    const int64_t *degree;
-    const REAL *centre, *scale, *x;
-    REAL *out, *work;
-} NAME(Filter);
-
-/* Copy `width` numbers of each of n rows. */
-INLINE void NAME(copy_rows)(int64_t n, int64_t width, const REAL *x, int64_t of_x, REAL *out, int64_t of_out)
-{
-    for (int64_t i = 0; i < n; i++) memcpy(out + i * of_out, x + i * of_x, width * sizeof(REAL));
-}
-
-/* Some columns of one graph, in a block of their own: as many as are read in two lines of the cache. */
-INLINE void NAME(filter_columns)(const NAME(Filter) * f, int64_t g, int64_t first, int64_t width, REAL *room)
-{
-    const int64_t n = f->n, begin = g * n * f->m + first;
-    REAL *old = room, *new = room + n * width;
-    NAME(Task) t = {.a = f->a, .mode = SYSTEM, .from = g * n, .to = g * n + n, .base = g * n, .m = width};
-    t.of_y = t.of_other = t.of_out = width;
-    NAME(copy_rows)(n, width, f->x + begin, f->m, old, width);
-    t.y = old, t.out = new, t.times = f->scale[g] / 2, t.centre = f->centre[g], t.other = 0;
-    NAME(product_of)(&t, 0, 1, 0);
-    t.times = f->scale[g], t.plus = -1;
-    for (int64_t step = 1; step < f->degree[g]; step++) {
-        t.y = new, t.other = t.out = old;
-        NAME(product_of)(&t, 0, 1, 0);
-        REAL *next = old;
-        old = new, new = next;
-    }
-    NAME(copy_rows)(n, width, new, width, f->out + begin, f->m);
-}
-
-FAST static void NAME(filter_of)(void *task, int64_t part, int64_t parts, int64_t thread)
-{
-    const NAME(Filter) *f = task;
-    const int64_t n = f->n, m = f->m - f->first, lanes = 64 / sizeof(REAL), all = f->graphs * f->groups;
-    REAL *room = f->work + thread * ROOM_OF_FILTER(n, sizeof(REAL));
-    for (int64_t u = all * part / parts; u < all * (part + 1) / parts; u++) {
-        const int64_t g = u / f->groups, group = u % f->groups, whole = (m + lanes - 2) / lanes; /* no column alone */
-        const int64_t next = whole * (group + 1) / f->groups * lanes, end = group + 1 < f->groups ? next : m;
-        int64_t at = whole * group / f->groups * lanes;
-        if (at == 0) NAME(copy_rows)(n, f->first, f->x + g * n * f->m, f->m, f->out + g * n * f->m, f->m);
-        for (int64_t width; at < end; at += width) {
-            width = end - at <= 2 * lanes + 1 ? end - at : 2 * lanes;
-            NAME(filter_columns)(f, g, f->first + at, width, room);
-        }
-    }
-}
-
-void NAME(filter)(NAME(Filter) * f, int64_t parts, int64_t threads) { share(NAME(filter_of), f, parts, threads); }

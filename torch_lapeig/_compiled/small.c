@@ -1,12 +1,12 @@
-/* Eigenpairs of one small symmetric matrix, or its eigenvalues with the ends of its eigenvectors. A part of `kernels.c`. */
+/* Eigenpairs of one small symmetric matrix. A part of `kernels.c`. */
 
 /* T = Qᵀ A Q by Householder's reflections from the last row on: what is tridiagonal at the end of A stays as it is. Of A the
-   lower triangle is read, and overwritten. d and e become the diagonal of T and what is below it; z, the last `ends` rows of
-   the identity as columns of `fours` vectors, those of Q. u is room for a row. */
-INLINE void tridiagonal_at_end(int64_t m, int64_t ends, int64_t fours, double *a, double *d, double *e, Four *z, double *u)
+   lower triangle is read, and overwritten. d and e become the diagonal of T and what is below it; z, columns of `fours`
+   vectors, becomes Q. u is room for a row. */
+INLINE void tridiagonal_at_end(int64_t m, int64_t fours, double *a, double *d, double *e, Four *z, double *u)
 {
     memset(z, 0, m * fours * sizeof *z);
-    for (int64_t q = 0; q < ends; q++) ((double *)(z + (m - ends + q) * fours))[q] = 1;
+    for (int64_t q = 0; q < m; q++) ((double *)(z + q * fours))[q] = 1;
     for (int64_t i = m - 1; i > 0; i--) {
         double *x = a + i * m, rest = 0, dot = 0;
         for (int64_t j = 0; j + 1 < i; j++) rest += x[j] * x[j];
@@ -74,64 +74,36 @@ INLINE int implicit_ql_of_one(int64_t m, int64_t fours, double *d, double *e, Fo
     return 1;
 }
 
-/* The largest size of a lower triangle of m rows of `size` numbers, which over that comes to `a`, of m; 0 where it is not
-   finite, or beyond 1e±150. */
-INLINE double in_unit(int64_t m, const double *from, int64_t size, double *a)
+/* The largest size of a lower triangle of m rows, which over that comes to `a`; 0 where it is not finite, or beyond
+   1e±150. */
+INLINE double in_unit(int64_t m, const double *from, double *a)
 {
     double most = 0;
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j <= i; j++) {
-            const double own = fabs(from[i * size + j]);
+            const double own = fabs(from[i * m + j]);
             most = own > most || isnan(own) ? own : most;
         }
     if (most == 0) most = 1;
     if (!(most > 1e-150 && most < 1e150)) return 0;
     for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j <= i; j++) a[i * m + j] = from[i * size + j] / most;
+        for (int64_t j = 0; j <= i; j++) a[i * m + j] = from[i * m + j] / most;
     return most;
-}
-
-/* Ritz values, ascending, of the projection on m vectors, the lower triangle of rows of `size` numbers, and the norms of
-   their residuals: of the last `ends` vectors, four at most, the products have parts outside, with a Gram matrix. `work` has
-   room for m (m + 8) numbers. 0 where the projection is not finite, or beyond 1e±150. */
-FAST int64_t ritz_values(const double *projection, int64_t size, int64_t m, int64_t ends, const double *gram, double *values,
-                         double *residuals, double *work)
-{
-    Four *const z = (Four *)work;
-    double *const a = work + 4 * m, *const d = a + m * m, *const e = d + m, *const u = e + m;
-    const double most = in_unit(m, projection, size, a);
-    if (most == 0) return 0;
-    tridiagonal_at_end(m, ends, 1, a, d, e, z, u);
-    if (!implicit_ql_of_one(m, 1, d, e, z)) return 0;
-    for (int64_t i = 1; i < m; i++) {
-        const double own = d[i];
-        const Four end = z[i];
-        int64_t place = i;
-        for (; place > 0 && d[place - 1] > own; place--) d[place] = d[place - 1], z[place] = z[place - 1];
-        d[place] = own, z[place] = end;
-    }
-    for (int64_t i = 0; i < m; i++) {
-        double square = 0;
-        for (int64_t q = 0; q < ends; q++)
-            for (int64_t r = 0; r < ends; r++) square += z[i][q] * gram[q * ends + r] * z[i][r];
-        values[i] = d[i] * most, residuals[i] = sqrt(fmax(square, 0));
-    }
-    return 1;
 }
 
 /* Numbers of room that `pairs_of_one` needs, and of those from one of its vectors to the next. */
 #define STEP_OF_ONE(m) (((m) + 3) / 4 * 4)
 #define ROOM_OF_ONE(m) ((m) * ((m) + 4 + STEP_OF_ONE(m)))
 
-/* Eigenvalues, ascending, of one matrix of m rows of `size` numbers, whose lower triangle is read, and where in `work` the
+/* Eigenvalues, ascending, of one matrix of m rows, whose lower triangle is read, and where in `work` the
    vector of each is. 0 where it is not finite, or beyond 1e±150. */
-FAST static int pairs_of_one(int64_t m, const double *from, int64_t size, double *values, const double **vectors, double *work)
+FAST static int pairs_of_one(int64_t m, const double *from, double *values, const double **vectors, double *work)
 {
     const int64_t step = STEP_OF_ONE(m);
     double *const z = work, *const a = z + m * step, *const d = a + m * m, *const e = d + m;
-    const double most = in_unit(m, from, size, a);
+    const double most = in_unit(m, from, a);
     if (most == 0) return 0;
-    tridiagonal_at_end(m, m, step / 4, a, d, e, (Four *)z, e + m);
+    tridiagonal_at_end(m, step / 4, a, d, e, (Four *)z, e + m);
     if (!implicit_ql_of_one(m, step / 4, d, e, (Four *)z)) return 0;
     for (int64_t i = 0; i < m; i++) {
         const double own = d[i] * most;

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig._compiled import LINE_BYTES, Rows, call, room_of_filter, structure
+from torch_lapeig._compiled import LINE, Rows, call, room_of_filter, structure
 from torch_lapeig._compiled.ritz import least_of, room_of_ritz
 from torch_lapeig._tuning import COMPILED_PART, UNINTERRUPTED
 
-FINISHED, DEPENDENT = 3, 5  # states of a graph in `subspace.c`
+FINISHED, DEPENDENT = 2, 4  # states of a graph in `subspace.c`
 
 
 class Spectrum(NamedTuple):
@@ -49,25 +49,25 @@ def subspace(
     """
     if not (rows.reads(block, null, spectrum.bound) and block.is_contiguous()):
         return None
-    (graphs, n, m), dtype, threads = block.shape, block.dtype, torch.get_num_threads()
+    (graphs, n, m), threads = block.shape, torch.get_num_threads()
     spectrum, null = Spectrum(*(None if x is None else x.contiguous() for x in spectrum)), null.contiguous()  # type: ignore[arg-type]
-    lanes, teams = LINE_BYTES // block.element_size(), min(graphs, threads)
+    teams = min(graphs, threads)
     workers = threads if graphs == 1 else teams  # threads may share the columns of one graph
-    wide = -(-m // lanes) * lanes
+    wide = -(-m // LINE) * LINE
     vectors, values, residuals = torch.empty_like(block), *block.new_empty(2, graphs, m)
     counts = torch.zeros(5, graphs, dtype=torch.int64)
     centres, scales = block.new_empty(2, graphs)
     work, of_filter = (
         block.new_empty(teams * 3 * (n + m) * wide),
-        block.new_empty(workers * room_of_filter(n, block.element_size())),
+        block.new_empty(workers * room_of_filter(n)),
     )
     room = torch.empty(teams * room_of_ritz(m), dtype=torch.float64)
     state, iterations, products, degree, sound = counts.unbind()
-    sizes = (graphs, n, m, wide, m, 1, min(null.shape[2], m), null.shape[2], 0, 0)
-    blocks = (block, null, spectrum.bound, None, values, vectors, residuals, work, room, sound)
-    of_ritz = structure("ritz", rows.pointers, *sizes, *blocks, least_of(dtype), dtype=dtype)
+    sizes = (graphs, n, m, wide, min(null.shape[2], m), null.shape[2])
+    blocks = (block, null, spectrum.bound, values, vectors, residuals, work, room, sound)
+    of_ritz = structure("ritz", rows.pointers, *sizes, *blocks, least_of(block.dtype))
     of_graphs = (degree, centres, scales)
-    filters = structure("filter", rows.pointers, graphs, n, m, 0, 1, *of_graphs, None, block, of_filter, dtype=dtype)
+    filters = structure("filter", rows.pointers, graphs, n, m, 0, 1, *of_graphs, None, block, of_filter)
     given = structure("rule", *rule)
     task = structure(
         "subspace",
@@ -75,7 +75,7 @@ def subspace(
         *(k, threads, COMPILED_PART, UNINTERRUPTED, 0),
         *(*spectrum, state, iterations, products, degree, block, centres, scales),
     )
-    while call("subspace", task, dtype=dtype):  # an interrupt can act between calls
+    while call("subspace", task):  # an interrupt can act between calls
         pass
     states = counts[0]
     if bool((states == DEPENDENT).any()):

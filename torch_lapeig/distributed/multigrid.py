@@ -23,8 +23,6 @@ from torch_lapeig.eigen.amg import (
     no_smaller,
     strong_edges,
 )
-from torch_lapeig.eigen.lobpcg import nested_iteration
-from torch_lapeig.eigen.solver import Request
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 
 RADIUS = 2.0  # upper bound, for the finest Laplacian scaled to a unit diagonal
@@ -39,7 +37,7 @@ class ShardedMultigrid:
         matrix: the own rows of D^-½ L D^-½, of the finest Laplacian L and its diagonal D.
         aggregate, share: ``(n + h,)``, ``(n + h, 1)``: the coarse node of each own node and the halo's, and the entry
             of the prolongation there, in scaled coordinates.
-        scale: ``(n, 1)``, see `Hierarchy.scale`, over ``largest``, the largest of all.
+        scale: ``(n, 1)``, see `Multigrid`, over ``largest``, the largest of all.
     """
 
     ranks: Ranks
@@ -79,11 +77,6 @@ class ShardedMultigrid:
             d = d.mul_(following * ratio).add_(r, alpha=2 * following / half)
             ratio, x = following, x.add_(d)
         return x
-
-    def first_block(self, request: Request, seed: int) -> Tensor:
-        """Return a first block for the finest level: solved on the coarsest, then improved from level to level."""
-        (x,) = self.ranks.shared(self.coarse.levels[0].ratio * nested_iteration(self.coarse, request, seed))
-        return self.scale * self.prolonged(x)[: len(self.scale)]
 
 
 def multigrid(operator: SymmetricOperator, options: SmoothedAggregation) -> ShardedMultigrid | None:

@@ -30,15 +30,12 @@ class Level:
 
     Attributes:
         matrix: CSR ``(n, n)``, D^-½ L D^-½ of the level's L and its diagonal D; zero rows for nodes without edges.
-        ratio: ``(n, 1)`` float64, (D / m)^½ with the mass m of each node: ratio · matrix · ratio is the level's
-            approximation of the operator.
         radius: estimate of the largest eigenvalue.
         prolongation: CSR from the next coarser level to this one, in the scaled coordinates; None on the coarsest.
         restriction: its transpose.
     """
 
     matrix: Tensor
-    ratio: Tensor
     radius: float = 2.0
     prolongation: Tensor | None = None
     restriction: Tensor | None = None
@@ -71,20 +68,6 @@ class Hierarchy:
         inverse: Tensor = (vectors[:, keep] / size) @ vectors[:, keep].mT
         return inverse.to(dtype)
 
-    def scale(self, ground: Tensor) -> Tensor:
-        """Return N D^-½, from the coordinates of A = N⁻¹ L N⁻¹ to the scaled ones, for N = diag(``ground``)."""
-        return torch.where(self.diagonal > 0, ground / self.diagonal.sqrt(), 0).to(ground.dtype)
-
-    def inverse(self, scale: Tensor, r: Tensor, level: int = 0) -> Tensor:
-        """Return an approximate solution of A x = r, ``(n, m)``, for A = scale⁻¹ · matrix · scale⁻¹ of a level.
-
-        Each column is brought to unit size before it is cast to the precision of the levels.
-        """
-        b = scale * r
-        size = torch.linalg.vector_norm(b, dim=0).clamp_min(torch.finfo(r.dtype).tiny)
-        x = self.cycle(b.div_(size).to(self.levels[level].matrix.dtype), level)
-        return x.to(r.dtype).mul_(scale).mul_(size)
-
     def cycle(self, b: Tensor, level: int = 0) -> Tensor:
         """Return one V-cycle from x = 0 in scaled coordinates of a level, ``(n, m)``: a positive semidefinite map."""
         here = self.levels[level]
@@ -116,21 +99,18 @@ class Multigrid:
     """Cycle of a hierarchy as an approximate A⁻¹ on blocks ``(N, m)`` of one graph.
 
     Attributes:
-        scale: ``(N, 1)``, see `Hierarchy.scale`.
+        scale: N D^-½ ``(N, 1)``, from the coordinates of A = N⁻¹ L N⁻¹ to the scaled ones.
     """
 
     hierarchy: Hierarchy
     scale: Tensor
 
     def __call__(self, r: Tensor) -> Tensor:
-        """Return approximately A⁻¹ r."""
-        return self.hierarchy.inverse(self.scale, r)
-
-
-def _ground(operator: SymmetricOperator) -> Tensor:
-    """Return the null vector of one graph that is positive on all active nodes, ``(N, 1)``."""
-    assert operator.null is not None  # else it is not made of affinities
-    return operator.null.ground.reshape(-1, 1)
+        """Return approximately A⁻¹ r. Columns are brought to unit size before they are cast to the levels' dtype."""
+        b = self.scale * r
+        size = torch.linalg.vector_norm(b, dim=0).clamp_min(torch.finfo(r.dtype).tiny)
+        x = self.hierarchy.cycle(b.div_(size).to(self.hierarchy.levels[0].matrix.dtype))
+        return x.to(r.dtype).mul_(self.scale).mul_(size)
 
 
 LARGEST_DENSE = 3000  # nodes of a coarsest level where coarsening stops early
@@ -195,10 +175,14 @@ class SmoothedAggregation:
             return found  # type: ignore[no-any-return]
         edges = entries_of(operator, self).affinities()
         assert isinstance(operator, SymmetricOperator)  # the only kind with affinities
-        ground = _ground(operator)
+        assert operator.null is not None  # else it is not made of affinities
+        ground = operator.null.ground.reshape(-1, 1)
         excess = None if operator.excess is None else operator.excess.reshape(-1)
         hierarchy = self.hierarchy(*edges, ground.square()[:, 0], excess)
-        return None if hierarchy is None else Multigrid(hierarchy, hierarchy.scale(ground))
+        if hierarchy is None:
+            return None
+        scale = torch.where(hierarchy.diagonal > 0, ground / hierarchy.diagonal.sqrt(), 0)
+        return Multigrid(hierarchy, scale.to(ground.dtype))
 
     def hierarchy(
         self, row: Tensor, col: Tensor, weight: Tensor, mass: Tensor, excess: Tensor | None = None
@@ -219,7 +203,7 @@ class SmoothedAggregation:
         dtype = torch.float32 if self.single else torch.float64
         excess = None if excess is None else excess.double()
         matrix, diagonal = _balance(matrix, excess)
-        least = FAINTEST * float(_ratio(diagonal, mass).square().max())
+        least = FAINTEST * float(torch.where((mass > 0) & (diagonal > 0), diagonal / mass, 0).max())
         finest = diagonal = no_smaller(diagonal, least * mass)
         levels: list[Level] = []
         total = first = len(matrix.values())
@@ -234,12 +218,12 @@ class SmoothedAggregation:
             root, coarse_root = diagonal.clamp_min(0).sqrt(), _inverse_root(coarse_diagonal)
             up = _scale(step.prolongation, root, coarse_root, dtype)
             down = _scale(step.restriction, coarse_root, root, dtype)
-            levels.append(Level(_unit(matrix, diagonal, dtype), _ratio(diagonal, mass), step.radius, up, down))
+            levels.append(Level(_unit(matrix, diagonal, dtype), step.radius, up, down))
             matrix, diagonal, mass, excess = step.matrix, coarse_diagonal, coarse_mass, step.excess
         if matrix.shape[0] > max(self.coarsest, LARGEST_DENSE):
             return None
         # The coarsest stays in float64, which resolves its null space from its smallest eigenvalues.
-        levels.append(Level(_unit(matrix, diagonal, torch.float64), _ratio(diagonal, mass)))
+        levels.append(Level(_unit(matrix, diagonal, torch.float64)))
         return Hierarchy(tuple(levels), finest[:, None], total / first, self.smoothing)
 
 
@@ -391,10 +375,6 @@ def _unit(matrix: Tensor, diagonal: Tensor, dtype: torch.dtype) -> Tensor:
     unit, (loops, node) = _scale(matrix, root, root, dtype), _loops(matrix)
     unit.values().index_copy_(0, loops, (diagonal > 0).to(dtype).index_select(0, node))
     return unit
-
-
-def _ratio(diagonal: Tensor, mass: Tensor) -> Tensor:
-    return torch.where((mass > 0) & (diagonal > 0), diagonal / mass, 0).sqrt()[:, None]
 
 
 def _indicator(aggregate: Tensor, count: int, dtype: torch.dtype) -> Tensor:

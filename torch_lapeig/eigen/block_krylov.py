@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import _compiled
-from torch_lapeig._compiled.ritz import ritz_values
 from torch_lapeig._compiled.sparse import BLOCK, Space, SymmetricFactors
 from torch_lapeig.eigen.blocks import basis, without
 from torch_lapeig.eigen.direct import Factors
@@ -163,11 +162,8 @@ class BlockKrylov:
 
     def look(self) -> tuple[Tensor, Tensor]:
         """Return Ritz values, descending, and norms of their residuals."""
-        m, last, gram = self.filled, len(self._rest), self.operator.inner(self.rest, self.rest)
-        if (found := ritz_values(self.projected, m, gram)) is not None:
-            return found[0].flip(0), found[1].flip(0)
         values, turn = self.ritz()
-        tail = turn[m - last :]
+        tail, gram = turn[self.filled - len(self._rest) :], self.operator.inner(self.rest, self.rest)
         return values, (tail * (gram @ tail)).sum(0).clamp_min(0).sqrt()
 
     def ritz(self, count: int | None = None) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from torch_lapeig import _compiled
 from torch_lapeig._checks import matmul
-from torch_lapeig._compiled.ritz import ritz_pairs
 from torch_lapeig._threads import in_parts, slices, together
 from torch_lapeig._tuning import (
     HOST_ROWS,
@@ -261,23 +260,11 @@ def rayleigh_ritz(operator: Any, x: Tensor, known: Tensor) -> tuple[Tensor, Tens
 
     Outside orthonormal ``known`` columns ``(N, c)``; without directions that are round-off.
     """
-    if (pairs := compiled_pairs(operator, x, known)) is not None:
-        return pairs[0], pairs[1]
     x = basis(operator, x, known)
     if x.shape[1] == 0:
         return x.new_empty(0, device="cpu"), x
     values, turn = shared(operator, *eigh(*to_host(operator.inner(x, operator.matmul(x)))))
     return values, x @ to_device(turn, x)
-
-
-def compiled_pairs(operator: Any, x: Tensor, known: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Return `rayleigh_ritz` and residual norms by compiled loops; None without, or for dependent columns."""
-    rows = operator.compiled
-    if rows is None or not 0 < x.shape[1] <= len(x) or not _compiled.is_for_one_thread(x.numel()):
-        return None
-    outside = None if known is None or known.shape[1] == 0 else known.mT
-    found = ritz_pairs(rows, x[None], outside=outside)
-    return None if found is None else (found[0][0], found[1][0], found[2][0])
 
 
 def small_basis(operator: Space, c: Tensor, against: Tensor) -> Tensor:

@@ -10,15 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig._compiled import LINE_BYTES, is_for_one_thread
+from torch_lapeig._compiled import LINE, is_for_one_thread
 from torch_lapeig._compiled.ritz import least_of, ritz_pairs
 from torch_lapeig._compiled.subspace import Spectrum, subspace
 from torch_lapeig._tuning import REORDER_NODES, SCATTERED
 from torch_lapeig.eigen.blocks import eigh_of_batch, orthonormalize, shared, to_device, to_host
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solver import (
-    APART,
-    RESOLVED,
     SETTLED,
     Progress,
     RitzPairs,
@@ -43,7 +41,6 @@ LEAST_DEGREE = 8  # of a filter: a shorter one takes less time than a check of t
 SHOWN = 2  # iterations after which Ritz values predict the remaining products
 
 UNLIMITED = 2**62
-LINE = LINE_BYTES // 8  # numbers of a line of the cache, of which blocks have whole ones
 LEAST_GUARDS = 5
 
 Array = np.ndarray[Any, Any]
@@ -124,10 +121,9 @@ class ChebyshevSubspace:
         if rows is None or (operator.batch_size == 1 and not is_for_one_thread(operator.num_nodes * m)):
             return None
         random = operator.random(m, self.seed)
-        apart = APART if operator.dtype == torch.float32 else 0.0
         most = UNLIMITED if self.max_products is None else self.max_products
         rule = (
-            *(BEYOND, _highest(operator.dtype), OVERFLOW, DAMPING, CLEAN, SPARE, CLOSE, SETTLED, RESOLVED, apart),
+            *(BEYOND, _highest(operator.dtype), OVERFLOW, DAMPING, CLEAN, SPARE, CLOSE, SETTLED),
             *(tolerance, SHOWN, LEAST_DEGREE, self.max_iterations, self.max_degree, most),
         )
         bound = operator.bound
@@ -270,17 +266,16 @@ class Known(NamedTuple):
 
     bound: Array
     round_off: Array
-    active_count: Array
     centre: Array | None
 
     @classmethod
     def of(cls, operator: Operator) -> Known:
         """Return the numbers of an operator, by one synchronisation."""
         dtype, centre = operator.bound.dtype, operator.centre
-        there = (operator.bound, operator.round_off.to(dtype), operator.active_count.to(dtype))
+        there = (operator.bound, operator.round_off.to(dtype))
         found = to_host(*there, *(() if centre is None else (centre.to(dtype),)))
-        bound, round_off, active_count = map(_numbers, found[:3])
-        return cls(bound, round_off, active_count, None if centre is None else _numbers(found[3]))
+        bound, round_off = map(_numbers, found[:2])
+        return cls(bound, round_off, None if centre is None else _numbers(found[2]))
 
 
 class Ritz(NamedTuple):

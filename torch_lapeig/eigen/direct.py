@@ -174,7 +174,7 @@ def shifted(operator: Operator, shift: float, needed_by: object) -> Shifted:
     if fewest_active(operator) < len(more):
         more[~operator.active[0].cpu().numpy()] = float(operator.above)
     rows = entries_of(operator, needed_by).compiled
-    if rows is not None and rows.values.dtype == torch.float64:
+    if rows is not None:
         crow, col, values = (part.numpy() for part in (rows.crow, rows.col, rows.values))
         diagonal = 1 + more if rows.diagonal is None else rows.diagonal.numpy() + more
         return Shifted(getattr(operator, "pattern", None), crow, col, values, -1.0, diagonal)

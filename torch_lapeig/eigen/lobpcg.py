@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.amg import Hierarchy, Level, Multigrid, SmoothedAggregation
+from torch_lapeig.eigen.amg import SmoothedAggregation
 from torch_lapeig.eigen.blocks import (
     Space,
     basis,
-    dots,
     eigh,
-    inner,
     residual,
     rotate_,
     shared,
     small_basis,
     to_device,
     to_host,
-    without,
 )
 from torch_lapeig.eigen.fused import Directions, fused_directions
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solver import (
-    NEARER,
     Inverse,
     Preconditioner,
     Progress,
@@ -36,21 +32,15 @@ from torch_lapeig.eigen.solver import (
     RitzPairs,
     check_options,
     check_preconditioner,
-    fewest_active,
     one_by_one,
     with_guards,
 )
 
-# In the search for pairs that a first block has overlooked: random columns, minimum iterations, and the residual at
-# which the smallest pair counts as known, relative to its distance from the wanted values.
-FRESH, LEAST_ITERATIONS, SETTLED_OUTSIDE = 3, 4, 0.2
 STAGNATION = 30  # iterations without a tenth less residual after which a preconditioned iteration gives up
 NEAR = 5  # times the goal: larger residuals wait for the next message
-LEVEL_ACCURACY, LEVEL_ITERATIONS = 0.1, 8  # on the levels below the finest
-NOISE = 0.3  # of a column from the levels, relative to it: more noise leaves round-off in smooth vectors
-# Iterations after which, and a tolerance below which, every pair that a first block lacked has appeared: it grows as
-# fast as residuals fall. At a tolerance of 0.1, one in 3000 clouds of clusters lacked a pair after 21 iterations.
-SURE, SURE_TOLERANCE = 12, 1e-5
+# Maximum tolerance of a preconditioned iteration: by then every pair has appeared that the first block hardly holds, as
+# it grows as fast as residuals fall. At a tolerance of 0.1, one in 3000 clouds of clusters lacked a pair.
+SURE_TOLERANCE = 1e-5
 FELL = 1e-3  # decrease of the sum of Ritz values that shows a new pair
 
 # From iteration number, Ritz values and residuals: the worst residual over its maximum, and the maximum.
@@ -63,8 +53,7 @@ class Lobpcg:
 
     Knyazev 2001, with the orthonormal basis of [X, P, W] and the choice of P of Duersch, Shao, Yang & Gu 2018. The
     known null vectors are exact constraints; converged columns stay in X but are not improved any more (soft locking);
-    columns of W that are round-off of the others are dropped. With a hierarchy, the first block is solved for from
-    level to level.
+    columns of W that are round-off of the others are dropped.
 
     Args:
         guards: Ritz vectors beyond the wanted ones; default max(4, k/4).
@@ -103,69 +92,12 @@ class Lobpcg:
         return one_by_one(self._solve, operator, k, m, tolerance, progress)
 
     def _solve(self, request: Request) -> RitzPairs:
-        x, inverse = None, None if self.preconditioner is None else self.preconditioner(request.operator)
-        if isinstance(inverse, Multigrid):
-            x = nested_iteration(inverse.hierarchy, request, self.seed).to(request.null)
-        elif hasattr(inverse, "first_block"):  # of a hierarchy on several ranks
-            x = inverse.first_block(request, self.seed).to(request.null)  # type: ignore[union-attr]
-        if x is not None and inverse is not None:
-            x = _stirred(x, inverse, request, self.seed)
-        values, x, iterations, finished = self._iterate(request, inverse, x)
-        return request.answer(values, x, iterations, finished, inverse)
-
-    def _iterate(self, request: Request, inverse: Inverse | None, x: Tensor | None) -> tuple[Tensor, Tensor, int, bool]:
-        """Return Ritz values and vectors, iterations, and whether they are the smallest; from ``x`` if given."""
-        operator, iterations = request.operator, 0
-        block = request.null[:, :0] if x is None else _new_directions(x, request)
-        if (missing := request.columns - block.shape[1]) > 0:
-            block = torch.cat([block, operator.random(missing, self.seed)[0]], 1)
-        while True:
-            values, block, more, finished = lobpcg(
-                operator, block, request.null, inverse, request.shortfall, self.max_iterations - iterations
-            )
-            iterations += more
-            is_sure = iterations >= SURE and request.tolerance <= SURE_TOLERANCE
-            if not finished or x is None or is_sure:
-                return values, block, iterations, finished
-            # Coarse levels may lack some pairs.
-            found, is_settled = self._search_outside(request, inverse, values, block)
-            if found is None or iterations >= self.max_iterations:
-                return values, block, iterations, is_settled and found is None
-            block = torch.cat([found, block[:, : request.columns - found.shape[1]]], 1)
-
-    def _search_outside(
-        self, request: Request, inverse: Inverse | None, values: Tensor, x: Tensor
-    ) -> tuple[Tensor | None, bool]:
-        """Return vectors of smaller Rayleigh quotients outside a block of pairs, or None; and whether that is certain.
-
-        The smallest pair of a random block in the complement has to settle beyond the wanted ones. A smaller one would
-        have come out before it, because the preconditioner enlarges it more.
-        """
-        w = request.wanted  # with none, the gap still has to be certain
-        top, round_off = float(values[min(w, len(values) - 1)]), float(request.operator.round_off)
-        # Where the cut goes through a cluster, copies in it do not matter: copies of smaller values do.
-        low = max((x for x in values[:w].tolist() if x < top - 10 * round_off), default=0.0)
-        room = fewest_active(request.operator) - request.null.shape[1] - x.shape[1]
-        fresh = request.operator.random(min(FRESH, room), self.seed + 1)[0]
-        if fresh.shape[1] == 0:
-            return None, True
-
-        left, nearer = math.inf, top - NEARER * (top - low)
-
-        def shortfall(iteration: int, ritz: Tensor, residuals: Tensor) -> tuple[float, float]:
-            nonlocal left
-            allowed = max(SETTLED_OUTSIDE * (float(ritz[0]) - low), round_off)
-            if float(ritz[0]) < nearer:
-                return 0.0, allowed
-            left = float(residuals[0]) / allowed
-            return (math.inf if iteration < LEAST_ITERATIONS else left), allowed
-
-        known = torch.cat([request.null, x], 1)
-        outside = Outside(request.operator, known)
-        ritz, found, _, is_settled = lobpcg(outside, fresh, known, inverse, shortfall, self.max_iterations)
-        smaller = ritz < nearer
-        # It ends early where random columns span an invariant space already, as on stars.
-        return (found[:, smaller] if smaller.any() else None), is_settled or left <= 1
+        inverse = None if self.preconditioner is None else self.preconditioner(request.operator)
+        if inverse is not None:
+            request = dataclasses.replace(request, tolerance=min(request.tolerance, SURE_TOLERANCE))
+        x = request.operator.random(request.columns, self.seed)[0]
+        found = lobpcg(request.operator, x, request.null, inverse, request.shortfall, self.max_iterations)
+        return request.answer(*found, inverse)
 
 
 def lobpcg(
@@ -255,102 +187,3 @@ def _whole_basis(operator: Space, x: Tensor, null: Tensor) -> Tensor:
         noise = operator.random(lost, lost).reshape(len(x), lost).to(x)
         found = torch.cat([found, basis(operator, noise, null, found)], 1)
     return found
-
-
-def _new_directions(x: Tensor, request: Request) -> Tensor:
-    """Return directions of ``x`` outside the exact null vectors, at most as many as there are columns."""
-    operator = request.operator
-    x = x[:, : request.null.shape[1] + request.columns] * operator.active.reshape(-1, 1)
-    x = torch.addmm(x, request.null, operator.inner(request.null, x), alpha=-1)
-    values, turn = shared(operator, *eigh(operator.inner(x, x)))
-    new = (values > 0.1 * values[-1]).nonzero().flatten()[-request.columns :]
-    return x @ turn[:, new]
-
-
-def _stirred(x: Tensor, inverse: Inverse, request: Request, seed: int) -> Tensor:
-    """Return columns with noise: coarse levels may lack an eigenvector, which a loose tolerance would not show.
-
-    The preconditioner removes rough parts, and enlarges the wanted ones.
-    """
-    noise = inverse(request.operator.random(x.shape[1], seed + 1)[0])
-    size, of_noise = (request.operator.dots(y, y).sqrt() for y in (x, noise))
-    return torch.addcmul(x, noise, NOISE * size / of_noise.clamp_min(torch.finfo(x.dtype).tiny))
-
-
-def nested_iteration(hierarchy: Hierarchy, request: Request, seed: int) -> Tensor:
-    """Return a first block for the finest level: solved on the coarsest, taken from level to level and improved."""
-    columns, wanted = request.null.shape[1] + request.columns, request.null.shape[1] + request.wanted
-    level = hierarchy.levels[-1]
-    dense = level.ratio * level.matrix.to_dense() * level.ratio.mT
-    x = eigh(dense)[1][:, :columns]
-    for depth in reversed(range(len(hierarchy.levels) - 1)):
-        coarser, level = level, hierarchy.levels[depth]
-        assert level.prolongation is not None
-        inverse_ratio = torch.where(level.ratio > 0, 1 / level.ratio, 0)
-        x = inverse_ratio * (level.prolongation @ (coarser.ratio * x).to(level.prolongation.dtype)).double()
-        if depth > 0:
-            noise = CoarseSpace(level).random(columns - x.shape[1], seed + depth)
-            x = _improve(hierarchy, depth, torch.cat([x, noise], 1), wanted)
-    return x
-
-
-def _improve(hierarchy: Hierarchy, depth: int, x: Tensor, wanted: int) -> Tensor:
-    """Return the result of a few iterations on a level, no more accurate than the level approximates the finest one."""
-    level = hierarchy.levels[depth]
-    inverse_ratio = torch.where(level.ratio > 0, 1 / level.ratio, 0)
-
-    def shortfall(iteration: int, values: Tensor, residuals: Tensor) -> tuple[float, float]:
-        if len(values) == 0:
-            return 0.0, 0.0
-        allowed = LEVEL_ACCURACY * float(values[min(wanted, len(values) - 1)].clamp_min(torch.finfo(values.dtype).tiny))
-        return float(residuals[:wanted].max()) / allowed, allowed
-
-    def precondition(r: Tensor) -> Tensor:
-        return hierarchy.inverse(inverse_ratio, r, depth)
-
-    return lobpcg(CoarseSpace(level), x, x[:, :0], precondition, shortfall, LEVEL_ITERATIONS)[1]
-
-
-class Outside:
-    """Operator P A P for the projection P outside orthonormal columns, which need not be eigenvectors of A.
-
-    The rest of their residuals is in A x for each x outside, and no iteration there would remove it.
-    """
-
-    def __init__(self, operator: Operator, known: Tensor) -> None:
-        self.operator, self.known = operator, known
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.operator, name)
-
-    def matmul(self, y: Tensor) -> Tensor:
-        """Return P A Y of a block that lies outside."""
-        image = self.operator.matmul(y)
-        return without(image, self.known, self.operator.inner(self.known, image))
-
-
-class CoarseSpace:
-    """Operator of a level of a hierarchy; products in the precision of the level."""
-
-    def __init__(self, level: Level) -> None:
-        self.level = level
-
-    def matmul(self, y: Tensor) -> Tensor:
-        """Return A Y."""
-        matrix, ratio = self.level.matrix, self.level.ratio
-        return ratio * (matrix @ (ratio * y).to(matrix.dtype)).to(y.dtype)
-
-    def inner(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return Xᵀ Y."""
-        return inner(x, y)
-
-    def dots(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return inner products of columns."""
-        return dots(x, y)
-
-    def random(self, m: int, seed: int) -> Tensor:
-        """Return random columns ``(n, m)``, zero on nodes without edges."""
-        ratio = self.level.ratio
-        generator = torch.Generator(ratio.device).manual_seed(seed)
-        shape = (len(ratio), m)
-        return torch.randn(shape, dtype=ratio.dtype, device=ratio.device, generator=generator) * (ratio > 0)

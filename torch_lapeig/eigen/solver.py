@@ -29,10 +29,6 @@ Progress = Callable[[int, float, float], None]
 # Errors by which a solver may break down; the next candidate follows.
 BREAKDOWN = (torch.linalg.LinAlgError, _checks.ConvergenceError)  # type: ignore[attr-defined]
 SETTLED = 0.05  # residual at which the pair after the wanted ones counts as converged, relative to the gap before it
-# Angles to the true eigenvectors, by residuals, down to which filters work in float32: of their span by the gap, of
-# each vector by the differences between their values.
-RESOLVED, APART = 1e-3, 1e-2
-NEARER = 0.1  # fraction of the last gap by which a Rayleigh quotient outside the pairs shows a missing one
 
 # An approximate A⁻¹ on blocks ``(N, m)`` of one graph.
 Inverse = Callable[[Tensor], Tensor]
