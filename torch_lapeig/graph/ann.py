@@ -60,8 +60,9 @@ def approximate_neighbors(
             if index.look_for(recall, chosen, exact):
                 found = index.search(torch.arange(len(queries), device=queries.device), exact)
                 share = _recall(found[1][measured], index.farthest(measured, exact)).mean().item()
+                lists = index.lists
                 logger.info(
-                    "faiss found %.2f %% of %d neighbours in %d of %d cells", 100 * share, k, *index.looked_into
+                    "faiss found %.2f %% of %d neighbours in %d of %d cells", 100 * share, k, lists.nprobe, lists.nlist
                 )
                 _warn_if_missed(share, recall, len(measured))
                 return *found, share
@@ -88,11 +89,6 @@ class _Index:
         self.lists.add(base)
         sizes = torch.tensor([self.lists.invlists.list_size(cell) for cell in range(cells)], dtype=torch.float64)
         self.points_of_cell = float(sizes.square().sum() / sizes.sum())  # mean over points of the size of their cell
-
-    @property
-    def looked_into(self) -> tuple[int, int]:
-        """Return how many cells a query searches, and of how many."""
-        return self.lists.nprobe, self.lists.nlist
 
     def look_for(self, recall: float, rows: Tensor, exact: Exact) -> bool:
         """Search as many cells as the recall on some queries requires; return whether an exact search costs more."""
