@@ -24,7 +24,7 @@ OLDEST = (2, 6)  # of torch that was run
 if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST:
     raise ImportError(f"torch_lapeig needs torch 2.6 or newer, and found {torch.__version__}; pip install -U torch")
 
-# Settings of torch for float32 products, on a GPU and on the processor; before torch 2.9 there is the older interface only.
+# Settings of torch for float32 products, on a GPU and on the processor; none before torch 2.9.
 PRODUCTS: tuple[Any, ...] = (
     (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
     if hasattr(torch.backends.cuda.matmul, "fp32_precision")
