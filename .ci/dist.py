@@ -70,7 +70,7 @@ def built() -> tuple[Path, Path, Path]:
 
 
 def check_contents(source: Path, wheel: Path) -> None:
-    """Raise SystemExit where a file is missing, or the wheel holds anything but the package or loops that its name denies."""
+    """Raise SystemExit where a file is missing or foreign, or the wheel holds loops that its name denies."""
     with tarfile.open(source) as archive:
         in_source = [name.partition("/")[2] for name in archive.getnames()]
     with zipfile.ZipFile(wheel) as archive:
