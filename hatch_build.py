@@ -60,7 +60,7 @@ def compiled(root: Path) -> str | None:
     text = b"".join(source.read_bytes() for source in sorted((root / FOLDER).glob("*.c")))
     digest = hashlib.sha256(text).hexdigest()  # by which the package knows its own loops again
     made = library.with_suffix(f".{os.getpid()}")
-    # Without code for several processors where the compiler knows none. GCC 12 for Arm ends in an error at -O3.
+    # Without code for several processors where the compiler knows none. GCC 12 for Arm fails at -O3.
     for more in ((), ("-DPLAIN",), ("-DPLAIN", "-O2")):
         options = [*FLAGS, *more, f'-DSOURCE="{digest}"', "-o", str(made)]
         command = [*compiler, *options, str(root / FOLDER / SOURCE), "-lm"]

@@ -1,7 +1,7 @@
 """Builds the source distribution and two wheels, checks them, and tries each wheel alone in a fresh environment.
 
-`python .ci/dist.py` leaves all in `dist/`: a wheel with compiled loops for any Linux on x86-64 with glibc 2.28 or
-newer, which auditwheel checks and names, and one without loops for all others. The wheels, which are built from the
+`python .ci/dist.py` leaves all in `dist/`: a wheel with compiled loops for any Linux on x86-64 with glibc 2.28,
+which auditwheel checks and names, and one without loops for all other machines. The wheels, which are built from the
 source distribution, are installed into a new environment with the versions of constraints.txt and nothing else of the
 project. There the code of README.md runs in an empty folder. For each extra that a message of the package advises,
 pip finds what to install.
@@ -70,7 +70,7 @@ def built() -> tuple[Path, Path, Path]:
 
 
 def check_contents(source: Path, wheel: Path) -> None:
-    """Raise SystemExit where a file is missing, or the wheel holds more than the package or loops its name denies."""
+    """Raise SystemExit where a file is missing or foreign, or the wheel holds loops that its name denies."""
     with tarfile.open(source) as archive:
         in_source = [name.partition("/")[2] for name in archive.getnames()]
     with zipfile.ZipFile(wheel) as archive:

@@ -328,7 +328,7 @@ AUTOCAST = torch.library.Library("_", "IMPL")
 
 @contextlib.contextmanager
 def device() -> Iterator[Seen]:
-    """While it is open, ``"pretended"`` is a device of torch; `SkipTest` before torch 2.11, which has none."""
+    """While it is open, ``"pretended"`` is a device of torch. `SkipTest` before torch 2.11, which has none."""
     if not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"):
         raise SkipTest(f"the pretended device needs torch 2.11, this is {torch.__version__}")
     if torch._C._get_privateuse1_backend_name() != NAME:

@@ -44,12 +44,14 @@ def parts(ranks):
 
 
 def save(state, path, group):
-    with warnings.catch_warnings(action="ignore"):  # of torch's own
+    with warnings.catch_warnings():  # of torch's own
+        warnings.simplefilter("ignore")
         dcp.save(state, checkpoint_id=path, process_group=group)
 
 
 def load(state, path, group):
-    with warnings.catch_warnings(action="ignore"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         dcp.load(state, checkpoint_id=path, process_group=group)
 
 
@@ -150,7 +152,8 @@ def check_edges_without_weights_are_kept(ranks):
     """Weights that underflow are no edges of the fit, on any number of ranks; their lengths count in scales."""
     x = torch.cat([surface(40), 60 + surface(40, seed=2), torch.tensor([[30.0, 30.0, 30.0]]).double()])
     make = functools.partial(LaplacianEigenmaps, 2, KNN(5), HeatKernel(0.5))
-    with warnings.catch_warnings(action="ignore"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         module, expected = Sharded(make(), ranks).fit(x[cut(81, ranks)]), make().fit(x)
         fresh = Sharded(make(), Ranks.alone())
         state = {name: full(value) for name, value in module.state_dict().items()}

@@ -32,7 +32,8 @@ def trained_alone(shape):
 
 def check_lightning_trains_shards_beside_data_parallelism(ranks):
     """The loss is the sum over shards, its gradients are summed over them and averaged over data sets."""
-    with warnings.catch_warnings(action="ignore"):  # of what Lightning imports, and its advice on data loaders
+    with warnings.catch_warnings():  # of what Lightning imports, and its advice on data loaders
+        warnings.simplefilter("ignore")
         import pytorch_lightning as lightning
         from pytorch_lightning.plugins.environments import TorchElasticEnvironment
         from pytorch_lightning.strategies import DDPStrategy

@@ -367,7 +367,8 @@ def check_new_points_that_reach_no_fitted_one(ranks):
         rows = module.transform(x[:3] + 100)
     assert torch.equal(rows, torch.zeros(3, 2, dtype=torch.float64))
     nearest, exact = Sharded(LaplacianEigenmaps(2, KNN(3, "mutual")), ranks), LaplacianEigenmaps(2, KNN(3, "mutual"))
-    with warnings.catch_warnings(action="ignore"):  # of a graph that falls apart
+    with warnings.catch_warnings():  # of a graph that falls apart
+        warnings.simplefilter("ignore")
         rows = nearest.fit(x[cut(100, ranks)]).transform(x[:1] + 0.01)
         torch.testing.assert_close(rows, exact.fit(x).transform(x[:1] + 0.01), atol=1e-8, rtol=0)
 

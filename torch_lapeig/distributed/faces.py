@@ -155,7 +155,8 @@ class Sharded(nn.Module):
         >>> from torch_lapeig import KNN, LaplacianEigenmaps
         >>> x = torch.rand(60, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
         >>> module, fresh = (Sharded(LaplacianEigenmaps(2, KNN(8))) for _ in range(2))
-        >>> with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
+        >>> with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        ...     warnings.simplefilter("ignore")
         ...     _ = dcp.save({"model": module.fit(x).state_dict()}, checkpoint_id=folder)
         ...     state = {"model": fresh.room_for(folder, "model.")}
         ...     dcp.load(state, checkpoint_id=folder)
