@@ -106,7 +106,7 @@ class TestDefault:
 
     def test_a_loose_tolerance_holds_for_float32_that_was_solved_in_float64(self):
         laplacian = Laplacian(knn_graph(points(1500, 3).float(), 10))
-        pairs = eigenpairs(laplacian, 8, Lobpcg(), tolerance=0.3)
+        pairs = eigenpairs(laplacian, 8, ChebyshevSubspace(), tolerance=0.3)
         assert laplacian.symmetric.round_off < pairs.residuals.max() <= 0.3 * pairs.gap + laplacian.symmetric.round_off
         assert pairs.converged
 
@@ -193,13 +193,17 @@ def test_a_narrow_spectrum_is_left_to_products(k):
 
 
 @counted
-def test_the_choice_is_the_same_on_any_number_of_threads(monkeypatch):
+def test_the_choice_is_the_same_on_any_number_of_threads():
     """For a mesh whose factors take little, and for a body whose factors take much."""
-    for x, solver in ((swiss_roll(6000), ShiftInvert), (points(6000, 3), ChebyshevSubspace)):
-        operator = Laplacian(knn_graph(x, 8)).symmetric
-        for threads in (1, 2, 8):
-            monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-            assert type(Auto().choose(operator, 6).solvers[0]) is solver
+    before = torch.get_num_threads()
+    try:
+        for x, solver in ((swiss_roll(6000), ShiftInvert), (points(6000, 3), ChebyshevSubspace)):
+            operator = Laplacian(knn_graph(x, 8)).symmetric
+            for threads in (1, 2, 8):
+                torch.set_num_threads(threads)
+                assert type(Auto().choose(operator, 6).solvers[0]) is solver
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.filterwarnings("ignore::torch_lapeig.GraphWarning")
