@@ -154,7 +154,7 @@ def solves_all_pairs(graphs: int, nodes: int, device: torch.device) -> bool:
     """Return whether `eigh` of so many small graphs takes less time than filters."""
     if device.type == "cpu":
         return graphs * nodes**3 <= DENSE_WORK
-    return nodes <= EIGH_NODES or graphs * nodes <= ACCELERATOR_ROWS
+    return nodes <= EIGH_NODES or (nodes <= DENSE_EIGH_NODES and graphs * nodes <= ACCELERATOR_ROWS)
 
 
 # Graphs of a batch are solved together up to here, and one by one beyond.
