@@ -26,6 +26,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -418,7 +419,7 @@ def tests(place: Place) -> None:
         "--tb=line",
         "--continue-on-collection-errors",
     ]
-    limits = ["-x"] if place.quick else ["--maxfail=60"]
+    limits = ["-x"] if place.quick else ["--maxfail=60", *(["-n", "8"] if find_spec("xdist") else [])]
     deterministic = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}  # what torch asks for under deterministic algorithms
     done = subprocess.run(
         [*command, *limits, "-k", name, *files[: 1 if place.quick else None]],
