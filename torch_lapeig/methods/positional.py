@@ -26,7 +26,7 @@ from torch_lapeig.methods.module import check_solve, with_random_signs
 
 # Graphs are padded to the largest they are solved with: beyond this work, in graphs · nodes³, only with graphs of
 # nearly their own size, and in parts: on the processor for its threads, on accelerators as few as memory allows.
-TOGETHER, TOGETHER_THERE, SPREAD = 4e6, 5e8, 1.25
+TOGETHER, TOGETHER_ON_ACCELERATORS, SPREAD = 4e6, 5e8, 1.25
 
 
 class NodeEncoding(NamedTuple):
@@ -191,7 +191,8 @@ def _dense_graph(edge_index: Tensor, batch: Tensor, sizes: Tensor, weight: Tenso
 def _of_similar_size(sizes: Tensor) -> Iterator[Tensor]:
     """Yield the graphs to solve together, int64 and ascending, without those that have no nodes; the largest first."""
     graphs = sizes.nonzero().flatten()
-    kind, most = torch.zeros_like(graphs), TOGETHER if sizes.device.type == "cpu" else TOGETHER_THERE
+    kind = torch.zeros_like(graphs)
+    most = TOGETHER if sizes.device.type == "cpu" else TOGETHER_ON_ACCELERATORS
     if len(graphs) and len(graphs) * int(sizes.max()) ** 3 > most:
         kind = (sizes[graphs].double().log() / math.log(SPREAD)).long()
     for one in kind.unique().flip(0):
