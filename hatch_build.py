@@ -4,7 +4,7 @@ On the index page there is no folder beside the README, so links and pictures ne
 repository is one constant, in pyproject.toml, and empty until there is one. So long links to files are words, and
 pictures are left out, rather than broken.
 
-The C sources of `torch_lapeig/_compiled` are compiled by the C compiler of the machine (``CC``, or ``cc``). Where there
+The C sources of `torch_lapeig/native` are compiled by the C compiler of the machine (``CC``, or ``cc``). Where there
 is none, or it fails, the package is pure Python and says so: it is slower, and gives the same answers.
 `python hatch_build.py` compiles them into the folder where the package stands.
 """
@@ -27,7 +27,7 @@ except ImportError:  # as a program it needs no package
     BuildHookInterface = MetadataHookInterface = object
 
 PICTURE, LINK = r"!\[([^\]]*)\]\((?!\w+:)([^)]+)\)", r"(?<!!)\[([^\]]*)\]\((?!\w+:|#)([^)]+)\)"
-FOLDER, LIBRARY = "torch_lapeig/_compiled", "torch_lapeig/_compiled/kernels.so"
+FOLDER, LIBRARY = "torch_lapeig/native", "torch_lapeig/native/kernels.so"
 SOURCE, SECONDS = "kernels.c", 15  # which includes the others; of one core
 # Sums may be reordered. Nothing else of -ffast-math: NaN and infinity count, and the processor's mode is left alone.
 REORDERED = ("-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math", "-fno-math-errno", "-freciprocal-math")

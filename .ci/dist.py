@@ -25,8 +25,8 @@ NEEDED = {  # of what each has to hold
     ".whl": (
         "torch_lapeig/py.typed",
         "torch_lapeig/distributed/__init__.py",
-        "_compiled/kernels.c",
-        "_compiled/sparse.c",
+        "native/kernels.c",
+        "native/sparse.c",
         "licenses/LICENSE",
     ),
     ".gz": (
@@ -34,8 +34,8 @@ NEEDED = {  # of what each has to hold
         "README.md",
         "CHANGELOG.md",
         "CITATION.cff",
-        "_compiled/kernels.c",
-        "_compiled/sparse.c",
+        "native/kernels.c",
+        "native/sparse.c",
         "constraints.txt",
         "tests/conftest.py",
         "Makefile",

@@ -36,7 +36,7 @@ import torch
 from torch import Tensor
 
 import torch_lapeig as tl
-from torch_lapeig.eigen.blocks import eigh_of_batch
+from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
 
 GIB = 2**30
 ROOT = Path(__file__).parent.parent

@@ -56,21 +56,27 @@ MUTANTS = (
         "0 * noise",
         "tests/eigen/test_solvers.py -k gap_that_float32",
     ),
-    Mutant("eigen/cg.py", "return Found(best, left)", "return Found(z, norms(target - image(z)))", UNFOUND),
+    Mutant("eigen/gradient/cg.py", "return Found(best, left)", "return Found(z, norms(target - image(z)))", UNFOUND),
     Mutant(
-        "eigen/cg.py",
+        "eigen/gradient/cg.py",
         "before = torch.where(energy.isfinite() & (energy > 0), fresh / energy, 0)",
         "before = torch.where(energy > torch.inf, energy, 0)",
         "tests/eigen/test_adjoint.py",
     ),
     Mutant("methods/mds.py", "> ITSELF * distances.amax():", "> 10 * distances.amax():", UNFOUND),
-    Mutant("_checks.py", "relative = 1e-5 if value.dtype == torch.float32 else 1e-12", "relative = 1e-2", UNFOUND),
-    Mutant("_checks.py", "relative = 1e-5 if value.dtype == torch.float32 else 1e-12", "relative = 0.0", UNFOUND),
-    Mutant("graph/neighbors.py", "inside = distances <= reach[point]", "inside = distances < reach[point]", UNFOUND),
+    Mutant(
+        "support/checks.py", "relative = 1e-5 if value.dtype == torch.float32 else 1e-12", "relative = 1e-2", UNFOUND
+    ),
+    Mutant(
+        "support/checks.py", "relative = 1e-5 if value.dtype == torch.float32 else 1e-12", "relative = 0.0", UNFOUND
+    ),
+    Mutant(
+        "graph/search/neighbors.py", "inside = distances <= reach[point]", "inside = distances < reach[point]", UNFOUND
+    ),
     Mutant(
         "graph/logarithms.py",
-        "positive * _checks.primal(degrees).pow(-power)",
-        "(-power * _checks.primal(degrees).log()).exp() * positive",
+        "positive * checks.primal(degrees).pow(-power)",
+        "(-power * checks.primal(degrees).log()).exp() * positive",
         "tests/eigen/test_units.py -k powers",
     ),
     Mutant(
@@ -80,7 +86,7 @@ MUTANTS = (
         "tests/graph/test_rules.py",
     ),
     Mutant("graph/groups.py", "/ copies", "/ 1", "tests/graph/test_groups.py tests/graph/test_weights.py"),
-    Mutant("eigen/eigh.py", "alpha=-1)\n    inactive", "alpha=1)\n    inactive", "tests/eigen/test_eigen.py"),
+    Mutant("eigen/solvers/dense.py", "alpha=-1)\n    inactive", "alpha=1)\n    inactive", "tests/eigen/test_eigen.py"),
     Mutant("graph/pattern.py", "if not follows.all():", "if False:", "tests/graph/test_broken_input.py"),
     Mutant(
         "graph/pattern.py",

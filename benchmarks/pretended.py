@@ -195,7 +195,7 @@ def _frames() -> Iterator[tuple[str, str, int]]:
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename.replace("\\", "/")
-        if "/torch_lapeig/" in file and not file.endswith("_precision.py"):
+        if "/torch_lapeig/" in file and not file.endswith("support/precision.py"):
             yield file.rpartition("/")[2].removesuffix(".py"), frame.f_code.co_name, frame.f_lineno
         frame = frame.f_back  # type: ignore[assignment]
 

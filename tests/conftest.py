@@ -11,7 +11,7 @@ if not torch.cuda.is_available():  # kernels are interpreted then; Triton has to
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 from benchmarks import pretended
-from torch_lapeig import _tuning
+from torch_lapeig.support import tuning
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -21,10 +21,8 @@ def small_blocks(monkeypatch):
     """A function that has all work done in blocks of a single row from then on."""
 
     def switch():
-        for device in _tuning.BUDGETS:
-            monkeypatch.setitem(
-                _tuning.BUDGETS, device, _tuning.Budget(1, 1, 1, factors=_tuning.BUDGETS[device].factors)
-            )
+        for device in tuning.BUDGETS:
+            monkeypatch.setitem(tuning.BUDGETS, device, tuning.Budget(1, 1, 1, factors=tuning.BUDGETS[device].factors))
 
     return switch
 

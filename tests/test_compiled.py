@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from problems import points, random_affinity, swiss_roll
-from torch_lapeig import Graph, HeatKernel, Laplacian, _compiled, eigenpairs, knn_graph
+from torch_lapeig import Graph, HeatKernel, Laplacian, eigenpairs, knn_graph, native
 from torch_lapeig.eigen import ChebyshevSubspace, SymmetricOperator
-from torch_lapeig.eigen.complement import Complement
+from torch_lapeig.eigen.gradient.complement import Complement
 from torch_lapeig.graph import csr as storage
 from torch_lapeig.graph.pattern import DensePattern
 
 DTYPES = (torch.float64, torch.float32)
-pytestmark = pytest.mark.skipif(_compiled.library() is None, reason="nothing is compiled here")
+pytestmark = pytest.mark.skipif(native.library() is None, reason="nothing is compiled here")
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def in_torch(monkeypatch):
 
     def run(function):
         with monkeypatch.context() as patch:
-            patch.setattr(_compiled, "library", lambda: None)
+            patch.setattr(native, "library", lambda: None)
             return function()
 
     return run
@@ -136,7 +136,7 @@ def test_threads_do_not_change_a_bit(monkeypatch):
     threads = torch.get_num_threads()
     graph = knn_graph(points(3000, 3), 12)
     y = torch.randn(3000, 14, dtype=torch.float64)
-    monkeypatch.setattr(_compiled, "COMPILED_PART", 1)
+    monkeypatch.setattr(native, "COMPILED_PART", 1)
     found = []
     try:
         for number in (1, 2, 3):
@@ -252,20 +252,20 @@ def test_eigenpairs_with_and_without(dtype, in_torch):
 def test_what_c_cannot_read_is_left_to_torch():
     crow, col, values, _ = random_rows(20, 20)
     y = torch.randn(20, 3, dtype=torch.float64)
-    assert _compiled.reads(crow, col, values, y)
-    assert not _compiled.reads(crow.long(), col.long(), values, y)
-    assert not _compiled.reads(crow, col, values, y.float())
-    assert not _compiled.reads(crow, col, values.half(), y.half())
-    assert not _compiled.reads(crow, col, values, y.mT.contiguous().mT)
-    assert not _compiled.reads(crow, col, values, y.clone().requires_grad_())
+    assert native.reads(crow, col, values, y)
+    assert not native.reads(crow.long(), col.long(), values, y)
+    assert not native.reads(crow, col, values, y.float())
+    assert not native.reads(crow, col, values.half(), y.half())
+    assert not native.reads(crow, col, values, y.mT.contiguous().mT)
+    assert not native.reads(crow, col, values, y.clone().requires_grad_())
     with torch.no_grad():
-        assert _compiled.reads(crow, col, values, y.clone().requires_grad_())
+        assert native.reads(crow, col, values, y.clone().requires_grad_())
     with torch.autograd.forward_ad.dual_level():
-        assert not _compiled.reads(crow, col, values, y)
-    assert not _compiled.reads(crow, col, values, y.to("meta"))
+        assert not native.reads(crow, col, values, y)
+    assert not native.reads(crow, col, values, y.to("meta"))
 
     def inside(x):
-        assert not _compiled.reads(crow, col, values, y)
+        assert not native.reads(crow, col, values, y)
         return x.sum()
 
     torch.func.grad(inside)(y)
@@ -321,9 +321,9 @@ def test_numbers_of_a_filter_may_have_another_dtype():
 
 CODE = """
 import torch, warnings
-from torch_lapeig import _compiled, KNN, Laplacian, eigenpairs
+from torch_lapeig import KNN, Laplacian, eigenpairs, native
 x = torch.rand(500, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-print(_compiled.library() is not None, *eigenpairs(Laplacian(KNN(8)(x)), 4).values.tolist())
+print(native.library() is not None, *eigenpairs(Laplacian(KNN(8)(x)), 4).values.tolist())
 """
 
 
@@ -349,25 +349,25 @@ def test_an_environment_without_the_loops_gives_the_same_values():
 
 
 def test_loops_of_another_version_or_that_cannot_be_loaded_are_left_out(tmp_path, monkeypatch):
-    _compiled.library.cache_clear()
+    native.library.cache_clear()
     try:
-        monkeypatch.setattr(_compiled, "FOLDER", tmp_path)
-        assert _compiled.library() is None
-        _compiled.library.cache_clear()
+        monkeypatch.setattr(native, "FOLDER", tmp_path)
+        assert native.library() is None
+        native.library.cache_clear()
         (tmp_path / "kernels.c").write_text("another source")
-        (tmp_path / "kernels.so").symlink_to(_compiled.Path(_compiled.__file__).parent / "kernels.so")
+        (tmp_path / "kernels.so").symlink_to(native.Path(native.__file__).parent / "kernels.so")
         with pytest.warns(UserWarning, match="compiled loops are of other C sources"):
-            assert _compiled.library() is None
-        _compiled.library.cache_clear()
+            assert native.library() is None
+        native.library.cache_clear()
         (tmp_path / "other").mkdir()  # a path that was loaded is not looked at again
         (tmp_path / "other" / "kernels.so").write_text("no library")
-        monkeypatch.setattr(_compiled, "FOLDER", tmp_path / "other")
+        monkeypatch.setattr(native, "FOLDER", tmp_path / "other")
         with pytest.warns(UserWarning, match="compiled loops cannot be loaded"):
-            assert _compiled.library() is None
+            assert native.library() is None
     finally:
         monkeypatch.undo()
-        _compiled.library.cache_clear()
-    assert _compiled.library() is not None
+        native.library.cache_clear()
+    assert native.library() is not None
 
 
 def test_a_forked_process_computes_alone():
@@ -381,7 +381,7 @@ def test_a_forked_process_computes_alone():
     child = os.fork()
     if child == 0:
         try:  # whatever fails here must not go on with the tests of the parent
-            pointer = ctypes.c_void_p.in_dll(_compiled.library(), "parallel").value
+            pointer = ctypes.c_void_p.in_dll(native.library(), "parallel").value
             is_right = not storage.multiply(matrix, y).isnan().any()
             os.write(write, b"1" if pointer is None and is_right else b"0")
         finally:

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from problems import points
-from torch_lapeig import Graph, _compiled, laplacian_smoothness
-from torch_lapeig.eigen.blocks import eigh_of_batch
+from torch_lapeig import Graph, laplacian_smoothness, native
+from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
 from torch_lapeig.graph import csr as storage
 from torch_lapeig.graph.distances import pair_distances, squared_distances
 from torch_lapeig.graph.pattern import SparsePattern
 
 DTYPES = (torch.float64, torch.float32)
-pytestmark = pytest.mark.skipif(_compiled.library() is None, reason="nothing is compiled here")
+pytestmark = pytest.mark.skipif(native.library() is None, reason="nothing is compiled here")
 
 
 def chain(n, couplings):
@@ -111,9 +111,9 @@ def test_matrices_that_are_not_finite_are_left_to_lapack():
     for bad in (torch.nan, torch.inf, 1e200):
         a = torch.eye(5, dtype=torch.float64).repeat(6, 1, 1)
         a[3, 2, 2] = bad
-        assert _compiled.eigh(a, 5) is None
-    assert _compiled.eigh(torch.eye(101, dtype=torch.float64).repeat(6, 1, 1), 5) is None
-    assert _compiled.eigh(torch.eye(5, dtype=torch.float64).repeat(2, 1, 1), 5) is None
+        assert native.eigh(a, 5) is None
+    assert native.eigh(torch.eye(101, dtype=torch.float64).repeat(6, 1, 1), 5) is None
+    assert native.eigh(torch.eye(5, dtype=torch.float64).repeat(2, 1, 1), 5) is None
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -121,7 +121,7 @@ def test_matrices_that_are_not_finite_are_left_to_lapack():
 def test_neighbours_are_those_of_all_distances(sets, n, d, k, dtype):
     x = points(sets * n, d, dtype=dtype).reshape(sets, n, d)
     x[:, n // 2 :] = x[:, : n - n // 2]  # copies
-    found, squares = _compiled.nearest(x, x, torch.ones(sets, n, dtype=torch.bool), k, True)
+    found, squares = native.nearest(x, x, torch.ones(sets, n, dtype=torch.bool), k, True)
     for s in range(sets):
         direct = squared_distances(x[s], x[s])
         direct.diagonal().fill_(torch.inf)
@@ -137,7 +137,7 @@ def test_distances_in_few_dimensions_are_those_of_pairs_to_the_last_bit():
     for dtype in DTYPES:
         for d in range(1, 9):
             x = points(150, d, dtype=dtype)
-            found, squares = _compiled.nearest(x[None], x[None], torch.ones(1, 150, dtype=torch.bool), 9, True)
+            found, squares = native.nearest(x[None], x[None], torch.ones(1, 150, dtype=torch.bool), 9, True)
             row = torch.arange(150).repeat_interleave(9)
             assert torch.equal(pair_distances(x, row, x, found.flatten()), squares.flatten())
 
@@ -148,7 +148,7 @@ def test_padding_is_nobodys_neighbour_and_far_points_have_neighbours():
     valid = torch.rand(3, 50, generator=torch.Generator().manual_seed(0)) < 0.5
     valid[:, :12] = True
     queries = torch.cat([x[:, :20], 1e12 * x[:, 20:23], x[:, :1]], 1)
-    found, squares = _compiled.nearest(x, queries, valid, 12, False)
+    found, squares = native.nearest(x, queries, valid, 12, False)
     for s in range(3):
         among = valid[s].nonzero().flatten()
         expected, order = squared_distances(queries[s], x[s, among]).sort(dim=1, stable=True)
@@ -158,7 +158,7 @@ def test_padding_is_nobodys_neighbour_and_far_points_have_neighbours():
 
 def test_points_of_a_lattice_end_ties_by_number():
     x = torch.cartesian_prod(*[torch.arange(7.0)] * 3)
-    found, squares = _compiled.nearest(x[None], x[None], torch.ones(1, 343, dtype=torch.bool), 10, True)
+    found, squares = native.nearest(x[None], x[None], torch.ones(1, 343, dtype=torch.bool), 10, True)
     direct = squared_distances(x, x).round()
     direct.fill_diagonal_(torch.inf)
     values, order = direct.sort(dim=1, stable=True)
@@ -168,9 +168,9 @@ def test_points_of_a_lattice_end_ties_by_number():
 
 def test_threads_do_not_change_neighbours(monkeypatch):
     x, valid = points(4 * 300, 5).reshape(4, 300, 5), torch.ones(4, 300, dtype=torch.bool)
-    alone = _compiled.nearest(x, x, valid, 8, True)
+    alone = native.nearest(x, x, valid, 8, True)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    for part, other in zip(alone, _compiled.nearest(x, x, valid, 8, True), strict=True):
+    for part, other in zip(alone, native.nearest(x, x, valid, 8, True), strict=True):
         assert torch.equal(part, other)
 
 
@@ -203,14 +203,14 @@ def test_blocks_of_other_lengths_are_refused(path_of_three):
 
 FORK = """
 import os, torch
-from torch_lapeig import _compiled
+from torch_lapeig import native
 torch.set_num_threads(2)
 torch.rand(10**6).exp()
-assert _compiled.library.cache_info().currsize == 0
+assert native.library.cache_info().currsize == 0
 child = os.fork()
 if child == 0:
     x = torch.rand(4, 900, 16)
-    _compiled.nearest(x, x, torch.ones(4, 900, dtype=torch.bool), 8, True)
+    native.nearest(x, x, torch.ones(4, 900, dtype=torch.bool), 8, True)
     os._exit(0)
 raise SystemExit(os.waitpid(child, 0)[1])
 """

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from problems import points
-from torch_lapeig import Laplacian, _compiled, knn_graph
-from torch_lapeig._compiled.ritz import ritz_pairs
+from torch_lapeig import Laplacian, knn_graph, native
+from torch_lapeig.native.ritz import ritz_pairs
 
 DTYPES = (torch.float64,)
-pytestmark = pytest.mark.skipif(_compiled.library() is None, reason="nothing is compiled")
+pytestmark = pytest.mark.skipif(native.library() is None, reason="nothing is compiled")
 
 
 def batch_of(dtype):

@@ -8,12 +8,12 @@ import scipy.sparse
 import torch
 
 from problems import points, preferential_attachment, sparse_path
-from torch_lapeig import Graph, Laplacian, _compiled
-from torch_lapeig._compiled.sparse import Limits, Space, Structure, SymmetricFactors
-from torch_lapeig.eigen.block_krylov import COMPILED_PIVOT, ENOUGH_LEFT, LEAST_LEFT, BlockKrylov
-from torch_lapeig.eigen.direct import Factors, Shifted, shifted, superlu
+from torch_lapeig import Graph, Laplacian, native
+from torch_lapeig.eigen.solvers.block_krylov import COMPILED_PIVOT, ENOUGH_LEFT, LEAST_LEFT, BlockKrylov
+from torch_lapeig.eigen.solvers.factors import Factors, Shifted, shifted, superlu
+from torch_lapeig.native.sparse import Limits, Space, Structure, SymmetricFactors
 
-pytestmark = pytest.mark.skipif(_compiled.library() is None, reason="nothing is compiled")
+pytestmark = pytest.mark.skipif(native.library() is None, reason="nothing is compiled")
 
 
 def random_pattern(n, degree, seed, parts=1):

@@ -4,12 +4,13 @@ import pytest
 import torch
 
 from problems import points, sparse_path
-from torch_lapeig import Graph, HeatKernel, Laplacian, _compiled, eigenpairs, knn_graph
-from torch_lapeig._compiled import subspace as loops
-from torch_lapeig.eigen import ChebyshevSubspace, chebyshev
+from torch_lapeig import Graph, HeatKernel, Laplacian, eigenpairs, knn_graph, native
+from torch_lapeig.eigen import ChebyshevSubspace
+from torch_lapeig.eigen.solvers import chebyshev
+from torch_lapeig.native import subspace as loops
 
 DTYPES = (torch.float64,)
-pytestmark = pytest.mark.skipif(_compiled.library() is None, reason="nothing is compiled")
+pytestmark = pytest.mark.skipif(native.library() is None, reason="nothing is compiled")
 
 
 def in_steps(monkeypatch):
@@ -80,9 +81,9 @@ def test_a_call_that_is_cut_into_many_gives_the_same(monkeypatch):
             function = getattr(library, name)
             return (lambda *args: calls.append(name) or function(*args)) if "subspace" in name else function
 
-    library = _compiled.library()
+    library = native.library()
     monkeypatch.setattr(loops, "UNINTERRUPTED", 1)
-    monkeypatch.setattr(_compiled, "library", Counted)
+    monkeypatch.setattr(native, "library", Counted)
     found = ChebyshevSubspace()(operator, 4, 1e-8)
     assert len(calls) > 3
     assert torch.equal(found.values, expected.values)

@@ -7,11 +7,12 @@ import torch
 
 from benchmarks import pretended
 from problems import points, swiss_roll
-from torch_lapeig import KNN, GraphWarning, HeatKernel, Laplacian, LaplacianEigenmaps, _precision, eigenpairs, knn_graph
+from torch_lapeig import KNN, GraphWarning, HeatKernel, Laplacian, LaplacianEigenmaps, eigenpairs, knn_graph
 from torch_lapeig.eigen import ChebyshevSubspace, Lobpcg
 from torch_lapeig.graph import nearest_neighbors
 from torch_lapeig.graph.groups import gather, sum_of_groups
 from torch_lapeig.methods import LLE
+from torch_lapeig.support import precision
 
 DEVICE = pretended.NAME
 
@@ -27,7 +28,7 @@ def settings():
     """The precision of products is put back, whatever a test sets."""
     yield
     torch.set_float32_matmul_precision("highest")
-    for product in (*_precision.PRODUCTS, torch.backends) if _precision.PRODUCTS else ():
+    for product in (*precision.PRODUCTS, torch.backends) if precision.PRODUCTS else ():
         product.fp32_precision = "none"
 
 
@@ -49,7 +50,7 @@ def by_oldest():
 
 def state():
     """All that torch says, or refuses to say, about float32 products."""
-    found = [product.fp32_precision for product in _precision.PRODUCTS]
+    found = [product.fp32_precision for product in precision.PRODUCTS]
     for read in (torch.get_float32_matmul_precision, lambda: torch.backends.cuda.matmul.allow_tf32):
         try:
             found.append(read())
@@ -58,7 +59,7 @@ def state():
     return found
 
 
-INTERFACES = [by_newer, by_newer_for_all] if _precision.PRODUCTS else []
+INTERFACES = [by_newer, by_newer_for_all] if precision.PRODUCTS else []
 EVERY_INTERFACE = pytest.mark.parametrize("reduce", [*INTERFACES, by_older, by_oldest])
 
 
@@ -81,7 +82,7 @@ class TestPrecision:
         reduce()
         nearest_neighbors(points(20, 2), 3)
         found = state()[0]
-        if _precision.PRODUCTS:
+        if precision.PRODUCTS:
             torch.backends.fp32_precision = "ieee"
         assert (state()[0] == found) == (reduce is not by_newer_for_all)
 
@@ -104,8 +105,8 @@ class TestPrecision:
         found["between"] = state()
         leave.set()
         slow.join()
-        products = len(_precision.PRODUCTS) or 1
-        assert _precision.IEEE.issuperset(found["between"][:products] + found["slow"][:products])
+        products = len(precision.PRODUCTS) or 1
+        assert precision.IEEE.issuperset(found["between"][:products] + found["slow"][:products])
         assert state() == before
 
     def test_a_change_by_the_user_in_between_stays(self, settings):

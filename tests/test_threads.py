@@ -8,20 +8,12 @@ import time
 import pytest
 import torch
 
-from torch_lapeig import (
-    KNN,
-    LLE,
-    Graph,
-    HeatKernel,
-    Laplacian,
-    _checks,
-    _threads,
-    eigenpairs,
-    laplacian_positional_encoding,
-)
-from torch_lapeig._threads import in_parts, slices, solve_each, together
-from torch_lapeig.eigen import ChebyshevSubspace, Eigh, solver
-from torch_lapeig.eigen.blocks import eigh_of_batch
+from torch_lapeig import KNN, LLE, Graph, HeatKernel, Laplacian, eigenpairs, laplacian_positional_encoding
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh
+from torch_lapeig.eigen.solvers import solver
+from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
+from torch_lapeig.support import checks, threads
+from torch_lapeig.support.threads import in_parts, slices, solve_each, together
 
 LIMIT = 60  # seconds until a wait counts as one for ever
 
@@ -30,7 +22,7 @@ LIMIT = 60  # seconds until a wait counts as one for ever
 def two_threads(monkeypatch):
     """Two threads at least, also on a machine of one core."""
     before = torch.get_num_threads()
-    monkeypatch.setattr(_threads.os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(threads.os, "cpu_count", lambda: 4)
     torch.set_num_threads(2)
     yield
     torch.set_num_threads(before)
@@ -65,13 +57,13 @@ def test_eigenpairs_are_those_of_the_whole_batch(shape, dtype):
 
 def test_one_thread_is_the_plain_call(monkeypatch):
     torch.set_num_threads(1)
-    monkeypatch.setattr(_threads, "_workers", None)  # not even asked for
-    a, threads = symmetric(9, 80), []
-    values, vectors = in_parts(lambda part: (threads.append(threading.get_ident()), *torch.linalg.eigh(part))[1:], a, 1)
+    monkeypatch.setattr(threads, "_workers", None)  # not even asked for
+    a, callers = symmetric(9, 80), []
+    values, vectors = in_parts(lambda part: (callers.append(threading.get_ident()), *torch.linalg.eigh(part))[1:], a, 1)
     expected = torch.linalg.eigh(a)
     assert torch.equal(values, expected[0])
     assert torch.equal(vectors, expected[1])
-    assert threads == [threading.get_ident()]
+    assert callers == [threading.get_ident()]
     assert together([lambda: 1, lambda: 2]) == [1, 2]
 
 
@@ -108,12 +100,12 @@ def test_settings_stay_also_after_errors_and_for_threads_to_come():
 
 
 def test_fresh_workers_leave_the_number_of_threads_to_come(monkeypatch):
-    monkeypatch.setattr(_threads, "_pool", None)
+    monkeypatch.setattr(threads, "_pool", None)
     for number in (2, 3):
         torch.set_num_threads(number)
         together([lambda: time.sleep(0.02)] * 4)
         assert on_thread(torch.get_num_threads) == number == torch.get_num_threads()
-        monkeypatch.setattr(_threads, "_pool", None)
+        monkeypatch.setattr(threads, "_pool", None)
 
 
 def test_modes_are_those_of_the_caller():
@@ -254,16 +246,16 @@ def test_without_more_threads_the_caller_does_the_work(monkeypatch):
     def none_left():
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(_threads, "_workers", none_left)
+    monkeypatch.setattr(threads, "_workers", none_left)
     assert together([lambda i=i: i for i in range(5)]) == list(range(5))
 
 
 def test_warnings_of_tasks_name_the_line_that_waits_for_them():
     def task(number):
-        _checks.warn(f"of task {number}", _checks.GraphWarning)
+        checks.warn(f"of task {number}", checks.GraphWarning)
         return number
 
-    with pytest.warns(_checks.GraphWarning) as caught:
+    with pytest.warns(checks.GraphWarning) as caught:
         assert together([lambda i=i: task(i) for i in range(5)]) == list(range(5))
     assert [str(warning.message) for warning in caught] == [f"of task {i}" for i in range(5)]
     assert {warning.filename for warning in caught} == {__file__}

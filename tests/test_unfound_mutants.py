@@ -19,7 +19,7 @@ from torch_lapeig import (
     laplacian_smoothness,
 )
 from torch_lapeig.eigen import Eigh, RitzPairs
-from torch_lapeig.eigen.cg import conjugate_gradients
+from torch_lapeig.eigen.gradient.cg import conjugate_gradients
 from torch_lapeig.graph import nearest_neighbors
 
 # --- Losses and weights -----------------------------------------------------------------------------------------------

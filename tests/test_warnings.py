@@ -13,7 +13,7 @@ import torch
 
 import torch_lapeig
 from torch_lapeig import KNN, LaplacianEigenmaps
-from torch_lapeig._checks import ConvergenceWarning, DegeneracyWarning, GraphWarning
+from torch_lapeig.support.checks import ConvergenceWarning, DegeneracyWarning, GraphWarning
 
 OURS = (ConvergenceWarning, DegeneracyWarning, GraphWarning)
 START = """

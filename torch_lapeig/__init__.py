@@ -5,7 +5,6 @@ The names of every day. Further names are in `torch_lapeig.graph`, `torch_lapeig
 `torch_lapeig.pyg`.
 """
 
-from torch_lapeig._checks import ConvergenceError, ConvergenceWarning, DegeneracyWarning, GraphWarning
 from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, eigenpairs
 from torch_lapeig.graph import (
     KNN,
@@ -37,6 +36,7 @@ from torch_lapeig.methods import (
     laplacian_positional_encoding,
     normalized_cut,
 )
+from torch_lapeig.support.checks import ConvergenceError, ConvergenceWarning, DegeneracyWarning, GraphWarning
 
 __version__ = "0.2.0"
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor, nn
 
-from torch_lapeig import _checks
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.losses import LaplacianSmoothness
+from torch_lapeig.support import checks
 
 __all__ = ["SmoothnessCallback"]
 
@@ -97,17 +97,17 @@ class SmoothnessCallback(Callback):
         name: str = "smoothness",
         nodes: Callable[[Any], Tensor] = last_of_batch,
     ) -> None:
-        _checks.check_function(nodes, "nodes", "a function from the batch to the numbers of its points")
+        checks.check_function(nodes, "nodes", "a function from the batch to the numbers of its points")
         if nodes is not last_of_batch and not isinstance(graph_from, Graph):
             raise ValueError("nodes goes with a Graph of all points as graph_from, got nodes without it")
         self.nodes = nodes
         if not callable(graph_from) and not isinstance(graph_from, Graph):
-            _checks.check_choice(graph_from, "graph_from", ("inputs", "features"))
-        _checks.check_instance(module, "module", str, "the name of a submodule")
-        _checks.check_instance(name, "name", str, "the name of the logged value")
+            checks.check_choice(graph_from, "graph_from", ("inputs", "features"))
+        checks.check_instance(module, "module", str, "the name of a submodule")
+        checks.check_instance(name, "name", str, "the name of the logged value")
         if loss is not None:
-            _checks.check_instance(loss, "loss", nn.Module, "a module such as LaplacianSmoothness()")
-        self.weight = _checks.check_positive(weight, "weight")
+            checks.check_instance(loss, "loss", nn.Module, "a module such as LaplacianSmoothness()")
+        self.weight = checks.check_positive(weight, "weight")
         self.module = module
         self.loss = LaplacianSmoothness() if loss is None else loss
         self.graph_from: Source = graph_from

@@ -12,14 +12,14 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from torch_lapeig import _checks
-from torch_lapeig._fitted import FittedModule, unwrap_names
 from torch_lapeig.eigen.laplacian import Laplacian
 from torch_lapeig.graph.graph import Graph, check_graph, check_whole
 from torch_lapeig.graph.nodes import Nodes
 from torch_lapeig.graph.rules import KNN, Precomputed
 from torch_lapeig.graph.weighted import Rule, check_rule_and_weights, weighted_graph
 from torch_lapeig.graph.weights import Weighting
+from torch_lapeig.support import checks
+from torch_lapeig.support.fitted import FittedModule, unwrap_names
 
 __all__ = [
     "LaplacianSmoothness",
@@ -39,7 +39,7 @@ ROUNDING = 64  # machine epsilons of a column's mean: a smaller standard deviati
 SMALLEST = 1e-38  # variance of a column that counts as zero: its root divides float32 without overflow
 
 
-@_checks.full_precision
+@checks.full_precision
 def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean") -> Tensor:
     """Compute ½ Σ_ij W_ij ‖y_i − y_j‖² = tr(Yᵀ L Y) (Belkin & Niyogi 2003, section 3): O(E·k) time, O(E + N·k) memory.
 
@@ -70,7 +70,7 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
     >>> laplacian_smoothness(torch.tensor([[0.0], [1.0], [3.0]]), path, "sum")
     tensor(5.)
     """
-    _checks.check_choice(reduction, "reduction", REDUCTIONS)
+    checks.check_choice(reduction, "reduction", REDUCTIONS)
     columns = _columns(y, graph, "laplacian_smoothness")
     weight = graph.weight.to(columns.dtype)
     if reduction == "none":
@@ -85,7 +85,7 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
     return loss.to(y.dtype)
 
 
-@_checks.full_precision
+@checks.full_precision
 def orthogonality(y: Tensor, graph: Graph | None = None, mask: Tensor | None = None) -> Tensor:
     """Compute ‖Yᵀ D Y / vol − I‖², vol = Σ d_i: zero for orthogonal columns of mean square 1, weighted by degree.
 
@@ -111,12 +111,12 @@ def orthogonality(y: Tensor, graph: Graph | None = None, mask: Tensor | None = N
     nodes = _nodes_of(graph)
     volume = nodes.sum(degrees.sum(-1))
     share = (degrees / torch.where(volume > 0, volume, 1)[..., None])[..., None]
-    moments = nodes.sum(_checks.matmul(columns.mT, share * columns))
+    moments = nodes.sum(checks.matmul(columns.mT, share * columns))
     excess = moments - torch.eye(y.shape[-1], dtype=columns.dtype, device=y.device)
     return _mean_over_graphs(excess.square().sum((-2, -1)) / nodes.places, volume).to(y.dtype)
 
 
-@_checks.full_precision
+@checks.full_precision
 def whiten(y: Tensor, graph: Graph | None = None, mask: Tensor | None = None) -> Tensor:
     """Compute Z = (Y − mean) C⁻ᵀ, with Zᵀ D Z = I, C the Cholesky factor of the centred Yᵀ D Y; differentiable.
 
@@ -142,11 +142,11 @@ def whiten(y: Tensor, graph: Graph | None = None, mask: Tensor | None = None) ->
     """
     columns, degrees, valid = _with_row_weights(y, graph, mask, "whiten")
     mean, matrix, _ = _whitening(columns, degrees, _nodes_of(graph))
-    z = _checks.matmul(columns - mean, matrix).to(y.dtype)
+    z = checks.matmul(columns - mean, matrix).to(y.dtype)
     return z if valid is None else z.masked_fill(~valid[..., None], 0)
 
 
-@_checks.full_precision
+@checks.full_precision
 def spectral_loss(y: Tensor, graph: Graph) -> Tensor:
     """Compute tr((Yᵀ D Y)⁻¹ Yᵀ L Y) of the centred ``y``, the smoothness of `whiten`: at least λ_2 + … + λ_{k+1}.
 
@@ -177,7 +177,7 @@ def spectral_loss(y: Tensor, graph: Graph) -> Tensor:
     nodes = _nodes_of(graph)
     mean, matrix, missing = _whitening(columns, degrees, nodes)
     graph = graph._with(weight=graph.weight.to(columns.dtype))
-    smoothness = graph.pattern.smoothness(graph.weight, _checks.matmul(columns - mean, matrix).to(columns.dtype))
+    smoothness = graph.pattern.smoothness(graph.weight, checks.matmul(columns - mean, matrix).to(columns.dtype))
     volume = nodes.sum(degrees.sum(-1))
     # Graphs without edges do not count in the smoothness or the mean.
     return (smoothness / (volume > 0).sum() + 2 * _mean_over_graphs(missing / nodes.places, volume)).to(y.dtype)
@@ -206,7 +206,7 @@ class _GraphLoss(nn.Module):
     def _of_graph(self, y: Tensor, graph: Graph) -> Tensor:
         """Return the loss on a graph."""
 
-    @_checks.full_precision
+    @checks.full_precision
     def graph_of(self, x: Tensor | Graph, mask: Tensor | None = None) -> Graph:
         """Return the weighted graph of points ``(N, D)`` or ``(B, N, D)``, or the one given. Half precision as float32.
 
@@ -214,7 +214,7 @@ class _GraphLoss(nn.Module):
         """
         if isinstance(x, Graph):
             return weighted_graph(Precomputed("affinity"), None, x, mask)
-        return weighted_graph(self.neighbors, self.weights, _checks.single(x), mask)
+        return weighted_graph(self.neighbors, self.weights, checks.single(x), mask)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
         unwrap_names(self, state_dict, prefix)
@@ -249,7 +249,7 @@ class LaplacianSmoothness(_GraphLoss):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__(neighbors, weights)
-        _checks.check_choice(reduction, "reduction", REDUCTIONS)
+        checks.check_choice(reduction, "reduction", REDUCTIONS)
         self.reduction: Reduction = reduction
 
     def _of_graph(self, y: Tensor, graph: Graph) -> Tensor:
@@ -307,10 +307,10 @@ class Whitening(FittedModule):
 
     def __init__(self, n_components: int) -> None:
         super().__init__()
-        self.n_components = _checks.check_width(n_components, "n_components")
+        self.n_components = checks.check_width(n_components, "n_components")
 
     @torch.no_grad()
-    @_checks.full_precision
+    @checks.full_precision
     def fit(self, y: Tensor, graph: Graph) -> Whitening:
         """Set the map from outputs ``(N, k)`` at the nodes of one graph. Returns the module.
 
@@ -325,7 +325,7 @@ class Whitening(FittedModule):
         self._check(y)
         if y.ndim != 2:
             raise ValueError(f"fit takes one graph, got y of shape {tuple(y.shape)}")
-        _checks.check_finite(columns, "y")
+        checks.check_finite(columns, "y")
         mean, matrix, missing = _whitening(columns, degrees, Nodes())
         if missing > 0.5:
             raise ValueError(
@@ -337,12 +337,12 @@ class Whitening(FittedModule):
         values, turn = torch.linalg.eigh(z.mT @ laplacian.matmul(z))
         turned = z @ turn if valid is None else (z @ turn)[valid]
         sign = turned.gather(0, turned.abs().argmax(0, keepdim=True)).sign()
-        dtype = _checks.single(y).dtype
+        dtype = checks.single(y).dtype
         state = {"mean": mean[0], "matrix": matrix @ (turn * sign), "eigenvalues_": values}
         self._keep({name: value.to(dtype) for name, value in state.items()}, y)
         return self
 
-    @_checks.without_autocast
+    @checks.without_autocast
     def forward(self, y: Tensor) -> Tensor:
         """Return eigenfunctions ``(..., k)`` at outputs ``(..., k)``, differentiable, in the dtype of ``y``.
 
@@ -351,13 +351,13 @@ class Whitening(FittedModule):
         """
         self._check(y)
         self.check_fitted()
-        columns = _checks.single(y)
-        z = _checks.matmul(columns - self.mean.to(columns), self.matrix.to(columns))
+        columns = checks.single(y)
+        z = checks.matmul(columns - self.mean.to(columns), self.matrix.to(columns))
         result: Tensor = z.to(y.dtype)
         return result
 
     def _check(self, y: Tensor) -> None:
-        _checks.check_floating(_checks.single(y), "y")
+        checks.check_floating(checks.single(y), "y")
         if y.ndim == 0 or y.shape[-1] != self.n_components:
             raise ValueError(f"y must have {self.n_components} columns, got shape {tuple(y.shape)}")
 
@@ -369,13 +369,13 @@ class Whitening(FittedModule):
 def _columns(y: Tensor, graph: Graph, call: str) -> Tensor:
     """Return ``y`` in the wider of its dtype and the graph's, float32 at least, with zeros in the rows of padding."""
     check_graph(graph)
-    columns = _checks.single(y)
+    columns = checks.single(y)
 
     def check() -> dict[str, Any]:
-        _checks.check_floating(columns, "y")
+        checks.check_floating(columns, "y")
         if tuple(y.shape[:-1]) != tuple(graph.shape) or y.shape[-1] == 0:
             raise ValueError(f"y must have shape {(*graph.shape, 'k')} to go with the graph, got {tuple(y.shape)}")
-        asked = _checks.derivatives_asked(y=y, weights=graph.weight)
+        asked = checks.derivatives_asked(y=y, weights=graph.weight)
         return {"columns of y": y.shape[-1], "dtype of y": y.dtype, **asked}
 
     graph.pattern.agree(call, check)
@@ -394,13 +394,13 @@ def _with_row_weights(
         columns = _columns(y, graph, call)
         graph = graph._with(weight=graph.weight.to(columns.dtype), log_weight=None)
         return columns, Laplacian(graph, "unnormalized").degrees, graph.mask
-    columns = _checks.single(y)
-    _checks.check_floating(columns, "y")
+    columns = checks.single(y)
+    checks.check_floating(columns, "y")
     if y.ndim not in (2, 3) or y.shape[-1] == 0:
         raise ValueError(f"y must have shape (N, k) or (B, N, k), got {tuple(y.shape)}")
     if mask is None:
         return columns, columns.new_ones(y.shape[:-1]), None
-    _checks.check_mask(mask, y)
+    checks.check_mask(mask, y)
     return columns.masked_fill(~mask[..., None], 0), mask.to(columns.dtype), mask
 
 
@@ -440,7 +440,7 @@ def _whitening(y: Tensor, degrees: Tensor, nodes: Nodes) -> tuple[Tensor, Tensor
     columns = y.double()
     mean = nodes.sum((share * columns).sum(-2, keepdim=True))
     centred = columns - mean
-    covariance = nodes.sum(_checks.matmul(centred.mT, share * centred))
+    covariance = nodes.sum(checks.matmul(centred.mT, share * centred))
     variance = covariance.diagonal(dim1=-2, dim2=-1)
     ridge = max(eps, RIDGE) * variance + (ROUNDING * eps * mean.squeeze(-2)).square() + SMALLEST
     # Without its error check, which NaN would trip: NaN in gives NaN out.

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
 from torch_lapeig.eigen import Solve, Solver
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Normalization
 from torch_lapeig.graph.sound import check_edge_index
 from torch_lapeig.methods.module import check_solve
 from torch_lapeig.methods.positional import NodeEncoding, laplacian_positional_encoding
+from torch_lapeig.support import checks
 
 __all__ = ["AddLaplacianPE"]
 
@@ -55,15 +55,15 @@ class AddLaplacianPE:
         solve: Solve | Solver | None = None,
     ) -> None:
         for name, value in (("attr_name", attr_name), ("eigenvalues", eigenvalues)):
-            _checks.check_instance(value, name, (str, type(None)), "the name of an attribute, or None")
-        _checks.check_choice(normalization, "normalization", NORMALIZATIONS)
-        self.k = _checks.check_width(k, "k")
+            checks.check_instance(value, name, (str, type(None)), "the name of an attribute, or None")
+        checks.check_choice(normalization, "normalization", NORMALIZATIONS)
+        self.k = checks.check_width(k, "k")
         self.attr_name = attr_name
         self.eigenvalues = eigenvalues
         self.normalization = normalization
         check_solve(solve)
         self.solve = solve
-        self.random_signs = _checks.check_flag(random_signs, "random_signs")
+        self.random_signs = checks.check_flag(random_signs, "random_signs")
 
     def __call__(self, data: Any) -> Any:
         """Return a shallow copy of the data, or of each in a list or tuple, with the encoding."""
@@ -154,10 +154,10 @@ class Part(NamedTuple):
             raise ValueError(f"data must be homogeneous and have an edge_index, got {item!r}")
         check_edge_index(edges)
         if weight is not None:
-            _checks.check_tensor(weight, "edge_weight")
+            checks.check_tensor(weight, "edge_weight")
         if batch is None:
-            return cls(edges, weight, None, _checks.check_count(item.num_nodes, "num_nodes", 0), 1)
-        _checks.check_indices(batch, "batch")
+            return cls(edges, weight, None, checks.check_count(item.num_nodes, "num_nodes", 0), 1)
+        checks.check_indices(batch, "batch")
         return cls(edges, weight, batch, len(batch), int(item.num_graphs))
 
     def weights(self) -> Tensor:

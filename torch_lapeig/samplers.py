@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, distributed
 from torch.utils.data import Sampler
 
-from torch_lapeig import _checks
 from torch_lapeig.graph.graph import Graph, check_whole
 from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.support import checks
 
 __all__ = ["EdgeSampler", "NeighborhoodSampler"]
 
@@ -31,12 +31,12 @@ class _GraphSampler(Sampler[list[int]]):
         check_whole(graph)
         if len(graph.shape) > 1:
             raise ValueError(f"graph must be one graph of all points, got a batch of shape {tuple(graph.shape)}")
-        self.batch_size = _checks.check_count(batch_size, "batch_size", 2)
-        self.seed = _checks.check_seed(seed)
+        self.batch_size = checks.check_count(batch_size, "batch_size", 2)
+        self.seed = checks.check_seed(seed)
         self.epoch = 0
         if num_replicas is not None:
-            num_replicas = _checks.check_count(num_replicas, "num_replicas")
-        if rank is not None and _checks.check_count(rank, "rank", 0) >= (num_replicas or 1):
+            num_replicas = checks.check_count(num_replicas, "num_replicas")
+        if rank is not None and checks.check_count(rank, "rank", 0) >= (num_replicas or 1):
             raise ValueError(f"rank must be below num_replicas={num_replicas}, got {rank}")
         if (rank is None) != (num_replicas is None):
             raise ValueError(f"rank and num_replicas must be given together, got {rank} and {num_replicas}")
@@ -49,7 +49,7 @@ class _GraphSampler(Sampler[list[int]]):
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the next epoch, from 0 on, on every process."""
-        self.epoch = _checks.check_count(epoch, "epoch", 0)
+        self.epoch = checks.check_count(epoch, "epoch", 0)
 
     @property
     def sampler(self) -> _GraphSampler:
@@ -130,7 +130,7 @@ class NeighborhoodSampler(_GraphSampler):
         rank: int | None = None,
     ) -> None:
         super().__init__(graph, batch_size, seed, num_replicas, rank)
-        self.neighbors = _checks.check_count(neighbors, "neighbors")
+        self.neighbors = checks.check_count(neighbors, "neighbors")
         if self.batch_size <= self.neighbors:
             raise ValueError(
                 f"batch_size must be above neighbors={neighbors} to hold a node and its neighbours, got {batch_size}"
@@ -217,7 +217,7 @@ class EdgeSampler(_GraphSampler):
     @staticmethod
     def pairs(rows: Tensor) -> Graph:
         """Return the graph of a batch: rows ``(2m, k)``, of which the first two are joined, the next two, …"""
-        _checks.check_tensor(rows, "rows")
+        checks.check_tensor(rows, "rows")
         if rows.ndim == 0 or len(rows) == 0 or len(rows) % 2:
             raise ValueError(f"rows must be an even number, two for each edge, got shape {tuple(rows.shape)}")
         row = torch.arange(len(rows), device=rows.device)

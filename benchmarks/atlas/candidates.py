@@ -23,7 +23,7 @@ from scipy.sparse import csr_array, csr_matrix, dia_array
 from scipy.sparse.linalg import LinearOperator, eigsh, lobpcg, splu
 
 from torch_lapeig import Graph, Laplacian, eigen, eigenpairs
-from torch_lapeig.eigen.shift_invert import Copies
+from torch_lapeig.eigen.solvers.shift_invert import Copies
 from torch_lapeig.graph import SparsePattern
 
 Vectors = NDArray[np.float64]

@@ -20,7 +20,7 @@ from benchmarks.campaign.layers import Layer
 from benchmarks.campaign.outcomes import Case, Finding, Outcome, Probe
 from benchmarks.campaign.solves import Solve
 from torch_lapeig.eigen import Eigh
-from torch_lapeig.eigen.solver import RitzPairs
+from torch_lapeig.eigen.solvers.solver import RitzPairs
 
 seeds = st.integers(0, 2**32 - 1)
 names = st.sampled_from(sorted(families.FAMILIES))
@@ -116,7 +116,7 @@ class TestChecksSee:
         function = {"kind": "projector", "parameter": 1.0, "k": 2, "normalization": "symmetric", "seed": 1}
         case = solve_case(cycle(12), 2, function=function)
         assert self.kinds(Gradient(), case) == set()
-        monkeypatch.setattr("torch_lapeig.eigen.rule._warn_if_undefined", lambda *_: None)
+        monkeypatch.setattr("torch_lapeig.eigen.gradient.rule._warn_if_undefined", lambda *_: None)
         assert self.kinds(Gradient(), case) == {"undefined gradient without a warning"}
 
 

@@ -17,11 +17,11 @@ from torch_lapeig import (
     Precomputed,
     SpectralClustering,
     Whitening,
-    _checks,
     knn_graph,
     normalized_cut,
 )
 from torch_lapeig.eigen import ShiftInvert
+from torch_lapeig.support import checks
 
 
 @pytest.mark.filterwarnings("ignore")  # of torch's tracers, of Lightning's imports
@@ -56,7 +56,7 @@ def test_options_are_kept_as_plain_numbers():
 
 def test_integers_beyond_floats_are_no_numbers():
     with pytest.raises(ValueError, match="radius must be positive and finite"):
-        _checks.check_positive(10**400, "radius")
+        checks.check_positive(10**400, "radius")
 
 
 def test_weights_that_rounding_alone_makes_uneven_are_symmetric():

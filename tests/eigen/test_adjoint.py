@@ -28,7 +28,8 @@ from torch_lapeig import (
     eigenpairs,
     knn_graph,
 )
-from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, cg
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg
+from torch_lapeig.eigen.gradient import cg
 
 NORMALIZATIONS = ["symmetric", "random_walk", "unnormalized"]
 

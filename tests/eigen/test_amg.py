@@ -22,7 +22,7 @@ from torch_lapeig.eigen import (
     ShiftInvert,
     SmoothedAggregation,
 )
-from torch_lapeig.eigen.amg import aggregates, strong_edges
+from torch_lapeig.eigen.solvers.multigrid import aggregates, strong_edges
 
 
 class TestMultigrid:

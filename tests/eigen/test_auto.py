@@ -14,15 +14,7 @@ from problems import (
     subspace_angle,
     swiss_roll,
 )
-from torch_lapeig import (
-    ConvergenceError,
-    Graph,
-    HeatKernel,
-    Laplacian,
-    _compiled,
-    eigenpairs,
-    knn_graph,
-)
+from torch_lapeig import ConvergenceError, Graph, HeatKernel, Laplacian, eigenpairs, knn_graph, native
 from torch_lapeig.eigen import (
     Auto,
     ChebyshevSubspace,
@@ -31,12 +23,10 @@ from torch_lapeig.eigen import (
     ShiftInvert,
     SymmetricOperator,
 )
-from torch_lapeig.eigen.auto import Choice
-from torch_lapeig.eigen.solver import RitzPairs
+from torch_lapeig.eigen.choose import Choice
+from torch_lapeig.eigen.solvers.solver import RitzPairs
 
-counted = pytest.mark.skipif(
-    _compiled.library() is None, reason="nothing is compiled: SuperLU tells no fill beforehand"
-)
+counted = pytest.mark.skipif(native.library() is None, reason="nothing is compiled: SuperLU tells no fill beforehand")
 
 
 def cube(n):
@@ -74,7 +64,7 @@ class TestDefault:
         assert Auto().choose(asked.symmetric, 4) == Auto().choose(fresh.symmetric, 4)
 
     def test_without_compiled_loops(self, monkeypatch):
-        monkeypatch.setattr(_compiled, "library", lambda: None)
+        monkeypatch.setattr(native, "library", lambda: None)
         tree, mesh = Laplacian(Graph.from_scipy(sparse_path(5000))), Laplacian(knn_graph(swiss_roll(3000), 8))
         assert [type(solver) for solver in Auto().choose(tree.symmetric, 4).solvers] == [ShiftInvert, Lobpcg, Eigh]
         solvers, reason = Auto().choose(mesh.symmetric, 4)
@@ -160,7 +150,7 @@ def test_weights_over_many_decades_are_left_to_multigrid_or_factors():
     decades = torch.minimum(random, graph.pattern.transpose(random))
     laplacian = Laplacian(graph.with_weight(10 ** (-24 * decades)))
     asked = [type(solver) for solver in Auto().choose(laplacian.symmetric, 8).solvers]
-    if _compiled.library() is not None:  # SuperLU is not asked without being told to
+    if native.library() is not None:  # SuperLU is not asked without being told to
         assert asked.index(ShiftInvert) < asked.index(Eigh)
     pairs, exact = eigenpairs(laplacian, 8), eigenpairs(laplacian, 8, ShiftInvert())
     assert pairs.converged

@@ -6,7 +6,8 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from problems import on_every_device, points, random_affinity, swiss_roll
 from torch_lapeig import ConvergenceWarning, Graph, HeatKernel, Laplacian, knn_graph
-from torch_lapeig.eigen import NullSpace, SmoothedAggregation, SymmetricOperator, linear, solve_linear
+from torch_lapeig.eigen import NullSpace, SmoothedAggregation, SymmetricOperator, solve_linear
+from torch_lapeig.eigen.gradient import linear
 
 
 def lattice(n):

@@ -18,11 +18,10 @@ from torch_lapeig import (
     Graph,
     HeatKernel,
     Laplacian,
-    _compiled,
     eigenpairs,
     knn_graph,
+    native,
 )
-from torch_lapeig._compiled.sparse import Limits
 from torch_lapeig.eigen import (
     Auto,
     Eigh,
@@ -30,12 +29,12 @@ from torch_lapeig.eigen import (
     ShiftInvert,
     SparseLU,
     SymmetricOperator,
-    complement,
-    direct,
-    shift_invert,
 )
-from torch_lapeig.eigen.block_krylov import BlockKrylov, Trend
+from torch_lapeig.eigen.gradient import complement
+from torch_lapeig.eigen.solvers import factors, shift_invert
+from torch_lapeig.eigen.solvers.block_krylov import BlockKrylov, Trend
 from torch_lapeig.graph.pattern import DensePattern
+from torch_lapeig.native.sparse import Limits
 
 
 def scipy_graph(matrix):
@@ -83,7 +82,7 @@ def torus(*sides):
 def each_kind(request, monkeypatch):
     """Factors by compiled loops and by SuperLU."""
     if request.param == "SuperLU":
-        monkeypatch.setattr(direct.Shifted, "is_readable", property(lambda self: False))
+        monkeypatch.setattr(factors.Shifted, "is_readable", property(lambda self: False))
 
 
 @pytest.mark.usefixtures("each_kind")
@@ -244,7 +243,7 @@ class TestInertia:
         exact = torch.linalg.eigvalsh(operator.to_dense())
         cut, room = exact[:-1] + 0.4 * exact.diff(), 0.4 * exact.diff()
         for number in (room > 1e-8).nonzero().flatten().tolist():
-            found = direct.count_below(operator, float(cut[number]), float(room[number]), "a test")
+            found = factors.count_below(operator, float(cut[number]), float(room[number]), "a test")
             assert found in (number + 1, None)
             assert found is not None or room[number] < 1e-4
 
@@ -255,7 +254,9 @@ class TestInertia:
         operator = Laplacian(graph.with_weight(weight + graph.pattern.transpose(weight))).symmetric
         exact = torch.linalg.eigvalsh(operator.to_dense())
         middle, room = (exact[1:] + exact[:-1]) / 2, exact.diff() / 2
-        counts = [direct.count_below(operator, float(m), float(r), "a test") for m, r in zip(middle, room, strict=True)]
+        counts = [
+            factors.count_below(operator, float(m), float(r), "a test") for m, r in zip(middle, room, strict=True)
+        ]
         assert all(found in (number + 1, None) for number, found in enumerate(counts))
         assert sum(found is not None for found in counts) > 100
 
@@ -263,12 +264,12 @@ class TestInertia:
         operator = Laplacian(scipy_graph(torus(9, 8))).symmetric
         exact = torch.linalg.eigvalsh(operator.to_dense())
         for cut in (exact[1], exact[1] + 1e-15, exact[5] - 1e-14):
-            assert direct.count_below(operator, float(cut), 1e-15, "a test") is None
+            assert factors.count_below(operator, float(cut), 1e-15, "a test") is None
 
     def test_nodes_without_edges_are_not_counted(self):
         blocks = [sparse_path(20), scipy.sparse.coo_array((40, 40)), grid(4, 5)]
         operator = Laplacian(scipy_graph(scipy.sparse.block_diag(blocks))).symmetric
-        assert direct.count_below(operator, 1e-3, 1e-3, "a test") == 2
+        assert factors.count_below(operator, 1e-3, 1e-3, "a test") == 2
 
     @pytest.mark.parametrize("k", [3, 5, 6, 8, 9, 10])
     def test_it_takes_the_place_of_another_space(self, k, monkeypatch):
@@ -293,7 +294,7 @@ class TestInertia:
             return random(self, *others, *([vectors[:, 1 : 1 + hidden]] if len(seen) == 1 else []))
 
         monkeypatch.setattr(BlockKrylov, "random", blind)
-        monkeypatch.setattr("torch_lapeig.eigen.shift_invert.COUNTED", 0)
+        monkeypatch.setattr("torch_lapeig.eigen.solvers.shift_invert.COUNTED", 0)
         pairs = eigenpairs(laplacian, k, ShiftInvert(), tolerance=1e-6)
         assert pairs.converged
         torch.testing.assert_close(pairs.values, exact[:k], atol=1e-9, rtol=0)
@@ -301,22 +302,22 @@ class TestInertia:
 
     @pytest.mark.parametrize("error", [1, 3])
     def test_a_count_of_what_is_not_there_is_said(self, error, monkeypatch):
-        count = direct.count_below
-        monkeypatch.setattr("torch_lapeig.eigen.shift_invert.count_below", lambda *a: count(*a) + error)
+        count = factors.count_below
+        monkeypatch.setattr("torch_lapeig.eigen.solvers.shift_invert.count_below", lambda *a: count(*a) + error)
         laplacian = Laplacian(scipy_graph(torus(16, 16)))
         with pytest.warns(ConvergenceWarning, match="ShiftInvert"):
             eigenpairs(laplacian, 5, ShiftInvert())
 
     @pytest.mark.parametrize("count", [None, 0])
     def test_without_a_count_copies_are_searched_for(self, count, monkeypatch):
-        monkeypatch.setattr("torch_lapeig.eigen.shift_invert.count_below", lambda *a: count)
+        monkeypatch.setattr("torch_lapeig.eigen.solvers.shift_invert.count_below", lambda *a: count)
         laplacian = Laplacian(scipy_graph(torus(16, 16)))
         pairs = eigenpairs(laplacian, 7, ShiftInvert())
         assert pairs.converged
         torch.testing.assert_close(pairs.values, torch.linalg.eigvalsh(laplacian.to_dense())[:7], atol=1e-12, rtol=0)
 
     def test_factors_that_fill_the_memory_are_not_made_again(self, monkeypatch):
-        monkeypatch.setattr("torch_lapeig.eigen.shift_invert.count_below", None)
+        monkeypatch.setattr("torch_lapeig.eigen.solvers.shift_invert.count_below", None)
         laplacian = Laplacian(scipy_graph(torus(16, 16)))
         inverse = ShiftInvert().factors(laplacian.symmetric)
         pairs = eigenpairs(laplacian, 5, ShiftInvert(memory=20 * inverse.factors.nnz))
@@ -325,8 +326,8 @@ class TestInertia:
 
 class TestFactors:
     def test_what_would_not_fit_is_refused(self, monkeypatch):
-        if _compiled.library() is not None:  # SuperLU tells no fill beforehand: what it has made is measured
-            monkeypatch.setattr(direct, "factorize", None)
+        if native.library() is not None:  # SuperLU tells no fill beforehand: what it has made is measured
+            monkeypatch.setattr(factors, "factorize", None)
         with pytest.raises(ConvergenceError, match=r"3000 nodes would take more than memory=.* GiB .*Lobpcg\(\)"):
             eigenpairs(Laplacian(scipy_graph(expander(3000))), 4, ShiftInvert(memory=2**20))
 
@@ -338,7 +339,7 @@ class TestFactors:
         def full(_):
             raise MemoryError
 
-        monkeypatch.setattr(direct, "factorize", full)
+        monkeypatch.setattr(factors, "factorize", full)
         pairs = eigenpairs(laplacian, 4)
         assert isinstance(pairs.solver, Lobpcg)
         torch.testing.assert_close(pairs.values, expected.values, atol=1e-12, rtol=0)
@@ -376,13 +377,13 @@ class TestFill:
     @pytest.mark.parametrize("compiled", [True, False])
     def test_a_ball_tells_meshes(self, name, compiled, monkeypatch):
         if not compiled:
-            monkeypatch.setattr(_compiled, "library", lambda: None)
-        share = direct.shifted(Laplacian(scipy_graph(GRAPHS[name]())).symmetric, 0.0, self).share_of_ball()
+            monkeypatch.setattr(native, "library", lambda: None)
+        share = factors.shifted(Laplacian(scipy_graph(GRAPHS[name]())).symmetric, 0.0, self).share_of_ball()
         assert (share >= 0.5) == (name not in ("expander", "hubs"))
 
     def test_limits_hold_whatever_was_asked_before(self):
         """What is known of a pattern serves looser limits, and no tighter ones."""
-        matrix = direct.shifted(Laplacian(scipy_graph(GRAPHS["two bodies"]())).symmetric, 0.0, self)
+        matrix = factors.shifted(Laplacian(scipy_graph(GRAPHS["two bodies"]())).symmetric, 0.0, self)
         if not matrix.is_readable:
             pytest.skip("SuperLU tells nothing beforehand")
         assert matrix.structure(Limits(work=10)) is None

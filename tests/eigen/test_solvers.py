@@ -40,7 +40,7 @@ from torch_lapeig.eigen import (
     TorchLobpcg,
     component_eigenpairs,
 )
-from torch_lapeig.eigen.solver import RitzPairs
+from torch_lapeig.eigen.solvers.solver import RitzPairs
 
 SOLVERS = {
     "default": None,

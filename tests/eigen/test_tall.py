@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from problems import points
-from torch_lapeig.eigen import blocks
-from torch_lapeig.eigen.blocks import basis, inner
+from torch_lapeig.eigen.solvers import blocks
+from torch_lapeig.eigen.solvers.blocks import basis, inner
 
 
 @pytest.mark.parametrize("lead", [(), (1,), (3,)], ids=str)

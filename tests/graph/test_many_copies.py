@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from problems import points
-from torch_lapeig.graph import copies, nearest_neighbors
-from torch_lapeig.graph.copies import first_copies
+from torch_lapeig.graph import nearest_neighbors
 from torch_lapeig.graph.distances import squared_distances
+from torch_lapeig.graph.search import copies
+from torch_lapeig.graph.search.copies import first_copies
 
 
 def brute(x, k, queries=None, valid=None):

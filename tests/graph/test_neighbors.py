@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors, radius_neighbors_graph
 
 from problems import in_every_dtype, on_every_device, points
-from torch_lapeig import GraphWarning, _compiled
-from torch_lapeig.graph import distances, exact, nearest_neighbors, radius_neighbors
+from torch_lapeig import GraphWarning, native
+from torch_lapeig.graph import distances, nearest_neighbors, radius_neighbors
+from torch_lapeig.graph.search import exact
 
 
 @pytest.fixture(autouse=True, params=["small sets directly", "by products"])
@@ -18,7 +19,7 @@ def path(request, monkeypatch):
     if request.param == "by products":
         monkeypatch.setattr(distances, "SMALL_SET", 0)
         monkeypatch.setattr(distances, "FEW_NUMBERS", 0)
-    elif _compiled.library() is None:
+    elif native.library() is None:
         pytest.skip("nothing is compiled here")
 
 

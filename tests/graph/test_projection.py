@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from problems import points
-from torch_lapeig.graph import nearest_neighbors, neighbors, projection
+from torch_lapeig.graph import nearest_neighbors
 from torch_lapeig.graph.distances import squared_distances
-from torch_lapeig.graph.projection import images_that_pay
+from torch_lapeig.graph.search import neighbors, projection
+from torch_lapeig.graph.search.projection import images_that_pay
 
 N, D = 4400, 130
 

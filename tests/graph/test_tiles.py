@@ -7,7 +7,8 @@ import torch
 
 from problems import in_every_dtype, points
 from torch_lapeig import KNN
-from torch_lapeig.graph import nearest_neighbors, neighbors, radius_neighbors, tiles
+from torch_lapeig.graph import nearest_neighbors, radius_neighbors
+from torch_lapeig.graph.search import neighbors, tiles
 
 
 @pytest.fixture

@@ -40,8 +40,8 @@ from torch_lapeig import (
     Whitening,
     knn_graph,
 )
-from torch_lapeig._fitted import ENTRY
 from torch_lapeig.eigen import Eigh
+from torch_lapeig.support.fitted import ENTRY
 
 with warnings.catch_warnings():  # Lightning's imports warn of what is deprecated elsewhere
     warnings.simplefilter("ignore")

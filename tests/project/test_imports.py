@@ -14,30 +14,24 @@ import torch_lapeig
 ROOT = Path(torch_lapeig.__file__).parent
 # Rooms, folders or modules of the package, and the rooms that each imports from.
 ARROWS = {
-    "_cached": set(),
-    "_gone": set(),
-    "_precision": set(),
-    "_checks": {"_precision"},
-    "_tuning": set(),
-    "_compiled": {"_threads", "_tuning"},
-    "_threads": {"_checks", "_tuning"},
-    "_fitted": {"_checks", "_tuning"},
-    "graph": {"_cached", "_checks", "_compiled", "_fitted", "_threads", "_tuning"},
-    "eigen": {"_cached", "_checks", "_compiled", "_gone", "_threads", "_tuning", "graph"},
-    "methods": {"_checks", "_fitted", "_threads", "_tuning", "graph", "eigen"},
-    "losses": {"_checks", "_fitted", "graph", "eigen"},
-    "samplers": {"_checks", "graph"},
-    "sklearn": {"_checks", "_fitted", "_tuning", "graph", "eigen", "methods"},
-    "distributed": {"_cached", "_checks", "_fitted", "_tuning", "graph", "eigen", "losses", "methods"},
-    "lightning": {"_checks", "graph", "losses"},
-    "pyg": {"_checks", "graph", "eigen", "methods"},
+    "support": set(),
+    "native": {"support"},
+    "graph": {"support", "native"},
+    "eigen": {"support", "native", "graph"},
+    "methods": {"support", "graph", "eigen"},
+    "losses": {"support", "graph", "eigen"},
+    "samplers": {"support", "graph"},
+    "sklearn": {"support", "graph", "eigen", "methods"},
+    "distributed": {"support", "graph", "eigen", "losses", "methods"},
+    "lightning": {"support", "graph", "losses"},
+    "pyg": {"support", "graph", "eigen", "methods"},
     "command": {"graph", "methods"},
     "__main__": {"command"},
 }
 LIBRARIES = {"torch", "numpy", "scipy"}
 # Imported where it is asked for.
 OPTIONAL = {
-    "graph.ann": {"faiss"},
+    "graph.search.approximate": {"faiss"},
     "eigen.solve": {"tqdm"},
     "methods.labels": {"sklearn"},
     "sklearn": {"sklearn"},

@@ -10,13 +10,17 @@ import pytest
 import torch_lapeig
 
 DOCS = Path(__file__).parents[2] / "docs"
-COMMAND = "command"  # of the command line, which has a page of its own
+OTHERS = {
+    "command",
+    "native",
+    "support",
+}  # the command line has a page of its own; the others are for the library alone
 ROOMS = [
     torch_lapeig,
     *(
         importlib.import_module(f"torch_lapeig.{found.name}")
         for found in pkgutil.iter_modules(torch_lapeig.__path__)
-        if not found.name.startswith("_") and found.name != COMMAND
+        if not found.name.startswith("_") and found.name not in OTHERS
     ),
 ]
 NAMES = {f"{room.__name__}.{name}": getattr(room, name) for room in ROOMS for name in room.__all__}

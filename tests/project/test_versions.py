@@ -8,7 +8,7 @@ import pytest
 import torch
 from packaging.version import Version
 
-from torch_lapeig import _precision
+from torch_lapeig.support import precision
 
 ROOT = Path(__file__).parents[2]
 TOOLS = {
@@ -33,10 +33,10 @@ def test_floors_are_the_versions_that_run():
     lowest = pins("constraints-lowest.txt")
     assert floors.keys() >= {"torch", "numpy", "scipy", "scikit-learn", "lightning", "pytorch-lightning", "pytest"}
     assert floors == {name: Version(lowest[name]) for name in floors}
-    assert floors["torch"].release[:2] == _precision.OLDEST
+    assert floors["torch"].release[:2] == precision.OLDEST
 
 
 def test_an_older_torch_is_refused(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.5.1+cpu")
     with pytest.raises(ImportError, match=r"needs torch 2.6 or newer, and found 2.5.1"):
-        runpy.run_path(_precision.__file__)
+        runpy.run_path(precision.__file__)

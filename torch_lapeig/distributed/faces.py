@@ -12,8 +12,6 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.distributed.tensor import DTensor
 
-from torch_lapeig import _checks
-from torch_lapeig._fitted import ENTRY, State, entry_of, saved_fit
 from torch_lapeig.distributed.dtensors import as_given, equal_part, of_all, own_rows, part_of
 from torch_lapeig.distributed.fits import ROWS, SMALL, ShardedFit, centres_or_axes, labels_of
 from torch_lapeig.distributed.graph import ShardedGraph, sharded_graph
@@ -24,6 +22,8 @@ from torch_lapeig.graph import Precomputed
 from torch_lapeig.losses import LaplacianSmoothness, SpectralLoss
 from torch_lapeig.methods import LaplacianEigenmaps, SpectralClustering
 from torch_lapeig.methods.module import EigenSolves, Embedding
+from torch_lapeig.support import checks
+from torch_lapeig.support.fitted import ENTRY, State, entry_of, saved_fit
 
 KEPT = (*ROWS, *SMALL, ENTRY)  # of a fit, in a state dict
 
@@ -78,7 +78,7 @@ class Sharded(nn.Module):
     def __init__(self, module: nn.Module, group: Any = None, *, timeout: float = 300.0) -> None:
         super().__init__()
         kinds = (LaplacianEigenmaps, SpectralClustering, LaplacianSmoothness, SpectralLoss)
-        _checks.check_instance(module, "module", kinds, f"one of {', '.join(kind.__name__ for kind in kinds)}")
+        checks.check_instance(module, "module", kinds, f"one of {', '.join(kind.__name__ for kind in kinds)}")
         self.module: Any = module
         if isinstance(self.module.neighbors, Precomputed):
             raise ValueError(f"module must be of points, got neighbors={self.module.neighbors}")
@@ -98,18 +98,18 @@ class Sharded(nn.Module):
             return self._loss(*given)
         return self.embed(*given).columns
 
-    @_checks.full_precision
+    @checks.full_precision
     def embed(self, x: Tensor) -> Embedding:
         """Return the result of ``forward`` with eigenvalues, residuals and eigengap: see `Embedding`."""
         with self.ranks.guard():
             points = self._spread("embed", x, LaplacianEigenmaps, SpectralClustering)
             _, found, pairs = self._solve(points, sharded_graph(points, self.module.neighbors))
             columns = points.home(found.columns)
-            columns = columns.to(x.dtype) if x.dtype in _checks.HALVES else columns
+            columns = columns.to(x.dtype) if x.dtype in checks.HALVES else columns
             return found._replace(columns=as_given(columns, x), pairs=pairs)
 
     @torch.no_grad()
-    @_checks.full_precision
+    @checks.full_precision
     def fit(self, x: Tensor) -> Sharded:
         """Embed points, and cluster them, and keep the tensors that new points need. Returns the module."""
         with self.ranks.guard():
@@ -236,7 +236,7 @@ class Sharded(nn.Module):
         if rows in state_dict and getattr(self.module, "variant", "") != "njw":  # whose rows are not its vectors
             state_dict.setdefault(vectors, state_dict[rows])
 
-    @_checks.full_precision
+    @checks.full_precision
     def transform(self, x_new: Tensor) -> Tensor:
         """Return the rows ``(q, k)`` of new points ``(q, D)`` of this process given the fitted ones, with gradients."""
         return self._rows_of("transform", x_new, LaplacianEigenmaps, SpectralClustering)
@@ -248,7 +248,7 @@ class Sharded(nn.Module):
             return as_given(self._fit.rows_of(own_rows(x_new, self.ranks, "x_new")), x_new)
 
     @torch.no_grad()
-    @_checks.full_precision
+    @checks.full_precision
     def predict(self, x_new: Tensor) -> Tensor:
         """Return the cluster of each new point ``(q, D)`` of this process, int64 ``(q,)``; −1 without neighbours."""
         rows = own_rows(self._rows_of("predict", x_new, SpectralClustering), self.ranks, "x_new")
@@ -266,17 +266,17 @@ class Sharded(nn.Module):
         if self._fit is None:
             raise RuntimeError("Sharded must be fitted before it takes new points; call fit first")
         x, points = own_rows(given, self.ranks, "x_new"), self._fit.points.x
-        _checks.check_floating(x, "x_new")
+        checks.check_floating(x, "x_new")
         if x.ndim != 2 or x.shape[1] != points.shape[1] or x.dtype != points.dtype:
             raise ValueError(
                 f"x_new must be like the training points, (q, {points.shape[1]}) of {points.dtype}, got "
                 f"{tuple(x.shape)} of {x.dtype}"
             )
-        _checks.check_finite(x, "x_new")
+        checks.check_finite(x, "x_new")
         return {"a DTensor": x is not given, **self._derivatives(x_new=x)}
 
     def _derivatives(self, **rows: Tensor) -> dict[str, str]:
-        return _checks.derivatives_asked(**rows, **dict(self.module.named_parameters()))
+        return checks.derivatives_asked(**rows, **dict(self.module.named_parameters()))
 
     def graph_of(self, x: Tensor) -> tuple[ShardedPoints, ShardedGraph]:
         """Return the points where they are worked on and their weighted graph, for further computations."""
@@ -308,7 +308,7 @@ class Sharded(nn.Module):
                     "step, or DistributedDataParallel"
                 )
             )
-        return ShardedPoints.spread(_checks.single(own_rows(x, self.ranks, "x")), self.ranks)
+        return ShardedPoints.spread(checks.single(own_rows(x, self.ranks, "x")), self.ranks)
 
     def _graph(self, points: ShardedPoints) -> ShardedGraph:
         graph: ShardedGraph = self.module.weights(points.x, sharded_graph(points, self.module.neighbors))
@@ -366,8 +366,8 @@ def _facts_of_fit(saved: State) -> dict[str, object]:
 
 
 def _check_rows(y: Any, rows: int) -> dict[str, object]:
-    _checks.check_floating(y, "y")
+    checks.check_floating(y, "y")
     if y.ndim != 2 or len(y) != rows:
         raise ValueError(f"y must have shape ({rows}, k) to go with the points, got {tuple(y.shape)}")
-    _checks.check_finite(y, "y")
-    return {"columns": y.shape[1], "dtype of y": y.dtype, **_checks.derivatives_asked(y=y)}
+    checks.check_finite(y, "y")
+    return {"columns": y.shape[1], "dtype of y": y.dtype, **checks.derivatives_asked(y=y)}

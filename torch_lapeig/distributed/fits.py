@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
-from torch_lapeig._fitted import State
 from torch_lapeig.distributed.dtensors import by_number
 from torch_lapeig.distributed.graph import ShardedGraph, sharded_graph
 from torch_lapeig.distributed.halo import Halo, to_owners
@@ -19,6 +17,8 @@ from torch_lapeig.graph import KNN
 from torch_lapeig.graph.distances import least_reach, measured, radii_no_less, roots_no_less
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.methods.labels import cluster_qr, k_means, nearest_axis, nearest_centre
+from torch_lapeig.support import checks
+from torch_lapeig.support.fitted import State
 
 # Entries of a state dict: with a row for each point, in the order of numbers; and equal on every rank.
 ROWS = ("train_points", "train_vectors", "train_weighting", "train_degrees", "embedding_", "labels_")
@@ -65,7 +65,7 @@ class ShardedFit:
 
     def rows_of(self, x: Tensor) -> Tensor:
         """Return the rows of new points: the method extends the part of its fit near them."""
-        state = self._part_near(_checks.primal(x))
+        state = self._part_near(checks.primal(x))
         if len(x) == 0:
             return x.sum(1, keepdim=True) * self.eigenvalues
         rows: Tensor = self.module._extend_in_blocks(x, state)
@@ -121,7 +121,7 @@ def centres_or_axes(module: Any, points: ShardedPoints, rows: Tensor) -> Tensor:
         some = whole[whole[:, 0] != 0]
         if module.assign_labels == "cluster_qr":
             return cluster_qr(some)[1]
-        unit = _checks.power_of_two(some, (0, 1))  # so that no square overflows
+        unit = checks.power_of_two(some, (0, 1))  # so that no square overflows
         means = k_means(module.n_clusters, module.n_init, module.seed).fit((some / unit).cpu().numpy())
         return torch.as_tensor(means.cluster_centers_).to(some) * unit
 

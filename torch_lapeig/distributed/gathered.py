@@ -17,8 +17,8 @@ from torch import Tensor
 
 from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.eigen.laplacian import Laplacian
-from torch_lapeig.eigen.lobpcg import Lobpcg
 from torch_lapeig.eigen.solve import Eigenpairs, Solve, eigenpairs
+from torch_lapeig.eigen.solvers.lobpcg import Lobpcg
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.pattern import SparsePattern
 

@@ -7,8 +7,6 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
-from torch_lapeig._cached import cached_property
 from torch_lapeig.distributed.halo import offsets_of, to_owners
 from torch_lapeig.distributed.pattern import ShardedPattern
 from torch_lapeig.distributed.points import ShardedPoints
@@ -17,6 +15,8 @@ from torch_lapeig.distributed.search import Search
 from torch_lapeig.graph.distances import radii_no_less
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.rules import KNN, Radius
+from torch_lapeig.support import checks
+from torch_lapeig.support.cached import cached_property
 
 
 class ShardedGraph(Graph):
@@ -50,7 +50,7 @@ class ShardedGraph(Graph):
         call = "ShardedGraph.from_rows"
         ranks.agree(call, lambda: _facts_of_rows(row, col, weight, nodes))
         offsets = offsets_of(ranks.sizes(nodes))
-        ranks.agree(call, lambda: _checks.check_indices(col, "col", offsets[-1]))
+        ranks.agree(call, lambda: checks.check_indices(col, "col", offsets[-1]))
         order = (row * offsets[-1] + col).argsort()
         row, col, weight = row[order], col[order], weight.index_select(0, order)
         begin = offsets[ranks.rank]
@@ -62,7 +62,7 @@ class ShardedGraph(Graph):
         pattern = ShardedPattern(ranks, offsets, row, col, numbers)
         weight = weight.index_select(0, pattern.given_order)
         reverse = pattern.transpose(weight.detach())
-        ranks.agree(call, lambda: _checks.check_symmetric(weight, reverse, "weight"))
+        ranks.agree(call, lambda: checks.check_symmetric(weight, reverse, "weight"))
         return cls._trusted(pattern, weight)
 
     @cached_property
@@ -124,22 +124,22 @@ def symmetrized(points: ShardedPoints, row: Tensor, place: Tensor, symmetrize: s
 
 
 def _facts_of_rows(row: Tensor, col: Tensor, weight: Tensor, nodes: int) -> dict[str, object]:
-    _checks.check_count(nodes, "nodes", 0)
-    _checks.check_indices(row, "row", nodes)
-    _checks.check_indices(col, "col")
-    _checks.check_floating(weight, "weight")
+    checks.check_count(nodes, "nodes", 0)
+    checks.check_indices(row, "row", nodes)
+    checks.check_indices(col, "col")
+    checks.check_floating(weight, "weight")
     if not row.shape == col.shape == weight.shape or row.ndim != 1:
         raise ValueError(
             f"row, col and weight must have the same shape (E,), got {tuple(row.shape)}, {tuple(col.shape)} and "
             f"{tuple(weight.shape)}"
         )
-    _checks.check_finite(weight, "weight")
-    _checks.check_non_negative(weight, "weight")
-    return {"dtype of weight": weight.dtype, **_checks.derivatives_asked(weight=weight)}
+    checks.check_finite(weight, "weight")
+    checks.check_non_negative(weight, "weight")
+    return {"dtype of weight": weight.dtype, **checks.derivatives_asked(weight=weight)}
 
 
 def _checked_rule(rule: KNN | Radius) -> KNN | Radius:
-    _checks.check_instance(rule, "neighbors", (KNN, Radius), "KNN(k) or Radius(r) of points on several ranks")
+    checks.check_instance(rule, "neighbors", (KNN, Radius), "KNN(k) or Radius(r) of points on several ranks")
     if isinstance(rule, KNN) and (rule.backend != "exact" or (rule.recall or 1) < 1):
         raise ValueError(f"neighbors must be an exact search on several ranks, got {rule}")
     return rule

@@ -1,7 +1,7 @@
 """Multigrid on several ranks: the finest level lies on all of them, the next coarser one is on each as a whole.
 
-As in `torch_lapeig.eigen.amg`, with aggregates that never leave their rank and are not smoothed: the first coarse
-Laplacian is the Laplacian of the graph of aggregates. Every rank builds its hierarchy.
+As in `torch_lapeig.eigen.solvers.multigrid`, with aggregates that never leave their rank and are not smoothed: the
+first coarse Laplacian is the Laplacian of the graph of aggregates. Every rank builds its hierarchy.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from torch_lapeig.distributed.halo import ShardedMatrix, offsets_of
 from torch_lapeig.distributed.ranks import Ranks
-from torch_lapeig.eigen.amg import (
+from torch_lapeig.eigen.solvers.multigrid import (
     FAINTEST,
     LOWER,
     Hierarchy,

@@ -12,8 +12,6 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
-from torch_lapeig._cached import cached_property
 from torch_lapeig.distributed.gathered import Whole, eigenpairs_on_ranks
 from torch_lapeig.distributed.halo import Halo, ShardedMatrix, csr_of, owners
 from torch_lapeig.distributed.multigrid import multigrid
@@ -25,6 +23,8 @@ from torch_lapeig.graph.csr import edge_products
 from torch_lapeig.graph.distances import pair_distances
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.products import product, sampled_product
+from torch_lapeig.support import checks
+from torch_lapeig.support.cached import cached_property
 
 
 class ShardedPattern(SparsePattern):
@@ -93,14 +93,14 @@ class ShardedPattern(SparsePattern):
 
     def largest(self, x: Tensor) -> Tensor:
         """Return the largest magnitude in each column over all ranks; infinite where there is a NaN."""
-        bare = _checks.primal(x).abs()
+        bare = checks.primal(x).abs()
         bare = bare.nan_to_num(torch.inf, torch.inf) if bare.is_floating_point() else bare
         zero = bare.new_zeros(*bare.shape[:-2], 1, bare.shape[-1])  # a rank may have no rows
         return self.ranks.maximum(torch.cat([bare, zero], -2).amax(-2))
 
     def centre(self, x: Tensor) -> Tensor:
         """Return the mean ``(..., 1, D)`` of node values over all ranks, a constant."""
-        return self.ranks.sum(_checks.primal(x).sum(-2, keepdim=True)) / self.offsets[-1]
+        return self.ranks.sum(checks.primal(x).sum(-2, keepdim=True)) / self.offsets[-1]
 
     def numbered_parts(self, labels: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
         """Return component labels ``(1, n)`` counted over active nodes (0 elsewhere), and their number ``(1,)``."""
@@ -128,7 +128,7 @@ class ShardedPattern(SparsePattern):
 
     def signs(self, x: Tensor) -> Tensor:
         """Return ±1 for each column of ``(1, n, m)``: see ``torch_lapeig.graph.nodes.signs``, first by number."""
-        bare = _checks.primal(x)
+        bare = checks.primal(x)
         size = bare.abs()
         candidate = size >= 0.999 * self.largest(bare)[:, None, :]
         last = torch.iinfo(torch.int64).max
@@ -203,7 +203,7 @@ class ShardedPattern(SparsePattern):
 
     # --- Products -----------------------------------------------------------------------------------------------------
 
-    @_checks.full_precision
+    @checks.full_precision
     def matmul(self, values: Tensor, y: Tensor, *, is_symmetric: bool = False) -> Tensor:
         """Return M Y for ``y`` ``(..., n, m)``; differentiable in both at any order.
 
@@ -211,7 +211,7 @@ class ShardedPattern(SparsePattern):
         """
         return product(values, y.reshape(y.shape[-2:]), self, is_symmetric=is_symmetric).reshape(y.shape)
 
-    @_checks.full_precision
+    @checks.full_precision
     def products(self, x: Tensor, y: Tensor) -> Tensor:
         """Return (X Yᵀ)_ij on the edges for ``(..., n, m)``; differentiable in both at any order."""
         return sampled_product(x.reshape(x.shape[-2:]), y.reshape(y.shape[-2:]), self)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
 from torch_lapeig.distributed.halo import offsets_of
 from torch_lapeig.distributed.ranks import Ranks
+from torch_lapeig.support import checks
 
 LEAF = 32  # points of a part within a rank, neighbours in memory and in space
 DIRECTION_STEPS = 3  # of the power method: any direction in which a part is long is enough
@@ -60,7 +60,7 @@ class ShardedPoints:
             raise ranks.alike(ValueError(f"x must hold at least 2 points on all ranks together, got {sum(sizes)}"))
         begin = offsets_of(sizes)[ranks.rank]
         numbers = torch.arange(begin, begin + len(x), device=x.device)
-        bare = _checks.primal(x)
+        bare = checks.primal(x)
         part = bisect(bare, ranks.world, ranks)
         first = part.argsort(stable=True)
         send = torch.bincount(part, minlength=ranks.world).tolist()
@@ -69,7 +69,7 @@ class ShardedPoints:
         numbers = ranks.exchange(numbers[first], send, recv)
         # A power of two: then aligned runs of leaves have a box of their own, and a small ball.
         halvings = max(0, (len(arrived) // LEAF).bit_length() - 1)
-        leaves = bisect(_checks.primal(arrived), 2**halvings, Ranks.alone())
+        leaves = bisect(checks.primal(arrived), 2**halvings, Ranks.alone())
         second = leaves.argsort(stable=True)
         return cls(
             ranks,
@@ -99,18 +99,18 @@ class ShardedPoints:
 
 def _facts_of(x: Tensor, name: str) -> dict[str, object]:
     """Return the facts of points on which all ranks must agree; raise if this rank's cannot be points."""
-    _checks.check_floating(x, name)
+    checks.check_floating(x, name)
     if x.ndim != 2 or x.shape[1] < 1:
         raise ValueError(f"{name} must have shape (n, D), rows of this rank, got {tuple(x.shape)}")
-    _checks.check_finite(x, name)
-    return {"dimension": x.shape[1], "dtype": x.dtype, **_checks.derivatives_asked(**{name: x})}
+    checks.check_finite(x, name)
+    return {"dimension": x.shape[1], "dtype": x.dtype, **checks.derivatives_asked(**{name: x})}
 
 
 def _facts_of_rows(y: Tensor, rows: int) -> dict[str, object]:
     """Return the facts of rows on which all ranks must agree; raise if the rows do not go with the points."""
     if len(y) != rows:
         raise ValueError(f"y must have {rows} rows to go with the points, got {len(y)}")
-    return {"shape of a row": tuple(y.shape[1:]), "dtype": y.dtype, **_checks.derivatives_asked(y=y)}
+    return {"shape of a row": tuple(y.shape[1:]), "dtype": y.dtype, **checks.derivatives_asked(y=y)}
 
 
 def bisect(x: Tensor, parts: int, ranks: Ranks) -> Tensor:

@@ -33,7 +33,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from torch_lapeig import _checks
+from torch_lapeig.support import checks
 
 POLL = timedelta(seconds=0.5)  # between two checks for failures of other ranks, while this one waits
 GRACE = 1.0  # seconds in which the error of a lost rank may still arrive
@@ -76,7 +76,7 @@ class Ranks:
     """
 
     def __init__(self, group: Any = None, *, timeout: float = 300.0) -> None:
-        self.timeout = _checks.check_positive(timeout, "timeout")
+        self.timeout = checks.check_positive(timeout, "timeout")
         self.sent = self.calls = self.messages = self.most_rows = 0
         self._failure: str | None = None
         self._depth = self._failures = 0
@@ -280,7 +280,7 @@ class Ranks:
         try:
             yield
         except BaseException as error:
-            alike = getattr(error, "_is_alike", False) or isinstance(error, _checks.ConvergenceError)
+            alike = getattr(error, "_is_alike", False) or isinstance(error, checks.ConvergenceError)
             if self._depth == 1 and self.world > 1 and not alike:
                 self._tell(error)
             raise
@@ -413,7 +413,7 @@ class _Linear(torch.autograd.Function):
 
 def _linear(x: Tensor, there: Exchange, back: Exchange) -> Tensor:
     """Return the exchange of a tensor, with derivatives of any order."""
-    if not (torch.is_grad_enabled() and x.requires_grad) and not _checks.is_dual(x):
+    if not (torch.is_grad_enabled() and x.requires_grad) and not checks.is_dual(x):
         return there(x)
     result: Tensor = _Linear.apply(x, there, back)
     return result
@@ -429,7 +429,7 @@ def _group_of(group: Any) -> Any:
         return dist.group.WORLD if dist.is_available() and dist.is_initialized() else None
     if isinstance(group, dist.ProcessGroup):
         return group
-    raise TypeError(f"group must be a process group, a DeviceMesh or None, got {_checks.arrived(group)}")
+    raise TypeError(f"group must be a process group, a DeviceMesh or None, got {checks.arrived(group)}")
 
 
 def _store() -> Any:

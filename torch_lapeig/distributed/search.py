@@ -15,13 +15,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
-from torch_lapeig._cached import cached_property
-from torch_lapeig._tuning import TILED_SET, budget_of, rows_of_block
 from torch_lapeig.distributed.points import ShardedPoints
 from torch_lapeig.graph.distances import Metric, least_reach, measured, pair_distances
-from torch_lapeig.graph.neighbors import nearest_neighbors, radius_neighbors
-from torch_lapeig.graph.tiles import Tiles
+from torch_lapeig.graph.search.neighbors import nearest_neighbors, radius_neighbors
+from torch_lapeig.graph.search.tiles import Tiles
+from torch_lapeig.support import checks
+from torch_lapeig.support.cached import cached_property
+from torch_lapeig.support.tuning import TILED_SET, budget_of, rows_of_block
 
 BALLS = 256  # parts of a rank's points, each with a ball around it, known to all other ranks
 BLOCK = 512  # queries compared with the balls together
@@ -63,13 +63,13 @@ class Search:
         self.points, self.ranks, self.metric = points, points.ranks, metric
         if metric == "cosine" and self.ranks.any((points.x == 0).all(1).any()):
             raise self.ranks.alike(ValueError('metric="cosine" needs vectors of positive length, got zero vectors'))
-        self.x = measured(_checks.primal(points.x), metric)
+        self.x = measured(checks.primal(points.x), metric)
         # In the order of their numbers, so that ties go to the smaller one.
         self.order = points.numbers.argsort()
         self.sorted = self.x[self.order]
         self._made: tuple[int, Tiles] | None = None
 
-    @_checks.full_precision
+    @checks.full_precision
     def nearest(self, k: int, queries: Tensor | None = None) -> ShardedNeighbors:
         """Return the ``k`` nearest points of every query of this rank, or of every own point among the others.
 
@@ -84,7 +84,7 @@ class Search:
             )
         if self.ranks.world == 1:
             return self._own(k, queries, None)
-        asked = self.x if queries is None else _checks.primal(queries)
+        asked = self.x if queries is None else checks.primal(queries)
         first = torch.zeros(len(asked), self.ranks.world, dtype=torch.bool, device=asked.device)
         if queries is None:
             found = self._own(k, None, None)
@@ -100,12 +100,12 @@ class Search:
         """Return how far each query has to search beyond the points it has found, ``(Q, 1)``."""
         return found.squared_distances[:, -1:].double().sqrt() * self._slack
 
-    @_checks.full_precision
+    @checks.full_precision
     def within(self, reach: Tensor, queries: Tensor | None = None) -> Reached:
         """Return all pairs of a query, or an own point, and another point whose ``reach`` ``(n,)`` covers it."""
         begin, none = self.points.offsets[self.ranks.rank], self.order[:0]
         itself, same = queries is None, least_reach(self.metric, self.x.dtype) ** 2
-        asked = self.x if queries is None else _checks.primal(queries)
+        asked = self.x if queries is None else checks.primal(queries)
 
         def answer(asked: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
             """Return queries' positions, places, and whether points are equal; None: own points as queries."""

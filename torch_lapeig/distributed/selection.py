@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
 from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.graph.groups import with_equal_parts
+from torch_lapeig.support import checks
 
 BITS = 8  # bits of a number decided in one round of selection: a histogram of 2^BITS counts for each group
 WORD = {torch.float32: torch.int32, torch.float64: torch.int64}
@@ -22,7 +22,7 @@ def medians_of_groups(ranks: Ranks, values: Tensor, group: Tensor, total: int) -
     Args:
         values: ``(E,)`` on this rank. group: int64 ``(E,)``, the group of each, 0 ≤ group < total.
     """
-    bare = _checks.primal(values) + 0.0  # −0 has the sign bit
+    bare = checks.primal(values) + 0.0  # −0 has the sign bit
     bits, among = bare.view(WORD[bare.dtype]).long(), group
     count = ranks.sum(torch.bincount(group, minlength=total))
     left, found = (count + 1) // 2, torch.zeros_like(count)

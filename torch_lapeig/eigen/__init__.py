@@ -3,22 +3,22 @@
 from collections.abc import Callable
 from typing import NoReturn
 
-from torch_lapeig._gone import stand_in
-from torch_lapeig.eigen.amg import SmoothedAggregation
-from torch_lapeig.eigen.auto import Auto, Choice
-from torch_lapeig.eigen.chebyshev import ChebyshevSubspace
-from torch_lapeig.eigen.direct import SparseLU
-from torch_lapeig.eigen.eigh import Eigh
+from torch_lapeig.eigen.choose import Auto, Choice
+from torch_lapeig.eigen.gradient.linear import solve_linear
 from torch_lapeig.eigen.laplacian import Laplacian
-from torch_lapeig.eigen.linear import solve_linear
-from torch_lapeig.eigen.lobpcg import Lobpcg
 from torch_lapeig.eigen.null_space import NullSpace
 from torch_lapeig.eigen.operator import Operator
-from torch_lapeig.eigen.shift_invert import ShiftInvert
 from torch_lapeig.eigen.solve import ComponentEigenpairs, Eigenpairs, Solve, component_eigenpairs, eigenpairs
-from torch_lapeig.eigen.solver import Preconditioner, RitzPairs, Solver
+from torch_lapeig.eigen.solvers.chebyshev import ChebyshevSubspace
+from torch_lapeig.eigen.solvers.dense import Eigh
+from torch_lapeig.eigen.solvers.factors import SparseLU
+from torch_lapeig.eigen.solvers.lobpcg import Lobpcg
+from torch_lapeig.eigen.solvers.multigrid import SmoothedAggregation
+from torch_lapeig.eigen.solvers.shift_invert import ShiftInvert
+from torch_lapeig.eigen.solvers.solver import Preconditioner, RitzPairs, Solver
+from torch_lapeig.eigen.solvers.torch_lobpcg import TorchLobpcg
 from torch_lapeig.eigen.symmetric import SymmetricOperator
-from torch_lapeig.eigen.torch_lobpcg import TorchLobpcg
+from torch_lapeig.support.gone import stand_in
 
 __all__ = [
     "Auto",

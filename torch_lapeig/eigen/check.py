@@ -10,13 +10,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
-from torch_lapeig._cached import cached_property
-from torch_lapeig._threads import together
-from torch_lapeig.eigen.eigh import Eigh
 from torch_lapeig.eigen.operator import Operator
-from torch_lapeig.eigen.solver import RitzPairs, Solver, fewest_active, most_null, parts_of_batch
+from torch_lapeig.eigen.solvers.dense import Eigh
+from torch_lapeig.eigen.solvers.solver import RitzPairs, Solver, fewest_active, most_null, parts_of_batch
 from torch_lapeig.eigen.symmetric import SymmetricOperator
+from torch_lapeig.support import checks
+from torch_lapeig.support.cached import cached_property
+from torch_lapeig.support.threads import together
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class Solution:
     @cached_property
     def is_converged(self) -> bool:
         """Return whether the pairs of all graphs have converged."""
-        return _checks.look(self.converged.all())[0]
+        return checks.look(self.converged.all())[0]
 
     def times(self, unit: Tensor) -> Solution:
         """Return the pairs of the operator times a number for each graph ``(B,)``."""
@@ -177,8 +177,8 @@ def report_failure(solution: Solution, on_failure: str) -> None:
         f"{solution.residuals[worst].max():.2e} with a gap of {solution.gap[worst]:.2e}; {advice}"
     )
     if on_failure == "raise":
-        raise _checks.ConvergenceError(message)
-    _checks.warn(message, _checks.ConvergenceWarning)
+        raise checks.ConvergenceError(message)
+    checks.warn(message, checks.ConvergenceWarning)
 
 
 def _gap(operator: Operator, values: Tensor, guard_values: Tensor) -> Tensor:

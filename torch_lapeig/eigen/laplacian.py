@@ -8,12 +8,12 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
-from torch_lapeig._cached import cached_property
 from torch_lapeig.eigen.null_space import NullSpace
 from torch_lapeig.eigen.symmetric import SymmetricOperator, in_double
 from torch_lapeig.graph.graph import Graph, check_graph
 from torch_lapeig.graph.logarithms import finite_log, inverse_power, log_sums, only_zeros, with_log_derivative
+from torch_lapeig.support import checks
+from torch_lapeig.support.cached import cached_property
 
 Normalization = Literal["symmetric", "random_walk", "unnormalized"]
 NORMALIZATIONS = ("symmetric", "random_walk", "unnormalized")
@@ -67,10 +67,10 @@ class Laplacian:
     loss_dtype: torch.dtype | None = None  # of a loss of its eigenpairs, where it is coarser than the weights
 
     def __init__(self, graph: Graph, normalization: Normalization = "symmetric") -> None:
-        _checks.check_choice(normalization, "normalization", NORMALIZATIONS)
+        checks.check_choice(normalization, "normalization", NORMALIZATIONS)
         check_graph(graph)
         if graph.pattern.is_sharded:
-            asked = _checks.derivatives_asked(weights=graph.weight)
+            asked = checks.derivatives_asked(weights=graph.weight)
             graph.pattern.agree("Laplacian", lambda: {"normalization": normalization, **asked})
         self._set(graph, normalization, graph.weight.dtype)
 
@@ -134,7 +134,7 @@ class Laplacian:
         values = with_log_derivative(values, logarithm + pattern.at_row(t))
         if zeros is not None:
             factor = pattern.at_row(s) * (pattern.at_col(s) if symmetric else ratio)
-            values = values + _checks.finite_gradient(zeros) * factor
+            values = values + checks.finite_gradient(zeros) * factor
         return s, values
 
     @property
@@ -156,17 +156,17 @@ class Laplacian:
             raise ValueError(f"laplacian must be of at least one graph with a node, got one of shape {self.shape}")
         self._check_weights()
         batch = self.graph.batch_size
-        degrees, r = _checks.primal(self.degrees).reshape(batch, -1), self.graph.similarity
+        degrees, r = checks.primal(self.degrees).reshape(batch, -1), self.graph.similarity
         active = self.active.reshape(batch, -1)
         diagonal, values = self._without_loops(self._symmetric_values)
         unnormalized = self.normalization == "unnormalized"
         ground = active.to(degrees.dtype) if unnormalized else degrees.sqrt() * active
-        largest = self.graph.pattern.largest(_checks.primal(diagonal).reshape(batch, -1, 1))[:, 0]
+        largest = self.graph.pattern.largest(checks.primal(diagonal).reshape(batch, -1, 1))[:, 0]
         bound = 2 * (largest if unnormalized else torch.where(largest > 0, largest, 1))
         if self.has.unsound:  # the sum of the squares of the null vector would overflow
-            ground = ground / _checks.power_of_two(self.graph.pattern.largest(ground[..., None]), (-2,))[..., 0]
+            ground = ground / checks.power_of_two(self.graph.pattern.largest(ground[..., None]), (-2,))[..., 0]
         if r is not None:
-            ground = ground / _checks.primal(r).reshape(batch, -1)
+            ground = ground / checks.primal(r).reshape(batch, -1)
         return SymmetricOperator(
             self.graph.pattern,
             values,
@@ -192,7 +192,7 @@ class Laplacian:
         if not self.has.unsound:  # or a sum overflows
             return
         for part in parts:
-            _checks.check_finite(part, "laplacian")
+            checks.check_finite(part, "laplacian")
             if float(part.amin()) < 0:
                 raise ValueError("laplacian must be of non-negative weights, got negative ones")
 
@@ -202,7 +202,7 @@ class Laplacian:
             return self
         log_weight, r = self.graph.log_weight, self.graph.similarity
         weight = in_double(self.graph.pattern, self.graph.weight)
-        log_weight = None if log_weight is None else _checks.finite_gradient(log_weight).double()
+        log_weight = None if log_weight is None else checks.finite_gradient(log_weight).double()
         similarity = None if r is None else r.double()
         graph = self.graph._with(weight=weight, similarity=similarity, log_weight=log_weight)
         double = Laplacian.__new__(Laplacian)
@@ -220,7 +220,7 @@ class Laplacian:
     @cached_property
     def _largest_degree(self) -> Tensor:
         """Return each graph's largest degree, ``(B,)``."""
-        degrees = _checks.primal(self.degrees).reshape(self.graph.batch_size, -1, 1)
+        degrees = checks.primal(self.degrees).reshape(self.graph.batch_size, -1, 1)
         return self.graph.pattern.largest(degrees)[:, 0]
 
     @cached_property
@@ -234,7 +234,7 @@ class Laplacian:
 
         Below eps^¾ of it, where an error of eps in v is one of eps^⅝ in D^-½ v, or more.
         """
-        degrees = _checks.primal(self.degrees)
+        degrees = checks.primal(self.degrees)
         least = torch.finfo(degrees.dtype).eps ** 0.75 * self._largest_degree.reshape(*self.shape[:-1], 1)
         below: Tensor = self.active & (degrees < least)
         return below
@@ -248,14 +248,14 @@ class Laplacian:
     @cached_property
     def has(self) -> Has:
         """Return the properties of this process's nodes and weights, found by one synchronisation."""
-        degrees, weight = _checks.primal(self.degrees), _checks.primal(self._affinity)
+        degrees, weight = checks.primal(self.degrees), checks.primal(self._affinity)
         isolated = ~self.active if self.graph.mask is None else ~self.active & self.graph.mask
         tiny = self.active & (degrees < torch.finfo(self._given).tiny ** 0.25)
         unsound = ~degrees.sum().isfinite()
         if weight.numel():
             unsound = unsound | ~(weight.detach().amin() >= 0)
         slight = self.slight.any()
-        return Has(*_checks.look(unsound, isolated.any(), slight, slight | tiny.any()))
+        return Has(*checks.look(unsound, isolated.any(), slight, slight | tiny.any()))
 
     @cached_property
     def active_components(self) -> tuple[Tensor, Tensor]:
@@ -269,7 +269,7 @@ class Laplacian:
         """Return the dimension of the null space, int64 ``(B,)``: the number of components of positive degree."""
         return self.active_components[1]
 
-    @_checks.full_precision
+    @checks.full_precision
     def matmul(self, y: Tensor) -> Tensor:
         """Return the product with ``y``, ``(N, m)`` or ``(B, N, m)``, in O(E·m); differentiable in both, at any order.
 
@@ -277,7 +277,7 @@ class Laplacian:
         """
         if tuple(y.shape[:-1]) != tuple(self.graph.shape):
             raise ValueError(f"y must have shape {(*self.graph.shape, 'm')}, got {tuple(y.shape)}")
-        if y.dtype in _checks.HALVES:
+        if y.dtype in checks.HALVES:
             return self.matmul(y.to(self.graph.weight.dtype)).to(y.dtype)
         is_symmetric = self.normalization != "random_walk" and self.graph.similarity is None
         diagonal, values = self._without_loops(self.values)
@@ -305,7 +305,7 @@ class Laplacian:
 
 def _without_subnormal(graph: Graph, affinity: Tensor) -> Graph:
     """Return the graph with weights of zero where an affinity, in either direction, is subnormal."""
-    affinity, tiny = _checks.primal(affinity), torch.finfo(affinity.dtype).tiny
+    affinity, tiny = checks.primal(affinity), torch.finfo(affinity.dtype).tiny
     is_normal = affinity > tiny
     if graph.similarity is not None:
         is_normal = is_normal & (graph.pattern.transpose(affinity) > tiny)
@@ -315,4 +315,4 @@ def _without_subnormal(graph: Graph, affinity: Tensor) -> Graph:
 def needs_derivatives(*tensors: Tensor | None) -> bool:
     """Return whether derivatives of either mode are asked for in one of the tensors."""
     given = [t for t in tensors if t is not None]
-    return (torch.is_grad_enabled() and any(t.requires_grad for t in given)) or any(map(_checks.is_dual, given))
+    return (torch.is_grad_enabled() and any(t.requires_grad for t in given)) or any(map(checks.is_dual, given))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
 from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.nodes import Nodes
+from torch_lapeig.support import checks
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class NullSpace:
     @classmethod
     def constant(cls, like: Tensor) -> NullSpace:
         """Return the null space of each graph's constant vector, for node values ``like`` ``(N,)`` or ``(B, N)``."""
-        ground = torch.ones_like(_checks.primal(like)).reshape(-1, like.shape[-1])
+        ground = torch.ones_like(checks.primal(like)).reshape(-1, like.shape[-1])
         part = torch.zeros_like(ground, dtype=torch.int64)
         return cls(ground, part, part.new_ones(len(part)))
 

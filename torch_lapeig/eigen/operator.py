@@ -13,9 +13,9 @@ from typing import Any, Protocol, TypeGuard
 import torch
 from torch import Tensor
 
-from torch_lapeig._compiled import Rows
-from torch_lapeig.eigen.blocks import dots, inner
+from torch_lapeig.eigen.solvers.blocks import dots, inner
 from torch_lapeig.graph.nodes import signs
+from torch_lapeig.native import Rows
 
 
 class Operator(Protocol):

@@ -2,8 +2,8 @@
 
 Graphs of up to some 200 nodes are faster as dense matrices than as lists of edges, because calls dominate the time. So
 a batch of them is one tensor ``(B, N, N)``, solved in float64 by one `eigh`, which costs about as much as in float32
-there and resolves more. The derivatives come from the one rule (`torch_lapeig.eigen.rule`); its complement needs no
-linear solve where all eigenvectors are known.
+there and resolves more. The derivatives come from the one rule (`torch_lapeig.eigen.gradient.rule`); its complement
+needs no linear solve where all eigenvectors are known.
 
 Only plain graphs are solved here: finite, connected, of more nodes than pairs, and without degrees so small that they
 underflow, or magnify round-off. `torch_lapeig.eigen.eigenpairs` has the warnings, errors and conventions for all
@@ -18,18 +18,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig._checks import primal
-from torch_lapeig._tuning import solves_all_pairs
-from torch_lapeig.eigen.blocks import eigh_of_batch
 from torch_lapeig.eigen.check import Solution
-from torch_lapeig.eigen.clusters import Rule
-from torch_lapeig.eigen.eigh import Eigh
+from torch_lapeig.eigen.gradient.clusters import Rule
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
 from torch_lapeig.eigen.solve import TOLERANCE, Eigenpairs, Solve, differentiable
-from torch_lapeig.eigen.solver import RitzPairs
+from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
+from torch_lapeig.eigen.solvers.dense import Eigh
+from torch_lapeig.eigen.solvers.solver import RitzPairs
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.nodes import signs
 from torch_lapeig.graph.pattern import DensePattern
+from torch_lapeig.support.checks import primal
+from torch_lapeig.support.tuning import solves_all_pairs
 
 SMALL_NODES = 64  # up to which dense graphs are faster than sparse ones, whatever their number
 SMALL_NUMBERS = 2**24  # maximum graphs · nodes²: 128 MiB a matrix of the batch, some ten of which are held at a time

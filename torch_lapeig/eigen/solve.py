@@ -11,19 +11,19 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
-from torch_lapeig._tuning import REORDER_NODES
-from torch_lapeig.eigen.auto import Auto, first_converged
 from torch_lapeig.eigen.check import Solution, report_failure, residual_norms
-from torch_lapeig.eigen.clusters import DEGENERACIES, Degeneracy, Rule
-from torch_lapeig.eigen.eigh import Eigh
+from torch_lapeig.eigen.choose import Auto, first_converged
+from torch_lapeig.eigen.gradient.clusters import DEGENERACIES, Degeneracy, Rule
+from torch_lapeig.eigen.gradient.rule import ImplicitEigenpairs
+from torch_lapeig.eigen.gradient.tails import with_tails
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives
 from torch_lapeig.eigen.operator import Operator, is_operator
-from torch_lapeig.eigen.rule import ImplicitEigenpairs
-from torch_lapeig.eigen.solver import Progress, Solver, fewest_active
+from torch_lapeig.eigen.solvers.dense import Eigh
+from torch_lapeig.eigen.solvers.solver import Progress, Solver, fewest_active
 from torch_lapeig.eigen.symmetric import SymmetricOperator
-from torch_lapeig.eigen.tails import with_tails
 from torch_lapeig.graph.graph import Graph, check_graph
+from torch_lapeig.support import checks
+from torch_lapeig.support.tuning import REORDER_NODES
 
 TOLERANCE = 1e-10  # default residual over the gap
 ROUNDED_TOLERANCE = 1e-8  # of an answer that is rounded to float32
@@ -128,14 +128,14 @@ class Solve:
     progress: Progress | bool = False
 
     def __post_init__(self) -> None:
-        _checks.check_function(self.solver, "solver", "a solver such as Eigh()")
+        checks.check_function(self.solver, "solver", "a solver such as Eigh()")
         for name in ("tolerance", "backward_tolerance", "cluster_width"):
             if (value := getattr(self, name)) is not None:
-                _checks.keep(self, **{name: _checks.check_positive(value, name)})
-        _checks.check_choice(self.degeneracy, "degeneracy", DEGENERACIES)
-        _checks.check_choice(self.on_failure, "on_failure", ("warn", "raise"))
+                checks.keep(self, **{name: checks.check_positive(value, name)})
+        checks.check_choice(self.degeneracy, "degeneracy", DEGENERACIES)
+        checks.check_choice(self.on_failure, "on_failure", ("warn", "raise"))
         if not isinstance(self.progress, bool):
-            _checks.check_function(self.progress, "progress", "True, False or a function")
+            checks.check_function(self.progress, "progress", "True, False or a function")
 
     def rule(self, dtype: torch.dtype, loss: torch.dtype | None = None) -> Rule:
         """Return the options of the gradient for a problem of a dtype, and a loss in its dtype or a coarser one."""
@@ -151,7 +151,7 @@ class Solve:
         return cls() if value is None else cls(value)
 
 
-@_checks.full_precision
+@checks.full_precision
 def eigenpairs(
     laplacian: Laplacian | Operator, k: int, solve: Solve | Solver | None = None, *, fill: bool = False, **options: Any
 ) -> Eigenpairs:
@@ -167,7 +167,7 @@ def eigenpairs(
         fill: let graphs have fewer than ``k`` nodes of positive degree, or none at all, as in batches of unequal
             sizes. The pairs they lack have zero vectors, eigenvalues +∞ (zero in ``projected``), and no gradient.
 
-    Gradients follow the implicit rule of ``torch_lapeig.eigen.rule``, never ``torch.linalg.eigh``'s: they are
+    Gradients follow the implicit rule of ``torch_lapeig.eigen.gradient.rule``, never ``torch.linalg.eigh``'s: they are
     finite, and with equal eigenvalues exact for losses that do not depend on the choice of basis in an eigenspace (that
     mix values and vectors through `Eigenpairs.projected`). A `DegeneracyWarning` tells if a loss does, or when the cut
     after pair k splits a cluster, a `ConvergenceWarning` when the backward's solve fails. Forward mode follows it too.
@@ -197,14 +197,14 @@ def eigenpairs(
     factor, loss = (exact.factor, exact.loss_dtype) if isinstance(exact, Laplacian) else (None, None)
     rule = solve.rule(dtype, loss)
     if factor is not None:
-        rule = dataclasses.replace(rule, factor=_checks.primal(factor).reshape(operator.batch_size, -1))
+        rule = dataclasses.replace(rule, factor=checks.primal(factor).reshape(operator.batch_size, -1))
     solution, projected, vectors = _solved(operator, k, solve, rule)
     if not solution.is_converged:
         report_failure(solution, solve.on_failure)
     residuals = _residuals(operator, solution, vectors, dtype)
     projected, vectors, values, residuals = _fill(projected, vectors, solution, residuals, k)
     if isinstance(exact, Laplacian):
-        if vectors.requires_grad or _checks.is_dual(vectors):
+        if vectors.requires_grad or checks.is_dual(vectors):
             vectors = _beside_trivial(exact, vectors)
         if factor is not None:
             projected, vectors = _apply_factor(exact, factor, projected, vectors, solution)
@@ -217,7 +217,7 @@ def _residuals(operator: Operator, solution: Solution, vectors: Tensor, dtype: t
     """Return the residuals ``(B, k)`` of vectors as they are returned, rounded to a dtype."""
     if dtype == operator.dtype:
         return solution.residuals
-    rounded = _checks.primal(vectors).to(dtype).to(operator.dtype)
+    rounded = checks.primal(vectors).to(dtype).to(operator.dtype)
     return residual_norms(operator.frozen(), solution.values, rounded)
 
 
@@ -267,7 +267,7 @@ def _operator_of(laplacian: Any) -> Operator:
         return laplacian
     if is_operator(laplacian):
         return laplacian
-    raise TypeError(f"laplacian must be a Laplacian, got {_checks.arrived(laplacian)}; use Laplacian(graph)")
+    raise TypeError(f"laplacian must be a Laplacian, got {checks.arrived(laplacian)}; use Laplacian(graph)")
 
 
 def _is_large(operator: SymmetricOperator) -> bool:
@@ -285,19 +285,19 @@ def _beside_trivial(laplacian: Laplacian, vectors: Tensor) -> Tensor:
     if operator.most_null <= 1:
         return vectors
     ground = laplacian.ground[..., None]
-    ground = ground / _checks.power_of_two(operator.largest(_checks.primal(ground))[..., None, :], (-2,))
+    ground = ground / checks.power_of_two(operator.largest(checks.primal(ground))[..., None, :], (-2,))
     squares = operator.dots(ground, ground)[..., None, :]
     first = ground / torch.where(squares > 0, squares, 1).sqrt()
-    first = first * operator.inner(_checks.primal(first), _checks.primal(vectors[..., :1])).sign()
+    first = first * operator.inner(checks.primal(first), checks.primal(vectors[..., :1])).sign()
     others = vectors[..., 1:]
     # Zero with a derivative: the rule gives the others' derivative relative to a first vector at rest.
     turned = operator.inner(first, others)
-    beside = others - _checks.matmul(first, turned)
+    beside = others - checks.matmul(first, turned)
     # Of length 1 for second derivatives, too.
-    beside = beside + _checks.matmul(beside, _checks.matmul(turned.mT, turned)) / 2
+    beside = beside + checks.matmul(beside, checks.matmul(turned.mT, turned)) / 2
     whole = torch.cat([first, beside], -1)
     several = (operator.nullity > 1)[:, None, None]
-    return torch.where(several, _checks.primal(vectors) + (whole - _checks.primal(whole)), vectors)
+    return torch.where(several, checks.primal(vectors) + (whole - checks.primal(whole)), vectors)
 
 
 def _apply_factor(
@@ -350,8 +350,8 @@ def component_eigenpairs(
     [2, 2]
     """
     check_graph(graph)
-    k = _checks.check_width(k, "k")
-    _checks.check_choice(normalization, "normalization", NORMALIZATIONS)
+    k = checks.check_width(k, "k")
+    checks.check_choice(normalization, "normalization", NORMALIZATIONS)
     found = []
     for nodes in graph.nodes_of_components():
         laplacian = Laplacian(graph.subgraph(nodes), normalization)
@@ -400,7 +400,7 @@ def _fill(
 
 def _check_request(operator: Operator, k: int, fill: bool, solve: Solve) -> int:
     """Return the number of pairs, checked against the sizes of the graphs and the solver."""
-    k, fill = _checks.check_width(k, "k"), _checks.check_flag(fill, "fill")
+    k, fill = checks.check_width(k, "k"), checks.check_flag(fill, "fill")
     if k <= fewest_active(operator):
         return k
     if not fill:

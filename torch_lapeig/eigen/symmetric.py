@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
-from torch_lapeig._cached import cached_property
-from torch_lapeig._compiled import Rows, is_for_one_thread
 from torch_lapeig.eigen.null_space import NullSpace
 from torch_lapeig.eigen.operator import WithEntries, chebyshev_recurrence
 from torch_lapeig.graph.graph import check_edge_values
 from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern
+from torch_lapeig.native import Rows, is_for_one_thread
+from torch_lapeig.support import checks
+from torch_lapeig.support.cached import cached_property
 
 UNSET: Any = None  # marks a field to compute from the others
 NEAR = 2.0**20  # bound of a spectrum up to which the unit stays 1, and down to its inverse
@@ -32,7 +32,7 @@ def in_one_message(total: Callable[[Tensor], Tensor], *parts: Tensor) -> tuple[T
 
 def in_double(pattern: Pattern, values: Tensor) -> Tensor:
     """Return symmetric values on edges in float64: the mean of both directions, which differ by round-off."""
-    double, exact = _checks.finite_gradient(values).double(), _checks.primal(values).double()
+    double, exact = checks.finite_gradient(values).double(), checks.primal(values).double()
     return double if pattern.is_sharded else double + (pattern.transpose(exact) - exact) / 2
 
 
@@ -86,27 +86,27 @@ class SymmetricOperator(WithEntries):
         if not self.trusted:
             self._check_parts(constant_null)
         if constant_null:
-            _checks.keep(self, null=NullSpace.constant(self.diagonal))
+            checks.keep(self, null=NullSpace.constant(self.diagonal))
         if self.bound is UNSET:
-            rows = _checks.primal(self.diagonal).abs() + self.pattern.sum_rows(_checks.primal(self.values).abs())
-            _checks.keep(self, bound=self.pattern.largest(rows.reshape(self.batch_size, -1, 1))[:, 0])
+            rows = checks.primal(self.diagonal).abs() + self.pattern.sum_rows(checks.primal(self.values).abs())
+            checks.keep(self, bound=self.pattern.largest(rows.reshape(self.batch_size, -1, 1))[:, 0])
         if self.active is UNSET:
-            _checks.keep(self, active=super().active)
+            checks.keep(self, active=super().active)
 
     def _check_parts(self, constant_null: bool) -> None:
         check_edge_values(self.pattern, self.values, "values")
         if math.prod(self.pattern.shape) == 0 and not self.pattern.is_sharded:
             raise ValueError(f"pattern must be of at least one graph with a node, got shape {self.pattern.shape}")
-        _checks.check_floating(self.diagonal, "diagonal")
+        checks.check_floating(self.diagonal, "diagonal")
         if tuple(self.diagonal.shape) != tuple(self.pattern.shape):
             raise ValueError(f"diagonal must have shape {tuple(self.pattern.shape)}, got {tuple(self.diagonal.shape)}")
-        _checks.check_symmetric_matrix(self.values, self.pattern.transpose(self.values), "values")
-        _checks.check_flag(constant_null, "constant_null")
+        checks.check_symmetric_matrix(self.values, self.pattern.transpose(self.values), "values")
+        checks.check_flag(constant_null, "constant_null")
         if self.bound is not UNSET:
-            _checks.check_floating(self.bound, "bound")
+            checks.check_floating(self.bound, "bound")
             if tuple(self.bound.shape) != (self.batch_size,):
                 raise ValueError(f"bound must have shape {(self.batch_size,)}, got {tuple(self.bound.shape)}")
-            largest = self.pattern.largest(_checks.primal(self.diagonal).reshape(self.batch_size, -1, 1))[:, 0]
+            largest = self.pattern.largest(checks.primal(self.diagonal).reshape(self.batch_size, -1, 1))[:, 0]
             if (largest.isfinite() & ~(self.bound.isfinite() & (self.bound >= largest))).any():
                 raise ValueError(
                     f"bound must be finite and no less than the diagonal's entries, of up to {largest.tolist()}, got "
@@ -119,7 +119,7 @@ class SymmetricOperator(WithEntries):
 
         The eigenvalues of K are ``diagonal[0] − values``.
         """
-        _checks.check_floating(matrix, "matrix")
+        checks.check_floating(matrix, "matrix")
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
             raise ValueError(f"matrix must have shape (N, N), got {tuple(matrix.shape)}")
         if matrix.numel() == 0:
@@ -132,7 +132,7 @@ class SymmetricOperator(WithEntries):
     def check(self) -> None:
         """Raise ValueError unless all entries are finite."""
         for part in (self.values, self.diagonal):
-            _checks.check_finite(part, "operator")
+            checks.check_finite(part, "operator")
 
     @property
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]
@@ -194,7 +194,7 @@ class SymmetricOperator(WithEntries):
     @cached_property
     def _unit(self) -> Tensor:
         """Return the powers of two next to the bounds of graphs, ``(B,)``; 1 near 1."""
-        unit, least = _checks.next_power(self.bound), torch.finfo(self.bound.dtype).tiny
+        unit, least = checks.next_power(self.bound), torch.finfo(self.bound.dtype).tiny
         is_near = (unit >= 1 / NEAR) & (unit <= NEAR)
         return torch.where(is_near, 1, unit.clamp(least, 1 / least))  # of numbers whose inverse is exact too
 
@@ -211,7 +211,7 @@ class SymmetricOperator(WithEntries):
     def _over(self, unit: Tensor) -> SymmetricOperator:
         """Return this operator over a number for each graph, ``(B,)``, with gradients, which stay finite."""
         of_nodes = unit if len(self.shape) == 1 else unit[:, None]
-        values, diagonal = _checks.finite_gradient(self.values), _checks.finite_gradient(self.diagonal)
+        values, diagonal = checks.finite_gradient(self.values), checks.finite_gradient(self.diagonal)
         return self._with(
             values=(values / self.pattern.of_graph(unit)).reshape(self.values.shape),
             diagonal=diagonal / of_nodes,
@@ -254,7 +254,7 @@ class SymmetricOperator(WithEntries):
         """Run a check; see `Operator.agree`."""
 
         def with_derivatives() -> dict[str, Any]:
-            asked = _checks.derivatives_asked(values=self.values, diagonal=self.diagonal)
+            asked = checks.derivatives_asked(values=self.values, diagonal=self.diagonal)
             return {**asked, **(check() or {})}
 
         self.pattern.agree(call, with_derivatives)
@@ -293,9 +293,9 @@ class SymmetricOperator(WithEntries):
 
     def frozen(self) -> SymmetricOperator:
         """Return this operator without the tangents of forward mode, which ``detach`` keeps."""
-        if not (_checks.is_dual(self.values) or _checks.is_dual(self.diagonal)):
+        if not (checks.is_dual(self.values) or checks.is_dual(self.diagonal)):
             return self
-        values, diagonal = _checks.primal(self.values), _checks.primal(self.diagonal)
+        values, diagonal = checks.primal(self.values), checks.primal(self.diagonal)
         return self._with(values=values, diagonal=diagonal)
 
     def double(self) -> SymmetricOperator:
@@ -358,7 +358,7 @@ class SymmetricOperator(WithEntries):
         """Return a copy with other parts, which are sound because this operator's are."""
         return dataclasses.replace(self, trusted=True, **changes)  # type: ignore[arg-type]
 
-    @_checks.full_precision
+    @checks.full_precision
     def matmul(self, y: Tensor) -> Tensor:
         """Return the product with ``y`` ``(B, N, m)``, or ``(N, m)`` of one graph, in O(E·m); differentiable in both.
 
@@ -366,7 +366,7 @@ class SymmetricOperator(WithEntries):
         """
         if tuple(y.shape[:-1]) not in (tuple(self.shape), (self.batch_size, self.num_nodes)):
             raise ValueError(f"y must have shape {(*self.shape, 'm')}, got {tuple(y.shape)}")
-        if y.dtype in _checks.HALVES:
+        if y.dtype in checks.HALVES:
             return self.matmul(y.to(self.dtype)).to(y.dtype)
         if torch.is_grad_enabled():
             return self.diagonal.reshape(*y.shape[:-1], 1) * y - self.pattern.matmul(self.values, y, is_symmetric=True)

@@ -1,7 +1,6 @@
 """Points to weighted graphs: neighbour search, rules, weightings, storage of edges."""
 
 from torch_lapeig.graph.graph import Graph, pad_batch
-from torch_lapeig.graph.neighbors import NeighborPairs, Neighbors, nearest_neighbors, radius_neighbors
 from torch_lapeig.graph.pattern import DensePattern, SparsePattern
 from torch_lapeig.graph.rules import (
     KNN,
@@ -13,6 +12,7 @@ from torch_lapeig.graph.rules import (
     knn_graph,
     radius_graph,
 )
+from torch_lapeig.graph.search.neighbors import NeighborPairs, Neighbors, nearest_neighbors, radius_neighbors
 from torch_lapeig.graph.weights import (
     DensityCorrected,
     HeatKernel,

@@ -7,7 +7,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from torch_lapeig._tuning import steps_between_looks
+from torch_lapeig.support.tuning import steps_between_looks
 
 
 def label_components(row: Tensor, col: Tensor, total: int, crow: Tensor | None = None) -> Tensor:

@@ -8,8 +8,8 @@ import warnings
 import torch
 from torch import Tensor
 
-from torch_lapeig import _compiled
-from torch_lapeig._tuning import ALIGNMENT, rows_of_block
+from torch_lapeig import native
+from torch_lapeig.support.tuning import ALIGNMENT, rows_of_block
 
 
 def csr(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
@@ -33,9 +33,9 @@ def multiply(
         parts = (matrix.crow_indices(), matrix.col_indices(), matrix.values())
         blocks = [x for x in (y, other, out) if x is not None]
         shape = (matrix.shape[0], y.shape[1])
-        if all(x.shape == shape for x in blocks[1:]) and _compiled.reads(*parts, *blocks):
+        if all(x.shape == shape for x in blocks[1:]) and native.reads(*parts, *blocks):
             out = y.new_empty(shape) if out is None else out
-            _compiled.product(*parts, y, out, other, times=times, plus=plus)
+            native.product(*parts, y, out, other, times=times, plus=plus)
             return out
     if other is None:
         product = matrix @ y if out is None else torch.mm(matrix, y, out=out)
@@ -46,7 +46,7 @@ def multiply(
 def sparse_tension(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
     """Return Σ_j m_ij (y_j − y_i) ``(n, m)`` and Σ_j m_ij ‖y_j − y_i‖² ``(n,)``; None where nothing is compiled."""
     fits = len(col) == len(values) and len(crow) == len(y) + 1
-    return _compiled.tension(crow, col, values, y) if fits and _compiled.reads(crow, col, values, y) else None
+    return native.tension(crow, col, values, y) if fits and native.reads(crow, col, values, y) else None
 
 
 def with_diagonal(row: Tensor, col: Tensor, crow: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -71,9 +71,9 @@ def edge_products(crow: Tensor, row: Tensor, col: Tensor, x: Tensor, y: Tensor |
     ‖x_i − x_j‖² where there is no Y.
     """
     other = x if y is None else y
-    if x.shape[1] == other.shape[1] and _compiled.reads(crow, col, x, other):
+    if x.shape[1] == other.shape[1] and native.reads(crow, col, x, other):
         out = x.new_empty(len(col))
-        _compiled.of_edges(crow, col, x, y, out)
+        native.of_edges(crow, col, x, y, out)
         return out
     step = rows_of_block(3 * x.shape[1] * x.element_size(), x.device, "cache")
     ends = (

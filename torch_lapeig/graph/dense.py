@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
 from torch_lapeig.graph.components import label_components
 from torch_lapeig.graph.distances import squared_distances
 from torch_lapeig.graph.nodes import Nodes
 from torch_lapeig.graph.sound import checked_shape
+from torch_lapeig.support import checks
 
 
 class DensePattern(Nodes):
@@ -80,15 +80,15 @@ class DensePattern(Nodes):
         """Return whether some self loops are not zero; True on accelerators, where synchronising takes longer."""
         return values.device.type != "cpu" or bool(values.diagonal(dim1=-2, dim2=-1).any())
 
-    @_checks.full_precision
+    @checks.full_precision
     def matmul(self, values: Tensor, y: Tensor, *, is_symmetric: bool = False) -> Tensor:
         """Return M Y for ``y`` ``(..., N, m)``."""
-        return _checks.matmul(values, y.reshape(*self.shape, y.shape[-1])).reshape(y.shape)
+        return checks.matmul(values, y.reshape(*self.shape, y.shape[-1])).reshape(y.shape)
 
-    @_checks.full_precision
+    @checks.full_precision
     def products(self, x: Tensor, y: Tensor) -> Tensor:
         """Return X Yᵀ for ``(..., N, m)``."""
-        return _checks.matmul(x.reshape(*self.shape, x.shape[-1]), y.reshape(*self.shape, y.shape[-1]).mT)
+        return checks.matmul(x.reshape(*self.shape, x.shape[-1]), y.reshape(*self.shape, y.shape[-1]).mT)
 
     def direct_lengths(self, x: Tensor) -> Tensor:
         """Return `squared_lengths` without gradients."""
@@ -136,8 +136,8 @@ class DensePattern(Nodes):
 
     def restrict(self, nodes: Tensor) -> tuple[DensePattern, tuple[Tensor, ...]]:
         """Return all pairs of ``nodes`` (int64 ``(M,)``, numbered through, of one item), and their places."""
-        _checks.check_indices(nodes, "nodes", math.prod(self.shape))
-        _checks.check_distinct(nodes, "nodes")
+        checks.check_indices(nodes, "nodes", math.prod(self.shape))
+        checks.check_distinct(nodes, "nodes")
         item, place = nodes // self.shape[-1], nodes % self.shape[-1]
         if (item != item[0]).any():
             raise ValueError("nodes of a dense graph must be of one item; use graph.to_sparse()")

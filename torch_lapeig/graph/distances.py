@@ -12,8 +12,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks, _compiled
-from torch_lapeig._tuning import (
+from torch_lapeig import native
+from torch_lapeig.support import checks
+from torch_lapeig.support.tuning import (
     FEW_DIMENSIONS,
     FEW_NEIGHBORS,
     FEW_NUMBERS,
@@ -41,10 +42,10 @@ def measured(x: Tensor, metric: Metric, valid: Tensor | None = None) -> Tensor:
     """
     if metric == "euclidean":
         return x
-    largest = _checks.primal(x).abs().amax(-1, keepdim=True)  # so that no square overflows or underflows
+    largest = checks.primal(x).abs().amax(-1, keepdim=True)  # so that no square overflows or underflows
     zero = largest[..., 0] == 0
     lacking = zero if valid is None else zero & valid
-    _checks.later(lacking.any(), functools.partial(_refuse_zeros, lacking))
+    checks.later(lacking.any(), functools.partial(_refuse_zeros, lacking))
     x = x / torch.where(largest > 0, largest, 1)
     squares = x.square().sum(-1, keepdim=True)
     return x / torch.where(squares > 0, squares, 1).sqrt()
@@ -70,13 +71,13 @@ def differentiable_squared_distances(queries: Tensor, points: Tensor) -> Tensor:
     The values are those of direct differences, the derivatives those of the expanded square, which need no memory of
     Q × N × D.
     """
-    direct = squared_distances(_checks.primal(queries), _checks.primal(points))
+    direct = squared_distances(checks.primal(queries), checks.primal(points))
     if not _has_derivatives(queries, points):
         return direct
-    centre = _checks.primal(points).mean(0)  # the terms of the square that cancel get smaller
+    centre = checks.primal(points).mean(0)  # the terms of the square that cancel get smaller
     queries, points = queries - centre, points - centre
-    expanded = queries.square().sum(1)[:, None] + points.square().sum(1) - 2 * _checks.matmul(queries, points.mT)
-    return expanded + (direct - _checks.primal(expanded))
+    expanded = queries.square().sum(1)[:, None] + points.square().sum(1) - 2 * checks.matmul(queries, points.mT)
+    return expanded + (direct - checks.primal(expanded))
 
 
 def pair_distances(queries: Tensor, query: Tensor, points: Tensor, point: Tensor) -> Tensor:
@@ -87,7 +88,7 @@ def pair_distances(queries: Tensor, query: Tensor, points: Tensor, point: Tensor
         query, point: int64 ``(E,)``, the row of each that a pair joins.
     """
     is_wide = points.shape[1] > SHORT_ROW
-    if is_wide and (found := _compiled.pair_squares(queries, query, points, point)) is not None:
+    if is_wide and (found := native.pair_squares(queries, query, points, point)) is not None:
         return found
     step = rows_of_block(2 * points.shape[1] * points.element_size(), points.device, "cache")
     pairs = zip(query.split(step), point.split(step), strict=True)
@@ -111,7 +112,7 @@ def radii_no_less(radius: float, x: Tensor, shape: tuple[int, ...]) -> Tensor:
 def differentiable_pair_distances(queries: Tensor, query: Tensor, points: Tensor, point: Tensor) -> Tensor:
     """`pair_distances` with derivatives of any order and mode; in O(E·D) memory where there are any."""
     if not _has_derivatives(queries, points):
-        return pair_distances(_checks.primal(queries), query, _checks.primal(points), point)
+        return pair_distances(checks.primal(queries), query, checks.primal(points), point)
     difference = queries[query] - points[point]
     return difference.square().sum(1)
 
@@ -124,11 +125,11 @@ def nearest_directly(
     By compiled loops over all pairs; None where there are none, or products take less time. In few dimensions the
     distances are those of `pair_distances` to the last bit. The arguments are those of `Sets`.
     """
-    (n, dims), readable = points.shape[1:], _compiled.finds_nearest(points, queries, valid)
+    (n, dims), readable = points.shape[1:], native.finds_nearest(points, queries, valid)
     is_small = (n <= SMALL_SET and dims <= SMALL_DIMENSIONS) or (n * dims <= FEW_NUMBERS and dims <= FEW_DIMENSIONS)
     if not readable or not is_small or k > FEW_NEIGHBORS:
         return None
-    return _compiled.nearest(points, queries, valid, k, itself)
+    return native.nearest(points, queries, valid, k, itself)
 
 
 def nearest_of_candidates(
@@ -162,7 +163,7 @@ def _sums_of_squares(x: Tensor) -> Tensor:
     """
     if x.shape[-1] > SHORT_ROW:
         rows = x.reshape(-1, x.shape[-1])
-        found = _compiled.pair_squares(rows, None, rows.new_zeros(1, x.shape[-1]), None)
+        found = native.pair_squares(rows, None, rows.new_zeros(1, x.shape[-1]), None)
         return x.square_().sum(-1) if found is None else found.reshape(x.shape[:-1])
     first, *others = x.square_().unbind(-1)
     return sum(others, first.clone())
@@ -170,4 +171,4 @@ def _sums_of_squares(x: Tensor) -> Tensor:
 
 def _has_derivatives(*tensors: Tensor) -> bool:
     """Return whether derivatives of some of the tensors are asked for, in reverse or in forward mode."""
-    return any((torch.is_grad_enabled() and t.requires_grad) or _checks.is_dual(t) for t in tensors)
+    return any((torch.is_grad_enabled() and t.requires_grad) or checks.is_dual(t) for t in tensors)

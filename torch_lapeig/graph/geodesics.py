@@ -6,10 +6,10 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from torch_lapeig import _checks
-from torch_lapeig._tuning import rows_of_block
 from torch_lapeig.graph.groups import gather
 from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.support import checks
+from torch_lapeig.support.tuning import rows_of_block
 
 
 def geodesic_distances(pattern: SparsePattern, lengths: Tensor, sources: Tensor) -> Tensor:
@@ -29,9 +29,9 @@ def geodesic_distances(pattern: SparsePattern, lengths: Tensor, sources: Tensor)
     from scipy.sparse.csgraph import dijkstra  # as in components.py
 
     n = pattern.shape[-1]
-    data = _checks.primal(lengths).cpu().double().numpy()
+    data = checks.primal(lengths).cpu().double().numpy()
     structure = csr_array((data, pattern.col.cpu().numpy(), pattern.crow.cpu().numpy()), shape=(n, n))
-    graded = (torch.is_grad_enabled() and lengths.requires_grad) or _checks.is_dual(lengths)
+    graded = (torch.is_grad_enabled() and lengths.requires_grad) or checks.is_dual(lengths)
     found = dijkstra(structure, indices=sources.cpu().numpy(), return_predecessors=graded)
     distances = torch.from_numpy(found[0] if graded else found).to(lengths)
     if not graded:

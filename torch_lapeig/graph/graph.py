@@ -15,12 +15,12 @@ import torch
 from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
-from torch_lapeig import _checks
-from torch_lapeig._cached import cached_property
 from torch_lapeig.graph.distances import Metric
 from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern
 from torch_lapeig.graph.sound import check_batch, check_edge_index, check_places, check_weights, checked_shape
+from torch_lapeig.support import checks
+from torch_lapeig.support.cached import cached_property
 
 G = TypeVar("G", bound="Graph")
 FINITE_DIFFERENCE = 1e-4  # of the largest weight, for `torch.autograd.gradcheck` and others that change one of them
@@ -96,8 +96,8 @@ class Graph:
     def _check(self, name: str, slack: float = 0.0) -> None:
         """Raise unless the graph is valid, up to ``slack`` times the largest of the weights, ``name``."""
         check_edge_values(self.pattern, self.weight, name)
-        _checks.check_number(self.recall, "recall", 0, 1)
-        _checks.check_choice(self.metric, "metric", ("euclidean", "cosine"))
+        checks.check_number(self.recall, "recall", 0, 1)
+        checks.check_choice(self.metric, "metric", ("euclidean", "cosine"))
         self._check_mask()
         self._check_part(self.similarity, "similarity", tuple(self.shape))
         self._check_part(self.log_weight, "log_weight", tuple(self.weight.shape))
@@ -108,31 +108,31 @@ class Graph:
         if self.similarity is not None and not (self.similarity > 0).all():
             raise ValueError(f"similarity must be positive, got a minimum of {self.similarity.min():.3g}")
         if self.log_weight is not None:
-            _checks.check_finite(torch.where(self.weight > 0, self.log_weight.detach(), 0), "log_weight")
+            checks.check_finite(torch.where(self.weight > 0, self.log_weight.detach(), 0), "log_weight")
 
     def _check_mask(self) -> None:
         if self.mask is not None:
-            _checks.check_mask(self.mask, self.weight.new_empty(*self.shape, 0))
-            _checks.check_same_device(self.mask, "mask", self.weight, "the weights")
+            checks.check_mask(self.mask, self.weight.new_empty(*self.shape, 0))
+            checks.check_same_device(self.mask, "mask", self.weight, "the weights")
 
     def _check_padding(self, name: str, slack: float = 0.0) -> None:
         if self.mask is None:
             return
         size = self.weight.detach().abs()
-        if (self.pattern.sum_rows(size)[~self.mask] > slack * _checks.largest(size)).any():
+        if (self.pattern.sum_rows(size)[~self.mask] > slack * checks.largest(size)).any():
             raise ValueError(f"{name} must be zero in the rows that mask marks as padding")
 
     def _check_part(self, part: Any, name: str, shape: tuple[int, ...]) -> None:
         """Raise unless a part is None, or finite, of a shape, and of the weights' dtype and device."""
         if part is None:
             return
-        _checks.check_floating(part, name)
+        checks.check_floating(part, name)
         if tuple(part.shape) != shape or part.dtype != self.weight.dtype:
             raise ValueError(
                 f"{name} must have shape {shape} and dtype {self.weight.dtype} to go with the weights, got "
                 f"{tuple(part.shape)} and {part.dtype}"
             )
-        _checks.check_same_device(part, name, self.weight, "the weights")
+        checks.check_same_device(part, name, self.weight, "the weights")
 
     def __repr__(self) -> str:
         n, nodes = self.num_nodes, f"{self.num_nodes} nodes"
@@ -166,7 +166,7 @@ class Graph:
                 f"affinity must be a dense tensor, got layout {affinity.layout}; use affinity.to_dense(), or "
                 "Graph.from_edge_index(a.indices(), a.values(), len(a)) of a = affinity.to_sparse_coo().coalesce()"
             )
-        _checks.check_floating(affinity, "affinity")
+        checks.check_floating(affinity, "affinity")
         if affinity.ndim not in (2, 3) or affinity.shape[-1] != affinity.shape[-2]:
             raise ValueError(f"affinity must have shape (N, N) or (B, N, N), got {tuple(affinity.shape)}")
         graph = cls._trusted(DensePattern(tuple(affinity.shape[:-1])), affinity, mask)
@@ -201,25 +201,25 @@ class Graph:
         check_edge_index(edge_index)
         edges = edge_index.shape[1]
         weight = torch.ones(edges, device=edge_index.device) if edge_weight is None else edge_weight
-        _checks.check_floating(weight, "edge_weight")
+        checks.check_floating(weight, "edge_weight")
         if num_nodes is not None:
-            num_nodes = _checks.check_count(num_nodes, "num_nodes", 0)
+            num_nodes = checks.check_count(num_nodes, "num_nodes", 0)
         if weight.shape != (edges,):
             raise ValueError(f"edge_weight must have shape ({edges},) to go with edge_index, got {tuple(weight.shape)}")
         if num_nodes is None and batch is not None:
-            _checks.check_indices(batch, "batch")
+            checks.check_indices(batch, "batch")
             num_nodes = batch.numel()
         elif num_nodes is None:
             num_nodes = _nodes_of(edge_index)
         checked_shape((num_nodes,), "num_nodes")
         check_edge_index(edge_index, num_nodes)
-        _checks.check_same_device(weight, "edge_weight", edge_index, "edge_index")
+        checks.check_same_device(weight, "edge_weight", edge_index, "edge_index")
         shape, place, mask = _places(num_nodes, batch, num_graphs, edge_index)
         total = math.prod(shape)
         keys = place[edge_index[0]] * total + place[edge_index[1]]
         distinct, position = keys.unique(return_inverse=True)
         if (copies := edges - len(distinct)) > 0:
-            _checks.warn(f"summed {copies} copies of edges", _checks.GraphWarning)
+            checks.warn(f"summed {copies} copies of edges", checks.GraphWarning)
         summed = sum_of_groups(weight, position, len(distinct))
         advice = (
             "edge_index must hold both directions of every edge; add the reversed edges, "
@@ -258,7 +258,7 @@ class Graph:
             raise TypeError(f"affinity must be a SciPy sparse matrix, got {type(affinity).__name__}")
         if affinity.dtype.kind not in "biuf":
             raise TypeError(f"affinity must hold real numbers, got {affinity.dtype}; use abs(affinity), for instance")
-        _checks.check_dtype(dtype, "dtype")
+        checks.check_dtype(dtype, "dtype")
         if affinity.shape[0] != affinity.shape[1]:
             raise ValueError(f"affinity must be square, got {affinity.shape}")
         checked_shape(affinity.shape[:1], "affinity")
@@ -314,9 +314,9 @@ class Graph:
     def to(self, target: torch.device | torch.dtype | str) -> Graph:
         """Return the graph on a device, or with weights of a dtype, float32 or float64."""
         if isinstance(target, torch.dtype):
-            _checks.check_dtype(target, "target")
+            checks.check_dtype(target, "target")
         elif not isinstance(target, torch.device):
-            _checks.check_device(target, "target")
+            checks.check_device(target, "target")
         weight = self.weight.to(target)
         numbers = {"similarity": self.similarity, "log_weight": self.log_weight}
         moved = {name: part if part is None else part.to(target) for name, part in numbers.items()}
@@ -375,8 +375,8 @@ class Graph:
         >>> path.subgraph(torch.tensor([2, 1]))
         Graph(2 nodes, 2 stored edges, torch.float32, cpu)
         """
-        _checks.check_indices(nodes, "nodes")
-        _checks.check_same_device(nodes, "nodes", self.weight, "the weights")
+        checks.check_indices(nodes, "nodes")
+        checks.check_same_device(nodes, "nodes", self.weight, "the weights")
         if nodes.numel() == 0:
             raise ValueError("nodes must hold at least one node, got none")
         pattern, edges = self.pattern.restrict(nodes)
@@ -428,7 +428,7 @@ def check_graph(graph: Any, name: str = "graph") -> None:
             if isinstance(getattr(graph, "graph", None), Graph)
             else "see Graph.from_dense, knn_graph"
         )
-        raise TypeError(f"{name} must be a Graph, got {_checks.arrived(graph)}; {way_out}")
+        raise TypeError(f"{name} must be a Graph, got {checks.arrived(graph)}; {way_out}")
 
 
 def check_whole(graph: Graph, name: str = "graph") -> None:
@@ -441,12 +441,12 @@ def check_whole(graph: Graph, name: str = "graph") -> None:
 def check_edge_values(pattern: Any, values: Any, name: str) -> None:
     """Raise unless ``values`` are float32 or float64 on the edges of a pattern."""
     expected = "a SparsePattern or DensePattern (see Graph.from_dense, Graph.from_edge_index, knn_graph)"
-    _checks.check_instance(pattern, "pattern", (SparsePattern, DensePattern), expected)
-    _checks.check_floating(values, name)
+    checks.check_instance(pattern, "pattern", (SparsePattern, DensePattern), expected)
+    checks.check_floating(values, name)
     if tuple(values.shape) != pattern.edge_shape:
         raise ValueError(f"{name} must have shape {pattern.edge_shape} to go with the edges, got {tuple(values.shape)}")
     if isinstance(pattern, SparsePattern):
-        _checks.check_same_device(values, name, pattern.row, "the edges")
+        checks.check_same_device(values, name, pattern.row, "the edges")
 
 
 def _places(
@@ -454,13 +454,13 @@ def _places(
 ) -> tuple[tuple[int, ...], Tensor, Tensor | None]:
     """Return the shape of the graph, the place of each node in it, and the mask of occupied places."""
     if num_graphs is not None:
-        num_graphs = _checks.check_count(num_graphs, "num_graphs", maximum=num_nodes + _checks.LARGEST_WIDTH)
+        num_graphs = checks.check_count(num_graphs, "num_graphs", maximum=num_nodes + checks.LARGEST_WIDTH)
     if batch is None:
         if num_graphs is not None:
             raise ValueError(f"num_graphs needs batch, the graph of each node, got num_graphs={num_graphs} without it")
         return (num_nodes,), torch.arange(num_nodes, device=edge_index.device), None
     check_batch(batch, num_nodes)
-    _checks.check_same_device(batch, "batch", edge_index, "edge_index")
+    checks.check_same_device(batch, "batch", edge_index, "edge_index")
     if (batch[edge_index[0]] != batch[edge_index[1]]).any():
         raise ValueError("edge_index must join nodes of the same graph only, got edges between graphs of batch")
     if num_nodes == 0:
@@ -501,11 +501,11 @@ def pad_batch(x: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
     tensor([[ True,  True],
             [ True, False]])
     """
-    _checks.check_tensor(x, "x")
+    checks.check_tensor(x, "x")
     if x.ndim != 2:
         raise ValueError(f"x must have shape (M, D), got {tuple(x.shape)}")
     check_batch(batch, len(x))
-    _checks.check_same_device(batch, "batch", x, "x")
+    checks.check_same_device(batch, "batch", x, "x")
     none = torch.zeros(2, 0, dtype=torch.int64, device=batch.device)
     shape, place, mask = _places(len(x), batch, None, none)
     assert mask is not None

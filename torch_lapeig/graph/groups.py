@@ -15,7 +15,7 @@ import torch
 from scipy.sparse import coo_array, csr_array
 from torch import Tensor
 
-from torch_lapeig import _checks
+from torch_lapeig.support import checks
 
 # Mean number of values from which on an accelerator groups are divided into parts of about so many. One thread takes 75
 # ns a value: the median length of 15 million edges took 4.7 s without parts (H200).
@@ -60,7 +60,7 @@ def _divided(group: Tensor, total: int) -> tuple[Tensor, int]:
 
 def order_of_groups(group: Tensor, total: int) -> Tensor:
     """Return positions of values by group ``(E,)``, in their order within a group."""
-    if not _checks.is_plain_host(group):
+    if not checks.is_plain_host(group):
         return group.argsort(stable=True).to(group.dtype)
     number, ends = np.arange(len(group), dtype=group.numpy().dtype), [0, len(group)]
     # To store a row by columns counts its entries into them: up to ten times faster than a sort.
@@ -90,7 +90,7 @@ def kth_of_groups(values: Tensor, group: Tensor, total: int, k: int | None) -> T
     """
     if len(values) == 0:
         return values.new_ones(total)
-    bare = _checks.primal(values)
+    bare = checks.primal(values)
     order = bare.argsort(stable=True)
     order = order[group[order].argsort(stable=True)]
     begin = offsets_of_groups(group[order], total)
@@ -104,7 +104,7 @@ def median_of_groups(values: Tensor, group: Tensor, total: int) -> Tensor:
     """Return the lower median ``(total,)`` of each group; 1 for an empty group. Arguments as `kth_of_groups`."""
     if values.device.type != "cpu" or (group.diff() < 0).any():
         return kth_of_groups(values, group, total, None)
-    parts = _checks.primal(values).split(group.bincount(minlength=total).tolist())
+    parts = checks.primal(values).split(group.bincount(minlength=total).tolist())
     medians = [part.median() if len(part) else part.new_ones(()) for part in parts]  # selection is faster than sorting
     return with_equal_parts(torch.stack(medians), values, group)
 
@@ -121,11 +121,11 @@ def with_equal_parts(
         values: ``(E,)``, to which gradients flow. group: int64 ``(E,)``, of each value.
         add: adds up over the places where values lie, with derivatives; see ``Nodes.sum``.
     """
-    equal = _checks.primal(values) == chosen.index_select(0, group)
+    equal = checks.primal(values) == chosen.index_select(0, group)
     if values.device.type == "cpu":  # elsewhere the host would have to synchronise
         values, group, equal = values[equal], group[equal], equal[equal]
     copies = add(sum_of_groups(equal.to(chosen.dtype), group, len(chosen))).clamp_min(1)
-    change = torch.where(equal, values - _checks.primal(values), 0)
+    change = torch.where(equal, values - checks.primal(values), 0)
     change = add(sum_of_groups(change, group, len(chosen))) / copies
     return chosen + torch.where(chosen.isfinite(), change, 0)  # the change is 0 with derivatives
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
 from torch_lapeig.graph.pattern import Pattern
+from torch_lapeig.support import checks
 
 
 def inverse_power(degrees: Tensor, power: float) -> Tensor:
@@ -18,7 +18,7 @@ def inverse_power(degrees: Tensor, power: float) -> Tensor:
     """
     positive = degrees > torch.finfo(degrees.dtype).tiny
     degrees = torch.where(positive, degrees, 1)
-    return with_log_derivative(positive * _checks.primal(degrees).pow(-power), -power * degrees.log())
+    return with_log_derivative(positive * checks.primal(degrees).pow(-power), -power * degrees.log())
 
 
 def with_log_derivative(values: Tensor, logarithm: Tensor) -> Tensor:
@@ -27,8 +27,8 @@ def with_log_derivative(values: Tensor, logarithm: Tensor) -> Tensor:
     The logarithm need be one up to constants only. Zeros are constant. A value as small as the dtype can hold gets a
     derivative of its own size, where a chain of quotients would overflow on the way.
     """
-    values = _checks.primal(values)
-    change = torch.where(values > 0, logarithm - _checks.primal(logarithm), 0)
+    values = checks.primal(values)
+    change = torch.where(values > 0, logarithm - checks.primal(logarithm), 0)
     return values * change.exp()
 
 
@@ -37,20 +37,20 @@ def log_sums(pattern: Pattern, values: Tensor, logarithm: Tensor, zeros: Tensor 
 
     Values that are 0 take the derivatives of ``zeros``, see `only_zeros`.
     """
-    inverse = pattern.at_row(inverse_power(_checks.primal(pattern.sum_rows(values)), 1.0))
+    inverse = pattern.at_row(inverse_power(checks.primal(pattern.sum_rows(values)), 1.0))
     share = with_log_derivative(values * inverse, logarithm)
     if zeros is not None:
-        share = share + _checks.finite_gradient(zeros) * inverse
+        share = share + checks.finite_gradient(zeros) * inverse
     whole = pattern.sum_rows(share)
     return torch.where(whole > 0, torch.where(whole > 0, whole, 1).log(), 0)
 
 
 def only_zeros(values: Tensor) -> Tensor:
     """Return zeros with the derivatives of ``values`` where these are 0 and have no logarithm."""
-    return torch.where(values > 0, 0, _checks.finite_gradient(values))
+    return torch.where(values > 0, 0, checks.finite_gradient(values))
 
 
 def finite_log(values: Tensor) -> Tensor:
     """Return log of positive values, 0 for others. Its gradient is made finite, with a warning where it is not."""
     positive = values > 0
-    return torch.where(positive, torch.where(positive, _checks.finite_gradient(values), 1).log(), 0)
+    return torch.where(positive, torch.where(positive, checks.finite_gradient(values), 1).log(), 0)

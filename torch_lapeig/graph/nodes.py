@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
 from torch_lapeig.graph.groups import median_of_groups
 from torch_lapeig.graph.products import smoothness, squared_lengths
+from torch_lapeig.support import checks
 
 
 class Nodes:
@@ -41,11 +41,11 @@ class Nodes:
 
     def largest(self, x: Tensor) -> Tensor:
         """Return the largest magnitude in each column, ``(..., N, m)`` to ``(..., m)``, or NaN; without gradients."""
-        return _checks.primal(x).abs().amax(-2)
+        return checks.primal(x).abs().amax(-2)
 
     def centre(self, x: Tensor) -> Tensor:
         """Return the mean ``(..., 1, D)`` of node values ``(..., N, D)``, a constant."""
-        return _checks.primal(x).mean(-2, keepdim=True)
+        return checks.primal(x).mean(-2, keepdim=True)
 
     def squared_lengths(self, x: Tensor) -> Tensor:
         """Return ‖x_i − x_j‖² on the edges for ``(..., N, D)``, by direct differences; differentiable."""

@@ -15,9 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks, _compiled
-from torch_lapeig._cached import cached_property
-from torch_lapeig._tuning import HUB_EDGES
+from torch_lapeig import native
 from torch_lapeig.graph import csr as storage
 from torch_lapeig.graph.components import bandwidth_reducing_order, label_components
 from torch_lapeig.graph.dense import DensePattern as DensePattern
@@ -25,6 +23,9 @@ from torch_lapeig.graph.groups import gather, offsets_of_groups, order_of_groups
 from torch_lapeig.graph.nodes import Nodes
 from torch_lapeig.graph.products import product, sampled_product
 from torch_lapeig.graph.sound import check_edges, check_ends, checked_shape
+from torch_lapeig.support import checks
+from torch_lapeig.support.cached import cached_property
+from torch_lapeig.support.tuning import HUB_EDGES
 
 
 class SparsePattern(Nodes):
@@ -55,7 +56,7 @@ class SparsePattern(Nodes):
         shape = checked_shape(shape)
         check_ends(row, col, math.prod(shape))
         if loops is not None:
-            loops = _checks.check_flag(loops, "loops")
+            loops = checks.check_flag(loops, "loops")
         # Compiled loops trust these indices: a copy, so that nobody writes to them afterwards.
         self._put(row.clone(), col.clone(), shape, loops)
         check_edges(self.row, self.col, self.shape, self.reverse)
@@ -154,7 +155,7 @@ class SparsePattern(Nodes):
             self.loops = bool((self.row == self.col).any())
         return self.loops
 
-    @_checks.full_precision
+    @checks.full_precision
     def matmul(self, values: Tensor, y: Tensor, *, is_symmetric: bool = False) -> Tensor:
         """Return M Y for ``y`` ``(..., N, m)``; differentiable in both at any order.
 
@@ -162,7 +163,7 @@ class SparsePattern(Nodes):
         """
         return product(values, self._points(y), self, is_symmetric=is_symmetric).reshape(y.shape)
 
-    @_checks.full_precision
+    @checks.full_precision
     def products(self, x: Tensor, y: Tensor) -> Tensor:
         """Return (X Yᵀ)_ij on the edges for ``(..., N, m)``; differentiable in both at any order."""
         return sampled_product(self._points(x), self._points(y), self)
@@ -246,7 +247,7 @@ class SparsePattern(Nodes):
 
     def components(self, weight: Tensor) -> Tensor:
         """Return component labels by edges of positive weight, of the graph's shape; ascending by node."""
-        _checks.check_outside_func(weight, "weight")
+        checks.check_outside_func(weight, "weight")
         if weight.device.type != "cpu":  # an edge of no weight as a loop, which joins nothing
             col = torch.where(weight > 0, self.col, self.row)
             return label_components(self.row, col, self.total).reshape(self.shape)
@@ -270,13 +271,13 @@ class SparsePattern(Nodes):
             ValueError: nodes that are none, or a node twice.
         """
         count, loops = len(nodes), self.loops and None  # some nodes may have no loops
-        if (found := _compiled.edges_among(self.crow, self.col, nodes)) is not None:
+        if (found := native.edges_among(self.crow, self.col, nodes)) is not None:
             crow, row, col, edge = found
             pattern = SparsePattern._trusted(row, col, (count,), loops)
             pattern.crow = crow
             return pattern, edge
-        _checks.check_indices(nodes, "nodes", self.total)
-        _checks.check_distinct(nodes, "nodes")
+        checks.check_indices(nodes, "nodes", self.total)
+        checks.check_distinct(nodes, "nodes")
         row, edge = self.edges_of(nodes)
         place = nodes.new_full((self.total,), -1).scatter_(0, nodes, torch.arange(count, device=nodes.device))
         col = place.index_select(0, self.col.index_select(0, edge))

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
+from torch_lapeig.support import checks
 
 Pattern = Any  # a `SparsePattern` or a `DensePattern`, which import this module
 
@@ -63,12 +63,12 @@ class _OfTwo(torch.autograd.Function):
 
 class _Product(_OfTwo):
     @staticmethod
-    @_checks.without_autocast
+    @checks.without_autocast
     def forward(values: Tensor, y: Tensor, pattern: Pattern, is_symmetric: bool) -> Any:
         return pattern.direct_matmul(values, y)
 
     @staticmethod
-    @_checks.without_autocast
+    @checks.without_autocast
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (g,), (values, y), pattern = grads, ctx.saved_tensors, ctx.pattern
         to_values = sampled_product(g, y, pattern) if ctx.needs_input_grad[0] else None
@@ -79,7 +79,7 @@ class _Product(_OfTwo):
         return to_values, to_y, None, None
 
     @staticmethod
-    @_checks.without_autocast
+    @checks.without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
         (values, y), pattern = ctx.saved_tensors, ctx.pattern
         result: Tensor = torch.zeros_like(y)
@@ -92,12 +92,12 @@ class _Product(_OfTwo):
 
 class _SampledProduct(_OfTwo):
     @staticmethod
-    @_checks.without_autocast
+    @checks.without_autocast
     def forward(x: Tensor, y: Tensor, pattern: Pattern) -> Any:
         return pattern.direct_products(x, y)
 
     @staticmethod
-    @_checks.without_autocast
+    @checks.without_autocast
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (p,), (x, y), pattern = grads, ctx.saved_tensors, ctx.pattern
         to_x = product(p, y, pattern) if ctx.needs_input_grad[0] else None
@@ -105,7 +105,7 @@ class _SampledProduct(_OfTwo):
         return to_x, to_y, None
 
     @staticmethod
-    @_checks.without_autocast
+    @checks.without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
         (x, y), pattern = ctx.saved_tensors, ctx.pattern
         result: Tensor = x.new_zeros(len(pattern))
@@ -120,7 +120,7 @@ class _SquaredLengths(torch.autograd.Function):
     """Squared lengths ‖x_i − x_j‖² on edges; C = c̄ + c̄ᵀ of the cotangent gives the gradient 2 (diag(C 1) − C) X."""
 
     @staticmethod
-    @_checks.without_autocast
+    @checks.without_autocast
     def forward(x: Tensor, pattern: Pattern) -> Any:
         return pattern.direct_lengths(x.detach())
 
@@ -131,13 +131,13 @@ class _SquaredLengths(torch.autograd.Function):
         ctx.save_for_forward(x)
 
     @staticmethod
-    @_checks.without_autocast
+    @checks.without_autocast
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None]:
         (c,), (x,), pattern = grads, ctx.saved_tensors, ctx.pattern
         return -2 * _pull(c + pattern.transpose(c), x, pattern), None
 
     @staticmethod
-    @_checks.without_autocast
+    @checks.without_autocast
     def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
         (x,), pattern = ctx.saved_tensors, ctx.pattern
         # 2 (x_i − x_j)·(u_i − u_j)
@@ -156,7 +156,7 @@ def _pull(values: Tensor, x: Tensor, pattern: Pattern) -> Tensor:
     as large as the points, not as their differences.
     """
     values = pattern.without_loops(values)  # they may be larger than all others, and cancel
-    if not (torch.is_grad_enabled() or _checks.is_dual(values) or _checks.is_dual(x)):
+    if not (torch.is_grad_enabled() or checks.is_dual(values) or checks.is_dual(x)):
         found = pattern.direct_tension(values, x)
         if found is not None:
             pull: Tensor = found[1]
@@ -174,7 +174,7 @@ class _Smoothness(torch.autograd.Function):
     """
 
     @staticmethod
-    @_checks.without_autocast
+    @checks.without_autocast
     def forward(values: Tensor, y: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor | None]:
         values, y = values.detach(), y.detach()
         found = pattern.direct_tension(values, y)
@@ -189,19 +189,19 @@ class _Smoothness(torch.autograd.Function):
         ctx.save_for_forward(values, y)
 
     @staticmethod
-    @_checks.without_autocast
+    @checks.without_autocast
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         g, (values, y, pull), pattern = grads[0], ctx.saved_tensors, ctx.pattern
         to_values = g / 2 * pattern.squared_lengths(y) if ctx.needs_input_grad[0] else None
         to_y = None
         if ctx.needs_input_grad[1]:
-            if pull is None or torch.is_grad_enabled() or _checks.is_dual(g):
+            if pull is None or torch.is_grad_enabled() or checks.is_dual(g):
                 pull = _pull(values, y, pattern)
             to_y = -2 * g * pull
         return to_values, to_y, None
 
     @staticmethod
-    @_checks.without_autocast
+    @checks.without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, None]:
         (values, y), pattern = ctx.saved_tensors, ctx.pattern
         result: Tensor = values.new_zeros(())

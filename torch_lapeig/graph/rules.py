@@ -14,11 +14,11 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
 from torch_lapeig.graph.distances import Metric, least_reach, radii_no_less
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.groups import both_ways
-from torch_lapeig.graph.neighbors import (
+from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.graph.search.neighbors import (
     Backend,
     NeighborPairs,
     Neighbors,
@@ -27,7 +27,7 @@ from torch_lapeig.graph.neighbors import (
     radius_neighbors,
     reach_of_points,
 )
-from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.support import checks
 
 Symmetrize = Literal["union", "mutual", "mean"]
 
@@ -91,7 +91,7 @@ def knn_graph(
             [1.0000, 0.0000, 0.5000],
             [0.0000, 0.5000, 0.0000]])
     """
-    _checks.check_flag(self_loops, "self_loops")
+    checks.check_flag(self_loops, "self_loops")
     rule = KNN(k, symmetrize, metric, backend, recall)
     row, col, share = _nearest_edges(rule, x, mask)
     return _symmetrize(row, col, symmetrize, x, mask, self_loops, metric=metric, recall=share)
@@ -110,15 +110,15 @@ def _directed_edges(found: Neighbors, mask: Tensor | None) -> tuple[Tensor, Tens
 
 def _nearest_edges(rule: KNN, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, float]:
     """Return `_directed_edges` and the recall; in sets of at most k points, all points are joined."""
-    _checks.check_floating(x, "x")
+    checks.check_floating(x, "x")
     if mask is not None:
-        _checks.check_mask(mask, x)
+        checks.check_mask(mask, x)
     valid = torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device) if mask is None else mask
     small = valid.sum(-1) <= rule.k
     if x.ndim not in (2, 3) or not (x.shape[-2] <= rule.k if mask is None else small.any()):
         found = nearest_neighbors(x, rule.k, mask=mask, **rule._search)
         return *_directed_edges(found, mask), found.recall
-    _checks.check_points(torch.where(valid[..., None], x, 0), min_points=1 if x.ndim == 3 else 2)
+    checks.check_points(torch.where(valid[..., None], x, 0), min_points=1 if x.ndim == 3 else 2)
     n = x.shape[-2]
     x, valid, small = x.reshape(-1, n, x.shape[-1]), valid.reshape(-1, n), small.reshape(-1)
     row, col = _all_pairs(valid & small[:, None])
@@ -167,8 +167,8 @@ def radius_graph(
             [1., 0., 0.],
             [0., 0., 0.]])
     """
-    _checks.check_flag(self_loops, "self_loops")
-    radius = _checks.check_positive(radius, "radius")
+    checks.check_flag(self_loops, "self_loops")
+    radius = checks.check_positive(radius, "radius")
     found = radius_neighbors(x, radius, metric=metric, mask=mask)
     if len(found.query) == 0 and x.ndim == 2:
         raise ValueError(f"radius must reach at least one neighbour, got {radius} and no edge; use a larger radius")
@@ -276,7 +276,7 @@ def check_rule(neighbors: Any, others: str = "", *, extend: bool = False) -> Non
     if isinstance(neighbors, type) or not _takes_a_mask(neighbors):
         raise TypeError(
             f"neighbors must be KNN(k), Radius(r){others} or another NeighborRule, called as neighbors(x, mask), got "
-            f"{_checks.arrived(neighbors)}"
+            f"{checks.arrived(neighbors)}"
         )
     if extend:
         check_extends(neighbors)
@@ -311,7 +311,7 @@ def graph_with_state(neighbors: Any, x: Tensor) -> tuple[Graph, Tensor]:
     if not isinstance(neighbors, ExtendingRule):
         return graph_of_points(neighbors, x), x.new_zeros(len(x))
     graph, state = neighbors.with_state(x)
-    _checks.check_tensor(state, "state of neighbors")
+    checks.check_tensor(state, "state of neighbors")
     if state.shape[:1] != x.shape[:1]:
         raise ValueError(f"state of neighbors must have a row for each of {len(x)} points, got {tuple(state.shape)}")
     return _check_graph_of(graph, x, None), state
@@ -320,12 +320,12 @@ def graph_with_state(neighbors: Any, x: Tensor) -> tuple[Graph, Tensor]:
 def _check_graph_of(graph: Any, x: Tensor, mask: Tensor | None) -> Graph:
     """Return the graph of points that a rule gives, in their dtype and with their mask; raise unless it is theirs."""
     if not isinstance(graph, Graph):
-        raise TypeError(f"neighbors must give a Graph of the points, got {_checks.arrived(graph)}")
+        raise TypeError(f"neighbors must give a Graph of the points, got {checks.arrived(graph)}")
     if tuple(graph.shape) != tuple(x.shape[:-1]):
         raise ValueError(
             f"neighbors must give a graph of shape {tuple(x.shape[:-1])}, one node for each point, got {graph.shape}"
         )
-    _checks.check_same_device(graph.weight, "the graph of neighbors", x, "x")
+    checks.check_same_device(graph.weight, "the graph of neighbors", x, "x")
     found = graph if graph.weight.dtype == x.dtype else graph.to(x.dtype)
     return found if mask is None or found.mask is mask else found._masked(mask, "the graph of neighbors")
 
@@ -360,7 +360,7 @@ class Precomputed:
     kind: Literal["affinity", "distance", "kernel"]
 
     def __post_init__(self) -> None:
-        _checks.check_choice(self.kind, "kind", PRECOMPUTED)
+        checks.check_choice(self.kind, "kind", PRECOMPUTED)
 
 
 @dataclass(frozen=True)
@@ -394,11 +394,11 @@ class KNN:
     recall: float | None = None
 
     def __post_init__(self) -> None:
-        _checks.keep(self, k=_checks.check_count(self.k, "k"))
-        _checks.check_choice(self.symmetrize, "symmetrize", ("union", "mutual", "mean"))
-        _checks.check_choice(self.metric, "metric", ("euclidean", "cosine"))
+        checks.keep(self, k=checks.check_count(self.k, "k"))
+        checks.check_choice(self.symmetrize, "symmetrize", ("union", "mutual", "mean"))
+        checks.check_choice(self.metric, "metric", ("euclidean", "cosine"))
         asked = check_recall(self.backend, self.recall)
-        _checks.keep(self, recall=None if self.recall is None else asked)
+        checks.keep(self, recall=None if self.recall is None else asked)
 
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
         """Return the graph of points ``(N, D)`` or ``(B, N, D)``."""
@@ -452,8 +452,8 @@ class Radius:
     metric: Metric = "euclidean"
 
     def __post_init__(self) -> None:
-        _checks.keep(self, radius=_checks.check_positive(self.radius, "radius"))
-        _checks.check_choice(self.metric, "metric", ("euclidean", "cosine"))
+        checks.keep(self, radius=checks.check_positive(self.radius, "radius"))
+        checks.check_choice(self.metric, "metric", ("euclidean", "cosine"))
 
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
         """Return the graph of points ``(N, D)`` or ``(B, N, D)``."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.groups import gather, kth_of_groups
 from torch_lapeig.graph.logarithms import finite_log
 from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.support import checks
 
 NEGLIGIBLE = 1e3  # exponent whose negative gives e to 0 in every dtype
 
@@ -20,20 +20,20 @@ def rescale(x: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
     A kernel that does not depend on the unit has the same values to the last bit, and neither its lengths nor their
     derivatives overflow or underflow with the unit of the points.
     """
-    unit = _checks.power_of_two(graph.pattern.largest(x)[..., None, :], (-2, -1))
+    unit = checks.power_of_two(graph.pattern.largest(x)[..., None, :], (-2, -1))
     return x / unit, unit[..., 0]
 
 
 def gaussian(graph: Graph, squared_lengths: Tensor, scale: Tensor) -> Graph:
     """Return ``graph`` with its weights times exp(−d²/scale). Edges on which the factor is zero are constant."""
-    near = _checks.primal(squared_lengths) <= NEGLIGIBLE * _checks.primal(scale)
+    near = checks.primal(squared_lengths) <= NEGLIGIBLE * checks.primal(scale)
     # Far edges have a zero derivative, since the quotient's may be ∞.
     exponent = -torch.where(near, squared_lengths, NEGLIGIBLE) / torch.where(near, scale, 1)
-    exponent = _checks.finite_gradient(exponent)
+    exponent = checks.finite_gradient(exponent)
     log_weight: Tensor | None = exponent
     if has_differentiable_zeros(graph):
         log_weight = None
-    elif graph.weight.requires_grad or _checks.is_dual(graph.weight):
+    elif graph.weight.requires_grad or checks.is_dual(graph.weight):
         log_weight = exponent + (finite_log(graph.weight) if graph.log_weight is None else graph.log_weight)
     return graph._with(weight=graph.weight * exponent.exp(), log_weight=log_weight)
 
@@ -41,7 +41,7 @@ def gaussian(graph: Graph, squared_lengths: Tensor, scale: Tensor) -> Graph:
 def has_differentiable_zeros(graph: Graph) -> bool:
     """Return whether derivatives may be asked for in weights of 0, which cannot pass through a logarithm."""
     w = graph.weight
-    return graph.log_weight is None and (w.requires_grad or _checks.is_dual(w)) and bool((w.detach() == 0).any())
+    return graph.log_weight is None and (w.requires_grad or checks.is_dual(w)) and bool((w.detach() == 0).any())
 
 
 def lengths_by_node(squared_lengths: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
@@ -75,15 +75,15 @@ def median_at_nodes(squared_lengths: Tensor, graph: Graph, group: Tensor, total:
     none = medians <= 0
 
     def warn() -> None:
-        _checks.warn(
+        checks.warn(
             f"at least half of the edges join copies of the same point in {int(none.sum())} of {total} "
             "graphs or components: their bandwidth is the median of the positive lengths; set t, or remove duplicates",
-            _checks.GraphWarning,
+            checks.GraphWarning,
         )
 
-    _checks.later(none.any(), warn)
+    checks.later(none.any(), warn)
     if none.any():
         positive = (lengths.detach() > 0).nonzero().flatten()
         medians = torch.where(none, pattern.medians(lengths[positive], of_edge[positive], total), medians)
     # Sums over edges and nodes that overflow would cancel to NaN.
-    return _checks.finite_gradient(gather(_checks.finite_gradient(medians), group.flatten()).reshape(group.shape))
+    return checks.finite_gradient(gather(checks.finite_gradient(medians), group.flatten()).reshape(group.shape))

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
-from torch_lapeig.graph.neighbors import nearest_neighbors
 from torch_lapeig.graph.rules import KNN
+from torch_lapeig.graph.search.neighbors import nearest_neighbors
 from torch_lapeig.graph.weights import HeatKernel
+from torch_lapeig.support import checks
 
 
 def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | None) -> tuple[Tensor, Tensor] | None:
@@ -24,7 +24,7 @@ def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | No
         return None
     if type(weights) is not HeatKernel or weights.t == "component-median" or neighbors.backend != "exact":
         return None
-    if _checks.is_dual(x) or (weights.log_factor is not None and _checks.is_dual(weights.log_factor)):
+    if checks.is_dual(x) or (weights.log_factor is not None and checks.is_dual(weights.log_factor)):
         return None
     if (x.shape[1] if mask is None else int(mask.sum(1).min())) <= neighbors.k:
         return None
@@ -59,7 +59,7 @@ def _shares(index: Tensor, rule: str) -> tuple[Tensor, Tensor]:
 
 def _medians(lengths: Tensor, once: Tensor) -> Tensor:
     """Return the lower median ``(B, 1, 1)`` of some lengths, with a gradient in equal parts to equal ones; or NaN."""
-    bare = torch.where(once, _checks.primal(lengths), torch.nan).flatten(1)
+    bare = torch.where(once, checks.primal(lengths), torch.nan).flatten(1)
     if bare.device.type == "cpu":
         medians = bare.nanmedian(1, keepdim=True).values
     else:  # CUDA has none in deterministic mode; NaN is the largest in a sort
@@ -91,7 +91,7 @@ class _Lengths(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor, None]:
         (x,) = ctx.saved_tensors
-        pull, centred = 2 * _both_ways(cotangents[0], ctx.places[1]), x - _checks.primal(x).mean(1, keepdim=True)
+        pull, centred = 2 * _both_ways(cotangents[0], ctx.places[1]), x - checks.primal(x).mean(1, keepdim=True)
         return pull.sum(2, keepdim=True) * centred - pull @ centred, None
 
 

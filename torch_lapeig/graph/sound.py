@@ -12,17 +12,17 @@ import torch
 from scipy.sparse import coo_array
 from torch import Tensor
 
-from torch_lapeig import _checks
+from torch_lapeig.support import checks
 
 MOST_NODES = math.isqrt(2**63 - 1)  # edge numbers row * total + col fit int64
 
 
 def checked_shape(shape: Any, name: str = "shape") -> tuple[int, ...]:
     """Return a shape ``(N,)`` or ``(B, N)`` in Python's integers; raise for anything else, or too many nodes."""
-    _checks.check_instance(shape, name, (tuple, list), "(N,) or (B, N)")
+    checks.check_instance(shape, name, (tuple, list), "(N,) or (B, N)")
     if len(shape) not in (1, 2):
         raise ValueError(f"{name} must be (N,) or (B, N), got {tuple(shape)}")
-    sizes = tuple(_checks.check_count(size, name, 0) for size in shape)
+    sizes = tuple(checks.check_count(size, name, 0) for size in shape)
     if math.prod(sizes) > MOST_NODES:
         raise ValueError(f"{name} must be of at most {MOST_NODES} nodes, got {math.prod(sizes)}")
     return sizes
@@ -31,14 +31,14 @@ def checked_shape(shape: Any, name: str = "shape") -> tuple[int, ...]:
 def check_ends(row: Any, col: Any, total: int) -> None:
     """Raise unless the ends of edges are integers ``(E,)`` from 0 to ``total`` − 1, on one device."""
     for end, name in ((row, "row"), (col, "col")):
-        _checks.check_tensor(end, name)
+        checks.check_tensor(end, name)
         if end.dtype not in (torch.int32, torch.int64):
             raise TypeError(f"{name} must be an int32 or int64 tensor, got {end.dtype}; use {name}.long()")
         if end.ndim != 1:
             raise ValueError(f"{name} must have shape (E,), got {tuple(end.shape)}")
     if len(row) != len(col):
         raise ValueError(f"row and col must have one length, got {len(row)} and {len(col)}")
-    _checks.check_same_device(col, "col", row, "row")
+    checks.check_same_device(col, "col", row, "row")
     for end, name in ((row, "row"), (col, "col")):
         if len(end):
             least, most = map(int, end.aminmax())
@@ -79,19 +79,19 @@ def check_edges(row: Tensor, col: Tensor, shape: tuple[int, ...], back: Tensor) 
 
 def check_edge_index(edge_index: Any, num_nodes: int | None = None) -> None:
     """Raise unless edges are int64 ``(2, E)``, with indices of ``num_nodes`` nodes if that is given."""
-    _checks.check_indices(edge_index, "edge_index", num_nodes)
+    checks.check_indices(edge_index, "edge_index", num_nodes)
     if edge_index.ndim != 2 or edge_index.shape[0] != 2:
         raise ValueError(f"edge_index must have shape (2, E), got {tuple(edge_index.shape)}")
 
 
 def check_batch(batch: Any, num_nodes: int, name: str = "batch") -> None:
     """Raise unless ``batch`` gives the graph of each node, int64 ``(num_nodes,)``, ascending."""
-    _checks.check_indices(batch, name)
+    checks.check_indices(batch, name)
     if batch.shape != (num_nodes,):
         raise ValueError(f"{name} must have shape ({num_nodes},), one number for each node, got {tuple(batch.shape)}")
     if (batch.diff() < 0).any() or (num_nodes and batch[0] < 0):
         raise ValueError(f"{name} must be ascending from 0; sort the nodes by graph")
-    if num_nodes and (largest := int(batch[-1])) >= num_nodes + _checks.LARGEST_WIDTH:
+    if num_nodes and (largest := int(batch[-1])) >= num_nodes + checks.LARGEST_WIDTH:
         raise ValueError(
             f"{name} must count the graphs from 0, got {largest} for {num_nodes} nodes; use "
             f"{name}.unique(return_inverse=True)[1], which numbers them"
@@ -111,7 +111,7 @@ def check_places(affinity: Any) -> None:
 
 def check_weights(weight: Tensor, reverse: Tensor, name: str, slack: float) -> None:
     """Raise unless weights are finite, non-negative, and equal to the reversed edges' weights, up to ``slack``."""
-    _checks.check_finite(weight, name)
-    allowed = slack * _checks.largest(weight) if slack else 0.0
-    _checks.check_non_negative(weight, name, allowed)
-    _checks.check_symmetric(weight, reverse, name, allowed)
+    checks.check_finite(weight, name)
+    allowed = slack * checks.largest(weight) if slack else 0.0
+    checks.check_non_negative(weight, name, allowed)
+    checks.check_symmetric(weight, reverse, name, allowed)

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.rules import NeighborRule, Precomputed, check_rule, graph_of_points
 from torch_lapeig.graph.weights import HeatKernel, Weighting, check_weighting
+from torch_lapeig.support import checks
 
 Rule = NeighborRule | Precomputed
 
@@ -48,5 +48,5 @@ def _without_padding(affinity: Any, mask: Tensor | None) -> Any:
     """Return affinities that are zero where ``mask`` marks padding, which may hold anything."""
     if mask is None or not isinstance(affinity, Tensor) or affinity.ndim not in (2, 3):
         return affinity
-    _checks.check_mask(mask, affinity)
+    checks.check_mask(mask, affinity)
     return torch.where(mask[..., :, None] & mask[..., None, :], affinity, 0)

@@ -14,8 +14,6 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from torch_lapeig import _checks
-from torch_lapeig._fitted import Configured
 from torch_lapeig.graph.distances import measured
 from torch_lapeig.graph.graph import Graph, check_graph
 from torch_lapeig.graph.groups import segment_logsumexp
@@ -28,6 +26,8 @@ from torch_lapeig.graph.scales import (
     median_at_nodes,
     rescale,
 )
+from torch_lapeig.support import checks
+from torch_lapeig.support.fitted import Configured
 
 
 class NewEdges(NamedTuple):
@@ -110,14 +110,14 @@ class Weighting(Configured, nn.Module, abc.ABC):
         super().__init_subclass__(**kwargs)
         for name in {"forward", "state", "extend"} & vars(cls).keys():
             method = vars(cls)[name]
-            setattr(cls, name, _checks.full_precision(method if name == "extend" else _by_metric(method)))
+            setattr(cls, name, checks.full_precision(method if name == "extend" else _by_metric(method)))
 
     def __call__(self, x: Tensor, graph: Graph) -> Graph:
         """Return `forward` of a graph; raise TypeError for anything else."""
         check_graph(graph)
         if graph.pattern.is_sharded:
             given = {"x": x, "weights": graph.weight, **dict(self.named_parameters())}
-            graph.pattern.agree("a weighting", lambda: {"weighting": self, **_checks.derivatives_asked(**given)})
+            graph.pattern.agree("a weighting", lambda: {"weighting": self, **checks.derivatives_asked(**given)})
         weighted: Graph = super().__call__(x, graph)
         return weighted
 
@@ -198,7 +198,7 @@ class KernelWeights(Weighting):
 
     def __init__(self, kernel: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
-        _checks.check_function(kernel, "kernel", "a function of squared distances")
+        checks.check_function(kernel, "kernel", "a function of squared distances")
         self.kernel = kernel
 
     def forward(self, x: Tensor, graph: Graph) -> Graph:
@@ -208,7 +208,7 @@ class KernelWeights(Weighting):
     def _values(self, squared_lengths: Tensor) -> Tensor:
         """Return the kernel, checked."""
         values = self.kernel(squared_lengths)
-        _checks.check_floating(values, "kernel(squared_lengths)")
+        checks.check_floating(values, "kernel(squared_lengths)")
         if values.shape != squared_lengths.shape:
             raise ValueError(
                 f"kernel must give a weight for each squared distance, of shape {tuple(squared_lengths.shape)}, got "
@@ -261,12 +261,12 @@ class HeatKernel(Weighting):
     def __init__(self, t: Bandwidth = "median", *, learnable: bool = False) -> None:
         super().__init__()
         if isinstance(t, str):
-            _checks.check_choice(t, "t", ("median", "component-median"))
+            checks.check_choice(t, "t", ("median", "component-median"))
         elif not (isinstance(t, float) and t == math.inf):
-            t = _checks.check_positive(t, "t")
+            t = checks.check_positive(t, "t")
         elif learnable:
             raise ValueError("t must be finite to be learnable, got inf, which no factor changes")
-        _checks.check_flag(learnable, "learnable")
+        checks.check_flag(learnable, "learnable")
         self.t: Bandwidth = t
         self.register_parameter("log_factor", nn.Parameter(torch.zeros(())) if learnable else None)
 
@@ -330,7 +330,7 @@ class SelfTuning(Weighting):
 
     def __init__(self, m: int = 7) -> None:
         super().__init__()
-        self.m = _checks.check_count(m, "m")
+        self.m = checks.check_count(m, "m")
 
     def forward(self, x: Tensor, graph: Graph) -> Graph:
         """Return ``graph`` with its weights times the kernel; gradients flow through σ too."""
@@ -374,7 +374,7 @@ class DensityCorrected(Weighting):
     def __init__(self, alpha: float = 1.0, weights: Weighting | None = None) -> None:
         super().__init__()
         check_weighting(weights)
-        self.alpha = _checks.check_number(alpha, "alpha", 0, 1)
+        self.alpha = checks.check_number(alpha, "alpha", 0, 1)
         self.weights = HeatKernel() if weights is None else weights
 
     def forward(self, x: Tensor, graph: Graph) -> Graph:
@@ -382,8 +382,8 @@ class DensityCorrected(Weighting):
         graph = self.weights(x, graph)
         if graph.similarity is not None:
             raise ValueError("weights must be symmetric to be corrected for density, got ImprovedWeights")
-        pattern, scale = graph.pattern, _checks.primal(self._scale(graph))
-        weight = pattern.at_row(scale) * _checks.primal(graph.weight) * pattern.at_col(scale)
+        pattern, scale = graph.pattern, checks.primal(self._scale(graph))
+        weight = pattern.at_row(scale) * checks.primal(graph.weight) * pattern.at_col(scale)
         log_weight = finite_log(graph.weight) if graph.log_weight is None else graph.log_weight
         zeros = only_zeros(graph.weight) if has_differentiable_zeros(graph) else None
         log_scale = -self.alpha * log_sums(pattern, graph.weight, log_weight, zeros)
@@ -392,7 +392,7 @@ class DensityCorrected(Weighting):
         if zeros is None:
             return graph._with(weight=weight, log_weight=log_weight)
         scale = with_log_derivative(scale, log_scale)
-        zeros = _checks.finite_gradient(zeros) * (pattern.at_row(scale) * pattern.at_col(scale))
+        zeros = checks.finite_gradient(zeros) * (pattern.at_row(scale) * pattern.at_col(scale))
         return graph._with(weight=weight + zeros, log_weight=None)
 
     def _scale(self, graph: Graph) -> Tensor:
@@ -462,15 +462,15 @@ class ImprovedWeights(Weighting):
 def check_weighting(weights: Any) -> None:
     """Raise TypeError unless ``weights`` is None or a `Weighting`."""
     if weights is not None:
-        _checks.check_instance(weights, "weights", Weighting, "a Weighting such as HeatKernel()")
+        checks.check_instance(weights, "weights", Weighting, "a Weighting such as HeatKernel()")
 
 
 def _check_points(x: Tensor, graph: Graph) -> Tensor:
     """Return the points of a graph, checked; padding, whatever it holds, as zeros."""
-    x = _checks.single(x)
-    _checks.check_floating(x, "x")
+    x = checks.single(x)
+    checks.check_floating(x, "x")
     if tuple(x.shape[:-1]) != tuple(graph.shape):
         raise ValueError(f"x must have shape {(*graph.shape, 'D')} to go with the graph, got {tuple(x.shape)}")
     x = x if graph.mask is None else torch.where(graph.mask[..., None], x, 0)
-    _checks.check_finite(x, "x")
-    return _checks.finite_gradient(x)
+    checks.check_finite(x, "x")
+    return checks.finite_gradient(x)

@@ -8,8 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
-from torch_lapeig._fitted import State
 from torch_lapeig.eigen import Laplacian, Solve, Solver
 from torch_lapeig.eigen.laplacian import Normalization
 from torch_lapeig.graph import KNN, Graph
@@ -27,13 +25,15 @@ from torch_lapeig.methods.labels import (
 )
 from torch_lapeig.methods.module import EigenSolves, Embedding
 from torch_lapeig.methods.spectral import GraphEmbedding, check_size, warn_of_isolated
+from torch_lapeig.support import checks
+from torch_lapeig.support.fitted import State
 
 Variant = Literal["njw", "shi_malik"]
 
 SUM_TOLERANCE = 1e-3  # error of the sums of a soft assignment, or two roundings of half precision
 
 
-@_checks.full_precision
+@checks.full_precision
 def normalized_cut(labels: Tensor, graph: Graph) -> Tensor:
     """Compute Σ_A cut(A, V∖A) / vol(A) over the clusters A (Shi & Malik 2000, section 2), in O(E·K).
 
@@ -74,21 +74,21 @@ def normalized_cut(labels: Tensor, graph: Graph) -> Tensor:
 
 def _assignment(labels: Tensor, graph: Graph) -> Tensor:
     """Return soft assignments as they are, labels as indicators of the clusters: ``(..., N, K)``."""
-    _checks.check_tensor(labels, "labels")
+    checks.check_tensor(labels, "labels")
     if labels.dtype in (torch.int32, torch.int64):
         if tuple(labels.shape) != tuple(graph.shape):
             raise ValueError(f"labels must have shape {graph.shape} to go with the graph, got {tuple(labels.shape)}")
         if (labels < -1).any():
             raise ValueError(f"labels must be 0, 1, … or −1 for no cluster, got a minimum of {int(labels.min())}")
-        clusters = torch.arange(_checks.check_classes(labels), device=labels.device)
+        clusters = torch.arange(checks.check_classes(labels), device=labels.device)
         return (labels[..., None] == clusters).to(graph.weight.dtype)
-    half = labels.dtype in _checks.HALVES
+    half = labels.dtype in checks.HALVES
     tolerance = max(SUM_TOLERANCE, 2 * torch.finfo(labels.dtype).eps) if half else SUM_TOLERANCE
-    labels = _checks.single(labels)
-    _checks.check_floating(labels, "labels")
+    labels = checks.single(labels)
+    checks.check_floating(labels, "labels")
     if tuple(labels.shape[:-1]) != tuple(graph.shape):
         raise ValueError(f"labels must have shape {(*graph.shape, 'K')} if they are soft, got {tuple(labels.shape)}")
-    _checks.check_finite(labels, "labels")
+    checks.check_finite(labels, "labels")
     if (labels < 0).any():
         raise ValueError(f"labels must be non-negative if they are soft, got a minimum of {labels.min():.3g}")
     sums = labels.detach().sum(-1)
@@ -165,10 +165,10 @@ class SpectralClustering(GraphEmbedding):
         solve: Solve | Solver | None = None,
         seed: int = 0,
     ) -> None:
-        n_clusters = _checks.check_width(n_clusters, "n_clusters")
+        n_clusters = checks.check_width(n_clusters, "n_clusters")
         super().__init__(n_clusters if n_components is None else n_components, neighbors, weights, solve)
-        _checks.check_choice(variant, "variant", ("njw", "shi_malik"))
-        _checks.check_choice(assign_labels, "assign_labels", ASSIGNMENTS)
+        checks.check_choice(variant, "variant", ("njw", "shi_malik"))
+        checks.check_choice(assign_labels, "assign_labels", ASSIGNMENTS)
         if assign_labels != "kmeans" and self.n_components != n_clusters:
             raise ValueError(
                 f"n_components must be None or n_clusters={n_clusters} with assign_labels={assign_labels!r}, which "
@@ -177,8 +177,8 @@ class SpectralClustering(GraphEmbedding):
         self.n_clusters = n_clusters
         self.variant: Variant = variant
         self.assign_labels: Assignment = assign_labels
-        self.n_init = _checks.check_count(n_init, "n_init")
-        self.seed = _checks.check_seed(seed)
+        self.n_init = checks.check_count(n_init, "n_init")
+        self.seed = checks.check_seed(seed)
 
     @property
     def _normalization(self) -> Normalization:
@@ -199,7 +199,7 @@ class SpectralClustering(GraphEmbedding):
         # Rows of D^-½ V scaled to length 1 equal rows of V scaled so. The first column, constant on all but isolated
         # nodes, keeps them away from zero.
         active = y[..., :1].detach() != 0
-        y = y / _checks.power_of_two(y, (-1,))  # so that no square overflows
+        y = y / checks.power_of_two(y, (-1,))  # so that no square overflows
         length: Tensor = torch.linalg.vector_norm(torch.where(active, y, 1), dim=-1, keepdim=True)
         return y / length
 
@@ -218,7 +218,7 @@ class SpectralClustering(GraphEmbedding):
         return self.fit_with(x, np.random.RandomState(self.seed))
 
     @torch.no_grad()
-    @_checks.full_precision
+    @checks.full_precision
     def fit_with(self, x: Tensor | Graph, random: np.random.RandomState, verbose: int = 0) -> SpectralClustering:
         """Run ``fit`` with a generator of random numbers in place of ``seed``; ``verbose`` is passed to k-means."""
         # Made first: without scikit-learn nothing else is done.
@@ -229,7 +229,7 @@ class SpectralClustering(GraphEmbedding):
         if (fewer := self._taken_by_isolated(int((~active).sum()))) > 0:
             rows = rows[:, : self.n_clusters - fewer]
         if by_means is not None:
-            unit = _checks.power_of_two(rows, (0, 1))  # so that no square overflows
+            unit = checks.power_of_two(rows, (0, 1))  # so that no square overflows
             by_means.set_params(n_clusters=self.n_clusters - fewer).fit((rows / unit).cpu().numpy())
             self.cluster_centers_ = torch.as_tensor(by_means.cluster_centers_).to(rows) * unit
         elif self.assign_labels == "cluster_qr":
@@ -244,7 +244,7 @@ class SpectralClustering(GraphEmbedding):
         return self.fit(x).labels_
 
     @torch.no_grad()
-    @_checks.full_precision
+    @checks.full_precision
     def predict(self, x_new: Tensor) -> Tensor:
         """Return labels of new points ``(Q, D)``, int64 ``(Q,)``: the nearest centre or axis; −1 for rows of zeros.
 

@@ -8,11 +8,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
-from torch_lapeig._fitted import State
 from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver
-from torch_lapeig.eigen.auto import Auto
-from torch_lapeig.eigen.clusters import function_of_matrix, off_diagonal
+from torch_lapeig.eigen.choose import Auto
+from torch_lapeig.eigen.gradient.clusters import function_of_matrix, off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization
 from torch_lapeig.eigen.small import graphs_of_walk, is_small, small_eigenpairs
 from torch_lapeig.graph import KNN, Graph, ImprovedWeights
@@ -22,6 +20,8 @@ from torch_lapeig.graph.weighted import Rule
 from torch_lapeig.graph.weights import Bandwidth, Weighting
 from torch_lapeig.methods.module import EigenSolves, Embedding, with_random_signs
 from torch_lapeig.methods.spectral import GraphEmbedding, check_size, warn_of_isolated
+from torch_lapeig.support import checks
+from torch_lapeig.support.fitted import State
 
 Scale = Literal["degree", "unit", "orthonormal"]
 
@@ -102,14 +102,14 @@ class LaplacianEigenmaps(GraphEmbedding):
         solve: Solve | Solver | None = None,
     ) -> None:
         super().__init__(n_components, neighbors, weights, solve)
-        _checks.check_choice(scale, "scale", ("degree", "unit", "orthonormal"))
-        _checks.check_choice(components, "components", ("joint", "separate", "error"))
-        _checks.check_choice(normalization, "normalization", ("random_walk", "unnormalized"))
+        checks.check_choice(scale, "scale", ("degree", "unit", "orthonormal"))
+        checks.check_choice(components, "components", ("joint", "separate", "error"))
+        checks.check_choice(normalization, "normalization", ("random_walk", "unnormalized"))
         self.normalization: Normalization = normalization
         self.scale: Scale = scale
-        self.drop_trivial = _checks.check_flag(drop_trivial, "drop_trivial")
+        self.drop_trivial = checks.check_flag(drop_trivial, "drop_trivial")
         self.diffusion = _checked_diffusion(diffusion, normalization, scale)
-        self.random_signs = _checks.check_flag(random_signs, "random_signs")
+        self.random_signs = checks.check_flag(random_signs, "random_signs")
         self.components = components
 
     @classmethod
@@ -144,12 +144,12 @@ class LaplacianEigenmaps(GraphEmbedding):
         """
         return self.embed(x, mask=mask, generator=generator).columns
 
-    @_checks.full_precision
+    @checks.full_precision
     def embed(
         self, x: Tensor | Graph, *, mask: Tensor | None = None, generator: torch.Generator | None = None
     ) -> Embedding:
         """Return the columns of ``forward`` with eigenvalues, residuals and eigengap; the arguments are the same."""
-        _checks.check_generator(generator)
+        checks.check_generator(generator)
         found = super().embed(x, mask=mask)
         if self.random_signs and self.training:
             found = found._replace(columns=with_random_signs(found.columns, generator))
@@ -209,7 +209,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         )
         if self.components == "error":
             raise ValueError(message)
-        _checks.warn(message, _checks.GraphWarning)
+        checks.warn(message, checks.GraphWarning)
 
     def _solve_components(self, laplacian: Laplacian, solve: EigenSolves, *, fill: bool) -> Embedding:
         """Solve each component of two or more nodes on its own; zeros where there are too few eigenvectors."""
@@ -246,14 +246,14 @@ class LaplacianEigenmaps(GraphEmbedding):
         first = int(self.drop_trivial)
         y = pairs.vectors[..., first:]
         if self.scale == "unit":
-            y = y / _checks.power_of_two(nodes.largest(y)[..., None, :], (-2,))  # so that no square overflows
+            y = y / checks.power_of_two(nodes.largest(y)[..., None, :], (-2,))  # so that no square overflows
             count, squares = nodes.sum(active.sum(-1))[..., None, None], nodes.sum(y.square().sum(-2, keepdim=True))
             # A column that a small graph lacks is zero and stays so.
             y = y * (count / torch.where(squares > 0, squares, 1)).sqrt()
             if y.requires_grad and self.normalization == "random_walk":
                 _warn_of_lengths(y, pairs.values.detach()[..., first:], pairs.residuals[..., first:], nodes)
         if self.diffusion > 0:
-            y = _checks.matmul(y, _power_of_decay(pairs.projected[..., first:, first:], self.diffusion))
+            y = checks.matmul(y, _power_of_decay(pairs.projected[..., first:, first:], self.diffusion))
         return y
 
     def _of_graph(self, found: Embedding, graph: Graph) -> State:
@@ -266,7 +266,7 @@ class LaplacianEigenmaps(GraphEmbedding):
 
 
 def _checked_diffusion(diffusion: Any, normalization: str, scale: str) -> float:
-    time = _checks.check_number(diffusion, "diffusion", 0)
+    time = checks.check_number(diffusion, "diffusion", 0)
     if time > 0 and normalization == "unnormalized":
         raise ValueError('diffusion must be 0 with normalization="unnormalized": 1 − λ is no decay there')
     if time > 0 and scale != "degree":
@@ -299,10 +299,10 @@ def _warn_of_lengths(y: Tensor, values: Tensor, residuals: Tensor, nodes: Nodes)
             * nodes.sum(columns.square().sum((-2, -1))).sqrt()
         )
         if (equal & (told > math.sqrt(eps) * size[..., None, None])).any():
-            _checks.warn(
+            checks.warn(
                 'columns of equal eigenvalues have no gradient with scale="unit": their lengths depend on the choice '
                 'of basis, and the gradient is that of the basis at hand; use scale="degree" or "orthonormal"',
-                _checks.DegeneracyWarning,
+                checks.DegeneracyWarning,
             )
 
     y.register_hook(warn)

@@ -8,8 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
-from torch_lapeig._fitted import State
 from torch_lapeig.eigen import Solve, Solver
 from torch_lapeig.graph import KNN, Graph, NeighborRule, Precomputed
 from torch_lapeig.graph.distances import measured
@@ -19,6 +17,8 @@ from torch_lapeig.graph.rules import check_rule, graph_with_state
 from torch_lapeig.methods.kernels import CentredKernelEmbedding
 from torch_lapeig.methods.module import EigenSolves, warn_of_unreached
 from torch_lapeig.methods.newpoints import edges_of_new
+from torch_lapeig.support import checks
+from torch_lapeig.support.fitted import State
 
 
 class Isomap(CentredKernelEmbedding):
@@ -83,13 +83,13 @@ class Isomap(CentredKernelEmbedding):
             )
         check_rule(neighbors)
         if isinstance(landmarks, (int, float, str, np.generic)):
-            landmarks = _checks.check_count(landmarks, "landmarks", 2)
+            landmarks = checks.check_count(landmarks, "landmarks", 2)
         elif landmarks is not None:
-            _checks.check_indices(landmarks, "landmarks")
-            _checks.check_distinct(landmarks, "landmarks")
+            checks.check_indices(landmarks, "landmarks")
+            checks.check_distinct(landmarks, "landmarks")
         self.neighbors = neighbors
         self.landmarks = landmarks
-        self.seed = _checks.check_seed(seed)
+        self.seed = checks.check_seed(seed)
 
     def _fit_points(self, x: Any, solve: EigenSolves, *, fill: bool) -> State:
         chosen = self._chosen(x, fill)
@@ -98,7 +98,7 @@ class Isomap(CentredKernelEmbedding):
         graph = graph.to_sparse()
         assert isinstance(graph.pattern, SparsePattern)
         points = measured(x, graph.metric)
-        unit = _checks.power_of_two(points, (0, 1))
+        unit = checks.power_of_two(points, (0, 1))
         lengths = _root(graph.pattern.squared_lengths(points / unit)) * unit[0]
         geodesics = geodesic_distances(graph.pattern, lengths, chosen)
         if self.landmarks is not None:
@@ -117,7 +117,7 @@ class Isomap(CentredKernelEmbedding):
         if self.landmarks is None:
             return torch.arange(n, device=x.device)
         if isinstance(self.landmarks, Tensor):
-            _checks.check_indices(self.landmarks, "landmarks", n)
+            checks.check_indices(self.landmarks, "landmarks", n)
             return self.landmarks.to(x.device)
         if self.landmarks > n and not fill:
             raise ValueError(f"landmarks must be at most the number of points, got {self.landmarks} with {n} points")
@@ -134,7 +134,7 @@ class Isomap(CentredKernelEmbedding):
         query, order = query.sort(stable=True)
         point = point[order]
         warn_of_unreached(len(x) - len(query.unique()), len(x))
-        unit = _checks.power_of_two(points, (0, 1))
+        unit = checks.power_of_two(points, (0, 1))
         lengths = _root((x[query] / unit - points[point] / unit).square().sum(1)) * unit[0]
         reach = _shortest(lengths, query, point, state["geodesics_"], len(x))
         reach = torch.where(same[:, None] == state["landmarks_"], 0, reach)

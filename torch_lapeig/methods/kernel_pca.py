@@ -7,11 +7,11 @@ from typing import Literal
 
 from torch import Tensor
 
-from torch_lapeig import _checks
 from torch_lapeig.eigen import Solve, Solver
 from torch_lapeig.graph import Precomputed
 from torch_lapeig.graph.distances import differentiable_squared_distances
 from torch_lapeig.methods.kernels import KernelEmbedding, inner_products
+from torch_lapeig.support import checks
 
 Kernel = Callable[[Tensor, Tensor], Tensor]
 
@@ -57,21 +57,21 @@ class KernelPCA(KernelEmbedding):
     ) -> None:
         super().__init__(n_components, solve)
         if isinstance(kernel, str):
-            _checks.check_choice(kernel, "kernel", ("rbf", "linear", "poly"))
+            checks.check_choice(kernel, "kernel", ("rbf", "linear", "poly"))
         elif isinstance(kernel, Precomputed):
             if kernel.kind != "kernel":
                 raise ValueError(f'kernel must be Precomputed("kernel") if it is precomputed, got {kernel}')
         else:
-            _checks.check_function(kernel, "kernel", "a name or a function")
+            checks.check_function(kernel, "kernel", "a name or a function")
         self.kernel = kernel
-        self.gamma = None if gamma is None else _checks.check_positive(gamma, "gamma")
-        self.degree = _checks.check_count(degree, "degree")
-        self.coef0 = _checks.check_number(coef0, "coef0")
+        self.gamma = None if gamma is None else checks.check_positive(gamma, "gamma")
+        self.degree = checks.check_count(degree, "degree")
+        self.coef0 = checks.check_number(coef0, "coef0")
 
     def _check_training(self, x: Tensor, kernel: Tensor) -> None:
         if not isinstance(self.kernel, str):
             name = "kernel" if isinstance(self.kernel, Precomputed) else "kernel(x, x)"
-            _checks.check_symmetric_matrix(kernel, kernel.mT, name)
+            checks.check_symmetric_matrix(kernel, kernel.mT, name)
 
     def _kernel(self, x: Tensor, points: Tensor | None) -> Tensor:
         if points is None:
@@ -82,11 +82,11 @@ class KernelPCA(KernelEmbedding):
         if self.kernel == "linear":
             return inner_products(x, points)
         if self.kernel == "poly":
-            return (gamma * _checks.matmul(x, points.mT) + self.coef0) ** self.degree
+            return (gamma * checks.matmul(x, points.mT) + self.coef0) ** self.degree
         assert callable(self.kernel)
         kernel: Tensor = self.kernel(x, points)
-        _checks.check_floating(kernel, "kernel(x, y)")
+        checks.check_floating(kernel, "kernel(x, y)")
         if kernel.shape != (len(x), len(points)):
             raise ValueError(f"kernel must give shape {(len(x), len(points))}, got {tuple(kernel.shape)}")
-        _checks.check_finite(kernel, "kernel")
+        checks.check_finite(kernel, "kernel")
         return kernel

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from torch_lapeig import _checks
-from torch_lapeig._fitted import State
 from torch_lapeig.eigen import Eigenpairs, SymmetricOperator
-from torch_lapeig.eigen.clusters import function_of_matrix
+from torch_lapeig.eigen.gradient.clusters import function_of_matrix
 from torch_lapeig.methods.module import EigenSolves, EmbeddingModule
+from torch_lapeig.support import checks
+from torch_lapeig.support.fitted import State
 
 RESCALE = "rescale the points, whose squares or products overflow"
 POSITIVE = 10.0  # times the round-off of the largest eigenvalue: smaller ones count as zero
@@ -34,7 +34,7 @@ class CentredKernelEmbedding(EmbeddingModule):
                 f"n_components must be smaller than the number of points, got n_components={k} with {n} points"
             )
         # Squares of the entries must not overflow, nor underflow.
-        unit = _checks.power_of_two(kernel.detach().abs().sqrt(), (0, 1))
+        unit = checks.power_of_two(kernel.detach().abs().sqrt(), (0, 1))
         kernel = kernel / unit / unit
         means = kernel.mean(1)
         operator = SymmetricOperator.of_largest(centred(kernel, means, means))
@@ -53,7 +53,7 @@ class CentredKernelEmbedding(EmbeddingModule):
         both = positive[:, None] & positive
         matrix = torch.where(both, torch.diag(operator.diagonal[: len(both)]) - pairs.projected, 0)
         values = matrix.diagonal()
-        columns = _checks.matmul(torch.where(positive, pairs.vectors, 0), _power(matrix, 0.5)) * unit
+        columns = checks.matmul(torch.where(positive, pairs.vectors, 0), _power(matrix, 0.5)) * unit
         more = (0, k - len(values))
         return {
             "embedding_": nn.functional.pad(columns, more),
@@ -78,10 +78,10 @@ class CentredKernelEmbedding(EmbeddingModule):
         """Return rows of new points, from their uncentred kernel with training points and the training rows."""
         matrix = state.get("values_as_matrix", torch.diag(state["eigenvalues_"]))
         # Terms of the sums must not overflow, nor underflow: its square is at most the largest eigenvalue.
-        unit = _checks.power_of_two(matrix.detach().diagonal().clamp(min=0).sqrt(), (0,)) / 2
+        unit = checks.power_of_two(matrix.detach().diagonal().clamp(min=0).sqrt(), (0,)) / 2
         kernel = centred(kernel / (unit * unit), state["train_means"] / unit / unit)
-        vectors = _checks.matmul(embedding / unit, _power(matrix / unit / unit, -1.0))
-        return _checks.matmul(kernel, vectors) * unit
+        vectors = checks.matmul(embedding / unit, _power(matrix / unit / unit, -1.0))
+        return checks.matmul(kernel, vectors) * unit
 
 
 def centred(kernel: Tensor, means: Tensor, own_means: Tensor | None = None) -> Tensor:
@@ -95,8 +95,8 @@ def centred(kernel: Tensor, means: Tensor, own_means: Tensor | None = None) -> T
 
 def inner_products(x: Tensor, points: Tensor) -> Tensor:
     """Return x · y about the mean of the points ``(N, D)``, ``(Q, N)``: equal once centred, with more digits."""
-    centre = _checks.primal(points).mean(0)
-    return _checks.matmul(x - centre, (points - centre).mT)
+    centre = checks.primal(points).mean(0)
+    return checks.matmul(x - centre, (points - centre).mT)
 
 
 def _power(matrix: Tensor, power: float) -> Tensor:
@@ -130,12 +130,12 @@ class KernelEmbedding(CentredKernelEmbedding):
     def _fit_points(self, x: Any, solve: EigenSolves, *, fill: bool) -> State:
         points = None if self.pairs_given is not None else x
         kernel = self._kernel(x, points)
-        _checks.check_finite(kernel, "the kernel of x", RESCALE)
+        checks.check_finite(kernel, "the kernel of x", RESCALE)
         self._check_training(x, kernel)
         state = self._embed_kernel(kernel, solve, fill=fill)
         return state if points is None else {**state, "train_points": points}
 
     def _extend(self, x: Tensor, state: State) -> Tensor:
         kernel = self._kernel(x, state.get("train_points"))
-        _checks.check_finite(kernel, "the kernel of x_new", RESCALE)
+        checks.check_finite(kernel, "the kernel of x_new", RESCALE)
         return self._extension(kernel, state["embedding_"], state)

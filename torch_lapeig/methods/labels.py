@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
 from torch_lapeig.graph.groups import sum_of_groups
+from torch_lapeig.support import checks
 
 Assignment = Literal["kmeans", "cluster_qr", "discretize"]
 ASSIGNMENTS = ("kmeans", "cluster_qr", "discretize")
@@ -37,7 +37,7 @@ def cluster_qr(rows: Tensor) -> tuple[Tensor, Tensor]:
     >>> cluster_qr(torch.tensor([[1.0, 0.1], [0.9, -0.1], [0.1, 1.0], [0.0, -0.8]]))[0].tolist()
     [0, 0, 1, 1]
     """
-    rows = rows / _checks.power_of_two(rows, (0, 1))  # so that no square overflows
+    rows = rows / checks.power_of_two(rows, (0, 1))  # so that no square overflows
     rest, pivots = rows, []
     for _ in range(rows.shape[1]):
         squares = rest.square().sum(1)
@@ -62,7 +62,7 @@ def discretize(rows: Tensor, random: np.random.RandomState) -> tuple[Tensor, Ten
     """
     n, k = rows.shape
     # Columns of length √N, which do not depend on the signs of the eigenvectors, as in scikit-learn.
-    unit = _checks.power_of_two(rows, (0,))
+    unit = checks.power_of_two(rows, (0,))
     columns = rows / unit
     signs = torch.where(columns[0] > 0, -1, 1)
     scale = signs * n**0.5 / torch.linalg.vector_norm(columns, dim=0)
@@ -104,7 +104,7 @@ def nearest_axis(rows: Tensor, axes: Tensor, *, signed: bool = True) -> Tensor:
 
 def nearest_centre(rows: Tensor, centres: Tensor) -> Tensor:
     """Return the nearest centre of each row, int64 ``(N,)``: the first one of several."""
-    unit = _checks.power_of_two(centres, (0, 1))  # so that no square overflows
+    unit = checks.power_of_two(centres, (0, 1))  # so that no square overflows
     rows, centres = rows / unit.to(rows.dtype), (centres / unit).to(rows.dtype)
     return _first_of_largest(-torch.stack([(rows - centre).square().sum(1) for centre in centres], 1))
 

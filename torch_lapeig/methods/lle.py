@@ -9,16 +9,16 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from torch_lapeig import _checks
-from torch_lapeig._fitted import State, in_blocks
-from torch_lapeig._threads import solve_each
 from torch_lapeig.eigen import Solve, Solver, SymmetricOperator
 from torch_lapeig.graph import KNN, nearest_neighbors
 from torch_lapeig.graph.distances import least_reach, measured
 from torch_lapeig.graph.groups import sum_of_groups
-from torch_lapeig.graph.neighbors import Neighbors
 from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.graph.search.neighbors import Neighbors
 from torch_lapeig.methods.module import EigenSolves, EmbeddingModule
+from torch_lapeig.support import checks
+from torch_lapeig.support.fitted import State, in_blocks
+from torch_lapeig.support.threads import solve_each
 
 ROUNDOFF_UNITS = 10.0  # times eps and the norm of the operator: a smaller eigenvalue is zero
 
@@ -68,10 +68,10 @@ class LLE(EmbeddingModule):
         if not isinstance(neighbors, KNN) or neighbors.symmetrize != KNN.symmetrize:
             raise TypeError(
                 "neighbors must be KNN(k), not symmetrised, as each point is rebuilt from its own k nearest, "
-                f"got {neighbors if isinstance(neighbors, KNN) else _checks.arrived(neighbors)}"
+                f"got {neighbors if isinstance(neighbors, KNN) else checks.arrived(neighbors)}"
             )
         self.neighbors = neighbors
-        self.reg = _checks.check_positive(reg, "reg")
+        self.reg = checks.check_positive(reg, "reg")
 
     def _fit_points(self, x: Any, solve: EigenSolves, *, fill: bool) -> State:
         n, k = len(x), self.n_components
@@ -84,7 +84,7 @@ class LLE(EmbeddingModule):
         weights = reconstruction_weights(points, points, indices, self.reg)
         operator = _residual_operator(indices, weights)
         if (points == points[0]).all():
-            _checks.warn(f"x holds {n} copies of one point, so that no column means anything", _checks.GraphWarning)
+            checks.warn(f"x holds {n} copies of one point, so that no column means anything", checks.GraphWarning)
         pairs = solve(operator, k + 1, fill=fill)
         _warn_of_zeros(pairs.values[1:].detach(), operator, _closed_groups(indices))
         columns = pairs.vectors[:, 1:], pairs.values[1:], pairs.residuals[1:], pairs.gap
@@ -108,7 +108,7 @@ class LLE(EmbeddingModule):
         weights = reconstruction_weights(x, points, indices, self.reg).to(dtype)
         first = equal & (equal.cumsum(1) == 1)  # of several copies
         weights = torch.where(equal.any(1, keepdim=True), first.to(dtype), weights)
-        return _checks.matmul(weights[:, None], state["embedding_"][indices])[:, 0]
+        return checks.matmul(weights[:, None], state["embedding_"][indices])[:, 0]
 
 
 def reconstruction_weights(x: Tensor, points: Tensor, indices: Tensor, reg: float) -> Tensor:
@@ -121,7 +121,7 @@ def reconstruction_weights(x: Tensor, points: Tensor, indices: Tensor, reg: floa
 
     def solved(rows: Tensor) -> Tensor:
         difference = points[indices[rows]] - x[rows, None]  # (Q, m, D)
-        gram = _checks.matmul(difference, difference.mT)
+        gram = checks.matmul(difference, difference.mT)
         trace = gram.diagonal(dim1=1, dim2=2).sum(1)
         ridge = reg * torch.where(trace > 0, trace, 1)
         weights = solve_each(gram + ridge[:, None, None] * eye, gram.new_ones(len(rows), m, 1))[..., 0]
@@ -152,12 +152,12 @@ def _warn_of_zeros(values: Tensor, operator: SymmetricOperator, closed_groups: i
     round_off = ROUNDOFF_UNITS * torch.finfo(values.dtype).eps * norm
     zeros = max(closed_groups - 1, int((values <= round_off).sum()))
     if zeros:
-        _checks.warn(
+        checks.warn(
             f"{zeros} eigenvalues beside that of the constant column are zero to round-off: their columns are any "
             "basis of functions that the neighbours reproduce exactly, such as those that only tell apart groups "
             f"with all their neighbours among themselves (here {closed_groups} groups: far parts, copies of points); "
             "use more neighbours or a larger reg, remove copies, or embed each group on its own",
-            _checks.GraphWarning,
+            checks.GraphWarning,
         )
 
 

@@ -7,10 +7,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
 from torch_lapeig.eigen import Solve, Solver
 from torch_lapeig.graph import Precomputed
 from torch_lapeig.methods.kernels import KernelEmbedding, inner_products
+from torch_lapeig.support import checks
 
 ITSELF = 0.01  # of the largest distance: rounding between a point and itself is smaller
 
@@ -55,7 +55,7 @@ class MDS(KernelEmbedding):
         if not isinstance(metric, (str, Precomputed)) or metric not in ("euclidean", Precomputed("distance")):
             raise ValueError(
                 f'metric must be "euclidean" or Precomputed("distance"), got '
-                f"{metric if isinstance(metric, Precomputed) else _checks.arrived(metric)}"
+                f"{metric if isinstance(metric, Precomputed) else checks.arrived(metric)}"
             )
         self.metric = metric
 
@@ -71,5 +71,5 @@ class MDS(KernelEmbedding):
     def _kernel(self, x: Tensor, points: Tensor | None) -> Tensor:
         if points is not None:  # −½ ‖x − y‖², centred, is the product centred, which keeps the digits of far points
             return inner_products(x, points)
-        _checks.check_non_negative(x, "distances")
+        checks.check_non_negative(x, "distances")
         return x.square() / -2

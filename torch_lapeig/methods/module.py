@@ -11,10 +11,10 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from torch_lapeig import _checks
-from torch_lapeig._fitted import FittedModule, State, check_like, in_blocks
 from torch_lapeig.eigen import Eigenpairs, Solve, Solver, eigenpairs
 from torch_lapeig.graph import Graph, Precomputed
+from torch_lapeig.support import checks
+from torch_lapeig.support.fitted import FittedModule, State, check_like, in_blocks
 
 Own = TypeVar("Own", bound="EmbeddingModule")
 
@@ -64,7 +64,7 @@ class EigenSolves:
 def check_solve(solve: Any) -> None:
     """Raise TypeError unless ``solve`` is None, a `Solve`, or an object that is called as solvers are."""
     if solve is not None and not isinstance(solve, Solve):
-        _checks.check_function(solve, "solve", "a Solve, or a solver such as Eigh()")
+        checks.check_function(solve, "solve", "a Solve, or a solver such as Eigh()")
 
 
 class PointsModule(FittedModule):
@@ -79,7 +79,7 @@ class PointsModule(FittedModule):
         kinds = (option.kind for option in vars(self).values() if isinstance(option, Precomputed))
         return next(kinds, None)
 
-    @_checks.full_precision
+    @checks.full_precision
     def transform(self, x_new: Tensor) -> Tensor:
         """Return embeddings or scores ``(Q, k)`` of new points ``(Q, D)`` given the fitted, with gradients to them.
 
@@ -91,7 +91,7 @@ class PointsModule(FittedModule):
                 training points.
         """
         self.check_fitted()
-        state = {name: _checks.single(value) for name, value in self._fitted().items()}
+        state = {name: checks.single(value) for name, value in self._fitted().items()}
         return like_given(self._extend_in_blocks(_new(x_new, state[self.FITTED[0]]), state), x_new)
 
     def configuration(self) -> dict[str, Any]:
@@ -110,17 +110,17 @@ class PointsModule(FittedModule):
 
     def _prepare(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
         """Check that points or pairs are finite where ``mask`` is True; return them, or their graph, with the mask."""
-        _checks.check_floating(x, "x")
+        checks.check_floating(x, "x")
         pairs, valid = self.pairs_given, x
         if pairs is not None and (x.ndim not in (2, 3) or x.shape[-1] != x.shape[-2]):
             raise ValueError(
                 f"x must have shape (N, N) or (B, N, N), got {tuple(x.shape)}, with Precomputed({pairs!r})"
             )
         if mask is not None:
-            _checks.check_mask(mask, x)
+            checks.check_mask(mask, x)
             of_pair = mask[..., None] if pairs is None else mask[..., None] & mask[..., None, :]
             valid = torch.where(of_pair, x, 0)
-        _checks.check_points(valid, min_points=1 if x.ndim == 3 else 2)
+        checks.check_points(valid, min_points=1 if x.ndim == 3 else 2)
         return x, mask
 
     def _prepare_one(self, x: Any) -> Any:
@@ -178,7 +178,7 @@ class PointsModule(FittedModule):
 
     def _check_new(self, x_new: Any, shape: tuple[int, ...]) -> None:
         """Raise unless there are new points for each item of points of a shape ``(N,)`` or ``(B, N)``."""
-        _checks.check_tensor(x_new, "x_new")
+        checks.check_tensor(x_new, "x_new")
         width = "D" if self.pairs_given is None else shape[-1]
         of_pairs = self.pairs_given is None or x_new.shape[-1:] == shape[-1:]
         if x_new.ndim < 2 or x_new.shape[:-2] != shape[:-1] or not of_pairs:
@@ -222,7 +222,7 @@ class EmbeddingModule(PointsModule):
 
     def __init__(self, n_components: int, solve: Solve | Solver | None) -> None:
         super().__init__()
-        self.n_components = _checks.check_width(n_components, "n_components")
+        self.n_components = checks.check_width(n_components, "n_components")
         check_solve(solve)
         self.solve = solve
 
@@ -240,17 +240,17 @@ class EmbeddingModule(PointsModule):
         """
         return self.embed(x, mask=mask).columns
 
-    @_checks.full_precision
+    @checks.full_precision
     def embed(self, x: Tensor | Graph, *, mask: Tensor | None = None) -> Embedding:
         """Return the columns of ``forward`` with eigenvalues, residuals and eigengap; the arguments are the same."""
-        points, mask = self._prepare(_checks.single(x), mask)
+        points, mask = self._prepare(checks.single(x), mask)
         solve = EigenSolves(self.solve)
         found = self._embed(points, mask, solve)
         columns, eigenvalues = (like_given(part, x) for part in (found.columns, found.eigenvalues))
         return found._replace(columns=columns, eigenvalues=eigenvalues, pairs=tuple(solve.pairs))
 
     @torch.no_grad()
-    @_checks.full_precision
+    @checks.full_precision
     def fit(self: Own, x: Tensor | Graph) -> Own:
         """Embed one set of points ``(N, D)`` and keep the tensors that ``transform`` needs. Returns the module.
 
@@ -259,13 +259,13 @@ class EmbeddingModule(PointsModule):
         Raises:
             TypeError, ValueError: a batch, of which only one set could be kept, and the errors of ``forward``.
         """
-        x = _checks.single(x)
+        x = checks.single(x)
         points = self._prepare_one(x)
         solve = EigenSolves(self.solve)
         self._keep(self._fit_points(points, solve, fill=False), x)
         return self
 
-    @_checks.full_precision
+    @checks.full_precision
     def out_of_sample(self, x: Tensor | Graph, x_new: Tensor, *, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return embeddings of points and of new points, as ``fit(x)`` and ``transform(x_new)``; nothing is kept.
 
@@ -283,7 +283,7 @@ class EmbeddingModule(PointsModule):
         Raises:
             TypeError, ValueError: as ``fit`` and ``transform``; no new points for each item of a batch.
         """
-        points, mask = self._prepare(_checks.single(x), mask)
+        points, mask = self._prepare(checks.single(x), mask)
         return self._with_new(x, points, x_new, self._fits(points, mask, EigenSolves(self.solve)))
 
     def _embed(self, x: Any, mask: Tensor | None, solve: EigenSolves) -> Embedding:
@@ -335,9 +335,9 @@ def with_random_signs(y: Tensor, generator: torch.Generator | None) -> Tensor:
 def warn_of_unreached(alone: int, queries: int) -> None:
     """Warn of new points that no edge of the graph reaches."""
     if alone > 0:
-        _checks.warn(
+        checks.warn(
             f"{alone} of {queries} new points have no neighbour in the graph: their rows are zero",
-            _checks.GraphWarning,
+            checks.GraphWarning,
         )
 
 
@@ -348,12 +348,12 @@ def shape_of(x: Any) -> tuple[int, ...]:
 
 def like_given(value: Tensor, x: Any) -> Tensor:
     """Return ``value``, in half precision if ``x`` is."""
-    return value.to(x.dtype) if isinstance(x, Tensor) and x.dtype in _checks.HALVES else value
+    return value.to(x.dtype) if isinstance(x, Tensor) and x.dtype in checks.HALVES else value
 
 
 def _new(x: Any, embedding: Tensor) -> Any:
     """Return new points of half precision in the dtype that the fit is computed in."""
-    return x.to(embedding.dtype) if isinstance(x, Tensor) and x.dtype in _checks.HALVES else x
+    return x.to(embedding.dtype) if isinstance(x, Tensor) and x.dtype in checks.HALVES else x
 
 
 def _at(places: Tensor | None, rows: Tensor, n: int) -> Tensor:

@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
-from torch_lapeig._fitted import State
 from torch_lapeig.graph import Graph, Precomputed
 from torch_lapeig.graph.distances import differentiable_pair_distances, measured
 from torch_lapeig.graph.groups import sum_of_groups
@@ -18,6 +16,8 @@ from torch_lapeig.graph.rules import KNN, Extension, NeighborRule, Radius, check
 from torch_lapeig.graph.weighted import Rule, weighted_graph
 from torch_lapeig.graph.weights import NewEdges, Weighting
 from torch_lapeig.methods.module import PointsModule, warn_of_unreached
+from torch_lapeig.support import checks
+from torch_lapeig.support.fitted import State
 
 # State that `fitted_graph` keeps, as part of ``FITTED``.
 GRAPH_STATE = ("train_rule", "train_weighting", "train_edges", "train_connectivity")
@@ -143,16 +143,16 @@ def extended(neighbors: NeighborRule, queries: Tensor, x: Tensor, state: Tensor)
     found = check_extends(neighbors).extend(queries, x, state)
     if isinstance(neighbors, (KNN, Radius)):
         return found
-    _checks.check_instance(found, "extend of neighbors", tuple, "an Extension(query, point, connectivity, same)")
+    checks.check_instance(found, "extend of neighbors", tuple, "an Extension(query, point, connectivity, same)")
     found = Extension(*found)
-    _checks.check_indices(found.query, "query of the Extension", len(queries))
-    _checks.check_indices(found.point, "point of the Extension", len(x))
-    _checks.check_indices(found.same, "same of the Extension", len(x), least=-1)
+    checks.check_indices(found.query, "query of the Extension", len(queries))
+    checks.check_indices(found.point, "point of the Extension", len(x))
+    checks.check_indices(found.same, "same of the Extension", len(x), least=-1)
     if found.same.shape != (len(queries),):
         raise ValueError(f"same of the Extension must have shape ({len(queries)},), got {tuple(found.same.shape)}")
-    _checks.check_floating(found.connectivity, "connectivity of the Extension")
+    checks.check_floating(found.connectivity, "connectivity of the Extension")
     if not found.query.shape == found.point.shape == found.connectivity.shape:
         shapes = ", ".join(str(tuple(part.shape)) for part in found[:3])
         raise ValueError(f"query, point and connectivity of the Extension must have one shape (E,), got {shapes}")
-    _checks.check_distinct(found.query * len(x) + found.point, "query and point of the Extension")
+    checks.check_distinct(found.query * len(x) + found.point, "query and point of the Extension")
     return found

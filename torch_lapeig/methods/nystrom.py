@@ -19,8 +19,8 @@ import math
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
 from torch_lapeig.graph.groups import segment_logsumexp, sum_of_groups
+from torch_lapeig.support import checks
 
 SMALLEST = 1e-3  # least 1 − λ / D for which a column is extended
 
@@ -81,10 +81,10 @@ def _growth(degree: Tensor | None, eigenvalues: Tensor, there: Tensor) -> tuple[
     degree = torch.where(eigenvalues == 0, 1, one if degree is None else degree[:, None])
     small = (degree - eigenvalues).abs() < SMALLEST * degree
     if (small & there[:, None]).any():
-        _checks.warn(
+        checks.warn(
             "an eigenvalue too close to the degree of a new point cannot be extended to it (Nyström divides by "
             "1 − λ / D): zero is returned there; use fewer components or fewer neighbours",
-            _checks.GraphWarning,
+            checks.GraphWarning,
         )
     rest, info = torch.where(small, 1, degree - eigenvalues), torch.finfo(degree.dtype)
     overflows = rest.abs() < info.tiny / info.eps
@@ -96,8 +96,8 @@ def _grown(rows: Tensor, growth: Tensor, inverse: Tensor, off: Tensor | None) ->
     grown = rows * growth
     if off is None:
         return grown
-    once = _checks.matmul(grown[:, None], off)[:, 0] * inverse
-    return grown + once + _checks.matmul(once[:, None], off)[:, 0] * inverse
+    once = checks.matmul(grown[:, None], off)[:, 0] * inverse
+    return grown + once + checks.matmul(once[:, None], off)[:, 0] * inverse
 
 
 def _roots(total: Tensor, degrees: Tensor, query: Tensor, point: Tensor) -> Tensor:
@@ -111,8 +111,8 @@ def _warn_of_far(total: Tensor) -> None:
     """Warn of new points whose affinities, of logarithm ``total`` in sum, all underflow."""
     far = total.isfinite() & (total < math.log(torch.finfo(total.dtype).tiny))
     if far.any():
-        _checks.warn(
+        checks.warn(
             f"{int(far.sum())} of {len(total)} new points are so far away that all their affinities underflow: their "
             "rows are those of the nearest training points (over 1 − λ)",
-            _checks.GraphWarning,
+            checks.GraphWarning,
         )

@@ -11,18 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
-from torch_lapeig._threads import slices, together
-from torch_lapeig._tuning import PART_OF_EIGH, solves_all_pairs
-from torch_lapeig.eigen.auto import Auto
+from torch_lapeig.eigen.choose import Auto
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization
 from torch_lapeig.eigen.small import normalized_graphs, small_eigenpairs
 from torch_lapeig.eigen.solve import Eigenpairs, Solve, eigenpairs
-from torch_lapeig.eigen.solver import Solver
+from torch_lapeig.eigen.solvers.solver import Solver
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.pattern import DensePattern
 from torch_lapeig.graph.sound import check_batch, check_edge_index
 from torch_lapeig.methods.module import check_solve, with_random_signs
+from torch_lapeig.support import checks
+from torch_lapeig.support.threads import slices, together
+from torch_lapeig.support.tuning import PART_OF_EIGH, solves_all_pairs
 
 # Graphs are padded to the largest they are solved with: beyond this work, in graphs · nodes³, only with graphs of
 # nearly their own size, and in parts: on the processor for its threads, on accelerators as few as memory allows.
@@ -78,27 +78,27 @@ def laplacian_positional_encoding(
     tensor([[1., 1., 2.]])
     """
     check_edge_index(edge_index)
-    k = _checks.check_width(k, "k")
-    _checks.check_choice(normalization, "normalization", NORMALIZATIONS)
-    _checks.check_flag(random_signs, "random_signs")
-    _checks.check_generator(generator)
+    k = checks.check_width(k, "k")
+    checks.check_choice(normalization, "normalization", NORMALIZATIONS)
+    checks.check_flag(random_signs, "random_signs")
+    checks.check_generator(generator)
     check_solve(solve)
     if isinstance(nodes, (int, float, str, np.generic)):
-        nodes = _checks.check_count(nodes, "nodes", 0)
+        nodes = checks.check_count(nodes, "nodes", 0)
         batch = torch.zeros(nodes, dtype=torch.int64, device=edge_index.device)
     else:
         check_batch(nodes, nodes.numel() if isinstance(nodes, Tensor) else 0, "nodes")
         batch = nodes
     check_edge_index(edge_index, len(batch))
     weight = torch.ones(edge_index.shape[1], device=edge_index.device) if edge_weight is None else edge_weight
-    _checks.check_tensor(weight, "edge_weight")
+    checks.check_tensor(weight, "edge_weight")
     vectors, values = _encoding(edge_index, batch, k, weight, normalization, solve)
     if random_signs:
         vectors = vectors * with_random_signs(vectors.new_ones(len(values), 1, k), generator)[batch, 0]
     return NodeEncoding(vectors.to(weight.dtype), values.to(weight.dtype))
 
 
-@_checks.full_precision
+@checks.full_precision
 def _encoding(
     edge_index: Tensor,
     batch: Tensor,
@@ -107,8 +107,8 @@ def _encoding(
     normalization: Normalization,
     solve: Solve | Solver | None,
 ) -> NodeEncoding:
-    loss, weight = weight.dtype, _checks.single(weight)
-    _checks.check_floating(weight, "edge_weight")
+    loss, weight = weight.dtype, checks.single(weight)
+    checks.check_floating(weight, "edge_weight")
     if weight.shape != edge_index.shape[1:]:
         raise ValueError(
             f"edge_weight must have shape ({edge_index.shape[1]},) to go with edge_index, got {tuple(weight.shape)}"

@@ -8,13 +8,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
-from torch_lapeig._fitted import State
-from torch_lapeig._threads import solve_each
 from torch_lapeig.eigen import Laplacian, NullSpace, Solve, Solver, SymmetricOperator, eigenpairs
-from torch_lapeig.eigen.clusters import off_diagonal
+from torch_lapeig.eigen.gradient.clusters import off_diagonal
+from torch_lapeig.eigen.gradient.linear import TOLERANCE, solve_linear
 from torch_lapeig.eigen.laplacian import needs_derivatives
-from torch_lapeig.eigen.linear import TOLERANCE, solve_linear
 from torch_lapeig.graph import KNN, Graph
 from torch_lapeig.graph.logarithms import inverse_power
 from torch_lapeig.graph.weighted import Rule
@@ -24,6 +21,9 @@ from torch_lapeig.methods.newpoints import NewAffinities
 from torch_lapeig.methods.nystrom import nystrom
 from torch_lapeig.methods.semisupervised import SemiSupervised, reached_by
 from torch_lapeig.methods.spectral import check_size
+from torch_lapeig.support import checks
+from torch_lapeig.support.fitted import State
+from torch_lapeig.support.threads import solve_each
 
 ClassPrior = Literal["labels", "uniform"] | Sequence[float] | None
 
@@ -81,7 +81,7 @@ class LabelSpreading(SemiSupervised):
     ) -> None:
         super().__init__(neighbors, weights, n_classes)
         self.class_prior = _checked(class_prior)
-        self.alpha = _checks.check_number(alpha, "alpha", 0, 1)
+        self.alpha = checks.check_number(alpha, "alpha", 0, 1)
         if not 0 < self.alpha < 1:
             raise ValueError(f"alpha must be above 0 and below 1, got {alpha}; for 1 use HarmonicFunction")
 
@@ -98,10 +98,10 @@ class LabelSpreading(SemiSupervised):
         found = _with_shares(found, targets, self.class_prior)
         found = {name: value.to(graph.weight.dtype) for name, value in found.items()}
         if (far := reached & ~(found["scores_"].detach() != 0).any(-1)).any():
-            _checks.warn(
+            checks.warn(
                 f"{int(far.sum())} of {far.numel()} nodes are so far from all labels that their scores underflow: "
                 "zeros, and predict gives −1; use float64, a larger alpha, more neighbours, or HarmonicFunction",
-                _checks.GraphWarning,
+                checks.GraphWarning,
             )
         return found
 
@@ -117,7 +117,7 @@ class LabelSpreading(SemiSupervised):
             given = self.alpha * pattern.matmul(laplacian.values, scores, is_symmetric=True) + source
             rows = solve_linear(_system(laplacian, keep * ~known), free * given)
             rows = self.alpha * pattern.matmul(laplacian.values, free * rows, is_symmetric=True) + given
-            error = TOLERANCE / (1 - self.alpha) * _norms(_checks.primal(free * given))
+            error = TOLERANCE / (1 - self.alpha) * _norms(checks.primal(free * given))
             least = (RESOLVED * error).clamp_min(torch.finfo(error.dtype).tiny)
             resolved = reached & ~known & (rows.detach() > least).any(-1)
             if not resolved.any():
@@ -186,10 +186,10 @@ class HarmonicFunction(SemiSupervised):
         walk = Laplacian(laplacian.graph, "random_walk").values
         scores = free * graph.pattern.matmul(walk, scores) + known
         if (wrong := reached & ((scores[..., -1].detach() - 1).abs() > INEXACT)).any():
-            _checks.warn(
+            checks.warn(
                 f"the harmonic functions are inexact at {int(wrong.sum())} of {int(reached.sum())} nodes, which "
                 "weights of this range hardly join to any label; use a larger bandwidth or more neighbours",
-                _checks.ConvergenceWarning,
+                checks.ConvergenceWarning,
             )
         found = {"scores_": scores[..., :-1], "train_growth": keep, "train_source": known[..., :-1]}
         found = _with_shares(found, targets, self.class_prior)
@@ -243,8 +243,8 @@ class EigenmapsRegression(SemiSupervised):
         solve: Solve | Solver | None = None,
     ) -> None:
         super().__init__(neighbors, weights, n_classes)
-        self.n_components = _checks.check_width(n_components, "n_components")
-        self.ridge = _checks.check_positive(ridge, "ridge")
+        self.n_components = checks.check_width(n_components, "n_components")
+        self.ridge = checks.check_positive(ridge, "ridge")
         check_solve(solve)
         self.solve = solve
 
@@ -255,14 +255,14 @@ class EigenmapsRegression(SemiSupervised):
         pairs = eigenpairs(laplacian, self.n_components, self.solve, fill=fill)
         basis, known = pairs.vectors.double(), labelled[..., None]
         at_labels = basis * known
-        gram = _checks.matmul(at_labels.mT, at_labels)
+        gram = checks.matmul(at_labels.mT, at_labels)
         # All columns have one ridge, so the choice of basis at equal eigenvalues does not matter.
         size = gram.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
         ridge = self.ridge * torch.where(size > 0, size, 1)
         gram = gram + ridge * torch.eye(self.n_components, dtype=gram.dtype, device=gram.device)
-        coefficients = solve_each(gram, _checks.matmul(at_labels.mT, targets.double()))
+        coefficients = solve_each(gram, checks.matmul(at_labels.mT, targets.double()))
         found = {
-            "scores_": torch.where(reached[..., None], _checks.matmul(basis, coefficients), 0),
+            "scores_": torch.where(reached[..., None], checks.matmul(basis, coefficients), 0),
             "coefficients_": coefficients,
             "train_vectors": basis * reached[..., None],
             "train_eigenvalues": pairs.values.masked_fill(pairs.values.isinf(), 0),
@@ -274,12 +274,12 @@ class EigenmapsRegression(SemiSupervised):
     def _extended(self, new: NewAffinities, queries: int, state: State) -> Tensor:
         vectors, values, off = state["train_vectors"], state["train_eigenvalues"], state.get("off")
         rows = nystrom(new.log_affinity, new.query, new.point, queries, vectors, values, off=off)
-        return _checks.matmul(rows, state["coefficients_"])
+        return checks.matmul(rows, state["coefficients_"])
 
 
 def _norms(columns: Tensor) -> Tensor:
     """Return the norm of each column ``(..., 1, C)``, of numbers whose squares may underflow."""
-    unit = _checks.power_of_two(columns, (-2,))
+    unit = checks.power_of_two(columns, (-2,))
     found: Tensor = unit * torch.linalg.vector_norm(columns / unit, dim=-2, keepdim=True)
     return found
 
@@ -289,13 +289,13 @@ def _checked(class_prior: ClassPrior) -> str | tuple[float, ...] | None:
     if class_prior is None:
         return None
     if isinstance(class_prior, str):
-        _checks.check_choice(class_prior, "class_prior", ("labels", "uniform"))
+        checks.check_choice(class_prior, "class_prior", ("labels", "uniform"))
         return class_prior
     expected = '"labels", "uniform" or a share for each class'
     try:
         shares = tuple(float(share) for share in class_prior)
     except (TypeError, ValueError):
-        raise TypeError(f"class_prior must be {expected}, got {_checks.arrived(class_prior)}") from None
+        raise TypeError(f"class_prior must be {expected}, got {checks.arrived(class_prior)}") from None
     if not all(share > 0 for share in shares) or abs(sum(shares) - 1) > ROUNDED:
         raise ValueError(f"class_prior must hold positive numbers that sum to 1, got {shares} with sum {sum(shares)}")
     return shares
@@ -340,8 +340,8 @@ def _system(laplacian: Laplacian, keep: Tensor) -> SymmetricOperator:
     the identity, and others have their edges to them on the diagonal.
     """
     graph, batch = laplacian.graph, laplacian.graph.batch_size
-    pattern, degrees = graph.pattern, _checks.primal(laplacian.degrees).reshape(batch, -1)
-    excess = pattern.sum_rows(_checks.primal(graph.weight) * (1 - pattern.at_row(keep) * pattern.at_col(keep)))
+    pattern, degrees = graph.pattern, checks.primal(laplacian.degrees).reshape(batch, -1)
+    excess = pattern.sum_rows(checks.primal(graph.weight) * (1 - pattern.at_row(keep) * pattern.at_col(keep)))
     part = torch.zeros_like(degrees, dtype=torch.int64)
     return SymmetricOperator(
         pattern,

@@ -9,8 +9,6 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
-from torch_lapeig._fitted import State
 from torch_lapeig.graph import Graph
 from torch_lapeig.graph.graph import check_whole
 from torch_lapeig.graph.pattern import SparsePattern
@@ -18,6 +16,8 @@ from torch_lapeig.graph.weighted import Rule, check_rule_and_weights
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.module import like_given, shape_of
 from torch_lapeig.methods.newpoints import GRAPH_STATE, OnGraph, fitted_graph
+from torch_lapeig.support import checks
+from torch_lapeig.support.fitted import State
 
 Own = TypeVar("Own", bound="SemiSupervised")
 
@@ -54,9 +54,9 @@ class SemiSupervised(OnGraph):
         super().__init__()
         self.neighbors = neighbors
         self.weights = check_rule_and_weights(neighbors, weights)
-        self.n_classes = None if n_classes is None else _checks.check_width(n_classes, "n_classes")
+        self.n_classes = None if n_classes is None else checks.check_width(n_classes, "n_classes")
 
-    @_checks.full_precision
+    @checks.full_precision
     def forward(self, x: Tensor | Graph, labels: Tensor, *, mask: Tensor | None = None) -> Tensor:
         """Return scores ``(N, C)`` or ``(B, N, C)`` of all nodes, with gradients, in the dtype of ``x``.
 
@@ -71,20 +71,20 @@ class SemiSupervised(OnGraph):
                 labels below −1 or not below ``n_classes``, of another shape, soft ones that are not finite and ≥ 0;
                 points that no method takes.
         """
-        points, mask = self._prepare(_checks.single(x), mask)
+        points, mask = self._prepare(checks.single(x), mask)
         targets = self._targets(labels, points, mask)
         found = self._solved(self._graph(points, mask), *targets, fill=len(shape_of(points)) > 1)
         return like_given(found["scores_"], x)
 
     @torch.no_grad()
-    @_checks.full_precision
+    @checks.full_precision
     def fit(self: Own, x: Tensor | Graph, labels: Tensor) -> Own:
         """Keep the scores of one set of points ``(N, D)`` and the tensors that new points need. Returns the module.
 
         Raises:
             TypeError, ValueError: a batch, of which only one set could be kept, and the errors of ``forward``.
         """
-        x = _checks.single(x)
+        x = checks.single(x)
         points = self._prepare_one(x)
         own_mask = points.mask if isinstance(points, Graph) else None
         self._keep(self._fit_points(points, *self._targets(labels, points, own_mask), fill=False), x)
@@ -102,7 +102,7 @@ class SemiSupervised(OnGraph):
         self.check_fitted()
         return labels_of(self.scores_ if x_new is None else self.transform(x_new))
 
-    @_checks.full_precision
+    @checks.full_precision
     def out_of_sample(
         self, x: Tensor | Graph, labels: Tensor, x_new: Tensor, *, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
@@ -120,7 +120,7 @@ class SemiSupervised(OnGraph):
         Raises:
             TypeError, ValueError: as ``fit`` and ``transform``; no new points for each item of a batch.
         """
-        points, mask = self._prepare(_checks.single(x), mask)
+        points, mask = self._prepare(checks.single(x), mask)
         fits = self._fits(points, mask, *self._targets(labels, points, mask))
         return self._with_new(x, points, x_new, fits)
 
@@ -133,7 +133,7 @@ class SemiSupervised(OnGraph):
         """Return labels as rows ``(..., N, C)``, zeros without a label, and which nodes have one, ``(..., N)``."""
         like = x.weight if isinstance(x, Graph) else x
         targets, labelled = targets_of(labels, shape_of(x), self.n_classes, mask)
-        _checks.check_same_device(targets, "labels", like, "x")
+        checks.check_same_device(targets, "labels", like, "x")
         return targets.to(like.dtype), labelled
 
     def _fits(
@@ -173,7 +173,7 @@ def targets_of(
     labels: Any, shape: tuple[int, ...], n_classes: int | None = None, mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return labels as rows ``(..., N, C)``, and which nodes have one, bool ``(..., N)``; padding has none."""
-    _checks.check_tensor(labels, "labels")
+    checks.check_tensor(labels, "labels")
     if labels.ndim == len(shape) + 1:
         return _soft_targets(labels, shape, n_classes, mask)
     if labels.dtype.is_floating_point or labels.dtype.is_complex or labels.dtype == torch.bool:
@@ -184,7 +184,7 @@ def targets_of(
     if tuple(labels.shape) != shape:
         raise ValueError(f"labels must have shape {shape}, one for each node, got {tuple(labels.shape)}")
     labels = labels.long() if mask is None else labels.long().masked_fill(~mask, UNLABELLED)
-    if (classes := _checks.check_classes(labels)) == 0:
+    if (classes := checks.check_classes(labels)) == 0:
         raise ValueError("labels must hold at least one label, got −1 for every node; label a node of each class")
     if (least := int(labels.min())) < UNLABELLED:
         raise ValueError(f"labels must be at least −1, which stands for none, got {least}")
@@ -199,15 +199,15 @@ def targets_of(
 def _soft_targets(
     labels: Tensor, shape: tuple[int, ...], n_classes: int | None, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    labels = _checks.single(labels)
-    _checks.check_floating(labels, "labels")
+    labels = checks.single(labels)
+    checks.check_floating(labels, "labels")
     classes = labels.shape[-1] if n_classes is None else n_classes
     if tuple(labels.shape) != (*shape, classes) or classes == 0:
         expected = (*shape, "C" if n_classes is None else n_classes)
         raise ValueError(f"soft labels must have shape {expected}, a row for each node, got {tuple(labels.shape)}")
     labels = labels if mask is None else torch.where(mask[..., None], labels, 0)
-    _checks.check_finite(labels, "labels")
-    _checks.check_non_negative(labels, "labels")
+    checks.check_finite(labels, "labels")
+    checks.check_non_negative(labels, "labels")
     labelled = (labels.detach() > 0).any(-1)
     if not labelled.any():
         raise ValueError("labels must hold at least one label, got zeros for every node; label a node of each class")
@@ -224,10 +224,10 @@ def reached_by(graph: Graph, labelled: Tensor) -> Tensor:
     reached = (has_label[number] & (parts >= 0)).reshape(graph.shape)
     valid = torch.ones_like(reached) if graph.mask is None else graph.mask
     if (lost := valid & ~reached).any():
-        _checks.warn(
+        checks.warn(
             f"{int(lost.sum())} of {int(valid.sum())} nodes lie in components of the graph without any label: their "
             "scores are zero and predict gives −1; label a node of each component, or use more neighbours",
-            _checks.GraphWarning,
+            checks.GraphWarning,
         )
     return reached
 

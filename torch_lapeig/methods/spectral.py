@@ -8,10 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from torch_lapeig import _checks
-from torch_lapeig._fitted import State
 from torch_lapeig.eigen import Laplacian, Solve, Solver
-from torch_lapeig.eigen.clusters import off_diagonal
+from torch_lapeig.eigen.gradient.clusters import off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
 from torch_lapeig.graph import Graph
 from torch_lapeig.graph.rules import graph_with_state
@@ -20,6 +18,8 @@ from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.module import EigenSolves, Embedding, EmbeddingModule
 from torch_lapeig.methods.newpoints import GRAPH_STATE, NewAffinities, OnGraph, fitted_graph
 from torch_lapeig.methods.nystrom import nystrom
+from torch_lapeig.support import checks
+from torch_lapeig.support.fitted import State
 
 
 class GraphEmbedding(OnGraph, EmbeddingModule):
@@ -121,10 +121,10 @@ def warn_of_isolated(laplacian: Laplacian, also: str = "") -> None:
         isolated = ~laplacian.active
         if laplacian.graph.mask is not None:
             isolated = isolated & laplacian.graph.mask
-        _checks.warn(
+        checks.warn(
             f"{int(isolated.sum())} of {isolated.numel()} nodes are isolated (no edge of positive weight, or all "
             f"underflow): their rows are zero{also}; use more neighbours, a larger radius or a larger bandwidth",
-            _checks.GraphWarning,
+            checks.GraphWarning,
         )
 
 

@@ -23,14 +23,14 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import check_array
 from torch import Tensor
 
-from torch_lapeig import _checks
-from torch_lapeig._tuning import rows_of_block
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.pattern import DensePattern
 from torch_lapeig.graph.rules import KNN, Precomputed
 from torch_lapeig.graph.weighted import Rule
 from torch_lapeig.graph.weights import SimpleWeights, Weighting
 from torch_lapeig.sklearn.base import Estimator
+from torch_lapeig.support import checks
+from torch_lapeig.support.tuning import rows_of_block
 
 Array = NDArray[Any]
 Matrix = Any  # an array or a SciPy sparse array in CSR form
@@ -251,7 +251,7 @@ class OnGraph(Estimator):
 
 def rbf(gamma: Any, X: Matrix) -> PairwiseKernel:
     """Return the kernel exp(−γ ‖x − y‖²), γ checked."""
-    return PairwiseKernel("rbf", {"gamma": _checks.check_number(gamma, "gamma", 0)}, X)
+    return PairwiseKernel("rbf", {"gamma": checks.check_number(gamma, "gamma", 0)}, X)
 
 
 def checked(matrix: Matrix, shape: tuple[int, int], dtype: Any, name: str) -> Matrix:
@@ -277,9 +277,9 @@ def symmetric(matrix: Matrix) -> Matrix:
     other = matrix.T.tocsr() if issparse(matrix) else matrix.T
     difference, round_off = abs(matrix - other), ROUND_OFF * np.finfo(matrix.dtype).eps * matrix.max()
     if difference.max() > round_off and (difference - ASYMMETRY * (matrix + other)).max() > round_off:
-        _checks.warn(
+        checks.warn(
             "the affinities are not symmetric: the mean of the two directions is taken; give (A + A.T) / 2 to say so",
-            _checks.GraphWarning,
+            checks.GraphWarning,
         )
     return 0.5 * matrix + 0.5 * other
 

@@ -15,9 +15,9 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from torch_lapeig import _checks
-from torch_lapeig._fitted import FittedModule
 from torch_lapeig.eigen import Solve, Solver
+from torch_lapeig.support import checks
+from torch_lapeig.support.fitted import FittedModule
 
 Own = TypeVar("Own", bound="Embedding")
 
@@ -127,7 +127,7 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
 
 def check_below(value: Any, name: str, n_samples: int, more: int = 0) -> int:
     """Return the integer above ``more`` and below the number of samples plus ``more``; raise for anything else."""
-    count = _checks.check_count(value, name, 1 + more)
+    count = checks.check_count(value, name, 1 + more)
     if count >= n_samples + more:
         limit = "at most" if more else "smaller than"
         raise ValueError(f"{name} must be {limit} the number of samples, got {name}={count} with n_samples={n_samples}")
@@ -138,10 +138,10 @@ def check_shared(estimator: Any) -> None:
     """Check the parameters that estimators share, including those that this fit does not use."""
     for name, least in COUNTS.items():
         if (value := getattr(estimator, name, None)) is not None:
-            _checks.check_count(value, name, least)
+            checks.check_count(value, name, least)
     for name, lowest in NUMBERS.items():
         if (number := getattr(estimator, name, None)) is not None:
-            _checks.check_number(number, name, lowest)
+            checks.check_number(number, name, lowest)
 
 
 def refuse_others(estimator: Any, **known: tuple[Any, ...]) -> None:
@@ -151,7 +151,7 @@ def refuse_others(estimator: Any, **known: tuple[Any, ...]) -> None:
         if not any(value is other or (isinstance(value, type(other)) and value == other) for other in values):
             raise ValueError(
                 f"{name} must be {' or '.join(map(repr, values))} in {type(estimator).__name__} here, got "
-                f"{_checks.arrived(value)}; docs/sklearn.md says what differs from scikit-learn"
+                f"{checks.arrived(value)}; docs/sklearn.md says what differs from scikit-learn"
             )
 
 

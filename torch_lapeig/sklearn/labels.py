@@ -14,12 +14,13 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from torch_lapeig import _checks, methods
+from torch_lapeig import methods
 from torch_lapeig.graph.weighted import Rule
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.propagation import ClassPrior
 from torch_lapeig.sklearn.affinities import MatrixFunction, OfKernel, OnGraph, rbf
 from torch_lapeig.sklearn.base import check_below, check_shared
+from torch_lapeig.support import checks
 
 Array = NDArray[Any]
 Own = TypeVar("Own", bound="FromLabels")
@@ -73,7 +74,7 @@ class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
             return self._from(None, X, k)
         self._check_unweighted(f"kernel={self.kernel!r}", 'kernel="knn"')
         if not callable(self.kernel):
-            _checks.check_choice(self.kernel, "kernel", ("rbf", "knn"))
+            checks.check_choice(self.kernel, "kernel", ("rbf", "knn"))
         kernel = MatrixFunction(self.kernel, of_two=True) if callable(self.kernel) else rbf(self.gamma, X)
         return self._from(OfKernel(X, kernel), X)
 

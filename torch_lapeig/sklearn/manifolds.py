@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from torch_lapeig import _checks, methods
+from torch_lapeig import methods
 from torch_lapeig.graph.rules import KNN, Precomputed, Radius
 from torch_lapeig.sklearn.base import Embedding, check_below, refuse_others
+from torch_lapeig.support import checks
 
 
 @dataclass(eq=False, repr=False)
@@ -48,7 +49,7 @@ class ClassicalMDS(Embedding):
         return self.metric == "precomputed"
 
     def _module(self, n_components: int, x: Any) -> methods.MDS:
-        _checks.check_choice(self.metric, "metric", ("euclidean", "precomputed"))
+        checks.check_choice(self.metric, "metric", ("euclidean", "precomputed"))
         metric: Any = Precomputed("distance") if self._pairwise else self.metric
         return methods.MDS(n_components, metric=metric, solve=self.solve)
 
@@ -222,7 +223,7 @@ class KernelPCA(Embedding):
     def _module(self, n_components: int, x: Any) -> methods.KernelPCA:
         refuse_others(self, kernel_params=(None,), fit_inverse_transform=(False,), remove_zero_eig=(False,))
         if isinstance(self.kernel, str):
-            _checks.check_choice(self.kernel, "kernel", ("linear", "rbf", "poly", "precomputed"))
+            checks.check_choice(self.kernel, "kernel", ("linear", "rbf", "poly", "precomputed"))
         kernel: Any = Precomputed("kernel") if self._pairwise else self.kernel
         return methods.KernelPCA(
             n_components,
@@ -246,10 +247,10 @@ def _connecting(x: Tensor, k: int) -> KNN:
         k = min(2 * k, len(x) - 1)
         parts.append(_parts(x, k))
     if k > first:
-        _checks.warn(
+        checks.warn(
             f"the graph of {first} nearest neighbours has {parts[0]} connected components, between which geodesics are "
             f"infinite: n_neighbors={k} is taken, which connects it; or embed each on its own",
-            _checks.GraphWarning,
+            checks.GraphWarning,
         )
     return KNN(k)
 

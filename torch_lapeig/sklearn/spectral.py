@@ -16,7 +16,7 @@ from sklearn.metrics.pairwise import KERNEL_PARAMS
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from torch_lapeig import _checks, methods
+from torch_lapeig import methods
 from torch_lapeig.eigen import Solve, Solver
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.pattern import SparsePattern
@@ -35,6 +35,7 @@ from torch_lapeig.sklearn.affinities import (
     rbf,
 )
 from torch_lapeig.sklearn.base import Embedding, check_below
+from torch_lapeig.support import checks
 
 GIVEN = ("precomputed", "precomputed_nearest_neighbors")
 SOLVERS = ("arpack", "lobpcg", "amg")  # scikit-learn's words
@@ -79,7 +80,7 @@ class Spectral(OnGraph):
     def _training(self, X: Any) -> Any:
         X = self._samples(X)
         if not callable(self.affinity):
-            _checks.check_choice(self.affinity, "affinity", self.WORDS)
+            checks.check_choice(self.affinity, "affinity", self.WORDS)
         if self.affinity == "nearest_neighbors" and not issparse(X):
             self.n_neighbors_ = self._neighbors(X.shape[0])
             return self._from(None, X, self.n_neighbors_ - 1)
@@ -113,11 +114,11 @@ class Spectral(OnGraph):
     def _solve(self) -> Solve | Solver | None:
         """Return ``solve`` with the tolerance of ``eigen_tol``."""
         if self.eigen_solver is not None:
-            _checks.check_choice(self.eigen_solver, "eigen_solver", SOLVERS)
+            checks.check_choice(self.eigen_solver, "eigen_solver", SOLVERS)
         if isinstance(self.eigen_tol, str):
-            _checks.check_choice(self.eigen_tol, "eigen_tol", ("auto",))
+            checks.check_choice(self.eigen_tol, "eigen_tol", ("auto",))
             return self.solve
-        tolerance = _checks.check_number(self.eigen_tol, "eigen_tol", 0)
+        tolerance = checks.check_number(self.eigen_tol, "eigen_tol", 0)
         methods.module.check_solve(self.solve)
         solve = Solve.of(self.solve)
         if solve.tolerance is not None:
@@ -274,6 +275,6 @@ class SpectralClustering(ClusterMixin, Spectral):  # type: ignore[misc]
     def _kernel(self, X: Any) -> Callable[..., Any]:
         parameters = dict(self.kernel_params or {})
         if not callable(self.affinity):
-            gamma = _checks.check_number(self.gamma, "gamma", 0)
+            gamma = checks.check_number(self.gamma, "gamma", 0)
             parameters.update(gamma=gamma, degree=self.degree, coef0=self.coef0)
         return PairwiseKernel(self.affinity, parameters, X)

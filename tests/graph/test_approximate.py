@@ -1,0 +1,157 @@
+"""Approximate search through faiss: distances are exact, and the recall is measured, whatever it is."""
+
+import sys
+
+import pytest
+import torch
+
+from problems import in_every_dtype, points
+from torch_lapeig import KNN, HeatKernel, LaplacianEigenmaps, knn_graph
+from torch_lapeig.graph import nearest_neighbors
+from torch_lapeig.graph.search import approximate
+from torch_lapeig.support.checks import ConvergenceWarning
+
+N, K = 2000, 10
+
+
+@pytest.fixture
+def cells(monkeypatch):
+    """Few points, too, are put into cells, and looking into most of those counts as cheap."""
+    pytest.importorskip("faiss")
+    monkeypatch.setattr(approximate, "CELLS", 0.5)
+    monkeypatch.setattr(approximate, "SCANNED", 0.5)
+
+
+def shares(found, exact):
+    """Of the neighbours found for each query, those that are true."""
+    return (found.indices[:, :, None] == exact.indices[:, None]).any(-1).double().mean(-1)
+
+
+@in_every_dtype
+@pytest.mark.parametrize("offset", [0, 1e8])
+def test_recall_is_measured_and_distances_are_exact(dtype, offset, cells, caplog):
+    x = points(N, 6, dtype=dtype) + (offset if dtype == torch.float64 else 0)
+    with caplog.at_level("INFO", "torch_lapeig"):
+        found = nearest_neighbors(x, K, recall=0.9)
+    assert "cells" in caplog.text
+    exact = nearest_neighbors(x, K)
+    assert 0.9 <= found.recall < 1 == exact.recall
+    assert abs(found.recall - shares(found, exact).mean()) < 0.02
+    assert (found.indices != torch.arange(N)[:, None]).all()
+    d2 = (x[:, None] - x[found.indices]).square().sum(-1)
+    torch.testing.assert_close(found.squared_distances, d2)
+    assert (found.squared_distances.diff(dim=1) >= 0).all()
+
+
+def test_more_recall_takes_more_cells(cells):
+    x, queries = points(N, 6), points(500, 6, seed=1)
+    found = [nearest_neighbors(x, K, queries, recall=recall) for recall in (0.5, 0.8, 0.99)]
+    exact = nearest_neighbors(x, K, queries)
+    true = [float(shares(one, exact).mean()) for one in found]
+    assert true[0] < true[1] < true[2]
+    assert true[2] > 0.98
+
+
+def test_a_known_recall_is_reported_as_such(cells, monkeypatch):
+    """An index that hides the two nearest of some queries, after the number of cells was chosen without them."""
+    bad = torch.rand(N, generator=torch.Generator().manual_seed(0)) < 0.3
+    look_for, chosen = approximate._Index.look_for, []
+
+    def looked_for(self, recall, rows, exact):
+        answer = look_for(self, recall, rows, exact)
+        self.lists.nprobe = self.lists.nlist
+        chosen.append(True)
+        return answer
+
+    search = approximate._Index._search_block
+
+    def hiding(self, rows, spare):
+        indices, distances = search(self, rows, spare)
+        if chosen:
+            far = distances[:, -1:] + 1
+            worse = torch.cat([distances[:, 2:], far, far], 1)
+            distances = torch.where(bad[rows, None], worse, distances)
+        return indices, distances
+
+    monkeypatch.setattr(approximate, "SAMPLE", N)  # the sample that is measured: every other query
+    monkeypatch.setattr(approximate._Index, "look_for", looked_for)
+    monkeypatch.setattr(approximate._Index, "_search_block", hiding)
+    expected = 1 - 2 / K * bad[1::2].double().mean()
+    with pytest.warns(ConvergenceWarning, match=rf"found {expected:.2%} of the true.*recall=0.96.*recall=0.98"):
+        found = nearest_neighbors(points(N, 6), K, recall=0.96)
+    assert found.recall == pytest.approx(float(expected), abs=1e-9)
+
+
+def test_the_exact_search_is_taken_where_it_costs_less(cells, monkeypatch):
+    x = points(N, 6)
+    exact = nearest_neighbors(x, K)
+    monkeypatch.setattr(approximate, "SCANNED", 1e3)
+    for options in ({"recall": 0.99}, {"backend": "faiss"}, {"recall": 1.0}, {"recall": 1.0, "backend": "faiss"}):
+        found = nearest_neighbors(x, K, **options)
+        assert torch.equal(found.indices, exact.indices)
+        assert found.recall == 1
+
+
+def test_copies_beyond_k(cells):
+    """Hundreds of equal points: any of them are true neighbours, and a point is none of its own."""
+    x = points(20, 6).repeat(100, 1)
+    found = nearest_neighbors(x, 5, recall=0.9)
+    assert found.recall == 1
+    assert not found.squared_distances.any()
+    assert (found.indices != torch.arange(N)[:, None]).all()
+
+
+def test_graphs_and_weights_tell_the_recall(cells):
+    x = points(N, 6)
+    rule = KNN(K, recall=0.9)
+    graph = rule(x)
+    assert 0.9 <= graph.recall < 1
+    state = rule.with_state(x)[0]
+    assert state.recall == HeatKernel()(x, graph).recall == graph.recall
+    assert graph.to(torch.float32).recall == graph.subgraph(torch.arange(5)).recall == graph.recall
+    assert knn_graph(x, K).recall == 1
+    batch = KNN(K, recall=0.9)(torch.stack([x, x.flip(0)]), torch.arange(N) < torch.tensor([[N], [5]]))
+    assert 0.9 <= batch.recall < 1
+    for symmetrize in ("union", "mutual", "mean"):
+        assert KNN(K, symmetrize, "cosine", recall=0.9)(x).recall >= 0.9
+
+
+def test_new_points_are_embedded(cells):
+    x = points(N, 6)
+    module = LaplacianEigenmaps(2, KNN(K, recall=0.95)).fit(x)
+    torch.testing.assert_close(module.transform(x[:4]), module.embedding_[:4], rtol=0.2, atol=1e-2)
+    fresh = LaplacianEigenmaps(2, KNN(K, recall=0.95))
+    fresh.load_state_dict(module.state_dict())
+    assert torch.equal(fresh.transform(x[:4] + 0.1), module.transform(x[:4] + 0.1))
+    assert "recall=0.95" in repr(module)
+
+
+@pytest.mark.parametrize("options", [{"backend": "faiss"}, {"recall": 0.9}])
+def test_without_faiss_the_error_says_what_to_install(options, monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(ImportError, match=r"torch-lapeig\[ann\]"):
+        nearest_neighbors(points(20, 2), 3, **options)
+
+
+@pytest.mark.parametrize(
+    ("value", "error"), [(0, ValueError), (1.5, ValueError), (-0.1, ValueError), ("all", TypeError), (True, TypeError)]
+)
+def test_recall_is_checked(value, error):
+    with pytest.raises(error, match="recall must"):
+        KNN(5, recall=value)
+    with pytest.raises(error, match="recall must"):
+        nearest_neighbors(points(20, 2), 3, recall=value)
+
+
+def test_blocks_masks_and_copies(small_blocks):
+    pytest.importorskip("faiss")
+    x = points(40, 3, batch=2, dtype=torch.float32)
+    x[:, 9] = x[:, 4]
+    mask = torch.arange(40) < torch.tensor([40, 25])[:, None]
+    whole = nearest_neighbors(x, 5, backend="faiss", mask=mask)
+    small_blocks()
+    found = nearest_neighbors(x, 5, backend="faiss", mask=mask)
+    exact = nearest_neighbors(x, 5, mask=mask)
+    for b, length in enumerate(mask.sum(1).tolist()):  # so few points that all are looked at
+        assert torch.equal(found.indices[b, :length], exact.indices[b, :length])
+        assert torch.equal(whole.indices[b, :length], exact.indices[b, :length])

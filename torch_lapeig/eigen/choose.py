@@ -1,0 +1,182 @@
+"""The choice of a solver, itself a solver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from torch_lapeig.eigen.check import Solution, check_answer
+from torch_lapeig.eigen.operator import Operator, knows_entries
+from torch_lapeig.eigen.solvers.chebyshev import ChebyshevSubspace
+from torch_lapeig.eigen.solvers.dense import Eigh
+from torch_lapeig.eigen.solvers.factors import Shifted, SparseLU, shifted, structure_within
+from torch_lapeig.eigen.solvers.lobpcg import Lobpcg
+from torch_lapeig.eigen.solvers.shift_invert import ShiftInvert
+from torch_lapeig.eigen.solvers.solver import BREAKDOWN, Progress, RitzPairs, Solver, fewest_active, joined
+from torch_lapeig.eigen.symmetric import SymmetricOperator
+from torch_lapeig.native.sparse import Limits
+from torch_lapeig.support import checks
+from torch_lapeig.support.tuning import (
+    DENSE_EIGH_NODES,
+    DENSE_PRODUCTS,
+    EIGH_NODES,
+    FALLBACK_NODES,
+    SMALL_NODES,
+    SPARSE_PRODUCTS,
+    SUPERLU_NODES,
+    budget_of,
+    solves_all_pairs,
+)
+
+FILTERS, MULTIGRID = ChebyshevSubspace(max_products=SPARSE_PRODUCTS), Lobpcg()  # made once: checking options takes time
+MESHED = 0.5  # share of inner nodes of a ball from which on a graph is a mesh: of a curve, a surface or a body
+CURVED = (
+    0.72  # the same of small graphs, of which only curves and plain surfaces have factors that take less than filters
+)
+FACTOR_WORK = 0.2  # maximum multiplications of factors, over n times the entries of the matrix
+
+
+class Choice(NamedTuple):
+    """Solvers to try one after the other, until one converges, and the reason for them.
+
+    >>> Choice((ChebyshevSubspace(), Eigh()), "clusters").solvers[1]
+    Eigh()
+    """
+
+    solvers: tuple[Solver, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Auto:
+    """Solver that suits a problem by its size, storage, batch and factors, with others in case it does not converge.
+
+    >>> import torch
+    >>> from torch_lapeig import KNN, Laplacian
+    >>> Auto().choose(Laplacian(KNN(5)(torch.rand(200, 3))).symmetric, 4)
+    Choice(solvers=(Eigh(),), reason='all pairs of small graphs at once')
+    """
+
+    def choose(self, operator: Operator, k: int) -> Choice:
+        """Choose the solvers for the ``k`` smallest pairs of an operator; docs/theory.md has the reasons."""
+        n, batch, block = operator.num_nodes, operator.batch_size, FILTERS.block_size(k)
+        if operator.is_sharded:
+            return Choice((MULTIGRID, ChebyshevSubspace()), "rows on several ranks: as few sums as possible")
+        if not knows_entries(operator):
+            return Choice((ChebyshevSubspace(),), "a matrix of which nothing is known but its products")
+        if solves_all_pairs(batch, n, operator.device) or fewest_active(operator) < 4 * block:
+            return Choice((Eigh(),), "all pairs of small graphs at once")
+        is_sparse = isinstance(operator, SymmetricOperator) and operator.is_sparse
+        if batch == 1 and not getattr(operator, "of_affinities", False):
+            multigrid = Lobpcg(preconditioner=SparseLU() if is_sparse else None)
+            return Choice((multigrid, last_resort(n)), "a kernel: dense, or with factors that stay sparse")
+        if is_sparse and (batch == 1 or n > SMALL_NODES):
+            return choose_for_graph(next(operator.items()), k)
+        if n <= (EIGH_NODES if is_sparse else DENSE_EIGH_NODES):
+            return Choice((Eigh(),), "all pairs of graphs together, of which the backward has nothing left to solve")
+        if n > FALLBACK_NODES:
+            return Choice((ChebyshevSubspace(), MULTIGRID, last_resort(n)), "a large dense graph")
+        # Graphs that filters do not solve in about the time of `Eigh` are left to `Eigh`.
+        most = SPARSE_PRODUCTS if is_sparse else int(DENSE_PRODUCTS * n / block)
+        filters = ChebyshevSubspace(max_products=most)
+        return Choice((filters, Eigh()), "graphs together, in products that take less time than all their pairs")
+
+    def __call__(
+        self,
+        operator: Operator,
+        k: int,
+        tolerance: float,
+        progress: Progress | None = None,
+    ) -> RitzPairs:
+        """Return the pairs of the first solver that converges, or of the last one that gives any."""
+        return first_converged(self.choose(operator, k).solvers, operator, k, tolerance, progress).ritz
+
+
+def last_resort(n: int) -> Solver:
+    """Return the solvers to try when no other has converged."""
+    return Eigh() if n <= FALLBACK_NODES else ChebyshevSubspace()
+
+
+def choose_for_graph(operator: Operator, k: int) -> Choice:
+    """Choose the solvers for the ``k`` smallest pairs of one sparse Laplacian.
+
+    The values of curves and surfaces begin crowded, by Weyl's law, so that filters need many products; the factors of
+    such graphs stay sparse, and bear weights of all sizes. The factors of bodies and of graphs without a shape fill in.
+    """
+    n, last = operator.num_nodes, last_resort(operator.num_nodes)
+    if int(operator.nullity) > k:
+        return Choice((MULTIGRID, last), "more components than pairs: null vectors, known in closed form")
+    if operator.device.type != "cpu":
+        return Choice((FILTERS, MULTIGRID, last), "a sparse graph on an accelerator: filters")
+    matrix = shifted(operator, 0.0, Auto())
+    if not matrix.is_readable:
+        return _choose_without_loops(matrix, last)
+    is_mesh = matrix.share_of_ball() >= (CURVED if n <= SMALL_NODES else MESHED)
+    # Surfaces have 0.02 to 0.13 whatever their size, bodies 0.3 and more.
+    within = Limits(work=FACTOR_WORK * n * len(matrix.col))
+    structure = structure_within(matrix, budget_of(operator.device).factors, within) if is_mesh else None
+    if structure is not None:
+        reason = f"a mesh with {structure.entries / n:.3g} entries a row in its factors"
+        return Choice((ShiftInvert(), MULTIGRID, last), reason)
+    reason = "a body, whose factors fill in" if is_mesh else "a small graph, or clusters, hubs or many dimensions"
+    return Choice((FILTERS, MULTIGRID, ShiftInvert(), last), reason)
+
+
+def _choose_without_loops(matrix: Shifted, last: Solver) -> Choice:
+    """Choose where nothing is compiled: the fill of SuperLU's factors is known only after they are made."""
+    if matrix.is_thin:
+        return Choice((ShiftInvert(), MULTIGRID, last), "nearly a tree: its factors do not fill in")
+    is_small_mesh = len(matrix.diagonal) <= SUPERLU_NODES and matrix.share_of_ball() >= MESHED
+    factors = (ShiftInvert(),) if is_small_mesh else ()
+    return Choice((FILTERS, *factors, MULTIGRID, last), "a sparse graph, with nothing compiled: filters first")
+
+
+def first_converged(
+    solvers: tuple[Solver, ...],
+    operator: Operator,
+    k: int,
+    tolerance: float,
+    progress: Progress | None,
+    has_guards: bool = True,
+) -> Solution:
+    """Return the answer of the first solver that converges, or the last answer; solvers that break down are skipped.
+
+    Raises:
+        ConvergenceError: all of them break down.
+    """
+    answer, failure = None, None
+    for position, solver in enumerate(solvers):
+        try:
+            ritz = solver(operator, k, tolerance, progress=progress)
+            answer, others = check_answer(operator, k, solver, tolerance, ritz, has_guards), solvers[position + 1 :]
+            if answer.is_converged:
+                return answer
+            is_batch = isinstance(operator, SymmetricOperator) and operator.device.type == "cpu"
+            failed = answer.converged.logical_not().nonzero().flatten().tolist() if is_batch and others else []
+            if 0 < 2 * len(failed) < operator.batch_size:
+                return _failed_again(failed, ritz, others, operator, k, tolerance, has_guards)
+        except BREAKDOWN as error:
+            failure = checks.ConvergenceError(f"{solver} broke down ({error}); use another solver")
+            failure.__cause__ = error
+    if answer is None:
+        assert failure is not None
+        raise failure
+    return answer
+
+
+def _failed_again(
+    failed: list[int],
+    ritz: RitzPairs,
+    solvers: tuple[Solver, ...],
+    operator: Any,
+    k: int,
+    tolerance: float,
+    has_guards: bool,
+) -> Solution:
+    """Return the answer for a batch, some graphs of which are solved again, one after the other, by other solvers."""
+    parts = [ritz.part(slice(b, b + 1)) for b in range(operator.batch_size)]
+    for b in failed:
+        again = first_converged(solvers, operator.part(slice(b, b + 1)), k, tolerance, None)
+        parts[b] = again.ritz._replace(iterations=ritz.iterations + again.ritz.iterations)
+    whole = joined(operator, [part._replace(inverses=()) for part in parts], k)
+    return check_answer(operator, k, again.solver, tolerance, whole, has_guards)

@@ -1,0 +1,99 @@
+"""Preconditioned block conjugate gradients that trust nothing but the true residual."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torch_lapeig.support.tuning import steps_between_looks
+
+Map = Callable[[Tensor], Tensor]
+
+REPLACED = 50  # iterations between two true residuals: until then round-off has not driven the recurrence far from it
+PATIENCE = 6  # successive true residuals, none a tenth smaller in any column: the rest is outside the range
+
+
+class Found(NamedTuple):
+    """Iterate of least true residual of each column, ``(B, N, k)``, and the norms of the residuals ``(B, k)``."""
+
+    z: Tensor
+    residuals: Tensor
+
+
+def conjugate_gradients(
+    image: Map,
+    precondition: Map,
+    target: Tensor,
+    dots: Callable[[Tensor, Tensor], Tensor],
+    allowed: Map,
+    limit: int,
+) -> Found:
+    """Return Z with image(Z) = ``target``, where every column ``(N,)`` of ``(B, N, k)`` is a system of its own.
+
+    The residual of the recurrence drifts away from the true one, and where the system is nearly singular the iterate
+    itself is lost. Every so often, and before a column counts as solved, the true residual is computed again. The best
+    iterate so far is returned, solved or not.
+
+    Args:
+        image: symmetric positive semidefinite.
+        precondition: an approximate inverse of it, symmetric positive semidefinite. Also the first guess.
+        dots: inner products of columns, ``(B, k)``.
+        allowed: of an iterate, the residual norms ``(B, k)`` at which its columns are solved.
+        limit: iterations at most.
+    """
+
+    def norms(x: Tensor) -> Tensor:
+        return dots(x, x).sqrt()
+
+    step = partial(_step, image, precondition, dots)
+    best, left = torch.zeros_like(target), norms(target)
+    z = torch.where(left[:, None, :] > 0, precondition(target), 0)
+    r, direction = target, torch.zeros_like(target)
+    energy = torch.full_like(left, torch.inf)
+    going, stale, look = left > allowed(best), 0, steps_between_looks(target.device)
+    for iteration in range(limit + 1):
+        # A column that looks solved waits for the others: its round-off would lead it anywhere.
+        moving = going & (norms(r) > 0.5 * allowed(z))
+        is_due = iteration % REPLACED == 0 or iteration == limit
+        if is_due or (iteration % look == 0 and not moving.any()):
+            r = target - image(z)
+            size = norms(r)
+            better, gained = size < left, size < 0.9 * left  # a NaN is neither
+            best, left = torch.where(better[:, None, :], z, best), torch.where(better, size, left)
+            going = left > allowed(best)
+            lost = going & ~(size <= 1e3 * left)
+            is_going, has_gained, is_lost = torch.stack([x.any() for x in (going, gained & going, lost)]).tolist()
+            stale = 0 if has_gained or iteration == 0 else stale + 1
+            if not is_going or stale > PATIENCE or iteration == limit:
+                break
+            if is_lost:
+                z, direction = (torch.where(lost[:, None, :], old, new) for old, new in ((best, z), (0, direction)))
+                r = target - image(z)
+            energy, moving = torch.where(going & ~lost, energy, torch.inf), going
+        z, r, direction, energy = step(z, r, direction, energy, moving)
+    return Found(best, left)
+
+
+def _step(
+    image: Map,
+    precondition: Map,
+    dots: Callable[[Tensor, Tensor], Tensor],
+    z: Tensor,
+    r: Tensor,
+    direction: Tensor,
+    energy: Tensor,
+    moving: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return iterate, residual, direction and r · precondition(r) after a step of the columns that move."""
+    conditioned = precondition(r)
+    fresh = dots(r, conditioned)
+    before = torch.where(energy.isfinite() & (energy > 0), fresh / energy, 0)[:, None, :]
+    direction = torch.addcmul(conditioned, before, direction)
+    pushed = image(direction)
+    curvature = dots(direction, pushed)
+    length = torch.where(moving & (curvature > 0), fresh / curvature, 0)[:, None, :]
+    return torch.addcmul(z, length, direction), torch.addcmul(r, length, pushed, value=-1), direction, fresh

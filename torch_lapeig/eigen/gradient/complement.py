@@ -1,0 +1,249 @@
+"""Implicit linear systems with derivatives, and the system of eigenvectors outside their span by conjugate gradients.
+
+See `torch_lapeig.eigen.gradient.rule` for the derivation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torch_lapeig.eigen.check import Solution, norms
+from torch_lapeig.eigen.gradient.cg import PATIENCE, REPLACED, Found, conjugate_gradients
+from torch_lapeig.eigen.gradient.clusters import Rule, differences, inverse_differences
+from torch_lapeig.eigen.solvers.solver import Inverse, parts_of_batch, preconditioner_of
+from torch_lapeig.eigen.symmetric import SymmetricOperator
+from torch_lapeig.graph.pattern import Pattern
+from torch_lapeig.native import System
+from torch_lapeig.support import checks
+from torch_lapeig.support.cached import cached_property
+from torch_lapeig.support.threads import together
+from torch_lapeig.support.tuning import ALONE
+
+BACKWARD_ITERATIONS = 2000
+# Maximum round-off of a solution, as a part of the right-hand side.
+NOISE = 1e-2
+
+
+class ImplicitSolve(torch.autograd.Function):
+    """Function (M on the edges, c, Λ, V, G) -> Z of A Z − Z Λ + V μ = −G, Vᵀ Z = 0, by a system; V may have no columns.
+
+    A system has an ``operator`` and ``solve(g)``, which gives Z.
+    """
+
+    @staticmethod
+    @checks.without_autocast
+    def forward(edges: Tensor, diagonal: Tensor, projected: Tensor, vectors: Tensor, g: Tensor, system: Any) -> Tensor:
+        """Return Z ``(B, N, m)``."""
+        z: Tensor = system.solve(checks.primal(g))
+        return z
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Save the tensors that either mode needs."""
+        *tensors, ctx.system = inputs
+        ctx.save_for_backward(*tensors, output)
+        ctx.save_for_forward(*tensors, output)
+
+    @staticmethod
+    @checks.without_autocast
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the cotangents of M, c, Λ, V and G for a cotangent of Z."""
+        edges, diagonal, projected, vectors, g, z = ctx.saved_tensors
+        operator = ctx.system.operator
+        (to_z,) = cotangents
+        y = implicit_solve(edges, diagonal, projected, vectors, to_z, ctx.system)
+        to_edges = to_diagonal = to_projected = to_vectors = None
+        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+            to_edges, to_diagonal = edge_gradient(operator.pattern, y, z)
+        if vectors.shape[2]:
+            of_g, of_z = (_multiplier(operator, edges, diagonal, vectors, *both) for both in ((g, z), (to_z, y)))
+            to_vectors = checks.matmul(y, of_g.mT) + checks.matmul(z, of_z.mT)
+            # Only this rank's part of Λ's cotangent: `ImplicitEigenpairs.backward` sums the parts.
+            to_projected = -checks.matmul(z.mT, y)
+        return to_edges, to_diagonal, to_projected, to_vectors, y, None
+
+    @staticmethod
+    @checks.without_autocast
+    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
+        """Return the tangent of Z for tangents of M, c, Λ, V and G."""
+        edges, diagonal, projected, vectors, g, z = ctx.saved_tensors
+        operator = ctx.system.operator
+        of_edges, of_diagonal, of_projected, of_vectors, of_g, _ = tangents
+        rhs = change_of(operator.pattern, of_edges, of_diagonal, z)
+        rhs = rhs if of_g is None else rhs + of_g
+        of_vectors = None if vectors.shape[2] == 0 else of_vectors
+        if of_projected is not None and vectors.shape[2]:
+            rhs = rhs - checks.matmul(z, of_projected)
+        if of_vectors is not None:
+            rhs = rhs + checks.matmul(of_vectors, _multiplier(operator, edges, diagonal, vectors, g, z))
+        change = implicit_solve(edges, diagonal, projected, vectors, rhs, ctx.system)
+        return change if of_vectors is None else change - checks.matmul(vectors, operator.inner(of_vectors, z))
+
+
+def implicit_solve(*inputs: Any) -> Tensor:
+    """Apply `ImplicitSolve`; only its solve where no derivatives can be asked for."""
+    *tensors, system = inputs
+    is_recorded = torch.is_grad_enabled() or any(map(checks.is_dual, tensors))
+    z: Tensor = ImplicitSolve.apply(*inputs) if is_recorded else system.solve(tensors[-1])
+    return z
+
+
+def _multiplier(operator: Any, edges: Tensor, diagonal: Tensor, vectors: Tensor, rhs: Tensor, x: Tensor) -> Tensor:
+    """Return μ of A X − X Λ + V μ = −RHS: −Vᵀ (RHS + A X)."""
+    product = operator.pattern.matmul(edges, x, is_symmetric=True)
+    multiplier: Tensor = -operator.inner(vectors, rhs + diagonal.reshape(x.shape[:2])[..., None] * x - product)
+    return multiplier
+
+
+def change_of(pattern: Pattern, edges: Tensor | None, diagonal: Tensor | None, x: Tensor) -> Tensor:
+    """Return dA X for changes of M on the edges and of c; the symmetric part of M counts."""
+    product = torch.zeros_like(x)
+    if diagonal is not None:
+        product = product + diagonal.reshape(x.shape[:2])[..., None] * x
+    if edges is not None:
+        product = product - pattern.matmul((edges + pattern.transpose(edges)) / 2, x, is_symmetric=True)
+    return product
+
+
+def edge_gradient(pattern: Pattern, y: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the gradient in M on the edges and in c of <A, Σ_i y_i v_iᵀ> for A = diag(c) − (M + Mᵀ)/2."""
+    both = pattern.products(torch.cat([y, v], -1), torch.cat([v, y], -1))  # cheaper than finding the reversed edges
+    return both / -2, (y * v).sum(-1).reshape(pattern.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Complement:
+    """Operator P (A − λ_i) P on the complement of V, a block with a shift for each column, and its preconditioner."""
+
+    s: Solution
+    rule: Rule
+    noise: Tensor  # the width of noise, (B, 1, 1)
+
+    @property
+    def operator(self) -> SymmetricOperator:
+        """Return the operator that is differentiated."""
+        return self.s.symmetric
+
+    @cached_property
+    def _differences(self) -> tuple[Tensor, Tensor]:
+        # A cluster that the cut splits is not resolved from V: its guards are left out, whatever the rule within V.
+        found = differences(self.s.guard_values, self.s.values, self.noise, self.rule)
+        return inverse_differences(found, self.s, self.rule.masked)
+
+    @cached_property
+    def _splits(self) -> bool:
+        return bool(self._differences[1].any())
+
+    @cached_property
+    def _inverse(self) -> Inverse | None:
+        return preconditioner_of(self.s.ritz.inverses)
+
+    @cached_property
+    def _known(self) -> Tensor:
+        """Return V and the guards side by side."""
+        return torch.cat([self.s.vectors, self.s.guard_vectors], 2)
+
+    @cached_property
+    def _rest(self) -> Tensor:
+        """Return τ ``(B, 1, 1)``, 2 over the bound: in another unit the guards would stand far from the rest."""
+        bound = self.s.operator.bound[:, None, None]
+        return torch.where(bound > 0, 2 / bound, 1)
+
+    @cached_property
+    def _scales(self) -> Tensor:
+        """Return the coefficients of the columns of ``_known`` in the preconditioner: (A − λ_i)⁻¹ − τ, and −τ for V."""
+        inverse, is_split = self._differences
+        of_guards = -self._rest - torch.where(is_split > 0, 0, inverse)
+        return torch.cat([(-self._rest).expand(-1, self.s.values.shape[1], of_guards.shape[2]), of_guards], 1)
+
+    def project(self, x: Tensor) -> Tensor:
+        """Return the part of ``x`` outside V, and outside the guards of a cluster that the cut splits."""
+        s, (_, is_split) = self.s, self._differences
+        x = torch.baddbmm(x, s.vectors, s.operator.inner(s.vectors, x), alpha=-1)
+        if self._splits:
+            x = x - s.guard_vectors @ (is_split * s.operator.inner(s.guard_vectors, x))
+        return x
+
+    def image(self, x: Tensor) -> Tensor:
+        """Return P (A − λ_i) x_i of each column."""
+        return self.project(torch.addcmul(self.s.operator.matmul(x), self.s.values[:, None, :], x, value=-1))
+
+    def precondition(self, r: Tensor) -> Tensor:
+        """Return (A − λ_i)⁻¹ on the guards, and the solver's preconditioner, or τ, on the rest."""
+        inner, guards, inverse = self.s.operator.inner, self.s.guard_vectors, -self._differences[0]
+        if self._inverse is None:
+            return torch.baddbmm(self._rest * r, self._known, self._scales * inner(self._known, r))
+        # Factors enlarge most the round-off along null vectors.
+        coefficients = inner(guards, r)
+        rest = self._inverse(self.project(r - guards @ coefficients))
+        return self.project(rest + guards @ (inverse * coefficients - inner(guards, rest)))
+
+    def solve(self, g: Tensor) -> Tensor:
+        """Return Z of the rule, ``(B, N, k)``, part by part of a batch on torch's threads; warn of unsolved columns."""
+        if self.s.is_whole:  # all vectors are known, to round-off
+            guards = self.s.guard_vectors
+            return guards @ (self._differences[0] * self.operator.inner(guards, g))
+        # The squares of cotangents of tiny degrees would overflow.
+        scale = checks.power_of_two(self.operator.largest(g)[:, None, :], (1,))
+        g, parts = g / scale, parts_of_batch(self.operator, g.shape[2])
+        if len(parts) == 1:
+            z, is_solved = self.columns(g)
+        else:
+            systems = [Complement(self.s.part(graphs), self.rule, self.noise[graphs]) for graphs in parts]
+            tasks = [partial(system.columns, g[graphs]) for system, graphs in zip(systems, parts, strict=True)]
+            z, is_solved = (torch.cat(found) for found in zip(*together(tasks), strict=True))
+        if not is_solved.all():
+            checks.warn(
+                f"the linear solve of the gradient has not reached its tolerance for {int((~is_solved).sum())} of "
+                f"{is_solved.numel()} eigenvectors: their gradients are inexact; use a cut with a wider eigengap",
+                checks.ConvergenceWarning,
+            )
+        return z * scale
+
+    def columns(self, g: Tensor) -> tuple[Tensor, Tensor]:
+        """Return Z of the rule for cotangents ``(B, N, k)``, and which columns ``(B, k)`` are solved.
+
+        Columns of a cluster that the cut splits have no solution; they count as solved, and a warning of their own.
+        """
+        s, operator, eps = self.s, self.s.operator, torch.finfo(g.dtype).eps
+        # Twice: norms of V are 1 but for round-off, and a remainder inside V would have no solution.
+        target = -self.project(self.project(g * operator.active[..., None]))
+        size = norms(operator, target)
+        # The rest of g after the projection is no better than its round-off, in the precision of its arrival.
+        enough = torch.maximum(self.rule.tolerance * size, 8 * max(eps, self.rule.eps) * norms(operator, g))
+
+        def allowed(z: Tensor) -> Tensor:
+            # Nor is the rest of A z; but an iterate whose round-off is as large as the target is no solution.
+            round_off = 8 * eps * operator.bound[:, None] * norms(operator, z)
+            return torch.maximum(enough, round_off.minimum(NOISE * size))
+
+        found = self._compiled(target, enough, size)
+        if found is None:
+            found = conjugate_gradients(
+                self.image, self.precondition, target, operator.dots, allowed, BACKWARD_ITERATIONS
+            )
+        # A NaN of the loss is not hidden, and no failure of the solve.
+        is_unknown = ~size.isfinite()
+        z = torch.where(is_unknown[:, None, :], torch.nan, self.project(found.z))
+        width = self.noise[:, 0] if self.rule.width is None else self.rule.width
+        is_undefined = (s.gap[:, None] <= width) & ((s.values[:, -1:] - s.values) <= width)
+        return z, (found.residuals <= allowed(z)) | is_undefined | is_unknown
+
+    def _compiled(self, target: Tensor, enough: Tensor, size: Tensor) -> Found | None:
+        """Return the conjugate gradients of compiled loops, graph by graph; None where none can be used."""
+        matrix = self.s.operator.compiled
+        if matrix is None or self._inverse is not None or not matrix.reads(target):
+            return None
+        if target[0].numel() > ALONE:  # large systems use more threads, and Python, where an interrupt can act
+            return None
+        split = self._differences[1] if self._splits else None
+        scales, rest = self._scales, self._rest[:, 0, 0]
+        round_off = 8 * torch.finfo(target.dtype).eps * self.s.operator.bound
+        pieces = (self.s.vectors, self._known, self.s.values, scales, rest, split, enough, size, round_off)
+        system = System(NOISE, *(None if x is None else x.detach().resolve_neg().contiguous() for x in pieces))  # type: ignore[arg-type]
+        return Found(*matrix.complement(system, target, (BACKWARD_ITERATIONS, REPLACED, PATIENCE)))

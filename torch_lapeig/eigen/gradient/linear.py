@@ -1,0 +1,164 @@
+"""Linear systems A Z = B of symmetric positive definite matrices on the edges of a graph, with gradients.
+
+Their derivatives come from `torch_lapeig.eigen.gradient.complement.ImplicitSolve` without eigenvectors to keep out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torch_lapeig.eigen.gradient.cg import Map, conjugate_gradients
+from torch_lapeig.eigen.gradient.complement import ImplicitSolve
+from torch_lapeig.eigen.null_space import NullSpace
+from torch_lapeig.eigen.solvers.multigrid import SmoothedAggregation
+from torch_lapeig.eigen.symmetric import SymmetricOperator
+from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.support import checks
+from torch_lapeig.support.cached import cached_property
+from torch_lapeig.support.tuning import DENSE_SOLVE
+
+TOLERANCE = 1e-12  # residual relative to the right-hand side, near the limit of float64
+EASY = 150  # products after which a preconditioner is built: about the cost of building multigrid
+PATIENCE = 3000  # products in all
+ROUND_OFF = 8  # machine epsilons of the bound times the solution, the residual that is always allowed
+
+
+def solve_linear(operator: SymmetricOperator, rhs: Tensor) -> Tensor:
+    """Return Z of A Z = B by preconditioned conjugate gradients, differentiable in A's entries and in B, at any order.
+
+    A small or dense matrix is factorised. Else a few products show whether the system is easy; if it is not, and A is
+    made of affinities with an excess on the diagonal (`SymmetricOperator.excess`), multigrid preconditions it.
+
+    Args:
+        operator: A, positive definite, float64; gradients flow to its values and its diagonal, in forward mode too.
+        rhs: B, ``(N, m)`` or ``(B, N, m)``, float64, each column of each graph a system of its own.
+
+    Returns:
+        Z of the shape of B; with a `ConvergenceWarning` where the residual of a column is above 1e-12 of its norm and
+        above round-off.
+
+    Raises:
+        TypeError: not float64. ValueError: another shape.
+
+    >>> from torch_lapeig.graph.pattern import DensePattern
+    >>> matrix = torch.tensor([[0.0, 0.5], [0.5, 0.0]], dtype=torch.float64)
+    >>> operator = SymmetricOperator(DensePattern((2,)), matrix, torch.ones(2, dtype=torch.float64))
+    >>> solve_linear(operator, torch.tensor([[0.75], [0.0]], dtype=torch.float64))
+    tensor([[1.0000],
+            [0.5000]], dtype=torch.float64)
+    """
+    checks.check_tensor(rhs, "rhs")
+    if operator.dtype != torch.float64 or rhs.dtype != torch.float64:
+        raise TypeError(f"operator and rhs must be float64, got {operator.dtype} and {rhs.dtype}; use .double()")
+    if rhs.ndim != len(operator.shape) + 1 or tuple(rhs.shape[:-1]) != tuple(operator.shape):
+        raise ValueError(f"rhs must have shape {(*operator.shape, 'm')}, got {tuple(rhs.shape)}")
+    system = _System(*operator.frozen().in_unit())
+    b, n, m = operator.batch_size, operator.num_nodes, rhs.shape[-1]
+    nothing = rhs.new_zeros(b, 0, 0), rhs.new_zeros(b, n, 0)  # Λ and V
+    z: Tensor = ImplicitSolve.apply(operator.values, operator.diagonal, *nothing, -rhs.reshape(b, n, m), system)
+    return z.reshape(rhs.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class _System:
+    """Matrix A over its ``unit`` ``(B,)``, None for 1, with its preconditioners, which the backward pass uses again."""
+
+    operator: SymmetricOperator
+    unit: Tensor | None
+
+    @torch.no_grad()
+    def solve(self, g: Tensor) -> Tensor:
+        """Return Z of A Z = −G: candidates continue from each other's best iterate until all columns are solved."""
+        operator, target = self.operator, -g
+        # Powers of two are exact: columns of any size are solved alike.
+        size = checks.power_of_two(target, (1,))
+        target = target / size
+        z, rest = torch.zeros_like(target), target
+        enough = TOLERANCE * operator.dots(target, target).sqrt()
+        eps = ROUND_OFF * torch.finfo(g.dtype).eps * operator.bound[:, None]
+
+        def allowed(change: Tensor) -> Tensor:
+            whole = z + change
+            return torch.maximum(enough, eps * operator.dots(whole, whole).sqrt())
+
+        for number, (precondition, limit) in enumerate(self._candidates()):
+            # In an easy system residuals stay above round-off: checks for it would take a third of the time.
+            goal = allowed if number else lambda _: enough
+            found = conjugate_gradients(operator.matmul, precondition, rest, operator.dots, goal, limit)
+            solved = (found.residuals <= allowed(found.z)) | ~found.residuals.isfinite()
+            z = z + found.z
+            if solved.all():
+                break
+            rest = target - operator.matmul(z)
+        else:
+            checks.warn(
+                f"the linear solve has not reached its tolerance for {int((~solved).sum())} of {solved.numel()} "
+                f"columns (largest residual {float(found.residuals[~solved].max()):.1e}): they are inexact",
+                checks.ConvergenceWarning,
+            )
+        # A NaN of the loss is not hidden, and no failure of the solve.
+        z = z * size if self.unit is None else z * size / self.unit[:, None, None]
+        return torch.where(enough.isfinite()[:, None, :], z, torch.nan)
+
+    def _candidates(self) -> Iterator[tuple[Map, int]]:
+        """Yield preconditioners and the iterations that each may take, the cheapest first."""
+        shape, is_sparse = self.operator.shape, self.operator.is_sparse
+        if self.operator.batch_size * shape[-1] ** 3 <= DENSE_SOLVE and self._cholesky is not None:
+            yield self._cholesky, EASY
+        yield self._scaling, EASY
+        better = self._multigrid if is_sparse else self._cholesky
+        if better is not None:
+            yield better, EASY * 2
+        yield self._scaling, PATIENCE
+
+    def _scaling(self, r: Tensor) -> Tensor:
+        diagonal = self.operator.diagonal.detach()
+        return r if self._has_unit_diagonal else r / diagonal.reshape(r.shape[:2])[..., None]
+
+    @cached_property
+    def _has_unit_diagonal(self) -> bool:
+        return bool((self.operator.diagonal == 1).all())
+
+    @cached_property
+    def _cholesky(self) -> Map | None:
+        """Return the preconditioner by Cholesky factors of dense matrices; None if round-off makes one indefinite."""
+        operator = self.operator
+        n = operator.num_nodes
+        factors, failed = torch.linalg.cholesky_ex(operator.to_dense().detach().reshape(-1, n, n))
+        return None if failed.any() else lambda r: torch.cholesky_solve(r, factors)
+
+    @cached_property
+    def _multigrid(self) -> Map | None:
+        """Return multigrid of all graphs of a batch as one, with the diagonal where a node is on no level."""
+        operator = self.operator
+        if not operator.of_affinities or operator.null is None:
+            return None
+        pattern, total = operator.pattern, operator.batch_size * operator.num_nodes
+        assert isinstance(pattern, SparsePattern)
+        excess = operator.excess
+        part = torch.zeros(1, total, dtype=torch.int64, device=operator.device)
+        null = NullSpace(operator.null.ground.reshape(1, -1), part, part[:, 0])
+        union = SymmetricOperator(
+            SparsePattern._trusted(pattern.row, pattern.col, (total,)),
+            operator.values.detach(),
+            operator.diagonal.detach().reshape(-1),
+            bound=operator.bound.max()[None],
+            null=null,
+            of_affinities=True,
+            trusted=True,
+            excess=None if excess is None else excess.reshape(1, -1),
+        )
+        cycle = SmoothedAggregation(single=False)(union)
+        if cycle is None:
+            return None
+        alone = cycle.scale == 0
+
+        def precondition(r: Tensor) -> Tensor:
+            flat = r.reshape(total, -1)
+            return torch.where(alone, self._scaling(r).reshape(total, -1), cycle(flat)).reshape(r.shape)
+
+        return precondition

@@ -1,0 +1,233 @@
+"""The one differentiation rule of eigenpairs: its derivation, and the autograd Functions that compute it.
+
+A = diag(c) − M is symmetric with A v_i = λ_i v_i, V = [v_1 … v_k], P = I − V Vᵀ. For a change dA:
+
+    dλ_i = v_iᵀ dA v_i
+    dv_i = Σ_{j≠i, j≤k} v_j (v_jᵀ dA v_i) / (λ_i − λ_j)  −  [P (A − λ_i) P]⁺ dA v_i
+
+With cotangents λ̄ and V̄ and C = Vᵀ V̄ the gradient is the symmetric part of Σ_i y_i v_iᵀ,
+
+    Y = V (diag λ̄ + F ∘ ½(C − Cᵀ)) + Z,   F_ji = 1/(λ_i − λ_j), F_ii = 0,   z_i = −[P (A − λ_i) P]⁺ P v̄_i,
+
+of which only the entries on the edges and the diagonal are ever formed. The skew part of C is the remainder of C once
+the two terms of a pair (i, j) are put together, because F is skew itself.
+
+Equal eigenvalues. Where |λ_i − λ_j| is round-off, F_ji is set to 0. For a loss that does not change when the basis of
+the eigenspace is turned, the skew part of C vanishes there, so nothing is lost and the gradient is exact, where
+1/(λ_i − λ_j) would be 0 · ∞. If it does not vanish, the loss has no gradient: a warning tells it. If the cut k | k+1
+goes through a cluster, the eigenspace itself has no gradient (it grows like 1/gap): a warning too, and the
+cluster's guard vectors are left out of Z, so that the answer stays finite.
+
+Z by conjugate gradients: on the complement of V every A − λ_i is positive semidefinite. The guards U of the solver
+precondition them by U (Λ_U − λ_i)⁻¹ Uᵀ + τ (I − U Uᵀ), τ of the size of A⁻¹. After `Eigh`, U is the whole complement,
+the preconditioner is the inverse, and the first guess is the answer: one rule serves every solver. The system is solved
+in float64, whatever the dtype of the problem: rounding to float32 is amplified by bound / gap.
+
+Second derivatives: every step is differentiable, V and λ are outputs of the rule itself, and Z is the solution of
+
+    A Z − Z Λ + V μ = −V̄,   Vᵀ Z = 0,
+
+a symmetric system. With Y the solution for the cotangent Z̄ instead of V̄, and ν for μ, the cotangents are
+those of A: Y Zᵀ, of Λ: −Zᵀ Y, of V: Y μᵀ + Z νᵀ, and of V̄: Y, with μ = −Vᵀ (V̄ + A Z) and ν = −Vᵀ (Z̄ + A Y).
+A perturbation turns the basis of a cluster by first-order angles while Λ = Vᵀ A V becomes a full matrix on it. Only
+both together are well defined, so the rule returns Λ as a matrix: its entries off the diagonal are zero within a
+cluster, but their cotangents carry the part that the masked rotation leaves out.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torch_lapeig.eigen.check import Solution
+from torch_lapeig.eigen.gradient.clusters import Differences, Rule, differences, inverse_differences, noise_width
+from torch_lapeig.eigen.gradient.complement import Complement, change_of, edge_gradient, implicit_solve
+from torch_lapeig.support import checks
+
+# Fraction of the width from which on eigenvalues that count as equal may differ.
+NEAR = 0.1
+# Maximum rotation, in terms of the cotangents over the bound, at which a loss does not depend on the basis.
+LARGE = 1e3
+# Share of all cotangents whose round-off may reach any column.
+SMALL = 1e-2
+# Units of round-off, of the cotangents, that the arithmetic of a loss may leave in the skew part.
+ROUND_OFF = 8
+
+
+class ImplicitEigenpairs(torch.autograd.Function):
+    """Function (M on the edges, c) -> (Λ, V) of a solution found beforehand."""
+
+    @staticmethod
+    @checks.without_autocast
+    def forward(edges: Tensor, diagonal: Tensor, solution: Solution, rule: Rule) -> tuple[Tensor, Tensor]:
+        """Return the pairs of the solution."""
+        return torch.diag_embed(solution.values), solution.vectors.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        """Save the tensors that either mode needs."""
+        edges, diagonal, ctx.solution, ctx.rule = inputs
+        ctx.is_differentiated = False
+        ctx.save_for_backward(edges, diagonal, *output)
+        ctx.save_for_forward(edges, diagonal, *output)
+
+    @staticmethod
+    @checks.without_autocast
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the cotangents of M on the edges and of c for cotangents of Λ and V."""
+        edges, diagonal, projected, vectors = ctx.saved_tensors
+        s: Solution = ctx.solution
+        to_projected, to_vectors = cotangents
+        rule = ctx.rule if s.operator.is_sharded else ctx.rule.for_cotangents(to_vectors.detach())
+        to_projected = s.operator.sum(to_projected)  # each rank has Λ, and a part of the loss
+        values = projected.diagonal(dim1=-2, dim2=-1)
+        noise = noise_width(s, rule)
+        found = differences(values, values, noise, rule)
+        inverse, cluster = inverse_differences(found, s, rule)
+        skew = s.operator.inner(vectors, to_vectors)
+        skew, whole = (skew - skew.mT) / 2, (to_projected + to_projected.mT) / 2
+        is_differentiated = torch.is_grad_enabled() or ctx.is_differentiated
+        if _has_close(s, rule, found):
+            sizes = s.operator.dots(to_vectors.detach(), to_vectors.detach()).sqrt()
+            # Cotangents from a derivative of this rule have the errors of its linear solve.
+            error = rule.tolerance if ctx.is_differentiated else 0.0
+            _warn_if_undefined(s, rule, found, to_projected.detach(), sizes, skew.detach(), error)
+            equal = _unknown(s, rule, found, sizes, skew.detach())
+            if is_differentiated:
+                error, rotation = max(100 * torch.finfo(s.values.dtype).eps, error), (inverse * skew).detach()
+                equal = equal | _close(s, rule, found, rotation.masked_fill(equal, 0), whole.detach(), sizes, error)
+            inverse, cluster = inverse.masked_fill(equal, 0), cluster.masked_fill(equal, 1)
+        ctx.is_differentiated = is_differentiated
+        rotation = inverse * skew
+        if torch.is_grad_enabled():
+            # Zero with a derivative: X Λ − Λ X = ½(C − Cᵀ) with the entries of Λ off its diagonal.
+            off = projected - torch.diag_embed(values)
+            rotation = rotation - inverse * (checks.matmul(rotation, off) - checks.matmul(off, rotation))
+        y = checks.matmul(vectors, cluster * whole + rotation)
+        y = y + implicit_solve(edges, diagonal, projected, vectors, to_vectors, Complement(s, rule, noise))
+        return *edge_gradient(s.symmetric.pattern, y, vectors), None, None
+
+    @staticmethod
+    @checks.without_autocast
+    def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return the tangents of Λ and V for tangents of M on the edges and of c."""
+        edges, diagonal, projected, vectors = ctx.saved_tensors
+        s: Solution = ctx.solution
+        values = projected.diagonal(dim1=-2, dim2=-1)
+        noise = noise_width(s, ctx.rule)
+        inverse, cluster = inverse_differences(differences(values, values, noise, ctx.rule), s, ctx.rule)
+        change = change_of(s.symmetric.pattern, tangents[0], tangents[1], vectors)  # dA V
+        turned = s.operator.inner(vectors, change)
+        z = implicit_solve(edges, diagonal, projected, vectors, change, Complement(s, ctx.rule, noise))
+        return cluster * (turned + turned.mT) / 2, checks.matmul(vectors, inverse * turned) + z
+
+
+def _has_close(s: Solution, rule: Rule, found: Differences) -> bool:
+    """Return whether values may be so close to each other, or to the next one, that a case below holds."""
+    close = max(rule.loss_eps**0.5, torch.finfo(s.values.dtype).eps ** (1 / 3)) * s.operator.bound[:, None, None]
+    apart = torch.cat([found.sizes.diagonal(1, dim1=1, dim2=2), s.gap[:, None]], 1)
+    return not bool((apart > torch.maximum(found.width, close)[..., 0]).all())
+
+
+def _unknown(s: Solution, rule: Rule, found: Differences, sizes: Tensor, skew: Tensor) -> Tensor:
+    """Return pairs of close eigenvalues whose rotation cotangents of these norms do not determine, bool ``(B, k, k)``.
+
+    A loss that does not depend on the basis leaves the round-off of its own arithmetic in the skew part, and 1/Δ would
+    make a gradient of it, however well the pairs are known.
+    """
+    if rule.degeneracy != "mask" or rule.width is not None:
+        return torch.zeros_like(skew, dtype=torch.bool)
+    round_off = ROUND_OFF * rule.loss_eps * (sizes[:, :, None] + sizes[:, None, :])
+    unknown: Tensor = (skew.abs() <= round_off) & (found.sizes < rule.loss_eps**0.5 * s.operator.bound[:, None, None])
+    return unknown
+
+
+def _close(
+    s: Solution, rule: Rule, found: Differences, rotation: Tensor, whole: Tensor, sizes: Tensor, error: float
+) -> Tensor:
+    """Return close eigenvalues that may count as equal where the gradient is to be differentiated, bool ``(B, k, k)``.
+
+    The derivative of 1/(λ_i − λ_j) has its square, which cancels unless a loss tells the vectors apart. One that takes
+    Λ as a matrix needs none: the cotangent of Λ equals the rotation's, up to an ``error`` of the cotangents over Δ, by
+    which such a loss is recognised. For other losses a warning tells what is lost.
+    """
+    difference, eps, bound = found.sizes.detach(), torch.finfo(s.values.dtype).eps, s.operator.bound[:, None, None]
+    near = (difference > found.width) & (difference < eps ** (1 / 3) * bound)
+    if rule.degeneracy != "mask" or not near.any():
+        return torch.zeros_like(near)
+    size = sizes.norm(dim=1)[:, None, None]
+    noise = error * size / difference.clamp_min(eps * bound)
+    is_same = (rotation - whole).abs() <= 1e-3 * (rotation.abs() + whole.abs()) + noise
+    cancels = (rotation.abs() * bound <= LARGE * size) & (difference < (100 * eps) ** 0.5 * bound)
+    lost = near & ~is_same & cancels
+    if torch.is_grad_enabled() and lost.any():  # the first pass has warned on behalf of later ones
+        checks.warn(
+            "eigenvalues are so close together that second derivatives of a loss that tells them apart are not "
+            "accurate; use functions of values and vectors together, through Eigenpairs.projected",
+            checks.DegeneracyWarning,
+        )
+    close: Tensor = near & is_same
+    return close
+
+
+def _warn_if_undefined(
+    s: Solution, rule: Rule, found: Differences, to_projected: Tensor, sizes: Tensor, skew: Tensor, error: float
+) -> None:
+    """Warn where the loss tells equal eigenvalues apart, which makes the gradient undefined or inexact.
+
+    Its skew part within a cluster, which is masked, is not zero; its gradients to equal eigenvalues differ, though it
+    does not take their matrix (`Eigenpairs.projected`); the cut k | k+1 goes through a cluster. ``error``: of the
+    cotangents.
+    """
+    noise = math.sqrt(rule.loss_eps)
+    size = sizes.norm(dim=1)
+    equal = found.are_equal.to(skew.dtype)
+    lost = skew * equal
+    # Not equal, but too close to resolve: the omitted terms are small, and so are their divisors.
+    near = lost.abs() * (found.sizes > NEAR * found.noise) * (rule.degeneracy == "mask")
+    unresolved = (near.amax((1, 2)) > max(8 * rule.loss_eps, error) * size) & (rule.width is None)
+    to_values = to_projected.diagonal(dim1=-2, dim2=-1)
+    spread = (equal * (to_values[:, :, None] - to_values[:, None, :])).abs().amax((1, 2))
+    whole = to_projected - torch.diag_embed(to_values)
+    apart = (spread > noise * to_values.abs().amax(1)) & (whole == 0).all((1, 2))
+    what = {
+        "mask": "what depends on that choice is left out",
+        "lorentz": "what depends on that choice is damped",
+        "exact": "what depends on that choice is noise",
+    }[rule.degeneracy]
+    # Columns of small cotangents depend on their basis too, but for the round-off of large cotangents.
+    of_pair = (sizes[:, :, None] + sizes[:, None, :]) / 2 + SMALL * size[:, None, None]
+    undefined = (lost.abs() > noise * of_pair).any(dim=(1, 2)) | apart
+    if (unresolved & ~undefined).any():
+        checks.warn(
+            "eigenvalues are closer together than their residuals can tell apart: they count as equal, and what the "
+            "gradient depends on their difference is left out; use float64 or a smaller tolerance",
+            checks.DegeneracyWarning,
+        )
+    if undefined.any():
+        checks.warn(
+            "the loss depends on the choice of basis among eigenvectors of equal eigenvalues: its gradient is not "
+            f"defined, and {what}; use a loss that is invariant to rotations within an "
+            "eigenspace (functions of values and vectors together: through Eigenpairs.projected)",
+            checks.DegeneracyWarning,
+        )
+    cut = (s.gap <= found.width.flatten()) & ((size > 0) | (to_values[:, -1] != 0))
+    if cut.any():
+        b = int(cut.nonzero()[0])
+        checks.warn(
+            f"k={s.values.shape[1]} splits a cluster of eigenvalues (gap {s.gap[b]:.1e}): the gradient of its "
+            f"part is not defined; {_nearest_whole_cut(s, found.width, b)}",
+            checks.DegeneracyWarning,
+        )
+
+
+def _nearest_whole_cut(s: Solution, width: Tensor, b: int) -> str:
+    """Return advice on the number of pairs nearest to k whose last gap is wider than a cluster."""
+    values = torch.cat([s.values[b], s.guard_values[b]])
+    whole = (values.diff() > width[b].item()).nonzero().flatten() + 1
+    if len(whole) == 0:
+        return f"no cut among the {len(values)} known eigenvalues is outside a cluster"
+    return f"the nearest k that does not is {int(whole[(whole - s.values.shape[1]).abs().argmin()])}"

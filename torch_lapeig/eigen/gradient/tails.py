@@ -1,0 +1,194 @@
+"""Entries of eigenvectors that round-off hides, at nodes whose degree is tiny beside the degrees of others.
+
+Of L y = λ D y a solver finds v = D^½ y, with an error of about eps in each entry. Where d_i is below eps times the
+largest degree, D^-½ makes of it an error of y_i that may exceed y_i itself, and the cotangent d_i^-½ ȳ_i of v_i drowns
+all others. But y_i follows from its neighbours by its own row of the problem,
+
+    Y (1 − Λ) = P Y,    P = D^-1 W,
+
+whose coefficients are of size 1. So where v_i is round-off, y_i is the solution of these rows, and its derivatives, of
+any order, are theirs. Null vectors are known in closed form, but their derivatives drown alike.
+
+Rows may leave y_i open: rows of nodes that hang on all others by less than round-off in a row, or for λ = 1 the row of
+a node with one neighbour. There y_i stays d_i^-½ v_i, which has as many digits as v_i has above its noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from torch_lapeig.eigen.laplacian import Laplacian, needs_derivatives
+from torch_lapeig.graph.groups import sum_of_groups
+from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.support import checks
+from torch_lapeig.support.threads import solve_each
+
+MOST = 2**24  # maximum entries of the dense matrices of one graph: k matrices of all its hidden rows
+ROUND_OFF_UNITS = 8  # machine epsilons of the largest entry of v, the error of each entry
+ERROR = 1e-2  # error of an entry of y, against the largest of its column, that needs no warning
+ROUNDS = 20  # maximum rounds of leaving out undetermined entries
+# Shift of eigenvalues by round-off, so that undetermined rows do not spoil the others.
+SHIFT = torch.finfo(torch.float64).eps / 3
+
+
+def _warn_of_ranks() -> None:
+    checks.warn(
+        "entries of eigenvectors at nodes of tiny degree are hidden in round-off, and are not solved for where the "
+        "graph lies on several ranks: they are not accurate; use a larger bandwidth or more neighbours",
+        checks.GraphWarning,
+    )
+
+
+def with_tails(
+    laplacian: Laplacian, vectors: Tensor, y: Tensor, projected: Tensor, residuals: Tensor, gap: Tensor
+) -> Tensor:
+    """Return generalised eigenvectors in which the rows that ``vectors`` hide in round-off are solved for.
+
+    Args:
+        laplacian: in float64, with ``normalization="random_walk"``: its values are P.
+        vectors: v of the symmetric operator, ``(B, N, k)``.
+        y: D^-½ v, ``(B, N, k)``.
+        projected: Λ, ``(B, k, k)``, with gradients; see `Eigenpairs`.
+        residuals: of v, ``(B, k)``.
+        gap: λ_{k+1} − λ_k, ``(B,)``.
+
+    A `GraphWarning` tells where entries are round-off and there are too many of them, or their rows leave them open:
+    derivatives treat these as constants.
+    """
+    if laplacian.graph.pattern.is_sharded:
+        _warn_of_ranks()
+        return y
+    v, spectrum = checks.primal(vectors), checks.primal(projected).diagonal(dim1=-2, dim2=-1)
+    root = checks.primal(laplacian.degrees).reshape(v.shape[:2])[..., None].sqrt()
+    top, eps = v.abs().amax(1, keepdim=True), torch.finfo(v.dtype).eps
+    # At such sizes an error of eps is a relative error of eps^¾ of the entry.
+    hidden = laplacian.slight.reshape(v.shape[:2])[..., None] & (v.abs() < eps**0.25 * top)
+    hidden = hidden & spectrum.isfinite()[:, None, :]
+    null = torch.arange(v.shape[2], device=v.device) < laplacian.nullity[:, None]
+    if not needs_derivatives(vectors, y, projected):
+        hidden = hidden & ~null[:, None, :]
+    noise = (ROUND_OFF_UNITS * eps + residuals[:, None, :]) * top  # rows of A have 1 on the diagonal
+    differ = 10 * noise + _mixed(spectrum, residuals, gap)[:, None, :] * top  # two answers may differ by this
+    size = checks.primal(y).abs()
+    largest = torch.where(hidden, 0, size).amax(1, keepdim=True)
+    lost = hidden & (noise > ERROR * root * size.maximum(largest))
+    # Zeros among null vectors are constants, whose derivatives are products of large numbers.
+    projected = torch.where(null[:, :, None] & null[:, None, :], checks.primal(projected), projected)
+    for b in hidden.any(2).any(1).nonzero().flatten().tolist():
+        nodes = hidden[b].any(1).nonzero().flatten()
+        if hidden[b, nodes].numel() * len(nodes) > MOST:
+            continue
+        inner, rhs, leak = _rows(laplacian, b, nodes, torch.where(hidden[b], 0, y[b]), ~hidden[b])
+        given, matrix = y[b, nodes], projected[b]
+
+        def is_sound(trial: Tensor, ones: Tensor, b: int = b, nodes: Tensor = nodes) -> Tensor:
+            # Round-off in the rows acts on a solution as on constants, since rows of P sum to 1. Where rows are nearly
+            # singular, both are off by one factor.
+            factor = torch.maximum((ones - 1).abs(), (1 / ones - 1).abs())
+            agrees = (root[b, nodes] * trial - v[b, nodes]).abs() <= differ[b]
+            return (trial.abs() * factor <= ERROR * largest[b]) & agrees
+
+        unknown = _determined(inner, rhs, leak, given, spectrum[b], hidden[b, nodes], is_sound)
+        lost[b, nodes] &= ~unknown
+        given = torch.where(lost[b, nodes], checks.primal(given), given)
+        # Move known hidden entries to the right-hand side.
+        rhs = rhs + inner @ torch.where(hidden[b, nodes] & ~unknown, given, 0)
+        solved = _solved(inner, torch.where(unknown, rhs, given), matrix, unknown)
+        solved = torch.where(null[b], checks.primal(given) + (solved - checks.primal(solved)), solved)
+        y = y.index_put((torch.full_like(nodes, b), nodes), torch.where(unknown, solved, given))
+    return _with_warnings(y, lost, null)
+
+
+def _mixed(spectrum: Tensor, residuals: Tensor, gap: Tensor) -> Tensor:
+    """Return the angle by which the nearest other eigenvector may have mixed into each vector, ``(B, k)``.
+
+    Zero where it is large: vectors of such close values are a basis of a space, no eigenvectors, and the rows do not
+    hold for a single column.
+    """
+    distance = (spectrum[:, :, None] - spectrum[:, None, :]).abs().nan_to_num(torch.inf)
+    distance.diagonal(dim1=1, dim2=2).fill_(torch.inf)
+    angle = residuals / distance.amin(2).minimum(gap[:, None])
+    return torch.where(angle <= 3 * torch.finfo(angle.dtype).eps ** 0.5, angle, 0)
+
+
+def _with_warnings(y: Tensor, lost: Tensor, null: Tensor) -> Tensor:
+    """Warn of lost entries; null vectors are accurate, so warn of theirs only where a derivative asks for them."""
+
+    def warn(entries: Tensor, what: str) -> None:
+        if count := int(entries.sum()):
+            checks.warn(
+                f"{count} entries of eigenvectors at nodes of tiny degree are hidden in round-off: {what} not "
+                "accurate; use a larger bandwidth, more neighbours, or float64",
+                checks.GraphWarning,
+            )
+
+    warn(lost & ~null[:, None, :], "they and their gradients are")
+    delicate = lost & null[:, None, :]
+    if delicate.any():
+        if checks.is_dual(y):
+            warn(delicate, "their derivatives are")
+        if y.requires_grad:
+            y = y.clone()  # clone, so that the hook is not on the caller's tensor
+            y.register_hook(lambda cotangent: warn(delicate & (cotangent != 0), "their gradients are"))
+    return y
+
+
+def _rows(laplacian: Laplacian, b: int, nodes: Tensor, y: Tensor, known: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return P among m nodes of a graph, ``(m, m)``, and the sums ``(m, k)`` of P y and of P over known entries."""
+    pattern, n, values = laplacian.graph.pattern, laplacian.graph.num_nodes, laplacian.values
+    both = torch.cat([y, known.to(y.dtype)], 1)
+    if not isinstance(pattern, SparsePattern):
+        rows = values.reshape(-1, n, n)[b, nodes]
+        y, known = (rows @ both).chunk(2, 1)
+        return rows[:, nodes], y, known
+    among, edges = pattern.restrict(nodes + b * n)
+    position, edge = pattern.edges_of(nodes + b * n)
+    terms = values[edge, None] * both[pattern.col[edge].long() - b * n]
+    y, known = sum_of_groups(terms, position, len(nodes)).chunk(2, 1)
+    return among.to_dense(values[edges]), y, known
+
+
+@torch.no_grad()
+def _determined(
+    inner: Tensor,
+    rhs: Tensor,
+    leak: Tensor,
+    given: Tensor,
+    values: Tensor,
+    hidden: Tensor,
+    is_sound: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:
+    """Return which hidden entries their rows determine by a sound solution, bool ``(m, k)``."""
+    inner, rhs, leak, given = (checks.primal(x) for x in (inner, rhs, leak, given))
+    both, unknown = torch.stack([given, torch.ones_like(given)]), hidden
+    for _ in range(ROUNDS):
+        rest = torch.stack([rhs, leak - values]) + inner @ torch.where(hidden & ~unknown, both, 0)
+        sound = is_sound(*_solve_rows(inner, values + SHIFT, unknown, torch.where(unknown, rest, both)))
+        if (sound | ~unknown).all():
+            return unknown
+        unknown = unknown & sound
+    return torch.zeros_like(unknown)
+
+
+def _solved(inner: Tensor, sides: Tensor, projected: Tensor, unknown: Tensor) -> Tensor:
+    """Return the rows Y (1 − Λ) = P Y solved for unknown entries, with derivatives; other entries come from SIDES."""
+    values = projected.diagonal()
+    y = _solve_rows(inner, values + SHIFT, unknown, sides[None])[0]
+    # Zero with first and second derivatives: the entries of Λ off its diagonal.
+    off = projected - torch.diag_embed(values)
+    if torch.is_grad_enabled() or checks.is_dual(off):
+        for _ in range(2):
+            again = sides + torch.where(unknown, y @ off, 0)
+            y = _solve_rows(inner, values + SHIFT, unknown, again[None])[0]
+    return y
+
+
+def _solve_rows(inner: Tensor, values: Tensor, unknown: Tensor, sides: Tensor) -> Tensor:
+    """Return Y ``(s, m, k)`` of (1 − λ) Y − P Y = SIDES for unknown entries, and SIDES elsewhere; see `solve_each`."""
+    which = unknown.mT[..., None]
+    eye = torch.eye(len(inner), dtype=inner.dtype, device=inner.device)
+    matrix = torch.where(which, (1 - values)[:, None, None] * eye - inner * which.mT, eye)
+    return solve_each(matrix, sides.permute(2, 1, 0), check=False).permute(2, 1, 0)

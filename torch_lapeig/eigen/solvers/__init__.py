@@ -1,0 +1,1 @@
+"""Solvers of the eigenproblem, what they share, and preconditioners."""

@@ -1,0 +1,318 @@
+"""Algebra on blocks of vectors that the iterative solvers share: orthonormal bases, small problems, residuals.
+
+Blocks stay on their device. Matrices of a few columns squared are solved on the host, where a launch costs nothing: a
+step needs one copy of them, for which the host waits, and its decisions are sent without waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from torch_lapeig import native
+from torch_lapeig.support.checks import matmul
+from torch_lapeig.support.threads import in_parts, slices, together
+from torch_lapeig.support.tuning import (
+    HOST_ROWS,
+    PART_OF_EIGH,
+    SLICED_COLUMNS,
+    SLICES,
+    TALL,
+    WHOLE_DOTS,
+    WHOLE_EIGH,
+    WHOLE_ON_THREADS,
+    rows_of_block,
+)
+
+
+class Space(Protocol):
+    """Operator as the algebra of blocks sees it."""
+
+    def matmul(self, y: Tensor) -> Tensor:
+        """Return A Y."""
+        ...
+
+    def inner(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return Xᵀ Y."""
+        ...
+
+    def dots(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return inner products of columns."""
+        ...
+
+    def random(self, m: int, seed: int) -> Tensor:
+        """Return random columns."""
+        ...
+
+
+def to_host(*tensors: Tensor) -> list[Tensor]:
+    """Return small tensors of one dtype on the processor, in one copy; the tensors themselves if they are there."""
+    if tensors[0].device.type == "cpu":
+        return list(tensors)
+    flat = torch.cat([t.reshape(-1) for t in tensors]).cpu()
+    parts = flat.split([t.numel() for t in tensors])
+    return [part.reshape(t.shape) for part, t in zip(parts, tensors, strict=True)]
+
+
+def to_device(x: Tensor, like: Tensor) -> Tensor:
+    """Return a small tensor on the device of another one, without synchronising."""
+    return x.to(like.device, non_blocking=True)
+
+
+def residual(
+    operator: Space, x: Tensor, ax: Tensor, values: Tensor, room: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return A x − x λ of a block ``(N, m)``, in ``room`` if there is one, and its norms ``(m,)``."""
+    r = torch.addcmul(ax, x, values, value=-1, out=room)
+    return r, operator.dots(r, r).sqrt()
+
+
+def dots(x: Tensor, y: Tensor) -> Tensor:
+    """Return inner products of columns, ``(..., N, m)`` to ``(..., m)``; large blocks are not multiplied as a whole."""
+    n, m = x.shape[-2:]
+    if x.numel() <= WHOLE_DOTS or torch.is_grad_enabled() or x.numel() > n * m or x.shape != y.shape:
+        return (x * y).sum(-2)
+    a, b, parts = x.reshape(n, m), y.reshape(n, m), dict[int, Tensor]()
+
+    def dot(rows: slice) -> None:
+        parts[rows.start] = (a[rows] * b[rows]).sum(0)
+
+    by_rows(dot, n, 3 * m * x.element_size(), x.device)
+    found = torch.stack([parts[start] for start in sorted(parts)]).sum(0) if len(parts) > 1 else parts[0]
+    return found.reshape(*x.shape[:-2], m)
+
+
+def inner(x: Tensor, y: Tensor) -> Tensor:
+    """Return Xᵀ Y of ``(..., N, m)`` and ``(..., N, l)``; tall ones by rows in slices, which all threads share."""
+    n, m = x.shape[-2:]
+    is_single = x.device.type == "cpu" and x.ndim == y.ndim and x.numel() == n * m
+    is_by_rows = x.stride(-1) == y.stride(-1) == 1 and min(m, y.shape[-1]) >= SLICED_COLUMNS
+    if not (is_single and is_by_rows and n * min(m, y.shape[-1]) >= TALL) or torch.is_grad_enabled():
+        return matmul(x.mT, y)
+    length = n // SLICES
+    a, b = x.reshape(n, m), y.reshape(n, y.shape[-1])
+    sliced = (part[: length * SLICES].unflatten(0, (SLICES, length)) for part in (a, b))
+    found = torch.bmm(next(sliced).mT, next(sliced)).sum(0)
+    if (rest := length * SLICES) < n:
+        found.addmm_(a[rest:].mT, b[rest:])
+    return found.reshape(*x.shape[:-2], *found.shape)
+
+
+def rotate_(x: Tensor, q: int, w: Tensor, c: Tensor) -> Tensor:
+    """Store [Q W] C in place of Q, the first q columns of X, and beyond where C has more columns."""
+    m = c.shape[1]
+
+    def rotate(rows: slice) -> None:
+        x[rows, :m] = torch.addmm(w[rows] @ c[q:], x[rows, :q], c[:q])
+
+    by_rows(rotate, len(x), (q + 2 * m + w.shape[1]) * x.element_size(), x.device)
+    return x[:, :m]
+
+
+def by_rows(work: Callable[[slice], None], n: int, row_bytes: float, device: torch.device) -> None:
+    """Run work on slices of n rows that fit the cache, side by side on torch's threads.
+
+    Several operations on a slice read and write it once. New tensors of all rows would cost as much again: the system
+    clears their memory.
+    """
+    length = rows_of_block(row_bytes, device, "cache")
+    if length >= n or (torch.get_num_threads() > 1 and n * row_bytes <= WHOLE_ON_THREADS):
+        return work(slice(0, n))
+
+    def some(part: slice) -> None:
+        for start in range(part.start, part.stop, length):
+            work(slice(start, min(start + length, part.stop)))
+
+    together([partial(some, part) for part in slices(n, length)], device)
+    return None
+
+
+def combined(x: Tensor, c: Tensor) -> Tensor:
+    """Return X C for a block ``(N, m)``, in the storage of X: by columns if its columns are contiguous."""
+    return (c.mT @ x.mT).mT if _is_by_columns(x) else x @ c
+
+
+def combined_(x: Tensor, c: Tensor) -> Tensor:
+    """Return `combined`, in place of X where no column is left out."""
+    if c.shape[0] != c.shape[1] or _is_by_columns(x):
+        return combined(x, c)
+
+    def combine(rows: slice) -> None:
+        x[rows] = x[rows] @ c
+
+    by_rows(combine, len(x), 3 * x[:1].nbytes, x.device)
+    return x
+
+
+def without(w: Tensor, q: Tensor, c: Tensor) -> Tensor:
+    """Return W − Q C for blocks ``(N, ·)``; two blocks stored by columns take half the time of mixed storages."""
+    if _is_by_columns(w) and _is_by_columns(q):
+        return torch.addmm(w.mT, c.mT, q.mT, alpha=-1).mT
+    return torch.addmm(w, q, c, alpha=-1)
+
+
+def without_(w: Tensor, q: Tensor, c: Tensor) -> Tensor:
+    """Return `without`, in place of W."""
+    if _is_by_columns(w):
+        w.mT.addmm_(c.mT, q.mT, alpha=-1)
+    else:
+        w.addmm_(q, c, alpha=-1)
+    return w
+
+
+def _is_by_columns(x: Tensor) -> bool:
+    return x.stride(0) == 1 and x.mT.is_contiguous()
+
+
+def eigh(a: Tensor) -> tuple[Tensor, Tensor]:
+    """Return eigenpairs of the symmetric part of a small matrix, or of each of several."""
+    return _eigh((a + a.mT) / 2)
+
+
+def eigh_of_batch(a: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
+    """Return eigenpairs of symmetric matrices ``(B, n, n)``, whose lower triangles count; see `in_parts`.
+
+    Several small ones are solved side by side where there are compiled loops. Fewer large ones than there are threads
+    are left to the threads of LAPACK. An accelerator leaves those to the host that it would take one after the other.
+
+    Args:
+        count: number of wanted vectors, the first ones; default all.
+
+    Returns:
+        Values ``(B, n)``, ascending, and vectors ``(B, n, count)``.
+
+    Raises:
+        torch.linalg.LinAlgError: one that has not converged.
+    """
+    count = a.shape[-1] if count is None else count
+    if a.device.type != "cpu" and a.shape[-1] in HOST_ROWS:
+        values, vectors = eigh_of_batch(a.cpu(), count)
+        return to_device(values, a), to_device(vectors, a)
+    if (pairs := native.eigh(a, count)) is not None:
+        return pairs
+    if a.shape[-1] > WHOLE_EIGH and len(a) < torch.get_num_threads():
+        values, vectors = _eigh(a)
+        return values, vectors[..., :count]
+    try:
+        values, vectors = in_parts(_eigh, a, PART_OF_EIGH)
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+        values, vectors = _eigh(a)  # names the failed matrix in its error
+    return values, vectors[..., :count]
+
+
+def _eigh(a: Tensor) -> tuple[Tensor, Tensor]:
+    values, vectors = torch.linalg.eigh(a)
+    return values, vectors
+
+
+def shared(operator: Space, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """Return small tensors that every rank computed, identical on all, so that decisions agree."""
+    share = getattr(operator, "shared", None)
+    return tensors if share is None else share(*tensors)
+
+
+def basis(operator: Space, w: Tensor, *others: Tensor) -> Tensor:
+    """Return an orthonormal basis of the span of ``w`` orthogonal to ``others``, without directions of round-off.
+
+    From the second step on in place, as new memory for large blocks costs as much as the products.
+    """
+    given, eps = w, torch.finfo(w.dtype).eps
+    for drop in (50 * eps, eps ** (2 / 3)):
+        before, w = _outside(operator, w, others, is_own=w is not given)
+        gram, before = to_host(operator.inner(w, w), before)
+        size = gram.diagonal()
+        some = size > torch.finfo(w.dtype).tiny
+        if not some.any():
+            return w[:, :0]
+        scale = torch.where(some, size, torch.inf).rsqrt()
+        values, turn = shared(operator, *eigh(scale[:, None] * gram * scale))
+        keep = values > drop * values[-1]
+        combine = combined if w is given else combined_
+        w = combine(w, to_device(scale[:, None] * turn[:, keep] * values[keep].rsqrt(), w))
+        # Where almost nothing cancelled, once is enough.
+        if values[0] > 0.1 * values[-1] and (size > 0.1 * before).all():
+            break
+    return w
+
+
+def _outside(operator: Space, w: Tensor, others: tuple[Tensor, ...], *, is_own: bool) -> tuple[Tensor, Tensor]:
+    """Return the squares of the columns of ``w``, overwritten if ``is_own``, and their part outside ``others``.
+
+    ``others`` are blocks of orthonormal columns.
+    """
+    if getattr(operator, "is_sharded", False):  # `others` are orthogonal to each other: one message for all
+        before, *overlaps = operator.overlaps(w, *others)  # type: ignore[attr-defined]
+        for q, overlap in zip(others, overlaps, strict=True):
+            w, is_own = (without_ if is_own else without)(w, q, overlap), True
+        return before, w
+    before = operator.dots(w, w)
+    for q in others:
+        w, is_own = (without_ if is_own else without)(w, q, operator.inner(q, w)), True
+    return before, w
+
+
+def rayleigh_ritz(operator: Any, x: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+    """Return Ritz values, ascending, on the host, and vectors of the span of a block ``(N, m)``.
+
+    Outside orthonormal ``known`` columns ``(N, c)``; without directions that are round-off.
+    """
+    x = basis(operator, x, known)
+    if x.shape[1] == 0:
+        return x.new_empty(0, device="cpu"), x
+    values, turn = shared(operator, *eigh(*to_host(operator.inner(x, operator.matmul(x)))))
+    return values, x @ to_device(turn, x)
+
+
+def small_basis(operator: Space, c: Tensor, against: Tensor) -> Tensor:
+    """Return orthonormal columns that span coordinates ``c`` orthogonally to the orthonormal ``against``."""
+    for _ in range(2):
+        c = c - against @ (against.mT @ c)
+        u, size = shared(operator, *torch.linalg.svd(c, full_matrices=False)[:2])
+        c = u[:, size > 1e3 * torch.finfo(c.dtype).eps * max(float(size[0]), 1e-3)] if len(size) else c
+    return c
+
+
+PASSES = 6  # maximum passes of orthonormalisation where columns are dependent; else two
+
+
+def orthonormalize(operator: Space, x: Tensor, *, careful: bool = True) -> tuple[Tensor, Tensor]:
+    """Return an orthonormal basis of the span of ``x`` ``(B, N, m)`` by its Gram matrix, and its success ``(B,)``.
+
+    By Cholesky, twice for full accuracy, or where columns are dependent to working precision by eigenvectors (SVQB,
+    Stathopoulos & Wu 2002), until the last factor is nearly the identity: a lost column then holds round-off, or random
+    numbers where that is zero. Unless ``careful``, the host does not synchronise: by Cholesky thrice, the first time
+    with a shift that keeps rounding from making the matrix indefinite (Fukaya, Kannan, Nakatsukasa, Yamamoto &
+    Yanagisawa 2020).
+    """
+    info, m = torch.finfo(x.dtype), x.shape[2]
+    eye = torch.eye(m, dtype=x.dtype, device=x.device)
+    sound = torch.ones(len(x), dtype=torch.bool, device=x.device)
+    shifts = (0.0,) * PASSES if careful else (10 * m * info.eps, 0.0, 0.0)
+    for number, shift in enumerate(shifts):
+        gram = operator.inner(x, x)
+        size = gram.diagonal(dim1=-2, dim2=-1).clamp_min(info.tiny).rsqrt()
+        gram = size[:, :, None] * gram * size[:, None, :]
+        factor, failed = torch.linalg.cholesky_ex(gram + shift * eye if shift else gram)
+        factor, failed = shared(operator, factor, failed.to(factor.dtype))
+        diagonal = factor.diagonal(dim1=-2, dim2=-1)
+        is_dependent = careful and bool(failed.any() or diagonal.amin() < 10 * info.eps**0.5)
+        if is_dependent:
+            empty = gram.diagonal(dim1=-2, dim2=-1) == 0
+            if empty.any():
+                x = torch.where(empty[:, None, :], operator.random(m, number), x)
+                continue
+            weight, turn = shared(operator, *torch.linalg.eigh(gram))
+            x = x @ (size[:, :, None] * turn * weight.clamp_min(info.eps).rsqrt()[:, None, :])
+        else:
+            inverse = torch.linalg.solve_triangular(factor, eye, upper=False)
+            x = x @ (size[:, :, None] * inverse.mT)
+            if not careful:
+                sound = sound & (failed == 0)
+            elif number > 0 and diagonal.amin() > 0.5:
+                break
+    # The last factor belongs to a Gram matrix close to the identity.
+    return x, sound if careful else sound & (diagonal.amin(1) > 0.5)

@@ -1,0 +1,400 @@
+"""Subspace iteration on a Chebyshev filter, batched."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeGuard
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torch_lapeig.eigen.operator import Operator
+from torch_lapeig.eigen.solvers.blocks import eigh_of_batch, orthonormalize, shared, to_device, to_host
+from torch_lapeig.eigen.solvers.solver import (
+    SETTLED,
+    Progress,
+    RitzPairs,
+    check_options,
+    fewest_active,
+    in_parts_of_batch,
+    joined,
+    most_null,
+    parts_of_batch,
+)
+from torch_lapeig.eigen.symmetric import SymmetricOperator
+from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.native import LINE, is_for_one_thread
+from torch_lapeig.native.ritz import least_of, ritz_pairs
+from torch_lapeig.native.subspace import Spectrum, subspace
+from torch_lapeig.support.tuning import REORDER_NODES, SCATTERED
+
+BEYOND = 0.05  # fraction of the spectrum above a cluster that the growing part takes
+NARROW = 0.4  # power of eps: least width of a damped interval over the bound; a narrower one holds only round-off
+OVERFLOW = 0.5  # of the logarithm of the largest number: maximum growth by a filter
+DAMPING = 18.0  # maximum logarithm of the damping of unwanted pairs against the k-th
+CLEAN = 0.9  # of the logarithm of eps: maximum growth of a converged pair over pairs that contain nothing of it
+SPARE = 2.0  # logarithm of the extra damping beyond the need of residuals
+CLOSE = 1e-2  # residual over the bound up to which values as close as it are one cluster
+LEAST_DEGREE = 8  # of a filter: a shorter one takes less time than a check of the pairs
+SHOWN = 2  # iterations after which Ritz values predict the remaining products
+
+UNLIMITED = 2**62
+LEAST_GUARDS = 5
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class ChebyshevSubspace:
+    """Subspace iteration on a Chebyshev filter: products and small dense problems only, batched.
+
+    The filter is the Chebyshev polynomial that stays in [−1, 1] between the largest Ritz value of the block and the
+    bound of the spectrum and grows fastest below (Zhou, Saad, Tiago & Chelikowsky 2006, section 2). Random columns are
+    filtered once before the first check: their Ritz values lie about the mean of the spectrum. Compiled loops
+    iterate each graph of a batch by itself; elsewhere all have filters as long as one needs. Being a block method, it
+    finds multiple eigenvalues up to the size of its block. It is at its best where the wanted values are not tiny
+    compared with the spectrum; otherwise it needs many products.
+
+    Args:
+        guards: Ritz vectors beyond the wanted ones; default max(5, k/2), and as many as make a multiple of 8 columns.
+        max_iterations: filters applied at most.
+        max_degree: highest degree of a filter.
+        max_products: of the block with the matrix, at most; None for no limit beside the others. Gives up as soon as
+            Ritz values show that each graph needs more.
+        seed: of the random start, from a generator of its own.
+
+    >>> import torch
+    >>> from torch_lapeig import KNN, Laplacian, eigenpairs
+    >>> x = torch.rand(400, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    >>> laplacian = Laplacian(KNN(8)(x))
+    >>> values = torch.linalg.eigvalsh(laplacian.to_dense())[:4]
+    >>> torch.allclose(eigenpairs(laplacian, 4, ChebyshevSubspace(guards=12)).values, values)
+    True
+    """
+
+    guards: int | None = None
+    max_iterations: int = 60
+    max_degree: int = 120
+    max_products: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_options(self, guards=1, max_iterations=0, max_degree=1, max_products=0)
+
+    def block_size(self, k: int) -> int:
+        """Return columns of the block for ``k`` wanted pairs: one more than eight takes as long as sixteen."""
+        least = k + max(LEAST_GUARDS, k // 2)
+        return -(-least // LINE) * LINE if self.guards is None else k + self.guards
+
+    def __call__(
+        self,
+        operator: Operator,
+        k: int,
+        tolerance: float,
+        progress: Progress | None = None,
+    ) -> RitzPairs:
+        """Return the block of ``block_size(k)`` Ritz pairs, or as many as there are nodes of positive degree."""
+        m = min(self.block_size(k), fewest_active(operator))
+        if m == k < int(operator.active_count.max()):  # larger graphs need a larger block
+            return joined(operator, [self(item, k, tolerance, progress) for item in operator.items()], k)
+        if not _is_scattered(operator, m):
+            return self._block_of(operator, k, m, tolerance, progress)
+        near, order = operator.reordered()
+        found = self._block_of(near, k, m, tolerance, progress)
+        return found._replace(vectors=torch.empty_like(found.vectors).index_copy(1, order, found.vectors))
+
+    def _block_of(self, operator: Operator, k: int, m: int, tolerance: float, progress: Progress | None) -> RitzPairs:
+        """Return the block of ``m`` Ritz pairs, by the fastest way."""
+        null = operator.null_vectors(min(m, most_null(operator)))
+        if progress is None:
+            if (found := self._whole(operator, null, k, m, tolerance)) is not None:
+                return found
+            if len(parts_of_batch(operator, k)) > 1:
+                return in_parts_of_batch(self, operator, k, tolerance)
+        return self._step_by_step(operator, null, k, m, tolerance, progress)
+
+    def _whole(self, operator: Operator, null: Tensor, k: int, m: int, tolerance: float) -> RitzPairs | None:
+        """Return the Ritz pairs by one compiled loop, each graph by itself; None where Python must compute them."""
+        rows = operator.compiled
+        if rows is None or (operator.batch_size == 1 and not is_for_one_thread(operator.num_nodes * m)):
+            return None
+        random = operator.random(m, self.seed)
+        most = UNLIMITED if self.max_products is None else self.max_products
+        rule = (
+            *(BEYOND, _highest(operator.dtype), OVERFLOW, DAMPING, CLEAN, SPARE, CLOSE, SETTLED),
+            *(tolerance, SHOWN, LEAST_DEGREE, self.max_iterations, self.max_degree, most),
+        )
+        bound = operator.bound
+        centre = None if operator.centre is None else operator.centre.to(bound)
+        numbers = (operator.nullity, bound, operator.round_off.to(bound), centre)
+        found = subspace(rows, random, null, k, Spectrum(*numbers), rule)
+        return None if found is None else RitzPairs(*found)
+
+    def _step_by_step(
+        self,
+        operator: Operator,
+        null: Tensor,
+        k: int,
+        m: int,
+        tolerance: float,
+        progress: Progress | None,
+    ) -> RitzPairs:
+        known = Known.of(operator)
+        block, products = self._first_filter(operator, self._first_block(operator, null, m), known)
+        ritz = _rayleigh_ritz(operator, block, null, known)
+        assert ritz is not None  # orthonormal columns and random ones are finite
+        iteration = 0
+        for iteration in range(min(products, 1), self.max_iterations + 1):
+            needed = _shortfall(ritz, k, tolerance, iteration, progress)
+            if not ritz.is_measured and (needed <= 0).all():
+                # The small matrices show convergence: confirm by residuals of the vectors.
+                ritz = _measured(operator, ritz)
+                needed = _shortfall(ritz, k, tolerance, iteration, None)
+            needed = _shared(operator, needed)
+            finished: Array = np.all(needed <= 0, axis=1)
+            if finished.all():
+                return _answer(ritz, iteration, finished)
+            if iteration == self.max_iterations:
+                break
+            degree, low = self._degree(ritz, needed, k)
+            growth = log_growth(_numbers(ritz.values[:, k - 1]), low, known.bound)
+            settled = np.full_like(growth, _settled(ritz, k, tolerance))
+            degree, growth, settled = _shared(operator, np.stack([degree, growth, settled]))
+            degree = degree.astype(np.int64)
+            products += int(degree.max()) + 1
+            left = (needed[:, 0] / growth).min() if iteration >= SHOWN else 0.0  # of the graph that needs fewest
+            if self.max_products is not None and max(products, products - degree.max() + left) > self.max_products:
+                break
+            edge = to_device(torch.from_numpy(low).to(null.dtype), null)
+            found, rest = ritz.vectors.tensor_split([int(settled[0])], 2)
+            filtered = operator.chebyshev(rest, torch.from_numpy(degree), edge, operator.bound)
+            filtered = filtered if found.shape[2] == 0 else torch.cat([found, filtered], 2)
+            if (following := _rayleigh_ritz(operator, filtered, null, known)) is None:
+                break
+            ritz = following
+        needed = _shortfall(_measured(operator, ritz), k, tolerance, 0, None)
+        return _answer(ritz, iteration, finished & np.all(_shared(operator, needed) <= 0, axis=1))
+
+    def _first_block(self, operator: Operator, null: Tensor, m: int) -> Tensor:
+        """Return a first block of null vectors and random columns."""
+        first, c = operator.random(m, self.seed), null.shape[2]
+        known = torch.arange(c, device=null.device) < operator.nullity[:, None]
+        first = first - null @ operator.inner(null, first)
+        return torch.cat([torch.where(known[:, None, :], null, first[..., :c]), first[..., c:]], 2)
+
+    def _first_filter(self, operator: Operator, x: Tensor, known: Known) -> tuple[Tensor, int]:
+        """Return random columns damped above the centre of the spectrum, where most eigenvalues are; and the products.
+
+        A check of their Ritz pairs would show no more.
+        """
+        most = self.max_degree if self.max_products is None else min(self.max_degree, self.max_products)
+        if known.centre is None or min(most, self.max_iterations) < 1 or not (known.bound > 0).all():
+            return x, 0
+        low = np.minimum(known.centre, _highest(x.dtype) * known.bound)
+        # With more damping, columns would depend on the first.
+        enough = -math.log(least_of(x.dtype)) / log_growth(np.zeros_like(low), low, known.bound)
+        degree = np.floor(enough).clip(1, most).astype(np.int64)
+        edge = to_device(torch.from_numpy(low).to(x.dtype), x)
+        return operator.chebyshev(x, torch.from_numpy(degree), edge, operator.bound), int(degree.max()) + 1
+
+    @np.errstate(all="ignore")
+    def _degree(self, ritz: Ritz, needed: Array, k: int) -> tuple[Array, Array]:
+        """Return degrees, int64 ``(B,)``, and the lower ends ``(B,)`` of the damped intervals.
+
+        The unwanted pairs are damped against the k-th as residuals need, by e^−18 at most. The wanted ones spread by
+        1/√eps at most, and the next by eps^−¾, so that the smallest do not drown it; by more where these have
+        converged, as the others then contain little of them. The maximum holds for each graph of a batch: the
+        polynomial of another graph would overflow.
+        """
+        values, bound, info = _numbers(ritz.values), ritz.known.bound, torch.finfo(ritz.values.dtype)
+        # Where residuals place the whole block in one cluster, the growing part begins beyond the cluster.
+        worst = _numbers(ritz.residuals)[:, k - 1 :].max(1)
+        same = np.maximum(ritz.known.round_off, np.where(worst <= CLOSE * bound, worst, 0))
+        within = values[:, -1] - values[:, k - 1] <= same
+        low = np.minimum(values[:, -1] + BEYOND * within * (bound - values[:, -1]), _highest(ritz.values.dtype) * bound)
+        kth, following = (log_growth(values[:, i], low, bound) for i in (k - 1, min(k, values.shape[1] - 1)))
+        enough = np.maximum((needed[:, 0] + SPARE) / kth, np.where(needed[:, 1] > 0, needed[:, 1] / following, 0))
+        # One degree for all graphs as far as possible: a product of some graphs takes a copy of the others.
+        wanted = np.minimum(enough, DAMPING / kth).max().clip(LEAST_DEGREE, self.max_degree)
+        without = np.log((values[:, k - 1 : k] - values[:, :k]) / _numbers(ritz.residuals)[:, :k])
+        room = np.minimum(np.fmax(without, -0.5 * math.log(info.eps)), -CLEAN * math.log(info.eps))
+        own = log_growth(values[:, :k], low[:, None], bound[:, None])
+        wider = np.maximum(own - kth[:, None], (own - following[:, None]) / 1.5)
+        longest = (room / np.maximum(wider, 1e-7)).min(1)
+        # A value of 0 may have been overlooked so far.
+        longest = np.minimum(longest, OVERFLOW * math.log(info.max) / log_growth(np.zeros_like(low), low, bound))
+        return np.ceil(np.minimum(wanted, longest.clip(1))).astype(np.int64), low
+
+
+def _is_scattered(operator: Operator, columns: int) -> TypeGuard[SymmetricOperator]:
+    """Return whether products wait for memory: neighbours lie so far apart in a block that no cache holds it.
+
+    Beyond `REORDER_NODES` `eigenpairs` has brought neighbours together for all solvers.
+    """
+    if not isinstance(operator, SymmetricOperator) or operator.is_sharded or len(operator.shape) > 1:
+        return False
+    n, pattern = operator.num_nodes, operator.pattern
+    is_large = n * columns > SCATTERED and n <= REORDER_NODES and operator.device.type == "cpu"
+    if not is_large or not isinstance(pattern, SparsePattern) or len(pattern) == 0:
+        return False
+    return float((pattern.row - pattern.col).abs().mean(dtype=torch.float32)) * columns > SCATTERED
+
+
+def _answer(ritz: Ritz, iterations: int, finished: Array) -> RitzPairs:
+    done = to_device(torch.from_numpy(finished), ritz.vectors)
+    return RitzPairs(to_device(ritz.values, ritz.vectors), ritz.vectors, iterations, done)
+
+
+def _numbers(x: Tensor) -> Array:
+    """Return numbers on the host in float64: operations on few numbers take a third of torch's time in NumPy."""
+    x = x.detach().double()
+    if torch._C._functorch.is_functorch_wrapped_tensor(x):  # it has no memory of its own
+        return np.array(x.tolist())
+    found: Array = x.numpy()
+    return found
+
+
+def _shared(operator: Operator, x: Array) -> Array:
+    """Return numbers that every rank computed, identical on all."""
+    return _numbers(shared(operator, torch.from_numpy(x))[0])
+
+
+class Known(NamedTuple):
+    """Numbers ``(B,)`` of an operator, float64."""
+
+    bound: Array
+    round_off: Array
+    centre: Array | None
+
+    @classmethod
+    def of(cls, operator: Operator) -> Known:
+        """Return the numbers of an operator, by one synchronisation."""
+        dtype, centre = operator.bound.dtype, operator.centre
+        there = (operator.bound, operator.round_off.to(dtype))
+        found = to_host(*there, *(() if centre is None else (centre.to(dtype),)))
+        bound, round_off = map(_numbers, found[:2])
+        return cls(bound, round_off, None if centre is None else _numbers(found[2]))
+
+
+class Ritz(NamedTuple):
+    """Ritz values ``(B, m)`` and residual norms ``(B, m)`` on the host; vectors ``(B, N, m)`` if they were computed.
+
+    ``is_measured``: whether residuals are of the vectors themselves, not of small matrices.
+    """
+
+    values: Tensor
+    vectors: Tensor
+    residuals: Tensor
+    known: Known
+    is_measured: bool
+
+
+def _shortfall(ritz: Ritz, k: int, tolerance: float, iteration: int, progress: Progress | None) -> Array:
+    """Return logarithms ``(B, 2)`` of the factors by which residuals still have to fall; ≤ 0: the pairs have converged.
+
+    The first is for the k pairs, the second for the pair after them.
+    Ritz values are upper bounds: where the gap between them is round-off, so is the gap.
+    """
+    values, residuals, round_off = _numbers(ritz.values), _numbers(ritz.residuals), ritz.known.round_off
+    gap, worst, allowed = np.diff(values[:, k - 1 : k + 1]), residuals[:, :k].max(1), _allowed(ritz, k, tolerance)
+    if progress is not None:
+        b = (worst / allowed).argmax()
+        progress(iteration, float(worst[b]), float(allowed[b]))
+    shortfall = np.zeros((len(values), 2))
+    with np.errstate(all="ignore"):  # the logarithm of a zero residual is infinite
+        shortfall[:, 0] = worst / allowed
+        if gap.shape[1]:
+            unsettled = residuals[:, k] / np.maximum(SETTLED * gap[:, 0], allowed)
+            shortfall[:, 1] = np.where(gap[:, 0] <= round_off, 0, unsettled)
+        found: Array = np.log(shortfall)
+        return found
+
+
+def _highest(dtype: torch.dtype) -> float:
+    """Return the largest start of a damped interval, over the bound of the spectrum."""
+    return float(1 - torch.finfo(dtype).eps ** NARROW)
+
+
+def _allowed(ritz: Ritz, k: int, tolerance: float) -> Array:
+    """Return the maximum residuals ``(B,)``, as defined by `allowed_residual`."""
+    gap = np.diff(_numbers(ritz.values)[:, k - 1 : k + 1]).sum(1)
+    found: Array = np.maximum(tolerance * gap, ritz.known.round_off)
+    return found
+
+
+def _settled(ritz: Ritz, k: int, tolerance: float) -> int:
+    """Return the number of leading pairs that have converged in all graphs and stay as they are."""
+    residuals, allowed = _numbers(ritz.residuals)[:, :k], _allowed(ritz, k, tolerance)
+    is_found = (residuals <= allowed[:, None]).all(0)
+    return int(is_found.cumprod().sum()) // LINE * LINE
+
+
+@np.errstate(all="ignore")
+def log_growth(value: Array, low: Array, bound: Array) -> Array:
+    """Return the logarithm, for each degree, of the Chebyshev polynomial on [low, bound] at a value below ``(B,)``."""
+    found: Array = np.arccosh(1 + np.maximum(2 / (bound - low) * (low - value), 1e-7))
+    return found
+
+
+def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor, known: Known) -> Ritz | None:
+    """Return the Ritz pairs of the span of ``x``; None where it is not finite.
+
+    The known null vectors count as below the spectrum, so that no small eigenvalue mixes with them. The host waits
+    once: with R = A X − X H, H = Xᵀ A X, the residual of X c is R c + X (H − λ) c, two orthogonal parts whose lengths
+    come from small matrices. Where most of the parts of R c cancel, its length is lost in their round-off: the
+    residuals are the least they can be.
+    """
+    if (found_by_loops := _by_loops(operator, x, null, known)) is not None:
+        return found_by_loops
+    size = operator.largest(x)
+    largest, is_host = size.amax(1), x.device.type == "cpu"
+    if is_host and not largest.isfinite().all():
+        return None
+    if not is_host or largest.amax() > torch.finfo(x.dtype).max ** 0.25:  # squares of filtered columns overflow
+        x = x / size.clamp_min(torch.finfo(x.dtype).tiny)[:, None, :]
+        if (found_by_loops := _by_loops(operator, x, null, known)) is not None:
+            return found_by_loops
+    for careful in (is_host, True):
+        basis, sound = orthonormalize(operator, x, careful=careful)
+        image = operator.matmul(basis)
+        small, overlap = operator.inner(basis, image), operator.inner(null, basis)
+        rest = torch.baddbmm(image, basis, small, alpha=-1)
+        sent = small, overlap, operator.inner(rest, rest), largest, sound.to(largest.dtype)
+        small, overlap, squares, largest, sound = to_host(*sent)
+        if not largest.isfinite().all():
+            return None
+        if sound.all():
+            break
+    bound = torch.from_numpy(known.bound).to(small)[:, None, None]
+    projected = (small + small.mT) / 2 - bound * (overlap.mT @ overlap)
+    values, turn = shared(operator, *eigh_of_batch(projected))
+    values = values.clamp_min(0)
+    within = small @ turn - values[:, None, :] * turn
+    parts = (squares.diagonal(dim1=1, dim2=2).sqrt()[:, None] @ turn.abs())[:, 0]
+    noise = 10 * torch.finfo(squares.dtype).eps * parts.square()
+    outside = ((turn * (squares @ turn)).sum(1) - noise).clamp_min(0)
+    (residuals,) = shared(operator, (outside + within.square().sum(1)).sqrt())
+    return Ritz(values, basis @ to_device(turn, basis), residuals, known, is_measured=False)
+
+
+def _by_loops(operator: Operator, x: Tensor, null: Tensor, known: Known) -> Ritz | None:
+    """Return the Ritz pairs by compiled loops; None if these cannot read the block, or columns nearly depend."""
+    matrix = operator.compiled
+    if matrix is None or not matrix.reads(x, null) or (len(x) == 1 and not is_for_one_thread(x.numel())):
+        return None
+    if (pairs := ritz_pairs(matrix, x, null, operator.bound)) is None:
+        return None
+    values, vectors, residuals = pairs
+    residuals = torch.hypot(residuals, values.clamp_max(0))  # of the returned values, which are not below 0
+    return Ritz(values.clamp_min(0), vectors, residuals, known, is_measured=True)
+
+
+def _measured(operator: Operator, ritz: Ritz) -> Ritz:
+    """Return the pairs with residual norms computed from the vectors themselves."""
+    if ritz.is_measured:
+        return ritz
+    values = to_device(ritz.values, ritz.vectors)
+    rest = operator.matmul(ritz.vectors) - values[:, None, :] * ritz.vectors
+    return ritz._replace(residuals=to_host(operator.dots(rest, rest).sqrt())[0], is_measured=True)

@@ -1,0 +1,441 @@
+"""Smoothed-aggregation multigrid of a graph Laplacian, in torch operations: a preconditioner whose quality does not
+depend on the size of the graph.
+
+Levels: the nodes are grouped into aggregates around a maximal set of nodes that are more than two strong edges apart;
+the coarse space is the aggregates' indicators smoothed by one step of damped Jacobi, P = (I − ω D⁻¹ L) P₀,
+ω = 4/(3ρ(D⁻¹ L)); the coarse matrix is Pᵀ L P (Vaněk, Mandel & Brezina 1996). Independent sets in parallel:
+Bell, Dalton & Olson 2012.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torch_lapeig.eigen.operator import Operator, entries_of
+from torch_lapeig.eigen.symmetric import SymmetricOperator
+from torch_lapeig.graph.csr import csr, multiply, with_diagonal
+from torch_lapeig.graph.groups import offsets_of_groups, sum_of_groups
+from torch_lapeig.support import checks
+from torch_lapeig.support.cached import cached_property
+from torch_lapeig.support.tuning import rows_of_block
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """Level of a hierarchy. Its matrix is scaled to a unit diagonal, so that float32 holds weights of any size.
+
+    Attributes:
+        matrix: CSR ``(n, n)``, D^-½ L D^-½ of the level's L and its diagonal D; zero rows for nodes without edges.
+        radius: estimate of the largest eigenvalue.
+        prolongation: CSR from the next coarser level to this one, in the scaled coordinates; None on the coarsest.
+        restriction: its transpose.
+    """
+
+    matrix: Tensor
+    radius: float = 2.0
+    prolongation: Tensor | None = None
+    restriction: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Hierarchy:
+    """Levels of a graph Laplacian from fine to coarse.
+
+    Attributes:
+        levels: the last one is solved directly.
+        diagonal: ``(N, 1)`` float64, of the finest Laplacian.
+        complexity: entries of all levels over those of the finest.
+        smoothing: products of each smoothing.
+    """
+
+    levels: tuple[Level, ...]
+    diagonal: Tensor
+    complexity: float
+    smoothing: int
+
+    @cached_property
+    def coarse_inverse(self) -> Tensor:
+        """Return the pseudo-inverse of the coarsest matrix, in the precision of the cycle."""
+        values, vectors = torch.linalg.eigh(self.levels[-1].matrix.to_dense())
+        keep = values > 1e-14 * len(values)  # of unit diagonal: this cuts the null space only
+        dtype = self.levels[0].matrix.dtype
+        # Faintly joined clusters: do not enlarge their round-off beyond everything else.
+        size = values[keep].clamp_min(torch.finfo(dtype).eps)
+        inverse: Tensor = (vectors[:, keep] / size) @ vectors[:, keep].mT
+        return inverse.to(dtype)
+
+    def cycle(self, b: Tensor, level: int = 0) -> Tensor:
+        """Return one V-cycle from x = 0 in scaled coordinates of a level, ``(n, m)``: a positive semidefinite map."""
+        here = self.levels[level]
+        if here.prolongation is None or here.restriction is None:
+            return self.coarse_inverse @ b
+        # Allocating large blocks costs as much as a product, so working memory is allocated once.
+        r, d = (torch.empty_like(b, memory_format=torch.contiguous_format) for _ in range(2))
+        x = self._smooth(here, r.copy_(b), d, torch.zeros_like(r))
+        residual = multiply(here.matrix, x, b, times=-1, out=r)
+        coarse = self.cycle(multiply(here.restriction, residual), level + 1)
+        multiply(here.prolongation, coarse, x, out=x)
+        return self._smooth(here, multiply(here.matrix, x, b, times=-1, out=r), d, x)
+
+    def _smooth(self, here: Level, r: Tensor, d: Tensor, x: Tensor) -> Tensor:
+        """Smooth ``x`` of residual ``r`` by Chebyshev iteration over the upper spectrum: all are overwritten."""
+        centre, half = 0.5 * (1 + LOWER) * here.radius, 0.5 * (1 - LOWER) * here.radius
+        ratio = half / centre
+        x.add_(torch.div(r, centre, out=d))
+        for _ in range(self.smoothing - 1):
+            multiply(here.matrix, d, r, times=-1, out=r)
+            following = 1 / (2 * centre / half - ratio)
+            x.add_(d.mul_(following * ratio).add_(r, alpha=2 * following / half))
+            ratio = following
+        return x
+
+
+@dataclass(frozen=True, eq=False)
+class Multigrid:
+    """Cycle of a hierarchy as an approximate A⁻¹ on blocks ``(N, m)`` of one graph.
+
+    Attributes:
+        scale: N D^-½ ``(N, 1)``, from the coordinates of A = N⁻¹ L N⁻¹ to the scaled ones.
+    """
+
+    hierarchy: Hierarchy
+    scale: Tensor
+
+    def __call__(self, r: Tensor) -> Tensor:
+        """Return approximately A⁻¹ r. Columns are brought to unit size before they are cast to the levels' dtype."""
+        b = self.scale * r
+        size = torch.linalg.vector_norm(b, dim=0).clamp_min(torch.finfo(r.dtype).tiny)
+        x = self.hierarchy.cycle(b.div_(size).to(self.hierarchy.levels[0].matrix.dtype))
+        return x.to(r.dtype).mul_(self.scale).mul_(size)
+
+
+LARGEST_DENSE = 3000  # nodes of a coarsest level where coarsening stops early
+LOWER = 0.1  # fraction of the spectral radius above which the smoother damps
+MOST_PRODUCTS = 30  # multiplications of L P for each entry of L, before hubs are suspected
+STRONG = 0.25  # least weight of a strong edge over the weaker of its nodes' strongest edges
+FAINT = 0.01  # and over the stronger of them
+# Least diagonal of an aggregate, over the largest diagonal per mass. A cycle enlarges parts on faint edges by the
+# inverse of their weight, and in float32 their round-off would soon drown the rest and overflow.
+FAINTEST = 1e-9
+
+
+@dataclass(frozen=True)
+class SmoothedAggregation:
+    """Multigrid as a preconditioner of Laplacians, and how its hierarchy is built.
+
+    Args:
+        coarsest: maximum nodes for a dense pseudo-inverse.
+        max_complexity: limit of the entries of all levels over those of the finest; aggregates are not smoothed where
+            that would exceed it.
+        smoothing: products with the matrix in each smoothing step.
+        single: cycle in float32, also for float64 problems.
+        seed: of the random priorities.
+
+    >>> import torch
+    >>> from torch_lapeig import KNN, Laplacian, eigenpairs
+    >>> x = torch.rand(400, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    >>> laplacian = Laplacian(KNN(8)(x))
+    >>> values = torch.linalg.eigvalsh(laplacian.to_dense())[:4]
+    >>> from torch_lapeig.eigen import Lobpcg
+    >>> solver = Lobpcg(preconditioner=SmoothedAggregation(coarsest=100))
+    >>> torch.allclose(eigenpairs(laplacian, 4, solver).values, values)
+    True
+    """
+
+    coarsest: int = 400
+    max_complexity: float = 3.0
+    smoothing: int = 2
+    single: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        checks.keep(
+            self,
+            coarsest=checks.check_count(self.coarsest, "coarsest"),
+            smoothing=checks.check_count(self.smoothing, "smoothing"),
+            max_complexity=checks.check_positive(self.max_complexity, "max_complexity"),
+            single=checks.check_flag(self.single, "single"),
+            seed=checks.check_seed(self.seed),
+        )
+
+    def __call__(self, operator: Operator) -> Multigrid | None:
+        """Return one cycle for the Laplacian of one graph; None where coarsening stops early.
+
+        Raises:
+            TypeError: an operator that gives products only, or is not made of affinities.
+        """
+        if (
+            isinstance(operator, SymmetricOperator)
+            and (found := operator.pattern.multigrid(operator, self)) is not None
+        ):
+            return found  # type: ignore[no-any-return]
+        edges = entries_of(operator, self).affinities()
+        assert isinstance(operator, SymmetricOperator)  # the only kind with affinities
+        assert operator.null is not None  # else it is not made of affinities
+        ground = operator.null.ground.reshape(-1, 1)
+        excess = None if operator.excess is None else operator.excess.reshape(-1)
+        hierarchy = self.hierarchy(*edges, ground.square()[:, 0], excess)
+        if hierarchy is None:
+            return None
+        scale = torch.where(hierarchy.diagonal > 0, ground / hierarchy.diagonal.sqrt(), 0)
+        return Multigrid(hierarchy, scale.to(ground.dtype))
+
+    def hierarchy(
+        self, row: Tensor, col: Tensor, weight: Tensor, mass: Tensor, excess: Tensor | None = None
+    ) -> Hierarchy | None:
+        """Return the hierarchy of the Laplacian of edges; None where it would end far above the coarsest size.
+
+        An excess on the diagonal goes to the next level as its sums over aggregates, apart from the Laplacian, whose
+        row sums stay zero: however small it is, it is not lost beside the weights.
+
+        Args:
+            row, col: ``(E,)`` int32 or int64, both directions of every edge in CSR order, no loops.
+            weight: ``(E,)``, positive.
+            mass: ``(N,)``, of each node: the square of the operator's null vector.
+            excess: ``(N,)``, non-negative: excess of the diagonal over the sums of weights; None for nothing.
+        """
+        generator = torch.Generator(weight.device).manual_seed(self.seed)
+        matrix, mass = _laplacian(row, col, weight.double(), len(mass)), mass.double()
+        dtype = torch.float32 if self.single else torch.float64
+        excess = None if excess is None else excess.double()
+        matrix, diagonal = _balance(matrix, excess)
+        least = FAINTEST * float(torch.where((mass > 0) & (diagonal > 0), diagonal / mass, 0).max())
+        finest = diagonal = no_smaller(diagonal, least * mass)
+        levels: list[Level] = []
+        total = first = len(matrix.values())
+        while matrix.shape[0] > self.coarsest:
+            step = _coarsen(matrix, diagonal, excess, self.max_complexity * first - total, generator)
+            if step is None:
+                break
+            total += len(step.matrix.values())
+            coarse_mass = (step.restriction @ mass[:, None])[:, 0]
+            coarse_diagonal = no_smaller(step.diagonal, least * coarse_mass)
+            # P and its transpose in scaled coordinates: D^½ P D_c^-½.
+            root, coarse_root = diagonal.clamp_min(0).sqrt(), _inverse_root(coarse_diagonal)
+            up = _scale(step.prolongation, root, coarse_root, dtype)
+            down = _scale(step.restriction, coarse_root, root, dtype)
+            levels.append(Level(_unit(matrix, diagonal, dtype), step.radius, up, down))
+            matrix, diagonal, mass, excess = step.matrix, coarse_diagonal, coarse_mass, step.excess
+        if matrix.shape[0] > max(self.coarsest, LARGEST_DENSE):
+            return None
+        # The coarsest stays in float64, which resolves its null space from its smallest eigenvalues.
+        levels.append(Level(_unit(matrix, diagonal, torch.float64)))
+        return Hierarchy(tuple(levels), finest[:, None], total / first, self.smoothing)
+
+
+class Coarsening(NamedTuple):
+    """Step to the next level: P, Pᵀ, Pᵀ L P, the diagonal with its excess, the radius of D⁻¹ L, the excess."""
+
+    prolongation: Tensor
+    restriction: Tensor
+    matrix: Tensor
+    diagonal: Tensor
+    radius: float
+    excess: Tensor | None
+
+
+def _coarsen(
+    matrix: Tensor, diagonal: Tensor, excess: Tensor | None, room: float, generator: torch.Generator
+) -> Coarsening | None:
+    """Return the next coarser level of a Laplacian; None where the nodes do not get fewer.
+
+    Where hubs would fill the coarse matrix beyond ``room`` entries, the aggregates are not smoothed: a poorer
+    space, but never more entries than the level above.
+    """
+    row, col, nearest = _strong_edges(matrix)
+    aggregate, count = aggregates(row, col, nearest, nearest >= 0, generator)
+    if count == 0 or count > 0.8 * len(diagonal):
+        return None
+    radius = _radius(_unit(matrix, diagonal, torch.float64), generator)
+    plain = _indicator(aggregate, count, matrix.dtype)
+    if excess is not None:
+        inside = aggregate >= 0
+        excess = sum_of_groups(excess[inside], aggregate[inside], count)
+    smooth = _jacobi_step(matrix, diagonal, aggregate, radius) @ plain
+    products = matrix.crow_indices().diff().double() @ smooth.crow_indices().diff().double()
+    if products <= MOST_PRODUCTS * len(matrix.values()):
+        coarsening = _galerkin(matrix, smooth, radius, excess)
+        if len(coarsening.matrix.values()) <= room:
+            return coarsening
+    return _galerkin(matrix, plain, radius, excess)
+
+
+def _strong_edges(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    row, col = _rows(matrix), matrix.col_indices()
+    size = matrix.values().abs().masked_fill_(row == col, 0)
+    largest = torch.segment_reduce(size, "max", offsets=matrix.crow_indices(), initial=0, unsafe=True)
+    return strong_edges(row, col, size, largest)
+
+
+def strong_edges(row: Tensor, col: Tensor, size: Tensor, largest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return both ends of the edges that are strong, and the neighbour of each node by its strongest edge, −1 for none.
+
+    Edges that are strong at the weaker of their nodes but faint at the other would join distant parts: a node between
+    two clusters would put them in one aggregate, and the coarse levels would resolve neither.
+
+    Args:
+        row, col: ``(E,)``. size: of the edges, zero for loops. largest: ``(n,)``, the size of each node's strongest
+            edge, which may be another than these.
+    """
+    nearest = torch.full_like(largest, -1, dtype=torch.int64)
+    step, rows, cols = rows_of_block(8 * size.element_size(), size.device, "cache"), [], []
+    for i, j, length in zip(row.split(step), col.split(step), size.split(step), strict=True):
+        here, there = largest.index_select(0, i), largest.index_select(0, j)
+        is_strong = (length >= STRONG * torch.minimum(here, there)) & (length >= FAINT * torch.maximum(here, there))
+        strong = (is_strong & (length > 0)).nonzero().flatten()
+        best = ((length == here) & (length > 0)).nonzero().flatten()
+        nearest.scatter_reduce_(0, i[best].long(), j[best].long(), "amax")
+        rows.append(i[strong])
+        cols.append(j[strong])
+    return torch.cat(rows).long(), torch.cat(cols).long(), nearest
+
+
+def _jacobi_step(matrix: Tensor, diagonal: Tensor, aggregate: Tensor, radius: float) -> Tensor:
+    """Return I − ω D⁻¹ L with ω = 4 / (3 radius); zero rows for nodes without an aggregate."""
+    row, values = _rows(matrix), matrix.values()
+    is_loop = row == matrix.col_indices()
+    # A quotient of each entry and its diagonal: the inverse of a diagonal may be beyond the largest number.
+    own = torch.where(aggregate >= 0, diagonal, torch.inf).index_select(0, row)
+    step = values / own * (-4 / (3 * radius))
+    step[is_loop] += (aggregate >= 0).to(values.dtype)[row[is_loop]]
+    return _with_values(matrix, step)
+
+
+def _galerkin(matrix: Tensor, prolongation: Tensor, radius: float, excess: Tensor | None) -> Coarsening:
+    """Return Pᵀ L P with the excess of the coarse level."""
+    restriction = prolongation.t().to_sparse_csr()
+    coarse, diagonal = _balance(restriction @ (matrix @ prolongation), excess)
+    return Coarsening(prolongation, restriction, coarse, diagonal, radius, excess)
+
+
+def _laplacian(row: Tensor, col: Tensor, weight: Tensor, n: int) -> Tensor:
+    """Return D − W as CSR with its diagonal, from edges in CSR order."""
+    crow, columns, entry, diagonal = with_diagonal(row, col, offsets_of_groups(row, n))
+    values = weight.new_empty(len(columns)).index_copy_(0, entry, weight).neg_()
+    values.index_copy_(0, diagonal, sum_of_groups(weight, row, n))
+    return csr(crow, columns, values, (n, n))
+
+
+def _rows(matrix: Tensor) -> Tensor:
+    """Return the row of each entry of a CSR matrix."""
+    crow = matrix.crow_indices()
+    return torch.repeat_interleave(crow.diff(), output_size=matrix.values().numel()).to(crow.dtype)
+
+
+def _loops(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Return which entries of a CSR matrix are on its diagonal, and their nodes."""
+    loops = (_rows(matrix) == matrix.col_indices()).nonzero().flatten()
+    return loops, matrix.col_indices().index_select(0, loops)
+
+
+def _with_values(matrix: Tensor, values: Tensor) -> Tensor:
+    crow, col = matrix.crow_indices(), matrix.col_indices()
+    return csr(crow, col, values, (matrix.shape[0], matrix.shape[1]))
+
+
+def _balance(matrix: Tensor, excess: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the matrix with row sums of exactly zero, and its diagonal with the excess.
+
+    The diagonal of a Galerkin product is the remainder of a cancellation: between faintly joined clusters, and for a
+    component that has become one node, nothing but round-off.
+    """
+    loops, node = _loops(matrix)
+    values = matrix.values().index_fill(0, loops, 0)
+    diagonal = -sum_of_groups(values, _rows(matrix), matrix.shape[0])
+    values.index_copy_(0, loops, diagonal.index_select(0, node))
+    return _with_values(matrix, values), diagonal if excess is None else diagonal + excess
+
+
+def no_smaller(diagonal: Tensor, least: Tensor) -> Tensor:
+    """Return diagonals of at least this size where they are positive."""
+    return torch.where(diagonal > 0, torch.maximum(diagonal, least), 0)
+
+
+def _inverse_root(diagonal: Tensor) -> Tensor:
+    """Return d^-½, with 0 where d is not positive."""
+    return torch.where(diagonal > 0, diagonal, torch.inf).rsqrt()
+
+
+def _scale(matrix: Tensor, left: Tensor, right: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return diag(left) · matrix · diag(right) with small indices, for repeated products."""
+    values = left.index_select(0, _rows(matrix)).mul_(matrix.values())
+    values = values.mul_(right.index_select(0, matrix.col_indices())).to(dtype)
+    is_small = max(len(values), *matrix.shape) < 2**31
+    crow, col = (part.int() if is_small else part for part in (matrix.crow_indices(), matrix.col_indices()))
+    return csr(crow, col, values, (matrix.shape[0], matrix.shape[1]))
+
+
+def _unit(matrix: Tensor, diagonal: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return D^-½ · matrix · D^-½ with the diagonal D in place of the matrix's own, which lacks the excess."""
+    root = _inverse_root(diagonal)
+    unit, (loops, node) = _scale(matrix, root, root, dtype), _loops(matrix)
+    unit.values().index_copy_(0, loops, (diagonal > 0).to(dtype).index_select(0, node))
+    return unit
+
+
+def _indicator(aggregate: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+    """Return CSR ``(n, count)``: 1 where a node belongs to an aggregate; a row without entries for −1."""
+    member = aggregate >= 0
+    crow = torch.nn.functional.pad(member.cumsum(0), (1, 0)).to(torch.int32)
+    col = aggregate[member].to(torch.int32)
+    ones = torch.ones(len(col), dtype=dtype, device=col.device)
+    return csr(crow, col, ones, (len(aggregate), count))
+
+
+def _radius(matrix: Tensor, generator: torch.Generator, products: int = 15) -> float:
+    """Return an estimate from above of the largest eigenvalue of a Laplacian of unit diagonal, at most its bound 2.
+
+    By Lanczos, whose largest Ritz value plus its residual also finds an eigenvector that lives on a few nodes. The
+    power method would miss it, and the smoother would enlarge such errors instead of damping them.
+    """
+    x = torch.randn(matrix.shape[0], 1, dtype=matrix.dtype, device=matrix.device, generator=generator)
+    x, before, beta = x / x.norm(), torch.zeros_like(x), x.new_zeros(())
+    alphas, betas = [], []
+    for _ in range(products):
+        image = (matrix @ x).addcmul_(before, beta, value=-1)
+        alphas.append((x * image).sum())
+        image = image.addcmul_(x, alphas[-1], value=-1)
+        betas.append(beta := image.norm())
+        x, before = image / beta.clamp_min(torch.finfo(x.dtype).tiny), x
+    off = torch.diag(torch.stack(betas[:-1]), 1)
+    values, vectors = torch.linalg.eigh(torch.diag(torch.stack(alphas)) + off + off.mT)
+    return min(float(values[-1] + betas[-1] * vectors[-1, -1].abs()), 2.0)
+
+
+def aggregates(
+    row: Tensor, col: Tensor, nearest: Tensor, alive: Tensor, generator: torch.Generator
+) -> tuple[Tensor, int]:
+    """Return the aggregate of each node by strong edges, −1 for nodes that are not ``alive``, and their number.
+
+    Their roots are a maximal set of nodes more than two edges apart: each round takes the nodes with the largest random
+    number within two edges (Luby). The other nodes join a root next to them, or else next to a neighbour. Nodes without
+    strong edges join their nearest.
+    """
+    n = len(nearest)
+    priority = (1 + torch.randperm(n, generator=generator, device=row.device)).to(torch.int32)
+    loose = (nearest >= 0).index_fill_(0, row, False)
+    undecided, root = alive & ~loose, torch.zeros_like(alive)
+
+    def largest(x: Tensor) -> Tensor:  # over a node and its neighbours
+        return x.scatter_reduce(0, row, x.index_select(0, col), "amax")
+
+    while undecided.any():
+        own = torch.where(undecided, priority, 0)
+        new = undecided & (largest(largest(own)) == priority)
+        root |= new
+        undecided &= largest(largest(new.to(torch.int8))) == 0
+    count = int(root.sum())
+    number = torch.full((n,), -1, dtype=torch.int32, device=row.device)
+    number[root] = torch.arange(count, dtype=torch.int32, device=row.device)
+    for _ in range(2):
+        number = torch.where(number < 0, largest(number), number)
+    if loose.any():  # follow ever stronger edges to their end, a node with a strong edge
+        nearest = torch.where(loose, nearest, torch.arange(n, device=row.device))
+        while not torch.equal(following := nearest[nearest], nearest):
+            nearest = following
+        number = number[nearest]
+    return number.long(), count

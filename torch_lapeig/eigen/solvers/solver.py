@@ -1,0 +1,290 @@
+"""Protocols of solvers and preconditioners, their answers, and functions that several of them share.
+
+A solver is a frozen dataclass of its options, called with an `Operator` and the number of pairs. It works forward
+only: gradients are the matter of `torch_lapeig.eigen.gradient.rule`. `Eigh` and `ChebyshevSubspace` work on a whole
+batch at a time, the others on one graph after the other.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from torch_lapeig.eigen.operator import Operator
+from torch_lapeig.eigen.symmetric import SymmetricOperator
+from torch_lapeig.support import checks
+from torch_lapeig.support.cached import cached_property
+from torch_lapeig.support.threads import slices, together
+from torch_lapeig.support.tuning import PART_OF_BLOCK
+
+# Called once an iteration with its number, the largest residual of the wanted pairs, and its maximum.
+Progress = Callable[[int, float, float], None]
+
+# Errors by which a solver may break down; the next candidate follows.
+BREAKDOWN = (torch.linalg.LinAlgError, checks.ConvergenceError)  # type: ignore[attr-defined]
+SETTLED = 0.05  # residual at which the pair after the wanted ones counts as converged, relative to the gap before it
+
+# An approximate A⁻¹ on blocks ``(N, m)`` of one graph.
+Inverse = Callable[[Tensor], Tensor]
+
+
+class Preconditioner(Protocol):
+    """Preconditioner for `Lobpcg` and the differentiation rule: `SmoothedAggregation`, `SparseLU` or your own.
+
+    >>> from torch_lapeig import KNN, HeatKernel, Laplacian, eigenpairs
+    >>> from torch_lapeig.eigen import Lobpcg
+    >>> def jacobi(operator):
+    ...     diagonal = operator.diagonal[:, None] + 1e-6
+    ...     return lambda r: r / diagonal
+    >>> x = torch.rand(200, 2, dtype=torch.float64)
+    >>> bool(eigenpairs(Laplacian(HeatKernel()(x, KNN(10)(x))), 3, Lobpcg(preconditioner=jacobi)).converged)
+    True
+    """
+
+    def __call__(self, operator: Any) -> Inverse | None:
+        """Return a symmetric positive definite approximation of A⁻¹ for one graph; None where there is no good one."""
+        ...
+
+
+class RitzPairs(NamedTuple):
+    """Approximate eigenpairs, ascending; pairs beyond the requested number are guards.
+
+    Attributes:
+        values: ``(B, m)``.
+        vectors: ``(B, N, m)``, orthonormal.
+        iterations: their number.
+        finished: bool ``(B,)``, whether the solver reached its goal: residuals, the next value, copies searched for.
+        inverses: the preconditioner built for each graph, or None.
+
+    >>> pairs = RitzPairs(torch.zeros(2, 4), torch.zeros(2, 9, 4), 3, torch.tensor([True, False]))
+    >>> pairs.part(slice(0, 1)).vectors.shape
+    torch.Size([1, 9, 4])
+    """
+
+    values: Tensor
+    vectors: Tensor
+    iterations: int
+    finished: Tensor
+    inverses: tuple[Inverse | None, ...] = ()
+
+    def part(self, graphs: slice) -> RitzPairs:
+        """Return the pairs of some graphs of the batch."""
+        return RitzPairs(
+            self.values[graphs],
+            self.vectors[graphs],
+            self.iterations,
+            self.finished[graphs],
+            self.inverses[graphs],
+        )
+
+
+class Solver(Protocol):
+    """Solver as `eigenpairs` calls it. Yours is any object that is called like this.
+
+    >>> from torch_lapeig import KNN, HeatKernel, Laplacian, eigenpairs
+    >>> def dense_float64(operator, k, tolerance, progress=None):
+    ...     values, vectors = torch.linalg.eigh(operator.to_dense().double())
+    ...     return RitzPairs(values[None], vectors[None], 1, torch.tensor([True]))
+    >>> x = torch.rand(60, 2, dtype=torch.float64)
+    >>> bool(eigenpairs(Laplacian(HeatKernel()(x, KNN(10)(x))), 3, dense_float64).converged)
+    True
+    """
+
+    def __call__(
+        self,
+        operator: Any,
+        k: int,
+        tolerance: float,
+        progress: Progress | None = None,
+    ) -> RitzPairs:
+        """Return at least ``k`` smallest pairs of each graph, to residuals that `allowed_residual` allows.
+
+        ``operator`` is an `Operator`; ``progress`` is called in every iteration, if it is not None.
+        """
+        ...
+
+
+def allowed_residual(values: Tensor, k: int, round_off: Tensor, tolerance: float) -> Tensor:
+    """Return the maximum residual ``(B,)``: ``tolerance`` times the gap after the k-th value, or round-off.
+
+    By Davis and Kahan the sine of the angle between the computed and the true eigenspace is at most residual / gap,
+    so an absolute tolerance would mean nothing where eigenvalues are close together.
+    """
+    gap = values[:, k] - values[:, k - 1] if values.shape[1] > k else torch.zeros_like(values[:, 0])
+    return torch.maximum(tolerance * gap, round_off)
+
+
+def with_guards(k: int, guards: int | None = None) -> int:
+    """Return the number of columns to iterate for ``k`` wanted pairs, unless a number of guards is given."""
+    return k + (max(4, k // 4) if guards is None else guards)
+
+
+def fewest_active(operator: Operator) -> int:
+    """Return the smallest number of active nodes of a graph of the batch."""
+    found = operator.fewest_active if isinstance(operator, SymmetricOperator) else int(operator.active_count.min())
+    return found
+
+
+def most_null(operator: Operator) -> int:
+    """Return the largest number of known null vectors of a graph of the batch."""
+    found = operator.most_null if isinstance(operator, SymmetricOperator) else int(operator.nullity.max())
+    return found
+
+
+def preconditioner_of(inverses: tuple[Inverse | None, ...]) -> Inverse | None:
+    """Return what was built for each graph, on ``(B, N, m)``, or ``(N, m)`` of one graph; None if one has nothing."""
+    found = [inverse for inverse in inverses if inverse is not None]
+    if not found or len(found) < len(inverses):
+        return None
+
+    def precondition(r: Tensor) -> Tensor:
+        if r.ndim == 2:
+            return found[0](r)
+        return torch.stack([inverse(x) for inverse, x in zip(found, r, strict=True)])
+
+    return precondition
+
+
+@dataclass(frozen=True)
+class Request:
+    """Request to a solver for one graph, without its null vectors, which need no solving."""
+
+    operator: Operator
+    null: Tensor  # (N, c)
+    wanted: int  # k − c
+    columns: int  # with guards, in all
+    tolerance: float
+    progress: Progress | None
+
+    @cached_property
+    def round_off(self) -> float:
+        """Return the round-off of the operator."""
+        return float(self.operator.round_off)
+
+    @cached_property
+    def bound(self) -> float:
+        """Return the bound of the operator."""
+        return float(self.operator.bound)
+
+    def shortfall(
+        self, iteration: int, values: Tensor, residuals: Tensor, round_off: float | None = None
+    ) -> tuple[float, float]:
+        """Return the worst residual over its maximum, of the wanted pairs and the next one; and the maximum."""
+        w = self.wanted
+        round_off = self.round_off if round_off is None else round_off
+        ritz, r = [0.0, *values.tolist()], residuals.tolist()
+        gap = ritz[w + 1] - ritz[w] if len(r) > w else 0.0
+        allowed = max(self.tolerance * gap, round_off)
+        worst = max(r[:w], default=0.0)
+        if self.progress is not None:
+            self.progress(iteration, worst, allowed)
+        # Ritz values are upper bounds: where the gap between them is round-off, so is the gap.
+        settled = r[w] / max(SETTLED * gap, allowed) if len(r) > w and gap > round_off else 0.0
+        return max(worst / allowed, settled), allowed
+
+    def answer(
+        self, values: Tensor, x: Tensor, iterations: int, finished: bool, inverse: Inverse | None = None
+    ) -> RitzPairs:
+        """Return the null pairs and the solver's, with a batch axis."""
+        values = torch.cat([values.new_zeros(self.null.shape[1]), values.clamp_min(0)]).to(x.device)
+        done = torch.tensor([finished], device=x.device)
+        return RitzPairs(values[None], torch.cat([self.null, x], 1)[None], iterations, done, (inverse,))
+
+
+def one_by_one(
+    solve: Callable[[Request], RitzPairs],
+    operator: Operator,
+    k: int,
+    columns: int,
+    tolerance: float,
+    progress: Progress | None,
+) -> RitzPairs:
+    """Solve each graph of a batch by itself: at least min(columns, nodes of positive degree) pairs of each."""
+    answers = []
+    for item in operator.items():
+        width = min(columns, fewest_active(item))
+        c = min(int(item.nullity), width)
+        null = item.null_vectors(c)[0]
+        request = Request(item, null, k - c, width - c, tolerance, progress)
+        # With more components than wanted pairs the next value is 0 too, and nothing is left to solve.
+        answers.append(
+            request.answer(null.new_empty(0), null[:, :0], 0, True) if c == width or c > k else solve(request)
+        )
+    return joined(operator, answers, k)
+
+
+def joined(operator: Operator, answers: list[RitzPairs], k: int) -> RitzPairs:
+    """Return the pairs of parts of a batch as one: as many as all have, and the next one if a part has no more.
+
+    There its values are above the spectrum and its vectors zero.
+    """
+    if len(answers) == 1:
+        return answers[0]
+    counts = [pairs.values.shape[1] for pairs in answers]
+    width = max(min(counts), min(k + 1, max(counts)))
+    values, vectors = [], []
+    above = operator.above.split([len(pairs.values) for pairs in answers])
+    for pairs, beyond in zip(answers, above, strict=True):
+        missing = max(width - pairs.values.shape[1], 0)
+        values.append(torch.cat([pairs.values[:, :width], beyond[:, None].expand(-1, missing).to(pairs.values)], 1))
+        vectors.append(torch.nn.functional.pad(pairs.vectors[..., :width], (0, missing)))
+    return RitzPairs(
+        torch.cat(values),
+        torch.cat(vectors),
+        max(pairs.iterations for pairs in answers),
+        torch.cat([pairs.finished for pairs in answers]),
+        tuple(inverse for pairs in answers for inverse in pairs.inverses),
+    )
+
+
+def parts_of_batch(operator: Operator, columns: int) -> list[slice]:
+    """Return the graphs of a batch to solve together with blocks of so many columns, part by part on torch's threads.
+
+    A single slice on other devices, for one graph, and where parts would be so small that Python dominates the time.
+    """
+    batch, n = operator.batch_size, operator.num_nodes
+    if batch == 1 or operator.device.type != "cpu" or not isinstance(operator, SymmetricOperator):
+        return [slice(0, batch)]
+    return slices(batch, PART_OF_BLOCK / max(n * columns, 1))
+
+
+def in_parts_of_batch(solver: Solver, operator: Any, k: int, tolerance: float) -> RitzPairs:
+    """Return the pairs that a solver of batches finds for each of `parts_of_batch`, put together."""
+
+    def solve(graphs: slice) -> RitzPairs:
+        return solver(operator.part(graphs), k, tolerance)
+
+    return joined(operator, together([partial(solve, graphs) for graphs in parts_of_batch(operator, k)]), k)
+
+
+def check_preconditioner(value: Any) -> None:
+    """Raise TypeError unless ``value`` is None or callable with one operator; no solver can be called so."""
+    expected = "None or a preconditioner such as SmoothedAggregation() or SparseLU()"
+    if value is None:
+        return
+    checks.check_function(value, "preconditioner", expected)
+    try:
+        signature = inspect.signature(value)
+    except ValueError:  # a function without one, of C
+        return
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        raise TypeError(
+            f"preconditioner must be {expected}, called with an operator, got {checks.arrived(value)} ({error})"
+        ) from error
+
+
+def check_options(solver: Any, **least: int) -> None:
+    """Check a seed and counts, each at least a minimum; None where the default holds."""
+    for name, minimum in least.items():
+        value = getattr(solver, name)
+        if value is not None or type(solver).__dataclass_fields__[name].default is not None:
+            checks.keep(solver, **{name: checks.check_count(value, name, minimum)})
+    checks.keep(solver, seed=checks.check_seed(solver.seed))

@@ -1,0 +1,1 @@
+"""Searches for the nearest neighbours of points: exact and approximate."""

@@ -1,0 +1,336 @@
+"""Nearest neighbours and neighbours within reach: exact, on any device; approximate through faiss. No gradients.
+
+Many points on the processor are searched by tiles, which rule most points out (`tiles`); others, and data of which
+tiles rule out too little, by all distances (`exact`). Ties go to the smaller index.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torch_lapeig.graph.distances import Metric, least_reach, measured, pair_distances, radii_no_less, roots_no_less
+from torch_lapeig.graph.search.approximate import approximate_neighbors
+from torch_lapeig.graph.search.copies import first_copies
+from torch_lapeig.graph.search.exact import Sets, nearest_in_sets, pairs_in_sets
+from torch_lapeig.graph.search.projection import images_that_pay
+from torch_lapeig.graph.search.tiles import Tiles, without_own
+from torch_lapeig.support import checks
+from torch_lapeig.support.tuning import (
+    PROJECTED_DIMENSIONS,
+    PROJECTED_TERMS,
+    TILE_QUERIES,
+    TILED_SET,
+    budget_of,
+    rows_of_block,
+)
+
+Backend = Literal["exact", "faiss"]
+
+RECALL = 0.99  # of an approximate search that is not told otherwise
+
+
+class Neighbors(NamedTuple):
+    """Neighbours of each query, ascending by distance, ties by index.
+
+    ``indices`` int64 and ``squared_distances`` of the points' dtype, both ``(Q, k)`` or ``(B, Q, k)``; ``recall`` is
+    the share of true neighbours found, 1 for an exact search and estimated on a sample for an approximate one.
+
+    >>> nearest_neighbors(torch.tensor([[0.0], [1.0], [3.0]]), 1)
+    Neighbors(indices=tensor([[1],
+            [0],
+            [1]]), squared_distances=tensor([[1.],
+            [1.],
+            [4.]]), recall=1.0)
+    """
+
+    indices: Tensor
+    squared_distances: Tensor
+    recall: float = 1.0
+
+
+class NeighborPairs(NamedTuple):
+    """Pairs of a query and a point within its reach.
+
+    ``item`` (of the batch), ``query`` and ``point`` int64 ``(E,)``; ``squared_distances`` ``(E,)``.
+
+    >>> pairs = radius_neighbors(torch.tensor([[0.0], [1.0], [3.0]]), 1.5)
+    >>> pairs.query.tolist(), pairs.point.tolist(), pairs.squared_distances.tolist()
+    ([0, 1], [1, 0], [1.0, 1.0])
+    """
+
+    item: Tensor
+    query: Tensor
+    point: Tensor
+    squared_distances: Tensor
+
+
+@torch.no_grad()
+@checks.full_precision
+def nearest_neighbors(
+    x: Tensor,
+    k: int,
+    queries: Tensor | None = None,
+    *,
+    metric: Metric = "euclidean",
+    mask: Tensor | None = None,
+    backend: Backend = "exact",
+    recall: float | None = None,
+    budget: int | None = None,
+) -> Neighbors:
+    """Find the k nearest points of every query, or of every point among the others.
+
+    Args:
+        x: points ``(N, D)`` or ``(B, N, D)``, float32 or float64.
+        k: neighbours, from 1 to the number of valid points, less one without ``queries``.
+        queries: ``(Q, D)`` or ``(B, Q, D)``, of the dtype of ``x``; None: the points themselves, none its own
+            neighbour, however many copies of it there are.
+        metric: ``"euclidean"``, or ``"cosine"``: squared distances are then 2 (1 − cos).
+        mask: bool ``(N,)`` or ``(B, N)``, False for padding, which is nobody's neighbour. Rows of masked points
+            themselves mean nothing.
+        backend: ``"exact"``, or ``"faiss"`` (extra ``ann``), an approximate search with ``recall=0.99``.
+        recall: share of the true neighbours to be found, in (0, 1]; below 1 the search is approximate, through faiss
+            (extra ``ann``). It is measured on a sample and returned; an exact search is done where that costs less.
+        budget: bytes of memory for the search: its table of points and a block of distances; default: by device.
+
+    Raises:
+        TypeError: wrong dtype. ValueError: wrong rank or option; non-finite points; k out of range; a zero vector with
+            ``"cosine"``. ImportError: an approximate search asked for and faiss not installed.
+
+    Warns:
+        ConvergenceWarning: the recall that was measured is below the one asked for. GraphWarning: squared distances of
+            distinct points underflow, so that their order is not known.
+
+    >>> x = torch.tensor([[0.0], [1.0], [3.0]])
+    >>> nearest_neighbors(x, 2, queries=torch.tensor([[2.5]])).indices
+    tensor([[2, 1]])
+    """
+    sets = _prepare(x, queries, mask, metric)
+    k, budget = checks.check_count(k, "k"), _check_budget(budget, x)
+    asked = check_recall(backend, recall)
+    fewest = x.shape[-2] if mask is None else int(sets.valid.sum(1).min())
+    if k > fewest - sets.itself:
+        limit = "smaller than" if sets.itself else "at most"
+        raise ValueError(f"k must be {limit} the number of points, got k={k} with {fewest} points")
+    share = 1.0
+    if asked < 1:
+        indices, distances, share = _approximate_neighbors(sets, k, asked, budget)
+    else:
+        indices, distances = _exact_neighbors(sets, k, budget)
+    _warn_of_underflow(sets, indices, distances)
+    lead = (x if queries is None else queries).shape[:-1]
+    return Neighbors(indices.reshape(*lead, k), distances.reshape(*lead, k), share)
+
+
+@torch.no_grad()
+@checks.full_precision
+def radius_neighbors(
+    x: Tensor,
+    radius: float | Tensor,
+    queries: Tensor | None = None,
+    *,
+    metric: Metric = "euclidean",
+    mask: Tensor | None = None,
+    budget: int | None = None,
+) -> NeighborPairs:
+    """All pairs of a query and a point (or of two distinct points) at squared distance ≤ radius².
+
+    Args:
+        x, queries, metric, mask, budget: as for `nearest_neighbors`.
+        radius: one positive number, or the reach ≥ 0 of each point, of the shape of ``x`` without its last axis.
+
+    Returns:
+        Pairs in ascending order of item, query and point.
+
+    Raises:
+        TypeError, ValueError: as `nearest_neighbors`; a radius that is not positive, or reaches of another shape.
+
+    >>> x = torch.tensor([[0.0], [1.0], [3.0]])
+    >>> radius_neighbors(x, 1.0, queries=torch.tensor([[2.5]])).point
+    tensor([2])
+    """
+    sets = _prepare(x, queries, mask, metric)
+    budget = _check_budget(budget, x)
+    reach = _squared_reach(radius, x, sets.valid)
+    (b, n, _), q = sets.points.shape, sets.queries.shape[1]
+    together = 1 if n >= TILED_SET else max(1, budget // (4 * q * n * x.element_size()))
+    begins, parts = range(0, b, together), zip(sets.split(together), reach.split(together), strict=True)
+    found = [_pairs_of_items(*part, budget) for part in parts]
+    item = [pairs[0] + begin for pairs, begin in zip(found, begins, strict=True)]
+    query, point, distances = (torch.cat(parts) for parts in list(zip(*found, strict=True))[1:])
+    return NeighborPairs(torch.cat(item), query, point, distances)
+
+
+@torch.no_grad()
+def reach_of_points(x: Tensor, others: Tensor, metric: Metric) -> Tensor:
+    """Return the distance of each point ``(N, D)`` to another, whose square is no less than that of direct differences.
+
+    A search by values knows squared distances to 0.1 %: points exactly as far would be out of reach.
+    """
+    points = _prepare(x, None, None, metric).points[0]
+    squares = pair_distances(points, torch.arange(len(points), device=x.device), points, others)
+    return roots_no_less(squares).clamp_min(least_reach(metric, x.dtype))
+
+
+def check_recall(backend: Any, recall: Any) -> float:
+    """Return the recall that two options ask for, 1 for an exact search."""
+    checks.check_choice(backend, "backend", ("exact", "faiss"))
+    if recall is None:
+        return RECALL if backend == "faiss" else 1.0
+    if (asked := checks.check_positive(recall, "recall")) > 1:
+        raise ValueError(f"recall must be in (0, 1], got {recall}")
+    return asked
+
+
+def _approximate_neighbors(sets: Sets, k: int, recall: float, budget: int) -> tuple[Tensor, Tensor, float]:
+    """Numbers and squared distances ``(B, Q, k)`` of an approximate search, and the smallest recall of the items."""
+    found = [_approximate_item(item, k, recall, budget) for item in sets.split(1)]
+    indices, distances, shares = zip(*found, strict=True)
+    return torch.stack(indices), torch.stack(distances), min(shares)
+
+
+def _approximate_item(sets: Sets, k: int, recall: float, budget: int) -> tuple[Tensor, Tensor, float]:
+    (points,), (queries,), (valid,) = sets.points, sets.queries, sets.valid
+
+    def exact(rows: Tensor) -> tuple[Tensor, Tensor]:
+        return _exact_rows(sets, rows, k, budget)
+
+    return approximate_neighbors(points, queries, valid, sets.itself, k, recall, exact)
+
+
+def _exact_rows(sets: Sets, rows: Tensor, k: int, budget: int) -> tuple[Tensor, Tensor]:
+    """Return the neighbours of some queries of one item; points among them are searched with one more, left out."""
+    if len(rows) == sets.queries.shape[1]:
+        indices, distances = _exact_neighbors(sets, k, budget)
+        return indices[0], distances[0]
+    among = Sets(sets.points, sets.queries[:, rows], sets.valid, False)
+    indices, distances = (part[0] for part in _exact_neighbors(among, k + sets.itself, budget))
+    return without_own(indices, distances, rows) if sets.itself else (indices, distances)
+
+
+def _check_budget(budget: int | None, x: Tensor) -> int:
+    """Return the checked budget; by default the one for the device of ``x``."""
+    return budget_of(x.device).search if budget is None else checks.check_count(budget, "budget", maximum=2**62)
+
+
+def _squared_reach(radius: float | Tensor, x: Tensor, valid: Tensor) -> Tensor:
+    """Checked squared radius of each point, ``(B, N)``."""
+    if isinstance(radius, Tensor):
+        checks.check_floating(radius, "radius")
+        if radius.shape != x.shape[:-1] or not (radius.reshape(valid.shape)[valid] >= 0).all():
+            raise ValueError(
+                f"radius must be non-negative, one for each point, of shape {tuple(x.shape[:-1])}, got "
+                f"{tuple(radius.shape)}"
+            )
+        reach = torch.where(valid, radius.reshape(valid.shape), 0).double().square().to(x.dtype)
+    else:
+        radius, least = checks.check_positive(radius, "radius"), math.sqrt(torch.finfo(x.dtype).tiny)
+        if radius < least:
+            raise ValueError(
+                f"radius must be at least {least:.1e} for squared distances in {x.dtype}, got {radius:.1e}; rescale "
+                "the points"
+            )
+        reach = radii_no_less(radius, x, valid.shape).double().square().to(x.dtype)
+    return reach.clamp_max(torch.finfo(reach.dtype).max / 8)  # farther than any two points
+
+
+def _exact_neighbors(sets: Sets, k: int, budget: int) -> tuple[Tensor, Tensor]:
+    """Return numbers and squared distances ``(B, Q, k)``: by all distances, or of many points item by item."""
+    if sets.points.device.type != "cpu" or sets.points.shape[1] < TILED_SET:
+        return nearest_in_sets(sets, k, budget)
+    found = [_nearest_of_many(item, k, budget) for item in sets.split(1)]
+    return torch.stack([numbers for numbers, _ in found]), torch.stack([squares for _, squares in found])
+
+
+def _nearest_of_many(item: Sets, k: int, budget: int) -> tuple[Tensor, Tensor]:
+    """Return numbers and squared distances ``(Q, k)`` of one item, among the points that are somebody's neighbours."""
+    (points,), (queries,), (valid,), itself = item
+    kept = first_copies(points, valid, k + 1 + itself)
+    if kept is None and valid.all():
+        return _by_tiles_or_all(points, None if itself else queries, k, budget)
+    kept = valid.nonzero().flatten() if kept is None else kept
+    indices, distances = _by_tiles_or_all(points[kept], queries, k + itself, budget)
+    indices = kept[indices]
+    return without_own(indices, distances, torch.arange(len(queries))) if itself else (indices, distances)
+
+
+def _by_tiles_or_all(points: Tensor, queries: Tensor | None, k: int, budget: int) -> tuple[Tensor, Tensor]:
+    """Return numbers and squared distances ``(Q, k)`` of the points nearest to queries, or to each other point."""
+    asked = points if queries is None else queries
+    if len(points) >= TILED_SET and len(asked) >= TILE_QUERIES:
+        found = Tiles(points, k).nearest(k, queries, budget)
+        if found is not None:
+            return found
+    (n, d), images = points.shape, None
+    if n >= TILED_SET and d >= PROJECTED_DIMENSIONS and n * d * len(asked) >= PROJECTED_TERMS:
+        images = images_that_pay(points, asked, queries is None, k)
+    sets = Sets(points[None], asked[None], points.new_ones(1, n, dtype=torch.bool), queries is None)
+    indices, distances = nearest_in_sets(sets, k, budget, images)
+    return indices[0], distances[0]
+
+
+def _pairs_of_items(sets: Sets, reach: Tensor, budget: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return item, query, point and squared distance of all pairs with d² ≤ ``reach`` ``(B, N)`` of the point."""
+    known = sets.valid[0].nonzero().flatten()
+    is_large = sets.points.device.type == "cpu" and len(known) >= TILED_SET and sets.queries.shape[1] >= TILE_QUERIES
+    if len(sets.points) == 1 and is_large:
+        queries = None if sets.itself else sets.queries[0]
+        found = Tiles(sets.points[0, known]).within(reach[0, known], queries, budget)
+        if found is not None:
+            query, point, squares = found
+            return torch.zeros_like(query), known[query] if sets.itself else query, known[point], squares
+    return pairs_in_sets(sets, reach, budget)
+
+
+def _prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: Metric) -> Sets:
+    """Check the arguments of a search; the points are those that the metric measures between, see `measured`."""
+    checks.check_floating(x, "x")
+    checks.check_outside_func(x, "x")
+    checks.check_choice(metric, "metric", ("euclidean", "cosine"))
+    if mask is not None:
+        checks.check_mask(mask, x)
+        x = torch.where(mask[..., None], x, 0)
+    # Items of a batch may be of any size.
+    checks.check_points(x, min_points=1 if x.ndim == 3 else 2, is_squared=True)
+    x = checks.primal(x)
+    points = x.reshape(-1, *x.shape[-2:])
+    valid = points.new_ones(points.shape[:2], dtype=torch.bool) if mask is None else mask.reshape(points.shape[:2])
+    asked = points
+    if queries is not None:
+        checks.check_points(queries, "queries", min_points=1, is_squared=True)
+        queries = checks.primal(queries)
+        if queries.dtype != x.dtype or queries.shape[-1] != x.shape[-1] or queries.shape[:-2] != x.shape[:-2]:
+            raise ValueError(
+                f"queries must go with x of shape {tuple(x.shape)} and {x.dtype}, got {tuple(queries.shape)} and "
+                f"{queries.dtype}"
+            )
+        asked = queries.reshape(-1, *queries.shape[-2:])
+    points = measured(points, metric, valid)
+    return Sets(points, points if queries is None else measured(asked, metric), valid, queries is None)
+
+
+def _warn_of_underflow(sets: Sets, indices: Tensor, distances: Tensor) -> None:
+    """Say so where neighbours are apart and their squared distance is no normal number."""
+    is_close = (distances < torch.finfo(distances.dtype).tiny).any()
+    checks.later(is_close, functools.partial(_say_underflow, sets, indices, distances))
+
+
+def _say_underflow(sets: Sets, indices: Tensor, distances: Tensor) -> None:
+    close = distances < torch.finfo(distances.dtype).tiny
+    if sets.itself:
+        close &= sets.valid[..., None]
+    item, query, place = close.nonzero(as_tuple=True)
+    lost, d = 0, sets.points.shape[2]
+    for part in torch.arange(len(item), device=item.device).split(rows_of_block(16 * d, item.device)):
+        of_item, point = item[part], indices[item[part], query[part], place[part]]
+        lost += int((sets.points[of_item, point] != sets.queries[of_item, query[part]]).any(1).sum())
+    if lost:
+        checks.warn(
+            f"squared distances of {lost} pairs of distinct points are below {torch.finfo(distances.dtype).tiny:.1e}, "
+            f"the least normal {distances.dtype}, so that which are nearest is not known; rescale the points",
+            checks.GraphWarning,
+        )

@@ -1,0 +1,165 @@
+"""Compiled factors L D Lᵀ of sparse symmetric matrices: `sparse.c`."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from ctypes import c_double
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torch_lapeig.native import call, library, structure
+
+Array = np.ndarray[Any, Any]
+SINGULAR, NO_MEMORY = -1, -2  # results of `numbers_of` in place of a count
+BLOCK = 4  # maximum vectors of a block
+SPACE_PART = 2**14  # least numbers of a vector for each thread: with four of them and 30 others some 0.1 ms
+
+
+class Limits(NamedTuple):
+    """Maximum cost of factors: multiplications and entries."""
+
+    work: float = math.inf
+    entries: float = math.inf
+
+    def are_within(self, others: Limits) -> bool:
+        """Return whether no limit is larger than the other's."""
+        return all(mine <= other for mine, other in zip(self, others, strict=True))
+
+
+def _at(x: Array | None) -> int | None:
+    """Return the address of an array; NumPy's own ``ctypes`` takes four times as long."""
+    return None if x is None else x.__array_interface__["data"][0]
+
+
+class Structure:
+    """Positions of the entries in the factors of a symmetric matrix, in an order of little fill.
+
+    Nodes are eliminated by approximate minimum degree (Amestoy, Davis & Duff 1996). Columns of L with the same rows
+    below them are eliminated together, as a dense matrix (Duff & Reid 1983).
+
+    Attributes:
+        entries: numbers that L holds, with some zeros. work: multiplications that it takes, a column of c entries c².
+        bytes: maximum memory of the factors and of their computation.
+    """
+
+    def __init__(self, shape: int) -> None:
+        sizes, work = np.zeros(4, dtype=np.int64), np.zeros(1)
+        call("sizes_of", shape, _at(sizes), _at(work))
+        entries, _, widest, waiting = sizes.tolist()
+        self.pointer, self.entries, self.work, self.widest = shape, entries, float(work[0]), widest
+        self.bytes = 8 * (entries + waiting + (widest + 32) * (widest + 4))
+        weakref.finalize(self, library().release, shape)  # type: ignore[union-attr]
+
+    @classmethod
+    def of(cls, crow: Array, col: Array, most: Limits | None = None) -> Structure | None:
+        """Return the structure of a symmetric matrix of int32 rows, with or without its diagonal.
+
+        None where factors take more than the limits, or more memory than there is.
+        """
+        limits = (c_double * 2)(*(Limits() if most is None else most))
+        shape = call("shape_of", len(crow) - 1, _at(crow), _at(col), limits)
+        found = None if shape is None else cls(shape)
+        return found if found is not None and found.size.are_within(Limits(*limits)) else None
+
+    @property
+    def size(self) -> Limits:
+        """Return the cost of these factors as limits."""
+        return Limits(self.work, self.entries)
+
+
+@dataclass(frozen=True, eq=False)
+class SymmetricFactors:
+    """Factors L and D of a matrix.
+
+    Attributes:
+        numbers: of L and D. negative: entries of D below zero, as many as there are eigenvalues (Sylvester 1852).
+    """
+
+    structure: Structure
+    nodes: int
+    numbers: Array
+    negative: int
+
+    @classmethod
+    def of(
+        cls,
+        structure: Structure,
+        crow: Array,
+        col: Array,
+        values: Array,
+        times: float = 1.0,
+        diagonal: Array | None = None,
+    ) -> SymmetricFactors:
+        """Return the factors of ``diagonal`` and ``times`` the values, float64, on the rows of this structure.
+
+        Raises:
+            RuntimeError: an entry of D is zero or not finite. MemoryError.
+        """
+        numbers = np.empty(structure.entries)
+        rows, last = (_at(x) for x in (crow, col, values)), (_at(diagonal), _at(numbers))
+        negative = call("numbers_of", structure.pointer, *rows, times, *last)
+        if negative == NO_MEMORY:
+            raise MemoryError
+        if negative == SINGULAR:
+            raise RuntimeError("a pivot is zero or not finite")
+        return cls(structure, len(crow) - 1, numbers, negative)
+
+    @property
+    def nnz(self) -> int:
+        """Return the number of entries of L."""
+        entries: int = self.structure.entries
+        return entries
+
+    def solve(self, b: Array) -> Array:
+        """Return X of A X = B for float64 ``(n,)`` or ``(n, m)``; raise MemoryError where memory is not enough."""
+        b = np.ascontiguousarray(b)
+        x = np.empty_like(b)
+        columns = b.size // max(self.nodes, 1)
+        if not call("solve_factors", self.structure.pointer, _at(self.numbers), _at(b), _at(x), columns):
+            raise MemoryError
+        return x
+
+
+class Space:
+    """Block Krylov space of A⁻¹ that compiled loops extend in the memory of its owner; see `BlockKrylov`.
+
+    Args:
+        factors: of A. rows: float64 ``(first + size + width, N)``, in one piece. projected: ``(size, size)``, likewise.
+        width: of a block, at most `BLOCK`. pivots: limits of `BlockKrylov` for blocks.
+
+    Attributes:
+        rest: ``(width, N)``, of the last products.
+    """
+
+    def __init__(
+        self, factors: SymmetricFactors, rows: Tensor, projected: Tensor, width: int, pivots: tuple[float, float, float]
+    ) -> None:
+        (total, n), size, threads = rows.shape, len(projected), torch.get_num_threads()
+        parts = max(1, min(threads, n // SPACE_PART))
+        self._team, self.rest = (parts, threads), rows.new_empty(width, n)
+        work = rows.new_empty((parts + 1) * total * BLOCK)
+        room = rows.new_empty((n + factors.structure.widest + 1) * BLOCK)
+        gram = rows.new_empty(width, width)
+        head = (factors.structure.pointer, _at(factors.numbers), n, total - size - width, size, width, 0, 0)
+        self._space = structure("space", *head, rows, projected, self.rest, gram, *pivots, work, 0, 0, None, room)
+        self._kept = (factors, rows, projected, gram, work, room)  # keeps their memory alive
+
+    def follow(self, filled: int, source: Tensor) -> bool:
+        """Turn rows ``(width, N)`` into the block that follows the first ``filled`` vectors, if the block is sound."""
+        self._space.filled = filled
+        return bool(call("next_block", self._space, source, *self._team))
+
+    def extend(self, filled: int, upto: int) -> tuple[int, int, bool]:
+        """Take in the next block, and further blocks up to so many vectors while there is room for another.
+
+        Returns:
+            The vectors then, the blocks taken in, and whether each but the first could be made of the rest before.
+        """
+        self._space.filled, self._space.blocks = filled, 0
+        is_sound = bool(call("extend_space", self._space, upto, *self._team))
+        return self._space.filled, self._space.blocks, is_sound

@@ -1,0 +1,473 @@
+"""Argument checks, warnings and errors shared by every module. Messages say what arrived and what to do."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
+from types import FrameType
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from torch_lapeig.support.precision import full_precision as full_precision
+from torch_lapeig.support.precision import later as later
+from torch_lapeig.support.precision import look as look
+from torch_lapeig.support.precision import matmul as matmul
+from torch_lapeig.support.precision import without_autocast as without_autocast
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+FLOATS = (torch.float32, torch.float64)
+HALVES = (torch.float16, torch.bfloat16)
+LARGEST = sys.float_info.max
+LARGEST_COUNT = 2**31 - 1  # larger counts are mistakes
+LARGEST_WIDTH = 2**20  # maximum columns of an answer, classes, clusters, graphs without nodes
+SHOWN_BITS = 128  # maximum bits of an integer in a message
+
+
+class GraphWarning(UserWarning):
+    """Warning of a graph with isolated nodes or more than one connected component.
+
+    >>> from torch_lapeig import KNN, LaplacianEigenmaps
+    >>> with warnings.catch_warnings(record=True) as said:
+    ...     warnings.simplefilter("always")
+    ...     _ = LaplacianEigenmaps(1, KNN(1))(torch.tensor([[0.0], [1.0], [8.0], [9.0]]))  # two pairs
+    >>> said[0].category.__name__
+    'GraphWarning'
+    """
+
+
+class ConvergenceWarning(UserWarning):
+    """Warning of an iterative solve that stopped before it reached its tolerance.
+
+    >>> from torch_lapeig import KNN, Laplacian, eigenpairs
+    >>> from torch_lapeig.eigen import ChebyshevSubspace
+    >>> laplacian = Laplacian(KNN(5)(torch.rand(500, 2, generator=torch.Generator().manual_seed(0))))
+    >>> with warnings.catch_warnings(record=True) as said:
+    ...     warnings.simplefilter("always")
+    ...     pairs = eigenpairs(laplacian, 4, ChebyshevSubspace(max_products=20))
+    >>> said[0].category.__name__, bool(pairs.converged)
+    ('ConvergenceWarning', False)
+    """
+
+
+class DegeneracyWarning(UserWarning):
+    """Warning of an undefined gradient of eigenvectors: eigenvalues are equal and the loss tells their vectors apart.
+
+    >>> from torch_lapeig import Graph, Laplacian, eigenpairs
+    >>> square = torch.eye(4, dtype=torch.float64).roll(1, 0)
+    >>> affinity = (square + square.T).requires_grad_()  # its eigenvalues are 0, 1, 1, 2
+    >>> pairs = eigenpairs(Laplacian(Graph.from_dense(affinity)), 3)
+    >>> with warnings.catch_warnings(record=True) as said:
+    ...     warnings.simplefilter("always")
+    ...     (torch.arange(4.0).square().double() @ pairs.vectors[:, 1]).backward()  # of one vector of a plane
+    >>> said[0].category.__name__
+    'DegeneracyWarning'
+    """
+
+
+class ConvergenceError(RuntimeError):
+    """Error of an eigensolve that did not reach its tolerance under ``on_failure="raise"``.
+
+    >>> from torch_lapeig import KNN, Laplacian, eigenpairs
+    >>> from torch_lapeig.eigen import ChebyshevSubspace
+    >>> laplacian = Laplacian(KNN(5)(torch.rand(500, 2, generator=torch.Generator().manual_seed(0))))
+    >>> try:
+    ...     eigenpairs(laplacian, 4, ChebyshevSubspace(max_products=20), on_failure="raise")
+    ... except ConvergenceError:
+    ...     print("try another solver")
+    try another solver
+    """
+
+
+# First names of modules that call this library for the user: a line in them is not the user's.
+PASSED_THROUGH = {"torch_lapeig", "torch", "torch_geometric", "pytorch_lightning", "lightning", "lightning_fabric"}
+PASSED_THROUGH |= {"sklearn", "joblib", "numpy", "scipy", "contextlib", "functools"}
+
+# Warnings that a thread of this library keeps, so that the waiting thread gives them.
+kept_warnings: ContextVar[list[tuple[str, type[Warning]]] | None] = ContextVar("kept_warnings", default=None)
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn in the name of the user's line: the innermost frame outside this library and outside its callers in torch.
+
+    Autograd calls the backward of CUDA tensors on threads of its own, which no line of the user runs on. There it is
+    the line that waits for autograd. A thread that was started with a module for its function has no such line either;
+    there it is the outermost line of the thread.
+    """
+    if (kept := kept_warnings.get()) is not None:
+        return kept.append((message, category))
+    frames = list(_frames(sys._getframe(1)))
+    frame = next(filter(_is_of_user, itertools.chain(frames, _frames_that_wait_for_autograd())), frames[-1])
+    names = frame.f_globals
+    warnings.warn_explicit(
+        message,
+        category,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        names.get("__name__") or "<string>",  # code that was executed without a name
+        names.setdefault("__warningregistry__", {}),
+    )
+
+
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield a frame and its callers, the innermost first."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _is_of_user(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).partition(".")[0] not in PASSED_THROUGH
+
+
+def _frames_that_wait_for_autograd() -> Iterator[FrameType]:
+    """Yield the frames of every thread that has called autograd and waits for it."""
+    for frame in sys._current_frames().values():
+        if frame.f_code.co_name == "_engine_run_backward":
+            yield from _frames(frame)
+
+
+def check_instance(value: Any, name: str, kind: type | tuple[type, ...], expected: str) -> None:
+    """Raise TypeError unless ``value`` is of a kind; ``expected`` names the kind and how to obtain one."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be {expected}, got {arrived(value)}")
+
+
+def arrived(value: Any) -> str:
+    """Return how a message shows a value of the wrong kind: the value if it is short, else its type."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}; make an object of it, {value.__name__}(...)"
+    if isinstance(value, int) and value.bit_length() > SHOWN_BITS:
+        return f"an integer of {value.bit_length()} bits"
+    return repr(value) if isinstance(value, (str, int, float, complex, type(None))) else type(value).__name__
+
+
+def check_tensor(value: Any, name: str) -> None:
+    """Raise TypeError unless ``value`` is a dense tensor that holds data."""
+    if not isinstance(value, Tensor):
+        numbers = isinstance(value, (list, tuple, np.ndarray, np.generic, int, float))
+        raise TypeError(
+            f"{name} must be a torch.Tensor, got {type(value).__name__}"
+            + (f"; use torch.as_tensor({name})" if numbers else "")
+        )
+    if value.layout is not torch.strided:
+        raise TypeError(f"{name} must be a dense tensor, got layout {value.layout}; use {name}.to_dense()")
+    if value.is_meta:
+        raise TypeError(f"{name} must hold data, got a tensor on the device meta")
+    if torch._C._functorch.is_batchedtensor(value):
+        raise TypeError(f"{name} must be a plain tensor, got one inside torch.vmap; pass a batch (B, N, ...) instead")
+
+
+def check_outside_func(value: Tensor, name: str) -> None:
+    """Raise TypeError for a tensor inside `torch.func.grad` and the like: its numbers are read outside torch."""
+    if torch._C._functorch.is_functorch_wrapped_tensor(value):
+        raise TypeError(
+            f"{name} must be a plain tensor, got one inside a transform of torch.func, which goes through no sparse "
+            "graph and no search; use torch.autograd (grad, functional.hessian, forward_ad)"
+        )
+
+
+def check_floating(value: Any, name: str) -> None:
+    """Raise TypeError unless ``value`` is a dense float32 or float64 tensor."""
+    check_tensor(value, name)
+    if value.dtype not in FLOATS:
+        way_out = f"take real numbers, such as {name}.abs()" if value.is_complex() else f"use {name}.float()"
+        raise TypeError(f"{name} must be float32 or float64, got {value.dtype}; {way_out}")
+
+
+def check_indices(value: Any, name: str, below: int | None = None, least: int = 0) -> None:
+    """Raise unless ``value`` is an int64 tensor of numbers from ``least`` to ``below`` − 1, if ``below`` is given."""
+    check_tensor(value, name)
+    if value.dtype != torch.int64:
+        way_out = f"{name}.nonzero().flatten()" if value.dtype == torch.bool else f"{name}.long()"
+        raise TypeError(f"{name} must be an int64 tensor, got {value.dtype}; use {way_out}")
+    if below is not None and value.numel():
+        low, high = map(int, value.aminmax())
+        if low < least or high >= below:
+            raise ValueError(f"{name} must lie in [{least}, {below}), got {low} to {high}")
+
+
+def check_same_device(value: Tensor, name: str, other: Tensor, others: str) -> None:
+    """Raise ValueError unless a tensor is on the device of another tensor, which ``others`` names."""
+    if value.device != other.device:
+        raise ValueError(f"{name} must be on the device of {others}, {other.device}, got {value.device}")
+
+
+def check_distinct(value: Tensor, name: str) -> None:
+    """Raise ValueError unless no number comes twice in indices ``(M,)``."""
+    if value.ndim != 1:
+        raise ValueError(f"{name} must be of shape (M,), got {tuple(value.shape)}")
+    ascending = value.sort().values
+    if (twice := ascending[1:] == ascending[:-1]).any():
+        first = int(ascending[1:][twice][0])
+        raise ValueError(f"{name} must be distinct, got {first} more than once; use {name}.unique()")
+
+
+def single(value: Any) -> Any:
+    """Return a tensor of half precision in float32, and any other ``value`` as it is."""
+    return value.float() if isinstance(value, Tensor) and value.dtype in HALVES else value
+
+
+def check_finite(value: Tensor, name: str, advice: str = "drop or impute them") -> None:
+    """Raise ValueError if ``value`` has a NaN or an infinity; on a device when the host next synchronises: `later`."""
+    later(~value.detach().sum().isfinite(), functools.partial(_refuse_infinite, value, name, advice))
+
+
+def _refuse_infinite(value: Tensor, name: str, advice: str = "drop or impute them") -> None:
+    if len(bad := (~torch.isfinite(value)).nonzero()):  # else a sum overflows
+        raise ValueError(
+            f"{name} must be finite, got {len(bad)} NaN or Inf of {value.numel()} entries "
+            f"(first at {tuple(bad[0].tolist())}); {advice}"
+        )
+
+
+def largest(value: Tensor) -> Tensor:
+    """Return the largest absolute value ``()`` of an entry, 0 for an empty tensor and NaN if an entry is NaN."""
+    low, high = value.detach().aminmax() if value.numel() else (value.new_zeros(()),) * 2
+    return torch.maximum(-low, high)
+
+
+def check_non_negative(value: Tensor, name: str, slack: float | Tensor = 0.0) -> None:
+    """Raise ValueError if ``value`` has an entry below zero by more than ``slack``."""
+    if (value < -slack).any():
+        raise ValueError(f"{name} must be non-negative, got a minimum of {value.detach().min():.3g}")
+
+
+def check_symmetric(value: Tensor, reverse: Tensor, name: str, slack: float | Tensor = 0.0) -> None:
+    """Raise ValueError if entries differ from the entries of the transpose by more than round-off and ``slack``."""
+    relative = 1e-5 if value.dtype == torch.float32 else 1e-12
+    difference = torch.sub(value.detach(), reverse.detach()).abs_()
+    if (difference > relative * value.detach().abs() + torch.finfo(value.dtype).tiny + slack).any():
+        raise ValueError(
+            f"{name} must be symmetric, got entries that differ from their transpose by up to {difference.max():.3g}; "
+            "average the two directions, (W + W.mT) / 2"
+        )
+
+
+def check_symmetric_matrix(value: Tensor, reverse: Tensor, name: str) -> None:
+    """Raise ValueError if entries differ from the transpose by more than the cancellation in the largest entry leaves.
+
+    Values that are not finite pass: they have an error of their own.
+    """
+    check_symmetric(value, reverse, name, 10 * torch.finfo(value.dtype).eps ** 0.5 * largest(value))
+
+
+def check_points(
+    x: Any, name: str = "x", *, batched: bool = True, min_points: int = 2, is_squared: bool = False
+) -> None:
+    """Raise unless ``x`` is a finite float tensor ``(N, D)``, or ``(B, N, D)`` where ``batched``.
+
+    ``is_squared``: whether its squared distances, and what is added to them, must be finite too.
+    """
+    check_floating(x, name)
+    ranks = (2, 3) if batched else (2,)
+    if x.ndim not in ranks:
+        expected = "(N, D) or (B, N, D)" if batched else "(N, D)"
+        raise ValueError(f"{name} must have shape {expected}, got {tuple(x.shape)}")
+    if x.shape[-2] < min_points or x.shape[-1] < 1 or x.shape[0] < 1:
+        raise ValueError(f"{name} must hold at least {min_points} points of dimension ≥ 1, got {tuple(x.shape)}")
+    size, most = largest(x), torch.finfo(x.dtype).max
+    most = math.sqrt(most / (64 * x.shape[-1])) if is_squared else most
+
+    def refuse() -> None:
+        _refuse_infinite(x, name)
+        raise ValueError(
+            f"{name} must be at most {most:.1e} in size for squared distances in {x.dtype}, got {size:.1e}; "
+            "rescale the points"
+        )
+
+    later(~(size <= most), refuse)
+
+
+def check_mask(mask: Any, x: Tensor) -> None:
+    """Raise unless ``mask`` is a boolean tensor of the shape of ``x`` without its last axis."""
+    check_tensor(mask, "mask")
+    if mask.dtype != torch.bool:
+        raise TypeError(f"mask must be a boolean tensor, got {mask.dtype}; use mask.bool()")
+    if mask.shape != x.shape[:-1]:
+        raise ValueError(f"mask must have shape {tuple(x.shape[:-1])} to go with the points, got {tuple(mask.shape)}")
+
+
+def check_flag(value: Any, name: str) -> bool:
+    """Return the flag as Python's bool; raise TypeError for anything else, such as the word "no"."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} must be True or False, got {arrived(value)}")
+    return bool(value)
+
+
+def check_count(value: Any, name: str, minimum: int = 1, maximum: int = LARGEST_COUNT) -> int:
+    """Return the integer from ``minimum`` to ``maximum`` as Python's int; raise for anything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be an integer, got {arrived(value)}")
+    if not minimum <= value <= maximum:
+        bound = f"at least {minimum}" if value < minimum else f"at most {maximum}"
+        raise ValueError(f"{name} must be {bound}, got {arrived(int(value))}")
+    return int(value)
+
+
+def check_classes(labels: Tensor, name: str = "labels") -> int:
+    """Return the number of classes or clusters of labels 0, 1, …; raise ValueError for other numbers."""
+    if (largest := int(labels.max()) if labels.numel() else -1) >= LARGEST_WIDTH:
+        raise ValueError(
+            f"{name} must be counted from 0 and smaller than {LARGEST_WIDTH}, got {largest}; "
+            f"{name}[{name} >= 0].unique(return_inverse=True)[1] numbers the labels in use"
+        )
+    return largest + 1
+
+
+def check_width(value: Any, name: str) -> int:
+    """Return the number of columns of an answer, classes or clusters; raise for anything else."""
+    return check_count(value, name, maximum=LARGEST_WIDTH)
+
+
+def check_seed(value: Any, name: str = "seed") -> int:
+    """Return the seed, an integer that every random generator takes; raise for anything else."""
+    return check_count(value, name, 0, 2**32 - 1)
+
+
+def check_number(value: Any, name: str, low: float = -math.inf, high: float = math.inf) -> float:
+    """Return the finite number from ``low`` to ``high`` as Python's number; raise for anything else."""
+    number = _number(value, name)
+    if not (abs(number) <= LARGEST and low <= number <= high):
+        least = f"a finite number of at least {low:g}" if low > -math.inf else "a finite number"
+        expected = f"a number in [{low:g}, {high:g}]" if high < math.inf else least
+        raise ValueError(f"{name} must be {expected}, got {arrived(number)}")
+    return _for_torch(number)
+
+
+def check_positive(value: Any, name: str) -> float:
+    """Return the positive, finite number as Python's number; raise for anything else."""
+    number = _number(value, name)
+    if not 0 < number <= LARGEST:
+        raise ValueError(f"{name} must be positive and finite, got {arrived(number)}")
+    return _for_torch(number)
+
+
+def _for_torch(number: float) -> float:
+    """Return the number; an integer beyond int64 becomes a float."""
+    return float(number) if isinstance(number, int) and number.bit_length() > 63 else number
+
+
+def _number(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise TypeError(f"{name} must be a number, got {arrived(value)}")
+    number: float = value.item() if isinstance(value, np.generic) else value
+    return number
+
+
+def check_choice(value: Any, name: str, choices: Iterable[str]) -> None:
+    """Raise ValueError unless ``value`` is one of the words ``choices``."""
+    known = tuple(choices)
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {arrived(value)}")
+
+
+def check_function(value: Any, name: str, expected: str) -> None:
+    """Raise TypeError unless ``value`` is callable and no class; ``expected`` says which function is meant."""
+    if isinstance(value, type) or not callable(value):
+        raise TypeError(f"{name} must be {expected}, got {arrived(value)}")
+
+
+def check_dtype(dtype: Any, name: str) -> None:
+    """Raise TypeError unless ``dtype`` is float32 or float64."""
+    if dtype not in FLOATS:
+        raise TypeError(f"{name} must be torch.float32 or torch.float64, got {dtype!r}")
+
+
+def check_device(device: Any, name: str) -> None:
+    """Raise unless ``device`` names a device of torch."""
+    if not isinstance(device, (str, torch.device)):
+        raise TypeError(f"{name} must be a device such as 'cpu', got {arrived(device)}")
+    try:
+        torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"{name} must be a device such as 'cpu' or 'cuda', got {device!r}") from error
+
+
+def check_generator(generator: Any) -> None:
+    """Raise TypeError unless ``generator`` is None or a generator of random numbers."""
+    if generator is not None:
+        expected = "a torch.Generator or None, such as torch.Generator().manual_seed(0)"
+        check_instance(generator, "generator", torch.Generator, expected)
+
+
+def keep(options: Any, **values: Any) -> None:
+    """Set fields of a frozen dataclass to the values that their checks returned."""
+    for name, value in values.items():
+        object.__setattr__(options, name, value)
+
+
+def is_dual(value: Tensor) -> bool:
+    """Return whether the tensor carries a tangent of forward-mode derivatives."""
+    return forward_ad.unpack_dual(value).tangent is not None
+
+
+def primal(value: Tensor) -> Tensor:
+    """Return the tensor without gradients of either mode: ``detach`` keeps the tangent of forward mode."""
+    bare: Tensor = forward_ad.unpack_dual(value).primal.detach()
+    return bare
+
+
+def derivatives_asked(**tensors: Any) -> dict[str, str]:
+    """Return whether gradients are recorded, and the tensors in which derivatives of either mode are asked for."""
+    on = torch.is_grad_enabled()
+    given = {name: x for name, x in tensors.items() if isinstance(x, Tensor)}
+    asked = [name for name, x in given.items() if (on and x.requires_grad) or is_dual(x)]
+    return {"gradient mode": "enabled" if on else "disabled", "derivatives": f"to {', '.join(asked) or 'nothing'}"}
+
+
+def is_plain_host(x: Tensor) -> bool:
+    """Return whether NumPy may read the memory of a tensor and no mode of torch watches it."""
+    is_own = type(x) is Tensor and x.device.type == "cpu" and not x.is_neg()
+    return is_own and torch._C._functorch.peek_interpreter_stack() is None
+
+
+def power_of_two(value: Tensor, dim: tuple[int, ...]) -> Tensor:
+    """Return the power of two next to the largest magnitude along the axes, which stay with length 1; 1 for zeros.
+
+    A quotient by it keeps all bits, and its squares do not overflow.
+    """
+    return next_power(primal(value).abs().amax(dim, keepdim=True))
+
+
+def next_power(magnitude: Tensor) -> Tensor:
+    """Return the powers of two above magnitudes, without gradients; 1 for zeros."""
+    magnitude = magnitude.detach()
+    power = magnitude / torch.frexp(magnitude).mantissa  # exact; `torch.ldexp` overflows in float64 before torch 2.5
+    return torch.where(power.isnan(), 1, power)
+
+
+def finite_gradient(value: Tensor) -> Tensor:
+    """Return ``value``; a gradient to it that overflows is made finite, with a `DegeneracyWarning`.
+
+    NaN, which only a loss that is NaN itself should bring, is not hidden.
+    """
+    if not (torch.is_grad_enabled() and value.requires_grad):
+        return value
+    same = value.view_as(value)
+    same.register_hook(_made_finite)
+    return same
+
+
+def _made_finite(gradient: Tensor | None) -> Tensor | None:
+    if gradient is None:  # nothing flows back
+        return None
+    if torch.isfinite(gradient.detach().sum()) or not gradient.isinf().any():
+        return finite_gradient(gradient)
+    largest = torch.finfo(gradient.dtype).max
+    warn(
+        f"{int(gradient.isinf().sum())} of {gradient.numel()} entries of a gradient are too large for "
+        f"{gradient.dtype}: the largest number is returned for them; use float64, a larger bandwidth, larger "
+        'weights, or smaller outputs (scale="unit")',
+        DegeneracyWarning,
+    )
+    return gradient.clamp(-largest, largest)

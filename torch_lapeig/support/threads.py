@@ -1,0 +1,217 @@
+"""Work on the processor in parts, each in a thread of its own that is single-threaded.
+
+MKL and OpenMP split every single operation among all threads and wait for the slowest at its end. Where another process
+takes a core for a while, each of these waits costs a slice of the scheduler's time: 64 matrices of 128² took `eigh`
+46 ms on one thread and 276 ms on two. Parts that need nothing of each other wait once, at the end of all.
+
+The threads are of a pool of their own.
+
+Nothing here changes a setting of the caller's threads. With `torch.get_num_threads` of 1 the work is done where it is
+asked for, as it would be without this module.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextvars
+import itertools
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
+
+from torch_lapeig.support import checks
+from torch_lapeig.support.tuning import PARTS_OF_THREAD
+
+T = TypeVar("T")
+CPU = torch.device("cpu")
+
+_lock = threading.Lock()  # held while the pool is made and settings of threads are restored
+_pool: ThreadPoolExecutor | None = None
+
+
+def together(tasks: Sequence[Callable[[], T]], device: torch.device = CPU) -> list[T]:
+    """Return the results of tasks, run on as many threads as torch may use here, several tasks on each.
+
+    Tasks of an accelerator are run one after the other by the caller, whose stream they belong to.
+
+    The tasks are taken in their order, under the grad mode, inference mode and autocast of the caller. They should
+    release Python's lock for most of their time, as operations on large tensors do. Their warnings are given when all
+    are done. A task may call this function: it does its tasks itself.
+
+    Raises:
+        The error of the first task that fails; tasks after it may not be run.
+    """
+    if (
+        len(tasks) < 2 or device.type != "cpu" or (threads := _threads_here()) == 1
+    ):  # a single task has all threads of torch
+        return [task() for task in tasks]
+    results: dict[int, T] = {}
+    failures: dict[int, BaseException] = {}
+    warnings: dict[int, list[tuple[str, type[Warning]]]] = {}
+    waiting = collections.deque(enumerate(tasks))
+    mode = _mode_of_caller()
+
+    def work() -> None:
+        while waiting:
+            try:
+                number, task = waiting.popleft()
+            except IndexError:  # another thread was faster
+                return
+            try:
+                checks.kept_warnings.set(warnings.setdefault(number, []))
+                results[number] = task()
+            except BaseException as error:
+                waiting.clear()
+                failures[number] = error
+
+    def on_worker() -> None:
+        _here.inside = True
+        contextvars.copy_context().run(mode, work)
+
+    try:
+        wait([_workers().submit(on_worker) for _ in range(min(threads, len(tasks)))])
+    except RuntimeError:  # no more threads available, as at the end of the interpreter
+        pass
+    except BaseException:  # an interrupt
+        waiting.clear()
+        raise
+    contextvars.copy_context().run(work)  # run the tasks that no thread has taken
+    for number in sorted(warnings):
+        for warning in warnings[number]:
+            checks.warn(*warning)
+    if failures:
+        raise failures[min(failures)]
+    return [results[number] for number in range(len(tasks))]
+
+
+def in_parts(function: Callable[[Tensor], tuple[Tensor, ...]], batch: Tensor, least: int) -> tuple[Tensor, ...]:
+    """Return the tensors that a function of a batch ``(B, ...)`` gives, whose items are independent.
+
+    On the processor the batch is taken in parts of at least ``least`` numbers, each on one thread; as a whole where it
+    holds fewer, on other devices, and where torch may use one thread only.
+    """
+    if batch.device.type != "cpu" or batch.numel() < least or _threads_here() == 1:
+        return function(batch)
+    parts = [batch[part] for part in slices(len(batch), least * len(batch) / batch.numel())]
+    found = together([lambda part=part: function(part) for part in parts])  # type: ignore[misc]
+    return found[0] if len(found) == 1 else tuple(map(torch.cat, zip(*found, strict=True)))
+
+
+def slices(count: int, least: float) -> list[slice]:
+    """Return 0 to ``count`` in slices of about equal length, ``least`` or longer: a few for each thread, or one.
+
+    More than one for each thread, because a thread whose core is busy elsewhere leaves more of them to the others.
+    """
+    threads = _threads_here()
+    most = 1 if threads == 1 else PARTS_OF_THREAD * threads
+    number = max(1, min(count, int(count / max(least, 1)), most))
+    ends = [count * i // number for i in range(number + 1)]
+    return [slice(*part) for part in itertools.pairwise(ends)]
+
+
+_here = threading.local()  # inside: whether this thread is one of a team at work
+
+
+def is_watched() -> bool:
+    """Return whether a mode of torch, or a transform of torch.func, watches the operations of this thread."""
+    return is_in_torch_dispatch_mode() or torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def _threads_here() -> int:
+    """Return the number of threads for tasks: 1 too where this thread alone is watched."""
+    threads = torch.get_num_threads()
+    if threads == 1 or getattr(_here, "inside", False) or is_watched():
+        return 1
+    return min(threads, os.cpu_count() or 1)
+
+
+def _mode_of_caller() -> Callable[[Callable[[], None]], None]:
+    """Return a function that calls another under the modes of torch that this thread is in now."""
+    grad, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    autocast, dtype = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+
+    def call(function: Callable[[], None]) -> None:
+        cast = torch.autocast("cpu", dtype, enabled=autocast)
+        with torch.inference_mode(inference), torch.set_grad_enabled(grad), cast:
+            function()
+
+    return call
+
+
+def _workers() -> ThreadPoolExecutor:
+    """Return the threads of this process, made when they are first asked for."""
+    global _pool
+    with _lock:
+        if _pool is None:
+            _pool = ThreadPoolExecutor(os.cpu_count() or 1, "torch_lapeig", _compute_alone)
+        return _pool
+
+
+def _forget() -> None:
+    """Forget the threads, of which a forked process has none; one of them may have held the lock."""
+    global _pool, _lock, _is_forked
+    _pool, _lock, _is_forked = None, threading.Lock(), True
+
+
+def is_forked() -> bool:
+    """Return whether this process was forked from a process that had loaded this module."""
+    return _is_forked
+
+
+_is_forked = False
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+def _compute_alone() -> None:
+    """Make this new thread single-threaded.
+
+    `torch.set_num_threads` sets the number of its own thread, and the number for threads that begin afterwards. A
+    thread that has begun with the former number restores the latter. A thread begins when it first asks for its number.
+    """
+    torch.get_num_threads()
+    begun, changed = threading.Event(), threading.Event()
+
+    def put_back() -> None:
+        usual = torch.get_num_threads()
+        begun.set()
+        changed.wait()
+        torch.set_num_threads(usual)
+
+    with _lock:
+        other = threading.Thread(target=put_back)
+        other.start()
+        begun.wait()
+        torch.set_num_threads(1)
+        changed.set()
+        other.join()
+
+
+SOUND = 100  # rows up to which torch's LU factors of batches are sound on several threads (they are up to 150)
+
+
+def solve_each(matrices: Tensor, rhs: Tensor, *, check: bool = True) -> Tensor:
+    """Return X of A X = B for ``matrices`` ``(..., n, n)`` and ``rhs`` ``(..., n, m)``.
+
+    On the processor one by one where they are large: torch's LU factors of batches fail there on several threads, with
+    an error or without end (pytorch #142815).
+
+    Args:
+        check: raise `torch.linalg.LinAlgError` where A is singular; else X has ∞ or NaN there.
+    """
+
+    def solve(a: Tensor, b: Tensor) -> Tensor:
+        solution: Tensor = torch.linalg.solve_ex(a, b, check_errors=check)[0]
+        return solution
+
+    is_sound = matrices.device.type != "cpu" or matrices.shape[-1] <= SOUND or torch.get_num_threads() == 1
+    if is_sound or matrices.ndim == 2:
+        return solve(matrices, rhs)
+    each = zip(matrices.flatten(0, -3), rhs.flatten(0, -3), strict=True)
+    return torch.stack([solve(a, b) for a, b in each]).reshape(rhs.shape)
