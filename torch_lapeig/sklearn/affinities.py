@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, eye_array, issparse
+from scipy.sparse import csr_array, eye, issparse
 from sklearn.metrics.pairwise import pairwise_distances, pairwise_kernels
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import check_array
@@ -204,7 +204,7 @@ class OfSparseSamples(OfDistances):
         search = NearestNeighbors(n_neighbors=n_neighbors).fit(X)
         super().__init__(csr_array(search.kneighbors_graph(mode="distance").astype(X.dtype)), n_neighbors)
         self.samples = X.copy()
-        self.matrix = csr_array(self.matrix + eye_array(X.shape[0], dtype=X.dtype))  # with the sample itself
+        self.matrix = csr_array(self.matrix + eye(X.shape[0], dtype=X.dtype))  # with the sample itself
 
     def rows(self, X: Any) -> Array:
         """Return the two directions of each pair, ½ each."""
