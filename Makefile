@@ -39,7 +39,7 @@ check: $(VENV)/installed
 	@echo "==> tests, one worker and one thread a core: threads of several workers would wait for each other"
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 	@echo "==> eigenpairs again with all threads"
-	@$(BIN)/python -m pytest tests/eigen/test_eigen.py
+	@$(BIN)/python -m pytest tests/eigen/test_eigenpairs.py
 
 docs: $(VENV)/installed
 	@echo "==> the site, with the programs of its gallery: docs/_build/html/index.html"
