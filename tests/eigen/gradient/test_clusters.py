@@ -8,6 +8,7 @@ import torch
 from problems import (
     complete,
     complete_bipartite,
+    covering,
     cycle,
     edge_parameters,
     points,
@@ -414,9 +415,12 @@ def test_the_first_of_several_null_vectors_alone(normalization):
         torch.testing.assert_close(*gradients, atol=1e-12, rtol=1e-9)
 
 
-@pytest.mark.parametrize("change", [0.0, 1e-9, 1e-7, 1e-5, 1e-2])
-@pytest.mark.parametrize("normalization", ["symmetric", "random_walk"])
-@pytest.mark.parametrize("solver", [Eigh(), ChebyshevSubspace()], ids=str)
+@covering(
+    2,
+    change=[0.0, 1e-9, 1e-7, 1e-5, 1e-2],
+    normalization=["symmetric", "random_walk"],
+    solver=[Eigh(), ChebyshevSubspace()],
+)
 def test_losses_in_float32_of_pairs_in_float64(solver, change, normalization):
     """Their round-off is not taken for a dependence on the basis, nor enlarged by 1/(λ_i − λ_j)."""
     affinity = cycle(24)
