@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -149,10 +150,11 @@ def covering(together: int, **values: Iterable[Any]) -> pytest.MarkDecorator:
     options = [list(v.items()) if isinstance(v, dict) else [(str(one), one) for one in v] for v in values.values()]
     every_case = list(itertools.product(*(range(len(option)) for option in options)))
     parts = {case: set(itertools.combinations(enumerate(case), together)) for case in every_case}
-    missing, cases = set().union(*parts.values()), []
+    missing, cases, used = set().union(*parts.values()), [], Counter()
     while missing:
-        cases.append(max(every_case, key=lambda case: len(parts[case] & missing)))
+        cases.append(max(every_case, key=lambda c: (len(parts[c] & missing), -sum(used[p] for p in enumerate(c)))))
         missing -= parts[cases[-1]]
+        used.update(enumerate(cases[-1]))
     chosen = [[option[place] for option, place in zip(options, case, strict=True)] for case in cases]
     names = ["-".join(name for name, _ in case) for case in chosen]
     return pytest.mark.parametrize(list(values), [[value for _, value in case] for case in chosen], ids=names)

@@ -19,7 +19,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
-from problems import on_every_device, points, swiss_roll
+from problems import DEVICES, covering, on_every_device, points, swiss_roll
 from torch_lapeig import KNN, DensityCorrected, GraphWarning, HeatKernel, LaplacianEigenmaps, SimpleWeights, Solve
 from torch_lapeig.eigen import Eigh
 from torch_lapeig.sklearn import (
@@ -187,9 +187,7 @@ def test_agrees_with_their_estimator_of_the_same_name(name):
         np.testing.assert_allclose(ours.transform(NEW), signs * theirs.transform(NEW), atol=1e-5 * scale)
 
 
-@on_every_device
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@every_peer
+@covering(2, name=PEERS.keys(), dtype=[np.float32, np.float64], device=DEVICES)
 def test_embeddings_of_training_and_new_samples(name, dtype, device):
     model = clone(PEERS[name][0]).set_params(device=device).fit(ROLL.astype(dtype))
     y = model.transform(ROLL.astype(dtype))

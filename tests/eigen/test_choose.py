@@ -6,14 +6,7 @@ import scipy.linalg
 import scipy.sparse
 import torch
 
-from problems import (
-    in_every_dtype,
-    path,
-    points,
-    sparse_path,
-    subspace_angle,
-    swiss_roll,
-)
+from problems import DTYPES, covering, in_every_dtype, path, points, sparse_path, subspace_angle, swiss_roll
 from torch_lapeig import ConvergenceError, Graph, HeatKernel, Laplacian, eigenpairs, knn_graph, native
 from torch_lapeig.eigen import (
     Auto,
@@ -212,9 +205,7 @@ def test_heavy_tails_break_no_solver_down(seed, dtype):
 class TestBatchesWithFewHardGraphs:
     """Graphs of a batch that the first choice does not solve are solved once more, not those beside them."""
 
-    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-    @pytest.mark.parametrize("failing", [[2], [0, 5], [0, 1, 2, 3]])
-    @pytest.mark.parametrize("idle", [0, 20])
+    @covering(2, failing=[[2], [0, 5], [0, 1, 2, 3]], dtype=DTYPES, idle=[0, 20])
     def test_the_answer_and_its_gradient_are_as_if_all_had_been_solved(self, dtype, failing, idle, monkeypatch):
         sizes, eigh = [], Eigh()
 

@@ -312,9 +312,7 @@ def parts_of_points(parts, **options):
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own, on first use
 @pytest.mark.filterwarnings("ignore:the neighbourhood graph has:torch_lapeig.GraphWarning")
-@pytest.mark.parametrize("parts", [2, 3])
-@pytest.mark.parametrize("scale", ["degree", "orthonormal"])
-@pytest.mark.parametrize("normalization", ["random_walk", "unnormalized"])
+@covering(2, parts=[2, 3], scale=["degree", "orthonormal"], normalization=["random_walk", "unnormalized"])
 def test_null_vectors_beside_the_trivial_one(normalization, scale, parts):
     """The first null vector of several components is that of the whole graph, and moves as the degrees do."""
     x, module = parts_of_points(parts, normalization=normalization, scale=scale)
