@@ -23,7 +23,6 @@ from torch_lapeig import (
     native,
 )
 from torch_lapeig.eigen import (
-    Auto,
     Eigh,
     Lobpcg,
     ShiftInvert,
@@ -395,12 +394,6 @@ class TestFill:
         assert matrix.structure(Limits(work=10)) is None
         assert matrix.structure(whole.size) is whole
         assert matrix.structure(whole.size._replace(entries=whole.entries - 1)) is None
-
-    def test_factors_are_taken_where_they_stay_sparse(self):
-        for name in ("path", "tree", "expander", "hubs"):
-            choice = Auto().choose(Laplacian(scipy_graph(GRAPHS[name]())).symmetric, 6)
-            is_direct = isinstance(choice.solvers[0], ShiftInvert)
-            assert is_direct == (name not in ("expander", "hubs")), (name, choice)
 
 
 def test_a_krylov_space_knows_its_products():
