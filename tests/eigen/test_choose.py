@@ -52,9 +52,7 @@ def work(monkeypatch):
 
         monkeypatch.setattr(holder, name, counted)
 
-    monkeypatch.setattr(
-        chebyshev, "subspace", lambda *_: None
-    )  # filters go through the operator, where they are counted
+    monkeypatch.setattr(chebyshev, "subspace", lambda *_: None)  # filters go through the operator, which counts them
     count(Eigh, "__call__", lambda solver, operator, *_: operator.batch_size * operator.num_nodes**3)
     count(factors, "factorize", lambda matrix: matrix.structure().work)
     count(SymmetricOperator, "chebyshev", lambda a, x, degree, *_: degree.max() * x.shape[-1] * a.values.numel())
@@ -63,8 +61,8 @@ def work(monkeypatch):
     return found
 
 
-# Of each kind of graph: the graph, the number of pairs, the maximum multiplications for each edge. Another solver than the
-# best one takes at least one and a half times as many.
+# Of each kind of graph: the graph, the number of pairs, the maximum multiplications for each edge. Solvers that do not
+# suit the graph take at least one and a half times as many.
 KINDS = {
     "path": (lambda: Graph.from_scipy(sparse_path(20_000)), 6, 1500),
     "surface": (lambda: knn_graph(swiss_roll(4000), 10), 6, 1500),
@@ -99,10 +97,9 @@ class TestDefault:
     @pytest.mark.parametrize("kind", ["path", "surface", "many dimensions"])
     def test_without_compiled_loops(self, kind, monkeypatch):
         make, k, _ = KINDS[kind]
-        laplacian = Laplacian(make())
-        exact = eigenpairs(laplacian, k)
+        exact = eigenpairs(Laplacian(make()), k)
         monkeypatch.setattr(native, "library", lambda: None)
-        pairs = eigenpairs(laplacian, k)
+        pairs = eigenpairs(Laplacian(make()), k)
         assert pairs.converged
         torch.testing.assert_close(pairs.values, exact.values, rtol=1e-6, atol=1e-12)
 
