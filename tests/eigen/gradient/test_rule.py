@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from problems import (
+    DEVICES,
+    covering,
     cycle,
     edge_parameters,
     invariants,
-    on_every_device,
     path,
     points,
     projector_loss,
@@ -35,8 +36,7 @@ from torch_lapeig.eigen.gradient import cg
 NORMALIZATIONS = ["symmetric", "random_walk", "unnormalized"]
 
 
-@pytest.mark.parametrize("solver", [Eigh(), ChebyshevSubspace(guards=4)], ids=str)
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@covering(1, normalization=NORMALIZATIONS, solver=[ChebyshevSubspace(guards=4), Eigh()])
 def test_gradcheck_of_edge_weights(normalization, solver):
     weight, graph_of = edge_parameters(random_affinity(14))
     loss = projector_loss(14)
@@ -56,9 +56,7 @@ def test_gradcheck_of_the_vectors_themselves(normalization):
     assert torch.autograd.gradcheck(function, (weight,))
 
 
-@on_every_device
-@pytest.mark.parametrize("t", [0.8, "median"])
-@pytest.mark.parametrize("batch", [None, 2])
+@covering(2, batch=[None, 2], t=[0.8, "median"], device=DEVICES)
 def test_gradcheck_through_points_and_bandwidth(batch, t, device):
     x = points(10, 2, batch=batch).to(device).requires_grad_()
     kernel = HeatKernel(t, learnable=True).double().to(device)
@@ -71,7 +69,7 @@ def test_gradcheck_through_points_and_bandwidth(batch, t, device):
             return pairs.values, loss(pairs.vectors.cpu())
         return pairs.values, torch.stack([loss(v) for v in pairs.vectors.cpu()])
 
-    assert torch.autograd.gradcheck(function, (x, kernel.log_factor), atol=1e-6)
+    assert torch.autograd.gradcheck(function, (x, kernel.log_factor), atol=1e-6, fast_mode=device != "cpu")
 
 
 def test_conjugate_gradients_agree_with_the_whole_complement():
@@ -270,8 +268,8 @@ def test_gradgradcheck_of_iterative_solvers(solver):
         laplacian = Laplacian(graph_of(w), "random_walk")
         return invariants(eigenpairs(laplacian, 3, solver, tolerance=1e-13, backward_tolerance=1e-12), loss)
 
-    assert torch.autograd.gradcheck(function, (weight,), atol=1e-6)
-    assert torch.autograd.gradgradcheck(function, (weight,), atol=1e-5)
+    assert torch.autograd.gradcheck(function, (weight,), atol=1e-6, fast_mode=True)
+    assert torch.autograd.gradgradcheck(function, (weight,), atol=1e-5, fast_mode=True)
 
 
 def test_batched_gradients_with_hierarchies_of_each_graph():
