@@ -9,8 +9,8 @@ import torch
 from problems import in_every_dtype, points, projector_loss, torus
 from torch_lapeig import DegeneracyWarning, Graph, HeatKernel, Laplacian, eigenpairs, knn_graph
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, ShiftInvert, SymmetricOperator
-from torch_lapeig.graph.logarithms import inverse_power
 from torch_lapeig.graph.pattern import DensePattern
+from torch_lapeig.graph.weights import inverse_power
 
 
 @pytest.mark.parametrize("solver", [None, Eigh(), ChebyshevSubspace(), Lobpcg(), ShiftInvert()], ids=str)
