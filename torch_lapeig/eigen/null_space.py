@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.graph.groups import sum_of_groups
-from torch_lapeig.graph.nodes import Nodes
+from torch_lapeig.graph.pattern import Nodes
 from torch_lapeig.support import checks
 
 

@@ -231,7 +231,7 @@ class SymmetricOperator(WithEntries):
         return self.null.vectors(m, max(self.most_null, m, 1), self.pattern)
 
     def sum(self, x: Tensor) -> Tensor:
-        """Return Σ over the places where rows lie; see ``torch_lapeig.graph.nodes.Nodes``."""
+        """Return Σ over the places where rows lie; see ``torch_lapeig.graph.pattern.Nodes``."""
         return self.pattern.sum(x)
 
     def shared(self, *tensors: Tensor) -> tuple[Tensor, ...]:

@@ -25,8 +25,7 @@ from torch import Tensor
 
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.pattern import DensePattern
-from torch_lapeig.graph.rules import KNN, Precomputed
-from torch_lapeig.graph.weighted import Rule
+from torch_lapeig.graph.rules import KNN, GraphRule, Precomputed
 from torch_lapeig.graph.weights import SimpleWeights, Weighting
 from torch_lapeig.sklearn.base import Estimator
 from torch_lapeig.support import checks
@@ -224,7 +223,7 @@ class OnGraph(Estimator):
         self._affinities, self._n_neighbors = affinities, n_neighbors
         return self._on_device(X) if affinities is None else affinities.graph(self.device)
 
-    def _rule(self) -> tuple[Rule, Weighting | None]:
+    def _rule(self) -> tuple[GraphRule, Weighting | None]:
         """Return rule and weighting of the module."""
         if self._affinities is not None:
             return Precomputed("affinity"), None
