@@ -17,10 +17,8 @@ from torch_lapeig.eigen.solvers.solver import (
     Progress,
     RitzPairs,
     check_options,
-    fewest_active,
     in_parts_of_batch,
     joined,
-    most_null,
     parts_of_batch,
 )
 from torch_lapeig.eigen.symmetric import SymmetricOperator
@@ -96,7 +94,7 @@ class ChebyshevSubspace:
         progress: Progress | None = None,
     ) -> RitzPairs:
         """Return the block of ``block_size(k)`` Ritz pairs, or as many as there are nodes of positive degree."""
-        m = min(self.block_size(k), fewest_active(operator))
+        m = min(self.block_size(k), operator.fewest_active)
         if m == k < int(operator.active_count.max()):  # larger graphs need a larger block
             return joined(operator, [self(item, k, tolerance, progress) for item in operator.items()], k)
         if not _is_scattered(operator, m):
@@ -107,7 +105,7 @@ class ChebyshevSubspace:
 
     def _block_of(self, operator: Operator, k: int, m: int, tolerance: float, progress: Progress | None) -> RitzPairs:
         """Return the block of ``m`` Ritz pairs, by the fastest way."""
-        null = operator.null_vectors(min(m, most_null(operator)))
+        null = operator.null_vectors(min(m, operator.most_null))
         if progress is None:
             if (found := self._whole(operator, null, k, m, tolerance)) is not None:
                 return found
