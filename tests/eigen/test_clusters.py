@@ -309,7 +309,7 @@ def parts_of_points(parts, **options):
     return x, LaplacianEigenmaps(parts + 1, KNN(3), HeatKernel(2.0), **options)
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own, on first use
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, on first use
 @pytest.mark.filterwarnings("ignore:the neighbourhood graph has:torch_lapeig.GraphWarning")
 @pytest.mark.parametrize("parts", [2, 3])
 @pytest.mark.parametrize("scale", ["degree", "orthonormal"])
