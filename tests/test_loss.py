@@ -35,7 +35,7 @@ from torch_lapeig import (
 from torch_lapeig.losses import orthogonality, spectral_loss, whiten
 
 HALVES = [torch.float16, torch.bfloat16]
-forward_mode = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own
+forward_mode = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own
 
 
 def both_kinds(affinity):

@@ -41,7 +41,7 @@ def test_no_pairs():
     assert differentiable_pair_distances(x.requires_grad_(), none, x, none).shape == (0,)
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own, on first use
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, on first use
 def test_derivatives_of_any_order_and_mode():
     x, y = points(5, 3).requires_grad_(), points(6, 3, seed=1).requires_grad_()
     i, j = pairs(x, y, 12)

@@ -241,7 +241,7 @@ def test_half_precision_of_new_points_of_a_fit_in_float64(make):
     assert torch.equal(module.transform(new), module.transform(new.double()).half())
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own, on first use
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, on first use
 @every_method
 def test_gradients_to_points_and_new_points(make):
     """Of what does not depend on signs, in both modes."""

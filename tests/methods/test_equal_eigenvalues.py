@@ -35,7 +35,7 @@ METHODS = {
     "SpectralClustering, Shi–Malik": SpectralClustering(3, ALL, HEAT, variant="shi_malik"),
 }
 every_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
-forward_mode = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own
+forward_mode = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own
 
 
 def polygon(n=N, radius=1.0):

@@ -204,7 +204,7 @@ def test_gradients_to_weights_labels_points_and_bandwidth(make):
     torch.testing.assert_close(slope, ((up - down) / 2e-5).detach(), atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own, on first use
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, on first use
 @pytest.mark.parametrize("name", ["LabelSpreading", "HarmonicFunction"])
 def test_forward_mode_is_the_transpose_of_the_backward(name):
     graph, soft = HeatKernel()(X, KNN(6)(X)), one_hot(LABELS)

@@ -105,7 +105,7 @@ def test_what_is_not_plain_has_the_warnings_of_all_sizes(x, message):
     torch.testing.assert_close(short @ short.T, expected @ expected.T, atol=1e-9, rtol=0)
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own, on first use
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, on first use
 def test_forward_mode():
     x, direction = points(40, 3), points(40, 3, seed=1)
     tangents = []

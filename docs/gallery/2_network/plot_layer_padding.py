@@ -92,7 +92,7 @@ for panel, number, title in zip(axes, (0, 1), ("ring", "ring with a gap"), stric
     points = x_test[number][mask_test[number]]
     panel.scatter(*points[:, :2].T, c=y[number][mask_test[number], 0].detach(), s=18)
     panel.set(title=title, aspect="equal")
-lines = axes[2].plot(torch.tensor(history))
+lines = axes[2].plot(history)
 axes[2].legend(lines, ["loss", "scale 1", "scale 2", "scale of noise"], fontsize="small")
 axes[2].set_xlabel("step")
 plt.show()

@@ -310,7 +310,7 @@ def parts_of_points(parts, **options):
     return x, LaplacianEigenmaps(parts + 1, KNN(3), HeatKernel(2.0), **options)
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own, on first use
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, on first use
 @pytest.mark.filterwarnings("ignore:the neighbourhood graph has:torch_lapeig.GraphWarning")
 @covering(2, parts=[2, 3], scale=["degree", "orthonormal"], normalization=["random_walk", "unnormalized"])
 def test_null_vectors_beside_the_trivial_one(normalization, scale, parts):

@@ -185,7 +185,7 @@ def test_gradgradcheck_of_edge_weights(solver):
     assert torch.autograd.gradgradcheck(function, (weight,), atol=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own, on first use
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, on first use
 @pytest.mark.parametrize("heavy", [1e4, 2.0**18])
 def test_second_derivatives_of_a_vector_near_the_null_vector_where_the_first_is_zero_by_symmetry(heavy):
     """Two nodes with heavy loops, which exchanging them leaves as they are: λ₂ = 2 / heavy."""
