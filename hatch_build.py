@@ -57,7 +57,7 @@ def compiled(root: Path) -> str | None:
     if sys.platform == "win32" or not shutil.which(compiler[0]):
         return f"there is no {compiler[0]}"
     library = root / LIBRARY
-    text = b"".join(source.read_bytes() for source in sorted((root / FOLDER).glob("*.c")))
+    text = b"".join(source.read_bytes() for source in sorted((root / FOLDER).glob("*.[ch]")))
     digest = hashlib.sha256(text).hexdigest()  # by which the package knows its own loops again
     made = library.with_suffix(f".{os.getpid()}")
     # Without code for several processors where the compiler knows none. GCC 12 for Arm fails at -O3.

@@ -155,16 +155,10 @@ def _workers() -> ThreadPoolExecutor:
 
 def _forget() -> None:
     """Forget the threads, of which a forked process has none; one of them may have held the lock."""
-    global _pool, _lock, _is_forked
-    _pool, _lock, _is_forked = None, threading.Lock(), True
+    global _pool, _lock
+    _pool, _lock = None, threading.Lock()
 
 
-def is_forked() -> bool:
-    """Return whether this process was forked from a process that had loaded this module."""
-    return _is_forked
-
-
-_is_forked = False
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 

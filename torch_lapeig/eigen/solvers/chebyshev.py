@@ -25,9 +25,7 @@ from torch_lapeig.eigen.solvers.solver import (
 )
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import SparsePattern
-from torch_lapeig.native import LINE, is_for_one_thread
-from torch_lapeig.native.ritz import least_of, ritz_pairs
-from torch_lapeig.native.subspace import Spectrum, subspace
+from torch_lapeig.native import LINE, Spectrum, is_for_one_thread, least_pivot, ritz_pairs, subspace
 from torch_lapeig.support.tuning import REORDER_NODES, SCATTERED
 
 BEYOND = 0.05  # fraction of the spectrum above a cluster that the growing part takes
@@ -194,7 +192,7 @@ class ChebyshevSubspace:
             return x, 0
         low = np.minimum(known.centre, _highest(x.dtype) * known.bound)
         # With more damping, columns would depend on the first.
-        enough = -math.log(least_of(x.dtype)) / log_growth(np.zeros_like(low), low, known.bound)
+        enough = -math.log(least_pivot(x.dtype)) / log_growth(np.zeros_like(low), low, known.bound)
         degree = np.floor(enough).clip(1, most).astype(np.int64)
         edge = to_device(torch.from_numpy(low).to(x.dtype), x)
         return operator.chebyshev(x, torch.from_numpy(degree), edge, operator.bound), int(degree.max()) + 1
