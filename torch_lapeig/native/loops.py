@@ -27,12 +27,14 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from torch_lapeig.support.threads import is_watched
-from torch_lapeig.support.tuning import ALONE, COMPILED_PART, PARTS_OF_THREAD
+from torch_lapeig.support.tuning import PARTS_OF_THREAD, SINGLE_THREADED_NUMBERS
 
 FOLDER, LIBRARY = Path(__file__).parent, "kernels.so"
 TYPES = {torch.float32: ("float", c_float), torch.float64: ("double", c_double)}
 LINE = 8  # numbers of float64 in a line of the cache; blocks have whole lines
 LANES = 4  # columns that conjugate gradients solve side by side, at most
+# Least multiplications of a part of the work: some 20 µs, where waking a waiting thread takes 5.
+COMPILED_PART = 2**18
 UNINTERRUPTED = 2**31  # multiplications after which a solve lets Python be interrupted: about a second
 FINISHED, DEPENDENT = 2, 4  # states of a graph in `subspace.c`
 
@@ -163,7 +165,7 @@ def reads(crow: Tensor, col: Tensor, *numbers: Tensor) -> bool:
 
 def is_for_one_thread(numbers: int) -> bool:
     """Return whether a single-threaded loop over a block of so many numbers is faster than torch's threads."""
-    return numbers <= ALONE or torch.get_num_threads() == 1
+    return numbers <= SINGLE_THREADED_NUMBERS or torch.get_num_threads() == 1
 
 
 def num_threads() -> int:
