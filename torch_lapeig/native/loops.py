@@ -115,7 +115,10 @@ def _structure(name: str, dtype: torch.dtype) -> type[ctypes.Structure]:
 
 def structure(name: str, *values: Any, dtype: torch.dtype = torch.float64) -> Any:
     """Fill a structure with numbers and the addresses of tensors, which are valid as long as the tensors live."""
-    return _structure(name, dtype)(*[x.data_ptr() if type(x) is Tensor else x for x in values])
+    fields = []
+    for value in values:
+        fields.append(value.data_ptr() if type(value) is Tensor else value)
+    return _structure(name, dtype)(*fields)
 
 
 def call(name: str, *arguments: Any) -> Any:
