@@ -43,15 +43,6 @@ BUDGETS = {
 }
 
 
-# Alignment of the operands of sparse products on accelerators, in bytes: kernels read so many at a time.
-ALIGNMENT = 16
-
-
-# Edges of a node from which on the processor sums products in float32 in float64, as it adds them one by one: a star of
-# 1000 leaves of equal weights loses 1e-5 of a sum, one of two million 1e-2.
-HUB_EDGES = 1000
-
-
 def steps_between_looks(device: torch.device) -> int:
     """Return the number of steps between two synchronisations, in which the host checks an iteration for convergence.
 
