@@ -100,7 +100,7 @@ bench-quick: $(VENV)/installed
 	@echo "==> benchmarks, smaller problems, ten minutes on two cores (records in runs/records)"
 	@$(BIN)/python -m benchmarks all --quick
 
-$(VENV)/installed: pyproject.toml constraints.txt hatch_build.py $(wildcard torch_lapeig/native/*.c)
+$(VENV)/installed: pyproject.toml constraints.txt hatch_build.py $(wildcard torch_lapeig/native/*.[ch])
 	@echo "==> virtual environment $(VENV) from $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv $(VENV)
 	@echo "==> installing torch_lapeig and its tools, pinned by constraints.txt (a few minutes the first time)"
@@ -113,7 +113,7 @@ $(LOWEST)/installed: pyproject.toml constraints-lowest.txt
 	@$(LOWEST)/bin/python $(INSTALL) --only-binary :all: -c constraints-lowest.txt -e ".[test]"
 	@touch $@
 
-.venv-torch-%/installed: pyproject.toml hatch_build.py $(wildcard torch_lapeig/native/*.c)
+.venv-torch-%/installed: pyproject.toml hatch_build.py $(wildcard torch_lapeig/native/*.[ch])
 	@echo "==> virtual environment $(@D) from $$($(PYTHON) --version); builds of torch with CUDA take 6 GB: delete it afterwards"
 	@$(PYTHON) -m venv $(@D)
 	@$(@D)/bin/python $(INSTALL) --no-cache-dir torch==$* -e ".[test]"

@@ -1,8 +1,8 @@
-"""What is done where the package is built: the README for the index page, and the compiled loops.
+"""Build the package: the README for the index page, and the compiled loops.
 
-On the index page there is no folder beside the README, so links and pictures need an address. That of the public
-repository is one constant, in pyproject.toml, and empty until there is one. So long links to files are words, and
-pictures are left out, rather than broken.
+On the index page there is no folder beside the README, so links and pictures need an address. The address of the public
+repository stands in pyproject.toml, and is empty until there is one. Until then links to files become plain words, and
+pictures are left out.
 
 The C sources of `torch_lapeig/native` are compiled by the C compiler of the machine (``CC``, or ``cc``). Where there
 is none, or it fails, the package is pure Python and says so: it is slower, and gives the same answers.
@@ -35,16 +35,16 @@ FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", *REORDERED)
 
 
 def for_index_page(readme: str, address: str) -> str:
-    """The text of a README with absolute links and pictures, or without those to files where there is no address."""
+    """Return the text of a README with absolute links and pictures; without an address links become words."""
     picture, link = (rf"![\1]({address}/raw/main/\2)", rf"[\1]({address}/blob/main/\2)") if address else ("", r"\1")
     return re.sub(LINK, link, re.sub(PICTURE, picture, readme))
 
 
 class IndexPage(MetadataHookInterface):
-    """Sets what the index page shows."""
+    """Set what the index page shows."""
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Adds the README, and the address where there is one."""
+        """Add the README, and the address where there is one."""
         readme, address = (Path(self.root) / "README.md").read_text(encoding="utf-8"), self.config["address"]
         metadata["readme"] = {"content-type": "text/markdown", "text": for_index_page(readme, address)}
         if address:
@@ -52,15 +52,15 @@ class IndexPage(MetadataHookInterface):
 
 
 def compiled(root: Path) -> str | None:
-    """Compile the loops into the package; None if that was done, else why not."""
+    """Compile the loops into the package. Return None on success, else the reason."""
     compiler = shlex.split(os.environ.get("CC", "cc"))
     if sys.platform == "win32" or not shutil.which(compiler[0]):
         return f"there is no {compiler[0]}"
     library = root / LIBRARY
-    text = b"".join(source.read_bytes() for source in sorted((root / FOLDER).glob("*.c")))
-    digest = hashlib.sha256(text).hexdigest()  # by which the package knows its own loops again
+    text = b"".join(source.read_bytes() for source in sorted((root / FOLDER).glob("*.[ch]")))
+    digest = hashlib.sha256(text).hexdigest()  # the package compares it when it loads the loops
     made = library.with_suffix(f".{os.getpid()}")
-    # Without code for several processors where the compiler knows none. GCC 12 for Arm fails at -O3.
+    # Some compilers cannot make code for several processors, and GCC 12 for Arm fails at -O3.
     for more in ((), ("-DPLAIN",), ("-DPLAIN", "-O2")):
         options = [*FLAGS, *more, f'-DSOURCE="{digest}"', "-o", str(made)]
         command = [*compiler, *options, str(root / FOLDER / SOURCE), "-lm"]
@@ -73,7 +73,7 @@ def compiled(root: Path) -> str | None:
 
 
 class Loops(BuildHookInterface):
-    """Puts the compiled loops into a wheel, which is one for this kind of machine then."""
+    """Put the compiled loops into a wheel, which then fits this kind of machine only."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, for a wheel and for an editable installation."""

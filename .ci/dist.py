@@ -26,7 +26,7 @@ NEEDED = {  # of what each has to hold
         "torch_lapeig/py.typed",
         "torch_lapeig/distributed/__init__.py",
         "native/kernels.c",
-        "native/sparse.c",
+        "native/kernels.h",
         "licenses/LICENSE",
     ),
     ".gz": (
@@ -35,7 +35,7 @@ NEEDED = {  # of what each has to hold
         "CHANGELOG.md",
         "CITATION.cff",
         "native/kernels.c",
-        "native/sparse.c",
+        "native/kernels.h",
         "constraints.txt",
         "tests/conftest.py",
         "Makefile",

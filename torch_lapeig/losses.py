@@ -33,10 +33,6 @@ __all__ = [
 Reduction = Literal["mean", "weighted_mean", "sum", "none"]
 REDUCTIONS = ("mean", "weighted_mean", "sum", "none")
 
-RIDGE = 1e-12  # of a column's variance, or machine epsilon of its dtype if larger
-ROUNDING = 64  # machine epsilons of a column's mean: a smaller standard deviation counts as zero
-SMALLEST = 1e-38  # variance of a column that counts as zero: its root divides float32 without overflow
-
 
 @checks.full_precision
 def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean") -> Tensor:
@@ -441,7 +437,9 @@ def _whitening(y: Tensor, degrees: Tensor, nodes: Nodes) -> tuple[Tensor, Tensor
     centred = columns - mean
     covariance = nodes.sum(checks.matmul(centred.mT, share * centred))
     variance = covariance.diagonal(dim1=-2, dim2=-1)
-    ridge = max(eps, RIDGE) * variance + (ROUNDING * eps * mean.squeeze(-2)).square() + SMALLEST
+    # A standard deviation below 64 machine epsilons of the mean counts as zero, and so does a variance of 1e-38, whose
+    # root divides float32 without overflow.
+    ridge = max(eps, 1e-12) * variance + (64 * eps * mean.squeeze(-2)).square() + 1e-38
     # Without its error check, which NaN would trip: NaN in gives NaN out.
     factor = torch.linalg.cholesky_ex(covariance + torch.diag_embed(ridge))[0]
     identity = torch.eye(y.shape[-1], dtype=factor.dtype, device=y.device)

@@ -17,7 +17,7 @@ from problems import (
     subspace_angle,
     swiss_roll,
 )
-from torch_lapeig import ConvergenceError, Graph, HeatKernel, Laplacian, eigenpairs, knn_graph, native
+from torch_lapeig import ConvergenceError, Graph, HeatKernel, Laplacian, eigenpairs, knn_graph
 from torch_lapeig.eigen import (
     Auto,
     ChebyshevSubspace,
@@ -29,6 +29,7 @@ from torch_lapeig.eigen import (
 from torch_lapeig.eigen.choose import Choice
 from torch_lapeig.eigen.solvers import chebyshev, factors
 from torch_lapeig.eigen.solvers.solver import RitzPairs
+from torch_lapeig.native import loops as native
 
 counted = pytest.mark.skipif(native.library() is None, reason="nothing is compiled: SuperLU tells no fill beforehand")
 

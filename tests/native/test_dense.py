@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from problems import points
-from torch_lapeig import Graph, laplacian_smoothness, native
+from torch_lapeig import Graph, laplacian_smoothness
 from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
 from torch_lapeig.graph import products as storage
 from torch_lapeig.graph.distances import pair_distances, squared_distances
 from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.native import loops as native
 
 DTYPES = (torch.float64, torch.float32)
 pytestmark = pytest.mark.skipif(native.library() is None, reason="nothing is compiled here")

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from problems import points
-from torch_lapeig import Laplacian, knn_graph, native
-from torch_lapeig.native.ritz import ritz_pairs
+from torch_lapeig import Laplacian, knn_graph
+from torch_lapeig.native import loops as native
+from torch_lapeig.native import ritz_pairs
 
 DTYPES = (torch.float64,)
 pytestmark = pytest.mark.skipif(native.library() is None, reason="nothing is compiled")

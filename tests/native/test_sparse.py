@@ -8,9 +8,10 @@ import scipy.sparse
 import torch
 
 from problems import points, preferential_attachment, sparse_path
-from torch_lapeig import Graph, Laplacian, native
+from torch_lapeig import Graph, Laplacian
 from torch_lapeig.eigen.solvers.block_krylov import COMPILED_PIVOT, ENOUGH_LEFT, LEAST_LEFT, BlockKrylov
 from torch_lapeig.eigen.solvers.factors import Factors, Shifted, shifted, superlu
+from torch_lapeig.native import loops as native
 from torch_lapeig.native.sparse import Limits, Space, Structure, SymmetricFactors
 
 pytestmark = pytest.mark.skipif(native.library() is None, reason="nothing is compiled")

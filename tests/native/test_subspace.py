@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from problems import covering, points, sparse_path
-from torch_lapeig import Graph, HeatKernel, Laplacian, eigenpairs, knn_graph, native
+from torch_lapeig import Graph, HeatKernel, Laplacian, eigenpairs, knn_graph
 from torch_lapeig.eigen import ChebyshevSubspace
 from torch_lapeig.eigen.solvers import chebyshev
-from torch_lapeig.native import subspace as loops
+from torch_lapeig.native import loops
 
 DTYPES = (torch.float64,)
-pytestmark = pytest.mark.skipif(native.library() is None, reason="nothing is compiled")
+pytestmark = pytest.mark.skipif(loops.library() is None, reason="nothing is compiled")
 
 
 def in_steps(monkeypatch):
@@ -79,9 +79,9 @@ def test_a_call_that_is_cut_into_many_gives_the_same(monkeypatch):
             function = getattr(library, name)
             return (lambda *args: calls.append(name) or function(*args)) if "subspace" in name else function
 
-    library = native.library()
+    library = loops.library()
     monkeypatch.setattr(loops, "UNINTERRUPTED", 1)
-    monkeypatch.setattr(native, "library", Counted)
+    monkeypatch.setattr(loops, "library", Counted)
     found = ChebyshevSubspace()(operator, 4, 1e-8)
     assert len(calls) > 3
     assert torch.equal(found.values, expected.values)

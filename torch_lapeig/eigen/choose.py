@@ -19,13 +19,11 @@ from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.native.sparse import Limits
 from torch_lapeig.support import checks
 from torch_lapeig.support.tuning import (
+    BATCHED_NODES,
     DENSE_EIGH_NODES,
-    DENSE_PRODUCTS,
     EIGH_NODES,
     FALLBACK_NODES,
-    SMALL_NODES,
     SPARSE_PRODUCTS,
-    SUPERLU_NODES,
     budget_of,
     solves_all_pairs,
 )
@@ -72,14 +70,15 @@ class Auto:
         if batch == 1 and not getattr(operator, "of_affinities", False):
             multigrid = Lobpcg(preconditioner=SparseLU() if is_sparse else None)
             return Choice((multigrid, last_resort(n)), "a kernel: dense, or with factors that stay sparse")
-        if is_sparse and (batch == 1 or n > SMALL_NODES):
+        if is_sparse and (batch == 1 or n > BATCHED_NODES):
             return choose_for_graph(next(operator.items()), k)
         if n <= (EIGH_NODES if is_sparse else DENSE_EIGH_NODES):
             return Choice((Eigh(),), "all pairs of graphs together, of which the backward has nothing left to solve")
         if n > FALLBACK_NODES:
             return Choice((ChebyshevSubspace(), MULTIGRID, last_resort(n)), "a large dense graph")
         # Graphs that filters do not solve in about the time of `Eigh` are left to `Eigh`.
-        most = SPARSE_PRODUCTS if is_sparse else int(DENSE_PRODUCTS * n / block)
+        # `eigh` of dense graphs takes the time of 4 n / m products with m vectors; m = 16: 100 at n = 512, 500 at 2000.
+        most = SPARSE_PRODUCTS if is_sparse else int(4 * n / block)
         filters = ChebyshevSubspace(max_products=most)
         return Choice((filters, Eigh()), "graphs together, in products that take less time than all their pairs")
 
@@ -113,7 +112,7 @@ def choose_for_graph(operator: Operator, k: int) -> Choice:
     matrix = shifted(operator, 0.0, Auto())
     if not matrix.is_readable:
         return _choose_without_loops(matrix, last)
-    is_mesh = matrix.share_of_ball() >= (CURVED if n <= SMALL_NODES else MESHED)
+    is_mesh = matrix.share_of_ball() >= (CURVED if n <= BATCHED_NODES else MESHED)
     # Surfaces have 0.02 to 0.13 whatever their size, bodies 0.3 and more.
     within = Limits(work=FACTOR_WORK * n * len(matrix.col))
     structure = structure_within(matrix, budget_of(operator.device).factors, within) if is_mesh else None
@@ -128,7 +127,8 @@ def _choose_without_loops(matrix: Shifted, last: Solver) -> Choice:
     """Choose where nothing is compiled: the fill of SuperLU's factors is known only after they are made."""
     if matrix.is_thin:
         return Choice((ShiftInvert(), MULTIGRID, last), "nearly a tree: its factors do not fill in")
-    is_small_mesh = len(matrix.diagonal) <= SUPERLU_NODES and matrix.share_of_ball() >= MESHED
+    # SuperLU's factors of a body of 20,000 nodes take 0.6 GiB.
+    is_small_mesh = len(matrix.diagonal) <= 20_000 and matrix.share_of_ball() >= MESHED
     factors = (ShiftInvert(),) if is_small_mesh else ()
     return Choice((FILTERS, *factors, MULTIGRID, last), "a sparse graph, with nothing compiled: filters first")
 

@@ -1,26 +1,15 @@
-/* Conjugate gradients outside eigenvectors, see `torch_lapeig.eigen.gradient.complement` and `cg`. A part of `kernels.c`. */
+/* Conjugate gradients on the complement of eigenvectors, LANES columns side by side. */
 
-typedef struct {
-    int64_t n, k, u;                       /* nodes, wanted vectors, guards */
-    const double *vectors, *known;         /* (n, k); (n, k + u): these and the guards */
-    const double *values, *scales, *rest;  /* (k,); (k + u, k); 1: of the preconditioner rest + known scales knownᵀ */
-    const double *split;                   /* (u, k): guards that a cluster has in common with V; NULL for none */
-    const double *enough, *size;           /* (k,): residuals that are allowed; norms of the right-hand sides */
-    const double *round_off;               /* 1: of an iterate of norm 1 */
-    double noise;                          /* part of the right-hand sides that it may come to */
-    int64_t limit, replaced, patience;
-    Rows_double a;
-    int64_t graphs;
-    const double *target;
-    double *z, *left, *work;               /* `work`: for each thread, see `solve` */
-} Complement;
+#include "kernels.h"
 
-/* h = Qᵀ x of columns `from` to `to` of Q (n, width). */
-FAST static void gram(int64_t n, int64_t width, int64_t from, int64_t to, const double *q, const V *x, V *h)
+typedef Wide_double Lanes;
+
+/* Compute h = Qᵀ x for columns `from` to `to` of Q (n, width). */
+FAST static void gram(int64_t n, int64_t width, int64_t from, int64_t to, const double *q, const Lanes *x, Lanes *h)
 {
     int64_t a = from;
     for (; a + 4 <= to; a += 4) {
-        V s = {0}, t = {0}, u = {0}, v = {0};
+        Lanes s = {0}, t = {0}, u = {0}, v = {0};
         for (int64_t i = 0; i < n; i++) {
             const double *row = q + i * width + a;
             s += row[0] * x[i], t += row[1] * x[i], u += row[2] * x[i], v += row[3] * x[i];
@@ -28,18 +17,18 @@ FAST static void gram(int64_t n, int64_t width, int64_t from, int64_t to, const 
         h[a - from] = s, h[a - from + 1] = t, h[a - from + 2] = u, h[a - from + 3] = v;
     }
     for (; a < to; a++) {
-        V s = {0};
+        Lanes s = {0};
         for (int64_t i = 0; i < n; i++) s += q[i * width + a] * x[i];
         h[a - from] = s;
     }
 }
 
-/* y = scale x − Q h. */
-FAST static void less(int64_t n, int64_t width, int64_t from, int64_t to, const double *q, const V *h, double scale,
-                      const V *x, V *y)
+/* Compute y = scale x − Q h. */
+FAST static void less(int64_t n, int64_t width, int64_t from, int64_t to, const double *q, const Lanes *h, double scale,
+                      const Lanes *x, Lanes *y)
 {
     for (int64_t i = 0; i < n; i++) {
-        V s = scale * x[i], t = {0};
+        Lanes s = scale * x[i], t = {0};
         const double *row = q + i * width;
         int64_t a = from;
         for (; a + 2 <= to; a += 2) s -= row[a] * h[a - from], t += row[a + 1] * h[a - from + 1];
@@ -48,32 +37,32 @@ FAST static void less(int64_t n, int64_t width, int64_t from, int64_t to, const 
     }
 }
 
-FAST static void norms(int64_t n, const V *x, V *size)
+FAST static void norms(int64_t n, const Lanes *x, Lanes *size)
 {
-    V squares = {0};
+    Lanes squares = {0};
     for (int64_t i = 0; i < n; i++) squares += x[i] * x[i];
-    for (int64_t c = 0; c < LANE; c++) (*size)[c] = sqrt(squares[c]);
+    for (int64_t c = 0; c < LANES; c++) (*size)[c] = sqrt(squares[c]);
 }
 
-/* The part of x outside V, and outside the guards of a cluster that the cut splits. */
-static void project(const Complement *s, const V *split, V *x, V *h)
+/* Project x off V, and off the guards of a cluster that the cut splits. */
+static void project(const Complement *s, const Lanes *split, Lanes *x, Lanes *h)
 {
-    const int64_t all = s->k + s->u;
-    gram(s->n, s->k, 0, s->k, s->vectors, x, h);
-    less(s->n, s->k, 0, s->k, s->vectors, h, 1, x, x);
+    const int64_t all = s->wanted + s->guards;
+    gram(s->nodes, s->wanted, 0, s->wanted, s->vectors, x, h);
+    less(s->nodes, s->wanted, 0, s->wanted, s->vectors, h, 1, x, x);
     if (!split) return;
-    gram(s->n, all, s->k, all, s->known, x, h);
-    for (int64_t a = 0; a < s->u; a++) h[a] *= split[a];
-    less(s->n, all, s->k, all, s->known, h, 1, x, x);
+    gram(s->nodes, all, s->wanted, all, s->known, x, h);
+    for (int64_t a = 0; a < s->guards; a++) h[a] *= split[a];
+    less(s->nodes, all, s->wanted, all, s->known, h, 1, x, x);
 }
 
-/* y = (A − λ_c) x_c of each column. */
-FAST static void shifted(const Complement *s, int64_t first, const V *values, const V *x, V *y)
+/* Compute y = (A − λ_c) x_c for each column. */
+FAST static void shifted(const Complement *s, int64_t first, const Lanes *values, const Lanes *x, Lanes *y)
 {
-    const Rows_double a = s->a;
-    for (int64_t i = 0; i < s->n; i++) {
+    const Rows_double a = s->rows;
+    for (int64_t i = 0; i < s->nodes; i++) {
         const double diagonal = a.diagonal ? a.diagonal[first + i] : 1;
-        V sum = (diagonal - *values) * x[i], more = {0};
+        Lanes sum = (diagonal - *values) * x[i], more = {0};
         int32_t e = a.crow[first + i];
         const int32_t end = a.crow[first + i + 1];
         for (; e + 2 <= end; e += 2)
@@ -83,27 +72,28 @@ FAST static void shifted(const Complement *s, int64_t first, const V *values, co
     }
 }
 
-/* y = P (A − λ_c) x_c of each column. */
-INLINE void image(const Complement *s, int64_t first, const V *values, const V *split, const V *x, V *y, V *h)
+/* Compute y = P (A − λ_c) x_c for each column. */
+INLINE void image(const Complement *s, int64_t first, const Lanes *values, const Lanes *split, const Lanes *x, Lanes *y,
+                  Lanes *h)
 {
     shifted(s, first, values, x, y);
     project(s, split, y, h);
 }
 
-/* y = rest x + known scales knownᵀ x. */
-static void precondition(const Complement *s, const V *scales, const V *x, V *y, V *h)
+/* Compute y = rest x + known scales knownᵀ x. */
+static void precondition(const Complement *s, const Lanes *scales, const Lanes *x, Lanes *y, Lanes *h)
 {
-    const int64_t all = s->k + s->u;
-    gram(s->n, all, 0, all, s->known, x, h);
+    const int64_t all = s->wanted + s->guards;
+    gram(s->nodes, all, 0, all, s->known, x, h);
     for (int64_t a = 0; a < all; a++) h[a] *= -scales[a];
-    less(s->n, all, 0, all, s->known, h, *s->rest, x, y);
+    less(s->nodes, all, 0, all, s->known, h, *s->rest, x, y);
 }
 
-/* The residuals at which columns of z are solved. */
-INLINE void allowed(const Complement *s, V enough, V size, const V *z, V *out)
+/* Compute the residuals at which columns of z count as solved. */
+INLINE void allowed(const Complement *s, Lanes enough, Lanes size, const Lanes *z, Lanes *out)
 {
-    norms(s->n, z, out);
-    for (int64_t c = 0; c < LANE; c++) {
+    norms(s->nodes, z, out);
+    for (int64_t c = 0; c < LANES; c++) {
         const double noise = s->noise * size[c];
         double own = *s->round_off * (*out)[c];
         if (own > noise || isnan(noise)) own = noise;
@@ -111,74 +101,74 @@ INLINE void allowed(const Complement *s, V enough, V size, const V *z, V *out)
     }
 }
 
-/* Columns of an array (rows, k) from `first` on, as many as there are lanes; zeros beyond. */
-INLINE void lanes(int64_t rows, int64_t k, int64_t first, const double *from, V *to)
+/* Copy columns of an array (rows, k) from `first` on to lanes; lanes beyond the last column become zero. */
+INLINE void lanes(int64_t rows, int64_t k, int64_t first, const double *from, Lanes *to)
 {
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t c = 0; c < LANE; c++) to[i][c] = first + c < k ? from[i * k + first + c] : 0;
+        for (int64_t c = 0; c < LANES; c++) to[i][c] = first + c < k ? from[i * k + first + c] : 0;
 }
 
-/* Columns of x where `where` is true become those of y. */
-INLINE void choose(int64_t n, const int *where, const V *y, V *x)
+/* Copy the columns of y to x where `where` is true; zeros where y is NULL. */
+INLINE void choose(int64_t n, const int *where, const Lanes *y, Lanes *x)
 {
     for (int64_t i = 0; i < n; i++)
-        for (int64_t c = 0; c < LANE; c++)
+        for (int64_t c = 0; c < LANES; c++)
             if (where[c]) x[i][c] = y ? y[i][c] : 0;
 }
 
-/* r = goal − image(z). */
-INLINE void residual(const Complement *s, int64_t first, const V *values, const V *split, const V *goal, const V *z, V *r,
-                     V *h)
+/* Compute r = goal − image(z). */
+INLINE void residual(const Complement *s, int64_t first, const Lanes *values, const Lanes *split, const Lanes *goal,
+                     const Lanes *z, Lanes *r, Lanes *h)
 {
     image(s, first, values, split, z, r, h);
-    for (int64_t i = 0; i < s->n; i++) r[i] = goal[i] - r[i];
+    for (int64_t i = 0; i < s->nodes; i++) r[i] = goal[i] - r[i];
 }
 
-/* `torch_lapeig.eigen.gradient.cg.conjugate_gradients` of up to LANE columns from `column` on. `work` has room for 7 n + 3 (k + u)
-   vectors. */
-INLINE void solve(const Complement *s, int64_t first, int64_t column, const double *target, double *z_out, double *left_out,
-                  V *work)
+/* Do what `torch_lapeig.eigen.gradient.cg.conjugate_gradients` does, for up to LANES columns from `column` on. `work`
+   has room for 7 n + 3 (k + u) vectors. */
+INLINE void solve(const Complement *s, int64_t first, int64_t column, const double *target, double *z_out,
+                  double *left_out, Lanes *work)
 {
-    const int64_t n = s->n, k = s->k, all = k + s->u;
-    V *goal = work, *best = goal + n, *z = best + n, *r = z + n, *way = r + n, *push = way + n, *fresh_r = push + n;
-    V *h = fresh_r + n, *scales = h + all, *split = scales + all;
-    V values, enough, size, left, now, may;
-    double energy[LANE];
-    int going[LANE], moving[LANE], stale = 0;
+    const int64_t n = s->nodes, k = s->wanted, all = k + s->guards;
+    Lanes *goal = work, *best = goal + n, *z = best + n, *r = z + n, *way = r + n, *push = way + n, *fresh_r = push + n;
+    Lanes *h = fresh_r + n, *scales = h + all, *split = scales + all;
+    Lanes values, enough, size, left, now, may;
+    double energy[LANES];
+    int going[LANES], moving[LANES], stale = 0;
     lanes(n, k, column, target, goal);
     lanes(all, k, column, s->scales, scales);
     lanes(1, k, column, s->values, &values);
     lanes(1, k, column, s->enough, &enough);
     lanes(1, k, column, s->size, &size);
     if (s->split)
-        lanes(s->u, k, column, s->split, split);
+        lanes(s->guards, k, column, s->split, split);
     else
         split = 0;
-    memset(best, 0, n * sizeof(V));
-    memset(way, 0, n * sizeof(V));
-    memcpy(r, goal, n * sizeof(V));
+    memset(best, 0, n * sizeof(Lanes));
+    memset(way, 0, n * sizeof(Lanes));
+    memcpy(r, goal, n * sizeof(Lanes));
     norms(n, goal, &left);
     precondition(s, scales, goal, z, h);
     allowed(s, enough, size, best, &may);
-    for (int64_t c = 0; c < LANE; c++) energy[c] = INFINITY, going[c] = left[c] > may[c], moving[c] = !(left[c] > 0);
+    for (int64_t c = 0; c < LANES; c++) energy[c] = INFINITY, going[c] = left[c] > may[c], moving[c] = !(left[c] > 0);
     choose(n, moving, 0, z);
     for (int64_t step = 0; step <= s->limit; step++) {
         int any = 0;
         norms(n, r, &now);
         allowed(s, enough, size, z, &may);
-        for (int64_t c = 0; c < LANE; c++) any |= moving[c] = going[c] && now[c] > 0.5 * may[c];
+        for (int64_t c = 0; c < LANES; c++) any |= moving[c] = going[c] && now[c] > 0.5 * may[c];
         if (step % s->replaced == 0 || step == s->limit || !any) {
-            int better[LANE], lost[LANE], is_going = 0, is_lost = 0, has_gained = 0;
+            int better[LANES], lost[LANES], is_going = 0, is_lost = 0, has_gained = 0;
             residual(s, first, &values, split, goal, z, r, h);
             norms(n, r, &now);
-            for (int64_t c = 0; c < LANE; c++) {
+            for (int64_t c = 0; c < LANES; c++) {
                 better[c] = now[c] < left[c];
                 has_gained |= going[c] && now[c] < 0.9 * left[c];
                 if (better[c]) left[c] = now[c];
             }
             choose(n, better, z, best);
             allowed(s, enough, size, best, &may);
-            for (int64_t c = 0; c < LANE; c++) {
+            for (int64_t c = 0; c < LANES; c++) {
                 is_going |= going[c] = left[c] > may[c];
                 is_lost |= lost[c] = going[c] && !(now[c] <= 1e3 * left[c]);
             }
@@ -189,44 +179,47 @@ INLINE void solve(const Complement *s, int64_t first, int64_t column, const doub
                 choose(n, lost, 0, way);
                 residual(s, first, &values, split, goal, z, r, h);
             }
-            for (int64_t c = 0; c < LANE; c++) {
+            for (int64_t c = 0; c < LANES; c++) {
                 if (!going[c] || lost[c]) energy[c] = INFINITY;
                 moving[c] = going[c];
             }
         }
-        V fresh = {0}, curve = {0}, turn, length;
+        Lanes fresh = {0}, curve = {0}, turn, length;
         precondition(s, scales, r, fresh_r, h);
         for (int64_t i = 0; i < n; i++) fresh += r[i] * fresh_r[i];
-        for (int64_t c = 0; c < LANE; c++) {
+        for (int64_t c = 0; c < LANES; c++) {
             turn[c] = isfinite(energy[c]) && energy[c] > 0 ? fresh[c] / energy[c] : 0;
             energy[c] = fresh[c];
         }
         for (int64_t i = 0; i < n; i++) way[i] = fresh_r[i] + turn * way[i];
         image(s, first, &values, split, way, push, h);
         for (int64_t i = 0; i < n; i++) curve += way[i] * push[i];
-        for (int64_t c = 0; c < LANE; c++) length[c] = moving[c] && curve[c] > 0 ? fresh[c] / curve[c] : 0;
+        for (int64_t c = 0; c < LANES; c++) length[c] = moving[c] && curve[c] > 0 ? fresh[c] / curve[c] : 0;
         for (int64_t i = 0; i < n; i++) z[i] += length * way[i], r[i] -= length * push[i];
     }
-    for (int64_t c = 0; c < LANE && column + c < k; c++) {
+    for (int64_t c = 0; c < LANES && column + c < k; c++) {
         left_out[column + c] = left[c];
         for (int64_t i = 0; i < n; i++) z_out[i * k + column + c] = best[i][c];
     }
 }
 
-/* All columns of all graphs of a batch, whose arrays follow each other. */
+/* Solve all columns of the graphs of a part, one graph after the other. */
 FAST static void complement_of(void *task, int64_t part, int64_t parts, int64_t thread)
 {
     const Complement *batch = task;
     for (int64_t g = batch->graphs * part / parts; g < batch->graphs * (part + 1) / parts; g++) {
         Complement s = *batch;
-        const int64_t n = s.n, k = s.k, u = s.u;
+        const int64_t n = s.nodes, k = s.wanted, u = s.guards;
         s.vectors += g * n * k, s.known += g * n * (k + u), s.values += g * k, s.scales += g * (k + u) * k;
         s.rest += g, s.enough += g * k, s.size += g * k, s.round_off += g;
         if (s.split) s.split += g * u * k;
-        V *work = (V *)s.work + thread * (7 * n + 3 * (k + u));
-        for (int64_t column = 0; column < k; column += LANE)
-            solve(&s, g * n, column, s.target + g * n * k, s.z + g * n * k, s.left + g * k, work);
+        Lanes *work = (Lanes *)s.work + thread * (7 * n + 3 * (k + u));
+        for (int64_t column = 0; column < k; column += LANES)
+            solve(&s, g * n, column, s.target + g * n * k, s.solution + g * n * k, s.residuals + g * k, work);
     }
 }
 
-void complement(Complement *batch, int64_t parts, int64_t threads) { share(complement_of, batch, parts, threads); }
+void complement(Complement *batch, int64_t parts, int64_t threads)
+{
+    share(complement_of, batch, parts, threads);
+}

@@ -1,43 +1,34 @@
-/* Block Krylov spaces of the inverse, see `torch_lapeig.eigen.solvers.block_krylov`. A part of `kernels.c`. */
+/* Block Krylov spaces of the inverse; see `torch_lapeig.eigen.solvers.block_krylov`. */
 
-#define BLOCK 4 /* vectors of a block, at most */
+#include "kernels.h"
 
-typedef struct {
-    const Shape *shape;
-    const double *l;
-    int64_t n, first, size, width, filled, blocks; /* known vectors before the space; vectors of a block */
-    double *rows, *projected, *rest, *gram;        /* (first + size + width, n); (size, size); (width, n); (width, width) */
-    double dependent, least, enough;               /* pivots of a block; what is left of it, see `orthonormal` */
-    double *work;                                  /* of parts: (first + size + width) · BLOCK numbers each, and once more */
-    int64_t count, begin;                          /* rows that are multiplied with `block`: known ones, those from `begin` */
-    double *block, *room;
-} Space;
+#define BLOCK 4 /* maximum vectors of a block */
 
-/* Numbers of the vectors of a part. */
+/* Find which numbers of the vectors belong to a part. */
 INLINE void span_of(const Space *s, int64_t part, int64_t parts, int64_t *from, int64_t *to)
 {
-    const int64_t whole = (s->n + STRETCH - 1) / STRETCH;
-    *from = whole * part / parts * STRETCH, *to = whole * (part + 1) / parts * STRETCH;
-    if (*to > s->n) *to = s->n;
+    const int64_t whole = (s->nodes + NUMBERS_IN_CACHE - 1) / NUMBERS_IN_CACHE;
+    *from = whole * part / parts * NUMBERS_IN_CACHE, *to = whole * (part + 1) / parts * NUMBERS_IN_CACHE;
+    if (*to > s->nodes) *to = s->nodes;
 }
 
-/* Inner products of the known rows, and of those from `begin` to `count`, with the block, of a part of the numbers. */
+/* Compute inner products of the block with the known vectors and those from `begin` on, over the numbers of a part. */
 FAST static void dot_part(void *task, int64_t part, int64_t parts, int64_t thread)
 {
     const Space *s = task;
-    const int64_t n = s->n, count = s->count;
-    double *const h = s->work + (part + 1) * (s->first + s->size + s->width) * BLOCK;
+    const int64_t n = s->nodes, count = s->rows;
+    double *const h = s->work + (part + 1) * (s->known + s->size + s->width) * BLOCK;
     const double *w[BLOCK];
     int64_t from, to;
     (void)thread;
     for (int64_t c = 0; c < BLOCK; c++) w[c] = s->block + (c < s->width ? c : 0) * n;
     memset(h, 0, count * BLOCK * sizeof *h);
-    for (span_of(s, part, parts, &from, &to); from < to; from += STRETCH) {
-        const int64_t end = from + STRETCH < to ? from + STRETCH : to;
+    for (span_of(s, part, parts, &from, &to); from < to; from += NUMBERS_IN_CACHE) {
+        const int64_t end = from + NUMBERS_IN_CACHE < to ? from + NUMBERS_IN_CACHE : to;
         for (int64_t r = 0; r < count; r++) {
-            if (r == s->first && s->begin > r) r = s->begin;
-            const int is_pair = r + 1 < count && r + 1 != s->first;
-            const double *const u = s->rows + r * n, *const v = is_pair ? u + n : u;
+            if (r == s->known && s->begin > r) r = s->begin;
+            const int is_pair = r + 1 < count && r + 1 != s->known;
+            const double *const u = s->basis + r * n, *const v = is_pair ? u + n : u;
             double a = 0, b = 0, c = 0, d = 0, e = 0, f = 0, g = 0, k = 0;
             for (int64_t i = from; i < end; i++) {
                 a += u[i] * w[0][i], b += u[i] * w[1][i], c += u[i] * w[2][i], d += u[i] * w[3][i];
@@ -51,23 +42,23 @@ FAST static void dot_part(void *task, int64_t part, int64_t parts, int64_t threa
     }
 }
 
-/* Take from the block what these rows have of it. */
+/* Subtract from the block its projections on these vectors. */
 FAST static void take_part(void *task, int64_t part, int64_t parts, int64_t thread)
 {
     const Space *s = task;
-    const int64_t n = s->n;
+    const int64_t n = s->nodes;
     int64_t from, to;
     (void)thread;
-    for (span_of(s, part, parts, &from, &to); from < to; from += STRETCH) {
-        const int64_t end = from + STRETCH < to ? from + STRETCH : to;
-        for (int64_t r = 0, stop; r < s->count; r = stop) {
+    for (span_of(s, part, parts, &from, &to); from < to; from += NUMBERS_IN_CACHE) {
+        const int64_t end = from + NUMBERS_IN_CACHE < to ? from + NUMBERS_IN_CACHE : to;
+        for (int64_t r = 0, stop; r < s->rows; r = stop) {
             const double *u[4], *h[4];
             static const double none[BLOCK];
-            if (r == s->first && s->begin > r) r = s->begin;
-            stop = r < s->first && r + 4 > s->first ? s->first : r + 4;
+            if (r == s->known && s->begin > r) r = s->begin;
+            stop = r < s->known && r + 4 > s->known ? s->known : r + 4;
             for (int64_t a = 0; a < 4; a++) {
-                const int is_there = r + a < stop && r + a < s->count;
-                u[a] = s->rows + (is_there ? r + a : r) * n, h[a] = is_there ? s->work + (r + a) * BLOCK : none;
+                const int is_there = r + a < stop && r + a < s->rows;
+                u[a] = s->basis + (is_there ? r + a : r) * n, h[a] = is_there ? s->work + (r + a) * BLOCK : none;
             }
             for (int64_t c = 0; c < s->width; c++) {
                 double *const w = s->block + c * n;
@@ -78,22 +69,22 @@ FAST static void take_part(void *task, int64_t part, int64_t parts, int64_t thre
     }
 }
 
-/* The inner products of rows with the block, in `work`; a row of these has BLOCK numbers. See Space. */
+/* Compute inner products of the block with vectors of the basis, in `work`: BLOCK numbers a vector. */
 static void dots(Space *s, double *block, int64_t begin, int64_t count, int64_t parts, int64_t threads)
 {
-    const int64_t all = (s->first + s->size + s->width) * BLOCK;
-    s->block = block, s->begin = begin, s->count = count;
+    const int64_t all = (s->known + s->size + s->width) * BLOCK;
+    s->block = block, s->begin = begin, s->rows = count;
     share(dot_part, s, parts, threads);
     memcpy(s->work, s->work + all, count * BLOCK * sizeof *s->work);
     for (int64_t part = 1; part < parts; part++)
         for (int64_t i = 0; i < count * BLOCK; i++) s->work[i] += s->work[(part + 1) * all + i];
 }
 
-/* Rows of the block by R⁻ᵀ, for its Gram matrix RᵀR; the least pivot beside the length of its column. 0 where there is
-   none: columns that are dependent, or not finite. */
+/* Make the block orthonormal by Cholesky of its Gram matrix. Return the least pivot beside the length of its vector; 0
+   where vectors are dependent or not finite. */
 FAST static double orthonormal(const Space *s, double *block)
 {
-    const int64_t n = s->n, p = s->width;
+    const int64_t n = s->nodes, p = s->width;
     double gram[BLOCK][BLOCK], least = 1;
     for (int64_t a = 0; a < p; a++)
         for (int64_t b = 0; b <= a; b++) {
@@ -122,19 +113,19 @@ FAST static double orthonormal(const Space *s, double *block)
     return sqrt(least);
 }
 
-/* Orthonormal rows for the given ones, outside the space, in the rows that follow it. 0 where that takes more care. */
+/* Make the block after the space: orthonormal, and orthogonal to the space. Return 0 where that takes more care. */
 int64_t next_block(Space *s, const double *given, int64_t parts, int64_t threads)
 {
-    double *const block = s->rows + (s->first + s->filled) * s->n;
-    memcpy(block, given, s->width * s->n * sizeof *block);
+    double *const block = s->basis + (s->known + s->filled) * s->nodes;
+    memcpy(block, given, s->width * s->nodes * sizeof *block);
     if (!(orthonormal(s, block) > s->dependent)) return 0;
     for (int round = 0; round < 2; round++) {
         double left = 1;
-        dots(s, block, s->first, s->first + s->filled, parts, threads);
+        dots(s, block, s->known, s->known + s->filled, parts, threads);
         share(take_part, s, parts, threads);
         for (int64_t c = 0; c < s->width; c++) {
             double size = 0;
-            for (int64_t i = 0; i < s->n; i++) size += block[c * s->n + i] * block[c * s->n + i];
+            for (int64_t i = 0; i < s->nodes; i++) size += block[c * s->nodes + i] * block[c * s->nodes + i];
             left = fmin(left, sqrt(size));
         }
         if (!(left > s->least) || !(orthonormal(s, block) > s->least)) return 0;
@@ -143,17 +134,17 @@ int64_t next_block(Space *s, const double *given, int64_t parts, int64_t threads
     return 1;
 }
 
-/* Take in the block that follows the space, its products, and further ones while there are fewer vectors than `upto` and
-   room for another. Whether the last block that was needed could be made. */
+/* Take in the block that follows the space and its products, then further blocks until there are `upto` vectors or no
+   room is left. Return whether the last block that was needed could be made. */
 int64_t extend_space(Space *s, int64_t upto, int64_t parts, int64_t threads)
 {
     for (int64_t from = 0;; from = s->filled - s->width) {
         const int64_t old = s->filled, now = old + s->width, p = s->width;
-        solve_in(s->shape, s->l, s->rows + (s->first + old) * s->n, s->rest, p, 1, s->n, s->room);
-        /* Of a block that was made of the last products here, no others lie in the space: its matrix is symmetric. */
-        dots(s, s->rest, s->first + from, s->first + now, parts, threads);
+        solve_in(s->shape, s->factors, s->basis + (s->known + old) * s->nodes, s->rest, p, 1, s->nodes, s->room);
+        /* A block made of the last products has no products with older vectors: the matrix is symmetric. */
+        dots(s, s->rest, s->known + from, s->known + now, parts, threads);
         share(take_part, s, parts, threads);
-        const double *const h = s->work + s->first * BLOCK;
+        const double *const h = s->work + s->known * BLOCK;
         for (int64_t r = from; r < now; r++)
             for (int64_t c = 0; c < p; c++) {
                 const double own = r < old ? h[r * BLOCK + c] : (h[r * BLOCK + c] + h[(old + c) * BLOCK + r - old]) / 2;
@@ -162,7 +153,7 @@ int64_t extend_space(Space *s, int64_t upto, int64_t parts, int64_t threads)
         for (int64_t a = 0; a < p; a++)
             for (int64_t b = 0; b <= a; b++) {
                 double sum = 0;
-                for (int64_t i = 0; i < s->n; i++) sum += s->rest[a * s->n + i] * s->rest[b * s->n + i];
+                for (int64_t i = 0; i < s->nodes; i++) sum += s->rest[a * s->nodes + i] * s->rest[b * s->nodes + i];
                 s->gram[a * p + b] = s->gram[b * p + a] = sum;
             }
         s->filled = now, s->blocks++;

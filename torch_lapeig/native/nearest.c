@@ -1,40 +1,27 @@
-/* The nearest points of small sets, by direct differences. A part of `kernels.c`, for float and for double. */
+/* The nearest points of small sets, by direct differences. Included by `kernels.c` for float and for double. */
 
-#ifndef QUERIES
-#define QUERIES 4 /* whose distances are measured side by side */
-#endif
+#include "kernels.h"
 
-/* Of each query of each set the k nearest points: numbers and squared distances, ascending, ties by number. `valid`: a byte
-   for each point, 0 for none. `itself`: the queries are the points, none near itself. `wide`: points of a set or more, in
-   whole vectors. `work`: for each thread dims + QUERIES + 1 rows of `wide` numbers. */
-typedef struct {
-    int64_t sets, points, queries, dims, k, itself, wide;
-    const REAL *x, *asked;
-    const uint8_t *valid;
-    int64_t *numbers;
-    REAL *squares, *work;
-} NAME(Nearest);
-
-/* In `far` the squared distances of `count` queries to all points of a set, coordinate by coordinate: a square is added
-   to the others as in torch, and is not fused with the sum, so that both ways are as long. */
+/* Write the squared distances of `count` queries to all points of a set to `far`. Squares are added coordinate by
+   coordinate and are not fused with the sum, as in torch: so distances are equal to the last bit. */
 INLINE void NAME(distances)(const NAME(Nearest) * t, const REAL *across, const REAL *q, const int count, REAL *far)
 {
-    for (int64_t j = 0; j < t->wide; j += WIDTH / sizeof(REAL)) {
+    for (int64_t j = 0; j < t->padded; j += WIDTH / sizeof(REAL)) {
         NAME(Wide) sums[QUERIES];
         for (int i = 0; i < count; i++) sums[i] = (NAME(Wide)){0};
-        for (int64_t c = 0; c < t->dims; c++) {
-            const NAME(Wide) x = *(const NAME(Wide) *)(across + c * t->wide + j);
+        for (int64_t c = 0; c < t->dimensions; c++) {
+            const NAME(Wide) x = *(const NAME(Wide) *)(across + c * t->padded + j);
             for (int i = 0; i < count; i++) {
-                const NAME(Wide) apart = x - q[i * t->dims + c];
+                const NAME(Wide) apart = x - q[i * t->dimensions + c];
                 const NAME(Wide) square = apart * apart;
                 sums[i] += square;
             }
         }
-        for (int i = 0; i < count; i++) *(NAME(Wide) *)(far + i * t->wide + j) = sums[i];
+        for (int i = 0; i < count; i++) *(NAME(Wide) *)(far + i * t->padded + j) = sums[i];
     }
 }
 
-/* How many of n numbers are at most as large. */
+/* Count the numbers within a reach. */
 INLINE int32_t NAME(within)(int64_t n, const REAL *far, REAL reach)
 {
     int32_t count = 0;
@@ -42,7 +29,7 @@ INLINE int32_t NAME(within)(int64_t n, const REAL *far, REAL reach)
     return count;
 }
 
-/* The largest of n numbers that is finite. */
+/* Return the largest finite number. */
 INLINE REAL NAME(largest)(int64_t n, const REAL *far)
 {
     REAL most = 0;
@@ -53,8 +40,8 @@ INLINE REAL NAME(largest)(int64_t n, const REAL *far)
     return most;
 }
 
-/* A reach within which there are k of n numbers, of which k are finite, and not many more unless they are as far; `guess`
-   is the first to be tried, that of a query nearby. */
+/* Return a reach within which there are at least k of n numbers, and few more unless they tie; k of them are finite.
+   `guess` is tried first: the reach of a query nearby. */
 INLINE REAL NAME(reach_of)(int64_t n, const REAL *far, int64_t k, REAL guess)
 {
     REAL low = 0, high = INFINITY;
@@ -71,11 +58,12 @@ INLINE REAL NAME(reach_of)(int64_t n, const REAL *far, int64_t k, REAL guess)
     return high;
 }
 
-/* The k nearest of n points of those within a reach. `few` is room for n numbers. */
-INLINE void NAME(sorted)(int64_t n, const REAL *far, int64_t k, REAL reach, int64_t *numbers, REAL *squares, int32_t *few)
+/* Sort the k nearest of the points within a reach. `few` is room for n numbers. */
+INLINE void NAME(sorted)(int64_t n, const REAL *far, int64_t k, REAL reach, int64_t *numbers, REAL *squares,
+                         int32_t *few)
 {
     int64_t m = 0, count = 0;
-    for (int64_t j = 0; j < n; j += 64) { /* most pieces of a long row hold none */
+    for (int64_t j = 0; j < n; j += 64) { /* most pieces of a long row hold no near point */
         const int64_t end = j + 64 < n ? j + 64 : n;
         if (NAME(within)(end - j, far + j, reach))
             for (int64_t l = j; l < end; l++) few[m] = l, m += far[l] <= reach;
@@ -93,7 +81,7 @@ INLINE void NAME(sorted)(int64_t n, const REAL *far, int64_t k, REAL reach, int6
 FAST UNFUSED static void NAME(nearest_of)(void *task, int64_t part, int64_t parts, int64_t thread)
 {
     const NAME(Nearest) *t = task;
-    const int64_t n = t->points, dims = t->dims, k = t->k, wide = t->wide;
+    const int64_t n = t->points, dims = t->dimensions, k = t->neighbors, wide = t->padded;
     const int64_t all = t->sets * t->queries, from = all * part / parts, to = all * (part + 1) / parts;
     REAL *across = t->work + thread * (dims + QUERIES + 1) * wide, *far = across + dims * wide;
     int32_t *few = (int32_t *)(far + QUERIES * wide);
@@ -104,25 +92,29 @@ FAST UNFUSED static void NAME(nearest_of)(void *task, int64_t part, int64_t part
         count = to - r < QUERIES ? to - r : QUERIES;
         if (count > t->queries - first) count = t->queries - first;
         if (set != held) {
-            const REAL *x = t->x + set * n * dims;
+            const REAL *x = t->point + set * n * dims;
             for (int64_t j = 0; j < wide; j++)
                 for (int64_t c = 0; c < dims; c++) across[c * wide + j] = j < n ? x[j * dims + c] : 0;
             held = set;
         }
         if (count == QUERIES)
-            NAME(distances)(t, across, t->asked + r * dims, QUERIES, far);
+            NAME(distances)(t, across, t->query + r * dims, QUERIES, far);
         else
-            for (int64_t i = 0; i < count; i++) NAME(distances)(t, across, t->asked + (r + i) * dims, 1, far + i * wide);
+            for (int64_t i = 0; i < count; i++)
+                NAME(distances)(t, across, t->query + (r + i) * dims, 1, far + i * wide);
         for (int64_t i = 0; i < count; i++) {
             REAL *own = far + i * wide;
             for (int64_t j = 0; j < n; j++)
                 if (!t->valid[set * n + j]) own[j] = INFINITY;
             for (int64_t j = n; j < wide; j++) own[j] = INFINITY;
-            if (t->itself) own[first + i] = INFINITY;
+            if (t->is_self_search) own[first + i] = INFINITY;
             reach = NAME(reach_of)(wide, own, k, reach);
-            NAME(sorted)(wide, own, k, reach, t->numbers + (r + i) * k, t->squares + (r + i) * k, few);
+            NAME(sorted)(wide, own, k, reach, t->found + (r + i) * k, t->squares + (r + i) * k, few);
         }
     }
 }
 
-void NAME(nearest)(NAME(Nearest) * t, int64_t parts, int64_t threads) { share(NAME(nearest_of), t, parts, threads); }
+void NAME(nearest)(NAME(Nearest) * t, int64_t parts, int64_t threads)
+{
+    share(NAME(nearest_of), t, parts, threads);
+}

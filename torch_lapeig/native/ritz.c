@@ -1,24 +1,27 @@
-/* Ritz pairs of blocks of vectors. A part of `kernels.c`. */
+/* Ritz pairs of blocks of columns. */
 
-/* The numbers of double that `ritz_of` needs for a thread. */
-#define ROOM_OF_RITZ(m) (2 * (m) * (m) + 2 * (m) + ROOM_OF_ONE(m))
-/* Least entry on the diagonal of a Cholesky factor of columns of length 1, and largest of its inverse, up to which one such
-   factor makes them orthonormal to round-off. */
-#define PLAINLY 0.5
-#define SPREAD 2.0
+#include "kernels.h"
+
+#define ROOM_OF_RITZ(m) (2 * (m) * (m) + 2 * (m) + ROOM_OF_EIGENPAIRS(m)) /* numbers that a thread works with */
+
+/* One Cholesky factor makes columns of length 1 orthonormal to round-off where its least pivot and the largest entry
+   of its inverse keep these limits. */
+#define LEAST_PIVOT     0.5
+#define LARGEST_INVERSE 2.0
 
 /* --- Blocks of vectors, `wide` numbers a row --- */
 
-/* h += Xᵀ Y for m columns of X and one or two vectors of Y, `wide` numbers a row, as of h. */
+/* Add Xᵀ Y to h for m columns of X and one or two vectors of Y; rows of Y and of h have `wide` numbers. */
 INLINE void gram_of_rows(int64_t n, int64_t m, int64_t of_x, const double *x, int64_t wide, const double *y, double *h,
-                               const int two)
+                         const int two)
 {
     const int64_t lanes = WIDTH / sizeof(double), other = two ? lanes : 0;
     for (int64_t a = 0; a < m; a += 4) {
         const int64_t b = a + 1 < m, c = a + 2 < m ? 2 : b, d = a + 3 < m ? 3 : c; /* the last column again */
         Wide_double s[4] = {{0}}, t[4] = {{0}};
         for (int64_t i = 0; i < n; i++) {
-            const Wide_double row = *(const Wide_double *)(y + i * wide), more = *(const Wide_double *)(y + i * wide + other);
+            const Wide_double row = *(const Wide_double *)(y + i * wide),
+                              more = *(const Wide_double *)(y + i * wide + other);
             const double *left = x + i * of_x + a;
             s[0] += left[0] * row, s[1] += left[b] * row, s[2] += left[c] * row, s[3] += left[d] * row;
             if (two) t[0] += left[0] * more, t[1] += left[b] * more, t[2] += left[c] * more, t[3] += left[d] * more;
@@ -31,12 +34,13 @@ INLINE void gram_of_rows(int64_t n, int64_t m, int64_t of_x, const double *x, in
 }
 
 /* h = Xᵀ Y. */
-FAST static void gram_of_blocks(int64_t n, int64_t m, int64_t of_x, const double *x, int64_t wide, const double *y, double *h)
+FAST static void gram_of_blocks(int64_t n, int64_t m, int64_t of_x, const double *x, int64_t wide, const double *y,
+                                double *h)
 {
     const int64_t lanes = WIDTH / sizeof(double);
     memset(h, 0, m * wide * sizeof(double));
-    for (int64_t i = 0; i < n; i += FEW_ROWS) {
-        const int64_t rows = n - i < FEW_ROWS ? n - i : FEW_ROWS;
+    for (int64_t i = 0; i < n; i += ROWS_IN_CACHE) {
+        const int64_t rows = n - i < ROWS_IN_CACHE ? n - i : ROWS_IN_CACHE;
         int64_t l = 0;
         for (; l + 2 * lanes <= wide; l += 2 * lanes)
             gram_of_rows(rows, m, of_x, x + i * of_x, wide, y + i * wide + l, h + l, 1);
@@ -44,9 +48,9 @@ FAST static void gram_of_blocks(int64_t n, int64_t m, int64_t of_x, const double
     }
 }
 
-/* One or two vectors of four rows of X C, for C of m rows; of all `wide` numbers a row. */
-INLINE void four_rows(const double *const x[4], int64_t m, int64_t wide, const double *c, Wide_double * left,
-                            Wide_double * right, const int two)
+/* Compute one or two vectors of four rows of X C; C has m rows, and all rows have `wide` numbers. */
+INLINE void four_rows(const double *const x[4], int64_t m, int64_t wide, const double *c, Wide_double *left,
+                      Wide_double *right, const int two)
 {
     const int64_t lanes = WIDTH / sizeof(double);
     Wide_double s[4] = {{0}}, t[4] = {{0}};
@@ -83,8 +87,8 @@ FAST static void turn(int64_t n, int64_t m, int64_t wide, const double *x, const
     }
 }
 
-/* C such that Xᵀ X = g makes X C orthonormal, by Cholesky of the matrix with a unit diagonal; its least diagonal entry,
-   0 where there is none. `c` and `l` have m rows of `wide`. */
+/* Compute C that makes X C orthonormal, from g = Xᵀ X, by Cholesky of g scaled to a unit diagonal. Return the least
+   pivot, 0 where there is no factor. `c` and `l` have m rows of `wide` numbers. */
 FAST static double whitening(int64_t m, int64_t wide, const double *g, double *l, double *c)
 {
     double least = 1;
@@ -116,22 +120,10 @@ FAST static double whitening(int64_t m, int64_t wide, const double *g, double *l
 
 /* --- Rayleigh and Ritz --- */
 
-/* For each graph of a batch Ritz pairs of the span of the columns of x, ascending, and norms of residuals. Null vectors in the span count as of the value −bound, and where there are any no
-   value is given back below 0. `sound` is 0 where columns are dependent. `work`, for each thread: 3 n + 3 m rows of `wide`
-   numbers; `room`: ROOM_OF_RITZ. */
-typedef struct {
-    Rows_double a;
-    int64_t graphs, n, m, wide, nulls, of_null;
-    const double *x, *null, *bound;
-    double *values, *vectors, *residuals, *work;
-    double *room;
-    int64_t *sound;
-    double least;
-} Ritz;
-
-/* The projection Cᵀ H C, symmetric, less `bound` times the squares of the overlaps (nulls, wide) C. `room`: m rows. */
-FAST static void projected(int64_t m, int64_t wide, const double *h, const double *c, int64_t nulls, const double *overlaps,
-                            double bound, double *small, double *room)
+/* Compute the symmetric part of Cᵀ H C, less `bound` times the squares of the null vectors' overlaps (nulls, wide)
+   with X C. `room` has m rows. */
+FAST static void projected(int64_t m, int64_t wide, const double *h, const double *c, int64_t nulls,
+                           const double *overlaps, double bound, double *small, double *room)
 {
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < m; j++) {
@@ -155,18 +147,18 @@ FAST static void projected(int64_t m, int64_t wide, const double *h, const doubl
     }
 }
 
-/* Whether one factor does, see PLAINLY: `c` is the inverse over the lengths, of which `h` has the squares. */
+/* Return whether one factor is enough; `c` is its inverse over the lengths of the columns, whose squares `h` has. */
 static int is_plain(int64_t m, int64_t wide, const double *h, const double *c, double least)
 {
     double spread = 0;
     for (int64_t j = 0; j < m; j++)
         for (int64_t i = j; i < m; i++) spread = fmax(spread, fabs(c[j * wide + i]) * sqrt(h[j * wide + j]));
-    return least > PLAINLY && spread <= SPREAD;
+    return least > LEAST_PIVOT && spread <= LARGEST_INVERSE;
 }
 
-FAST static int ritz_of_graph(const Ritz * r, int64_t g, double *work, double *room)
+FAST static int ritz_of_graph(const Ritz *r, int64_t g, double *work, double *room)
 {
-    const int64_t n = r->n, m = r->m, wide = r->wide, first = g * n;
+    const int64_t n = r->nodes, m = r->columns, wide = r->padded, first = g * n;
     const double bound = r->nulls ? r->bound[g] : 0;
     double *q = work, *image = q + n * wide, *const other = image + n * wide;
     double *const h = other + n * wide, *const l = h + m * wide, *const c = l + m * wide;
@@ -178,23 +170,30 @@ FAST static int ritz_of_graph(const Ritz * r, int64_t g, double *work, double *r
     }
     gram_of_blocks(n, m, wide, q, wide, q, h);
     const double least = whitening(m, wide, h, l, c);
-    if (!(least >= r->least)) return 0;
+    if (!(least >= r->least_pivot)) return 0;
     for (int64_t k = 0; k < m; k++)
-        if (!(h[k * wide + k] > 1e-280)) return 0; /* squares of few digits */
+        if (!(h[k * wide + k] > 1e-280)) return 0; /* squares have lost digits to underflow */
     if (!is_plain(m, wide, h, c, least)) {
         double *const given = q;
         turn(n, m, wide, q, c, image);
         q = image, image = given;
         gram_of_blocks(n, m, wide, q, wide, q, h);
-        if (!(whitening(m, wide, h, l, c) > PLAINLY)) return 0;
+        if (!(whitening(m, wide, h, l, c) > LEAST_PIVOT)) return 0;
     }
-    Task_double t = {.a = r->a, .mode = SYSTEM, .from = first, .to = first + n, .base = first, .m = wide, .y = q, .out = image};
-    t.of_y = t.of_out = wide, t.times = 1;
+    Product_double t = {.rows = r->rows,
+                        .is_system = 1,
+                        .start = first,
+                        .stop = first + n,
+                        .base = first,
+                        .columns = wide,
+                        .y = q,
+                        .out = image};
+    t.y_step = t.out_step = wide, t.times = 1;
     product_of_double(&t, 0, 1, 0);
     gram_of_blocks(n, m, wide, q, wide, image, h);
-    gram_of_blocks(n, r->nulls, r->of_null, r->null + first * r->of_null, wide, q, l);
+    gram_of_blocks(n, r->nulls, r->null_step, r->null + first * r->null_step, wide, q, l);
     projected(m, wide, h, c, r->nulls, l, bound, small, half);
-    if (!pairs_of_one(m, small, values, at, (double *)(at + m))) return 0;
+    if (!eigenpairs(m, small, values, at, (double *)(at + m))) return 0;
     memset(l, 0, m * wide * sizeof(double));
     for (int64_t i = 0; i < m; i++)
         for (int64_t k = 0; k < m; k++) {
@@ -204,17 +203,17 @@ FAST static int ritz_of_graph(const Ritz * r, int64_t g, double *work, double *r
         }
     turn(n, m, wide, q, l, other);
     turn(n, m, wide, image, l, q);
-    double *const said = h, *const squares = h + wide; /* in the room of h and l, which are done with */
+    double *const value = h, *const squares = h + wide; /* h and l are no longer needed */
     for (int64_t k = 0; k < wide; k++) {
         if (k < m) values[k] = r->nulls && values[k] < 0 ? 0 : values[k], half[k] = 0;
-        said[k] = k < m ? values[k] : 0;
+        value[k] = k < m ? values[k] : 0;
     }
-    for (int64_t i = 0; i < n; i += FEW_ROWS) {
-        const int64_t end = n - i < FEW_ROWS ? n : i + FEW_ROWS;
+    for (int64_t i = 0; i < n; i += ROWS_IN_CACHE) {
+        const int64_t end = n - i < ROWS_IN_CACHE ? n : i + ROWS_IN_CACHE;
         for (int64_t k = 0; k < wide; k++) squares[k] = 0;
         for (int64_t j = i; j < end; j++)
             for (int64_t k = 0; k < wide; k++) {
-                const double rest = q[j * wide + k] - said[k] * other[j * wide + k];
+                const double rest = q[j * wide + k] - value[k] * other[j * wide + k];
                 squares[k] += rest * rest;
             }
         for (int64_t k = 0; k < m; k++) half[k] += squares[k];
@@ -227,10 +226,13 @@ FAST static int ritz_of_graph(const Ritz * r, int64_t g, double *work, double *r
 static void ritz_of(void *task, int64_t part, int64_t parts, int64_t thread)
 {
     const Ritz *r = task;
-    double *const work = r->work + thread * 3 * (r->n + r->m) * r->wide;
-    double *const room = r->room + thread * ROOM_OF_RITZ(r->m);
+    double *const work = r->work + thread * 3 * (r->nodes + r->columns) * r->padded;
+    double *const room = r->room + thread * ROOM_OF_RITZ(r->columns);
     for (int64_t g = r->graphs * part / parts; g < r->graphs * (part + 1) / parts; g++)
-        r->sound[g] = ritz_of_graph(r, g, work, room);
+        r->is_sound[g] = ritz_of_graph(r, g, work, room);
 }
 
-void ritz(Ritz * r, int64_t parts, int64_t threads) { share(ritz_of, r, parts, threads); }
+void ritz(Ritz *r, int64_t parts, int64_t threads)
+{
+    share(ritz_of, r, parts, threads);
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import weakref
 from ctypes import c_double
@@ -9,10 +10,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from torch_lapeig.native import call, library, structure
+from torch_lapeig.native.loops import call, library, num_threads, structure
 
 Array = np.ndarray[Any, Any]
 SINGULAR, NO_MEMORY = -1, -2  # results of `numbers_of` in place of a count
@@ -139,7 +139,7 @@ class Space:
     def __init__(
         self, factors: SymmetricFactors, rows: Tensor, projected: Tensor, width: int, pivots: tuple[float, float, float]
     ) -> None:
-        (total, n), size, threads = rows.shape, len(projected), torch.get_num_threads()
+        (total, n), size, threads = rows.shape, len(projected), num_threads()
         parts = max(1, min(threads, n // SPACE_PART))
         self._team, self.rest = (parts, threads), rows.new_empty(width, n)
         work = rows.new_empty((parts + 1) * total * BLOCK)
@@ -152,7 +152,7 @@ class Space:
     def follow(self, filled: int, source: Tensor) -> bool:
         """Turn rows ``(width, N)`` into the block that follows the first ``filled`` vectors, if the block is sound."""
         self._space.filled = filled
-        return bool(call("next_block", self._space, source, *self._team))
+        return bool(call("next_block", ctypes.byref(self._space), source.data_ptr(), *self._team))
 
     def extend(self, filled: int, upto: int) -> tuple[int, int, bool]:
         """Take in the next block, and further blocks up to so many vectors while there is room for another.
@@ -161,5 +161,5 @@ class Space:
             The vectors then, the blocks taken in, and whether each but the first could be made of the rest before.
         """
         self._space.filled, self._space.blocks = filled, 0
-        is_sound = bool(call("extend_space", self._space, upto, *self._team))
+        is_sound = bool(call("extend_space", ctypes.byref(self._space), upto, *self._team))
         return self._space.filled, self._space.blocks, is_sound

@@ -1,17 +1,9 @@
-/* The edges among some nodes of a graph. A part of `kernels.c`. */
+/* The edges among some nodes of a graph, without a pass over the whole graph. */
 
-/* Of rows `crow`, `col` of `total` nodes those among `nodes`, in their order: `new_crow`, and for each edge its row and
-   column there and its number here. `place` holds zeros for all nodes. */
-typedef struct {
-    const int32_t *crow, *col;
-    const int64_t *nodes;
-    int64_t total, count;
-    int32_t *place, *new_crow, *row, *new_col;
-    int64_t *edge;
-} Part;
+#include "kernels.h"
 
-/* Fill `place` and `new_crow`; the number of edges, or −1 where a node is none or comes twice. */
-int64_t count_part(Part *t)
+/* Fill `place` and `new_crow`. Return the number of edges, or −1 where a node does not exist or comes twice. */
+int64_t count_edges(Subgraph *t)
 {
     int64_t edges = 0;
     for (int64_t i = 0; i < t->count; i++) {
@@ -35,11 +27,11 @@ static int ascending(const void *a, const void *b)
 }
 
 /* Fill the edges, ascending by row, then by column. */
-void fill_part(Part *t)
+void fill_edges(Subgraph *t)
 {
     for (int64_t i = 0; i < t->count; i++) {
         const int32_t first = t->crow[t->nodes[i]], last = t->crow[t->nodes[i] + 1];
-        int64_t *key = t->edge + t->new_crow[i], n = 0; /* the column, and in the lower half the place in the row */
+        int64_t *key = t->edge + t->new_crow[i], n = 0; /* new column, and place in the old row */
         for (int32_t e = first; e < last; e++)
             if (t->place[t->col[e]]) key[n++] = (int64_t)(t->place[t->col[e]] - 1) << 32 | (e - first);
         if (n > 32)

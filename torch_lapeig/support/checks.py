@@ -27,10 +27,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 FLOATS = (torch.float32, torch.float64)
 HALVES = (torch.float16, torch.bfloat16)
-LARGEST = sys.float_info.max
-LARGEST_COUNT = 2**31 - 1  # larger counts are mistakes
 LARGEST_WIDTH = 2**20  # maximum columns of an answer, classes, clusters, graphs without nodes
-SHOWN_BITS = 128  # maximum bits of an integer in a message
 
 
 class GraphWarning(UserWarning):
@@ -146,7 +143,7 @@ def arrived(value: Any) -> str:
     """Return how a message shows a value of the wrong kind: the value if it is short, else its type."""
     if isinstance(value, type):
         return f"the class {value.__name__}; make an object of it, {value.__name__}(...)"
-    if isinstance(value, int) and value.bit_length() > SHOWN_BITS:
+    if isinstance(value, int) and value.bit_length() > 128:  # too long for a message
         return f"an integer of {value.bit_length()} bits"
     return repr(value) if isinstance(value, (str, int, float, complex, type(None))) else type(value).__name__
 
@@ -304,7 +301,7 @@ def check_flag(value: Any, name: str) -> bool:
     return bool(value)
 
 
-def check_count(value: Any, name: str, minimum: int = 1, maximum: int = LARGEST_COUNT) -> int:
+def check_count(value: Any, name: str, minimum: int = 1, maximum: int = 2**31 - 1) -> int:
     """Return the integer from ``minimum`` to ``maximum`` as Python's int; raise for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name} must be an integer, got {arrived(value)}")
@@ -337,7 +334,7 @@ def check_seed(value: Any, name: str = "seed") -> int:
 def check_number(value: Any, name: str, low: float = -math.inf, high: float = math.inf) -> float:
     """Return the finite number from ``low`` to ``high`` as Python's number; raise for anything else."""
     number = _number(value, name)
-    if not (abs(number) <= LARGEST and low <= number <= high):
+    if not (abs(number) <= sys.float_info.max and low <= number <= high):
         least = f"a finite number of at least {low:g}" if low > -math.inf else "a finite number"
         expected = f"a number in [{low:g}, {high:g}]" if high < math.inf else least
         raise ValueError(f"{name} must be {expected}, got {arrived(number)}")
@@ -347,7 +344,7 @@ def check_number(value: Any, name: str, low: float = -math.inf, high: float = ma
 def check_positive(value: Any, name: str) -> float:
     """Return the positive, finite number as Python's number; raise for anything else."""
     number = _number(value, name)
-    if not 0 < number <= LARGEST:
+    if not 0 < number <= sys.float_info.max:
         raise ValueError(f"{name} must be positive and finite, got {arrived(number)}")
     return _for_torch(number)
 
@@ -462,7 +459,7 @@ def _made_finite(gradient: Tensor | None) -> Tensor | None:
     if gradient is None:  # nothing flows back
         return None
     if torch.isfinite(gradient.detach().sum()) or not gradient.isinf().any():
-        return finite_gradient(gradient)
+        return finite_gradient(gradient) if gradient.requires_grad else gradient
     largest = torch.finfo(gradient.dtype).max
     warn(
         f"{int(gradient.isinf().sum())} of {gradient.numel()} entries of a gradient are too large for "

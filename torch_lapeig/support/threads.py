@@ -47,9 +47,8 @@ def together(tasks: Sequence[Callable[[], T]], device: torch.device = CPU) -> li
     Raises:
         The error of the first task that fails; tasks after it may not be run.
     """
-    if (
-        len(tasks) < 2 or device.type != "cpu" or (threads := _threads_here()) == 1
-    ):  # a single task has all threads of torch
+    threads = _threads_here()
+    if len(tasks) < 2 or device.type != "cpu" or threads == 1:  # a single task has all threads of torch
         return [task() for task in tasks]
     results: dict[int, T] = {}
     failures: dict[int, BaseException] = {}
@@ -155,16 +154,10 @@ def _workers() -> ThreadPoolExecutor:
 
 def _forget() -> None:
     """Forget the threads, of which a forked process has none; one of them may have held the lock."""
-    global _pool, _lock, _is_forked
-    _pool, _lock, _is_forked = None, threading.Lock(), True
+    global _pool, _lock
+    _pool, _lock = None, threading.Lock()
 
 
-def is_forked() -> bool:
-    """Return whether this process was forked from a process that had loaded this module."""
-    return _is_forked
-
-
-_is_forked = False
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
@@ -193,9 +186,6 @@ def _compute_alone() -> None:
         other.join()
 
 
-SOUND = 100  # rows up to which torch's LU factors of batches are sound on several threads (they are up to 150)
-
-
 def solve_each(matrices: Tensor, rhs: Tensor, *, check: bool = True) -> Tensor:
     """Return X of A X = B for ``matrices`` ``(..., n, n)`` and ``rhs`` ``(..., n, m)``.
 
@@ -210,7 +200,8 @@ def solve_each(matrices: Tensor, rhs: Tensor, *, check: bool = True) -> Tensor:
         solution: Tensor = torch.linalg.solve_ex(a, b, check_errors=check)[0]
         return solution
 
-    is_sound = matrices.device.type != "cpu" or matrices.shape[-1] <= SOUND or torch.get_num_threads() == 1
+    # LU factors of batches are right up to 150 rows; 100 leaves a margin.
+    is_sound = matrices.device.type != "cpu" or matrices.shape[-1] <= 100 or torch.get_num_threads() == 1
     if is_sound or matrices.ndim == 2:
         return solve(matrices, rhs)
     each = zip(matrices.flatten(0, -3), rhs.flatten(0, -3), strict=True)

@@ -11,8 +11,6 @@ from typing import Literal, NamedTuple
 
 import torch
 
-MIB = 2**20
-
 
 class Budget(NamedTuple):
     """Bytes that work on one kind of device may take at a time.
@@ -27,32 +25,31 @@ class Budget(NamedTuple):
     cache: int
     factors: int
 
+    @classmethod
+    def of_mebibytes(cls, **sizes: int) -> Budget:
+        """Return the budget of sizes in MiB."""
+        return cls(**{name: size * 2**20 for name, size in sizes.items()})
+
 
 BUDGETS = {
     # search: with it 10⁶ points × 50 in float32 are searched in 512 MiB above the input (benchmarks/neighbors.py).
     # cache: half of the second-level cache of a server's core. Squared lengths of 260,000 edges × 50 in float64 took
     # 61 ms in blocks of 1 MiB, 90 ms of 8 MiB and 163 ms of 32 MiB; distances of 300,000 pairs × 50 took 64, 110, 232.
-    "cpu": Budget(search=384 * MIB, memory=128 * MIB, cache=1 * MIB, factors=2048 * MIB),
+    "cpu": Budget.of_mebibytes(search=384, memory=128, cache=1, factors=2048),
     # Every other device. A launch costs some microseconds whatever its size, so blocks are as large as fits beside a
     # network; the cache gains nothing. A search then takes tens of thousands of queries at a time at 50,000 points and
     # two thousand at 10⁶.
-    "accelerator": Budget(search=16384 * MIB, memory=512 * MIB, cache=512 * MIB, factors=0),
+    "accelerator": Budget.of_mebibytes(search=16384, memory=512, cache=512, factors=0),
 }
 
 
-# Steps of an iteration on accelerators between two synchronisations, in which the host checks for convergence. A
-# synchronisation takes some 30 µs, the time of five more kernels. A step too many does no harm. On the processor the
-# check is free. The number divides `torch_lapeig.eigen.gradient.cg.REPLACED`.
-LOOK = 5
-
-
 def steps_between_looks(device: torch.device) -> int:
-    """Return the number of steps between two synchronisations with a device."""
-    return 1 if device.type == "cpu" else LOOK
+    """Return the number of steps between two synchronisations, in which the host checks an iteration for convergence.
 
-
-# Share of the memory of a CUDA device that a search may take, beside a network.
-SEARCH_SHARE = 1 / 8
+    A synchronisation with an accelerator takes some 30 µs, the time of five more kernels. A step too many does no harm.
+    On the processor the check is free. The number divides `torch_lapeig.eigen.gradient.cg.REPLACED`.
+    """
+    return 1 if device.type == "cpu" else 5
 
 
 def budget_of(device: torch.device) -> Budget:
@@ -60,7 +57,7 @@ def budget_of(device: torch.device) -> Budget:
     budget = BUDGETS["cpu" if device.type == "cpu" else "accelerator"]
     if device.type == "cuda" and torch.cuda.is_available():
         memory = torch.cuda.get_device_properties(device).total_memory
-        budget = budget._replace(search=min(budget.search, int(SEARCH_SHARE * memory)))
+        return budget._replace(search=min(budget.search, memory // 8))  # the rest is for a network
     return budget
 
 
@@ -89,7 +86,7 @@ TILE, PRODUCT_ROWS = 2048, 256
 # Columns to a group, of which one minimum is kept: the row of minima is shorter by this factor.
 GROUP = 32
 # Bytes of the distances of several graphs of a batch that are computed together on the processor.
-PRODUCT_BYTES = 16 * MIB
+PRODUCT_BYTES = 2**24
 
 # Tiles of points, on the processor: points from which they are tried, and points of a tile at least; dimensions of the
 # images whose boxes rule tiles out; queries from which tiles are worth building; blocks of queries that are looked at,
@@ -124,15 +121,6 @@ SCANNED = 12
 
 # --- Eigensolvers, measured on two cores -----------------------------------------------------------------------------
 
-# Dense `eigh` wins up to about here, in graphs · nodes³: one graph of 270 nodes, or 64 of 68. A layer's forward and
-# backward with filters and with `eigh`: one set of 300 points 17.6 and 22.3 ms, of 400 19 and 30, 8 of 200 30 and 34.
-DENSE_WORK = 2e7
-# The same on accelerators, in graphs · nodes: there `eigh` takes about 9 µs for each, and filters 40 ms whatever the
-# size of small graphs, for their launches (H200: one of 500 nodes 4.6 and 45 ms, 32 of 256 65 and 40).
-ACCELERATOR_ROWS = 4800
-# Rows of matrices that `eigh` on accelerators takes one after the other in torch before 2.12, and the host in less
-# time: 64 of 33² took 29 ms there and 0.7 on 16 cores with both copies, of 64² 46 and 2.6, of 128² 98 and 19.
-HOST_ROWS = range(33, 129 if torch.__version__ < "2.12" else 33)
 # Limits for each graph of a batch, and for a dense graph, on the processor, counting a forward and its backward: `eigh`
 # finds all pairs, and the backward has nothing left to solve. Milliseconds with filters and with `eigh`, sparse: 256 of
 # 100 nodes 279 and 244 in float32, 541 and 342 in float64; 64 of 160 nodes 97 and 110, 273 and 201. Dense: 16 of 512
@@ -144,32 +132,27 @@ DENSE_EIGH_NODES = 1200
 def solves_all_pairs(graphs: int, nodes: int, device: torch.device) -> bool:
     """Return whether `eigh` of so many small graphs takes less time than filters."""
     if device.type == "cpu":
-        return graphs * nodes**3 <= DENSE_WORK
-    return nodes <= EIGH_NODES or (nodes <= DENSE_EIGH_NODES and graphs * nodes <= ACCELERATOR_ROWS)
+        # One graph of 270 nodes, or 64 of 68. A layer's forward and backward with filters and with `eigh`: one set of
+        # 300 points 17.6 and 22.3 ms, of 400 19 and 30, 8 of 200 30 and 34.
+        return graphs * nodes**3 <= 2e7
+    # On accelerators `eigh` takes about 9 µs for each row, and filters 40 ms whatever the size of small graphs, for
+    # their launches (H200: one of 500 nodes 4.6 and 45 ms, 32 of 256 65 and 40).
+    return nodes <= EIGH_NODES or (nodes <= DENSE_EIGH_NODES and graphs * nodes <= 4800)
 
 
 # Graphs of a batch are solved together up to here, and one by one beyond.
-SMALL_NODES = 2000
+BATCHED_NODES = 2000
 # Linear systems are solved by Cholesky factors up to here, in graphs · nodes³: a fifteenth of the work of `eigh`, and
 # exact, where conjugate gradients take 100 products of small blocks.
 DENSE_SOLVE = 1e9
-# Products of a block of m vectors with a dense matrix that take the time of its `eigh`, times m / n. For m = 16: 100 at
-# n = 512, 230 at 1000, 500 at 2000 (on one core).
-DENSE_PRODUCTS = 4.0
 # Graphs up to here that do not converge otherwise are solved again by `Eigh`: 8000² float64 are 0.5 GiB.
 FALLBACK_NODES = 8000
 # One sparse graph of more nodes is solved in reverse Cuthill–McKee order: its products are several times faster. On
 # the processor only: an accelerator's cache holds a block of vectors of a million nodes, and SciPy takes a second to
 # order these, longer than the solve.
 REORDER_NODES = 10**5
-# Mean distance in memory, in numbers, between two neighbours in a block of filters, from which on a smaller graph is
-# reordered too: then the second cache is full. A product of 20,000 nodes in clusters with 32 columns took 2.5 and 1.3
-# ms, the order itself 10.
-SCATTERED = 2**16
 # Products of a filter of a sparse graph from which on multigrid takes less time.
 SPARSE_PRODUCTS = 1000
-# Nodes up to which SuperLU factorises a mesh that filters do not solve: of a body it takes 0.6 GiB there.
-SUPERLU_NODES = 20_000
 
 # --- Threads of the processor ----------------------------------------------------------------------------------------
 
@@ -178,29 +161,14 @@ PARTS_OF_THREAD = 4
 # Numbers from which on `eigh` of a batch is done in parts of at least this size. An entry takes 25 to 50 ns from 24² to
 # 512², so that a part takes 0.1 ms or more, where handing it over takes 0.05.
 PART_OF_EIGH = 4096
-# Least multiplications of a part of compiled work: some 20 µs, where waking a waiting thread takes 5.
-COMPILED_PART = 2**18
 # Numbers in the block of one graph up to which a single-threaded compiled loop is faster than torch's threads.
-ALONE = 2**19
-# Multiplications after which a compiled solve gives Python a chance to be interrupted: about a second.
-UNINTERRUPTED = 2**31
-# A matrix of more rows is left to LAPACK's threads where there are fewer such matrices than threads. Below, beside
-# other processes, one of 300² took 11 ms single-threaded and 70 to 1700 on two threads.
-WHOLE_EIGH = 512
+SINGLE_THREADED_NUMBERS = 2**19
 # Least numbers in the block of vectors of a part of a batch: below, Python's calls, which threads do one after the
 # other, are so large a share that torch's own threads in each operation are faster. Forward and backward of 32 × 256 on
 # two threads took 97 ms with 2¹⁵ and 78 with 2¹⁷, 16 × 512 114 and 82, 64 × 1000 650 and 580; beside a busy process 203
 # and 252 (`eigh` there: 584).
 PART_OF_BLOCK = 2**17
-# Numbers of the smaller of two tall blocks from which on XᵀY is summed over slices of their rows, the number of slices,
-# and columns of both. MKL shares such products badly: in float64, of 10⁶ × 28 and 10⁶ × 14 numbers by rows, it took 58
-# ms with one thread, 145 with two, 30 in slices; of 10⁴ rows 0.41 and 0.22. With one column it is four times slower.
+# Numbers of the smaller of two tall blocks from which on XᵀY is summed over slices of their rows. MKL shares such
+# products badly: in float64, of 10⁶ × 28 and 10⁶ × 14 numbers by rows, it took 58 ms with one thread, 145 with two, 30
+# in slices; of 10⁴ rows 0.41 and 0.22.
 TALL = 2**16
-SLICES = 16
-SLICED_COLUMNS = 3
-# Numbers of two blocks up to which their columns' products are made as a whole. 10,000 × 10 took 0.11 ms, in slices of
-# the rows 0.25; from 50,000 × 10 on slices take less, at 400,000 × 10 less than half.
-WHOLE_DOTS = 2**17
-# Bytes up to which torch's threads share each operation on all rows, where more would be done in slices that fit the
-# cache. An update of LOBPCG's basis of 10,000 rows (6 MB) took 0.4 ms, in slices 1.1, of 100,000 rows 22 and 8.
-WHOLE_ON_THREADS = 2**24

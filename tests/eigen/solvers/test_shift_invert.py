@@ -20,7 +20,6 @@ from torch_lapeig import (
     Laplacian,
     eigenpairs,
     knn_graph,
-    native,
 )
 from torch_lapeig.eigen import (
     Eigh,
@@ -33,6 +32,7 @@ from torch_lapeig.eigen.gradient import complement
 from torch_lapeig.eigen.solvers import factors, shift_invert
 from torch_lapeig.eigen.solvers.block_krylov import BlockKrylov, Trend
 from torch_lapeig.graph.pattern import DensePattern
+from torch_lapeig.native import loops as native
 from torch_lapeig.native.sparse import Limits
 
 

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors, radius_neighbors_graph
 
 from problems import DEVICES, DTYPES, covering, in_every_dtype, on_every_device, points
-from torch_lapeig import GraphWarning, native
+from torch_lapeig import GraphWarning
 from torch_lapeig.graph import distances, nearest_neighbors, radius_neighbors
 from torch_lapeig.graph.search import exact
+from torch_lapeig.native import loops as native
 
 
 @pytest.fixture(autouse=True, params=["small sets directly", "by products"])

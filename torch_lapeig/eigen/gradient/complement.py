@@ -22,7 +22,7 @@ from torch_lapeig.native import System
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.threads import together
-from torch_lapeig.support.tuning import ALONE
+from torch_lapeig.support.tuning import SINGLE_THREADED_NUMBERS
 
 BACKWARD_ITERATIONS = 2000
 # Maximum round-off of a solution, as a part of the right-hand side.
@@ -239,7 +239,9 @@ class Complement:
         matrix = self.s.operator.compiled
         if matrix is None or self._inverse is not None or not matrix.reads(target):
             return None
-        if target[0].numel() > ALONE:  # large systems use more threads, and Python, where an interrupt can act
+        if (
+            target[0].numel() > SINGLE_THREADED_NUMBERS
+        ):  # large systems use more threads, and Python, where an interrupt can act
             return None
         split = self._differences[1] if self._splits else None
         scales, rest = self._scales, self._rest[:, 0, 0]

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from torch_lapeig import native
 from torch_lapeig.eigen.operator import Operator, entries_of
+from torch_lapeig.native import loops
 from torch_lapeig.native.sparse import Limits, Structure, SymmetricFactors
 from torch_lapeig.support import checks
 
@@ -44,7 +44,7 @@ class Shifted(NamedTuple):
     @property
     def is_readable(self) -> bool:
         """Return whether compiled loops factorise the matrix."""
-        return native.library() is not None and self.col.dtype == self.crow.dtype == np.int32
+        return loops.library() is not None and self.col.dtype == self.crow.dtype == np.int32
 
     @property
     def is_thin(self) -> bool:

@@ -1,0 +1,194 @@
+/* What all compiled loops share: the compiler's attributes, vectors, threads, and the tasks that Python fills. */
+
+#ifndef KERNELS_H
+#define KERNELS_H
+
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A library that was compiled on a new Linux must load on old ones: ask for the oldest version of these functions. */
+#if defined(__x86_64__) && defined(__GLIBC__)
+__asm__(".symver log, log@GLIBC_2.2.5");
+__asm__(".symver hypot, hypot@GLIBC_2.2.5");
+#endif
+
+/* FAST functions are compiled for three generations of processors; the loader chooses. Each copy takes time to
+   compile, so loops that several functions need are FAST functions of their own, not inlined into each. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__gnu_linux__) && !defined(PLAIN)
+#define FAST __attribute__((noinline, target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define FAST
+#endif
+#define INLINE static inline __attribute__((always_inline))
+#pragma GCC diagnostic ignored "-Wpsabi" /* it warns how vectors are passed, but inlined functions pass none */
+
+/* UNFUSED functions round each product before they add it, as torch does. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define UNFUSED __attribute__((optimize("fp-contract=off")))
+#else
+#define UNFUSED
+#endif
+
+/* --- Names and vectors of both precisions: REAL is float or double --- */
+
+#define JOIN_(name, type) name##_##type
+#define JOIN(name, type)  JOIN_(name, type)
+#define NAME(name)        JOIN(name, REAL)
+
+/* Bytes of the registers that loops are written for. A vector wider than the registers would be kept in memory. */
+#ifdef __x86_64__
+#define WIDTH 32
+#else
+#define WIDTH 16
+#endif
+typedef float Short_float __attribute__((vector_size(16), aligned(4), may_alias));
+typedef double Short_double __attribute__((vector_size(16), aligned(8), may_alias));
+typedef float Wide_float __attribute__((vector_size(WIDTH), aligned(4), may_alias));
+typedef double Wide_double __attribute__((vector_size(WIDTH), aligned(8), may_alias));
+typedef double Four __attribute__((vector_size(32), aligned(8), may_alias));
+
+#define LANES            (WIDTH / 8) /* numbers of double in a vector */
+#define LINE             8           /* numbers of double in a line of the cache */
+#define ROWS_IN_CACHE    128         /* rows of a block of some columns that stay in the first cache */
+#define NUMBERS_IN_CACHE 512         /* numbers of each of some vectors that stay in the first cache */
+
+/* --- Threads --- */
+
+typedef void Run(void *task, int64_t part, int64_t parts, int64_t thread);
+
+static void share(Run *run, void *task, int64_t parts, int64_t threads);
+
+/* --- Tasks, with the fields of `TASKS` in `loops.py`, in the same order --- */
+
+#define REAL float
+#include "tasks.h"
+#undef REAL
+#define REAL double
+#include "tasks.h"
+#undef REAL
+
+/* The edges among `count` of `total` nodes, in their order: `new_crow`, and for each edge its row and column there and
+   its number in the whole graph. `place` holds zeros for all nodes. */
+typedef struct {
+    const int32_t *crow, *col;
+    const int64_t *nodes;
+    int64_t total, count;
+    int32_t *place, *new_crow, *row, *new_col;
+    int64_t *edge;
+} Subgraph;
+
+/* The first `wanted` eigenvectors, as columns, and all eigenvalues, ascending, of matrices whose lower triangle is
+   read. `is_sound` is 0 for a matrix that LAPACK must solve: it is not finite, or larger than 1e150, or smaller than
+   1e-150. `work` holds ROOM_OF_EIGH numbers for each thread. */
+typedef struct {
+    int64_t matrices, size, wanted;
+    const double *matrix;
+    double *values, *vectors, *work;
+    int64_t *is_sound;
+} Eigh;
+
+/* T_degree(Ã) x for each graph, Ã = (A − centre) scale / 2, on the columns from `first` on; the columns before are
+   copied. The columns of one graph may be split into `groups`, each a part for a thread. `work` holds ROOM_OF_FILTER
+   numbers for each thread. */
+typedef struct {
+    Rows_double rows;
+    int64_t graphs, nodes, columns, first, groups;
+    const int64_t *degree;
+    const double *centre, *scale, *x;
+    double *out, *work;
+} Filter;
+
+/* Ritz pairs of the span of the columns of `x`, ascending, and the norms of their residuals, for each graph. The null
+   vectors that are in the span are given the value −bound, so that they do not mix with small values; where there are
+   any, no returned value is below 0. `is_sound` is 0 where columns are dependent. `padded`: `columns`, rounded up to
+   whole lines. `work` holds 3 (nodes + columns) rows of `padded` numbers for each thread, and `room` ROOM_OF_RITZ. */
+typedef struct {
+    Rows_double rows;
+    int64_t graphs, nodes, columns, padded, nulls, null_step;
+    const double *x, *null, *bound;
+    double *values, *vectors, *residuals, *work, *room;
+    int64_t *is_sound;
+    double least_pivot;
+} Ritz;
+
+/* The numbers of the rule of `torch_lapeig.eigen.solvers.chebyshev`, by their names there, and its options. */
+typedef struct {
+    double beyond, highest, overflow, damping, clean, spare, close, settled, tolerance;
+    int64_t shown, least_degree, iterations, degree, products;
+} Rule;
+
+/* Subspace iteration. `ritz->x` is the block, which is overwritten; `ritz->vectors`, `values` and `residuals` are the
+   answer. The loop writes the filter of each graph to `degree`, `centres` and `scales`. `nullity` counts null vectors.
+   `centre` is about the mean of each spectrum, or NULL. A call returns after `most_work` multiplications, and the next
+   call goes on. A filter is shared by threads in parts of at least `part_work`. */
+typedef struct {
+    Ritz *ritz;
+    Filter *filter;
+    const Rule *rule;
+    int64_t wanted, threads, part_work, most_work, work_done;
+    const int64_t *nullity;
+    const double *bound, *round_off, *centre;
+    int64_t *state, *iterations, *products, *degree;
+    double *block, *centres, *scales;
+} Subspace;
+
+/* Conjugate gradients on the complement of V; see `torch_lapeig.eigen.gradient.complement`. The preconditioner is rest
+   x + known scales knownᵀ x. `split`: guards of a cluster that the cut splits, or NULL. `enough`: residuals that are
+   allowed. `size`: norms of the right-hand sides. `round_off`: of an iterate of norm 1. `noise`: the part of the
+   right-hand sides up to which residuals may be round-off. `work`: see `solve_columns`. */
+typedef struct {
+    int64_t nodes, wanted, guards;
+    const double *vectors;       /* (nodes, wanted): V */
+    const double *known;         /* (nodes, wanted + guards): V and the guards */
+    const double *values;        /* (wanted) */
+    const double *scales;        /* (wanted + guards, wanted) */
+    const double *rest;          /* (1) */
+    const double *split;         /* (guards, wanted) */
+    const double *enough, *size; /* (wanted) */
+    const double *round_off;     /* (1) */
+    double noise;
+    int64_t limit, replaced, patience;
+    Rows_double rows;
+    int64_t graphs;
+    const double *target;
+    double *solution, *residuals, *work;
+} Complement;
+
+/* The structure of factors L D Lᵀ. Columns of L that have the same rows below them are a supernode. Its front is the
+   dense matrix of its columns and these rows. Positions are places in the order of elimination. */
+typedef struct {
+    int64_t nodes, supers;
+    int32_t *node;         /* (nodes): the node at each position */
+    int32_t *first;        /* (supers + 1): position of the first column of each supernode, children before parents */
+    int32_t *parent;       /* (supers): the supernode of the first row below; `supers` where there is none */
+    int64_t *row_start;    /* (supers + 1): where the rows below each supernode begin in `row` */
+    int32_t *row;          /* positions, ascending within a supernode */
+    int64_t *column_start; /* (supers + 1): where the columns of each supernode begin in L */
+    int64_t widest;        /* rows of the largest front */
+    int64_t waiting;       /* maximum numbers that wait for their parents at once */
+    double work;           /* multiplications, without those of the zeros that supernodes hold */
+} Shape;
+
+/* A block Krylov space of A⁻¹; see `torch_lapeig.eigen.solvers.block_krylov`. `known` vectors come before the `filled`
+   of `size` vectors of the space in `basis`; a block has `width`. A block is sound where its least pivot is above
+   `dependent`, and above `least` after the known part was removed; above `enough` once is enough. `work`: for each
+   part, and once more, (known + size + width) BLOCK numbers. The last four fields belong to the loops: `block` is
+   multiplied with the first `rows` vectors of the basis, but for those of the space before `begin`. */
+typedef struct {
+    const Shape *shape;
+    const double *factors;
+    int64_t nodes, known, size, width, filled, blocks;
+    double *basis;     /* (known + size + width, nodes) */
+    double *projected; /* (size, size) */
+    double *rest;      /* (width, nodes): the last products */
+    double *gram;      /* (width, width): of `rest` */
+    double dependent, least, enough;
+    double *work;
+    int64_t rows, begin;
+    double *block, *room;
+} Space;
+
+#endif

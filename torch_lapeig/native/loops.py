@@ -1,0 +1,537 @@
+"""The face of the compiled loops: what C can read, and one function for each loop.
+
+Products of sparse rows with blocks of columns take half the time of MKL's. On a graph of some thousand nodes, an
+operation of torch takes less time than its call, and solvers make hundreds of calls. `hatch_build.py` compiles
+`kernels.c` where the package is installed and a C compiler is found. Without one, with ``TORCH_LAPEIG_COMPILED=0``, and
+on tensors that C cannot read, the solvers compute in torch, with equal answers.
+
+A call lets other threads of Python run, and shares its work with as many threads as torch may use at the call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import math
+import os
+import warnings
+from ctypes import c_double, c_float, c_int64, c_void_p
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from torch_lapeig.support.threads import is_watched
+from torch_lapeig.support.tuning import PARTS_OF_THREAD, SINGLE_THREADED_NUMBERS
+
+FOLDER, LIBRARY = Path(__file__).parent, "kernels.so"
+TYPES = {torch.float32: ("float", c_float), torch.float64: ("double", c_double)}
+LINE = 8  # numbers of float64 in a line of the cache; blocks have whole lines
+LANES = 4  # columns that conjugate gradients solve side by side, at most
+# Least multiplications of a part of the work: some 20 µs, where waking a waiting thread takes 5.
+COMPILED_PART = 2**18
+UNINTERRUPTED = 2**31  # multiplications after which a solve lets Python be interrupted: about a second
+FINISHED, DEPENDENT = 2, 4  # states of a graph in `subspace.c`
+
+# Other functions of the library, with their results and arguments: n is an int64, d a double, p a pointer.
+FUNCTIONS = {
+    "count_edges": "n:p",
+    "fill_edges": ":p",
+    "subspace": "n:p",
+    "shape_of": "p:nppp",
+    "sizes_of": ":ppp",
+    "release": ":p",
+    "numbers_of": "n:ppppdpp",
+    "solve_factors": "n:ppppn",
+    "next_block": "n:ppnn",
+    "extend_space": "n:pnnn",
+}
+# Structures of `kernels.h` and `tasks.h` with their fields in order; r is a number of the task's own type.
+ROWS = "p:crow,col,entries,diagonal"
+TASKS = {
+    "product": f"{ROWS} n:is_system,start,stop,base,columns,y_step,other_step,out_step "
+    "p:y,other,out r:times,plus,centre",
+    "edges": "p:crow,col n:rows,columns,x_step,y_step p:x,y,out",
+    "pairs": "p:i,j n:count,columns,x_step,y_step p:x,y,out",
+    "tension": "p:crow,col n:rows,columns,y_step p:values,y,out,energy",
+    "nearest": "n:sets,points,queries,dimensions,neighbors,is_self_search,padded "
+    "p:point,query,valid,found,squares,work",
+    "subgraph": "p:crow,col,nodes n:total,count p:place,new_crow,row,new_col,edge",
+    "eigh": "n:matrices,size,wanted p:matrix,values,vectors,work,is_sound",
+    "filter": f"{ROWS} n:graphs,nodes,columns,first,groups p:degree,centre,scale,x,out,work",
+    "ritz": f"{ROWS} n:graphs,nodes,columns,padded,nulls,null_step "
+    "p:x,null,bound,values,vectors,residuals,work,room,is_sound d:least_pivot",
+    "complement": "n:nodes,wanted,guards p:vectors,known,values,scales,rest,split,enough,size,round_off d:noise "
+    f"n:limit,replaced,patience {ROWS} n:graphs p:target,solution,residuals,work",
+    "rule": "d:beyond,highest,overflow,damping,clean,spare,close,settled,tolerance "
+    "n:shown,least_degree,iterations,degree,products",
+    "subspace": "p:ritz,filter,rule n:wanted,threads,part_work,most_work,work_done "
+    "p:nullity,bound,round_off,centre,state,iterations,products,degree,block,centres,scales",
+    "space": "p:shape,factors n:nodes,known,size,width,filled,blocks p:basis,projected,rest,gram "
+    "d:dependent,least,enough p:work n:rows,begin p:block,room",
+}
+
+
+@functools.cache
+def library() -> ctypes.CDLL | None:
+    """Return the compiled library; None where there is none, and for one of other sources, with a warning."""
+    if os.environ.get("TORCH_LAPEIG_COMPILED") == "0" or not (FOLDER / LIBRARY).exists():
+        return None
+    try:
+        found = ctypes.CDLL(str(FOLDER / LIBRARY))
+        found.source.restype = ctypes.c_char_p
+        sources = b"".join(source.read_bytes() for source in sorted(FOLDER.glob("*.[ch]")))
+        is_same = found.source() == hashlib.sha256(sources).hexdigest().encode()
+    except (OSError, AttributeError) as error:
+        warnings.warn(f"the compiled loops cannot be loaded ({error}); torch is used instead", stacklevel=2)
+        return None
+    if not is_same:
+        warnings.warn(
+            "the compiled loops are of other C sources than these; torch is used instead: install torch_lapeig again",
+            stacklevel=2,
+        )
+        return None
+    kinds = {"n": c_int64, "d": c_double, "p": c_void_p, "": None}
+    for name, signature in FUNCTIONS.items():
+        result, arguments = signature.split(":")
+        function = getattr(found, name)
+        function.restype, function.argtypes = kinds[result], [kinds[kind] for kind in arguments]
+    return found
+
+
+@functools.cache
+def _structure(name: str, dtype: torch.dtype) -> type[ctypes.Structure]:
+    """Build a structure of `TASKS`."""
+    kinds = {"p": c_void_p, "n": c_int64, "d": c_double, "r": TYPES[dtype][1]}
+    parts = (part.split(":") for part in TASKS[name].split())
+    fields = [(field, kinds[kind]) for kind, names in parts for field in names.split(",")]
+    return type(name, (ctypes.Structure,), {"_fields_": fields})
+
+
+def structure(name: str, *values: Any, dtype: torch.dtype = torch.float64) -> Any:
+    """Fill a structure with numbers and the addresses of tensors, which are valid as long as the tensors live."""
+    fields = []
+    for value in values:
+        fields.append(value.data_ptr() if type(value) is Tensor else value)
+    return _structure(name, dtype)(*fields)
+
+
+def call(name: str, *arguments: Any) -> Any:
+    """Call a function of `FUNCTIONS`."""
+    return getattr(library(), name)(*arguments)
+
+
+def _run(name: str, team: tuple[int, int], *values: Any, dtype: torch.dtype | None = None) -> None:
+    """Run a task on a team; ``dtype``: of a loop with one variant for float and one for double."""
+    task = structure(name, *values, dtype=dtype or torch.float64)
+    function = getattr(library(), name if dtype is None else f"{name}_{TYPES[dtype][0]}")
+    function(ctypes.byref(task), c_int64(team[0]), c_int64(team[1]))
+
+
+def is_readable(*tensors: Tensor) -> bool:
+    """Return whether C can read tensors: dense memory of the processor that no mode of torch watches.
+
+    Results of C have no autograd record and no tangent, so no derivative may be asked for.
+    """
+    if is_watched() or torch.jit.is_tracing() or forward_ad._current_level >= 0:  # type: ignore[attr-defined]
+        return False
+    is_recorded = torch.is_grad_enabled()
+    for x in tensors:
+        if type(x) is not Tensor or not x.is_cpu or x.is_neg() or (x.requires_grad and is_recorded):
+            return False
+        try:
+            if not x.data_ptr() and x.numel():  # zeros that take no memory
+                return False
+        except RuntimeError:  # a batch of torch.vmap, or a tensor of another transform
+            return False
+    return True
+
+
+def reads(crow: Tensor, col: Tensor, *numbers: Tensor) -> bool:
+    """Return whether C reads int32 CSR rows with values ``(E,)`` and blocks ``(n, m)``, all of one dtype.
+
+    A row of a block lies in one piece; from one to the next may be any step.
+    """
+    dtype = numbers[0].dtype
+    if library() is None or dtype not in TYPES or not crow.dtype == col.dtype == torch.int32:
+        return False
+    for x in numbers:
+        if x.dtype != dtype or (x.stride(-1) != 1 and x.shape[-1] != 1):
+            return False
+    return crow.is_contiguous() and col.is_contiguous() and is_readable(crow, col, *numbers)
+
+
+def is_for_one_thread(numbers: int) -> bool:
+    """Return whether a single-threaded loop over a block of so many numbers is faster than torch's threads."""
+    return numbers <= SINGLE_THREADED_NUMBERS or torch.get_num_threads() == 1
+
+
+def num_threads() -> int:
+    """Return the threads for a loop: 1 in a forked process, which has no threads of OpenMP and would wait for them."""
+    return 1 if _is_forked else torch.get_num_threads()
+
+
+def _note_fork() -> None:
+    global _is_forked
+    _is_forked = True
+
+
+_is_forked = False
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
+
+
+def _team(work: int) -> tuple[int, int]:
+    """Return the number of parts for so many multiplications, and the threads to share the parts."""
+    threads = num_threads()
+    return max(1, min(PARTS_OF_THREAD * threads, work // COMPILED_PART)), threads
+
+
+# --- Products, edges, neighbours --------------------------------------------------------------------------------------
+
+
+def product(
+    crow: Tensor,
+    col: Tensor,
+    values: Tensor,
+    y: Tensor,
+    out: Tensor,
+    other: Tensor | None = None,
+    *,
+    times: float = 1,
+    plus: float = 1,
+) -> None:
+    """Write times · M Y + plus · other to ``out``, which may be ``other``; `reads` must accept the arguments."""
+    steps = (y.stride(0), 0 if other is None else other.stride(0), out.stride(0))
+    sizes = (False, 0, len(crow) - 1, 0, y.shape[1])
+    task = (crow, col, values, None, *sizes, *steps, y, other, out, times, plus, 0)
+    _run("product", _team(len(col) * y.shape[1]), *task, dtype=y.dtype)
+
+
+def pair_squares(x: Tensor, i: Tensor | None, y: Tensor, j: Tensor | None) -> Tensor | None:
+    """Return ‖x_i − y_j‖² ``(E,)`` for int64 ``i``, ``j`` ``(E,)``; of all rows of x and the first of y without them.
+
+    Equal rows have equal distances in every call. None where C cannot read them, or a number is of no row.
+    """
+    numbers = [part for part in (i, j) if part is not None]
+    if x.shape[1] != y.shape[1] or len({len(part) for part in numbers}) > 1:
+        return None
+    if library() is None or x.dtype not in TYPES or x.dtype != y.dtype or not is_readable(x, y, *numbers):
+        return None
+    is_right = x.stride(1) == y.stride(1) == 1 and all(part.dtype == torch.int64 for part in numbers)
+    if not (is_right and all(part.is_contiguous() for part in numbers)):
+        return None
+    for part, rows in ((i, len(x)), (j, len(y))):
+        if part is not None and len(part) and not 0 <= int(part.numpy().min()) <= int(part.numpy().max()) < rows:
+            return None
+    count = len(x) if i is None else len(i)
+    out = x.new_empty(count)
+    task = (i, j, count, x.shape[1], x.stride(0), y.stride(0), x, y, out)
+    _run("pairs", _team(count * x.shape[1]), *task, dtype=x.dtype)
+    return out
+
+
+def of_edges(crow: Tensor, col: Tensor, x: Tensor, y: Tensor | None, out: Tensor) -> None:
+    """Write x_i · y_j of the edges to ``out``; ‖x_i − x_j‖² where there is no ``y``."""
+    sizes = (len(crow) - 1, x.shape[1], x.stride(0), 0 if y is None else y.stride(0))
+    _run("edges", _team(len(col) * x.shape[1]), crow, col, *sizes, x, y, out, dtype=x.dtype)
+
+
+def tension(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return Σ_j m_ij (y_j − y_i) ``(n, m)`` and Σ_j m_ij ‖y_j − y_i‖² ``(n,)``; `reads` must accept the arguments."""
+    out, energy = y.new_empty(y.shape), y.new_empty(len(y))
+    task = (crow, col, *y.shape, y.stride(0), values, y, out, energy)
+    _run("tension", _team(2 * len(col) * y.shape[1]), *task, dtype=y.dtype)
+    return out, energy
+
+
+def finds_nearest(points: Tensor, queries: Tensor, valid: Tensor) -> bool:
+    """Return whether `nearest` reads these tensors."""
+    is_there = library() is not None and is_readable(points, queries, valid)
+    return is_there and points.dtype in TYPES and points.dtype == queries.dtype and valid.dtype == torch.bool
+
+
+def nearest(points: Tensor, queries: Tensor, valid: Tensor, k: int, itself: bool) -> tuple[Tensor, Tensor]:
+    """Return numbers and squared distances ``(B, Q, k)`` of the nearest valid points by direct differences.
+
+    Ties end by number.
+
+    Args:
+        points, queries: ``(B, N, D)`` and ``(B, Q, D)``. valid: bool ``(B, N)``, of at least k others in each set.
+        itself: the queries are the points, none its own neighbour.
+    """
+    (sets, n, dims), q = points.shape, queries.shape[1]
+    in_line = 64 // points.element_size()  # numbers in a line of the cache
+    padded, (parts, threads) = -(-n // in_line) * in_line, _team(sets * q * n * dims)
+    points, queries, valid = points.contiguous(), queries.contiguous(), valid.contiguous()
+    found, squares = points.new_empty((sets, q, k), dtype=torch.int64), points.new_empty(sets, q, k)
+    work = points.new_empty(min(parts, threads) * (dims + 4 + 1) * padded)  # 4 queries side by side: QUERIES in C
+    task = (sets, n, q, dims, k, itself, padded, points, queries, valid, found, squares, work)
+    _run("nearest", (parts, threads), *task, dtype=points.dtype)
+    return found, squares
+
+
+def edges_among(crow: Tensor, col: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
+    """Return the edges among some nodes of CSR rows, in the order of the nodes, without a pass over the whole graph.
+
+    Returns:
+        ``crow``, row and column of each edge, and its number here, int64. None where C cannot read them, where nothing
+        is compiled, or where nodes, int64 ``(M,)``, do not exist or are not distinct.
+    """
+    nodes = nodes.contiguous()
+    is_right = nodes.dtype == torch.int64 and nodes.ndim == 1 and crow.dtype == col.dtype == torch.int32
+    if library() is None or not is_right or not crow.is_contiguous() or not col.is_contiguous():
+        return None
+    if not is_readable(crow, col, nodes):
+        return None
+    total, count = len(crow) - 1, len(nodes)
+    place = np.zeros(total, dtype=np.int32)  # the system clears its memory where it is touched
+    new_crow = crow.new_empty(count + 1)
+    task = structure("subgraph", crow, col, nodes, total, count, place.ctypes.data, new_crow)
+    if (edges := call("count_edges", ctypes.byref(task))) < 0:
+        return None
+    row, new_col, edge = crow.new_empty(edges), crow.new_empty(edges), nodes.new_empty(edges)
+    task.row, task.new_col, task.edge = row.data_ptr(), new_col.data_ptr(), edge.data_ptr()
+    call("fill_edges", ctypes.byref(task))
+    return new_crow, row, new_col, edge
+
+
+def eigh(a: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
+    """Return eigenvalues ``(B, n)``, ascending, and the first eigenvectors ``(B, n, count)`` of small matrices.
+
+    Of symmetric ``a`` ``(B, n, n)`` the lower triangle is read. Computed in float64, given back in the dtype of ``a``.
+    None where LAPACK is used instead: for large or few matrices, for numbers that are not finite or far from 1, and
+    where nothing is compiled.
+    """
+    (matrices, n, _), dtype = a.shape, a.dtype
+    # LAPACK's calls take long: this takes a third of its time with 24 rows, 0.6 with 64, 0.8 to 1.1 with 100.
+    is_small = matrices >= 3 and 0 < n <= 100
+    if not is_small or dtype not in TYPES or library() is None or not is_readable(a):
+        return None
+    threads = num_threads()
+    a = a.detach().double().contiguous()
+    values, vectors = a.new_empty(matrices, n), a.new_empty(matrices, n, count)
+    work = a.new_empty(min(matrices, threads) * n * (2 * n + 10))  # ROOM_OF_EIGH
+    is_sound = a.new_empty(matrices, dtype=torch.int64)
+    _run("eigh", (matrices, threads), matrices, n, count, a, values, vectors, work, is_sound)
+    return (values.to(dtype), vectors.to(dtype)) if bool(is_sound.all()) else None
+
+
+# --- Rows of a symmetric matrix, and loops of products with them ------------------------------------------------------
+
+
+class System(NamedTuple):
+    """Arrays that `Rows.complement` solves with, float64 and contiguous.
+
+    Attributes:
+        noise: part of the right-hand sides up to which residuals may be round-off.
+        vectors: V ``(B, N, k)``. known: V and the u guards, ``(B, N, k + u)``. values: ``(B, k)``.
+        scales, rest: the preconditioner ``rest x + known (scales ∘ knownᵀ x)``, ``(B, k + u, k)`` and ``(B,)``.
+        split: guards to leave out, ``(B, u, k)``, or None. enough, size: residuals that are allowed, and norms of the
+            right-hand sides, ``(B, k)``. round_off: of an iterate of norm 1, ``(B,)``.
+    """
+
+    noise: float
+    vectors: Tensor
+    known: Tensor
+    values: Tensor
+    scales: Tensor
+    rest: Tensor
+    split: Tensor | None
+    enough: Tensor
+    size: Tensor
+    round_off: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows of A = diag(c) − M as C reads them: CSR, of one graph or of several, one after the other.
+
+    Attributes:
+        crow, col: int32, of all nodes. values: M ``(E,)``, float64. diagonal: c ``(total,)``; None for ones.
+    """
+
+    crow: Tensor
+    col: Tensor
+    values: Tensor
+    diagonal: Tensor | None
+
+    @classmethod
+    def of(cls, crow: Tensor, col: Tensor, values: Tensor, diagonal: Tensor | None) -> Rows | None:
+        """Return the rows; None where C cannot read them, or nothing is compiled."""
+        values, diagonal = values.detach().contiguous(), None if diagonal is None else diagonal.detach().contiguous()
+        if diagonal is not None and (diagonal.shape != (len(crow) - 1,) or diagonal.dtype != torch.float64):
+            return None
+        if values.dtype != torch.float64 or values.shape != col.shape:
+            return None
+        numbers = (values,) if diagonal is None else (values, diagonal)
+        return cls(crow, col, values, diagonal) if reads(crow, col, *numbers) else None
+
+    def reads(self, *blocks: Tensor) -> bool:
+        """Return whether C can read blocks of the dtype of the rows."""
+        for x in blocks:
+            if x.dtype != self.values.dtype:
+                return False
+        return is_readable(*blocks)
+
+    def filter(self, x: Tensor, centre: Tensor, scale: Tensor, degree: Tensor) -> Tensor:
+        """Return T_degree(Ã) X for a block ``(B, N, m)``; Ã = (A − centre) scale / 2, graph by graph.
+
+        Args:
+            centre, scale: ``(B,)``. degree: int64 ``(B,)``, at least 1.
+        """
+        graphs, n, m = x.shape
+        if graphs * n != len(self.crow) - 1 or not len(centre) == len(scale) == len(degree) == graphs:
+            raise ValueError(
+                f"x must have {len(self.crow) - 1} rows, and a filter for each graph, got {tuple(x.shape)}"
+            )
+        parts, threads = _team(len(self.col) * m * int(degree.max()))
+        # The columns of one graph are filtered independently: threads need not wait for each other.
+        whole = max(1, -(-(m - 1) // LINE))
+        groups = min(threads, parts, whole) if graphs == 1 else 1
+        parts = min(parts, graphs * groups)
+        x, degree, out = x.contiguous(), degree.long().contiguous(), x.new_empty(x.shape)
+        centre, scale = centre.to(x.dtype).contiguous(), scale.to(x.dtype).contiguous()
+        work = x.new_empty(min(parts, threads) * _room_of_filter(n))
+        sizes = (graphs, n, m, 0, groups)
+        task = (self.crow, self.col, self.values, self.diagonal, *sizes, degree, centre, scale, x, out, work)
+        _run("filter", (parts, threads), *task)
+        return out
+
+    def complement(self, system: System, target: Tensor, limits: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
+        """Solve by conjugate gradients outside V; see `torch_lapeig.eigen.gradient.complement`.
+
+        Args:
+            target: right-hand sides, float64 ``(B, N, k)``. limits: iterations, the period of true residuals, patience.
+
+        Returns:
+            The iterates, and the norms of their residuals ``(B, k)``.
+        """
+        (graphs, n, k), width, threads = target.shape, system.known.shape[2], num_threads()
+        target, z, left = target.contiguous(), target.new_empty(target.shape), torch.empty_like(system.size)
+        work = target.new_empty(min(graphs, threads) * (7 * n + 3 * width) * LANES)
+        noise, *arrays = system
+        rows = (self.crow, self.col, self.values, self.diagonal)
+        task = (n, k, width - k, *arrays, noise, *limits, *rows, graphs, target, z, left, work)
+        _run("complement", (graphs, threads), *task)
+        return z, left
+
+
+def _room_of_filter(n: int) -> int:
+    """Return how many numbers a thread writes in a Chebyshev filter of n nodes: `ROOM_OF_FILTER`."""
+    return 2 * n * (2 * LINE + 1)
+
+
+def least_pivot(dtype: torch.dtype) -> float:
+    """Return the least diagonal entry of a Cholesky factor at which unit columns count as independent."""
+    return 10 * math.sqrt(torch.finfo(dtype).eps)
+
+
+class _RitzTask(NamedTuple):
+    """Task "ritz" of a block, its answer, and the memory that it needs while it runs."""
+
+    values: Tensor
+    vectors: Tensor
+    residuals: Tensor
+    is_sound: Tensor
+    fields: tuple[Any, ...]
+
+
+def _ritz_task(rows: Rows, x: Tensor, null: Tensor, bound: Tensor, threads: int) -> _RitzTask:
+    (graphs, n, m), nulls = x.shape, null.shape[2]
+    padded, teams = -(-m // LINE) * LINE, min(graphs, threads)
+    values, residuals, vectors = x.new_empty(graphs, m), x.new_empty(graphs, m), x.new_empty(graphs, n, m)
+    is_sound = torch.empty(graphs, dtype=torch.int64)
+    work, room = x.new_empty(teams * 3 * (n + m) * padded), x.new_empty(teams * m * (4 * m + 10))  # ROOM_OF_RITZ
+    matrix = (rows.crow, rows.col, rows.values, rows.diagonal)
+    sizes = (graphs, n, m, padded, min(nulls, m), nulls)
+    answer = (values, vectors, residuals, work, room, is_sound)
+    fields = (*matrix, *sizes, x, null, bound, *answer, least_pivot(x.dtype))
+    return _RitzTask(values, vectors, residuals, is_sound, fields)
+
+
+def ritz_pairs(rows: Rows, x: Tensor, null: Tensor, bound: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Return Ritz values ``(B, m)``, ascending, vectors ``(B, N, m)`` and residual norms ``(B, m)`` of a block's span.
+
+    None where C cannot read it, or where columns are dependent to working precision in a graph.
+
+    Args:
+        rows: of B graphs. x: ``(B, N, m)``.
+        null: orthonormal null vectors ``(B, N, c)``, or columns of zeros. They count as of the value −``bound``
+            ``(B,)``, that no small value mixes with them, and no value is given back below 0.
+    """
+    if x.shape[2] == 0 or not rows.reads(x, null, bound):
+        return None
+    threads = num_threads()
+    task = _ritz_task(rows, x.contiguous(), null.contiguous(), bound.contiguous(), threads)
+    _run("ritz", (len(x), threads), *task.fields)
+    return (task.values, task.vectors, task.residuals) if bool(task.is_sound.all()) else None
+
+
+class Spectrum(NamedTuple):
+    """Known numbers of spectra, each ``(B,)``: null vectors (int64); bound, round-off, and mean of the values or None,
+    in the dtype of the matrix."""
+
+    nullity: Tensor
+    bound: Tensor
+    round_off: Tensor
+    centre: Tensor | None
+
+
+class SubspacePairs(NamedTuple):
+    """Ritz values ``(B, m)``, vectors ``(B, N, m)``, the maximum number of Chebyshev filters of a graph, and the
+    converged graphs, bool ``(B,)``."""
+
+    values: Tensor
+    vectors: Tensor
+    iterations: int
+    finished: Tensor
+
+
+def subspace(
+    rows: Rows, block: Tensor, null: Tensor, k: int, spectrum: Spectrum, rule: tuple[float, ...]
+) -> SubspacePairs | None:
+    """Return the pairs that `ChebyshevSubspace` finds; the numbers of the rule follow `TASKS` in order.
+
+    None where C cannot read this, and where columns of a graph come to depend on each other, which takes more care.
+
+    Args:
+        rows: of B graphs.
+        block: random columns ``(B, N, m)``, which are overwritten.
+        null: orthonormal null vectors ``(B, N, c)``, or columns of zeros.
+    """
+    if not (rows.reads(block, null, spectrum.bound) and block.is_contiguous()):
+        return None
+    (graphs, n, m), threads = block.shape, num_threads()
+    null, nullity, bound = null.contiguous(), spectrum.nullity.contiguous(), spectrum.bound.contiguous()
+    round_off = spectrum.round_off.contiguous()
+    centre = None if spectrum.centre is None else spectrum.centre.contiguous()
+    ritz = _ritz_task(rows, block, null, bound, threads)
+    counts = torch.zeros(4, graphs, dtype=torch.int64)
+    state, iterations, products, degree = counts.unbind()
+    centres, scales = block.new_empty(2, graphs).unbind()
+    # Threads may share the columns of one graph.
+    of_filter = block.new_empty((threads if graphs == 1 else min(graphs, threads)) * _room_of_filter(n))
+    matrix, sizes = (rows.crow, rows.col, rows.values, rows.diagonal), (graphs, n, m, 0, 1)
+    structures = (
+        structure("ritz", *ritz.fields),
+        structure("filter", *matrix, *sizes, degree, centres, scales, None, block, of_filter),
+        structure("rule", *rule),
+    )
+    task = structure(
+        "subspace",
+        *map(ctypes.addressof, structures),
+        *(k, threads, COMPILED_PART, UNINTERRUPTED, 0),
+        *(nullity, bound, round_off, centre, state, iterations, products, degree, block, centres, scales),
+    )
+    loop = library().subspace  # type: ignore[union-attr]
+    while loop(ctypes.byref(task)):  # an interrupt can act between calls
+        pass
+    if bool((state == DEPENDENT).any()):
+        return None
+    return SubspacePairs(ritz.values, ritz.vectors, int(iterations.max()), state == FINISHED)
