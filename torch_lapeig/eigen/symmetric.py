@@ -21,14 +21,6 @@ from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 
 UNSET: Any = None  # marks a field to compute from the others
-NEAR = 2.0**20  # bound of a spectrum up to which the unit stays 1, and down to its inverse
-
-
-def in_one_message(total: Callable[[Tensor], Tensor], *parts: Tensor) -> tuple[Tensor, ...]:
-    """Return the totals over ranks of several tensors of one dtype, with one call."""
-    whole = total(torch.cat([part.flatten() for part in parts]))
-    flat = whole.split([part.numel() for part in parts])
-    return tuple(found.reshape(part.shape) for found, part in zip(flat, parts, strict=True))
 
 
 def in_double(pattern: Pattern, values: Tensor) -> Tensor:
@@ -250,7 +242,7 @@ class SymmetricOperator(WithEntries):
     def _unit(self) -> Tensor:
         """Return the powers of two next to the bounds of graphs, ``(B,)``; 1 near 1."""
         unit, least = checks.next_power(self.bound), torch.finfo(self.bound.dtype).tiny
-        is_near = (unit >= 1 / NEAR) & (unit <= NEAR)
+        is_near = (unit >= 2.0**-20) & (unit <= 2.0**20)
         return torch.where(is_near, 1, unit.clamp(least, 1 / least))  # of numbers whose inverse is exact too
 
     def in_unit(self) -> tuple[SymmetricOperator, Tensor | None]:
@@ -295,8 +287,11 @@ class SymmetricOperator(WithEntries):
         return self.pattern.shared(*tensors)
 
     def overlaps(self, w: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-        """Return ``dots(w, w)`` and ``inner(q, w)`` for each q of ``others``, in one message; blocks ``(N, m)``."""
-        return in_one_message(self.sum, (w * w).sum(-2), *(q.mT @ w for q in others))
+        """Return ``dots(w, w)`` and ``inner(q, w)`` for each q of ``others``, by one sum; blocks ``(N, m)``."""
+        parts = [(w * w).sum(-2), *(q.mT @ w for q in others)]
+        whole = self.sum(torch.cat([part.flatten() for part in parts]))
+        flat = whole.split([part.numel() for part in parts])
+        return tuple(found.reshape(part.shape) for found, part in zip(flat, parts, strict=True))
 
     def largest(self, x: Tensor) -> Tensor:
         """Return magnitudes; see `Operator.largest`."""

@@ -51,7 +51,7 @@ HUB_EDGES = 1000
 
 # Steps of an iteration on accelerators between two synchronisations, in which the host checks for convergence. A
 # synchronisation takes some 30 µs, the time of five more kernels. A step too many does no harm. On the processor the
-# check is free. The number divides `torch_lapeig.eigen.gradient.cg.REPLACED`.
+# check is free. The number divides `torch_lapeig.eigen.gradient.cg.CHECK_EVERY`.
 LOOK = 5
 
 

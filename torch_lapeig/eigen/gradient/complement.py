@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.check import Solution, norms
-from torch_lapeig.eigen.gradient.cg import PATIENCE, REPLACED, Found, conjugate_gradients
+from torch_lapeig.eigen.gradient.cg import CHECK_EVERY, STALE_CHECKS, Found, conjugate_gradients
 from torch_lapeig.eigen.gradient.clusters import Rule, differences, inverse_differences
 from torch_lapeig.eigen.solvers.solver import Inverse, parts_of_batch, preconditioner_of
 from torch_lapeig.eigen.symmetric import SymmetricOperator
@@ -24,9 +24,8 @@ from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.threads import together
 from torch_lapeig.support.tuning import ALONE
 
-BACKWARD_ITERATIONS = 2000
-# Maximum round-off of a solution, as a part of the right-hand side.
-NOISE = 1e-2
+MOST_ITERATIONS = 2000
+ROUNDOFF_SHARE = 1e-2  # maximum round-off of a solution, as a part of the right-hand side
 
 
 class ImplicitSolve(torch.autograd.Function):
@@ -220,13 +219,11 @@ class Complement:
         def allowed(z: Tensor) -> Tensor:
             # Nor is the rest of A z; but an iterate whose round-off is as large as the target is no solution.
             round_off = 8 * eps * operator.bound[:, None] * norms(operator, z)
-            return torch.maximum(enough, round_off.minimum(NOISE * size))
+            return torch.maximum(enough, round_off.minimum(ROUNDOFF_SHARE * size))
 
         found = self._compiled(target, enough, size)
         if found is None:
-            found = conjugate_gradients(
-                self.image, self.precondition, target, operator.dots, allowed, BACKWARD_ITERATIONS
-            )
+            found = conjugate_gradients(self.image, self.precondition, target, operator.dots, allowed, MOST_ITERATIONS)
         # A NaN of the loss is not hidden, and no failure of the solve.
         is_unknown = ~size.isfinite()
         z = torch.where(is_unknown[:, None, :], torch.nan, self.project(found.z))
@@ -245,5 +242,5 @@ class Complement:
         scales, rest = self._scales, self._rest[:, 0, 0]
         round_off = 8 * torch.finfo(target.dtype).eps * self.s.operator.bound
         pieces = (self.s.vectors, self._known, self.s.values, scales, rest, split, enough, size, round_off)
-        system = System(NOISE, *(None if x is None else x.detach().resolve_neg().contiguous() for x in pieces))  # type: ignore[arg-type]
-        return Found(*matrix.complement(system, target, (BACKWARD_ITERATIONS, REPLACED, PATIENCE)))
+        system = System(ROUNDOFF_SHARE, *(None if x is None else x.detach().resolve_neg().contiguous() for x in pieces))  # type: ignore[arg-type]
+        return Found(*matrix.complement(system, target, (MOST_ITERATIONS, CHECK_EVERY, STALE_CHECKS)))

@@ -47,15 +47,6 @@ from torch_lapeig.eigen.gradient.clusters import Differences, Rule, differences,
 from torch_lapeig.eigen.gradient.complement import Complement, change_of, edge_gradient, implicit_solve
 from torch_lapeig.support import checks
 
-# Fraction of the width from which on eigenvalues that count as equal may differ.
-NEAR = 0.1
-# Maximum rotation, in terms of the cotangents over the bound, at which a loss does not depend on the basis.
-LARGE = 1e3
-# Share of all cotangents whose round-off may reach any column.
-SMALL = 1e-2
-# Units of round-off, of the cotangents, that the arithmetic of a loss may leave in the skew part.
-ROUND_OFF = 8
-
 
 class ImplicitEigenpairs(torch.autograd.Function):
     """Function (M on the edges, c) -> (Λ, V) of a solution found beforehand."""
@@ -140,7 +131,7 @@ def _unknown(s: Solution, rule: Rule, found: Differences, sizes: Tensor, skew: T
     """
     if rule.degeneracy != "mask" or rule.width is not None:
         return torch.zeros_like(skew, dtype=torch.bool)
-    round_off = ROUND_OFF * rule.loss_eps * (sizes[:, :, None] + sizes[:, None, :])
+    round_off = 8 * rule.loss_eps * (sizes[:, :, None] + sizes[:, None, :])
     unknown: Tensor = (skew.abs() <= round_off) & (found.sizes < rule.loss_eps**0.5 * s.operator.bound[:, None, None])
     return unknown
 
@@ -161,7 +152,8 @@ def _close(
     size = sizes.norm(dim=1)[:, None, None]
     noise = error * size / difference.clamp_min(eps * bound)
     is_same = (rotation - whole).abs() <= 1e-3 * (rotation.abs() + whole.abs()) + noise
-    cancels = (rotation.abs() * bound <= LARGE * size) & (difference < (100 * eps) ** 0.5 * bound)
+    # Where a loss depends on the basis, rotations are larger in terms of the cotangents over the bound.
+    cancels = (rotation.abs() * bound <= 1e3 * size) & (difference < (100 * eps) ** 0.5 * bound)
     lost = near & ~is_same & cancels
     if torch.is_grad_enabled() and lost.any():  # the first pass has warned on behalf of later ones
         checks.warn(
@@ -187,7 +179,7 @@ def _warn_if_undefined(
     equal = found.are_equal.to(skew.dtype)
     lost = skew * equal
     # Not equal, but too close to resolve: the omitted terms are small, and so are their divisors.
-    near = lost.abs() * (found.sizes > NEAR * found.noise) * (rule.degeneracy == "mask")
+    near = lost.abs() * (found.sizes > 0.1 * found.noise) * (rule.degeneracy == "mask")
     unresolved = (near.amax((1, 2)) > max(8 * rule.loss_eps, error) * size) & (rule.width is None)
     to_values = to_projected.diagonal(dim1=-2, dim2=-1)
     spread = (equal * (to_values[:, :, None] - to_values[:, None, :])).abs().amax((1, 2))
@@ -199,7 +191,7 @@ def _warn_if_undefined(
         "exact": "what depends on that choice is noise",
     }[rule.degeneracy]
     # Columns of small cotangents depend on their basis too, but for the round-off of large cotangents.
-    of_pair = (sizes[:, :, None] + sizes[:, None, :]) / 2 + SMALL * size[:, None, None]
+    of_pair = (sizes[:, :, None] + sizes[:, None, :]) / 2 + 1e-2 * size[:, None, None]
     undefined = (lost.abs() > noise * of_pair).any(dim=(1, 2)) | apart
     if (unresolved & ~undefined).any():
         checks.warn(
