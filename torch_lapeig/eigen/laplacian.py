@@ -313,5 +313,8 @@ def _without_subnormal(graph: Graph, affinity: Tensor) -> Graph:
 
 def needs_derivatives(*tensors: Tensor | None) -> bool:
     """Return whether derivatives of either mode are asked for in one of the tensors."""
-    given = [t for t in tensors if t is not None]
-    return (torch.is_grad_enabled() and any(t.requires_grad for t in given)) or any(map(checks.is_dual, given))
+    is_recorded = torch.is_grad_enabled()
+    for tensor in tensors:
+        if tensor is not None and ((is_recorded and tensor.requires_grad) or checks.is_dual(tensor)):
+            return True
+    return False

@@ -135,14 +135,16 @@ class Operator(Protocol):
 
     def inner(self, x: Tensor, y: Tensor) -> Tensor:
         """Return Xᵀ Y: ``(..., N, m)`` and ``(..., N, l)`` to ``(..., m, l)``; vectors ``(N,)`` as `torch.matmul`."""
-        return self.sum(x.dot(y) if x.ndim == 1 else inner(x, y))
+        found = x.dot(y) if x.ndim == 1 else inner(x, y)
+        return self.sum(found) if self.is_sharded else found
 
     def dots(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the inner products of columns of ``x`` and ``y``, pair by pair: ``(..., N, m)`` to ``(..., m)``."""
-        return self.sum(dots(x, y))
+        found = dots(x, y)
+        return self.sum(found) if self.is_sharded else found
 
     def sum(self, x: Tensor) -> Tensor:
-        """Return Σ over the places where rows lie, given each place's own sum; differentiable."""
+        """Return the sum over all ranks, given the sum of this rank; differentiable. Used where `is_sharded`."""
         return x
 
     def largest(self, x: Tensor) -> Tensor:

@@ -148,7 +148,7 @@ class Solve:
         ``factor``: see `Rule`.
         """
         tolerance = self.backward_tolerance or (1e-10 if dtype == torch.float64 else 1e-6)
-        loss_eps = max(torch.finfo(one).eps for one in (dtype, loss or dtype))
+        loss_eps = max(torch.finfo(dtype).eps, torch.finfo(loss or dtype).eps)
         return Rule(tolerance, self.degeneracy, self.cluster_width, dtype, loss_eps, factor)
 
     @classmethod
@@ -209,18 +209,18 @@ def eigenpairs(
         solvers = solver.choose(bare, problem.k).solvers if isinstance(solver, Auto) else (solver,)
         solution = first_converged(solvers, problem, progress)  # checks each answer
 
-    rule = solve.rule(dtype)
-    if isinstance(exact, Laplacian):
-        rule = solve.rule(dtype, exact.loss_dtype, arranged.in_order(exact.factor))
+    is_laplacian = isinstance(exact, Laplacian)
+    factor, loss_dtype = (exact.factor, exact.loss_dtype) if is_laplacian else (None, None)
+    rule = solve.rule(dtype, loss_dtype, arranged.in_order(factor))
     differentiated = differentiable(arranged.operator, solution, rule)
     solution, differentiated = arranged.back(solution, differentiated)
     if not solution.is_converged:
         report_failure(solution, solve.on_failure)
     residuals = _residuals(operator, solution, differentiated.vectors, dtype)
-    if isinstance(exact, Laplacian):
+    if is_laplacian:
         differentiated = _with_trivial(exact, differentiated)
-        if exact.factor is not None:
-            differentiated = _with_factor(exact, exact.factor, differentiated, solution)
+    if factor is not None:
+        differentiated = _with_factor(exact, factor, differentiated, solution)
     pairs = _filled(Eigenpairs.of(solution, differentiated, residuals=residuals), solution, k)
     return pairs.reshaped(operator.shape[:-1], dtype)
 
@@ -438,8 +438,9 @@ def _filled(pairs: Eigenpairs, s: Solution, k: int) -> Eigenpairs:
 
 def _check_request(operator: Operator, k: int, fill: bool, solve: Solve) -> int:
     """Return the number of pairs, checked against the sizes of the graphs and the solver."""
-    names = ("solver", "tolerance", "backward_tolerance", "degeneracy", "cluster_width", "on_failure")
-    operator.agree("eigenpairs", lambda: {"k": k, "fill": fill, **{name: getattr(solve, name) for name in names}})
+    if operator.is_sharded:
+        names = ("solver", "tolerance", "backward_tolerance", "degeneracy", "cluster_width", "on_failure")
+        operator.agree("eigenpairs", lambda: {"k": k, "fill": fill, **{name: getattr(solve, name) for name in names}})
     k, fill = checks.check_width(k, "k"), checks.check_flag(fill, "fill")
     if k <= operator.fewest_active:
         return k
