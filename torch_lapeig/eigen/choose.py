@@ -92,7 +92,7 @@ class Auto:
 
 
 def last_resort(n: int) -> Solver:
-    """Return the solvers to try when no other has converged."""
+    """Return the solver to try when no other has converged."""
     return Eigh() if n <= FALLBACK_NODES else ChebyshevSubspace()
 
 

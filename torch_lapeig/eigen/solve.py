@@ -88,8 +88,8 @@ class Solve:
     """Options of an eigensolve. Every method and encoding takes one as ``solve=``, or a solver in its place.
 
     Args:
-        solver: `Auto`, which chooses by size, storage, batch and the work that each would take, and asks another should
-            the first not converge; `Eigh`, `ChebyshevSubspace`, `Lobpcg`, `ShiftInvert`, `TorchLobpcg` of
+        solver: `Auto`, which chooses by size, storage, batch and the work that each would take, and tries another one
+            where the first does not converge; `Eigh`, `ChebyshevSubspace`, `Lobpcg`, `ShiftInvert`, `TorchLobpcg` of
             `torch_lapeig.eigen`; or a `Solver` of yours. A problem in float32 is solved and differentiated in float64,
             and the answer rounded.
         tolerance: residual allowed, relative to the gap after the k-th value, but never below round-off; default
@@ -177,8 +177,9 @@ def eigenpairs(
 
     Gradients follow the implicit rule of ``torch_lapeig.eigen.gradient.rule``, never ``torch.linalg.eigh``'s: they are
     finite, and with equal eigenvalues exact for losses that do not depend on the choice of basis in an eigenspace (that
-    mix values and vectors through `Eigenpairs.projected`). A `DegeneracyWarning` tells if a loss does, or when the cut
-    after pair k splits a cluster, a `ConvergenceWarning` when the backward's solve fails. Forward mode follows it too.
+    mix values and vectors through `Eigenpairs.projected`). A `DegeneracyWarning` tells that a loss depends on this
+    choice, or that the cut after pair k splits a cluster; a `ConvergenceWarning` tells that the backward's linear solve
+    failed. Forward mode follows the same rule.
 
     Raises:
         TypeError, ValueError: no nodes, k out of range, unknown option. ConvergenceError, ImportError

@@ -248,8 +248,8 @@ class SymmetricOperator(WithEntries):
     def in_unit(self) -> tuple[SymmetricOperator, Tensor | None]:
         """Return this operator over a power of two for each graph, ``(B,)``, next to its bound; and the powers.
 
-        Itself and None where its bounds are near 1. Residuals are a small part of the bound: far from 1 their squares
-        leave the range of the dtype, and a residual of 0 means nothing.
+        Itself and None where its bounds are near 1. Residuals are a small part of the bound. Far from 1 the squares of
+        residuals leave the range of the dtype, so that a residual of 0 would not mean convergence.
         """
         if self.batch_size == 0 or not self._numbers[4]:
             return self, None
@@ -317,7 +317,7 @@ class SymmetricOperator(WithEntries):
 
     @cached_property
     def round_off(self) -> Tensor:
-        """Return the residual ``(B,)`` of unit vectors that rounding alone leaves, in products and in Ritz vectors."""
+        """Return the residual of rounding; see `Operator.round_off`."""
         longest = self._numbers[2] if self.is_sparse else 1  # dense: sums in blocks
         factor = max(40.0, 0.3 * self.all_nodes**0.5, 4.0 * longest**0.5)
         scale: Tensor = factor * torch.finfo(self.dtype).eps * self.bound
@@ -325,12 +325,12 @@ class SymmetricOperator(WithEntries):
 
     @property
     def rounding(self) -> Tensor:
-        """Change ``(B,)`` of an eigenvalue by the rounding of the entries in the dtype that they were given in."""
+        """Return the change ``(B,)`` of an eigenvalue by rounding the entries to the dtype they were given in."""
         return self.round_off * (torch.finfo(self.given or self.dtype).eps / torch.finfo(self.dtype).eps)
 
     @property
     def centre(self) -> Tensor | None:
-        """Return about the mean of the eigenvalues, ``(B,)``: the mean of the diagonal, where there are no loops."""
+        """Return the mean of the diagonal, ``(B,)``: the mean eigenvalue, where there are no loops."""
         total = self.sum((self.diagonal.detach().reshape(self.active.shape) * self.active).sum(1))
         return total / self.active_count.clamp_min(1)
 

@@ -98,7 +98,7 @@ class _System:
                 f"columns (largest residual {float(found.residuals[~solved].max()):.1e}): they are inexact",
                 checks.ConvergenceWarning,
             )
-        # A NaN of the loss is not hidden, and no failure of the solve.
+        # A NaN of the loss is passed on, and is no failure of the solve.
         z = z * size if self.unit is None else z * size / self.unit[:, None, None]
         return torch.where(enough.isfinite()[:, None, :], z, torch.nan)
 

@@ -124,7 +124,7 @@ def _has_close(s: Solution, rule: Rule, found: Differences) -> bool:
 
 
 def _unknown(s: Solution, rule: Rule, found: Differences, sizes: Tensor, skew: Tensor) -> Tensor:
-    """Return pairs of close eigenvalues whose rotation cotangents of these norms do not determine, bool ``(B, k, k)``.
+    """Return which close eigenvalues have a rotation that cotangents of these norms leave open, bool ``(B, k, k)``.
 
     A loss that does not depend on the basis leaves the round-off of its own arithmetic in the skew part, and 1/Δ would
     make a gradient of it, however well the pairs are known.
@@ -141,9 +141,9 @@ def _close(
 ) -> Tensor:
     """Return close eigenvalues that may count as equal where the gradient is to be differentiated, bool ``(B, k, k)``.
 
-    The derivative of 1/(λ_i − λ_j) has its square, which cancels unless a loss tells the vectors apart. One that takes
-    Λ as a matrix needs none: the cotangent of Λ equals the rotation's, up to an ``error`` of the cotangents over Δ, by
-    which such a loss is recognised. For other losses a warning tells what is lost.
+    The derivative of 1/(λ_i − λ_j) has its square, which cancels unless a loss tells the vectors apart. A loss that
+    takes Λ as a matrix does not need this derivative. It is recognised by its cotangent of Λ, which equals the
+    rotation's up to an ``error`` of the cotangents over Δ. For other losses a warning tells what is lost.
     """
     difference, eps, bound = found.sizes.detach(), torch.finfo(s.values.dtype).eps, s.operator.bound[:, None, None]
     near = (difference > found.width) & (difference < eps ** (1 / 3) * bound)
@@ -170,9 +170,9 @@ def _warn_if_undefined(
 ) -> None:
     """Warn where the loss tells equal eigenvalues apart, which makes the gradient undefined or inexact.
 
-    Its skew part within a cluster, which is masked, is not zero; its gradients to equal eigenvalues differ, though it
-    does not take their matrix (`Eigenpairs.projected`); the cut k | k+1 goes through a cluster. ``error``: of the
-    cotangents.
+    Three cases: the skew part within a cluster, which is masked, is not zero; the gradients to equal eigenvalues
+    differ, though the loss does not take their matrix (`Eigenpairs.projected`); the cut k | k+1 goes through a cluster.
+    ``error``: of the cotangents.
     """
     noise = math.sqrt(rule.loss_eps)
     size = sizes.norm(dim=1)

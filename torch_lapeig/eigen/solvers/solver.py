@@ -26,7 +26,7 @@ from torch_lapeig.support.tuning import PART_OF_BLOCK
 # Called once an iteration with its number, the largest residual of the wanted pairs, and its maximum.
 Progress = Callable[[int, float, float], None]
 
-SETTLED = 0.05  # residual at which the pair after the wanted ones counts as converged, relative to the gap before it
+SETTLED = 0.05  # residual over the gap, at which the pair after the gap counts as converged
 
 # An approximate A⁻¹ on blocks ``(N, m)`` of one graph.
 Inverse = Callable[[Tensor], Tensor]
@@ -124,7 +124,7 @@ def with_guards(k: int, guards: int | None = None) -> int:
 
 
 def preconditioner_of(inverses: tuple[Inverse | None, ...]) -> Inverse | None:
-    """Return what was built for each graph, on ``(B, N, m)``, or ``(N, m)`` of one graph; None if one has nothing."""
+    """Return one preconditioner for blocks ``(B, N, m)``, or ``(N, m)`` of one graph; None if a graph has none."""
     found = [inverse for inverse in inverses if inverse is not None]
     if not found or len(found) < len(inverses):
         return None
