@@ -30,14 +30,15 @@ from torch_lapeig.eigen.solvers.solver import (
     Progress,
     Request,
     RitzPairs,
+    Shortfall,
     check_options,
     check_preconditioner,
     one_by_one,
     with_guards,
 )
 
-# From iteration number, Ritz values and residuals: the worst residual over its maximum, and the maximum.
-Shortfall = Callable[[int, Tensor, Tensor], tuple[float, float]]
+# Called with the number of an iteration, Ritz values and residuals.
+Check = Callable[[int, Tensor, Tensor], Shortfall]
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class Iterated(NamedTuple):
 
 
 def lobpcg(
-    operator: Space, x: Tensor, null: Tensor, precondition: Inverse | None, shortfall: Shortfall, limit: int
+    operator: Space, x: Tensor, null: Tensor, precondition: Inverse | None, shortfall: Check, limit: int
 ) -> Iterated:
     """Return the Ritz pairs to which the block ``x`` converges, in at most so many iterations.
 

@@ -21,6 +21,7 @@ from torch_lapeig.eigen.solvers.solver import (
     Progress,
     Request,
     RitzPairs,
+    Shortfall,
     check_options,
     one_by_one,
     with_guards,
@@ -133,15 +134,16 @@ class ShiftInvert:
     def _attempt(self, request: Request, inverse: Inverse, tolerance: float | None = None) -> RitzPairs:
         """Return the pairs from one random start; ``tolerance`` of the space if it is not the pairs' tolerance."""
         goal = request if tolerance is None else dataclasses.replace(request, tolerance=tolerance)
-        x, solves, is_certain = self._converge(goal, inverse)
-        values, x, missing = _ritz_pairs_of(request, x, solves)
+        explored = self._converge(goal, inverse)
+        solves, is_certain = explored.solves, explored.verdict.is_certain
+        values, x, missing = _ritz_pairs_of(request, explored)
         may_repeat = tolerance is None and 2 * solves < self.max_products
         # Up to a factor of 1000, steps at the end are cheaper than a restart to round-off.
         is_blunt = may_repeat and is_certain and 1000 < missing < math.inf
         if is_blunt or (is_certain and missing <= 1):
             return request.answer(values, x, solves, not is_blunt, inverse)
 
-        def shortfall(iteration: int, values: Tensor, residuals: Tensor) -> tuple[float, float]:
+        def shortfall(iteration: int, values: Tensor, residuals: Tensor) -> Shortfall:
             return request.shortfall(solves + iteration, values, residuals)
 
         if (lost := request.columns - x.shape[1]) > 0:  # where few solves are allowed
@@ -152,41 +154,43 @@ class ShiftInvert:
         is_done = is_certain and found.finished
         return request.answer(found.values, found.vectors, solves + found.iterations, is_done, inverse)
 
-    def _converge(self, request: Request, inverse: Inverse) -> tuple[Tensor, int, bool]:
-        """Return (A + σ)⁻¹ X for as many Ritz vectors X as asked; solves; and whether no copy is overlooked.
+    def _converge(self, request: Request, inverse: Inverse) -> Explored:
+        """Return (A + σ)⁻¹ X for as many Ritz vectors X as asked, and whether copies are overlooked.
 
         The pairs that a count shows to be lacking are searched for outside the found pairs, until all are found.
         Without a count, where a value has as many copies as the block has columns, there may be more: the smallest
         outside are searched for until no new one comes.
         """
-        x, solves, verdict = self._space(request, inverse)
+        found = self._space(request, inverse)
+        x, solves, verdict = found.images, found.solves, found.verdict
         operator, w = request.operator, request.wanted
         while verdict.lacking and solves < self.max_products:
             known = torch.cat([request.null, basis(operator, x[:, :w], request.null)], 1)
             free, ceiling = operator.fewest_active - known.shape[1], _ceiling_of(request, x)
             if free <= 0 or ceiling is None:
-                return x, solves, True
+                return Explored(x, solves, Verdict(True))
             few, (needs, sharp) = min(verdict.lacking, free), verdict.outside(request.tolerance)
             others = dataclasses.replace(
                 request, null=known, wanted=few, columns=min(few + WIDTH, free), tolerance=sharp, progress=None
             )
             # With the first random block, nothing would be left outside.
             again = dataclasses.replace(self, seed=self.seed + solves, max_products=self.max_products - solves)
-            other, more, found = again._space(others, inverse, needs, ceiling)
-            solves += more
-            least = float(rayleigh_ritz(operator, other, known)[0][0])
-            values, x = rayleigh_ritz(operator, torch.cat([x, other], 1), request.null)
+            found = again._space(others, inverse, needs, ceiling)
+            solves += found.solves
+            outside, _ = rayleigh_ritz(operator, found.images, known)
+            least = float(outside[0])
+            values, x = rayleigh_ritz(operator, torch.cat([x, found.images], 1), request.null)
             x = x[:, : request.columns]
             is_next = least >= float(values[min(w, len(values) - 1)]) - 10 * float(operator.round_off)
-            verdict = verdict.after(found.is_certain, values, least, is_next)
-        return x, solves, verdict.is_certain
+            verdict = verdict.after(found.verdict.is_certain, values, least, is_next)
+        return Explored(x, solves, verdict)
 
     def _space(
         self, request: Request, inverse: Inverse, needs: Needs = "all", ceiling: float | None = None
-    ) -> tuple[Tensor, int, Verdict]:
-        """Return the results of `_converge` from one space that begins with one block, and the copies it may lack.
+    ) -> Explored:
+        """Return (A + σ)⁻¹ X from one space that begins with one block, and a verdict on the copies it may lack.
 
-        Copies make a difference up to a ``ceiling``; None for the next value.
+        Copies make a difference up to a ``ceiling``; None stands for the next value.
         """
         operator, null, columns = request.operator, request.null, request.columns
         free = operator.fewest_active - null.shape[1]
@@ -215,7 +219,7 @@ class ShiftInvert:
                 verdict = self._verdict(request, inverse, copies, space, needs, may_count)
                 may_count = False
             if verdict.is_certain or verdict.lacking or space.products >= self.max_products:
-                return space.images(space.ritz(columns)[1]), space.products, verdict
+                return Explored(space.images(space.ritz(columns)[1]), space.products, verdict)
             if space.is_full:
                 kept = min(columns + WIDTH, size - space.following)
                 values, turn = space.ritz(kept)
@@ -248,14 +252,14 @@ class ShiftInvert:
         return None if number < copies.known else Inertia(copies.cut, number)
 
 
-def _ritz_pairs_of(request: Request, x: Tensor, solves: int) -> tuple[Tensor, Tensor, float]:
+def _ritz_pairs_of(request: Request, explored: Explored) -> tuple[Tensor, Tensor, float]:
     """Return Ritz values and vectors of the span of columns, and their shortfall, infinite for dependent columns."""
-    operator, columns = request.operator, x.shape[1]
-    values, x = rayleigh_ritz(operator, x, request.null[:, :0])
+    operator, columns, solves = request.operator, explored.images.shape[1], explored.solves
+    values, x = rayleigh_ritz(operator, explored.images, request.null[:, :0])
     if x.shape[1] < columns:
         return values, x, math.inf
     _, residuals = residual(operator, x, operator.matmul(x), values)
-    return values, x, request.shortfall(solves, values, residuals)[0]
+    return values, x, request.shortfall(solves, values, residuals).ratio
 
 
 class _IndefiniteError(Exception):
@@ -322,6 +326,14 @@ class Verdict(NamedTuple):
         lacking = max(self.inertia.number - int((values < self.inertia.cut).sum()), 0)
         is_there = least < self.inertia.cut  # or none is found where one was counted
         return Verdict(is_certain and lacking == 0, lacking * is_there, self.inertia)
+
+
+class Explored(NamedTuple):
+    """Result of a search: (A + σ)⁻¹ X ``(N, m)`` of Ritz vectors X, the solves so far, and the verdict."""
+
+    images: Tensor
+    solves: int
+    verdict: Verdict
 
 
 def _ceiling_of(request: Request, x: Tensor) -> float | None:

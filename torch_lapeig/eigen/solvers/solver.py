@@ -137,6 +137,13 @@ def preconditioner_of(inverses: tuple[Inverse | None, ...]) -> Inverse | None:
     return precondition
 
 
+class Shortfall(NamedTuple):
+    """Worst of the residuals of the wanted pairs and of the next pair, over their maximum; and the maximum."""
+
+    ratio: float
+    allowed: float
+
+
 @dataclass(frozen=True)
 class Request:
     """Request to a solver for one graph, without its null vectors, which need no solving."""
@@ -158,10 +165,8 @@ class Request:
         """Return the bound of the operator."""
         return float(self.operator.bound)
 
-    def shortfall(
-        self, iteration: int, values: Tensor, residuals: Tensor, round_off: float | None = None
-    ) -> tuple[float, float]:
-        """Return the worst residual over its maximum, of the wanted pairs and the next one; and the maximum."""
+    def shortfall(self, iteration: int, values: Tensor, residuals: Tensor, round_off: float | None = None) -> Shortfall:
+        """Return how far residuals are from their maximum; call ``progress``."""
         w = self.wanted
         round_off = self.round_off if round_off is None else round_off
         ritz, r = [0.0, *values.tolist()], residuals.tolist()
@@ -172,7 +177,7 @@ class Request:
             self.progress(iteration, worst, allowed)
         # Ritz values are upper bounds: where the gap between them is round-off, so is the gap.
         settled = r[w] / max(SETTLED * gap, allowed) if len(r) > w and gap > round_off else 0.0
-        return max(worst / allowed, settled), allowed
+        return Shortfall(max(worst / allowed, settled), allowed)
 
     def answer(
         self, values: Tensor, x: Tensor, iterations: int, finished: bool, inverse: Inverse | None = None
