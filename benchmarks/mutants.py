@@ -32,7 +32,7 @@ class Mutant(NamedTuple):
     tests: str
 
 
-UNFOUND = "tests/test_unfound_mutants.py"  # tests that were written for mutants
+UNFOUND = "tests/test_mutants.py"  # tests that were written for mutants
 MUTANTS = (
     Mutant("losses.py", "weight = graph.pattern.without_loops(weight)", "pass", UNFOUND),
     Mutant("losses.py", "int(graph.pattern.sum(weight.count_nonzero()))", "weight.numel()", UNFOUND),
@@ -57,7 +57,7 @@ MUTANTS = (
         "eigen/gradient/cg.py",
         "before = torch.where(energy.isfinite() & (energy > 0), fresh / energy, 0)",
         "before = torch.where(energy > torch.inf, energy, 0)",
-        "tests/eigen/test_adjoint.py",
+        "tests/eigen/gradient/test_rule.py",
     ),
     Mutant("methods/mds.py", "> ITSELF * distances.amax():", "> 10 * distances.amax():", UNFOUND),
     Mutant(
@@ -82,7 +82,12 @@ MUTANTS = (
         "tests/graph/test_rules.py",
     ),
     Mutant("graph/groups.py", "/ copies", "/ 1", "tests/graph/test_groups.py tests/graph/test_weights.py"),
-    Mutant("eigen/solvers/dense.py", "alpha=-1)\n    inactive", "alpha=1)\n    inactive", "tests/eigen/test_eigen.py"),
+    Mutant(
+        "eigen/solvers/dense.py",
+        "alpha=-1)\n    inactive",
+        "alpha=1)\n    inactive",
+        "tests/eigen/test_eigenpairs.py",
+    ),
     Mutant("graph/pattern.py", "if not follows.all():", "if False:", "tests/graph/test_broken_input.py"),
     Mutant(
         "graph/pattern.py",

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torch_lapeig.eigen.symmetric import NullSpace, SymmetricOperator, in_double
 from torch_lapeig.graph.graph import Graph, check_graph
-from torch_lapeig.graph.logarithms import finite_log, inverse_power, log_sums, only_zeros, with_log_derivative
+from torch_lapeig.graph.weights import finite_log, inverse_power, log_sums, only_zeros, with_log_derivative
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 

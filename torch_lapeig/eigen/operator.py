@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.solvers.blocks import dots, inner
-from torch_lapeig.graph.nodes import signs
+from torch_lapeig.graph.pattern import signs
 from torch_lapeig.native import Rows
 
 

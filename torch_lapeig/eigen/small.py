@@ -26,8 +26,7 @@ from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs
 from torch_lapeig.eigen.symmetric import SymmetricOperator
-from torch_lapeig.graph.nodes import signs
-from torch_lapeig.graph.pattern import DensePattern
+from torch_lapeig.graph.pattern import DensePattern, signs
 from torch_lapeig.support.checks import primal
 from torch_lapeig.support.tuning import solves_all_pairs
 

@@ -14,8 +14,7 @@ from torch import Tensor
 from torch_lapeig.eigen.operator import WithEntries, chebyshev_recurrence
 from torch_lapeig.graph.graph import check_edge_values
 from torch_lapeig.graph.groups import sum_of_groups
-from torch_lapeig.graph.nodes import Nodes
-from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern
+from torch_lapeig.graph.pattern import DensePattern, Nodes, Pattern, SparsePattern
 from torch_lapeig.native import Rows, is_for_one_thread
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
@@ -279,7 +278,7 @@ class SymmetricOperator(WithEntries):
         return self.null.vectors(m, max(self.most_null, m, 1), self.pattern)
 
     def sum(self, x: Tensor) -> Tensor:
-        """Return Σ over the places where rows lie; see ``torch_lapeig.graph.nodes.Nodes``."""
+        """Return Σ over the places where rows lie; see ``torch_lapeig.graph.pattern.Nodes``."""
         return self.pattern.sum(x)
 
     def shared(self, *tensors: Tensor) -> tuple[Tensor, ...]:

@@ -143,7 +143,9 @@ def _close(
 
     The derivative of 1/(λ_i − λ_j) has its square, which cancels unless a loss tells the vectors apart. A loss that
     takes Λ as a matrix does not need this derivative. It is recognised by its cotangent of Λ, which equals the
-    rotation's up to an ``error`` of the cotangents over Δ. For other losses a warning tells what is lost.
+    rotation's up to an ``error`` of the cotangents over Δ. A loss of only one of two vectors, as of methods that leave
+    out the null vector, tells them apart even where both cotangents are zero by symmetry. For losses that tell vectors
+    apart a warning tells what is lost.
     """
     difference, eps, bound = found.sizes.detach(), torch.finfo(s.values.dtype).eps, s.operator.bound[:, None, None]
     near = (difference > found.width) & (difference < eps ** (1 / 3) * bound)
@@ -152,6 +154,8 @@ def _close(
     size = sizes.norm(dim=1)[:, None, None]
     noise = error * size / difference.clamp_min(eps * bound)
     is_same = (rotation - whole).abs() <= 1e-3 * (rotation.abs() + whole.abs()) + noise
+    is_seen = (sizes > 0) | (whole != 0).any(-1)
+    is_same = is_same & (is_seen[:, :, None] == is_seen[:, None, :])
     # Where a loss depends on the basis, rotations are larger in terms of the cotangents over the bound.
     cancels = (rotation.abs() * bound <= 1e3 * size) & (difference < (100 * eps) ** 0.5 * bound)
     lost = near & ~is_same & cancels
