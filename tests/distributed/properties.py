@@ -99,8 +99,8 @@ def check_a_product_sends_the_halo_and_no_more(ranks):
         assert needed[0] == needed[1]
 
 
-def check_an_iteration_takes_six_collectives(ranks):
-    """The sum of [X P W]ᵀ [W, A W], the coarse one, the halo of A W and three of a V-cycle; no finest row in any."""
+def check_an_iteration_takes_few_collectives(ranks):
+    """Sums for residuals, a basis of W and its products, the halo of A W, and a V-cycle; no finest row in any."""
     n = 1600
     x = swiss_roll(n)
     points = ShardedPoints.spread(x[ranks.rank :: ranks.world], ranks)
@@ -115,8 +115,7 @@ def check_an_iteration_takes_six_collectives(ranks):
     steps = [b - a for a, b, far in zip(counts, counts[1:], missing[1:], strict=False) if far > 10]
     assert len(steps) > 8
     if ranks.world > 1:
-        assert sorted(steps)[len(steps) // 2] == 6
-        assert sum(steps) <= 6.5 * len(steps)  # W is measured again where it is nearly dependent
+        assert sorted(steps)[len(steps) // 2] in (10, 12)  # a basis takes two passes where much cancels
     ranks.most_rows, before = 0, ranks.sent
     operator = laplacian.symmetric
     inverse = Lobpcg().preconditioner(operator)

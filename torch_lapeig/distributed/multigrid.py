@@ -15,8 +15,8 @@ from torch import Tensor
 from torch_lapeig.distributed.halo import ShardedMatrix, offsets_of
 from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.eigen.solvers.multigrid import (
-    FAINTEST,
-    LOWER,
+    LEAST_DIAGONAL,
+    SMOOTHED_FROM,
     Hierarchy,
     SmoothedAggregation,
     aggregates,
@@ -67,7 +67,7 @@ class ShardedMultigrid:
 
     def _smooth(self, r: Tensor, x: Tensor) -> Tensor:
         """Smooth by Chebyshev iteration over the upper spectrum, as `Hierarchy` does, from x of residual r."""
-        centre, half = 0.5 * (1 + LOWER) * RADIUS, 0.5 * (1 - LOWER) * RADIUS
+        centre, half = 0.5 * (1 + SMOOTHED_FROM) * RADIUS, 0.5 * (1 - SMOOTHED_FROM) * RADIUS
         ratio = half / centre
         d = r / centre
         x = x.add_(d)
@@ -92,7 +92,7 @@ def multigrid(operator: SymmetricOperator, options: SmoothedAggregation) -> Shar
     ground = operator.null.ground.reshape(-1)
     mass, affinity = ground.double().square(), pattern.scaled(operator.values.detach(), ground).double()
     affinity = affinity.masked_fill(pattern.row == pattern.col, 0).clamp_min(0)
-    diagonal = no_smaller(pattern.sum_rows(affinity), FAINTEST * float(operator.bound) * mass)
+    diagonal = no_smaller(pattern.sum_rows(affinity), LEAST_DIAGONAL * float(operator.bound) * mass)
     root = torch.where(diagonal > 0, diagonal, torch.inf).rsqrt()
     aggregate, offsets = _aggregates(pattern, affinity, diagonal > 0, options.seed + ranks.rank)
     coarse = _coarse(pattern, affinity, mass, aggregate, offsets, options)

@@ -28,12 +28,9 @@ from torch_lapeig.support.tuning import (
     solves_all_pairs,
 )
 
-FILTERS, MULTIGRID = ChebyshevSubspace(max_products=SPARSE_PRODUCTS), Lobpcg()  # made once: checking options takes time
-MESHED = 0.5  # share of inner nodes of a ball from which on a graph is a mesh: of a curve, a surface or a body
-CURVED = (
-    0.72  # the same of small graphs, of which only curves and plain surfaces have factors that take less than filters
-)
-FACTOR_WORK = 0.2  # maximum multiplications of factors, over n times the entries of the matrix
+# Made once: checking options takes time.
+FILTERS, MULTIGRID, FACTORS = ChebyshevSubspace(max_products=SPARSE_PRODUCTS), Lobpcg(), ShiftInvert()
+MESH_SHARE = 0.5  # share of inner nodes of a ball from which on a graph is a mesh: of a curve, a surface or a body
 
 
 class Choice(NamedTuple):
@@ -94,7 +91,7 @@ class Auto:
 
 
 def last_resort(n: int) -> Solver:
-    """Return the solvers to try when no other has converged."""
+    """Return the solver to try when no other has converged."""
     return Eigh() if n <= FALLBACK_NODES else ChebyshevSubspace()
 
 
@@ -112,24 +109,26 @@ def choose_for_graph(operator: Operator, k: int) -> Choice:
     matrix = shifted(operator, 0.0, Auto())
     if not matrix.is_readable:
         return _choose_without_loops(matrix, last)
-    is_mesh = matrix.share_of_ball() >= (CURVED if n <= BATCHED_NODES else MESHED)
-    # Surfaces have 0.02 to 0.13 whatever their size, bodies 0.3 and more.
-    within = Limits(work=FACTOR_WORK * n * len(matrix.col))
+    # Of small graphs, only curves and plain surfaces have factors that take less time than filters.
+    is_mesh = matrix.share_of_ball() >= (0.72 if n <= BATCHED_NODES else MESH_SHARE)
+    # Multiplications of factors over n times the entries of the matrix: surfaces have 0.02 to 0.13 whatever their size,
+    # bodies 0.3 and more.
+    within = Limits(work=0.2 * n * len(matrix.col))
     structure = structure_within(matrix, budget_of(operator.device).factors, within) if is_mesh else None
     if structure is not None:
         reason = f"a mesh with {structure.entries / n:.3g} entries a row in its factors"
-        return Choice((ShiftInvert(), MULTIGRID, last), reason)
+        return Choice((FACTORS, MULTIGRID, last), reason)
     reason = "a body, whose factors fill in" if is_mesh else "a small graph, or clusters, hubs or many dimensions"
-    return Choice((FILTERS, MULTIGRID, ShiftInvert(), last), reason)
+    return Choice((FILTERS, MULTIGRID, FACTORS, last), reason)
 
 
 def _choose_without_loops(matrix: Shifted, last: Solver) -> Choice:
     """Choose where nothing is compiled: the fill of SuperLU's factors is known only after they are made."""
     if matrix.is_thin:
-        return Choice((ShiftInvert(), MULTIGRID, last), "nearly a tree: its factors do not fill in")
+        return Choice((FACTORS, MULTIGRID, last), "nearly a tree: its factors do not fill in")
     # SuperLU's factors of a body of 20,000 nodes take 0.6 GiB.
-    is_small_mesh = len(matrix.diagonal) <= 20_000 and matrix.share_of_ball() >= MESHED
-    factors = (ShiftInvert(),) if is_small_mesh else ()
+    is_small_mesh = len(matrix.diagonal) <= 20_000 and matrix.share_of_ball() >= MESH_SHARE
+    factors = (FACTORS,) if is_small_mesh else ()
     return Choice((FILTERS, *factors, MULTIGRID, last), "a sparse graph, with nothing compiled: filters first")
 
 

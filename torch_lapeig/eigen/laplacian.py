@@ -38,15 +38,15 @@ class Laplacian:
     | ``"unnormalized"`` | L = D − W | [0, 2 max d] |
 
     A node of degree zero (isolated, or padding) has a zero row, as in Chung, *Spectral Graph Theory* (1997), 1.2. Where
-    the graph's affinity is only similar to a symmetric one (`Graph.similarity`), ``"symmetric"`` belongs to the latter.
-    Self loops count in the degrees; products, entries and eigenpairs do without them, as they cancel there.
-    Where weights underflow so far that a degree is no normal number of their dtype (1.2e-38 in float32), those that are
-    none count as zero: they have few digits, and none on processors that flush them.
+    the graph's affinity is only similar to a symmetric one (`Graph.similarity`), ``"symmetric"`` is the Laplacian of
+    the symmetric one. Self loops count in the degrees; products, entries and eigenpairs do without loops, as they
+    cancel there. Where a degree is a subnormal number of the weights' dtype (below 1.2e-38 in float32), subnormal
+    weights count as zero: they have few digits, and none on processors that flush them.
 
     Args:
         graph: weighted graph or batch of graphs, sparse or dense; gradients flow to its weights. Where degrees are so
-            small, or so far apart, that these might overflow, the normalised operators send them to
-            ``graph.log_weight`` instead, if there is one, and none to ``graph.weight``.
+            small, or so far apart, that gradients to weights might overflow, the normalised operators send gradients
+            to ``graph.log_weight`` instead, if there is one, and none to ``graph.weight``.
         normalization: one of the above.
 
     Attributes:
@@ -120,7 +120,7 @@ class Laplacian:
         return s, values
 
     def _through_logarithms(self, s: Tensor, values: Tensor, symmetric: bool) -> tuple[Tensor, Tensor]:
-        """Return `_normalize` with the derivatives of the logarithms; weights of 0, which have none, keep their own."""
+        """Return `_normalize` with derivatives by logarithms; weights of 0 keep their own derivatives."""
         pattern, w, log_weight, r = self.graph.pattern, self.graph.weight, self.graph.log_weight, self.graph.similarity
         zeros = only_zeros(w) if log_weight is None else None
         log_weight = finite_log(w) if log_weight is None else log_weight
@@ -231,7 +231,7 @@ class Laplacian:
     def slight(self) -> Tensor:
         """Return the active nodes, bool, of degrees so far below the largest that D^-½ magnifies round-off.
 
-        Below eps^¾ of it, where an error of eps in v is one of eps^⅝ in D^-½ v, or more.
+        Below eps^¾ of the largest degree, an error of eps in v becomes an error of eps^⅝ in D^-½ v, or more.
         """
         degrees = checks.primal(self.degrees)
         least = torch.finfo(degrees.dtype).eps ** 0.75 * self._largest_degree.reshape(*self.shape[:-1], 1)
@@ -313,5 +313,8 @@ def _without_subnormal(graph: Graph, affinity: Tensor) -> Graph:
 
 def needs_derivatives(*tensors: Tensor | None) -> bool:
     """Return whether derivatives of either mode are asked for in one of the tensors."""
-    given = [t for t in tensors if t is not None]
-    return (torch.is_grad_enabled() and any(t.requires_grad for t in given)) or any(map(checks.is_dual, given))
+    is_recorded = torch.is_grad_enabled()
+    for tensor in tensors:
+        if tensor is not None and ((is_recorded and tensor.requires_grad) or checks.is_dual(tensor)):
+            return True
+    return False

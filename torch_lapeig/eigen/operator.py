@@ -105,18 +105,18 @@ class Operator(Protocol):
 
     @property
     def round_off(self) -> Tensor:
-        """Return the residual ``(B,)`` of unit vectors that rounding alone leaves, in products and in Ritz vectors."""
+        """Return the residual ``(B,)`` that rounding in products and Ritz vectors leaves of unit vectors."""
         factor: float = max(40.0, 0.3 * self.all_nodes**0.5)
         return self.bound * (factor * torch.finfo(self.dtype).eps)
 
     @property
     def rounding(self) -> Tensor:
-        """Change ``(B,)`` of an eigenvalue by the rounding of the entries."""
+        """Return the change ``(B,)`` of an eigenvalue that rounding of the entries causes."""
         return self.round_off
 
     @property
     def centre(self) -> Tensor | None:
-        """Return about each graph's mean eigenvalue, ``(B,)``, the Rayleigh quotient of random vectors; or None."""
+        """Return an estimate of each graph's mean eigenvalue, ``(B,)``; None where there is none."""
         return None
 
     @property
@@ -135,18 +135,20 @@ class Operator(Protocol):
 
     def inner(self, x: Tensor, y: Tensor) -> Tensor:
         """Return Xᵀ Y: ``(..., N, m)`` and ``(..., N, l)`` to ``(..., m, l)``; vectors ``(N,)`` as `torch.matmul`."""
-        return self.sum(x.dot(y) if x.ndim == 1 else inner(x, y))
+        found = x.dot(y) if x.ndim == 1 else inner(x, y)
+        return self.sum(found) if self.is_sharded else found
 
     def dots(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the inner products of columns of ``x`` and ``y``, pair by pair: ``(..., N, m)`` to ``(..., m)``."""
-        return self.sum(dots(x, y))
+        found = dots(x, y)
+        return self.sum(found) if self.is_sharded else found
 
     def sum(self, x: Tensor) -> Tensor:
-        """Return Σ over the places where rows lie, given each place's own sum; differentiable."""
+        """Return the sum over all ranks, given the sum of this rank; differentiable. Used where `is_sharded`."""
         return x
 
     def largest(self, x: Tensor) -> Tensor:
-        """Return the largest magnitude in each column, ``(..., N, m)`` to ``(..., m)``; NaN where there is one."""
+        """Return the largest magnitude in each column, ``(..., N, m)`` to ``(..., m)``; NaN for a column with NaN."""
         return x.abs().amax(-2)
 
     def signs(self, x: Tensor) -> Tensor:

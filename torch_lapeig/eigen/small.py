@@ -30,16 +30,13 @@ from torch_lapeig.graph.pattern import DensePattern, signs
 from torch_lapeig.support.checks import primal
 from torch_lapeig.support.tuning import solves_all_pairs
 
-SMALL_NODES = 64  # up to which dense graphs are faster than sparse ones, whatever their number
-SMALL_NUMBERS = 2**24  # maximum graphs · nodes²: 128 MiB a matrix of the batch, some ten of which are held at a time
-OUTSIDE = 4  # bounds of the spectrum at which nodes that take no part have their eigenvalues
-CONNECTED = 1e-9  # second eigenvalue over the bound of the spectrum above which a graph is certainly connected
-
 
 def is_small(graphs: int, nodes: int, device: torch.device) -> bool:
     """Return whether graphs of so many nodes are solved as a dense batch."""
-    pays = nodes <= SMALL_NODES or solves_all_pairs(graphs, nodes, device)
-    return pays and graphs * nodes**2 <= SMALL_NUMBERS
+    # Graphs of 64 nodes are faster dense, whatever their number. A matrix of 2²⁴ numbers takes 128 MiB, and some ten
+    # matrices are held at a time.
+    pays = nodes <= 64 or solves_all_pairs(graphs, nodes, device)
+    return pays and graphs * nodes**2 <= 2**24
 
 
 class DenseGraphs(NamedTuple):
@@ -116,7 +113,8 @@ def _solution(problem: Problem, count: int, null: Tensor, factor: Tensor) -> Sol
     operator, k = problem.operator, problem.k
     assert isinstance(operator, SymmetricOperator)
     bound = operator.bound
-    matrix = torch.diag_embed(torch.where(operator.active, operator.diagonal, OUTSIDE * bound[:, None]))
+    # Nodes that take no part have their eigenvalues far above the spectrum.
+    matrix = torch.diag_embed(torch.where(operator.active, operator.diagonal, 4 * bound[:, None]))
     matrix -= operator.values
     # Below the spectrum, the null vector mixes with no vector of a small eigenvalue.
     shifted = torch.baddbmm(matrix, (bound[:, None] * null)[..., None], null[:, None], alpha=-1)
@@ -127,7 +125,7 @@ def _solution(problem: Problem, count: int, null: Tensor, factor: Tensor) -> Sol
     rest = torch.baddbmm(wanted * known[:, None, :], matrix, wanted, beta=-1)
     residuals = torch.linalg.vector_norm(rest, dim=1)
     converged = residuals.amax(1) <= torch.maximum(problem.tolerance * gap, operator.round_off)
-    is_connected = (values[:, 1] > CONNECTED * bound) & (values[:, k] <= 1.5 * bound)
+    is_connected = (values[:, 1] > 1e-9 * bound) & (values[:, k] <= 1.5 * bound)  # certainly, and k + 1 nodes take part
     if not (converged & is_connected).all():
         return None
     return Solution(

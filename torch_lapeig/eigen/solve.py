@@ -88,8 +88,8 @@ class Solve:
     """Options of an eigensolve. Every method and encoding takes one as ``solve=``, or a solver in its place.
 
     Args:
-        solver: `Auto`, which chooses by size, storage, batch and the work that each would take, and asks another should
-            the first not converge; `Eigh`, `ChebyshevSubspace`, `Lobpcg`, `ShiftInvert`, `TorchLobpcg` of
+        solver: `Auto`, which chooses by size, storage, batch and the work that each would take, and tries another one
+            where the first does not converge; `Eigh`, `ChebyshevSubspace`, `Lobpcg`, `ShiftInvert`, `TorchLobpcg` of
             `torch_lapeig.eigen`; or a `Solver` of yours. A problem in float32 is solved and differentiated in float64,
             and the answer rounded.
         tolerance: residual allowed, relative to the gap after the k-th value, but never below round-off; default
@@ -148,7 +148,7 @@ class Solve:
         ``factor``: see `Rule`.
         """
         tolerance = self.backward_tolerance or (1e-10 if dtype == torch.float64 else 1e-6)
-        loss_eps = max(torch.finfo(one).eps for one in (dtype, loss or dtype))
+        loss_eps = max(torch.finfo(dtype).eps, torch.finfo(loss or dtype).eps)
         return Rule(tolerance, self.degeneracy, self.cluster_width, dtype, loss_eps, factor)
 
     @classmethod
@@ -177,8 +177,9 @@ def eigenpairs(
 
     Gradients follow the implicit rule of ``torch_lapeig.eigen.gradient.rule``, never ``torch.linalg.eigh``'s: they are
     finite, and with equal eigenvalues exact for losses that do not depend on the choice of basis in an eigenspace (that
-    mix values and vectors through `Eigenpairs.projected`). A `DegeneracyWarning` tells if a loss does, or when the cut
-    after pair k splits a cluster, a `ConvergenceWarning` when the backward's solve fails. Forward mode follows it too.
+    mix values and vectors through `Eigenpairs.projected`). A `DegeneracyWarning` tells that a loss depends on this
+    choice, or that the cut after pair k splits a cluster; a `ConvergenceWarning` tells that the backward's linear solve
+    failed. Forward mode follows the same rule.
 
     Raises:
         TypeError, ValueError: no nodes, k out of range, unknown option. ConvergenceError, ImportError
@@ -209,18 +210,18 @@ def eigenpairs(
         solvers = solver.choose(bare, problem.k).solvers if isinstance(solver, Auto) else (solver,)
         solution = first_converged(solvers, problem, progress)  # checks each answer
 
-    rule = solve.rule(dtype)
-    if isinstance(exact, Laplacian):
-        rule = solve.rule(dtype, exact.loss_dtype, arranged.in_order(exact.factor))
+    is_laplacian = isinstance(exact, Laplacian)
+    factor, loss_dtype = (exact.factor, exact.loss_dtype) if is_laplacian else (None, None)
+    rule = solve.rule(dtype, loss_dtype, arranged.in_order(factor))
     differentiated = differentiable(arranged.operator, solution, rule)
     solution, differentiated = arranged.back(solution, differentiated)
     if not solution.is_converged:
         report_failure(solution, solve.on_failure)
     residuals = _residuals(operator, solution, differentiated.vectors, dtype)
-    if isinstance(exact, Laplacian):
+    if is_laplacian:
         differentiated = _with_trivial(exact, differentiated)
-        if exact.factor is not None:
-            differentiated = _with_factor(exact, exact.factor, differentiated, solution)
+    if factor is not None:
+        differentiated = _with_factor(exact, factor, differentiated, solution)
     pairs = _filled(Eigenpairs.of(solution, differentiated, residuals=residuals), solution, k)
     return pairs.reshaped(operator.shape[:-1], dtype)
 
@@ -438,8 +439,9 @@ def _filled(pairs: Eigenpairs, s: Solution, k: int) -> Eigenpairs:
 
 def _check_request(operator: Operator, k: int, fill: bool, solve: Solve) -> int:
     """Return the number of pairs, checked against the sizes of the graphs and the solver."""
-    names = ("solver", "tolerance", "backward_tolerance", "degeneracy", "cluster_width", "on_failure")
-    operator.agree("eigenpairs", lambda: {"k": k, "fill": fill, **{name: getattr(solve, name) for name in names}})
+    if operator.is_sharded:
+        names = ("solver", "tolerance", "backward_tolerance", "degeneracy", "cluster_width", "on_failure")
+        operator.agree("eigenpairs", lambda: {"k": k, "fill": fill, **{name: getattr(solve, name) for name in names}})
     k, fill = checks.check_width(k, "k"), checks.check_flag(fill, "fill")
     if k <= operator.fewest_active:
         return k

@@ -20,14 +20,6 @@ from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 
 UNSET: Any = None  # marks a field to compute from the others
-NEAR = 2.0**20  # bound of a spectrum up to which the unit stays 1, and down to its inverse
-
-
-def in_one_message(total: Callable[[Tensor], Tensor], *parts: Tensor) -> tuple[Tensor, ...]:
-    """Return the totals over ranks of several tensors of one dtype, with one call."""
-    whole = total(torch.cat([part.flatten() for part in parts]))
-    flat = whole.split([part.numel() for part in parts])
-    return tuple(found.reshape(part.shape) for found, part in zip(flat, parts, strict=True))
 
 
 def in_double(pattern: Pattern, values: Tensor) -> Tensor:
@@ -249,14 +241,14 @@ class SymmetricOperator(WithEntries):
     def _unit(self) -> Tensor:
         """Return the powers of two next to the bounds of graphs, ``(B,)``; 1 near 1."""
         unit, least = checks.next_power(self.bound), torch.finfo(self.bound.dtype).tiny
-        is_near = (unit >= 1 / NEAR) & (unit <= NEAR)
+        is_near = (unit >= 2.0**-20) & (unit <= 2.0**20)
         return torch.where(is_near, 1, unit.clamp(least, 1 / least))  # of numbers whose inverse is exact too
 
     def in_unit(self) -> tuple[SymmetricOperator, Tensor | None]:
         """Return this operator over a power of two for each graph, ``(B,)``, next to its bound; and the powers.
 
-        Itself and None where its bounds are near 1. Residuals are a small part of the bound: far from 1 their squares
-        leave the range of the dtype, and a residual of 0 means nothing.
+        Itself and None where its bounds are near 1. Residuals are a small part of the bound. Far from 1 the squares of
+        residuals leave the range of the dtype, so that a residual of 0 would not mean convergence.
         """
         if self.batch_size == 0 or not self._numbers[4]:
             return self, None
@@ -294,8 +286,11 @@ class SymmetricOperator(WithEntries):
         return self.pattern.shared(*tensors)
 
     def overlaps(self, w: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-        """Return ``dots(w, w)`` and ``inner(q, w)`` for each q of ``others``, in one message; blocks ``(N, m)``."""
-        return in_one_message(self.sum, (w * w).sum(-2), *(q.mT @ w for q in others))
+        """Return ``dots(w, w)`` and ``inner(q, w)`` for each q of ``others``, by one sum; blocks ``(N, m)``."""
+        parts = [(w * w).sum(-2), *(q.mT @ w for q in others)]
+        whole = self.sum(torch.cat([part.flatten() for part in parts]))
+        flat = whole.split([part.numel() for part in parts])
+        return tuple(found.reshape(part.shape) for found, part in zip(flat, parts, strict=True))
 
     def largest(self, x: Tensor) -> Tensor:
         """Return magnitudes; see `Operator.largest`."""
@@ -321,7 +316,7 @@ class SymmetricOperator(WithEntries):
 
     @cached_property
     def round_off(self) -> Tensor:
-        """Return the residual ``(B,)`` of unit vectors that rounding alone leaves, in products and in Ritz vectors."""
+        """Return the residual of rounding; see `Operator.round_off`."""
         longest = self._numbers[2] if self.is_sparse else 1  # dense: sums in blocks
         factor = max(40.0, 0.3 * self.all_nodes**0.5, 4.0 * longest**0.5)
         scale: Tensor = factor * torch.finfo(self.dtype).eps * self.bound
@@ -329,12 +324,12 @@ class SymmetricOperator(WithEntries):
 
     @property
     def rounding(self) -> Tensor:
-        """Change ``(B,)`` of an eigenvalue by the rounding of the entries in the dtype that they were given in."""
+        """Return the change ``(B,)`` of an eigenvalue by rounding the entries to the dtype they were given in."""
         return self.round_off * (torch.finfo(self.given or self.dtype).eps / torch.finfo(self.dtype).eps)
 
     @property
     def centre(self) -> Tensor | None:
-        """Return about the mean of the eigenvalues, ``(B,)``: the mean of the diagonal, where there are no loops."""
+        """Return the mean of the diagonal, ``(B,)``: the mean eigenvalue, where there are no loops."""
         total = self.sum((self.diagonal.detach().reshape(self.active.shape) * self.active).sum(1))
         return total / self.active_count.clamp_min(1)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torch_lapeig.eigen import Laplacian, NullSpace, Solve, Solver, SymmetricOperator, eigenpairs
 from torch_lapeig.eigen.gradient.clusters import off_diagonal
-from torch_lapeig.eigen.gradient.linear import TOLERANCE, solve_linear
+from torch_lapeig.eigen.gradient.linear import SOLVE_TOLERANCE, solve_linear
 from torch_lapeig.eigen.laplacian import needs_derivatives
 from torch_lapeig.graph import KNN, Graph
 from torch_lapeig.graph.rules import GraphRule
@@ -116,7 +116,7 @@ class LabelSpreading(SemiSupervised):
             given = self.alpha * pattern.matmul(laplacian.values, scores, is_symmetric=True) + source
             rows = solve_linear(_system(laplacian, keep * ~known), free * given)
             rows = self.alpha * pattern.matmul(laplacian.values, free * rows, is_symmetric=True) + given
-            error = TOLERANCE / (1 - self.alpha) * _norms(checks.primal(free * given))
+            error = SOLVE_TOLERANCE / (1 - self.alpha) * _norms(checks.primal(free * given))
             least = (RESOLVED * error).clamp_min(torch.finfo(error.dtype).tiny)
             resolved = reached & ~known & (rows.detach() > least).any(-1)
             if not resolved.any():

@@ -47,7 +47,7 @@ def steps_between_looks(device: torch.device) -> int:
     """Return the number of steps between two synchronisations, in which the host checks an iteration for convergence.
 
     A synchronisation with an accelerator takes some 30 µs, the time of five more kernels. A step too many does no harm.
-    On the processor the check is free. The number divides `torch_lapeig.eigen.gradient.cg.REPLACED`.
+    On the processor the check is free. The number divides `torch_lapeig.eigen.gradient.cg.CHECK_EVERY`.
     """
     return 1 if device.type == "cpu" else 5
 

@@ -182,8 +182,8 @@ def test_solutions_in_any_unit(exponent):
 
 def test_what_is_not_solved_is_said(monkeypatch):
     monkeypatch.setattr(linear, "DENSE_SOLVE", 0)
-    monkeypatch.setattr(linear, "EASY", 1)
-    monkeypatch.setattr(linear, "PATIENCE", 2)
+    monkeypatch.setattr(linear, "EASY_PRODUCTS", 1)
+    monkeypatch.setattr(linear, "MOST_PRODUCTS", 2)
     with pytest.warns(ConvergenceWarning, match="linear solve has not reached its tolerance for 2 of 2 columns"):
         solve_linear(with_excess(roll(2000, orders=12), 1e-9), points(2000, 2))
 

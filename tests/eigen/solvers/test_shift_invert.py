@@ -135,7 +135,7 @@ class TestPairs:
         assert pairs.residuals.max() <= laplacian.symmetric.round_off
         torch.testing.assert_close(pairs.values, exact[:k], atol=1e-13, rtol=0)
         torch.testing.assert_close(pairs.gap, exact[k] - exact[k - 1], atol=1e-13, rtol=0.1)
-        monkeypatch.setattr(shift_invert, "POLISH", 0)  # which is not left to the steps at the end
+        monkeypatch.setattr(shift_invert, "POLISH_STEPS", 0)  # which is not left to the steps at the end
         assert eigenpairs(laplacian, k, ShiftInvert(), tolerance=1e-3).converged
 
     @pytest.mark.parametrize("most", [0, 12, 36, 50, 100])
@@ -298,7 +298,7 @@ class TestInertia:
             return random(self, *others, *([vectors[:, 1 : 1 + hidden]] if len(seen) == 1 else []))
 
         monkeypatch.setattr(BlockKrylov, "random", blind)
-        monkeypatch.setattr("torch_lapeig.eigen.solvers.shift_invert.COUNTED", 0)
+        monkeypatch.setattr("torch_lapeig.eigen.solvers.shift_invert.COUNT_BLOCKS", 0)
         pairs = eigenpairs(laplacian, k, ShiftInvert(), tolerance=1e-6)
         assert pairs.converged
         torch.testing.assert_close(pairs.values, exact[:k], atol=1e-9, rtol=0)

@@ -13,8 +13,8 @@ from torch_lapeig.support.tuning import steps_between_looks
 
 Map = Callable[[Tensor], Tensor]
 
-REPLACED = 50  # iterations between two true residuals: until then round-off has not driven the recurrence far from it
-PATIENCE = 6  # successive true residuals, none a tenth smaller in any column: the rest is outside the range
+CHECK_EVERY = 50  # iterations between two true residuals, in which round-off does not drive the recurrence far off
+STALE_CHECKS = 6  # successive true residuals, none a tenth smaller in any column: the rest is outside the range
 
 
 class Found(NamedTuple):
@@ -58,7 +58,7 @@ def conjugate_gradients(
     for iteration in range(limit + 1):
         # A column that looks solved waits for the others: its round-off would lead it anywhere.
         moving = going & (norms(r) > 0.5 * allowed(z))
-        is_due = iteration % REPLACED == 0 or iteration == limit
+        is_due = iteration % CHECK_EVERY == 0 or iteration == limit
         if is_due or (iteration % look == 0 and not moving.any()):
             r = target - image(z)
             size = norms(r)
@@ -68,7 +68,7 @@ def conjugate_gradients(
             lost = going & ~(size <= 1e3 * left)
             is_going, has_gained, is_lost = torch.stack([x.any() for x in (going, gained & going, lost)]).tolist()
             stale = 0 if has_gained or iteration == 0 else stale + 1
-            if not is_going or stale > PATIENCE or iteration == limit:
+            if not is_going or stale > STALE_CHECKS or iteration == limit:
                 break
             if is_lost:
                 z, direction = (torch.where(lost[:, None, :], old, new) for old, new in ((best, z), (0, direction)))

@@ -14,8 +14,6 @@ from torch import Tensor
 from torch_lapeig.eigen.check import Solution
 from torch_lapeig.support.checks import matmul
 
-SAMPLE = 1000  # numbers checked before all are
-
 Degeneracy = Literal["mask", "lorentz", "exact"]
 DEGENERACIES = ("mask", "lorentz", "exact")
 
@@ -24,8 +22,8 @@ DEGENERACIES = ("mask", "lorentz", "exact")
 class Rule:
     """Options of the differentiation rule, see `torch_lapeig.Solve`.
 
-    ``dtype``: of the problem as it was given. ``loss_eps``: of the loss, whose round-off cotangents have. ``factor``:
-    ``(B, N)``, from the vectors to the argument of the loss, in size; None for none.
+    ``dtype``: of the problem as it was given. ``loss_eps``: machine epsilon of the loss, whose round-off cotangents
+    have. ``factor``: ``(B, N)``, by which the vectors are multiplied before the loss gets them; None for 1.
     """
 
     tolerance: float
@@ -46,9 +44,10 @@ class Rule:
         return dataclasses.replace(self, degeneracy="mask")
 
     def for_cotangents(self, x: Tensor) -> Rule:
-        """Return the rule for cotangents that may come from a loss in float32, of pairs in float64.
+        """Return the rule with float32's round-off of the loss, where cotangents show that it was computed in float32.
 
-        These are float32 numbers, some of which need all its digits: 1 and 0 may be of any loss.
+        Such cotangents are float32 numbers, some of which need all digits of float32. Numbers like 1 and 0 may come
+        from any loss.
         """
         single = torch.finfo(torch.float32).eps
         if self.loss_eps >= single:
@@ -56,19 +55,19 @@ class Rule:
         if self.factor is not None:
             factor = self.factor.to(x)[..., None]
             x = torch.where(factor > 0, x / torch.where(factor > 0, factor, 1), 0)
-        for part in (x.reshape(-1)[:SAMPLE], x):
+        for part in (x.reshape(-1)[:1000], x):  # a few numbers first: mostly they tell
             if not _is_of(part, torch.float32):
                 return self
         return self if _is_of(x, torch.bfloat16) else dataclasses.replace(self, loss_eps=single)
 
 
 def _is_of(x: Tensor, dtype: torch.dtype) -> bool:
-    """Return whether all numbers are of a coarser dtype, but for the round-off of a factor."""
+    """Return whether a coarser dtype holds all numbers, but for the round-off of a factor."""
     return bool(((x.to(dtype).to(x.dtype) - x).abs() <= 2 * torch.finfo(x.dtype).eps * x.abs()).all())
 
 
 def noise_width(s: Solution, rule: Rule) -> Tensor:
-    """Return the difference ``(B, 1, 1)`` of eigenvalues that is noise: of given entries, the solve, or 10 residuals.
+    """Return the difference ``(B, 1, 1)`` of eigenvalues that entries as given, the solve, or residuals do not resolve.
 
     At a distance δ the gradient of a pair's rotation is uncertain by eps / δ of itself: 1 % at 50 eps of the scale.
     """
@@ -100,8 +99,15 @@ def differences(rows: Tensor, columns: Tensor, noise: Tensor, rule: Rule) -> Dif
     return Differences(values, values.abs(), noise, noise if rule.width is None else torch.full_like(noise, rule.width))
 
 
-def inverse_differences(found: Differences, s: Solution, rule: Rule) -> tuple[Tensor, Tensor]:
-    """Return 1 / Δ, by the rule where Δ is small; and a mask of 0 and 1 for small Δ.
+class InverseDifferences(NamedTuple):
+    """Inverses 1 / Δ ``(B, j, i)``, and a mask: 1 where eigenvalues count as equal, 0 elsewhere."""
+
+    values: Tensor
+    are_equal: Tensor
+
+
+def inverse_differences(found: Differences, s: Solution, rule: Rule) -> InverseDifferences:
+    """Return 1 / Δ, by the rule where Δ is small.
 
     Differences within the noise count as equal under ``"lorentz"`` too: Δ / (Δ² + width²) would enlarge it. Its default
     width √eps · bound enlarges round-off by no more than 1/√eps.
@@ -111,10 +117,10 @@ def inverse_differences(found: Differences, s: Solution, rule: Rule) -> tuple[Te
         width = math.sqrt(rule.eps) * s.operator.bound if rule.width is None else rule.width
         square = torch.as_tensor(width, dtype=difference.dtype, device=difference.device).square().reshape(-1, 1, 1)
         broadened = torch.where(found.sizes <= found.noise, 0, difference / (difference.square() + square))
-        return broadened, equal.to(difference.dtype)
+        return InverseDifferences(broadened, equal.to(difference.dtype))
     if rule.degeneracy == "exact":  # except each value with itself
         equal = torch.eye(*equal.shape[1:], dtype=torch.bool, device=equal.device).expand(equal.shape)
-    return difference.masked_fill(equal, torch.inf).reciprocal(), equal.to(difference.dtype)
+    return InverseDifferences(difference.masked_fill(equal, torch.inf).reciprocal(), equal.to(difference.dtype))
 
 
 def function_of_matrix(

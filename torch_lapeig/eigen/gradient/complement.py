@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.check import Solution, norms
-from torch_lapeig.eigen.gradient.cg import PATIENCE, REPLACED, Found, conjugate_gradients
-from torch_lapeig.eigen.gradient.clusters import Rule, differences, inverse_differences
+from torch_lapeig.eigen.gradient.cg import CHECK_EVERY, STALE_CHECKS, Found, conjugate_gradients
+from torch_lapeig.eigen.gradient.clusters import InverseDifferences, Rule, differences, inverse_differences
 from torch_lapeig.eigen.solvers.solver import Inverse, parts_of_batch, preconditioner_of
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import Pattern
@@ -24,9 +24,8 @@ from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.threads import together
 from torch_lapeig.support.tuning import SINGLE_THREADED_NUMBERS
 
-BACKWARD_ITERATIONS = 2000
-# Maximum round-off of a solution, as a part of the right-hand side.
-NOISE = 1e-2
+MOST_ITERATIONS = 2000
+ROUNDOFF_SHARE = 1e-2  # maximum round-off of a solution, as a part of the right-hand side
 
 
 class ImplicitSolve(torch.autograd.Function):
@@ -130,14 +129,14 @@ class Complement:
         return self.s.symmetric
 
     @cached_property
-    def _differences(self) -> tuple[Tensor, Tensor]:
-        # A cluster that the cut splits is not resolved from V: its guards are left out, whatever the rule within V.
+    def _differences(self) -> InverseDifferences:
+        # Guards of a cluster that the cut splits are not resolved from V: left out, whatever the rule within V.
         found = differences(self.s.guard_values, self.s.values, self.noise, self.rule)
         return inverse_differences(found, self.s, self.rule.masked)
 
     @cached_property
     def _splits(self) -> bool:
-        return bool(self._differences[1].any())
+        return bool(self._differences.are_equal.any())
 
     @cached_property
     def _inverse(self) -> Inverse | None:
@@ -163,7 +162,7 @@ class Complement:
 
     def project(self, x: Tensor) -> Tensor:
         """Return the part of ``x`` outside V, and outside the guards of a cluster that the cut splits."""
-        s, (_, is_split) = self.s, self._differences
+        s, is_split = self.s, self._differences.are_equal
         x = torch.baddbmm(x, s.vectors, s.operator.inner(s.vectors, x), alpha=-1)
         if self._splits:
             x = x - s.guard_vectors @ (is_split * s.operator.inner(s.guard_vectors, x))
@@ -175,7 +174,7 @@ class Complement:
 
     def precondition(self, r: Tensor) -> Tensor:
         """Return (A − λ_i)⁻¹ on the guards, and the solver's preconditioner, or τ, on the rest."""
-        inner, guards, inverse = self.s.operator.inner, self.s.guard_vectors, -self._differences[0]
+        inner, guards, inverse = self.s.operator.inner, self.s.guard_vectors, -self._differences.values
         if self._inverse is None:
             return torch.baddbmm(self._rest * r, self._known, self._scales * inner(self._known, r))
         # Factors enlarge most the round-off along null vectors.
@@ -187,7 +186,7 @@ class Complement:
         """Return Z of the rule, ``(B, N, k)``, part by part of a batch on torch's threads; warn of unsolved columns."""
         if self.s.is_whole:  # all vectors are known, to round-off
             guards = self.s.guard_vectors
-            return guards @ (self._differences[0] * self.operator.inner(guards, g))
+            return guards @ (self._differences.values * self.operator.inner(guards, g))
         # The squares of cotangents of tiny degrees would overflow.
         scale = checks.power_of_two(self.operator.largest(g)[:, None, :], (1,))
         g, parts = g / scale, parts_of_batch(self.operator, g.shape[2])
@@ -208,26 +207,24 @@ class Complement:
     def columns(self, g: Tensor) -> tuple[Tensor, Tensor]:
         """Return Z of the rule for cotangents ``(B, N, k)``, and which columns ``(B, k)`` are solved.
 
-        Columns of a cluster that the cut splits have no solution; they count as solved, and a warning of their own.
+        Columns of a cluster that the cut splits have no solution. They count as solved; another warning tells of them.
         """
         s, operator, eps = self.s, self.s.operator, torch.finfo(g.dtype).eps
         # Twice: norms of V are 1 but for round-off, and a remainder inside V would have no solution.
         target = -self.project(self.project(g * operator.active[..., None]))
         size = norms(operator, target)
-        # The rest of g after the projection is no better than its round-off, in the precision of its arrival.
+        # The projection leaves the round-off of g, in the precision in which g arrived.
         enough = torch.maximum(self.rule.tolerance * size, 8 * max(eps, self.rule.eps) * norms(operator, g))
 
         def allowed(z: Tensor) -> Tensor:
-            # Nor is the rest of A z; but an iterate whose round-off is as large as the target is no solution.
+            # Products leave the round-off of A z. An iterate whose round-off is as large as the target is no solution.
             round_off = 8 * eps * operator.bound[:, None] * norms(operator, z)
-            return torch.maximum(enough, round_off.minimum(NOISE * size))
+            return torch.maximum(enough, round_off.minimum(ROUNDOFF_SHARE * size))
 
         found = self._compiled(target, enough, size)
         if found is None:
-            found = conjugate_gradients(
-                self.image, self.precondition, target, operator.dots, allowed, BACKWARD_ITERATIONS
-            )
-        # A NaN of the loss is not hidden, and no failure of the solve.
+            found = conjugate_gradients(self.image, self.precondition, target, operator.dots, allowed, MOST_ITERATIONS)
+        # A NaN of the loss is passed on, and is no failure of the solve.
         is_unknown = ~size.isfinite()
         z = torch.where(is_unknown[:, None, :], torch.nan, self.project(found.z))
         width = self.noise[:, 0] if self.rule.width is None else self.rule.width
@@ -243,9 +240,10 @@ class Complement:
             target[0].numel() > SINGLE_THREADED_NUMBERS
         ):  # large systems use more threads, and Python, where an interrupt can act
             return None
-        split = self._differences[1] if self._splits else None
+        split = self._differences.are_equal if self._splits else None
         scales, rest = self._scales, self._rest[:, 0, 0]
         round_off = 8 * torch.finfo(target.dtype).eps * self.s.operator.bound
         pieces = (self.s.vectors, self._known, self.s.values, scales, rest, split, enough, size, round_off)
-        system = System(NOISE, *(None if x is None else x.detach().resolve_neg().contiguous() for x in pieces))  # type: ignore[arg-type]
-        return Found(*matrix.complement(system, target, (BACKWARD_ITERATIONS, REPLACED, PATIENCE)))
+        plain = (None if x is None else x.detach().resolve_neg().contiguous() for x in pieces)
+        system = System(ROUNDOFF_SHARE, *plain)  # type: ignore[arg-type]
+        return Found(*matrix.complement(system, target, (MOST_ITERATIONS, CHECK_EVERY, STALE_CHECKS)))

@@ -20,10 +20,9 @@ from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.tuning import DENSE_SOLVE
 
-TOLERANCE = 1e-12  # residual relative to the right-hand side, near the limit of float64
-EASY = 150  # products after which a preconditioner is built: about the cost of building multigrid
-PATIENCE = 3000  # products in all
-ROUND_OFF = 8  # machine epsilons of the bound times the solution, the residual that is always allowed
+SOLVE_TOLERANCE = 1e-12  # residual relative to the right-hand side, near the limit of float64
+EASY_PRODUCTS = 150  # products after which a preconditioner is built: about the cost of building multigrid
+MOST_PRODUCTS = 3000  # of the last candidate
 
 
 def solve_linear(operator: SymmetricOperator, rhs: Tensor) -> Tensor:
@@ -77,12 +76,12 @@ class _System:
         size = checks.power_of_two(target, (1,))
         target = target / size
         z, rest = torch.zeros_like(target), target
-        enough = TOLERANCE * operator.dots(target, target).sqrt()
-        eps = ROUND_OFF * torch.finfo(g.dtype).eps * operator.bound[:, None]
+        enough = SOLVE_TOLERANCE * operator.dots(target, target).sqrt()
+        round_off = 8 * torch.finfo(g.dtype).eps * operator.bound[:, None]  # of a solution of length 1
 
         def allowed(change: Tensor) -> Tensor:
             whole = z + change
-            return torch.maximum(enough, eps * operator.dots(whole, whole).sqrt())
+            return torch.maximum(enough, round_off * operator.dots(whole, whole).sqrt())
 
         for number, (precondition, limit) in enumerate(self._candidates()):
             # In an easy system residuals stay above round-off: checks for it would take a third of the time.
@@ -99,7 +98,7 @@ class _System:
                 f"columns (largest residual {float(found.residuals[~solved].max()):.1e}): they are inexact",
                 checks.ConvergenceWarning,
             )
-        # A NaN of the loss is not hidden, and no failure of the solve.
+        # A NaN of the loss is passed on, and is no failure of the solve.
         z = z * size if self.unit is None else z * size / self.unit[:, None, None]
         return torch.where(enough.isfinite()[:, None, :], z, torch.nan)
 
@@ -107,12 +106,12 @@ class _System:
         """Yield preconditioners and the iterations that each may take, the cheapest first."""
         shape, is_sparse = self.operator.shape, self.operator.is_sparse
         if self.operator.batch_size * shape[-1] ** 3 <= DENSE_SOLVE and self._cholesky is not None:
-            yield self._cholesky, EASY
-        yield self._scaling, EASY
+            yield self._cholesky, EASY_PRODUCTS
+        yield self._scaling, EASY_PRODUCTS
         better = self._multigrid if is_sparse else self._cholesky
         if better is not None:
-            yield better, EASY * 2
-        yield self._scaling, PATIENCE
+            yield better, 2 * EASY_PRODUCTS
+        yield self._scaling, MOST_PRODUCTS
 
     def _scaling(self, r: Tensor) -> Tensor:
         diagonal = self.operator.diagonal.detach()

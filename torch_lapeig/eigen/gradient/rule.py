@@ -47,15 +47,6 @@ from torch_lapeig.eigen.gradient.clusters import Differences, Rule, differences,
 from torch_lapeig.eigen.gradient.complement import Complement, change_of, edge_gradient, implicit_solve
 from torch_lapeig.support import checks
 
-# Fraction of the width from which on eigenvalues that count as equal may differ.
-NEAR = 0.1
-# Maximum rotation, in terms of the cotangents over the bound, at which a loss does not depend on the basis.
-LARGE = 1e3
-# Share of all cotangents whose round-off may reach any column.
-SMALL = 1e-2
-# Units of round-off, of the cotangents, that the arithmetic of a loss may leave in the skew part.
-ROUND_OFF = 8
-
 
 class ImplicitEigenpairs(torch.autograd.Function):
     """Function (M on the edges, c) -> (Λ, V) of a solution found beforehand."""
@@ -133,14 +124,14 @@ def _has_close(s: Solution, rule: Rule, found: Differences) -> bool:
 
 
 def _unknown(s: Solution, rule: Rule, found: Differences, sizes: Tensor, skew: Tensor) -> Tensor:
-    """Return pairs of close eigenvalues whose rotation cotangents of these norms do not determine, bool ``(B, k, k)``.
+    """Return which close eigenvalues have a rotation that cotangents of these norms leave open, bool ``(B, k, k)``.
 
     A loss that does not depend on the basis leaves the round-off of its own arithmetic in the skew part, and 1/Δ would
     make a gradient of it, however well the pairs are known.
     """
     if rule.degeneracy != "mask" or rule.width is not None:
         return torch.zeros_like(skew, dtype=torch.bool)
-    round_off = ROUND_OFF * rule.loss_eps * (sizes[:, :, None] + sizes[:, None, :])
+    round_off = 8 * rule.loss_eps * (sizes[:, :, None] + sizes[:, None, :])
     unknown: Tensor = (skew.abs() <= round_off) & (found.sizes < rule.loss_eps**0.5 * s.operator.bound[:, None, None])
     return unknown
 
@@ -150,11 +141,11 @@ def _close(
 ) -> Tensor:
     """Return close eigenvalues that may count as equal where the gradient is to be differentiated, bool ``(B, k, k)``.
 
-    The derivative of 1/(λ_i − λ_j) has its square, which cancels unless a loss tells the vectors apart. One that takes
-    Λ as a matrix needs none: the cotangent of Λ equals the rotation's, up to an ``error`` of the cotangents over Δ, by
-    which such a loss is recognised. One that looks at one vector of two only, as methods do that leave out the null
-    vector, tells them apart even where both cotangents are zero by symmetry. For losses that tell vectors apart a
-    warning tells what is lost.
+    The derivative of 1/(λ_i − λ_j) has its square, which cancels unless a loss tells the vectors apart. A loss that
+    takes Λ as a matrix does not need this derivative. It is recognised by its cotangent of Λ, which equals the
+    rotation's up to an ``error`` of the cotangents over Δ. A loss of only one of two vectors, as of methods that leave
+    out the null vector, tells them apart even where both cotangents are zero by symmetry. For losses that tell vectors
+    apart a warning tells what is lost.
     """
     difference, eps, bound = found.sizes.detach(), torch.finfo(s.values.dtype).eps, s.operator.bound[:, None, None]
     near = (difference > found.width) & (difference < eps ** (1 / 3) * bound)
@@ -165,7 +156,8 @@ def _close(
     is_same = (rotation - whole).abs() <= 1e-3 * (rotation.abs() + whole.abs()) + noise
     is_seen = (sizes > 0) | (whole != 0).any(-1)
     is_same = is_same & (is_seen[:, :, None] == is_seen[:, None, :])
-    cancels = (rotation.abs() * bound <= LARGE * size) & (difference < (100 * eps) ** 0.5 * bound)
+    # Where a loss depends on the basis, rotations are larger in terms of the cotangents over the bound.
+    cancels = (rotation.abs() * bound <= 1e3 * size) & (difference < (100 * eps) ** 0.5 * bound)
     lost = near & ~is_same & cancels
     if torch.is_grad_enabled() and lost.any():  # the first pass has warned on behalf of later ones
         checks.warn(
@@ -182,16 +174,16 @@ def _warn_if_undefined(
 ) -> None:
     """Warn where the loss tells equal eigenvalues apart, which makes the gradient undefined or inexact.
 
-    Its skew part within a cluster, which is masked, is not zero; its gradients to equal eigenvalues differ, though it
-    does not take their matrix (`Eigenpairs.projected`); the cut k | k+1 goes through a cluster. ``error``: of the
-    cotangents.
+    Three cases: the skew part within a cluster, which is masked, is not zero; the gradients to equal eigenvalues
+    differ, though the loss does not take their matrix (`Eigenpairs.projected`); the cut k | k+1 goes through a cluster.
+    ``error``: of the cotangents.
     """
     noise = math.sqrt(rule.loss_eps)
     size = sizes.norm(dim=1)
     equal = found.are_equal.to(skew.dtype)
     lost = skew * equal
     # Not equal, but too close to resolve: the omitted terms are small, and so are their divisors.
-    near = lost.abs() * (found.sizes > NEAR * found.noise) * (rule.degeneracy == "mask")
+    near = lost.abs() * (found.sizes > 0.1 * found.noise) * (rule.degeneracy == "mask")
     unresolved = (near.amax((1, 2)) > max(8 * rule.loss_eps, error) * size) & (rule.width is None)
     to_values = to_projected.diagonal(dim1=-2, dim2=-1)
     spread = (equal * (to_values[:, :, None] - to_values[:, None, :])).abs().amax((1, 2))
@@ -203,7 +195,7 @@ def _warn_if_undefined(
         "exact": "what depends on that choice is noise",
     }[rule.degeneracy]
     # Columns of small cotangents depend on their basis too, but for the round-off of large cotangents.
-    of_pair = (sizes[:, :, None] + sizes[:, None, :]) / 2 + SMALL * size[:, None, None]
+    of_pair = (sizes[:, :, None] + sizes[:, None, :]) / 2 + 1e-2 * size[:, None, None]
     undefined = (lost.abs() > noise * of_pair).any(dim=(1, 2)) | apart
     if (unresolved & ~undefined).any():
         checks.warn(

@@ -26,12 +26,9 @@ from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.support import checks
 from torch_lapeig.support.threads import solve_each
 
-MOST = 2**24  # maximum entries of the dense matrices of one graph: k matrices of all its hidden rows
-ROUND_OFF_UNITS = 8  # machine epsilons of the largest entry of v, the error of each entry
-ERROR = 1e-2  # error of an entry of y, against the largest of its column, that needs no warning
-ROUNDS = 20  # maximum rounds of leaving out undetermined entries
+ACCURACY = 1e-2  # error of an entry of y, against the largest of its column, that needs no warning
 # Shift of eigenvalues by round-off, so that undetermined rows do not spoil the others.
-SHIFT = torch.finfo(torch.float64).eps / 3
+ROUNDOFF_SHIFT = torch.finfo(torch.float64).eps / 3
 
 
 def _warn_of_ranks() -> None:
@@ -70,16 +67,16 @@ def with_tails(
     null = torch.arange(v.shape[2], device=v.device) < laplacian.nullity[:, None]
     if not needs_derivatives(vectors, y, projected):
         hidden = hidden & ~null[:, None, :]
-    noise = (ROUND_OFF_UNITS * eps + residuals[:, None, :]) * top  # rows of A have 1 on the diagonal
+    noise = (8 * eps + residuals[:, None, :]) * top  # error of an entry of v: rows of A have 1 on the diagonal
     differ = 10 * noise + _mixed(spectrum, residuals, gap)[:, None, :] * top  # two answers may differ by this
     size = checks.primal(y).abs()
     largest = torch.where(hidden, 0, size).amax(1, keepdim=True)
-    lost = hidden & (noise > ERROR * root * size.maximum(largest))
+    lost = hidden & (noise > ACCURACY * root * size.maximum(largest))
     # Zeros among null vectors are constants, whose derivatives are products of large numbers.
     projected = torch.where(null[:, :, None] & null[:, None, :], checks.primal(projected), projected)
     for b in hidden.any(2).any(1).nonzero().flatten().tolist():
         nodes = hidden[b].any(1).nonzero().flatten()
-        if hidden[b, nodes].numel() * len(nodes) > MOST:
+        if hidden[b, nodes].numel() * len(nodes) > 2**24:  # numbers of k dense matrices of these rows
             continue
         inner, rhs, leak = _rows(laplacian, b, nodes, torch.where(hidden[b], 0, y[b]), ~hidden[b])
         given, matrix = y[b, nodes], projected[b]
@@ -89,7 +86,7 @@ def with_tails(
             # singular, both are off by one factor.
             factor = torch.maximum((ones - 1).abs(), (1 / ones - 1).abs())
             agrees = (root[b, nodes] * trial - v[b, nodes]).abs() <= differ[b]
-            return (trial.abs() * factor <= ERROR * largest[b]) & agrees
+            return (trial.abs() * factor <= ACCURACY * largest[b]) & agrees
 
         unknown = _determined(inner, rhs, leak, given, spectrum[b], hidden[b, nodes], is_sound)
         lost[b, nodes] &= ~unknown
@@ -164,9 +161,9 @@ def _determined(
     """Return which hidden entries their rows determine by a sound solution, bool ``(m, k)``."""
     inner, rhs, leak, given = (checks.primal(x) for x in (inner, rhs, leak, given))
     both, unknown = torch.stack([given, torch.ones_like(given)]), hidden
-    for _ in range(ROUNDS):
+    for _ in range(20):  # rounds of leaving out undetermined entries
         rest = torch.stack([rhs, leak - values]) + inner @ torch.where(hidden & ~unknown, both, 0)
-        sound = is_sound(*_solve_rows(inner, values + SHIFT, unknown, torch.where(unknown, rest, both)))
+        sound = is_sound(*_solve_rows(inner, values + ROUNDOFF_SHIFT, unknown, torch.where(unknown, rest, both)))
         if (sound | ~unknown).all():
             return unknown
         unknown = unknown & sound
@@ -176,13 +173,13 @@ def _determined(
 def _solved(inner: Tensor, sides: Tensor, projected: Tensor, unknown: Tensor) -> Tensor:
     """Return the rows Y (1 − Λ) = P Y solved for unknown entries, with derivatives; other entries come from SIDES."""
     values = projected.diagonal()
-    y = _solve_rows(inner, values + SHIFT, unknown, sides[None])[0]
+    y = _solve_rows(inner, values + ROUNDOFF_SHIFT, unknown, sides[None])[0]
     # Zero with first and second derivatives: the entries of Λ off its diagonal.
     off = projected - torch.diag_embed(values)
     if torch.is_grad_enabled() or checks.is_dual(off):
         for _ in range(2):
             again = sides + torch.where(unknown, y @ off, 0)
-            y = _solve_rows(inner, values + SHIFT, unknown, again[None])[0]
+            y = _solve_rows(inner, values + ROUNDOFF_SHIFT, unknown, again[None])[0]
     return y
 
 

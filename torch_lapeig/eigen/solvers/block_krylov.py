@@ -14,10 +14,9 @@ from torch_lapeig.eigen.solvers.blocks import basis, without
 from torch_lapeig.eigen.solvers.factors import Factors
 from torch_lapeig.native.sparse import BLOCK, Space, SymmetricFactors
 
-LEAST_PIVOT = 1e-6  # fraction of a column outside its neighbours; one more orthogonalisation then reaches round-off
 LEAST_LEFT = 0.1  # fraction of a column outside the space
-ENOUGH_LEFT = 0.7  # the same: below, what the space has lost of its own orthogonality grows, unless it is done twice
-COMPILED_PIVOT = 1e-3  # in place of the first, where columns are orthonormalised by their products
+ENOUGH_LEFT = 0.7  # fraction below which a column is orthogonalised twice: else the space loses orthogonality
+COMPILED_PIVOT = 1e-3  # fraction of a column outside its neighbours, where their products orthonormalise them
 
 
 class BlockKrylov:
@@ -149,7 +148,8 @@ class BlockKrylov:
         block, left = self._without(block, known)
         # Columns that depend on others, or lie in the space, are rare; a rank-revealing basis handles them.
         pivots = (r.diagonal() / torch.linalg.vector_norm(w, dim=0)).abs()
-        if not ((pivots > LEAST_PIVOT).all() and left > LEAST_LEFT):
+        # From pivots of 1e-6 on, one more orthogonalisation reaches round-off.
+        if not ((pivots > 1e-6).all() and left > LEAST_LEFT):
             return basis(self.operator, w, *known)
         return block if left > ENOUGH_LEFT else self._without(block, known)[0]
 

@@ -274,9 +274,6 @@ def small_basis(operator: Space, c: Tensor, against: Tensor) -> Tensor:
     return c
 
 
-PASSES = 6  # maximum passes of orthonormalisation where columns are dependent; else two
-
-
 def orthonormalize(operator: Space, x: Tensor, *, careful: bool = True) -> tuple[Tensor, Tensor]:
     """Return an orthonormal basis of the span of ``x`` ``(B, N, m)`` by its Gram matrix, and its success ``(B,)``.
 
@@ -289,7 +286,8 @@ def orthonormalize(operator: Space, x: Tensor, *, careful: bool = True) -> tuple
     info, m = torch.finfo(x.dtype), x.shape[2]
     eye = torch.eye(m, dtype=x.dtype, device=x.device)
     sound = torch.ones(len(x), dtype=torch.bool, device=x.device)
-    shifts = (0.0,) * PASSES if careful else (10 * m * info.eps, 0.0, 0.0)
+    # Where columns are dependent up to six passes; else two.
+    shifts = (0.0,) * 6 if careful else (10 * m * info.eps, 0.0, 0.0)
     for number, shift in enumerate(shifts):
         gram = operator.inner(x, x)
         size = gram.diagonal(dim1=-2, dim2=-1).clamp_min(info.tiny).rsqrt()

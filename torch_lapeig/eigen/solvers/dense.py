@@ -11,13 +11,6 @@ from torch_lapeig.eigen.operator import Operator, entries_of
 from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
 from torch_lapeig.eigen.solvers.solver import Progress, RitzPairs, with_guards
 
-# Nodes from which on pairs are improved: the error of LAPACK's reduction grows with them, at a rate that depends on the
-# library. On a path of 2500 it was 140 units of round-off where `Operator.round_off` allows 40.
-IMPROVED = 200
-# Maximum rotation of a vector by the improvement, as a power of round-off: its square is the loss of orthogonality. A
-# larger rotation means values too close to resolve.
-MOST_TURN = 0.4
-
 
 @dataclass(frozen=True)
 class Eigh:
@@ -48,8 +41,10 @@ class Eigh:
         """
         dense = dense_of(operator)
         values, vectors = eigh_of_batch(dense)
-        if (n := operator.num_nodes) > IMPROVED:
-            _improve_(dense, values, vectors, min(2 * with_guards(k), n), torch.finfo(dense.dtype).eps ** MOST_TURN)
+        # The error of LAPACK's reduction grows with the nodes, at a rate that depends on the library. On a path of 2500
+        # it was 140 units of round-off where `Operator.round_off` allows 40.
+        if (n := operator.num_nodes) > 200:
+            _improve_(dense, values, vectors, min(2 * with_guards(k), n))
         return RitzPairs(values.clamp_min(0), vectors, 1, torch.ones_like(operator.bound, dtype=torch.bool))
 
 
@@ -67,11 +62,12 @@ def dense_of(operator: Operator) -> Tensor:
     return dense
 
 
-def _improve_(dense: Tensor, values: Tensor, vectors: Tensor, m: int, most: float) -> Tensor:
+def _improve_(dense: Tensor, values: Tensor, vectors: Tensor, m: int) -> Tensor:
     """Improve the first ``m`` pairs in place by a step of first order: round-off falls from LAPACK's to a product's.
 
-    First-order rotation turns each vector against those outside by their part in its residual over the distance of the
-    values, and they against it, unless it is by ``most`` or more; among themselves the m turn by Rayleigh–Ritz.
+    Each of the m vectors turns against each vector outside by the part of that vector in its residual, over the
+    distance of their values; the vector outside turns back by as much. The m vectors turn among themselves by
+    Rayleigh–Ritz.
 
     Returns:
         The turns ``(B, N − m, m)``.
@@ -80,6 +76,8 @@ def _improve_(dense: Tensor, values: Tensor, vectors: Tensor, m: int, most: floa
     image = dense @ x
     quotients = (x * image).sum(-2, keepdim=True)
     turn = rest.mT @ (image - quotients * x) / (quotients - values[..., m:, None])
+    # Its square is the loss of orthogonality. A larger turn means values too close to resolve.
+    most = torch.finfo(dense.dtype).eps ** 0.4
     turn = turn.masked_fill(~(turn.abs() < most), 0)
     better = x + rest @ turn
     rest -= x @ turn.mT

@@ -19,11 +19,6 @@ from torch_lapeig.native.sparse import Limits, Structure, SymmetricFactors
 from torch_lapeig.support import checks
 
 UNLIMITED = Limits()
-THIN = 2.5  # neighbours of a node up to which a graph is nearly a tree
-BALL_SHARE, LEAST_BALL = 1 / 32, 125  # share of the nodes, and least nodes, in the ball that detects a mesh
-SUPERLU_BYTES = 24  # bytes of an entry of L and its place in U: two numbers and two indices
-PROBES = 2  # solves that measure the rounding of factors
-ROUNDING = 0.01  # maximum rounding, as a part of the room around a cut
 
 
 class Shifted(NamedTuple):
@@ -48,17 +43,18 @@ class Shifted(NamedTuple):
 
     @property
     def is_thin(self) -> bool:
-        """Return whether the graph is all but a tree, whose factors do not fill in."""
+        """Return whether the graph is nearly a tree, whose factors do not fill in: 2.5 neighbours a node at most."""
         loops = 0 if self.times < 0 else len(self.diagonal)  # rows of couplings only, or of SciPy's whole matrix
-        return len(self.col) - loops <= THIN * len(self.diagonal)
+        return len(self.col) - loops <= 2.5 * len(self.diagonal)
 
     def share_of_ball(self) -> float:
         """Return the share of the nodes of a ball at one end of the graph that have all neighbours in it.
 
-        It is near 1 on curves and surfaces, near 0 on expanders; and 1 for all but trees, and for small graphs.
+        It is near 1 on curves and surfaces, near 0 on expanders. It counts as 1 for graphs that are nearly trees, and
+        for small graphs.
         """
         n = len(self.diagonal)
-        size = max(int(BALL_SHARE * n), LEAST_BALL)
+        size = max(n // 32, 125)
         if n <= 2 * size or self.is_thin:
             return 1.0
         # At the first use: it comes with SciPy's linear algebra, not with this library.
@@ -110,7 +106,7 @@ class Factors:
         """Return the memory that the factors take."""
         if isinstance(self.factors, SymmetricFactors):
             return float(self.factors.structure.bytes)
-        return SUPERLU_BYTES / 2 * float(self.factors.nnz)
+        return 12 * float(self.factors.nnz)  # of L and U, each entry a number and an index
 
     def __call__(self, r: Tensor) -> Tensor:
         """Return (A + σ)⁻¹ r of a vector ``(N,)`` or a block ``(N, m)``, solved in float64."""
@@ -195,11 +191,11 @@ def count_below(operator: Operator, cut: float, room: float, needed_by: object) 
     if (negative := _negative(factors)) is None:
         return None
     # Solutions are enlarged most along eigenvectors close to the cut, where E would matter.
-    b = operator.random(PROBES, 0)[0].double()
+    b = operator.random(2, 0)[0].double()
     x = torch.from_numpy(factors.solve(b.cpu().numpy())).to(b)
     left = operator.matmul(x.to(operator.dtype)).double() - cut * x - b
     rounding = torch.linalg.vector_norm(left, dim=0) / torch.linalg.vector_norm(x, dim=0)
-    return negative if bool(rounding.max() < ROUNDING * room) else None
+    return negative if bool(rounding.max() < 0.01 * room) else None
 
 
 def _negative(factors: Any) -> int | None:

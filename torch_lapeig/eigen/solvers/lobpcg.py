@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,7 +23,6 @@ from torch_lapeig.eigen.solvers.blocks import (
     to_device,
     to_host,
 )
-from torch_lapeig.eigen.solvers.fused import Directions, fused_directions
 from torch_lapeig.eigen.solvers.multigrid import SmoothedAggregation
 from torch_lapeig.eigen.solvers.solver import (
     Inverse,
@@ -30,21 +30,15 @@ from torch_lapeig.eigen.solvers.solver import (
     Progress,
     Request,
     RitzPairs,
+    Shortfall,
     check_options,
     check_preconditioner,
     one_by_one,
     with_guards,
 )
 
-STAGNATION = 30  # iterations without a tenth less residual after which a preconditioned iteration gives up
-NEAR = 5  # times the goal: larger residuals wait for the next message
-# Maximum tolerance of a preconditioned iteration: by then every pair has appeared that the first block hardly holds, as
-# it grows as fast as residuals fall. At a tolerance of 0.1, one in 3000 clouds of clusters lacked a pair.
-SURE_TOLERANCE = 1e-5
-FELL = 1e-3  # decrease of the sum of Ritz values that shows a new pair
-
-# From iteration number, Ritz values and residuals: the worst residual over its maximum, and the maximum.
-Shortfall = Callable[[int, Tensor, Tensor], tuple[float, float]]
+# Called with the number of an iteration, Ritz values and residuals.
+Check = Callable[[int, Tensor, Tensor], Shortfall]
 
 
 @dataclass(frozen=True)
@@ -94,90 +88,81 @@ class Lobpcg:
     def _solve(self, request: Request) -> RitzPairs:
         inverse = None if self.preconditioner is None else self.preconditioner(request.operator)
         if inverse is not None:
-            request = dataclasses.replace(request, tolerance=min(request.tolerance, SURE_TOLERANCE))
+            # By a residual of 1e-5 every pair has appeared that the first block hardly holds, as it grows as fast as
+            # residuals fall. At a tolerance of 0.1, one in 3000 clouds of clusters lacked a pair.
+            request = dataclasses.replace(request, tolerance=min(request.tolerance, 1e-5))
         x = request.operator.random(request.columns, self.seed)[0]
         found = lobpcg(request.operator, x, request.null, inverse, request.shortfall, self.max_iterations)
-        return request.answer(*found, inverse)
+        return request.answer(found.values, found.vectors, found.iterations, found.finished, inverse)
+
+
+class Iterated(NamedTuple):
+    """Ritz values ``(m,)`` on the host and vectors ``(N, m)``, the iterations done, and whether all pairs converged."""
+
+    values: Tensor
+    vectors: Tensor
+    iterations: int
+    finished: bool
 
 
 def lobpcg(
-    operator: Space, x: Tensor, null: Tensor, precondition: Inverse | None, shortfall: Shortfall, limit: int
-) -> tuple[Tensor, Tensor, int, bool]:
-    """Return Ritz values and vectors from the block ``x``, the iterations done, and whether all pairs have converged.
+    operator: Space, x: Tensor, null: Tensor, precondition: Inverse | None, shortfall: Check, limit: int
+) -> Iterated:
+    """Return the Ritz pairs to which the block ``x`` converges, in at most so many iterations.
 
     The values and the arguments of ``shortfall`` are on the host: for these and small problems it waits four times
-    an iteration, twice in `basis`. Where rows lie on several ranks all sums of an iteration travel together, those of
-    the residuals too as long as these are far from their goal: they are known when the next directions are.
+    an iteration, twice in `basis`.
     """
     first = _whole_basis(operator, x, null)
     image, m = operator.matmul(first), first.shape[1]
     values, turn = shared(operator, *eigh(*to_host(operator.inner(first, image))))
     projected, turn = torch.diag(values), to_device(turn, x)
-    is_sharded, missing, moving = getattr(operator, "is_sharded", False), math.inf, torch.ones(m, dtype=torch.bool)
     space, images = (x.new_empty(len(x), 2 * m) for _ in range(2))  # with room for the directions of the last step
     room = torch.empty_like(image)
     xp, axp = torch.mm(first, turn, out=space[:, :m]), torch.mm(image, turn, out=images[:, :m])
-    patience = limit if precondition is None else STAGNATION
+    # Iterations without a tenth less residual after which a preconditioned iteration gives up.
+    patience = limit if precondition is None else 30
     best, left, total = math.inf, patience, math.inf
     for iteration in range(limit + 1):
         x = xp[:, :m]
-        rides = is_sharded and missing > NEAR and iteration < limit
-        if rides:
-            r = torch.addcmul(axp[:, :m], x, values, value=-1)
-        else:
+        r, norms = _residual(operator, x, axp[:, :m], values, room)
+        missing, allowed = shortfall(iteration, values, norms)
+        if missing <= 1 and iteration > 0:
+            # The image A X was updated from step to step: confirm it.
+            axp[:, :m] = operator.matmul(x)
             r, norms = _residual(operator, x, axp[:, :m], values, room)
             missing, allowed = shortfall(iteration, values, norms)
-            if missing <= 1 and iteration > 0:
-                # The image A X was updated from step to step: confirm it.
-                axp[:, :m] = operator.matmul(x)
-                r, norms = _residual(operator, x, axp[:, :m], values, room)
-                missing, allowed = shortfall(iteration, values, norms)
-            if missing <= 1:
-                return values, x, iteration, True
-            moving = norms > 0.3 * allowed
-        best = math.inf if (sum_now := float(values.sum())) < (1 - FELL) * total else best
+        if missing <= 1:
+            return Iterated(values, x, iteration, True)
+        moving = norms > 0.3 * allowed
+        sum_now = float(values.sum())
+        best = math.inf if sum_now < (1 - 1e-3) * total else best  # so large a decrease shows a new pair
         total = min(total, sum_now)
         best, left = (missing, patience) if missing < 0.9 * best else (best, left - 1)
         if iteration == limit or left == 0 or not moving.any():
             break
         some = r if moving.all() else r.index_select(1, to_device(moving.nonzero().flatten(), r))
-        w = some if precondition is None else precondition(some)
-        w, aw, cross, own, squares = _directions(operator, w, null, xp, axp, projected, r[:, : m * rides])
+        w = basis(operator, some if precondition is None else precondition(some), null, xp)
         if w.shape[1] == 0:
             break
-        q, now = xp.shape[1], moving
-        if rides:
-            missing, allowed = shortfall(iteration, values, norms := squares.sqrt())
-            moving = norms > 0.3 * allowed
+        aw = operator.matmul(w)
+        cross, own = to_host(operator.inner(xp, aw), operator.inner(w, aw))
         whole = torch.cat([torch.cat([projected, cross], 1), torch.cat([cross.mT, own], 1)])
         ritz, c = shared(operator, *eigh(whole))
         values, cx = ritz[:m], c[:, :m]
-        cp = cx[:, now]
+        cp = cx[:, moving]
         cp[:m] = 0
         c = torch.cat([cx, small_basis(operator, cp, cx)], 1)
         projected, c = c.mT @ whole @ c, to_device(c, x)
+        q = xp.shape[1]
         xp, axp = rotate_(space, q, w, c), rotate_(images, q, aw, c)
-    return values, xp[:, :m], iteration, False
+    return Iterated(values, xp[:, :m], iteration, False)
 
 
 def _residual(operator: Space, x: Tensor, ax: Tensor, values: Tensor, room: Tensor) -> tuple[Tensor, Tensor]:
     """Return `residual` for values on the host, in ``room``, with the norms there."""
     r, norms = residual(operator, x, ax, to_device(values, x), room)
     return r, to_host(norms)[0]
-
-
-def _directions(
-    operator: Space, w: Tensor, null: Tensor, xp: Tensor, axp: Tensor, projected: Tensor, rider: Tensor
-) -> Directions:
-    """Return a basis of ``w`` outside the null vectors and [X P], with its image and products, these on the host."""
-    if getattr(operator, "is_sharded", False):
-        return fused_directions(operator, w, null, xp, axp, projected, rider)
-    w = basis(operator, w, null, xp)
-    if w.shape[1] == 0:
-        return Directions(w, w, w.new_zeros(0), w.new_zeros(0), w.new_zeros(0))
-    aw = operator.matmul(w)
-    cross, own = to_host(operator.inner(xp, aw), operator.inner(w, aw))
-    return Directions(w, aw, cross, own, own.new_zeros(0))
 
 
 def _whole_basis(operator: Space, x: Tensor, null: Tensor) -> Tensor:

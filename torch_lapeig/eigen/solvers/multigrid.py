@@ -83,7 +83,7 @@ class Hierarchy:
 
     def _smooth(self, here: Level, r: Tensor, d: Tensor, x: Tensor) -> Tensor:
         """Smooth ``x`` of residual ``r`` by Chebyshev iteration over the upper spectrum: all are overwritten."""
-        centre, half = 0.5 * (1 + LOWER) * here.radius, 0.5 * (1 - LOWER) * here.radius
+        centre, half = 0.5 * (1 + SMOOTHED_FROM) * here.radius, 0.5 * (1 - SMOOTHED_FROM) * here.radius
         ratio = half / centre
         x.add_(torch.div(r, centre, out=d))
         for _ in range(self.smoothing - 1):
@@ -113,14 +113,10 @@ class Multigrid:
         return x.to(r.dtype).mul_(self.scale).mul_(size)
 
 
-LARGEST_DENSE = 3000  # nodes of a coarsest level where coarsening stops early
-LOWER = 0.1  # fraction of the spectral radius above which the smoother damps
-MOST_PRODUCTS = 30  # multiplications of L P for each entry of L, before hubs are suspected
-STRONG = 0.25  # least weight of a strong edge over the weaker of its nodes' strongest edges
-FAINT = 0.01  # and over the stronger of them
+SMOOTHED_FROM = 0.1  # fraction of the spectral radius above which the smoother damps
 # Least diagonal of an aggregate, over the largest diagonal per mass. A cycle enlarges parts on faint edges by the
 # inverse of their weight, and in float32 their round-off would soon drown the rest and overflow.
-FAINTEST = 1e-9
+LEAST_DIAGONAL = 1e-9
 
 
 @dataclass(frozen=True)
@@ -203,7 +199,7 @@ class SmoothedAggregation:
         dtype = torch.float32 if self.single else torch.float64
         excess = None if excess is None else excess.double()
         matrix, diagonal = _balance(matrix, excess)
-        least = FAINTEST * float(torch.where((mass > 0) & (diagonal > 0), diagonal / mass, 0).max())
+        least = LEAST_DIAGONAL * float(torch.where((mass > 0) & (diagonal > 0), diagonal / mass, 0).max())
         finest = diagonal = no_smaller(diagonal, least * mass)
         levels: list[Level] = []
         total = first = len(matrix.values())
@@ -220,7 +216,7 @@ class SmoothedAggregation:
             down = _scale(step.restriction, coarse_root, root, dtype)
             levels.append(Level(_unit(matrix, diagonal, dtype), step.radius, up, down))
             matrix, diagonal, mass, excess = step.matrix, coarse_diagonal, coarse_mass, step.excess
-        if matrix.shape[0] > max(self.coarsest, LARGEST_DENSE):
+        if matrix.shape[0] > max(self.coarsest, 3000):  # too large for a dense inverse
             return None
         # The coarsest stays in float64, which resolves its null space from its smallest eigenvalues.
         levels.append(Level(_unit(matrix, diagonal, torch.float64)))
@@ -257,7 +253,7 @@ def _coarsen(
         excess = sum_of_groups(excess[inside], aggregate[inside], count)
     smooth = _jacobi_step(matrix, diagonal, aggregate, radius) @ plain
     products = matrix.crow_indices().diff().double() @ smooth.crow_indices().diff().double()
-    if products <= MOST_PRODUCTS * len(matrix.values()):
+    if products <= 30 * len(matrix.values()):  # else hubs are suspected
         coarsening = _galerkin(matrix, smooth, radius, excess)
         if len(coarsening.matrix.values()) <= room:
             return coarsening
@@ -285,7 +281,7 @@ def strong_edges(row: Tensor, col: Tensor, size: Tensor, largest: Tensor) -> tup
     step, rows, cols = rows_of_block(8 * size.element_size(), size.device, "cache"), [], []
     for i, j, length in zip(row.split(step), col.split(step), size.split(step), strict=True):
         here, there = largest.index_select(0, i), largest.index_select(0, j)
-        is_strong = (length >= STRONG * torch.minimum(here, there)) & (length >= FAINT * torch.maximum(here, there))
+        is_strong = (length >= 0.25 * torch.minimum(here, there)) & (length >= 0.01 * torch.maximum(here, there))
         strong = (is_strong & (length > 0)).nonzero().flatten()
         best = ((length == here) & (length > 0)).nonzero().flatten()
         nearest.scatter_reduce_(0, i[best].long(), j[best].long(), "amax")

@@ -21,6 +21,7 @@ from torch_lapeig.eigen.solvers.solver import (
     Progress,
     Request,
     RitzPairs,
+    Shortfall,
     check_options,
     one_by_one,
     with_guards,
@@ -29,19 +30,8 @@ from torch_lapeig.support import checks
 from torch_lapeig.support.tuning import budget_of
 
 WIDTH = 4  # columns of a block: solves of four take the time of a bit more than two
-LATER = 12  # solves beyond two for each column, before which no space has converged: a check takes as long as three
-BASIS = 48  # least vectors: next to a solve they are cheap
-POLISH = 40  # maximum steps at the end
-OUTSIDE_TOLERANCE = 1e-6  # of pairs outside the found ones, which must be resolved from the found values
-COUNTED_TOLERANCE = 1e-3  # of such pairs where their number is known
-MISSED = 5e-6  # probability to overlook a copy, with a share below 0.05 in each of four random columns
-UNSURE = 4  # multiple of the residuals within which two values may be copies
-CUT = 0.4  # fraction of the way to the next value: in the middle of a symmetric spectrum a pivot is zero
-TINY = 1e-200  # in place of a zero value of the inverse
-NOISE = 1e-10  # of the largest value of the inverse: a negative value up to this may be round-off
-FLAW = 1e-5  # of the bound: size of a negative eigenvalue that rounding to float32 may make of zero
-BLUNT = 1000  # shortfall up to which steps at the end are cheaper than a restart to round-off
-COUNTED = 6  # blocks of solves that cost about as much as factors for a count of eigenvalues
+POLISH_STEPS = 40  # maximum steps of `Lobpcg` at the end
+COUNT_BLOCKS = 6  # blocks of solves that cost about as much as factors for a count of eigenvalues
 
 
 @dataclass(frozen=True)
@@ -144,66 +134,74 @@ class ShiftInvert:
     def _attempt(self, request: Request, inverse: Inverse, tolerance: float | None = None) -> RitzPairs:
         """Return the pairs from one random start; ``tolerance`` of the space if it is not the pairs' tolerance."""
         goal = request if tolerance is None else dataclasses.replace(request, tolerance=tolerance)
-        x, solves, is_certain = self._converge(goal, inverse)
-        values, x, missing = _ritz_pairs_of(request, x, solves)
+        explored = self._converge(goal, inverse)
+        solves, is_certain = explored.solves, explored.verdict.is_certain
+        values, x, missing = _ritz_pairs_of(request, explored)
         may_repeat = tolerance is None and 2 * solves < self.max_products
-        is_blunt = may_repeat and is_certain and BLUNT < missing < math.inf
+        # Up to a factor of 1000, steps at the end are cheaper than a restart to round-off.
+        is_blunt = may_repeat and is_certain and 1000 < missing < math.inf
         if is_blunt or (is_certain and missing <= 1):
             return request.answer(values, x, solves, not is_blunt, inverse)
 
-        def shortfall(iteration: int, values: Tensor, residuals: Tensor) -> tuple[float, float]:
+        def shortfall(iteration: int, values: Tensor, residuals: Tensor) -> Shortfall:
             return request.shortfall(solves + iteration, values, residuals)
 
         if (lost := request.columns - x.shape[1]) > 0:  # where few solves are allowed
             x = torch.cat([x, request.operator.random(lost, self.seed)[0].to(x)], 1)
         # Lanczos leaves small parts of all other vectors in a vector. Parts of large eigenvalues hardly show in the
         # inverse, but do in the residuals of A. The factors remove them in a step or two.
-        values, x, more, is_done = lobpcg(request.operator, x, request.null, inverse, shortfall, POLISH)
-        return request.answer(values, x, solves + more, is_certain and is_done, inverse)
+        found = lobpcg(request.operator, x, request.null, inverse, shortfall, POLISH_STEPS)
+        is_done = is_certain and found.finished
+        return request.answer(found.values, found.vectors, solves + found.iterations, is_done, inverse)
 
-    def _converge(self, request: Request, inverse: Inverse) -> tuple[Tensor, int, bool]:
-        """Return (A + σ)⁻¹ X for as many Ritz vectors X as asked; solves; and whether no copy is overlooked.
+    def _converge(self, request: Request, inverse: Inverse) -> Explored:
+        """Return (A + σ)⁻¹ X for as many Ritz vectors X as asked, and whether copies are overlooked.
 
         The pairs that a count shows to be lacking are searched for outside the found pairs, until all are found.
         Without a count, where a value has as many copies as the block has columns, there may be more: the smallest
         outside are searched for until no new one comes.
         """
-        x, solves, verdict = self._space(request, inverse)
+        found = self._space(request, inverse)
+        x, solves, verdict = found.images, found.solves, found.verdict
         operator, w = request.operator, request.wanted
         while verdict.lacking and solves < self.max_products:
             known = torch.cat([request.null, basis(operator, x[:, :w], request.null)], 1)
             free, ceiling = operator.fewest_active - known.shape[1], _ceiling_of(request, x)
             if free <= 0 or ceiling is None:
-                return x, solves, True
+                return Explored(x, solves, Verdict(True))
             few, (needs, sharp) = min(verdict.lacking, free), verdict.outside(request.tolerance)
             others = dataclasses.replace(
                 request, null=known, wanted=few, columns=min(few + WIDTH, free), tolerance=sharp, progress=None
             )
             # With the first random block, nothing would be left outside.
             again = dataclasses.replace(self, seed=self.seed + solves, max_products=self.max_products - solves)
-            other, more, found = again._space(others, inverse, needs, ceiling)
-            solves += more
-            least = float(rayleigh_ritz(operator, other, known)[0][0])
-            values, x = rayleigh_ritz(operator, torch.cat([x, other], 1), request.null)
+            found = again._space(others, inverse, needs, ceiling)
+            solves += found.solves
+            outside, _ = rayleigh_ritz(operator, found.images, known)
+            least = float(outside[0])
+            values, x = rayleigh_ritz(operator, torch.cat([x, found.images], 1), request.null)
             x = x[:, : request.columns]
             is_next = least >= float(values[min(w, len(values) - 1)]) - 10 * float(operator.round_off)
-            verdict = verdict.after(found.is_certain, values, least, is_next)
-        return x, solves, verdict.is_certain
+            verdict = verdict.after(found.verdict.is_certain, values, least, is_next)
+        return Explored(x, solves, verdict)
 
     def _space(
         self, request: Request, inverse: Inverse, needs: Needs = "all", ceiling: float | None = None
-    ) -> tuple[Tensor, int, Verdict]:
-        """Return the results of `_converge` from one space that begins with one block, and the copies it may lack.
+    ) -> Explored:
+        """Return (A + σ)⁻¹ X from one space that begins with one block, and a verdict on the copies it may lack.
 
-        Copies make a difference up to a ``ceiling``; None for the next value.
+        Copies make a difference up to a ``ceiling``; None stands for the next value.
         """
         operator, null, columns = request.operator, request.null, request.columns
         free = operator.fewest_active - null.shape[1]
-        size = min(free, max(BASIS, 3 * columns) if self.basis is None else max(self.basis, columns + 2 * WIDTH))
+        # Next to a solve, vectors are cheap.
+        most = max(48, 3 * columns) if self.basis is None else max(self.basis, columns + 2 * WIDTH)
+        size = min(free, most)
         space = BlockKrylov(operator, inverse, null, size, min(WIDTH, free), self.seed)
         inner = dataclasses.replace(request, progress=None)
         shift, may_count = self.shift * float(operator.bound), needs == "all"
-        trend, look = Trend(WIDTH), 2 * columns + min(columns, LATER)
+        # No space has converged before: a check takes as long as three solves.
+        trend, look = Trend(WIDTH), 2 * columns + min(columns, 12)
         while True:
             space.fill(min(look, self.max_products))
             values, residuals = space.look()
@@ -221,7 +219,7 @@ class ShiftInvert:
                 verdict = self._verdict(request, inverse, copies, space, needs, may_count)
                 may_count = False
             if verdict.is_certain or verdict.lacking or space.products >= self.max_products:
-                return space.images(space.ritz(columns)[1]), space.products, verdict
+                return Explored(space.images(space.ritz(columns)[1]), space.products, verdict)
             if space.is_full:
                 kept = min(columns + WIDTH, size - space.following)
                 values, turn = space.ritz(kept)
@@ -237,7 +235,7 @@ class ShiftInvert:
         missing = copies.missing(space.degree, space.width - most)
         if missing <= 0:
             return Verdict(True)
-        if may_count and missing > COUNTED and (inertia := self._inertia(request, inverse, copies)) is not None:
+        if may_count and missing > COUNT_BLOCKS and (inertia := self._inertia(request, inverse, copies)) is not None:
             if inertia.number > request.columns:
                 return Verdict(False, WIDTH)
             lacking = inertia.number - copies.known
@@ -254,14 +252,14 @@ class ShiftInvert:
         return None if number < copies.known else Inertia(copies.cut, number)
 
 
-def _ritz_pairs_of(request: Request, x: Tensor, solves: int) -> tuple[Tensor, Tensor, float]:
+def _ritz_pairs_of(request: Request, explored: Explored) -> tuple[Tensor, Tensor, float]:
     """Return Ritz values and vectors of the span of columns, and their shortfall, infinite for dependent columns."""
-    operator, columns = request.operator, x.shape[1]
-    values, x = rayleigh_ritz(operator, x, request.null[:, :0])
+    operator, columns, solves = request.operator, explored.images.shape[1], explored.solves
+    values, x = rayleigh_ritz(operator, explored.images, request.null[:, :0])
     if x.shape[1] < columns:
         return values, x, math.inf
     _, residuals = residual(operator, x, operator.matmul(x), values)
-    return values, x, request.shortfall(solves, values, residuals)[0]
+    return values, x, request.shortfall(solves, values, residuals).ratio
 
 
 class _IndefiniteError(Exception):
@@ -279,10 +277,11 @@ def _check_definite(values: Tensor, shift: float, bound: float) -> None:
         _IndefiniteError: within the rounding to float32. ConvergenceError: beyond that.
     """
     least = float(values[-1])
-    if not (least < -0.5 / bound and least < -NOISE * float(values[0])):
+    # Up to 1e-10 of the largest value, a negative value may be round-off.
+    if not (least < -0.5 / bound and least < -1e-10 * float(values[0])):
         return
     negative = shift - 1 / least  # of A, its size
-    if negative > FLAW * bound:
+    if negative > 1e-5 * bound:  # more than rounding to float32 may make of zero
         raise checks.ConvergenceError(
             f"the matrix must be positive semidefinite, got an eigenvalue of about {-negative:.1e}; add a number to "
             "its diagonal and take it from the eigenvalues"
@@ -310,10 +309,10 @@ class Verdict(NamedTuple):
     inertia: Inertia | None = None
 
     def outside(self, tolerance: float) -> tuple[Needs, float]:
-        """Return the number of vectors to search for outside and their accuracy, given the tolerance of all pairs."""
-        if self.inertia is None:
-            return "some", min(tolerance, OUTSIDE_TOLERANCE)
-        return "any", COUNTED_TOLERANCE if tolerance else 0.0
+        """Return which pairs to search for outside, and their tolerance, given the tolerance of all pairs."""
+        if self.inertia is None:  # they must be resolved from the found values
+            return "some", min(tolerance, 1e-6)
+        return "any", 1e-3 if tolerance else 0.0
 
     def after(self, is_certain: bool, values: Tensor, least: float, is_next: bool) -> Verdict:
         """Return the verdict after a search outside.
@@ -327,6 +326,14 @@ class Verdict(NamedTuple):
         lacking = max(self.inertia.number - int((values < self.inertia.cut).sum()), 0)
         is_there = least < self.inertia.cut  # or none is found where one was counted
         return Verdict(is_certain and lacking == 0, lacking * is_there, self.inertia)
+
+
+class Explored(NamedTuple):
+    """Result of a search: (A + σ)⁻¹ X ``(N, m)`` of Ritz vectors X, the solves so far, and the verdict."""
+
+    images: Tensor
+    solves: int
+    verdict: Verdict
 
 
 def _ceiling_of(request: Request, x: Tensor) -> float | None:
@@ -374,10 +381,8 @@ class Copies:
         Outside pairs that are known, copies of values up to a ``ceiling``.
         """
         w, same = request.wanted, 10 * request.round_off
-        inverse, left = (
-            [x or TINY for x in values.tolist()],
-            residuals.tolist(),
-        )  # lists are fastest for a few numbers
+        # Lists are fastest for a few numbers. A value of zero has no reciprocal.
+        inverse, left = [x or 1e-200 for x in values.tolist()], residuals.tolist()
         of_a, first = [1 / x - shift for x in inverse], min(w, len(inverse) - 1)
         # Where the cut goes through a cluster, copies in it do not matter: copies of smaller values do.
         after = of_a[first]
@@ -396,7 +401,7 @@ class Copies:
         unsure = [same + 2 * (size / x) / x for size, x in zip(left, inverse, strict=True)]
         most = run = min(known, 1)
         for i in range(1, len(of_a) if known else 0):
-            is_linked = of_a[i] - of_a[i - 1] <= UNSURE * (unsure[i] + unsure[i - 1])
+            is_linked = of_a[i] - of_a[i - 1] <= 4 * (unsure[i] + unsure[i - 1])
             if i >= known and not is_linked:
                 break
             run = run + 1 if is_linked else 1
@@ -404,20 +409,24 @@ class Copies:
         settled = w
         while settled < len(inverse) and left[settled] <= SETTLED * (low - inverse[settled]):
             settled += 1
+        # Not half of the way: in the middle of a symmetric spectrum a pivot is zero.
+        room = 0.4 * (after - last)
         high = inverse[max(min(settled, len(inverse) - 1), first)]
         return cls(
             most=most,
             rate=math.acosh(1 + 2 * max(low / high - 1, 0.0)),
             start=0.5 * math.log(request.operator.num_nodes / max((low - inverse[first]) / inverse[0], 1e-15)),
             known=known,
-            cut=last + CUT * (after - last),
-            room=CUT * (after - last),
+            cut=last + room,
+            room=room,
         )
 
     def missing(self, degree: int, spare: int) -> float:
-        """Return the degrees until a space has all copies but with the probability `MISSED`; ``spare``: p − f."""
+        """Return the degrees that a space lacks until it surely has all copies; ``spare``: p − f."""
         if self.rate == math.inf:
             return 0.0
         if spare <= 0 or self.rate == 0:
             return math.inf
-        return (self.start - math.log(MISSED) / spare + math.log(2)) / self.rate - degree
+        # The probability to overlook a copy: its share is below 0.05 in each of four random columns.
+        missed = 5e-6
+        return (self.start - math.log(missed) / spare + math.log(2)) / self.rate - degree

@@ -26,7 +26,7 @@ from torch_lapeig.support.tuning import PART_OF_BLOCK
 # Called once an iteration with its number, the largest residual of the wanted pairs, and its maximum.
 Progress = Callable[[int, float, float], None]
 
-SETTLED = 0.05  # residual at which the pair after the wanted ones counts as converged, relative to the gap before it
+SETTLED = 0.05  # residual over the gap, at which the pair after the gap counts as converged
 
 # An approximate A⁻¹ on blocks ``(N, m)`` of one graph.
 Inverse = Callable[[Tensor], Tensor]
@@ -124,7 +124,7 @@ def with_guards(k: int, guards: int | None = None) -> int:
 
 
 def preconditioner_of(inverses: tuple[Inverse | None, ...]) -> Inverse | None:
-    """Return what was built for each graph, on ``(B, N, m)``, or ``(N, m)`` of one graph; None if one has nothing."""
+    """Return one preconditioner for blocks ``(B, N, m)``, or ``(N, m)`` of one graph; None if a graph has none."""
     found = [inverse for inverse in inverses if inverse is not None]
     if not found or len(found) < len(inverses):
         return None
@@ -135,6 +135,13 @@ def preconditioner_of(inverses: tuple[Inverse | None, ...]) -> Inverse | None:
         return torch.stack([inverse(x) for inverse, x in zip(found, r, strict=True)])
 
     return precondition
+
+
+class Shortfall(NamedTuple):
+    """Worst of the residuals of the wanted pairs and of the next pair, over their maximum; and the maximum."""
+
+    ratio: float
+    allowed: float
 
 
 @dataclass(frozen=True)
@@ -158,10 +165,8 @@ class Request:
         """Return the bound of the operator."""
         return float(self.operator.bound)
 
-    def shortfall(
-        self, iteration: int, values: Tensor, residuals: Tensor, round_off: float | None = None
-    ) -> tuple[float, float]:
-        """Return the worst residual over its maximum, of the wanted pairs and the next one; and the maximum."""
+    def shortfall(self, iteration: int, values: Tensor, residuals: Tensor, round_off: float | None = None) -> Shortfall:
+        """Return how far residuals are from their maximum; call ``progress``."""
         w = self.wanted
         round_off = self.round_off if round_off is None else round_off
         ritz, r = [0.0, *values.tolist()], residuals.tolist()
@@ -172,7 +177,7 @@ class Request:
             self.progress(iteration, worst, allowed)
         # Ritz values are upper bounds: where the gap between them is round-off, so is the gap.
         settled = r[w] / max(SETTLED * gap, allowed) if len(r) > w and gap > round_off else 0.0
-        return max(worst / allowed, settled), allowed
+        return Shortfall(max(worst / allowed, settled), allowed)
 
     def answer(
         self, values: Tensor, x: Tensor, iterations: int, finished: bool, inverse: Inverse | None = None
