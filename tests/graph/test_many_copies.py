@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from problems import points
-from torch_lapeig.graph import distances, nearest_neighbors
+from torch_lapeig.graph import nearest_neighbors
 from torch_lapeig.graph.distances import squared_distances
 from torch_lapeig.graph.search import neighbors
 from torch_lapeig.graph.search.neighbors import first_copies
@@ -32,7 +32,6 @@ def clumps(n, dimensions, dtype, *, share=0.5, seed=0):
 def small(monkeypatch):
     """Copies are looked for among few points, too."""
     monkeypatch.setattr(neighbors, "TILED_SET", 10)
-    monkeypatch.setattr(distances, "DIRECT_BYTES", 0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

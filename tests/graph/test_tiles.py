@@ -7,7 +7,7 @@ import torch
 
 from problems import in_every_dtype, points
 from torch_lapeig import KNN
-from torch_lapeig.graph import distances, nearest_neighbors, radius_neighbors
+from torch_lapeig.graph import nearest_neighbors, radius_neighbors
 from torch_lapeig.graph.search import neighbors, tiles
 
 
@@ -16,7 +16,6 @@ def by_tiles(monkeypatch):
     """A function that has all searches done by tiles of a few points, or none."""
 
     def switch(on):
-        monkeypatch.setattr(distances, "DIRECT_BYTES", 0)
         monkeypatch.setattr(neighbors, "TILED_SET", 2 if on else 10**9)
         monkeypatch.setattr(tiles, "TILE_SHARE", 10.0)
         monkeypatch.setattr(tiles, "TILE_POINTS", 16)

@@ -22,9 +22,6 @@ from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 
 G = TypeVar("G", bound="Graph")
-FINITE_DIFFERENCE = 1e-4  # of the largest weight, for `torch.autograd.gradcheck` and others that change one of them
-
-IMPLIED_NODES = 2**27  # maximum where the number of nodes is not given; more, and more than edges, is a mistake
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,7 +68,7 @@ class Graph:
     metric: Metric = "euclidean"
 
     def __post_init__(self) -> None:
-        self._check("weight", FINITE_DIFFERENCE)
+        self._check("weight", 1e-4)  # `torch.autograd.gradcheck` and others change single weights by less
 
     @classmethod
     def _trusted(cls: type[G], pattern: Pattern, weight: Tensor, mask: Tensor | None = None, **more: Any) -> G:
@@ -272,7 +269,7 @@ class Graph:
         advice = "affinity must be symmetric; use (affinity + affinity.T) / 2"
         return cls._of_edges(row, col, weight, (n,), None, "affinity", advice)
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """Return ``(N,)`` for one graph, ``(B, N)`` for a batch."""
         return self.pattern.shape
@@ -282,7 +279,7 @@ class Graph:
         """Return the number of nodes of one graph, padding included: N."""
         return self.shape[-1]
 
-    @property
+    @cached_property
     def batch_size(self) -> int:
         """Return the number of graphs; 1 without a batch axis."""
         return math.prod(self.shape[:-1])
@@ -411,7 +408,7 @@ class Graph:
             return torch.zeros(self.shape, dtype=torch.int64, device=self.weight.device)
         labels = self.pattern.components(self.weight.detach()).reshape(self.batch_size, -1)
         valid = torch.ones_like(labels, dtype=torch.bool) if self.mask is None else self.mask.reshape(labels.shape)
-        number = self.pattern.numbered_parts(labels, valid)[0]
+        number = self.pattern.numbered_parts(labels, valid).labels
         return torch.where(valid, number, -1).reshape(self.shape)
 
 
@@ -519,7 +516,7 @@ def _places(
 def _nodes_of(edge_index: Tensor) -> int:
     """Return the largest index plus one; raise ValueError where it is no number of nodes, which must be given then."""
     nodes = int(edge_index.max()) + 1 if edge_index.numel() else 0
-    if nodes > max(IMPLIED_NODES, edge_index.shape[1]):
+    if nodes > max(2**27, edge_index.shape[1]):  # more nodes than edges, and so many: a mistake
         raise ValueError(
             f"edge_index must hold the numbers of nodes, counted from 0, got {nodes - 1} among {edge_index.shape[1]} "
             "edges; use edge_index.unique(return_inverse=True)[1], which numbers them, or give num_nodes"

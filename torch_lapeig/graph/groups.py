@@ -9,6 +9,7 @@ one. So few large groups are divided there, and the sums of their parts added.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,10 +17,6 @@ from scipy.sparse import coo_array, csr_array
 from torch import Tensor
 
 from torch_lapeig.support import checks
-
-# Mean number of values from which on an accelerator groups are divided into parts of about so many. One thread takes 75
-# ns a value: the median length of 15 million edges took 4.7 s without parts (H200).
-ADDED_IN_TURN = 64
 
 
 def sum_of_groups(values: Tensor, group: Tensor, total: int) -> Tensor:
@@ -52,7 +49,9 @@ def _divided(group: Tensor, total: int) -> tuple[Tensor, int]:
 
     Values that follow each other, which are often of one group, go to different parts.
     """
-    group, parts = group.long(), max(1, len(group) // (ADDED_IN_TURN * max(total, 1)))
+    # Parts of about 64 values: one thread takes 75 ns a value, so that the median length of 15 million edges took 4.7 s
+    # without parts (H200).
+    group, parts = group.long(), max(1, len(group) // (64 * max(total, 1)))
     if parts > 1:
         group = group + total * (torch.arange(len(group), device=group.device) % parts)
     return group, parts
@@ -130,8 +129,16 @@ def with_equal_parts(
     return chosen + torch.where(chosen.isfinite(), change, 0)  # the change is 0 with derivatives
 
 
-def both_ways(row: Tensor, col: Tensor, total: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return directed edges and their reverses, ascending by row, then column; and how many of the two each edge had.
+class BothWays(NamedTuple):
+    """Edges in both directions, ascending by row, then column; how many of the two were given for each, ``(E,)``."""
+
+    row: Tensor
+    col: Tensor
+    directions: Tensor
+
+
+def both_ways(row: Tensor, col: Tensor, total: int) -> BothWays:
+    """Return directed edges and their reverses.
 
     On the processor as a sum of sparse matrices, whose entries are counted into their rows: a sort of all takes four
     times as long, and ten times where vector instructions that pack numbers are slow (NumPy's on AMD's Zen 4).
@@ -140,9 +147,9 @@ def both_ways(row: Tensor, col: Tensor, total: int) -> tuple[Tensor, Tensor, Ten
         keys, directions = (
             torch.cat([row * total + col, col * total + row]).sort().values.unique_consecutive(return_counts=True)
         )
-        return keys // total, keys % total, directions
+        return BothWays(keys // total, keys % total, directions)
     ones = np.ones(len(row), dtype=np.int8)
     directed = coo_array((ones, (row.numpy(), col.numpy())), shape=(total, total)).tocsr()
     both = directed + directed.T.tocsr()
     rows = np.repeat(np.arange(total, dtype=both.indices.dtype), np.diff(both.indptr))
-    return torch.from_numpy(rows), torch.from_numpy(both.indices), torch.from_numpy(both.data)
+    return BothWays(torch.from_numpy(rows), torch.from_numpy(both.indices), torch.from_numpy(both.data))
