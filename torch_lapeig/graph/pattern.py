@@ -30,7 +30,7 @@ from torch_lapeig.support.cached import cached_property
 HUB_EDGES = 1000
 
 
-class NumberedParts(NamedTuple):
+class NumberedComponents(NamedTuple):
     """Labels 0, 1, … of components ``(B, N)``, 0 at nodes that do not count; how many each graph has, ``(B,)``."""
 
     labels: Tensor
@@ -45,17 +45,17 @@ class EdgesOfNodes(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Pattern of some nodes or graphs, and the places of the values on its edges among all values."""
+    """Pattern of some nodes or graphs, and the index of the values on its edges among all values."""
 
     pattern: Any
-    places: Any
+    index: Any
 
 
 class Nodes:
-    """Operations on all nodes of a graph at once; here this process holds them all.
+    """Operations on all nodes of a graph at once, where this process holds all nodes.
 
     Reductions over nodes go through these methods, so that the rows of a graph may lie on several ranks
-    (`torch_lapeig.distributed`). ``sum`` and ``maximum`` are given this process's own result.
+    (`torch_lapeig.distributed`). Each rank gives its own result to ``sum`` and ``maximum``.
     """
 
     is_sharded = False
@@ -101,14 +101,14 @@ class Nodes:
         """Return the lower median ``(total,)`` of the values on the edges of each group; 1 for an empty group."""
         return median_of_groups(values, group, total)
 
-    def numbered_parts(self, labels: Tensor, active: Tensor) -> NumberedParts:
+    def numbered_parts(self, labels: Tensor, active: Tensor) -> NumberedComponents:
         """Return component labels ``(B, N)`` counted over active nodes only."""
         labels = labels - labels.amin(1, keepdim=True)
         present = torch.zeros(len(labels), labels.shape[1] + 1, dtype=torch.int64, device=labels.device)
         present.scatter_(1, torch.where(active, labels, labels.shape[1]), 1)
         present = present[:, :-1]
         number = present.cumsum(1) - 1
-        return NumberedParts(torch.where(active, number.gather(1, labels), 0), present.sum(1))
+        return NumberedComponents(torch.where(active, number.gather(1, labels), 0), present.sum(1))
 
     def noise(self, m: int, seed: int, dtype: torch.dtype) -> Tensor | None:
         """Return random columns ``(N, m)`` that belong to the nodes; None where a generator draws them."""
@@ -173,7 +173,7 @@ class SparsePattern(Nodes):
 
     @classmethod
     def _trusted(cls, row: Tensor, col: Tensor, shape: tuple[int, ...], loops: bool | None = None) -> SparsePattern:
-        """Return the pattern of edges that this library has put together, without a copy and without checks."""
+        """Return the pattern of edges that this library computed, without a copy and without checks."""
         pattern = cls.__new__(cls)
         pattern._put(row, col, shape, loops)
         return pattern
@@ -224,8 +224,8 @@ class SparsePattern(Nodes):
     @cached_property
     def has_hubs(self) -> bool:
         """Return whether nodes have so many edges that the processor's sequential sums of products lose digits."""
-        may = self.row.device.type == "cpu" and min(len(self), self.shape[-1]) >= HUB_EDGES
-        return may and int(self.crow.diff().max()) >= HUB_EDGES
+        is_possible = self.row.device.type == "cpu" and min(len(self), self.shape[-1]) >= HUB_EDGES
+        return is_possible and int(self.crow.diff().max()) >= HUB_EDGES
 
     @cached_property
     def item(self) -> Tensor:

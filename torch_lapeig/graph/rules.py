@@ -35,7 +35,7 @@ Symmetrize = Literal["union", "mutual", "mean"]
 
 
 class DirectedEdges(NamedTuple):
-    """Edges from points to the neighbours that a search found, int64 ``(E,)``, each once; nodes numbered through."""
+    """Edges from points to the neighbours that a search found, int64 ``(E,)``; nodes numbered through the batch."""
 
     row: Tensor
     col: Tensor

@@ -54,8 +54,8 @@ T = TypeVar("T")
 TILE, PRODUCT_ROWS = 2048, 256
 # Columns to a group, of which one minimum is kept: the row of minima is shorter by this factor.
 GROUP = 32
-# Images: dimensions of points that have them, directions, and the share of points that their bounds may leave. The
-# search of MNIST (10,000 × 784) takes 0.4 of its time; measuring a pair directly costs 24 times its part of a product.
+# Images: least dimensions of points, number of directions, and largest share of the points that bounds may leave to be
+# measured. A pair measured directly costs 24 times its part of a product.
 IMAGED_DIMENSIONS, IMAGE_DIRECTIONS, IMAGE_SHARE = 128, 128, 0.01
 
 
@@ -146,7 +146,9 @@ class Table:
         """Return how many queries of each item fit the budget, if they take ``row_bytes`` beside their products."""
         on_cpu, row_bytes = self.tiles.device.type == "cpu", row_bytes + 1.5 * self.tiles[:, :, 0].nbytes
         left = (budget - self.tiles.nbytes) / (torch.get_num_threads() if on_cpu else 1)
-        return max(16, min(int(left / row_bytes), PRODUCT_ROWS if on_cpu else TILE**2))  # 16 whatever the budget
+        return max(
+            16, min(int(left / row_bytes), PRODUCT_ROWS if on_cpu else TILE**2)
+        )  # blocks of fewer rows take longer
 
     def each_block(self, queries: Tensor, itself: bool, rows: int, work: Callable[[ProductBlock, slice], T]) -> list[T]:
         """Return ``work`` of the products of so many queries of each item, ``(B, Q, D)``, after the other.
@@ -238,7 +240,9 @@ def pairs_in_sets(sets: Sets, reach: Tensor, budget: int) -> NeighborPairs:
     pairs = NeighborPairs.cat(blocks)
     if b == 1 or len(blocks) == 1:
         return pairs
-    return pairs.take((pairs.item * sets.queries.shape[1] + pairs.query).argsort(stable=True))  # blocks mix the items
+    return pairs.take(
+        (pairs.item * sets.queries.shape[1] + pairs.query).argsort(stable=True)
+    )  # each block has queries of all items
 
 
 def unit_of_slack(points: Tensor) -> float:

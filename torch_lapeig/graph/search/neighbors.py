@@ -185,7 +185,7 @@ def _approximate_item(sets: Sets, k: int, recall: float, budget: int) -> tuple[N
 
 
 def _exact_rows(sets: Sets, rows: Tensor, k: int, budget: int) -> Nearest:
-    """Return the neighbours of some queries of one item; points among them are searched with one more, left out."""
+    """Return the neighbours of some queries of one item. A query that is a point finds itself first, and is left out."""
     if len(rows) == sets.queries.shape[1]:
         return _first_item(_exact(sets, k, budget))
     among = Sets(sets.points, sets.queries[:, rows], sets.valid, False)
@@ -224,7 +224,7 @@ def _squared_reach(radius: float | Tensor, x: Tensor, valid: Tensor) -> Tensor:
 
 
 def _exact(sets: Sets, k: int, budget: int) -> Nearest:
-    """Return the neighbours ``(B, Q, k)``: of small sets by all distances, of many points item by item."""
+    """Return the exact neighbours ``(B, Q, k)``: of small sets together, of large ones item by item."""
     if sets.points.device.type != "cpu" or sets.points.shape[1] < TILED_SET:
         return nearest_directly(*sets, k) or nearest_in_sets(sets, k, budget)
     found = [_nearest_of_many(item, k, budget) for item in sets.split(1)]
@@ -232,7 +232,7 @@ def _exact(sets: Sets, k: int, budget: int) -> Nearest:
 
 
 def _nearest_of_many(item: Sets, k: int, budget: int) -> Nearest:
-    """Return the neighbours ``(Q, k)`` of one item, among the points that are somebody's neighbours."""
+    """Return the neighbours ``(Q, k)`` of one item, searched among its valid points without superfluous copies."""
     (points,), (queries,), (valid,), itself = item
     kept = first_copies(points, valid, k + 1 + itself)
     if len(kept) == len(points):
@@ -293,7 +293,7 @@ def _pairs_of_items(sets: Sets, reach: Tensor, budget: int) -> NeighborPairs:
 
 
 def _prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: Metric) -> Sets:
-    """Check the arguments of a search; the points are those that the metric measures between, see `measured`."""
+    """Return the checked arguments of a search, with the points of the metric, see `measured`."""
     checks.check_floating(x, "x")
     checks.check_outside_func(x, "x")
     checks.check_choice(metric, "metric", ("euclidean", "cosine"))

@@ -68,7 +68,9 @@ class Tiles:
         self.low, self.high = self.own.image.aminmax(dim=1)
         self.padding = int((~self.own.valid).sum(1).max())
         limits, d = torch.finfo(x.dtype), x.shape[1]
-        self.slack = 1 + 8 * (d + 4) * limits.eps  # times a distance: what it may be if its square is rounded
+        self.slack = (
+            1 + 8 * (d + 4) * limits.eps
+        )  # largest factor between a distance and the root of its rounded square
         # Distances whose squares underflow, and the rounding of images.
         self.least = math.sqrt(2 * d * limits.tiny) + 64 * d * 2.0**-52 * largest
 
@@ -154,7 +156,7 @@ class Tiles:
             centred = part - self.middle
             images.append(centred @ self.directions)
             largest = max(largest, float(torch.linalg.vector_norm(centred, dim=1).amax()))
-        # Few queries in blocks as large in space as the tiles are.
+        # Few queries are put into smaller blocks, so that a block is as large in space as a tile.
         size = min(self.size, max(8, self.size * len(x) // len(self.x)))
         return _bisected(torch.cat(images), size), largest
 
@@ -183,7 +185,7 @@ class Tiles:
         return BlockTiles(block[keep], tile[keep])
 
     def _pairs_of_blocks(self, count: int, near: Callable[[Tensor], BlockTiles]) -> BlockTiles | None:
-        """Return what ``near`` finds of all blocks, block by block; None where a sample is near most of the points."""
+        """Return the near tiles of all blocks; None where a sample of blocks is near most of the tiles."""
         sample = torch.arange(0, count, max(1, count // 16))
         if len(near(sample).tile) > TILE_SHARE * len(sample) * len(self.low):
             return None
