@@ -140,8 +140,8 @@ class BothWays(NamedTuple):
 def both_ways(row: Tensor, col: Tensor, total: int) -> BothWays:
     """Return directed edges and their reverses.
 
-    On the processor SciPy adds two sparse matrices, which counts entries into rows. A sort takes four times as long, ten
-    times with NumPy on AMD's Zen 4.
+    On the processor SciPy adds two sparse matrices, which counts entries into rows. A sort takes four times as long,
+    ten times with NumPy on AMD's Zen 4.
     """
     if row.device.type != "cpu":
         keys, directions = (

@@ -1,4 +1,4 @@
-"""Weighted graphs of small sets of points as dense matrices, for `KNN` and `HeatKernel`, in few calls; with gradients."""
+"""Weighted graphs of small sets of points as dense matrices, in few calls, for `KNN` and `HeatKernel`."""
 
 from __future__ import annotations
 

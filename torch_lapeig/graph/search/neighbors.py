@@ -185,7 +185,7 @@ def _approximate_item(sets: Sets, k: int, recall: float, budget: int) -> tuple[N
 
 
 def _exact_rows(sets: Sets, rows: Tensor, k: int, budget: int) -> Nearest:
-    """Return the neighbours of some queries of one item. A query that is a point finds itself first, and is left out."""
+    """Return the neighbours of some queries of one item. A query that is a point finds itself, which is left out."""
     if len(rows) == sets.queries.shape[1]:
         return _first_item(_exact(sets, k, budget))
     among = Sets(sets.points, sets.queries[:, rows], sets.valid, False)
