@@ -554,8 +554,8 @@ def inverse_power(degrees: Tensor, power: float) -> Tensor:
     """Return degrees^−power, and 0 with a zero gradient where the degree is 0 or below the smallest normal number.
 
     The derivatives go through the logarithm: the derivative of a power, d^−(power + 1), overflows for tiny degrees
-    where its product with the cotangent does not. The value is the power itself, as exp(log) has an error of eps times the
-    logarithm.
+    where its product with the cotangent does not. The value is the power itself, as exp(log) has an error of eps times
+    the logarithm.
     """
     positive = degrees > torch.finfo(degrees.dtype).tiny
     degrees = torch.where(positive, degrees, 1)

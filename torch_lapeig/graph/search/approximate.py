@@ -109,9 +109,8 @@ class _Index:
         """Return the squared distance ``(R, 1)`` of some queries to the k-th true neighbour, by direct differences."""
         true = exact(rows).indices
         missing = torch.zeros_like(true, dtype=torch.bool)
-        return nearest_of_candidates(self.queries[rows], self.points[true], true, missing, self.k).squared_distances[
-            :, -1:
-        ]
+        found = nearest_of_candidates(self.queries[rows], self.points[true], true, missing, self.k)
+        return found.squared_distances[:, -1:]
 
     def search(self, rows: Tensor, exact: ExactSearch) -> Nearest:
         """Return the neighbours ``(R, k)`` of some queries, exact ones where the cells hold fewer than k points."""

@@ -146,9 +146,8 @@ class Table:
         """Return how many queries of each item fit the budget, if they take ``row_bytes`` beside their products."""
         on_cpu, row_bytes = self.tiles.device.type == "cpu", row_bytes + 1.5 * self.tiles[:, :, 0].nbytes
         left = (budget - self.tiles.nbytes) / (torch.get_num_threads() if on_cpu else 1)
-        return max(
-            16, min(int(left / row_bytes), PRODUCT_ROWS if on_cpu else TILE**2)
-        )  # blocks of fewer rows take longer
+        most = PRODUCT_ROWS if on_cpu else TILE**2
+        return max(16, min(int(left / row_bytes), most))  # blocks of fewer rows take too long
 
     def each_block(self, queries: Tensor, itself: bool, rows: int, work: Callable[[ProductBlock, slice], T]) -> list[T]:
         """Return ``work`` of the products of so many queries of each item, ``(B, Q, D)``, after the other.
@@ -240,9 +239,8 @@ def pairs_in_sets(sets: Sets, reach: Tensor, budget: int) -> NeighborPairs:
     pairs = NeighborPairs.cat(blocks)
     if b == 1 or len(blocks) == 1:
         return pairs
-    return pairs.take(
-        (pairs.item * sets.queries.shape[1] + pairs.query).argsort(stable=True)
-    )  # each block has queries of all items
+    # Each block has some queries of all items.
+    return pairs.take((pairs.item * sets.queries.shape[1] + pairs.query).argsort(stable=True))
 
 
 def unit_of_slack(points: Tensor) -> float:

@@ -68,9 +68,8 @@ class Tiles:
         self.low, self.high = self.own.image.aminmax(dim=1)
         self.padding = int((~self.own.valid).sum(1).max())
         limits, d = torch.finfo(x.dtype), x.shape[1]
-        self.slack = (
-            1 + 8 * (d + 4) * limits.eps
-        )  # largest factor between a distance and the root of its rounded square
+        # Largest factor between a distance and the root of its rounded square.
+        self.slack = 1 + 8 * (d + 4) * limits.eps
         # Distances whose squares underflow, and the rounding of images.
         self.least = math.sqrt(2 * d * limits.tiny) + 64 * d * 2.0**-52 * largest
 
