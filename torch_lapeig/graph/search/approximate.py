@@ -88,7 +88,7 @@ class _Index:
         self.scale = checks.power_of_two(base - self.centre, (0, 1))
         self.lists = faiss.IndexIVFFlat(faiss.IndexFlatL2(points.shape[1]), points.shape[1], cells)
         self.lists.cp.max_points_per_centroid, self.lists.cp.niter = CELL_POINTS, 10
-        base = self._given(base)
+        base = self._for_faiss(base)
         self.lists.train(base)
         self.lists.add(base)
         sizes = torch.tensor([self.lists.invlists.list_size(cell) for cell in range(cells)], dtype=torch.float64)
@@ -128,18 +128,18 @@ class _Index:
 
     def _nearest_cell(self, rows: Tensor) -> Tensor:
         parts = rows.split(rows_of_block(8 * self.points.shape[1], rows.device))
-        cells = [self.lists.quantizer.search(self._given(self.queries[part]), 1)[1][:, 0] for part in parts]
+        cells = [self.lists.quantizer.search(self._for_faiss(self.queries[part]), 1)[1][:, 0] for part in parts]
         return torch.cat([torch.from_numpy(cell) for cell in cells]).to(rows.device)
 
     def _search_block(self, rows: Tensor, spare: int) -> Nearest:
-        raw = torch.from_numpy(self.lists.search(self._given(self.queries[rows]), spare)[1]).to(rows.device)
+        raw = torch.from_numpy(self.lists.search(self._for_faiss(self.queries[rows]), spare)[1]).to(rows.device)
         numbers = self.numbers[raw.clamp_min(0)]
         missing = raw < 0
         if self.itself:
             missing |= numbers == rows[:, None]
         return nearest_of_candidates(self.queries[rows], self.points[numbers], numbers, missing, self.k)
 
-    def _given(self, x: Tensor) -> Any:
+    def _for_faiss(self, x: Tensor) -> Any:
         return ((x - self.centre) / self.scale).float().cpu().contiguous().numpy()
 
 

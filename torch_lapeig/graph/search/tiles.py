@@ -46,9 +46,9 @@ class BlockTiles(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """Rows in blocks of equal size: numbers and images ``(T, S)`` and ``(T, S, p)``; bool ``valid``: not padding.
+    """Points or queries in blocks of equal size: numbers ``(T, S)``, images ``(T, S, p)``; ``valid``: not padding.
 
-    Padding repeats some of the rows, at equal steps.
+    Padding repeats some of them, at equal steps.
     """
 
     number: Tensor
