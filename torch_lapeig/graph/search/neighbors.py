@@ -254,9 +254,12 @@ def first_copies(points: Tensor, valid: Tensor, most: int) -> Tensor:
     odd = torch.randint(-(2**62), 2**62, (x.shape[1],), generator=torch.Generator().manual_seed(0)) * 2 + 1
     step = rows_of_block(16 * x.shape[1], x.device, "cache")
     key = torch.cat([(part * odd).sum(1) for part in bits.split(step)])  # modulo 2⁶⁴: equal for equal rows
-    order = key.argsort(stable=True)
+    key, order = key.sort(stable=True)
     begins = torch.ones(len(x), dtype=torch.bool)
-    begins[1:] = (key[order[1:]] != key[order[:-1]]) | (x[order[1:]] != x[order[:-1]]).any(1)
+    begins[1:] = key.diff() != 0
+    if begins.all():
+        return numbers
+    begins[1:] |= (x[order[1:]] != x[order[:-1]]).any(1)  # different points may share a key
     place = torch.arange(len(x))
     rank = place - torch.where(begins, place, 0).cummax(0).values  # the number of copies before each one
     return numbers[order[rank < most].sort().values]
