@@ -66,19 +66,17 @@ MUTANTS = (
     Mutant(
         "support/checks.py", "relative = 1e-5 if value.dtype == torch.float32 else 1e-12", "relative = 0.0", UNFOUND
     ),
+    Mutant("graph/search/exact.py", "distances <= reach[item, point]", "distances < reach[item, point]", UNFOUND),
     Mutant(
-        "graph/search/neighbors.py", "inside = distances <= reach[point]", "inside = distances < reach[point]", UNFOUND
-    ),
-    Mutant(
-        "graph/logarithms.py",
+        "graph/weights.py",
         "positive * checks.primal(degrees).pow(-power)",
         "(-power * checks.primal(degrees).log()).exp() * positive",
         "tests/eigen/test_units.py -k powers",
     ),
     Mutant(
         "graph/rules.py",
-        'directions.to(x.dtype) / 2 if rule == "mean"',
-        'directions.to(x.dtype) if rule == "mean"',
+        'directions.to(dtype) / 2 if symmetrize == "mean"',
+        'directions.to(dtype) if symmetrize == "mean"',
         "tests/graph/test_rules.py",
     ),
     Mutant("graph/groups.py", "/ copies", "/ 1", "tests/graph/test_groups.py tests/graph/test_weights.py"),

@@ -20,7 +20,7 @@ from torch_lapeig.distributed.selection import medians_of_groups
 from torch_lapeig.eigen.solve import Eigenpairs
 from torch_lapeig.graph.components import label_components
 from torch_lapeig.graph.distances import pair_distances
-from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.graph.pattern import NumberedComponents, SparsePattern
 from torch_lapeig.graph.products import edge_products, product, sampled_product
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
@@ -101,12 +101,12 @@ class ShardedPattern(SparsePattern):
         """Return the mean ``(..., 1, D)`` of node values over all ranks, a constant."""
         return self.ranks.sum(checks.primal(x).sum(-2, keepdim=True)) / self.offsets[-1]
 
-    def numbered_parts(self, labels: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
+    def numbered_parts(self, labels: Tensor, active: Tensor) -> NumberedComponents:
         """Return component labels ``(1, n)`` counted over active nodes (0 elsewhere), and their number ``(1,)``."""
         count = int(self.largest(labels.reshape(-1, 1) + 1))
         present = self.ranks.maximum(labels.new_zeros(count).index_fill(0, labels[active], 1))
         number = present.cumsum(0) - 1
-        return torch.where(active, number[labels], 0), present.sum()[None]
+        return NumberedComponents(torch.where(active, number[labels], 0), present.sum()[None])
 
     def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> None:
         """Run a check; see ``Nodes.agree``."""

@@ -18,10 +18,10 @@ from torch import Tensor
 from torch_lapeig.distributed.points import ShardedPoints
 from torch_lapeig.graph.distances import Metric, least_reach, measured, pair_distances
 from torch_lapeig.graph.search.neighbors import nearest_neighbors, radius_neighbors
-from torch_lapeig.graph.search.tiles import Tiles
+from torch_lapeig.graph.search.tiles import TILED_SET, Tiles
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
-from torch_lapeig.support.tuning import TILED_SET, budget_of, rows_of_block
+from torch_lapeig.support.tuning import budget_of, rows_of_block
 
 BALLS = 256  # parts of a rank's points, each with a ball around it, known to all other ranks
 BLOCK = 512  # queries compared with the balls together
@@ -169,7 +169,7 @@ class Search:
             asked = None if queries is None else queries[None]
             found = nearest_neighbors(self.sorted[None], k, asked).indices[0]
         else:
-            found = by_tiles[0]
+            found = by_tiles.indices
         index = self.order[found]
         if queries is None:
             index = torch.empty_like(index).index_copy_(0, self.order, index)

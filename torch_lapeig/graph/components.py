@@ -19,7 +19,7 @@ def label_components(row: Tensor, col: Tensor, total: int, crow: Tensor | None =
     if row.device.type != "cpu":
         roots = propagate_labels(row.long(), col.long(), total)
         return ((roots == torch.arange(total, device=row.device)).cumsum(0) - 1)[roots]
-    # It comes with SciPy's linear algebra: not with this library.
+    # Imported here, as it loads all of SciPy's linear algebra.
     from scipy.sparse.csgraph import breadth_first_order, connected_components
 
     if crow is None:
@@ -38,17 +38,17 @@ def propagate_labels(row: Tensor, col: Tensor, total: int) -> Tensor:
         reached = labels
         for _ in range(steps_between_looks(row.device)):
             labels = reached
-            told = labels.scatter_reduce(0, row, labels[col], "amin")
-            told = told.scatter_reduce(0, labels, told, "amin")  # tell the component's representative
-            reached = told[told]
+            lowest = labels.scatter_reduce(0, row, labels[col], "amin")
+            lowest = lowest.scatter_reduce(0, labels, lowest, "amin")  # also the first node that labels the component
+            reached = lowest[lowest]
         if torch.equal(reached, labels):
             return labels
         labels = reached
 
 
 def bandwidth_reducing_order(crow: Tensor, col: Tensor) -> Tensor:
-    """Return the reverse Cuthill–McKee order, int64, of a graph's nodes; CSR order, both directions of every edge."""
-    from scipy.sparse.csgraph import reverse_cuthill_mckee  # as above
+    """Return the reverse Cuthill–McKee order of nodes, int64; CSR rows hold both directions of every edge."""
+    from scipy.sparse.csgraph import reverse_cuthill_mckee  # slow to import, as above
 
     parts, total = (np.ones(len(col), dtype=np.int8), col.cpu().numpy(), crow.cpu().numpy()), len(crow) - 1
     order = reverse_cuthill_mckee(csr_array(parts, shape=(total, total)), symmetric_mode=True)

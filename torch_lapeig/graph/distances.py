@@ -7,26 +7,29 @@ squared differences instead. The search, the weights and the formulas for new po
 from __future__ import annotations
 
 import functools
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from torch_lapeig import native
 from torch_lapeig.support import checks
-from torch_lapeig.support.tuning import (
-    FEW_DIMENSIONS,
-    FEW_NEIGHBORS,
-    FEW_NUMBERS,
-    SHORT_ROW,
-    SMALL_DIMENSIONS,
-    SMALL_SET,
-    rows_of_block,
-)
+from torch_lapeig.support.tuning import rows_of_block
 
 Metric = Literal["euclidean", "cosine"]
 
-DIRECTION_UNITS = 16.0  # times eps: unit vectors as near as that are of one direction, but for the rounding of a scale
+# Bytes of a set up to which compiled loops over all pairs take less time than products, as the set stays in the second
+# cache: 0.66 with 2000 × 128 in float32, 0.87 with 3000 × 100, 0.9 with 30,000 × 10, 1.4 with 10,000 × 50.
+DIRECT_BYTES = 1_500_000
+# Dimensions up to which squares are added one after the other: torch's sums are slow on such short rows.
+SHORT_ROW = 8
+
+
+class Nearest(NamedTuple):
+    """Numbers and squared distances of the points nearest to each query, ascending, ties by number: ``(..., Q, k)``."""
+
+    indices: Tensor
+    squared_distances: Tensor
 
 
 def measured(x: Tensor, metric: Metric, valid: Tensor | None = None) -> Tensor:
@@ -57,16 +60,16 @@ def _refuse_zeros(zero: Tensor) -> None:
 
 def least_reach(metric: Metric, dtype: torch.dtype) -> float:
     """Return the distance up to which two points count as one: 0, or the rounding of unit vectors for ``"cosine"``."""
-    return 0.0 if metric == "euclidean" else DIRECTION_UNITS * torch.finfo(dtype).eps
+    return 0.0 if metric == "euclidean" else 16 * torch.finfo(dtype).eps  # scaling rounds unit vectors by less
 
 
 def squared_distances(queries: Tensor, points: Tensor) -> Tensor:
-    """‖q − x‖² ``(..., Q, N)`` of ``(..., Q, D)`` and ``(..., N, D)``, without gradients."""
+    """Return ‖q − x‖² ``(..., Q, N)`` of ``(..., Q, D)`` and ``(..., N, D)``, without gradients."""
     return torch.cdist(queries.detach(), points.detach(), compute_mode="donot_use_mm_for_euclid_dist").square_()
 
 
 def differentiable_squared_distances(queries: Tensor, points: Tensor) -> Tensor:
-    """`squared_distances` ``(Q, N)`` of ``(Q, D)`` and ``(N, D)``, with derivatives of any order and mode.
+    """Return `squared_distances` ``(Q, N)`` of ``(Q, D)`` and ``(N, D)``, with derivatives of any order and mode.
 
     The values are those of direct differences, the derivatives those of the expanded square, which need no memory of
     Q × N × D.
@@ -81,7 +84,7 @@ def differentiable_squared_distances(queries: Tensor, points: Tensor) -> Tensor:
 
 
 def pair_distances(queries: Tensor, query: Tensor, points: Tensor, point: Tensor) -> Tensor:
-    """‖q − x‖² ``(E,)`` of pairs, without gradients, in blocks that stay in the cache.
+    """Return ‖q − x‖² ``(E,)`` of pairs, without gradients, in blocks that stay in the cache.
 
     Args:
         queries, points: ``(Q, D)`` and ``(N, D)``, float32 or float64.
@@ -97,7 +100,7 @@ def pair_distances(queries: Tensor, query: Tensor, points: Tensor, point: Tensor
 
 
 def roots_no_less(squares: Tensor) -> Tensor:
-    """√ of squared distances, or the number after it where that has a smaller square: what is as far stays in reach."""
+    """Return roots of squared distances, rounded upwards, so that points at such a distance stay in reach."""
     roots = squares.sqrt()
     return torch.where(roots.square() < squares, roots.nextafter(torch.full_like(roots, torch.inf)), roots)
 
@@ -110,34 +113,30 @@ def radii_no_less(radius: float, x: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def differentiable_pair_distances(queries: Tensor, query: Tensor, points: Tensor, point: Tensor) -> Tensor:
-    """`pair_distances` with derivatives of any order and mode; in O(E·D) memory where there are any."""
+    """Return `pair_distances` with derivatives of any order and mode; in O(E·D) memory where there are any."""
     if not _has_derivatives(queries, points):
         return pair_distances(checks.primal(queries), query, checks.primal(points), point)
     difference = queries[query] - points[point]
     return difference.square().sum(1)
 
 
-def nearest_directly(
-    points: Tensor, queries: Tensor, valid: Tensor, itself: bool, k: int
-) -> tuple[Tensor, Tensor] | None:
-    """Find the k nearest points of queries of small sets: numbers and squared distances ``(B, Q, k)``, ties by number.
+def nearest_directly(points: Tensor, queries: Tensor, valid: Tensor, itself: bool, k: int) -> Nearest | None:
+    """Return the points nearest to queries of small sets, ``(B, Q, k)``, by compiled loops over all pairs.
 
-    By compiled loops over all pairs; None where there are none, or products take less time. In few dimensions the
-    distances are those of `pair_distances` to the last bit. The arguments are those of `Sets`.
+    None where nothing is compiled, or products take less time. In few dimensions the distances equal `pair_distances`
+    to the last bit. The arguments are the fields of `Sets`.
     """
-    (n, dims), readable = points.shape[1:], native.finds_nearest(points, queries, valid)
-    is_small = (n <= SMALL_SET and dims <= SMALL_DIMENSIONS) or (n * dims <= FEW_NUMBERS and dims <= FEW_DIMENSIONS)
-    if not readable or not is_small or k > FEW_NEIGHBORS:
+    set_bytes = points.shape[1] * points.shape[2] * points.element_size()
+    # The loops insert neighbours one by one: of 300 and more this takes longer than a sort.
+    if set_bytes > DIRECT_BYTES or k > 160 or not native.finds_nearest(points, queries, valid):
         return None
-    return native.nearest(points, queries, valid, k, itself)
+    return Nearest(*native.nearest(points, queries, valid, k, itself))
 
 
-def nearest_of_candidates(
-    queries: Tensor, candidates: Tensor, number: Tensor, missing: Tensor, k: int
-) -> tuple[Tensor, Tensor]:
-    """Find the k nearest of each query's own candidates: numbers and squared distances ``(Q, k)``, without gradients.
+def nearest_of_candidates(queries: Tensor, candidates: Tensor, number: Tensor, missing: Tensor, k: int) -> Nearest:
+    """Return the nearest of each query's own candidates, ``(Q, k)``, without gradients.
 
-    Ascending by distance, ties by number. The distances are those of `pair_distances` to the last bit.
+    The distances equal `pair_distances` to the last bit.
 
     Args:
         queries: ``(Q, D)``. candidates: ``(Q, m, D)``, k ≤ m, which are overwritten.
@@ -147,16 +146,16 @@ def nearest_of_candidates(
     return nearest_of_measured(distances, number, k)
 
 
-def nearest_of_measured(distances: Tensor, number: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Find the k nearest of points with given numbers and squared distances ``(Q, m)``: in order, ties by number."""
+def nearest_of_measured(distances: Tensor, number: Tensor, k: int) -> Nearest:
+    """Return the nearest of points with given numbers and squared distances ``(Q, m)``, ``(Q, k)``."""
     by_number = number.argsort(1)
     by_distance = distances.gather(1, by_number).argsort(dim=1, stable=True)[:, :k]
     order = by_number.gather(1, by_distance)
-    return number.gather(1, order), distances.gather(1, order)
+    return Nearest(number.gather(1, order), distances.gather(1, order))
 
 
 def _sums_of_squares(x: Tensor) -> Tensor:
-    """Σ x² over the last axis; ``x`` is overwritten.
+    """Return Σ x² over the last axis; ``x`` is overwritten.
 
     In few dimensions the squares are added one after the other: torch's sum may take another order on another machine,
     and its rows are too short to be fast.

@@ -16,8 +16,8 @@ def geodesic_distances(pattern: SparsePattern, lengths: Tensor, sources: Tensor)
     """Return lengths of the shortest paths from some nodes of one graph to all, by Dijkstra's algorithm on the CPU.
 
     Differentiable in the lengths, with the paths fixed: a distance is the sum of the lengths on its path. Where several
-    paths are equally short, the gradient is one of the subgradients. With gradients it keeps S·N integers each time the
-    number of edges on the longest path doubles.
+    paths are equally short, the gradient is one of the subgradients. For gradients it keeps S·N integers for each
+    doubling of the number of edges on the longest path.
 
     Args:
         pattern: both directions of every edge. lengths: of the edges, non-negative and symmetric, ``(E,)``.
@@ -26,7 +26,7 @@ def geodesic_distances(pattern: SparsePattern, lengths: Tensor, sources: Tensor)
     Returns:
         ``(S, N)`` of the dtype and device of ``lengths``; infinite where no path leads.
     """
-    from scipy.sparse.csgraph import dijkstra  # as in components.py
+    from scipy.sparse.csgraph import dijkstra  # slow to import, as in components.py
 
     n = pattern.shape[-1]
     data = checks.primal(lengths).cpu().double().numpy()

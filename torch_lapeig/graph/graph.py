@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -22,9 +22,6 @@ from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 
 G = TypeVar("G", bound="Graph")
-FINITE_DIFFERENCE = 1e-4  # of the largest weight, for `torch.autograd.gradcheck` and others that change one of them
-
-IMPLIED_NODES = 2**27  # maximum where the number of nodes is not given; more, and more than edges, is a mistake
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,17 +68,17 @@ class Graph:
     metric: Metric = "euclidean"
 
     def __post_init__(self) -> None:
-        self._check("weight", FINITE_DIFFERENCE)
+        self._check("weight", 1e-4)  # `torch.autograd.gradcheck` and others change single weights by less
 
     @classmethod
     def _trusted(cls: type[G], pattern: Pattern, weight: Tensor, mask: Tensor | None = None, **more: Any) -> G:
-        """Return the graph of parts that this library has put together, without checks."""
+        """Return the graph of fields that this library computed, without checks."""
         graph = cls.__new__(cls)
         vars(graph).update(pattern=pattern, weight=weight, mask=mask, **more)
         return graph
 
     def _with(self: G, **changes: Any) -> G:
-        """Return the graph with other parts, which are sound because this graph's are."""
+        """Return the graph with other fields, which the caller knows to be sound."""
         return self._trusted(**self.__getstate__() | changes)
 
     def _masked(self: G, mask: Tensor, name: str) -> G:
@@ -102,7 +99,7 @@ class Graph:
         self._check_part(self.log_weight, "log_weight", tuple(self.weight.shape))
         if self.pattern.is_sharded:  # reversed edges lie on other ranks: `ShardedGraph.from_rows` checks
             return
-        check_weights(self.weight, self.pattern.transpose(self.weight), name, slack)
+        _check_weights(self.weight, self.pattern.transpose(self.weight), name, slack)
         self._check_padding(name, slack)
         if self.similarity is not None and not (self.similarity > 0).all():
             raise ValueError(f"similarity must be positive, got a minimum of {self.similarity.min():.3g}")
@@ -213,7 +210,7 @@ class Graph:
         checked_shape((num_nodes,), "num_nodes")
         check_edge_index(edge_index, num_nodes)
         checks.check_same_device(weight, "edge_weight", edge_index, "edge_index")
-        shape, place, mask = _places(num_nodes, batch, num_graphs, edge_index)
+        shape, place, mask = _layout(num_nodes, batch, num_graphs, edge_index)
         total = math.prod(shape)
         keys = place[edge_index[0]] * total + place[edge_index[1]]
         distinct, position = keys.unique(return_inverse=True)
@@ -261,7 +258,7 @@ class Graph:
         if affinity.shape[0] != affinity.shape[1]:
             raise ValueError(f"affinity must be square, got {affinity.shape}")
         checked_shape(affinity.shape[:1], "affinity")
-        check_places(affinity)
+        _check_entries(affinity)
         matrix = csr_array(affinity, copy=True)  # the caller's matrix stays as it is
         matrix.sum_duplicates()
         matrix.eliminate_zeros()
@@ -272,7 +269,7 @@ class Graph:
         advice = "affinity must be symmetric; use (affinity + affinity.T) / 2"
         return cls._of_edges(row, col, weight, (n,), None, "affinity", advice)
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """Return ``(N,)`` for one graph, ``(B, N)`` for a batch."""
         return self.pattern.shape
@@ -282,7 +279,7 @@ class Graph:
         """Return the number of nodes of one graph, padding included: N."""
         return self.shape[-1]
 
-    @property
+    @cached_property
     def batch_size(self) -> int:
         """Return the number of graphs; 1 without a batch axis."""
         return math.prod(self.shape[:-1])
@@ -411,7 +408,7 @@ class Graph:
             return torch.zeros(self.shape, dtype=torch.int64, device=self.weight.device)
         labels = self.pattern.components(self.weight.detach()).reshape(self.batch_size, -1)
         valid = torch.ones_like(labels, dtype=torch.bool) if self.mask is None else self.mask.reshape(labels.shape)
-        number = self.pattern.numbered_parts(labels, valid)[0]
+        number = self.pattern.numbered_parts(labels, valid).labels
         return torch.where(valid, number, -1).reshape(self.shape)
 
 
@@ -469,7 +466,7 @@ def check_batch(batch: Any, num_nodes: int, name: str = "batch") -> None:
         )
 
 
-def check_places(affinity: Any) -> None:
+def _check_entries(affinity: Any) -> None:
     """Raise ValueError for a square SciPy matrix with entries outside its shape, whose conversion would write there."""
     try:
         if affinity.format in ("csr", "csc", "bsr"):
@@ -480,7 +477,7 @@ def check_places(affinity: Any) -> None:
         raise ValueError(f"affinity must have its entries in {affinity.shape[0]} rows and columns: {error}") from error
 
 
-def check_weights(weight: Tensor, reverse: Tensor, name: str, slack: float) -> None:
+def _check_weights(weight: Tensor, reverse: Tensor, name: str, slack: float) -> None:
     """Raise unless weights are finite, non-negative, and equal to the reversed edges' weights, up to ``slack``."""
     checks.check_finite(weight, name)
     allowed = slack * checks.largest(weight) if slack else 0.0
@@ -488,16 +485,22 @@ def check_weights(weight: Tensor, reverse: Tensor, name: str, slack: float) -> N
     checks.check_symmetric(weight, reverse, name, allowed)
 
 
-def _places(
-    num_nodes: int, batch: Tensor | None, num_graphs: int | None, edge_index: Tensor
-) -> tuple[tuple[int, ...], Tensor, Tensor | None]:
-    """Return the shape of the graph, the place of each node in it, and the mask of occupied places."""
+class Layout(NamedTuple):
+    """Shape of a graph or padded batch, position of each node in it ``(M,)``, and mask of the positions with a node."""
+
+    shape: tuple[int, ...]
+    position: Tensor
+    mask: Tensor | None
+
+
+def _layout(num_nodes: int, batch: Tensor | None, num_graphs: int | None, edge_index: Tensor) -> Layout:
+    """Return where nodes given one graph after the other stand in a padded batch."""
     if num_graphs is not None:
         num_graphs = checks.check_count(num_graphs, "num_graphs", maximum=num_nodes + checks.LARGEST_WIDTH)
     if batch is None:
         if num_graphs is not None:
             raise ValueError(f"num_graphs needs batch, the graph of each node, got num_graphs={num_graphs} without it")
-        return (num_nodes,), torch.arange(num_nodes, device=edge_index.device), None
+        return Layout((num_nodes,), torch.arange(num_nodes, device=edge_index.device), None)
     check_batch(batch, num_nodes)
     checks.check_same_device(batch, "batch", edge_index, "edge_index")
     if (batch[edge_index[0]] != batch[edge_index[1]]).any():
@@ -513,13 +516,13 @@ def _places(
     checked_shape((len(counts), widest), "batch")
     place = batch * widest + torch.arange(num_nodes, device=batch.device) - (counts.cumsum(0) - counts)[batch]
     mask = torch.zeros(len(counts) * widest, dtype=torch.bool, device=batch.device).index_fill_(0, place, True)
-    return (len(counts), widest), place, mask.reshape(len(counts), widest)
+    return Layout((len(counts), widest), place, mask.reshape(len(counts), widest))
 
 
 def _nodes_of(edge_index: Tensor) -> int:
-    """Return the largest index plus one; raise ValueError where it is no number of nodes, which must be given then."""
+    """Return the largest index plus one; raise ValueError where that is far more than the number of edges."""
     nodes = int(edge_index.max()) + 1 if edge_index.numel() else 0
-    if nodes > max(IMPLIED_NODES, edge_index.shape[1]):
+    if nodes > max(2**27, edge_index.shape[1]):  # more nodes than edges, and so many: a mistake
         raise ValueError(
             f"edge_index must hold the numbers of nodes, counted from 0, got {nodes - 1} among {edge_index.shape[1]} "
             "edges; use edge_index.unique(return_inverse=True)[1], which numbers them, or give num_nodes"
@@ -546,7 +549,7 @@ def pad_batch(x: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
     check_batch(batch, len(x))
     checks.check_same_device(batch, "batch", x, "x")
     none = torch.zeros(2, 0, dtype=torch.int64, device=batch.device)
-    shape, place, mask = _places(len(x), batch, None, none)
+    shape, place, mask = _layout(len(x), batch, None, none)
     assert mask is not None
     padded = x.new_zeros(math.prod(shape), x.shape[1]).index_copy(0, place, x)
     return padded.reshape(*shape, x.shape[1]), mask

@@ -1,14 +1,15 @@
 """Reductions over groups of numbers: the edges of a node, of a component or of a graph.
 
-Sums are equal from run to run. Float32 is added in float64: one by one it would lose digits, 1 % at a hub of two
-million equal edges. The processor adds in the order of the values. On an accelerator ``index_add`` would add by atomic
-operations in any order; ``index_put`` with accumulation sorts the values by group, of which one thread adds them one by
-one. So few large groups are divided there, and the sums of their parts added.
+Sums are equal from run to run. Numbers in float32 are added in float64: in float32 a sum of two million equal edges,
+one after the other, is wrong by 1 %. The processor adds in the order of the values. On an accelerator ``index_add``
+would add by atomic operations in any order. There ``index_put`` with accumulation sorts the values by group, and one
+thread adds the values of a group one by one. So few large groups are divided, and the sums of their parts added.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,10 +17,6 @@ from scipy.sparse import coo_array, csr_array
 from torch import Tensor
 
 from torch_lapeig.support import checks
-
-# Mean number of values from which on an accelerator groups are divided into parts of about so many. One thread takes 75
-# ns a value: the median length of 15 million edges took 4.7 s without parts (H200).
-ADDED_IN_TURN = 64
 
 
 def sum_of_groups(values: Tensor, group: Tensor, total: int) -> Tensor:
@@ -48,11 +45,13 @@ def gather(values: Tensor, index: Tensor) -> Tensor:
 
 
 def _divided(group: Tensor, total: int) -> tuple[Tensor, int]:
-    """Return the numbers of groups, each divided into as many parts, and how many parts: part p of g is p · total + g.
+    """Return the part of a group that each value goes to, and the number of parts; part p of group g is p · total + g.
 
-    Values that follow each other, which are often of one group, go to different parts.
+    Neighbouring values, which are often of one group, go to different parts.
     """
-    group, parts = group.long(), max(1, len(group) // (ADDED_IN_TURN * max(total, 1)))
+    # Parts of about 64 values: one thread takes 75 ns a value, so that the median length of 15 million edges took 4.7 s
+    # without parts (H200).
+    group, parts = group.long(), max(1, len(group) // (64 * max(total, 1)))
     if parts > 1:
         group = group + total * (torch.arange(len(group), device=group.device) % parts)
     return group, parts
@@ -63,7 +62,7 @@ def order_of_groups(group: Tensor, total: int) -> Tensor:
     if not checks.is_plain_host(group):
         return group.argsort(stable=True).to(group.dtype)
     number, ends = np.arange(len(group), dtype=group.numpy().dtype), [0, len(group)]
-    # To store a row by columns counts its entries into them: up to ten times faster than a sort.
+    # SciPy counts the entries of a row into columns, up to ten times faster than a sort.
     return torch.from_numpy(csr_array((number, group.numpy(), ends), shape=(1, total)).tocsc().data)
 
 
@@ -115,7 +114,7 @@ def with_equal_parts(
 ) -> Tensor:
     """Return the value chosen of each group ``(total,)``, with a gradient in equal parts to all values equal to it.
 
-    A subgradient in one of the equal values would do, but would depend on the order of the nodes.
+    A gradient to one of the equal values would be a subgradient, too, but would depend on the order of the nodes.
 
     Args:
         chosen: ``(total,)``, without gradients.
@@ -128,22 +127,30 @@ def with_equal_parts(
     copies = add(sum_of_groups(equal.to(chosen.dtype), group, len(chosen))).clamp_min(1)
     change = torch.where(equal, values - checks.primal(values), 0)
     change = add(sum_of_groups(change, group, len(chosen))) / copies
-    return chosen + torch.where(chosen.isfinite(), change, 0)  # the change is 0 with derivatives
+    return chosen + torch.where(chosen.isfinite(), change, 0)  # the value of the change is 0; its derivatives are not
 
 
-def both_ways(row: Tensor, col: Tensor, total: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return directed edges and their reverses, ascending by row, then column; and how many of the two each edge had.
+class BothWays(NamedTuple):
+    """Edges in both directions, ascending by row, then column; how many of the two were given for each, ``(E,)``."""
 
-    On the processor as a sum of sparse matrices, whose entries are counted into their rows: a sort of all takes four
-    times as long, and ten times where vector instructions that pack numbers are slow (NumPy's on AMD's Zen 4).
+    row: Tensor
+    col: Tensor
+    directions: Tensor
+
+
+def both_ways(row: Tensor, col: Tensor, total: int) -> BothWays:
+    """Return directed edges and their reverses.
+
+    On the processor SciPy adds two sparse matrices, which counts entries into rows. A sort takes four times as long,
+    ten times with NumPy on AMD's Zen 4.
     """
     if row.device.type != "cpu":
         keys, directions = (
             torch.cat([row * total + col, col * total + row]).sort().values.unique_consecutive(return_counts=True)
         )
-        return keys // total, keys % total, directions
+        return BothWays(keys // total, keys % total, directions)
     ones = np.ones(len(row), dtype=np.int8)
     directed = coo_array((ones, (row.numpy(), col.numpy())), shape=(total, total)).tocsr()
     both = directed + directed.T.tocsr()
     rows = np.repeat(np.arange(total, dtype=both.indices.dtype), np.diff(both.indptr))
-    return torch.from_numpy(rows), torch.from_numpy(both.indices), torch.from_numpy(both.data)
+    return BothWays(torch.from_numpy(rows), torch.from_numpy(both.indices), torch.from_numpy(both.data))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,22 +21,41 @@ from torch_lapeig.graph import products
 from torch_lapeig.graph.components import bandwidth_reducing_order, label_components
 from torch_lapeig.graph.distances import squared_distances
 from torch_lapeig.graph.groups import gather, median_of_groups, offsets_of_groups, order_of_groups, sum_of_groups
+from torch_lapeig.graph.products import RowsWithDiagonal, Tension
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
-
-MOST_NODES = math.isqrt(2**63 - 1)  # edge numbers row * total + col fit int64
-
 
 # Edges of a node from which on the processor sums products in float32 in float64, as it adds them one by one: a star of
 # 1000 leaves of equal weights loses 1e-5 of a sum, one of two million 1e-2.
 HUB_EDGES = 1000
 
 
+class NumberedComponents(NamedTuple):
+    """Labels 0, 1, … of components ``(B, N)``, 0 at nodes that do not count; how many each graph has, ``(B,)``."""
+
+    labels: Tensor
+    number: Tensor
+
+
+class EdgesOfNodes(NamedTuple):
+    """Edges from some nodes, int64 ``(E,)``: the position of each one's first node among these, and its own number."""
+
+    position: Tensor
+    edge: Tensor
+
+
+class Part(NamedTuple):
+    """Pattern of some nodes or graphs, and the index of the values on its edges among all values."""
+
+    pattern: Any
+    index: Any
+
+
 class Nodes:
-    """Operations on all nodes of a graph at once; here this process holds them all.
+    """Operations on all nodes of a graph at once, where this process holds all nodes.
 
     Reductions over nodes go through these methods, so that the rows of a graph may lie on several ranks
-    (`torch_lapeig.distributed`). ``sum`` and ``maximum`` are given this process's own result.
+    (`torch_lapeig.distributed`). Each rank gives its own result to ``sum`` and ``maximum``.
     """
 
     is_sharded = False
@@ -74,22 +93,22 @@ class Nodes:
         """Return ½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges, by direct differences; differentiable."""
         return products.smoothness(values, y, self)
 
-    def direct_tension(self, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Return `smoothness` and Σ_j m_ij (y_j − y_i) by differences, no gradients; None where products are faster."""
+    def direct_tension(self, values: Tensor, y: Tensor) -> Tension | None:
+        """Return the pull on each node and the `smoothness`, without gradients; None where products are faster."""
         return None
 
     def medians(self, values: Tensor, group: Tensor, total: int) -> Tensor:
         """Return the lower median ``(total,)`` of the values on the edges of each group; 1 for an empty group."""
         return median_of_groups(values, group, total)
 
-    def numbered_parts(self, labels: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
-        """Return component labels ``(B, N)`` counted over active nodes (0 elsewhere), and their number ``(B,)``."""
+    def numbered_parts(self, labels: Tensor, active: Tensor) -> NumberedComponents:
+        """Return component labels ``(B, N)`` counted over active nodes only."""
         labels = labels - labels.amin(1, keepdim=True)
         present = torch.zeros(len(labels), labels.shape[1] + 1, dtype=torch.int64, device=labels.device)
         present.scatter_(1, torch.where(active, labels, labels.shape[1]), 1)
         present = present[:, :-1]
         number = present.cumsum(1) - 1
-        return torch.where(active, number.gather(1, labels), 0), present.sum(1)
+        return NumberedComponents(torch.where(active, number.gather(1, labels), 0), present.sum(1))
 
     def noise(self, m: int, seed: int, dtype: torch.dtype) -> Tensor | None:
         """Return random columns ``(N, m)`` that belong to the nodes; None where a generator draws them."""
@@ -154,7 +173,7 @@ class SparsePattern(Nodes):
 
     @classmethod
     def _trusted(cls, row: Tensor, col: Tensor, shape: tuple[int, ...], loops: bool | None = None) -> SparsePattern:
-        """Return the pattern of edges that this library has put together, without a copy and without checks."""
+        """Return the pattern of edges that this library computed, without a copy and without checks."""
         pattern = cls.__new__(cls)
         pattern._put(row, col, shape, loops)
         return pattern
@@ -205,8 +224,8 @@ class SparsePattern(Nodes):
     @cached_property
     def has_hubs(self) -> bool:
         """Return whether nodes have so many edges that the processor's sequential sums of products lose digits."""
-        may = self.row.device.type == "cpu" and min(len(self), self.shape[-1]) >= HUB_EDGES
-        return may and int(self.crow.diff().max()) >= HUB_EDGES
+        is_possible = self.row.device.type == "cpu" and min(len(self), self.shape[-1]) >= HUB_EDGES
+        return is_possible and int(self.crow.diff().max()) >= HUB_EDGES
 
     @cached_property
     def item(self) -> Tensor:
@@ -272,15 +291,15 @@ class SparsePattern(Nodes):
         """Return `squared_lengths` without gradients."""
         return products.edge_products(self.crow, self.row, self.col, self._points(x), None)
 
-    def direct_tension(self, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Return `smoothness` and Σ_j m_ij (y_j − y_i) by differences, no gradients; None if nothing is compiled."""
+    def direct_tension(self, values: Tensor, y: Tensor) -> Tension | None:
+        """Return `Nodes.direct_tension`; None if nothing is compiled."""
         self._check_fit(values)
         exact = torch.float64 if self.has_hubs else y.dtype
         found = products.sparse_tension(self.crow, self.col, values.to(exact), self._points(y).to(exact))
         if found is None:
             return None
-        pull, energy = (part.to(y.dtype) for part in found)
-        return energy.sum() / 2, pull.reshape(y.shape)
+        energy = found.energy.to(y.dtype).sum() / 2
+        return Tension(found.pull.to(y.dtype).reshape(y.shape), energy)
 
     def _check_fit(self, values: Tensor | None, *blocks: Tensor) -> None:
         """Raise ValueError unless values are ``(E,)`` and blocks ``(total, m)``: products read memory unchecked."""
@@ -329,10 +348,9 @@ class SparsePattern(Nodes):
         in_place: bool = False,
     ) -> Tensor:
         """Return times · matrix · y + plus · other, ``(..., N, m)``, for this pattern; ``in_place`` of other."""
-        columns = products.aligned(self._points(y))
         others = None if other is None else self._points(other)
         out = others if in_place else None
-        return products.multiply(matrix, columns, others, times=times, plus=plus, out=out).reshape(y.shape)
+        return products.multiply(matrix, self._points(y), others, times=times, plus=plus, out=out).reshape(y.shape)
 
     def components(self, weight: Tensor) -> Tensor:
         """Return component labels by edges of positive weight, of the graph's shape; ascending by node."""
@@ -345,16 +363,17 @@ class SparsePattern(Nodes):
             return label_components(self.row, self.col, self.total, self.crow).reshape(self.shape)
         return label_components(self.row[keep], self.col[keep], self.total).reshape(self.shape)
 
-    def edges_of(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the edges from ``nodes`` (int64 ``(M,)``): each one's position in ``nodes``, and its number; int64."""
+    def edges_of(self, nodes: Tensor) -> EdgesOfNodes:
+        """Return the edges from ``nodes``, int64 ``(M,)``."""
         begin = self.crow.index_select(0, nodes).long()
         count = self.crow.index_select(0, nodes + 1) - begin
         position = torch.repeat_interleave(count)
         before = begin - count.cumsum(0) + count
-        return position, torch.arange(len(position), device=nodes.device).add_(before.index_select(0, position))
+        edge = torch.arange(len(position), device=nodes.device).add_(before.index_select(0, position))
+        return EdgesOfNodes(position, edge)
 
-    def restrict(self, nodes: Tensor) -> tuple[SparsePattern, Tensor]:
-        """Return the edges among ``nodes`` (int64 ``(M,)``) in their order, and the number of each of them here.
+    def restrict(self, nodes: Tensor) -> Part:
+        """Return the edges among ``nodes`` (int64 ``(M,)``), numbered in their order.
 
         Raises:
             ValueError: nodes that are none, or a node twice.
@@ -364,7 +383,7 @@ class SparsePattern(Nodes):
             crow, row, col, edge = found
             pattern = SparsePattern._trusted(row, col, (count,), loops)
             pattern.crow = crow
-            return pattern, edge
+            return Part(pattern, edge)
         checks.check_indices(nodes, "nodes", self.total)
         checks.check_distinct(nodes, "nodes")
         row, edge = self.edges_of(nodes)
@@ -372,21 +391,20 @@ class SparsePattern(Nodes):
         col = place.index_select(0, self.col.index_select(0, edge))
         inside = (col >= 0).nonzero().flatten()
         order = inside[(row[inside] * count + col[inside]).argsort()]
-        return SparsePattern._trusted(row[order], col[order], (count,), loops), edge[order]
+        return Part(SparsePattern._trusted(row[order], col[order], (count,), loops), edge[order])
 
-    def part_of(self, graphs: slice) -> tuple[SparsePattern, slice]:
-        """Return the edges of some graphs of a batch, one after the other, and the places of values on them."""
+    def part_of(self, graphs: slice) -> Part:
+        """Return some graphs of a batch, one after the other."""
         n, first = self.shape[-1], graphs.start * self.shape[-1]
         edges = slice(int(self.crow[first]), int(self.crow[graphs.stop * n]))
         shape = (graphs.stop - graphs.start, n)
-        return SparsePattern._trusted(
-            self.row[edges] - first, self.col[edges] - first, shape, self.loops and None
-        ), edges
+        row, col = self.row[edges] - first, self.col[edges] - first
+        return Part(SparsePattern._trusted(row, col, shape, self.loops and None), edges)
 
-    def item_of(self, b: int) -> tuple[SparsePattern, slice]:
-        """Return the edges of one graph of a batch, and the places of values on them among all."""
+    def item_of(self, b: int) -> Part:
+        """Return one graph of a batch."""
         pattern, edges = self.part_of(slice(b, b + 1))
-        return SparsePattern._trusted(pattern.row, pattern.col, self.shape[-1:], pattern.loops), edges
+        return Part(SparsePattern._trusted(pattern.row, pattern.col, self.shape[-1:], pattern.loops), edges)
 
     def bandwidth_reducing_order(self) -> Tensor:
         """Return the reverse Cuthill–McKee order of nodes, int64 ``(total,)``: neighbours come close in memory."""
@@ -396,8 +414,7 @@ class SparsePattern(Nodes):
         return products.csr(crow, col, values, (self.total, self.total))
 
     @cached_property
-    def _with_diagonal(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return ``crow`` and ``col`` with one more entry in each row, and the places of the edges and the diagonal."""
+    def _with_diagonal(self) -> RowsWithDiagonal:
         return products.with_diagonal(self.row, self.col, self.crow)
 
 
@@ -520,23 +537,23 @@ class DensePattern(Nodes):
         start = item * self.shape[-1]
         return label_components(start + row, start + col, math.prod(self.shape)).reshape(self.shape)
 
-    def restrict(self, nodes: Tensor) -> tuple[DensePattern, tuple[Tensor, ...]]:
-        """Return all pairs of ``nodes`` (int64 ``(M,)``, numbered through, of one item), and their places."""
+    def restrict(self, nodes: Tensor) -> Part:
+        """Return all pairs of ``nodes``, int64 ``(M,)``, numbered through, of one item."""
         checks.check_indices(nodes, "nodes", math.prod(self.shape))
         checks.check_distinct(nodes, "nodes")
         item, place = nodes // self.shape[-1], nodes % self.shape[-1]
         if (item != item[0]).any():
             raise ValueError("nodes of a dense graph must be of one item; use graph.to_sparse()")
         pairs = (place[:, None], place)
-        return DensePattern((len(nodes),)), pairs if len(self.shape) == 1 else (item[:, None], *pairs)
+        return Part(DensePattern((len(nodes),)), pairs if len(self.shape) == 1 else (item[:, None], *pairs))
 
-    def part_of(self, graphs: slice) -> tuple[DensePattern, slice]:
-        """Return some graphs of a batch, one after the other, and the places of their values among all."""
-        return DensePattern((graphs.stop - graphs.start, self.shape[-1])), graphs
+    def part_of(self, graphs: slice) -> Part:
+        """Return some graphs of a batch, one after the other."""
+        return Part(DensePattern((graphs.stop - graphs.start, self.shape[-1])), graphs)
 
-    def item_of(self, b: int) -> tuple[DensePattern, int]:
-        """Return one graph of a batch, and the places of its values among all."""
-        return DensePattern(self.shape[1:]), b
+    def item_of(self, b: int) -> Part:
+        """Return one graph of a batch."""
+        return Part(DensePattern(self.shape[1:]), b)
 
 
 Pattern = SparsePattern | DensePattern
@@ -560,8 +577,9 @@ def checked_shape(shape: Any, name: str = "shape") -> tuple[int, ...]:
     if len(shape) not in (1, 2):
         raise ValueError(f"{name} must be (N,) or (B, N), got {tuple(shape)}")
     sizes = tuple(checks.check_count(size, name, 0) for size in shape)
-    if math.prod(sizes) > MOST_NODES:
-        raise ValueError(f"{name} must be of at most {MOST_NODES} nodes, got {math.prod(sizes)}")
+    most = math.isqrt(2**63 - 1)  # the number of an edge, row * total + col, fits int64
+    if math.prod(sizes) > most:
+        raise ValueError(f"{name} must be of at most {most} nodes, got {math.prod(sizes)}")
     return sizes
 
 

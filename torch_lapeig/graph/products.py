@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -161,10 +161,9 @@ def _pull(values: Tensor, x: Tensor, pattern: Pattern) -> Tensor:
     """
     values = pattern.without_loops(values)  # they may be larger than all others, and cancel
     if not (torch.is_grad_enabled() or checks.is_dual(values) or checks.is_dual(x)):
-        found = pattern.direct_tension(values, x)
+        found: Tension | None = pattern.direct_tension(values, x)
         if found is not None:
-            pull: Tensor = found[1]
-            return pull
+            return found.pull
     wide = x.double()
     values, centred = values.double(), wide - pattern.centre(wide)
     result: Tensor = pattern.matmul(values, centred, is_symmetric=True) - pattern.sum_rows(values)[..., None] * centred
@@ -182,7 +181,9 @@ class _Smoothness(torch.autograd.Function):
     def forward(values: Tensor, y: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor | None]:
         values, y = values.detach(), y.detach()
         found = pattern.direct_tension(values, y)
-        return ((values * pattern.direct_lengths(y)).sum() / 2, None) if found is None else found
+        if found is None:
+            return (values * pattern.direct_lengths(y)).sum() / 2, None
+        return found.energy, found.pull
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Pattern], output: tuple[Tensor, Tensor | None]) -> None:
@@ -222,8 +223,10 @@ class _Smoothness(torch.autograd.Function):
 def csr(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
     """Return an unchecked CSR tensor."""
     _hear_beta_notice()
-    crow, col, values = (aligned(part.contiguous()) for part in (crow, col, values))
-    return torch.sparse_csr_tensor(crow, col, values, shape, check_invariants=False)
+    parts = crow.contiguous(), col.contiguous(), values.contiguous()
+    if values.device.type != "cpu":
+        parts = aligned(parts[0]), aligned(parts[1]), aligned(parts[2])
+    return torch.sparse_csr_tensor(*parts, shape, check_invariants=False)
 
 
 def multiply(
@@ -238,29 +241,44 @@ def multiply(
     """Return times · M Y + plus · other of a CSR or dense matrix, without gradients; ``out`` may be ``other``."""
     if matrix.layout == torch.sparse_csr and y.device.type == "cpu" and matrix.shape[1] == len(y):
         parts = (matrix.crow_indices(), matrix.col_indices(), matrix.values())
-        blocks = [x for x in (y, other, out) if x is not None]
         shape = (matrix.shape[0], y.shape[1])
-        if all(x.shape == shape for x in blocks[1:]) and native.reads(*parts, *blocks):
+        fits = (other is None or other.shape == shape) and (out is None or out.shape == shape)
+        if fits and native.reads(*parts, *(x for x in (y, other, out) if x is not None)):
             out = y.new_empty(shape) if out is None else out
             native.product(*parts, y, out, other, times=times, plus=plus)
             return out
+    y = aligned(y)
     if other is None:
         product = matrix @ y if out is None else torch.mm(matrix, y, out=out)
         return product if times == 1 else product.mul_(times)
     return torch.addmm(other, matrix, y, beta=plus, alpha=times, out=out)
 
 
-def sparse_tension(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Return Σ_j m_ij (y_j − y_i) ``(n, m)`` and Σ_j m_ij ‖y_j − y_i‖² ``(n,)``; None where nothing is compiled."""
-    fits = len(col) == len(values) and len(crow) == len(y) + 1
-    return native.tension(crow, col, values, y) if fits and native.reads(crow, col, values, y) else None
+class Tension(NamedTuple):
+    """Pull Σ_j m_ij (y_j − y_i) on each node ``(n, m)``; energy Σ_j m_ij ‖y_j − y_i‖² of each, or half their sum."""
+
+    pull: Tensor
+    energy: Tensor
 
 
-def with_diagonal(row: Tensor, col: Tensor, crow: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return ``crow`` and ``col`` with one more entry in each row, and the places of entries and diagonal.
+def sparse_tension(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> Tension | None:
+    """Return pull and energy ``(n,)`` of each node of CSR rows; None where nothing is compiled."""
+    if len(col) != len(values) or len(crow) != len(y) + 1 or not native.reads(crow, col, values, y):
+        return None
+    return Tension(*native.tension(crow, col, values, y))
 
-    The new one stands after the entries up to the diagonal, which may be one of them.
-    """
+
+class RowsWithDiagonal(NamedTuple):
+    """CSR rows with one more entry each, the diagonal: offsets, columns, places of the old and of the new entries."""
+
+    crow: Tensor
+    col: Tensor
+    entry: Tensor
+    diagonal: Tensor
+
+
+def with_diagonal(row: Tensor, col: Tensor, crow: Tensor) -> RowsWithDiagonal:
+    """Return rows with one more entry each, after the entries up to the diagonal, which may be one of them."""
     node = torch.arange(len(crow), dtype=crow.dtype, device=crow.device)
     after = (col > row).to(crow.dtype)
     entry = torch.arange(len(col), device=col.device).add_(row).add_(after)
@@ -269,7 +287,7 @@ def with_diagonal(row: Tensor, col: Tensor, crow: Tensor) -> tuple[Tensor, Tenso
     diagonal = (crow[1:] - 1 - count.diff()).long()
     columns = col.new_empty(len(col) + len(diagonal)).index_copy_(0, entry, col)
     columns.index_copy_(0, diagonal, node[:-1].to(col.dtype))
-    return crow, columns, entry, diagonal
+    return RowsWithDiagonal(crow, columns, entry, diagonal)
 
 
 def edge_products(crow: Tensor, row: Tensor, col: Tensor, x: Tensor, y: Tensor | None) -> Tensor:

@@ -6,6 +6,7 @@ points. The search chooses the edges without gradients; weightings compute their
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import math
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from torch_lapeig.graph.distances import Metric, least_reach, radii_no_less
 from torch_lapeig.graph.graph import Graph
-from torch_lapeig.graph.groups import both_ways
+from torch_lapeig.graph.groups import BothWays, both_ways
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.search.neighbors import (
     Backend,
@@ -33,27 +34,44 @@ from torch_lapeig.support import checks
 Symmetrize = Literal["union", "mutual", "mean"]
 
 
-def _symmetrize(
-    row: Tensor, col: Tensor, rule: Symmetrize, x: Tensor, mask: Tensor | None, self_loops: bool, **of_search: Any
+class DirectedEdges(NamedTuple):
+    """Edges from points to the neighbours that a search found, int64 ``(E,)``; nodes numbered through the batch."""
+
+    row: Tensor
+    col: Tensor
+    recall: float = 1.0
+
+
+class WeightedEdges(NamedTuple):
+    """Undirected edges, both directions of each, with their weights ``(E,)``."""
+
+    row: Tensor
+    col: Tensor
+    weight: Tensor
+
+
+def _undirected_graph(
+    edges: DirectedEdges, symmetrize: Symmetrize, x: Tensor, mask: Tensor | None, self_loops: bool, metric: Metric
 ) -> Graph:
-    """Return the undirected graph of directed edges (each given once), nodes numbered through the batch."""
-    shape = tuple(x.shape[:-1])
+    """Return the undirected graph of directed edges of points."""
+    shape, row, col = tuple(x.shape[:-1]), edges.row, edges.col
     total = math.prod(shape)
     if self_loops:
         node = torch.arange(total, device=x.device) if mask is None else mask.flatten().nonzero().flatten()
         row, col = torch.cat([row, node]), torch.cat([col, node])
-    row, col, weight = _by_rule(*both_ways(row, col, total), rule, x.dtype)
-    return Graph._trusted(SparsePattern._trusted(row, col, shape, self_loops), weight, mask, **of_search)
+    row, col, weight = _symmetrized(both_ways(row, col, total), symmetrize, x.dtype)
+    pattern = SparsePattern._trusted(row, col, shape, self_loops)
+    return Graph._trusted(pattern, weight, mask, metric=metric, recall=edges.recall)
 
 
-def _by_rule(
-    row: Tensor, col: Tensor, directions: Tensor, rule: Symmetrize, dtype: torch.dtype
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the edges of a rule and their weights, given how many of the two directions of each there are."""
-    if rule == "mutual":
+def _symmetrized(edges: BothWays, symmetrize: Symmetrize, dtype: torch.dtype) -> WeightedEdges:
+    """Return the edges that ``symmetrize`` keeps, with their weights."""
+    row, col, directions = edges
+    if symmetrize == "mutual":
         chosen = (directions == 2).nonzero().flatten()
         row, col = row.index_select(0, chosen), col.index_select(0, chosen)
-    return row, col, directions.to(dtype) / 2 if rule == "mean" else torch.ones_like(row, dtype=dtype)
+    weight = directions.to(dtype) / 2 if symmetrize == "mean" else torch.ones_like(row, dtype=dtype)
+    return WeightedEdges(row, col, weight)
 
 
 def knn_graph(
@@ -93,32 +111,37 @@ def knn_graph(
             [0.0000, 0.5000, 0.0000]])
     """
     checks.check_flag(self_loops, "self_loops")
-    rule = KNN(k, symmetrize, metric, backend, recall)
-    row, col, share = _nearest_edges(rule, x, mask)
-    return _symmetrize(row, col, symmetrize, x, mask, self_loops, metric=metric, recall=share)
+    return _graph_of_nearest(KNN(k, symmetrize, metric, backend, recall), x, mask, self_loops)
 
 
-def _directed_edges(found: Neighbors, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return each valid point and its neighbours, nodes numbered through the batch."""
+def _graph_of_nearest(rule: KNN, x: Tensor, mask: Tensor | None, self_loops: bool = False) -> Graph:
+    return _undirected_graph(_nearest_edges(rule, x, mask), rule.symmetrize, x, mask, self_loops, rule.metric)
+
+
+def _nearest(rule: KNN, x: Tensor, mask: Tensor | None = None) -> Neighbors:
+    return nearest_neighbors(x, rule.k, metric=rule.metric, mask=mask, backend=rule.backend, recall=rule.recall)
+
+
+def _directed_edges(found: Neighbors, mask: Tensor | None) -> DirectedEdges:
+    """Return the edges from each valid point to its neighbours."""
     n, k = found.indices.shape[-2:]
     indices = found.indices.reshape(-1, n, k)
     node = torch.arange(len(indices) * n, device=indices.device).reshape(-1, n, 1)
     row, col = node.expand_as(indices), indices + node[:, :1]
     if mask is not None:
         row, col = row[mask.reshape(row.shape[:2])], col[mask.reshape(row.shape[:2])]
-    return row.flatten(), col.flatten()
+    return DirectedEdges(row.flatten(), col.flatten(), found.recall)
 
 
-def _nearest_edges(rule: KNN, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, float]:
-    """Return `_directed_edges` and the recall; in sets of at most k points, all points are joined."""
+def _nearest_edges(rule: KNN, x: Tensor, mask: Tensor | None) -> DirectedEdges:
+    """Return the edges from each valid point to its k nearest; in sets of at most k points, to all others."""
     checks.check_floating(x, "x")
     if mask is not None:
         checks.check_mask(mask, x)
     valid = torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device) if mask is None else mask
     small = valid.sum(-1) <= rule.k
     if x.ndim not in (2, 3) or not (x.shape[-2] <= rule.k if mask is None else small.any()):
-        found = nearest_neighbors(x, rule.k, mask=mask, **rule._search)
-        return *_directed_edges(found, mask), found.recall
+        return _directed_edges(_nearest(rule, x, mask), mask)
     checks.check_points(torch.where(valid[..., None], x, 0), min_points=1 if x.ndim == 3 else 2)
     n = x.shape[-2]
     x, valid, small = x.reshape(-1, n, x.shape[-1]), valid.reshape(-1, n), small.reshape(-1)
@@ -126,11 +149,10 @@ def _nearest_edges(rule: KNN, x: Tensor, mask: Tensor | None) -> tuple[Tensor, T
     share = 1.0
     if not small.all():
         large = (~small).nonzero().flatten()
-        found = nearest_neighbors(x[large], rule.k, mask=valid[large], **rule._search)
-        (first, second), share = _directed_edges(found, valid[large]), found.recall
+        first, second, share = _directed_edges(_nearest(rule, x[large], valid[large]), valid[large])
         shift = (large - torch.arange(len(large), device=x.device)) * n  # from the number among the large ones
         row, col = torch.cat([row, first + shift[first // n]]), torch.cat([col, second + shift[second // n]])
-    return row, col, share
+    return DirectedEdges(row, col, share)
 
 
 def _all_pairs(valid: Tensor) -> tuple[Tensor, Tensor]:
@@ -174,7 +196,8 @@ def radius_graph(
     if len(found.query) == 0 and x.ndim == 2:
         raise ValueError(f"radius must reach at least one neighbour, got {radius} and no edge; use a larger radius")
     start = found.item * x.shape[-2]
-    return _symmetrize(start + found.query, start + found.point, "union", x, mask, self_loops, metric=metric)
+    edges = DirectedEdges(start + found.query, start + found.point)
+    return _undirected_graph(edges, "union", x, mask, self_loops, metric)
 
 
 class Extension(NamedTuple):
@@ -403,17 +426,12 @@ class KNN:
 
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
         """Return the graph of points ``(N, D)`` or ``(B, N, D)``."""
-        return knn_graph(x, self.k, symmetrize=self.symmetrize, mask=mask, **self._search)
-
-    @property
-    def _search(self) -> dict[str, Any]:
-        return {"metric": self.metric, "backend": self.backend, "recall": self.recall}
+        return _graph_of_nearest(self, x, mask)
 
     def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
         """Return the graph of points ``(N, D)``, and each point's distance ``(N,)`` to its k-th neighbour."""
-        found = nearest_neighbors(x, min(self.k, max(len(x) - 1, 1)), **self._search)
-        row, col = _directed_edges(found, None)
-        graph = _symmetrize(row, col, self.symmetrize, x, None, False, metric=self.metric, recall=found.recall)
+        found = _nearest(dataclasses.replace(self, k=min(self.k, max(len(x) - 1, 1))), x)
+        graph = _undirected_graph(_directed_edges(found, None), self.symmetrize, x, None, False, self.metric)
         return graph, reach_of_points(x, found.indices[:, -1], self.metric)
 
     def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
@@ -428,7 +446,7 @@ class KNN:
         keys, directions = torch.cat([chosen.flatten(), reached.query * len(x) + reached.point]).unique(
             return_counts=True
         )
-        edges = _by_rule(keys // len(x), keys % len(x), directions, self.symmetrize, x.dtype)
+        edges = _symmetrized(BothWays(keys // len(x), keys % len(x), directions), self.symmetrize, x.dtype)
         return Extension(*edges, _same_points(reached, queries, x, self.metric), self.metric)
 
 

@@ -1,4 +1,4 @@
-"""Weighted graphs of small sets of points as dense matrices, for `KNN` and `HeatKernel`: few calls, with gradients."""
+"""Weighted graphs of small sets of points as dense matrices, in few calls, for `KNN` and `HeatKernel`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from torch_lapeig.support import checks
 def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | None) -> tuple[Tensor, Tensor] | None:
     """Return D^-½ W D^-½ ``(B, N, N)`` and D^-½ ``(B, N)`` of sets of points ``(B, N, D)``, in float64.
 
-    None where this short way does not apply. It is there for exact Euclidean `KNN` of more points than neighbours in
-    each set, and `HeatKernel` but for ``"component-median"``. Gradients flow to the points and to a learnable
+    None for other arguments than these: an exact Euclidean `KNN` of fewer neighbours than points in each set, and a
+    `HeatKernel` without ``"component-median"``. Gradients flow to the points and to a learnable
     bandwidth, in reverse mode. Where a bandwidth is 0, as of copies, values are not finite.
     """
     if type(neighbors) is not KNN or neighbors.metric != "euclidean" or neighbors.recall is not None:
@@ -44,7 +44,7 @@ def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | No
 def _shares(index: Tensor, rule: str) -> tuple[Tensor, Tensor]:
     """Return each neighbour's share of a weight in either direction, and whether its edge occurs for the first time.
 
-    An edge that both of its ends have chosen is among the neighbours twice.
+    An edge that both of its ends chose is listed twice.
     """
     graphs, n, _ = index.shape
     chosen = torch.zeros(graphs, n, n, dtype=torch.bool, device=index.device).scatter_(2, index, True)
@@ -62,7 +62,7 @@ def _medians(lengths: Tensor, once: Tensor) -> Tensor:
     bare = torch.where(once, checks.primal(lengths), torch.nan).flatten(1)
     if bare.device.type == "cpu":
         medians = bare.nanmedian(1, keepdim=True).values
-    else:  # CUDA has none in deterministic mode; NaN is the largest in a sort
+    else:  # CUDA has no deterministic nanmedian; a sort puts NaN last
         medians = bare.sort(1).values.gather(1, (once.sum((1, 2))[:, None] - 1).clamp_min(0) // 2)
     equal = bare == medians
     part = equal / equal.sum(1, keepdim=True, dtype=bare.dtype)

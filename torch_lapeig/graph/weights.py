@@ -483,7 +483,7 @@ def rescale(x: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
 
 def gaussian(graph: Graph, squared_lengths: Tensor, scale: Tensor) -> Graph:
     """Return ``graph`` with its weights times exp(−d²/scale). Edges on which the factor is zero are constant."""
-    negligible = 1e3  # its negative exponential is 0 in every dtype
+    negligible = 1e3  # exp(−1000) is 0 in every dtype
     near = checks.primal(squared_lengths) <= negligible * checks.primal(scale)
     # Far edges have a zero derivative, since the quotient's may be ∞.
     exponent = -torch.where(near, squared_lengths, negligible) / torch.where(near, scale, 1)
@@ -543,7 +543,7 @@ def median_at_nodes(squared_lengths: Tensor, graph: Graph, group: Tensor, total:
     if none.any():
         positive = (lengths.detach() > 0).nonzero().flatten()
         medians = torch.where(none, pattern.medians(lengths[positive], of_edge[positive], total), medians)
-    # Sums over edges and nodes that overflow would cancel to NaN.
+    # Gradients are made finite twice: infinite sums, over nodes and over edges, would cancel to NaN.
     return checks.finite_gradient(gather(checks.finite_gradient(medians), group.flatten()).reshape(group.shape))
 
 
@@ -553,9 +553,9 @@ def median_at_nodes(squared_lengths: Tensor, graph: Graph, group: Tensor, total:
 def inverse_power(degrees: Tensor, power: float) -> Tensor:
     """Return degrees^−power, and 0 with a zero gradient where the degree is 0 or below the smallest normal number.
 
-    Its derivatives go through the logarithm, because the derivative of a power, d^−(power + 1), overflows for tiny
-    degrees where its product with the cotangent does not. Its value does not: exp(log) has an error of eps times the
-    logarithm.
+    The derivatives go through the logarithm: the derivative of a power, d^−(power + 1), overflows for tiny degrees
+    where its product with the cotangent does not. The value is the power itself, as exp(log) has an error of eps times
+    the logarithm.
     """
     positive = degrees > torch.finfo(degrees.dtype).tiny
     degrees = torch.where(positive, degrees, 1)
@@ -565,8 +565,8 @@ def inverse_power(degrees: Tensor, power: float) -> Tensor:
 def with_log_derivative(values: Tensor, logarithm: Tensor) -> Tensor:
     """Return ``values`` ≥ 0 as they are, with the derivatives, of any order and mode, of exp(``logarithm``).
 
-    The logarithm need be one up to constants only. Zeros are constant. A value as small as the dtype can hold gets a
-    derivative of its own size, where a chain of quotients would overflow on the way.
+    The logarithm may differ from that of the values by a constant. Zeros are constant. The derivative of the smallest
+    value is as small as the value, where a chain of quotients would overflow.
     """
     values = checks.primal(values)
     change = torch.where(values > 0, logarithm - checks.primal(logarithm), 0)

@@ -66,59 +66,6 @@ def rows_of_block(row_bytes: float, device: torch.device, room: Literal["memory"
     return max(1, int(getattr(budget_of(device), room) // max(row_bytes, 1)))
 
 
-# --- Neighbour search -------------------------------------------------------------------------------------------------
-
-# Points of a set, their dimensions and the neighbours of each up to which compiled loops over all pairs take less time
-# than products and what follows: half with 256 points × 16, a third with 4000, 0.6 with 4000 × 64; with 1000 × 100 as
-# much; with 150 neighbours of 256 points × 16 0.6.
-SMALL_SET, SMALL_DIMENSIONS, FEW_NEIGHBORS = 4096, 64, 160
-# The same for larger sets: 30,000 × 10 took 0.9 s, by products 1.3.
-FEW_DIMENSIONS, FEW_NUMBERS = 16, 2**20
-# Dimensions up to which squares are added one after the other: torch's sums are slow on such short rows.
-SHORT_ROW = 8
-
-# Columns of a matrix up to which NumPy's partition finds the smallest of its rows: of 2²¹ numbers, 14 of each row, in
-# 128 columns 11 against 31 ms by `topk`, in 256 16 against 28, in 1024 12 against 16. Where the processor has no AVX2
-# it takes 1.2 to 2 times as long as `topk`.
-PARTITION_COLUMNS = 1024
-# Columns whose minima are taken while they are in the cache, and queries against them at a time.
-TILE, PRODUCT_ROWS = 2048, 256
-# Columns to a group, of which one minimum is kept: the row of minima is shorter by this factor.
-GROUP = 32
-# Bytes of the distances of several graphs of a batch that are computed together on the processor.
-PRODUCT_BYTES = 2**24
-
-# Tiles of points, on the processor: points from which they are tried, and points of a tile at least; dimensions of the
-# images whose boxes rule tiles out; queries from which tiles are worth building; blocks of queries that are looked at,
-# and the share of all tiles that these may be near for the others to be searched by tiles.
-TILED_SET, TILE_POINTS, TILE_DIRECTIONS, TILE_QUERIES, TILE_SAMPLE, TILE_SHARE = 4096, 32, 8, 2000, 16, 0.4
-
-# Images, on the processor: dimensions a point has at least, terms of the product of all distances from which it is
-# worth looking whether they pay, points their directions are learnt from, queries on which bounds are tried, and the
-# numbers of directions that are tried. MNIST (10,000 × 784, 15 neighbours) leaves 58 points to each query with 96
-# directions, 40 with 128, 26 with 192.
-PROJECTED_DIMENSIONS, PROJECTED_TERMS = 128, 2e10
-PROJECTED_SAMPLE, PROJECTED_QUERIES = 2048, 128
-DIRECTIONS = (32, 64, 96, 128, 192, 256)
-# Times of a term of a product in float32: a number of a pair of points that is measured by direct differences, for each
-# of its bytes, and a value of a table that is looked at. 600,000 pairs of 784 numbers took 0.2 s in float32, 10⁸ values
-# of 784 terms 1.7 s.
-MEASURED_BYTE, LOOKED_AT = 6, 40
-# Maximum share of the whole product's time that images may take by this count.
-PROJECTED_SHARE = 0.7
-
-# Copies of points: nodes from which on a search looks for them, points it looks at, and the share of these that have to
-# be copies of others among them. A point with a share s of all of them takes s² of all pairs.
-COPIES_NODES, COPIES_LOOKED_AT, COPIES_SHARE = 4_000, 1_000, 0.02
-
-# Approximate search by inverted lists: cells for the root of the number of points, points to learn each from, and what
-# a distance in a list costs, in those of the blocked search. 15 neighbours of 100,000 × 50 points in 100 clusters at a
-# recall of 0.99 took 7.9 s with 1 √N cells, 5.9 s with 2 √N, 6.9 s with 4 √N; 25 s in the blocked search, and 3 s for
-# each hundredth of the points that a query was compared with. A graph of neighbours (HNSW) took 24 s.
-CELLS = 3
-CELL_SAMPLE = 64
-SCANNED = 12
-
 # --- Eigensolvers, measured on two cores -----------------------------------------------------------------------------
 
 # Limits for each graph of a batch, and for a dense graph, on the processor, counting a forward and its backward: `eigh`

@@ -18,8 +18,7 @@ from torch_lapeig.native import loops as native
 def path(request, monkeypatch):
     """Sets of any size as small ones are searched, where there are compiled loops for that, and as large ones are."""
     if request.param == "by products":
-        monkeypatch.setattr(distances, "SMALL_SET", 0)
-        monkeypatch.setattr(distances, "FEW_NUMBERS", 0)
+        monkeypatch.setattr(distances, "DIRECT_BYTES", 0)
     elif native.library() is None:
         pytest.skip("nothing is compiled here")
 

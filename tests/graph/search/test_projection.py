@@ -6,10 +6,10 @@ import torch
 from problems import DTYPES, covering, points
 from torch_lapeig.graph import nearest_neighbors
 from torch_lapeig.graph.distances import squared_distances
-from torch_lapeig.graph.search import neighbors, projection
-from torch_lapeig.graph.search.projection import images_that_pay
+from torch_lapeig.graph.search import exact, neighbors, tiles
+from torch_lapeig.graph.search.exact import images_that_pay
 
-N, D = 4400, 130
+N, D, BUDGET = 4400, 130, 2**28
 
 
 def near_few(n=N, d=D, noise=0.01):
@@ -46,11 +46,10 @@ def used(monkeypatch):
         return found[-1]
 
     monkeypatch.setattr(neighbors, "images_that_pay", seen)
-    monkeypatch.setattr(neighbors, "PROJECTED_TERMS", 0)
     monkeypatch.setattr(neighbors, "TILED_SET", 100)
-    monkeypatch.setattr(neighbors, "TILE_QUERIES", 10**9)
-    monkeypatch.setattr(projection, "DIRECTIONS", (32,))
-    monkeypatch.setattr(projection, "PROJECTED_SHARE", torch.inf)
+    monkeypatch.setattr(tiles, "TILE_SHARE", -1)
+    monkeypatch.setattr(exact, "IMAGE_DIRECTIONS", 32)
+    monkeypatch.setattr(exact, "IMAGE_SHARE", 1.0)
     return found
 
 
@@ -104,22 +103,21 @@ def test_padding_is_nobodys_neighbour_and_queries_may_be_others(used, dtype):
 @covering(1, x=SETS, dtype=[torch.float64, torch.float32])
 def test_bounds_are_below_the_distances(used, x, dtype):
     x = x.to(dtype)
-    images = images_that_pay(x, x, True, 5)
+    images = images_that_pay(x, x, True, 5, BUDGET)
     low = squared_distances(images.points[:300].double(), images.points.double())
     exact = squared_distances(x[:300].double(), x.double())
     squares = (x - x.mean(0)).double().square().sum(1)
-    slack = images.unit * (squares[:300, None] + squares.max())
+    slack = images.slack_unit * (squares[:300, None] + squares.max())
     assert (low <= exact + slack).all()
 
 
-def test_directions_are_chosen_by_the_work_they_leave():
-    def width(x):
-        found = images_that_pay(x, x, True, 7)
-        return None if found is None else found.points.shape[1] - 1
+def test_images_are_used_where_they_leave_few_points():
+    def pay(x):
+        return images_that_pay(x, x, True, 7, BUDGET) is not None
 
-    assert width(near_few(d=400)) == 32
-    assert width(points(N, 400)) is None  # as far in each direction
-    assert width(torch.ones(N, 400)) is None  # nothing to tell apart
+    assert pay(near_few(d=400))
+    assert not pay(points(N, 400))  # as far in each direction
+    assert not pay(torch.ones(N, 400))  # nothing to tell apart
 
 
 def test_the_default_dtype_changes_nothing(used):

@@ -16,8 +16,7 @@ def by_tiles(monkeypatch):
     """A function that has all searches done by tiles of a few points, or none."""
 
     def switch(on):
-        monkeypatch.setattr(neighbors, "TILED_SET", 30 if on else 10**9)
-        monkeypatch.setattr(neighbors, "TILE_QUERIES", 1)
+        monkeypatch.setattr(neighbors, "TILED_SET", 2 if on else 10**9)
         monkeypatch.setattr(tiles, "TILE_SHARE", 10.0)
         monkeypatch.setattr(tiles, "TILE_POINTS", 16)
 

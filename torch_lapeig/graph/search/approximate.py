@@ -19,24 +19,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_lapeig.graph.distances import nearest_of_candidates
+from torch_lapeig.graph.distances import Nearest, nearest_of_candidates
 from torch_lapeig.support import checks
-from torch_lapeig.support.tuning import CELL_SAMPLE, CELLS, SCANNED, rows_of_block
+from torch_lapeig.support.tuning import rows_of_block
 
-SPARE = 5  # candidates beyond k that are measured again: faiss ranks them in float32
-SAMPLE = 400  # queries in each of two samples: for k = 10 they give a recall of 99 % to about 0.2 %
-FEWEST = 2  # cells searched at first
-GROWTH = 1.25  # of their number
+# Queries in each of two samples: for k = 10 they give a recall of 99 % to about 0.2 %.
+SAMPLE = 400
+# Cells for the root of the number of points, and the cost of a distance in a list in distances of the exact search. 15
+# neighbours of 100,000 × 50 points in 100 clusters at a recall of 0.99 took 7.9 s with 1 √N cells, 5.9 s with 2 √N, 6.9
+# s with 4 √N; 25 s in the exact search, and 3 s for each hundredth of the points that a query was compared with.
+CELLS, SCANNED = 3, 12
+# Points of each cell that its centre is learnt from.
+CELL_POINTS = 64
 
-Exact = Callable[[Tensor], tuple[Tensor, Tensor]]
+ExactSearch = Callable[[Tensor], Nearest]
 
 logger = logging.getLogger("torch_lapeig")
 
 
 def approximate_neighbors(
-    points: Tensor, queries: Tensor, valid: Tensor, itself: bool, k: int, recall: float, exact: Exact
-) -> tuple[Tensor, Tensor, float]:
-    """Return numbers and squared distances ``(Q, k)`` of neighbours, and the measured share of true ones among them.
+    points: Tensor, queries: Tensor, valid: Tensor, itself: bool, k: int, recall: float, exact: ExactSearch
+) -> tuple[Nearest, float]:
+    """Return neighbours ``(Q, k)``, and the measured share of true ones among them.
 
     Args:
         points, queries, valid: ``(N, D)``, ``(Q, D)`` and bool ``(N,)``.
@@ -52,22 +56,22 @@ def approximate_neighbors(
     sample = asked[torch.linspace(0, len(asked) - 1, min(2 * SAMPLE, len(asked)), device=asked.device).long()]
     count = int(valid.sum())
     cells = int(CELLS * math.sqrt(count))
-    learning = cells * (10 * CELL_SAMPLE * cells + count)
+    learning = cells * (10 * CELL_POINTS * cells + count)
     if learning + len(asked) * cells < len(asked) * count:
         with _threads_of_torch(faiss):
             index = _Index(faiss, points, queries, valid, itself, k, cells)
             chosen, measured = sample[::2], sample[1::2]
             if index.look_for(recall, chosen, exact):
                 found = index.search(torch.arange(len(queries), device=queries.device), exact)
-                share = _recall(found[1][measured], index.farthest(measured, exact)).mean().item()
+                share = _recall(found.squared_distances[measured], index.farthest(measured, exact)).mean().item()
                 lists = index.lists
                 logger.info(
                     "faiss found %.2f %% of %d neighbours in %d of %d cells", 100 * share, k, lists.nprobe, lists.nlist
                 )
                 _warn_if_missed(share, recall, len(measured))
-                return *found, share
+                return found, share
     logger.info("exact search: it costs less than an approximate one with a recall of %g", recall)
-    return *exact(torch.arange(len(queries), device=queries.device)), 1.0
+    return exact(torch.arange(len(queries), device=queries.device)), 1.0
 
 
 class _Index:
@@ -83,33 +87,34 @@ class _Index:
         self.centre = base.mean(0)
         self.scale = checks.power_of_two(base - self.centre, (0, 1))
         self.lists = faiss.IndexIVFFlat(faiss.IndexFlatL2(points.shape[1]), points.shape[1], cells)
-        self.lists.cp.max_points_per_centroid, self.lists.cp.niter = CELL_SAMPLE, 10
-        base = self._given(base)
+        self.lists.cp.max_points_per_centroid, self.lists.cp.niter = CELL_POINTS, 10
+        base = self._for_faiss(base)
         self.lists.train(base)
         self.lists.add(base)
         sizes = torch.tensor([self.lists.invlists.list_size(cell) for cell in range(cells)], dtype=torch.float64)
         self.points_of_cell = float(sizes.square().sum() / sizes.sum())  # mean over points of the size of their cell
 
-    def look_for(self, recall: float, rows: Tensor, exact: Exact) -> bool:
+    def look_for(self, recall: float, rows: Tensor, exact: ExactSearch) -> bool:
         """Search as many cells as the recall on some queries requires; return whether an exact search costs more."""
-        farthest, cells = self.farthest(rows, exact), float(FEWEST)
+        farthest, cells = self.farthest(rows, exact), 2.0
         while SCANNED * int(cells) * self.points_of_cell + self.lists.nlist < len(self.numbers):
             self.lists.nprobe = int(cells)
-            shares = _recall(self.search(rows, exact)[1], farthest)
+            shares = _recall(self.search(rows, exact).squared_distances, farthest)
             if shares.mean() - 2 * shares.std() / math.sqrt(len(rows)) >= recall:
                 return True
-            cells = max(cells + 1, cells * GROWTH)
+            cells = max(cells + 1, 1.25 * cells)
         return False
 
-    def farthest(self, rows: Tensor, exact: Exact) -> Tensor:
+    def farthest(self, rows: Tensor, exact: ExactSearch) -> Tensor:
         """Return the squared distance ``(R, 1)`` of some queries to the k-th true neighbour, by direct differences."""
-        true = exact(rows)[0]
+        true = exact(rows).indices
         missing = torch.zeros_like(true, dtype=torch.bool)
-        return nearest_of_candidates(self.queries[rows], self.points[true], true, missing, self.k)[1][:, -1:]
+        found = nearest_of_candidates(self.queries[rows], self.points[true], true, missing, self.k)
+        return found.squared_distances[:, -1:]
 
-    def search(self, rows: Tensor, exact: Exact) -> tuple[Tensor, Tensor]:
-        """Return numbers and squared distances ``(R, k)``; from the exact search where the cells hold fewer than k."""
-        spare = min(self.k + self.itself + SPARE, len(self.numbers))
+    def search(self, rows: Tensor, exact: ExactSearch) -> Nearest:
+        """Return the neighbours ``(R, k)`` of some queries, exact ones where the cells hold fewer than k points."""
+        spare = min(self.k + self.itself + 5, len(self.numbers))  # faiss ranks in float32: 5 more are measured again
         block = rows_of_block(spare * (2 * self.points.shape[1] * self.points.element_size() + 32), rows.device)
         indices = torch.empty(len(rows), self.k, dtype=torch.int64, device=rows.device)
         distances = self.points.new_empty(len(rows), self.k)
@@ -119,22 +124,22 @@ class _Index:
         few = distances[:, -1].isinf().nonzero().flatten()
         if len(few):
             indices[few], distances[few] = exact(rows[few])
-        return indices, distances
+        return Nearest(indices, distances)
 
     def _nearest_cell(self, rows: Tensor) -> Tensor:
         parts = rows.split(rows_of_block(8 * self.points.shape[1], rows.device))
-        cells = [self.lists.quantizer.search(self._given(self.queries[part]), 1)[1][:, 0] for part in parts]
+        cells = [self.lists.quantizer.search(self._for_faiss(self.queries[part]), 1)[1][:, 0] for part in parts]
         return torch.cat([torch.from_numpy(cell) for cell in cells]).to(rows.device)
 
-    def _search_block(self, rows: Tensor, spare: int) -> tuple[Tensor, Tensor]:
-        raw = torch.from_numpy(self.lists.search(self._given(self.queries[rows]), spare)[1]).to(rows.device)
+    def _search_block(self, rows: Tensor, spare: int) -> Nearest:
+        raw = torch.from_numpy(self.lists.search(self._for_faiss(self.queries[rows]), spare)[1]).to(rows.device)
         numbers = self.numbers[raw.clamp_min(0)]
         missing = raw < 0
         if self.itself:
             missing |= numbers == rows[:, None]
         return nearest_of_candidates(self.queries[rows], self.points[numbers], numbers, missing, self.k)
 
-    def _given(self, x: Tensor) -> Any:
+    def _for_faiss(self, x: Tensor) -> Any:
         return ((x - self.centre) / self.scale).float().cpu().contiguous().numpy()
 
 

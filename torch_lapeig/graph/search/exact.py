@@ -5,15 +5,24 @@ come from one matrix product,
 
     d² ≈ ‖q‖² + [−2x, ‖x‖²] · [q, 1]        of centred points x and queries q.
 
-The term ‖q‖² changes no order within a row, so that a table holds the product alone, its *values*. The error of a value
-is at most its row's `slack`, from the rounding of a product of D terms. A product loses the digits in which distances
-of close points far from the origin differ, so each row is decided in two steps:
+The term ‖q‖² changes no order within a row, so a block holds the product alone. The error of an entry is at most its
+row's `slack`, from the rounding of a product of D terms. A product loses the digits in which distances of close points
+far from the origin differ, so each row is decided in two steps:
 
 1. a few more candidates than asked for are measured again by direct differences. All other points are at least as far
    as the farthest candidate, up to the error: where the k-th is closer than that, the row is done;
-2. what remains is searched among all points whose values could be among the k nearest, by direct differences.
+2. the other rows are searched among all points whose entries could be among the k nearest, by direct differences.
 
 Ties go to the smaller index.
+
+**Images of points of many dimensions.** Let the columns of V ``(D, p)`` be orthonormal, z = Vᵀx and ρ = ‖x − V z‖. By
+Pythagoras and the triangle inequality
+
+    ‖z_q − z_x‖² + (ρ_q − ρ_x)²  ≤  ‖q − x‖².
+
+So the images (z, ρ) of p + 1 dimensions are never farther apart than the points. A product of images costs (p + 1) / D
+of a product of the points and bounds the distances from below. The two steps above then measure the points whose bounds
+are small enough.
 """
 
 from __future__ import annotations
@@ -28,17 +37,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig.graph.distances import nearest_directly, nearest_of_measured, pair_distances
-from torch_lapeig.graph.search.projection import Images, unit_of_slack
+from torch_lapeig.graph.distances import (
+    Nearest,
+    nearest_directly,
+    nearest_of_measured,
+    pair_distances,
+    squared_distances,
+)
 from torch_lapeig.support import checks
 from torch_lapeig.support.threads import together
-from torch_lapeig.support.tuning import GROUP, PARTITION_COLUMNS, PRODUCT_BYTES, PRODUCT_ROWS, TILE, rows_of_block
+from torch_lapeig.support.tuning import rows_of_block
 
 T = TypeVar("T")
 
-VECTOR = 16  # minima of a tile come in whole vectors of so many numbers
-FEWEST_ROWS = 16  # of a block, whatever the budget
-SPARE = 5  # candidates beyond k that are measured again: enough for the ties and near ties of most rows
+# Columns of a product whose minima are taken while they are in the cache, and queries against them at a time.
+TILE, PRODUCT_ROWS = 2048, 256
+# Columns to a group, of which one minimum is kept: the row of minima is shorter by this factor.
+GROUP = 32
+# Images: least dimensions of points, number of directions, and largest share of the points that bounds may leave to be
+# measured. A pair measured directly costs 24 times its part of a product.
+IMAGED_DIMENSIONS, IMAGE_DIRECTIONS, IMAGE_SHARE = 128, 128, 0.01
 
 
 class Sets(NamedTuple):
@@ -58,11 +76,45 @@ class Sets(NamedTuple):
         return [Sets(*part, self.itself) for part in parts]
 
 
-class Values(NamedTuple):
-    """Values ``(T, R, C)`` of R queries of all items against T tiles of C columns; squares and slack ``(R,)``."""
+class NeighborPairs(NamedTuple):
+    """Pairs of a query and a point within its reach.
+
+    ``item`` (of the batch), ``query`` and ``point`` int64 ``(E,)``; ``squared_distances`` ``(E,)``.
+
+    >>> from torch_lapeig.graph import radius_neighbors
+    >>> pairs = radius_neighbors(torch.tensor([[0.0], [1.0], [3.0]]), 1.5)
+    >>> pairs.query.tolist(), pairs.point.tolist(), pairs.squared_distances.tolist()
+    ([0, 1], [1, 0], [1.0, 1.0])
+    """
+
+    item: Tensor
+    query: Tensor
+    point: Tensor
+    squared_distances: Tensor
+
+    def take(self, chosen: Tensor) -> NeighborPairs:
+        """Return the pairs at some places, or where a mask is true."""
+        return NeighborPairs(*(part[chosen] for part in self))
+
+    @staticmethod
+    def cat(parts: list[NeighborPairs]) -> NeighborPairs:
+        """Return the pairs of several searches, one after the other."""
+        return NeighborPairs(*(torch.cat(part) for part in zip(*parts, strict=True)))
+
+
+class Images(NamedTuple):
+    """Images of points ``(N, p + 1)`` and queries ``(Q, p + 1)``; ``slack_unit``: as `unit_of_slack` returns it."""
+
+    points: Tensor
+    queries: Tensor
+    slack_unit: float
+
+
+class ProductBlock(NamedTuple):
+    """Products ``(T, R, C)`` of R queries of all items with T tiles of C columns; squares and slack ``(R,)``."""
 
     tiles: Tensor
-    minima: Tensor  # (R, T, C / GROUP), of the columns that are C / GROUP apart; not of few columns
+    minima: Tensor  # (R, T, C / GROUP), of the columns that are C / GROUP apart
     squares: Tensor
     slack: Tensor
 
@@ -71,12 +123,13 @@ class Table:
     """The points ``(B, N, D)`` of a product, centred: rows [−2x, ‖x‖² − reach], an infinite last number for padding."""
 
     def __init__(
-        self, points: Tensor, valid: Tensor, reach: Tensor | float = 0.0, rounding: float | None = None
+        self, points: Tensor, valid: Tensor, reach: Tensor | float = 0.0, slack_unit: float | None = None
     ) -> None:
         b, n, d = points.shape
-        self.rounding = unit_of_slack(points) if rounding is None else rounding
+        self.slack_unit = unit_of_slack(points) if slack_unit is None else slack_unit
         count = -(-n // TILE) if points.device.type == "cpu" else 1
-        unit = GROUP if n < VECTOR * GROUP else VECTOR * GROUP
+        vectors = 16  # minima of a large tile come in whole vectors of numbers
+        unit = GROUP if n < vectors * GROUP else vectors * GROUP
         self.width = math.ceil(n / count / unit) * unit
         self.centre = points.sum(1, keepdim=True) / valid.sum(1).clamp_min(1)[:, None, None]
         # In place, as the table of millions of points is the larger part of the memory of a search.
@@ -90,16 +143,17 @@ class Table:
         self.tiles = columns.reshape(b, count, self.width, d + 1).movedim(1, 0).mT
 
     def rows(self, row_bytes: float, budget: int) -> int:
-        """Return how many queries of each item fit the budget, if they take ``row_bytes`` beside their values."""
+        """Return how many queries of each item fit the budget, if they take ``row_bytes`` beside their products."""
         on_cpu, row_bytes = self.tiles.device.type == "cpu", row_bytes + 1.5 * self.tiles[:, :, 0].nbytes
         left = (budget - self.tiles.nbytes) / (torch.get_num_threads() if on_cpu else 1)
-        return max(FEWEST_ROWS, min(int(left / row_bytes), PRODUCT_ROWS if on_cpu else TILE**2))
+        most = PRODUCT_ROWS if on_cpu else TILE**2
+        return max(16, min(int(left / row_bytes), most))  # blocks of fewer rows take too long
 
-    def each_block(self, queries: Tensor, itself: bool, rows: int, work: Callable[[Values, slice], T]) -> list[T]:
-        """Return ``work`` of the values of so many queries of each item, ``(B, Q, D)``, after the other.
+    def each_block(self, queries: Tensor, itself: bool, rows: int, work: Callable[[ProductBlock, slice], T]) -> list[T]:
+        """Return ``work`` of the products of so many queries of each item, ``(B, Q, D)``, after the other.
 
-        ``itself``: queries are the points, and values of a point and itself are infinite. On the processor each thread
-        has blocks of its own, one after the other in the same memory.
+        ``itself``: queries are the points, and products of a point and itself are infinite. On the processor each
+        thread has blocks of its own, one after the other in the same memory.
         """
         rooms: dict[int, Tensor] = {}
         rows = min(rows, queries.shape[1])
@@ -108,13 +162,13 @@ class Table:
             part, thread = slice(first, first + rows), threading.get_ident()
             if thread not in rooms:
                 rooms[thread] = self.tiles.new_empty(self.tiles[:, :, 0].numel() * rows * (GROUP + 1) // GROUP)
-            return work(self._values(queries[:, part], rooms[thread], first if itself else None), part)
+            return work(self._block(queries[:, part], rooms[thread], first if itself else None), part)
 
         tasks = [functools.partial(task, first) for first in range(0, queries.shape[1], rows)]
         return together(tasks, queries.device)
 
-    def _values(self, queries: Tensor, room: Tensor, first: int | None) -> Values:
-        """Compute values of queries ``(B, R, D)``; infinite between query r and point ``first + r``, unless None."""
+    def _block(self, queries: Tensor, room: Tensor, first: int | None) -> ProductBlock:
+        """Compute products of queries ``(B, R, D)``; infinite between query r and point ``first + r``, unless None."""
         (b, r, _), (count, _, _, width) = queries.shape, self.tiles.shape
         centred = queries - self.centre
         squares = torch.linalg.vector_norm(centred, dim=2).square_()
@@ -127,14 +181,13 @@ class Table:
             low = 0 if first is None else max(first, t * self.width)
             if first is not None and low < min(first + r, (t + 1) * self.width):
                 tiles[t, :, low - first :, low - t * self.width :].diagonal(dim1=1, dim2=2).fill_(torch.inf)
-            if count * width > PARTITION_COLUMNS:
-                torch.amin(tiles[t].reshape(b * r, GROUP, -1), 1, out=minima[:, t])
-        slack = self.rounding * (squares + self.largest)
-        return Values(tiles.flatten(1, 2), minima, squares.flatten(), slack.flatten())
+            torch.amin(tiles[t].reshape(b * r, GROUP, -1), 1, out=minima[:, t])
+        slack = self.slack_unit * (squares + self.largest)
+        return ProductBlock(tiles.flatten(1, 2), minima, squares.flatten(), slack.flatten())
 
 
-def nearest_in_sets(sets: Sets, k: int, budget: int, images: Images | None = None) -> tuple[Tensor, Tensor]:
-    """Return numbers and squared distances ``(B, Q, k)`` of the nearest valid points, ascending, ties by number.
+def nearest_in_sets(sets: Sets, k: int, budget: int, images: Images | None = None) -> Nearest:
+    """Return the nearest valid points of each query, ``(B, Q, k)``, ascending, ties by number.
 
     Each set has k valid points, not counting the query. ``budget``: bytes. ``images``: of a single set, whose products
     bound the distances.
@@ -143,106 +196,105 @@ def nearest_in_sets(sets: Sets, k: int, budget: int, images: Images | None = Non
         return found
     (b, q, d), n = sets.queries.shape, sets.points.shape[1]
     query_bytes = (1.5 * n + (k + SPARE) * d) * sets.points.element_size()
-    most = min(budget, PRODUCT_BYTES) if sets.points.device.type == "cpu" else budget
-    items = max(1, int(most / (q * query_bytes)))
+    items = max(1, int(budget / (q * query_bytes)))
     if items < b:
         tasks = [functools.partial(nearest_in_sets, part, k, budget) for part in sets.split(items)]
-        parts = together(tasks, sets.points.device)
-        return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+        parts = zip(*together(tasks, sets.points.device), strict=True)
+        return Nearest(*(torch.cat(part) for part in parts))
     products = sets if images is None else sets._replace(points=images.points[None], queries=images.queries[None])
-    table = Table(products.points, sets.valid, rounding=None if images is None else images.unit)
+    table = Table(products.points, sets.valid, slack_unit=None if images is None else images.slack_unit)
     indices = torch.empty(b, q, k, dtype=torch.int64, device=sets.points.device)
     distances = sets.points.new_empty(b, q, k)
 
-    def search(values: Values, part: slice) -> None:
-        found = _nearest_of_block(values, sets.points, sets.queries[:, part], k)
+    def search(block: ProductBlock, part: slice) -> None:
+        found = _nearest_of_block(block, sets.points, sets.queries[:, part], k)
         indices[:, part], distances[:, part] = (numbers.reshape(b, -1, k) for numbers in found)
 
     table.each_block(products.queries, sets.itself, table.rows(b * query_bytes, budget), search)
-    return indices, distances
+    return Nearest(indices, distances)
 
 
-def pairs_in_sets(sets: Sets, reach: Tensor, budget: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return item, query, point and squared distance of all pairs with d² ≤ ``reach`` ``(B, N)`` of the point.
+def pairs_in_sets(sets: Sets, reach: Tensor, budget: int) -> NeighborPairs:
+    """Return all pairs with d² ≤ ``reach`` ``(B, N)`` of the point, ascending by item, query and point.
 
-    ``budget``: bytes, for a block of the queries of all items. Pairs ascend by item, query and point.
+    ``budget``: bytes, for a block of the queries of all items.
     """
     b, n, _ = sets.points.shape
     table = Table(sets.points, sets.valid, reach)
     rounding = 4 * torch.finfo(reach.dtype).eps * reach.amax(1, keepdim=True)
 
-    def search(values: Values, part: slice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def search(block: ProductBlock, part: slice) -> NeighborPairs:
         asked = sets.queries[:, part]
-        limit = (values.slack - values.squares).view(b, -1) + rounding
-        row, point = _true_places((values.tiles <= limit.reshape(-1, 1)).transpose(0, 1).flatten(1))
+        limit = (block.slack - block.squares).view(b, -1) + rounding
+        row, point = _true_places((block.tiles <= limit.reshape(-1, 1)).transpose(0, 1).flatten(1))
         item, query = row // asked.shape[1], row % asked.shape[1] + part.start
         if sets.itself:
             kept = sets.valid[item, query]
             item, query, point, row = item[kept], query[kept], point[kept], row[kept]
         distances = pair_distances(asked.flatten(0, 1), row, sets.points.flatten(0, 1), item * n + point)
-        inside = distances <= reach[item, point]
-        return item[inside], query[inside], point[inside], distances[inside]
+        return NeighborPairs(item, query, point, distances).take(distances <= reach[item, point])
 
     rows = table.rows(3 * b * n * reach.element_size(), budget)
-    parts = table.each_block(sets.queries, sets.itself, rows, search)
-    item, query, point, squares = (torch.cat(found) for found in zip(*parts, strict=True))
-    if b > 1 and len(parts) > 1:  # each block has some queries of all items
-        order = (item * sets.queries.shape[1] + query).argsort(stable=True)
-        item, query, point, squares = item[order], query[order], point[order], squares[order]
-    return item, query, point, squares
+    blocks = table.each_block(sets.queries, sets.itself, rows, search)
+    pairs = NeighborPairs.cat(blocks)
+    if b == 1 or len(blocks) == 1:
+        return pairs
+    # Each block has some queries of all items.
+    return pairs.take((pairs.item * sets.queries.shape[1] + pairs.query).argsort(stable=True))
 
 
-def _true_places(near: Tensor) -> tuple[Tensor, Tensor]:
-    """Return rows and columns of the true entries of a matrix, row by row."""
-    if near.device.type != "cpu":
-        row, column = near.nonzero(as_tuple=True)
-        return row, column
-    place = torch.from_numpy(np.flatnonzero(near.numpy()))  # an eighth of the time of `nonzero`
-    return place // near.shape[1], place % near.shape[1]
+def unit_of_slack(points: Tensor) -> float:
+    """Return the largest error of a product of points ``(..., D)``, in units of the squared norms."""
+    return torch.finfo(points.dtype).eps * (4 + math.sqrt(points.shape[-1]))
 
 
-def _nearest_of_block(values: Values, points: Tensor, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return numbers and squared distances ``(R, k)`` of the points ``(B, N, D)`` nearest to queries of all items."""
+SPARE = 5  # candidates beyond k that are measured again: enough for the ties and near ties of most rows
+
+
+def _nearest_of_block(block: ProductBlock, points: Tensor, queries: Tensor, k: int) -> Nearest:
+    """Return the points ``(B, N, D)`` nearest to the queries of all items in a block, ``(R, k)``."""
     n, count = points.shape[1], queries.shape[1]
     points, queries = points.flatten(0, 1), queries.flatten(0, 1)
-    smallest, number = _smallest_values(values, min(k + SPARE, n))
-    number = number.clamp_max(n - 1)  # columns of padding have infinite values and may stand for any point
+    smallest, number = _smallest_products(block, min(k + SPARE, n))
+    number = number.clamp_max(n - 1)  # columns of padding have infinite products and may stand for any point
     row = torch.arange(len(queries), device=queries.device)
     begin = row // count * n
     pairs = (row.repeat_interleave(number.shape[1]), points, (number + begin[:, None]).flatten())
-    measured = pair_distances(queries, *pairs).reshape(number.shape).masked_fill_(smallest.isinf(), torch.inf)
-    indices, distances = nearest_of_measured(measured, number, k)
+    candidates = pair_distances(queries, *pairs).reshape(number.shape).masked_fill_(smallest.isinf(), torch.inf)
+    found = nearest_of_measured(candidates, number, k)
     if number.shape[1] < n:
-        others = smallest.amax(1) + values.squares - values.slack  # no other point is closer
-        is_open = (distances[:, -1] >= others) & others.isfinite()
+        kth = found.squared_distances[:, -1]
+        others = smallest.amax(1) + block.squares - block.slack  # no other point is closer
+        is_open = (kth >= others) & others.isfinite()
         if checks.look(is_open.any())[0]:
-            limit = (distances[:, -1] + values.slack - values.squares).masked_fill(~is_open, -torch.inf)
-            _search_within(values.tiles, limit.to(values.tiles.dtype), queries, points, begin, indices, distances)
-    return indices, distances
+            limit = (kth + block.slack - block.squares).masked_fill(~is_open, -torch.inf)
+            _search_within(block.tiles, limit.to(block.tiles.dtype), queries, points, begin, found)
+    return found
 
 
-def _smallest_values(values: Values, m: int) -> tuple[Tensor, Tensor]:
-    """Return the m smallest values of each query and their columns ``(R, m)``, from the m groups of least minima."""
-    minima = values.minima.flatten(1)
-    if GROUP * minima.shape[1] <= PARTITION_COLUMNS or minima.shape[1] <= 2 * m:
-        return smallest_of_rows(values.tiles.transpose(0, 1).flatten(1), m)
+def _smallest_products(block: ProductBlock, m: int) -> tuple[Tensor, Tensor]:
+    """Return the m smallest products of each query and their columns ``(R, m)``, from the m groups of least minima."""
+    minima = block.minima.flatten(1)
+    if minima.shape[1] <= 2 * m:
+        smallest, column = block.tiles.transpose(0, 1).flatten(1).topk(m, largest=False, sorted=False)
+        return smallest, column
     row = torch.arange(len(minima), device=minima.device)[:, None]
-    chosen = smallest_of_rows(minima, m)[1]
-    _, r, width = values.tiles.shape
+    chosen = minima.topk(m, largest=False, sorted=False).indices
+    _, r, width = block.tiles.shape
     groups = width // GROUP
     tile, group = (chosen // groups)[..., None], (chosen % groups)[..., None]
     member = group + torch.arange(GROUP, device=group.device) * groups
     place = ((tile * r + row[..., None]) * width + member).flatten(1)
-    found, best = smallest_of_rows(values.tiles.view(-1).take(place), m)
-    return found, (tile * width + member).flatten(1).gather(1, best)
+    smallest, best = block.tiles.view(-1).take(place).topk(m, largest=False, sorted=False)
+    return smallest, (tile * width + member).flatten(1).gather(1, best)
 
 
 def _search_within(
-    tiles: Tensor, limit: Tensor, queries: Tensor, points: Tensor, begin: Tensor, indices: Tensor, distances: Tensor
+    tiles: Tensor, limit: Tensor, queries: Tensor, points: Tensor, begin: Tensor, found: Nearest
 ) -> None:
-    """Search rows among all points of a value ≤ limit ``(R,)``, by direct differences, and correct what was found."""
-    (count, r, width), k = tiles.shape, indices.shape[1]
-    # All points may be within the limit, copies of one: six numbers of 8 bytes for each, beside the value.
+    """Search rows among all points of a product ≤ limit ``(R,)``, by direct differences, and correct ``found``."""
+    (count, r, width), (indices, distances) = tiles.shape, found
+    # All points may be within the limit, copies of one: six numbers of 8 bytes for each, beside the product.
     step = rows_of_block(64 * count * width, points.device)
     for first in range(0, r, step):
         near = tiles[:, first : first + step] <= limit[first : first + step, None]
@@ -254,23 +306,76 @@ def _search_within(
         order = point.argsort()
         order = order[squares[order].argsort(stable=True)]
         order = order[row[order].argsort(stable=True)]
-        found = torch.bincount(row, minlength=r)
-        rows = found.nonzero().flatten()
-        chosen = order[(found.cumsum(0) - found)[rows, None] + torch.arange(k, device=rows.device)]
+        hits = torch.bincount(row, minlength=r)
+        rows = hits.nonzero().flatten()
+        chosen = order[(hits.cumsum(0) - hits)[rows, None] + torch.arange(indices.shape[1], device=rows.device)]
         indices[rows], distances[rows] = point[chosen], squares[chosen]
 
 
-def smallest_of_rows(values: Tensor, m: int) -> tuple[Tensor, Tensor]:
-    """Return the m smallest values of each row ``(R, N)`` and their columns, ``(R, m)`` each, in no order.
+def _true_places(near: Tensor) -> tuple[Tensor, Tensor]:
+    """Return rows and columns of the true entries of a matrix, row by row."""
+    if near.device.type != "cpu":
+        row, column = near.nonzero(as_tuple=True)
+        return row, column
+    place = torch.from_numpy(np.flatnonzero(near.numpy()))  # an eighth of the time of `nonzero`
+    return place // near.shape[1], place % near.shape[1]
 
-    Short rows are parted by NumPy on the processor, with vector instructions; others by `torch.topk`.
+
+# --- Images in fewer dimensions ---------------------------------------------------------------------------------------
+
+
+def images_that_pay(points: Tensor, queries: Tensor, itself: bool, k: int, budget: int) -> Images | None:
+    """Return images of points ``(N, D)`` and queries; None where the product of the points takes less.
+
+    A sample of queries decides: how many images are as near as the k-th neighbour.
     """
-    r, n = values.shape
-    if values.device.type == "cpu" and m < n <= PARTITION_COLUMNS:
-        limit = np.partition(values.numpy(), m - 1, axis=1)[:, m - 1 : m]
-        row, column = _true_places(values <= torch.from_numpy(limit))
-        if len(row) == r * m:  # else others equal the m-th
-            column = column.view(r, m)
-            return values.gather(1, column), column
-    smallest, column = values.topk(m, largest=False, sorted=False)
-    return smallest, column
+    (n, d), middle = points.shape, points.mean(0)
+    largest = max(float((x - middle).abs().amax()) for x in (points, *([] if itself else [queries])))
+    # Bounds serve as well in float32, of numbers whose squares it holds, and products take half the time.
+    dtype = torch.float32 if 1e-10 <= largest <= 1e15 else points.dtype
+    sample = (points[spread_rows(n, 2048)] - middle).to(dtype)
+    directions = principal_directions(sample, min(IMAGE_DIRECTIONS, d // 2))
+    of_points = _images(points, middle, directions)
+    of_queries = of_points if itself else _images(queries, middle, directions)
+    rows = spread_rows(len(queries), 128)
+    some = Sets(points[None], queries[None, rows], points.new_ones(1, n, dtype=torch.bool), False)
+    kth = nearest_in_sets(some, k + itself, budget).squared_distances[0, :, -1:]
+    if (squared_distances(of_queries[rows], of_points) <= kth).double().mean() > IMAGE_SHARE:
+        return None
+    # A number of z is a sum of D products and off by at most D u ‖x‖, commonly √D u ‖x‖, for centred points; so is ρ,
+    # which comes from x − V z and not from a difference of squares. V is orthonormal up to a few u. All this changes a
+    # bound by some multiple of √D u (‖q‖² + ‖x‖²), as the product and the direct differences do: 8 times the slack of a
+    # product of D terms covers all.
+    return Images(of_points, of_queries, 8 * unit_of_slack(sample))
+
+
+def spread_rows(n: int, count: int) -> Tensor:
+    """Return at most ``count`` of n numbers, at equal steps."""
+    return torch.linspace(0, n - 1, min(count, n), dtype=torch.float64).long()
+
+
+def principal_directions(sample: Tensor, p: int) -> Tensor:
+    """Return orthonormal columns ``(D, p)``, about the principal directions of a centred sample ``(S, D)``, in order.
+
+    Two steps of subspace iteration from random directions.
+    """
+    start = torch.randn(len(sample), p, dtype=sample.dtype, generator=torch.Generator().manual_seed(0))
+    directions = torch.linalg.qr(sample.mT @ start)[0]
+    for _ in range(2):
+        directions = torch.linalg.qr(sample.mT @ (sample @ directions))[0]
+    images = sample @ directions
+    turned: Tensor = torch.linalg.qr(directions @ torch.linalg.eigh(images.mT @ images)[1].flip(1))[0]
+    return turned
+
+
+def _images(x: Tensor, middle: Tensor, directions: Tensor) -> Tensor:
+    """Return (z, ρ) of points, in blocks, in the dtype of the directions."""
+    d, p = directions.shape
+    found = directions.new_empty(len(x), p + 1)
+    step = rows_of_block(16 * d, x.device)
+    for part, into in zip(x.split(step), found.split(step), strict=True):
+        centred = (part - middle).to(directions.dtype)
+        torch.mm(centred, directions, out=into[:, :p])
+        centred.addmm_(into[:, :p], directions.mT, alpha=-1)
+        torch.linalg.vector_norm(centred, dim=1, out=into[:, p])
+    return found

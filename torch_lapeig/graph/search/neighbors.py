@@ -13,25 +13,30 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig.graph.distances import Metric, least_reach, measured, pair_distances, radii_no_less, roots_no_less
-from torch_lapeig.graph.search.approximate import approximate_neighbors
-from torch_lapeig.graph.search.copies import first_copies
-from torch_lapeig.graph.search.exact import Sets, nearest_in_sets, pairs_in_sets
-from torch_lapeig.graph.search.projection import images_that_pay
-from torch_lapeig.graph.search.tiles import Tiles, without_own
-from torch_lapeig.support import checks
-from torch_lapeig.support.tuning import (
-    PROJECTED_DIMENSIONS,
-    PROJECTED_TERMS,
-    TILE_QUERIES,
-    TILED_SET,
-    budget_of,
-    rows_of_block,
+from torch_lapeig.graph.distances import (
+    Metric,
+    Nearest,
+    least_reach,
+    measured,
+    nearest_directly,
+    pair_distances,
+    radii_no_less,
+    roots_no_less,
 )
+from torch_lapeig.graph.search.approximate import approximate_neighbors
+from torch_lapeig.graph.search.exact import (
+    IMAGED_DIMENSIONS,
+    Sets,
+    images_that_pay,
+    nearest_in_sets,
+    pairs_in_sets,
+)
+from torch_lapeig.graph.search.exact import NeighborPairs as NeighborPairs
+from torch_lapeig.graph.search.tiles import TILED_SET, Tiles, without_own
+from torch_lapeig.support import checks
+from torch_lapeig.support.tuning import budget_of, rows_of_block
 
 Backend = Literal["exact", "faiss"]
-
-RECALL = 0.99  # of an approximate search that is not told otherwise
 
 
 class Neighbors(NamedTuple):
@@ -51,22 +56,6 @@ class Neighbors(NamedTuple):
     indices: Tensor
     squared_distances: Tensor
     recall: float = 1.0
-
-
-class NeighborPairs(NamedTuple):
-    """Pairs of a query and a point within its reach.
-
-    ``item`` (of the batch), ``query`` and ``point`` int64 ``(E,)``; ``squared_distances`` ``(E,)``.
-
-    >>> pairs = radius_neighbors(torch.tensor([[0.0], [1.0], [3.0]]), 1.5)
-    >>> pairs.query.tolist(), pairs.point.tolist(), pairs.squared_distances.tolist()
-    ([0, 1], [1, 0], [1.0, 1.0])
-    """
-
-    item: Tensor
-    query: Tensor
-    point: Tensor
-    squared_distances: Tensor
 
 
 @torch.no_grad()
@@ -116,14 +105,10 @@ def nearest_neighbors(
     if k > fewest - sets.itself:
         limit = "smaller than" if sets.itself else "at most"
         raise ValueError(f"k must be {limit} the number of points, got k={k} with {fewest} points")
-    share = 1.0
-    if asked < 1:
-        indices, distances, share = _approximate_neighbors(sets, k, asked, budget)
-    else:
-        indices, distances = _exact_neighbors(sets, k, budget)
-    _warn_of_underflow(sets, indices, distances)
+    found, share = (_exact(sets, k, budget), 1.0) if asked == 1 else _approximate(sets, k, asked, budget)
+    _warn_of_underflow(sets, found)
     lead = (x if queries is None else queries).shape[:-1]
-    return Neighbors(indices.reshape(*lead, k), distances.reshape(*lead, k), share)
+    return Neighbors(found.indices.reshape(*lead, k), found.squared_distances.reshape(*lead, k), share)
 
 
 @torch.no_grad()
@@ -137,7 +122,7 @@ def radius_neighbors(
     mask: Tensor | None = None,
     budget: int | None = None,
 ) -> NeighborPairs:
-    """All pairs of a query and a point (or of two distinct points) at squared distance ≤ radius².
+    """Find all pairs of a query and a point (or of two distinct points) at squared distance ≤ radius².
 
     Args:
         x, queries, metric, mask, budget: as for `nearest_neighbors`.
@@ -157,19 +142,17 @@ def radius_neighbors(
     budget = _check_budget(budget, x)
     reach = _squared_reach(radius, x, sets.valid)
     (b, n, _), q = sets.points.shape, sets.queries.shape[1]
-    together = 1 if n >= TILED_SET else max(1, budget // (4 * q * n * x.element_size()))
-    begins, parts = range(0, b, together), zip(sets.split(together), reach.split(together), strict=True)
-    found = [_pairs_of_items(*part, budget) for part in parts]
-    item = [pairs[0] + begin for pairs, begin in zip(found, begins, strict=True)]
-    query, point, distances = (torch.cat(parts) for parts in list(zip(*found, strict=True))[1:])
-    return NeighborPairs(torch.cat(item), query, point, distances)
+    count = 1 if n >= TILED_SET else max(1, budget // (4 * q * n * x.element_size()))
+    parts = zip(range(0, b, count), sets.split(count), reach.split(count), strict=True)
+    found = [(begin, _pairs_of_items(some, reaches, budget)) for begin, some, reaches in parts]
+    return NeighborPairs.cat([pairs._replace(item=pairs.item + begin) for begin, pairs in found])
 
 
 @torch.no_grad()
 def reach_of_points(x: Tensor, others: Tensor, metric: Metric) -> Tensor:
-    """Return the distance of each point ``(N, D)`` to another, whose square is no less than that of direct differences.
+    """Return the distance of each point ``(N, D)`` to another one, by direct differences and rounded upwards.
 
-    A search by values knows squared distances to 0.1 %: points exactly as far would be out of reach.
+    A search by products knows squared distances to 0.1 %, so that points exactly as far could be out of reach.
     """
     points = _prepare(x, None, None, metric).points[0]
     squares = pair_distances(points, torch.arange(len(points), device=x.device), points, others)
@@ -180,36 +163,38 @@ def check_recall(backend: Any, recall: Any) -> float:
     """Return the recall that two options ask for, 1 for an exact search."""
     checks.check_choice(backend, "backend", ("exact", "faiss"))
     if recall is None:
-        return RECALL if backend == "faiss" else 1.0
+        return 0.99 if backend == "faiss" else 1.0
     if (asked := checks.check_positive(recall, "recall")) > 1:
         raise ValueError(f"recall must be in (0, 1], got {recall}")
     return asked
 
 
-def _approximate_neighbors(sets: Sets, k: int, recall: float, budget: int) -> tuple[Tensor, Tensor, float]:
-    """Numbers and squared distances ``(B, Q, k)`` of an approximate search, and the smallest recall of the items."""
+def _approximate(sets: Sets, k: int, recall: float, budget: int) -> tuple[Nearest, float]:
+    """Return the neighbours ``(B, Q, k)`` that an approximate search finds, and the smallest recall of the items."""
     found = [_approximate_item(item, k, recall, budget) for item in sets.split(1)]
-    indices, distances, shares = zip(*found, strict=True)
-    return torch.stack(indices), torch.stack(distances), min(shares)
+    return Nearest(*map(torch.stack, zip(*(near for near, _ in found), strict=True))), min(share for _, share in found)
 
 
-def _approximate_item(sets: Sets, k: int, recall: float, budget: int) -> tuple[Tensor, Tensor, float]:
+def _approximate_item(sets: Sets, k: int, recall: float, budget: int) -> tuple[Nearest, float]:
     (points,), (queries,), (valid,) = sets.points, sets.queries, sets.valid
 
-    def exact(rows: Tensor) -> tuple[Tensor, Tensor]:
+    def exact(rows: Tensor) -> Nearest:
         return _exact_rows(sets, rows, k, budget)
 
     return approximate_neighbors(points, queries, valid, sets.itself, k, recall, exact)
 
 
-def _exact_rows(sets: Sets, rows: Tensor, k: int, budget: int) -> tuple[Tensor, Tensor]:
-    """Return the neighbours of some queries of one item; points among them are searched with one more, left out."""
+def _exact_rows(sets: Sets, rows: Tensor, k: int, budget: int) -> Nearest:
+    """Return the neighbours of some queries of one item. A query that is a point finds itself, which is left out."""
     if len(rows) == sets.queries.shape[1]:
-        indices, distances = _exact_neighbors(sets, k, budget)
-        return indices[0], distances[0]
+        return _first_item(_exact(sets, k, budget))
     among = Sets(sets.points, sets.queries[:, rows], sets.valid, False)
-    indices, distances = (part[0] for part in _exact_neighbors(among, k + sets.itself, budget))
-    return without_own(indices, distances, rows) if sets.itself else (indices, distances)
+    found = _first_item(_exact(among, k + sets.itself, budget))
+    return without_own(found, rows) if sets.itself else found
+
+
+def _first_item(found: Nearest) -> Nearest:
+    return Nearest(found.indices[0], found.squared_distances[0])
 
 
 def _check_budget(budget: int | None, x: Tensor) -> int:
@@ -218,7 +203,7 @@ def _check_budget(budget: int | None, x: Tensor) -> int:
 
 
 def _squared_reach(radius: float | Tensor, x: Tensor, valid: Tensor) -> Tensor:
-    """Checked squared radius of each point, ``(B, N)``."""
+    """Return the checked squared radius of each point, ``(B, N)``."""
     if isinstance(radius, Tensor):
         checks.check_floating(radius, "radius")
         if radius.shape != x.shape[:-1] or not (radius.reshape(valid.shape)[valid] >= 0).all():
@@ -238,56 +223,80 @@ def _squared_reach(radius: float | Tensor, x: Tensor, valid: Tensor) -> Tensor:
     return reach.clamp_max(torch.finfo(reach.dtype).max / 8)  # farther than any two points
 
 
-def _exact_neighbors(sets: Sets, k: int, budget: int) -> tuple[Tensor, Tensor]:
-    """Return numbers and squared distances ``(B, Q, k)``: by all distances, or of many points item by item."""
+def _exact(sets: Sets, k: int, budget: int) -> Nearest:
+    """Return the exact neighbours ``(B, Q, k)``: of small sets together, of large ones item by item."""
     if sets.points.device.type != "cpu" or sets.points.shape[1] < TILED_SET:
-        return nearest_in_sets(sets, k, budget)
+        return nearest_directly(*sets, k) or nearest_in_sets(sets, k, budget)
     found = [_nearest_of_many(item, k, budget) for item in sets.split(1)]
-    return torch.stack([numbers for numbers, _ in found]), torch.stack([squares for _, squares in found])
+    return Nearest(*map(torch.stack, zip(*found, strict=True)))
 
 
-def _nearest_of_many(item: Sets, k: int, budget: int) -> tuple[Tensor, Tensor]:
-    """Return numbers and squared distances ``(Q, k)`` of one item, among the points that are somebody's neighbours."""
+def _nearest_of_many(item: Sets, k: int, budget: int) -> Nearest:
+    """Return the neighbours ``(Q, k)`` of one item, searched among its valid points without superfluous copies."""
     (points,), (queries,), (valid,), itself = item
     kept = first_copies(points, valid, k + 1 + itself)
-    if kept is None and valid.all():
+    if len(kept) == len(points):
         return _by_tiles_or_all(points, None if itself else queries, k, budget)
-    kept = valid.nonzero().flatten() if kept is None else kept
-    indices, distances = _by_tiles_or_all(points[kept], queries, k + itself, budget)
-    indices = kept[indices]
-    return without_own(indices, distances, torch.arange(len(queries))) if itself else (indices, distances)
+    found = _by_tiles_or_all(points[kept], queries, k + itself, budget)
+    found = found._replace(indices=kept[found.indices])
+    return without_own(found, torch.arange(len(queries))) if itself else found
 
 
-def _by_tiles_or_all(points: Tensor, queries: Tensor | None, k: int, budget: int) -> tuple[Tensor, Tensor]:
-    """Return numbers and squared distances ``(Q, k)`` of the points nearest to queries, or to each other point."""
-    asked = points if queries is None else queries
-    if len(points) >= TILED_SET and len(asked) >= TILE_QUERIES:
+def first_copies(points: Tensor, valid: Tensor, most: int) -> Tensor:
+    """Return ascending numbers of valid points ``(N, D)``, without copies beyond the first ``most`` of each.
+
+    A search can find only the first few copies: they are equally far from everything, and ties go to the smaller index.
+    With thousands of copies it would measure each against each: 12 times as long with 6000 of 20,000 × 50.
+    """
+    numbers = valid.nonzero().flatten()
+    x = points[numbers] + 0.0  # zeros of one sign
+    bits = x.view(torch.int32 if x.dtype == torch.float32 else torch.int64)
+    odd = torch.randint(-(2**62), 2**62, (x.shape[1],), generator=torch.Generator().manual_seed(0)) * 2 + 1
+    step = rows_of_block(16 * x.shape[1], x.device, "cache")
+    key = torch.cat([(part * odd).sum(1) for part in bits.split(step)])  # modulo 2⁶⁴: equal for equal rows
+    key, order = key.sort(stable=True)
+    begins = torch.ones(len(x), dtype=torch.bool)
+    begins[1:] = key.diff() != 0
+    if begins.all():
+        return numbers
+    begins[1:] |= (x[order[1:]] != x[order[:-1]]).any(1)  # different points may share a key
+    place = torch.arange(len(x))
+    rank = place - torch.where(begins, place, 0).cummax(0).values  # the number of copies before each one
+    return numbers[order[rank < most].sort().values]
+
+
+def _by_tiles_or_all(points: Tensor, queries: Tensor | None, k: int, budget: int) -> Nearest:
+    """Return the points nearest to queries, or to each other point, ``(Q, k)``."""
+    asked, images = points if queries is None else queries, None
+    if _is_large(points, asked):
         found = Tiles(points, k).nearest(k, queries, budget)
         if found is not None:
             return found
-    (n, d), images = points.shape, None
-    if n >= TILED_SET and d >= PROJECTED_DIMENSIONS and n * d * len(asked) >= PROJECTED_TERMS:
-        images = images_that_pay(points, asked, queries is None, k)
-    sets = Sets(points[None], asked[None], points.new_ones(1, n, dtype=torch.bool), queries is None)
-    indices, distances = nearest_in_sets(sets, k, budget, images)
-    return indices[0], distances[0]
+        if points.shape[1] >= IMAGED_DIMENSIONS:
+            images = images_that_pay(points, asked, queries is None, k, budget)
+    sets = Sets(points[None], asked[None], points.new_ones(1, len(points), dtype=torch.bool), queries is None)
+    return _first_item(nearest_in_sets(sets, k, budget, images))
 
 
-def _pairs_of_items(sets: Sets, reach: Tensor, budget: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return item, query, point and squared distance of all pairs with d² ≤ ``reach`` ``(B, N)`` of the point."""
-    known = sets.valid[0].nonzero().flatten()
-    is_large = sets.points.device.type == "cpu" and len(known) >= TILED_SET and sets.queries.shape[1] >= TILE_QUERIES
-    if len(sets.points) == 1 and is_large:
+def _is_large(points: Tensor, queries: Tensor) -> bool:
+    """Return whether a search takes so long that it pays to learn about the points ``(N, D)`` first."""
+    return points.device.type == "cpu" and min(len(points), 2 * len(queries)) >= TILED_SET
+
+
+def _pairs_of_items(sets: Sets, reach: Tensor, budget: int) -> NeighborPairs:
+    """Return all pairs with d² ≤ ``reach`` ``(B, N)`` of the point."""
+    numbers = sets.valid[0].nonzero().flatten()
+    if len(sets.points) == 1 and _is_large(numbers, sets.queries[0]):
         queries = None if sets.itself else sets.queries[0]
-        found = Tiles(sets.points[0, known]).within(reach[0, known], queries, budget)
+        found = Tiles(sets.points[0, numbers]).within(reach[0, numbers], queries, budget)
         if found is not None:
-            query, point, squares = found
-            return torch.zeros_like(query), known[query] if sets.itself else query, known[point], squares
+            query = numbers[found.query] if sets.itself else found.query
+            return found._replace(query=query, point=numbers[found.point])
     return pairs_in_sets(sets, reach, budget)
 
 
 def _prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: Metric) -> Sets:
-    """Check the arguments of a search; the points are those that the metric measures between, see `measured`."""
+    """Return the checked arguments of a search, with the points of the metric, see `measured`."""
     checks.check_floating(x, "x")
     checks.check_outside_func(x, "x")
     checks.check_choice(metric, "metric", ("euclidean", "cosine"))
@@ -313,24 +322,25 @@ def _prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: Met
     return Sets(points, points if queries is None else measured(asked, metric), valid, queries is None)
 
 
-def _warn_of_underflow(sets: Sets, indices: Tensor, distances: Tensor) -> None:
-    """Say so where neighbours are apart and their squared distance is no normal number."""
-    is_close = (distances < torch.finfo(distances.dtype).tiny).any()
-    checks.later(is_close, functools.partial(_say_underflow, sets, indices, distances))
+def _warn_of_underflow(sets: Sets, found: Nearest) -> None:
+    """Warn where neighbours are apart and their squared distance is no normal number."""
+    distances = found.squared_distances
+    checks.later((distances < torch.finfo(distances.dtype).tiny).any(), functools.partial(_say_underflow, sets, found))
 
 
-def _say_underflow(sets: Sets, indices: Tensor, distances: Tensor) -> None:
-    close = distances < torch.finfo(distances.dtype).tiny
+def _say_underflow(sets: Sets, found: Nearest) -> None:
+    least = torch.finfo(found.squared_distances.dtype).tiny
+    close = found.squared_distances < least
     if sets.itself:
         close &= sets.valid[..., None]
     item, query, place = close.nonzero(as_tuple=True)
     lost, d = 0, sets.points.shape[2]
     for part in torch.arange(len(item), device=item.device).split(rows_of_block(16 * d, item.device)):
-        of_item, point = item[part], indices[item[part], query[part], place[part]]
+        of_item, point = item[part], found.indices[item[part], query[part], place[part]]
         lost += int((sets.points[of_item, point] != sets.queries[of_item, query[part]]).any(1).sum())
     if lost:
         checks.warn(
-            f"squared distances of {lost} pairs of distinct points are below {torch.finfo(distances.dtype).tiny:.1e}, "
-            f"the least normal {distances.dtype}, so that which are nearest is not known; rescale the points",
+            f"squared distances of {lost} pairs of distinct points are below {least:.1e}, the least normal "
+            f"{found.squared_distances.dtype}, so that which are nearest is not known; rescale the points",
             checks.GraphWarning,
         )

@@ -21,23 +21,34 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig.graph.search.exact import Sets, nearest_in_sets, pairs_in_sets
-from torch_lapeig.graph.search.projection import principal_directions, spread_rows
+from torch_lapeig.graph.distances import Nearest
+from torch_lapeig.graph.search.exact import (
+    NeighborPairs,
+    Sets,
+    nearest_in_sets,
+    pairs_in_sets,
+    principal_directions,
+    spread_rows,
+)
 from torch_lapeig.support.threads import together
-from torch_lapeig.support.tuning import TILE_DIRECTIONS, TILE_POINTS, TILE_SAMPLE, TILE_SHARE, rows_of_block
+from torch_lapeig.support.tuning import rows_of_block
 
-ROUNDING = 1e-9  # relative, of a bound in float64
-DIRECTION_SAMPLE = 1024  # points that the directions of images are learnt from
-FEWEST_QUERIES = 8  # of a block
+TILED_SET = 4096  # points from which on tiles are tried; a search of half as many queries is worth building them
+TILE_POINTS = 32  # minimum of a tile
+TILE_SHARE = 0.4  # of all tiles that a sample of blocks may be near for the others to be searched by tiles
 
 
-FindsTiles = Callable[[Tensor], tuple[Tensor, Tensor]]
+class BlockTiles(NamedTuple):
+    """Pairs of a block of queries and a tile that some of them may reach, int64 ``(E,)``, block by block."""
+
+    block: Tensor
+    tile: Tensor
 
 
 class Blocks(NamedTuple):
-    """Rows in blocks of equal size: numbers and images ``(T, S)`` and ``(T, S, p)``; bool ``valid``: not padding.
+    """Points or queries in blocks of equal size: numbers ``(T, S)``, images ``(T, S, p)``; ``valid``: not padding.
 
-    Padding repeats some of the rows, at equal steps.
+    Padding repeats some of them, at equal steps.
     """
 
     number: Tensor
@@ -50,23 +61,20 @@ class Tiles:
 
     def __init__(self, x: Tensor, k: int = 0) -> None:
         self.x, self.size = x, max(TILE_POINTS, 2 * k)
-        sample = x[spread_rows(len(x), DIRECTION_SAMPLE)].double()
+        sample = x[spread_rows(len(x), 1024)].double()  # the directions are learnt from it
         self.middle = sample.mean(0)
-        self.directions = principal_directions(sample - self.middle, min(TILE_DIRECTIONS, x.shape[1]))
+        self.directions = principal_directions(sample - self.middle, min(8, x.shape[1]))
         self.own, largest = self._blocks(x)
         self.low, self.high = self.own.image.aminmax(dim=1)
         self.padding = int((~self.own.valid).sum(1).max())
         limits, d = torch.finfo(x.dtype), x.shape[1]
-        self.slack = 1 + 8 * (d + 4) * limits.eps  # times a distance: what it may be if its square is rounded
+        # Largest factor between a distance and the root of its rounded square.
+        self.slack = 1 + 8 * (d + 4) * limits.eps
         # Distances whose squares underflow, and the rounding of images.
         self.least = math.sqrt(2 * d * limits.tiny) + 64 * d * 2.0**-52 * largest
 
-    def nearest(
-        self, k: int, queries: Tensor | None, budget: int, reach: Tensor | None = None
-    ) -> tuple[Tensor, Tensor] | None:
-        """Return numbers and squared distances ``(Q, k)`` of the points nearest to queries, or to each other point.
-
-        Ascending, ties by number. None where tiles do not pay.
+    def nearest(self, k: int, queries: Tensor | None, budget: int, reach: Tensor | None = None) -> Nearest | None:
+        """Return the points nearest to queries, or to each other point, ``(Q, k)``; None where tiles do not pay.
 
         Args:
             k: neighbours. queries: ``(Q, D)``; None: the points, none its own neighbour.
@@ -81,11 +89,11 @@ class Tiles:
         if queries is not None:
             guide = torch.cdist(blocks.image.mean(1), (self.low + self.high) / 2).argmin(1)
 
-        def near(some: Tensor) -> tuple[Tensor, Tensor]:
+        def near(some: Tensor) -> BlockTiles:
             numbers = self.own.number[guide[some]]
-            known = Sets(self.x[numbers], asked[blocks.number[some]], torch.ones_like(numbers, dtype=torch.bool), False)
-            squares = nearest_in_sets(known, wanted, budget)[1][..., -1]
-            within = squares.double().sqrt() * self.slack + self.least
+            sets = Sets(self.x[numbers], asked[blocks.number[some]], torch.ones_like(numbers, dtype=torch.bool), False)
+            kth = nearest_in_sets(sets, wanted, budget).squared_distances[..., -1]
+            within = kth.double().sqrt() * self.slack + self.least
             if reach is not None:
                 within = torch.minimum(within, reach.double()[blocks.number[some]] * self.slack + self.least)
             return self._near(blocks.image[some], within, torch.zeros_like(self.low[:, 0]), guide[some])
@@ -100,32 +108,30 @@ class Tiles:
             number, is_query = blocks.number[some], blocks.valid[some]
             there = members < len(self.x)
             members = members.clamp_max(len(self.x) - 1)
-            found, squares = nearest_in_sets(Sets(self.x[members], asked[number], there, False), k + itself, budget)
-            found = members.gather(1, found.flatten(1)).view(found.shape)[is_query]
-            squares, number = squares[is_query], number[is_query]
-            if itself:
-                found, squares = without_own(found, squares, number)
-            indices[number], distances[number] = found, squares
+            place, squares = nearest_in_sets(Sets(self.x[members], asked[number], there, False), k + itself, budget)
+            found = Nearest(members.gather(1, place.flatten(1)).view(place.shape)[is_query], squares[is_query])
+            number = number[is_query]
+            indices[number], distances[number] = without_own(found, number) if itself else found
 
-        self._search_blocks(*pairs, search)
-        return indices, distances
+        self._search_blocks(pairs, search)
+        return Nearest(indices, distances)
 
-    def within(self, reach: Tensor, queries: Tensor | None, budget: int) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Return query, point and squared distance of all pairs with d² ≤ ``reach`` ``(N,)`` of the point, in order.
+    def within(self, reach: Tensor, queries: Tensor | None, budget: int) -> NeighborPairs | None:
+        """Return all pairs with d² ≤ ``reach`` ``(N,)`` of the point, ascending; None where tiles do not pay.
 
-        None where tiles do not pay. The arguments are those of `nearest`.
+        ``queries`` and ``budget``: as for `nearest`.
         """
         blocks, asked = (self.own, self.x) if queries is None else (self._blocks(queries)[0], queries)
         farthest = reach[self.own.number].amax(1).double().sqrt() * self.slack + self.least
 
-        def near(some: Tensor) -> tuple[Tensor, Tensor]:
+        def near(some: Tensor) -> BlockTiles:
             image = blocks.image[some]
             return self._near(image, image.new_zeros(image.shape[:2]), farthest, None)
 
         pairs = self._pairs_of_blocks(len(blocks.number), near)
         if pairs is None:
             return None
-        found = []
+        found: list[NeighborPairs] = []
 
         def search(some: Tensor, members: Tensor) -> None:
             number, there = blocks.number[some], members < len(self.x)
@@ -136,12 +142,11 @@ class Tiles:
             query, point = number[item, query], members[item, point]
             if queries is None:
                 kept &= query != point
-            found.append((query[kept], point[kept], squares[kept]))
+            found.append(NeighborPairs(torch.zeros_like(query), query, point, squares).take(kept))
 
-        self._search_blocks(*pairs, search)
-        query, point, squares = (torch.cat(parts) for parts in zip(*found, strict=True))
-        order = torch.from_numpy(np.argsort((query * len(self.x) + point).numpy()))
-        return query[order], point[order], squares[order]
+        self._search_blocks(pairs, search)
+        every = NeighborPairs.cat(found)
+        return every.take(torch.from_numpy(np.argsort((every.query * len(self.x) + every.point).numpy())))
 
     def _blocks(self, x: Tensor) -> tuple[Blocks, float]:
         """Return points or queries in blocks by their images, and the largest distance of one from the middle."""
@@ -150,20 +155,21 @@ class Tiles:
             centred = part - self.middle
             images.append(centred @ self.directions)
             largest = max(largest, float(torch.linalg.vector_norm(centred, dim=1).amax()))
-        # Few queries in blocks as large in space as the tiles are.
-        size = min(self.size, max(FEWEST_QUERIES, self.size * len(x) // len(self.x)))
+        # Few queries are put into smaller blocks, so that a block is as large in space as a tile.
+        size = min(self.size, max(8, self.size * len(x) // len(self.x)))
         return _bisected(torch.cat(images), size), largest
 
-    def _near(self, image: Tensor, within: Tensor, reach: Tensor, always: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return pairs of a block and a tile that some of its queries may reach, and of each block and one tile.
+    def _near(self, image: Tensor, within: Tensor, reach: Tensor, always: Tensor | None) -> BlockTiles:
+        """Return the tiles that some queries of each block may reach.
 
         Args:
             image: ``(b, S, p)``. within: ``(b, S)``, how far each query looks. reach: ``(T,)``, how far each tile
                 reaches beyond its box. always: ``(b,)``, the tile that is near whatever the distance.
         """
+        rounding = 1 + 1e-9  # relative, of a bound in float64
         low, high = image.aminmax(dim=1)
         squares = _squared_gaps(low[:, None], high[:, None], self.low, self.high)
-        is_near = squares <= ((within.amax(1, keepdim=True) + reach) * (1 + ROUNDING)).square_()
+        is_near = squares <= ((within.amax(1, keepdim=True) + reach) * rounding).square_()
         if always is not None:
             is_near[torch.arange(len(image)), always] = True
         block, tile = is_near.nonzero(as_tuple=True)
@@ -171,36 +177,36 @@ class Tiles:
         step = rows_of_block(32 * image[0, :, 0].numel(), image.device, "cache")
         for b, t in zip(block.split(step), tile.split(step), strict=True):
             squares = _squared_gaps(image[b], image[b], self.low[t, None], self.high[t, None])
-            kept.append((squares <= ((within[b] + reach[t, None]) * (1 + ROUNDING)).square_()).any(1))
+            kept.append((squares <= ((within[b] + reach[t, None]) * rounding).square_()).any(1))
         keep = torch.cat(kept)
         if always is not None:
             keep |= tile == always[block]
-        return block[keep], tile[keep]
+        return BlockTiles(block[keep], tile[keep])
 
-    def _pairs_of_blocks(self, count: int, near: FindsTiles) -> tuple[Tensor, Tensor] | None:
-        """Return what ``near`` finds of all blocks, block by block; None where a sample is near most of the points."""
-        sample = torch.arange(0, count, max(1, count // TILE_SAMPLE))
-        if len(near(sample)[1]) > TILE_SHARE * len(sample) * len(self.low):
+    def _pairs_of_blocks(self, count: int, near: Callable[[Tensor], BlockTiles]) -> BlockTiles | None:
+        """Return the near tiles of all blocks; None where a sample of blocks is near most of the tiles."""
+        sample = torch.arange(0, count, max(1, count // 16))
+        if len(near(sample).tile) > TILE_SHARE * len(sample) * len(self.low):
             return None
         step = rows_of_block(
             8 * max(len(self.low), self.own.number.shape[1] * self.x.shape[1] * 4), self.x.device, "cache"
         )
         parts = torch.arange(count).split(step)
         found = together([functools.partial(near, some) for some in parts])
-        block = torch.cat([some[block] for some, (block, _) in zip(parts, found, strict=True)])
-        return block, torch.cat([tile for _, tile in found])
+        block = torch.cat([some[pairs.block] for some, pairs in zip(parts, found, strict=True)])
+        return BlockTiles(block, torch.cat([pairs.tile for pairs in found]))
 
-    def _search_blocks(self, block: Tensor, tile: Tensor, search: Callable[[Tensor, Tensor], None]) -> None:
+    def _search_blocks(self, pairs: BlockTiles, search: Callable[[Tensor, Tensor], None]) -> None:
         """Call ``search`` with blocks ``(b,)`` and the points in their tiles ``(b, m)``, ascending, padded by N."""
         member = torch.where(self.own.valid, self.own.number, len(self.x))
-        count = torch.bincount(block)
+        count = torch.bincount(pairs.block)
         begin, order = count.cumsum(0) - count, count.argsort()
         order = order[count[order] > 0]
 
         def task(some: Tensor) -> None:
             column = torch.arange(int(count[some].max()))
             there = column < count[some][:, None]
-            tiles = tile[torch.where(there, begin[some][:, None] + column, 0)]
+            tiles = pairs.tile[torch.where(there, begin[some][:, None] + column, 0)]
             members = member[tiles].masked_fill_(~there[..., None], len(self.x)).flatten(1)
             members = torch.from_numpy(np.sort(members.numpy(), axis=1))
             search(some, members[:, : int((members < len(self.x)).sum(1).max())])
@@ -239,9 +245,8 @@ def _squared_gaps(low: Tensor, high: Tensor, other_low: Tensor, other_high: Tens
     return squares
 
 
-def without_own(indices: Tensor, distances: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+def without_own(found: Nearest, own: Tensor) -> Nearest:
     """Return neighbours ``(Q, k)`` of ``(Q, k + 1)`` without the points of numbers ``own``."""
-    itself = indices == own[:, None]
+    itself = found.indices == own[:, None]
     itself[:, -1] |= ~itself.any(1)  # hidden behind k + 1 copies
-    k = indices.shape[1] - 1
-    return indices[~itself].reshape(-1, k), distances[~itself].reshape(-1, k)
+    return Nearest(*(part[~itself].reshape(-1, part.shape[1] - 1) for part in found))
