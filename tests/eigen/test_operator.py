@@ -1,4 +1,4 @@
-"""What solvers ask of an operator: every reduction over nodes, no entries, and a clear refusal where they need more."""
+"""Solvers ask an operator for every reduction over nodes and for no entries, or refuse it clearly."""
 
 import math
 
@@ -175,6 +175,6 @@ def test_preconditioners_are_called_alike():
 
 
 @pytest.mark.parametrize("wrong", ["amg", SmoothedAggregation, 3, Eigh()])
-def test_a_preconditioner_that_is_none_is_refused_when_the_solver_is_made(wrong):
+def test_a_wrong_preconditioner_is_refused_when_the_solver_is_made(wrong):
     with pytest.raises(TypeError, match="preconditioner must be None or a preconditioner such as"):
         Lobpcg(preconditioner=wrong)

@@ -1,4 +1,4 @@
-"""Compiled looks at Ritz pairs against dense algebra."""
+"""Compiled Ritz pairs against dense algebra."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def batch_of(dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("m", [1, 2, 7, 8, 17, 33])
 @pytest.mark.parametrize("is_dependent", [False, True])
-def test_ritz_pairs_of_a_block_are_those_of_dense_algebra(m, dtype, is_dependent):
+def test_ritz_pairs_of_a_block_equal_dense_algebra(m, dtype, is_dependent):
     operator, eps = batch_of(dtype), 300 * torch.finfo(dtype).eps
     x = torch.randn(4, 60, m, dtype=dtype)
     if is_dependent:  # as far as that goes in one pass

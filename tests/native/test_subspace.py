@@ -60,7 +60,7 @@ def test_the_same_filters_as_in_steps(graph, tolerance, normalization, monkeypat
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_graph_has_the_same_pairs_alone_and_beside_others(dtype):
+def test_a_graph_has_the_same_pairs_in_a_batch(dtype):
     operator = batch_of(dtype, 4).symmetric
     together = ChebyshevSubspace()(operator, 4, 1e-4)
     for b, item in enumerate(operator.items()):

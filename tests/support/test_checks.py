@@ -1,4 +1,4 @@
-"""Checks of arguments: numbers that count nothing there is are an error, not an allocation, an overflow or a hang."""
+"""Checks of arguments: absurd numbers are an error, not an allocation, an overflow or a hang."""
 
 import dataclasses
 

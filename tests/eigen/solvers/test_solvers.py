@@ -172,7 +172,7 @@ SIZES = {"6, 4": (6, 4), "4, 6, 5": (4, 6, 5), "60, 12": (60, 12, 60), "equal": 
 
 
 @covering(2, solver={"default": None, **ITERATIVE}, sizes=SIZES, storage=["dense", "sparse"])
-def test_the_next_value_of_graphs_beside_one_that_has_none(sizes, storage, solver):
+def test_the_gap_of_graphs_beside_one_without_a_next_value(sizes, storage, solver):
     """All pairs of the smallest graph, and so no guard: the others still have a gap, and gradients."""
     n, k = max(sizes), min(sizes)
     affinity = torch.zeros(len(sizes), n, n, dtype=torch.float64)
@@ -270,7 +270,7 @@ class TestHardGraphs:
     @pytest.mark.parametrize(
         "solver", [ChebyshevSubspace(max_products=100), ChebyshevSubspace(max_iterations=3)], ids=str
     )
-    def test_what_cannot_be_solved_is_said(self, solver):
+    def test_unsolved_graphs_are_warned_of(self, solver):
         with pytest.warns(ConvergenceWarning):
             pairs = eigenpairs(Laplacian(Graph.from_scipy(sparse_path(20_000))), 4, solver)
         assert not pairs.converged
@@ -390,7 +390,7 @@ def test_eigenvectors_that_coarse_levels_lack_are_found(seed):
 
 
 @in_every_dtype
-def test_residuals_of_eigh_are_those_of_a_product(dtype):
+def test_residuals_of_eigh_equal_those_of_a_product(dtype):
     """LAPACK's reduction alone leaves ten to thirty units of round-off here, by the library, and more with nodes."""
     two = torch.block_diag(complete(200), path(200))
     affinity = torch.stack([path(400), cycle(400), complete_bipartite(1, 399), two])

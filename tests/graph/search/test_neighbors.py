@@ -191,7 +191,7 @@ def test_an_endless_radius_reaches_all_but_padding(radius):
     assert found.query.max() == found.point.max() == 49
 
 
-def test_rows_in_doubt_and_others_of_one_batch_are_those_of_direct_differences():
+def test_a_batch_with_ties_equals_direct_differences():
     """A lattice, whose distances are equal by the dozen, beside points whose distances are all far apart."""
     generator = torch.Generator().manual_seed(0)
     axis = torch.arange(6, dtype=torch.float64)
@@ -226,7 +226,7 @@ def test_threads_with_blocks_of_their_own_change_nothing(rows, monkeypatch):
 
 
 @in_every_dtype
-def test_units_in_which_squares_underflow_are_said(dtype):
+def test_units_in_which_squares_underflow_are_warned_of(dtype):
     x, unit = points(60, 3).to(dtype), 1e-25 if dtype == torch.float32 else 1e-200
     with pytest.warns(GraphWarning, match=r"squared distances of \d+ pairs of distinct points .* rescale"):
         nearest_neighbors(unit * x, 4)
