@@ -113,7 +113,7 @@ def test_everything_public_is_there_and_importing_is_quiet():
 
 
 def test_only_the_sparse_matrices_of_scipy_are_loaded():
-    """Shortest paths and factors are imported on first use. Which modules `scipy.sparse` loads depends on its version."""
+    """Shortest paths and factors are imported on first use. What `scipy.sparse` loads depends on its version."""
     code = "import sys, torch, scipy.sparse; before = set(sys.modules); import torch_lapeig\n"
     code += "print(*(name for name in set(sys.modules) - before if name.startswith('scipy')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
