@@ -1,4 +1,4 @@
-"""The compiled loop of subspace iteration, against the same in steps and against dense eigenpairs."""
+"""The compiled loop of subspace iteration, against its steps in torch and dense eigenpairs; its Ritz pairs."""
 
 import pytest
 import torch
@@ -8,6 +8,7 @@ from torch_lapeig import Graph, HeatKernel, Laplacian, eigenpairs, knn_graph, na
 from torch_lapeig.eigen import ChebyshevSubspace
 from torch_lapeig.eigen.solvers import chebyshev
 from torch_lapeig.native import subspace as loops
+from torch_lapeig.native.ritz import ritz_pairs
 
 DTYPES = (torch.float64,)
 pytestmark = pytest.mark.skipif(native.library() is None, reason="nothing is compiled")
@@ -116,3 +117,64 @@ def test_limits_are_kept():
     assert none.iterations == 0
     assert not none.finished.any()
     assert ChebyshevSubspace(max_degree=6)(operator, 4, 1e-6).finished.all()
+
+
+# --- Ritz pairs of a block, against dense algebra ---------------------------------------------------------------------
+
+
+def batch_of_graphs():
+    x = torch.stack([points(60, 3, seed=seed) for seed in range(4)])
+    return Laplacian(knn_graph(x, 6)).symmetric
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("m", [1, 2, 7, 8, 17, 33])
+@pytest.mark.parametrize("is_dependent", [False, True])
+def test_ritz_pairs_of_a_block_equal_dense_algebra(m, is_dependent):
+    operator, eps = batch_of_graphs(), 300 * torch.finfo(torch.float64).eps
+    x = torch.randn(4, 60, m, dtype=torch.float64)
+    if is_dependent:  # as far as that goes in one pass
+        x = x @ torch.ones(m, m, dtype=torch.float64).triu()
+    x = x * torch.logspace(-6, 6, m, dtype=torch.float64)
+    null = operator.null_vectors(m)[..., :1]
+    values, vectors, residuals = ritz_pairs(operator.compiled, x, null, operator.bound)
+    eye = torch.eye(m, dtype=torch.float64).expand(4, m, m)
+    torch.testing.assert_close(vectors.mT @ vectors, eye, rtol=0, atol=eps)
+    unit = x / x.norm(dim=1, keepdim=True)
+    torch.testing.assert_close(vectors @ (vectors.mT @ unit), unit, rtol=0, atol=eps)  # the span is the same
+    shifted = operator.to_dense() - operator.bound[:, None, None] * null @ null.mT
+    expected, turn = torch.linalg.eigh(vectors.mT @ shifted @ vectors)
+    values_of_a = expected.clamp_min(0)
+    torch.testing.assert_close(values, values_of_a, rtol=0, atol=eps * float(operator.bound.max()))
+    torch.testing.assert_close(
+        turn.abs().diagonal(dim1=1, dim2=2), torch.ones(4, m, dtype=torch.float64), rtol=0, atol=0.1
+    )
+    rest = operator.matmul(vectors) - values[:, None, :] * vectors
+    torch.testing.assert_close(residuals, rest.norm(dim=1), rtol=1e-3, atol=eps * float(operator.bound.max()))
+
+
+@torch.no_grad()
+def test_null_vectors_in_a_block_are_pairs_of_zero():
+    operator = batch_of_graphs()
+    null = operator.null_vectors(6)[..., :1]
+    x = torch.cat([torch.randn(4, 60, 5, dtype=torch.float64), null], 2)
+    values, vectors, residuals = ritz_pairs(operator.compiled, x, null, operator.bound)
+    eps = 300 * torch.finfo(torch.float64).eps
+    assert (values[:, 0] == 0).all()
+    torch.testing.assert_close(
+        (vectors[..., :1] * null).sum(1).abs(), torch.ones(4, 1, dtype=torch.float64), rtol=0, atol=eps
+    )
+    assert float(residuals[:, 0].max()) < eps * float(operator.bound.max())
+    assert (values[:, 1:] > 1e-3).all()
+
+
+@torch.no_grad()
+def test_dependent_columns_and_columns_of_nan_are_left_to_torch():
+    operator = batch_of_graphs()
+    null = operator.null_vectors(3)
+    x = torch.randn(4, 60, 3, dtype=torch.float64)
+    assert ritz_pairs(operator.compiled, x, null, operator.bound) is not None
+    for column in (x[2, :, 0], x[2, :, 0] * 3 + 1e-9 * x[2, :, 1], torch.zeros(60), torch.full((60,), torch.nan)):
+        y = x.clone()
+        y[2, :, 2] = column
+        assert ritz_pairs(operator.compiled, y, null, operator.bound) is None
