@@ -162,9 +162,9 @@ def batch_of(dtype, b=4, n=60, k=6):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("dtype", [torch.float64])
 @pytest.mark.parametrize("is_unit", [True, False])
-def test_filters_equal_torch(dtype, is_unit, in_torch):
+def test_filters_equal_torch(is_unit, in_torch):
+    dtype = torch.float64
     operator = batch_of(dtype)
     if not is_unit:
         diagonal = 1 + torch.rand(4, 60, dtype=dtype)
@@ -188,9 +188,9 @@ def batch_and_filter(operator, x, degree, low):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("dtype", [torch.float64])
 @pytest.mark.parametrize("m", [1, 8, 11, 17, 40])
-def test_columns_of_one_graph_are_filtered_on_threads_as_on_one(m, dtype, monkeypatch):
+def test_columns_of_one_graph_are_filtered_on_threads_as_on_one(m, monkeypatch):
+    dtype = torch.float64
     operator = Laplacian(knn_graph(swiss_roll(3000).to(dtype), 8)).symmetric
     x, low = torch.randn(1, 3000, m, dtype=dtype), torch.tensor([0.4], dtype=dtype)
     for degree in (torch.tensor([30]), torch.tensor([31])):

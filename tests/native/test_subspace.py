@@ -10,7 +10,6 @@ from torch_lapeig.eigen.solvers import chebyshev
 from torch_lapeig.native import subspace as loops
 from torch_lapeig.native.ritz import ritz_pairs
 
-DTYPES = (torch.float64,)
 pytestmark = pytest.mark.skipif(native.library() is None, reason="nothing is compiled")
 
 
@@ -18,8 +17,8 @@ def in_steps(monkeypatch):
     monkeypatch.setattr(chebyshev, "subspace", lambda *args: None)
 
 
-def batch_of(dtype, count=3, n=300, dims=5):
-    x = points(n, dims, batch=count).to(dtype)
+def batch_of(count=3, n=300, dims=5):
+    x = points(n, dims, batch=count)
     return Laplacian(HeatKernel()(x, knn_graph(x, 8)))
 
 
@@ -37,7 +36,7 @@ GRAPHS = {
     "path": lambda: Graph.from_scipy(sparse_path(80)),
     "parts": several_parts,
     "complete": lambda: Graph.from_dense(1 - torch.eye(41, dtype=torch.float64)),
-    "batch": lambda: batch_of(torch.float64).graph,
+    "batch": lambda: batch_of().graph,
 }
 
 
@@ -60,9 +59,8 @@ def test_the_same_filters_as_in_steps(graph, tolerance, normalization, monkeypat
         torch.testing.assert_close(gram, torch.eye(gram.shape[1], dtype=gram.dtype).expand_as(gram), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_a_graph_has_the_same_pairs_in_a_batch(dtype):
-    operator = batch_of(dtype, 4).symmetric
+def test_a_graph_has_the_same_pairs_in_a_batch():
+    operator = batch_of(4).symmetric
     together = ChebyshevSubspace()(operator, 4, 1e-4)
     for b, item in enumerate(operator.items()):
         alone = ChebyshevSubspace()(item, 4, 1e-4)
@@ -71,7 +69,7 @@ def test_a_graph_has_the_same_pairs_in_a_batch(dtype):
 
 
 def test_a_call_that_is_cut_into_many_gives_the_same(monkeypatch):
-    operator = batch_of(torch.float64).symmetric
+    operator = batch_of().symmetric
     expected = ChebyshevSubspace()(operator, 4, 1e-8)
     calls = []
 
@@ -89,15 +87,13 @@ def test_a_call_that_is_cut_into_many_gives_the_same(monkeypatch):
     assert torch.equal(found.vectors, expected.vectors)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("spread", [1e-3, 1e-7])
-def test_clusters_whose_values_are_tiny_beside_the_others(dtype, spread, monkeypatch):
+def test_clusters_whose_values_are_tiny_beside_the_others(spread, monkeypatch):
     monkeypatch.setattr(ChebyshevSubspace, "_step_by_step", None)
     part = 1 - torch.eye(30, dtype=torch.float64)
     weights = torch.block_diag(*[part] * 6)
     weights[weights == 0] = spread / 180
     weights.fill_diagonal_(0)
-    weights = weights.to(dtype)
     index = weights.nonzero().T
     laplacian = Laplacian(Graph.from_edge_index(index, weights[tuple(index)], num_nodes=180))
     pairs = eigenpairs(laplacian, 8, ChebyshevSubspace(), tolerance=1e-3)

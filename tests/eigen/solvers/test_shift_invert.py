@@ -32,7 +32,7 @@ from torch_lapeig.eigen import (
 )
 from torch_lapeig.eigen.gradient import complement
 from torch_lapeig.eigen.solvers import factors, shift_invert
-from torch_lapeig.eigen.solvers.block_krylov import BlockKrylov, Trend
+from torch_lapeig.eigen.solvers.block_krylov import BlockKrylov
 from torch_lapeig.graph.pattern import DensePattern
 from torch_lapeig.native.sparse import Limits
 
@@ -424,19 +424,6 @@ def test_a_krylov_space_knows_its_products():
     torch.testing.assert_close(
         space.vectors(turn).mT @ outside @ space.vectors(turn), torch.diag(again), atol=1e-9, rtol=0
     )
-
-
-class TestTrend:
-    def test_looks_come_closer_together_towards_the_end(self):
-        trend = Trend(4)
-        trend.add(30, 1e6)
-        assert trend.until_next == 10  # a third of those so far
-        trend.add(40, 1e4)
-        assert trend.until_next == 10  # half of what is left: two thirds of 30
-        trend.add(50, 10.0)
-        assert trend.until_next == 4  # two are left, by the last rate
-        trend.add(54, 11.0)
-        assert trend.until_next == 18
 
 
 def test_paths_stored_densely_are_no_matter():
