@@ -69,15 +69,15 @@ docs-test: docs
 
 test-lowest: $(LOWEST)/installed
 	@echo "==> tests with the lowest versions that pyproject.toml allows"
-	@$(LOWEST)/bin/python -m pytest
+	@OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n auto
 
 test-pythons: $(VENV)/installed
 	@echo "==> each Python that is installed, without torch (PYTHONS=... to choose)"
 	@$(BIN)/python .ci/pythons.py $(PYTHONS)
 
 test-torch: .venv-torch-$(TORCH)/installed
-	@echo "==> the package's tests with torch $(TORCH) and the newest of all others, one thread (TORCH=..., PYTHON=... to choose)"
-	@OMP_NUM_THREADS=1 $(<D)/bin/python -m pytest $(addprefix --ignore=tests/,benchmarks experiments project)
+	@echo "==> the package's tests with torch $(TORCH) and the newest of all others (TORCH=..., PYTHON=... to choose)"
+	@OMP_NUM_THREADS=1 $(<D)/bin/python -m pytest -n auto $(addprefix --ignore=tests/,benchmarks experiments project)
 
 coverage: $(VENV)/installed
 	@echo "==> lines of torch_lapeig that the tests run, those of other processes too (report in runs/coverage)"

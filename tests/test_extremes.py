@@ -30,7 +30,7 @@ from torch_lapeig import (
     eigenpairs,
     knn_graph,
 )
-from torch_lapeig.graph.logarithms import log_sums, with_log_derivative
+from torch_lapeig.graph.weights import log_sums, with_log_derivative
 
 SINGLE, DOUBLE = torch.float32, torch.float64
 WEIGHTINGS = {

@@ -9,8 +9,8 @@ import torch
 from problems import in_every_dtype, points, projector_loss, torus
 from torch_lapeig import DegeneracyWarning, Graph, HeatKernel, Laplacian, eigenpairs, knn_graph
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, ShiftInvert, SymmetricOperator
-from torch_lapeig.graph.logarithms import inverse_power
 from torch_lapeig.graph.pattern import DensePattern
+from torch_lapeig.graph.weights import inverse_power
 
 FAR = [(torch.float32, -66), (torch.float32, 90), (torch.float64, -520), (torch.float64, 900)]
 FARTHER = [(torch.float32, e) for e in (-100, -57, 57)] + [(torch.float64, e) for e in (-900, 520)]

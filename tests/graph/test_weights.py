@@ -89,8 +89,6 @@ def test_gradcheck_of_points_and_bandwidth(t):
 @pytest.mark.parametrize("t", [0.7, "median", "component-median"])
 def test_function_transforms_go_through(t):
     """`torch.func` gives the derivatives of autograd, and products with them."""
-    if t != 0.7 and torch.__version__ < (2, 11):
-        pytest.skip("inside torch.func this torch reads no numbers of a tensor, and a median says so")
     x = points(12, 2)
     graph = knn_graph(x, 3)
 

@@ -14,7 +14,7 @@ from problems import points, random_affinity, swiss_roll
 from torch_lapeig import Graph, HeatKernel, Laplacian, eigenpairs, knn_graph, native
 from torch_lapeig.eigen import ChebyshevSubspace, SymmetricOperator
 from torch_lapeig.eigen.gradient.complement import Complement
-from torch_lapeig.graph import csr as storage
+from torch_lapeig.graph import products as storage
 from torch_lapeig.graph.pattern import DensePattern
 
 DTYPES = (torch.float64, torch.float32)

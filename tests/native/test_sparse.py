@@ -147,7 +147,7 @@ class TestStructure:
         random = np.random.default_rng(0)
         for n in (5, 40, 300):
             for _ in range(20):
-                rows = scipy.sparse.random_array((n, n), density=min(1.0, 3 / n), rng=random, format="csr")
+                rows = scipy.sparse.random(n, n, density=min(1.0, 3 / n), random_state=random, format="csr")
                 found = Structure.of(rows.indptr.astype(np.int32), rows.indices.astype(np.int32))
                 assert found is None or found.entries >= n
 

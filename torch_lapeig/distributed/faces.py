@@ -17,11 +17,11 @@ from torch_lapeig.distributed.fits import ROWS, SMALL, ShardedFit, centres_or_ax
 from torch_lapeig.distributed.graph import ShardedGraph, sharded_graph
 from torch_lapeig.distributed.points import ShardedPoints
 from torch_lapeig.distributed.ranks import DistributedError, Ranks, in_words
-from torch_lapeig.eigen import Laplacian
+from torch_lapeig.eigen import Eigenpairs, Laplacian
 from torch_lapeig.graph import Precomputed
 from torch_lapeig.losses import LaplacianSmoothness, SpectralLoss
 from torch_lapeig.methods import LaplacianEigenmaps, SpectralClustering
-from torch_lapeig.methods.module import EigenSolves, Embedding
+from torch_lapeig.methods.module import Embedding
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import ENTRY, State, entry_of, saved_fit
 
@@ -316,9 +316,9 @@ class Sharded(nn.Module):
 
     def _solve(self, points: ShardedPoints, graph: ShardedGraph) -> tuple[Laplacian, Embedding, Any]:
         laplacian = Laplacian(self.module.weights(points.x, graph), self.module._normalization)
-        solve = EigenSolves(self.module.solve)
-        found = self.module._solve_graph(laplacian, solve, fill=False)
-        return laplacian, found, tuple(solve.pairs)
+        solved: list[Eigenpairs] = []
+        found = self.module._solve_graph(laplacian, solved, fill=False)
+        return laplacian, found, tuple(solved)
 
 
 def sum_gradients(module: nn.Module, ranks: Ranks) -> None:

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen import Laplacian, Solve, Solver
+from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver, eigenpairs
 from torch_lapeig.eigen.laplacian import Normalization
 from torch_lapeig.graph import KNN, Graph
 from torch_lapeig.graph.graph import check_graph, check_whole
-from torch_lapeig.graph.weighted import Rule
+from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.labels import (
     ASSIGNMENTS,
@@ -23,7 +23,7 @@ from torch_lapeig.methods.labels import (
     nearest_axis,
     nearest_centre,
 )
-from torch_lapeig.methods.module import EigenSolves, Embedding
+from torch_lapeig.methods.module import Embedding
 from torch_lapeig.methods.spectral import GraphEmbedding, check_size, warn_of_isolated
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
@@ -155,7 +155,7 @@ class SpectralClustering(GraphEmbedding):
     def __init__(
         self,
         n_clusters: int,
-        neighbors: Rule = KNN(10),  # noqa: B008 (frozen)
+        neighbors: GraphRule = KNN(10),  # noqa: B008 (frozen)
         weights: Weighting | None = None,
         *,
         variant: Variant = "njw",
@@ -184,12 +184,13 @@ class SpectralClustering(GraphEmbedding):
     def _normalization(self) -> Normalization:
         return "random_walk"
 
-    def _solve_graph(self, laplacian: Laplacian, solve: EigenSolves, *, fill: bool) -> Embedding:
+    def _solve_graph(self, laplacian: Laplacian, solved: list[Eigenpairs], *, fill: bool) -> Embedding:
         if not fill:
             for name in ("n_clusters", "n_components"):
                 check_size(laplacian, getattr(self, name), name)
         warn_of_isolated(laplacian, " and their label is −1")
-        pairs = solve(laplacian, self.n_components, fill=fill)
+        pairs = eigenpairs(laplacian, self.n_components, self.solve, fill=fill)
+        solved.append(pairs)
         return Embedding(self._rows(pairs.vectors), pairs.values, pairs.residuals, pairs.gap, ())
 
     def _rows(self, y: Tensor) -> Tensor:
@@ -203,9 +204,9 @@ class SpectralClustering(GraphEmbedding):
         length: Tensor = torch.linalg.vector_norm(torch.where(active, y, 1), dim=-1, keepdim=True)
         return y / length
 
-    def _fit_points(self, x: Any, solve: EigenSolves, *, fill: bool) -> State:
-        state = super()._fit_points(x, solve, fill=fill)
-        return state if self.variant == "shi_malik" else {**state, "train_vectors": solve.pairs[-1].vectors}
+    def _fit_points(self, x: Any, solved: list[Eigenpairs], *, fill: bool) -> State:
+        state = super()._fit_points(x, solved, fill=fill)
+        return state if self.variant == "shi_malik" else {**state, "train_vectors": solved[-1].vectors}
 
     def _extend(self, x: Tensor, state: State) -> Tensor:
         return self._rows(super()._extend(x, state))

@@ -8,17 +8,17 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver
+from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver, eigenpairs
 from torch_lapeig.eigen.choose import Auto
 from torch_lapeig.eigen.gradient.clusters import function_of_matrix, off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization
 from torch_lapeig.eigen.small import graphs_of_walk, is_small, small_eigenpairs
 from torch_lapeig.graph import KNN, Graph, ImprovedWeights
-from torch_lapeig.graph.nodes import Nodes
+from torch_lapeig.graph.pattern import Nodes
+from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.small import small_graph
-from torch_lapeig.graph.weighted import Rule
 from torch_lapeig.graph.weights import Bandwidth, Weighting
-from torch_lapeig.methods.module import EigenSolves, Embedding, with_random_signs
+from torch_lapeig.methods.module import Embedding, with_random_signs
 from torch_lapeig.methods.spectral import GraphEmbedding, check_size, warn_of_isolated
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
@@ -90,7 +90,7 @@ class LaplacianEigenmaps(GraphEmbedding):
     def __init__(
         self,
         n_components: int = 2,
-        neighbors: Rule = KNN(10),  # noqa: B008 (frozen)
+        neighbors: GraphRule = KNN(10),  # noqa: B008 (frozen)
         weights: Weighting | None = None,
         *,
         normalization: Literal["random_walk", "unnormalized"] = "random_walk",
@@ -114,7 +114,13 @@ class LaplacianEigenmaps(GraphEmbedding):
 
     @classmethod
     def improved(
-        cls, n_components: int, neighbors: Rule, t: Bandwidth = "median", *, learnable: bool = False, **options: Any
+        cls,
+        n_components: int,
+        neighbors: GraphRule,
+        t: Bandwidth = "median",
+        *,
+        learnable: bool = False,
+        **options: Any,
     ) -> LaplacianEigenmaps:
         """Build improved Laplacian eigenmaps of Baghani & Araabi: (D − W) y = λ y with `ImprovedWeights`.
 
@@ -150,7 +156,7 @@ class LaplacianEigenmaps(GraphEmbedding):
     ) -> Embedding:
         """Return the columns of ``forward`` with eigenvalues, residuals and eigengap; the arguments are the same."""
         checks.check_generator(generator)
-        found = super().embed(x, mask=mask)
+        found = self._embedded(x, mask)
         if self.random_signs and self.training:
             found = found._replace(columns=with_random_signs(found.columns, generator))
         return found
@@ -160,10 +166,11 @@ class LaplacianEigenmaps(GraphEmbedding):
         orthonormal = self.scale == "orthonormal" and self.normalization == "random_walk"
         return "symmetric" if orthonormal else self.normalization
 
-    def _embed_small(self, x: Tensor, mask: Tensor | None, solve: EigenSolves) -> Embedding | None:
+    def _embed_small(self, x: Tensor, mask: Tensor | None, solved: list[Eigenpairs]) -> Embedding | None:
         sets, nodes = math.prod(x.shape[:-2]), x.shape[-2]
         is_plain = self.scale != "orthonormal" and self.normalization == "random_walk" and self.components != "separate"
-        is_default = type(solve.options.solver) is Auto and not solve.options.progress
+        options = Solve.of(self.solve)
+        is_default = type(options.solver) is Auto and not options.progress
         first = int(self.drop_trivial)
         k = self.n_components + first
         if not (is_plain and is_default and k < nodes and is_small(sets, nodes, x.device)):
@@ -173,27 +180,28 @@ class LaplacianEigenmaps(GraphEmbedding):
         if made is None:
             return None
         active = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
-        graphs, options = graphs_of_walk(*made, active.reshape(-1, nodes)), solve.options
+        graphs = graphs_of_walk(*made, active.reshape(-1, nodes))
         found = small_eigenpairs(graphs, made[1], k, options.rule(x.dtype), options)
         if found is None:
             return None
         pairs = found.reshaped(x.shape[:-2], x.dtype)
         columns = self._columns(pairs, active, Nodes())
-        solve.pairs.append(pairs)
+        solved.append(pairs)
         return Embedding(columns, pairs.values[..., first:], pairs.residuals[..., first:], pairs.gap, ())
 
-    def _solve_graph(self, laplacian: Laplacian, solve: EigenSolves, *, fill: bool) -> Embedding:
+    def _solve_graph(self, laplacian: Laplacian, solved: list[Eigenpairs], *, fill: bool) -> Embedding:
         if self.scale == "orthonormal" and laplacian.graph.similarity is not None:
             raise ValueError(
                 'scale must be "degree" or "unit" with ImprovedWeights, whose W is not symmetric, got "orthonormal"'
             )
         self._warn_of_parts(laplacian)
         if self.components == "separate":
-            return self._solve_components(laplacian, solve, fill=fill)
+            return self._solve_components(laplacian, solved, fill=fill)
         first = int(self.drop_trivial)
         if not fill:
             check_size(laplacian, self.n_components, "n_components", first)
-        pairs = solve(laplacian, self.n_components + first, fill=fill)
+        pairs = eigenpairs(laplacian, self.n_components + first, self.solve, fill=fill)
+        solved.append(pairs)
         columns = self._columns(pairs, laplacian.active, laplacian.graph.pattern)
         return Embedding(columns, pairs.values[..., first:], pairs.residuals[..., first:], pairs.gap, ())
 
@@ -211,7 +219,7 @@ class LaplacianEigenmaps(GraphEmbedding):
             raise ValueError(message)
         checks.warn(message, checks.GraphWarning)
 
-    def _solve_components(self, laplacian: Laplacian, solve: EigenSolves, *, fill: bool) -> Embedding:
+    def _solve_components(self, laplacian: Laplacian, solved: list[Eigenpairs], *, fill: bool) -> Embedding:
         """Solve each component of two or more nodes on its own; zeros where there are too few eigenvectors."""
         graph, first, k = laplacian.graph, int(self.drop_trivial), self.n_components
         parts = graph.nodes_of_components()
@@ -221,7 +229,9 @@ class LaplacianEigenmaps(GraphEmbedding):
         values = torch.full_like(y, torch.inf)
         residuals, gap = values.clone(), values[:, :1].clone()
         for nodes in parts:
-            pairs = solve(Laplacian(graph.subgraph(nodes), self._normalization), k + first, fill=True)
+            part = Laplacian(graph.subgraph(nodes), self._normalization)
+            pairs = eigenpairs(part, k + first, self.solve, fill=True)
+            solved.append(pairs)
             columns = self._columns(pairs, pairs.vectors[:, 0].detach() != 0, Nodes())
             lacking = pairs.residuals.masked_fill(pairs.values.isinf(), torch.inf)
             of_part = (columns, pairs.values[first:], lacking[first:], pairs.gap[None])
@@ -232,12 +242,12 @@ class LaplacianEigenmaps(GraphEmbedding):
         columns, values, residuals = (part.reshape(*graph.shape, k) for part in (y, values, residuals))
         return Embedding(columns, values, residuals, gap.reshape(graph.shape), ())
 
-    def _off(self, graph: Graph, solve: EigenSolves) -> Tensor:
+    def _off(self, graph: Graph, solved: list[Eigenpairs]) -> Tensor:
         if self.components != "separate":
-            return super()._off(graph, solve)
+            return super()._off(graph, solved)
         k, parts = self.n_components, graph.nodes_of_components()
         off = graph.weight.new_zeros(graph.num_nodes, k, k)
-        for nodes, pairs in zip(parts, solve.pairs[len(solve.pairs) - len(parts) :], strict=True):
+        for nodes, pairs in zip(parts, solved[len(solved) - len(parts) :], strict=True):
             off = off.index_copy(0, nodes, off_diagonal(pairs.projected, k).expand(len(nodes), k, k))
         return off
 

@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen import Solve, Solver
+from torch_lapeig.eigen import Eigenpairs, Solve, Solver
 from torch_lapeig.graph import KNN, Graph, NeighborRule, Precomputed
 from torch_lapeig.graph.distances import measured
 from torch_lapeig.graph.geodesics import geodesic_distances
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.rules import check_rule, graph_with_state
 from torch_lapeig.methods.kernels import CentredKernelEmbedding
-from torch_lapeig.methods.module import EigenSolves, warn_of_unreached
+from torch_lapeig.methods.module import warn_of_unreached
 from torch_lapeig.methods.newpoints import edges_of_new
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
@@ -91,7 +91,7 @@ class Isomap(CentredKernelEmbedding):
         self.landmarks = landmarks
         self.seed = checks.check_seed(seed)
 
-    def _fit_points(self, x: Any, solve: EigenSolves, *, fill: bool) -> State:
+    def _fit_points(self, x: Any, solved: list[Eigenpairs], *, fill: bool) -> State:
         chosen = self._chosen(x, fill)
         graph, train_rule = graph_with_state(self.neighbors, x.detach())
         _check_connected(graph)
@@ -104,7 +104,7 @@ class Isomap(CentredKernelEmbedding):
         if self.landmarks is not None:
             geodesics = geodesics.mT.contiguous()
         among = geodesics if self.landmarks is None else geodesics[chosen]
-        state = self._embed_kernel(among.square().mul_(-0.5), solve, fill=fill)
+        state = self._embed_kernel(among.square().mul_(-0.5), solved, fill=fill)
         state |= {"train_points": x, "train_rule": train_rule, "train_edges": graph.edge_index}
         state |= {"landmarks_": chosen, "geodesics_": geodesics}
         if self.landmarks is not None:

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from torch_lapeig.eigen import Eigenpairs, SymmetricOperator
+from torch_lapeig.eigen import Eigenpairs, SymmetricOperator, eigenpairs
 from torch_lapeig.eigen.gradient.clusters import function_of_matrix
-from torch_lapeig.methods.module import EigenSolves, EmbeddingModule
+from torch_lapeig.methods.module import EmbeddingModule
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
 
@@ -26,7 +26,7 @@ class CentredKernelEmbedding(EmbeddingModule):
     FITTED: ClassVar[tuple[str, ...]] = (*EmbeddingModule.FITTED, "train_means")
     LACKING: ClassVar[float] = 0.0
 
-    def _embed_kernel(self, kernel: Tensor, solve: EigenSolves, *, fill: bool) -> State:
+    def _embed_kernel(self, kernel: Tensor, solved: list[Eigenpairs], *, fill: bool) -> State:
         """Return the embedding from a symmetric kernel ``(N, N)`` that is not centred yet."""
         n, k = len(kernel), self.n_components
         if k >= n and not fill:
@@ -38,7 +38,7 @@ class CentredKernelEmbedding(EmbeddingModule):
         kernel = kernel / unit / unit
         means = kernel.mean(1)
         operator = SymmetricOperator.of_largest(centred(kernel, means, means))
-        pairs, positive = self._largest(operator, min(k, n), solve)
+        pairs, positive = self._largest(operator, min(k, n))
         if (count := int(positive.sum())) < k and not fill:
             advice = "use fewer components" if count else "points of one place, or whose squares underflow, have none"
             raise ValueError(
@@ -47,8 +47,8 @@ class CentredKernelEmbedding(EmbeddingModule):
             )
         if 0 < count < len(positive):
             # A cut through the eigenspace of zero has no derivative.
-            solve.pairs.pop()
-            pairs, positive = self._largest(operator, count, solve)
+            pairs, positive = self._largest(operator, count)
+        solved.append(pairs)
         # No gradient flows from a missing column.
         both = positive[:, None] & positive
         matrix = torch.where(both, torch.diag(operator.diagonal[: len(both)]) - pairs.projected, 0)
@@ -64,10 +64,9 @@ class CentredKernelEmbedding(EmbeddingModule):
             "train_means": means * unit[0] * unit[0],
         }
 
-    @staticmethod
-    def _largest(operator: SymmetricOperator, k: int, solve: EigenSolves) -> tuple[Eigenpairs, Tensor]:
+    def _largest(self, operator: SymmetricOperator, k: int) -> tuple[Eigenpairs, Tensor]:
         """Return the k largest eigenpairs of a kernel, and which of their eigenvalues exceed round-off."""
-        pairs, largest = solve(operator, k), operator.diagonal[0]
+        pairs, largest = eigenpairs(operator, k, self.solve), operator.diagonal[0]
         smallest = POSITIVE * len(operator.diagonal) ** 0.5 * torch.finfo(largest.dtype).eps * largest
         return pairs, largest - pairs.values > smallest
 
@@ -127,12 +126,12 @@ class KernelEmbedding(CentredKernelEmbedding):
     def _check_training(self, x: Tensor, kernel: Tensor) -> None:
         """Raise ValueError unless the kernel ``(N, N)`` of training points, or the matrix given for it, is valid."""
 
-    def _fit_points(self, x: Any, solve: EigenSolves, *, fill: bool) -> State:
+    def _fit_points(self, x: Any, solved: list[Eigenpairs], *, fill: bool) -> State:
         points = None if self.pairs_given is not None else x
         kernel = self._kernel(x, points)
         checks.check_finite(kernel, "the kernel of x", RESCALE)
         self._check_training(x, kernel)
-        state = self._embed_kernel(kernel, solve, fill=fill)
+        state = self._embed_kernel(kernel, solved, fill=fill)
         return state if points is None else {**state, "train_points": points}
 
     def _extend(self, x: Tensor, state: State) -> Tensor:

@@ -9,13 +9,13 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from torch_lapeig.eigen import Solve, Solver, SymmetricOperator
+from torch_lapeig.eigen import Eigenpairs, Solve, Solver, SymmetricOperator, eigenpairs
 from torch_lapeig.graph import KNN, nearest_neighbors
 from torch_lapeig.graph.distances import least_reach, measured
 from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.search.neighbors import Neighbors
-from torch_lapeig.methods.module import EigenSolves, EmbeddingModule
+from torch_lapeig.methods.module import EmbeddingModule
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State, in_blocks
 from torch_lapeig.support.threads import solve_each
@@ -73,7 +73,7 @@ class LLE(EmbeddingModule):
         self.neighbors = neighbors
         self.reg = checks.check_positive(reg, "reg")
 
-    def _fit_points(self, x: Any, solve: EigenSolves, *, fill: bool) -> State:
+    def _fit_points(self, x: Any, solved: list[Eigenpairs], *, fill: bool) -> State:
         n, k = len(x), self.n_components
         if k >= n and not fill:
             raise ValueError(
@@ -85,7 +85,8 @@ class LLE(EmbeddingModule):
         operator = _residual_operator(indices, weights)
         if (points == points[0]).all():
             checks.warn(f"x holds {n} copies of one point, so that no column means anything", checks.GraphWarning)
-        pairs = solve(operator, k + 1, fill=fill)
+        pairs = eigenpairs(operator, k + 1, self.solve, fill=fill)
+        solved.append(pairs)
         _warn_of_zeros(pairs.values[1:].detach(), operator, _closed_groups(indices))
         columns = pairs.vectors[:, 1:], pairs.values[1:], pairs.residuals[1:], pairs.gap
         found = dict(zip(("embedding_", "eigenvalues_", "residuals_", "gap_"), columns, strict=True))

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from torch_lapeig.eigen import Eigenpairs, Solve, Solver, eigenpairs
+from torch_lapeig.eigen import Eigenpairs, Solve, Solver
 from torch_lapeig.graph import Graph, Precomputed
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import FittedModule, State, check_like, in_blocks
@@ -46,19 +46,6 @@ class Embedding(NamedTuple):
     residuals: Tensor
     gap: Tensor
     pairs: tuple[Eigenpairs, ...]
-
-
-class EigenSolves:
-    """Eigensolves of one call."""
-
-    def __init__(self, solve: Solve | Solver | None) -> None:
-        self.options = Solve.of(solve)
-        self.pairs: list[Eigenpairs] = []
-
-    def __call__(self, operator: Any, k: int, *, fill: bool = False) -> Eigenpairs:
-        """Compute `eigenpairs` with the options."""
-        self.pairs.append(eigenpairs(operator, k, self.options, fill=fill))
-        return self.pairs[-1]
 
 
 def check_solve(solve: Any) -> None:
@@ -243,11 +230,14 @@ class EmbeddingModule(PointsModule):
     @checks.full_precision
     def embed(self, x: Tensor | Graph, *, mask: Tensor | None = None) -> Embedding:
         """Return the columns of ``forward`` with eigenvalues, residuals and eigengap; the arguments are the same."""
+        return self._embedded(x, mask)
+
+    def _embedded(self, x: Tensor | Graph, mask: Tensor | None) -> Embedding:
         points, mask = self._prepare(checks.single(x), mask)
-        solve = EigenSolves(self.solve)
-        found = self._embed(points, mask, solve)
+        solved: list[Eigenpairs] = []
+        found = self._embed(points, mask, solved)
         columns, eigenvalues = (like_given(part, x) for part in (found.columns, found.eigenvalues))
-        return found._replace(columns=columns, eigenvalues=eigenvalues, pairs=tuple(solve.pairs))
+        return found._replace(columns=columns, eigenvalues=eigenvalues, pairs=tuple(solved))
 
     @torch.no_grad()
     @checks.full_precision
@@ -261,8 +251,7 @@ class EmbeddingModule(PointsModule):
         """
         x = checks.single(x)
         points = self._prepare_one(x)
-        solve = EigenSolves(self.solve)
-        self._keep(self._fit_points(points, solve, fill=False), x)
+        self._keep(self._fit_points(points, [], fill=False), x)
         return self
 
     @checks.full_precision
@@ -284,25 +273,25 @@ class EmbeddingModule(PointsModule):
             TypeError, ValueError: as ``fit`` and ``transform``; no new points for each item of a batch.
         """
         points, mask = self._prepare(checks.single(x), mask)
-        return self._with_new(x, points, x_new, self._fits(points, mask, EigenSolves(self.solve)))
+        return self._with_new(x, points, x_new, self._fits(points, mask, []))
 
-    def _embed(self, x: Any, mask: Tensor | None, solve: EigenSolves) -> Embedding:
-        """Return the embedding of checked points; a loop over the items of a batch."""
+    def _embed(self, x: Any, mask: Tensor | None, solved: list[Eigenpairs]) -> Embedding:
+        """Return the embedding of checked points, item by item of a batch; append the solved pairs to ``solved``."""
         *batch, n = shape_of(x)
         names = ("eigenvalues_", "residuals_", "gap_")
-        fits = self._fits(x, mask, solve)
+        fits = self._fits(x, mask, solved)
         parts = [(_at(places, fit["embedding_"], n), *(fit[name] for name in names)) for fit, places in fits]
         columns, values, residuals, gap = (_join(part, batch) for part in zip(*parts, strict=True))
         return Embedding(columns, values, residuals, gap, ())
 
-    def _fits(self, x: Any, mask: Tensor | None, solve: EigenSolves) -> Iterator[tuple[State, Tensor | None]]:
+    def _fits(self, x: Any, mask: Tensor | None, solved: list[Eigenpairs]) -> Iterator[tuple[State, Tensor | None]]:
         """Yield each set of points as it is kept, and the places of these; None for all."""
         of_batch = len(shape_of(x)) > 1
         for item, places in self._items(x, mask):
             if of_batch and places is not None and len(places) < 2:
                 yield self._nothing(item), places
             else:
-                yield self._fit_points(item, solve, fill=of_batch), places
+                yield self._fit_points(item, solved, fill=of_batch), places
 
     def _nothing(self, x: Tensor | Graph) -> State:
         """Return the fit of an item of no point or one: zeros, connected to the points in the autograd graph."""
@@ -318,11 +307,11 @@ class EmbeddingModule(PointsModule):
         }
 
     @abstractmethod
-    def _fit_points(self, x: Any, solve: EigenSolves, *, fill: bool) -> State:
+    def _fit_points(self, x: Any, solved: list[Eigenpairs], *, fill: bool) -> State:
         """Return the embedding of checked points and the tensors that new points need, by the names in ``FITTED``.
 
-        With ``fill``, for an item of a batch, columns for which there are too few points are zero; else that is an
-        error.
+        The pairs of each eigenproblem are appended to ``solved``. With ``fill``, for an item of a batch, columns for
+        which there are too few points are zero; without it they are an error.
         """
 
 

@@ -8,14 +8,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen import Laplacian, Solve, Solver
+from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver
 from torch_lapeig.eigen.gradient.clusters import off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
 from torch_lapeig.graph import Graph
-from torch_lapeig.graph.rules import graph_with_state
-from torch_lapeig.graph.weighted import Rule, check_rule_and_weights
+from torch_lapeig.graph.rules import GraphRule, check_rule_and_weights, graph_with_state
 from torch_lapeig.graph.weights import Weighting
-from torch_lapeig.methods.module import EigenSolves, Embedding, EmbeddingModule
+from torch_lapeig.methods.module import Embedding, EmbeddingModule
 from torch_lapeig.methods.newpoints import GRAPH_STATE, NewAffinities, OnGraph, fitted_graph
 from torch_lapeig.methods.nystrom import nystrom
 from torch_lapeig.support import checks
@@ -38,7 +37,7 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
     )
 
     def __init__(
-        self, n_components: int, neighbors: Rule, weights: Weighting | None, solve: Solve | Solver | None
+        self, n_components: int, neighbors: GraphRule, weights: Weighting | None, solve: Solve | Solver | None
     ) -> None:
         super().__init__(n_components, solve)
         self.neighbors = neighbors
@@ -50,42 +49,42 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
         """Return the normalization of the Laplacian."""
 
     @abstractmethod
-    def _solve_graph(self, laplacian: Laplacian, solve: EigenSolves, *, fill: bool) -> Embedding:
-        """Return the embedding of the nodes of a graph or a batch; ``solve`` collects the pairs."""
+    def _solve_graph(self, laplacian: Laplacian, solved: list[Eigenpairs], *, fill: bool) -> Embedding:
+        """Return the embedding of the nodes of a graph or a batch; append the pairs to ``solved``."""
 
-    def _embed_small(self, x: Tensor, mask: Tensor | None, solve: EigenSolves) -> Embedding | None:
+    def _embed_small(self, x: Tensor, mask: Tensor | None, solved: list[Eigenpairs]) -> Embedding | None:
         """Embed small sets of points as one dense batch; None where this may be wrong or slower."""
         return None
 
-    def _embed(self, x: Any, mask: Tensor | None, solve: EigenSolves) -> Embedding:
-        if not isinstance(x, Graph) and (found := self._embed_small(x, mask, solve)) is not None:
+    def _embed(self, x: Any, mask: Tensor | None, solved: list[Eigenpairs]) -> Embedding:
+        if not isinstance(x, Graph) and (found := self._embed_small(x, mask, solved)) is not None:
             return found
         graph = self._graph(x, mask)
-        return self._solve_graph(Laplacian(graph, self._normalization), solve, fill=len(graph.shape) > 1)
+        return self._solve_graph(Laplacian(graph, self._normalization), solved, fill=len(graph.shape) > 1)
 
-    def _fit_points(self, x: Any, solve: EigenSolves, *, fill: bool) -> State:
+    def _fit_points(self, x: Any, solved: list[Eigenpairs], *, fill: bool) -> State:
         if isinstance(x, Graph):
             laplacian, state = Laplacian(x, self._normalization), State()
         else:
             assert self.weights is not None
             graph, state = fitted_graph(self.neighbors, self.weights, x)
             laplacian = Laplacian(graph, self._normalization)
-        found = None if isinstance(x, Graph) else self._embed_small(x, None, solve)
+        found = None if isinstance(x, Graph) else self._embed_small(x, None, solved)
         if found is None:
-            found = self._solve_graph(laplacian, solve, fill=fill)
+            found = self._solve_graph(laplacian, solved, fill=fill)
         if laplacian.normalization == "symmetric":
             state["train_degrees"] = laplacian.degrees
         if needs_derivatives(found.columns):
-            state["off"] = self._off(laplacian.graph, solve)
+            state["off"] = self._off(laplacian.graph, solved)
         return state | {
             "embedding_": found.columns,
             "train_eigenvalues": found.eigenvalues.masked_fill(found.eigenvalues.isinf(), 0),
             **self._of_graph(found, laplacian.graph),
         }
 
-    def _off(self, graph: Graph, solve: EigenSolves) -> Tensor:
+    def _off(self, graph: Graph, solved: list[Eigenpairs]) -> Tensor:
         """Return the matrix that `nystrom` needs for derivatives at equal eigenvalues; no fit keeps it."""
-        return off_diagonal(solve.pairs[-1].projected, self.n_components)
+        return off_diagonal(solved[-1].projected, self.n_components)
 
     def _of_graph(self, found: Embedding, graph: Graph) -> State:
         """Return eigenvalues, residuals and gap as they are kept."""

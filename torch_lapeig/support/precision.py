@@ -103,35 +103,35 @@ if hasattr(os, "register_at_fork"):
 
 
 def _is_whole() -> bool:
-    """Return whether a function in full precision runs in this thread, with autocast still off."""
-    return vars(_thread).get("inside", False) and not any(map(torch.is_autocast_enabled, AUTOCAST))
+    """Return whether this thread is in a block of `_WholePrecision`, with autocast still off."""
+    is_enabled = torch.is_autocast_enabled
+    return vars(_thread).get("inside", False) and not (is_enabled("cpu") or is_enabled("cuda"))
 
 
-def _in_whole_precision(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Call a function without autocast in this thread, and multiply float32 in IEEE arithmetic.
+class _WholePrecision:
+    """Block of code without autocast in this thread, in which float32 is multiplied in IEEE arithmetic.
 
-    Flags of `later` are checked at the end of the outermost such call.
+    Flags of `later` are checked at the end of the outermost block.
     """
-    if _is_whole():
-        return function(*args, **kwargs)
-    is_outermost, _thread.inside = not vars(_thread).get("inside", False), True
-    enabled = list(filter(torch.is_autocast_enabled, AUTOCAST))
-    _float32.begin()
-    try:
-        for device in enabled:
+
+    def __enter__(self) -> None:
+        self.is_outermost, _thread.inside = not vars(_thread).get("inside", False), True
+        self.enabled = [device for device in AUTOCAST if torch.is_autocast_enabled(device)]
+        _float32.begin()
+        for device in self.enabled:
             torch.set_autocast_enabled(device, False)
+
+    def __exit__(self, *error: object) -> None:
         try:
-            return function(*args, **kwargs)
-        finally:
-            if is_outermost:
+            if self.is_outermost:
                 look()
-    finally:
-        for device in enabled:
-            torch.set_autocast_enabled(device, True)
-        _float32.end()
-        if is_outermost:
-            _thread.inside = False
-            vars(_thread).pop("pending", None)
+        finally:
+            for device in self.enabled:
+                torch.set_autocast_enabled(device, True)
+            _float32.end()
+            if self.is_outermost:
+                _thread.inside = False
+                vars(_thread).pop("pending", None)
 
 
 def without_autocast(function: F) -> F:
@@ -139,7 +139,10 @@ def without_autocast(function: F) -> F:
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return _in_whole_precision(function, args, kwargs)
+        if _is_whole():
+            return function(*args, **kwargs)
+        with _WholePrecision():
+            return function(*args, **kwargs)
 
     # Torch asks for it at each call of a Function, and would compute it each time.
     wrapper.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
@@ -166,7 +169,10 @@ def full_precision(function: F) -> F:
                 "the data at every step; use torch.compile, which works with one graph break, or export the parts of "
                 "the network before and after it"
             )
-        return _in_whole_precision(function, args, kwargs)
+        if _is_whole():
+            return function(*args, **kwargs)
+        with _WholePrecision():
+            return function(*args, **kwargs)
 
     return wrapper  # type: ignore[return-value]
 

@@ -26,6 +26,7 @@ from torch_lapeig import (
     HeatKernel,
     Laplacian,
     LaplacianEigenmaps,
+    Precomputed,
     eigenpairs,
     knn_graph,
 )
@@ -185,6 +186,25 @@ def test_gradgradcheck_of_edge_weights(solver):
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own, on first use
+@pytest.mark.parametrize("heavy", [1e4, 2.0**18])
+def test_second_derivatives_of_a_vector_near_the_null_vector_where_the_first_is_zero_by_symmetry(heavy):
+    """Two nodes with heavy loops, which exchanging them leaves as they are: λ₂ = 2 / heavy."""
+    pattern = torch.tensor([[0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 1, 0]], dtype=torch.float64)
+    direction = torch.tensor([[3, 1, 0, 2], [1, 5, 1, 0], [0, 1, 0, 3], [2, 0, 3, 0]], dtype=torch.float64) / 10
+    weight = pattern + torch.diag(torch.tensor([heavy, heavy, 0, 0], dtype=torch.float64))
+
+    def slope(t):
+        x = (t * direction).requires_grad_()
+        y = LaplacianEigenmaps(1, Precomputed("affinity"))(weight * x.exp())
+        (gradient,) = torch.autograd.grad(y.pow(4).sum(), x, create_graph=True)
+        return (gradient * direction).sum(), x
+
+    first, x = slope(0.0)
+    (second,) = torch.autograd.grad(first, x)
+    expected = (slope(1e-4)[0] - slope(-1e-4)[0]) / 2e-4
+    torch.testing.assert_close((second * direction).sum(), expected.detach(), rtol=1e-5, atol=0)
+
+
 class TestForwardMode:
     @pytest.mark.parametrize("normalization", NORMALIZATIONS)
     def test_edge_weights(self, normalization):
