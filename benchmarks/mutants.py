@@ -45,11 +45,13 @@ MUTANTS = (
     ),
     Mutant(
         "eigen/check.py",
-        "allowed = torch.maximum(tolerance * gap",
-        "allowed = torch.maximum(100 * tolerance * gap",
+        "allowed = torch.maximum(problem.tolerance * gap",
+        "allowed = torch.maximum(100 * problem.tolerance * gap",
         UNFOUND,
     ),
-    Mutant("eigen/check.py", "(residuals.amax(1) <= allowed) & is_sound,", "(residuals.amax(1) <= allowed),", UNFOUND),
+    Mutant(
+        "eigen/check.py", "(residuals.amax(1) <= allowed) & is_orthonormal,", "(residuals.amax(1) <= allowed),", UNFOUND
+    ),
     Mutant(
         "eigen/solve.py",
         "exact = given.double() if is_lifted else given",
@@ -77,7 +79,7 @@ MUTANTS = (
         UNFOUND,
     ),
     Mutant(
-        "graph/logarithms.py",
+        "graph/weights.py",
         "positive * checks.primal(degrees).pow(-power)",
         "(-power * checks.primal(degrees).log()).exp() * positive",
         "tests/eigen/test_units.py -k powers",
@@ -95,9 +97,9 @@ MUTANTS = (
         "alpha=1)\n    inactive",
         "tests/eigen/test_eigenpairs.py",
     ),
-    Mutant("graph/sound.py", "if not follows.all():", "if False:", "tests/graph/test_broken_input.py"),
+    Mutant("graph/pattern.py", "if not follows.all():", "if False:", "tests/graph/test_broken_input.py"),
     Mutant(
-        "graph/sound.py",
+        "graph/pattern.py",
         "if not 0 <= least <= most < total:",
         "if not 0 <= least <= most <= total:",
         "tests/graph/test_broken_input.py",
